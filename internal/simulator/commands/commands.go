@@ -1,5 +1,6 @@
-// Package commands is the command line of the simulator: it plays scenarios against a service and judges the service. It is an outside
-// client of ForgeRun: it uses only HTTP and has its own copy of the work-kind catalogue, so that it does not repeat the service's mistakes.
+// Package commands is the command line of the simulator, which runs scenarios against a service and judges the service. It is an
+// external client of ForgeRun: it uses only HTTP. Its own copy of the work-kind catalogue keeps it from repeating the service's
+// mistakes.
 package commands
 
 import (
@@ -20,7 +21,7 @@ import (
 // The exit codes.
 const (
 	exitOK          = command.Succeeded
-	exitDifferent   = command.Failed      // the service behaved differently than it should
+	exitDifferent   = command.Failed      // the service misbehaved
 	exitUnusable    = command.WrongUsage  // nothing could be judged: service away, wrong key, bad flags, too few submissions accepted
 	exitInterrupted = command.Interrupted // Ctrl-C
 )
@@ -64,7 +65,7 @@ received by the demo itself on loopback. FORGERUN_ variables are not passed on.
 
 It is the same as "forgerun simulate run tour" without other flags.`
 
-// demoCommand plays the scenario tour.
+// demoCommand runs the scenario tour.
 func demoCommand(p command.Program) *cobra.Command {
 	f := &runFlags{Options: trial.Options{ReceiverAddr: anyPort, Lease: defaultLease, Sample: defaultSample}}
 	c := &cobra.Command{

@@ -125,7 +125,7 @@ func TestBadUse(t *testing.T) {
 			require.Empty(t, stdout)
 			require.Contains(t, stderr, want)
 			require.NotContains(t, stderr, "hush")
-			require.LessOrEqual(t, strings.Count(stderr, "\n"), 2, stderr) // the second one says where logs are
+			require.LessOrEqual(t, strings.Count(stderr, "\n"), 2, stderr) // the second line shows the folder of the logs
 		})
 	}
 }

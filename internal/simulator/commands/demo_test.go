@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// The demo as users play it, with the restart across a job's due time.
+// Runs the demo as users do, with the restart across a job's due time.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := simulate(t, "demo", "--forgerun", testkit.Program(t, "forgerun"), "--out", t.TempDir())

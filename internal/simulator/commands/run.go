@@ -57,7 +57,7 @@ const (
 	anyPort       = "127.0.0.1:0"
 )
 
-// runCommand plays a scenario.
+// runCommand runs a scenario.
 func runCommand(p command.Program) *cobra.Command {
 	f := &runFlags{}
 	c := &cobra.Command{
@@ -82,7 +82,7 @@ func runCommand(p command.Program) *cobra.Command {
 	return c
 }
 
-// play plays the scenario, and returns the exit code. typed is the command line, for the report.
+// play runs the scenario and returns the exit code. typed is the command line for the report.
 func (f *runFlags) play(ctx context.Context, p command.Program, typed string) int {
 	f.Command, f.Program, f.Stdout, f.Stderr = typed, versionLine(), p.Stdout, p.Stderr
 	outcome, err := trial.New(f.Options).Run(ctx)
@@ -131,7 +131,7 @@ func (f *runFlags) declare(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.Keep, "keep", false, "also keep the history and the logs of a run without violations")
 }
 
-// load reads the scenario, and overrides it by the flags.
+// load reads the scenario and applies the flags.
 func (f *runFlags) load(name string) error {
 	s, err := scenario.Load(name)
 	if err != nil {
@@ -141,7 +141,7 @@ func (f *runFlags) load(name string) error {
 	return f.overrule(s)
 }
 
-// overrule overrides the scenario by the flags, and checks for contradictions.
+// overrule applies the flags to the scenario and checks for contradictions.
 func (f *runFlags) overrule(s *scenario.Scenario) error {
 	if f.seed != 0 {
 		s.Seed = f.seed
@@ -151,7 +151,7 @@ func (f *runFlags) overrule(s *scenario.Scenario) error {
 	}
 	s.Drain = cmp.Or(f.drain, s.Drain)
 	if f.duration > 0 {
-		// Steps keep their length: workers that start all the time would leave no time for jobs.
+		// Steps keep their length, since constantly starting workers would leave no time for jobs.
 		if steps := strings.Split(s.Service.Workers, ","); f.duration < s.Duration {
 			fit := int(math.Round(float64(len(steps)) * float64(f.duration) / float64(s.Duration)))
 			s.Service.Workers = strings.Join(steps[:max(fit, 1)], ",")
@@ -197,7 +197,7 @@ func (f *runFlags) overrule(s *scenario.Scenario) error {
 	return nil
 }
 
-// secrets matches flags with secret values, in arguments that are separated by zeros.
+// secrets matches flags with secret values, in arguments separated by NUL bytes.
 var secrets = regexp.MustCompile(`(\x00--?(?:key|database-url|redis-url)[=\x00])[^\x00]*`)
 
 // commandLine returns the command for the report, without secrets. Arguments are everything typed after the program.

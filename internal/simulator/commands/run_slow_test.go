@@ -27,7 +27,7 @@ type told struct {
 	Notes      []string
 }
 
-// runScenario plays a scenario against its own real service, and requires that all promises are kept.
+// runScenario runs a scenario against its own real service and requires that no invariant is violated.
 func runScenario(t *testing.T, args ...string) (report told) {
 	t.Helper()
 	out := t.TempDir()
@@ -51,7 +51,8 @@ func runScenario(t *testing.T, args ...string) (report told) {
 	return report
 }
 
-// TestRunAutoscale: fifteen workers come and go under load, with jobs longer than their grace. The scenario alone takes two minutes.
+// TestRunAutoscale starts and stops fifteen workers under load, with jobs longer than the grace period. The scenario alone takes
+// two minutes.
 func TestRunAutoscale(t *testing.T) {
 	t.Parallel()
 	report := runScenario(t, "autoscale", "--duration", "30s", "--workers", "1,16,1")
@@ -59,12 +60,10 @@ func TestRunAutoscale(t *testing.T) {
 	require.Regexp(t, `scaling stopped 15 worker processes; the slowest ended \S+ after SIGTERM`, strings.Join(report.Notes, "\n"))
 }
 
-// TestRunSoakUnderFaults is the whole thing: a mixed load of several tenants,
-// workers that come and go, and faults of each kind on everything, after which
-// every promise must have been kept. The seed makes requests and faults the same
-// each time.
+// TestRunSoakUnderFaults runs a mixed load of several tenants while workers start and stop and every kind of fault hits every
+// component. No invariant may be violated. The seed fixes requests and faults.
 func TestRunSoakUnderFaults(t *testing.T) {
-	// Not beside other tests: what it proves depends on how much is done in its time.
+	// Not parallel: the load in its time determines how much it proves.
 	report := runScenario(t, "soak", "--duration", "60s", "--seed", "7", "--workers", "1..3",
 		"--chaos", "kill=8s,stop=15s,term=20s,flush=20s,redis=30s,redis-pause=30s,redis-full=40s,postgres=40s,cut=2s,lose=3s,slow=10s,stall=20s")
 	require.Greater(t, report.Totals.Faults, 100)
@@ -72,10 +71,10 @@ func TestRunSoakUnderFaults(t *testing.T) {
 	require.Greater(t, report.Totals.Finished["SUCCEEDED"], 1000)
 }
 
-// TestRunSoakWithAClockThatJumps is the same for a service whose clock jumps, stands still and runs at other rates, beside faults of
-// other kinds: nothing starts before its time, and what has become due has ended.
+// TestRunSoakWithAClockThatJumps does the same with a clock that jumps, freezes and changes its rate, besides other faults. No job
+// starts before its time, and all due jobs have ended.
 func TestRunSoakWithAClockThatJumps(t *testing.T) {
-	// Not beside other tests, as above.
+	// Not parallel, as above.
 	report := runScenario(t, "moved-clock", "--seed", "7", "--chaos", "clock=700ms,kill=6s,flush=10s,cut=2s,lose=3s")
 	require.Greater(t, report.Totals.Finished["SUCCEEDED"], 50)
 	moves := map[string]int{}

@@ -58,8 +58,8 @@ func TestShorterRunsHaveFewerSteps(t *testing.T) {
 	}
 }
 
-// A run with nearly all submissions refused has tested nothing: no invariant is broken, but it does not pass.
-func TestRunOfWhichTooLittleWasAccepted(t *testing.T) {
+// A run with nearly all submissions refused has tested nothing. It does not pass, although no invariant is violated.
+func TestRunWithTooFewAcceptedSubmissions(t *testing.T) {
 	t.Parallel()
 	const text = `
 jobs: 60

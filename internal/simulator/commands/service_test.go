@@ -21,7 +21,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// tour has kinds that end alike on a machine of any speed.
+// tour has kinds with outcomes that do not depend on the machine's speed.
 const tour = `
 jobs: 13
 drain: 1m
@@ -128,7 +128,7 @@ func newKey(t *testing.T, address string) string {
 	return key.APIKey
 }
 
-// A run that is interrupted while a submission is on its way leaves no job of it either.
+// A run that is interrupted during a submission leaves no job behind.
 func interruptedRun(t *testing.T, address string) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	over := make(chan struct{})
@@ -149,7 +149,7 @@ func interruptedRun(t *testing.T, address string) {
 	requireNothingLeft(t, address, key)
 }
 
-// through returns the address of a proxy. see receives the answers to a method about jobs and may change them.
+// through returns the address of a proxy. see receives the responses to a method about jobs and may change them.
 func through(t *testing.T, service, method string, see func(r *http.Request, body []byte) []byte) string {
 	t.Helper()
 	target, err := url.Parse(strings.TrimSuffix(service, "/v1"))

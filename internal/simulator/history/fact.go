@@ -1,8 +1,8 @@
 // Package history stores the observations of a run of the simulator: every request and answer, every event of a stream, every delivery to
 // a webhook, and at the end the state in the API and the rows. Package judge decides on it.
 //
-// Facts are lines of JSON. A folder has them in files by job, or by event without a job. So a run of a million jobs needs little memory,
-// and can be read one file at a time with all facts of a job together.
+// Facts are lines of JSON, in one folder. All facts of a job, or of an event without a job, are in the same file. Reading one file
+// at a time keeps memory use low, even for a million jobs.
 package history
 
 import (
@@ -42,7 +42,7 @@ const (
 	QueuedTask    Kind = "queued task"     // a task in Redis
 )
 
-// Fact is an observation. Its Kind determines its members.
+// Fact is an observation. Kind determines which fields are set.
 type Fact struct {
 	Job  string    `json:"job"`  // "" for none
 	At   time.Time `json:"at"`   // by the simulator's clock; for an answer, when it arrived
@@ -63,7 +63,8 @@ type Fact struct {
 	Note       string      `json:"note"`
 }
 
-// Subject returns the job of the fact, or the event of a delivery without a job; "" for none. Facts with one subject are kept together.
+// Subject returns the job of the fact, or the event of a delivery without a job; "" for none. Facts with the same subject are
+// stored together.
 func (f *Fact) Subject() string {
 	if f.Job == "" && f.Delivery != nil {
 		return f.Delivery.EventID
@@ -71,7 +72,7 @@ func (f *Fact) Subject() string {
 	return f.Job
 }
 
-// Schedule has a due time after each interval, from its creation to its end.
+// Schedule is due after each interval, from its creation to its end.
 type Schedule struct {
 	ID        string        `json:"id"`
 	Interval  time.Duration `json:"interval"`
@@ -79,7 +80,7 @@ type Schedule struct {
 	EndAt     time.Time     `json:"end_at"`
 }
 
-// Submission is the request of a ticket, and the tries to submit it.
+// Submission is the request of a ticket, with all attempts to submit it.
 type Submission struct {
 	Key         string    `json:"key"` // idempotency key, the same on every try
 	Type        string    `json:"type"`
@@ -92,7 +93,8 @@ type Submission struct {
 	Tries       []Answer  `json:"tries"`
 }
 
-// Answer is a request and its answer. Status 0 means no complete answer; the service may have handled the request.
+// Answer is a request and its response. Status 0 means that no complete response arrived; the service may still have handled the
+// request.
 type Answer struct {
 	Verb      string    `json:"verb"` // of an action: cancel, retry
 	Sent      time.Time `json:"sent"`
@@ -107,7 +109,7 @@ type Answer struct {
 	UpdatedAt time.Time `json:"updated_at"`
 	Location  string    `json:"location"` // header
 	Replayed  bool      `json:"replayed"`
-	Error     string    `json:"error"` // why there was no answer
+	Error     string    `json:"error"` // why no response arrived
 }
 
 // Accepted reports whether a submission returned a job.
@@ -126,7 +128,7 @@ type Job struct {
 	ParamsDigest string    `json:"params_digest"`
 }
 
-// JobOf keeps a job as the API shows it.
+// JobOf converts a job as the API shows it.
 func JobOf(j client.Job) *Job {
 	j.Params, j.Links, j.Callback = nil, nil, ""
 	return &Job{Job: j}
@@ -141,7 +143,7 @@ func ParamsDigest(params []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Event is an entry of a job's log. A stream shows the end of an attempt as an outcome document, without Seq and states.
+// Event is an entry of a job's log. On a stream the end of an attempt is an outcome document, without Seq and states.
 type Event struct {
 	ID      string    `json:"id"`
 	Seq     int       `json:"seq"`
@@ -196,7 +198,7 @@ type Delivery struct {
 	Status    int       `json:"status"`     // answer; 0: none
 	Error     string    `json:"error"`      // code, as the service reports it
 	Accepted  int       `json:"accepted"`   // rows: attempts with a 2xx answer
-	Uncounted int       `json:"uncounted"`  // rows: internal failures, which the limit does not count
+	Uncounted int       `json:"uncounted"`  // rows: internal failures, excluded from the limit
 	Next      time.Time `json:"next"`       // next try of a PENDING one
 	Body      string    `json:"body"`       // digest of the bytes
 	JobStatus string    `json:"job_status"` // of the received body

@@ -11,7 +11,7 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func after(d time.Duration) time.Time { return start.Add(d) }
 
-// moves are a jump by ten hours, a minute later a freeze for a minute, then sixty-fold for a minute, then a clock as usual.
+// moves are a jump by ten hours, a minute later a freeze for a minute, then a 60x rate for a minute, then a normal clock.
 var moves = Moves{
 	{1, after(0), after(10 * time.Hour), 1},
 	{2, after(time.Minute), after(10*time.Hour + time.Minute), 0},
@@ -38,13 +38,13 @@ func TestServiceTime(t *testing.T) {
 	require.Equal(t, 2*time.Second, Moves(nil).Most(time.Second))
 }
 
-func TestTimesThatCanHaveBeenSeen(t *testing.T) {
+func TestLatestServiceTime(t *testing.T) {
 	t.Parallel()
 	latest := moves.Latest(10 * time.Second)
 	for _, c := range []struct{ real, service time.Duration }{
 		{-time.Second, -time.Second},
-		{time.Second, 10*time.Hour + time.Second},                       // a jump is ahead of what was before
-		{90 * time.Second, 10*time.Hour + time.Minute + 10*time.Second}, // it may have run on before it stood still
+		{time.Second, 10*time.Hour + time.Second},                       // the jump leads to a later time than the setting before it
+		{90 * time.Second, 10*time.Hour + time.Minute + 10*time.Second}, // it may have run on before the freeze
 		{3*time.Minute + time.Second, 11*time.Hour + 11*time.Minute},    // or been fast for longer
 		{time.Hour, 11*time.Hour + 58*time.Minute},
 	} {
@@ -54,7 +54,7 @@ func TestTimesThatCanHaveBeenSeen(t *testing.T) {
 	require.Equal(t, after(time.Hour+time.Second), Moves{{0, start, after(time.Hour), 1}}.Latest(time.Minute)(after(time.Second)))
 }
 
-func TestRealTimeOfWhatHappened(t *testing.T) {
+func TestRealTimeOfEvents(t *testing.T) {
 	t.Parallel()
 	real, known := moves.Since(after(11*time.Hour + 2*time.Minute))
 	require.True(t, known)

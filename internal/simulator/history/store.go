@@ -36,10 +36,10 @@ type bucket struct {
 	mu     sync.Mutex
 	file   *os.File // nil: closed
 	out    *bufio.Writer
-	broken error // the first error of the disk; later facts are dropped
+	broken error // first disk error; later facts are dropped
 }
 
-// Create makes an empty history in dir, which it makes when missing. An existing history is an error.
+// Create makes an empty history in dir, and dir itself if it is missing. It returns an error if dir has a history.
 func Create(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func bucketOf(job string) int {
 	return int(h.Sum32() % Buckets)
 }
 
-// Add stores the fact. Close returns errors of the disk.
+// Add stores the fact. Close returns disk errors.
 func (s *Store) Add(f Fact) {
 	b := &s.buckets[bucketOf(f.Subject())]
 	b.mu.Lock()
@@ -91,7 +91,7 @@ func (f *Fact) String() string {
 	return strings.TrimSuffix(line.String(), "\n")
 }
 
-// Close flushes the buffers and returns the errors of the disk. A history with a gap cannot be judged.
+// Close flushes the buffers and returns disk errors. A history with a gap cannot be judged.
 func (s *Store) Close() error {
 	var errs []error
 	for i := range s.buckets {
@@ -152,8 +152,8 @@ func (m Move) at(real time.Time) time.Time {
 	return m.Service.Add(time.Duration(float64(real.Sub(m.Real)) * m.Rate))
 }
 
-// Moves are the moves of a test bed's clock, in order: they map moments of a real clock to the service's time, by which jobs run. Without
-// any, the service's time is the real one.
+// Moves are the moves of a test bed's clock, in order. They map real time to service time, which determines when jobs run. Without
+// moves, service time equals real time.
 type Moves []Move
 
 func unmoved(real time.Time) Move { return Move{Real: real, Service: real, Rate: 1} }
@@ -169,8 +169,8 @@ func (ms Moves) before(i int) Move {
 	return unmoved(ms[i].Real)
 }
 
-// Latest returns the latest service time that any process can have seen up to a real moment, if a move that slows the clock takes up to
-// lag to apply.
+// Latest returns the latest service time that any process can have seen by a real moment. A move that slows the clock may take up
+// to lag to apply.
 func (ms Moves) Latest(lag time.Duration) func(real time.Time) time.Time {
 	peaks := make([]time.Time, len(ms)) // upper bounds of the settings up to each move
 	for i, m := range ms {
@@ -190,7 +190,7 @@ func (ms Moves) Latest(lag time.Duration) func(real time.Time) time.Time {
 	}
 }
 
-// At returns the service's time for Postgres' time real. Before the first move it is that of the setting before, unless that is unknown.
+// At returns the service time for Postgres' time real. Before the first move it uses the previous setting, if known.
 func (ms Moves) At(real time.Time) time.Time {
 	switch before := ms[:ms.until(real)]; {
 	case len(before) > 0:
@@ -210,8 +210,8 @@ func (ms Moves) Most(d time.Duration) time.Duration {
 	return most
 }
 
-// Since returns the real moment at which the service's time reached at, if no move reached it or comes after it: an event at that time
-// happened at that moment.
+// Since returns the real moment of an event with service time at. It is known if at is after the last move and the clock runs at
+// the real rate since.
 func (ms Moves) Since(at time.Time) (real time.Time, known bool) {
 	if len(ms) == 0 {
 		return at, true
@@ -223,16 +223,17 @@ func (ms Moves) Since(at time.Time) (real time.Time, known bool) {
 	return last.Real.Add(at.Sub(last.Service)), true
 }
 
-// Passing is how the service's time passed a moment.
+// Passing describes how the service time passed a moment.
 type Passing struct {
-	// Exact: the clock jumped over it, or did not run at the rate of a real clock. Events due then get that time, however late they
-	// happen.
+	// Exact means that the clock jumped over the moment, or did not run at the real rate. Events due then get that time, however
+	// late they happen.
 	Exact bool
-	// Before is the service's time up to which the previous setting may have lasted in processes that learned of the move late.
+	// Before is the latest service time under the previous setting in processes that learned of the move late.
 	Before time.Time
 }
 
-// Passed returns how the service's time passed at, given the largest delay of a move; zero if an unmoved clock passed it, or none did.
+// Passed returns how the service time passed at, given the largest delay of a move. It returns zero if an unmoved clock passed at,
+// or no clock did.
 func (ms Moves) Passed(at time.Time, lag time.Duration) Passing {
 	for i, m := range ms {
 		if i == 0 && m.Number != 1 && at.Before(m.Service) {

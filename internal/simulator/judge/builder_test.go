@@ -10,8 +10,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// world is a run with everything that a simulator sees of a service without a
-// fault. Tests take it as it is, or spoil it.
+// world is a run of a correct service as the simulator sees it. Tests use it unchanged or spoil it.
 type world struct {
 	facts []history.Fact
 	run   RunContext
@@ -26,8 +25,8 @@ const (
 
 var second = time.Second
 
-// newWorld has two tenants, each with a webhook for all of its events; the second
-// one's gets only the ends of jobs.
+// newWorld returns a world with two tenants, each with a webhook. The first webhook gets all events, the second only the ends of
+// jobs.
 func newWorld() *world {
 	scale := 1.0
 	w := &world{start: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
@@ -65,10 +64,10 @@ type tale struct {
 
 func (w *world) add(f history.Fact) { w.facts = append(w.facts, f) }
 
-// end is when all is over and everything is asked for.
+// end is the time when all jobs have ended and the sources are read.
 func (w *world) end() time.Time { return w.start.Add(time.Hour) }
 
-// job submits a job a second after the one before.
+// job submits a job a second after the previous one.
 func (w *world) job(tenant int, kind string, options ...func(*tale)) *tale {
 	w.last++
 	w.run.Tickets = w.last
@@ -100,7 +99,7 @@ func deferred(ahead time.Duration) func(*tale) {
 	}
 }
 
-// emits makes it a job that publishes an event of the client's own.
+// emits turns the job into one that publishes a client event.
 func emits(t *tale) { t.row.Type = emitEvent }
 
 func autoRetry(t *tale)                 { t.sub.AutoRetry = true }
@@ -110,7 +109,7 @@ func (t *tale) fact(k history.Kind) history.Fact {
 	return history.Fact{Kind: k, Tenant: t.tenant, Job: t.id, Ticket: t.ticket}
 }
 
-// try hands the job in, once more.
+// try submits the job once more.
 func (t *tale) try(replay bool) *tale {
 	state := queued
 	if !t.row.ExecutionAt.IsZero() {
@@ -205,7 +204,7 @@ func (t *tale) deliver(e history.Event, hook, url string, answers ...int) {
 	}
 }
 
-// claim has a worker take the job.
+// claim makes a worker claim the job.
 func (t *tale) claim() *tale {
 	if t.state == created {
 		t.now = later(t.now, t.row.ExecutionAt)
@@ -228,7 +227,7 @@ func (t *tale) run() *tale {
 	return t
 }
 
-// loseLease takes the claim from the worker.
+// loseLease makes the worker lose its lease.
 func (t *tale) loseLease() *tale {
 	return t.wait(3*second).event("job.lease_expired", queued)
 }
@@ -271,7 +270,7 @@ func (t *tale) retried() *tale {
 	return t.event("job.retried", queued)
 }
 
-// acts is a cancel or a retry with the job's present state as its answer.
+// acts adds a cancel or a retry that returns the job's current state.
 func (t *tale) acts(verb string, status int) *tale {
 	f := t.fact(history.Acted)
 	f.At = t.now.Add(5 * time.Millisecond)
@@ -285,7 +284,7 @@ func (t *tale) acts(verb string, status int) *tale {
 	return t
 }
 
-// looks polls the job.
+// looks adds a poll of the job.
 func (t *tale) looks() *tale {
 	f := t.fact(history.Looked)
 	told := t.shown()

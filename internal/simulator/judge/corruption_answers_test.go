@@ -137,12 +137,12 @@ func document(job int, fn func(d *client.Outcome)) func(w *world) {
 	return func(w *world) { fn(w.poll(job, failed).Failure) }
 }
 
-// told spoils an event of the report that the API shows, counted from 0.
+// told spoils an event, counted from 0, of the report that the API shows.
 func told(n int, fn func(e *history.Event)) func(w *world) {
 	return func(w *world) { fn(&w.shown(plainJob).Events[n]) }
 }
 
-// deliveryCorruptions spoil deliveries, as they are stored, shown, tried and received.
+// deliveryCorruptions spoil stored, shown, attempted and received deliveries.
 var deliveryCorruptions = []corruption{
 	{"event 5 (job.succeeded) has no delivery to webhook hook-0", delivered, plainJob, func(w *world) {
 		w.dropAll(func(f *history.Fact) bool {
@@ -247,7 +247,7 @@ func logged1(fn func(d *history.Delivery)) func(w *world) {
 	return func(w *world) { fn(w.find(toldDelivery, plainJob, named("job.succeeded")).Delivery) }
 }
 
-// last spoils the delivery of the failing job's last event to its callback, as stored and as shown.
+// last spoils the stored and the shown delivery of the failing job's last event to its callback.
 func last(fn func(d *history.Delivery)) func(w *world) {
 	return func(w *world) {
 		w.change(failingJob, func(f *history.Fact) { fn(f.Delivery) }, of(storedDelivery, toldDelivery), named("job.succeeded"), toBroken)
@@ -257,7 +257,7 @@ func last(fn func(d *history.Delivery)) func(w *world) {
 func toBroken(f *history.Fact) bool   { return f.Delivery != nil && f.Delivery.URL == brokenURL }
 func ofCallback(f *history.Fact) bool { return f.Delivery.URL != "" }
 
-// tried leaves only the first tries of that delivery, with these answers.
+// tried keeps only the first attempts of that delivery, with these responses.
 func (w *world) tried(answers ...int) {
 	n, accepted := 0, 0
 	w.dropAll(func(f *history.Fact) bool {
@@ -281,7 +281,7 @@ func (w *world) tried(answers ...int) {
 	})(w)
 }
 
-// untried makes the delivery of the plain job's success one that was never tried.
+// untried removes all attempts of the delivery of the plain job's success.
 func (w *world) untried(state, code string) {
 	w.change(plainJob, func(f *history.Fact) {
 		d := f.Delivery

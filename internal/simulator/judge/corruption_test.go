@@ -20,7 +20,7 @@ type corruption struct {
 	alone     bool // it violates no other invariant
 }
 
-// corruptions has at least one for each rule.
+// corruptions has at least one entry for each rule.
 var corruptions = slices.Concat(jobCorruptions, logCorruptions, answerCorruptions, deliveryCorruptions, scheduleCorruptions)
 
 var jobCorruptions = []corruption{
@@ -151,7 +151,7 @@ var jobCorruptions = []corruption{
 	{"the result of SUCCESS_FAST has 1 bytes", expected, plainJob, func(w *world) { size := 1; w.shown(plainJob).ResultSize = &size }, true},
 }
 
-// Each corruption is found with its own text, and in no other job.
+// Each corruption is reported with its own text, and only for its job.
 func TestCorruptionsAreCaught(t *testing.T) {
 	t.Parallel()
 	of := map[string]int{}

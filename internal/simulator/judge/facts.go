@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// RunContext is the knowledge about a run besides its facts.
+// RunContext describes a run, apart from its facts.
 type RunContext struct {
 	Run     string // correlation ids are {Run}.{ticket}
 	Tickets int64  // tickets are numbered from 1 to this
@@ -39,7 +39,7 @@ type RunContext struct {
 // Stream is a reader of a tenant's event stream.
 type Stream struct {
 	Tenant int
-	Whole  bool // read from before the first submission to the end, so it has each event
+	Whole  bool // read from before the first submission to the end, so it contains each event
 }
 
 const (
@@ -64,7 +64,7 @@ func (run *RunContext) complete(s Source) bool {
 	return !missing && run.Collected.Asked[s]
 }
 
-// asOf returns a lower bound, by Postgres' clock, of when a fact was read.
+// asOf returns a lower bound of the time when a fact was read, by Postgres' clock.
 func (run *RunContext) asOf(f *history.Fact) time.Time {
 	at := cmp.Or(f.Sent, f.At)
 	if f.Kind == history.StoredJob || f.Kind == history.StoredDeliver {
@@ -151,7 +151,8 @@ type jobFacts struct {
 	attempts []int                   // keys of reports, in order
 }
 
-// sourceOf returns the source of facts read at the end. Facts of an incomplete source are not used: half of them would mislead.
+// sourceOf returns the source of facts read at the end. Facts of an incomplete source are ignored, since partial data would
+// mislead.
 var sourceOf = map[history.Kind]Source{
 	history.ListedJob: Lists, history.APIReport: Reports, history.APIDelivery: Reports, history.QueuedTask: Queue,
 	history.StoredJob: Rows, history.StoredEvent: Rows, history.StoredReport: Rows, history.StoredDeliver: Rows, history.Contradiction: Rows,
@@ -180,7 +181,7 @@ func newJobFacts(id string, facts []history.Fact, run *RunContext) *jobFacts {
 	return j
 }
 
-// findOwner takes the tenant and the ticket from the submission, otherwise from the row, otherwise from the list with the job.
+// findOwner takes the tenant and the ticket from the submission, the row, or the list with the job, in this order.
 func (j *jobFacts) findOwner(run string) {
 	for _, kind := range []history.Kind{history.Submitted, history.StoredJob, history.ListedJob} {
 		for _, f := range j.byKind[kind] {
@@ -289,12 +290,12 @@ func statusOf(name, failure string) string {
 	return status
 }
 
-// endsAttempt: a stream shows these events as outcome documents.
+// endsAttempt reports whether the event ends an attempt. Streams show these events as outcome documents.
 func endsAttempt(name string) bool {
 	return name == "job.succeeded" || name == "job.failed" || name == "job.canceled"
 }
 
-// ofNoJob reports whether events with the name belong to a client without a job.
+// ofNoJob reports whether events with the name belong to a client and not to a job.
 func ofNoJob(name string) bool {
 	return strings.HasPrefix(name, "batch.") || strings.HasPrefix(name, "webhook.")
 }

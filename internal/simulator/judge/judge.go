@@ -1,8 +1,8 @@
-// Package judge decides whether a run of the simulator saw a violation. Judge compares all facts about each job: the answers to clients,
-// and the final state in the API, the rows, the queue and the metrics, read by package collect.
+// Package judge decides whether a run of the simulator saw a violation. Judge compares all facts about each job: the responses to
+// clients, and the final state in the API, the rows, the queue and the metrics, which package collect reads.
 //
-// It uses only the service's contract: states, transitions and the catalogue of work kinds are its own copies, so that it does not repeat
-// a mistake of the service. Unread sources are reported as not checked; they never pass silently.
+// It relies only on the service's contract. It has its own copies of the states, transitions and work kinds, so that it does not
+// repeat mistakes of the service. Unread sources are reported as not checked; they never pass silently.
 package judge
 
 import (
@@ -21,7 +21,7 @@ import (
 // Invariant is something that must always hold.
 type Invariant struct {
 	Key, Title string
-	sources    []Source // read at the end; if one is missing, the invariant is checked in part or not at all
+	sources    []Source // sources read at the end; if one is missing, the invariant is checked partly or not at all
 }
 
 // Keys of the invariants. Queries over rows (package invariants) use them too.
@@ -70,7 +70,8 @@ type Reader interface {
 	Each(bucket int, fn func(history.Fact) error) error
 }
 
-// Judge checks the history bucket by bucket: its memory grows by one byte per ticket. It fails only if the reader or the context does.
+// Judge checks the history bucket by bucket, so its memory grows by one byte per ticket. It fails only if the reader or the context
+// fails.
 func Judge(ctx context.Context, r Reader, run RunContext) (*Verdict, error) {
 	run.latestSeen = run.moves().Latest(moveLag)
 	run.across = &across{tickets: make([]byte, max(run.Tickets, 0)+1), schedules: map[string]*scheduleRuns{}}
@@ -110,7 +111,7 @@ func (b *verdictBuilder) check(j *jobFacts, rules ...func(*checker)) {
 	b.add(c.violations, c.looked, j.facts)
 }
 
-// checkLoose checks one of the facts without a subject. There is one per refused submission, so none is kept.
+// checkLoose checks a fact without a subject. It keeps no facts, since there is one per refused submission.
 func (b *verdictBuilder) checkLoose(f history.Fact) error {
 	b.verdict.Facts++
 	if f.Submission != nil {
@@ -163,7 +164,7 @@ var rules = []func(*checker){
 	(*checker).checkStreams, (*checker).checkDeliveries, (*checker).checkReceived, (*checker).checkDeliveryLogs, (*checker).checkTasks,
 }
 
-// must counts a check, and adds a violation unless ok. The text begins with the violation.
+// must counts a check and adds a violation unless ok. The text begins with the violation.
 func (c *checker) must(ok bool, invariant, format string, args ...any) {
 	c.looked[invariant]++
 	if !ok {
@@ -171,7 +172,7 @@ func (c *checker) must(ok bool, invariant, format string, args ...any) {
 	}
 }
 
-// checkFindings reports the simulator's own findings: rows that violate an invariant, and forbidden observations.
+// checkFindings reports violations found by the simulator: invalid rows and forbidden observations.
 func (c *checker) checkFindings() {
 	for _, f := range c.byKind[history.Contradiction] {
 		invariant, what, _ := strings.Cut(f.Note, ": ")

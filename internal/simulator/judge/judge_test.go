@@ -19,7 +19,7 @@ func printed(v *Verdict) string {
 	return text.String()
 }
 
-// A service without a fault passes, and every invariant has been looked at.
+// A correct service passes, and every invariant is checked.
 func TestSoundHistoryPasses(t *testing.T) {
 	t.Parallel()
 	w := soundWorld()
@@ -37,7 +37,7 @@ func TestSoundHistoryPasses(t *testing.T) {
 	}
 }
 
-// without takes a source out of the world: it was not asked, or broke off.
+// without removes a source from the world, as if it was not requested or failed.
 func (w *world) without(s Source, facts ...history.Kind) *world {
 	w.run.Collected.Missing[s] = "it broke off"
 	w.dropAll(of(facts...))
@@ -48,8 +48,8 @@ var rowFacts = []history.Kind{
 	history.StoredJob, history.StoredEvent, history.StoredReport, history.StoredDeliver,
 }
 
-// Missing sources are reported; a sound history stays sound without them, and the other sources still reveal their violations.
-func TestMissingSourcesAreTold(t *testing.T) {
+// Missing sources are reported. A sound history stays sound without them, and the other sources still reveal violations.
+func TestMissingSourcesAreReported(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		miss    func(w *world)
@@ -125,7 +125,7 @@ func (w *world) halfOf(k history.Kind) {
 	})
 }
 
-// Without rows, the API's reports and lists are judged in their place.
+// Without rows, the API's reports and lists are judged instead.
 func TestReportsAreJudgedWithoutRows(t *testing.T) {
 	t.Parallel()
 	for want, spoil := range map[string]func(w *world){
@@ -178,7 +178,7 @@ func TestFaultsExcuse(t *testing.T) {
 	}
 }
 
-// With any number of violations, a verdict stays small, and counts all of them.
+// A verdict counts all violations but stays small.
 func TestVerdictIsBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -186,7 +186,7 @@ func TestVerdictIsBounded(t *testing.T) {
 	for range jobs {
 		w.job(0, "SUCCESS_FAST").success().close()
 	}
-	w.dropAll(func(f *history.Fact) bool { // and the ends on streams of those that are judged last
+	w.dropAll(func(f *history.Fact) bool { // and the stream's end events of the jobs that are judged last
 		return f.Kind == submitted || f.Kind == streams && f.Job > jobName(jobs-30) && named("job.succeeded")(f)
 	})
 	v := w.judge(t)

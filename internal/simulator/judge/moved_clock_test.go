@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	jumpAt = 20 * time.Second // after the start of the world its clock jumps,
-	jumpBy = 10 * time.Minute // over most of what happens in it
+	jumpAt = 20 * time.Second // the clock jumps this long after the start,
+	jumpBy = 10 * time.Minute // past most events
 )
 
-// jumps makes the world's clock jump: stored values stay as they are, and a client's observations have the time of its own clock. Events
-// that were jumped over are seen soon after the jump, in the same order.
+// jumps makes the world's clock jump. Stored values stay unchanged; a client's observations use the time of its own clock. The
+// client sees skipped events soon after the jump, in the same order.
 func (w *world) jumps() *world {
 	from := w.start.Add(jumpAt)
 	w.run.Collected.Moves = history.Moves{{Number: 1, Real: from, Service: from.Add(jumpBy), Rate: 1}}
@@ -47,7 +47,7 @@ func (w *world) jumps() *world {
 	return w
 }
 
-// spoilt are the invariants that are violated.
+// spoilt returns the violated invariants.
 func (w *world) spoilt(t *testing.T) map[string]int64 {
 	t.Helper()
 	v, err := Judge(t.Context(), w, w.run)
@@ -61,7 +61,7 @@ func (w *world) spoilt(t *testing.T) map[string]int64 {
 	return found
 }
 
-// A result is gone once the clock was moved beyond its day, and not before.
+// A result expires once the clock has moved a day ahead, and not before.
 func TestResultsAreGoneAfterADay(t *testing.T) {
 	t.Parallel()
 	for ahead, violated := range map[time.Duration]int{23 * time.Hour: 1, 25 * time.Hour: 0} {
@@ -87,14 +87,14 @@ func TestSoundHistoryOfAMovedClockPasses(t *testing.T) {
 	require.NotEmpty(t, w.spoilt(t), "it is no history of a clock that was not moved")
 }
 
-// Corruptions that are found under an unmoved clock are found under a moved one.
-func TestWhatIsSpoiltIsFoundUnderAMovedClock(t *testing.T) {
+// Corruptions found with an unmoved clock are also found with a moved one.
+func TestCorruptionsAreCaughtWithMovedClock(t *testing.T) {
 	t.Parallel()
 	for _, c := range corruptions {
-		if slices.Contains([]string{accepted, keyed, foreign, expected, measured, tasked}, c.invariant) { // no clock is looked at
+		if slices.Contains([]string{accepted, keyed, foreign, expected, measured, tasked}, c.invariant) { // these checks use no clock
 			continue
 		}
-		if strings.Contains(c.what, "it was settled 0s after its event") { // by a clock that stood still it takes no time
+		if strings.Contains(c.what, "it was settled 0s after its event") { // takes no time on a frozen clock
 			continue
 		}
 		w := soundWorld()
@@ -152,7 +152,7 @@ func TestSpoiltByAMovedClock(t *testing.T) {
 		require.Positive(t, w.spoilt(t)[c.invariant], c.name)
 	}
 
-	w := soundWorld().jumps() // a time that was over after the jump alone
+	w := soundWorld().jumps() // a time that passed only through the jump
 	s := w.refused()
 	at := w.start.Add(jumpAt + jumpBy/2)
 	s.WorkKind, s.ExecutionAt = "SCHEDULED_ON_TIME", at
@@ -160,8 +160,8 @@ func TestSpoiltByAMovedClock(t *testing.T) {
 	require.Empty(t, w.spoilt(t))
 }
 
-// Without rows the moves that were seen during the run count.
-func TestMovesThatWereSeen(t *testing.T) {
+// Without rows, Judge uses the moves seen during the run.
+func TestMovesSeenDuringRun(t *testing.T) {
 	t.Parallel()
 	w := soundWorld().jumps().without(Rows, rowFacts...)
 	require.NotEmpty(t, w.spoilt(t), "the moves of rows that cannot be read are not known")
@@ -169,7 +169,7 @@ func TestMovesThatWereSeen(t *testing.T) {
 	require.Empty(t, w.spoilt(t))
 }
 
-// runOf makes a job the run of a schedule for a due time.
+// runOf turns a job into the run of a schedule for a due time.
 func (w *world) runOf(schedule string, job int, due time.Time) {
 	for _, kind := range []history.Kind{storedJob, history.ListedJob} {
 		told := w.find(kind, job).Shown
@@ -177,7 +177,7 @@ func (w *world) runOf(schedule string, job int, due time.Time) {
 	}
 }
 
-// scheduled makes a job the only run of a schedule, due some time after its creation.
+// scheduled turns a job into the only run of a schedule, due some time after its creation.
 func (w *world) scheduled(job int, due time.Duration) {
 	at := w.find(storedJob, job).Shown.CreatedAt.Add(due)
 	w.runOf("schedule-1", job, at)
@@ -186,7 +186,7 @@ func (w *world) scheduled(job int, due time.Duration) {
 	}})
 }
 
-// theSchedule is that of the sound world.
+// theSchedule is the schedule of the sound world.
 func (w *world) theSchedule() *history.Schedule {
 	for i := range w.facts {
 		if s := w.facts[i].Schedule; s != nil {

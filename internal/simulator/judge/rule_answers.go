@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// observation is a state in an answer, by the simulator's clock.
+// observation is a state in a response, with times of the simulator's clock.
 type observation struct {
 	what     string
 	sent, at time.Time // sent is zero if unknown
@@ -21,13 +21,13 @@ type observation struct {
 	last     int
 }
 
-// longestRequest bounds a request with an unknown beginning.
+// longestRequest limits the duration of a request with an unknown start.
 const longestRequest = 30 * time.Second
 
 func (o *observation) asked() time.Time { return cmp.Or(o.sent, o.at.Add(-longestRequest)) }
 
-// checkOrder: each answer shows a state that the job had between request and answer, and never an older one than an answer from before
-// its request.
+// checkOrder: each response shows a state that the job had between request and response. It is never older than the state in a
+// response that arrived before the request.
 func (c *checker) checkOrder() {
 	if !c.logComplete || len(c.steps) == 0 {
 		return
@@ -71,8 +71,8 @@ func (c *checker) match(o *observation) bool {
 	return found
 }
 
-// happenedBefore reports whether the step had happened at the simulator's time at. A step that a moved clock jumped over happens later
-// than its time says: it counts once it was observed.
+// happenedBefore reports whether the step had happened at the simulator's time at. If the clock jumped over a step, it happens
+// later than its timestamp, so it counts only once observed.
 func (c *checker) happenedBefore(step history.Event, at time.Time) bool {
 	if real, known := c.run.moves().Since(step.At); known {
 		return real.Before(at.Add(-clockSlack))
@@ -140,7 +140,7 @@ func (c *checker) valid(s *history.Submission, t history.Answer) bool {
 	return s.WorkKind != payloadInvalid && ahead(t.Sent) && ahead(t.Answered)
 }
 
-// checkTries: all tries of a ticket show the same job, with the same creation time.
+// checkTries: all attempts of a ticket show the same job with the same creation time.
 func (c *checker) checkTries() {
 	for _, f := range c.byKind[history.Submitted] {
 		if f.Submission == nil {
@@ -156,7 +156,7 @@ func (c *checker) checkTries() {
 	}
 }
 
-// madeAt reports whether an answer shows the job's created_at, or none.
+// madeAt reports whether a response has the job's created_at or no created_at.
 func (c *checker) madeAt(at time.Time) bool {
 	made := time.Time{}
 	for _, f := range c.byKind[history.Submitted] {
@@ -170,8 +170,8 @@ func (c *checker) madeAt(at time.Time) bool {
 	return at.IsZero() || made.IsZero() || at.Equal(made)
 }
 
-// checkActions: an answered cancel leaves the job ended, a retry is refused only if no attempt may follow, and no job is canceled without
-// a request.
+// checkActions: a job has ended after a cancel response, a retry is refused only if no attempt may follow, and no job is canceled
+// without a request.
 func (c *checker) checkActions() {
 	j, asked := c.job, false
 	for _, f := range c.byKind[history.Acted] {
@@ -214,14 +214,14 @@ func (c *checker) mayRefuseRetry(f *history.Fact) bool {
 	return was(succeeded, 0) || was(canceled, 0) || was(failed, c.job.MaxAttempts)
 }
 
-// checkLists: the list has the job once, with the values of the rows.
+// checkLists: the list contains the job once, with the values of the rows.
 func (c *checker) checkLists() {
 	listed := c.byKind[history.ListedJob]
 	for _, f := range listed {
 		c.must(len(listed) == 1, answered, "the list of jobs has the job %d times", len(listed))
 		a, b := f.Shown, c.row
 		if b == nil || a == nil || a.State != b.State || a.Attempt != b.Attempt {
-			continue // it moved meanwhile; checkAnswers checks whether it was ever in that state
+			continue // the state has changed; checkAnswers checks whether the job ever had it
 		}
 		same := a.Type == b.Type && a.WorkKind == b.WorkKind && a.Outcome == b.Outcome && a.MaxAttempts == b.MaxAttempts &&
 			a.CorrelationID == b.CorrelationID && a.BatchID == b.BatchID && a.CreatedAt.Equal(b.CreatedAt) &&

@@ -45,8 +45,8 @@ func (c *checker) emits(text string) bool {
 	return c.job.Type == emitEvent && text == fmt.Sprintf("simulated %d", c.ticket)
 }
 
-// checkTasks: a queued task has its job, which waits for it. Exceptions are the active task of a dead worker and the scheduled one of a
-// canceled job.
+// checkTasks: each queued task has a job that waits for it. Exceptions are the active task of a dead worker and the scheduled task
+// of a canceled job.
 func (c *checker) checkTasks() {
 	for _, f := range c.byKind[history.QueuedTask] {
 		if !c.run.complete(Rows) {
@@ -63,8 +63,8 @@ func (c *checker) checkTasks() {
 	}
 }
 
-// checkEarly: nothing begins before execution_at. A job that existed when a moved clock passed that time is queued with that time,
-// however late it was. All times are the service's.
+// checkEarly: nothing begins before execution_at. If a moved clock passed that time while the job existed, the job is queued with
+// that time, however late. All times are service times.
 func (c *checker) checkEarly() {
 	due := time.Time{}
 	if c.submission != nil {
@@ -180,8 +180,8 @@ var catalogue = map[string]workKind{
 	"PAYLOAD_SMALL": succeeds(2_000, 1), "PAYLOAD_MEDIUM": succeeds(2_000, 16), "PAYLOAD_LARGE": succeeds(2_000, 256),
 }
 
-// checkCatalogue: an attempt ends as its work kind says, unless it was canceled, lost its worker or hit the execution limit; a result has
-// its size.
+// checkCatalogue: an attempt ends as its work kind says, unless it was canceled, lost its worker or hit the execution limit. A
+// result has the catalogue's size.
 func (c *checker) checkCatalogue() {
 	kind, known := catalogue[c.kind]
 	if !known {

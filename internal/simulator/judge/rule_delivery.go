@@ -15,7 +15,7 @@ const (
 	sendDeleted  = "WEBHOOK_DELETED"
 )
 
-// checkDeliveries: each event has one delivery to each of its subscribers, DELIVERED ones were answered with 2xx, and none is forgotten.
+// checkDeliveries: each event has one delivery to each subscriber, DELIVERED ones got a 2xx response, and none is missing.
 func (c *checker) checkDeliveries() {
 	facts, ok := c.knownDeliveries()
 	if !ok || c.run.complete(Rows) && c.row == nil {
@@ -110,7 +110,7 @@ func (c *checker) checkDelivery(f *history.Fact) {
 
 func isSuccess(status int) bool { return status >= 200 && status < 300 }
 
-// mayHaveFailed: all attempts were made, or the receiver or its webhook is gone.
+// mayHaveFailed reports whether all attempts were made, or the receiver or its webhook is gone.
 func (c *checker) mayHaveFailed(f *history.Fact, gone bool) bool {
 	d, tries := f.Delivery, c.run.DeliveryTries
 	switch {
@@ -127,7 +127,7 @@ func (c *checker) mayHaveFailed(f *history.Fact, gone bool) bool {
 	return d.Attempts >= tries
 }
 
-// checkReceived: a message is about an existing, past event of the job, with its data.
+// checkReceived: a message describes an existing, past event of the job, with the event's data.
 func (c *checker) checkReceived() {
 	c.checkMessages(c.knownDeliveries())
 	for _, f := range c.byKind[history.Received] {
@@ -150,7 +150,7 @@ func (c *checker) checkReceived() {
 	}
 }
 
-// checkDeliveryLogs: the API shows the tries that the receiver saw. A dying worker may send one more than it records.
+// checkDeliveryLogs: the API shows the attempts that the receiver saw. A dying worker may send one attempt without recording it.
 func (c *checker) checkDeliveryLogs() {
 	for _, f := range c.byKind[history.APIDelivery] {
 		if f.Delivery.HasLog && !c.run.Chaos && !c.run.Killed {
@@ -169,7 +169,7 @@ func (c *checker) checkDeliveryLog(d *history.Delivery) {
 			seen = append(seen, f.Delivery)
 		}
 	}
-	settled, lost := d.State != "PENDING", 0 // lost: tries that may not have arrived
+	settled, lost := d.State != "PENDING", 0 // lost: attempts that may not have arrived
 	must(!settled || (d.Error != "") == (d.State == "FAILED"), "it is %s with last_error %q", d.State, d.Error)
 	must(settled != d.SettledAt.IsZero() && settled == d.Next.IsZero(), "it is %s with settled_at %s and next_attempt_at %s",
 		d.State, clock(d.SettledAt), clock(d.Next))
@@ -206,7 +206,7 @@ func (c *checker) checkClientEvent() {
 	c.checkMessages(c.knownDeliveries())
 }
 
-// checkMessages: each try has the same bytes, and belongs to a known delivery.
+// checkMessages: all attempts of a delivery send the same bytes and belong to a known delivery.
 func (c *checker) checkMessages(deliveries []*history.Fact, known bool) {
 	first, made := map[string]*history.Delivery{}, map[string]bool{}
 	for _, f := range deliveries {

@@ -8,7 +8,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// checkReceipt: the answer to a submission has the job, its address, its time and an initial state.
+// checkReceipt: the response to a submission has the job, its address, its time and an initial state.
 func (c *checker) checkReceipt(s *history.Submission, t history.Answer) {
 	switch {
 	case t.Status >= 200 && t.Status < 400 && t.Job == "":
@@ -191,7 +191,7 @@ func (c *checker) wrongScenario(shown history.Scenario) string {
 	return ""
 }
 
-// checkStreams: a stream that was read completely has each event of the job's log once, in order. Others have no event twice.
+// checkStreams: a completely read stream has each event of the job's log once, in order. Other streams have no duplicates.
 func (c *checker) checkStreams() {
 	if c.tenant < 0 {
 		return
@@ -212,7 +212,7 @@ func (c *checker) checkStreams() {
 	}
 }
 
-// checkStream follows one stream. The end of an attempt has no seq in it; it is the next one.
+// checkStream checks one stream. The end of an attempt has no seq, so the next seq is assumed.
 func (c *checker) checkStream(s Stream, events []*history.Fact) {
 	next := count(s.Whole)    // 0: unknown
 	ends := map[string]bool{} // name and attempt

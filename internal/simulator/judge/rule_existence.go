@@ -11,8 +11,8 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// checkExistence: an accepted job exists, and an existing job was requested with these values. checkTicket checks that no two jobs have
-// one ticket.
+// checkExistence: an accepted job exists, and an existing job was requested with these values. checkTicket checks that jobs do not
+// share a ticket.
 func (c *checker) checkExistence() {
 	submitted := c.byKind[history.Submitted]
 	rows, lists := c.run.complete(Rows), c.run.complete(Lists)
@@ -52,7 +52,7 @@ func (c *checker) checkExistence() {
 	}
 }
 
-// checkKey: the tries of a ticket have one key, so they made one job, and the key is kept.
+// checkKey: the attempts of a ticket share one key, so they created one job, and the key is stored.
 func (c *checker) checkKey() {
 	if c.submission == nil {
 		return
@@ -70,7 +70,7 @@ func (c *checker) checkKey() {
 	}
 }
 
-// sameTime compares times with the service's precision of microseconds.
+// sameTime compares times in microseconds, the service's precision.
 func sameTime(a, b time.Time) bool {
 	return a.Truncate(time.Microsecond).Equal(b.Truncate(time.Microsecond)) || a.Round(time.Microsecond).Equal(b.Round(time.Microsecond))
 }
@@ -127,7 +127,7 @@ func (c *checker) checkOwners() {
 	}
 }
 
-// checkOutsiders: another tenant's request gets the answer for a missing job, never that for a deleted one (410).
+// checkOutsiders: another tenant's request gets the response for a missing job, never the one for a deleted job (410).
 func (c *checker) checkOutsiders() {
 	for _, f := range c.byKind[history.Intruded] {
 		a := f.Action
@@ -149,7 +149,7 @@ func TicketOf(run, correlation string) (ticket int64, ok bool) {
 	return n, err == nil && n > 0 && strconv.FormatInt(n, 10) == number
 }
 
-// across is the data across jobs: a byte for each ticket, and the schedules by id.
+// across holds data across jobs: a byte for each ticket, and the schedules by id.
 type across struct {
 	mu        sync.Mutex
 	tickets   []byte
@@ -160,7 +160,7 @@ type across struct {
 const (
 	ticketSent     = 1 << iota // its submission is in the history
 	ticketAccepted             // a try returned a job
-	ticketOpen                 // a try may have created a job without an answer
+	ticketOpen                 // an attempt without a response may have created a job
 	ticketHasJob
 )
 
@@ -188,7 +188,7 @@ func (a *across) sent(f *history.Fact) {
 	a.mark(f.Ticket, flags)
 }
 
-// checkTicket: each accepted ticket has one job, and a refused one has none. Submissions without a job were marked before.
+// checkTicket: each accepted ticket has one job, and a refused ticket has none. Submissions without a job are already marked.
 func (c *checker) checkTicket() {
 	for _, f := range c.byKind[history.Submitted] {
 		if f.Submission != nil {
@@ -209,7 +209,7 @@ func (c *checker) checkTicket() {
 	c.must(known&(ticketAccepted|ticketOpen) > 0 || known&ticketSent == 0, accepted, "ticket %d was refused, and its job exists", ticket)
 }
 
-// scheduleRuns is a schedule with the number of jobs of each of its due times, in microseconds.
+// scheduleRuns is a schedule with the number of jobs for each due time, in microseconds.
 type scheduleRuns struct {
 	history.Schedule
 	tenant int
@@ -230,7 +230,7 @@ func (a *across) addRun(j *history.Job) {
 	}
 }
 
-// checkRun: a run belongs to a schedule of its client and to one of its due times, and is not early.
+// checkRun: a run belongs to a schedule of its client and to one of that schedule's due times, and is not early.
 func (c *checker) checkRun() {
 	s := c.run.across.schedules[c.job.ScheduleID]
 	if s == nil {
@@ -248,7 +248,7 @@ func (c *checker) checkRun() {
 	c.must(!c.job.CreatedAt.Before(due), scheduled, "the job is for %s, and was created before, at %s", clock(due), clock(c.job.CreatedAt))
 }
 
-// checkSchedules: each due time has one job. The run has waited for the end of its schedules, unless it was interrupted.
+// checkSchedules: each due time has one job. The run waits for the end of its schedules unless it is interrupted.
 func (c *checker) checkSchedules() {
 	if !c.run.complete(Rows) && !c.run.complete(Lists) {
 		return

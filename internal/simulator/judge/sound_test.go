@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// Histories close to a corruption, but sound, pass.
+// Sound histories that resemble a corruption pass.
 func TestSoundVariantsPass(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(w *world){
@@ -76,7 +76,7 @@ func TestSoundVariantsPass(t *testing.T) {
 		"a worker that was lost early": func(w *world) {
 			w.run.Killed = true
 			failedWith(othersJob, codeWorkerLost)(w)
-			scale := 10.0 // which makes the others too quick
+			scale := 10.0 // the other attempts are then too short
 			w.run.TimeScale = &scale
 			w.dropAll(func(f *history.Fact) bool { return f.Job != jobName(othersJob) })
 		},
@@ -187,8 +187,7 @@ func (w *world) write(t testing.TB) *history.Store {
 	return out
 }
 
-// Jobs and Each make the world a reader of itself: disks are slow. All jobs are
-// in the first bucket.
+// Jobs and Each implement Reader without the disk, which is slow. All jobs are in the first bucket.
 func (w *world) Jobs(bucket int) (map[string][]history.Fact, error) {
 	jobs := map[string][]history.Fact{}
 	for _, f := range w.facts {

@@ -8,7 +8,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// Short names of the kinds of facts that are spoilt most.
+// Short names of frequently spoilt kinds of facts.
 const (
 	submitted      = history.Submitted
 	listed         = history.ListedJob
@@ -43,7 +43,7 @@ func (w *world) find(k history.Kind, job int, tests ...func(*history.Fact) bool)
 	panic(fmt.Sprint("no fact ", k, " of job ", job))
 }
 
-// drop removes a fact that find gave.
+// drop removes a fact returned by find.
 func (w *world) drop(f *history.Fact) {
 	for i := range w.facts {
 		if &w.facts[i] == f {
@@ -119,7 +119,7 @@ func (w *world) told(job int, fn func(j *history.Job)) {
 	w.change(job, func(f *history.Fact) { fn(f.Shown) }, of(storedJob, listed))
 }
 
-// reports spoils all reports of the job, as they are stored and as the API shows them.
+// reports spoils all stored and shown reports of the job.
 func (w *world) reports(job int, fn func(r *history.Report)) {
 	w.change(job, func(f *history.Fact) { fn(f.Report) }, of(storedReport, toldReport))
 }
@@ -133,7 +133,7 @@ func (w *world) refused() *history.Submission {
 	panic("nothing was refused")
 }
 
-// twin makes another job of the same ticket, a second before the first.
+// twin adds another job with the same ticket, created a second before the first.
 func twin(w *world, job int) {
 	for _, f := range w.facts {
 		if f.Job != jobName(job) || f.Kind == history.Submitted {

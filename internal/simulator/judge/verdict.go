@@ -104,7 +104,7 @@ func (b *verdictBuilder) finish() *Verdict {
 	return &b.verdict
 }
 
-// skipped returns why an invariant was not checked completely.
+// skipped returns the reason why an invariant was not checked completely.
 func (run *RunContext) skipped(invariant Invariant, checked int64) string {
 	var missing []string
 	for _, source := range invariant.sources {

@@ -13,7 +13,8 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// account is a tenant with its client for the load, which tries once: the engine decides on repetitions and records them.
+// account is a tenant with its client for the load. The client does not retry, since the engine decides on retries and records
+// them.
 type account struct {
 	history.Account
 	quick *client.Client
@@ -27,7 +28,7 @@ func (e *Engine) Accounts() (all []history.Account) {
 	return all
 }
 
-// Prepare registers the tenants and their webhooks and opens their streams. It sends nothing of the plan.
+// Prepare registers the tenants and their webhooks and opens their streams. It sends no planned request.
 func (e *Engine) Prepare(ctx context.Context) error {
 	quick, slow, err := e.clients()
 	if err != nil {
@@ -53,10 +54,10 @@ func (e *Engine) Prepare(ctx context.Context) error {
 
 const (
 	requestTimeout = 15 * time.Second
-	connections    = 256 // open at a time; more requests wait, and their time counts
+	connections    = 256 // limit of open connections; more requests wait, and latencies include the wait
 )
 
-// clients makes a quick client for the load, and one that retries like the library.
+// clients returns a client without retries for the load, and one that retries like the library.
 func (e *Engine) clients() (quick, slow *client.Client, err error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost, transport.MaxConnsPerHost = connections, connections
@@ -104,7 +105,7 @@ func (e *Engine) subscribe(ctx context.Context, a *account) error {
 	return nil
 }
 
-// streamPatience bounds how long the first connection of a stream may take.
+// streamPatience limits how long a stream may take to connect the first time.
 const streamPatience = 15 * time.Second
 
 // openStreams waits until each tenant's first stream is connected.
@@ -137,7 +138,7 @@ func (e *Engine) openStreams(ctx, streams context.Context) error {
 	return nil
 }
 
-// Close ends the streams, and the clock's polling. It may be called again.
+// Close ends the streams and the polling of the clock. Further calls do nothing.
 func (e *Engine) Close() {
 	if e.stop != nil {
 		e.stop()
@@ -148,8 +149,8 @@ func (e *Engine) Close() {
 // userAgent names the simulator to the service.
 const userAgent = "forgerun-simulator"
 
-// Connect checks with one try that the service accepts the key, by reading a job that does not exist, or without a key that it lets a
-// client register. Its error is one sentence with a hint.
+// Connect checks once that the service accepts the key, by reading a job that does not exist. Without a key it checks that a client
+// may register. The error is one sentence with a hint.
 func Connect(ctx context.Context, address, key string) error {
 	c, err := client.New(client.Config{URL: address, Key: key, UserAgent: userAgent, MaxTries: 1})
 	if err != nil {

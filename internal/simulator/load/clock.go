@@ -18,14 +18,14 @@ const (
 	clockSlack   = 50 * time.Millisecond // possible error of a reading in service time, besides its duration
 )
 
-// serviceClock is the service's time as the clock of the test bed shows it.
+// serviceClock tracks the service time shown by the test bed's clock.
 type serviceClock struct {
 	mu    sync.Mutex
 	moves history.Moves // observed moves
 }
 
-// followClock checks whether the service has a movable clock, and then polls it until background ends. Without an answer the latest
-// reading holds.
+// followClock checks whether the service has a movable clock, and then polls it until background ends. The latest reading stays
+// valid if a poll fails.
 func (e *Engine) followClock(ctx, background context.Context) error {
 	movable, err := e.lookAtClock(ctx)
 	if movable {
@@ -58,7 +58,7 @@ func (e *Engine) lookAtClock(ctx context.Context) (movable bool, err error) {
 	return true, nil
 }
 
-// saw applies a reading that took so long. An unexpected one is a move.
+// saw applies a reading; took is the time that it needed. An unexpected reading counts as a move.
 func (c *serviceClock) saw(m history.Move, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,8 +20,8 @@ const (
 	described = 5 // unfinished jobs that Drain describes
 )
 
-// Drain waits, at most the scenario's drain time for each, until all accepted jobs have ended except those scheduled for later, and then
-// for their deliveries. It returns the number of unfinished jobs, and descriptions of the first ones.
+// Drain waits until all accepted jobs have ended, except those scheduled for later, and then for their deliveries. Each wait takes
+// at most the scenario's drain time. It returns the number of unfinished jobs, and descriptions of the first ones.
 func (e *Engine) Drain(ctx context.Context) (unfinished int, which []string, pending int64) {
 	limit := time.Now().Add(e.o.Scenario.Drain)
 	for len(e.jobs.waiting(e.serviceTime(limit))) > 0 && time.Now().Before(limit) {
@@ -77,7 +77,7 @@ func (e *Engine) askForSilent(ctx context.Context) {
 	group.Wait()
 }
 
-// mostCallbacks bounds the jobs with polled deliveries.
+// mostCallbacks limits the number of jobs with polled deliveries.
 const mostCallbacks = 1000
 
 func (e *Engine) addCallback(t *ticket) {
@@ -88,7 +88,8 @@ func (e *Engine) addCallback(t *ticket) {
 	}
 }
 
-// pending counts pending deliveries, or else the webhooks and jobs that have one or cannot be read; -1 without a receiver.
+// pending returns the number of pending deliveries. If it cannot count them, it returns the number of webhooks and jobs with a
+// pending or unreadable delivery. Without a receiver it returns -1.
 func (e *Engine) pending(ctx context.Context) int64 {
 	if e.o.Receiver == nil {
 		return -1
@@ -101,7 +102,7 @@ func (e *Engine) pending(ctx context.Context) int64 {
 	n, filter := int64(0), client.DeliveryFilter{State: "PENDING", PageSize: 1}
 	none := func(deliveries iter.Seq2[client.Delivery, error]) bool {
 		for _, err := range deliveries {
-			_ = err // an unreadable one may have one too
+			_ = err // an unreadable one may have a pending delivery
 			n++
 			return false
 		}

@@ -1,5 +1,5 @@
-// Package load drives a scenario against a running service: it sends the plan's requests at their times, plays the client's part in each
-// job (cancels, retries, duplicates), watches the jobs, and records its observations. It judges nothing.
+// Package load drives a scenario against a running service. It sends the planned requests on time, performs the client's actions
+// (cancels, retries, duplicates), watches the jobs, and records observations. It does not judge them.
 package load
 
 import (
@@ -31,20 +31,19 @@ type Options struct {
 	Recorder *report.Recorder
 	Receiver *receiver.Receiver                   // gets the webhooks; nil if the scenario has none
 	Pending  func(context.Context) (int64, error) // counts pending deliveries without asking each webhook; may be nil
-	// Recheck is the time after a job's cancel, and after its due time if that is near, at which it is canceled again and polled. 0:
-	// never.
+	// Recheck is the delay before a canceled job is canceled again and polled. It counts from the cancel, or from the due time if
+	// that is near. 0: never.
 	Recheck time.Duration
 }
 
-// patience is how long a submission, cancel or retry with an unknown effect is repeated.
+// patience limits how long a submission, cancel or retry with an unknown effect is repeated.
 const patience = time.Minute
 
-// inFlight bounds the concurrent submissions. If all are taken the generator waits, which latencies include: they count from the intended
-// time.
+// inFlight limits concurrent submissions. When the limit is reached the generator waits. Latencies include this wait, since they
+// count from the intended time.
 const inFlight = 2048
 
-// Engine drives one run. Its methods are called once each, in the order Prepare,
-// Run, Drain, Close.
+// Engine drives one run. Call each method once, in the order Prepare, Run, Drain, Close.
 type Engine struct {
 	o         Options
 	accounts  []*account
@@ -81,7 +80,7 @@ func (e *Engine) Late() time.Duration { return time.Duration(e.late.Load()) }
 // Tickets returns the number of the plan's submissions so far.
 func (e *Engine) Tickets() int64 { return e.plan.Tickets() }
 
-// Run sends the plan and returns when its last submission has been answered or given up, and the client's part in all jobs is done.
+// Run sends the plan. It returns when the last submission is answered or given up and all client actions are done.
 func (e *Engine) Run(ctx context.Context) error {
 	if !e.watched() {
 		asking, done := context.WithCancel(ctx)
@@ -107,7 +106,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	return cmp.Or(context.Cause(ctx), err)
 }
 
-// runOpen sends every intent at its time, or late, independent of earlier ones.
+// runOpen sends each intent at its time or later, regardless of earlier intents.
 func (e *Engine) runOpen(ctx context.Context) {
 	began := time.Now()
 	var senders errgroup.Group
@@ -171,10 +170,10 @@ func (e *Engine) play(ctx context.Context, in scenario.Intent, intended time.Tim
 	}
 }
 
-// scheduledTicket is the ticket of jobs from schedules, which have none.
+// scheduledTicket stands for the missing ticket of jobs from schedules.
 const scheduledTicket = -1
 
-// lateRuns is how late the last runs of a schedule may come: a new leader may be needed.
+// lateRuns is the allowed delay of a schedule's last runs, since the service may first have to elect a new leader.
 const lateRuns = time.Minute
 
 // schedule creates the schedules of the scenario, which end with its duration.

@@ -21,7 +21,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// script is the answers to submissions, from the first: 0 loses the answer; further ones are accepted.
+// script holds the response status of each submission in order; 0 drops the response. Later submissions are accepted.
 type script []string
 
 // serve starts a service that shows each job as SUCCEEDED, and returns its URL and the keys of the submissions in order.
@@ -67,7 +67,7 @@ func serve(t *testing.T, s script, before func()) (url string, keys func() []str
 	return server.URL, func() []string { return seen }
 }
 
-// played is what the engine did with a scenario.
+// played is the result of running a scenario.
 type played struct {
 	engine   *Engine
 	recorder *report.Recorder
@@ -95,7 +95,7 @@ func start(t *testing.T, url, text string) (e *Engine, recorder *report.Recorder
 	s.Readers.Streams, facts, recorder = 0, &memory{}, report.NewRecorder(time.Now())
 	e, err = New(Options{URL: url, Run: "run", Scenario: s, History: facts, Recorder: recorder})
 	require.NoError(t, err)
-	e.timeout = time.Hour // no answer is waited for in vain
+	e.timeout = time.Hour // the engine never waits for a missing response
 	require.NoError(t, e.Prepare(t.Context()))
 	return e, recorder, facts
 }
@@ -215,15 +215,15 @@ func TestStrangersAskForJobs(t *testing.T) {
 	for _, f := range p.facts[history.Intruded] {
 		require.NotEqual(t, owners[f.Job], f.Tenant)
 		asked[fmt.Sprint(f.Ticket, " ", f.Action.Verb)] = true
-		if f.Action.Verb == "get" { // this service shows everything to everybody
+		if f.Action.Verb == "get" { // this service shows all jobs to all tenants
 			require.Equal(t, 200, f.Action.Status)
 		}
 	}
 	require.Len(t, asked, 14, "two of the hundred, in seven ways")
 }
 
-// A stalled service makes the generator late, not slower: latencies count from the intended send times.
-func TestAStallIsInTheLatenciesOfAll(t *testing.T) {
+// A stalled service delays requests without lowering the latencies, since these count from the intended send times.
+func TestLatenciesIncludeStalls(t *testing.T) {
 	t.Parallel()
 	moving := make(chan struct{})
 	var once sync.Once
@@ -236,7 +236,7 @@ func TestAStallIsInTheLatenciesOfAll(t *testing.T) {
 	require.Greater(t, latency.P50, 300*time.Millisecond, "half of them were to be sent in the first half of the stall")
 }
 
-// An interrupted run does not wait for a service that does not answer: only the end of the test lets it.
+// An interrupted run does not wait for the service, which responds only after the test.
 func TestAnInterruptedRunEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	asked, over := make(chan struct{}, 1000), make(chan struct{})
@@ -255,8 +255,8 @@ func TestAnInterruptedRunEndsAtOnce(t *testing.T) {
 	e.Close()
 }
 
-// Unfinished jobs are named, with their state and the reason for their wait.
-func TestDrainNamesWhatHasNotEnded(t *testing.T) {
+// Drain lists unfinished jobs with their state and the reason for waiting.
+func TestDrainListsUnfinishedJobs(t *testing.T) {
 	t.Parallel()
 	url, keys := serve(t, nil, nil)
 	target, err := neturl.Parse(url)
@@ -281,7 +281,7 @@ func TestDrainNamesWhatHasNotEnded(t *testing.T) {
 	require.Equal(t, "job-"+keys()[0]+" (QUEUED, attempt 1, waiting: NO_WORKERS)", which[0])
 }
 
-// A submission that was repeated until its time had passed is refused as it should be.
+// A refusal is correct if retries lasted until the submission's execution_at had passed.
 func TestRefusedBecauseItsTimeHasPassed(t *testing.T) {
 	t.Parallel()
 	due := time.Now()

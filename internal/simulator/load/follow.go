@@ -10,11 +10,11 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// farPatience is how long a job with a time beyond the drain is followed: its end is not awaited.
+// farPatience limits how long a job scheduled beyond the drain is followed. The run does not wait for its end.
 const farPatience = 10 * time.Second
 
-// follow polls, cancels and retries an accepted job according to the intent. It releases the job at its end, or when the scenario's drain
-// time after its own time is over.
+// follow polls, cancels and retries an accepted job according to the intent. It releases the job when the job ends, or when the
+// drain time after its execution time is over.
 func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 	defer e.jobs.release(t.job)
 	limit := e.o.Scenario.Drain
@@ -96,8 +96,8 @@ func (e *Engine) retry(ctx context.Context, t *ticket) bool {
 	return a != nil && a.Attempt > before
 }
 
-// act sends a cancel or a retry until it is answered. A retry with a lost answer is repeated, which may begin one more attempt; all tries
-// are recorded.
+// act sends a cancel or a retry until it gets a response. Repeating a retry with a lost response may start an additional attempt.
+// All requests are recorded.
 func (e *Engine) act(
 	ctx context.Context, t *ticket, verb string, do func(context.Context, string, ...client.Option) (*client.Changed, error),
 ) (changed *client.Changed) {
@@ -123,7 +123,7 @@ const (
 	longestPoll  = 2 * time.Second
 )
 
-// poll polls the job until the context ends, and a final one with its next attempt.
+// poll polls the job until the context ends. It polls a final job again only once its next attempt starts.
 func (e *Engine) poll(ctx context.Context, t *ticket) {
 	for etag := ""; ; {
 		wait := e.lookAt(ctx, t.job, t.number, t.tenant, &etag)

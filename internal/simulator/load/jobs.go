@@ -11,8 +11,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// rank orders the states of an attempt, so that a late update does not set a
-// job back.
+// rank orders the states of an attempt, so that late updates are ignored.
 var rank = map[string]int{
 	client.Created: 1, client.Queued: 2, client.Assigned: 3, client.Running: 4,
 	client.Succeeded: 5, client.Failed: 5, client.Canceled: 5,
@@ -20,10 +19,10 @@ var rank = map[string]int{
 
 func isFinal(state string) bool { return rank[state] == rank[client.Succeeded] }
 
-// jobs are the jobs with expected updates; others are forgotten, to bound memory.
+// jobs holds the jobs with expected updates. Other jobs are dropped to limit memory.
 type jobs struct {
-	// streamed: a job is kept until its end was streamed, even if a poll or the answer to a cancel was faster. Otherwise the event would
-	// look like a new job's.
+	// streamed keeps a job until the stream shows its end, even if a poll or a cancel response was faster. Otherwise the event
+	// would look like a new job.
 	streamed bool
 	moved    func(from, to string)
 	ended    func(*job) // no more updates are expected
@@ -32,7 +31,7 @@ type jobs struct {
 	byID map[string]*job
 }
 
-// job is the state of one job. An event may be faster than the answer to the submission: such a job has no ticket yet.
+// job is the state of one job. It has no ticket if an event arrived before the submission's response.
 type job struct {
 	id       string
 	ticket   int64
@@ -44,10 +43,10 @@ type job struct {
 	last     time.Time // time of the last update or poll
 
 	autoRetry bool // the service retries temporary failures
-	held      int  // number of holders: it is not forgotten while held
+	held      int  // number of holders; a held job is not dropped
 	finished  bool
 	streamed  bool // the end of this attempt
-	// changed is closed at the next update; it is made on demand.
+	// changed is closed at the next update; created on demand.
 	changed chan struct{}
 }
 
@@ -55,8 +54,8 @@ func newJobs(streamed bool, moved func(from, to string), ended func(*job)) *jobs
 	return &jobs{streamed: streamed, moved: moved, ended: ended, byID: map[string]*job{}}
 }
 
-// of calls fn with the job, and forgets the job afterwards if no more updates are expected. It creates an unknown job if create is set,
-// and otherwise does nothing.
+// of calls fn with the job, and then drops the job if no more updates are expected. For an unknown job it creates the job if create
+// is set, and otherwise does nothing.
 func (js *jobs) of(id string, create bool, fn func(*job)) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -102,12 +101,12 @@ type update struct {
 	streamed  bool // from the stream
 }
 
-// saw applies an update of a job. Only a stream may create one: a late answer may be about a forgotten job.
+// saw applies an update of a job. Only a stream may create a job, since a late response may be about a dropped one.
 func (js *jobs) saw(id string, n update) {
 	js.of(id, n.streamed, func(j *job) { js.update(j, n) })
 }
 
-// exhausted notes that the service will not retry the job again; forgotten jobs stay forgotten.
+// exhausted records that the service will not retry the job again; it ignores dropped jobs.
 func (js *jobs) exhausted(id string) {
 	js.of(id, false, func(j *job) { j.finished = isFinal(j.state) })
 }
@@ -122,7 +121,7 @@ func (js *jobs) update(j *job, n update) {
 		return
 	}
 	if n.attempt > j.attempt && !n.streamed {
-		j.streamed = false // that was the end of the previous attempt
+		j.streamed = false // end of the previous attempt
 	}
 	js.moved(j.state, n.state)
 	j.state, j.attempt, j.last = n.state, n.attempt, n.at
@@ -144,8 +143,8 @@ func (js *jobs) look(id string) (state string, attempt int, changed <-chan struc
 	return state, attempt, changed
 }
 
-// silent returns at most limit unfinished jobs without an update for the given time. It counts as an update, so that the next call picks
-// others.
+// silent returns at most limit unfinished jobs without an update for the given time. The call counts as an update, so the next call
+// picks other jobs.
 func (js *jobs) silent(quiet time.Duration, limit int) (list []job) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -178,8 +177,7 @@ var ends = map[string]struct{ name, state string }{
 	"job-canceled":  {"job.canceled", client.Canceled},
 }
 
-// watch records a tenant's first stream, from before its first job, and calls
-// connected when it is open.
+// watch records a tenant's first stream, opened before the first job, and calls connected once it is open.
 func (e *Engine) watch(ctx context.Context, a *account, connected func()) {
 	last := ""
 	var once sync.Once
@@ -243,7 +241,7 @@ func (e *Engine) logged(m client.Message, f *history.Fact) error {
 	return err
 }
 
-// idle reads a stream slowly and drops its messages, like a hanging client.
+// idle reads a stream slowly and drops the messages, like a hanging client.
 func (e *Engine) idle(ctx context.Context, a *account, pause time.Duration) {
 	for ctx.Err() == nil {
 		for _, err := range a.Client.Stream(ctx, client.StreamOptions{}) {

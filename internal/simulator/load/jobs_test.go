@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// watched is a registry whose ends and counts of states can be seen.
+// watched is a registry that records ends and state counts.
 type watchedJobs struct {
 	*jobs
 	ends   []string
@@ -22,7 +22,7 @@ func newWatched() *watchedJobs {
 	return w
 }
 
-// step is something that becomes known of the job a.
+// step is an observation of job a.
 type step func(t *testing.T, w *watchedJobs)
 
 func taken(held, auto bool) step {
@@ -47,7 +47,7 @@ func answered(attempt int, state string) step {
 func released(_ *testing.T, w *watchedJobs)  { w.release("a") }
 func exhausted(_ *testing.T, w *watchedJobs) { w.exhausted("a") }
 
-// shows: the job has not ended, and was seen so last.
+// shows checks that the job has not ended and is in the given state.
 func shows(attempt int, state string) step {
 	return func(t *testing.T, w *watchedJobs) {
 		require.Empty(t, w.ends)
@@ -58,8 +58,8 @@ func shows(attempt int, state string) step {
 	}
 }
 
-// A job is counted in one state at a time. It is forgotten once its end was streamed and it is not held.
-func TestJobsUntilTheirEnd(t *testing.T) {
+// A job counts in one state at a time. It is dropped once its end was streamed and it is not held.
+func TestJobLifecycle(t *testing.T) {
 	t.Parallel()
 	const (
 		queued, assigned, running = client.Queued, client.Assigned, client.Running

@@ -25,11 +25,11 @@ const (
 	codeInvalid    = "RFA_JOB_VALIDATION_FAILED"
 	firstBackoff   = 100 * time.Millisecond
 	longestBackoff = 2 * time.Second
-	// atOnce bounds how many copies of one submission are sent at the same time.
+	// atOnce limits how many copies of a submission are sent at the same time.
 	atOnce = 64
 )
 
-// ticket is one submission: the request, and its tries.
+// ticket is one submission: the request and its attempts.
 type ticket struct {
 	number   int64
 	tenant   int
@@ -83,7 +83,7 @@ func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 	return list
 }
 
-// send submits an intent and its copies until each is answered or given up.
+// send submits an intent and its copies until each has a response or is given up.
 func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Time) []*ticket {
 	list := e.ticketsOf(in, intended)
 	var group errgroup.Group
@@ -159,7 +159,7 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 	})
 }
 
-// answerOf returns the answer to a request that ends now, according to its error; nil is 200.
+// answerOf returns the response to a request that ends now, according to its error; nil means 200.
 func answerOf(sent time.Time, err error) history.Answer {
 	a := history.Answer{Sent: sent.UTC(), Answered: time.Now().UTC()}
 	problem, refused := errors.AsType[*client.Problem](err)
@@ -177,8 +177,8 @@ func answerOf(sent time.Time, err error) history.Answer {
 	return a
 }
 
-// insist repeats a submission with its key while its outcome is unknown, and after a temporary refusal if an earlier try may have
-// succeeded. send returns the answer to the request, and to each ticket in it.
+// insist repeats a submission with the same key while the outcome is unknown. It also repeats after a temporary refusal if an
+// earlier attempt may have succeeded. send returns the response to the request and to each ticket in it.
 func (e *Engine) insist(
 	ctx context.Context, intended time.Time, list []*ticket, send func(context.Context) (history.Answer, []history.Answer),
 ) {
@@ -244,14 +244,14 @@ func (e *Engine) class(t *ticket, a history.Answer) string {
 	}
 }
 
-// mustRefuse reports whether the service must refuse the ticket: its parameters are invalid by plan, or its execution_at has passed
-// during repetitions or by a move of the clock.
+// mustRefuse reports whether the service must refuse the ticket. Its parameters are planned to be invalid, or execution_at has
+// passed during retries or through a clock move.
 func (e *Engine) mustRefuse(t *ticket, a history.Answer) bool {
 	due := t.fact.ExecutionAt
 	return t.fact.WorkKind == "PAYLOAD_INVALID" || !due.IsZero() && (len(e.ClockMoves()) > 0 || a.Answered.After(due))
 }
 
-// note records a try, and with the first accepted one begins to expect the job's end. batch is "" if unknown or none.
+// note records an attempt. From the first accepted one on, the end of the job is expected. batch is "" if unknown or none.
 func (e *Engine) note(t *ticket, try history.Answer, batch string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package receiver plays the webhook receivers of a run of the simulator. It verifies each message, adds it to the history, and answers
-// as the scenario says. The judge decides on the messages.
+// Package receiver runs the webhook receivers of a simulator run. It verifies each message, adds it to the history, and responds as
+// the scenario says. The judge decides on the messages.
 package receiver
 
 import (
@@ -66,8 +66,8 @@ const (
 	rememberedTries   = 1_000_000
 )
 
-// Listen starts a receiver at addr, which the service reaches at publicURL; "" means the address itself. With port 0, each receiver has a
-// port of its own: a service may hold back everything for a host and port where messages fail.
+// Listen starts a receiver at addr, which the service reaches at publicURL; "" means the address itself. With port 0, each receiver
+// has its own port, since a service may hold back all messages for a host and port where some fail.
 func Listen(addr, publicURL string, o Options) (*Receiver, error) {
 	r := &Receiver{options: o, webhooks: map[address]*webhook{}, bases: map[string]string{}, tries: map[string]int{}}
 	r.closed, r.close = context.WithCancel(context.Background())
@@ -117,8 +117,8 @@ func (r *Receiver) URL(tenant int, name string) string {
 	return base + "/" + strconv.Itoa(tenant) + "/" + url.PathEscape(name)
 }
 
-// Register calls create, which registers the receiver's address at the service. The service may send to the address before it answers the
-// registration: such a message waits for the answer.
+// Register calls create, which registers the receiver's address at the service. A message that arrives before the registration's
+// response waits for that response.
 func (r *Receiver) Register(tenant int, name string, create func(url string) (webhookID, secret string, err error)) (err error) {
 	w := &webhook{known: make(chan struct{})}
 	defer close(w.known)
@@ -129,8 +129,8 @@ func (r *Receiver) Register(tenant int, name string, create func(url string) (we
 	return err
 }
 
-// registered returns the id and secret of the webhook at an address, "" for none. It does not wait for long: a service that waits for the
-// answer to its message would never answer the registration.
+// registered returns the id and secret of the webhook at an address, "" for none. It does not wait long, because a service may wait
+// for the response to its message before it responds to the registration.
 func (r *Receiver) registered(ctx context.Context, at address) (id, secret string) {
 	r.mu.Lock()
 	w := r.webhooks[at]
@@ -148,18 +148,18 @@ func (r *Receiver) registered(ctx context.Context, at address) (id, secret strin
 	return "", ""
 }
 
-// count counts a try of a message and returns its number, from 1.
+// count counts an attempt of a message and returns its number, from 1.
 func (r *Receiver) count(id string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.tries) == rememberedTries {
-		clear(r.tries) // the latest messages may then begin anew
+		clear(r.tries) // recent messages may then restart at 1
 	}
 	r.tries[id]++
 	return r.tries[id]
 }
 
-// Close ends the server and all held answers, and waits until every message is in the history. It may be called twice.
+// Close ends the server and all held responses, and waits until every message is in the history. Further calls do nothing.
 func (r *Receiver) Close() {
 	r.mu.Lock()
 	r.close()

@@ -63,13 +63,13 @@ func start(t *testing.T, o receiver.Options) *bench {
 	return b
 }
 
-// register has the receiver "hook" registered.
+// register registers the receiver "hook".
 func (b *bench) register(tenant int, id, secret string) {
 	b.t.Helper()
 	require.NoError(b.t, b.Register(tenant, "hook", func(string) (string, string, error) { return id, secret, nil }))
 }
 
-// facts ends the receiver and returns the history.
+// facts closes the receiver and returns the history.
 func (b *bench) facts() []history.Fact {
 	b.t.Helper()
 	b.Close()
@@ -134,8 +134,8 @@ func TestGoodMessagesAreReceived(t *testing.T) {
 	require.Equal(t, "simulated 17", facts["d-7"].Delivery.Emitted)
 }
 
-// TestStrangeMessages: each is forbidden, and reported as such.
-func TestStrangeMessages(t *testing.T) {
+// TestForbiddenMessages checks that each forbidden message is reported.
+func TestForbiddenMessages(t *testing.T) {
 	t.Parallel()
 	_, anotherKey, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestStrangeMessages(t *testing.T) {
 	}
 }
 
-// TestAnswers: the sender's answers, and their record in the history.
+// TestAnswers checks the responses to the sender and their record in the history.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -230,8 +230,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestCloseEndsWhatIsHeld: Close ends held requests, and their answers are in the history when it returns.
-func TestCloseEndsWhatIsHeld(t *testing.T) {
+// TestCloseEndsHeldRequests checks that Close ends held requests and records their responses before it returns.
+func TestCloseEndsHeldRequests(t *testing.T) {
 	t.Parallel()
 	var told atomic.Int32
 	b := start(t, receiver.Options{
@@ -249,7 +249,7 @@ func TestCloseEndsWhatIsHeld(t *testing.T) {
 			ended <- err
 		}()
 	}
-	// One is written already, and held; the other one will be written when it is answered.
+	// One message is recorded and held; the other is recorded when the receiver responds.
 	testkit.Eventually(t, "both are held", func() bool { return b.Held() == 2 && b.history.count() == 1 })
 	var closers sync.WaitGroup
 	for range 3 {
@@ -269,9 +269,8 @@ func TestCloseEndsWhatIsHeld(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
 
-// TestKeysThatCannotBeHad: whether the message is good is not known then. It is
-// not taken, and comes again.
-func TestKeysThatCannotBeHad(t *testing.T) {
+// TestUnavailableKeys checks that the receiver rejects a message that it cannot verify, so that the sender retries.
+func TestUnavailableKeys(t *testing.T) {
 	t.Parallel()
 	var away atomic.Bool
 	away.Store(true)

@@ -12,8 +12,8 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/receiver"
 )
 
-// TestMessagesBeforeTheAnswerToTheRegistration sends while the service has not yet
-// said what it registered, as another job's event may.
+// TestMessagesBeforeTheAnswerToTheRegistration sends a message before the service has responded to the registration, as another
+// job's event may.
 func TestMessagesBeforeTheAnswerToTheRegistration(t *testing.T) {
 	t.Parallel()
 	b := start(t, receiver.Options{})
@@ -34,7 +34,7 @@ func TestMessagesBeforeTheAnswerToTheRegistration(t *testing.T) {
 		select {
 		case early := <-answers:
 			t.Errorf("answered %d before the webhook was known (%v)", early.status, early.err)
-		case <-time.After(100 * time.Millisecond): // in which one that does not wait mostly comes
+		case <-time.After(100 * time.Millisecond): // time in which a receiver that does not wait would usually respond
 		}
 		return "webhook-2", secret, nil
 	}))
@@ -47,9 +47,8 @@ func TestMessagesBeforeTheAnswerToTheRegistration(t *testing.T) {
 	require.Equal(t, "webhook-2", facts[0].Delivery.Webhook)
 }
 
-// A service that asks first, as "HTTP 1.1 Web Hooks for Event Delivery" says, may
-// send; the question is no message.
-func TestReceiversSayThatTheyWantEvents(t *testing.T) {
+// The receiver accepts the handshake of "HTTP 1.1 Web Hooks for Event Delivery" and does not count it as a message.
+func TestReceiversAcceptHandshake(t *testing.T) {
 	t.Parallel()
 	b := start(t, receiver.Options{})
 	ask := func(url, origin string) *http.Response {

@@ -21,8 +21,7 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// The only tenant's secrets and keys. What signs here is written anew from the
-// documentation of webhooks, not taken from the service.
+// The only tenant's secrets and keys. The signing code here follows the webhook documentation and shares no code with the service.
 const (
 	keyID      = "key-1"
 	secretText = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"
@@ -30,21 +29,21 @@ const (
 
 var privateKey = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
 
-// delivery is a message to send. What is empty is left out.
+// delivery is a message to send. Empty fields are omitted.
 type delivery struct {
-	url, signedURL string // signedURL: what the signature covers, url if empty
+	url, signedURL string // signedURL is the URL in the signature; url if empty
 	id             string
 	event          string
 	subject, jobID string
 	correlation    string
 	body           []byte // in place of the usual one
-	mediaType      string // application/json if empty; that of structured mode comes without ce- headers
+	mediaType      string // application/json if empty; structured mode has no ce- headers
 	secret         string
 	key            ed25519.PrivateKey
 	at             time.Time
 }
 
-// of returns a valid message about a job's event, to a registered webhook.
+// of returns a valid message about a job's event to a registered webhook.
 func of(url, id, jobID string) delivery {
 	return delivery{url: url, id: id, event: "job.succeeded", subject: "jobs/" + jobID, jobID: jobID, secret: secretText, key: privateKey,
 		at: time.Now()}
@@ -93,7 +92,7 @@ func (d delivery) request(ctx context.Context, t testing.TB) *http.Request {
 	return r
 }
 
-// send sends the message once and returns the status, or the error of a sender without an answer.
+// send sends the message once and returns the status, or an error if there is no response.
 func (d delivery) send(ctx context.Context, t testing.TB) (int, error) {
 	response, err := transport.RoundTrip(d.request(ctx, t))
 	if err != nil {
@@ -104,7 +103,7 @@ func (d delivery) send(ctx context.Context, t testing.TB) (int, error) {
 	return response.StatusCode, err
 }
 
-// transport never repeats a request by itself.
+// transport never retries a request.
 var transport = &http.Transport{DisableKeepAlives: true}
 
 // structured moves the attributes of CloudEvents into the body.
@@ -116,7 +115,7 @@ func (d *delivery) structured() {
 	d.mediaType = "application/cloudevents+json"
 }
 
-// publishedKeys are those of the service's directory.
+// publishedKeys returns the keys of the service's directory.
 func publishedKeys(id string) (ed25519.PublicKey, error) {
 	if id != keyID {
 		return nil, fmt.Errorf("%w: its key is not published", client.ErrSignature)

@@ -80,7 +80,8 @@ func consent(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// find returns the receiver at an address. A proxy may have cut off the path of the public URL, so the last two segments count.
+// find returns the receiver at an address. Only the last two path segments count, since a proxy may have removed the path of the
+// public URL.
 func (r *Receiver) find(u *url.URL) (address, bool) {
 	segments := strings.Split(u.EscapedPath(), "/")
 	if len(segments) < 3 {
@@ -93,7 +94,7 @@ func (r *Receiver) find(u *url.URL) (address, bool) {
 	return address{tenant, name}, err == nil && wrong == nil && tenant >= 0 && known
 }
 
-// draw picks an answer only by its arguments: a run with the same seed gets the same answers.
+// draw picks an answer. It depends only on its arguments, so runs with the same seed get the same answers.
 func draw(answers []Answer, seed uint64, subject string, try int) Answer {
 	var sum scenario.Share
 	for _, a := range answers {
@@ -167,13 +168,13 @@ type message struct {
 	header http.Header
 	body   []byte
 
-	// Set by verify as far as it got.
+	// Set by verify, up to the first failed check.
 	webhook string // id; "" for a callback
 	event   client.WebhookMessage
 	data    client.Outcome // of the job or the batch
 }
 
-// verify returns why the message must be rejected, "" if it is valid. An error means that the published keys were not available.
+// verify returns the reason to reject the message, or "" if it is valid. An error means that the published keys were not available.
 func (r *Receiver) verify(ctx context.Context, m *message) (forbidden string, err error) {
 	id, secret := r.registered(ctx, m.to)
 	m.webhook = id
@@ -232,7 +233,7 @@ func (m *message) ticket() int64 {
 	return int64(n)
 }
 
-// subject names the message for draw. Another run with the same seed has the same names, but other ids.
+// subject returns the message's name for draw. Runs with the same seed have the same names but different ids.
 func (m *message) subject() string {
 	if n := m.ticket(); n > 0 {
 		return fmt.Sprintf("%s/%d/%s/%d", m.to.name, n, m.event.Name, m.event.Sequence)

@@ -63,8 +63,7 @@ var charts = []string{
 	"Webhook deliveries",
 }
 
-// The page as people see it: nothing is fetched, nothing complains, every chart
-// has its place, and nothing sticks out on a phone or a desk.
+// The page fetches nothing and logs no error. Every chart has its place, and nothing overflows on a phone or a desktop.
 func TestPageInABrowser(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithTimeout(browser.Tab(t), 3*testkit.Patience)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// busyRecorder has something to say of everything.
+// busyRecorder returns a recorder with values in every field.
 func busyRecorder(c *clock) *Recorder {
 	r := newRecorder(began, c.read)
 	r.Stage("load", func() float64 { return 0.49 })
@@ -38,7 +38,7 @@ func shown(w io.Writer, r *Recorder) {
 	stop()
 }
 
-func TestOnATerminalLiveIsOneLine(t *testing.T) {
+func TestLiveOnTerminalIsOneLine(t *testing.T) {
 	for _, width := range []uint16{40, 200} {
 		terminal, w, err := pty.Open()
 		require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestOnATerminalLiveIsOneLine(t *testing.T) {
 	}
 }
 
-func TestElsewhereLiveIsALineATick(t *testing.T) {
+func TestLiveOutsideTerminalPrintsLines(t *testing.T) {
 	t.Parallel()
 	r := busyRecorder(&clock{began})
 	r.Stage("evil\x1b[2J\nstage", nil)

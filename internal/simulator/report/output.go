@@ -24,8 +24,8 @@ import (
 	verdictreport "github.com/forgerun/forgerun/verdict/report"
 )
 
-// document is the JSON report, and the data of the templates. Its members are stable: members may be added, but none is removed or
-// changes its meaning within a Version. Times of day are RFC 3339, durations are in milliseconds. Series have one value per step.
+// document is the JSON report and the data of the templates. Within a Version, members may be added, but not removed or changed in
+// meaning. Times of day are RFC 3339, durations are in milliseconds. Series have one value per step.
 type document struct {
 	Version  int     `json:"version"` // 1
 	Outcome  Outcome `json:"outcome"`
@@ -57,12 +57,12 @@ func WriteJSON(w io.Writer, run Run) error {
 	return encoder.Encode(documentOf(run))
 }
 
-// The charts are drawn by uPlot 1.6.32, with the files of "npm pack uplot@1.6.32"; its license is in each page.
+// uPlot 1.6.32 draws the charts. The files come from "npm pack uplot@1.6.32"; each page contains its license.
 //
 //go:embed page
 var pageFiles embed.FS
 
-// functions are those of both templates.
+// functions are the functions of both templates.
 var functions = template.FuncMap{
 	"grouped": grouped, "plural": plural, "brief": brief, "clock": clockTime, "rate": rate, "total": total, "listed": listed,
 	"printable": term.Masked, "lines": term.MaskedLines, "next": func(i int) int { return i + 1 },
@@ -75,7 +75,7 @@ var functions = template.FuncMap{
 	"library": func() htmltemplate.JS { return "/* " + script("uPlot-LICENSE") + " */\n" + script("uPlot.iife.min.js") },
 }
 
-// Templates are parsed at their use: that would take half of the time in which any process of the program starts.
+// Templates are parsed on use. Parsing them at start would take half of every process's startup time.
 func pageTemplate() *htmltemplate.Template {
 	return htmltemplate.Must(htmltemplate.New("page.html").Funcs(functions).ParseFS(pageFiles, "page/page.html"))
 }
@@ -94,8 +94,8 @@ func pageFile(name string) string {
 
 func script(name string) htmltemplate.JS { return htmltemplate.JS(pageFile(name)) } //nolint:gosec // ours
 
-// WriteHTML writes the report as one page that fetches nothing. It holds the document of WriteJSON, of which its
-// script draws the charts.
+// WriteHTML writes the report as one page that fetches nothing. The page's script draws the charts from an embedded copy of
+// WriteJSON's document.
 func WriteHTML(w io.Writer, run Run) error { return pageTemplate().Execute(w, documentOf(run)) }
 
 var outcomeColors = map[Outcome]term.Color{

@@ -21,7 +21,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// runs are all sorts of runs that every output must cope with.
+// runs holds all variants of runs that every output must handle.
 var runs = sync.OnceValue(func() map[string]Run {
 	violated := sampleRun(time.Minute, 20, 30)
 	violated.Verdict = violatedVerdict(1000)
@@ -36,7 +36,7 @@ var runs = sync.OnceValue(func() map[string]Run {
 	}
 })
 
-// hostile has a bit of everything that breaks out of something.
+// hostile combines strings that break out of each output format.
 const hostile = "</script></svg><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>" +
 	"\"'`{{.}}]]>&amp;\x00\x1b[2J\x9b\u202e\xff\r\n" +
 	"\ufffe);}*/url(http://evil.example)"
@@ -74,7 +74,7 @@ func written(t *testing.T, write func(io.Writer, Run) error, run Run) string {
 	return out.String()
 }
 
-// No output of any run has bytes in it that move a terminal or break a document.
+// No output contains control bytes that affect a terminal or break a document.
 func TestOutputsHoldNoControlCharacters(t *testing.T) {
 	t.Parallel()
 	for name, run := range runs() {
@@ -110,7 +110,7 @@ func TestSummaryBeginsWithTheVerdict(t *testing.T) {
 	require.Less(t, strings.Count(text, "\n"), 100)
 }
 
-// The first line says how much of the load the verdict covers.
+// The first line shows how much of the load the verdict covers.
 func TestSummaryBeginsWithTheShares(t *testing.T) {
 	t.Parallel()
 	const held = " 15 of 16 invariants held: "
@@ -193,7 +193,7 @@ func TestJSON(t *testing.T) {
 		require.Less(t, len(text), 600<<10, name)
 		var members map[string]json.RawMessage
 		require.NoError(t, json.Unmarshal([]byte(text), &members))
-		require.ElementsMatch(t, []string{ // others rely on them
+		require.ElementsMatch(t, []string{ // part of the stable format
 			"version", "outcome", "headline", "sentence", "scenario", "description", "scenario_text", "seed", "command", "service", "machine",
 			"started_at", "duration_ms", "totals", "latency_ms", "expectations", "verdict", "fault_kinds", "stages", "notes", "series", "faults",
 			"work_kinds",
@@ -239,7 +239,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// The page has its content without its script too; the browser test checks the script's drawings.
+// The page is readable without its script. The browser test checks the charts.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	for name, run := range runs() {

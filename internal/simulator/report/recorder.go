@@ -1,5 +1,5 @@
-// Package report measures a running run of the simulator and shows it live on a terminal, and at the end as text, JSON, JUnit XML and one
-// HTML file. It judges nothing: the verdict comes from package judge.
+// Package report measures a run of the simulator and shows it live on a terminal. At the end it writes text, JSON, JUnit XML and
+// one HTML file. The verdict comes from package judge.
 package report
 
 import (
@@ -32,12 +32,12 @@ var states = []string{"CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "
 
 const maxFaults = 2000 // listed individually; more are only counted
 
-// Recorder counts and measures a run. It is safe for concurrent use, and a call takes about a microsecond; its memory grows only with
-// the faults.
+// Recorder counts and measures a run. It is safe for concurrent use. A call takes about a microsecond. Its memory grows only with
+// the number of faults.
 type Recorder struct {
 	clock func() time.Time
 
-	mu     sync.Mutex // held for some 100 ns per call: cheaper than shards at these rates
+	mu     sync.Mutex // held for about 100 ns per call, which is cheaper than shards at these rates
 	now    Numbers    // without the latencies
 	line   timeline
 	submit latencies
@@ -75,7 +75,7 @@ func (k FaultKind) Lasted() time.Duration {
 	return time.Duration(k.DurationMS * float64(time.Millisecond))
 }
 
-// NewRecorder begins at start, the zero of all time series.
+// NewRecorder returns a recorder with time series that begin at start.
 func NewRecorder(start time.Time) *Recorder { return newRecorder(start, time.Now) }
 
 func newRecorder(start time.Time, clock func() time.Time) *Recorder {
@@ -105,8 +105,8 @@ func (r *Recorder) Sent(n int) {
 	r.note(func(now *Numbers) { now.Arrivals += int64(n) })
 }
 
-// Answered counts the outcome of each submission in one request, by class. took begins at the intended send time, so it includes the
-// delay of the sender by a slow service.
+// Answered counts the outcome of each submission in one request, by class. took begins at the intended send time, so it includes
+// delays that a slow service causes in the sender.
 func (r *Recorder) Answered(took time.Duration, classes ...string) {
 	r.note(func(now *Numbers) {
 		for _, class := range classes {
@@ -139,7 +139,7 @@ func (r *Recorder) Moved(from, to string) {
 	})
 }
 
-// Delivered records a received webhook message, and whether it was answered with success.
+// Delivered records a received webhook message and whether the receiver responded with success.
 func (r *Recorder) Delivered(ok bool) {
 	r.note(func(now *Numbers) {
 		if ok {
@@ -228,8 +228,8 @@ const (
 	barWidth       = 20
 )
 
-// Live begins to show r on w, until the returned function is called: one redrawn line on a terminal, otherwise a line every 5 seconds.
-// tick sets the times; nil: its own timer.
+// Live shows r on w until the returned function is called: one redrawn line on a terminal, otherwise a line every 5 seconds. tick
+// triggers the updates; nil uses a timer.
 func Live(w io.Writer, r *Recorder, tick <-chan time.Time) (stop func()) {
 	terminal := term.Of(w, os.Getenv).Terminal
 	status := term.NewStatus(w, terminal)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSeriesOfALongRunStayShortAndLoseNothing(t *testing.T) {
+func TestLongSeriesStayShort(t *testing.T) {
 	t.Parallel()
 	c := &clock{began}
 	r := newRecorder(began, c.read)

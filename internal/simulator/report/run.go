@@ -10,13 +10,13 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// Run is the data of a report. Recorder.Run fills in the numbers, the caller the first members and the last.
+// Run is the data of a report. Recorder.Run sets the numbers; the caller sets the first fields and the last ones.
 type Run struct {
 	Scenario    string            `json:"scenario"`
 	Description string            `json:"description"`
 	Text        string            `json:"scenario_text"` // the scenario file
 	Seed        uint64            `json:"seed"`
-	Command     string            `json:"command"` // without secrets: it is published as it is
+	Command     string            `json:"command"` // without secrets, since it is published unchanged
 	Service     map[string]string `json:"service"`
 	Machine     map[string]string `json:"machine"`
 
@@ -40,7 +40,7 @@ type Expectation struct {
 	Want string `json:"want"`
 	Got  string `json:"got"`
 	OK   bool   `json:"ok"`
-	// Evidence: without it the run proves nothing.
+	// Evidence marks an expectation without which the run proves nothing.
 	Evidence bool `json:"-"`
 }
 
@@ -89,7 +89,7 @@ func (n Numbers) clone() Numbers {
 	return n
 }
 
-// Deliveries are webhook messages, by whether the receiver answered with success.
+// Deliveries counts webhook messages by whether the receiver responded with success.
 type Deliveries struct {
 	Taken    int64 `json:"taken"`
 	NotTaken int64 `json:"not_taken"`
@@ -113,7 +113,7 @@ func (l Latency) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// Series are the numbers over time, of equal length, with a value for each step from the start on.
+// Series are numbers over time, all of the same length, with one value per step from the start.
 type Series struct {
 	StepMS    float64            `json:"step_ms"`
 	Arrivals  []int64            `json:"arrivals"`
@@ -129,7 +129,7 @@ type Series struct {
 	FinishP99 []*float64         `json:"finish_p99_ms"`
 }
 
-// Outcome is the short form of a run's verdict.
+// Outcome is the verdict of a run in short form.
 type Outcome string
 
 // Outcomes, the worst first.
@@ -195,7 +195,7 @@ func (n Numbers) of(classes ...string) (some int64) {
 	return some
 }
 
-// Share returns the share of submissions with answers of some classes.
+// Share returns the share of submissions with responses in the given classes.
 func (n Numbers) Share(classes ...string) float64 {
 	return float64(n.of(classes...)) / float64(max(total(n.Answers), 1))
 }

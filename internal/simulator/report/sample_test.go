@@ -17,12 +17,12 @@ func (c *clock) read() time.Time { return c.now }
 
 var faultKinds = []string{"kill", "stop", "term", "flush", "redis", "postgres", "redis-pause", "cut", "slow"}
 
-// sampleRun is a run that took so long, with jobs at a rate and faults spread over it, as a real one would look.
+// sampleRun returns a realistic run of the given length, with jobs at a rate and faults spread over it.
 func sampleRun(took time.Duration, perSecond float64, faults int) Run {
 	c := &clock{began}
 	r := newRecorder(began, c.read)
 	r.Stage("load", nil)
-	var open []time.Time // when those that have not ended were to be sent
+	var open []time.Time // intended send times of unfinished jobs
 	step, sent, injected := max(took/1000, 100*time.Millisecond), 0, 0
 	for at := time.Duration(0); at < took; at += step {
 		c.now = began.Add(at)

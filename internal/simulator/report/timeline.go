@@ -7,19 +7,19 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// A time series has points of one second. Above maxPoints, pairs are merged, so the memory does not grow with the run.
+// A time series has one point per second. Above maxPoints, pairs of points are merged, so memory does not grow with the run.
 const (
 	firstStep = time.Second
 	maxPoints = 600
 )
 
-// point is a step of the run: the numbers at its end, and the latencies within it, nil for none.
+// point is a step of the run: the numbers at its end and the latencies within it, nil for none.
 type point struct {
 	Numbers
 	submit, finish *hdrhistogram.PackedHistogram
 }
 
-// timeline is the points of a run, without a gap from its start.
+// timeline holds the points of a run from its start, without gaps.
 type timeline struct {
 	start  time.Time
 	step   time.Duration
@@ -88,14 +88,14 @@ func column[T any](points []point, value func(point) T) []T {
 	return list
 }
 
-// Limits of a histogram. Durations outside count as the limits.
+// Limits of a histogram. Durations outside are clamped to the limits.
 const (
 	shortest = time.Microsecond
 	longest  = time.Hour
 )
 
-// latencies are durations of the whole run, exact to three digits, and of the current step, exact to two; step is nil for none, and grows
-// with its content.
+// latencies holds the durations of the whole run with three exact digits, and of the current step with two. step is nil without
+// durations.
 type latencies struct {
 	all  *hdrhistogram.Histogram
 	step *hdrhistogram.PackedHistogram

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// times are the send times of an open loop.
+// times returns the send times of an open loop.
 func times(t *testing.T, head, phases string) []time.Duration {
 	t.Helper()
 	s := parse(t, fmt.Sprintf("{%s, arrival: {open: [%s]}, mix: [{kind: SUCCESS_FAST}]}", head, phases))
@@ -62,7 +62,7 @@ func TestPoissonHasItsRateAndItsSpread(t *testing.T) {
 	t.Parallel()
 	at := times(t, "duration: 1000s", "{rate: 50, arrivals: poisson}")
 	require.InDelta(t, 50_000, len(at), 4*math.Sqrt(50_000))
-	// The number in each second varies as much as it is large.
+	// The variance of the number per second equals its mean.
 	counts := make([]float64, 1000)
 	for _, x := range at {
 		counts[int(x.Seconds())]++

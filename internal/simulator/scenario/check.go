@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// check reports mistakes that the schema cannot express, and completes members that depend on others.
+// check reports mistakes that the schema cannot express, and fills in members that depend on others.
 func (p *parser) check(s *Scenario) {
 	if c := s.Arrival.Closed; c != nil && c.Clients < s.Tenants {
 		p.wrong(p.node("tenants"), "%d tenants need at least as many clients, not %d", s.Tenants, c.Clients)
@@ -40,7 +40,8 @@ func (p *parser) node(path ...string) *yaml.Node {
 	return node
 }
 
-// answers completes an endpoint's answers. One may omit its share and gets the rest; without one, the rest is an immediate 200.
+// answers fills in an endpoint's answers. One answer may omit its share and gets the remaining share. Otherwise the remaining share
+// is an immediate 200.
 func (p *parser) answers(r *Receiver, list *yaml.Node) {
 	rest, without := Share(1), -1
 	for i, a := range r.Answers {
@@ -65,7 +66,7 @@ func (p *parser) answers(r *Receiver, list *yaml.Node) {
 	}
 }
 
-// callback checks that an entry's callback is an unregistered receiver: a registered one signs with its secret.
+// callback checks that an entry's callback is an unregistered receiver, since messages to registered ones are signed with a secret.
 func (p *parser) callback(at *yaml.Node, name string, allowed []string) {
 	switch {
 	case name == "" || slices.Contains(allowed, name):
@@ -76,7 +77,7 @@ func (p *parser) callback(at *yaml.Node, name string, allowed []string) {
 	}
 }
 
-// phases completes an open loop: by default, a phase lasts as long as the scenario and has one burst.
+// phases fills in an open loop: by default, a phase lasts as long as the scenario and has one burst.
 func (p *parser) phases(s *Scenario) {
 	sends := len(s.Arrival.Open) == 0
 	for i := range s.Arrival.Open {

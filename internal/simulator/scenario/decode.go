@@ -17,7 +17,7 @@ func defaults(file string) *Scenario {
 	}
 }
 
-// UnmarshalYAML reads a duration, or two with dots between them.
+// UnmarshalYAML reads a duration, or two durations separated by dots.
 func (r *Range) UnmarshalYAML(n *yaml.Node) (err error) {
 	*r, err = parseRange(n.Value)
 	return err
@@ -99,7 +99,7 @@ func (w *Work) UnmarshalYAML(n *yaml.Node) error {
 	return err
 }
 
-// UnmarshalYAML reads a client's action on each job, unless the file sets a share.
+// UnmarshalYAML reads a client's action. The default share is 1.
 func (c *Cancel) UnmarshalYAML(n *yaml.Node) error {
 	type plain Cancel
 	*c = Cancel{Share: 1}
@@ -120,7 +120,7 @@ func (d *Duplicate) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*plain)(d))
 }
 
-// UnmarshalYAML reads an answer. One without a share gets -1, which parser.answers completes.
+// UnmarshalYAML reads an answer. A missing share becomes -1, which parser.answers replaces.
 func (a *Answer) UnmarshalYAML(n *yaml.Node) error {
 	type plain Answer
 	*a = Answer{Share: -1}

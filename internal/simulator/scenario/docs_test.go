@@ -22,7 +22,7 @@ func read(t *testing.T, path string) string {
 
 var tableRow = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
 
-// rows are the first cells of the tables under a heading.
+// rows returns the first cells of the tables under a heading.
 func rows(t *testing.T, text, heading string) []string {
 	t.Helper()
 	_, section, ok := strings.Cut(text, "\n"+heading+"\n")
@@ -52,8 +52,8 @@ func TestExamplesOnThePageAreValid(t *testing.T) {
 	}
 }
 
-// A scenario's settings are the service's, except those that the simulator chooses and those with their own member.
-func TestSettingsAreTheServices(t *testing.T) {
+// A scenario may use all settings of the service, except those that the simulator chooses and those with their own member.
+func TestSettingsMatchService(t *testing.T) {
 	t.Parallel()
 	aside := []string{
 		"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERUN_HTTP_ADDR", "FORGERUN_ADMIN_ADDR", "FORGERUN_PUBLIC_URL",

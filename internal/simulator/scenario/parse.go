@@ -20,8 +20,8 @@ import (
 	"golang.org/x/text/message"
 )
 
-// Parse parses a scenario; file is named in its mistakes, and the default name comes from it. The error has a line for each mistake: its
-// place, the mistake, and the allowed values.
+// Parse parses a scenario. Mistakes mention file, which also provides the default name. The error has a line for each mistake: the
+// place, the mistake and the allowed values.
 func Parse(file string, text []byte) (*Scenario, error) {
 	p := &parser{file: file}
 	value, err := p.read(text)
@@ -42,7 +42,7 @@ func Parse(file string, text []byte) (*Scenario, error) {
 	return s, p.err()
 }
 
-// parser collects the mistakes of a file, to report them at once.
+// parser collects all mistakes of a file to report them together.
 type parser struct {
 	file  string
 	root  *yaml.Node
@@ -92,7 +92,7 @@ func (p *parser) read(text []byte) (value any, err error) {
 	return value, nil
 }
 
-// mostEntries bounds the members of a mapping and the elements of a list.
+// mostEntries limits the members of a mapping and the elements of a list.
 const mostEntries = 100
 
 func tooLarge(n *yaml.Node) bool {
@@ -101,7 +101,7 @@ func tooLarge(n *yaml.Node) bool {
 
 var english = message.NewPrinter(language.English)
 
-// explain reports the validator's mistakes: in the words of the schema, or else in its own.
+// explain reports the validator's mistakes with the schema's messages, or else with the validator's own.
 func (p *parser) explain(e *jsonschema.ValidationError) {
 	name, at := p.at(e.InstanceLocation...)
 	k := keywordsAt(e.SchemaURL)
@@ -132,7 +132,7 @@ func (p *parser) explain(e *jsonschema.ValidationError) {
 	}
 }
 
-// at follows a path of members and indexes as far as the file has it. name is the nearest member's.
+// at follows a path of members and indexes as far as it exists in the file. name is the name of the nearest member.
 func (p *parser) at(path ...string) (name string, node *yaml.Node) {
 	name, node = "a scenario", p.root
 	for _, token := range path {
@@ -147,7 +147,7 @@ func (p *parser) at(path ...string) (name string, node *yaml.Node) {
 	return name, node
 }
 
-// child returns the member or element of that name or index, and its key if it has one; nil if there is none.
+// child returns the member or element with the name or index, and its key if it has one; nil if it is missing.
 func child(n *yaml.Node, token string) (key, value *yaml.Node) {
 	if n.Kind == yaml.SequenceNode {
 		if i, err := strconv.Atoi(token); err == nil && i < len(n.Content) {
@@ -163,7 +163,7 @@ func child(n *yaml.Node, token string) (key, value *yaml.Node) {
 	return nil, nil
 }
 
-// shown returns a short quotation of a node for a mistake.
+// shown returns a short quotation of a node for an error message.
 func shown(n *yaml.Node) string {
 	switch {
 	case n.Kind != yaml.ScalarNode:
@@ -177,8 +177,8 @@ func shown(n *yaml.Node) string {
 //go:embed schema.json
 var schema []byte
 
-// Schema returns the JSON Schema (2020-12) of scenario files. Besides the standard keywords it has minDuration and maxDuration, which
-// limit a duration or a range, and errorMessage, which mistakes quote.
+// Schema returns the JSON Schema (2020-12) of scenario files. Besides the standard keywords it uses minDuration and maxDuration,
+// which limit a duration or a range, and errorMessage, the text for mistakes.
 func Schema() []byte { return slices.Clone(schema) }
 
 // compiled is the schema, ready to validate.

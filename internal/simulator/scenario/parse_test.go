@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// mistakes are those of a file, each without its name.
+// mistakes returns the mistakes of a file without the file name.
 func mistakes(t *testing.T, text string) []string {
 	t.Helper()
 	_, err := scenario.Parse("dir/x.yaml", []byte(text))
@@ -139,7 +139,7 @@ func frame(members string) string {
 	return text
 }
 
-// singleMistakes has one of each way in which the schema reports a mistake, and each of those that it cannot express.
+// singleMistakes has one example per kind of schema error, and all mistakes that the schema cannot express.
 var singleMistakes = []struct{ members, want string }{
 	{"durtion: 5s", `1:1: unknown member "durtion"; allowed in a scenario: arrival, chaos, description,`},
 	{"seed:", `1:6: seed must be a whole number from 0 to 18446744073709551615, not ""`},
@@ -189,7 +189,7 @@ var singleMistakes = []struct{ members, want string }{
 	{"chaos: kill", `1:8: chaos must be faults and their mean intervals, such as kill=30s,cut=5s, not "kill"`},
 }
 
-func TestMistakesAreToldWithTheirPlaceAndWhatIsAllowed(t *testing.T) {
+func TestMistakesNamePlaceAndAllowedValues(t *testing.T) {
 	t.Parallel()
 	for _, test := range singleMistakes {
 		got := mistakes(t, frame(test.members))

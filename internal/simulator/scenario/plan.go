@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Intent is one planned request, and the client's later actions on its jobs.
+// Intent is one planned request with the client's later actions on its jobs.
 type Intent struct {
 	Index   int64         // of the intent, from 1
 	N       int64         // its first ticket, from 1; tickets are dense over all intents
@@ -45,7 +45,7 @@ func (i *Intent) CopyKey(c int) string {
 	return i.Key + "-" + strconv.Itoa(c)
 }
 
-// Plan returns the intents of a scenario one after the other, to any number of goroutines. Its memory does not grow.
+// Plan returns the intents of a scenario one by one. It is safe for concurrent use, and its memory does not grow.
 type Plan struct {
 	mu       sync.Mutex
 	scenario Scenario
@@ -104,7 +104,7 @@ func (p *Plan) choose(by chances) (*Work, string) {
 	return w, w.Kinds[int(by.kind*float64(len(w.Kinds)))]
 }
 
-// items returns the kinds of a batch: random, or in turn, so that a long batch has all of them.
+// items returns the kinds of a batch: random, or in turn, so that a long batch contains all kinds.
 func (p *Plan) items(w *Work) []string {
 	items := make([]string, w.Batch)
 	for i := range items {
@@ -117,8 +117,8 @@ func (p *Plan) items(w *Work) []string {
 	return items
 }
 
-// Next returns the next intent, or false after all Jobs, or when an open loop reached the Duration. A closed loop without Jobs does not
-// end by itself.
+// Next returns the next intent, or false after all Jobs, or when an open loop reached the Duration. A closed loop without Jobs
+// never ends.
 func (p *Plan) Next() (Intent, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,8 +143,8 @@ func (p *Plan) Tickets() int64 {
 	return p.tickets
 }
 
-// chances are all random numbers of an intent, each from 0 to below 1, drawn even if unused: so a changed share leaves the rest of the
-// plan as it was.
+// chances are all random numbers of an intent, in [0, 1). Unused ones are drawn too, so a changed share leaves the rest of the plan
+// unchanged.
 type chances struct {
 	tenant, entry, kind, ahead, cancel, after, retry, duplicate, poll float64
 	key                                                               uint64
@@ -191,9 +191,9 @@ func (r Range) at(share float64) time.Duration {
 
 // arrivals returns the send times of an open loop, and zeros for a closed one.
 //
-// A rate is the density of arrivals over time. An arrival is due each time the integral of the rate grows by a gap: 1 for even arrivals,
-// a random value for a Poisson process. So constant rates, ramps and changes between phases need no special case, and the number of
-// arrivals over any time matches the integral.
+// A rate is the density of arrivals over time. An arrival is due each time the integral of the rate grows by a gap: 1 for even
+// arrivals, a random value for a Poisson process. Therefore constant rates, ramps and phase changes need no special case, and the
+// number of arrivals matches the integral.
 type arrivals struct {
 	phases []Phase
 	limit  time.Duration
@@ -208,7 +208,7 @@ type arrivals struct {
 // longest is the longest run.
 const longest = 7 * 24 * time.Hour
 
-// A phase that ends a rounding error after an arrival's time does not contain it.
+// A phase does not contain an arrival that is only a rounding error before its end.
 const areaError = 1e-9
 
 func newArrivals(s *Scenario) arrivals {
@@ -220,7 +220,7 @@ func newArrivals(s *Scenario) arrivals {
 	return a
 }
 
-// next returns the time of the next arrival, or false if that is not before the end.
+// next returns the time of the next arrival, or false if no arrival is left before the end.
 func (a *arrivals) next() (time.Duration, bool) {
 	if len(a.phases) == 0 {
 		return 0, true
@@ -258,8 +258,8 @@ func (a *arrivals) inPhase(p *Phase) (time.Duration, bool) {
 	return at, true
 }
 
-// reaches returns when the integral of the phase's rate r(t) = From + (To-From)·t/For is area: the root of a quadratic equation, in the
-// form that also works for a constant rate.
+// reaches returns the time when the integral of the phase's rate r(t) = From + (To-From)·t/For equals area. It solves a quadratic
+// equation, in the form that also works for a constant rate.
 func (p *Phase) reaches(area float64) time.Duration {
 	if area == 0 {
 		return 0

@@ -32,7 +32,7 @@ func first(s *scenario.Scenario, n int) []scenario.Intent {
 	return intents
 }
 
-// mixed has everything that chance decides.
+// mixed uses all random choices.
 const mixed = `
 duration: 1h
 tenants: 5
@@ -89,9 +89,8 @@ func distance(seen, expected float64) float64 {
 	return (seen - expected) * (seen - expected) / expected
 }
 
-// The sum of the distances over the choices follows the chi-square
-// distribution. The seed is fixed, so the bound cannot be missed by chance, and a
-// wrong weight misses it by far.
+// The sum of the distances follows the chi-square distribution. The seed is fixed, so the test is not flaky, and a wrong weight
+// exceeds the bound by far.
 func TestWeightsAreKept(t *testing.T) {
 	t.Parallel()
 	const n = 50_000

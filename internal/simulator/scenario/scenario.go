@@ -1,8 +1,8 @@
 // Package scenario defines the requests of a run of the simulator: the file that describes it, and the plan that follows from the file
 // and a seed.
 //
-// A scenario is YAML, read strictly: every mistake is reported with its place and the allowed values. The plan depends only on the seed,
-// so the same scenario and seed give the same requests, independent of the service's answers. Nothing here sends anything.
+// A scenario is strict YAML: every mistake is reported with its place and the allowed values. The same scenario and seed always
+// produce the same requests, independent of the service's responses. This package sends no requests.
 package scenario
 
 import (
@@ -58,7 +58,7 @@ type Scenario struct {
 	Text        string `yaml:"-"` // the file
 }
 
-// Arrival says when jobs are submitted: one of its members is set.
+// Arrival determines when jobs are submitted. Exactly one field is set.
 type Arrival struct {
 	Closed *Closed
 	Open   []Phase // repeated until the scenario ends
@@ -70,12 +70,12 @@ type Closed struct {
 	Think   Range
 }
 
-// Phase is a part of an open loop: jobs are sent at their times, however long earlier ones take. Its rate goes from From to To, in jobs
-// per second, or it has bursts.
+// Phase is a part of an open loop: jobs are sent on time, however long earlier ones take. The rate goes from From to To, in jobs
+// per second, or the phase has bursts.
 type Phase struct {
 	For      time.Duration // never 0
 	From, To float64       `yaml:"-"` // equal for a constant rate
-	Poisson  bool          `yaml:"-"` // gaps are random, as with independent clients; else even
+	Poisson  bool          `yaml:"-"` // random gaps, as with independent clients; otherwise even gaps
 	Burst    int           // jobs at once; 0: the phase has a rate
 	Every    time.Duration // from burst to burst; never 0 if there is a Burst
 }
@@ -83,7 +83,7 @@ type Phase struct {
 // Share is a part of a whole, 0 to 1. A file may write it as a percentage.
 type Share float64
 
-// Range is a random duration between two ends; equal ends mean a fixed one.
+// Range is a random duration between two ends; equal ends mean a fixed duration.
 type Range struct{ Min, Max time.Duration }
 
 // Work is an entry of the mix: the jobs, and the client's actions on them.
@@ -102,7 +102,7 @@ type Work struct {
 	Expect      string // expected observation of each job; "": anything
 }
 
-// Cancel is a client's cancel of its job some time after it saw it in a state.
+// Cancel is a client's cancel of its job, some time after the client saw the job in a state.
 type Cancel struct {
 	In    string // CREATED, QUEUED, ASSIGNED or RUNNING
 	After Range
@@ -120,7 +120,7 @@ type Duplicate struct {
 	Share  Share  // of the entry's requests, 0 to 1
 	Copies int    // additional requests
 	Key    string // SameKey: one job; DifferentKeys: a job for each
-	AtOnce bool   `yaml:"at_once"` // all at the same time, instead of one after another's answer
+	AtOnce bool   `yaml:"at_once"` // sent at the same time instead of one after another
 }
 
 // Receiver is an endpoint for webhooks: each tenant registers it, or jobs name it as their callback.
@@ -131,17 +131,17 @@ type Receiver struct {
 	Callback bool     // only for callbacks, not registered
 }
 
-// Answer is a possible answer of a receiver. With Hang it never answers; with Reset it resets the connection.
+// Answer is a possible response of a receiver. With Hang it never responds; with Reset it resets the connection.
 type Answer struct {
 	Status int           // 0 with Hang or Reset
 	After  time.Duration // how long it takes
 	Hang   bool
 	Reset  bool
 	Share  Share // 0 to 1
-	First  int   // this answer is for the first tries of a delivery; it then has no share
+	First  int   // applies to the first attempts of a delivery; it then has no share
 }
 
-// Readers are the ways by which clients learn the ends of their jobs.
+// Readers determine how clients observe the end of their jobs.
 type Readers struct {
 	Streams   int           // event streams that each tenant reads
 	Slow      int           // additional slow streams per tenant, without use
@@ -190,7 +190,7 @@ func Names() []string {
 	return found
 }
 
-// Text returns the file of a ready-made scenario. Another name is fs.ErrNotExist.
+// Text returns the file of a ready-made scenario, or fs.ErrNotExist for another name.
 func Text(name string) ([]byte, error) {
 	return files.ReadFile("files/" + name + ".yaml")
 }

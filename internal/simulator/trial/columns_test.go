@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lead keeps every process from leading.
+// lead prevents all processes from becoming the leader.
 func (p *played) lead() {
 	p.exec(`UPDATE maintenance_state SET leader_id = gen_random_uuid(), leader_expires_at = clock_timestamp() + interval '30 s'`)
 }
@@ -33,7 +33,7 @@ func (p *played) violated() (violated []string) {
 	return violated
 }
 
-// changes are other values for one of a type, in the order in which they are tried.
+// changes are replacement values for a type, in the order of use.
 func changes(kind string) []string {
 	return map[string][]string{
 		"text": {`%[1]s || 'x'`, `'x'`, `'FAILED'`, `'SUCCEEDED'`,
@@ -60,7 +60,7 @@ func (p *played) change(table, column, kind string, skip int) (undo func(), done
 	ctx := p.t.Context()
 	var key, before string
 	name := pgx.Identifier{column}.Sanitize()
-	// ctid and xmin change with each update: the row is found again by its contents.
+	// ctid and xmin change with each update, so the row is found by its contents.
 	err := p.db.QueryRow(ctx, fmt.Sprintf(`SELECT ctid::text, %[2]s::text FROM %[1]s WHERE %[2]s IS NOT NULL ORDER BY ctid OFFSET $1 LIMIT 1`,
 		table, name), skip).Scan(&key, &before)
 	if err != nil {
@@ -84,11 +84,10 @@ func (p *played) change(table, column, kind string, skip int) (undo func(), done
 	return nil, false
 }
 
-// TestFaultColumns changes every column of every table, in a few rows, and wants the judge to see it, but for those
-// that it cannot see: the page says why.
+// TestFaultColumns changes every column of every table in a few rows. The judge must report each change, except for unseenColumns.
 func TestFaultColumns(t *testing.T) {
 	p := play(t)
-	// No worker runs from here on, so a changed row stays as it is. Queue and metrics are not read again for each change.
+	// No worker runs from here on, so changed rows stay unchanged. The queue and the metrics are not read again for each change.
 	require.NoError(t, p.trial.stack.Scale(t.Context(), 0))
 	p.config.RedisURL, p.config.MetricsURLs, p.config.MaxWait = "", nil, time.Second
 	p.lead()
@@ -129,7 +128,7 @@ func TestFaultColumns(t *testing.T) {
 	require.Empty(t, p.violated(), "everything was undone")
 }
 
-// damage changes a column in one row, and in others until that is noticed.
+// damage changes a column in one row, and then in others until the judge reports it.
 func (p *played) damage(table, column, kind string) (violated []string) {
 	p.t.Helper()
 	for _, skip := range []int{0, 1, 2, 3, 5, 8, 13, 21} {

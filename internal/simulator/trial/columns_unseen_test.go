@@ -2,7 +2,7 @@
 
 package trial
 
-// unseenColumns are the columns whose changes the judge cannot see, by reason.
+// unseenColumns are the columns with changes that the judge cannot see, by reason.
 var unseenColumns = []struct {
 	why     string
 	columns []string
@@ -57,7 +57,7 @@ var unseenColumns = []struct {
 	}},
 }
 
-// emptyTables have no row after such a run: it has no operators, test beds or schedules.
+// emptyTables have no rows after the run, which uses no operators, test beds or schedules.
 var emptyTables = []string{
 	"audit", "bulk_items", "bulk_operations", "ended_sessions", "erasures", "pauses", "schedules", "testbed_clock", "testbed_exchanges",
 	"testbed_faults", "testbed_requests", "testbed_sessions",

@@ -27,7 +27,7 @@ chaos: postgres=2s
 service: {workers: "1", concurrency: 20, time_scale: 0.01}
 `
 
-// A Postgres that loses commits loses accepted jobs when it crashes: the judge must report that in any case.
+// A Postgres that loses commits loses accepted jobs when it crashes. The judge must always report that.
 func TestTheJudgeSeesAPostgresThatLosesCommits(t *testing.T) {
 	t.Parallel()
 	s, err := scenario.Parse("crashing.yaml", []byte(crashingLoad))
@@ -47,8 +47,7 @@ func TestTheJudgeSeesAPostgresThatLosesCommits(t *testing.T) {
 		_, err := db.Exec(t.Context(), sql)
 		require.NoError(t, err)
 	}
-	// Commits stay in memory while the WAL writer stands still; the crash ends it,
-	// as it ends all of them.
+	// Commits stay in memory while the WAL writer is paused. The crash ends it like all other processes.
 	var walWriter int
 	require.NoError(t, db.QueryRow(t.Context(), "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'").Scan(&walWriter))
 	require.NoError(t, syscall.Kill(walWriter, syscall.SIGSTOP))

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/internal/stack"
 )
 
-// Drive sends the load, with scaling and faults meanwhile, and waits for the end of all jobs and deliveries.
+// Drive sends the load, with scaling and faults, and waits for the end of all jobs and deliveries.
 func (t *Trial) Drive(ctx context.Context) error {
 	began := time.Now()
 	t.recorder.Stage("load", func() float64 { return t.progress(began) })
@@ -116,7 +116,7 @@ func (t *Trial) restart(ctx context.Context, began time.Time) {
 func (t *Trial) disturb(ctx context.Context) {
 	err := t.chaos.Run(ctx, t.stack, t.o.Scenario.Seed, func(f stack.Fault) {
 		t.disturbed.Store(true)
-		if f.Err != nil { // it may have had no effect, so it does not count
+		if f.Err != nil { // not counted, since it may have had no effect
 			t.note("fault %s on %s: %v", f.Kind, f.Target, f.Err)
 			return
 		}

@@ -31,8 +31,7 @@ func printed(v *judge.Verdict) string {
 	return text.String()
 }
 
-// TestJudgeOfARealService judges a run of a real service, once as it is, then with sources that cannot be read, and then with
-// rows that are spoilt.
+// TestJudgeOfARealService judges a run of a real service: first unchanged, then with unreadable sources, then with spoilt rows.
 func TestJudgeOfARealService(t *testing.T) {
 	t.Parallel()
 	p := play(t)
@@ -50,7 +49,7 @@ func TestJudgeOfARealService(t *testing.T) {
 	p.spoilt()
 }
 
-// seenByURL: the metrics of a running service are compared with its rows if the addresses of its admin listeners are given.
+// seenByURL checks that metrics are compared with rows if the addresses of the admin listeners are given.
 func (p *played) seenByURL() {
 	s, err := scenario.Parse("outside.yaml", []byte("jobs: 3\narrival: {closed: {clients: 1}}\nmix: [{kind: SUCCESS_FAST}]"))
 	require.NoError(p.t, err)
@@ -69,7 +68,7 @@ func (p *played) seenByURL() {
 	require.Positive(p.t, v.Of("metrics").Checked, v.Of("metrics").Skipped)
 }
 
-// strangersJob: nothing is wrong with another client's job in the queue, nor with a second key that has expired.
+// strangersJob checks that another client's queued job and an expired second key are no violations.
 func (p *played) strangersJob() {
 	c, err := client.New(client.Config{URL: p.trial.stack.URL()})
 	require.NoError(p.t, err)
@@ -94,7 +93,7 @@ func (p *played) strangersJob() {
 	p.config.MetricsURLs = metrics
 }
 
-// missing: an unreadable source is reported, with the reason and no secret, and the others are still judged.
+// missing checks that an unreadable source is reported with the reason and without secrets, and that the others are still judged.
 func (p *played) missing() {
 	good := p.config
 	idle := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -128,8 +127,8 @@ func (p *played) missing() {
 	p.config = good
 }
 
-// damages are statements, each for the rows of another job of those that succeeded at once, and what is to be found: of the job,
-// or of no job in particular.
+// damages are statements with the expected violation, of the job or of no particular job. Each changes the rows of a different job
+// that succeeded at once.
 var damages = []struct{ sql, want string }{
 	{"UPDATE deliveries SET url = 'http://receiver/1' WHERE url IS NOT NULL AND event_name = 'job.running' AND job_id = $1",
 		"delivery: a delivery leads elsewhere than its webhook or its job says"}, // of a job with a callback
@@ -175,7 +174,7 @@ var damages = []struct{ sql, want string }{
 		"final: a complete batch has its one event, an open one none"},
 }
 
-// spoilt: the damage is found, and nothing else is reported.
+// spoilt checks that only the damage is reported.
 func (p *played) spoilt() {
 	p.exec(`SET session_replication_role = replica`) // no triggers, no foreign keys
 	rows, err := p.db.Query(p.t.Context(), `SELECT job_id::text FROM jobs j WHERE state = 'SUCCEEDED' AND attempt = 1 AND batch_id IS NULL

@@ -19,7 +19,7 @@ const (
 	recovery = 5 * time.Second // the same if the service was down at its time
 )
 
-// outage is the times when all processes were stopped, started again, and ready again.
+// outage holds the times when all processes were stopped, restarted and ready again.
 type outage struct{ down, restarted, ready time.Time }
 
 // expectsKinds reports whether the scenario has expectations for its work kinds.
@@ -84,7 +84,7 @@ func (t *Trial) workKind(kind, expected string, stories []*story, violations []j
 	return r
 }
 
-// story is the facts about one submission and its job.
+// story holds the facts about one submission and its job.
 type story struct {
 	ticket   int64
 	job      string // "" if none was accepted
@@ -126,7 +126,7 @@ func newStory(submitted history.Fact, facts []history.Fact) *story {
 	return s
 }
 
-// outcome returns the job's result, in the words of the scenarios' member expect.
+// outcome returns the job's result, in the values of a scenario's expect member.
 func (s *story) outcome() string {
 	state, failure := s.shown.State, s.shown.Failure
 	switch {
@@ -156,7 +156,7 @@ func (s *story) outcome() string {
 	return "SUCCEEDED, delivery " + s.delivery.State
 }
 
-// late returns why a scheduled job was queued at a wrong time, "" if it was not.
+// late returns the reason why a scheduled job was queued at a wrong time, or "" if it was not.
 func (s *story) late(o outage) string {
 	queued := s.entered(client.Queued)
 	switch {
@@ -171,7 +171,7 @@ func (s *story) late(o outage) string {
 	return ""
 }
 
-// entered returns when the job first reached the state, by its report.
+// entered returns the time when the job first reached the state, according to its report.
 func (s *story) entered(state string) time.Time {
 	if s.report != nil {
 		for _, e := range s.report.Events {

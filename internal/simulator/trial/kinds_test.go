@@ -29,7 +29,7 @@ func reported(state string, at time.Duration) history.Fact {
 	return history.Fact{Kind: history.APIReport, Report: &history.Report{Events: []history.Event{{Next: state, At: due.Add(at)}}}}
 }
 
-// Each outcome that scenarios may expect, from the job's observations.
+// Each outcome that scenarios may expect follows from the job's observations.
 func TestOutcomesOfWorkKinds(t *testing.T) {
 	t.Parallel()
 	retryable, err := client.ParseOutcome("", []byte(`{"retryable":true}`))
@@ -88,7 +88,7 @@ func submitted(ticket int64, facts []history.Fact) *story {
 	return newStory(f, facts)
 }
 
-// A kind with several jobs is as expected if all are.
+// A kind with several jobs meets the expectation if all jobs do.
 func TestWorkKindOfSeveralJobs(t *testing.T) {
 	t.Parallel()
 	succeeded := []history.Fact{look("SUCCEEDED", 1, nil)}

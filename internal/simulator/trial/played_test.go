@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// columnsScenario has jobs of every end, with their data.
+// columnsScenario has jobs with every outcome and their data.
 const columnsScenario = `
 seed: 7
 jobs: 60
@@ -56,7 +56,7 @@ service:
     FORGERUN_WEBHOOK_BACKOFF_MAX: 500ms
 `
 
-// played is a trial that has been driven, with all that the judge needs to judge again.
+// played is a trial after Drive, with everything needed to judge it again.
 type played struct {
 	t      *testing.T
 	trial  *Trial
@@ -95,7 +95,7 @@ func (p *played) exec(sql string, arguments ...any) {
 	require.NoError(p.t, err, sql)
 }
 
-// judge asks the service again, and judges.
+// judge reads the sources again and judges the run.
 func (p *played) judge() (collected judge.Collected, verdict *judge.Verdict) {
 	p.t.Helper()
 	dir := p.t.TempDir()

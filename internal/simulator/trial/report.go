@@ -90,7 +90,7 @@ func expectations(e scenario.Expect, n report.Numbers) (list []report.Expectatio
 	return list
 }
 
-// Write writes the report and prints its place. It keeps the history if there was a problem.
+// Write writes the report and prints its path. It keeps the history if there was a problem.
 func (t *Trial) Write(a report.Run) error {
 	for _, f := range []struct {
 		name  string
@@ -147,7 +147,7 @@ func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 // overdue is the allowed delay of a delivery attempt without faults.
 const overdue = 10 * time.Second
 
-// judgement returns the judge's sources, and its knowledge of the run.
+// judgement returns the judge's sources and the context of the run.
 func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	config := collect.Config{
 		Run: t.id, Tickets: t.engine.Tickets(), DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,
@@ -171,7 +171,7 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 		run.Counters = !run.Killed && t.o.URL == ""
 		config.Counters = run.Counters
 	}
-	if t.o.URL == "" { // with our configuration
+	if t.o.URL == "" { // with the simulator's configuration
 		env := t.o.Scenario.Service.Env
 		run.MaxRuntime = setting(env, "FORGERUN_MAX_RUNTIME", time.ParseDuration, 2*time.Minute)
 		run.KeyWindow = 24 * time.Hour
@@ -188,7 +188,7 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	return config, run
 }
 
-// setting returns a setting of our own service, or its default.
+// setting returns a setting of the started service, or its default.
 func setting[T any](env map[string]string, name string, parse func(string) (T, error), byDefault T) T {
 	if v, err := parse(env[name]); err == nil {
 		return v

@@ -1,5 +1,5 @@
-// Package trial plays one scenario from beginning to end: it starts or finds the service, drives the load with scaling and faults, judges
-// the run, and writes the report. The caller handles flags and exit codes.
+// Package trial runs one scenario from beginning to end. It starts or finds the service, drives the load with scaling and faults,
+// judges the run, and writes the report. The caller handles flags and exit codes.
 package trial
 
 import (
@@ -25,16 +25,16 @@ import (
 	"github.com/forgerun/forgerun/internal/stack"
 )
 
-// Options are the scenario, the service, and the place of the report.
+// Options are the scenario, the service and the folder of the report.
 type Options struct {
 	Scenario         *scenario.Scenario
 	Command, Program string // command line, and the simulator with its version, for the report
 
-	URL, Key              string        // of a running service; without URL a service is started
+	URL, Key              string        // of a running service; "" starts a service
 	DatabaseURL, RedisURL string        // of the service at URL, for the judge
 	AdminURLs             []string      // admin listeners of its processes, for the metrics
 	TimeScale             *float64      // its FORGERUN_TIME_SCALE; nil: unknown
-	StartWorkers          bool          // start worker processes for it, too
+	StartWorkers          bool          // also start worker processes for it
 	Binary                string        // of forgerun; "": this program
 	Lease                 time.Duration // of started workers
 
@@ -42,19 +42,19 @@ type Options struct {
 
 	Sample         int    // jobs whose reports are read over HTTP
 	Out            string // folder of the report
-	Keep           bool   // also keep the history and the logs of a run without violations
+	Keep           bool   // keep the history and the logs even without violations
 	Stdout, Stderr io.Writer
 }
 
-// Trial is one run of a scenario. Its methods are called once each, in the order Prepare, Drive, Judge, Summarize, Write, Close; Run
-// calls all of them.
+// Trial is one run of a scenario. Call each method once, in the order Prepare, Drive, Judge, Summarize, Write, Close; Run calls all
+// of them.
 type Trial struct {
 	o Options
 
 	id       string // marks the run's jobs
 	url      string // of the service
 	began    time.Time
-	stack    *stack.Stack // nil for a foreign service without our workers
+	stack    *stack.Stack // nil for an external service without own workers
 	dir      string       // of the stack; "" for none
 	receiver *webhooks.Receiver
 	facts    *history.Store
@@ -62,7 +62,7 @@ type Trial struct {
 	engine   *load.Engine
 	chaos    stack.Chaos
 	workers  stack.Schedule
-	// disturbed: processes were stopped, so their counts are gone, or other faults were injected.
+	// disturbed means that faults were injected or processes were stopped, which loses their counts.
 	disturbed atomic.Bool
 
 	mu       sync.Mutex
@@ -81,8 +81,8 @@ func New(o Options) *Trial {
 	return t
 }
 
-// Run plays the scenario, judges it, writes the report and stops what it started. An error means that nothing was judged; then only the
-// logs remain.
+// Run runs the scenario, judges it, writes the report and stops what it started. An error means that nothing was judged; then only
+// the logs remain.
 func (t *Trial) Run(ctx context.Context) (outcome report.Outcome, err error) {
 	account, err := t.playAndJudge(ctx)
 	t.leave(ctx)
@@ -125,7 +125,7 @@ func (t *Trial) playAndJudge(ctx context.Context) (report.Run, error) {
 	return t.Summarize(numbers, verdict), nil
 }
 
-// patience bounds the time until our own processes are ready.
+// patience limits the time until the started processes are ready.
 const patience = 90 * time.Second
 
 // Prepare prepares the service, the folder and the tenants.
@@ -194,10 +194,10 @@ func (t *Trial) note(format string, args ...any) {
 	}
 }
 
-// leaveLimit bounds the duration of leave.
+// leaveLimit limits the duration of leave.
 const leaveLimit = 10 * time.Second
 
-// leave deletes the webhooks at a foreign service, and cancels the unfinished jobs.
+// leave deletes the webhooks and cancels the unfinished jobs at an external service.
 func (t *Trial) leave(ctx context.Context) {
 	if t.o.URL == "" || t.engine == nil {
 		return
@@ -235,7 +235,7 @@ func (t *Trial) quit() {
 	}
 }
 
-// Close stops everything that was started. It may be called in any state.
+// Close stops everything that the trial started. It may be called in any state.
 func (t *Trial) Close() error {
 	t.quit()
 	var errs []error

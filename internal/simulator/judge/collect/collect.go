@@ -1,5 +1,5 @@
-// Package collect reads the API, the rows, the queue and the metrics at the end of a run of the simulator, and adds their state to the
-// history as facts, for package judge to compare.
+// Package collect reads the API, the rows, the queue and the metrics at the end of a simulator run. It adds their state to the
+// history as facts, which package judge compares.
 package collect
 
 import (
@@ -31,7 +31,7 @@ type Config struct {
 
 	DatabaseURL, RedisURL string
 	MetricsURLs           []string // of all processes of the service
-	Counters              bool     // counters are comparable with the rows, as gauges always are; see judge.RunContext
+	Counters              bool     // counters can be compared with the rows (gauges always can); see judge.RunContext
 
 	SampleReports int    // jobs with reports, results and deliveries read over HTTP
 	DeliveryLogs  bool   // read each delivery of the sample individually, with its tries
@@ -40,7 +40,7 @@ type Config struct {
 	MaxWait time.Duration // for the queue to drain, and metrics to follow the rows; 0: 15 s
 }
 
-// foreignTenant is the tenant of rows of other clients than the run's.
+// foreignTenant is the tenant of rows that belong to clients outside the run.
 const foreignTenant = math.MaxInt32
 
 // collector is one call of Run.
@@ -77,7 +77,7 @@ func Run(ctx context.Context, config Config, out interface{ Add(history.Fact) })
 	return c.found, context.Cause(ctx)
 }
 
-// ask reads a source if it is given, and notes the reason of a failure, without secrets.
+// ask reads a source if it is configured, and records the reason of a failure without secrets.
 func (c *collector) ask(s judge.Source, given bool, read func() error) {
 	if !given {
 		return
@@ -119,7 +119,7 @@ func connected(ctx context.Context, databaseURL string, do func(*pgx.Conn) error
 	return do(conn)
 }
 
-// CheckStores tries to read the stores, before a run; "" for none.
+// CheckStores checks before a run that the stores are readable; "" for none.
 func CheckStores(ctx context.Context, databaseURL, redisURL string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -142,8 +142,8 @@ func CheckStores(ctx context.Context, databaseURL, redisURL string) error {
 	return nil
 }
 
-// PendingDeliveries counts the pending deliveries of the clients or, without clients, all since the given time: the end of a run waits
-// for them.
+// PendingDeliveries counts the clients' pending deliveries, or all since the given time if there are no clients. The end of a run
+// waits for them.
 func PendingDeliveries(ctx context.Context, databaseURL string, clientIDs []string, since time.Time) (n int64, err error) {
 	err = connected(ctx, databaseURL, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `SELECT count(*) FROM deliveries WHERE state = 'PENDING'

@@ -28,7 +28,7 @@ type sampledJob struct {
 	*client.Job
 }
 
-// lists reads each account's list of jobs, and draws the sample.
+// lists reads each account's list of jobs and draws the sample.
 func (c *collector) lists(ctx context.Context) (sample []sampledJob, err error) {
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
@@ -132,7 +132,7 @@ func (c *collector) report(ctx context.Context, s sampledJob, attempt int) error
 		f.Report.Events = append(f.Report.Events, *h)
 	}
 	if s.State == client.Succeeded && attempt == s.Attempt {
-		// A refused result, or one with another digest, is a fact. A missing answer is an error.
+		// A refused result or a wrong digest is a fact. A missing response is an error.
 		result, err := s.account.Client.Result(ctx, s.JobID)
 		problem, refused := errors.AsType[*client.Problem](err)
 		unexpected, damaged := errors.AsType[*client.UnexpectedError](err)

@@ -21,7 +21,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// ofRun selects the run's jobs j: those of the clients that it made (@clients), and those with the correlation id of a ticket
+// ofRun selects the run's jobs j: jobs of clients that the run created (@clients), and jobs with the correlation id of a ticket
 // (@tickets).
 const ofRun = `(j.client_id = ANY (@clients::uuid[]) OR starts_with(j.correlation_id, @tickets))`
 
@@ -31,8 +31,8 @@ const selectWebhooks = `
 SELECT webhook_id::text, CASE WHEN disabled_at = updated_at OR deleted_at = updated_at THEN updated_at ELSE created_at END - interval '5 s'
 FROM webhooks WHERE updated_at > created_at`
 
-// tables select the run's rows, each with the ids of its job and its client, and with the members of the fact. They skip the bodies of
-// results and deliveries. @now is the service's time.
+// tables select the run's rows with the job id, the client id and the members of the fact. They skip the bodies of results and
+// deliveries. @now is the service time.
 var tables = []struct {
 	name   string
 	kind   history.Kind
@@ -67,7 +67,7 @@ FROM deliveries d LEFT JOIN jobs j USING (job_id) LEFT JOIN (
 WHERE d.client_id = ANY (@clients::uuid[]) OR ` + ofRun},
 }
 
-// rows reads the database, as of one moment.
+// rows reads the database in one snapshot.
 func (c *collector) rows(ctx context.Context) error {
 	return connected(ctx, c.DatabaseURL, func(conn *pgx.Conn) error {
 		options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
@@ -89,7 +89,7 @@ func (c *collector) rows(ctx context.Context) error {
 			var id string
 			var since time.Time
 			_, err = pgx.ForEachRow(webhooks, []any{&id, &since}, func() error {
-				if len(c.found.Moves) > 0 { // an event may have a time that the clock jumped over
+				if len(c.found.Moves) > 0 { // the clock may have jumped over the time of an event
 					since = time.Time{}
 				}
 				c.found.Webhooks[id] = since
@@ -172,7 +172,7 @@ func openRedis(address string) (*redis.Client, error) {
 	return redis.NewClient(o), nil
 }
 
-// queue reads the tasks in Redis until there are none, at most for MaxWait. Tasks that stay all the time are left over.
+// queue reads the tasks in Redis until none is left, at most for MaxWait. Tasks that stay the whole time are leftovers.
 func (c *collector) queue(ctx context.Context) error {
 	rdb, err := openRedis(c.RedisURL)
 	if err != nil {
@@ -194,9 +194,9 @@ func (c *collector) queue(ctx context.Context) error {
 	return c.addTasks(ctx, slices.Collect(maps.Values(left)))
 }
 
-// readTasks reads the hashes in which asynq stores tasks: its lists may change meanwhile. It omits archived tasks, which are kept for
-// operators. It also omits deliveries that wait for their next attempt or whose process died: asynq gives those to another process a
-// minute or two later, and they do nothing if nothing is due.
+// readTasks reads the hashes in which asynq stores tasks, since asynq's lists may change during the read. It omits archived tasks,
+// which are kept for operators. It also omits deliveries that wait for their next attempt or belonged to a dead process. asynq
+// passes the latter to another process within two minutes; they do nothing if nothing is due.
 func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task, error) {
 	found := map[string]history.Task{}
 	for queue, harmless := range map[string][]string{
@@ -259,7 +259,7 @@ func (c *collector) addTasks(ctx context.Context, left []history.Task) error {
 	return nil
 }
 
-// owned returns which of the ids exist, and whether they belong to the run.
+// owned returns the ids that exist, and whether each belongs to the run.
 func (c *collector) owned(ctx context.Context, ids []string) (map[string]bool, error) {
 	ours := map[string]bool{}
 	if c.DatabaseURL == "" || len(ids) == 0 {
