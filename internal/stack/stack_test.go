@@ -109,7 +109,7 @@ func foreignServersAreSpared(t *testing.T, theirs *Stack) {
 	for _, name := range []string{"flush", "redis", "redis-pause", "redis-full", "postgres"} {
 		c, err := ParseChaos(name + "=1s")
 		require.NoError(t, err)
-		require.ErrorContains(t, c.Run(testContext(t), ours, 1, nil), "were not started by the simulator")
+		require.ErrorContains(t, c.Run(testContext(t), ours, 1, nil), "only into servers that it started")
 	}
 	require.Equal(t, "worker-1", strike(testContext(t), t, ours, "kill", 1).Target)
 	require.NoError(t, ours.Close())

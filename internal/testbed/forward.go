@@ -15,21 +15,21 @@ import (
 	"software.sslmate.com/src/go-pkcs12"
 )
 
-// trustPassword is that of the trust store for Java, which has no secrets.
+// trustPassword is the password of the trust store for Java, which has no secrets.
 const trustPassword = "changeit"
 
-// rootFiles are where systems keep the certificates that they trust.
+// rootFiles are the usual files of trusted root certificates.
 var rootFiles = []string{
 	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",
 }
 
-// forwarding is a forward proxy, as the programs that are to use it are told by their environment.
+// forwarding holds the settings of a forward proxy for the environment of its clients.
 type forwarding struct {
 	proxy string // its address
 	dir   string // of the files with certificates
 }
 
-// newForwarding writes the certificates that programs are to trust: those of this machine, and the proxy's authority.
+// newForwarding writes the certificates for programs to trust: this machine's roots and the proxy's authority.
 func newForwarding(proxy string, authority []byte) (f *forwarding, err error) {
 	f = &forwarding{proxy: proxy}
 	if f.dir, err = os.MkdirTemp("", "forgerun-ca-"); err != nil {
@@ -48,28 +48,29 @@ func newForwarding(proxy string, authority []byte) (f *forwarding, err error) {
 	return f, nil
 }
 
-// systemRoots reads what this machine trusts, from a file of the user's if there is one.
+// systemRoots reads the certificates that this machine trusts, or the user's own file if there is one.
 func systemRoots(own string) []byte {
 	for _, file := range append([]string{own}, rootFiles...) {
 		if text, err := os.ReadFile(file); err == nil { //nolint:gosec // the user names the file
 			return text
 		}
 	}
-	return nil // programs then trust only the proxy
+	return nil // then programs trust only the proxy
 }
 
-// trustStore has certificates in the form that Java takes.
+// trustStore returns certificates in Java's trust store format.
 func trustStore(bundle []byte) ([]byte, error) {
 	var all []*x509.Certificate
 	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
-		if cert, err := x509.ParseCertificate(block.Bytes); err == nil { // a system may trust one that Go cannot read
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil { // the system may trust a certificate that Go cannot parse
 			all = append(all, cert)
 		}
 	}
 	return pkcs12.Modern.EncodeTrustStore(all, trustPassword)
 }
 
-// environment has programs ask the proxy, and trust it: those of curl, Python, Go, Node (22.21, 24 and later), Ruby, Java and AWS.
+// environment returns variables that make programs use and trust the proxy. They cover curl, Python, Go, Node (22.21, 24 and
+// later), Ruby, Java and AWS.
 func (f *forwarding) environment() (variables []string) {
 	all := filepath.Join(f.dir, "all.pem")
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY"} {
@@ -89,7 +90,7 @@ func (f *forwarding) environment() (variables []string) {
 	return append(variables, "NO_PROXY=", "no_proxy=", "NODE_USE_ENV_PROXY=1", "JAVA_TOOL_OPTIONS="+strings.TrimSpace(java))
 }
 
-// exports are the same for a shell that a person has opened.
+// exports returns the same variables as shell commands.
 func (f *forwarding) exports() string {
 	var b bytes.Buffer
 	for _, variable := range f.environment() {

@@ -48,30 +48,30 @@ adds others. Web pages of other origins cannot use its own routes.
 The exit codes are the same as for "forgerun verdict".`
 
 const (
-	proxyGrace    = 2 * time.Second  // for requests that are under way when it stops
+	proxyGrace    = 2 * time.Second  // for active requests at shutdown
 	headerTimeout = 10 * time.Second // of deliveries
 )
 
 // runningProxy is a proxy that listens.
 type runningProxy struct {
 	url, control, hook string
-	rules              []string    // that are judged unless others are asked for
-	via                *forwarding // nil: clients are given its address
+	rules              []string    // rules to judge by default
+	via                *forwarding // nil: clients use the proxy's address
 	stop               func()
 }
 
-// proxied is what a proxy is put before.
+// proxied describes the API behind a proxy.
 type proxied struct {
 	listen                    string
-	targets                   []string // several only with forward
-	forward                   bool     // clients ask for the target itself, and their environment leads them through the proxy
+	targets                   []string // more than one only with forward
+	forward                   bool     // clients use the target's address and reach the proxy through their environment
 	tls                       string   // file for the certificate that clients must trust; empty: without TLS
 	api, openAPI              string
-	hosts                     []string // names besides this machine's own by which it may be asked
-	webhook, secret, hookPort string   // the client's receiver, the secret by which deliveries are signed, and where the target calls
+	hosts                     []string // additional host names of the proxy
+	webhook, secret, hookPort string   // the client's receiver, the signing secret of deliveries, and the address that the target calls
 }
 
-// flags are those of all commands with a proxy.
+// flags adds the flags of all commands with a proxy.
 func (o *proxied) flags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.targets, "target", nil, "`address` of the server of any HTTP API: a proxy starts in front of it;\n"+
 		"may be repeated with --forward")
@@ -90,7 +90,7 @@ func (o *proxied) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.hookPort, "webhook-listen", "127.0.0.1:0", "`address` at which the proxy receives the target's webhooks")
 }
 
-// servers are those of one proxy.
+// servers are the HTTP servers of one proxy.
 type servers []*http.Server
 
 func (all *servers) serve(s *http.Server, listen func(at string) (net.Listener, error), at string) (address string, err error) {
@@ -113,7 +113,7 @@ func (all *servers) stop() {
 	}
 }
 
-// start starts a proxy, and a second listener for webhooks if there is a receiver.
+// start starts a proxy, with a second listener for webhooks if there is a receiver.
 func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 	if o.forward && o.tls != "" {
 		return nil, errors.New("--forward creates certificates for the target's host itself: it cannot be combined with --tls")
@@ -127,7 +127,7 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 		return nil, err
 	}
 	before := proxy.New(targets[0], description, slog.New(slog.NewTextHandler(log, nil)))
-	listening, _, _ := net.SplitHostPort(o.listen) // Listen reports what is wrong
+	listening, _, _ := net.SplitHostPort(o.listen) // Listen reports the error
 	before.AllowHosts(append(o.hosts, listening)...)
 	scheme := "http://"
 	if o.tls != "" {
@@ -178,7 +178,7 @@ func (o *proxied) addresses() (all []*url.URL, err error) {
 	}
 	for _, text := range o.targets {
 		target, err := address("--target", text)
-		if err == nil && strings.Trim(target.Path, "/") != "" { // its answers name paths from the root
+		if err == nil && strings.Trim(target.Path, "/") != "" { // its responses contain absolute paths
 			err = fmt.Errorf("--target %q must be an address without a path: the command's requests contain the path", redact.URL(text))
 		}
 		if err != nil {
@@ -189,7 +189,7 @@ func (o *proxied) addresses() (all []*url.URL, err error) {
 	return all, nil
 }
 
-// shown names the targets without their secrets.
+// shown returns the targets without secrets.
 func (o *proxied) shown() string {
 	var all []string
 	for _, text := range o.targets {
@@ -198,7 +198,7 @@ func (o *proxied) shown() string {
 	return strings.Join(all, ", ")
 }
 
-// startHook listens for the target's webhooks, and returns the address that the target is to call.
+// startHook listens for the target's webhooks and returns the address that the target must call.
 func (o *proxied) startHook(before *proxy.Proxy, all *servers) (string, error) {
 	receiver, err := address("--webhook", o.webhook)
 	if err != nil {
@@ -206,10 +206,10 @@ func (o *proxied) startHook(before *proxy.Proxy, all *servers) (string, error) {
 	}
 	hook := before.Hook(receiver, o.secret)
 	at, err := all.serve(&http.Server{Handler: hook, ReadHeaderTimeout: headerTimeout}, hook.Listen, o.hookPort)
-	return "http://" + at + receiver.EscapedPath(), err // the hook adds the receiver's query, which may have a secret
+	return "http://" + at + receiver.EscapedPath(), err // the hook adds the receiver's query, which may contain a secret
 }
 
-// secure has the proxy listen with TLS, and writes what its clients must trust.
+// secure makes the proxy use TLS and writes the certificate that its clients must trust.
 func (o *proxied) secure(before *proxy.Proxy) error {
 	host, _, err := net.SplitHostPort(o.listen)
 	if err != nil {
@@ -224,7 +224,7 @@ func (o *proxied) secure(before *proxy.Proxy) error {
 
 func plainly(at string) (net.Listener, error) { return net.Listen("tcp", at) }
 
-// describe reads what is known of the API.
+// describe reads the description of the API.
 func (o *proxied) describe() (*api.API, error) {
 	a, err := api.Load(o.api)
 	if err != nil {
@@ -243,7 +243,7 @@ func (o *proxied) describe() (*api.API, error) {
 	return a, nil
 }
 
-// address reads a flag that is one.
+// address parses a flag that is an address.
 func address(flag, text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -281,7 +281,7 @@ func proxyCommand(p command.Program) *cobra.Command {
 	return c
 }
 
-// serve runs the proxy until it is told to end.
+// serve runs the proxy until the context ends.
 func (v *verdictRun) serve(ctx context.Context) int {
 	p, err := v.start(v.Stderr)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The first line has the address of the proxy, its target, and where its sessions are; the second one where they always are.
+// The first line has the proxy's address, its target and the address of its sessions; the second has the permanent address of the
+// sessions.
 func TestProxyPrintsItsAddresses(t *testing.T) {
 	t.Parallel()
 	stopped, stop := context.WithCancel(t.Context())
@@ -23,7 +24,7 @@ func TestProxyPrintsItsAddresses(t *testing.T) {
 		"While a fault refuses connections, use sessions at "+proxy+"/-/forgerun/v1/testbed/sessions\n$", stdout)
 }
 
-// With --target the command uses a proxy in front of its server, at the address that it gets, and nothing else is started.
+// With --target the command gets the address of a proxy in front of the target. Nothing else is started.
 func TestVerdictOfAnotherAPI(t *testing.T) {
 	t.Parallel()
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

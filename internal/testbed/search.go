@@ -41,7 +41,7 @@ Exit codes:
      for nothing, or a file could not be written
   130  interrupted (Ctrl-C); what there was until then has been printed`
 
-// searchRun is a search for what breaks a command.
+// searchRun is a search for faults that break a command.
 type searchRun struct {
 	verdictRun
 	search.Config
@@ -98,7 +98,7 @@ func (r *searchRun) outputFlags() *pflag.FlagSet {
 	return f
 }
 
-// check refuses numbers that make no sense.
+// check refuses invalid numbers.
 func (r *searchRun) check() error {
 	switch {
 	case r.budget <= 0:
@@ -116,7 +116,7 @@ func (r *searchRun) check() error {
 	return nil
 }
 
-// play searches, or replays what was found, by a service of its own, a running one, or proxies.
+// play searches, or replays findings, with its own service, a running service, or proxies.
 func (r *searchRun) play(ctx context.Context) int {
 	return r.within(ctx, func() int {
 		dismiss, err := r.hire()
@@ -132,7 +132,7 @@ func (r *searchRun) play(ctx context.Context) int {
 	})
 }
 
-// replayed is the command line that replays the faults of a file.
+// replayed returns the command line that replays the faults of a file.
 func (r *searchRun) replayed(file string) string {
 	words := []string{"forgerun", "verdict", "--faults", file}
 	for _, target := range r.targets {
@@ -157,5 +157,5 @@ func (r *searchRun) replayed(file string) string {
 	return strings.Join(words, " ")
 }
 
-// quoteForShell quotes a word.
+// quoteForShell quotes a word for a shell.
 func quoteForShell(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

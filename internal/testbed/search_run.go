@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/search"
 )
 
-// hire prepares the workers: with --target each gets its own proxy. The returned function stops the proxies.
+// hire prepares the workers; with --target each gets its own proxy. The returned function stops the proxies.
 func (r *searchRun) hire() (dismiss func(), err error) {
 	var stops []func()
 	dismiss = func() {
@@ -32,7 +32,7 @@ func (r *searchRun) hire() (dismiss func(), err error) {
 	}
 	for n := range r.Workers {
 		w := r.verdictRun
-		if n > 0 && len(w.targets) > 0 { // the first one has the proxy that was started already
+		if n > 0 && len(w.targets) > 0 { // the first worker uses the proxy that already runs
 			p, err := w.proxied.start(w.Stderr)
 			if err != nil {
 				dismiss()
@@ -46,7 +46,7 @@ func (r *searchRun) hire() (dismiss func(), err error) {
 	return dismiss, nil
 }
 
-// try runs the command once under rules.
+// try runs the command once with fault rules.
 func (r *searchRun) try(ctx context.Context, worker int, rules []fault.Rule, limit time.Duration) (*search.Trial, error) {
 	v := r.each[worker]
 	said, printed := &tail{}, &tail{}
@@ -84,7 +84,7 @@ func (r *searchRun) try(ctx context.Context, worker int, rules []fault.Rule, lim
 	return t, errors.Join(err, ended)
 }
 
-// entriesOf reads what a search needs of a journal.
+// entriesOf reads the parts of a journal that a search needs.
 func entriesOf(journal []byte) (all []search.Entry) {
 	for line := range strings.Lines(string(journal)) {
 		var e struct {
@@ -92,7 +92,7 @@ func entriesOf(journal []byte) (all []search.Entry) {
 			Of                    fault.Use
 			State                 verdict.JobState `json:"job_state"`
 		}
-		if json.Unmarshal([]byte(line), &e) != nil { // the journal was written by the client's own types
+		if json.Unmarshal([]byte(line), &e) != nil { // the journal was encoded from the same types
 			continue
 		}
 		kinds, _, _ := strings.Cut(e.Fault, " {")
@@ -103,7 +103,7 @@ func entriesOf(journal []byte) (all []search.Entry) {
 	return all
 }
 
-// tail keeps the end of what a command prints.
+// tail keeps the end of a command's output.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -119,10 +119,10 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// complaint is how programs begin the line that says why they failed.
+// complaint matches the start of a line with an error message.
 var complaint = regexp.MustCompile(`(?i)\w*(error|exception|panic)\b`)
 
-// last is the last line that says what failed, or the last one that is not empty.
+// last returns the last error message, or else the last non-empty line.
 func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -130,7 +130,7 @@ func (t *tail) last() string {
 	if said := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !complaint.MatchString(line) }); len(said) > 0 {
 		lines = said
 	}
-	return strings.TrimSpace(strings.Map(func(r rune) rune { // it goes into files and pages
+	return strings.TrimSpace(strings.Map(func(r rune) rune { // the line goes into files and pages
 		if unicode.IsPrint(r) {
 			return r
 		}
@@ -138,7 +138,7 @@ func (t *tail) last() string {
 	}, lines[len(lines)-1]))
 }
 
-// find searches, and prints and writes what was found.
+// find runs the search, and prints and writes the findings.
 func (r *searchRun) find(interrupt context.Context) int {
 	ctx, cancel := context.WithTimeout(interrupt, r.budget)
 	defer cancel()
@@ -172,7 +172,7 @@ func (r *searchRun) find(interrupt context.Context) int {
 	return exitOK
 }
 
-// writeFindings writes a file for each finding, and the page.
+// writeFindings writes a file for each finding and the page.
 func (r *searchRun) writeFindings(report *search.Report) error {
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
 		return fmt.Errorf("--out: %w", err)
@@ -217,7 +217,7 @@ func (r *searchRun) print(report *search.Report) error {
 	return err
 }
 
-// describe writes a finding as people read it.
+// describe writes a finding as text.
 func (r *searchRun) describe(b *strings.Builder, f *search.Finding) {
 	style := term.Of(r.Stdout, os.Getenv)
 	fmt.Fprintf(b, "%s\n  %s\n", style.Paint(term.Strong, f.Name), f.Words)
@@ -281,7 +281,7 @@ func readRules(path string) (rules []fault.Rule, err error) {
 	return rules, json.Unmarshal(text, &rules)
 }
 
-// unsearchable says why there was no search.
+// unsearchable explains why there was no search.
 func (r *searchRun) unsearchable(err error) int {
 	if errors.Is(err, search.ErrBroken) {
 		err = fmt.Errorf("%s: fix this first (forgerun verdict --profile none)", strings.ReplaceAll(err.Error(), "\n", ": "))

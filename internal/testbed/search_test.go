@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/search"
 )
 
-// endedJobs is an API of the standards whose jobs have ended at once. It takes no keys.
+// endedJobs is a standards-based API with jobs that end at once. It has no idempotency keys.
 func endedJobs(t *testing.T) string {
 	t.Helper()
 	var made atomic.Int64
@@ -31,7 +31,7 @@ func endedJobs(t *testing.T) string {
 	return server.URL
 }
 
-// The search finds a fault that breaks a client, and writes a file that breaks it again. A client that gets over the fault is right.
+// The search finds a fault that breaks a client, and writes a file that reproduces it. A client that handles the fault passes.
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	target, out := endedJobs(t), filepath.Join(t.TempDir(), "out")

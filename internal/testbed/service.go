@@ -26,16 +26,16 @@ const (
 	logTail       = 20 // lines of the log
 )
 
-// service is our own ForgeRun, at a fixed address: `forgerun dev` as a child process, with its data in a temporary folder. Only one
-// goroutine uses it.
+// service is a ForgeRun started by this process: `forgerun dev` as a child process at a fixed address, with a temporary data
+// folder. It is not safe for concurrent use.
 type service struct {
 	command  stack.Command
 	dir, url string
 	child    *stack.Process // nil: not running
 }
 
-// newService returns a service. It drops FORGERUN_ variables from the given environment, so it never touches stores configured for
-// something else.
+// newService returns a service. It drops FORGERUN_ variables from the given environment, so it never uses stores that are
+// configured for another service.
 func newService(binary string, base []string, scale float64, settings ...string) (*service, error) {
 	address, err := stack.FreeAddress()
 	if err != nil {
@@ -55,7 +55,7 @@ func newService(binary string, base []string, scale float64, settings ...string)
 	}}, nil
 }
 
-// checkSettings lets the program check variables, each NAME=VALUE, without starting a service.
+// checkSettings makes the program check variables (NAME=VALUE) without starting a service.
 func (s *service) checkSettings(ctx context.Context, settings []string) error {
 	if len(settings) == 0 {
 		return nil
@@ -77,8 +77,8 @@ func (s *service) checkSettings(ctx context.Context, settings []string) error {
 	return nil
 }
 
-// play starts the service, runs do, and always stops and removes the service. It returns the exit code: unclean if the service did not
-// end cleanly.
+// play starts the service, runs do, and always stops and removes the service. The exit code is unclean if the service did not end
+// cleanly.
 func (s *service) play(ctx context.Context, p command.Program, unclean int, do func() int) int {
 	defer func() { _ = os.RemoveAll(s.dir) }()
 	began, code := time.Now(), exitInterrupted
@@ -115,7 +115,7 @@ func (s *service) start(ctx context.Context) (err error) {
 	return err
 }
 
-// stop stops the child. Any unclean end is an error; without a child it does nothing.
+// stop stops the child and returns an error after an unclean end. Without a child it does nothing.
 func (s *service) stop() error {
 	err := s.child.Stop(stopPatience)
 	s.child = nil

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// A verdict is possible at a running service, and the service ends cleanly.
+// The started service can judge a client, and it ends cleanly.
 func TestServiceOfOurOwn(t *testing.T) {
 	t.Parallel()
 	s, err := newService(testkit.Program(t, "forgerun"), os.Environ(), 0.02)

@@ -1,5 +1,5 @@
-// Package testbed is the command side of the test bed: it judges clients of ForgeRun or of any HTTP API, puts a proxy with faults before
-// an API, and searches for the faults that break a client. It is an outside client of ForgeRun.
+// Package testbed implements the commands of the test bed. They judge clients of ForgeRun or of any HTTP API, put a proxy with
+// faults in front of an API, and search for faults that break a client. The package is an external client of ForgeRun.
 package testbed
 
 import (

@@ -40,7 +40,7 @@ func invokeIn(ctx context.Context, args ...string) (code int, stdout, stderr str
 	return code, out.String(), errOut.String()
 }
 
-// serve returns the address of a server that always sends this answer.
+// serve returns the address of a server that always sends the given response.
 func serve(t *testing.T, status int, mediaType, body string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

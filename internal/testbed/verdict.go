@@ -56,16 +56,16 @@ Exit codes; the first that applies to any run:
   0  PASSED, or PASSED WITH WARNINGS: the client broke only rules that say should
   130  interrupted (Ctrl-C): the traffic until then is judged and printed`
 
-// verdictRun is one or more runs of a command against a service, and the output of the verdicts.
+// verdictRun is one or more runs of a command against a service, with the output of the verdicts.
 type verdictRun struct {
 	command.Program
 	proxied
-	url, key, token string   // of a running test bed; token is an operator's, of our own service
+	url, key, token string   // of a running test bed; token is the operator token of a started service
 	urlNames        []string // further variables for the url
 	control         string   // address of the sessions; empty: the url
 	hook            string   // address for the target's webhooks
 	via             *forwarding
-	binary, fetch   string // fetch: source of a missing Postgres for our own service
+	binary, fetch   string // fetch: source of a missing Postgres for a started service
 	scale           float64
 	settings        []string
 	profile         string
@@ -77,7 +77,7 @@ type verdictRun struct {
 	limit           time.Duration // of a run of the command; 0: none
 	rules, skip     []string
 	policy          summary.Policy
-	json            bool // on standard output, which the command then does not get
+	json            bool // on standard output; the command's output then goes to standard error
 	jsonFile        string
 	junit, html     string // files
 	markdown        string // file
@@ -200,7 +200,7 @@ func commandOf(c *cobra.Command, args []string) ([]string, error) {
 	return args, nil
 }
 
-// chosen are the variables that this command sets for its own service.
+// chosen are the variables that this command sets for a service that it starts.
 var chosen = []string{"FORGERUN_DATA_DIR", "FORGERUN_HTTP_ADDR", "FORGERUN_ADMIN_ADDR", "FORGERUN_ADMIN_TOKEN", "FORGERUN_LOG_FORMAT"}
 
 // check refuses missing or contradictory flags.
@@ -295,7 +295,7 @@ func columns(names []string) string {
 	return strings.Join(lines, ",\n")
 }
 
-// complete lets the shell complete flags of a command with names.
+// complete makes the shell complete flags of a command with names.
 func complete(c *cobra.Command, names []string, flags ...string) {
 	for _, flag := range flags {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))

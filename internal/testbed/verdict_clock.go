@@ -11,7 +11,7 @@ import (
 
 const (
 	minInterval = 100 * time.Millisecond // between two moves of the clock
-	askedPause  = 100 * time.Millisecond // between two checks whether the command has sent a request
+	askedPause  = 100 * time.Millisecond // between two checks for a request of the command
 )
 
 // advance is how far and how often the clock moves while the command runs.
@@ -45,7 +45,7 @@ func (a *advance) Set(text string) (err error) {
 	return nil
 }
 
-// run moves the clock once the client's session, or a later one, has a request, and again after each interval, until ctx ends.
+// run moves the clock once the client's session or a later session has a request, and again after each interval, until ctx ends.
 func (a *advance) run(ctx context.Context, c *client.Client, session string) error {
 	err := a.awaitRequest(ctx, c, session)
 	for err == nil {

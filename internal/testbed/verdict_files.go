@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	privateFile = 0o600 // of reports: they show the client's requests
+	privateFile = 0o600 // of reports, which show the client's requests
 	sharedFile  = 0o644 // with --shared-files
 )
 
@@ -27,7 +27,7 @@ const (
 func (v *verdictRun) checkFiles() error {
 	for flag, path := range map[string]string{"json-file": v.jsonFile, "junit": v.junit, "html": v.html, "summary": v.markdown} {
 		info, err := os.Stat(path)
-		if path == "" || err == nil && !info.Mode().IsRegular() && !info.IsDir() { // opening a pipe would block
+		if path == "" || err == nil && !info.Mode().IsRegular() && !info.IsDir() { // opening a named pipe would block
 			continue
 		}
 		_, missing := os.Lstat(path)
@@ -46,7 +46,7 @@ func (v *verdictRun) checkFiles() error {
 // baselineFile is the file for --update-baseline without --baseline.
 const baselineFile = "forgerun-baseline.yaml"
 
-// readBaseline reads the baseline, if there is one. With --update-baseline it may be missing.
+// readBaseline reads the baseline, if any. With --update-baseline the file may be missing.
 func (v *verdictRun) readBaseline() (err error) {
 	path := v.baselinePath
 	if path == "" && v.update {
@@ -63,7 +63,7 @@ func (v *verdictRun) readBaseline() (err error) {
 	return nil
 }
 
-// updateBaseline writes the baseline, and reports that.
+// updateBaseline writes the baseline and prints a note.
 func (v *verdictRun) updateBaseline(shown *summary.Summary) error {
 	if err := shown.UpdateBaseline(); err != nil {
 		return fmt.Errorf("--update-baseline: %w", err)
@@ -73,7 +73,7 @@ func (v *verdictRun) updateBaseline(shown *summary.Summary) error {
 	return nil
 }
 
-// tellActions adds the summary to the step's summary, and annotations to its log, in GitHub Actions.
+// tellActions, in GitHub Actions, writes the step summary and adds annotations to the log.
 func (v *verdictRun) tellActions(shown *summary.Summary) error {
 	if path := os.Getenv("GITHUB_STEP_SUMMARY"); path != "" {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, sharedFile) //nolint:gosec // the runner's file
@@ -90,7 +90,7 @@ func (v *verdictRun) tellActions(shown *summary.Summary) error {
 	return nil
 }
 
-// writeFile writes a report that only the owner can read, even over a file that others could read, unless it is shared.
+// writeFile writes a report. Unless it is shared, only the owner can read it, even if it replaces a file that others could read.
 func (v *verdictRun) writeFile(path string, content []byte) error {
 	mode := os.FileMode(privateFile)
 	if v.shared {
@@ -102,7 +102,7 @@ func (v *verdictRun) writeFile(path string, content []byte) error {
 	}
 	info, err := f.Stat()
 	if err == nil && info.Mode().IsRegular() { // skip devices such as /dev/stdout
-		err = cmp.Or(f.Chmod(mode), f.Truncate(0)) // before it has content
+		err = cmp.Or(f.Chmod(mode), f.Truncate(0)) // before the content is written
 	}
 	if err == nil {
 		_, err = f.Write(content)
@@ -110,8 +110,8 @@ func (v *verdictRun) writeFile(path string, content []byte) error {
 	return cmp.Or(err, f.Close())
 }
 
-// writePage writes the page of the numbered session, and its journal next to it. With a single session the page is the requested file.
-// With several, each is in a folder next to it.
+// writePage writes the page of the numbered session and its journal next to it. A single session's page is the requested file.
+// Pages of several sessions are in a folder next to it.
 func (v *verdictRun) writePage(n shownSession, number int) error {
 	path := v.html
 	if number > 1 {
@@ -128,7 +128,7 @@ func (v *verdictRun) writePage(n shownSession, number int) error {
 	switch number {
 	case 0:
 		path = v.pagePath(1)
-		_ = os.Remove(journalOf(v.html)) // it was written with the first page
+		_ = os.Remove(journalOf(v.html)) // written with the first page
 	case 1:
 		v.first = n
 	}
@@ -149,7 +149,7 @@ func (v *verdictRun) pagePath(number int) string {
 	return filepath.Join(filepath.Dir(v.html), v.pageFolder(), strconv.Itoa(number)+".html")
 }
 
-// index returns a function that writes a page with links to those of the sessions, if there are several.
+// index returns a function that writes a page with links to the sessions' pages, if there are several.
 func (v *verdictRun) index(shown *summary.Summary) func(io.Writer) error {
 	return func(w io.Writer) error {
 		var links []string
@@ -164,7 +164,7 @@ func (v *verdictRun) index(shown *summary.Summary) func(io.Writer) error {
 func (v *verdictRun) write(shown *summary.Summary) error {
 	index, print := v.html, shown.JSON
 	if len(shown.Sessions) == 1 {
-		index = "" // it is the session's page
+		index = "" // the file is the session's page
 	}
 	failed := []error{v.unwritten}
 	if v.unwritten != nil {
@@ -186,7 +186,7 @@ func (v *verdictRun) write(shown *summary.Summary) error {
 	return errors.Join(append(failed, print(v.Stdout), v.tellActions(shown))...)
 }
 
-// guessFile is for the description of an API without recognized submissions.
+// guessFile is the file for the description of an API without recognized submissions.
 const guessFile = "forgerun-api.yaml"
 
 // writeGuess writes a description that fits the traffic, if no submission was recognized. It does not overwrite a user's file.

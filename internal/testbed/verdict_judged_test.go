@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 )
 
-// thumbnails is an API that follows no standard: POST answers 201 with an id, and GET shows a state. It takes no keys.
+// thumbnails is an API that follows no standard: POST returns 201 with an id, and GET shows a state. It has no idempotency keys.
 func thumbnails(t *testing.T) string {
 	t.Helper()
 	var made, read atomic.Int64
@@ -39,13 +39,13 @@ func thumbnails(t *testing.T) string {
 	return server.URL
 }
 
-// order orders a thumbnail with curl, which tries again when the answer is lost, and reads it twice.
+// order creates a thumbnail with curl, which retries after a lost response, and reads it twice.
 const order = `
 id=$(curl -s --retry 2 --retry-all-errors --retry-delay 0 "$FORGERUN_URL/thumbnails" -d '{"of": "a.png"}' |
   sed 's/.*"id": "\([^"]*\)".*/\1/')
 for n in 1 2; do curl -s "$FORGERUN_URL/thumbnails/$id" > /dev/null; done`
 
-// An API with unrecognized submissions is described in a file that makes them recognizable.
+// For an API with unrecognized submissions, the command writes a description that makes them recognizable.
 func TestUnrecognisedAPIIsDescribed(t *testing.T) {
 	t.Chdir(t.TempDir())
 	target := thumbnails(t)
@@ -79,7 +79,7 @@ func TestUnrecognisedAPIIsDescribed(t *testing.T) {
 	require.Equal(t, "name: mine\n", string(text))
 }
 
-// Nothing is judged, and nothing is green, when there is nothing to judge.
+// A run without anything to judge does not pass.
 func TestNothingJudged(t *testing.T) {
 	t.Parallel()
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
@@ -132,7 +132,7 @@ func TestDuplicatesFail(t *testing.T) {
 	require.NotContains(t, stdout, "create duplicates", code)
 }
 
-// If the command fails, ForgeRun's faults are listed next to the verdict.
+// If the command fails, the verdict lists ForgeRun's faults.
 func TestCommandsFailureIsExplained(t *testing.T) {
 	t.Parallel()
 	faults := filepath.Join(t.TempDir(), "faults.json")
@@ -153,7 +153,7 @@ func TestCommandsFailureIsExplained(t *testing.T) {
 	require.Contains(t, stdout, "Your command failed (exit status 3). ForgeRun had disturbed none of its 3 requests.\n")
 }
 
-// A baseline that a run wrote makes the same client pass, and fails once the client is right.
+// With a baseline written by a run, the same client passes. A fixed client fails, because the baseline is stale.
 func TestBaselineOfACommand(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "known.yaml")
@@ -176,7 +176,7 @@ func TestBaselineOfACommand(t *testing.T) {
 	require.Contains(t, stdout, path+":4: command under default is no longer broken: delete this line.\n")
 }
 
-// Without a profile the command meets the default one. Under a profile that refuses something for good it may fail.
+// Without a profile the command runs under the default profile. It may fail under a profile with permanent refusals.
 func TestProfileOfARun(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -201,7 +201,7 @@ func TestProfileOfARun(t *testing.T) {
 	}
 }
 
-// A command that waits forever is ended, and its requests are judged.
+// A command that hangs is stopped, and its requests are judged.
 func TestTimeLimit(t *testing.T) {
 	t.Parallel()
 	service := testbedWith(t, "passed")

@@ -30,7 +30,7 @@ const (
 type conditions struct {
 	profile string // empty: none
 	seed    int64
-	faults  []client.FaultRule // besides those of --faults; nil: none, and the journal is not wanted
+	faults  []client.FaultRule // in addition to --faults; nil: none, and no journal is kept
 }
 
 // series returns the conditions of the runs. Without faults a seed has no effect.
@@ -58,7 +58,7 @@ func (v *verdictRun) series() (all []conditions) {
 	return all
 }
 
-// judgedRules returns the rules to judge: the given ones, or else all, without the skipped ones.
+// judgedRules returns the rules to judge: the given rules, or else all, without the skipped ones.
 func (v *verdictRun) judgedRules(all []string) []string {
 	rules := v.rules
 	if len(rules) == 0 {
@@ -67,13 +67,13 @@ func (v *verdictRun) judgedRules(all []string) []string {
 	return slices.DeleteFunc(slices.Clone(rules), func(id string) bool { return slices.Contains(v.skip, id) })
 }
 
-// run has the command judged by a service.
+// run judges the command with a service.
 func (v *verdictRun) run(ctx context.Context) int {
 	return v.within(ctx, func() int { return v.judge(ctx) })
 }
 
-// within does something with a service or a proxy for the command. However it ends, a service of its own is stopped, and its folder
-// removed.
+// within runs a function with a service or a proxy for the command. It always stops a service that it started and removes its
+// folder.
 func (v *verdictRun) within(ctx context.Context, do func() int) int {
 	if _, err := exec.LookPath(v.command[0]); err != nil {
 		return v.Unusable(fmt.Errorf("NOTHING JUDGED: the command %q was not found: %w", v.command[0], errors.Unwrap(err)))
@@ -114,7 +114,7 @@ func (v *verdictRun) within(ctx context.Context, do func() int) int {
 	return s.play(ctx, v.Program, exitUnusable, do)
 }
 
-// use has the command ask a proxy.
+// use makes the command use a proxy.
 func (v *verdictRun) use(p *runningProxy) {
 	v.url, v.control, v.hook, v.via = p.url, p.control, p.hook, p.via
 }
@@ -154,7 +154,7 @@ func (v *verdictRun) judge(ctx context.Context) int {
 	return exitOK
 }
 
-// once runs the command in a session, and adds the results of that and of labeled sessions.
+// once runs the command in a session, and adds the results of this session and of labeled sessions.
 func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.Summary) error {
 	as, err := v.begin(ctx, under)
 	if err != nil {
@@ -235,13 +235,13 @@ func inWords(m *verdict.Moment) string {
 	return fmt.Sprintf("%s %s, response: %s; fault: %s", at, m.Request, m.Answer, m.Fault)
 }
 
-// overtime is how a command fails that is ended after a time.
+// overtime is the error of a command that exceeded its time limit.
 type overtime struct{ limit time.Duration }
 
 func (o overtime) Error() string { return fmt.Sprintf("it was ended after %v", o.limit) }
 
-// runCommand runs the command in a process group of its own, of which nothing is left afterwards. It gives how the command failed, and
-// why the clock could not be moved meanwhile.
+// runCommand runs the command in its own process group and kills the group afterwards. It returns the command's failure, and the
+// reason why the clock could not be moved.
 func (v *verdictRun) runCommand(ctx context.Context, as *judged) (failed, err error) {
 	if v.limit > 0 {
 		var cancel context.CancelFunc

@@ -27,7 +27,7 @@ type judged struct {
 	operator         *client.Client // nil: not known
 }
 
-// begin registers a client, unless there is one, and starts its session.
+// begin registers a client if there is none, and starts its session.
 func (v *verdictRun) begin(ctx context.Context, under conditions) (as *judged, err error) {
 	ctx, cancel := context.WithTimeout(ctx, verdictCalls)
 	defer cancel()
@@ -103,7 +103,7 @@ func readFaults(path string) (rules []client.FaultRule, err error) {
 	return rules, nil
 }
 
-// sessionsSince returns the session with an id and later ones, in order.
+// sessionsSince returns the session with an id and all later sessions, in order.
 func sessionsSince(ctx context.Context, c *client.Client, id string) (sessions []client.Session, err error) {
 	for n, err := range c.Sessions(ctx) {
 		if err != nil {
@@ -124,7 +124,8 @@ type shownSession struct {
 	page, journal []byte
 }
 
-// end ends the session and labeled ones, and returns their verdicts. It omits an empty one without a label if there are others.
+// end ends the session and labeled sessions, and returns their verdicts. It omits an empty session without a label if there are
+// others.
 func (j *judged) end(ctx context.Context) (ended []shownSession, err error) {
 	_, err = j.EndSession(ctx, j.session)
 	if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == http.StatusUnauthorized && j.id != "" {
@@ -166,7 +167,7 @@ func (j *judged) end(ctx context.Context) (ended []shownSession, err error) {
 	return ended, nil
 }
 
-// renew replaces an expired key. If the command has renewed it before, only an operator can.
+// renew replaces an expired key. Only an operator can do this if the command has already renewed the key.
 func (j *judged) renew(ctx context.Context) error {
 	var made *client.Key
 	var err error

@@ -20,7 +20,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// fakeTestbed is a service with fixed verdicts. It notes the bodies of its requests.
+// fakeTestbed is a service with fixed verdicts. It records the bodies of its requests.
 type fakeTestbed struct {
 	url        string
 	conclusion string
@@ -29,7 +29,7 @@ type fakeTestbed struct {
 	mu     sync.Mutex
 	asked  []string // method, path and body
 	began  int      // sessions
-	labels []string // of the sessions of a client, besides the one without
+	labels []string // of the client's labeled sessions
 }
 
 func (f *fakeTestbed) requests(prefix string) (found []string) {
@@ -43,7 +43,7 @@ func (f *fakeTestbed) requests(prefix string) (found []string) {
 	return found
 }
 
-// verdict returns a document with one rule, which is broken unless the client is right, and one that is not tested.
+// verdict returns a document with two rules: one is broken unless the client is correct, the other is untested.
 func (f *fakeTestbed) verdict(session string) string {
 	status, level := "fail", "must"
 	switch f.conclusion {
@@ -115,7 +115,7 @@ func testbedWith(t *testing.T, conclusion string) *fakeTestbed {
 
 const tell = `echo "at $FORGERUN_URL with $FORGERUN_API_KEY of $FORGERUN_CLIENT_ID"`
 
-// The command gets the address of the service, its output passes, and the exit code shows the result.
+// The command gets the service's address, its output is passed on, and the exit code shows the result.
 func TestVerdict(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -178,7 +178,7 @@ func TestVerdictAsJSON(t *testing.T) {
 	require.Len(t, document.Sessions, 1)
 }
 
-// A file that cannot be written is reported before anything starts. If the error shows only at the end, the verdict is still printed.
+// A file that cannot be written is reported before anything starts. If writing fails at the end, the verdict is still printed.
 func TestVerdictWithoutItsFiles(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"--json-file", "--junit", "--html"} {
@@ -208,7 +208,7 @@ func TestVerdictWithoutItsFiles(t *testing.T) {
 	require.NoFileExists(t, empty, "nothing is left of the look whether it can be written")
 }
 
-// A command runs under each profile with each seed, as a separate client, and one table has all its sessions.
+// The command runs once per profile and seed, each time as a separate client. One table shows all sessions.
 func TestVerdictUnderSeveralProfiles(t *testing.T) {
 	t.Parallel()
 	service := testbedWith(t, "passed")
@@ -241,7 +241,7 @@ func TestVerdictUnderSeveralProfiles(t *testing.T) {
 	require.Contains(t, stdout, " in 6 sessions\n", "not those without a label, in which nothing was asked")
 }
 
-// With a key there is a client already, and faults may be its own.
+// With a key the client already exists and may have its own faults.
 func TestVerdictOfAClientWithFaultsOfItsOwn(t *testing.T) {
 	t.Parallel()
 	service := testbedWith(t, "passed")
@@ -300,7 +300,7 @@ func TestReportsArePrivate(t *testing.T) {
 	}
 }
 
-// On an interrupt the command is asked to end, and the requests so far are judged.
+// On an interrupt the command gets a signal to end, and the requests so far are judged.
 func TestVerdictThatIsInterrupted(t *testing.T) {
 	t.Parallel()
 	service := testbedWith(t, "failed")
@@ -322,7 +322,7 @@ func TestVerdictThatIsInterrupted(t *testing.T) {
 	require.NotContains(t, stderr, "Run 2 of 9")
 }
 
-// Our own service has the requested variables, its clock moves, and its client's key may expire meanwhile.
+// A started service gets the requested variables, its clock moves, and its client's key may expire during the run.
 func TestVerdictWithAServiceOfItsOwn(t *testing.T) {
 	t.Parallel()
 	program := testkit.Program(t, "forgerun")

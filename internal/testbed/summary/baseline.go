@@ -14,8 +14,8 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// Baseline lists the rules that a client is known to break. A known break does not fail the verdict. A new one does, and so does an entry
-// for a rule that the client now keeps.
+// Baseline lists the rules that a client is known to break. A known break does not fail the verdict. A new break does, and so does
+// an entry for a rule that the client now keeps.
 type Baseline struct {
 	Path    string
 	entries []known
@@ -24,7 +24,7 @@ type Baseline struct {
 // known is one entry: a rule broken under a profile (or a file of faults, or "none"), in the session with a label.
 type known struct {
 	Profile string `yaml:"profile"`
-	Test    string `yaml:"test"` // label of the session; empty: the session without one
+	Test    string `yaml:"test"` // label of the session; empty: the session without a label
 	Rule    string `yaml:"rule"`
 	line    int
 }
@@ -37,7 +37,7 @@ func (k known) String() string {
 	return k.Rule + " " + where
 }
 
-// ReadBaseline reads a file that Update wrote. With mayBeMissing, a missing file is an empty baseline.
+// ReadBaseline reads a file written by UpdateBaseline. With mayBeMissing, a missing file is an empty baseline.
 func ReadBaseline(path string, mayBeMissing bool) (*Baseline, error) {
 	b := &Baseline{Path: path}
 	text, err := os.ReadFile(path)
@@ -92,15 +92,15 @@ const commandRule = "command"
 type Run struct {
 	Disturbed string // as in Session
 	Failed    bool   // by its exit code
-	MayFail   bool   // the profile refuses something for good
+	MayFail   bool   // the profile has permanent refusals
 }
 
-// AddRun adds a run of the command, after its sessions.
+// AddRun adds a run of the command. Call it after adding the run's sessions.
 func (s *Summary) AddRun(disturbed string, failed, mayFail bool) {
 	s.runs = append(s.runs, Run{cmp.Or(disturbed, "none"), failed, mayFail})
 }
 
-// CommandFailed reports whether the command failed in a run where it should not, without a baseline entry.
+// CommandFailed reports whether the command failed in a run where it must succeed and no baseline entry allows it.
 func (s *Summary) CommandFailed() bool {
 	return slices.ContainsFunc(s.runs, func(r Run) bool { return r.Failed && !r.MayFail && !s.Baseline.has(r.Disturbed, "", commandRule) })
 }
@@ -148,8 +148,8 @@ func (s *Summary) Stale() (stale []string) {
 	return stale
 }
 
-// UpdateBaseline writes all breaks of these sessions to the baseline's file, and judges the sessions by it. It keeps the entries that
-// these sessions did not test.
+// UpdateBaseline writes all breaks of these sessions to the baseline's file, and judges the sessions by it. It keeps entries that
+// the sessions did not test.
 func (s *Summary) UpdateBaseline() error {
 	b := &Baseline{Path: s.Baseline.Path}
 	for _, k := range s.Baseline.entries {
@@ -177,7 +177,7 @@ func (s *Summary) UpdateBaseline() error {
 	slices.SortFunc(b.entries, func(x, y known) int {
 		return cmp.Or(cmp.Compare(x.Profile, y.Profile), cmp.Compare(x.Test, y.Test), cmp.Compare(x.Rule, y.Rule))
 	})
-	if err := os.WriteFile(b.Path, b.text(), 0o644); err != nil { // made to be committed
+	if err := os.WriteFile(b.Path, b.text(), 0o644); err != nil { // meant to be committed
 		return err
 	}
 	s.Baseline = b

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// statuses are those of the rule backoff, by profile and test.
+// statuses holds the status of the rule backoff, by profile and test.
 type statuses map[[2]string]verdict.Status
 
 func sessionsOf(b *Baseline, all statuses) *Summary {
@@ -33,7 +33,7 @@ func baseline(t *testing.T, text string) *Baseline {
 	return b
 }
 
-// A known break does not fail, a new one does, and so does an entry for a rule that is now kept. Untested rules have no effect.
+// A known break does not fail. A new break fails, and so does an entry for a rule that is now kept. Untested rules have no effect.
 func TestBaseline(t *testing.T) {
 	t.Parallel()
 	const known = "# mine\nknown:\n  - {profile: overloaded, test: test_a, rule: backoff}\n"
@@ -73,7 +73,7 @@ func TestBaselineOfSeveralSeeds(t *testing.T) {
 	require.Contains(t, text(t, s), "\n  known   backoff: Wait.\n")
 }
 
-// An updated baseline has the current breaks and the untested entries. The sessions that it was written from do not fail by it.
+// An updated baseline has the current breaks and the untested entries. The sessions that produced it pass with it.
 func TestUpdateBaseline(t *testing.T) {
 	t.Parallel()
 	b := baseline(t, `known:
@@ -109,7 +109,7 @@ known:
 	require.True(t, again.has("failover", `a "b": {c}`, "backoff"))
 }
 
-// An entry that can never match is an error: a wrong name would hide that nothing is known.
+// An entry that can never match is an error, since a wrong name would silently have no effect.
 func TestBaselineRefusals(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -128,7 +128,7 @@ func TestBaselineRefusals(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// Text from clients and servers stays text in the summary, and starts no workflow command.
+// Text from clients and servers is escaped in the summary and starts no workflow command.
 func TestMarkdownAndAnnotations(t *testing.T) {
 	t.Parallel()
 	s := &Summary{Policy: Policy{Require: []string{"time-outs"}}, Notes: []string{hostile}}

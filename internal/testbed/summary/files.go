@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/report"
 )
 
-// JSON writes the conclusion, and the verdict of each session.
+// JSON writes the conclusion and the verdict of each session.
 func (s *Summary) JSON(w io.Writer) error {
 	document := struct {
 		Verdict  verdict.Conclusion `json:"verdict"`
@@ -57,7 +57,8 @@ var indexTemplate = template.Must(template.New("index").Funcs(template.FuncMap{
 	"tone":  report.Tone,
 }).Parse(indexText))
 
-// Index writes a page without a script, with a table of the sessions, the failed ones first. Links are the addresses of their pages.
+// Index writes a page without a script. It has a table of the sessions, failed ones first. links holds the addresses of their
+// pages.
 func (s *Summary) Index(w io.Writer, links []string) error {
 	pages := map[string]string{}
 	for i, n := range s.Sessions {

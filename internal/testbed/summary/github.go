@@ -20,7 +20,7 @@ var markdownTemplate = template.Must(template.New("markdown").Funcs(template.Fun
 	"evidence": evidence,
 }).Parse(markdownText))
 
-// Markdown writes the verdict for a page of a CI server: the broken rules in a table, and the first evidence of each.
+// Markdown writes the verdict for a CI page: a table of the broken rules, with the first evidence of each.
 func (s *Summary) Markdown(w io.Writer) error { return markdownTemplate.Execute(w, s) }
 
 // Tested returns the rules that were tested and kept in all sessions.
@@ -34,7 +34,7 @@ func (s *Summary) Tested() string {
 	return strings.Join(rules, ", ")
 }
 
-// markdown escapes a line of text, which may come from a client or server, so that it stays text in Markdown and HTML.
+// markdown escapes a line of untrusted text for Markdown and HTML.
 func markdown(text string) string {
 	var b strings.Builder
 	for _, r := range term.Masked(text) {
@@ -53,10 +53,10 @@ func markdown(text string) string {
 	return b.String()
 }
 
-// maxEvidenceLine bounds a line of evidence: CI servers limit the size of a summary.
+// maxEvidenceLine limits a line of evidence, since CI servers limit the size of a summary.
 const maxEvidenceLine = 400
 
-// evidence returns a block of code with the requests that show a break. Its fence is longer than any in the text.
+// evidence returns a code block with the requests that show a break. Its fence is longer than any in the text.
 func evidence(e verdict.Evidence) (string, error) {
 	var b strings.Builder
 	if err := texts.ExecuteTemplate(&b, "evidence", e); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Policy is the requirements besides keeping all "must" rules.
+// Policy lists requirements besides keeping all "must" rules.
 type Policy struct {
 	Require  []string // ids of rules that must be kept in at least one session, and broken in none
 	Warn     []string // ids of rules that may be broken
@@ -19,7 +19,7 @@ type Policy struct {
 	Complete bool     // test every rule, and apply every fault of the profiles, in at least one session
 }
 
-// level returns the level of a rule under the policy; own is the rule's.
+// level returns the level of a rule under the policy; own is the rule's own level.
 func (p Policy) level(rule string, own verdict.Level) verdict.Level {
 	switch {
 	case slices.Contains(p.Warn, rule):
@@ -36,13 +36,13 @@ type Session struct {
 	verdict.Verdict
 }
 
-// Summary is the results of a command's sessions, in order of their beginnings.
+// Summary holds the results of a command's sessions, ordered by start.
 type Summary struct {
 	Policy   Policy
 	Baseline *Baseline // may be nil
 	Sessions []Session
-	Page     string   // the file that gets a page, if any
-	Notes    []string // further remarks as sentences, such as that the command itself failed
+	Page     string   // file for the page, if any
+	Notes    []string // further remarks as sentences, for instance that the command failed
 	runs     []Run
 }
 
@@ -53,8 +53,8 @@ func (s *Summary) Add(disturbed string, v verdict.Verdict) {
 	s.Sessions = append(s.Sessions, n)
 }
 
-// judge sets the statuses of the rules by the policy and the baseline, and the verdict of the session by these. A known break of a "must"
-// rule is a warning of level must.
+// judge applies the policy and the baseline to the rules' statuses, and derives the session's verdict from them. A known break of a
+// "must" rule is a warning of level must.
 func (s *Summary) judge(n *Session) {
 	counts := map[verdict.Status]int{}
 	for i := range n.Results {
@@ -78,10 +78,11 @@ func (s *Summary) judge(n *Session) {
 	}
 }
 
-// conclusions are ordered from best to worst: the worst of the sessions is the conclusion of all.
+// conclusions are ordered from best to worst. The worst conclusion of all sessions is the overall conclusion.
 var conclusions = []verdict.Conclusion{verdict.Passed, verdict.Warned, verdict.NothingJudged, verdict.Failed}
 
-// Verdict returns the worst of all runs. A run has judged nothing only if none of its sessions has: one test may send no requests.
+// Verdict returns the worst verdict of all runs. A run judged nothing only if none of its sessions did, since a single test may
+// send no requests.
 func (s *Summary) Verdict() verdict.Conclusion {
 	type run struct {
 		disturbed string
@@ -117,7 +118,7 @@ func (s *Summary) Results() (all []verdict.Result) {
 			case at < 0:
 				all = append(all, r)
 			case slices.Index(worst, r.Status) > slices.Index(worst, all[at].Status), r.Status == all[at].Status &&
-				len(r.Exercise) < len(all[at].Exercise): // its profile could have tested the rule: it names no other one
+				len(r.Exercise) < len(all[at].Exercise): // the profile could have tested the rule; the reason names no other profile
 				all[at] = r
 			}
 		}
@@ -134,7 +135,7 @@ func (s *Summary) Headline() string {
 	return c.Words() + ": " + verdict.Headline(s.Results())
 }
 
-// Why returns a sentence about what was tested, or why nothing was.
+// Why returns a sentence about what was tested, or about why nothing was tested.
 func (s *Summary) Why() string {
 	if len(s.Sessions) == 0 {
 		return "No session has ended."
@@ -196,7 +197,7 @@ func (s *Summary) Missing() (missing []string) {
 	return missing
 }
 
-// Failed reports whether the sessions fail: a "must" rule was broken that is not in the baseline, a requirement is unmet, or the baseline
+// Failed reports whether the sessions fail: a broken "must" rule is not in the baseline, a requirement is unmet, or the baseline
 // has a stale entry.
 func (s *Summary) Failed() bool {
 	return s.Verdict() == verdict.Failed || len(s.Missing()) > 0 || len(s.Stale()) > 0

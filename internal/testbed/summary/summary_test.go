@@ -17,7 +17,7 @@ import (
 
 const hostile = "<script>alert(1)</script>]]>&\x1b[31m\x00\""
 
-// judged is a verdict with these statuses of backoff, which says must, and time-outs, which says should.
+// judged returns a verdict with the given statuses of backoff (a must rule) and time-outs (a should rule).
 func judged(profile fault.Profile, label string, backoff, timeOuts verdict.Status, met int) verdict.Verdict {
 	began := fault.Time(time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC))
 	v := verdict.Verdict{
@@ -49,7 +49,7 @@ func TestWhatSessionsComeTo(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		policy  Policy
-		rules   string // of each session backoff, which says must, and time-outs, which says should: held, broken, or not exercised (-)
+		rules   string // per session the status of backoff (must) and time-outs (should): held, broken, or not exercised (-)
 		met     int
 		verdict verdict.Conclusion
 		missing int
@@ -109,7 +109,7 @@ func TestSessionAsText(t *testing.T) {
 	require.NotContains(t, shown, "\x1b")
 }
 
-// Several sessions have a line each, one test suite each, and the first evidence of each rule that was broken.
+// Each of several sessions has a line and a test suite. The text shows the first evidence of each broken rule.
 func TestSeveralSessions(t *testing.T) {
 	t.Parallel()
 	s := &Summary{Policy: Policy{Require: []string{"time-outs"}}}

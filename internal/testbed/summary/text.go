@@ -26,7 +26,8 @@ var texts = template.Must(template.New("session").Funcs(template.FuncMap{
 	"table": table, "weight": weight,
 }).Parse(sessionText))
 
-// rank returns the order of results in text, and their index in marks. The most important ones come last, at the end of the output.
+// rank returns a result's position in the text and its index in marks. The most important results come last, at the end of the
+// output.
 func rank(r verdict.Result) int {
 	switch {
 	case r.Status == verdict.Fail:
@@ -59,7 +60,7 @@ func sorted(results []verdict.Result) []verdict.Result {
 	return tested
 }
 
-// reason is why some rules were not tested.
+// reason groups rules that were not tested for the same reason.
 type reason struct{ Reason, Rules string }
 
 // untested groups the untested rules by reason.
@@ -77,14 +78,14 @@ func untested(results []verdict.Result) (all []reason) {
 	return all
 }
 
-// marks stand before a rule, by its rank.
+// marks are printed in front of a rule, by rank.
 var marks = []struct {
 	text  string
 	color term.Color
 }{{"  -   ", term.Plain}, {"  ok  ", term.Good}, {" WARN ", term.Warn}, {" KNOWN", term.Warn}, {" FAIL ", term.Bad}}
 
-// Text writes the results, with the first evidence of the broken rules. Files have all of it. A single session has a table of its rules;
-// several have one of the sessions.
+// Text writes the results with the first evidence of each broken rule. Files contain all evidence. For a single session it prints a
+// table of rules, for several a table of sessions.
 func (s *Summary) Text(w io.Writer, style term.Style) error {
 	var b strings.Builder
 	var err error
@@ -134,7 +135,7 @@ func ByFailure(sessions []Session) []Session {
 type Break struct {
 	verdict.Result
 	In   string // session
-	More int    // number of further ones
+	More int    // number of further sessions
 }
 
 // Broken returns the broken rules, "must" rules last.
