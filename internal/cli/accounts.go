@@ -42,7 +42,7 @@ func (s *Shell) keys() *cobra.Command {
 	return s.forOperators(s.forClients(c))
 }
 
-// public returns a client of the public API if no admin listener is known, and nil otherwise.
+// public returns a client of the public API if no admin listener is known, otherwise nil.
 func (c *call) public() (*client.Client, error) {
 	_, _, err := c.operator()
 	if !errors.Is(err, access.ErrNoAddress) {
@@ -104,7 +104,7 @@ func createKey(f *pflag.FlagSet) run {
 	}
 }
 
-// makeKey makes a key by the public API, or by the operator API if public is nil.
+// makeKey creates a key with the public API, or with the operator API if public is nil.
 func (c *call) makeKey(public *client.Client, id string, r client.KeyRequest) (*client.Key, error) {
 	if public != nil {
 		return public.CreateKey(c, id, r.Rotate)

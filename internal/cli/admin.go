@@ -106,7 +106,7 @@ func (s *Shell) adminJobs() *cobra.Command {
 		s.cmd("delete JOB", "Delete a finished job", changeAdmin(nil, http.MethodDelete, "/jobs/%s")))
 }
 
-// stop makes "pause" or "drain". The scopes are the words of its first argument in use.
+// stop makes "pause" or "drain". The first argument in use lists the scopes.
 func (s *Shell) stop(use, mode, short string) *cobra.Command {
 	name, rest, _ := strings.Cut(use, " ")
 	words, _, _ := strings.Cut(rest, " ")

@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/output"
 )
 
-// at returns a client of the API that a path belongs to, and the path with arguments in place of each %s.
+// at returns a client of the API that serves a path, and the path with each %s replaced by an argument.
 func (c *call) at(path string) (*client.Client, string, error) {
 	for _, arg := range c.args {
 		if strings.Contains(path, "%s") && strings.Trim(arg, ".") == "" {
@@ -37,12 +37,12 @@ func (c *call) at(path string) (*client.Client, string, error) {
 // param is a flag that becomes a parameter of a request.
 type param struct{ flag, name, initial, help string }
 
-// isTime reports whether the parameter is a time. Its flag takes RFC 3339 or how long ago it was.
+// isTime reports whether the parameter is a time. The flag accepts RFC 3339 or an age.
 func (p param) isTime() bool {
 	return p.name == "from" || p.name == "to" || p.name == "created_after" || p.name == "created_before"
 }
 
-// query adds flags and returns the parameters that they set.
+// query adds flags and returns a function for the parameters that they set.
 func query(f *pflag.FlagSet, params []param) func() (url.Values, error) {
 	for _, p := range params {
 		f.String(p.flag, p.initial, p.help)
@@ -69,7 +69,7 @@ func query(f *pflag.FlagSet, params []param) func() (url.Values, error) {
 	}
 }
 
-// ago reads a time: RFC 3339, or how long before now it was.
+// ago parses a time: RFC 3339, or a duration before now.
 func ago(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil {
 		return now.Add(-d).UTC(), nil
@@ -81,7 +81,7 @@ func ago(text string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// show reads a path and prints the answer.
+// show reads a path and prints the response.
 func show(v output.View, path string, params ...param) action {
 	return reading(path, params, func(c *call, api *client.Client, path string, query url.Values) error {
 		answer, err := api.Do(c, http.MethodGet, path, query, nil)
@@ -113,7 +113,7 @@ func whole(v output.View, path string, params ...param) action {
 	})
 }
 
-// list reads a list page by page and prints its first entries, as many as --limit says.
+// list reads a list page by page and prints its first entries, up to --limit.
 func list(v output.View, path string, limit int, params ...param) action {
 	read := reading(path, params, func(c *call, api *client.Client, path string, query url.Values) error {
 		if limit > 0 {
@@ -149,7 +149,7 @@ func reading(path string, params []param, do func(c *call, api *client.Client, p
 	}
 }
 
-// first returns the first entries of a list; limit 0 is all.
+// first returns the first entries of a list; limit 0 means all.
 func first[T any](limit int, entries iter.Seq2[T, error]) (found []T, err error) {
 	for entry, err := range entries {
 		if err != nil {
@@ -162,17 +162,17 @@ func first[T any](limit int, entries iter.Seq2[T, error]) (found []T, err error)
 	return found, nil
 }
 
-// admin sends a change to the operator API, once.
+// admin sends a change to the operator API without retries.
 func (c *call) admin(method, path string, body any) (json.RawMessage, error) {
 	api, path, err := c.at(adminPath + path)
 	if err != nil {
 		return nil, err
 	}
-	// A request without a body has the header too: a form of a web page cannot send it.
+	// A request without a body has the header too, since a web form cannot send it.
 	return api.Do(c, method, path, nil, body, client.Header("Content-Type", "application/json"))
 }
 
-// askAdmin sends a request to the operator API and decodes the answer.
+// askAdmin sends a request to the operator API and decodes the response.
 func (c *call) askAdmin(method, path string, body, into any) error {
 	answer, err := c.admin(method, path, body)
 	if err != nil {
@@ -181,7 +181,7 @@ func (c *call) askAdmin(method, path string, body, into any) error {
 	return json.Unmarshal(answer, into)
 }
 
-// changeAdmin sends a change to the operator API and prints the answer, if there is one.
+// changeAdmin sends a change to the operator API and prints the response, if any.
 func changeAdmin(v output.View, method, path string) action {
 	return plainly(func(c *call) error { return c.changeAdmin(v, method, path, nil) })
 }
@@ -210,7 +210,7 @@ func (c *call) using(do func(c *call, api *client.Client) error) error {
 	return do(c, api)
 }
 
-// byID prints the answer of a method of the client that takes an id, the argument of the command.
+// byID calls a client method with the id from the command's argument and prints the result.
 func byID[T any](v output.View, method func(*client.Client, context.Context, string, ...client.Option) (T, error)) action {
 	return using(func(c *call, api *client.Client) error {
 		answer, err := method(api, c, c.args[0])
@@ -221,7 +221,7 @@ func byID[T any](v output.View, method func(*client.Client, context.Context, str
 	})
 }
 
-// deleteByID calls a method of the client that deletes by id.
+// deleteByID calls a client method that deletes by id.
 func deleteByID(method func(*client.Client, context.Context, string, ...client.Option) error) action {
 	return using(func(c *call, api *client.Client) error { return method(api, c, c.args[0]) })
 }

@@ -73,7 +73,7 @@ func submitBatch(f *pflag.FlagSet) run {
 	})(f)
 }
 
-// waitForBatch waits for the end of a batch, prints it with the jobs that failed, and exits as it ended.
+// waitForBatch waits for the end of a batch and prints it with the failed jobs. The exit code depends on the batch's outcome.
 func waitForBatch(c *call, api *client.Client) error {
 	var batch *client.Batch
 	line := term.NewStatus(c.Out, c.Style.Terminal && c.IsTable())
@@ -103,7 +103,7 @@ func waitForBatch(c *call, api *client.Client) error {
 	return command.Code(command.Failed)
 }
 
-// poll calls ask, with pauses, until it reports the end.
+// poll calls ask, with pauses, until ask reports the end.
 func poll(ctx context.Context, ask func() (ended bool, pause time.Duration, err error)) error {
 	for {
 		ended, pause, err := ask()
@@ -118,13 +118,13 @@ func poll(ctx context.Context, ask func() (ended bool, pause time.Duration, err 
 	}
 }
 
-// submissions reads the jobs of a file: JSON or YAML, or JSON on each line.
+// submissions reads the jobs of a file: JSON, YAML, or one JSON value per line.
 func submissions(content []byte) (jobs []client.JobRequest, err error) {
 	if lines, ok := onLines(content); ok {
 		return lines, nil
 	}
 	var document any
-	if err := yaml.Unmarshal(content, &document); err != nil { // JSON is YAML
+	if err := yaml.Unmarshal(content, &document); err != nil { // JSON is a subset of YAML
 		return nil, fmt.Errorf("it is neither JSON nor YAML: %w", err)
 	}
 	if object, ok := document.(map[string]any); ok && object["jobs"] != nil {
@@ -143,7 +143,7 @@ func submissions(content []byte) (jobs []client.JobRequest, err error) {
 	return jobs, nil
 }
 
-// onLines reads a submission from each line. ok is false if a line has something else.
+// onLines reads a submission from each line. ok is false if a line is not a submission.
 func onLines(content []byte) (jobs []client.JobRequest, ok bool) {
 	lines := bufio.NewScanner(bytes.NewReader(content))
 	lines.Buffer(nil, 1<<20)

@@ -1,5 +1,5 @@
-// Package cli is the command line for users and operators of ForgeRun. It is an outside client: it uses the service through
-// package client and the operator API, and shares no code with it.
+// Package cli is the command line for users and operators of ForgeRun. It is an external client: it uses package client and the
+// operator API, and shares no code with the service.
 package cli
 
 import (

@@ -99,7 +99,7 @@ func (s *Shell) changeContexts(change func(*access.Contexts) error) error {
 	return contexts.Save()
 }
 
-// merge sets the members of a context that e has.
+// merge copies the non-empty fields of e to a context.
 func merge(contexts *access.Contexts, name string, e access.Endpoint) error {
 	old := contexts.All[name]
 	e = access.Endpoint{
@@ -116,7 +116,7 @@ func merge(contexts *access.Contexts, name string, e access.Endpoint) error {
 	return nil
 }
 
-// withContext changes a context that exists.
+// withContext changes an existing context.
 func withContext(change func(all *access.Contexts, name string)) action {
 	return plainly(func(c *call) error {
 		return c.changeContexts(func(all *access.Contexts) error {

@@ -45,7 +45,7 @@ type reworded struct {
 func (r reworded) Error() string { return r.text }
 func (r reworded) Unwrap() error { return r.error }
 
-// said rewords a problem of the service without its request, unless --verbose is set.
+// said rewords a problem from the service. It omits the request unless --verbose is set.
 func (s *Shell) said(err error) error {
 	problem, ok := errors.AsType[*client.Problem](err)
 	if _, done := errors.AsType[reworded](err); !ok || done || s.verbose {
@@ -54,7 +54,7 @@ func (s *Shell) said(err error) error {
 	return reworded{err, strings.Replace(err.Error(), problem.Error(), sentence(problem), 1)}
 }
 
-// sentence describes a problem, with the missing id, and each violation once.
+// sentence describes a problem with the missing id and each violation once.
 func sentence(p *client.Problem) string {
 	text := strings.TrimSuffix(cmp.Or(p.Detail, p.Title), ".")
 	if noun, missing := strings.CutSuffix(strings.TrimPrefix(p.Code, "RFA_"), "_NOT_FOUND"); missing && p.Status == http.StatusNotFound {
@@ -70,7 +70,7 @@ func sentence(p *client.Problem) string {
 	return term.Line(text + " (" + cmp.Or(p.Code, http.StatusText(p.Status)) + ")")
 }
 
-// idIn returns the id in the address of a resource, "" for none.
+// idIn returns the id in a resource's URL, "" for none.
 func idIn(address string) string {
 	at, err := url.Parse(address)
 	if err != nil {

@@ -135,8 +135,8 @@ func (c *call) eventLine(name string, data any) string {
 }
 
 const (
-	held   = 20 * time.Second // the service holds an answer back for at most this long
-	atOnce = 16               // jobs that are waited for at the same time
+	held   = 20 * time.Second // limit of the service's long poll
+	atOnce = 16               // limit of jobs to wait for concurrently
 )
 
 // watchFlags makes an action with --timeout.
@@ -147,7 +147,7 @@ func watchFlags(do func(c *call, api *client.Client) error) action {
 	}
 }
 
-// wait waits for the end of all jobs, prints them and exits as they ended.
+// wait waits for the end of all jobs and prints them. The exit code depends on their outcomes.
 func wait(c *call, api *client.Client) error {
 	ended, errs := make([]*client.Job, len(c.args)), make([]error, len(c.args))
 	var waiting errgroup.Group
@@ -183,7 +183,7 @@ func codeOf(job *client.Job) int {
 	return command.Failed
 }
 
-// worse orders exit codes: a failure, then a cancel, then success.
+// worse orders exit codes, worst first: failure, cancel, success.
 func worse(a, b int) int {
 	if a == command.Failed || b == command.Failed {
 		return command.Failed
@@ -191,7 +191,7 @@ func worse(a, b int) int {
 	return max(a, b)
 }
 
-// watch shows the events of a job until it has ended. A terminal has a line with its progress below them.
+// watch shows the events of a job until it has ended. On a terminal it shows a progress line below them.
 func watch(c *call, api *client.Client) error {
 	on := c.Style.Terminal && c.IsTable()
 	line, lastID, state, progress := term.NewStatus(c.Out, on), "", "", client.Progress{}
@@ -226,7 +226,7 @@ func watch(c *call, api *client.Client) error {
 		if err != nil {
 			return err
 		}
-		if !job.Final() { // it failed and is retried: the stream of its next attempt follows
+		if !job.Final() { // the job failed and is retried; follow the stream of its next attempt
 			continue
 		}
 		line.Clear()

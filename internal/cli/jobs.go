@@ -96,7 +96,7 @@ func attempts(job any) string {
 	return text
 }
 
-// detail returns the text that matters most in the state of a job.
+// detail returns the most important text for the state of a job.
 func detail(job any) string {
 	text := func(path string) string { return output.Text(output.At(job, path)) }
 	switch {
@@ -119,7 +119,7 @@ func detail(job any) string {
 // one acts on a job and returns the value to print; nil prints nothing.
 type one func(c *call, api *client.Client, id string) (any, error)
 
-// each calls do with each id and prints the results. It continues after a failure and returns the last one.
+// each calls do with each id and prints the results. It continues after an error and returns the last error.
 func each(do one) action {
 	return using(func(c *call, api *client.Client) error {
 		var items []any
@@ -157,7 +157,7 @@ func (c *call) printJobs(jobs []any) error {
 	return c.List(jobView, jobs)
 }
 
-// changing makes a change of a job and returns the job after it.
+// changing changes a job and returns the changed job.
 func changing(change func(*client.Client, context.Context, string, ...client.Option) (*client.Changed, error)) one {
 	return func(c *call, api *client.Client, id string) (any, error) {
 		changed, err := change(api, c, id)

@@ -95,7 +95,7 @@ func (r *receiver) listen(api *client.Client) error {
 	select {
 	case err := <-served:
 		return err
-	case <-r.enough: // the last answer is sent
+	case <-r.enough: // lets the last response be sent
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r), patience)
 		defer cancel()
 		return server.Shutdown(ctx)
@@ -107,10 +107,10 @@ func (r *receiver) listen(api *client.Client) error {
 const (
 	maxBody    = 4 << 20
 	patience   = 5 * time.Second // for the last requests of the command
-	remembered = 10_000          // deliveries whose repetitions are recognized
+	remembered = 10_000          // number of deliveries kept to recognize duplicates
 )
 
-// receiver answers the service and passes on verified messages.
+// receiver responds to the service and passes on verified messages.
 type receiver struct {
 	*call
 	addr, publicURL, forward string
@@ -125,7 +125,7 @@ type receiver struct {
 	enough   chan struct{}
 }
 
-// handshake answers the OPTIONS of "HTTP 1.1 Web Hooks for Event Delivery".
+// handshake responds to the OPTIONS request of "HTTP 1.1 Web Hooks for Event Delivery".
 func handshake(w http.ResponseWriter, request *http.Request) {
 	if origin := request.Header.Get("WebHook-Request-Origin"); origin != "" {
 		w.Header().Set("WebHook-Allowed-Origin", origin)
@@ -135,7 +135,7 @@ func handshake(w http.ResponseWriter, request *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// ServeHTTP takes one message.
+// ServeHTTP receives one message.
 func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, maxBody))
 	if err != nil {
@@ -146,7 +146,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	w.WriteHeader(r.receive(request, body))
 }
 
-// receive verifies a message, passes it on, and returns the status of the answer.
+// receive verifies a message, passes it on, and returns the response status.
 func (r *receiver) receive(request *http.Request, body []byte) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,10 +156,10 @@ func (r *receiver) receive(request *http.Request, body []byte) int {
 		if errors.Is(err, client.ErrSignature) {
 			return http.StatusUnauthorized
 		}
-		return http.StatusServiceUnavailable // the keys could not be read: the message comes again
+		return http.StatusServiceUnavailable // the keys are unavailable; the service retries the message
 	}
 	if r.seen[message.WebhookID] {
-		return http.StatusNoContent // its answer was lost
+		return http.StatusNoContent // a retry after a lost response
 	}
 	if r.count > 0 && r.taken >= r.count {
 		return http.StatusServiceUnavailable // the command ends
@@ -178,7 +178,7 @@ func (r *receiver) receive(request *http.Request, body []byte) int {
 	return status
 }
 
-// passOn runs the command for a message, or prints it after it was forwarded, and returns the status of the answer.
+// passOn runs the command for a message, or forwards and prints the message. It returns the response status.
 func (r *receiver) passOn(request *http.Request, m *client.WebhookMessage, body []byte) (status int) {
 	if len(r.args) > 0 {
 		if err := r.runCommand(m, body); err != nil {
@@ -200,7 +200,7 @@ func (r *receiver) passOn(request *http.Request, m *client.WebhookMessage, body 
 	return cmp.Or(status, http.StatusNoContent)
 }
 
-// sendOn forwards a message and returns the status of the answer.
+// sendOn forwards a message and returns the response status.
 func (r *receiver) sendOn(request *http.Request, body []byte) (status int, err error) {
 	on, err := http.NewRequestWithContext(request.Context(), http.MethodPost, r.forward, bytes.NewReader(body))
 	if err != nil {
@@ -210,14 +210,14 @@ func (r *receiver) sendOn(request *http.Request, body []byte) (status int, err e
 	for _, name := range []string{"Connection", "Content-Length", "Keep-Alive", "Transfer-Encoding"} { // of the connection
 		on.Header.Del(name)
 	}
-	answer, err := http.DefaultTransport.RoundTrip(on) // a redirection is an answer too
+	answer, err := http.DefaultTransport.RoundTrip(on) // pass redirects on unchanged
 	if err != nil {
 		return 0, err
 	}
 	return answer.StatusCode, answer.Body.Close()
 }
 
-// print prints a message; forwarded is the status of the receiver behind --forward, 0 without one.
+// print prints a message. forwarded is the status from the receiver behind --forward, 0 without a receiver.
 func (r *receiver) print(m *client.WebhookMessage, forwarded int) error {
 	shown := map[string]any{
 		"delivery_id": m.WebhookID, "event_id": m.EventID, "event_name": m.Name, "job_id": m.JobID(), "timestamp": m.Time,

@@ -66,7 +66,7 @@ func (s *Shell) cmd(use, short string, do action) *cobra.Command {
 	return c
 }
 
-// group makes a command that only has others below it. Its name may have aliases: "jobs job".
+// group makes a command that only has subcommands. Its name may have aliases: "jobs job".
 func (s *Shell) group(names, short string, below ...*cobra.Command) *cobra.Command {
 	all := strings.Fields(names)
 	c := command.Group(&cobra.Command{Use: all[0], Aliases: all[1:], Short: short})
@@ -149,7 +149,7 @@ func (s *Shell) clientAt(url, key string) (*client.Client, error) {
 	return c, nil
 }
 
-// adminPath is where the operator API is.
+// adminPath is the path of the operator API.
 const adminPath = "/admin/v1"
 
 // operator makes a client of the operator API and returns the address of its listener.
@@ -182,7 +182,7 @@ func (s *Shell) readFile(name string) ([]byte, error) {
 	return content, nil
 }
 
-// readJSON reads a file with one JSON value and refuses members that the type does not have.
+// readJSON reads a file with one JSON value and refuses unknown members.
 func (s *Shell) readJSON(name string, into any) error {
 	content, err := s.readFile(name)
 	if err != nil {

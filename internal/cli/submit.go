@@ -20,7 +20,8 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/output"
 )
 
-// exclusive adds the flag --file and returns a check: it excludes the flags that f has now, and the pairs "a b" exclude each other.
+// exclusive adds the flag --file and returns a check. --file excludes the flags that f already has, and the flags of each pair "a
+// b" exclude each other.
 func exclusive(f *pflag.FlagSet, what string, pairs ...string) (file *string, check func(args []string) error) {
 	f.VisitAll(func(flag *pflag.Flag) { pairs = append(pairs, "file "+flag.Name) })
 	file = f.StringP("file", "f", "", "read the whole "+what+", a JSON object, from this `file`; - is standard input")
@@ -78,7 +79,7 @@ func submit(f *pflag.FlagSet) run {
 			return wait(c, api)
 		}
 		job, err := api.Job(c, accepted.JobID)
-		if err != nil { // it was accepted nevertheless
+		if err != nil { // the job was accepted nevertheless
 			return c.One(jobView, accepted)
 		}
 		return c.One(jobView, job)
@@ -165,7 +166,7 @@ func (c *call) object(text, flag string) (json.RawMessage, error) {
 
 func newKey() string { return "cli-" + rand.Text() }
 
-// lost says how to repeat a submission if its answer was lost.
+// lost explains how to repeat a submission after a lost response.
 func (c *call) lost(err error, key, what string) error {
 	if _, lost := errors.AsType[*client.NoAnswerError](err); lost {
 		c.notef("It is unknown whether the %s accepted. Repeat the command with --idempotency-key %s: it creates no duplicate.", what, key)
@@ -181,7 +182,7 @@ func (c *call) warn(warnings []client.Violation) {
 
 var suggestion = regexp.MustCompile(`Did you mean (\w+)\?`)
 
-// unknownKind suggests a work kind if the one that was given does not exist, instead of listing all.
+// unknownKind suggests a similar work kind for an unknown one, instead of listing all.
 func (c *call) unknownKind(err error, kind string) error {
 	problem, ok := errors.AsType[*client.Problem](err)
 	if !ok || kind == "" || !slices.ContainsFunc(problem.Violations, func(v client.Violation) bool { return v.Pointer == "/work_kind" }) {

@@ -66,7 +66,7 @@ func replay(f *pflag.FlagSet) run {
 	})(f)
 }
 
-// again queues all deliveries since a time, one page for each request.
+// again requeues all deliveries since a time, one page per request.
 func (c *call) again(
 	since string, queue func(context.Context, string, time.Time, string, ...client.Option) (*client.Replay, error),
 ) error {

@@ -1,5 +1,5 @@
-// Package access finds out which service is meant and with which credentials: from flags, the environment, a context, or a
-// running forgerun dev.
+// Package access determines the service and the credentials to use, from flags, the environment, a context, or a running forgerun
+// dev.
 package access
 
 import (
@@ -17,8 +17,8 @@ const (
 	EnvURL      = "FORGERUN_URL"
 	EnvKey      = "FORGERUN_API_KEY"
 	EnvAdminURL = "FORGERUN_ADMIN_URL"
-	// EnvAdminToken is read by the servers as well: of several tokens, the first is used.
-	EnvAdminToken = "FORGERUN_ADMIN_TOKEN" //nolint:gosec // the name of a variable, no credential
+	// The servers read EnvAdminToken too. If it has several tokens, the command line uses the first.
+	EnvAdminToken = "FORGERUN_ADMIN_TOKEN" //nolint:gosec // name of a variable, not a credential
 	EnvContext    = "FORGERUN_CONTEXT"
 	EnvContexts   = "FORGERUN_CONTEXTS"
 	EnvDataDir    = "FORGERUN_DATA_DIR"
@@ -27,7 +27,7 @@ const (
 // Variables are read only by the command line, not by the servers.
 var Variables = []string{EnvURL, EnvKey, EnvAdminURL, EnvContext, EnvContexts}
 
-// Endpoint is a service with credentials. Members may be empty.
+// Endpoint is a service with credentials. Fields may be empty.
 type Endpoint struct {
 	URL        string `yaml:"url,omitempty"`
 	Key        string `yaml:"key,omitempty"`
@@ -41,7 +41,7 @@ type Flags struct {
 	Context string
 }
 
-// source is an endpoint that was found. Flags and the environment may name a credential for any address.
+// source is a known endpoint. Flags and the environment may set a credential for any address.
 type source struct {
 	Endpoint
 	anywhere bool
@@ -53,15 +53,15 @@ type Finder struct {
 	Getenv func(string) string
 }
 
-// ErrNoAddress is an address that is given nowhere.
+// ErrNoAddress means that no source has an address.
 var ErrNoAddress = errors.New("the address is not known")
 
-// Client finds the public API, and a key for it if there is one.
+// Client returns the address of the public API and a key for it, if any.
 func (f Finder) Client() (url, key string, err error) {
 	return f.find("the service", "--url", EnvURL, func(p Endpoint) (string, string) { return p.URL, p.Key })
 }
 
-// Operator finds the operator API, and a token for it if there is one.
+// Operator returns the address of the operator API and a token for it, if any.
 func (f Finder) Operator() (url, token string, err error) {
 	return f.find("the admin listener", "--admin-url", EnvAdminURL, func(p Endpoint) (string, string) { return p.AdminURL, p.AdminToken })
 }
@@ -81,13 +81,13 @@ func (f Finder) find(what, flag, variable string, of func(Endpoint) (address, cr
 		"or start forgerun dev in this folder%s", what, ErrNoAddress, flag, variable, missing)
 }
 
-// AdminToken finds an operator's token that was given alone, as a flag or in the environment; "" if there is none.
+// AdminToken returns the operator token from a flag or the environment; "" if there is none.
 func (f Finder) AdminToken() string {
 	return cmp.Or(f.Flags.AdminToken, FirstToken(f.Getenv(EnvAdminToken)))
 }
 
-// pick takes the first address, and the first credential that may be sent there: one that was found with an address goes to no
-// other; one that flags or the environment name alone goes anywhere.
+// pick takes the first address and the first credential that may be sent there. A credential found with an address is sent only to
+// that address. A credential that flags or the environment set alone may be sent anywhere.
 func pick(sources []source, of func(Endpoint) (address, credential string)) (address, credential string) {
 	for _, s := range sources {
 		a, c := of(s.Endpoint)
@@ -106,7 +106,7 @@ func same(a, b string) bool {
 	return trim(a) == trim(b)
 }
 
-// sources are all endpoints that are known, by precedence. missing says why there is no more.
+// sources returns all known endpoints by precedence. missing explains why there are no more.
 func (f Finder) sources() (sources []source, missing string, err error) {
 	sources = append(sources, source{f.Flags.Endpoint, true})
 	environment := source{Endpoint{
@@ -116,7 +116,7 @@ func (f Finder) sources() (sources []source, missing string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	if name := f.Flags.Context; name != "" { // named on the command line: it comes before the environment
+	if name := f.Flags.Context; name != "" { // set on the command line, so it takes precedence over the environment
 		endpoint, err := contexts.Find(name)
 		return append(sources, source{Endpoint: endpoint}, environment), "", err
 	}
@@ -140,7 +140,7 @@ func (f Finder) sources() (sources []source, missing string, err error) {
 	return sources, missing, nil
 }
 
-// namedToken is how FORGERUN_ADMIN_TOKEN has a token with a name.
+// namedToken matches a token with a name in FORGERUN_ADMIN_TOKEN.
 var namedToken = regexp.MustCompile(`^[a-z][a-z0-9._-]{0,31}:`)
 
 // FirstToken returns the first token of FORGERUN_ADMIN_TOKEN, without its name.
@@ -149,5 +149,5 @@ func FirstToken(list string) string {
 	return first[len(namedToken.FindString(first)):]
 }
 
-// String does not show credentials.
+// String omits credentials.
 func (p Endpoint) String() string { return fmt.Sprintf("%s, %s", p.URL, p.AdminURL) }

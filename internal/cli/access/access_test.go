@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/access"
 )
 
-// world is an environment with a folder for contexts and one of dev.
+// world is an environment with a folder for contexts and a data folder of dev.
 type world struct {
 	t   *testing.T
 	env map[string]string
@@ -47,7 +47,7 @@ func (w *world) finds(flags access.Flags, url, key string) {
 	require.Equal(w.t, []string{url, key}, []string{gotURL, gotKey})
 }
 
-// What is more deliberate comes first, and a key goes to no other address than its own.
+// More explicit sources take precedence, and a key is sent only to its own address.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -69,7 +69,7 @@ func TestOrder(t *testing.T) {
 	w.finds(access.Flags{}, "http://two", "k-env")
 	w.env[access.EnvURL] = "http://env"
 	w.finds(access.Flags{}, "http://env", "k-env")
-	w.finds(access.Flags{Context: "two"}, "http://two", "") // the key of the environment is that address'
+	w.finds(access.Flags{Context: "two"}, "http://two", "") // the environment's key belongs to that address
 	w.finds(access.Flags{Context: "one"}, "http://one/v1", "k-one")
 	w.finds(access.Flags{Context: "one", Endpoint: access.Endpoint{Key: "k-flag"}}, "http://one/v1", "k-flag")
 	_, _, err = access.Finder{Flags: access.Flags{Context: "three"}, Getenv: w.getenv}.Client()
@@ -85,7 +85,7 @@ func TestDevThatHasEnded(t *testing.T) {
 	require.ErrorContains(t, err, "has ended")
 }
 
-// The file of contexts is readable by its owner only, and errors do not quote its keys.
+// Only the owner can read the contexts file, and errors do not quote its keys.
 func TestPermissionsOfContexts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

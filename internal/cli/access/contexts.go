@@ -19,7 +19,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 )
 
-// Contexts are the services that a user has. They are kept in a file that only this user can read.
+// Contexts are a user's services. They are stored in a file that only this user can read.
 type Contexts struct {
 	Current string              `yaml:"current,omitempty"`
 	All     map[string]Endpoint `yaml:"contexts,omitempty"`
@@ -27,7 +27,7 @@ type Contexts struct {
 	path string
 }
 
-// LoadContexts reads the file. One that others can read is refused: it has keys.
+// LoadContexts reads the file. It refuses a file that other users can read, since the file contains keys.
 func LoadContexts(getenv func(string) string) (*Contexts, error) {
 	p := &Contexts{path: contextsPath(getenv)}
 	info, err := os.Stat(p.path)
@@ -37,7 +37,7 @@ func LoadContexts(getenv func(string) string) (*Contexts, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The modes of Windows are not its rights.
+	// On Windows, file modes do not show access rights.
 	if mode := info.Mode().Perm(); mode&0o077 != 0 && runtime.GOOS != "windows" {
 		return nil, command.Usagef("%s has keys, and others can read it (mode %04o): chmod 600 %s", p.path, mode, p.path)
 	}
@@ -46,13 +46,13 @@ func LoadContexts(getenv func(string) string) (*Contexts, error) {
 		return nil, err
 	}
 	if err := yaml.Unmarshal(content, p); err != nil {
-		// The error of the library quotes the file, which has keys.
+		// The library's error quotes the file, which contains keys.
 		return nil, command.Usagef("%s cannot be read as contexts; 'forgerun help contexts-file' shows what it looks like", p.path)
 	}
 	return p, nil
 }
 
-// contextsPath is where the contexts are; "" if there is no place for them.
+// contextsPath returns the path of the contexts file; "" if there is no configuration folder.
 func contextsPath(getenv func(string) string) string {
 	if path := getenv(EnvContexts); path != "" {
 		return path
@@ -68,7 +68,7 @@ func contextsPath(getenv func(string) string) string {
 	return filepath.Join(folder, "forgerun", "contexts.yaml")
 }
 
-// Path is where they are kept.
+// Path is the path of the contexts file.
 func (p *Contexts) Path() string { return p.path }
 
 // Names returns the names of all contexts, sorted.
@@ -120,7 +120,7 @@ func WriteFile(path string, content []byte) error {
 
 var errNoDev = errors.New("none runs here")
 
-// Dev is the notes of a running forgerun dev in its data folder.
+// Dev holds the notes that a running forgerun dev keeps in its data folder.
 type Dev struct {
 	URL         string `json:"url"`
 	AdminURL    string `json:"admin_url"`
@@ -132,10 +132,10 @@ type Dev struct {
 	RedisURL    string `json:"redis_url"`
 }
 
-// DevFile is where it notes that. Only its user can read the file.
+// DevFile is the file of these notes. Only its owner can read it.
 func DevFile(dataDir string) string { return filepath.Join(dataDir, "dev.json") }
 
-// ReadDev reads the notes of the forgerun dev that runs in a data folder.
+// ReadDev reads the notes of the forgerun dev that uses a data folder.
 func ReadDev(dataDir string) (dev Dev, err error) {
 	path := DevFile(dataDir)
 	content, err := os.ReadFile(path)
@@ -154,7 +154,7 @@ func ReadDev(dataDir string) (dev Dev, err error) {
 	return dev, nil
 }
 
-// hasEnded reports whether a process is gone for certain; one of another user is not.
+// hasEnded reports whether a process has certainly ended. It returns false for another user's process.
 func hasEnded(pid int) bool {
 	process, err := os.FindProcess(pid)
 	if err == nil {

@@ -1,4 +1,4 @@
-// Package command is the common part of the command lines of this repository's programs: exit codes, and sentences about wrong usage with
+// Package command is shared by the command lines of this repository's programs. It defines exit codes and usage errors with
 // suggestions.
 package command
 
@@ -23,17 +23,17 @@ const (
 	Failed      = 1
 	WrongUsage  = 2   // of flags, arguments or configuration: nothing was done
 	Canceled    = 3   // the job was canceled
-	TimedOut    = 4   // the time to wait was over first
+	TimedOut    = 4   // the wait timed out
 	Interrupted = 130 // by Ctrl-C
 )
 
-// Others is the group of commands with help, completion and the like, if a program has it.
+// Others is the group with help, completion and similar commands, if a program has it.
 const Others = "others"
 
-// Commands are listed in the order in which a program adds them: those that matter most come first.
+// Commands are listed in the order in which a program adds them, most important first.
 func init() { cobra.EnableCommandSorting = false }
 
-// Exit is an error that says how the program ends. Without Err nothing more is printed.
+// Exit is an error with the program's exit code. Without Err nothing more is printed.
 type Exit struct {
 	Code int
 	Err  error
@@ -50,7 +50,7 @@ func (e *Exit) Error() string {
 // Unwrap returns the cause.
 func (e *Exit) Unwrap() error { return e.Err }
 
-// Code ends the program with an exit code, and prints nothing more. It is nil for 0.
+// Code returns an error that ends the program with an exit code and without output. It is nil for 0.
 func Code(code int) error {
 	if code == Succeeded {
 		return nil
@@ -58,7 +58,7 @@ func Code(code int) error {
 	return &Exit{Code: code}
 }
 
-// Usagef is an error in how the command was used.
+// Usagef returns a usage error.
 func Usagef(format string, args ...any) error { return &Exit{WrongUsage, fmt.Errorf(format, args...)} }
 
 // ParseTime parses an argument in RFC 3339; T and Z may be lower-case.
@@ -67,10 +67,10 @@ func ParseTime(text string) (time.Time, error) {
 	return at.UTC(), err
 }
 
-// Execute runs the program of root, and returns its exit code. An error that is not an Exit is a failure. err is the error to print. The
+// Execute runs the program of root and returns its exit code and the error to print. An error that is not an Exit is a failure. The
 // lines of examples appear in the help of the commands that they call.
 func Execute(ctx context.Context, root *cobra.Command, examples string, args []string, stdout, stderr io.Writer) (code int, err error) {
-	root.SetOut(stdout) // before the command "completion" is made, which keeps it
+	root.SetOut(stdout) // before the command "completion" is created, which copies it
 	root.SetErr(stderr)
 	prepare(root)
 	addExamples(root, examplesOf(root, examples))
@@ -88,7 +88,7 @@ func Execute(ctx context.Context, root *cobra.Command, examples string, args []s
 	return Failed, err
 }
 
-// prepare sets what all commands of the program have in common.
+// prepare applies the settings that all commands of the program share.
 func prepare(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetVersionTemplate("{{.Version}}\n")
@@ -116,7 +116,7 @@ func prepare(root *cobra.Command) {
 	}
 }
 
-// Group makes c a command with subcommands only. Without one of them it prints the list.
+// Group makes c a command that only has subcommands. Without a subcommand it prints their list.
 func Group(c *cobra.Command) *cobra.Command {
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -132,7 +132,7 @@ func Group(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// Unknown says that there is no such command below c, and which ones may be meant.
+// Unknown returns an error for an unknown subcommand of c, with suggestions.
 func Unknown(c *cobra.Command, name string) error {
 	c.SuggestionsMinimumDistance = 2
 	meant := ""
@@ -142,8 +142,7 @@ func Unknown(c *cobra.Command, name string) error {
 	return Usagef("there is no command %q%s (%s --help)", strings.Join([]string{c.CommandPath(), name}, " "), meant, c.CommandPath())
 }
 
-// New makes a command that does something. It takes the arguments that use names: KIND, [KIND] if it may be missing, and with
-// ... any number of them.
+// New makes a command that runs an action. use names its arguments: KIND, [KIND] if optional, and ... for any number.
 func New(use, short string, run func(*cobra.Command, []string) error) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, RunE: run}
 	least, most := 0, 0
@@ -166,15 +165,15 @@ func New(use, short string, run func(*cobra.Command, []string) error) *cobra.Com
 	return c
 }
 
-// JSON adds the flag that means the same in every command.
+// JSON adds the flag --json, which means the same in every command.
 func JSON(f *pflag.FlagSet, into *bool) {
 	f.BoolVar(into, "json", false, "print JSON to standard output")
 }
 
-// Exactly takes n arguments, which usage names.
+// Exactly accepts n arguments, named by usage.
 func Exactly(n int) cobra.PositionalArgs { return Between(n, n) }
 
-// Between takes from least to most arguments; most -1 is any number.
+// Between accepts least to most arguments; most -1 means any number.
 func Between(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {
@@ -187,7 +186,7 @@ func Between(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// Only takes none or one of the words.
+// Only accepts no argument or one of the words.
 func Only(words ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) > 0 && !slices.Contains(words, args[0]) {
@@ -197,7 +196,7 @@ func Only(words ...string) cobra.PositionalArgs {
 	}
 }
 
-// strictHelp makes "help" refuse a name that is neither a command nor a topic.
+// strictHelp makes "help" refuse names that are neither a command nor a topic.
 func strictHelp(root *cobra.Command) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) == 1 && isHelp(args[0]) {
@@ -213,7 +212,7 @@ func strictHelp(root *cobra.Command) func(*cobra.Command, []string) error {
 	}
 }
 
-// asksForHelp returns the arguments as cobra reads them: "help" as the last argument of a command asks for its help.
+// asksForHelp rewrites the arguments for cobra: "help" as the last argument of a command shows the command's help.
 func asksForHelp(root *cobra.Command, args []string) []string {
 	if last := len(args) - 1; last > 0 && isHelp(args[last]) {
 		if c, rest, err := root.Find(args[:last]); err == nil && c != root && len(rest) == 0 {

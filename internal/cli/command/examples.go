@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// examplesOfGroup is how many examples a command has that only has others below it: the first one of each.
+// examplesOfGroup is the number of examples of a command with subcommands: the first example of each subcommand.
 const examplesOfGroup = 3
 
 // examplesOf groups the lines of text by the first command that they call.

@@ -13,13 +13,13 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// Program describes the running program to the commands that judge clients and services.
+// Program describes the running program for the commands that judge clients and services.
 type Program struct {
 	Arguments      []string // as typed
 	Stdout, Stderr io.Writer
 }
 
-// Unusable prints in one sentence why nothing could be judged.
+// Unusable prints the reason why nothing could be judged in one sentence.
 func (p Program) Unusable(err error) int {
 	for i, line := range strings.Split(err.Error(), "\n") { // a scenario may have several mistakes
 		if i == 0 {
@@ -30,8 +30,8 @@ func (p Program) Unusable(err error) int {
 	return WrongUsage
 }
 
-// Unbroken lets commands continue after their reader has gone: a closed pipe (demo | head) must not kill the process before it has
-// stopped its child. Writes fail instead.
+// Unbroken lets commands continue after their reader has gone. A closed pipe (demo | head) must not kill the process before it has
+// stopped its child, so writes fail instead.
 func Unbroken(commands ...*cobra.Command) []*cobra.Command {
 	for _, c := range commands {
 		c.PreRun = func(*cobra.Command, []string) {

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// View lists the columns of a table. The first one has the id.
+// View lists the columns of a table. The first column has the id.
 type View []Column
 
 // Column is a column of a table.
@@ -18,14 +18,14 @@ type Column struct {
 	Head string
 	Path string // of the value
 	Wide bool   // only in the wide form
-	Age  bool   // the value is a time: print how long ago it was
-	// State colors the text by the state that it names.
+	Age  bool   // the value is a time; print its age
+	// the value is a state; print it in the state's color
 	State bool
-	show  func(value any) string // makes the text in place of Path
+	show  func(value any) string // returns the text instead of Path
 }
 
-// NewView reads columns, such as "JOB:job_id, AGE:created_at:age:wide": head, path and the options age, state and wide.
-// The functions in show make the texts of the columns without a path, in this order.
+// NewView reads columns, such as "JOB:job_id, AGE:created_at:age:wide": head, path and the options age, state and wide. The
+// functions in show return the texts of the columns without a path, in order.
 func NewView(columns string, show ...func(value any) string) (v View) {
 	for text := range strings.SplitSeq(columns, ", ") {
 		head, rest, _ := strings.Cut(text, ":")
@@ -40,7 +40,7 @@ func NewView(columns string, show ...func(value any) string) (v View) {
 	return v
 }
 
-// longest is the length at which a narrow table cuts a text.
+// longest is the maximum length of a text in a narrow table.
 const longest = 60
 
 // table prints rows with aligned columns.
@@ -86,7 +86,7 @@ func (p *Printer) table(v View, values []any) error {
 	return nil
 }
 
-// latest returns the later of now and the time of a value: the clock of a test bed may be ahead of ours.
+// latest returns the later of now and the time of a value, since a test bed's clock may be ahead of this machine's.
 func latest(now time.Time, value any) time.Time {
 	for _, member := range []string{"created_at", "updated_at"} {
 		if at, err := time.Parse(time.RFC3339Nano, Text(At(value, member))); err == nil && at.After(now.Add(time.Second)) {
@@ -115,7 +115,7 @@ func (p *Printer) cell(c Column, value any, now time.Time) string {
 	return text
 }
 
-// age returns how long ago a time was, or how long it is until then.
+// age returns the duration since a time, or until it.
 func age(now time.Time, text string) string {
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {

@@ -7,5 +7,5 @@ import (
 	"syscall"
 )
 
-// IgnoreReads lets reads from a terminal fail while this process is in its background, which would stop it.
+// IgnoreReads makes terminal reads fail while this process is in the background. Otherwise such a read would stop the process.
 func IgnoreReads() { signal.Ignore(syscall.SIGTTIN) }

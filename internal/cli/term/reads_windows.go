@@ -1,4 +1,4 @@
 package term
 
-// IgnoreReads does nothing: Windows stops no process for a read.
+// IgnoreReads does nothing, since Windows does not stop a process for a read.
 func IgnoreReads() {}

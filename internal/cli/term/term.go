@@ -1,4 +1,4 @@
-// Package term writes output according to its capabilities: colors and redrawn lines in a terminal, plain text everywhere else.
+// Package term adapts output to its destination: colors and redrawn lines on a terminal, plain text everywhere else.
 package term
 
 import (
@@ -9,15 +9,16 @@ import (
 	"golang.org/x/term"
 )
 
-// Style is the capabilities of an output. The zero value shows plain text.
+// Style holds the capabilities of an output. The zero value shows plain text.
 type Style struct {
 	Colors   bool
-	Terminal bool // lines can be drawn again
+	Terminal bool // lines can be redrawn
 
-	mark string // before each control character, for the Writer that lets it pass
+	mark string // mark before each control character that the Writer lets through
 }
 
-// Of returns the capabilities of w: a terminal shows colors, unless NO_COLOR is set, and redrawn lines; a file or a pipe shows neither.
+// Of returns the capabilities of w. A terminal shows redrawn lines, and colors unless NO_COLOR is set. A file or a pipe shows
+// neither.
 func Of(w io.Writer, getenv func(string) string) Style {
 	if !IsTerminal(w) || getenv("TERM") == "dumb" {
 		return Style{}
@@ -31,8 +32,8 @@ func IsTerminal(v any) bool {
 	return f != nil && term.IsTerminal(int(f.Fd()))
 }
 
-// ReadPassword reads a line from a terminal without showing it. It calls ask once the terminal hides the input. Ctrl-C and Ctrl-D are
-// io.EOF.
+// ReadPassword reads a line from a terminal without showing it. It calls ask once the terminal hides the input. It returns io.EOF
+// for Ctrl-C and Ctrl-D.
 func ReadPassword(terminal *os.File, ask func()) (string, error) {
 	before, err := term.MakeRaw(int(terminal.Fd()))
 	if err != nil {
@@ -46,7 +47,7 @@ func ReadPassword(terminal *os.File, ask func()) (string, error) {
 	}{terminal, io.Discard}, "").ReadPassword("")
 }
 
-// Width is the number of columns of the terminal w, and 80 if it is none or does not say.
+// Width returns the number of columns of the terminal w, or 80 if w is not a terminal or its width is unknown.
 func Width(w io.Writer) int {
 	if f := file(w); f != nil {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
@@ -56,7 +57,7 @@ func Width(w io.Writer) int {
 	return 80
 }
 
-// Color is how a text is shown.
+// Color is a text color.
 type Color string
 
 // The colors, by meaning.
@@ -70,7 +71,7 @@ const (
 	Strong Color = "1"
 )
 
-// Paint returns text in a color, if the output shows any.
+// Paint returns text in a color, if the output shows colors.
 func (s Style) Paint(c Color, text string) string {
 	if !s.Colors || c == Plain || text == "" {
 		return text
@@ -78,13 +79,13 @@ func (s Style) Paint(c Color, text string) string {
 	return s.escape("[") + string(c) + "m" + text + s.escape("[0m")
 }
 
-// escape is an escape sequence of our own.
+// escape returns an escape sequence with the Writer's mark.
 func (s Style) escape(sequence string) string { return s.mark + "\x1b" + sequence }
 
-// ClearLine begins the line of a terminal anew.
+// ClearLine clears the current line of a terminal.
 func (s Style) ClearLine() string { return s.mark + "\r" + s.escape("[K") }
 
-// Status is a redrawn line. Only a terminal has it.
+// Status is a redrawn line. Only terminals show it.
 type Status struct {
 	out   io.Writer
 	on    bool
@@ -92,12 +93,12 @@ type Status struct {
 	clear string
 }
 
-// NewStatus makes the line of an output; nothing is drawn unless on.
+// NewStatus returns the status line of an output; it draws nothing unless on.
 func NewStatus(out io.Writer, on bool) *Status {
 	return &Status{out: out, on: on, clear: Style{mark: markFor(out)}.ClearLine()}
 }
 
-// Show draws the line, cut to the width of the terminal, and then with words replaced by others, which have colours.
+// Show draws the line, cut to the width of the terminal, and then replaces words by colored ones.
 func (s *Status) Show(text string, painted ...string) {
 	if !s.on {
 		return
@@ -109,7 +110,7 @@ func (s *Status) Show(text string, painted ...string) {
 	s.drawn = true
 }
 
-// Clear takes the line away, if it is there.
+// Clear removes the line if it is shown.
 func (s *Status) Clear() {
 	if s.drawn {
 		_, _ = io.WriteString(s.out, s.clear)

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// What is typed as soon as the question is there is not shown.
+// Input typed right after the prompt appears is not shown.
 func TestReadPasswordShowsNothing(t *testing.T) {
 	t.Parallel()
 	keyboard, terminal, err := pty.Open()

@@ -14,22 +14,22 @@ import (
 	"unicode/utf8"
 )
 
-// own precedes each control character that the program itself writes. It is random, so other text cannot contain it.
+// own precedes each control character that this program writes. It is random, so other text cannot contain it.
 var own = "\x00" + rand.Text()
 
-// Writer is a standard output of the program. It escapes every character that could control the terminal, as in \u001b, except newlines,
-// tabs and the sequences of Style. JSON stays valid, because the escape is that of JSON.
+// Writer is a standard output of the program. It escapes every character that could control the terminal, except newlines, tabs and
+// the sequences of Style. It uses JSON escapes such as \u001b, so JSON stays valid.
 type Writer struct {
 	out io.Writer
 
 	mu   sync.Mutex
-	rest []byte // start of a character, or of a sequence of our own, that the next Write continues
+	rest []byte // start of a character or a marked sequence that the next Write continues
 }
 
 // Guard returns a Writer for an output of the program.
 func Guard(out io.Writer) *Writer { return &Writer{out: out} }
 
-// Raw returns the output behind a Writer, for programs that we start and for results that are written byte by byte.
+// Raw returns the output behind a Writer, for child processes and for results that must stay unchanged.
 func Raw(w io.Writer) io.Writer {
 	if guarded, ok := w.(*Writer); ok {
 		return guarded.out
@@ -37,7 +37,7 @@ func Raw(w io.Writer) io.Writer {
 	return w
 }
 
-// markFor returns the mark by which w recognizes the program's own control characters.
+// markFor returns the mark that lets w recognize the program's own control characters.
 func markFor(w io.Writer) string {
 	if _, guarded := w.(*Writer); guarded {
 		return own
@@ -64,7 +64,7 @@ func plain(text []byte) bool {
 	return !slices.ContainsFunc(text, func(b byte) bool { return b >= 0x7f || b < ' ' && b != '\n' && b != '\t' })
 }
 
-// escape returns text as it is written, and keeps an incomplete end for the next Write.
+// escape returns the escaped text and keeps an incomplete end for the next Write.
 func (w *Writer) escape(text []byte) []byte {
 	complete := len(text)
 	if at := bytes.LastIndexByte(text, own[0]); at >= 0 && len(text)-at <= len(own) && strings.HasPrefix(own, string(text[at:])) {
@@ -114,7 +114,7 @@ func Line(text string) string { return Printable(lineBreaks.Replace(text)) }
 
 var lineBreaks = strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ")
 
-// file returns the file that v is or guards; nil if there is none.
+// file returns v, or the file that v guards; nil if there is no file.
 func file(v any) *os.File {
 	if guarded, ok := v.(*Writer); ok {
 		v = guarded.out
