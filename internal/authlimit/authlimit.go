@@ -1,10 +1,8 @@
-// Package authlimit slows failed authentication. It counts failures by the
-// address that they come from and by the key that they name, refuses further
-// attempts while there are too many, and bounds the lines that are logged about
-// all of it. One Limiter is shared by all listeners of a process. Registrations limits
-// those that need no credentials.
+// Package authlimit slows down failed authentication. It counts failures by address and by key, refuses further attempts while
+// there are too many, and limits the log lines about them. All listeners of a process share one Limiter. Registrations limits
+// registrations without credentials.
 //
-// It decides about attempts alone: who is right, others say.
+// It only limits attempts; other packages check credentials.
 package authlimit
 
 import (
@@ -21,9 +19,8 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// How many failures there may be. A client with a wrong key names
-// always the same: it reaches the limit of the key, and attempts that this
-// refuses do not count against the address, which others may share.
+// Allowed failures. A client with a wrong key always sends the same key, so it reaches the key's limit. Attempts refused by that
+// limit do not count against the address, which other clients may share.
 const (
 	addressRate  = 10 // a second
 	addressBurst = 100
@@ -32,7 +29,7 @@ const (
 	recent       = time.Minute
 )
 
-// maxEntries bounds each table: 10,000 addresses, keys and credentials are about 5 MB.
+// maxEntries limits each table: 10,000 addresses, keys and credentials take about 5 MB.
 const maxEntries = 10_000
 
 // newTable makes a table that drops the least recently used entry.
@@ -41,7 +38,7 @@ func newTable[K comparable, V any]() *lru.LRU[K, V] {
 	return table
 }
 
-// maxLines is how many lines a second are logged about failures.
+// maxLines is the maximum number of log lines per second about failures.
 const maxLines = 3
 
 // Limiter counts failed attempts to authenticate.
@@ -53,7 +50,7 @@ type Limiter struct {
 	mu        sync.Mutex
 	addresses *lru.LRU[netip.Addr, *failures]
 	keys      *lru.LRU[string, *failures]  // by the public part of a key
-	good      *lru.LRU[[32]byte, struct{}] // hashes of credentials that authenticated last time
+	good      *lru.LRU[[32]byte, struct{}] // hashes of recently valid credentials
 	lines     *rate.Limiter
 	unlogged  map[string]int // by reason
 }
@@ -64,7 +61,7 @@ type failures struct {
 	last          time.Time
 }
 
-// New makes a limiter; a nil clock is the time of day.
+// New makes a limiter; a nil clock means time.Now.
 func New(clock func() time.Time, f telemetry.Factory) *Limiter {
 	if clock == nil {
 		clock = time.Now
@@ -84,9 +81,9 @@ func New(clock func() time.Time, f telemetry.Factory) *Limiter {
 	}
 }
 
-// Check returns zero if an attempt may be made, and otherwise the wait before the next one. Credentials that were right the last time
-// pass, whatever others do at the same address or with the id of the same key. An address without a recent failure may try every key, so
-// that others cannot lock a key's owner out from elsewhere.
+// Check returns zero if an attempt is allowed, otherwise the wait before the next one. Recently valid credentials always pass,
+// regardless of failures with the same address or key id. An address without recent failures may try every key, so that others
+// cannot lock out a key's owner.
 func (l *Limiter) Check(source netip.Addr, credential string) (wait time.Duration) {
 	hash := sha256.Sum256([]byte(credential))
 	l.mu.Lock()
@@ -111,10 +108,10 @@ func (l *Limiter) Check(source netip.Addr, credential string) (wait time.Duratio
 	return wait
 }
 
-// untilNext is how long it takes until another failure is allowed.
+// untilNext returns the time until another failure is allowed.
 func (f *failures) untilNext(now time.Time) time.Duration { return untilNext(f.Limiter, now) }
 
-// untilNext is how long it takes until a limiter allows one more.
+// untilNext returns the time until a limiter allows one more event.
 func untilNext(l *rate.Limiter, now time.Time) time.Duration {
 	missing := 1 - l.TokensAt(now)
 	if missing <= 0 {
@@ -143,11 +140,11 @@ func count[K comparable](table *lru.LRU[K, *failures], who K, now time.Time, lim
 		f = &failures{Limiter: rate.NewLimiter(limit, burst)}
 		table.Add(who, f)
 	}
-	f.AllowN(now, 1) // attempts at the same time may be more than are left
+	f.AllowN(now, 1) // concurrent attempts may exceed the remaining limit
 	f.last = now
 }
 
-// Succeeded notes that credentials were right.
+// Succeeded records valid credentials.
 func (l *Limiter) Succeeded(credential string) {
 	hash := sha256.Sum256([]byte(credential))
 	l.mu.Lock()
@@ -157,8 +154,8 @@ func (l *Limiter) Succeeded(credential string) {
 	}
 }
 
-// Line reports whether to log a failure, and returns the number of failures by reason that were not logged since the last line. There are
-// few reasons.
+// Line reports whether to log a failure, and returns the number of unlogged failures by reason since the last line. There are few
+// reasons.
 func (l *Limiter) Line(reason string) (omitted map[string]int, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

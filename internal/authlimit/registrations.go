@@ -9,11 +9,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// RegistrationRate is how many clients an address may register a minute at each api process.
+// RegistrationRate is the number of clients that an address may register per minute at each api process.
 const RegistrationRate = 60
 
-// Registrations limits how many clients an address registers. Loopback addresses,
-// and connections without one, have no limit.
+// Registrations limits how many clients an address registers. Loopback addresses and connections without an address have no limit.
 type Registrations struct {
 	perMinute int
 	clock     func() time.Time
@@ -22,8 +21,7 @@ type Registrations struct {
 	addresses *lru.LRU[netip.Addr, *rate.Limiter]
 }
 
-// NewRegistrations allows each address so many a minute; 0 is no limit. A nil
-// clock is the time of day.
+// NewRegistrations sets the limit per address and minute; 0 means no limit. A nil clock means time.Now.
 func NewRegistrations(perMinute int, clock func() time.Time) *Registrations {
 	if clock == nil {
 		clock = time.Now
@@ -34,7 +32,7 @@ func NewRegistrations(perMinute int, clock func() time.Time) *Registrations {
 // PerMinute is the limit.
 func (r *Registrations) PerMinute() int { return r.perMinute }
 
-// Take counts a registration and returns zero if it is allowed, and otherwise the wait before the next one.
+// Take counts a registration. It returns zero if the registration is allowed, otherwise the wait before the next one.
 func (r *Registrations) Take(source netip.Addr) (wait time.Duration) {
 	if r.perMinute == 0 || !source.IsValid() || source.IsLoopback() {
 		return 0

@@ -31,7 +31,7 @@ const (
 	lostPatience = 20 * time.Second // without an arrival: the deliveries count as lost
 )
 
-// deliveries measures how fast and how soon webhook deliveries arrive, also while other endpoints hang.
+// deliveries measures the rate and latency of webhook deliveries, also while other endpoints hang.
 func deliveries(l *lab) {
 	l.compare(l.programs(func(s service, got sample) {
 		l.phase(s, func(sys system) {
@@ -60,8 +60,8 @@ func (got sample) deliveries(sys system) {
 	got[besideHangs] = must(mixed.deliver(sys.ctx, manyClientJobs))
 }
 
-// subscribers are clients with webhook endpoints in this process. Each endpoint has its own port: endpoints of a client at one origin
-// share a limit.
+// subscribers are clients with webhook endpoints in this process. Each endpoint has its own port, since endpoints of a client at
+// one origin share a limit.
 type subscribers struct {
 	targets   []target      // one of each client
 	answering int           // endpoints of all clients
@@ -101,7 +101,7 @@ func (s system) subscribe(each ...endpoints) *subscribers {
 	return all
 }
 
-// receive answers 200. A delivery that comes twice counts once.
+// receive returns 200. It counts repeated deliveries once.
 func (s *subscribers) receive(_ http.ResponseWriter, request *http.Request) {
 	now := time.Now()
 	_, _ = io.Copy(io.Discard, request.Body)
@@ -142,7 +142,7 @@ func (s *subscribers) await(ctx context.Context, n int) (rate float64, err error
 	}
 }
 
-// deliver submits so many jobs of each client and waits for their deliveries.
+// deliver submits n jobs per client and waits for their deliveries.
 func (s *subscribers) deliver(ctx context.Context, jobs int) (rate float64, err error) {
 	group, submitting := errgroup.WithContext(ctx)
 	for _, to := range s.targets {
@@ -157,7 +157,7 @@ func (s *subscribers) deliver(ctx context.Context, jobs int) (rate float64, err 
 	return s.await(ctx, jobs*eventsPerJob*s.answering)
 }
 
-// submitOneByOne submits each job of the only client after the deliveries of the last one and a random pause.
+// submitOneByOne submits jobs of the only client. It waits for the deliveries of each job and a random pause before the next.
 func (s *subscribers) submitOneByOne(ctx context.Context) error {
 	submitted := 0
 	_, err := closed{clients: 1, jobs: singleJobs, admit: func(ctx context.Context) error {

@@ -38,8 +38,8 @@ func (s side) values(figure string) (values []float64) {
 	return values
 }
 
-// compare measures the sides round after round, each time in the reverse order, so that a drift of the machine's speed favors none. It
-// adds a line to the table for each of the figures of the first side and each other one.
+// compare measures the sides in rounds with alternating order, so that a drift of the machine's speed favors no side. It adds a
+// table line for each figure of the first side and each other side.
 func (l *lab) compare(sides []side, figures ...string) {
 	for round := range l.rounds {
 		for i := range sides {
@@ -100,7 +100,7 @@ func quantile(values []float64, q float64) float64 {
 	return sorted[below] + (at-float64(below))*(sorted[min(below+1, len(sorted)-1)]-sorted[below])
 }
 
-// number has three significant digits, more only before the point.
+// number formats three significant digits, or more before the decimal point.
 func number(v float64) string {
 	if v >= 100 || v <= -100 {
 		return strconv.FormatFloat(v, 'f', 0, 64)

@@ -27,8 +27,8 @@ const (
 	sqlWriters      = 8          // connections
 )
 
-// floor compares the service with the least that the same work takes: the rows of its jobs as bare SQL, and an endpoint
-// that only answers 202. River and asynq, the program of the module in internal/bench/peers, run beside them.
+// floor compares the service with the minimum work: the rows of its jobs written by bare SQL, and an endpoint that only returns
+// 202. It also measures River and asynq with the program in internal/bench/peers.
 func floor(l *lab) {
 	program := l.build("internal/bench/peers", ".")
 	l.compare(append(l.programs(func(s service, got sample) { got.peerJobs(l, s) }),
@@ -60,7 +60,7 @@ func floorStatement(name string) string {
 	return sql
 }
 
-// lives takes groups of new jobs through steps and returns the seconds that all took.
+// lives takes groups of new jobs through steps and returns the total time in seconds.
 func lives(ctx context.Context, url string, steps ...string) (seconds float64, err error) {
 	const definition = `{"work_kind": "PAYLOAD_SMALL", "duration_ms": 0, "expected_outcome": "SUCCESS"}`
 	params := `{"text":"` + strings.Repeat("x", 150) + `"}`
@@ -104,7 +104,7 @@ func execStep(ctx context.Context, conn *pgx.Conn, step string, ids []uuid.UUID,
 	return nil
 }
 
-// emptyEndpoint submits the service's jobs to an endpoint in its own process that reads nothing and answers 202.
+// emptyEndpoint submits the service's jobs to an endpoint in a separate process that reads nothing and returns 202.
 func (got sample) emptyEndpoint(l *lab) {
 	address := must(stack.FreeAddress())
 	p := must(stack.StartProcess(stack.Command{

@@ -22,19 +22,19 @@ import (
 
 const (
 	clients     = 64              // that submit at once
-	quiet       = 2 * time.Second // for a system to come to rest
+	quiet       = 2 * time.Second // time for a system to become idle
 	readyWithin = 20 * time.Second
 	stopGrace   = 2 * time.Minute
 )
 
-// lab has the servers and the programs under test. Whatever fails in an experiment ends it: check panics, and attempt returns the error.
+// lab has the servers and the programs under test. Any failure ends the experiment: check panics, and attempt returns the error.
 type lab struct {
 	options
 	ctx      context.Context
 	servers  *stack.Servers
 	dir      string         // temporary
 	services []service      // of this checkout, and the one to compare with
-	ends     []func() error // of what runs now, run by attempt in the reverse order
+	ends     []func() error // cleanup functions, called by attempt in reverse order
 	lines    [][]string     // of the table
 }
 
@@ -58,7 +58,7 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// attempt ends what do has started, also after a failure, which it returns.
+// attempt calls do, cleans up everything that do started, and returns do's failure.
 func (l *lab) attempt(do func()) (err error) {
 	running := len(l.ends)
 	defer func() {
@@ -137,8 +137,8 @@ func (d *database) number(sql string, args ...any) (n float64) {
 	return n
 }
 
-// awaitFinished waits until that many jobs created since a moment have reports. It gives up after a minute without a change. The service
-// takes its times from Postgres and may be a little behind, so nothing may be created shortly before the moment.
+// awaitFinished waits until n jobs created since a moment have reports. It gives up after a minute without a change. Service times
+// come from Postgres and may lag a little, so no job may be created shortly before the moment.
 func (d *database) awaitFinished(since time.Time, accepted int) {
 	since = since.Add(-quiet / 2)
 	var before float64
@@ -154,7 +154,7 @@ func (d *database) awaitFinished(since time.Time, accepted int) {
 		case finished > before:
 			before, changed = finished, asked
 		}
-		d.lab.sleep(max(20*time.Millisecond, 20*time.Since(asked))) // a look must not cost the system much
+		d.lab.sleep(max(20*time.Millisecond, 20*time.Since(asked))) // polling must not load the system
 	}
 }
 
@@ -173,11 +173,10 @@ type system struct {
 	running map[string]*stack.Process // by role
 }
 
-// phase runs a system on a new database for the time of use.
+// phase runs a system on a new database while use runs.
 func (l *lab) phase(s service, use func(system)) { l.serve(nil, s, use) }
 
-// serve runs an api process on the database, nil for a new one, for the time of use. The program brings the schema up to its own
-// version.
+// serve runs an api process on the database (nil: a new one) while use runs. The program migrates the schema to its own version.
 func (l *lab) serve(d *database, s service, use func(system)) {
 	check(l.attempt(func() {
 		if d == nil {
@@ -207,7 +206,7 @@ func (l *lab) serve(d *database, s service, use func(system)) {
 	}))
 }
 
-// start starts a process of the service. stop may be called again.
+// start starts a process of the service. Further calls of stop do nothing.
 func (s system) start(role, api string) (stop func() error) {
 	admin := must(stack.FreeAddress())
 	starting, cancel := context.WithTimeout(s.ctx, readyWithin)

@@ -21,8 +21,8 @@ type target struct {
 // plainJob has no duration and a result of 1 KB.
 var plainJob = []byte(`{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL"}`)
 
-// closed is a closed loop: each client sends its next request when the last one is answered and admit returns. The simulator's generator
-// takes three times the CPU, which would lower the maximum rate of a service on the same cores.
+// closed is a closed loop: each client sends its next request after the response to the last one, once admit returns. The
+// simulator's generator uses three times the CPU, which would lower the maximum rate of a service on the same cores.
 type closed struct {
 	clients int
 	during  time.Duration               // 0: until all requests are sent
@@ -39,7 +39,7 @@ type load struct {
 
 func (l load) rate() float64 { return float64(l.accepted) / l.took.Seconds() }
 
-// submit sends the same request again and again. If a client fails, all stop.
+// submit sends the same request repeatedly. If a client fails, all stop.
 func (c closed) submit(ctx context.Context, to target) (load, error) {
 	return c.send(ctx, func(int) *target { return &to })
 }

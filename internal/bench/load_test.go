@@ -57,7 +57,7 @@ func TestClosedLoopWaitsForAdmission(t *testing.T) {
 	require.Zero(t, got.accepted)
 }
 
-func TestDeliveryThatComesTwiceCountsOnce(t *testing.T) {
+func TestDuplicateDeliveryCountsOnce(t *testing.T) {
 	t.Parallel()
 	s := newSubscribers()
 	for _, id := range []string{"a", "b", "a"} {

@@ -1,5 +1,5 @@
-// Command bench measures ForgeRun on one machine that also runs Postgres, Redis and the load generator. Absolute numbers depend
-// on the machine and the minute; only ratios of rounds in turns are comparable. "bench -help" lists the options.
+// Command bench measures ForgeRun on one machine that also runs Postgres, Redis and the load generator. Absolute numbers depend on
+// the machine and its current state; only ratios of alternating rounds are comparable. "bench -help" lists the options.
 package main
 
 import (
@@ -45,7 +45,7 @@ type options struct {
 	duration time.Duration // of each phase
 	rounds   int           // of each comparison
 	rows     int           // finished jobs in the large table
-	against  string        // another program of the service, measured in turns with this one; "": none
+	against  string        // another build of the service, measured in alternating rounds; "": none
 }
 
 func (o options) warmup() time.Duration { return max(time.Second, o.duration/4) }
@@ -124,7 +124,7 @@ func run(ctx context.Context, o options, chosen []experiment) error {
 	})
 }
 
-// runAll runs the experiments. It goes on after one that fails.
+// runAll runs all experiments, even after a failure.
 func (l *lab) runAll(chosen []experiment) (failed error) {
 	for i, e := range chosen {
 		if l.ctx.Err() != nil {

@@ -31,7 +31,7 @@ func TestCommandLine(t *testing.T) {
 
 	self, err := os.Executable()
 	require.NoError(t, err)
-	// As "make bench-quick" does: the user's options come after its own.
+	// Like "make bench-quick", which puts the user's options after its own.
 	o, chosen, err = parse([]string{"-duration", "4s", "-rounds", "1", "-against", self, "-rounds", "5", "throughput", "idle"})
 	require.NoError(t, err)
 	require.Equal(t, options{duration: 4 * time.Second, rounds: 5, rows: 1_000_000, against: self}, o)
@@ -43,7 +43,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// A failing experiment does not stop the others, and what it has started ends.
+// A failing experiment stops its own processes but not the other experiments.
 func TestAllExperimentsRun(t *testing.T) {
 	t.Parallel()
 	broken, ended := errors.New("no"), ""
@@ -68,7 +68,7 @@ func TestAllExperimentsRun(t *testing.T) {
 	require.ErrorIs(t, (&lab{ctx: ctx}).runAll([]experiment{{name: "c"}}), context.Canceled)
 }
 
-// The order is reversed each round. Ratios are of the rounds, not of the medians. A side without a value has no line.
+// The order is reversed each round. Ratios are computed per round, not from medians. A side without a value has no line.
 func TestComparisonInTurns(t *testing.T) {
 	t.Parallel()
 	order := ""
@@ -117,7 +117,7 @@ func TestPeersOutput(t *testing.T) {
 	require.Error(t, got.readPeer(strings.NewReader("panic"), 0))
 }
 
-// The CPU time of a process includes that of its children, also ended ones.
+// The CPU time of a process includes the time of its children, even of ended ones.
 func TestCPUOfAProcessTree(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/proc/self/stat"); err != nil {

@@ -23,7 +23,7 @@ const (
 	drainFigure = "Finished of a backlog, jobs/s"
 )
 
-// peer takes River or asynq through phases. Those in one string follow each other on the same stores.
+// peer takes River or asynq through phases. The phases of one string run one after another on the same stores.
 func (got sample) peer(l *lab, program, name string, runs ...string) {
 	for _, phases := range runs {
 		check(l.attempt(func() {
@@ -59,7 +59,7 @@ func (got sample) readPeer(out io.Reader, servers float64) error {
 	return nil
 }
 
-// peerJobs takes the service through the phases. CPU includes the load generator, as that of the peers does.
+// peerJobs takes the service through the phases. Its CPU time includes the load generator, like the peers' CPU time.
 func (got sample) peerJobs(l *lab, s service) {
 	s.slots = peerWorkers
 	l.phase(s, func(sys system) {
@@ -85,7 +85,7 @@ func (got sample) peerJobs(l *lab, s service) {
 	})
 }
 
-// peerJob is a job of no duration with the peers' payload of 150 bytes.
+// peerJob is a job without a duration, with the peers' payload of 150 bytes.
 var peerJob = []byte(`{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL","params":{"text":"` + strings.Repeat("x", 150) + `"}}`)
 
 func submitPeerJobs(ctx context.Context, to target) (perSecond float64) {

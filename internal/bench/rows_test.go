@@ -16,9 +16,9 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// Copied jobs pass the schema's checks, can be read as the service reads them, are spread over clients and weeks,
-// and only the last day's results have bodies, so that the cleaner has nothing to do about them.
-func TestCopiedJobsAreAsTheServiceLeavesThem(t *testing.T) {
+// Copied jobs pass the schema's checks, and the service can read them. They are spread over clients and weeks. Only results of the
+// last day have bodies, so the cleaner has nothing to do.
+func TestCopiedJobsMatchService(t *testing.T) {
 	t.Parallel()
 	url := repotest.URL(t)
 	store := repotest.OpenURL(t, url)
@@ -50,7 +50,7 @@ func TestCopiedJobsAreAsTheServiceLeavesThem(t *testing.T) {
 	require.Equal(t, job.Succeeded, got.State)
 }
 
-// finishJob stores a job and brings it to SUCCEEDED, as the service does.
+// finishJob stores a job and takes it to SUCCEEDED like the service.
 func finishJob(t *testing.T, store *repo.Store) job.Job {
 	t.Helper()
 	catalogue := job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute}
@@ -78,7 +78,7 @@ func finishJob(t *testing.T, store *repo.Store) job.Job {
 	return j
 }
 
-// The floor's statements leave as many rows as the service does for a job, and the service can read them.
+// The floor's statements write as many rows per job as the service, and the service can read them.
 func TestFloorWritesTheRowsOfTheService(t *testing.T) {
 	t.Parallel()
 	url := repotest.URL(t)

@@ -29,7 +29,7 @@ const (
 	largeSustained  = "Large table: submitted and finished, jobs/s"
 	largeRead       = "Large table: GET job, p99, ms"
 
-	unfinishedJobs = 2000 // workers never wait for work, and a job finishes within seconds
+	unfinishedJobs = 2000 // workers always have work, and a job finishes within seconds
 	idleJobs       = 300
 	idleWindow     = 10 * time.Second
 	readPause      = 2 * time.Millisecond // between two GET requests: far from the limit
@@ -38,7 +38,7 @@ const (
 	copyChunk      = 5000                // jobs of one transaction
 )
 
-// throughput measures submission with the workers stopped, and the whole path.
+// throughput measures submission with stopped workers, and the whole path.
 func throughput(l *lab) {
 	l.compare(l.programs(func(s service, got sample) {
 		l.phase(s, func(sys system) {
@@ -52,7 +52,7 @@ func throughput(l *lab) {
 	}), acceptedFigure, answerFigure, sustainedFigure, cpuFigure)
 }
 
-// sustained keeps a system with a worker as busy as possible for a while, counts finished jobs in a window after the warm-up, and waits
+// sustained keeps a system with one worker as busy as possible. It counts finished jobs in a window after the warm-up, and waits
 // until all accepted jobs have finished. It returns jobs per second, and CPU seconds per 1,000 jobs without the load generator.
 func (s system) sustained() (rate, cpu float64) {
 	stop := s.start("worker", "")
@@ -81,7 +81,7 @@ func (s system) sustained() (rate, cpu float64) {
 	return jobs / used.seconds(), used.service() / (jobs / 1000)
 }
 
-// watchFinished passes on how many more jobs have finished since a moment, until the context ends.
+// watchFinished reports newly finished jobs since a moment until the context ends.
 func watchFinished(ctx context.Context, url string, since time.Time, more func(int64)) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -101,7 +101,7 @@ func watchFinished(ctx context.Context, url string, since time.Time, more func(i
 	return nil
 }
 
-// idle measures how soon a single job runs when there is nothing else to do, and the CPU of waiting for it.
+// idle measures how soon a single job runs on an idle service, and the CPU cost of waiting for it.
 func idle(l *lab) {
 	l.compare(l.programs(func(s service, got sample) {
 		l.phase(s, func(sys system) {
@@ -121,8 +121,8 @@ func idle(l *lab) {
 	}), startP50, startP99, idleWorker, idleTogether)
 }
 
-// startsOneByOne submits single jobs and returns the times, in ms, from a request to the start of its job. The random gaps are longer
-// than a worker waits between two looks at the queue, so one job is over before the next.
+// startsOneByOne submits single jobs and returns the times, in ms, from a request to the start of its job. The random gaps are
+// longer than a worker's polling interval, so each job ends before the next one.
 func (s system) startsOneByOne() (starts []float64) {
 	var sent []time.Time
 	began := time.Now()
@@ -139,7 +139,7 @@ func (s system) startsOneByOne() (starts []float64) {
 	return starts
 }
 
-// largeTable measures submission, the whole path and reading with many finished jobs in the tables and with none.
+// largeTable measures submission, the whole path and reads, with many finished jobs in the tables and with none.
 func largeTable(l *lab) {
 	service, large := l.services[0], l.database()
 	l.serve(large, service, system.fill)
@@ -155,7 +155,7 @@ func largeTable(l *lab) {
 	}, largeAccepted, largeSustained, largeRead)
 }
 
-// table leaves no job to be done. It reads random jobs of the client that were created before the given moment.
+// table measures reads of random jobs of the client that were created before the given moment. It leaves no unfinished job.
 func (got sample) table(sys system, before time.Time) {
 	sys.sleep(quiet)
 	got[largeSustained], _ = sys.sustained()
@@ -188,7 +188,7 @@ func (got sample) table(sys system, before time.Time) {
 	sys.db.awaitFinished(began, accepted.accepted)
 }
 
-// fill lets the service finish one job and copies its rows.
+// fill makes the service finish one job and copies its rows.
 func (s system) fill() {
 	began := time.Now()
 	s.submit(closed{clients: 1, jobs: 1})
@@ -207,7 +207,7 @@ func (s system) fill() {
 //go:embed copy_jobs.sql
 var copyJobStatement string
 
-// copyJobs leaves the tables as they are after a vacuum and a checkpoint. Its commits need not be durable, and it fires no triggers.
+// copyJobs copies jobs without durable commits and without triggers. Afterwards it runs a vacuum and a checkpoint.
 func copyJobs(ctx context.Context, conn *pgx.Conn, id uuid.UUID, jobs int) error {
 	_, err := conn.Exec(ctx, "SET session_replication_role = replica; SET synchronous_commit = off; SET jit = off")
 	for first := 1; first <= jobs && err == nil; first += copyChunk {

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// usage is the CPU time, in seconds, of groups of processes in a span of time. It shows which one limits a rate.
+// usage is the CPU time of process groups during a measurement, in seconds. It shows which group limits a rate.
 type usage struct {
 	from, to time.Time
 	cpu      sample
@@ -75,7 +75,7 @@ func readProcesses() processes {
 	p := processes{children: map[int][]int{}, used: map[int]float64{}}
 	all, _ := procfs.AllProcs()
 	for _, proc := range all {
-		if stat, err := proc.Stat(); err == nil { // otherwise it has just ended
+		if stat, err := proc.Stat(); err == nil { // otherwise the process has just ended
 			p.children[stat.PPID] = append(p.children[stat.PPID], proc.PID)
 			p.used[proc.PID] = cmp.Or(scheduled(proc.PID), stat.CPUTime()) + float64(stat.CUTime+stat.CSTime)/ticks
 		}

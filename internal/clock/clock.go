@@ -1,8 +1,8 @@
-// Package clock is the clock of a test bed's jobs, which a client may freeze, move and let run faster. Everything that is scheduled
-// follows it; leases, time limits of connections and signatures do not.
+// Package clock is the clock of a test bed's jobs. A client may freeze it, move it and make it run faster. Schedules follow it;
+// leases, connection timeouts and signatures do not.
 //
-// Postgres has the clock (functions in our schema); this package follows it in each process. Without a test bed it is never moved, but it
-// may differ from the machine's clock. A nil Clock is the machine's.
+// Functions in the Postgres schema hold the clock; this package follows it in each process. Without a test bed it is never moved,
+// but it may differ from the machine's clock. A nil Clock is the machine's clock.
 package clock
 
 import (
@@ -12,19 +12,18 @@ import (
 	"time"
 )
 
-// Setting says how the service's time follows from Postgres' clock since a move. The zero value is a clock that was
-// never moved.
+// Setting maps Postgres' clock to service time since a move. The zero value is a clock that was never moved.
 type Setting struct {
 	Number int64     // of the move, from 1
 	Real   time.Time // at this moment of Postgres' clock
-	Time   time.Time // the service's time was this one
-	Rate   float64   // and so fast it has passed since; 0: it is frozen
+	Time   time.Time // service time at that moment
+	Rate   float64   // rate since then; 0: frozen
 }
 
 // Moved reports whether the service's time may differ from Postgres' clock.
 func (s Setting) Moved() bool { return s.Number > 0 }
 
-// At is the service's time when Postgres' clock shows real.
+// At returns the service time when Postgres' clock shows real.
 func (s Setting) At(real time.Time) time.Time {
 	switch {
 	case !s.Moved():
@@ -38,7 +37,7 @@ func (s Setting) At(real time.Time) time.Time {
 // Never is longer than any wait.
 const Never = time.Duration(math.MaxInt64)
 
-// Wait is how long it takes until d has passed in the service's time: Never while it is frozen.
+// Wait returns the real time until d has passed in service time; Never while the clock is frozen.
 func (s Setting) Wait(d time.Duration) time.Duration {
 	switch {
 	case d <= 0:
@@ -51,11 +50,11 @@ func (s Setting) Wait(d time.Duration) time.Duration {
 	return time.Duration(min(math.Ceil(float64(d)/s.Rate), math.MaxInt64/2))
 }
 
-// Moves are the settings that a clock has had, in their order.
+// Moves are all settings of a clock, in order.
 type Moves []Setting
 
-// Real returns the moment of Postgres' clock at which the service's time reached t: that of the move, if it jumped over t. For a future t
-// it assumes no more moves; a year ahead at most.
+// Real returns the moment of Postgres' clock at which the service time reached t, or the moment of the move that jumped over t. For
+// a future t it assumes no more moves and returns at most a year ahead.
 func (ms Moves) Real(t time.Time) time.Time {
 	last := Setting{Real: t, Time: t, Rate: 1} // the clock was never moved before the first
 	i := 0
@@ -70,7 +69,7 @@ func (ms Moves) Real(t time.Time) time.Time {
 	return real
 }
 
-// Clock is the service's time in one process. It is safe for concurrent use; all methods but Set may be called on nil.
+// Clock is the service time in one process. It is safe for concurrent use. All methods except Set may be called on nil.
 type Clock struct {
 	mu      sync.Mutex
 	setting Setting
@@ -81,8 +80,8 @@ type Clock struct {
 // New makes a clock that was never moved.
 func New() *Clock { return &Clock{changed: make(chan struct{})} }
 
-// Set learns a setting, and by how much Postgres' clock is ahead of this machine's. A setting that is older than the
-// present one changes nothing.
+// Set applies a setting and the difference between Postgres' clock and this machine's. It ignores a setting that is older than the
+// current one.
 func (c *Clock) Set(s Setting, ahead time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +95,7 @@ func (c *Clock) Set(s Setting, ahead time.Duration) {
 	c.setting, c.ahead = s, ahead
 }
 
-// Setting is the present one.
+// Setting returns the current setting.
 func (c *Clock) Setting() Setting {
 	if c == nil {
 		return Setting{}
@@ -109,7 +108,7 @@ func (c *Clock) Setting() Setting {
 // Moved reports whether the clock was ever moved.
 func (c *Clock) Moved() bool { return c.Setting().Moved() }
 
-// Now is the service's time.
+// Now returns the service time.
 func (c *Clock) Now() time.Time {
 	if c == nil {
 		return time.Now()
@@ -119,13 +118,13 @@ func (c *Clock) Now() time.Time {
 	return c.setting.At(time.Now().Add(c.ahead))
 }
 
-// Wait is how long it takes until d has passed, if the clock is not moved meanwhile.
+// Wait returns the real time until d has passed, if the clock is not moved.
 func (c *Clock) Wait(d time.Duration) time.Duration { return c.Setting().Wait(d) }
 
-// farAhead stands for a time that does not come while the clock is frozen.
+// farAhead stands for a time that a frozen clock never reaches.
 const farAhead = 365 * 24 * time.Hour
 
-// Real is when the machine's clock will show that the service's time is t, if it is not moved meanwhile; a year ahead at most.
+// Real returns the machine's time when the service time reaches t, at most a year ahead, if the clock is not moved.
 func (c *Clock) Real(t time.Time) time.Time {
 	if !c.Moved() {
 		return t
@@ -133,7 +132,7 @@ func (c *Clock) Real(t time.Time) time.Time {
 	return time.Now().Add(min(c.Wait(t.Sub(c.Now())), farAhead))
 }
 
-// Changed is closed when the clock is moved the next time; nil, so never, for a nil clock.
+// Changed returns a channel that is closed at the next move; nil for a nil clock.
 func (c *Clock) Changed() <-chan struct{} {
 	if c == nil {
 		return nil
@@ -143,13 +142,13 @@ func (c *Clock) Changed() <-chan struct{} {
 	return c.changed
 }
 
-// longest bounds a sleep, so that a change of Postgres' clock itself is noticed.
+// longest limits a sleep, so that a change of Postgres' clock is noticed.
 const longest = time.Minute
 
-// SleepUntil waits until the clock shows t, through any moves. An error is the cause of ctx, which ended before.
+// SleepUntil waits until the clock shows t, across any moves. If ctx ends first, it returns the cause.
 func (c *Clock) SleepUntil(ctx context.Context, t time.Time) error {
 	for {
-		changed := c.Changed() // before the time is read: a move in between is not missed
+		changed := c.Changed() // taken before the time is read, so that no move is missed
 		left := c.Wait(t.Sub(c.Now()))
 		if left <= 0 {
 			return context.Cause(ctx)

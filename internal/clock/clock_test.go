@@ -41,7 +41,7 @@ func TestSetting(t *testing.T) {
 func TestMoves(t *testing.T) {
 	t.Parallel()
 	after := base.Add
-	moves := clock.Moves{ // a jump by ten hours, a minute later a freeze for a minute, then sixty-fold
+	moves := clock.Moves{ // a jump by ten hours, a minute later a freeze for a minute, then a 60x rate
 		{Number: 1, Real: base, Time: after(10 * time.Hour), Rate: 1},
 		{Number: 2, Real: after(time.Minute), Time: after(10*time.Hour + time.Minute)},
 		{Number: 3, Real: after(2 * time.Minute), Time: after(10*time.Hour + time.Minute), Rate: 60},
@@ -56,7 +56,7 @@ func TestMoves(t *testing.T) {
 	require.True(t, moves[:2].Real(after(11*time.Hour)).After(after(24*time.Hour)), "it stands still before that")
 }
 
-func TestNilIsTheMachinesClock(t *testing.T) {
+func TestNilClockIsMachineClock(t *testing.T) {
 	t.Parallel()
 	var c *clock.Clock
 	require.WithinDuration(t, time.Now(), c.Now(), time.Second)
@@ -67,7 +67,7 @@ func TestNilIsTheMachinesClock(t *testing.T) {
 	require.NoError(t, c.SleepUntil(t.Context(), time.Now().Add(-time.Second)))
 }
 
-// A sleeper wakes when its time has come, by the clock or by a move, and not before.
+// A sleeper wakes when its time comes, by the clock or a move, and not earlier.
 func TestSleepUntil(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestSleepUntil(t *testing.T) {
 	})
 }
 
-// An older setting that comes late changes nothing.
+// An older setting that arrives late is ignored.
 func TestSettingsComeInAnyOrder(t *testing.T) {
 	t.Parallel()
 	c := clock.New()

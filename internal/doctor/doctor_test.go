@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/queue"
 )
 
-// goodPostgres and goodRedis are facts with nothing to say about.
+// goodPostgres and goodRedis are facts without a finding.
 func goodPostgres() repo.Inspection {
 	return repo.Inspection{
 		Place: "db:5432/forgerun", User: "forgerun", Version: 170002, VersionName: "17.2", Encoding: "UTF8",
@@ -30,7 +30,7 @@ func goodRedis() queue.ServerFacts {
 	}
 }
 
-// only asks for the one Finding that is not ok; its text must have the words.
+// only requires a single finding that is not ok, with the given words in its text.
 func only(t *testing.T, all Findings, want Severity, words ...string) {
 	t.Helper()
 	var bad Findings
@@ -155,7 +155,7 @@ func TestDoctorJudgesRedis(t *testing.T) {
 	only(t, fs, Failing, "no masters")
 }
 
-// Every reason why there is nothing to see is one sentence, with advice.
+// Every obstacle is reported in one sentence with advice.
 func TestDoctorKnowsEveryObstacle(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{

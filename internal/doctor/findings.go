@@ -1,4 +1,4 @@
-// Package doctor examines the stores of a role's configuration, and advises on its findings. It writes nothing to them.
+// Package doctor examines the stores of a role's configuration and gives advice. It does not write to them.
 package doctor
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/queue"
 )
 
-// Severity says how bad a finding is.
+// Severity is the severity of a finding.
 type Severity string
 
 // Severities.
@@ -44,14 +44,14 @@ func (f Finding) String() string {
 // Findings are the report.
 type Findings []Finding
 
-// Case is a finding that may apply.
+// Case is a possible finding.
 type Case struct {
 	Applies       bool
 	level         Severity
 	found, advice string
 }
 
-// OK is the case in which nothing is wrong.
+// OK is the case without a problem.
 func OK(found string) Case { return Case{true, Healthy, found, ""} }
 
 // Warn is a case that works, but not as expected.
@@ -105,15 +105,15 @@ func (fs Findings) Write(w io.Writer, asJSON bool, paint func(s Severity, text s
 	return err
 }
 
-// The clock of Postgres decides leases and due times. The clock of this machine decides when API keys end and when Redis
-// releases waiting tasks, and it stamps signatures. A second may be noticed. Beyond half a minute asynq takes tasks away from
-// live workers.
+// Postgres' clock determines leases and due times. This machine's clock determines when API keys expire and when Redis releases
+// waiting tasks, and it timestamps signatures. A difference of a second may be noticeable. Beyond half a minute asynq takes tasks
+// away from live workers.
 const (
 	clockWarn = time.Second
 	clockFail = 30 * time.Second
 )
 
-// judgeClock judges the part of a clock difference that is certain: the round trip may hide half of itself.
+// judgeClock judges the certain part of a clock difference, since half of the round trip is uncertain.
 func (fs *Findings) judgeClock(what string, ahead, roundTrip time.Duration) {
 	direction := "ahead of"
 	if ahead < 0 {
@@ -134,7 +134,7 @@ func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecon
 // InspectTimeout limits the inspection of one store, connect included.
 const InspectTimeout = 8 * time.Second
 
-// Inspect inspects both stores and judges them. Either address may be empty. The state is nil if Postgres does not tell it.
+// Inspect inspects and judges both stores. Either address may be empty. The state is nil if Postgres does not return it.
 func (fs *Findings) Inspect(ctx context.Context, role, databaseURL, redisURL string) *repo.State {
 	ctx, cancel := context.WithTimeout(ctx, InspectTimeout)
 	defer cancel()
@@ -149,7 +149,7 @@ func (fs *Findings) Inspect(ctx context.Context, role, databaseURL, redisURL str
 		group.Go(func() { redis, redisErr = queue.Inspect(ctx, redisURL) })
 	}
 	group.Wait()
-	// Only dev may have no addresses: a missing address is a finding of the configuration otherwise.
+	// Only dev may lack addresses; for other roles a missing address is a finding about the configuration.
 	notRunning := func(address string) Case {
 		return Case{role == "dev" && address == "", Healthy, "not checked: dev starts its own, and dev is not running", ""}
 	}
@@ -164,7 +164,7 @@ func (fs *Findings) Inspect(ctx context.Context, role, databaseURL, redisURL str
 	return postgres.State
 }
 
-// obstacles have the advice for each reason why a store cannot be inspected.
+// obstacles holds the advice for each reason why a store cannot be inspected.
 type obstacles map[error]string
 
 func (known obstacles) judge(fs *Findings, store, address, variable string, err error) {

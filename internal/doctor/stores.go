@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/queue"
 )
 
-// oldestPostgres is the oldest major version that still gets fixes. The SQL needs version 13 (xid8, gen_random_uuid).
+// oldestPostgres is the oldest major version that Postgres still supports. The SQL needs version 13 (xid8, gen_random_uuid).
 const oldestPostgres = 14
 
 // postgresObstacles are the advice if Postgres cannot be inspected.
@@ -41,7 +41,7 @@ func (fs *Findings) judgePostgres(role string, i repo.Inspection, err error) {
 		OK(found))
 	fs.judgeSchema(i)
 	fs.judgePrivileges(i)
-	for _, name := range []string{"fsync", "full_page_writes", "synchronous_commit"} { // without them an acknowledged job may be lost
+	for _, name := range []string{"fsync", "full_page_writes", "synchronous_commit"} { // otherwise an acknowledged job may be lost
 		fs.Judge("Postgres "+name,
 			Fail(i.Settings[name] == "off", "off: a crash loses jobs that were acknowledged",
 				"ALTER SYSTEM SET "+name+" = on; SELECT pg_reload_conf(); and look for a setting of the user or database (\\drds in psql)"),
@@ -62,7 +62,7 @@ func (fs *Findings) judgePostgres(role string, i repo.Inspection, err error) {
 	fs.judgeClock("Postgres clock", i.ClockOffset, i.RoundTrip)
 }
 
-// oldTransaction is the age at which an open transaction is reported: ours take milliseconds.
+// oldTransaction is the age at which an open transaction is reported. The service's transactions take milliseconds.
 const oldTransaction = time.Second
 
 func (fs *Findings) judgeTransactions(t *repo.Transaction) {
@@ -109,7 +109,7 @@ func (fs *Findings) judgePrivileges(i repo.Inspection) {
 		Case{i.SchemaVersion > 0, Healthy, i.User + " may read and write all tables", ""})
 }
 
-// besidesPool is the number of connections that a process has beside its pool.
+// besidesPool is the number of connections of a process outside its pool.
 var besidesPool = map[string]int{"api": 2, "worker": 2, "deliverer": 1, "dev": 3}
 
 func (fs *Findings) judgeConnections(role string, i repo.Inspection) {
@@ -125,10 +125,10 @@ func (fs *Findings) judgeConnections(role string, i repo.Inspection) {
 		OK(found))
 }
 
-// longDue is the age at which a due job is reported: a task that Redis lost is enqueued again sooner.
+// longDue is the age at which a due job is reported. Tasks lost by Redis are enqueued again sooner.
 const longDue = time.Minute
 
-// JudgeState reports the processes of the service. They may be about to start.
+// JudgeState reports the processes of the service, which may be about to start.
 func (fs *Findings) JudgeState(s *repo.State) {
 	found := fmt.Sprintf("%d alive, room for %d jobs at once", s.Workers, s.Slots)
 	due := s.OldestDue.Round(time.Second)
@@ -191,7 +191,7 @@ func (fs *Findings) judgeRedis(i queue.Inspection, err error) {
 	}
 }
 
-// fullMemory is the part of maxmemory beyond which it is reported.
+// fullMemory is the share of maxmemory above which memory use is reported.
 const fullMemory = 0.8
 
 func (fs *Findings) judgeServer(name string, s queue.ServerFacts) {

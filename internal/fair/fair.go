@@ -1,4 +1,4 @@
-// Package fair divides a bounded number of places among clients.
+// Package fair divides a limited number of places among clients.
 package fair
 
 import (
@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// Semaphore divides a number of places among clients with keys K. A client gets another place only while it has fewer than are free: so
-// one client has half of them at most, and several leave some free most of the time. Freed places go to waiting clients, first to the one
-// with the fewest. So a new client waits at worst until one of the others releases a place.
+// Semaphore divides a number of places among clients with keys K. A client gets another place only while it holds fewer places than
+// are free. One client thus holds at most half of them, and several usually leave some free. Freed places go first to the waiting
+// client with the fewest. A new client therefore waits at most until another client releases a place.
 type Semaphore[K comparable] struct {
 	mu      sync.Mutex
 	free    int
 	clients map[K]*places
-	waiting []*places // those with tickets, who was served last at the end
+	waiting []*places // clients with tickets; the last served client is at the end
 }
 
 // places are a client's held and wanted places.
@@ -27,8 +27,7 @@ func New[K comparable](n int) *Semaphore[K] {
 	return &Semaphore[K]{free: n, clients: map[K]*places{}}
 }
 
-// Acquire waits for a place until giveUp is closed, and reports whether it got
-// one.
+// Acquire waits for a place until giveUp is closed and reports whether it got one.
 func (s *Semaphore[K]) Acquire(client K, giveUp <-chan struct{}) bool {
 	if s.TryAcquire(client) {
 		return true
@@ -84,7 +83,7 @@ func (s *Semaphore[K]) ask(client K) (ticket chan struct{}) {
 	return ticket
 }
 
-// withdraw removes a ticket, or releases the place that the ticket got meanwhile.
+// withdraw removes a ticket, or releases the place that the ticket already got.
 func (s *Semaphore[K]) withdraw(client K, ticket chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +107,7 @@ func (s *Semaphore[K]) put(client K) {
 	s.serve()
 }
 
-// forget drops a client that has nothing and wants nothing.
+// forget drops a client without held or wanted places.
 func (s *Semaphore[K]) forget(client K) {
 	if p := s.clients[client]; p.held == 0 && len(p.tickets) == 0 {
 		delete(s.clients, client)

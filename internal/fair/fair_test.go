@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAClientGetsAsManyPlacesAsItLeavesFree(t *testing.T) {
+func TestClientGetsAtMostHalfOfPlaces(t *testing.T) {
 	t.Parallel()
 	s := New[string](10)
 	require.Equal(t, 5, taken(s, "a"))
@@ -33,7 +33,7 @@ func taken(s *Semaphore[string], client string) (n int) {
 	return n
 }
 
-func TestWhoHasTheFewestPlacesIsServedFirst(t *testing.T) {
+func TestFewestPlacesServedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New[string](2)
 		require.True(t, s.TryAcquire("a"))
@@ -56,7 +56,7 @@ func TestWhoHasTheFewestPlacesIsServedFirst(t *testing.T) {
 	})
 }
 
-// A waiter that gives up leaves nothing behind, even if its place arrives at the same moment.
+// A waiter that gives up keeps no place, even if it gets one at the same moment.
 func TestPlacesAreNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New[string](3)

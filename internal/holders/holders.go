@@ -1,5 +1,5 @@
-// Package holders finds the process that holds a port or the lock of a file. It knows only what /proc of Linux shows to this user, and
-// nothing elsewhere.
+// Package holders finds the process that holds a port or the lock of a file. It uses only what Linux shows to this user in /proc,
+// and finds nothing on other systems.
 package holders
 
 import "fmt"
@@ -7,10 +7,10 @@ import "fmt"
 // Holder is a process.
 type Holder struct {
 	PID     int
-	Command string // how it was started, shortened; "" if that is not known
+	Command string // shortened command line; "" if unknown
 }
 
-// String is the process for a sentence.
+// String describes the process for use in a sentence.
 func (h Holder) String() string {
 	if h.Command == "" {
 		return fmt.Sprintf("process %d", h.PID)

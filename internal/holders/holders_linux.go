@@ -14,7 +14,7 @@ import (
 // listening is the state of a TCP socket that accepts connections.
 const listening = 0x0A
 
-// OfPort finds the process that listens on a TCP address, or on its port at all addresses.
+// OfPort finds the process that listens on a TCP address, or on the same port of all addresses.
 func OfPort(address string) (Holder, bool) {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -25,11 +25,11 @@ func OfPort(address string) (Holder, bool) {
 		return Holder{}, false
 	}
 	sockets := map[string]bool{}
-	tables := []func() (procfs.NetTCP, error){proc.NetTCP, proc.NetTCP6} //nolint:staticcheck // netlink is for those who ask often
+	tables := []func() (procfs.NetTCP, error){proc.NetTCP, proc.NetTCP6} //nolint:staticcheck // netlink is only worth it for frequent calls
 	for _, read := range tables {
 		table, err := read()
 		if err != nil {
-			continue // no IPv6, say
+			continue // for instance without IPv6
 		}
 		for _, line := range table {
 			local, _ := netip.AddrFromSlice(line.LocalAddr)
@@ -52,7 +52,7 @@ func withFile(proc procfs.FS, is func(target string) bool) (Holder, bool) {
 	for _, p := range all {
 		targets, err := p.FileDescriptorTargets()
 		if err != nil {
-			continue // of another user, or it has ended
+			continue // another user's process, or an ended one
 		}
 		for _, target := range targets {
 			if is(target) {
@@ -95,7 +95,7 @@ func OfLock(path string) (Holder, bool) {
 // longest is the shown length of a command.
 const longest = 60
 
-// holder names a process. It shows only the first argument, which is the command of most programs; further ones may be secret.
+// holder describes a process. It shows only the first argument, usually the subcommand, since further arguments may be secret.
 func holder(p procfs.Proc) Holder {
 	words, err := p.CmdLine()
 	if err != nil || len(words) == 0 {

@@ -1,5 +1,5 @@
-// Package invariants finds rows of the service that contradict each other. The tests of the service and the simulator's judge ask
-// the same queries: invariants.sql.
+// Package invariants finds rows of the service that contradict each other. The service's tests and the simulator's judge run the
+// same queries, invariants.sql.
 package invariants
 
 import (
@@ -19,7 +19,7 @@ type Rule struct{ Invariant, Name, query string }
 
 var rule = regexp.MustCompile(`(?m)^-- ([a-z]+): (.+)\n((?s).+?);$`)
 
-// Rules are all of them, in the order of the file.
+// Rules are all rules, in the order of the file.
 var Rules = func() (all []Rule) {
 	for _, m := range rule.FindAllStringSubmatch(file, -1) {
 		all = append(all, Rule{m[1], m[2], m[3]})
@@ -34,10 +34,10 @@ type Finding struct {
 	Detail string
 }
 
-// String is the finding in one sentence.
+// String returns the finding as one sentence.
 func (f Finding) String() string { return f.Name + ": " + f.Detail }
 
-// Find calls found with each row that breaks a rule. The parameters are described in invariants.sql.
+// Find calls found with each row that breaks a rule. invariants.sql describes the parameters.
 func Find(ctx context.Context, tx pgx.Tx, parameters pgx.NamedArgs, found func(Finding)) error {
 	for _, r := range Rules {
 		rows, _ := tx.Query(ctx, r.query, parameters) // ForEachRow returns its error

@@ -1,10 +1,10 @@
--- What must hold for the rows of the service after anything, at any moment. Each query returns the rows that break its rule: the job
--- (null for a rule about something else) and what is wrong. The line above a query has the invariant of the simulator's judge that the
--- rule is part of, and its name. Constraints of the tables are not repeated here.
+-- Rules that the service's rows satisfy at any moment. Each query returns the rows that break its rule: the job (null if the rule
+-- is not about a job) and the violation. The line above a query has the invariant of the simulator's judge and the rule's name. The
+-- rules do not repeat table constraints.
 --
--- Parameters: @now, the service's time; @settled, the time before which everything had time to follow; @skew, by how much the
--- clocks of processes may differ; @follow, how long one thing may take to follow from another; @recent, how long a change may take to
--- be seen by transactions that are under way.
+-- Parameters: @now is the service time. All consequences of changes before @settled must be visible. @skew is the largest
+-- difference between process clocks, @follow the largest delay of a consequence, and @recent the time until open transactions see a
+-- change.
 
 -- accepted: something has no job
 SELECT job_id AS job, what || ' without a job' AS detail FROM (

@@ -17,13 +17,13 @@ type Suite struct {
 	Cases      []Case
 }
 
-// Property is something that is known of the whole suite.
+// Property is a property of the whole suite.
 type Property struct {
 	Name  string `xml:"name,attr"`
 	Value string `xml:"value,attr"`
 }
 
-// Case is one test. It has passed unless it has a Failure, or is Skipped.
+// Case is one test. It has passed unless it has a Failure or is Skipped.
 type Case struct {
 	Name    string   `xml:"name,attr"`
 	Class   string   `xml:"classname,attr"`

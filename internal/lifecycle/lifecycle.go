@@ -1,5 +1,5 @@
-// Package lifecycle starts the parts of a process in order and stops them in
-// reverse: one contract for everything that has a goroutine or a connection.
+// Package lifecycle starts the parts of a process in order and stops them in reverse order. Parts with a goroutine or a connection
+// share this contract.
 package lifecycle
 
 import (
@@ -9,15 +9,14 @@ import (
 	"time"
 )
 
-// DefaultGrace bounds the stop of a part without its own grace.
+// DefaultGrace limits the stop of a part without its own grace.
 const DefaultGrace = 5 * time.Second
 
-// Part is something with a beginning and an end. Stop is called once, and only
-// if Start was called and succeeded.
+// Part is something that starts and stops. Stop is called once, and only if Start succeeded.
 type Part struct {
 	Name  string
-	Start func(context.Context) error // nil: nothing to begin
-	Stop  func(context.Context) error // nil: nothing to end; its context ends with the grace
+	Start func(context.Context) error // nil: nothing to start
+	Stop  func(context.Context) error // nil: nothing to stop; the context ends after the grace
 	Grace time.Duration               // for Stop; DefaultGrace if 0
 }
 
@@ -46,13 +45,13 @@ func Loop(name string, f func(context.Context)) Part {
 	}
 }
 
-// Close is a part that only has an end.
+// Close is a part that only needs to stop.
 func Close(name string, stop func()) Part {
 	return Part{Name: name, Stop: func(context.Context) error { stop(); return nil }}
 }
 
-// Group is the started parts of a process. The zero value has none. One goroutine uses it, except Stop, which any goroutine may call, and
-// twice.
+// Group holds the started parts of a process. The zero value is empty. Only one goroutine may use it, but any goroutine may call
+// Stop, even twice.
 type Group struct {
 	Log *slog.Logger // for parts that did not stop cleanly; nil: slog.Default()
 
@@ -60,8 +59,7 @@ type Group struct {
 	running []Part
 }
 
-// Start begins parts one after the other. When one fails, those before it go
-// on running: Stop ends them.
+// Start starts parts one after the other. If one fails, the earlier parts keep running until Stop.
 func (g *Group) Start(ctx context.Context, parts ...Part) error {
 	for _, p := range parts {
 		if p.Start != nil {
@@ -76,8 +74,8 @@ func (g *Group) Start(ctx context.Context, parts ...Part) error {
 	return nil
 }
 
-// Stop stops the started parts, the latest first. Each has its own grace, independent of the others. Failures are logged, and the other
-// parts are still stopped. A second call, or one before Start, does nothing.
+// Stop stops the started parts, the latest first. Each has its own grace, independent of the others. Stop logs failures and still
+// stops the other parts. A second call, or one before Start, does nothing.
 func (g *Group) Stop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/internal/lifecycle"
 )
 
-// journal notes what happens to parts.
+// journal records starts and stops of parts.
 type journal struct{ entries []string }
 
 func (j *journal) part(name string, start, stop error) lifecycle.Part {
@@ -37,7 +37,7 @@ func TestPartsStopInReverseOrderAndOnce(t *testing.T) {
 	require.Equal(t, []string{"start a", "start b", "start c", "stop c", "stop b", "stop a"}, j.entries)
 }
 
-func TestAPartThatDoesNotStartIsNotStopped(t *testing.T) {
+func TestFailedPartIsNotStopped(t *testing.T) {
 	t.Parallel()
 	var j journal
 	var g lifecycle.Group
@@ -47,7 +47,7 @@ func TestAPartThatDoesNotStartIsNotStopped(t *testing.T) {
 	require.Equal(t, []string{"start a", "start b", "stop a"}, j.entries)
 }
 
-func TestAPartThatDoesNotStopHoldsUpNoOther(t *testing.T) {
+func TestStuckPartDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	var j journal
 	var out bytes.Buffer
@@ -72,7 +72,7 @@ func TestEachPartHasItsOwnGrace(t *testing.T) {
 	})
 }
 
-func TestALoopEndsBeforeStopReturns(t *testing.T) {
+func TestLoopEndsBeforeStopReturns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		over := false

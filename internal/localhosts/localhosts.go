@@ -1,5 +1,5 @@
-// Package localhosts checks the Host of a request to tell whether it was meant for a server on this machine. If a page's own name points
-// here (DNS rebinding), its browser sends that name.
+// Package localhosts checks whether the Host of a request belongs to a server on this machine. In a DNS rebinding attack, the
+// browser sends the name of the attacking page.
 package localhosts
 
 import (
@@ -11,14 +11,13 @@ import (
 	"strings"
 )
 
-// The bounds of names in the DNS (RFC 1035, section 2.3.4).
+// Limits of DNS names (RFC 1035, section 2.3.4).
 const (
 	maxName  = 253
 	maxLabel = 63
 )
 
-// container is the name by which Docker's containers know their host. The zone
-// internal is private: a stranger cannot register it.
+// container is the host's name inside Docker containers. The zone internal is private, so nobody can register it.
 const container = "host.docker.internal"
 
 // Only allows the Hosts localhost, names below it, loopback addresses and the host of the public URL, each with any port. It refuses an
@@ -31,7 +30,7 @@ func Only(publicURL string) func(host string) bool {
 	return These(u.Hostname())
 }
 
-// ThisMachine allows what These does, and this machine's own names.
+// ThisMachine allows the same names as These, and this machine's own names.
 func ThisMachine(names ...string) func(host string) bool {
 	own, _ := os.Hostname() // "" allows nothing
 	return These(append(names, own, container)...)
@@ -52,8 +51,8 @@ func These(names ...string) func(host string) bool {
 	}
 }
 
-// FromOtherPage reports whether a page of another origin made a browser send a request for host. All ports of localhost are one site, so
-// a page of another port counts. A link that opens in a new window does not: the page cannot read the answer.
+// FromOtherPage reports whether a page of another origin made a browser send a request for host. Since all ports of localhost are
+// one site, a page on another port counts. A link that opens a new window does not, because the page cannot read the response.
 func FromOtherPage(method, host string, header func(name string) string) bool {
 	switch header("Sec-Fetch-Site") {
 	case "same-origin", "none":
@@ -68,7 +67,7 @@ func FromOtherPage(method, host string, header func(name string) string) bool {
 	return true
 }
 
-// nameOf is the name or address in a Host, "" if it has none.
+// nameOf returns the name or address in a Host, "" if it has none.
 func nameOf(host string) string {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return host
@@ -89,7 +88,7 @@ func nameOf(host string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// isLocal reports whether a name is localhost, or one of labels below it.
+// isLocal reports whether a name is localhost or a valid name below it.
 func isLocal(name string) bool {
 	labels := strings.Split(name, ".")
 	for _, label := range labels {
@@ -111,8 +110,8 @@ func isLabel(s string) bool {
 	return 0 < len(s) && len(s) <= maxLabel
 }
 
-// Reachable returns the address of a listener for programs on this machine: one on all addresses, as in a container, is reached on
-// loopback.
+// Reachable returns the address of a listener for programs on this machine. For a listener on all addresses it returns a loopback
+// address.
 func Reachable(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsUnspecified() {

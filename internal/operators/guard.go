@@ -15,17 +15,17 @@ import (
 	"github.com/forgerun/forgerun/internal/authlimit"
 )
 
-// Guard decides which requests come from operators. It is the only place that does.
+// Guard decides which requests come from operators. No other code decides this.
 type Guard struct {
-	Tokens   Tokens // none: everybody is an operator; the listener must then be on loopback
+	Tokens   Tokens // none: every request is an operator's; the listener must then be on loopback
 	Ended    Ended
 	Attempts *authlimit.Limiter
-	Source   func(*http.Request) netip.Addr // where a request comes from
+	Source   func(*http.Request) netip.Addr // address of a request's sender
 	Log      *slog.Logger
 	Now      func() time.Time // nil: time.Now
 }
 
-// Refusal is why a request is not served.
+// Refusal is the reason to refuse a request.
 type Refusal struct {
 	Status     int // 401, 403, 429 or 503
 	Detail     string
@@ -34,17 +34,17 @@ type Refusal struct {
 	Challenge string // of 401, for WWW-Authenticate
 }
 
-// Challenge asks who is refused for want of a token to present one. A browser that opens a page shows a dialog.
+// Challenge asks the sender of a request without a token to present one. A browser that opens a page shows a dialog.
 const Challenge = `Basic realm="ForgeRun admin: the token is the password"`
 
-// pageChallenge is for requests of pages, which ask for the token themselves: browsers show no dialog for it.
+// pageChallenge is for requests of pages that ask for the token themselves. Browsers show no dialog for it.
 const pageChallenge = `Bearer realm="ForgeRun admin"`
 
-// keyPrefix begins the API key of a client, which is not accepted here.
+// keyPrefix is the prefix of client API keys, which are not accepted here.
 const keyPrefix = "frk_"
 
-// Check returns the operator of a request, or why the request is refused. It tries the bearer token, the session and basic
-// authentication, in this order. Failures are counted and logged, without the credentials.
+// Check returns the operator of a request, or the reason to refuse it. It tries the bearer token, the session and basic
+// authentication, in this order. It counts and logs failures without the credentials.
 func (g Guard) Check(r *http.Request) (Operator, *Refusal) {
 	if g.Tokens.None() {
 		if changes(r) && !deliberate(r) {
@@ -66,14 +66,14 @@ func (g Guard) Check(r *http.Request) (Operator, *Refusal) {
 	if refusal != nil {
 		return Operator{}, refusal
 	}
-	// A browser sends the password of basic authentication with any request that a page of another site makes, and names that site.
+	// A browser sends the basic authentication password with requests from other sites' pages too, and names the site.
 	if changes(r) && r.Header.Get("Origin") != "" && !deliberate(r) {
 		return Operator{}, forged("A change by a page needs the content type application/json or the header " + CSRFHeader + ".")
 	}
 	return operator, mayChange(operator, r)
 }
 
-// find returns the owner of the given token, unless there were too many wrong ones.
+// find returns the owner of the given token, unless there were too many failures.
 func (g Guard) find(r *http.Request, given string) (Operator, *Refusal) {
 	source := g.Source(r)
 	if given != "" {
@@ -114,14 +114,15 @@ func forged(detail string) *Refusal { return &Refusal{Status: http.StatusForbidd
 
 func changes(r *http.Request) bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
 
-// deliberate reports whether a request is one that a page of another site cannot make a browser send: browsers ask the
-// server first, which agrees to nothing.
+// deliberate reports whether pages of other sites cannot cause a request. Browsers send a preflight for such requests, which the
+// server refuses.
 func deliberate(r *http.Request) bool {
 	mediaType, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	return r.Header.Get(CSRFHeader) != "" || strings.EqualFold(strings.TrimSpace(mediaType), "application/json")
 }
 
-// open is the session of a request that was not logged out of. Where that cannot be asked no session is good, and tokens are.
+// open returns the session of a request, unless it was logged out. While the check fails, no session is valid, but tokens still
+// are.
 func (g Guard) open(r *http.Request) (Session, bool, *Refusal) {
 	s, ok := g.session(r)
 	if !ok {
@@ -136,7 +137,7 @@ func (g Guard) open(r *http.Request) (Session, bool, *Refusal) {
 	return s, !ended, nil
 }
 
-// lookupTime bounds the time of a session check while storage hangs.
+// lookupTime limits a session check while storage hangs.
 const lookupTime = 2 * time.Second
 
 func unknown(detail string) *Refusal {
@@ -144,12 +145,12 @@ func unknown(detail string) *Refusal {
 		Detail: detail + " Try again, or send the token itself as a bearer token or as the password."}
 }
 
-// session returns the session of a request's cookie. A bearer token takes precedence: it is given for this request.
+// session returns the session of a request's cookie. A bearer token takes precedence, since it is meant for this request.
 func (g Guard) session(r *http.Request) (Session, bool) {
 	if scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
 		return Session{}, false
 	}
-	for _, c := range r.CookiesNamed(SessionCookie) { // another path or domain may have one of that name
+	for _, c := range r.CookiesNamed(SessionCookie) { // another path or domain may use the same name
 		if s, ok := g.Tokens.Session(c.Value, g.now()); ok {
 			return s, true
 		}
@@ -171,7 +172,7 @@ func (g Guard) Known(r *http.Request) bool {
 	return g.Tokens.None() || session || token
 }
 
-// Login begins the session of the token that was given.
+// Login starts a session for the given token.
 func (g Guard) Login(r *http.Request, token string) (Session, *Refusal) {
 	if r.Header.Get("Origin") != "" && !deliberate(r) {
 		return Session{}, forged("A login by a page needs the header " + CSRFHeader + ".")
@@ -187,10 +188,10 @@ func (g Guard) Login(r *http.Request, token string) (Session, *Refusal) {
 	return s, nil
 }
 
-// openSession is everybody's where there are no tokens.
+// openSession is the session of all requests if there are no tokens.
 var openSession = Session{Operator: Operator{Name: DefaultName}, CSRFToken: "none-is-needed"}
 
-// Session returns what a page may do: by its cookie, or by the browser's other credentials.
+// Session returns the rights of a page, from its cookie or the browser's other credentials.
 func (g Guard) Session(r *http.Request) (Session, *Refusal) {
 	if g.Tokens.None() {
 		return openSession, nil
@@ -205,7 +206,7 @@ func (g Guard) Session(r *http.Request) (Session, *Refusal) {
 	return Session{Operator: operator, CSRFToken: openSession.CSRFToken}, nil
 }
 
-// Logout ends the session of a request, for all who have a copy of its cookie.
+// Logout ends the session of a request for all copies of its cookie.
 func (g Guard) Logout(r *http.Request) *Refusal {
 	s, ok := g.session(r)
 	if !ok {
@@ -219,7 +220,7 @@ func (g Guard) Logout(r *http.Request) *Refusal {
 	return nil
 }
 
-// Renew returns the cookie of the session anew, at most once a minute; "" for none.
+// Renew returns a new cookie for the session, at most once a minute; "" for none.
 func (g Guard) Renew(r *http.Request) string {
 	if s, ok := g.session(r); ok {
 		if renewed, due := s.Renewed(g.now()); due {
@@ -229,7 +230,7 @@ func (g Guard) Renew(r *http.Request) string {
 	return ""
 }
 
-// Header sets the headers that belong to a refusal.
+// Header sets the headers of a refusal.
 func (f *Refusal) Header(h http.Header) {
 	switch f.Status {
 	case http.StatusUnauthorized:
@@ -239,7 +240,7 @@ func (f *Refusal) Header(h http.Header) {
 	}
 }
 
-// presented is the token that a request has, "" for none.
+// presented returns the token of a request, "" for none.
 func presented(r *http.Request) string {
 	if _, password, ok := r.BasicAuth(); ok {
 		return password
@@ -251,7 +252,7 @@ func presented(r *http.Request) string {
 	return ""
 }
 
-// reasonOf returns what is wrong with the credentials.
+// reasonOf returns the reason why the credentials are invalid.
 func reasonOf(given string) string {
 	switch {
 	case given == "":

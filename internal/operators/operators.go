@@ -1,5 +1,5 @@
-// Package operators knows the tokens of those who operate the service. A token has a name, so that it can be said
-// who did something, and taken from one person or program without the others noticing.
+// Package operators manages the tokens of the service's operators. Each token has a name, so that actions can be attributed and one
+// token can be removed without affecting the others.
 package operators
 
 import (
@@ -14,7 +14,7 @@ import (
 // Operator is a person or program with a token.
 type Operator struct {
 	Name     string
-	ReadOnly bool // may look at everything and change nothing
+	ReadOnly bool // may read everything and change nothing
 }
 
 // Tokens are the tokens of all operators, kept as hashes. The zero value has none.
@@ -25,20 +25,20 @@ type known struct {
 	hash [sha256.Size]byte
 }
 
-// minToken is the least length of a token, in bytes: 16 of hex digits are 64 random bits.
+// minToken is the minimum length of a token in bytes; 16 hex digits hold 64 random bits.
 const minToken = 16
 
 // named matches a token with a name before it.
 var named = regexp.MustCompile(`^([a-z][a-z0-9._-]{0,31}):(.*)$`)
 
-// The names of tokens that come without one.
+// Names of tokens without a name.
 const (
 	DefaultName       = "admin"
 	DefaultReaderName = "reader"
 )
 
-// Parse reads two lists, of operators and of those who only read: tokens or name:token, separated by commas. Either
-// may be empty. Its errors quote names, and no token.
+// Parse reads two lists, of operators and of read-only operators: tokens or name:token, separated by commas. Either may be empty.
+// Errors quote names but no tokens.
 func Parse(operators, readers string) (Tokens, error) {
 	var t Tokens
 	if err := t.add(operators, Operator{Name: DefaultName}); err != nil {
@@ -54,7 +54,7 @@ func (t *Tokens) add(list string, one Operator) error {
 	if list == "" {
 		return nil
 	}
-	if strings.HasSuffix(list, "\n") { // as of a file, or of a secret made by echo
+	if strings.HasSuffix(list, "\n") { // from a file, or from a secret written by echo
 		return errors.New("it ends with a line break, which a request cannot contain: remove it")
 	}
 	for i, token := range strings.Split(list, ",") {

@@ -13,9 +13,10 @@ import (
 	"time"
 )
 
-// A session is a cookie of an operator's browser after a login: its operator, its beginning and its last use, signed with a key made from
-// the hash of the operator's token. So each process of the service accepts the cookies of the others, and a session ends when the token
-// is removed. Storage has the sessions that were logged out before one of the two ends below: copies of such a cookie are refused.
+// A session is a cookie that an operator's browser gets at login. It contains the operator, the start and the last use, signed with
+// a key derived from the hash of the operator's token. Each process of the service therefore accepts the cookies of the others, and
+// removing the token ends the session. Storage has the sessions that were logged out before one of the two limits below, so copies
+// of their cookies are refused.
 const (
 	SessionIdle   = 30 * time.Minute // without a request
 	SessionLength = 12 * time.Hour   // in all
@@ -26,16 +27,17 @@ const (
 // SessionCookie is the name of the cookie.
 const SessionCookie = "forgerun_session"
 
-// CSRFHeader of a change has the session's CSRF token: only a page of this origin can read that, or set the header.
+// CSRFHeader carries the session's CSRF token in requests that change something. Only a page of this origin can read the token or
+// set the header.
 const CSRFHeader = "X-CSRF-Token"
 
-// Labels keep keys apart that are made from one hash.
+// Labels separate the keys that are derived from one hash.
 const (
 	sessionLabel = "forgerun operator session v1"
 	csrfLabel    = "forgerun operator csrf v1"
 )
 
-// Ended are the sessions that were logged out of, known to all processes.
+// Ended stores logged-out sessions, for all processes.
 type Ended interface {
 	Logout(ctx context.Context, session string, expires time.Time) error
 	LoggedOut(ctx context.Context, session string) (bool, error)
@@ -52,7 +54,7 @@ type Session struct {
 	hash         [sha256.Size]byte // of the operator's token
 }
 
-// NewSession begins the session of the owner of the token.
+// NewSession starts a session for the token's owner.
 func (t Tokens) NewSession(token string, now time.Time) (Session, bool) {
 	hash := sha256.Sum256([]byte(token))
 	for _, k := range t.all {
@@ -64,8 +66,7 @@ func (t Tokens) NewSession(token string, now time.Time) (Session, bool) {
 	return Session{}, false
 }
 
-// Session reads the value of a cookie. It is refused if it is not of this service, of a token that is known no more, or
-// has ended.
+// Session parses the value of a cookie. It refuses a cookie of another service, of a removed token, or of an ended session.
 func (t Tokens) Session(cookie string, now time.Time) (Session, bool) {
 	fields := strings.Split(cookie, ":")
 	if len(fields) != 5 {
@@ -109,7 +110,7 @@ func (s Session) mac(label, text string) string {
 	return base64.RawURLEncoding.EncodeToString(sum.Sum(nil))
 }
 
-// Cookie is the value of the session's cookie.
+// Cookie returns the value of the session's cookie.
 func (s Session) Cookie() string {
 	text := strings.Join([]string{
 		s.Operator.Name, strconv.FormatInt(s.issued.Unix(), 10), strconv.FormatInt(s.seen.Unix(), 10), s.nonce,
@@ -117,7 +118,7 @@ func (s Session) Cookie() string {
 	return text + ":" + s.mac(sessionLabel, text)
 }
 
-// Renewed returns the session after a request now, and whether to send its cookie again.
+// Renewed returns the session after a request at now, and whether to send its cookie again.
 func (s Session) Renewed(now time.Time) (Session, bool) {
 	if now.Sub(s.seen) < renewEvery {
 		return s, false
@@ -130,7 +131,7 @@ func (s Session) SetCookie(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, cookie(r, s.Cookie(), int(SessionLength.Seconds())))
 }
 
-// ClearCookie has the browser forget its session.
+// ClearCookie makes the browser delete its session.
 func ClearCookie(w http.ResponseWriter, r *http.Request) { http.SetCookie(w, cookie(r, "", -1)) }
 
 func cookie(r *http.Request, value string, maxAge int) *http.Cookie {

@@ -15,7 +15,7 @@ var (
 	promise       = regexp.MustCompile(`(?m)^// Promise: (.+)$`)
 )
 
-// promises are the names of all tests, by the ids of rows in the lines "Promise: ID" of their comments.
+// promises returns test names by row id, from the lines "Promise: ID" in the tests' comments.
 func promises() (tests map[string][]string, err error) {
 	tests = map[string][]string{}
 	tree := os.DirFS(root)
@@ -42,8 +42,8 @@ func promises() (tests map[string][]string, err error) {
 	return tests, err
 }
 
-// nameTests fills the last cell of each row of the page on conformance. The id of a row is the last word of its heading and
-// its first cell: "contract 9b".
+// nameTests fills the last cell of each row of the conformance page. A row's id is the last word of its heading and its first cell:
+// "contract 9b".
 func nameTests(page string, tests map[string][]string) (string, error) {
 	unknown := maps.Clone(tests)
 	seen := map[string]bool{}

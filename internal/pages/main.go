@@ -1,4 +1,4 @@
-// Command pages writes the tests of each row of docs/explanation/conformance.md. It is run by "go generate".
+// Command pages writes the tests of each row of docs/explanation/conformance.md. "go generate" runs it.
 package main
 
 import (
@@ -8,7 +8,7 @@ import (
 
 //go:generate go run .
 
-// root is that of the repository, from the folder in which "go generate" runs this.
+// root is the repository's root, relative to the folder where "go generate" runs this command.
 const root = "../.."
 
 func main() {

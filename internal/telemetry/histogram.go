@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Resolution and size of native histograms: buckets that grow by a tenth, at
-// most so many, made anew no more often than hourly when they are too many.
+// Resolution and size of native histograms: buckets grow by a tenth, up to a maximum number. Histograms with too many buckets are
+// reset at most hourly.
 const (
 	nativeFactor  = 1.1
 	nativeBuckets = 100

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// LogInfo is log.LogAttrs at level Info without the look-up of its caller, which is not shown: for lines of every request and every step
-// of a job that is a quarter of their cost.
+// LogInfo is log.LogAttrs at level Info without the caller lookup, since the caller is not shown. The lookup is a quarter of the
+// cost of a line, which matters for each request and job step.
 func LogInfo(ctx context.Context, log *slog.Logger, message string, attrs []slog.Attr) {
 	if !log.Enabled(ctx, slog.LevelInfo) {
 		return

@@ -5,12 +5,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Factory makes metrics and registers them, each label value from zero: an alert can only see a change of an existing series.
+// Factory makes and registers metrics. Each label value starts from zero, since an alert only sees changes of an existing series.
 type Factory struct {
 	registry prometheus.Registerer // nil: the metrics are not exposed
 }
 
-// In makes metrics in a registry. With nil they count and are exposed nowhere.
+// In returns a factory for a registry. With nil, metrics count but are not exposed.
 func In(registry prometheus.Registerer) Factory { return Factory{registry} }
 
 // Register adds a collector of the package's own.
@@ -25,8 +25,7 @@ func (f Factory) Counter(name, help string) prometheus.Counter {
 	return promauto.With(f.registry).NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 }
 
-// Counters makes a counter for each value of the label; of several labels the
-// values are given by the caller, with WithLabelValues.
+// Counters makes a counter for each value of the label. With several labels, the caller sets the values with WithLabelValues.
 func (f Factory) Counters(name, help string, labels []string, values ...string) *prometheus.CounterVec {
 	c := promauto.With(f.registry).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	for _, v := range values {
@@ -59,8 +58,7 @@ func (f Factory) CounterFunc(name, help string, read func() float64) {
 	promauto.With(f.registry).NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, read)
 }
 
-// Histogram makes a histogram with these classic buckets, and native ones for
-// scrapers that take them.
+// Histogram makes a histogram with these classic buckets, and native buckets for scrapers that support them.
 func (f Factory) Histogram(name, help string, buckets []float64) prometheus.Histogram {
 	return promauto.With(f.registry).NewHistogram(histogramOpts(name, help, buckets))
 }

@@ -84,7 +84,7 @@ func TestEachLabelValueStartsFromZero(t *testing.T) {
 	}, series)
 }
 
-func TestWithoutARegistryMetricsCountUnseen(t *testing.T) {
+func TestMetricsWithoutRegistry(t *testing.T) {
 	t.Parallel()
 	c := all(telemetry.In(nil))
 	c.Inc()

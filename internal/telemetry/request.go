@@ -4,7 +4,7 @@ import "context"
 
 type requestKey struct{}
 
-// WithRequest notes the id of the request that ctx serves, for the log lines and spans of its work.
+// WithRequest stores the id of the request that ctx serves, for log lines and spans.
 func WithRequest(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, requestKey{}, id)
 }

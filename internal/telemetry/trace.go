@@ -1,4 +1,4 @@
-// Package telemetry makes the metrics of the other packages, and begins, continues and ends their spans. The packages decide what to
+// Package telemetry makes the metrics of other packages and starts, continues and ends their spans. These packages decide what to
 // count and trace; package monitoring decides where to send it.
 package telemetry
 
@@ -15,8 +15,7 @@ import (
 // Scope names the instrumentation.
 const Scope = "github.com/forgerun/forgerun"
 
-// Attributes of spans that are our own. Others have the names of OpenTelemetry's
-// semantic conventions.
+// Span attributes specific to ForgeRun. Others use the names of OpenTelemetry's semantic conventions.
 const (
 	JobID        = attribute.Key("forgerun.job_id")
 	BatchID      = attribute.Key("forgerun.batch_id")
@@ -35,9 +34,9 @@ const (
 	DispatchTask = attribute.Key("messaging.message.id")
 )
 
-// Names of the spans of our own. A request's is its method and route.
+// Names of spans. A request's span is named by its method and route.
 const (
-	SpanEnqueue = "enqueue job" // to the queue's answer
+	SpanEnqueue = "enqueue job" // until the queue responds
 	SpanProcess = "process job" // a worker's, from the task to its end
 	SpanAssign  = "assign job"
 	SpanRun     = "run job"
@@ -51,7 +50,7 @@ const (
 	SpanCommit  = "commit "       // and the name of the statement
 )
 
-// Start begins a span below that of ctx, and none without one: a trace begins with a request, see Continue.
+// Start starts a child of ctx's span. Without a span in ctx it does nothing, since a trace begins with a request; see Continue.
 func Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
@@ -60,9 +59,8 @@ func Start(ctx context.Context, name string, options ...trace.SpanStartOption) (
 	return span.TracerProvider().Tracer(Scope).Start(ctx, name, options...)
 }
 
-// Continue begins a span of this process below the span that the traceparent
-// names, in any process. Without one that is recorded, or without a tracer,
-// there is no span.
+// Continue starts a child of the span named by the traceparent, in any process. Without a recorded parent or without a tracer, it
+// starts no span.
 func Continue(
 	ctx context.Context, tracer trace.Tracer, traceparent, name string, options ...trace.SpanStartOption,
 ) (context.Context, trace.Span) {
@@ -85,8 +83,7 @@ func End(span trace.Span, err error) {
 	span.End()
 }
 
-// Link links a span to the one that the traceparent names, after the span's
-// begin: the traceparent is often read within it.
+// Link links a started span to the span named by the traceparent. The traceparent is often read within the span.
 func Link(span trace.Span, traceparent string) {
 	if !span.IsRecording() {
 		return

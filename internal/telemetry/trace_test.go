@@ -34,7 +34,7 @@ const (
 	unsampled = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
 )
 
-func TestStartGoesOnFromASpan(t *testing.T) {
+func TestStartContinuesSpan(t *testing.T) {
 	t.Parallel()
 	tracer, spans := tracing()
 	ctx, parent := tracer.Start(context.Background(), "parent")
@@ -49,7 +49,7 @@ func TestStartGoesOnFromASpan(t *testing.T) {
 	require.Equal(t, telemetry.Scope, got.InstrumentationScope.Name)
 }
 
-func TestStartWithoutAParentDoesNothing(t *testing.T) {
+func TestStartWithoutParentDoesNothing(t *testing.T) {
 	t.Parallel()
 	tracer, spans := tracing()
 	ended, span := tracer.Start(context.Background(), "over")

@@ -13,7 +13,7 @@ import (
 )
 
 // The started service can judge a client, and it ends cleanly.
-func TestServiceOfOurOwn(t *testing.T) {
+func TestStartedService(t *testing.T) {
 	t.Parallel()
 	s, err := newService(testkit.Program(t, "forgerun"), os.Environ(), 0.02)
 	require.NoError(t, err)

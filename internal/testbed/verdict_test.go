@@ -242,7 +242,7 @@ func TestVerdictUnderSeveralProfiles(t *testing.T) {
 }
 
 // With a key the client already exists and may have its own faults.
-func TestVerdictOfAClientWithFaultsOfItsOwn(t *testing.T) {
+func TestVerdictOfClientWithOwnFaults(t *testing.T) {
 	t.Parallel()
 	service := testbedWith(t, "passed")
 	service.refuse["POST /v1/clients"] = 403
@@ -323,7 +323,7 @@ func TestVerdictThatIsInterrupted(t *testing.T) {
 }
 
 // A started service gets the requested variables, its clock moves, and its client's key may expire during the run.
-func TestVerdictWithAServiceOfItsOwn(t *testing.T) {
+func TestVerdictWithStartedService(t *testing.T) {
 	t.Parallel()
 	program := testkit.Program(t, "forgerun")
 	code, stdout, stderr := invoke(t, "verdict", "--forgerun", program, "--set", "FORGERUN_API_KEY_TTL=24h", "--advance", "25h",

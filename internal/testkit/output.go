@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Output is what a process writes, readable meanwhile.
+// Output is a process's output, readable while the process runs.
 type Output struct {
-	First func() // called before the first write; nil: not
+	First func() // called before the first write; may be nil
 
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -33,7 +33,7 @@ func (o *Output) String() string {
 	return o.buf.String()
 }
 
-// Lines gives the lines of a log in JSON whose fields have the given values.
+// Lines returns the lines of a JSON log that have the given field values.
 func (o *Output) Lines(t testing.TB, fields map[string]any) (found []map[string]any) {
 	t.Helper()
 	for line := range strings.Lines(o.String()) {

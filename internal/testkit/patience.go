@@ -1,5 +1,5 @@
-// Package testkit is what the tests of several packages share: the programs, built once for a test binary, and the patience
-// with which a test waits for what must happen.
+// Package testkit is shared by the tests of several packages. It builds programs once per test binary and defines how long a test
+// waits.
 package testkit
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Patience bounds each wait of a test for something that must happen: FORGERUN_TEST_PATIENCE, 60 s without it. It says when
-// to give up and nothing about how long something may take.
+// Patience limits each wait of a test for an event that must happen: FORGERUN_TEST_PATIENCE, or 60 s by default. It determines when
+// a test gives up, not how long the event may take.
 var Patience = patience()
 
 func patience() time.Duration {
@@ -28,8 +28,8 @@ func patience() time.Duration {
 	return d
 }
 
-// Eventually polls for a condition that announces itself by no event: every 5 ms at first, and every 100 ms in the end, since
-// many tests that wait for a database would keep it busy.
+// Eventually polls for a condition that has no event. The interval grows from 5 ms to 100 ms, since many waiting tests would keep a
+// database busy.
 func Eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(Patience)

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	programsVariable = "FORGERUN_TEST_PROGRAMS" // a folder in which the programs are built already
+	programsVariable = "FORGERUN_TEST_PROGRAMS" // folder of prebuilt programs
 	raceVariable     = "FORGERUN_TEST_RACE"     // makes Program build with the race detector
 )
 
@@ -22,8 +22,8 @@ var programs struct {
 	built map[string]error
 }
 
-// Program builds cmd/NAME as it is shipped, once for a test binary, and returns its path. With FORGERUN_TEST_RACE=1 it has the
-// race detector. The package's TestMain calls RemovePrograms at its end.
+// Program builds cmd/NAME like a release, once per test binary, and returns its path. FORGERUN_TEST_RACE=1 adds the race detector.
+// A package's TestMain calls RemovePrograms at the end.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	if dir := os.Getenv(programsVariable); dir != "" {
@@ -59,5 +59,5 @@ func build(name, path string) error {
 	return nil
 }
 
-// RemovePrograms removes what Program built.
+// RemovePrograms removes the programs built by Program.
 func RemovePrograms() { _ = os.RemoveAll(programs.dir) }

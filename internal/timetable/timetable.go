@@ -1,5 +1,5 @@
-// Package timetable computes the due times of a schedule. Cron expressions are those of robfig/cron; time zones are the program's own, so
-// that all processes agree whatever their machines have.
+// Package timetable computes the due times of a schedule. Cron expressions have the syntax of robfig/cron. The time zones are
+// embedded in the program, so all processes agree.
 package timetable
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// parser reads five fields, or six with seconds before them. It knows no names such as @daily: a client gets its text back unchanged, and
-// @every is an interval.
+// parser reads five fields, or six with seconds first. It rejects names such as @daily, because clients get their text back
+// unchanged and @every is an interval.
 var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 
 // Times are the due times of a schedule.
@@ -28,7 +28,7 @@ type Times struct {
 	until    *time.Time
 }
 
-// New makes the due times of a timetable; intervals count from anchor.
+// New returns the due times of a timetable; intervals count from anchor.
 func New(t job.Timetable, anchor time.Time) (*Times, error) {
 	times := &Times{interval: t.Interval, anchor: anchor, from: t.StartAt, until: t.EndAt}
 	if t.Cron == "" {
@@ -47,13 +47,13 @@ func ParseCron(text string) (cron.Schedule, error) {
 	if len(text) > job.MaxCronBytes {
 		return nil, fmt.Errorf("more than %d bytes", job.MaxCronBytes)
 	}
-	if strings.Contains(text, "=") { // TZ=, which is the parser's own
+	if strings.Contains(text, "=") { // TZ=, an extension of the parser
 		return nil, fmt.Errorf("a time zone within the expression")
 	}
 	return parser.Parse(text)
 }
 
-// zones are the requested ones: each is read from the program's archive once.
+// zones caches requested zones, so each is read from the program's archive once.
 var zones sync.Map
 
 // Zone returns a time zone of the IANA database; "" is UTC.
@@ -92,8 +92,8 @@ func (s *Times) After(t time.Time) (time.Time, bool) {
 	return next, true
 }
 
-// afterCron walks the spans between changes of the clocks. Within one the offset from UTC is constant, so robfig/cron meets
-// no local time that is missing or repeated: it skips days without midnight and is wrong after a change by half an hour.
+// afterCron calls robfig/cron separately for each span between clock changes, where the UTC offset is constant. Across changes,
+// robfig/cron skips days without midnight and is wrong after a change by half an hour.
 func (s *Times) afterCron(t time.Time) time.Time {
 	for lastYear := t.Year() + 5; ; {
 		local := t.Add(1).In(s.zone) // the due time is after t, perhaps after a change at t+1
@@ -110,7 +110,7 @@ func (s *Times) afterCron(t time.Time) time.Time {
 	}
 }
 
-// afterInterval counts from the anchor, which is a due time itself only where it is the start.
+// afterInterval counts from the anchor, which is a due time only if it is the start.
 func (s *Times) afterInterval(t time.Time) time.Time {
 	if t.Before(s.anchor) {
 		if s.from != nil {
@@ -121,7 +121,7 @@ func (s *Times) afterInterval(t time.Time) time.Time {
 	return t.Add(s.interval - t.Sub(s.anchor)%s.interval)
 }
 
-// LastBefore returns the latest due times after one moment and not after another, at most n, the earliest first. It looks at few more
+// LastBefore returns at most n of the latest due times after one moment and not after another, earliest first. It computes few more
 // than it returns, however many lie between.
 func (s *Times) LastBefore(after, until time.Time, n int) []time.Time {
 	for window := time.Duration(n) * time.Second; ; window *= 2 {

@@ -21,7 +21,7 @@ func at(text string) time.Time {
 
 func ptr(t time.Time) *time.Time { return &t }
 
-// times are the first due times after a moment, in UTC.
+// times returns the first due times after a moment, in UTC.
 func times(t *testing.T, table job.Timetable, anchor, after string, n int) (all []string) {
 	t.Helper()
 	s, err := timetable.New(table, at(anchor))
@@ -73,8 +73,8 @@ func TestInterval(t *testing.T) {
 	require.Equal(t, []string{"2026-01-01T12:00:00Z"}, times(t, every, "2026-01-01T12:00:00Z", epoch, 2))
 }
 
-// In spring the clocks of Berlin jump from 02:00 to 03:00 (01:00 UTC), in autumn from
-// 03:00 back to 02:00 (01:00 UTC). What docs/how-to/schedules.md says of these nights.
+// In spring the clocks of Berlin jump from 02:00 to 03:00 (01:00 UTC), in autumn from 03:00 back to 02:00 (01:00 UTC).
+// docs/how-to/schedules.md describes these nights.
 func TestDaylightSaving(t *testing.T) {
 	t.Parallel()
 	berlin := func(cron string) job.Timetable { return job.Timetable{Cron: cron, TimeZone: "Europe/Berlin"} }
@@ -89,7 +89,7 @@ func TestDaylightSaving(t *testing.T) {
 	require.Equal(t, []string{"2026-10-25T00:00:00Z", "2026-10-25T00:30:00Z", "2026-10-25T01:00:00Z", "2026-10-25T01:30:00Z"},
 		times(t, berlin("*/30 * * * *"), epoch, "2026-10-24T23:30:00Z", 4), "each half hour that passes")
 	require.Equal(t, []string{"2026-10-25T02:00:00Z"}, times(t, berlin("0 3 * * *"), epoch, autumn, 1))
-	// Zones that change at midnight have days without it.
+	// Zones that change at midnight have days without a midnight.
 	beirut := job.Timetable{Cron: "0 0 * * *", TimeZone: "Asia/Beirut"}
 	require.Equal(t, []string{"2026-03-27T22:00:00Z", "2026-03-29T21:00:00Z"}, times(t, beirut, epoch, "2026-03-27T12:00:00Z", 2))
 }
@@ -109,7 +109,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// The latest due times are found without looking at all of them.
+// LastBefore finds the latest due times without computing all of them.
 func TestLastBefore(t *testing.T) {
 	t.Parallel()
 	for _, table := range []job.Timetable{

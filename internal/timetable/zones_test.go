@@ -11,14 +11,14 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// The oracle counts minute by minute: a minute of UTC is a due time if the clock on the wall of the zone shows a local
-// time that matches the expression. It shares no code with the package.
+// The oracle checks each minute: a UTC minute is a due time if the zone's local time matches the expression. It shares no code with
+// the package.
 var (
 	countFrom  = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	countUntil = time.Date(2029, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-const minutesAround = 2 * 24 * 60 // local times that the table has before countFrom and after countUntil
+const minutesAround = 2 * 24 * 60 // extra local times in the table before countFrom and after countUntil
 
 var oracleExpressions = []struct {
 	cron  string
@@ -50,8 +50,8 @@ const quarter = 15 // minutes
 
 const sparse = 10 // the first expressions are due at most twice a day; all their due times are compared
 
-// TestEveryZone compares the due times of 2026 to 2028 in time zones with a count of each minute. Expressions that are
-// due often are compared in the two days around each change of the clocks.
+// TestEveryZone compares the due times of 2026 to 2028 in time zones with the oracle. Frequent expressions are compared only in the
+// two days around each clock change.
 func TestEveryZone(t *testing.T) {
 	t.Parallel()
 	count := int(countUntil.Sub(countFrom) / time.Minute)
@@ -92,13 +92,13 @@ func TestEveryZone(t *testing.T) {
 	}
 }
 
-// compareDue compares the due times of the expressions first to last-1, from one minute up to another, with the oracle's. Most
-// minutes are due by neither, and are passed quickly: with the race detector the count takes most of the test's time.
+// compareDue compares the due times of the expressions first to last-1, from one minute up to another, with the oracle's. It skips
+// most minutes quickly, since neither side has them and the count takes most of the test's time with the race detector.
 func compareDue(t *testing.T, zone string, offsets []int16, matches []uint16, first, last, from, until int) {
 	t.Helper()
 	at := func(m int) time.Time { return countFrom.Add(time.Duration(m) * time.Minute) }
 	var schedules [16]*timetable.Times
-	var next [16]int // the minute of the next due time, if it is a whole one
+	var next [16]int // minute of the next due time, if that is a whole minute
 	after := func(n int, moment time.Time) {
 		due, ok := schedules[n].After(moment)
 		if next[n] = int(due.Sub(countFrom) / time.Minute); !ok || !due.Equal(at(next[n])) {

@@ -1,13 +1,12 @@
 // Package version returns the build of ForgeRun.
 //
-// A release build has it from the linker:
+// The linker sets it in a release build:
 //
 //	-ldflags "-X github.com/forgerun/forgerun/internal/version.number=v0.1.0
 //	  -X github.com/forgerun/forgerun/internal/version.commit=SHA
 //	  -X github.com/forgerun/forgerun/internal/version.date=2026-11-25T12:00:00Z"
 //
-// What the linker did not set comes from what the Go tool recorded, so that
-// "go install .../cmd/forgerun@latest" knows its version as well.
+// Other values come from the Go tool's build information, so "go install .../cmd/forgerun@latest" has a version too.
 package version
 
 import (
@@ -22,7 +21,7 @@ import (
 // Set by the linker; see the package's documentation.
 var number, commit, date string
 
-// unreleased is the version of a build that nothing names.
+// unreleased is the version of a build without a known version.
 const unreleased = "dev"
 
 // Info is one build.

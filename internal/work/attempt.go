@@ -13,12 +13,12 @@ type uses struct {
 	cpu    float64 // the share of the time that it hashes
 	memory int     // units that it takes in each step
 	blocks int     // written in each step
-	// whole takes the memory in the first step, and writes the blocks in all steps together, however long that takes. Otherwise a step
-	// takes one unit of each, and more while there is time.
+	// whole takes all memory in the first step and writes all blocks, however long that takes. Otherwise each step takes one unit
+	// of each, and more while there is time.
 	whole bool
 }
 
-// usesOf returns the resources of a kind of the catalogue.
+// usesOf returns the resources that a kind of the catalogue uses.
 func (r *Runner) usesOf(k job.Kind) uses {
 	switch k {
 	case job.CPUBurst:
@@ -46,8 +46,8 @@ func (u uses) share(step, steps int) (memory, firstBlock, blocks int) {
 	return u.memory, first, u.blocks*(step+1)/steps - first
 }
 
-// attempt is one run: steps at equal intervals over a duration, and events at their times. It takes resources in units of a few
-// milliseconds at most.
+// attempt is one run: steps at equal intervals over a duration, and events at their times. It uses resources in units of at most a
+// few milliseconds.
 type attempt struct {
 	job.Timeline
 	uses  uses
@@ -99,7 +99,7 @@ func (a *attempt) release() {
 	a.file.release()
 }
 
-// run does all until the attempt's end. The last step is not reported: its result is not known yet.
+// run does all work until the attempt's end. It does not report the last step, since the result is not known yet.
 func (a *attempt) run(ctx context.Context) error {
 	events := a.Events
 	for i := range a.steps {
@@ -151,8 +151,8 @@ func (a *attempt) emit(ctx context.Context, e job.PlannedEvent, before int) erro
 	return a.on.Emit(before, e.Emission)
 }
 
-// wait works on to that time from the start: it hashes for its share of the time
-// that is left, a unit at least, and waits.
+// wait fills the time up to a moment after the start. It hashes for its share of the remaining time, at least one unit, and then
+// waits.
 func (a *attempt) wait(ctx context.Context, after time.Duration) error {
 	end := a.start.Add(after)
 	if a.hasher != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// machineClock is the time of this machine, of an attempt that began then.
+// machineClock is this machine's clock for an attempt with the given start.
 type machineClock time.Time
 
 func clockOf(on job.Observer) job.AttemptClock {
@@ -21,8 +21,7 @@ func (t machineClock) Start() time.Time { return time.Time(t) }
 
 func (machineClock) Now() time.Time { return time.Now() }
 
-// WaitUntil returns at the given moment, the zero one being always past, or
-// with context.Cause(ctx) when ctx ends first.
+// WaitUntil returns at the given moment, or with context.Cause(ctx) if ctx ends first. The zero moment is always past.
 func (machineClock) WaitUntil(ctx context.Context, until time.Time) error {
 	if left := time.Until(until); left > 0 {
 		timer := time.NewTimer(left)

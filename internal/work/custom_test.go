@@ -19,13 +19,13 @@ func defineCustom(b job.Behavior) job.Definition {
 	return job.DefineCustom(job.Execute, &b, requestedAt, nil)
 }
 
-// moment is something that an observer was told of, and when after the start.
+// moment is an observed report with its time after the start.
 type moment struct {
 	at   time.Duration
 	what any
 }
 
-// observe notes progress, as percentages, and events, as names.
+// observe records progress as percentages and events as names.
 func observe(seen *[]moment) job.Observer {
 	start := time.Now()
 	return job.Observer{
@@ -97,7 +97,7 @@ func TestCustomResult(t *testing.T) {
 	require.NotEqual(t, run(large, 1), run(large, 2))
 }
 
-func TestCustomUsesWhatItIsToldTo(t *testing.T) {
+func TestCustomUsesRequestedResources(t *testing.T) {
 	t.Parallel()
 	r := New(Config{TimeScale: 0.1, TempDir: t.TempDir(), MaxMemory: 4 << 20})
 	var held []int

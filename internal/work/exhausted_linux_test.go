@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-func TestATempFolderThatIsGoneIsTheMachines(t *testing.T) {
+func TestMissingTempFolderIsExhausted(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "gone")
 	r := New(Config{TempDir: dir, Limit: limit})
@@ -28,7 +28,7 @@ func TestATempFolderThatIsGoneIsTheMachines(t *testing.T) {
 }
 
 // It needs root.
-func TestAFullDiskIsTheMachines(t *testing.T) {
+func TestFullDiskIsExhausted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=1m"); err != nil {

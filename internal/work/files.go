@@ -18,8 +18,8 @@ const (
 // errReadBack means that a temp file did not contain the written data.
 var errReadBack = errors.New("it was read back differently")
 
-// tempFile is a temp file of 4 MiB that is written block by block, again and again,
-// each block being read back. It does not sync: that would slow the database's disk down.
+// tempFile is a temp file of 4 MiB that is written block by block, repeatedly. Each block is read back. It does not sync, since
+// that would slow down the database's disk.
 type tempFile struct {
 	dir      string
 	file     *os.File
@@ -29,7 +29,7 @@ type tempFile struct {
 	random   rand.PCG
 }
 
-// write writes the n-th block and reads it back; each time through the file it has other content.
+// write writes the n-th block and reads it back. The content differs in each pass through the file.
 func (f *tempFile) write(n int) error {
 	if err := f.open(); err != nil {
 		return exhausted(err)
@@ -51,11 +51,11 @@ func (f *tempFile) write(n int) error {
 	return nil
 }
 
-// exhausted marks an error as this machine's: a full disk (ENOSPC, EDQUOT), no file handles (EMFILE), no memory (ENOMEM), a missing
-// folder or a broken disk. Another machine may do the work.
+// exhausted marks errors that this machine causes: a full disk (ENOSPC, EDQUOT), no file handles (EMFILE), no memory (ENOMEM), a
+// missing folder or a broken disk. Another machine may be able to do the work.
 func exhausted(err error) error { return fmt.Errorf("%w: temp file: %w", job.ErrExhausted, err) }
 
-// open makes the file at first, and removes its name at once where the system allows that.
+// open creates the file on first use, and removes its name at once where the system allows it.
 func (f *tempFile) open() error {
 	if f.file != nil {
 		return nil

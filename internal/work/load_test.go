@@ -107,13 +107,13 @@ func TestFileIsWritten(t *testing.T) {
 	f.release()
 	requireEmptyDir(t, f.dir)
 
-	zero, err := os.OpenFile("/dev/zero", os.O_RDWR, 0) // takes everything, gives zeros
+	zero, err := os.OpenFile("/dev/zero", os.O_RDWR, 0) // accepts all writes, returns zeros
 	require.NoError(t, err)
 	defer func() { require.NoError(t, zero.Close()) }()
 	wrong := &tempFile{file: zero, written: make([]byte, blockSize), read: make([]byte, blockSize)}
 	require.ErrorIs(t, wrong.write(0), errReadBack)
 
-	file, err := os.CreateTemp(f.dir, "forgerun-io-*") // as where an open file cannot be removed
+	file, err := os.CreateTemp(f.dir, "forgerun-io-*") // like a system where open files cannot be removed
 	require.NoError(t, err)
 	(&tempFile{dir: f.dir, file: file}).release()
 	requireEmptyDir(t, f.dir)

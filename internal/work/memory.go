@@ -5,13 +5,14 @@ const (
 	pageSize   = 4096
 )
 
-// memory is the memory of a run, in units of 1 MiB. All runs share one budget; when that is used up, a run continues with what it has.
+// memory is the memory of a run, in units of 1 MiB. All runs share one budget. When it is used up, a run continues with its current
+// memory.
 type memory struct {
 	budget chan struct{}
 	held   [][]byte
 }
 
-// take takes a unit, if there is one, and touches each page so that the system allocates it.
+// take allocates a unit, if one is available, and touches each page so that the system allocates it.
 func (m *memory) take() bool {
 	select {
 	case m.budget <- struct{}{}:

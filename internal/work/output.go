@@ -18,7 +18,7 @@ const (
 	MediaTypeNDJSON = "application/x-ndjson" // MANY_SMALL_OUTPUTS: one JSON document a line
 )
 
-// resultFor makes d's result.
+// resultFor returns d's result.
 func resultFor(d job.Definition) *job.Result {
 	switch d.WorkKind {
 	case job.Custom:
@@ -30,14 +30,14 @@ func resultFor(d job.Definition) *job.Result {
 	}
 }
 
-// document makes d's result: a JSON object that names the kind and the seed, filled up to exactly d.PayloadSize bytes. It depends only on
+// document returns d's result: a JSON object with the kind and the seed, padded to exactly d.PayloadSize bytes. It depends only on
 // d, so every attempt of a job returns the same bytes.
 func document(d job.Definition) *job.Result {
 	body := fmt.Appendf(make([]byte, 0, d.PayloadSize), `{"work_kind":"%s","seed":%d,"data":"`, d.WorkKind, d.Seed)
 	return resultOf(MediaTypeJSON, appendFilled(body, d.PayloadSize, randomOf(d), `"}`))
 }
 
-// appendFilled appends letters and the end, so that the body is of that size.
+// appendFilled appends letters and the end, so that the body has the given size.
 func appendFilled(body []byte, size int, random *rand.PCG, end string) []byte {
 	filler := body[len(body) : size-len(end)]
 	fill(filler, random)
@@ -50,7 +50,7 @@ func resultOf(mediaType string, body []byte) *job.Result {
 
 const lineSize = 128
 
-// lines makes the result of MANY_SMALL_OUTPUTS: JSON documents in lines of 128 bytes, the last one being longer.
+// lines returns the result of MANY_SMALL_OUTPUTS: JSON documents in lines of 128 bytes; the last line is longer.
 func lines(d job.Definition) *job.Result {
 	body, random := make([]byte, 0, d.PayloadSize), randomOf(d)
 	for n := int64(1); len(body) < d.PayloadSize; n++ {
@@ -64,8 +64,8 @@ func lines(d job.Definition) *job.Result {
 	return resultOf(MediaTypeNDJSON, body)
 }
 
-// customResult returns the body from the request, or bytes that depend only on the seed: a JSON document like that of other kinds if
-// there is room, a JSON string or number if there is not, and letters for another media type.
+// customResult returns the body from the request, or bytes that depend only on the seed. These are a JSON document like other
+// kinds' if there is room, otherwise a JSON string or number; other media types get letters.
 func customResult(d job.Definition) *job.Result {
 	planned := d.Behavior.Result
 	media := cmp.Or(planned.MediaType, MediaTypeJSON)
@@ -95,7 +95,7 @@ func randomOf(d job.Definition) *rand.PCG {
 	return rand.NewPCG(uint64(d.Seed), uint64(d.PayloadSize))
 }
 
-// fill writes letters from a to p, which JSON need not escape, 16 from each random number.
+// fill writes letters from a to p, which need no JSON escape, 16 from each random number.
 func fill(b []byte, random *rand.PCG) {
 	const low, a = 0x0f0f0f0f0f0f0f0f, 0x6161616161616161
 	var letters [16]byte

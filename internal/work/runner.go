@@ -1,5 +1,5 @@
-// Package work does the work of a work kind while a job runs: it waits, uses CPU, takes memory, writes files or produces output, within
-// bounds, and makes the result body. It decides nothing about jobs and stores nothing; the caller recovers its panics.
+// Package work does the work of a work kind while a job runs. Within limits it waits, uses CPU and memory, writes files or produces
+// output, and returns the result body. It makes no decisions about jobs and stores nothing. The caller recovers its panics.
 package work
 
 import (
@@ -11,18 +11,16 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// DefaultMaxMemory is the most that MEMORY_SPIKE, and CUSTOM, takes unless
-// configured otherwise: 64 MiB.
+// DefaultMaxMemory is the default memory limit of MEMORY_SPIKE and CUSTOM: 64 MiB.
 const DefaultMaxMemory = job.MaxBehaviorMemory
 
-// steps is how many equal parts a run has: between them it reports progress.
-// A run that takes no time makes do with fewer.
+// steps is the number of equal parts of a run, which reports progress between them. A run that takes no time has fewer.
 const (
 	steps        = 10
 	instantSteps = 2
 )
 
-// Config sets a Runner up.
+// Config configures a Runner.
 type Config struct {
 	TimeScale float64       // multiplies every duration; 0: work takes no time
 	Limit     time.Duration // execution limit, already scaled
@@ -54,7 +52,7 @@ func New(cfg Config) *Runner {
 	}
 }
 
-// Failure is the error of an attempt that fails because the catalogue says so.
+// Failure is the error of an attempt that must fail according to the catalogue.
 type Failure struct {
 	Reason job.Reason
 }
@@ -95,8 +93,8 @@ func (r *Runner) Run(ctx context.Context, d job.Definition, attempt int, on job.
 	return result, nil
 }
 
-// Probe tries the part of the kind's work that can fail for lack of something on the machine: it writes a file. An error means that the
-// kind cannot run here now.
+// Probe tries the part of the kind's work that depends on the machine: it writes a file. An error means that the kind cannot run
+// here now.
 func (r *Runner) Probe(ctx context.Context, kind job.Kind) error {
 	if kind != job.IOHeavy && kind != job.Custom {
 		return nil
@@ -111,7 +109,7 @@ func (r *Runner) Probe(ctx context.Context, kind job.Kind) error {
 	return context.Cause(ctx)
 }
 
-// duration returns how long d takes here. RUNS_OVER_TIMEOUT outlasts the limit at any scale: that is its purpose.
+// duration returns how long d takes here. RUNS_OVER_TIMEOUT always exceeds the limit, at any scale.
 func (r *Runner) duration(d job.Definition) time.Duration {
 	scaled := r.scaled(time.Duration(d.DurationMS) * time.Millisecond)
 	if d.WorkKind == job.RunsOverTimeout {

@@ -38,8 +38,7 @@ func runnable() []job.Kind {
 	return kinds
 }
 
-// inBubble tells whether a run can be tested under synctest's clock, which
-// stands still while CPU_BURST hashes.
+// inBubble reports whether a run can be tested under synctest's clock, which stands still while CPU_BURST hashes.
 func inBubble(k job.Kind, scale float64) bool { return k != job.CPUBurst || scale == 0 }
 
 // recorder collects progress reports.
@@ -47,7 +46,7 @@ type recorder struct{ seen []job.Progress }
 
 func (r *recorder) report(p job.Progress) { r.seen = append(r.seen, p) }
 
-// requireOrderly checks what holds for the reports of every run.
+// requireOrderly checks the invariants of every run's reports.
 func (r *recorder) requireOrderly(t *testing.T, succeeded bool) {
 	t.Helper()
 	require.NotEmpty(t, r.seen)
@@ -140,7 +139,7 @@ func runOnce(t *testing.T, cfg Config, kind job.Kind, attempt int) {
 	result, err := New(cfg).Run(t.Context(), d, attempt, job.Observer{Progress: reports.report})
 	require.InDelta(t, want, time.Since(start), float64(time.Microsecond))
 
-	// As section 6 says it, not as the code under test computes it.
+	// Computed from section 6, independent of the code under test.
 	fails := d.ShouldFail && (kind != job.RetryOnFail || attempt == 1)
 	reports.requireOrderly(t, !fails)
 	if fails {
@@ -258,7 +257,7 @@ func TestResultDependsOnTheDefinitionAlone(t *testing.T) {
 	}
 }
 
-// The bytes are a promise to clients who compare runs on different versions.
+// The bytes must not change, since clients compare runs of different versions.
 func TestResultBytesNeverChange(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[job.Kind]string{

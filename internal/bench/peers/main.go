@@ -1,12 +1,12 @@
-// Command peers runs the job systems that the bench compares ForgeRun with, at their own defaults: River, a library on Postgres,
-// and asynq, a library on Redis. Neither has HTTP or keeps the history of a job. This is a separate module, so the service does not
-// depend on them.
+// Command peers runs the job systems that the bench compares with ForgeRun, with their default settings: River, a library on
+// Postgres, and asynq, a library on Redis. Neither has HTTP or keeps the history of a job. This is a separate module, so the
+// service does not depend on them.
 //
 // Usage: peers river|asynq ADDRESS PHASE...
 //
-// ADDRESS is the address of an empty Postgres database or of Redis. Phases: insert (one by one), batch (1,000 at a time by 4 producers),
-// drain (work off the inserted jobs), sustained (insert and work off at the same time). Each phase prints a line of JSON: the number of
-// jobs, the time, and the CPU time of this process, both in seconds.
+// ADDRESS is the address of an empty Postgres database or of Redis. Phases: insert (one by one), batch (1,000 at a time by 4
+// producers), drain (run the inserted jobs), sustained (insert and run jobs at the same time). Each phase prints a line of JSON:
+// the number of jobs, the time, and the CPU time of this process, both in seconds.
 package main
 
 import (
@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// working runs workers while do inserts jobs, until all are done. The time that the workers take to stop counts too.
+// working runs workers while do inserts jobs, until all are done. The time includes stopping the workers.
 func (p *peer) working(ctx context.Context, do func() error) error {
 	var done atomic.Int64
 	finished := make(chan struct{})
@@ -102,7 +102,7 @@ func (p *peer) working(ctx context.Context, do func() error) error {
 	return errors.Join(err, stop(context.WithoutCancel(ctx)))
 }
 
-// repeat does something so many times, several at once.
+// repeat calls a function n times, several at once.
 func repeat(ctx context.Context, atOnce, times int, do func(context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)

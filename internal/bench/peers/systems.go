@@ -63,7 +63,7 @@ func newRiver(ctx context.Context, url string) (peer, error) {
 			_, err := inserter.InsertMany(ctx, batch)
 			return err
 		},
-		// The workers look for jobs again a millisecond after they found some. At the default of 100 ms that would limit River.
+		// After finding jobs, workers look for more a millisecond later. The default of 100 ms would limit River.
 		work: func(ctx context.Context, done func()) (func(context.Context) error, error) {
 			registered := river.NewWorkers()
 			river.AddWorker(registered, &worker{done: done})

@@ -57,7 +57,7 @@ func Width(w io.Writer) int {
 	return 80
 }
 
-// Color is a text color.
+// Color is a color or style of text.
 type Color string
 
 // The colors, by meaning.

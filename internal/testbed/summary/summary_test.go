@@ -45,7 +45,7 @@ const (
 )
 
 // The verdict of several sessions is the worst of them. Rules that no session exercised matter only with --complete.
-func TestWhatSessionsComeTo(t *testing.T) {
+func TestSummaryVerdict(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		policy  Policy

@@ -1,4 +1,4 @@
-// Package browser is the headless Chromium that the tests of one test binary share.
+// Package browser runs a headless Chromium that the tests of one test binary share.
 package browser
 
 import (
@@ -13,15 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shared is the one browser; it is started by the first test that needs it.
+// shared is the browser; the first test that needs it starts it.
 var shared struct {
 	mu   sync.Mutex
 	ctx  context.Context // first tab, unused; nil before the first test
 	stop context.CancelFunc
 }
 
-// Tab gives a context of chromedp with a tab, a profile and a window of its own, until the test ends. People who test without a
-// Chromium skip such tests.
+// Tab returns a chromedp context with its own tab, profile and window until the test ends. Without a Chromium, local runs skip the
+// test.
 func Tab(t testing.TB) context.Context {
 	t.Helper()
 	path := find()
@@ -37,7 +37,7 @@ func Tab(t testing.TB) context.Context {
 	return tab
 }
 
-// find prefers the shell, which draws no interface of its own around each tab: tests take two thirds of the time.
+// find prefers the headless shell, which draws no browser UI around tabs. Tests then take two thirds of the time.
 func find() string {
 	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -47,7 +47,7 @@ func find() string {
 	return ""
 }
 
-// running returns the browser, which is started if there is none or it has ended.
+// running returns the browser, and starts it if it does not run.
 func running(path string) (context.Context, error) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
@@ -66,7 +66,7 @@ func running(path string) (context.Context, error) {
 	return ctx, nil
 }
 
-// Stop ends the browser, if one was started. The package's TestMain calls it at its end.
+// Stop ends the browser, if it runs. A package's TestMain calls it at the end.
 func Stop() {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()

@@ -20,8 +20,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// Tabs are of one process and share nothing else; when one crashes, the others go on, and when the browser ends, the next tab starts it.
-func TestTabsAreApart(t *testing.T) {
+// Tabs share a browser process and nothing else. When a tab crashes, the others continue. When the browser ends, the next tab
+// restarts it.
+func TestTabsAreIsolated(t *testing.T) {
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.SetCookie(w, &http.Cookie{Name: "visited", Value: "yes"})
 		_, _ = w.Write([]byte(r.Header.Get("Cookie")))

@@ -1,5 +1,5 @@
-// Command servers runs a command beside a Postgres server that the tests of all packages share (see repotest.Shared), and
-// removes the server when the command has ended. Temporary files of both are in memory where that has room.
+// Command servers runs a command with a Postgres server that the tests of all packages share (see repotest.Shared). It removes the
+// server when the command ends. Temporary files of both are in memory if there is room.
 package main
 
 import (
@@ -22,7 +22,7 @@ func main() {
 	}
 	err := run(os.Args[1], os.Args[2:]...)
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		os.Exit(max(exit.ExitCode(), 1)) // the command said why
+		os.Exit(max(exit.ExitCode(), 1)) // the command has printed the reason
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "servers:", err)
@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// run passes signals on to the command and all that it started: what the user interrupts ends, and then the server.
+// run passes signals on to the command and its children. After an interrupt the command ends first, then the server.
 func run(name string, args ...string) (err error) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -44,7 +44,7 @@ func run(name string, args ...string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	c := exec.CommandContext(context.Background(), name, args...) //nolint:gosec // what the caller asks to run
+	c := exec.CommandContext(context.Background(), name, args...) //nolint:gosec // the caller chooses the command
 	c.Stdout, c.Stderr, c.Env = os.Stdout, os.Stderr, append(os.Environ(), variables...)
 	stack.OwnGroup(c)
 	if err := c.Start(); err != nil {

@@ -9,12 +9,12 @@ import (
 	"syscall"
 )
 
-// memoryNeeded is several times what all tests have there at once.
+// memoryNeeded is several times the space that all tests use at once.
 const memoryNeeded = 6 << 30
 
-// inMemory makes a folder in memory the one for temporary files, for this process and the command, unless there is no room for them
-// or programs cannot run there. Go's own, which are larger, stay where they are. Servers and browsers make thousands of files, each of
-// which costs a file system much processor time. remove removes the folder.
+// inMemory moves the temporary files of this process and the command to memory, unless space is short or programs cannot run there.
+// Servers and browsers create thousands of files, which cost much CPU time on a disk file system. Go's own temporary files are
+// larger and stay in place. remove removes the folder.
 func inMemory() (remove func() error, err error) {
 	const parent = "/dev/shm"
 	var of syscall.Statfs_t

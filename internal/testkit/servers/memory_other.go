@@ -2,5 +2,5 @@
 
 package main
 
-// inMemory does nothing: only Linux has a folder in memory everywhere.
+// inMemory does nothing, since only Linux reliably has an in-memory folder.
 func inMemory() (remove func() error, err error) { return func() error { return nil }, nil }
