@@ -21,12 +21,12 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
 
 # For trying it out, and for tests of clients:
 #   docker run --rm -p 8080:8080 -p 8081:8081 forgerun-dev
-# It prints a client id, an API key and the operator's token. With "-v forgerun:/data" they stay the
-# same over restarts, and so do the jobs. Not for production: one process, one Postgres, no TLS.
+# It prints a client id, an API key and the operator's token. With "-v forgerun:/data" these and the jobs survive restarts. Not for
+# production: one process, one Postgres, no TLS.
 FROM debian:bookworm-slim AS dev
 ARG DEBIAN_FRONTEND=noninteractive
-# No cluster and no service: the program runs both servers itself, as its children. Packages are those of the day of the
-# build: what is fixed in Debian 12 is welcome, and its versions of Postgres and Redis do not change.
+# No cluster and no service, since the program runs both servers as child processes. Packages are the current ones at build time:
+# they include Debian 12's fixes, and Debian 12 does not change the versions of Postgres and Redis.
 RUN mkdir -p /etc/postgresql-common/createcluster.d \
     && echo "create_main_cluster = false" > /etc/postgresql-common/createcluster.d/none.conf \
     && apt-get update \
@@ -36,8 +36,8 @@ RUN mkdir -p /etc/postgresql-common/createcluster.d \
     && useradd --system --uid 10001 --gid forgerun --no-create-home --home-dir /data --shell /usr/sbin/nologin forgerun \
     && install -d -o forgerun -g forgerun -m 0700 /data
 COPY --from=build /out/forgerun /usr/local/bin/
-# Both listeners are for the world outside the container. That of operators has a token then, which is
-# made at the first start and printed. The public URL is the one that the command above maps.
+# Both listeners are reachable from outside the container. The operators' listener therefore needs a token, which the first start
+# creates and prints. The public URL matches the port mapping of the command above.
 ENV FORGERUN_HTTP_ADDR=0.0.0.0:8080 \
     FORGERUN_ADMIN_ADDR=0.0.0.0:8081 \
     FORGERUN_PUBLIC_URL=http://127.0.0.1:8080 \
@@ -46,12 +46,12 @@ EXPOSE 8080 8081
 WORKDIR /data
 VOLUME /data
 USER forgerun:forgerun
-# Of what process 1 runs: dev, the proxy, a role.
+# Works for each command that process 1 may run: dev, the proxy, a role.
 HEALTHCHECK --interval=5s --timeout=3s --start-period=60s --retries=3 CMD ["/usr/local/bin/forgerun", "healthcheck"]
 ENTRYPOINT ["/usr/local/bin/forgerun"]
 CMD ["dev"]
 
-# The program alone. It is also the small image to judge clients of any API with, such as those of a server on the host:
+# The program alone. This small image can also judge clients of any API, for instance of a server on the host:
 #   docker run --rm --add-host host.docker.internal:host-gateway -p 9000:9000 forgerun \
 #     proxy --listen 0.0.0.0:9000 --target http://host.docker.internal:3000
 FROM gcr.io/distroless/static-debian12:nonroot AS roles
@@ -62,13 +62,12 @@ LABEL org.opencontainers.image.title="ForgeRun" \
       org.opencontainers.image.version="${VERSION}"
 COPY --from=build /out/forgerun /usr/local/bin/
 
-# The API listens for the world outside the container. The admin listener stays
-# on loopback, where it needs no token and the health check reaches it; to
-# publish it, set FORGERUN_ADMIN_ADDR and FORGERUN_ADMIN_TOKEN.
+# The API is reachable from outside the container. The admin listener stays on loopback, where it needs no token and the health
+# check reaches it; to publish it, set FORGERUN_ADMIN_ADDR and FORGERUN_ADMIN_TOKEN.
 ENV FORGERUN_HTTP_ADDR=0.0.0.0:8080 \
     FORGERUN_ADMIN_ADDR=127.0.0.1:8081
 EXPOSE 8080 9000
-# "nonroot" of the image, by its number: a kubelet that is asked for runAsNonRoot takes no name.
+# The image's user "nonroot" by number, because kubelets reject names with runAsNonRoot.
 USER 65532:65532
 HEALTHCHECK --interval=5s --timeout=3s --start-period=30s --retries=3 CMD ["/usr/local/bin/forgerun", "healthcheck"]
 ENTRYPOINT ["/usr/local/bin/forgerun"]
