@@ -46,7 +46,7 @@ var catalogue = map[fault.Use][]fault.Effect{
 	fault.Others: {full, reset, lost, limited, cut, broken, dead},
 }
 
-// cost is how long a client may be kept waiting by a fault: patient ones are tried last.
+// cost returns the longest time that a fault may keep a client waiting; patient faults are tried last.
 func cost(e *fault.Effect) time.Duration {
 	d := e.Held()
 	if e.StallAfter != nil {
@@ -58,7 +58,7 @@ func cost(e *fault.Effect) time.Duration {
 	return d + time.Second + time.Duration(e.StreamRetry)*time.Millisecond
 }
 
-// patience is from where on a fault is a patient one.
+// patience is the minimum cost of a patient fault.
 const patience = 10 * time.Second
 
 // final reports whether a client may take the fault for the end: a refused key, a missing job.

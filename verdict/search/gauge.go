@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// gauge learns what the client does without faults.
+// gauge measures the client's behavior without faults.
 func (s *search) gauge(ctx context.Context) error {
 	runs, err := s.startAll(ctx, nil, max(gaugeTrials, s.Workers)) // at once, so that the machine is as busy as later on
 	for _, p := range runs {

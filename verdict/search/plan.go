@@ -12,7 +12,7 @@ const (
 	longest       = 9 // steps of a walk
 )
 
-// Operation is what the client asks for when nothing is done to it.
+// Operation is a kind of request that the client sends without faults.
 type Operation struct {
 	Name     string    `json:"operation"`
 	Of       fault.Use `json:"of"`

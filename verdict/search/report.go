@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/report"
 )
 
-// conclude fills in the report what is known once the search has ended.
+// conclude completes the report after the search has ended.
 func (s *search) conclude() {
 	r := &s.report
 	r.Seconds, r.Covered = time.Since(s.began).Round(100*time.Millisecond).Seconds(), len(s.seen)
@@ -39,7 +39,7 @@ func (s *search) conclude() {
 // All are the findings, and then the flaky ones.
 func (r *Report) All() []Finding { return slices.Concat(r.Findings, r.Flaky) }
 
-// Headline says in a line what the search has come to.
+// Headline returns the result of the search in one line.
 func (r *Report) Headline() string {
 	text := "No schedule broke the client"
 	switch n := len(r.Findings); {
@@ -54,7 +54,7 @@ func (r *Report) Headline() string {
 	return text
 }
 
-// Sum says in a sentence what the search has done.
+// Sum returns a one-sentence summary of the search.
 func (r *Report) Sum() string {
 	return fmt.Sprintf("Seed %d: %s in %.0f s. Covered: %s of operation, fault and state of the job.",
 		r.Seed, counted(r.Trials, "run"), r.Seconds, counted(r.Covered, "combination"))
@@ -68,7 +68,7 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// Rate says how often the schedule broke the client.
+// Rate describes how often the schedule broke the client.
 func (f *Finding) Rate() string {
 	text := fmt.Sprintf("%d of %d runs", f.Hits, f.Runs)
 	if f.Once {
@@ -119,7 +119,7 @@ func (f *Finding) YAML(replay string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// plainly has a value written in blocks, without quotes where none are needed.
+// plainly makes YAML use block style, without unneeded quotes.
 func plainly(n *yaml.Node) {
 	n.Style = 0
 	for _, child := range n.Content {

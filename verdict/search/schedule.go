@@ -1,6 +1,6 @@
-// Package search looks for the shortest sequence of faults that breaks a client. It plans schedules of faults, reads from what a run has
-// shown whether the client broke, and shrinks the schedules that broke it. It starts no programs and sends no requests: the caller runs
-// the client.
+// Package search looks for the shortest sequence of faults that breaks a client. It plans schedules of faults, checks from the
+// results of a run whether the client broke, and shrinks such schedules. The caller runs the client; this package starts no
+// programs and sends no requests.
 package search
 
 import (
@@ -35,7 +35,7 @@ func newStep(o Operation, nth int, e fault.Effect) Step {
 // Schedule is a sequence of faults, ordered by operation and request.
 type Schedule []Step
 
-// Rules returns the rules that bring the schedule about.
+// Rules returns the rules that implement the schedule.
 func (s Schedule) Rules() []fault.Rule {
 	rules := make([]fault.Rule, len(s))
 	for i, step := range s {
@@ -112,7 +112,7 @@ func ordinal(n int) string {
 	return fmt.Sprint(n, suffix)
 }
 
-// size is how many faults the schedule brings about.
+// size returns the number of faults in the schedule.
 func (s Schedule) size() (n int) {
 	for _, step := range s {
 		n += step.Times
@@ -187,7 +187,7 @@ func (s Schedule) failsInRow() (most int) {
 	return most + dead
 }
 
-// failing reports whether the client has to repeat the request.
+// failing reports whether the client must repeat the request.
 func failing(e *fault.Effect) bool {
 	return e.Replaces() && e.Moved == 0 || e.Close != "" || e.CutAfter != nil && *e.CutAfter == 0
 }
@@ -197,7 +197,7 @@ func (s Schedule) mayFail() bool {
 	return slices.ContainsFunc(s, func(step Step) bool { return final(&step.Effect) || step.Effect.Status == 500 })
 }
 
-// waits is how long a client may be kept waiting by the faults.
+// waits returns the longest time that the faults may keep a client waiting.
 func (s Schedule) waits() (d time.Duration) {
 	for _, step := range s {
 		d += time.Duration(step.Times) * cost(&step.Effect)

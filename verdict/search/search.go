@@ -24,12 +24,12 @@ const (
 // MaxWorkers is the most runs at once.
 const MaxWorkers = lag
 
-// Config says what to search for.
+// Config configures a search.
 type Config struct {
 	Seed    int64
 	Workers int  // up to MaxWorkers
 	Support int  // runs in which a schedule must break the client in the same way
-	InRow   int  // faults in a row that a request must get over
+	InRow   int  // faults in a row that a client must handle
 	First   bool // stop at the first finding
 
 	// Run runs the client once under rules, and ends it after the limit. Each of several at once has another worker, from 0. An error
@@ -39,7 +39,7 @@ type Config struct {
 	Progress func(Progress)
 }
 
-// Progress is how far a search is.
+// Progress is the progress of a search.
 type Progress struct {
 	Trials, Covered, Findings int
 	Shrinking                 string // the rule of the group that is being shrunk; empty: none is
@@ -74,7 +74,7 @@ type Finding struct {
 // Flaky reports whether the schedule broke the client only sometimes, or only once so far.
 func (f *Finding) Flaky() bool { return f.Once || f.Hits < f.Runs }
 
-// Report is what a search has shown.
+// Report is the result of a search.
 type Report struct {
 	Seed       int64       `json:"seed"`
 	Operations []Operation `json:"operations"`
@@ -94,7 +94,7 @@ type Tried struct {
 	Broke     int    `json:"broke"` // findings that have it
 }
 
-// search is a search that runs.
+// search is a running search.
 type search struct {
 	Config
 	free    chan int // workers
@@ -114,7 +114,8 @@ type search struct {
 	kept      int // findings
 }
 
-// Search searches until the context ends, or nothing is left to try. Its end is no error: the report has what there is until then.
+// Search searches until the context ends or nothing is left to try. The end of the context is not an error; the report has the
+// results so far.
 func Search(ctx context.Context, c Config) (*Report, error) {
 	s := newSearch(c)
 	if err := s.gauge(ctx); err != nil {
@@ -129,7 +130,7 @@ func Search(ctx context.Context, c Config) (*Report, error) {
 	return &s.report, err
 }
 
-// newSearch is a search that has not begun.
+// newSearch returns a search that has not begun.
 func newSearch(c Config) *search {
 	s := &search{
 		Config: c, free: make(chan int, c.Workers), began: time.Now(), seen: map[Cell]bool{}, tried: map[Cell]int{}, known: map[string]bool{},
@@ -153,7 +154,7 @@ func (s *search) limit(schedule Schedule) time.Duration {
 	return hangAfter + 4*s.base.took + 2*schedule.waits()
 }
 
-// pending is a trial that runs.
+// pending is a running trial.
 type pending struct {
 	schedule Schedule
 	done     chan struct{}
@@ -247,7 +248,7 @@ func (s *search) enough() bool {
 	return s.First && len(s.report.Findings) > 0 || len(s.report.Findings) >= maxFindings
 }
 
-// worker returns one that is free.
+// worker returns a free worker.
 func (s *search) worker(ctx context.Context) (int, error) {
 	select {
 	case worker := <-s.free:
@@ -301,7 +302,7 @@ func (s *search) follow(ctx context.Context, p *pending) error {
 	return nil
 }
 
-// explained reports whether a break is one that has been found.
+// explained reports whether a break has already been found.
 func (s *search) explained(schedule Schedule, b Break) bool {
 	return s.known[b.group()] || s.strays[b.group()] >= maxStrays || slices.ContainsFunc(s.report.Findings, func(f Finding) bool {
 		return schedule.contains(f.Schedule) && slices.ContainsFunc(f.Breaks, func(known Break) bool { return known.Rule == b.Rule })

@@ -23,7 +23,7 @@ type happened struct {
 	effect    fault.Effect
 }
 
-// simulated is a client of two jobs, whose mistake is a function of the faults that it met. It gets over three faults in a row.
+// simulated is a client of two jobs that handles three faults in a row. A function of the faults determines its mistake.
 type simulated struct {
 	mistake func(met []happened) (rule string)
 	mu      sync.Mutex
@@ -78,7 +78,7 @@ func effectAt(rules []fault.Rule, operation string, nth, tries int) *fault.Effec
 	return nil
 }
 
-// searched searches a client whose mistake is the given one.
+// searched searches a client with the given mistake.
 func searched(t *testing.T, seed int64, workers int, first bool, mistake func([]happened) string) (*Report, *simulated) {
 	t.Helper()
 	c := &simulated{mistake: mistake}
@@ -191,7 +191,7 @@ func TestSearchTellsMistakesApart(t *testing.T) {
 	require.Less(t, slices.Index(c.ran, known), len(c.ran)-1)
 }
 
-// What breaks the client only sometimes is kept apart, with its rate.
+// Schedules that break the client only sometimes are reported separately, with their rate.
 func TestSearchKeepsFlakyOnesApart(t *testing.T) {
 	t.Parallel()
 	broke := 0
@@ -213,7 +213,7 @@ func TestSearchKeepsFlakyOnesApart(t *testing.T) {
 	}
 }
 
-// However many workers there are, the same seed runs the same schedules.
+// The same seed runs the same schedules, regardless of the number of workers.
 func TestSearchIsTheSameForASeed(t *testing.T) {
 	t.Parallel()
 	mistake := func(met []happened) string {
@@ -230,7 +230,7 @@ func TestSearchIsTheSameForASeed(t *testing.T) {
 	require.NotEmpty(t, report.Findings)
 }
 
-// A break that the search had no time to repeat is no finding: it may be chance.
+// A break that the search had no time to repeat is not a finding, since it may be chance.
 func TestSearchThatEndsConfirmsNothing(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

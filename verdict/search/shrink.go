@@ -74,7 +74,7 @@ func (s *search) cut(ctx context.Context, f Finding, err error) error {
 	return nil
 }
 
-// keep adds a finding. One that breaks the client by a schedule that is known adds to that.
+// keep adds a finding, or extends the finding with the same schedule.
 func (s *search) keep(f Finding) {
 	list := &s.report.Findings
 	if f.Flaky() {
@@ -101,7 +101,7 @@ func (s *search) keep(f Finding) {
 // name returns the name of the file of a schedule: the same schedule always has the same one.
 func name(rule string, s Schedule) string {
 	sum := fnv.New32a()
-	_, _ = sum.Write([]byte(s.key())) // it never fails
+	_, _ = sum.Write([]byte(s.key())) // never fails
 	return fmt.Sprintf("%s-%04x", rule, sum.Sum32()&0xffff)
 }
 

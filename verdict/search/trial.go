@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Trial is what one run of the client has shown.
+// Trial is the result of one run of the client.
 type Trial struct {
 	Results  []verdict.Result // of all its sessions
 	Entries  []Entry
@@ -40,7 +40,7 @@ const (
 	workDoubled  = "work-doubled"
 )
 
-// Break is one way in which a trial broke the client.
+// Break is one problem that a trial revealed.
 type Break struct {
 	Rule     string            `json:"rule"`  // id of a rule, or command-fails, command-hangs, work-lost, work-doubled
 	Title    string            `json:"title"` // what the client should do
@@ -56,7 +56,7 @@ type Break struct {
 // group identifies the breaks that are alike.
 func (b Break) group() string { return b.Rule + "\n" + b.shape }
 
-// base is what the client does without faults.
+// base describes the client's behavior without faults.
 type base struct {
 	broken []string // rules that say must; none of these is a finding
 	jobs   int      // that it makes; 0: not always as many
@@ -144,7 +144,7 @@ var ids = regexp.MustCompile(`[^/\s]*\d[^/\s]*`)
 
 const longestShape = 120
 
-// shape is a text without what differs from one run to the next.
+// shape returns a text without the parts that differ between runs.
 func shape(text string) string {
 	text, _, _ = strings.Cut(text, "?")
 	text = ids.ReplaceAllString(strings.TrimSpace(text), "#")
