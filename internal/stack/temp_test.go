@@ -34,7 +34,7 @@ func TestFailedTempLeavesNothing(t *testing.T) {
 	require.Empty(t, left)
 }
 
-func TestTempRemovesWhatAKilledProcessLeft(t *testing.T) {
+func TestTempCleansUpAfterKilledProcess(t *testing.T) {
 	t.Parallel()
 	parent := tempDir(t)
 	old := time.Now().Add(-2 * time.Minute)

@@ -301,7 +301,7 @@ func TestReportsArePrivate(t *testing.T) {
 }
 
 // On an interrupt the command gets a signal to end, and the requests so far are judged.
-func TestVerdictThatIsInterrupted(t *testing.T) {
+func TestInterruptedVerdict(t *testing.T) {
 	t.Parallel()
 	service := testbedWith(t, "failed")
 	ctx, interrupt := context.WithCancel(t.Context())

@@ -58,7 +58,7 @@ func TestFactsOfAJobComeBackTogetherAndInOrder(t *testing.T) {
 	require.Equal(t, []history.Fact{{Kind: history.Submitted, Ticket: 7, At: time.Unix(1, 0).UTC()}}, loose)
 }
 
-func TestAHistoryThatIsCutOffIsAnError(t *testing.T) {
+func TestTruncatedHistoryIsAnError(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	w, err := history.Create(dir)
