@@ -1,7 +1,7 @@
-// Tests of right and of wrong clients, for Jest and Vitest. The bodies of all pass; the plugin fails those whose client is wrong.
+// Tests of correct and incorrect clients, for Jest and Vitest. All test bodies pass; the plugin fails the tests of incorrect clients.
 //
 //   FORGERUN_URL=http://127.0.0.1:8080 FORGERUN_PROFILE=none npx jest      (or: npx vitest run)
-//   forgerun verdict --profile none -- npx jest   (then all pass, and the verdict tells)
+//   forgerun verdict --profile none -- npx jest   (all tests pass; the verdict shows the errors)
 const { randomUUID } = require("node:crypto");
 
 // The plugin sets these before the first test.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A client of ForgeRun that does what a client should, with nothing but the standard library.
+"""A client of ForgeRun that follows all rules and uses only the standard library.
 
     FORGERUN_URL=http://127.0.0.1:8080 FORGERUN_API_KEY=frk_... python3 client.py
 
@@ -18,17 +18,17 @@ import urllib.parse
 import uuid
 
 TRIES = 10
-TIMEOUT = 10  # seconds for one answer
+TIMEOUT = 10  # seconds
 REDIRECTS = 10
 FINAL = {"SUCCEEDED", "FAILED", "CANCELED"}  # any other state, known or not, is not final
 
 
 class GaveUp(Exception):
-    """What was asked for did not come to be. The message says why."""
+    """The request failed for good. The message says why."""
 
 
 def retry_after(head):
-    """Seconds that an answer has the client wait: the longest that it says as a number or a date; None if it says neither."""
+    """Returns the longest wait in Retry-After, in seconds: each value is a number or a date. None if there is none."""
     told = []
     for text in head.get_all("Retry-After") or []:
         if text.isdecimal():
@@ -45,7 +45,7 @@ class Client:
         self.connections = {}  # by scheme, host and port
 
     def once(self, method, url, body, headers):
-        """One try over the connection that is kept. The key is for one host, wherever a redirect leads."""
+        """Sends a request once over the open connection. Redirects to another host do not get the key."""
         at = urllib.parse.urlsplit(url)
         if (at.scheme, at.netloc) not in self.connections:
             kind = http.client.HTTPSConnection if at.scheme == "https" else http.client.HTTPConnection
@@ -61,7 +61,7 @@ class Client:
         return answer.status, answer.headers, answer.read()
 
     def follow(self, method, url, body, headers):
-        """One try, which follows redirects: 307 and 308 with the same method and body, 303 with GET."""
+        """Sends a request once and follows redirects: 307 and 308 with the same method and body, 303 with GET."""
         for _ in range(REDIRECTS):
             status, head, data = self.once(method, url, body, headers)
             if status not in (303, 307, 308):
@@ -72,14 +72,14 @@ class Client:
         raise GaveUp(f"{REDIRECTS} redirects in a row")
 
     def request(self, method, path, body=None, headers=None):
-        """Repeats a request until it has an answer that counts. One that changes something carries an Idempotency-Key."""
+        """Repeats a request until it gets a conclusive response. Requests that change something need an Idempotency-Key."""
         text = None if body is None else json.dumps(body)
         refused = False
         for n in range(TRIES):
             wait = min(2, 0.25 * 2**n) * random.uniform(0.5, 1)
             try:
                 status, head, data = self.follow(method, self.url + path, text, headers or {})
-            except (OSError, http.client.HTTPException, GaveUp) as err:  # the answer is lost, the work may be done
+            except (OSError, http.client.HTTPException, GaveUp) as err:  # the response is lost; the request may have succeeded
                 what = err or type(err).__name__
                 while self.connections:
                     self.connections.popitem()[1].close()
@@ -96,7 +96,7 @@ class Client:
         raise GaveUp(f"{method} {path}: {what} after {TRIES} tries")
 
     def submit(self, job, correlation):
-        """Submits a job once, however often the request is sent: the key and the body stay the same."""
+        """Submits a job. Repeated requests create it only once: they have the same key and body."""
         headers = {"Idempotency-Key": str(uuid.uuid4()), "X-Correlation-ID": correlation}
         status, _, data = self.request("POST", "/v1/jobs", job, headers)
         if status not in (200, 202):
@@ -104,12 +104,12 @@ class Client:
         return json.loads(data)["job_id"]
 
     def wait(self, job_id):
-        """Polls a job until it is final: as often as the service advises, and with the tag of what is known."""
+        """Polls a job until it is final, at the intervals in Retry-After and with the ETag of the last response."""
         tag, path = None, "/v1/jobs/" + job_id
         while True:
             status, head, data = self.request("GET", path, headers={"If-None-Match": tag} if tag else {})
             if status == 200:
-                job = json.loads(data)  # members that are not known are left alone
+                job = json.loads(data)  # ignore unknown members
                 if job.get("state") in FINAL:
                     return job
                 tag = head.get("ETag")
@@ -126,11 +126,11 @@ def main():
         try:
             job_id = client.submit({"type": "EXECUTE", "work_kind": kind}, f"{run}-{n}")
             job = client.wait(job_id)
-        except GaveUp as err:  # of this order; the others go on
+        except GaveUp as err:  # the other orders go on
             print(f"order {n}: {err}", file=sys.stderr)
             gave_up = True
             continue
-        failure = job.get("failure") or {}  # `retryable: false` there: it is not tried again
+        failure = job.get("failure") or {}  # do not retry with `retryable: false`
         print(job_id, kind, job["state"], failure.get("title", ""))
     sys.exit(gave_up)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The mistakes that people make, beside client.py. Under the profile overloaded the verdict names each of them:
+"""Common mistakes; client.py avoids them. Under the profile overloaded, the verdict names each:
 
 retry-after, conditional-requests   it polls in a tight loop
 backoff                             it tries again at once

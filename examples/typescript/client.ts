@@ -1,6 +1,6 @@
 /**
- * A client of ForgeRun that does what a client should, with nothing but fetch. It submits a few jobs, waits for each, and follows
- * the events of the last one.
+ * A client of ForgeRun that follows all rules and uses only fetch. It submits a few jobs, waits for each, and follows the events of
+ * the last one.
  *
  *     FORGERUN_URL=http://127.0.0.1:8080 FORGERUN_API_KEY=frk_... npx tsx client.ts
  */
@@ -12,13 +12,13 @@ declare const process: { env: Record<string, string | undefined>; exit(code: num
 const base = process.env.FORGERUN_URL ?? "http://127.0.0.1:8080";
 const key = process.env.FORGERUN_API_KEY ?? "";
 const tries = 10;
-const timeout = 10_000; // ms, for one answer
-const silence = 25_000; // ms, after which a stream is taken as broken
+const timeout = 10_000; // ms
+const silence = 25_000; // ms without data until a stream counts as broken
 const final = new Set(["SUCCEEDED", "FAILED", "CANCELED"]); // any other state, known or not, is not final
 
 const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** Milliseconds that an answer has the client wait, as its Retry-After says by a number or a date; undefined if it says neither. */
+/** Returns the wait in Retry-After, a number or a date, in milliseconds; undefined if there is none. */
 function retryAfter(headers: Headers): number | undefined {
   const text = headers.get("Retry-After") ?? "";
   if (/^\d+(, *\d+)*$/.test(text)) return 1000 * Math.max(...text.split(",").map(Number)); // several lines are joined
@@ -33,8 +33,8 @@ interface Answer {
 }
 
 /**
- * Repeats a request until it has an answer that counts. One that changes something carries an Idempotency-Key. fetch follows redirects, and
- * does not send the key to another host.
+ * Repeats a request until it gets a conclusive response. Requests that change something need an Idempotency-Key. fetch follows redirects,
+ * and does not send the key to another host.
  */
 async function request(method: string, path: string, headers: Record<string, string> = {}, body?: string): Promise<Answer> {
   let refused = false;
@@ -61,7 +61,7 @@ async function request(method: string, path: string, headers: Record<string, str
       wait = Math.max(wait, told ?? 0);
       what = answer.status;
     } catch (err) {
-      what = err; // the answer is lost, the work may be done
+      what = err; // the response is lost; the request may have succeeded
     }
     if (n + 1 === tries) break;
     console.error(`${method} ${path}: ${what}, again in ${wait} ms`);
@@ -70,7 +70,7 @@ async function request(method: string, path: string, headers: Record<string, str
   throw new Error(`${method} ${path}: ${what} after ${tries} tries`);
 }
 
-/** Submits a job once, however often the request is sent: the key and the body stay the same. */
+/** Submits a job. Repeated requests create it only once: they have the same key and body. */
 async function submit(job: object, correlation: string): Promise<string> {
   const headers = { "Idempotency-Key": crypto.randomUUID(), "X-Correlation-ID": correlation };
   const answer = await request("POST", "/v1/jobs", headers, JSON.stringify(job));
@@ -78,13 +78,13 @@ async function submit(job: object, correlation: string): Promise<string> {
   return JSON.parse(answer.text).job_id;
 }
 
-/** Polls a job until it is final: as often as the service advises, and with the tag of what is known. */
+/** Polls a job until it is final, at the intervals in Retry-After and with the ETag of the last response. */
 async function wait(id: string): Promise<string> {
   let tag = "";
   for (;;) {
     const answer = await request("GET", `/v1/jobs/${id}`, tag ? { "If-None-Match": tag } : {});
     if (answer.status === 200) {
-      const job = JSON.parse(answer.text); // members that are not known are left alone
+      const job = JSON.parse(answer.text); // ignore unknown members
       if (final.has(job.state)) return job.state;
       tag = answer.headers.get("ETag") ?? "";
     } else if (answer.status !== 304) {
@@ -94,11 +94,11 @@ async function wait(id: string): Promise<string> {
   }
 }
 
-/** Follows the events of a job to the end: a stream that breaks is opened again after the pause that it asks for, behind the last event that came. */
+/** Follows the events of a job to the end. It reopens a broken stream after the pause that the stream asked for, behind the last event. */
 async function follow(id: string): Promise<string[]> {
   const names: string[] = [];
   let last = "";
-  let pause = 2000; // ms, until the stream says otherwise
+  let pause = 2000; // ms; the stream may change it
   for (let n = 0; n < tries; n++) {
     const abort = new AbortController();
     try {
@@ -106,7 +106,7 @@ async function follow(id: string): Promise<string[]> {
         signal: abort.signal,
         headers: { Authorization: `Bearer ${key}`, Accept: "text/event-stream", ...(last ? { "Last-Event-ID": last } : {}) },
       });
-      if (answer.status === 204) return names; // there is no more
+      if (answer.status === 204) return names; // no more events
       if (answer.status === 200 && answer.body) {
         for await (const [event, eventID, retry] of events(answer.body, abort)) {
           if (event) names.push(event);
@@ -125,7 +125,7 @@ async function follow(id: string): Promise<string[]> {
   throw new Error("the events have no end");
 }
 
-/** The complete blocks of a stream (event, id, retry), which is aborted if nothing comes for a while. */
+/** Yields the complete blocks of a stream (event, id, retry). It aborts the stream after a long silence. */
 async function* events(body: ReadableStream<Uint8Array>, abort: AbortController): AsyncGenerator<[string, string, string]> {
   const reader = body.getReader();
   const decoder = new TextDecoder();
@@ -133,14 +133,14 @@ async function* events(body: ReadableStream<Uint8Array>, abort: AbortController)
   for (;;) {
     const timer = setTimeout(() => abort.abort(), silence);
     const { value, done } = await reader.read().finally(() => clearTimeout(timer));
-    if (done) return; // half an event is none
+    if (done) return; // drop an incomplete event
     rest += decoder.decode(value, { stream: true });
     for (let end = rest.indexOf("\n\n"); end >= 0; end = rest.indexOf("\n\n")) {
       const lines = rest.slice(0, end).split("\n");
       rest = rest.slice(end + 2);
       const field = (name: string) => lines.find((line) => line.startsWith(`${name}: `))?.slice(name.length + 2) ?? "";
       const id = field("id").includes("\0") ? "" : field("id");
-      if (id || field("retry")) yield [field("event"), id, field("retry")]; // others are comments, or of no version that is known
+      if (id || field("retry")) yield [field("event"), id, field("retry")]; // skip comments and unknown blocks
     }
   }
 }

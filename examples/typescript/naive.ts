@@ -1,5 +1,5 @@
 /**
- * Mistakes that people make, beside client.ts. Under the profile flaky-network, with seed 7, the verdict names each of them:
+ * Common mistakes; client.ts avoids them. Under the profile flaky-network, with seed 7, the verdict names each:
  *
  * idempotency-key, no-duplicates,
  * one-job-per-intention                    a lost submission is sent again without a key, and makes a second job

@@ -1,4 +1,4 @@
-// https://learn.microsoft.com/javascript/api/overview/azure/core-lro-readme: a poller as in the clients that are made from descriptions
+// https://learn.microsoft.com/javascript/api/overview/azure/core-lro-readme: the poller of generated clients
 import { getClient } from "@azure-rest/core-client";
 import { createHttpPoller } from "@azure/core-lro";
 import { each, url } from "./each.mjs";

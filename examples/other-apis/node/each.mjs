@@ -1,12 +1,12 @@
-// What all programs have in common: two jobs, one after the other, and an exit code that says whether both ended well.
+// Common code of all programs: run two jobs, one after the other, and exit with 0 if both succeed.
 export const url = process.env.FORGERUN_URL;
 
 export const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
-/** The time that an answer asks for before the next request, or a second. */
+/** Waits for as long as Retry-After says, or a second. */
 export const pause = (retryAfter) => sleep(1000 * (Number(retryAfter) || 1));
 
-/** The states in which a job has ended. */
+/** The final states. */
 export const ends = new Set(["succeeded", "failed", "canceled"]);
 
 export async function each(run) {

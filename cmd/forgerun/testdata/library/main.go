@@ -1,4 +1,4 @@
-// Command library is what the test bed judges of the client library: it does with it what programs do.
+// Command library uses the client library as a typical program does. The test bed judges its requests.
 //
 //	FORGERUN_URL=http://127.0.0.1:8080 FORGERUN_API_KEY=frk_... library
 package main
@@ -44,7 +44,7 @@ func run(ctx context.Context) error {
 	}
 	correlate := func(name string) string { return fmt.Sprintf("go-%d-%s", os.Getpid(), name) }
 	var ids []string
-	var gaveUp []error // what was refused for good does not end the rest
+	var gaveUp []error // a job that is refused for good does not stop the others
 	for n, kind := range []string{client.KindSuccessFast, client.KindFailImmediate, client.KindSuccessFast, client.KindSuccessFast} {
 		id, err := one(ctx, c, n, kind, correlate)
 		gaveUp = append(gaveUp, err)
@@ -57,7 +57,7 @@ func run(ctx context.Context) error {
 	return errors.Join(append(gaveUp, err, hook.await(ctx, append(ids, inBatch...)))...)
 }
 
-// one submits a job and waits for its end. It gives the id of a job that was made.
+// one submits a job and waits for its end. It returns the id if the job was created.
 func one(ctx context.Context, c *client.Client, n int, kind string, correlate func(string) string) (string, error) {
 	request := client.JobRequest{Type: client.Execute, WorkKind: kind}
 	accepted, err := c.Submit(ctx, request, client.CorrelationID(correlate(fmt.Sprint(n))))
@@ -76,7 +76,7 @@ func one(ctx context.Context, c *client.Client, n int, kind string, correlate fu
 	return job.JobID, nil
 }
 
-// read looks at all that there is of a job.
+// read reads all resources of a job.
 func read(ctx context.Context, c *client.Client, id string) error {
 	var names []string
 	for message, err := range c.Stream(ctx, client.StreamOptions{JobID: id}) {
@@ -104,7 +104,7 @@ func read(ctx context.Context, c *client.Client, id string) error {
 	return nil
 }
 
-// batch submits a few jobs at once, and gives their ids.
+// batch submits a few jobs at once, and returns their ids.
 func batch(ctx context.Context, c *client.Client, correlate func(string) string) ([]string, error) {
 	var items []client.JobRequest
 	for n := range 3 {
@@ -135,7 +135,7 @@ func batch(ctx context.Context, c *client.Client, correlate func(string) string)
 // receiver is a webhook of this process.
 type receiver struct {
 	mu       sync.Mutex
-	told     map[string]bool // jobs whose end was told
+	told     map[string]bool // jobs that have ended, by id
 	arrived  chan struct{}
 	verifier chan client.Verifier
 }
@@ -166,7 +166,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	case errors.Is(err, client.ErrSignature):
 		w.WriteHeader(http.StatusUnauthorized)
 		return
-	case err != nil: // it could not be checked, and comes again
+	case err != nil: // the check failed; the delivery will be repeated
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
@@ -180,7 +180,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// await waits until deliveries have told of all jobs.
+// await waits until all jobs have ended according to deliveries.
 func (r *receiver) await(ctx context.Context, ids []string) error {
 	for {
 		r.mu.Lock()

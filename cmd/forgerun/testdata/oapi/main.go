@@ -1,4 +1,4 @@
-// Command main submits a job with the client that oapi-codegen makes of the service's document, and prints its state.
+// Command main submits a job with the client that oapi-codegen generates from the service's OpenAPI document, and prints its state.
 package main
 
 import (

@@ -1,18 +1,18 @@
-// A client of an API with 202, Location, Retry-After and Idempotency-Key that is right, but for the mistake that PLANTED names. None of
-// them shows by a single fault.
+// A client of an API with 202, Location, Retry-After and Idempotency-Key. It is correct except for the mistake that PLANTED names. No
+// mistake appears after a single fault.
 import { randomUUID } from "node:crypto";
 
 const planted = process.env.PLANTED;
 const tries = 8;
 const sleep = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
 
-/** Seconds that an answer has the client wait; 0 if it does not say. */
+/** Returns the wait in Retry-After in seconds, or 0 if there is none. */
 function retryAfter(answer) {
   const text = answer.headers.get("Retry-After") ?? "";
   return /^\d+$/.test(text) ? Number(text) : Math.max(0, (Date.parse(text) - Date.now()) / 1000) || 0;
 }
 
-/** One try. A redirect is followed with the same method and body, and after 303 with GET. */
+/** Sends a request once. It follows redirects with the same method and body, and 303 with GET. */
 async function once(url, options, n) {
   for (let redirects = 0; redirects < 10; redirects++) {
     const answer = await fetch(url, { ...options, redirect: "manual", signal: AbortSignal.timeout(5000) });
@@ -26,7 +26,7 @@ async function once(url, options, n) {
 
 class GaveUp extends Error {}
 
-/** Repeats a request until it has an answer that counts. `failed` is told of each try that came to nothing. */
+/** Repeats a request until it gets a conclusive response. It calls `failed` after each failed try. */
 async function request(url, options, failed) {
   let what;
   for (let n = 0; n < tries; n++) {

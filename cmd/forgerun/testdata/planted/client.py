@@ -1,4 +1,4 @@
-"""A client of ForgeRun that is right, but for the mistake that PLANTED names. None of them shows by a single fault.
+"""A client of ForgeRun that is correct except for the mistake that PLANTED names. No mistake appears after a single fault.
 
 It submits a job, polls until it has ended, and with the argument "result" reads what it has made.
 """
@@ -15,7 +15,7 @@ import uuid
 
 PLANTED = os.environ.get("PLANTED")
 TRIES = 8
-TIMEOUT = 5  # seconds for one answer
+TIMEOUT = 5  # seconds
 PASSES = {404, 429, 500, 502, 503, 504}
 FINAL = {"SUCCEEDED", "FAILED", "CANCELED"}
 
@@ -25,7 +25,7 @@ class GaveUp(Exception):
 
 
 def retry_after(head):
-    """Seconds that an answer has the client wait; None if it does not say."""
+    """Returns the wait in Retry-After in seconds, or None if there is none."""
     text = head.get("Retry-After", "")
     if text.isdecimal():
         return int(text)
@@ -40,7 +40,7 @@ class Client:
         self.waited = False  # as long as a Retry-After said
 
     def once(self, method, path, body, headers):
-        """One try. A redirect is followed with the same method and body, and after 303 with GET."""
+        """Sends a request once. It follows redirects with the same method and body, and 303 with GET."""
         for _ in range(10):
             self.connection.request(method, path, body, headers)
             answer = self.connection.getresponse()

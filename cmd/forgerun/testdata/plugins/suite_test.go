@@ -1,6 +1,6 @@
 //go:build plugins
 
-// Package plugins is a suite of right and wrong clients: the tests of this folder's programs run it.
+// Package plugins is a test suite with correct and incorrect clients, for the tests of the Go plugin.
 package plugins
 
 import (

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// batch submits all jobs in one request, reads the batch until it is complete, then the list of its jobs, and each job that the
-// service tries again until it has ended. It does not wait long for the next try.
+// batch submits all jobs in one request and reads the batch until it is complete. Then it reads the list of jobs, and each job that the
+// service retries until that has ended. It does not wait long for the next try.
 func batch(ctx context.Context, a *api) ([]*intention, error) {
 	a.longest = 30 * time.Second
 	jobs := intentions(6)
@@ -24,7 +24,7 @@ func batch(ctx context.Context, a *api) ([]*intention, error) {
 		err = a.learnFromList(ctx, "/v1/batches/"+id+"/jobs", jobs)
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err) // each job is read instead
+		fmt.Fprintln(os.Stderr, err) // fall back to reading each job
 	}
 	return jobs, a.awaitAll(ctx, jobs)
 }

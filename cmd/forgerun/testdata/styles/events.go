@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// notice is what an event, on a stream or as a delivery, says of a job.
+// notice is the content of an event about a job, from a stream or a delivery.
 type notice struct {
 	event, job string
 	retryable  bool
 }
 
-// tell reads the data of an event. Its name may be written as on streams, job-failed, or as in deliveries, job.failed.
+// tell parses an event. Streams name events like job-failed; deliveries like job.failed.
 func tell(name string, data []byte) (notice, error) {
 	var document struct {
 		OutcomeOf string `json:"jobId"` // in the outcome document of an attempt
@@ -30,12 +30,12 @@ func tell(name string, data []byte) (notice, error) {
 
 func eventName(name string) string { return strings.ReplaceAll(name, "-", ".") }
 
-// ends are the states that events tell of; any other event is left alone.
+// ends maps event names to final states. Other events are ignored.
 var ends = map[string]string{
 	"job.succeeded": "SUCCEEDED", "job.canceled": "CANCELED", "job.retries_exhausted": "FAILED", "job.failed": "FAILED",
 }
 
-// endOf is the state in which a job has ended if this was told of it. The service may try a job that has failed again.
+// endOf returns the final state of a job after this notice. A failed job may be retried by the service.
 func (t notice) endOf(in *intention) string {
 	if t.event == "job.failed" && in.Retried && t.retryable {
 		return ""
@@ -43,11 +43,11 @@ func (t notice) endOf(in *intention) string {
 	return ends[t.event]
 }
 
-// inbox keeps what was told, in its order: also what is told of a job before the answer to its submission has come.
+// inbox keeps notices in order, including those that arrive before the response to their job's submission.
 type inbox struct {
 	mu   sync.Mutex
 	all  []notice
-	news chan struct{} // has an entry if something has come since it was looked at last
+	news chan struct{} // has an entry if notices have arrived since the last take
 }
 
 func newInbox() *inbox { return &inbox{news: make(chan struct{}, 1)} }
@@ -62,7 +62,7 @@ func (b *inbox) add(t notice) {
 	}
 }
 
-// take waits for something new, no longer than so long, and gives all of it.
+// take waits for new notices, at most for atMost, and returns all of them.
 func (b *inbox) take(ctx context.Context, atMost time.Duration) ([]notice, error) {
 	timer := time.NewTimer(atMost)
 	defer timer.Stop()
@@ -88,7 +88,7 @@ func (b *inbox) takeAll() []notice {
 	return all
 }
 
-// learnFromInbox takes in what is told until all jobs have ended.
+// learnFromInbox reads notices until all jobs have ended.
 func learnFromInbox(ctx context.Context, b *inbox, jobs []*intention) error {
 	for len(open(jobs)) > 0 {
 		all, err := b.take(ctx, time.Minute)
@@ -106,7 +106,7 @@ func learnFromInbox(ctx context.Context, b *inbox, jobs []*intention) error {
 	return nil
 }
 
-// hintAndRead takes what a stream and a webhook tell as a hint, and reads the job then. Should no hint come it reads all the same.
+// hintAndRead uses a stream and a webhook as hints: it reads a job after each notice, and after a while without one.
 func hintAndRead(ctx context.Context, a *api) ([]*intention, error) {
 	hints := newInbox()
 	stop, err := follow(ctx, a, hints)

@@ -22,11 +22,11 @@ import (
 const (
 	maxAge      = 5 * time.Minute
 	maxDelivery = 8 << 20
-	// What was sent before the webhook was removed is still answered for so long.
+	// The receiver still answers deliveries for this long after the webhook is deleted.
 	lateDeliveries = 3 * time.Second
 )
 
-// webhookOnly learns all from deliveries. In structured mode all that it needs is signed with the secret.
+// webhookOnly learns all outcomes from deliveries. In structured mode the secret signs everything that it needs.
 func webhookOnly(ctx context.Context, a *api) ([]*intention, error) {
 	deliveries := newInbox()
 	hook, err := register(ctx, a, deliveries, "structured")
@@ -55,7 +55,7 @@ type hook struct {
 	seen map[string]bool // by webhook-id
 }
 
-// register starts a receiver and registers it. If the secret was in an answer that was lost, it is replaced.
+// register starts a receiver and registers it. If the response with the secret was lost, it replaces the secret.
 func register(ctx context.Context, a *api, into *inbox, mode string) (*hook, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -87,7 +87,7 @@ func register(ctx context.Context, a *api, into *inbox, mode string) (*hook, err
 	return h, nil
 }
 
-// remove deletes the webhook, and ends its receiver a little later.
+// remove deletes the webhook, and stops its receiver a little later.
 func (h *hook) remove(ctx context.Context, a *api) error {
 	_, err := a.call(ctx, request{method: "DELETE", path: "/v1/webhooks/" + h.id}, nil, http.StatusOK, http.StatusNotFound)
 	return errors.Join(err, pause(ctx, lateDeliveries), h.server.Shutdown(ctx))
@@ -110,7 +110,7 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.take(w, r.Header, body)
 }
 
-// take keeps what a delivery tells, unless it came before.
+// take adds the notice of a delivery to the inbox, unless it is a duplicate.
 func (h *hook) take(w http.ResponseWriter, header http.Header, body []byte) {
 	event, err := h.event(header, body)
 	if err != nil || mistaken("unknown-state-of-a-delivery-is-refused") && bytes.Contains(body, []byte("PONDERING")) {
@@ -147,7 +147,7 @@ func (h *hook) event(header http.Header, body []byte) (notice, error) {
 	return tell(whole.Type, whole.Data)
 }
 
-// verify checks the signature under the webhook's secret, as Standard Webhooks describes it, and the age.
+// verify checks the age and the signature with the webhook's secret, as in Standard Webhooks.
 func (h *hook) verify(header http.Header, body []byte) error {
 	id, timestamp := header.Get("webhook-id"), header.Get("webhook-timestamp")
 	seconds, err := strconv.ParseInt(timestamp, 10, 64)

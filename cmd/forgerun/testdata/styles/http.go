@@ -14,25 +14,25 @@ import (
 )
 
 const (
-	answerLimit = 10 * time.Second // for an answer that the request did not ask to be held back
+	answerLimit = 10 * time.Second // timeout without Prefer: wait
 	maxAnswer   = 4 << 20
 	maxTries    = 10
 )
 
-// api is the service with a key for it.
+// api is a connection to the service with an API key.
 type api struct {
 	url, key string
 	http     *http.Client
-	longest  time.Duration // that it waits for the next try; 0: as long as it is told
+	longest  time.Duration // longest wait before the next try; 0: no limit
 }
 
 type request struct {
 	method, path string
 	header       map[string]string
 	body         any           // JSON
-	wait         time.Duration // for how long the answer may be held back
-	raw          bool          // the answer need not be JSON
-	expected     bool          // 404 means that the service does not show it yet
+	wait         time.Duration // how long the service may delay the response
+	raw          bool          // the response need not be JSON
+	expected     bool          // 404 means that the resource is not visible yet
 }
 
 type answer struct {
@@ -41,9 +41,9 @@ type answer struct {
 	body   []byte
 }
 
-// do sends a request until it has an answer that is not about a moment's trouble. What was lost, or came in part, is sent again.
+// do repeats a request until its response is not a temporary failure. It also repeats it after a lost or incomplete response.
 func (a *api) do(ctx context.Context, r request) (answer, error) {
-	refused := 0 // how often the key was
+	refused := 0 // number of 401 responses
 	for try := 1; ; try++ {
 		send := a.once
 		if mistaken("retries-inside-retries") {
@@ -72,7 +72,7 @@ func (a *api) do(ctx context.Context, r request) (answer, error) {
 	}
 }
 
-// once sends a request once; redirects are followed.
+// once sends a request once, and follows redirects.
 func (a *api) once(ctx context.Context, r request) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, mistakenLimit(answerLimit+r.wait))
 	defer cancel()
@@ -136,7 +136,7 @@ func (a *api) request(ctx context.Context, r request) (*http.Request, error) {
 	return req, nil
 }
 
-// call is do, for an answer of one of the given statuses, which is read into the value if it has a body.
+// call sends a request, requires one of the statuses, and decodes the body into the value.
 func (a *api) call(ctx context.Context, r request, into any, statuses ...int) (answer, error) {
 	got, err := a.do(ctx, r)
 	if err != nil {
@@ -154,7 +154,7 @@ func (a *api) call(ctx context.Context, r request, into any, statuses ...int) (a
 	return got, fmt.Errorf("%s %s: %d %s", r.method, r.path, got.status, got.body)
 }
 
-// passing reports whether an answer is about trouble that passes.
+// passing reports whether a response is a temporary failure.
 func (got answer) passing(r request) bool {
 	switch got.status {
 	case http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable,
@@ -168,7 +168,7 @@ func (got answer) passing(r request) bool {
 	return false
 }
 
-// again is how long to wait before the next request: as the longest Retry-After says, or otherwise as given.
+// again returns the longest Retry-After, or otherwise if there is none.
 func (got answer) again(otherwise time.Duration) time.Duration {
 	told := time.Duration(-1)
 	for _, text := range got.header.Values("Retry-After") {
@@ -185,12 +185,12 @@ func (got answer) again(otherwise time.Duration) time.Duration {
 	return misread(told)
 }
 
-// backoff doubles from a quarter of a second to two seconds, each with up to half of it more.
+// backoff doubles from 250 ms to 2 s, and adds up to half of that at random.
 func backoff(try int) time.Duration {
 	return jitter(250 * time.Millisecond << min(try, 3))
 }
 
-// jitter is a duration, or up to half of it more.
+// jitter adds up to half of d at random.
 func jitter(d time.Duration) time.Duration {
 	return d + mathrand.N(d/2+1)
 }

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// intention is a job that is to be done, how it is to end, and what became of it.
+// intention is a job to submit, its expected end, and its progress.
 type intention struct {
 	Key, Correlation string
 	Body             map[string]any
-	Retried          bool // the service tries it again by itself
+	Retried          bool // the service retries it
 	Ends             string
 
 	ID, Ended string
-	Next      time.Time // before then it need not be asked about
+	Next      time.Time // earliest time of the next read
 	etag      string
 }
 
@@ -50,14 +50,14 @@ func intentions(n int) []*intention {
 	return all
 }
 
-// job is what is of interest of a job, in an answer or a list.
+// job contains the members of a job that this client uses.
 type job struct {
 	ID       string `json:"job_id"`
 	State    string `json:"state"`
 	CanRetry bool   `json:"can_retry"`
 }
 
-// learn takes in what a job is like. It has ended in a state that is known to be final, unless the service will try it again.
+// learn updates the intention and reports whether the job has ended: its state is final, and the service will not retry it.
 func (in *intention) learn(j job) (ended bool) {
 	switch {
 	case j.State == "FAILED" && in.Retried && j.CanRetry:
@@ -68,7 +68,7 @@ func (in *intention) learn(j job) (ended bool) {
 	return in.Ended != ""
 }
 
-// submit submits a job; if the answer may be held back, the job may have ended already.
+// submit submits a job. With a wait, the job may have ended when submit returns.
 func (a *api) submit(ctx context.Context, in *intention, wait time.Duration) error {
 	var j job
 	got, err := a.call(ctx, request{
@@ -99,7 +99,7 @@ func (a *api) submitAll(ctx context.Context, jobs []*intention) error {
 	return nil
 }
 
-// giveUp leaves a job alone, and says why in the end: the others go on. It returns an error if all are to end.
+// giveUp stops following a job and records why; other jobs continue. It returns an error if ctx has ended.
 func (in *intention) giveUp(ctx context.Context, err error) error {
 	in.Ended = "given up: " + err.Error()
 	return ctx.Err()
@@ -131,7 +131,7 @@ func (a *api) read(ctx context.Context, in *intention, wait time.Duration) (ende
 	return in.learn(j), nil
 }
 
-// await reads one job until it has ended, as often as the service says.
+// await reads one job until it has ended, at the intervals that the service asks for.
 func (a *api) await(ctx context.Context, in *intention) error {
 	for in.Ended == "" {
 		if err := pause(ctx, time.Until(in.Next)+jitter(100*time.Millisecond)); err != nil {
@@ -153,7 +153,7 @@ func (a *api) awaitAll(ctx context.Context, jobs []*intention) error {
 	return nil
 }
 
-// open are the jobs that have not ended.
+// open returns the jobs that have not ended.
 func open(jobs []*intention) []*intention {
 	var left []*intention
 	for _, in := range jobs {

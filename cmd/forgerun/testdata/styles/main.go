@@ -1,5 +1,5 @@
-// Command styles is a client of ForgeRun in nine styles: styles NAME submits a few jobs and learns how each of them ends, in the way of
-// that name. It is written by the documentation alone, with the standard library alone.
+// Command styles is a client of ForgeRun in nine styles: styles NAME submits a few jobs and follows each of them to its end in that
+// style. It was written from the documentation, and uses only the standard library.
 package main
 
 import (
@@ -24,7 +24,7 @@ var styles = map[string]func(context.Context, *api) ([]*intention, error){
 	"two-processes": twoProcesses,
 }
 
-// submitter is the part that the style two-processes starts as a process of its own.
+// submitter is the argument of the second process of the style two-processes.
 const submitter = "submitter"
 
 func main() {
@@ -41,7 +41,7 @@ func run(args []string) error {
 	}
 	limit := 150 * time.Second
 	if !mistaken("") && (slices.Contains(args, "stream") || slices.Contains(args, "webhook")) {
-		limit = 30 * time.Second // what it has missed does not come
+		limit = 30 * time.Second // with some mistakes it would wait forever
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

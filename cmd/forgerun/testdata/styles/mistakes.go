@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// mistaken reports whether the client is to make one of these mistakes, named by STYLES_MISTAKE: where a style would do what is right, it
-// does something else that people do. Without the variable all is right.
+// mistaken reports whether STYLES_MISTAKE names one of these mistakes. The client then makes that common mistake. Without the variable
+// the client is correct.
 func mistaken(names ...string) bool { return slices.Contains(names, os.Getenv("STYLES_MISTAKE")) }
 
 func newClient() *http.Client {
@@ -46,7 +46,7 @@ func redirected(next *http.Request, before []*http.Request) error {
 	return nil
 }
 
-// mistakenLimit is how long the client waits for an answer.
+// mistakenLimit returns the timeout of a request.
 func mistakenLimit(limit time.Duration) time.Duration {
 	if mistaken("time-outs", "no-time-out-of-bodies") {
 		return time.Hour
@@ -54,7 +54,7 @@ func mistakenLimit(limit time.Duration) time.Duration {
 	return limit
 }
 
-// insists reports whether the client sends a request again after an answer, which a right one does or does not.
+// insists reports whether the client repeats a request after a response. right is what a correct client does.
 func insists(got answer, right bool) bool {
 	switch {
 	case mistaken("endless-401") && got.status == 401, mistaken("endless-404") && got.status == 404,
@@ -67,13 +67,13 @@ func insists(got answer, right bool) bool {
 	return right
 }
 
-// endless reports whether nothing bounds the tries.
+// endless reports whether the number of tries is unlimited.
 func endless() bool {
 	return mistaken("endless-401", "endless-404", "endless-410", "renewal-storm", "date-is-no-wait", "garbage-is-no-wait",
 		"missing-is-no-wait", "odd-number-is-no-wait", "server-error-at-once")
 }
 
-// hurried is how long the client waits for the next try, where a right one waits as long as it says.
+// hurried returns how long the client waits before the next try. right is the wait of a correct client.
 func hurried(got answer, try int, right time.Duration) time.Duration {
 	text, told, own := got.header.Get("Retry-After"), got.again(-1), backoff(try-1)
 	_, noNumber := strconv.ParseFloat(text, 64)
@@ -99,9 +99,9 @@ func hurried(got answer, try int, right time.Duration) time.Duration {
 	return right
 }
 
-var firstTold time.Duration // by the first Retry-After
+var firstTold time.Duration // wait of the first Retry-After
 
-// misread is what the client makes of the wait that it is told.
+// misread returns the wait that the client reads from a Retry-After.
 func misread(told time.Duration) time.Duration {
 	switch {
 	case mistaken("retry-after-capped"):
@@ -114,7 +114,7 @@ func misread(told time.Duration) time.Duration {
 	return told
 }
 
-// change changes what is sent at the next try.
+// change changes the request before the next try.
 func (a *api) change(ctx context.Context, r request, got answer) {
 	switch {
 	case mistaken("idempotency-key", "no-duplicates") && r.method == "POST":
@@ -132,7 +132,7 @@ func (a *api) change(ctx context.Context, r request, got answer) {
 	}
 }
 
-// onceAndAgain tries a request three times, below what tries it again.
+// onceAndAgain tries a request three times, inside the caller's own retries.
 func (a *api) onceAndAgain(ctx context.Context, r request) (got answer, err error) {
 	for try := range 3 {
 		if got, err = a.once(ctx, r); err == nil && !got.passing(r) || pause(ctx, backoff(try)) != nil {
@@ -142,7 +142,7 @@ func (a *api) onceAndAgain(ctx context.Context, r request) (got answer, err erro
 	return got, err
 }
 
-// unreadable is the error of a parser that takes no document of a job but those that it knows; nil without one.
+// unreadable returns the error of a parser that is too strict, or nil.
 func unreadable(body []byte) error {
 	known := bytes.Contains(body, []byte(`"correlation_id"`))
 	null := bytes.Contains(bytes.ReplaceAll(body, []byte(" "), nil), []byte(`"correlation_id":null`))
@@ -153,10 +153,10 @@ func unreadable(body []byte) error {
 	return nil
 }
 
-// states are those that jobs have.
+// states are the states of jobs.
 var states = []string{"CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED", "RETRYING", "SCHEDULED", "PAUSED"}
 
-// misjudged takes a state for something else, and reports whether it did.
+// misjudged misreads a state, and reports whether it did.
 func (in *intention) misjudged(state string) bool {
 	switch {
 	case mistaken("unknown-state-is-the-end") && !slices.Contains(states, state):
@@ -169,23 +169,23 @@ func (in *intention) misjudged(state string) bool {
 	return true
 }
 
-// alterBehavior makes the body of a submission another one.
+// alterBehavior changes the body of a submission.
 func alterBehavior(r request) {
 	if body, ok := r.body.(map[string]any); ok && r.path == "/v1/jobs" {
 		body["params"].(map[string]any)["behavior"].(map[string]any)["emit"] = []any{map[string]any{"name": rand.Text()}}
 	}
 }
 
-// insist submits a job that is refused, four times.
+// insist submits an invalid job four times.
 func insist(ctx context.Context, a *api) {
 	for range 4 {
 		_ = a.submit(ctx, &intention{Key: rand.Text(), Correlation: "order-" + rand.Text(), Body: map[string]any{"type": "NOTHING"}}, 0)
 	}
 }
 
-// dwell does more than it should about jobs that have ended, or what shows that the client went on.
+// dwell sends needless requests about jobs that have ended, or requests that show that the client goes on.
 func dwell(ctx context.Context, a *api, jobs []*intention) error {
-	if !mistaken("") { // nothing is said of jobs that have not ended, whether they were given up or not
+	if !mistaken("") { // the verdict judges only jobs that have ended; wait for them
 		if err := pause(ctx, 6*time.Second); err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// longPoll asks for answers that come when the job has changed.
+// longPoll asks the service to delay its responses until the job has changed.
 func longPoll(ctx context.Context, a *api) ([]*intention, error) {
 	jobs := intentions(6)
 	if err := a.submitAll(ctx, jobs); err != nil {
@@ -23,7 +23,7 @@ func longPoll(ctx context.Context, a *api) ([]*intention, error) {
 			if err != nil {
 				return nil, err
 			}
-			// An answer that was not held back is one of a poll.
+			// The service did not delay the response, so poll.
 			if !ended && time.Since(asked) < time.Second {
 				if err := pause(ctx, time.Until(in.Next)); err != nil {
 					return nil, err
@@ -34,12 +34,12 @@ func longPoll(ctx context.Context, a *api) ([]*intention, error) {
 	return jobs, nil
 }
 
-// poll reads the job whose turn it is, until none is left.
+// poll reads the job that is due next, until all have ended.
 func poll(ctx context.Context, a *api) ([]*intention, error) {
 	jobs := intentions(6)
 	if mistaken("conditional-requests") {
 		jobs = intentions(12)
-		for _, in := range jobs { // it counts only if it comes in a row, which a reset ends
+		for _, in := range jobs { // the rule counts requests in a row, and a reset breaks the row
 			in.Body["params"].(map[string]any)["behavior"].(map[string]any)["duration"] = "2s"
 		}
 	}
@@ -75,7 +75,7 @@ type page struct {
 	} `json:"page"`
 }
 
-// learnFromList reads all pages of a list of jobs, and takes in what they say.
+// learnFromList updates the jobs from all pages of a list.
 func (a *api) learnFromList(ctx context.Context, path string, jobs []*intention) error {
 	for cursor := ""; ; {
 		query := url.Values{"limit": {"4"}}
@@ -99,7 +99,7 @@ func (a *api) learnFromList(ctx context.Context, path string, jobs []*intention)
 	}
 }
 
-// list reads the list of all jobs until those of its own have ended.
+// list reads the list of all jobs until its own jobs have ended.
 func list(ctx context.Context, a *api) ([]*intention, error) {
 	jobs := intentions(6)
 	if err := a.submitAll(ctx, jobs); err != nil {

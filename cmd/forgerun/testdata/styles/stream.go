@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// silence is how long a stream may say nothing: a comment comes every 15 seconds.
+// silence is the read timeout of a stream: the service sends a comment every 15 seconds.
 const silence = 17 * time.Second
 
-// streamOnly learns all from the client's stream of events.
+// streamOnly learns all outcomes from the client's stream of events.
 func streamOnly(ctx context.Context, a *api) ([]*intention, error) {
 	events := newInbox()
 	stop, err := follow(ctx, a, events)
@@ -30,8 +30,8 @@ func streamOnly(ctx context.Context, a *api) ([]*intention, error) {
 	return jobs, errors.Join(err, stop())
 }
 
-// follow reads the stream of the client's events into the inbox, until it is stopped. It returns when the stream has told its
-// position: from then on nothing is missed.
+// follow reads the client's stream of events into the inbox until stop is called. It returns once the stream has sent its position, so
+// no later event is missed.
 func follow(ctx context.Context, a *api, into *inbox) (stop func() error, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &stream{a: a, into: into, wait: 3 * time.Second, positioned: make(chan struct{})}
@@ -53,15 +53,15 @@ func follow(ctx context.Context, a *api, into *inbox) (stop func() error, err er
 	}
 }
 
-// stream is a reader of the client's stream, which goes on where it ended.
+// stream reads the client's stream, and resumes it after a break.
 type stream struct {
 	a          *api
 	into       *inbox
 	lastID     string
-	positioned chan struct{} // closed once there is a last id
+	positioned chan struct{} // closed when lastID is set
 	first      sync.Once
-	told       bool          // of an end
-	wait       time.Duration // before it connects again, as the stream says
+	told       bool          // the stream announced its end
+	wait       time.Duration // before the next connection; set by retry fields
 }
 
 func (s *stream) run(ctx context.Context) error {
@@ -85,7 +85,7 @@ func (s *stream) run(ctx context.Context) error {
 	}
 }
 
-// connect reads one connection to its end. If there was no stream it says how long to wait.
+// connect reads one connection to its end. If there was no stream, it returns how long to wait.
 func (s *stream) connect(ctx context.Context) (again time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -119,7 +119,7 @@ func (s *stream) connect(ctx context.Context) (again time.Duration, err error) {
 	return 0, err
 }
 
-// readEvents reads frames until the stream ends. What is left of one that did not come as a whole is not taken.
+// readEvents reads events until the stream ends. It drops an incomplete last event.
 func (s *stream) readEvents(body io.Reader, heard func()) error {
 	lines := bufio.NewReader(body)
 	var id, name, data string
@@ -130,7 +130,7 @@ func (s *stream) readEvents(body io.Reader, heard func()) error {
 			return s.dispatch(id, name, "")
 		}
 		if err != nil {
-			return nil //nolint:nilerr // ended, cut or silent: it is opened again
+			return nil //nolint:nilerr // ended, cut or silent: the caller reconnects
 		}
 		line = strings.TrimRight(line, "\r\n")
 		field, value, _ := strings.Cut(line, ":")

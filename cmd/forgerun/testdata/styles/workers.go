@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// pool has eight workers share one http.Client. Each takes a job, submits it, awaits its end and reads its result.
+// pool runs eight workers with one http.Client. Each takes a job, submits it, waits for its end and reads its result.
 func pool(ctx context.Context, a *api) ([]*intention, error) {
 	a.http.Transport = &http.Transport{MaxIdleConnsPerHost: 8}
 	jobs := intentions(12)
@@ -59,7 +59,7 @@ func (a *api) runOne(ctx context.Context, in *intention, wait time.Duration) err
 	return nil
 }
 
-// twoProcesses has another process submit the jobs, which hands each one over as a line of JSON, and awaits their ends.
+// twoProcesses starts another process, which submits the jobs and prints each as a line of JSON. This process waits for their ends.
 func twoProcesses(ctx context.Context, a *api) ([]*intention, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -101,7 +101,7 @@ func (a *api) awaitHandedOver(ctx context.Context, lines io.Reader) ([]*intentio
 	return jobs, errors.Join(append(failed, scanner.Err())...)
 }
 
-// submitAndTell is what the other process does.
+// submitAndTell submits the jobs and prints each: the main function of the other process.
 func submitAndTell(ctx context.Context, a *api, out io.Writer) error {
 	for _, in := range intentions(6) {
 		if err := a.submit(ctx, in, 0); err != nil {

@@ -1,5 +1,5 @@
-// Command client is two clients that are right, but for the mistake that PLANTED names: "payouts" of Stripe, and "stream" of ForgeRun.
-// None of the mistakes shows by a single fault.
+// Command client contains two clients, "payouts" for Stripe and "stream" for ForgeRun. Each is correct except for the mistake that
+// PLANTED names. No mistake appears after a single fault.
 package main
 
 import (
@@ -27,8 +27,8 @@ func planted(name string) bool { return os.Getenv("PLANTED") == name }
 
 type api struct {
 	url, key string
-	failed   int // requests in all
-	refused  int // of the order's submissions, after an answer was lost
+	failed   int // number of failed requests
+	refused  int // number of refused submissions after a lost response
 }
 
 type request struct {
@@ -42,10 +42,10 @@ type answer struct {
 	body       []byte
 }
 
-// errSettled is how the client takes a submission for made.
+// errSettled means that the client assumes its submission succeeded.
 var errSettled = errors.New("the order was made before")
 
-// do repeats a request until it has an answer that counts.
+// do repeats a request until it gets a conclusive response.
 func (a *api) do(r request) (got answer, err error) {
 	lost := false
 	for n := range maxTries {
@@ -68,7 +68,7 @@ func (a *api) do(r request) (got answer, err error) {
 	return got, fmt.Errorf("%s %s: gave up: %w", r.method, r.path, err)
 }
 
-// passes reports whether an answer is about trouble that passes.
+// passes reports whether a response is a temporary failure.
 func passes(status int, retryAfter time.Duration) bool {
 	return slices.Contains([]int{401, 404, 429, 500, 502, 503, 504}, status) || status == http.StatusForbidden && retryAfter > 0
 }
@@ -78,7 +78,7 @@ func backoff(n int) time.Duration {
 	return d + mathrand.N(d/2)
 }
 
-// once sends a request once. Redirects are followed.
+// once sends a request once, and follows redirects.
 func (a *api) once(r request) (answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -103,7 +103,7 @@ func (a *api) once(r request) (answer, error) {
 	return answer{response.StatusCode, retryAfter(response.Header), body}, err
 }
 
-// retryAfter is how long an answer has the client wait; 0 if it does not say.
+// retryAfter returns the wait in Retry-After, or 0 if there is none.
 func retryAfter(h http.Header) time.Duration {
 	if seconds, err := strconv.Atoi(h.Get("Retry-After")); err == nil {
 		return time.Duration(seconds) * time.Second
@@ -114,7 +114,7 @@ func retryAfter(h http.Header) time.Duration {
 	return 0
 }
 
-// payout makes one, and polls until it is paid.
+// payout creates a payout, and polls until it is paid.
 func (a *api) payout() error {
 	got, err := a.do(request{
 		method: "POST", path: "/v1/payouts", contentType: "application/x-www-form-urlencoded", key: rand.Text(),

@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// silence is how long a stream may say nothing: a job takes a second.
+// silence is the read timeout of a stream: a job takes a second.
 const silence = 5 * time.Second
 
-// reader reads the stream of a job, which goes on where it broke.
+// reader reads the stream of a job, and resumes it after a break.
 type reader struct {
 	*api
 	path   string
-	lastID string        // of what has been read
-	first  string        // lastID when the stream broke first
-	breaks int           // of the stream in all
-	vain   int           // in a row, without an event
-	wait   time.Duration // before it connects again, as the stream says
-	ended  string        // event that was the job's end
+	lastID string        // id of the last event read
+	first  string        // lastID at the first break
+	breaks int           // number of breaks
+	vain   int           // connections in a row without an event
+	wait   time.Duration // before the next connection; set by retry fields
+	ended  string        // event that ended the job
 }
 
 // stream submits a job and reads its stream until it has ended.
@@ -67,7 +67,7 @@ func (a *api) stream() error {
 	return nil
 }
 
-// connect reads one connection to its end, and says for how long to wait before the next one.
+// connect reads one connection to its end, and returns how long to wait before the next one.
 func (r *reader) connect() (again time.Duration, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -96,7 +96,7 @@ func (r *reader) connect() (again time.Duration, err error) {
 	return 0, fmt.Errorf("the stream was answered with %d", response.StatusCode)
 }
 
-// resumeAt is the id after which the stream goes on.
+// resumeAt returns the id after which to resume the stream.
 func (r *reader) resumeAt() string {
 	if planted("first-break-kept") && r.breaks > 0 && r.first != "" {
 		return r.first
@@ -104,7 +104,7 @@ func (r *reader) resumeAt() string {
 	return r.lastID
 }
 
-// read reads events until the stream ends. One that did not come as a whole is left.
+// read reads events until the stream ends. It drops an incomplete last event.
 func (r *reader) read(lines *bufio.Scanner, heard func()) error {
 	var id, name, data string
 	for lines.Scan() && r.ended == "" {
@@ -140,7 +140,7 @@ func (r *reader) read(lines *bufio.Scanner, heard func()) error {
 	return nil
 }
 
-// take takes an event.
+// take handles an event.
 func (r *reader) take(id, name, data string) error {
 	switch name {
 	case "job-succeeded", "job-failed", "job-canceled":
