@@ -90,7 +90,7 @@ func TestEveryRouteAsksForItsCredentials(t *testing.T) {
 		d.Attempts = authlimit.New(func() time.Time { return clock }, telemetry.In(nil))
 	})
 	for _, rt := range w.server.Routes {
-		clock = clock.Add(time.Hour) // avoid the slowdown by earlier failures
+		clock = clock.Add(time.Hour) // let the slowdown from earlier failures expire
 		for _, test := range bad {
 			a := w.try(rt, "Authorization", test.header)
 			expired := rt.Access == httpkit.ExpiredKey && test.code == job.CodeTokenExpired

@@ -73,7 +73,7 @@ type NotClaimed struct {
 	Wait         time.Duration
 	// Throttled is set if workers hold as many jobs of the client as allowed. The task is dropped; another one will follow.
 	Throttled bool
-	// Paused is set if its kind or client is paused, and it was parked. The task is dropped; another one will follow.
+	// Paused is set if the job was parked because its kind or client is paused. The task is dropped; another one will follow.
 	Paused bool
 	// Stopped is set if everything is paused, or this worker is drained.
 	Stopped bool

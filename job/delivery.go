@@ -59,7 +59,7 @@ type DeliveryAttempt struct {
 	Truncated bool   // the answer had more
 }
 
-// MaxStoredBody is the stored part of a receiver's answer, in bytes.
+// MaxStoredBody limits the stored part of a receiver's response, in bytes.
 const MaxStoredBody = 8 << 10
 
 // SendError is the class of an attempt's error.

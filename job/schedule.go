@@ -100,7 +100,7 @@ type Schedule struct {
 type ScheduleProgress struct {
 	DueAt    *time.Time // next due time; nil if the schedule is paused or has ended
 	LookAt   *time.Time // when the leader must check the schedule; nil for never
-	Pending  *time.Time // due time that waits for the end of an earlier run
+	Pending  *time.Time // due time of a run that waits for an earlier run to end
 	Retrying bool       // the submission at DueAt was refused, and is repeated
 
 	Runs, Missed, Skipped int64 // number of due times with a job, without one, and skipped by Overlap

@@ -94,7 +94,7 @@ func TestListFilters(t *testing.T) {
 	require.Equal(t, want, page.Jobs[0], "without what the client sent")
 }
 
-// The id has the time of the api process, created_at that of Postgres.
+// The id contains the time of the api process; created_at is the time of Postgres.
 func TestListByTimeAllowsForSkewedClocks(t *testing.T) {
 	f := setup(t)
 	id := f.submit()

@@ -21,7 +21,7 @@ type Subscribers struct {
 
 	mu    sync.RWMutex
 	known subscriptions
-	added []job.EndpointKey // since the current read began, which may have missed them
+	added []job.EndpointKey // webhooks added since the current read began; the read may have missed them
 }
 
 type subscriptions map[job.ID]map[job.ID]struct{} // webhooks by client

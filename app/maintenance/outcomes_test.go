@@ -85,7 +85,7 @@ func TestOutcomesArePublishedAsOutcomeDocuments(t *testing.T) {
 	require.Len(t, w.queue.stream, 2, "once, as long as nothing goes wrong")
 }
 
-// A round publishes as many pages as necessary, and ends with the leadership.
+// A round publishes all pages, and stops when the process loses the leadership.
 func TestRoundPublishesManyPages(t *testing.T) {
 	w := newWorld(t)
 	w.outcomes(3*publisherBatch + 1)

@@ -159,7 +159,7 @@ func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.ClaimI
 	}
 }
 
-// giveBack ends claims that storage has for this worker but that it does not run: ASSIGNED jobs return to the queue, RUNNING jobs fail.
+// giveBack ends claims that storage holds for this worker although it does not run them: ASSIGNED jobs are requeued, RUNNING jobs fail.
 func (w *Worker) giveBack(ctx context.Context, worker job.ID, lost []job.ClaimID) {
 	w.Log.WarnContext(ctx, "requeueing jobs that this worker does not run", "action", "requeue", "jobs", len(lost))
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Heartbeat/2) // must not delay the next heartbeat

@@ -239,7 +239,7 @@ func TestEachWayToLearnAnOutcomeCounts(t *testing.T) {
 			v, broken := u.verdict(api, session)
 			assert.Empty(t, broken, name)
 			for _, r := range v.Results {
-				if r.Rule == "outcome-learned" && !strings.Contains(name, "delete") { // nothing is judged about a job that is gone
+				if r.Rule == "outcome-learned" && !strings.Contains(name, "delete") { // the verdict skips deleted jobs
 					assert.Equal(t, verdict.OK, r.Status, name)
 				}
 			}

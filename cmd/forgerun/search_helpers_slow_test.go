@@ -20,7 +20,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/search"
 )
 
-// planted is the folder of clients with mistakes that take more than one fault to show.
+// planted is the folder of clients whose mistakes appear only after more than one fault.
 const planted = "testdata/planted/"
 
 // runPlanted runs forgerun while PLANTED names a mistake, and returns its exit code and what it printed.

@@ -69,7 +69,7 @@ func buildIn(t *testing.T, tree string, options ...string) (program string) {
 	return program
 }
 
-// ofTag builds the program of a release out of the history.
+// ofTag builds a release from its Git tag.
 func ofTag(t *testing.T, tag string) release {
 	t.Helper()
 	dir := t.TempDir()

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// grouped are the operations of group commits, single all others. They are the values of the label operation.
+// grouped lists the operations of group commits; single lists all others. They are the values of the label operation.
 var (
 	grouped = []string{"insert", "cancel", "retry", "claim", "start", "finish", "pickup", "record"}
 	single  = []string{

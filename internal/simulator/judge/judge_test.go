@@ -53,7 +53,7 @@ func TestMissingSourcesAreReported(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		miss    func(w *world)
-		skipped map[string]string // invariant to a part of the reason
+		skipped map[string]string // part of the reason, by invariant
 	}{
 		"no rows": {func(w *world) {
 			w.without(Rows, rowFacts...)
