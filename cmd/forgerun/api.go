@@ -31,8 +31,8 @@ type api struct {
 	failed  chan error
 }
 
-// countingWait limits how long a start waits to learn which processes there are: without Redis, the first submissions would have
-// the whole rate limit.
+// countingWait limits how long a start waits for the number of processes. Without that number, the first submissions would have the whole
+// rate limit.
 const countingWait = time.Second
 
 // registrationWindow is how long after a client's creation its first key may
@@ -112,7 +112,7 @@ func (p *process) serverConfig() handlers.Config {
 	}
 }
 
-// movable is the time of a test bed, which clients can move; nil elsewhere: the machine's.
+// movable returns the movable clock of a test bed; nil elsewhere, for the machine's clock.
 func (p *process) movable() func() time.Time {
 	if p.clock == nil {
 		return nil
@@ -125,7 +125,7 @@ func (p *process) newSchedules(service *jobs.Service) *schedules.Service {
 	return schedules.New(p.store, jobs.NewScheduled(service), p.cfg.ClientMaxSchedules, p.log)
 }
 
-// serverDeps joins the use cases with the HTTP server.
+// serverDeps returns the dependencies of the HTTP server.
 func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter) handlers.Deps {
 	service := p.newJobs(p.admission(allPauses{p}.Now), hub)
 	deps := handlers.Deps{
@@ -138,7 +138,7 @@ func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter
 		Bulk: bulk.New(p.store, p.log), Schedules: p.newSchedules(service),
 		Jobs: service, Events: hub, Webhooks: p.newWebhooks(a.failed), Directory: p.newDirectory(), Health: p.Ready,
 		Admission: jobs.NewBacklog(jobs.BacklogFloor, nil, p.registry, p.log),
-		// Its metrics would have the same names.
+		// No registry: its metrics would have the same names.
 		BatchAdmission: jobs.NewBacklog(jobs.BatchBacklogFloor, nil, nil, p.log),
 	}
 	if p.cfg.TestBed {

@@ -16,25 +16,24 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Config is everything that can be configured. It is read once, from the
-// environment alone.
+// Config is the configuration of a process, read once from the environment.
 type Config struct {
 	DatabaseURL, RedisURL       string
 	HTTPAddr, AdminAddr         string
-	AdminAddrUnset              bool // AdminAddr is the role's default
+	AdminAddrUnset              bool // AdminAddr has the role's default
 	PublicURL                   string
-	AdminToken                  string // of operators, and of those who only read: see operators.Parse
+	AdminToken                  string // operators' tokens; see operators.Parse, also for AdminReadToken
 	AdminReadToken              string
-	OwnAdminToken               bool // dev made it
+	OwnAdminToken               bool // dev created AdminToken
 	MaskParams                  operator.Mask
 	TraceURL                    string // "" or with {trace_id}
 	OpenRegistration            bool
 	DataDir                     string
-	FetchFrom                   string // of dev: where a copy of Postgres is fetched from; "" for not at all
+	FetchFrom                   string // where dev downloads Postgres; "": no download
 	LogLevel                    slog.Level
 	LogFormat                   string
 	Screen                      term.Style // capabilities of standard output and standard error
-	LogFile                     io.Writer  // that gets everything; nil: none
+	LogFile                     io.Writer  // gets all log lines; nil: no file
 	Network                     Network
 	Tracing                     Tracing
 	WorkerConcurrency           int
@@ -74,13 +73,13 @@ type Config struct {
 	OutcomeStream       string
 }
 
-// Network configures connections and requests by their source.
+// Network configures limits by the source of connections and requests.
 type Network struct {
 	TrustedProxies conn.Proxies
 	Origins        cors.Origins
 }
 
-// Tracing is the checked part of OpenTelemetry's own variables. Its library reads them too, and others of the standard.
+// Tracing contains the OpenTelemetry variables that LoadConfig checks. OpenTelemetry's library reads these and others itself.
 type Tracing struct {
 	Endpoint, TracesEndpoint string
 	Protocol, TracesProtocol string
@@ -97,11 +96,11 @@ func (t Tracing) enabled() bool {
 	return !t.Disabled && t.Exporter != "none" && (t.Endpoint != "" || t.TracesEndpoint != "")
 }
 
-// protocol is how they are sent.
+// protocol returns the OTLP protocol for traces.
 func (t Tracing) protocol() string { return cmp.Or(t.TracesProtocol, t.Protocol) }
 
-// LoadConfig reads the environment; role "dev" has friendlier defaults. The
-// error names every bad variable, its value, and what is allowed.
+// LoadConfig reads the environment; role "dev" has defaults for development. The error names every bad variable, its value, and the
+// allowed values.
 func LoadConfig(role string, getenv func(string) string) (Config, error) {
 	var c Config
 	var wrong []string
@@ -120,10 +119,10 @@ func LoadConfig(role string, getenv func(string) string) (Config, error) {
 	return c, nil
 }
 
-// adminAddrs are the admin listeners of roles without FORGERUN_ADMIN_ADDR.
+// adminAddrs are the default admin addresses of roles.
 var adminAddrs = map[string]string{"api": "127.0.0.1:8081", "worker": "127.0.0.1:8082", "deliverer": "127.0.0.1:8083"}
 
-// contradictions finds values that do not go together.
+// contradictions returns errors for values that exclude each other.
 func (c *Config) contradictions(role string) []string {
 	var wrong []string
 	add := func(condition bool, sentence string) {

@@ -12,13 +12,13 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// variableGroup is variables about one thing.
+// variableGroup is a group of related variables.
 type variableGroup struct {
 	title     string
 	variables []variable
 }
 
-// groups are all variables, as they are shown.
+// groups returns all variables in display order.
 func (c *Config) groups() []variableGroup {
 	return []variableGroup{
 		{"Stores, listeners, workers", c.serviceVariables()},
@@ -29,7 +29,7 @@ func (c *Config) groups() []variableGroup {
 	}
 }
 
-// Print writes the effective values of a role in groups, secrets masked: those that differ from the default, or all.
+// Print writes the effective values of a role in groups, with secrets masked: all values, or only those that differ from the default.
 func (c *Config) Print(w io.Writer, style term.Style, role string, all bool, getenv func(string) string) {
 	hidden, shown := 0, 0
 	for _, g := range c.groups() {
@@ -64,9 +64,7 @@ func (c *Config) Print(w io.Writer, style term.Style, role string, all bool, get
 
 const mask = "********"
 
-// shown is a value as others may read it. It is masked if it is a secret, and
-// also if it may have a password where none is expected, as in
-// http://user:password@host.
+// shown returns a value that is safe to show. It masks secrets, and values with an unexpected password, as in http://user:password@host.
 func (v variable) shown(value string) string {
 	if value != "" && (v.secret || strings.Contains(value, "@")) {
 		return mask
@@ -74,7 +72,7 @@ func (v variable) shown(value string) string {
 	return value
 }
 
-// printed is a value as 'forgerun config' shows it: an address without its password, and otherwise as others may read it.
+// printed returns a value as 'forgerun config' shows it: addresses without their password, other values as in shown.
 func printed(v variable, value string) string {
 	if v.secret {
 		if address, ok := maskAddress(value); ok {
@@ -89,7 +87,7 @@ var addressSchemes = []string{
 	"postgres", "postgresql", "redis", "rediss", "unix", "redis-socket", "redis-sentinel", "redis-cluster", "http", "https",
 }
 
-// maskAddress masks the password of an address, and its parameters, which may contain one too. It is not ok if the place of the password
+// maskAddress masks the password of an address, and its parameters, which may contain one too. ok is false if the place of the password
 // is uncertain.
 func maskAddress(raw string) (masked string, ok bool) {
 	u, err := url.Parse(raw)
@@ -102,13 +100,13 @@ func maskAddress(raw string) (masked string, ok bool) {
 	case hasPassword:
 		user += ":" + mask + "@"
 	case user != "" && !strings.HasPrefix(u.Scheme, "postgres"):
-		return "", false // Redis has passwords without a user rather than the reverse
+		return "", false // for Redis, a user without a password is probably a misplaced password
 	case user != "":
 		user += "@"
 	}
 	path, query := u.Path, ""
 	if strings.HasPrefix(u.Scheme, "http") && strings.Trim(path, "/") != "" {
-		path = "/" + mask // of a service that knows its customers by it
+		path = "/" + mask // some services put a customer's secret into the path
 	}
 	if u.RawQuery != "" {
 		query = "?" + mask
@@ -116,7 +114,7 @@ func maskAddress(raw string) (masked string, ok bool) {
 	return u.Scheme + "://" + user + u.Host + path + query, true
 }
 
-// effective returns the value of a variable in a role, and whether it is set to something else than its default.
+// effective returns the value of a variable in a role, and whether it differs from the default.
 func (v variable) effective(role string, getenv func(string) string) (value string, isSet bool) {
 	fallback := v.fallback
 	if role == "dev" && v.dev != "" {
@@ -128,8 +126,7 @@ func (v variable) effective(role string, getenv func(string) string) (value stri
 	return value, true
 }
 
-// unknownVariables lists FORGERUN_ variables that nothing reads: probably
-// mistyped.
+// unknownVariables returns FORGERUN_ variables that no role reads: probably typos.
 func unknownVariables(environ []string) []string {
 	var c Config
 	var unknown []string

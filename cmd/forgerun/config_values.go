@@ -35,7 +35,7 @@ func value[T any](field *T, allowed string, read func(string) (T, error)) func(s
 
 var errNotAllowed = errors.New("it is not allowed")
 
-// within reads a value between two others, which format shows.
+// within reads a value between low and high. format formats the limits for the error.
 func within[T cmp.Ordered](field *T, low, high T, format string, read func(string) (T, error)) func(string) error {
 	return value(field, fmt.Sprintf(format, low, high), func(s string) (T, error) {
 		v, err := read(s)
@@ -46,7 +46,7 @@ func within[T cmp.Ordered](field *T, low, high T, format string, read func(strin
 	})
 }
 
-// webURL reads an http or https URL that holds more, or "" for none.
+// webURL reads an http or https URL for which holds returns true, or "".
 func webURL(field *string, allowed string, holds func(*url.URL) bool) func(string) error {
 	return value(field, allowed, func(s string) (string, error) {
 		u, err := url.Parse(s)
@@ -61,7 +61,7 @@ func text(field *string) func(string) error {
 	return func(s string) error { *field = s; return nil }
 }
 
-// storeURL reads the address of a store as its driver does, or "" for none.
+// storeURL reads the address of a store as its driver does, or "".
 func storeURL(field *string, allowed string, check func(string) error) func(string) error {
 	return value(field, allowed, func(s string) (string, error) {
 		if s == "" {
@@ -71,10 +71,10 @@ func storeURL(field *string, allowed string, check func(string) error) func(stri
 	})
 }
 
-// unread is for values that a library reads by itself.
+// unread accepts all values: a library reads and checks them.
 func unread(string) error { return nil }
 
-// optional lets a value be missing.
+// optional also accepts "".
 func optional(parse func(string) error) func(string) error {
 	return func(s string) error {
 		if s == "" {
@@ -84,8 +84,7 @@ func optional(parse func(string) error) func(string) error {
 	}
 }
 
-// endpoint is a collector's URL. A user and a password in it would never be
-// sent.
+// endpoint reads a collector's URL. It refuses a user and a password, because they would never be sent.
 func endpoint(field *string) func(string) error {
 	return webURL(field, "an http or https URL without user and password, such as http://127.0.0.1:4318; credentials belong in "+
 		"OTEL_EXPORTER_OTLP_HEADERS", func(u *url.URL) bool { return u.User == nil })
@@ -130,7 +129,7 @@ func publicURL(field *string) func(string) error {
 	return func(s string) error { return read(strings.TrimRight(s, "/")) }
 }
 
-// traceURL takes the address of a page of traces.
+// traceURL reads the URL of a page that shows a trace.
 func traceURL(field *string) func(string) error {
 	const allowed = "an http or https URL with %s in it, such as https://traces.example.com/trace/%[1]s"
 	return webURL(field, fmt.Sprintf(allowed, operator.TraceIDMark),
@@ -204,7 +203,7 @@ func subset[T ~string](field *[]T, all []T) func(string) error {
 	})
 }
 
-// masked reads patterns of names; the word none is for none.
+// masked reads patterns of names, or "none".
 func masked(target *operator.Mask) func(string) error {
 	return value(target, "must be patterns separated by commas, such as *password*,*secret*, or none", func(s string) (operator.Mask, error) {
 		if s == "none" {
@@ -218,7 +217,7 @@ func origins(field *cors.Origins) func(string) error {
 	return func(s string) (err error) { *field, err = cors.Parse(s); return err }
 }
 
-// networks is a list of networks and single addresses.
+// networks reads a list of networks and single addresses.
 func networks(field *conn.Proxies) func(string) error {
 	return func(s string) error {
 		*field = nil

@@ -13,7 +13,7 @@ import (
 type variable struct {
 	name     string
 	fallback string // value when unset
-	dev      string // the same for `forgerun dev`; "" if no different
+	dev      string // value for `forgerun dev` when unset; "": fallback
 	help     string
 	secret   bool
 	parse    func(string) error

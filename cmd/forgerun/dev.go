@@ -32,7 +32,7 @@ func (p *program) runDev(ctx context.Context, cfg Config) (err error) {
 	if cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(cfg.DataDir, 0o755); err != nil { // the stores' unprivileged users pass through it
+	if err := os.MkdirAll(cfg.DataDir, 0o755); err != nil { // the stores' unprivileged users need access
 		return fmt.Errorf("data folder: %w", err)
 	}
 	file := &lumberjack.Logger{Filename: logFile(&cfg), MaxSize: logFileMB, MaxBackups: 1}
@@ -72,13 +72,13 @@ func (p *program) runDev(ctx context.Context, cfg Config) (err error) {
 	return p.serve(ctx, cfg, "dev", func(p *process, ctx context.Context) (<-chan error, error) { return p.startDev(ctx, show) })
 }
 
-// logFileMB is how large dev's log may grow until a new one is begun; one older one is kept.
+// logFileMB is the size at which dev's log is rotated; one old file is kept.
 const logFileMB = 32
 
-// logFile is where dev logs everything.
+// logFile returns the path of dev's log.
 func logFile(cfg *Config) string { return filepath.Join(cfg.DataDir, "dev.log") }
 
-// startDev starts all roles, and says where they are.
+// startDev starts all roles, and prints their addresses.
 func (p *process) startDev(ctx context.Context, show screen) (<-chan error, error) {
 	if _, err := p.startWorker(ctx); err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (p *process) startDev(ctx context.Context, show screen) (<-chan error, erro
 
 // greetAgain greets whenever a line of the terminal is "?".
 func greetAgain(terminal io.Reader, greet func()) {
-	term.IgnoreReads() // in the background there is nothing to read, which is no reason to be stopped
+	term.IgnoreReads() // reading the terminal in the background must not stop the process
 	for lines := bufio.NewScanner(terminal); lines.Scan(); {
 		if strings.TrimSpace(lines.Text()) == "?" {
 			greet()
@@ -116,7 +116,7 @@ func greetAgain(terminal io.Reader, greet func()) {
 	}
 }
 
-// ownMasterKey reads the data folder's master key, and makes one if there is none.
+// ownMasterKey reads the data folder's master key, and creates it if it is missing.
 func ownMasterKey(path string) (decoded []byte, err error) {
 	text, err := ownSecret(path)
 	if err != nil {
@@ -126,7 +126,7 @@ func ownMasterKey(path string) (decoded []byte, err error) {
 	return decoded, err
 }
 
-// ownSecret reads a secret of the data folder, and makes one of 32 bytes if there is none.
+// ownSecret reads a secret of the data folder, and creates one of 32 bytes if it is missing.
 func ownSecret(path string) (string, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -197,8 +197,7 @@ func (a *api) login(ctx context.Context) (login, error) {
 	return fresh, writeJSON(path, fresh)
 }
 
-// note publishes where this process is, in a file that is there
-// while it is ready.
+// note writes the addresses of this process to a file. The caller must remove the file when the process is no longer ready.
 func (a *api) note(l login) (remove func(), err error) {
 	path := access.DevFile(a.p.cfg.DataDir)
 	err = writeJSON(path, access.Dev{
@@ -208,7 +207,7 @@ func (a *api) note(l login) (remove func(), err error) {
 	return func() { _ = os.Remove(path) }, err
 }
 
-// writeJSON writes a file that only the owner can read, whole or not at all.
+// writeJSON atomically writes a file that only the owner can read.
 func writeJSON(path string, v any) error {
 	content, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -217,8 +216,8 @@ func writeJSON(path string, v any) error {
 	return access.WriteFile(path, append(content, '\n'))
 }
 
-// startOwnPostgres starts dev's own server: with the machine's programs, with a copy that was fetched before, or with
-// one that is fetched now if that was asked for.
+// startOwnPostgres starts dev's own server: with the installed programs, with a copy that was downloaded before, or, if configured, with
+// a new download.
 func startOwnPostgres(ctx context.Context, cfg *Config, log *slog.Logger) (*local.Postgres, error) {
 	programs := programsDir(cfg)
 	options := local.ServerOptions{Dir: filepath.Join(cfg.DataDir, "postgres"), Programs: local.FetchedPrograms(programs), Logger: log}
@@ -236,8 +235,8 @@ func startOwnPostgres(ctx context.Context, cfg *Config, log *slog.Logger) (*loca
 	return local.StartPostgres(ctx, options)
 }
 
-// programsDir is the folder of fetched programs: the user's cache, since a verdict's data folder is temporary. For root it is
-// one that everybody can enter: the server runs as another user.
+// programsDir returns the folder of downloaded programs: the user's cache, because a verdict's data folder is temporary. For root it
+// returns a folder that all users can enter, because the server runs as another user.
 func programsDir(cfg *Config) string {
 	if os.Geteuid() == 0 {
 		return "/var/lib/forgerun/programs"

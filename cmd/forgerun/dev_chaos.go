@@ -20,13 +20,13 @@ import (
 const (
 	chaosAPIs    = 2
 	chaosWorkers = 2
-	chaosStart   = 2 * time.Minute // for all to be ready
+	chaosStart   = 2 * time.Minute // until all processes are ready
 )
 
 // chaos is the faults that dev injects into itself.
 type chaos struct {
 	faults local.Chaos
-	asked  string // for faults; "" for none
+	asked  string // value of --chaos; "": no faults
 	seed   uint64
 }
 
@@ -41,7 +41,7 @@ func faultList() string {
 	return text.String()
 }
 
-// run runs dev with faults: the roles are child processes, which are disturbed until ctx ends. Their data lasts as long.
+// run runs the roles as child processes, and injects faults until ctx ends. Then it deletes their data.
 func (c chaos) run(ctx context.Context, cfg Config, environ []string, stdout, stderr io.Writer) error {
 	switch {
 	case cfg.DatabaseURL != "" || cfg.RedisURL != "":
@@ -67,7 +67,7 @@ func (c chaos) run(ctx context.Context, cfg Config, environ []string, stdout, st
 	return errors.Join(unlessStopped(ctx, err), s.Close())
 }
 
-// disturb has the service work, says where it is, and does the faults.
+// disturb starts the service, prints its address, and injects the faults.
 func (c chaos) disturb(ctx, starting context.Context, s *local.Stack, stdout io.Writer) error {
 	id, key, err := local.Register(starting, s.URL())
 	if err != nil {
@@ -90,7 +90,7 @@ func (c chaos) disturb(ctx, starting context.Context, s *local.Stack, stdout io.
 	})
 }
 
-// unlessStopped returns no error for a requested end.
+// unlessStopped returns err, or nil if ctx has ended.
 func unlessStopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -98,7 +98,7 @@ func unlessStopped(ctx context.Context, err error) error {
 	return err
 }
 
-// chaosEnviron is the configuration of the child processes: the caller's, on a test bed.
+// chaosEnviron returns the environment of the child processes: the caller's environment, with the test bed on.
 func chaosEnviron(environ []string) map[string]string {
 	env := map[string]string{"FORGERUN_TESTBED": "true"}
 	for _, entry := range environ {

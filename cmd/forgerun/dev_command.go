@@ -56,7 +56,7 @@ func (p *program) dev(ctx context.Context, asked chaos, verbose bool, fetch stri
 	})
 }
 
-// screen is the output of dev for people. A terminal has a line with the present step of the start.
+// screen is the output of dev for people. On a terminal, one line shows the current step of the start.
 type screen struct {
 	*term.Status
 	out   io.Writer
@@ -103,10 +103,10 @@ Stop with Ctrl-C. ? and Enter shows this again.
 		"http://"+a.addr+"/docs", "http://"+a.p.adminAddr+"/", "http://"+a.p.adminAddr+monitoring.DashboardPath+"/",
 		a.p.cfg.DataDir, logFile(&a.p.cfg),
 		l.APIKey, base, base, base, base)
-	_, _ = io.WriteString(s.out, strings.ReplaceAll(text, "\n  forgerun ", "\n  "+os.Args[0]+" ")) // to be typed as this one was
+	_, _ = io.WriteString(s.out, strings.ReplaceAll(text, "\n  forgerun ", "\n  "+os.Args[0]+" ")) // show the program's name as the user typed it
 }
 
-// taken adds the variable of a taken address, and the process there, to the error. Other errors stay as they are.
+// taken adds the variable of an address in use, and the process that uses it, to the error. It does not change other errors.
 func taken(variable, address string, err error) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
@@ -119,7 +119,7 @@ func taken(variable, address string, err error) error {
 		variable, address, who, variable, err)
 }
 
-// busy adds the variable of a data folder in use, and its process, to the error. Other errors stay as they are.
+// busy adds the variable of a data folder in use, and the process that uses it, to the error. It does not change other errors.
 func busy(dataDir string, err error) error {
 	used, ok := errors.AsType[*local.BusyError](err)
 	if !ok {

@@ -43,7 +43,7 @@ func (p *program) doctor(ctx context.Context, role string, asJSON bool) error {
 		role = "api"
 		dev, _ := LoadConfig("dev", p.getenv)
 		if _, err := access.ReadDev(dev.DataDir); err == nil {
-			role = "dev" // examine a service that was started here
+			role = "dev" // examine the dev service that runs on this folder
 		}
 	}
 	cfg, bad := LoadConfig(role, p.getenv)
@@ -75,7 +75,7 @@ func examine(ctx context.Context, role string, cfg Config, bad error, unknown []
 	return found
 }
 
-// fewConnections is more than a usual number of clients needs.
+// fewConnections is enough for a usual number of clients.
 const fewConnections = 2_000
 
 // judgeFiles judges the limit of open files, which a process started from here inherits.
@@ -87,7 +87,7 @@ func judgeFiles(fs *doctor.Findings, role string, connections int) {
 		doctor.OK(found))
 }
 
-// judgeConfig judges whether the role would start, and values that are allowed but probably not meant.
+// judgeConfig judges whether the role would start, and finds values that are allowed but probably unintended.
 func judgeConfig(fs *doctor.Findings, role string, cfg Config, bad error, unknown []string) {
 	if bad == nil {
 		fs.Judge("configuration", doctor.OK("valid for "+role))
@@ -106,7 +106,7 @@ func judgeConfig(fs *doctor.Findings, role string, cfg Config, bad error, unknow
 	if bad != nil {
 		return // other values may be missing
 	}
-	if role == "worker" || role == "dev" { // a lease must outlive a heartbeat that fails, and the next one
+	if role == "worker" || role == "dev" { // a lease must last until the next heartbeat after a failed one
 		found := fmt.Sprintf("%v, heartbeat every %v, statements up to %v", cfg.LeaseTimeout, cfg.heartbeat(), cfg.DBTimeout)
 		fs.Judge("lease",
 			doctor.Warn(cfg.heartbeat()+cfg.DBTimeout*6/5 >= cfg.LeaseTimeout,
@@ -114,12 +114,12 @@ func judgeConfig(fs *doctor.Findings, role string, cfg Config, bad error, unknow
 				"raise FORGERUN_LEASE_TIMEOUT above twice FORGERUN_DB_TIMEOUT"),
 			doctor.OK(found))
 	}
-	if role != "dev" { // the defaults of dev are for one's own machine
+	if role != "dev" { // dev's defaults suit only a local machine
 		judgeExposure(fs, role, cfg)
 	}
 }
 
-// judgeExposure judges what others can reach or see.
+// judgeExposure judges what other people can reach or see.
 func judgeExposure(fs *doctor.Findings, role string, cfg Config) {
 	fs.Judge("admin listener",
 		doctor.Warn(!onLoopback(cfg.AdminAddr),
@@ -157,8 +157,8 @@ func judgeConsent(fs *doctor.Findings, cfg Config) {
 		doctor.OK("receivers are asked, in the name of "+webhook.Origin(cfg.PublicURL)))
 }
 
-// judgeMasterKey judges the key of a role that has one, or should. An api starts without one, a deliverer does not, and dev
-// makes its own. The state is nil if it is not known.
+// judgeMasterKey judges the master key of a role that uses one. An api starts without a key, a deliverer does not, and dev creates its
+// own. state is nil if it is unknown.
 func judgeMasterKey(fs *doctor.Findings, role string, cfg Config, state *repo.State) {
 	if vault, err := webhook.NewVault(cfg.MasterKey); err == nil && role != "worker" && state != nil {
 		wrong := ""

@@ -27,12 +27,12 @@ func (p *program) healthcheckCommand() *cobra.Command {
 	c := command.New("healthcheck", "Exit with 0 if the process of this container, or the one at --url, is ready",
 		func(c *cobra.Command, _ []string) error {
 			if !c.Flags().Changed("url") {
-				arguments, _ := os.ReadFile(firstProcess) // there is none but on Linux
+				arguments, _ := os.ReadFile(firstProcess) // exists only on Linux
 				if running, ours := p.healthOf(string(arguments)); ours {
 					at = running
 				}
 			}
-			if at == "" { // it does not listen: that it runs is all there is to know
+			if at == "" { // a command that does not listen is healthy as long as it runs
 				return nil
 			}
 			if err := healthcheck(c.Context(), at); err != nil {
@@ -44,11 +44,11 @@ func (p *program) healthcheckCommand() *cobra.Command {
 	return c
 }
 
-// healthOf returns the health address of a process, by its arguments in /proc, and whether it is a forgerun. An empty address means that
-// the command does not listen.
+// healthOf finds the health address of a process from its arguments in /proc. at is empty if the command does not listen. ours reports
+// whether the process is forgerun.
 func (p *program) healthOf(cmdline string) (at string, ours bool) {
 	args := strings.Split(strings.TrimRight(cmdline, "\x00"), "\x00")
-	program := slices.IndexFunc(args, func(arg string) bool { return path.Base(arg) == "forgerun" }) // an init may stand before it
+	program := slices.IndexFunc(args, func(arg string) bool { return path.Base(arg) == "forgerun" }) // an init program may come first
 	if program < 0 {
 		return "", false
 	}
@@ -61,23 +61,23 @@ func (p *program) healthOf(cmdline string) (at string, ours bool) {
 		return askable("http", cmp.Or(p.getenv("FORGERUN_HTTP_ADDR"), "127.0.0.1:8080"), "/readyz"), true
 	case "forgerun api", "forgerun worker", "forgerun deliverer":
 		return readiness(c, cmp.Or(p.getenv("FORGERUN_ADMIN_ADDR"), adminAddrs[c.Name()])), true
-	case "forgerun proxy": // only whether it listens: the faults of its connections are for its clients
+	case "forgerun proxy": // check only whether it listens: its faults are for its clients
 		return askable("tcp", c.Flag("listen").Value.String(), ""), true
 	default:
 		return "", true
 	}
 }
 
-// readiness is the address of a role's admin listener at which it says whether it is ready.
+// readiness returns the address of a role's readiness check on the admin listener.
 func readiness(c *cobra.Command, address string) string {
 	if flag := c.Flag("admin-port"); flag.Changed {
-		port, _ := strconv.Atoi(flag.Value.String()) // which the flag has checked
+		port, _ := strconv.Atoi(flag.Value.String()) // the flag accepts only numbers
 		address = withPort(address, port)
 	}
 	return askable("http", address, "/readyz")
 }
 
-// askable makes a URL of an address that is listened on. There is none if the system chooses the port.
+// askable returns the URL of a listen address, or "" if the system chooses the port.
 func askable(scheme, address, path string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || port == "0" {

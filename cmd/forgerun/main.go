@@ -1,5 +1,5 @@
 // Command forgerun is the job-execution service: API, worker, deliverer, everything in one process for development, and the command line
-// for its users and operators. It reads the configuration and joins the packages; it holds no rules of its own.
+// for its users and operators. It reads the configuration and connects the packages; it contains no business rules.
 package main
 
 import (
@@ -28,10 +28,10 @@ import (
 //go:embed examples.txt
 var exampleCalls string
 
-// version names this build in greetings, metrics, traces and requests.
+// version is shown in greetings, metrics, traces and requests.
 var version = build.Number()
 
-// gcPercent is GOGC where it is not set: a process uses a few megabytes, which Go's default would collect many times a second.
+// gcPercent is the default of GOGC. A process uses only a few megabytes; with Go's default it would collect them many times a second.
 const gcPercent = 400
 
 func main() {
@@ -40,7 +40,7 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	// The second signal finds its default meaning again and ends the process.
+	// After the first signal, restore the default, so that a second signal ends the process.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Environ(), os.Stdout, os.Stderr))
 }
@@ -57,7 +57,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, environ
 
 // program is the environment of the commands.
 type program struct {
-	arguments      []string // as they were typed
+	arguments      []string // as typed
 	getenv         func(string) string
 	environ        []string
 	stdout, stderr io.Writer
@@ -71,7 +71,7 @@ const (
 	groupOther  = command.Others
 )
 
-// root is the program with all its commands.
+// root returns the root command with all commands.
 func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "forgerun",
@@ -119,8 +119,7 @@ func sentence(err error) string {
 	return "forgerun: " + text
 }
 
-// lastWords says why the program ends, and waits for a second at most for its reader:
-// the process is to end.
+// lastWords prints why the program ends. It waits at most a second, so that a blocked reader cannot keep the process alive.
 func lastWords(stderr io.Writer, words ...any) {
 	said := make(chan struct{})
 	go func() {

@@ -43,7 +43,7 @@ func (p *program) migrate(ctx context.Context, to int64) error {
 // configRoles are the roles with a configuration.
 var configRoles = []string{"api", "worker", "deliverer", "dev", "migrate", "rotate-signing-key"}
 
-// roleOf is the role that was named; api is the default.
+// roleOf returns the role in args; the default is api.
 func roleOf(args []string) string {
 	if len(args) == 0 {
 		return "api"

@@ -16,9 +16,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// newOperatorAPI makes the operator API of every role. It reads from Postgres, so that all processes answer alike, and its changes work
-// like those of clients' requests. Submissions and retries of operators ignore the limits of clients, which only processes with the API
-// count. Pages are served under the other paths of its listener.
+// newOperatorAPI returns the operator API of every role. It reads from Postgres, so that all processes return the same, and makes changes
+// in the same way as clients' requests. Operators' submissions and retries ignore the limits of clients, because only api processes count
+// these. The other paths of the listener serve pages.
 func (p *process) newOperatorAPI(guard operators.Guard, pages http.Handler) *operator.API {
 	var bed *testbed.Operators
 	if p.cfg.TestBed {

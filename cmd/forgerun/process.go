@@ -44,18 +44,18 @@ import (
 type process struct {
 	cfg       Config
 	role      string
-	lines     *monitoring.Lines // where log ends
+	lines     *monitoring.Lines // output of log
 	log       *slog.Logger
 	registry  *prometheus.Registry
-	tracing   trace.TracerProvider // nil: nothing is traced
-	tracer    trace.Tracer         // nil: the same
+	tracing   trace.TracerProvider // nil: tracing is off
+	tracer    trace.Tracer         // nil: tracing is off
 	metrics   *app.Metrics
 	store     *repo.Store
 	redis     *redisconn.Redis
 	queue     *queue.Queue
 	notifier  *delivery.Notifier // queue of all code that writes events
 	completer *batches.Completer
-	capacity  *jobs.Capacity // its lease is kept by the API's loop; bulk operations and schedules take one when they need it
+	capacity  *jobs.Capacity // the API renews the lease in a loop; bulk operations and schedules take one on demand
 	storage   *ratelimit.Limiter
 
 	connections *conn.Metrics // of all listeners
@@ -75,11 +75,11 @@ type process struct {
 	adminAddr string
 }
 
-// closeGrace bounds each step of closing.
+// closeGrace limits each step of closing.
 const closeGrace = 5 * time.Second
 
-// open makes a process and starts the parts of all roles: connections, the admin listener and the maintenance. It does not wait for the
-// stores: they may come later.
+// open creates a process and starts the parts of all roles: connections, the admin listener and the maintenance. It does not wait for the
+// stores, which may start later.
 func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *process, err error) {
 	p := &process{role: role, registry: monitoring.NewRegistry(version, role)}
 	p.lines = monitoring.NewLines(stderr, p.registry)
@@ -104,7 +104,7 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 	p.lines.OnDropped(func(lines int) {
 		p.log.Warn("log lines were dropped: standard error was not read in time", "action", "log", "lines", lines)
 	})
-	slog.SetDefault(p.log) // libraries, and with it package log
+	slog.SetDefault(p.log) // for libraries and package log
 	if err := p.connect(); err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 	)...)
 }
 
-// connect makes tracing, metrics and the connections to the stores.
+// connect sets up tracing, metrics and the connections to the stores.
 func (p *process) connect() (err error) {
 	if err := p.startTracing(); err != nil {
 		return err
@@ -175,16 +175,16 @@ func (p *process) connect() (err error) {
 		return err
 	}
 	if p.clock != nil {
-		_, _ = p.store.ReadClockMove(context.Background()) // later moves are followed
+		_, _ = p.store.ReadClockMove(context.Background()) // the process also follows later moves
 		return nil
 	}
 	return p.store.RefuseMovedClock(context.Background())
 }
 
-// unlimitedTaskTime is asynq's limit for handlers if a job may take any time: its clock may be frozen.
+// unlimitedTaskTime is asynq's limit for handlers in a test bed: while the clock is frozen, a job may take any time.
 const unlimitedTaskTime = 10 * 365 * 24 * time.Hour
 
-// startTracing prepares the tracer: it does nothing unless traces are sent.
+// startTracing creates the tracer if traces are sent.
 func (p *process) startTracing() error {
 	if !p.cfg.Tracing.enabled() {
 		return nil
@@ -199,15 +199,15 @@ func (p *process) startTracing() error {
 	return p.parts.Start(context.Background(), lifecycle.Part{Name: "traces", Stop: flush, Grace: closeGrace})
 }
 
-// listen opens the public listener of the roles that have one, and completes
-// the public URL; the roles that publish addresses without one must be given it.
+// listen opens the public listener of api and dev, and completes the public URL. Roles that publish addresses without listening require a
+// configured public URL.
 func listen(cfg *Config, role string) (net.Listener, error) {
 	var l net.Listener
 	addr := cfg.HTTPAddr
 	if role == "api" || role == "dev" {
 		var err error
 		open := func() (net.Listener, error) { return net.Listen("tcp", addr) }
-		if cfg.TestBed { // which closes it for a time
+		if cfg.TestBed { // faults may close the listener for a time
 			open = func() (net.Listener, error) { return wire.Listen(addr) }
 		}
 		if l, err = open(); err != nil {
@@ -221,14 +221,14 @@ func listen(cfg *Config, role string) (net.Listener, error) {
 	return l, nil
 }
 
-// limited bounds the connections of a listener.
+// limited limits the connections of a listener.
 func (p *process) limited(l net.Listener, name string, total int) *conn.Listener {
 	return conn.NewListener(l, conn.Limits{
 		Total: total, Exempt: p.cfg.Network.TrustedProxies, Metrics: p.connections, Log: p.log.With("listener", name),
 	})
 }
 
-// newMaintenance makes the repairs that one of all processes does.
+// newMaintenance returns the maintenance, which runs only in the leader.
 func (p *process) newMaintenance() *maintenance.Maintenance {
 	leaders := p.newLeadersJobs()
 	due := schedules.NewRunner(p.store, jobs.NewScheduled(leaders), p.metrics, p.log)
@@ -242,13 +242,12 @@ func (p *process) newMaintenance() *maintenance.Maintenance {
 	})
 }
 
-// newLeadersJobs makes the use cases of clients by which bulk operations and erasures change
-// jobs and schedules submit them, without those parts of them that only requests need.
+// newLeadersJobs returns the use cases of jobs for bulk operations, erasures and schedules, without the parts that only requests need.
 func (p *process) newLeadersJobs() *jobs.Service {
 	return p.newJobs(p.admission(p.pauses.Now), nil)
 }
 
-// newJobs makes the use cases of jobs. Without an admission they are for operators; without a hub no request waits.
+// newJobs returns the use cases of jobs. admission is nil for operators. Without a hub, no request waits.
 func (p *process) newJobs(admission *jobs.Admission, hub *events.Hub) *jobs.Service {
 	return jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
 		Store: p.store, Queue: p.notifier, Targets: p.guard(), Receivers: p.subscribers.Webhooks, Progress: p.queue.Progress,
@@ -261,7 +260,7 @@ func (p *process) admission(pauses func() job.Pauses) *jobs.Admission {
 	return &jobs.Admission{Pauses: pauses, Capacity: p.capacity, Storage: p.storage, ProvenCallbacks: p.cfg.WebhookChallenge}
 }
 
-// loop is a part that runs f. Its last action may wait for a statement.
+// loop returns a part that runs f. Its last action may wait for a statement.
 func (p *process) loop(name string, f func(context.Context)) lifecycle.Part {
 	part := lifecycle.Loop(name, f)
 	part.Grace = p.cfg.DBTimeout + closeGrace
@@ -273,7 +272,7 @@ func begin(start func()) func(context.Context) error {
 	return func(context.Context) error { start(); return nil }
 }
 
-// close stops the parts, the latest first.
+// close stops the parts in reverse order.
 func (p *process) close() {
 	p.parts.Stop()
 	p.log.Info("stopped")

@@ -24,11 +24,10 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// readyPatience bounds the checks of a process' health: who asks for it, such as
-// a balancer, waits no longer than a few seconds.
+// readyPatience limits the checks of a process' health, because load balancers wait only a few seconds.
 const readyPatience = time.Second
 
-// Ready describes what is wrong. Only the roles that take tasks from a queue need Redis: the API accepts jobs without it.
+// Ready returns the problems of the process. Only roles that take tasks from a queue need Redis: the API accepts jobs without it.
 func (p *process) Ready(ctx context.Context) site.Readiness {
 	r := site.Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok", "migrations": "ok", "redis": "ok"}}
 	ctx, cancel := context.WithTimeout(ctx, readyPatience)
@@ -81,7 +80,7 @@ func (p *process) Ready(ctx context.Context) site.Readiness {
 	return r
 }
 
-// allPauses are the operators' pauses, in Postgres or of the queue in Redis.
+// allPauses finds the operators' pauses in Postgres and of the queue in Redis.
 type allPauses struct{ *process }
 
 func (s allPauses) Now() job.Pauses {
@@ -92,7 +91,7 @@ func (s allPauses) Now() job.Pauses {
 	return now
 }
 
-// queuesOf are the queues that the process needs: in a cluster they may be on different servers.
+// queuesOf returns the queues that the process needs. In a cluster they may be on different servers.
 func (p *process) queuesOf() []string {
 	switch p.role {
 	case "worker":
@@ -103,7 +102,7 @@ func (p *process) queuesOf() []string {
 	return redisconn.Queues
 }
 
-// adminPart is the admin listener; without an address there is none.
+// adminPart returns the admin listener as a part; without an address it is empty.
 func (p *process) adminPart() lifecycle.Part {
 	if p.cfg.AdminAddr == "" {
 		return lifecycle.Part{}
@@ -140,7 +139,7 @@ func (p *process) adminPart() lifecycle.Part {
 		return nil
 	}
 	stop := func(ctx context.Context) error {
-		_ = server.Shutdown(ctx) // an operator can take a profile or load a dashboard again
+		_ = server.Shutdown(ctx) // ignore the error: an operator can take a profile or load a dashboard again
 		return nil
 	}
 	return lifecycle.Part{Name: "admin listener", Start: start, Stop: stop, Grace: closeGrace}
@@ -152,8 +151,8 @@ func (p *process) source(r *http.Request) netip.Addr {
 	return conn.Source(p.cfg.Network.TrustedProxies.Client(addr.Addr(), r.Header.Values("X-Forwarded-For")...))
 }
 
-// hosts returns the check of a listener's allowed hosts, against pages with a name that points here: for dev's on loopback, and for
-// unguarded ones; nil for any.
+// hosts returns the check of the Host header against DNS rebinding, for dev's listeners on loopback and for unguarded listeners; nil
+// allows all hosts.
 func (p *process) hosts(addr string, guarded bool) func(string) bool {
 	if p.role == "dev" && onLoopback(addr) || !guarded {
 		return localhosts.Only(p.cfg.PublicURL)

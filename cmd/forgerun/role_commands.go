@@ -14,10 +14,10 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// startRole starts a role's parts of a process. The channel receives fatal errors; it may be nil.
+// startRole starts the parts of a role. The channel receives fatal errors; it may be nil.
 type startRole func(*process, context.Context) (failed <-chan error, err error)
 
-// roleCommand is a role that the environment alone configures.
+// roleCommand returns the command of a role that only the environment configures.
 func (p *program) roleCommand(role, short string, start startRole) *cobra.Command {
 	c := &cobra.Command{
 		Use: role, Short: short,
@@ -63,7 +63,7 @@ func (p *program) runRole(ctx context.Context, role string, run func(context.Con
 	if err != nil {
 		return &command.Exit{Code: command.WrongUsage, Err: err}
 	}
-	if term.IsTerminal(p.stdout) { // both are terminals; otherwise redrawn lines would end up in a file
+	if term.IsTerminal(p.stdout) { // both must be terminals: a file must not contain redrawn lines
 		cfg.Screen = term.Of(p.stderr, p.getenv)
 	}
 	// Notify turns a write to a pipe without a reader into an error instead of the end. Unlike an ignored signal, children do not inherit
@@ -72,8 +72,8 @@ func (p *program) runRole(ctx context.Context, role string, run func(context.Con
 	return run(ctx, cfg)
 }
 
-// serve opens a process, starts its role's parts, and runs it until ctx ends or a part fails fatally. A start that is stopped before it
-// is complete is no error.
+// serve opens a process, starts the parts of its role, and runs it until ctx ends or a part fails fatally. It returns no error if ctx ends
+// during the start.
 func (p *program) serve(ctx context.Context, cfg Config, role string, start startRole) error {
 	running, err := open(cfg, role, unknownVariables(p.environ), p.stderr)
 	if err != nil {

@@ -47,13 +47,13 @@ type lineWriter struct {
 	w  io.Writer
 }
 
-// shortHandler writes a line for each job that ends, for each delivery that fails at first or for good, for each warning and for
-// the wait for running jobs, and hands everything to another handler.
+// shortHandler passes all records to another handler. It writes lines only for warnings, ended jobs, the first and the final failure of a
+// delivery, and the wait for running jobs.
 type shortHandler struct {
 	out   *lineWriter
 	style term.Style
 	level slog.Level
-	attrs []slog.Attr // of With
+	attrs []slog.Attr // added by With
 	all   slog.Handler
 }
 
@@ -85,7 +85,7 @@ func (h *shortHandler) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// progress returns the line for a person who watches; "" for everything else.
+// progress returns the line for a message; "" if it is not shown.
 func (h *shortHandler) progress(message string, attrs map[string]string) string {
 	switch state := attrs["next_state"]; {
 	case message == "job transition" && job.State(state).Final():
@@ -143,7 +143,7 @@ func plainly(value string) string {
 	return value
 }
 
-// flat returns the fields by name, including those of groups.
+// flat returns the fields by name, including the fields of groups.
 func flat(attrs []slog.Attr) map[string]string {
 	all := map[string]string{}
 	for _, a := range attrs {

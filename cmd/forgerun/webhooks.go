@@ -24,8 +24,7 @@ import (
 
 func (p *process) guard() *webhook.Guard { return webhook.NewGuard(p.cfg.WebhookAllowPrivate) }
 
-// origin is the name of this service for receivers, "" if they are not asked for
-// their consent.
+// origin returns the name of this service for receivers, or "" if it does not ask them for consent.
 func (p *process) origin() string {
 	if !p.cfg.WebhookChallenge {
 		return ""
@@ -54,20 +53,19 @@ func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 				failed <- err
 			}
 		})
-		_ = p.parts.Start(context.Background(), check) // a loop starts always
+		_ = p.parts.Start(context.Background(), check) // a loop's start cannot fail
 	}
 	return delivery.NewWebhooks(d)
 }
 
-// webhooksDeps returns the dependencies of those use cases without clients' requests.
+// webhooksDeps returns the dependencies of these use cases except those for clients' requests.
 func (p *process) webhooksDeps() delivery.WebhooksDeps {
 	return delivery.WebhooksDeps{
 		Store: p.store, Targets: p.guard(), Queue: p.queue, Subscribers: p.subscribers, Log: p.log,
 	}
 }
 
-// directoryAge is how old the published keys may be. A new key
-// does not sign for ten minutes.
+// directoryAge is the maximum age of the cached published keys. A new key signs only after ten minutes.
 const directoryAge = 5 * time.Second
 
 // newDirectory returns the published signing keys. It reads them from storage only when needed: requests need no key.
@@ -94,8 +92,7 @@ func (p *process) newDirectory() func(context.Context) ([]byte, error) {
 	}
 }
 
-// rateWait is how long a delivery waits for Redis to count it, before its process
-// counts alone.
+// rateWait is how long a delivery waits for the rate limit in Redis. After that, its process counts locally.
 const rateWait = 2 * time.Second
 
 // startDeliverer waits until there is a key to sign with, and begins to deliver.
@@ -113,7 +110,7 @@ func (p *process) startDeliverer(ctx context.Context) (failed <-chan error, err 
 		PublicURL: p.cfg.PublicURL, Origin: p.origin(), Version: version, Timeout: p.cfg.WebhookTimeout, Guard: p.guard(), Log: p.log,
 	}, keys, webhook.NewSecrets(vault))
 	var sends delivery.Sender = sender
-	limit := p.cfg.WebhookTimeout // of an attempt
+	limit := p.cfg.WebhookTimeout // limit of an attempt
 	if p.cfg.TestBed {
 		sends = &testbed.Deliveries{Bed: p.testbed, Sender: sender, Log: p.log}
 		limit += fault.DeliveryExtra
@@ -134,7 +131,7 @@ func (p *process) startDeliverer(ctx context.Context) (failed <-chan error, err 
 		lifecycle.Part{
 			Name: "delivery consumer", Grace: limit + closeGrace,
 			Start: func(context.Context) error { return fetching.Start(context.Background()) },
-			// It takes no more tasks; pending sends end, and the rest is released.
+			// Stop taking tasks, let pending sends end, and release the rest.
 			Stop: func(ctx context.Context) error {
 				fetching.Quiet()
 				w.Stop(ctx)
@@ -148,7 +145,7 @@ func (p *process) startDeliverer(ctx context.Context) (failed <-chan error, err 
 	return nil, err
 }
 
-// untilStorageAnswers repeats an action while storage is down, like everything that starts, but not after other errors.
+// untilStorageAnswers repeats an action while storage is down. It returns other errors.
 func (p *process) untilStorageAnswers(ctx context.Context, what func(context.Context) error) error {
 	const pause = time.Second
 	for {

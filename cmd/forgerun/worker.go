@@ -21,7 +21,7 @@ type workerStore struct {
 	*repojobs.Leases
 }
 
-// startWorker takes up a lease and begins to fetch.
+// startWorker takes a lease and begins to fetch tasks.
 func (p *process) startWorker(ctx context.Context) (failed <-chan error, err error) {
 	limit, leases := p.cfg.ExecutionLimit(), p.store.NewLeases()
 	rescuer := &rescue.Rescuer{
@@ -46,7 +46,7 @@ func (p *process) startWorker(ctx context.Context) (failed <-chan error, err err
 				defer p.pauses.Follow(func(now job.Pauses) { fetching.Hold(w.Stopped(now)) })
 				return fetching.Start(context.Background())
 			},
-			// It takes no more tasks, then the running jobs have the grace.
+			// Stop taking tasks; then running jobs have the grace period.
 			Stop: func(ctx context.Context) error {
 				fetching.Quiet()
 				w.Drain(ctx)
@@ -56,7 +56,7 @@ func (p *process) startWorker(ctx context.Context) (failed <-chan error, err err
 	)
 }
 
-// consumer is of a consumer that handles so many tasks at once.
+// consumer returns the configuration of a consumer with this concurrency.
 func (p *process) consumer(concurrency int) consumer.Config {
 	return consumer.Config{
 		Concurrency: concurrency, ShutdownTimeout: closeGrace, Clock: p.due,
@@ -64,7 +64,7 @@ func (p *process) consumer(concurrency int) consumer.Config {
 	}
 }
 
-// stopped runs the last step of a stop with its own timeout: the grace period may be used up.
+// stopped runs the last step of a stop with its own timeout, because the grace period may be used up.
 func stopped(stop func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
