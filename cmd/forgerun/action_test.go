@@ -54,7 +54,7 @@ func releaseServer(t *testing.T, checksum func(archive []byte) string) string {
 
 func sha256Of(archive []byte) string { return fmt.Sprintf("%x", sha256.Sum256(archive)) }
 
-// impatientTarget makes tasks, and tells readers to wait. The client of actionCommand does not.
+// impatientTarget creates tasks, and asks readers to wait. The client of actionCommand does not wait.
 func impatientTarget(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -75,7 +75,7 @@ func impatientTarget(t *testing.T) string {
 const actionCommand = `curl -sf -X POST "$FORGERUN_URL/tasks" -H 'Content-Type: application/json' -d '{}' && ` +
 	`for n in 1 2 3; do curl -s "$FORGERUN_URL/tasks/1"; done`
 
-// action runs the script of the GitHub Action in a folder of its own. Files are what it left, by their names.
+// action runs the script of the GitHub Action in its own folder. files contains the files that it wrote, by name.
 func action(t *testing.T, variables map[string]string) (code int, output string, files map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -100,8 +100,8 @@ func action(t *testing.T, variables map[string]string) (code int, output string,
 	return c.ProcessState.ExitCode(), string(text), files
 }
 
-// The action fetches the latest release, judges the command, and tells GitHub what it found: in the summary of the step, in its log, in
-// its output, and in files. A baseline that it wrote makes the same client pass.
+// The action downloads the latest release, judges the command, and reports the result to GitHub: in the summary of the step, its log, its
+// output, and files. With the baseline that it wrote, the same client passes.
 func TestAction(t *testing.T) {
 	t.Parallel()
 	variables := map[string]string{
@@ -126,7 +126,7 @@ func TestAction(t *testing.T) {
 	require.Equal(t, "verdict=passed_with_warnings\n", files["output"])
 }
 
-// An archive that is not the one of the checksums is not run.
+// The action does not run an archive with a wrong checksum.
 func TestActionChecksum(t *testing.T) {
 	t.Parallel()
 	wrong := func([]byte) string { return strings.Repeat("0", 64) }

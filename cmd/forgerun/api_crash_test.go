@@ -15,8 +15,8 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// A job whose submission was answered runs, whether or not its task was enqueued. Redis hangs before an api connects to it whose tasks
-// are not.
+// A job runs if its submission was accepted, whether or not its task was enqueued. To prevent the enqueue, Redis hangs before the api
+// connects to it.
 func TestAPIKilledAfterCommitBeforeEnqueue(t *testing.T) { killAfterCommit(t, false) }
 
 func TestAPIKilledAfterEnqueue(t *testing.T) { killAfterCommit(t, true) }
@@ -42,7 +42,7 @@ func killAfterCommit(t *testing.T, enqueued bool) {
 	s.checkInvariants()
 }
 
-// The process dies while its statement runs, so the outcome of the commit is unknown. The same key finds it out.
+// The process dies while its statement runs, so the outcome of the commit is unknown. A repetition with the same key shows it.
 func TestAPIKilledBeforeCommit(t *testing.T) {
 	bodies := make([]string, 5)
 	for i := range bodies {
@@ -58,7 +58,7 @@ func TestAPIKilledBeforeCommit(t *testing.T) {
 	s.checkInvariants()
 }
 
-// killBeforeCommit sends requests to an api, which is killed while they wait for a table, and gives another one.
+// killBeforeCommit sends requests to an api, kills it while they wait for a table, and returns another api.
 func killBeforeCommit(t *testing.T, table, path string, bodies []string, headers ...string) (s *stack, api *proc, u *user) {
 	t.Helper()
 	s = newStack(t)
@@ -96,7 +96,7 @@ func TestThousandConcurrentRequestsWithOneKey(t *testing.T) {
 	for i := range requests {
 		group.Go(func() error {
 			a := u.trySubmit(apis[i%2], body)
-			for a.status == http.StatusServiceUnavailable { // the winner was in flight
+			for a.status == http.StatusServiceUnavailable { // another request with the key is in progress
 				a = u.trySubmit(apis[i%2], body)
 			}
 			if a.header.Get("Idempotency-Replayed") == "" {
@@ -118,7 +118,7 @@ func TestThousandConcurrentRequestsWithOneKey(t *testing.T) {
 	s.checkInvariants()
 }
 
-// behindProxy is a stack whose worker, or api, reaches Postgres through a proxy that loses answers.
+// behindProxy returns a stack in which a worker or api can reach Postgres through a proxy that loses responses.
 func behindProxy(t *testing.T) (*stack, *lossyProxy, env) {
 	t.Helper()
 	s := newStack(t)
@@ -126,10 +126,10 @@ func behindProxy(t *testing.T) (*stack, *lossyProxy, env) {
 	return s, p, env{"FORGERUN_DATABASE_URL": p.url(s.databaseURL)}
 }
 
-// workerSteps is a part of the statement that all steps of a worker share; the next state is one of its arguments.
+// workerSteps is part of the statement for all steps of a worker; the next state is one of its arguments.
 const workerSteps = `INSERT INTO results`
 
-// The answer to a step of the worker is lost: it asks again, is answered, and the job has taken the step once.
+// If the response to a worker's step is lost, the worker repeats the step, and the job takes it only once.
 func TestStepWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	for state, line := range map[string]string{
@@ -169,7 +169,7 @@ func TestSubmissionWhoseAnswerIsLost(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, again.status, again.body)
 	require.Equal(t, "true", again.header.Get("Idempotency-Replayed"))
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM jobs`))
-	s.await("SUCCEEDED", again.text("job_id")) // it was never enqueued: the relay does that
+	s.await("SUCCEEDED", again.text("job_id")) // never enqueued by the api: the relay enqueues it
 	s.checkInvariants()
 }
 
@@ -182,7 +182,7 @@ func (u *user) keyed(api *proc, key, path, body string) answer {
 	return a
 }
 
-// An answer that is not committed is none: the repetition does it.
+// If a retry is not committed, repeating it performs it.
 func TestRetryWhoseProcessDiesBeforeItsCommit(t *testing.T) {
 	s := newStack(t)
 	api := s.startAPI()
@@ -190,7 +190,7 @@ func TestRetryWhoseProcessDiesBeforeItsCommit(t *testing.T) {
 	u := s.newUser(api)
 	id := u.submitAndAwait(api, "FAILED", execute("RETRY_LIMIT_REACHED"))
 	s.exec(`CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$`)
-	s.exec(`CREATE TRIGGER hold BEFORE UPDATE ON idempotency_keys FOR EACH ROW EXECUTE FUNCTION hold()`) // the answer, after the retry
+	s.exec(`CREATE TRIGGER hold BEFORE UPDATE ON idempotency_keys FOR EACH ROW EXECUTE FUNCTION hold()`) // the last statement
 	asked := make(chan answer, 1)
 	go func() { asked <- u.call(api, "POST", "/v1/jobs/"+id+"/retry", "", "Idempotency-Key", "k") }()
 	s.awaitCount("the answer is being stored", 1,
@@ -208,7 +208,7 @@ func TestRetryWhoseProcessDiesBeforeItsCommit(t *testing.T) {
 	s.checkInvariants()
 }
 
-// emptyDatabase makes a database without any schema on the shared server.
+// emptyDatabase creates a database without a schema on the shared server.
 func emptyDatabase(t *testing.T) string {
 	t.Helper()
 	other := repotest.URL(t)

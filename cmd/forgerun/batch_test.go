@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// batchBody asks for one job of each kind.
+// batchBody returns a batch with one job of each kind.
 func batchBody(kinds ...string) string {
 	items := make([]string, len(kinds))
 	for i, kind := range kinds {
@@ -19,7 +19,7 @@ func batchBody(kinds ...string) string {
 	return `{"jobs":[` + strings.Join(items, ",") + `]}`
 }
 
-// submitBatch asks for a batch, which must be accepted, and gives its id.
+// submitBatch submits a batch, which must be accepted, and returns its id.
 func (u *user) submitBatch(api *proc, body string, headers ...string) string {
 	u.s.t.Helper()
 	a := u.expect(api, http.StatusAccepted, "POST", "/v1/jobs/batch", body, headers...)
@@ -36,13 +36,13 @@ func (u *user) awaitBatch(api *proc, id string) answer {
 	return a
 }
 
-// completions counts the events of a batch's completion.
+// completions counts the completion events of a batch.
 func (s *stack) completions(id string) int {
 	s.t.Helper()
 	return s.count(`SELECT count(*) FROM client_events WHERE batch_id = $1 AND event_name = 'batch.completed'`, id)
 }
 
-// The process that ended the last job died before it completed the batch.
+// The process that ended the last job dies before it completes the batch; the batch is completed anyway.
 func TestBatchWhoseCompletionWasLostIsCompleted(t *testing.T) {
 	s, api, u := newService(t)
 	worker := s.startWorker()
@@ -61,7 +61,7 @@ func TestBatchWhoseCompletionWasLostIsCompleted(t *testing.T) {
 func TestAPIKilledWhileABatchIsStored(t *testing.T) {
 	const n = 200
 	body, key := batchBody(slices.Repeat([]string{"PAYLOAD_SMALL"}, n)...), []string{"Idempotency-Key", uuid.NewString()}
-	s, api, u := killBeforeCommit(t, "events", "/v1/jobs/batch", []string{body}, key...) // the last that the transaction writes
+	s, api, u := killBeforeCommit(t, "events", "/v1/jobs/batch", []string{body}, key...) // the last table that the transaction writes
 	id := u.submitBatch(api, body, key...)
 	require.Equal(t, "COMPLETED", u.awaitBatch(api, id).text("status"))
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM batches`))

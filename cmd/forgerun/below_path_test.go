@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPublicURLWithAPath: a proxy publishes the service below a path and takes it off requests. All that a client is told, by answers,
-// a stream and deliveries, leads through the proxy to what is meant.
+// TestPublicURLWithAPath: a proxy publishes the service below a path, which it removes from requests. All URLs in responses, streams and
+// deliveries lead through the proxy to the right resource.
 func TestPublicURLWithAPath(t *testing.T) {
 	const public = "http://x.example/forge"
 	s, api, u := newDelivering(t, env{"FORGERUN_PUBLIC_URL": public + "/"})

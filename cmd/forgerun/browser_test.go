@@ -20,7 +20,7 @@ type browser struct {
 	ctx context.Context
 
 	mu    sync.Mutex
-	hosts []string // that it asked
+	hosts []string // hosts that the browser requested
 }
 
 // newBrowser opens a tab of the browser that all tests share.
@@ -54,14 +54,14 @@ func newBrowser(t *testing.T, password string) *browser {
 	return b
 }
 
-// inPage takes one step in a browser's page, which may last as long as anything that a test waits for.
+// inPage runs one step in a browser's page, with the usual timeout of tests.
 func inPage[T any](ctx context.Context, step chromedp.Action[T]) (T, error) {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	return chromedp.Run(ctx, step)
 }
 
-// asynqmon, opened by an operator who knows the token, shows both queues and needs nothing but the process that it is in.
+// Asynqmon shows both queues to an operator with the token, and loads nothing from other hosts.
 func TestQueueDashboardInABrowser(t *testing.T) {
 	const token = "an-operators-long-token"
 	s, api, u := newDelivering(t, env{"FORGERUN_ADMIN_TOKEN": token})

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// submitAlike asks for a batch of jobs that are alike, and gives their ids.
+// submitAlike submits a batch of n equal jobs, and returns their ids.
 func (u *user) submitAlike(api *proc, n int, body string) (ids []string) {
 	u.s.t.Helper()
 	a := u.expect(api, http.StatusAccepted, "POST", "/v1/jobs/batch", `{"jobs":[`+strings.TrimSuffix(strings.Repeat(body+",", n), ",")+`]}`)
@@ -24,7 +24,7 @@ func (u *user) submitAlike(api *proc, n int, body string) (ids []string) {
 	return ids
 }
 
-// bulk begins a bulk operation and gives its path.
+// bulk begins a bulk operation and returns its path.
 func (u *user) bulk(api *proc, body string) string {
 	u.s.t.Helper()
 	a := u.expect(api, http.StatusAccepted, "POST", "/v1/bulk", body)
@@ -32,7 +32,7 @@ func (u *user) bulk(api *proc, body string) string {
 	return a.header.Get("Location")
 }
 
-// awaitBulk waits until so many jobs of an operation have a result, or with -1 until it is done.
+// awaitBulk waits until done jobs of an operation have a result; -1: until the operation ends.
 func (u *user) awaitBulk(api *proc, path string, done int) (a answer) {
 	u.s.t.Helper()
 	eventually(u.s.t, "the bulk operation gets on", func() bool {
@@ -42,7 +42,7 @@ func (u *user) awaitBulk(api *proc, path string, done int) (a answer) {
 	return a
 }
 
-// The leader is killed in the middle of an operation: another one goes on, and every job has been retried once.
+// The leader is killed in the middle of an operation. Another leader continues it, and every job is retried once.
 func TestBulkRetryWhoseLeaderIsKilled(t *testing.T) {
 	s := newStack(t, hooks, env{"FORGERUN_WORKER_CONCURRENCY": "50"})
 	leader := s.startLeader()
@@ -65,7 +65,7 @@ func TestBulkRetryWhoseLeaderIsKilled(t *testing.T) {
 	require.Equal(t, "RUNNING", before.text("state"), before.body)
 	leader.kill()
 	s.endLead()
-	s.exec(`UPDATE bulk_operations SET rate = 1000`) // the rest need not last
+	s.exec(`UPDATE bulk_operations SET rate = 1000`) // speed up the rest
 	after := u.awaitBulk(api, path, -1)
 	for member, want := range map[string]float64{"total": n, "done": n, "succeeded": n, "skipped": 0, "failed": 0} {
 		require.InDelta(t, want, after.value(member), 0, after.body)
@@ -74,7 +74,7 @@ func TestBulkRetryWhoseLeaderIsKilled(t *testing.T) {
 	require.Equal(t, n, s.count(`SELECT count(*) FROM events WHERE event_name = 'job.retried'`))
 	require.Equal(t, n, s.count(`SELECT count(*) FROM jobs WHERE attempt = 2`))
 	require.Equal(t, n, s.count(`SELECT count(*) FROM bulk_items WHERE result = 'SUCCEEDED'`))
-	// What was counted after the kill is at most what was done after it: the counters of the killed process are gone.
+	// The counters of the killed process are gone, so the metrics count at most the jobs retried after the kill.
 	late := 0.0
 	for _, p := range []*proc{api, worker, deliverer} {
 		late += sum(p.scrape(), "bulk_items_total", "action", "retry")
@@ -90,7 +90,7 @@ func TestBulkRetryWhoseLeaderIsKilled(t *testing.T) {
 	s.checkInvariants()
 }
 
-// An abort ends an operation: what was done stays, and nothing is done any more.
+// An abort ends an operation. Finished jobs stay changed; the others are not touched.
 func TestBulkCancelIsAborted(t *testing.T) {
 	s, api, u := newService(t)
 	other := s.newUser(api)
@@ -127,8 +127,8 @@ func TestBulkCancelIsAborted(t *testing.T) {
 	s.checkInvariants()
 }
 
-// The leader is killed in the middle of an erasure of a client with jobs that run and wait, a batch and a webhook: another one
-// goes on, nothing of the client is left, and nothing of another one is touched.
+// The leader is killed while it erases a client with running and waiting jobs, a batch and a webhook. Another leader continues, deletes
+// all data of the client, and touches no other client.
 func TestErasureWhoseLeaderIsKilled(t *testing.T) {
 	s := newStack(t, hooks, env{
 		"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_WORKER_CONCURRENCY": "1", "FORGERUN_TIME_SCALE": "1",
@@ -149,7 +149,7 @@ func TestErasureWhoseLeaderIsKilled(t *testing.T) {
 
 	ann := s.operator(operatorsToken)
 	path, body := "/admin/v1/clients/"+u.id+"/erase", `{"confirm":"`+u.id+`","reason":"asked for"}`
-	// It cannot get on at the batches. No row is locked: it would wait for who does that from its beginning on.
+	// Stop the erasure at the batches. A locked row would not do: the erasure would wait for it from the start.
 	s.exec(`CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS
 		$$ BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN OLD; END $$`)
 	s.exec(`CREATE TRIGGER gate BEFORE DELETE ON batches FOR EACH ROW EXECUTE FUNCTION gate()`)
@@ -170,8 +170,8 @@ func TestErasureWhoseLeaderIsKilled(t *testing.T) {
 	again := ann.call(api, "POST", path, body)
 	require.Equal(t, a.text("erasure_id"), again.text("erasure_id"))
 	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE client_id = $1`, u.id))
-	s.await("SUCCEEDED", kept) // the worker has one place: it was told that the client's job is canceled
-	// Tasks are removed best effort: what a killed process still had in mind would stay.
+	s.await("SUCCEEDED", kept) // the worker runs one job at a time, so it has stopped the client's canceled job
+	// Tasks are removed best effort, so a killed process could leave some.
 	eventually(t, "no task is left", func() bool { return len(s.tasks()) == 0 })
 	leader.kill()
 	s.endLead()
@@ -214,7 +214,7 @@ func TestErasureWhoseLeaderIsKilled(t *testing.T) {
 	delete(s.accepted, queued)
 	s.mu.Unlock()
 	s.awaitDeliveries()
-	different := map[string]bool{} // a delivery may come again
+	different := map[string]bool{} // a delivery may be repeated
 	for _, d := range spared.of(kept) {
 		different[d.id()] = true
 	}
@@ -222,7 +222,7 @@ func TestErasureWhoseLeaderIsKilled(t *testing.T) {
 	s.checkInvariants()
 }
 
-// In a browser a client is erased only after its id was typed.
+// The console erases a client only after the operator typed its id.
 func TestConsoleErasesAClient(t *testing.T) {
 	s, api, u := newService(t)
 	u.submitAlike(api, 2, farAway)

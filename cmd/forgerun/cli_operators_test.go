@@ -56,7 +56,7 @@ func operatorsCommands(sh *shell) {
 	require.NotContains(t, sh.ok("admin", "pauses"), pause)
 	sh.exits(command.Failed, "No pause with this id was found", "admin", "resume", pause)
 
-	// Clients and keys: the secret of a key is printed by the command that makes it, and never again.
+	// Clients and keys: only the command that creates a key prints its secret.
 	made := sh.object("clients", "create", "--with-key")
 	client, key, secret := made["client_id"].(string), made["key_id"].(string), made["api_key"].(string)
 	sh.stack.secret(secret)
@@ -76,7 +76,7 @@ func operatorsCommands(sh *shell) {
 	eventually(t, "each process has heard of it", func() bool { code, _, _ := other.run(t.Context(), "jobs", "list"); return code != 0 })
 	other.exits(command.Failed, "RFA_AUTH_API_KEY_DISABLED", "jobs", "list")
 
-	// The public API does the same where no admin listener is known, as far as anybody may.
+	// Without an admin URL, the commands use the public API, with fewer permissions.
 	delete(sh.env, "FORGERUN_ADMIN_URL")
 	public := sh.value("api_key", "clients", "create", "--with-key").(string)
 	require.NotEmpty(t, public)
@@ -101,7 +101,7 @@ func TestConsoleIsOpened(t *testing.T) {
 	}
 }
 
-// The scripts are programs of their shells, and know the commands.
+// The completion scripts are valid in their shells, and complete commands.
 func TestCompletionScripts(t *testing.T) {
 	t.Parallel()
 	sh := &shell{t: t, env: env{}}
@@ -136,7 +136,7 @@ func TestManPages(t *testing.T) {
 	require.Contains(t, page, "idempotency-key")
 }
 
-// What waits ends when it is told to.
+// An interrupt ends a command that waits.
 func interruptCommand(sh *shell) {
 	id := sh.id("jobs", "submit", "SUCCESS_FAST", "--in", "1h")
 	ctx, stop := context.WithCancel(sh.t.Context())
@@ -147,7 +147,7 @@ func interruptCommand(sh *shell) {
 	waiting.ends(sh.t, command.Interrupted)
 }
 
-// Contexts are made, used and forgotten; their keys are never shown. --context names one, and --profile always means faults.
+// Contexts are created, used and removed; no command shows their keys. --context names a context; --profile always means faults.
 func TestContexts(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()

@@ -27,7 +27,7 @@ type shell struct {
 	stack   *stack
 	client  string
 	env     env
-	secrets []string // that no command may print
+	secrets []string // secrets that no command may print
 }
 
 func (s *shell) run(ctx context.Context, args ...string) (code int, stdout, stderr string) {
@@ -41,7 +41,7 @@ func (s *shell) run(ctx context.Context, args ...string) (code int, stdout, stde
 	return code, out.String(), errors.String()
 }
 
-// ok runs a command that succeeds, and gives what it printed.
+// ok runs a command that must succeed, and returns its output.
 func (s *shell) ok(args ...string) string {
 	s.t.Helper()
 	code, stdout, stderr := s.run(s.t.Context(), args...)
@@ -56,7 +56,7 @@ func (s *shell) object(args ...string) (object map[string]any) {
 	return object
 }
 
-// value is a member of the object that a command prints.
+// value returns a member of the object that a command prints.
 func (s *shell) value(member string, args ...string) any {
 	s.t.Helper()
 	return s.object(args...)[member]
@@ -75,10 +75,10 @@ func (s *shell) exits(want int, sentence string, args ...string) {
 	require.Contains(s.t, stderr, sentence, args)
 }
 
-// operatorToken opens the operator API in the tests of the command line.
+// operatorToken is the operators' token in the tests of the command line.
 const operatorToken = "0123456789abcdef-operator"
 
-// The commands on a real service, each part with a client of its own.
+// Runs the commands against a real service. Each part has its own client.
 func TestCommandLine(t *testing.T) {
 	testCommands(t, map[string]func(*shell){
 		"jobs": jobsByCommand, "output": outputOfCommands, "schedules": schedulesByCommand, "operators": operatorsCommands,
@@ -94,7 +94,7 @@ func TestCommandsBesideJobs(t *testing.T) {
 	})
 }
 
-// testCommands runs parts of a test one after the other: parallel ones would come after all other tests.
+// testCommands runs parts of a test one after the other. Parallel subtests would start only after all other tests.
 func testCommands(t *testing.T, parts map[string]func(*shell)) {
 	t.Helper()
 	s := newStack(t, env{
@@ -201,7 +201,7 @@ func jobsByCommand(sh *shell) {
 	require.Equal(t, first, strings.TrimSpace(stdout))
 	require.Contains(t, stderr, "was used before")
 	sh.ok("jobs", "submit", "--event-name", "order.paid", "--event-data", `{"order": 17}`, "--wait")
-	// Events are shown when no transaction of this server that began before them is open.
+	// An event is listed only after all transactions of the server that began before it have ended.
 	eventually(t, "the event is listed", func() bool { return strings.Contains(sh.ok("events"), "event.emitted") })
 }
 
@@ -260,7 +260,7 @@ func batchesByCommand(sh *shell) {
 	sh.exits(command.WrongUsage, "no such file", "batch", "submit", "/does/not/exist")
 }
 
-// background is a command that runs meanwhile.
+// background is a command that runs in the background.
 type background struct {
 	out, err *testkit.Output
 	code     chan int
@@ -282,7 +282,7 @@ func (b *background) ends(t *testing.T, want int) {
 	}
 }
 
-// registered waits until the receiver is known to the service.
+// registered waits until the receiver's webhook is registered.
 func (b *background) registered(t *testing.T) (id, url string) {
 	t.Helper()
 	var found []string
@@ -298,7 +298,7 @@ func listenCommand(sh *shell) {
 	listener := sh.start(t.Context(), "webhooks", "listen", "--events", "job.succeeded,webhook.test", "--count", "2")
 	id, url := listener.registered(t)
 
-	// What the service did not sign is refused.
+	// The receiver refuses unsigned deliveries.
 	forged, err := http.Post(url, "application/json", strings.NewReader("{}"))
 	require.NoError(t, err)
 	require.NoError(t, forged.Body.Close())
@@ -323,7 +323,7 @@ func listenCommand(sh *shell) {
 	sh.exits(command.WrongUsage, "did you mean listen", "webhooks", "listn")
 }
 
-// "webhooks listen" runs a command for each message. If the command fails, the message comes again.
+// "webhooks listen" runs a command for each message. If the command fails, the message is delivered again.
 func listenAndRun(sh *shell) {
 	t := sh.t
 	dir := t.TempDir()
@@ -345,7 +345,7 @@ func listenAndRun(sh *shell) {
 	require.NotContains(t, sh.ok("webhooks", "list"), id, "it is deleted after Ctrl-C too")
 }
 
-// What is forwarded comes again until the receiver has taken it.
+// A forwarded message is repeated until the receiver accepts it.
 func listenAndForward(sh *shell) {
 	t := sh.t
 	var messages, bodies atomic.Int64
@@ -374,7 +374,7 @@ func followEvents(sh *shell) {
 	defer stop()
 	follower := sh.start(ctx, "events", "--follow", "-o", "json")
 	var job string
-	eventually(t, "an event is shown", func() bool { // the first ones may come before the stream is there
+	eventually(t, "an event is shown", func() bool { // the first events may come before the stream is open
 		job = sh.id("jobs", "submit", "SUCCESS_FAST")
 		return strings.Contains(follower.out.String(), `"name":"job-created"`)
 	})

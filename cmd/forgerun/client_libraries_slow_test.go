@@ -19,7 +19,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// compileTypeScript compiles the library and its tests, and gives the folder.
+// compileTypeScript compiles the library and its tests, and returns the folder.
 func compileTypeScript(t *testing.T) string {
 	t.Helper()
 	requireNodePackages(t, typeScript)
@@ -29,7 +29,7 @@ func compileTypeScript(t *testing.T) string {
 	return dir
 }
 
-// serviceFor starts a service with webhooks, and gives where it is and a key.
+// serviceFor starts a service with webhooks, and returns its URL and a key as environment variables.
 func serviceFor(t *testing.T) []string {
 	t.Helper()
 	s := newStackOn(t, repotest.URL(t), hooks)
@@ -39,8 +39,8 @@ func serviceFor(t *testing.T) []string {
 	return []string{"FORGERUN_URL=" + api.url, "FORGERUN_API_KEY=" + u.key, "DELIVERIES=" + deliveries}
 }
 
-// TestTypeScriptLibrary compiles the library strictly, runs its tests, those against a real service too, and uses the package as npm
-// packs it.
+// TestTypeScriptLibrary compiles the library in strict mode, runs its tests, also against a real service, and uses the package that npm
+// packs.
 func TestTypeScriptLibrary(t *testing.T) {
 	t.Parallel()
 	dir := compileTypeScript(t)
@@ -65,7 +65,7 @@ func TestTypeScriptLibrary(t *testing.T) {
 	}
 }
 
-// unpackTypeScript packs what was compiled as npm does, and puts it where npm would.
+// unpackTypeScript packs the compiled library with npm, and installs the package.
 func unpackTypeScript(t *testing.T, compiled, installed string) {
 	t.Helper()
 	source, packages := t.TempDir(), t.TempDir()
@@ -85,8 +85,8 @@ func unpackTypeScript(t *testing.T, compiled, installed string) {
 	require.NoDirExists(t, filepath.Join(installed, "test"))
 }
 
-// TestPythonLibrary runs the library's tests, those against a real service too, without and with httpx, checks its annotations, builds a
-// wheel, and uses it as pip installs it, without an index.
+// TestPythonLibrary runs the library's tests with and without httpx, also against a real service. It checks the annotations, builds a
+// wheel, installs it with pip without an index, and uses it.
 func TestPythonLibrary(t *testing.T) {
 	t.Parallel()
 	requirePython(t)
@@ -120,10 +120,10 @@ func TestPythonLibrary(t *testing.T) {
 	})
 }
 
-// buildWheel builds wheel and source distribution, and gives the wheel.
+// buildWheel builds the wheel and the source distribution, and returns the path of the wheel.
 func buildWheel(t *testing.T, program string) string {
 	t.Helper()
-	source, dist := t.TempDir(), t.TempDir() // setuptools writes beside what it builds
+	source, dist := t.TempDir(), t.TempDir() // setuptools writes into the source folder
 	require.NoError(t, os.CopyFS(source, os.DirFS(python)))
 	build := "import setuptools.build_meta as b, sys; d = sys.argv[1]; b.build_sdist(d); b.build_wheel(d)"
 	runIn(t, source, nil, program, "-c", build, dist)
@@ -150,7 +150,7 @@ func codeOf(t *testing.T, page, language string) []string {
 	return blocks
 }
 
-// TestVersionsOfClients: what is packed is of one release.
+// TestVersionsOfClients checks that all client packages have the same version.
 func TestVersionsOfClients(t *testing.T) {
 	t.Parallel()
 	var node, lock struct{ Version string }
@@ -164,7 +164,7 @@ func TestVersionsOfClients(t *testing.T) {
 	}
 }
 
-// judgedClients are programs that do with a client library what programs do.
+// judgedClients are programs that use the client libraries in typical ways.
 func judgedClients(t *testing.T) map[string][]string {
 	t.Helper()
 	library := filepath.Join(t.TempDir(), "library")
@@ -209,8 +209,7 @@ func TestClientLibrariesAreRight(t *testing.T) {
 	}
 }
 
-// TestTypeScriptClient makes types of the document of a running service, by two
-// generators, compiles a client with them and lets it use the service.
+// TestTypeScriptClient generates types from the document of a running service with two generators, compiles a client, and runs it.
 func TestTypeScriptClient(t *testing.T) {
 	requireNodePackages(t, documentTools)
 	s := newStack(t)
@@ -231,7 +230,7 @@ func TestTypeScriptClient(t *testing.T) {
 	require.True(t, strings.HasSuffix(said, "ok\n"), said)
 }
 
-// TestGeneratedGoClient makes a client of the document of a running service, by the generator that people use, and submits a job with it.
+// TestGeneratedGoClient generates a client from the document of a running service with oapi-codegen, and submits a job with it.
 func TestGeneratedGoClient(t *testing.T) {
 	_, api, u := newService(t)
 	dir := t.TempDir()
@@ -244,7 +243,7 @@ func TestGeneratedGoClient(t *testing.T) {
 	require.Equal(t, "QUEUED\n", said)
 }
 
-// TestDocumentsSuitTheTools: the linters that people use find no error in what the service says of itself.
+// TestDocumentsSuitTheTools checks that common linters find no error in the service's documents.
 func TestDocumentsSuitTheTools(t *testing.T) {
 	requireNodePackages(t, documentTools)
 	api := newStack(t).startAPI()

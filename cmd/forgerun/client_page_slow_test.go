@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/cors"
 )
 
-// pageScript is what a developer's page does with the library: it submits, waits, follows and reads, and notes what it may read of answers.
+// pageScript is a developer's page that uses the library: it submits, waits, follows and reads, and records the headers that it may read.
 const pageScript = `
 import { ForgeRun, ProblemError } from "/client/index.js";
 
@@ -57,8 +57,7 @@ window.go = async (url, apiKey) => {
 window.ready = true;
 `
 
-// TestTypeScriptLibraryInAPage: a page of any loopback origin, as dev allows them, uses the library as it was built. One of no such origin
-// gets nothing.
+// TestTypeScriptLibraryInAPage: dev allows pages of any loopback origin to use the built library. Pages of other origins get nothing.
 func TestTypeScriptLibraryInAPage(t *testing.T) {
 	library := filepath.Join(compileTypeScript(t), "src")
 	require.NoError(t, os.WriteFile(filepath.Join(library, "page.js"), []byte(pageScript), 0o600))

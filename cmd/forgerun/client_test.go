@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// user is a client of the service with its key, or an operator with a token.
+// user is a client with its key, or an operator with a token.
 type user struct {
 	s       *stack
 	id, key string
-	admin   *http.Client // of an operator: goes to the admin listener
+	admin   *http.Client // operators only: connects to the admin listener
 }
 
-// answer is what came back; err means that nothing did.
+// answer is a response; err is set if there was none.
 type answer struct {
 	status int
 	header http.Header
@@ -82,7 +82,7 @@ func (u *user) call(api *proc, method, path, body string, headers ...string) ans
 	return a
 }
 
-// expect sends a request that must be answered with this status.
+// expect sends a request whose response must have this status.
 func (u *user) expect(api *proc, status int, method, path, body string, headers ...string) answer {
 	u.s.t.Helper()
 	a := u.call(api, method, path, body, headers...)
@@ -116,7 +116,7 @@ func (a answer) requireProblem(t *testing.T, status int, code string) {
 	require.Equal(t, status, a.status, a.body)
 	require.Equal(t, "application/problem+json", a.header.Get("Content-Type"), a.body)
 	require.Equal(t, code, a.text("code"), a.body)
-	if code != "RFA_EXEC_IDEMPOTENCY_CONFLICT" { // which names what the first request made
+	if code != "RFA_EXEC_IDEMPOTENCY_CONFLICT" { // its body names the job of the first request
 		require.Nil(t, a.value("job_id"), a.body)
 	}
 	require.Empty(t, a.header.Get("Location"))
@@ -129,12 +129,12 @@ func execute(kind string, members ...string) string {
 	return `{` + strings.Join(append([]string{`"type":"EXECUTE","work_kind":"` + kind + `"`}, members...), ",") + `}`
 }
 
-// trySubmit asks for a job.
+// trySubmit submits a job.
 func (u *user) trySubmit(api *proc, body string, headers ...string) answer {
 	return u.call(api, "POST", "/v1/jobs", body, headers...)
 }
 
-// submit asks for a job, which must be accepted, and gives its id.
+// submit submits a job, which must be accepted, and returns its id.
 func (u *user) submit(api *proc, body string, headers ...string) string {
 	u.s.t.Helper()
 	a := u.trySubmit(api, body, headers...)
@@ -143,7 +143,7 @@ func (u *user) submit(api *proc, body string, headers ...string) string {
 	return a.text("job_id")
 }
 
-// submitAndAwait asks for a job, which must be accepted, and waits until it is in the state.
+// submitAndAwait submits a job, which must be accepted, and waits until it is in the state.
 func (u *user) submitAndAwait(api *proc, state, body string, headers ...string) string {
 	u.s.t.Helper()
 	id := u.submit(api, body, headers...)
@@ -151,7 +151,7 @@ func (u *user) submitAndAwait(api *proc, state, body string, headers ...string) 
 	return id
 }
 
-// submitMany asks for n jobs, several at once; all must be accepted.
+// submitMany submits n jobs, several at once; all must be accepted.
 func (u *user) submitMany(api *proc, n int, body string) []string {
 	u.s.t.Helper()
 	const atOnce = 32
@@ -198,7 +198,7 @@ func (u *user) retry(api *proc, id string) {
 	u.expect(api, http.StatusOK, "POST", "/v1/jobs/"+id+"/retry", "")
 }
 
-// load is clients that submit until stop, with short pauses: they leave the processor to what they test.
+// load is a group of clients that submit until stop. Short pauses leave processor time to the service.
 type load struct {
 	stopping chan struct{}
 	clients  sync.WaitGroup
@@ -207,8 +207,8 @@ type load struct {
 	refused []answer
 }
 
-// startLoad lets n clients submit jobs, each under a key of its own that is repeated, for as long as the client lives, until it is
-// accepted: so every key must end up with exactly one job.
+// startLoad starts n clients that submit jobs. Each job has its own key, and the client repeats the submission until it is accepted, so
+// every key must have exactly one job.
 func (u *user) startLoad(api func() *proc, n int, body func(key string) string) *load {
 	l := &load{stopping: make(chan struct{})}
 	for range n {
@@ -240,7 +240,7 @@ func (l *load) stop() []answer {
 	return l.refused
 }
 
-// refusals counts what was refused so far.
+// refusals returns the number of refusals so far.
 func (l *load) refusals() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -35,7 +35,7 @@ func newStackWithClock(t *testing.T, seconds int) (*stack, shiftedClock) {
 	return newStackOn(t, postgres.URL(), env{"FORGERUN_RETRY_BACKOFF_BASE": "1s", "FORGERUN_RETRY_BACKOFF_MAX": "1s"}), clock
 }
 
-// shift sets how many seconds the clock is ahead. The server never reads a file that is half written.
+// shift sets how many seconds the clock is ahead. It replaces the file atomically.
 func (c shiftedClock) shift(seconds int) {
 	c.t.Helper()
 	next := c.file + ".next"
@@ -97,7 +97,7 @@ func TestPostgresClockGoesAheadAndStays(t *testing.T) {
 	s.checkInvariants()
 }
 
-// What workers looked at while Postgres' clock was behind is run as soon as it is right again.
+// Workers run jobs that they skipped while Postgres' clock was behind as soon as the clock is right again.
 func TestPostgresClockGoesBackForAWhile(t *testing.T) {
 	s, clock := newStackWithClock(t, 0)
 	api := s.startLeader()

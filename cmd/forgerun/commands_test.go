@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 )
 
-// commands are those of the help text that serve, or look after, the service.
+// commands returns the commands in the help text that run or maintain the service.
 func commands(t *testing.T) (names []string) {
 	t.Helper()
 	for _, c := range (&program{}).root().Commands() {
@@ -24,7 +24,7 @@ func commands(t *testing.T) (names []string) {
 	return names
 }
 
-// Every command tells how it is used when it is asked, and does nothing else.
+// With --help, every command only prints its usage.
 func TestEveryCommandHelps(t *testing.T) {
 	t.Parallel()
 	for _, name := range commands(t) {
@@ -42,7 +42,7 @@ func TestEveryCommandHelps(t *testing.T) {
 	}
 }
 
-// What a command does not understand it refuses, with a sentence.
+// Every command refuses unknown arguments with a readable error.
 func TestEveryCommandRefusesWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	for _, name := range commands(t) {
@@ -80,7 +80,7 @@ func TestEveryCommandRefusesWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// everyCommand calls visit with each command of the program, as it is executed.
+// everyCommand calls visit with each command of the program.
 func everyCommand(t *testing.T, visit func(*cobra.Command)) {
 	t.Helper()
 	root := (&program{getenv: func(string) string { return "" }}).root()
@@ -110,7 +110,7 @@ func TestJSONMeansOneThing(t *testing.T) {
 	require.Subset(t, found, []string{"forgerun doctor", "forgerun verdict", "forgerun version"})
 }
 
-// A command is a role or a group of others, never both, and a group alone shows its help.
+// A command runs something or is a group, never both. A group without a subcommand shows its help.
 func TestRolesAreNoGroups(t *testing.T) {
 	t.Parallel()
 	roles := 0
@@ -143,7 +143,7 @@ func TestVersion(t *testing.T) {
 	require.Len(t, shown, 5)
 }
 
-// Of an address the password and the parameters are masked; all of it where one cannot be sure what the password is.
+// The password and the parameters of an address are masked. If the place of the password is uncertain, the whole address is masked.
 func TestMaskAddress(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
@@ -188,10 +188,10 @@ func TestMaskAddress(t *testing.T) {
 	require.Equal(t, "text", printed(variable{}, "text"))
 }
 
-// shownHelp is a block of the page with what the program prints.
+// shownHelp matches a block of the page that shows the help of a command.
 var shownHelp = regexp.MustCompile("(?ms)^```text\n\\$ forgerun ([^\n]*)\n(.*?)^```$")
 
-// What docs/reference/cli.md shows of the program's help is what the program prints.
+// The help in docs/reference/cli.md equals the output of the program.
 func TestPageListsTheHelpOfTheProgram(t *testing.T) {
 	t.Parallel()
 	page := readText(t, "../../docs/reference/cli.md")
@@ -205,7 +205,7 @@ func TestPageListsTheHelpOfTheProgram(t *testing.T) {
 	require.Contains(t, shown, "help exit-codes")
 }
 
-// Every command that the page calls in its examples exists.
+// Every command in the examples of the page exists.
 func TestPageListsCommandsThatExist(t *testing.T) {
 	t.Parallel()
 	page := readText(t, "../../docs/reference/cli.md")

@@ -190,7 +190,7 @@ func TestConfigMasksSecrets(t *testing.T) {
 	require.Contains(t, stderr, "FORGERUN_MAX_RETRIES")
 }
 
-// What OpenTelemetry's library would refuse at the start, the doctor refuses as well; what it allows, both allow.
+// The doctor refuses the same values as OpenTelemetry's library.
 func TestTracingIsConfigured(t *testing.T) {
 	t.Parallel()
 	const collector = "http://127.0.0.1:4318"
@@ -239,7 +239,7 @@ func TestConfigurationPageListsWhatExists(t *testing.T) {
 	var cfg Config
 	for _, v := range cfg.variables() {
 		fallback := v.fallback
-		if strings.Contains(fallback, "*") { // which would be emphasis
+		if strings.Contains(fallback, "*") { // * would be emphasis in Markdown
 			fallback = "`" + fallback + "`"
 		}
 		if v.dev != "" {

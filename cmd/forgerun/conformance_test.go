@@ -51,7 +51,7 @@ func requireConforming(t *testing.T, schema *jsonschema.Schema, text string) {
 	}
 }
 
-// Every way in which an outcome is told over HTTP and server-sent events, for every kind of the catalogue.
+// Outcome documents in all HTTP responses and server-sent events conform to the draft, for every kind of the catalogue.
 // Promise: draft 3.1
 func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
 	schema := draftSchema(t)
@@ -130,7 +130,7 @@ func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
 
 var outcomes = env{"FORGERUN_OUTCOME_STREAM": "forgerun:outcomes", "FORGERUN_PUBLIC_URL": "http://forgerun.test"}
 
-// outcomeEntries reads the stream: the documents by job.
+// outcomeEntries returns the documents in the outcome stream, by job.
 func (s *stack) outcomeEntries() map[string][]redis.XMessage {
 	s.t.Helper()
 	entries, err := s.rdb.XRange(s.ctx(), "forgerun:outcomes", "-", "+").Result()
@@ -143,7 +143,7 @@ func (s *stack) outcomeEntries() map[string][]redis.XMessage {
 	return found
 }
 
-// Each attempt's outcome is in the stream, as the resource of the attempt shows it.
+// The stream contains the outcome of each attempt, equal to the attempt's resource.
 // Promise: draft 5.2, 6.6
 // Promise: draft F.5
 func TestOutcomeStream(t *testing.T) {
@@ -179,7 +179,7 @@ func TestOutcomeStream(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Outcomes that were not published, because Redis was away or the leader died, are published later; none is missing.
+// If Redis is down or the leader dies, outcomes are published later; none is missing.
 func TestOutcomeStreamIsRepaired(t *testing.T) {
 	s := newStack(t, outcomes)
 	first := s.startLeader()
@@ -192,7 +192,7 @@ func TestOutcomeStreamIsRepaired(t *testing.T) {
 	ids = append(ids, u.submitMany(api, 50, execute("PAYLOAD_SMALL"))...)
 	s.await("SUCCEEDED", ids...)
 	eventually(t, "all outcomes are published", func() bool { return len(s.outcomeEntries()) == len(ids) })
-	require.NoError(t, s.rdb.FlushAll(t.Context()).Err()) // as a crash loses what Redis has not written
+	require.NoError(t, s.rdb.FlushAll(t.Context()).Err()) // like a crash that loses unwritten data
 	eventually(t, "they are published again", func() bool { return len(s.outcomeEntries()) == len(ids) })
 	s.checkInvariants()
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// On a bad day a receiver fails, a worker hangs and another died: the overview says so and leads to each, and numbers contradict
-// neither each other nor what is there.
+// A receiver fails, a worker hangs and another worker has died. The overview shows each problem with a link, and its numbers agree with
+// each other and with the rows.
 func TestConsoleOnABadDay(t *testing.T) {
 	s := newStack(t, env{
 		"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_LEASE_TIMEOUT": "1h", "FORGERUN_TIME_SCALE": "1",
@@ -85,7 +85,7 @@ func TestConsoleOnABadDay(t *testing.T) {
 	c.noneWrong()
 }
 
-// A process that stands still is told as such long before its answers are given up, and not any more once it goes on.
+// The console reports a frozen process long before its requests time out, and removes the report when the process continues.
 func TestConsoleOfAFrozenProcess(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": operatorsToken})
 	api := s.startLeader()

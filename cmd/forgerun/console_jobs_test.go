@@ -15,13 +15,13 @@ func (c *consoleTab) search(text string) {
 	evaluate[bool](c, `(document.querySelector("form.search").requestSubmit(), true)`)
 }
 
-// at waits until the address of the page is so.
+// at waits until the page has the address.
 func (c *consoleTab) at(address string) {
 	c.t.Helper()
 	c.until("the page "+address, fmt.Sprintf(`location.hash === %q`, "#/"+address))
 }
 
-// Attempts are the axis of a job's timeline, whatever receivers do; what was sent is folded, and named by who gets it.
+// A job's timeline is ordered by attempts, regardless of deliveries. Deliveries are collapsed, and grouped by receiver.
 func TestConsoleTimeline(t *testing.T) {
 	s, api, u := newDelivering(t)
 	failing := u.receive(api, func(_ received, w http.ResponseWriter, _ *http.Request) {
@@ -52,7 +52,8 @@ func TestConsoleTimeline(t *testing.T) {
 	c.noneWrong()
 }
 
-// A dry run counts what can be done, and says why not for the rest; a change in which nothing was done is not shown as a good one.
+// A dry run counts the jobs that can be changed, and explains why the others cannot. An operation that changed nothing is not shown as a
+// success.
 func TestConsoleBulkThatCanDoNothing(t *testing.T) {
 	s, api, u := newWorking(t)
 	const n = 27
@@ -100,7 +101,7 @@ func TestConsoleBulkThatCanDoNothing(t *testing.T) {
 	c.noneWrong()
 }
 
-// The search finds ids, correlation ids and names. For an unknown value the page says so in place.
+// The search finds ids, correlation ids and names. For an unknown value, the page shows a message.
 func TestConsoleSearch(t *testing.T) {
 	s, api, u := newDelivering(t)
 	hook := u.receive(api, nil)
@@ -141,7 +142,7 @@ func TestConsoleSearch(t *testing.T) {
 	c.noneWrong()
 }
 
-// After a submission its page is shown, with the whole id; lists say how far jobs are and how long they ran.
+// After a submission, the console shows the page of the job with its whole id. Lists show progress and run times.
 func TestConsoleSubmitsAndLists(t *testing.T) {
 	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "3"}) // RUNS_LONG takes minutes
 	s.await("SUCCEEDED", u.submit(api, execute("SUCCESS_FAST")))
@@ -175,7 +176,7 @@ func TestConsoleSubmitsAndLists(t *testing.T) {
 	c.noneWrong()
 }
 
-// A page that does not exist says so, a missing job is no lost connection, and a dialog belongs to the page that opened it.
+// The console reports missing pages, does not treat a missing job as a lost connection, and closes a dialog with its page.
 func TestConsoleNavigation(t *testing.T) {
 	s, api, u := newService(t)
 	id := u.submit(api, farAway)

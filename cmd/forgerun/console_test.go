@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// consoleTab is the console of a process in a browser. What its script reports as wrong is kept.
+// consoleTab is the console of a process in a browser. It keeps the errors that the script reports.
 type consoleTab struct {
 	*browser
 	t     *testing.T
@@ -84,7 +84,7 @@ func (c *consoleTab) says(text string) {
 	c.until(text, fmt.Sprintf(`document.body.innerText.includes(%q)`, text))
 }
 
-// open goes to a page of the console and waits for what it shows.
+// open opens a page of the console and waits for its content.
 func (c *consoleTab) open(page string) {
 	c.t.Helper()
 	evaluate[string](c, fmt.Sprintf(`location.hash = %q`, "#/"+page))
@@ -93,7 +93,7 @@ func (c *consoleTab) open(page string) {
 		.replace(/\/(undefined|null)?$/, "") === %q`, name))
 }
 
-// press clicks the button whose text begins so, in the open dialog if there is one.
+// press clicks the button that begins with text, in the open dialog if there is one.
 func (c *consoleTab) press(text string) {
 	c.t.Helper()
 	c.until("a button "+text, fmt.Sprintf(`(() => {
@@ -124,7 +124,7 @@ func (c *consoleTab) login(token string) {
 	c.press("Log in")
 }
 
-// noneWrong checks that the page's script found nothing wrong, and asked this process alone.
+// noneWrong checks that the page's script reported no error, and sent requests only to this process.
 func (c *consoleTab) noneWrong() {
 	c.t.Helper()
 	c.mu.Lock()
@@ -137,7 +137,7 @@ func (c *consoleTab) noneWrong() {
 	}
 }
 
-// What operators do in a browser: log in, submit, watch, cancel, retry, look from another process.
+// Operators log in, submit, watch, cancel and retry in a browser, and see the same at another process.
 func TestConsoleInABrowser(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_ADMIN_READ_TOKEN": readersToken})
 	api, worker := s.startLeader(), s.startWorker()
@@ -184,13 +184,13 @@ func TestConsoleInABrowser(t *testing.T) {
 	c.says("cancel_job")
 	c.noneWrong()
 
-	// What no page of this origin asked for is refused, the session's cookie notwithstanding.
+	// Requests that no page of this origin sent are refused, even with the session's cookie.
 	forged := evaluate[int](c, `fetch("admin/v1/clients", {method: "POST"}).then(r => r.status)`)
 	require.Equal(t, http.StatusForbidden, forged)
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM clients`))
 }
 
-// consolePages are all pages, with what each must show of the jobs that the test makes.
+// consolePages maps all pages to the text that they must show.
 var consolePages = map[string]string{
 	"overview": "Open jobs by state", "jobs": "FAIL_IMMEDIATE", "jobs?state=FAILED": "RFA_INTERNAL", "new": "Kind", "batches": "Batches",
 	"bulk":   "cancel",
@@ -199,7 +199,7 @@ var consolePages = map[string]string{
 	"clients": "Clients", "erasures": "Erasures", "audit": "Audit", "system": "Workers alive",
 }
 
-// Every page shows what there is, fits the window, and its script finds nothing wrong.
+// Every page shows its content, fits the window, and reports no error.
 func TestConsolePages(t *testing.T) {
 	s, api, u := newWorking(t)
 	u.subscribe(api, "http://127.0.0.1:10/", "*")
@@ -229,7 +229,7 @@ func TestConsolePages(t *testing.T) {
 	c.noneWrong()
 }
 
-// A page says since when the server is silent, and goes on when it answers again; another process shows the same meanwhile.
+// A page shows since when the server has not answered, and continues when it answers again. Meanwhile another process shows the same page.
 func TestConsoleOfADeadProcess(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": operatorsToken})
 	first, second := s.startLeader(), s.startAPI()
@@ -249,7 +249,7 @@ func TestConsoleOfADeadProcess(t *testing.T) {
 	other.says("SUCCEEDED")
 }
 
-// axe checks pages for what keeps people with disabilities from using them.
+// axe checks the accessibility of pages.
 const (
 	axeFile = "testdata/axe/axe.min.js"
 	axeSum  = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
@@ -263,7 +263,7 @@ func TestAxeIsAsPublished(t *testing.T) {
 	require.Equal(t, axeSum, hex.EncodeToString(sum[:]))
 }
 
-// An operator retries all jobs that match, sees how far it is, and stops it; another process shows the same.
+// An operator retries all jobs that match a filter, sees the progress, and stops the operation. Another process shows the same.
 func TestConsoleBulk(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_WORKER_CONCURRENCY": "50"})
 	api, other := s.startLeader(), s.startAPI()
@@ -277,7 +277,7 @@ func TestConsoleBulk(t *testing.T) {
 	c.open("jobs?state=FAILED")
 	c.press("Retry all matching jobs…")
 	c.says("200 jobs match")
-	c.fill("rate", "1") // so that it lasts, however slow the browsers are
+	c.fill("rate", "1") // slow enough for slow browsers
 	c.press("Retry 200")
 	c.until("the page of the operation", `location.hash.startsWith("#/bulk/") && document.body.innerText.includes("RUNNING")`)
 	c.until("progress, live", `document.querySelector("progress").value >= 2`)

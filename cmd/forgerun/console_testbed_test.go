@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Operators of a test bed see whose traffic is judged and how, and what disturbs it, while a session runs and after its end.
+// Operators of a test bed see the clients, verdicts and faults of sessions, during a session and after its end.
 func TestConsoleOfATestbed(t *testing.T) {
 	s, api, u := newService(t, withTestbed)
 	ended := u.startSession(api, `{"rules":["idempotency-key","one-job-per-intention","backoff","retry-after","no-key-in-url",
@@ -18,7 +18,7 @@ func TestConsoleOfATestbed(t *testing.T) {
 	u.disturb(api, `[{"match":{"operation":"submitJob","nth":1},"effect":{"close":"after_commit"}},
 		{"match":{"operation":"submitJob","nth":2},"effect":{"status":503,"retry_after":5}},
 		{"match":{"operation":"getJob","every":3},"effect":{"delay":"10ms"}}]`)
-	for _, key := range []string{"one", "two", "three"} { // at once, each with another key
+	for _, key := range []string{"one", "two", "three"} { // three jobs with different keys
 		_, _, err := u.plainly(api, "POST", "/v1/jobs", execute("SUCCESS_FAST"), "Idempotency-Key", key, "X-Correlation-ID", "<i>order</i>")
 		require.True(t, err == nil || strings.Contains(err.Error(), io.EOF.Error()), err)
 	}
@@ -27,7 +27,7 @@ func TestConsoleOfATestbed(t *testing.T) {
 	other := s.newUser(api)
 	running := other.startSession(api, `{"profile":"flaky-network","seed":11}`)
 	for range 3 {
-		_, _, _ = other.plainly(api, "GET", "/v1/jobs", "") // of which some are lost
+		_, _, _ = other.plainly(api, "GET", "/v1/jobs", "") // some responses are lost
 	}
 
 	c := newConsole(t, s, api)
@@ -62,7 +62,7 @@ func TestConsoleOfATestbed(t *testing.T) {
 	require.Regexp(t, `(?s)^<!doctype html>.*FAILED: `, page)
 	c.until("a link to the page", `!!document.querySelector('a[href$="/verdict.html"]')`)
 
-	// A request that comes is in the list, and in the verdict some seconds later.
+	// A new request appears in the list, and in the verdict some seconds later.
 	c.open("sessions/" + running)
 	_, _, _ = other.plainly(api, "GET", "/v1/jobs", "")
 	c.until("the new request", `[...document.querySelectorAll(".facts div")].some(d => d.innerText.replace(/\s+/g, " ") === "Requests 4")`)
@@ -85,7 +85,7 @@ func TestConsoleOfATestbed(t *testing.T) {
 	c.noneWrong()
 }
 
-// An operator moves the clock of the whole service from the overview; who may only read sees it.
+// An operator moves the clock of the whole service from the overview; read-only operators see the move.
 func TestConsoleMovesTheClock(t *testing.T) {
 	s, api, u := newService(t, withTestbed, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_ADMIN_READ_TOKEN": readersToken})
 	began := u.clock(api).Now

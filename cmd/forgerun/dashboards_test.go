@@ -26,7 +26,7 @@ const (
 	dashboardsPattern = "../../monitoring/grafana/dashboards/*.json"
 )
 
-// allQueries are those of dashboards, rules, the runbook and the chart's autoscalers.
+// allQueries returns the queries of dashboards, rules, the runbook and the chart's autoscalers.
 func allQueries(t *testing.T) []string {
 	t.Helper()
 	queries := slices.Concat(dashboardQueries(t), ruleQueries(t), runbookBlocks(t, "promql"), scalerQueries(t))
@@ -34,12 +34,11 @@ func allQueries(t *testing.T) []string {
 	return queries
 }
 
-// absentWithoutTrouble are what a stack without trouble has no series of.
+// absentWithoutTrouble lists the selectors that have no series on a healthy stack.
 var absentWithoutTrouble = []string{`http_requests_total{code=~"5.."}`, `http_requests_total{code=~"5..", code!="501"}`,
 	`http_requests_total{code="429"}`, unplannedFailures()}
 
-// unplannedFailures selects jobs that end with an internal failure although
-// their kind is not meant to, in the way that the alert does.
+// unplannedFailures is the alert's selector for internal failures of jobs whose kind is not supposed to fail.
 func unplannedFailures() string {
 	var planned []string
 	for _, kind := range job.Kinds() {
@@ -50,8 +49,8 @@ func unplannedFailures() string {
 	return fmt.Sprintf(`jobs_failed_total{error_code=%q, work_kind!~%q}`, job.CodeInternal, strings.Join(planned, "|"))
 }
 
-// Each metric that a dashboard, a rule, the runbook or an autoscaler names is shown by a process of some role, with the labels
-// that they ask for, or is recorded by a rule. What of this is no PromQL, promtool says.
+// Each metric in a dashboard, a rule, the runbook or an autoscaler exists in some role with these labels, or is recorded by a rule.
+// promtool checks the syntax.
 func TestDashboardsAndRulesUseMetricsThatExist(t *testing.T) {
 	s := newStack(t, hooks)
 	processes := []*proc{s.startLeader(), s.startWorker(), s.startDeliverer()}
@@ -88,7 +87,7 @@ func TestDashboardsAndRulesUseMetricsThatExist(t *testing.T) {
 
 var matcher = regexp.MustCompile(`(\w+)\s*(=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"`)
 
-// selects reports whether a selector has a series in a scrape. The labels that Prometheus adds are not looked at.
+// selects reports whether a selector has a series in a scrape. It ignores the labels that Prometheus adds.
 func selects(selector string, families map[string]*dto.MetricFamily) bool {
 	name, labels, _ := strings.Cut(selector, "{")
 	for _, suffix := range []string{"", "_bucket", "_sum", "_count"} {
@@ -131,7 +130,7 @@ func requirePromQL(t *testing.T, queries []string) {
 	runIn(t, ".", nil, promtool, "check", "rules", "--lint=none", path)
 }
 
-// doSomeOfEverything makes each series that needs no fault.
+// doSomeOfEverything creates each series that needs no fault.
 func (s *stack) doSomeOfEverything(api *proc) {
 	s.t.Helper()
 	u := s.newUser(api)
@@ -161,7 +160,7 @@ var (
 	keywords = []string{"and", "or", "unless", "bool", "offset"}
 )
 
-// The runbook's statements fit the schema, and its commands Redis.
+// The runbook's SQL statements and Redis commands work.
 func TestRunbookFitsTheStores(t *testing.T) {
 	s := newStack(t)
 	s.startLeader()
@@ -234,7 +233,7 @@ func ruleQueries(t *testing.T) (queries []string) {
 	return queries
 }
 
-// scalerQueries are those that pods of the chart are scaled by.
+// scalerQueries returns the queries of the chart's autoscalers.
 func scalerQueries(t *testing.T) (queries []string) {
 	t.Helper()
 	type role struct {

@@ -103,7 +103,7 @@ Stop with Ctrl-C. ? and Enter shows this again.
 		"http://"+a.addr+"/docs", "http://"+a.p.adminAddr+"/", "http://"+a.p.adminAddr+monitoring.DashboardPath+"/",
 		a.p.cfg.DataDir, logFile(&a.p.cfg),
 		l.APIKey, base, base, base, base)
-	_, _ = io.WriteString(s.out, strings.ReplaceAll(text, "\n  forgerun ", "\n  "+os.Args[0]+" ")) // show the program's name as the user typed it
+	_, _ = io.WriteString(s.out, strings.ReplaceAll(text, "\n  forgerun ", "\n  "+os.Args[0]+" ")) // the name as the user typed it
 }
 
 // taken adds the variable of an address in use, and the process that uses it, to the error. It does not change other errors.

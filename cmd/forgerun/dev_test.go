@@ -27,12 +27,12 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// devStack is a stack for dev processes with stores that exist.
+// devStack returns a stack for dev processes with existing stores.
 func devStack(t *testing.T) *stack {
 	return newStack(t, env{"FORGERUN_LOG_FORMAT": "json", "FORGERUN_DATA_DIR": t.TempDir()})
 }
 
-// visit asks as a browser would, for a host that need not be the address.
+// visit sends a request like a browser, with any Host header.
 func visit(t *testing.T, url, host string, header ...string) (status int, body string) {
 	t.Helper()
 	request, err := http.NewRequest(http.MethodGet, url, nil)
@@ -52,7 +52,7 @@ func visit(t *testing.T, url, host string, header ...string) (status int, body s
 	return response.StatusCode, string(content)
 }
 
-// A page whose own name points to this machine gets nothing from dev.
+// dev refuses pages whose host name resolves to this machine (DNS rebinding).
 func TestDevRefusesForeignHosts(t *testing.T) {
 	s := devStack(t)
 	dev := s.start("dev", env{"FORGERUN_PUBLIC_URL": "https://dev.example.com"})
@@ -69,7 +69,7 @@ func TestDevRefusesForeignHosts(t *testing.T) {
 	got, body := visit(t, dev.url+"/v1/nothing", "rebind.example")
 	require.Equal(t, http.StatusMisdirectedRequest, got)
 	require.Contains(t, body, "rebind.example")
-	for _, site := range []string{"cross-site", "same-site"} { // which all ports of localhost are
+	for _, site := range []string{"cross-site", "same-site"} { // other ports of localhost are same-site
 		got, _ = visit(t, admin+"/metrics", "localhost", "Sec-Fetch-Site", site)
 		require.Equal(t, http.StatusForbidden, got)
 	}
@@ -78,7 +78,7 @@ func TestDevRefusesForeignHosts(t *testing.T) {
 	require.Contains(t, findings, "Redis role: master")
 }
 
-// Others may reach dev where it is not on loopback: its dashboards have a token then.
+// If dev does not listen on loopback, its dashboards require a token.
 func TestDevOnTheNetworkHasAToken(t *testing.T) {
 	s := devStack(t)
 	var tokens []string
@@ -103,7 +103,7 @@ func TestDevOnTheNetworkHasAToken(t *testing.T) {
 	require.Equal(t, tokens[0], tokens[1])
 }
 
-// Whatever is done to the processes behind it, the port stays, and a client gets all its jobs to their ends.
+// Whatever faults hit the processes, the port stays the same and all jobs of a client end.
 func TestDevWithChaos(t *testing.T) {
 	t.Parallel()
 	dir := tempDir(t)
@@ -130,7 +130,7 @@ func TestDevWithChaos(t *testing.T) {
 		require.NoError(t, err)
 		j, err := c.Wait(ctx, accepted.JobID)
 		require.NoError(t, err)
-		require.True(t, j.Final(), j.State) // or its worker was lost
+		require.True(t, j.Final(), j.State) // FAILED if its worker was lost
 		for line := range strings.Lines(dev.stdout.String()[banner:]) {
 			if word := strings.Fields(line); len(word) > 2 {
 				faults[word[1]] = true
@@ -176,7 +176,7 @@ func TestDevRestartsKilledStores(t *testing.T) {
 	dev.stop()
 }
 
-// What cannot be done is said at once.
+// Invalid uses of --chaos are refused at the start.
 func TestDevChaosUsage(t *testing.T) {
 	t.Parallel()
 	none := func(string) string { return "" }
@@ -233,8 +233,8 @@ func inTerminal(t *testing.T, environment env, args ...string) (terminal *os.Fil
 
 const red = "\x1b[31m"
 
-// dev in a terminal: progress, a coloured line for each job; a client finds it; what is taken is
-// told with its holder.
+// In a terminal, dev shows its progress and a coloured line for each job. Commands find it. A conflict names the process that uses the
+// port or folder.
 func TestDevInATerminal(t *testing.T) {
 	t.Parallel()
 	base := tempDir(t)

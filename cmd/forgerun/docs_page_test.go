@@ -49,8 +49,8 @@ func evaluate[T any](c *consoleTab, expression string) T {
 	return value
 }
 
-// A look is a width and a colour scheme. Pages are looked at in one; with -tags slow on a phone and on a desktop, in both colour
-// schemes, and axe looks too.
+// A look is a width and a colour scheme. Tests check pages in one look. With -tags slow, they check phone and desktop in both colour
+// schemes, and run axe.
 type look struct {
 	width  int64
 	scheme string
@@ -140,7 +140,7 @@ func TestDocsPage(t *testing.T) {
 func TestProblemPagesFit(t *testing.T) {
 	s := newStack(t)
 	api := s.startAPI()
-	for _, path := range []string{"/problems", "/problems/nosuch", "/problems/rate-limited"} { // which have one style
+	for _, path := range []string{"/problems", "/problems/nosuch", "/problems/rate-limited"} { // one style for all
 		c := newTab(t, s, strings.TrimPrefix(api.url, "http://"), path)
 		c.dress(360, "light")
 		c.until(path+" fits", `document.documentElement.scrollWidth <= innerWidth`)
@@ -149,8 +149,8 @@ func TestProblemPagesFit(t *testing.T) {
 	}
 }
 
-// The script of a page of a named origin does what any client does, and reads errors and streams; other pages, and the admin
-// listener, get nothing.
+// Pages of an allowed origin can use the API like any client, and can read errors and streams. Other pages get nothing, and the admin
+// listener serves no page of another origin.
 func TestPagesOfNamedOrigins(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
@@ -197,7 +197,7 @@ func TestPagesOfNamedOrigins(t *testing.T) {
 	require.Equal(t, "refused", evaluate[string](c, fmt.Sprintf(`fetch(%q)`, api.url+"/openapi.yaml")+refused))
 }
 
-// All origins, and registration that is open to anybody who reaches the service, do not go together.
+// Allowing all origins requires closed registration.
 func TestAllOriginsNeedClosedRegistration(t *testing.T) {
 	t.Parallel()
 	for _, environment := range []env{{"FORGERUN_OPEN_REGISTRATION": "true"}, nil} {

@@ -17,10 +17,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// aboutFaults are the files whose tests docs/explanation/reliability.md names, each of them.
+// aboutFaults matches the files whose tests docs/explanation/reliability.md must list.
 var aboutFaults = regexp.MustCompile(`/(?:\w+_fault|\w+_crash|faults\w*|leader|shutdown|ready\w*|keys|limits)_test\.go$`)
 
-// docs/explanation/reliability.md names every test of a fault, and none that does not exist.
+// docs/explanation/reliability.md lists exactly the existing tests of faults.
 func TestReliabilityPageNamesEveryTest(t *testing.T) {
 	t.Parallel()
 	page := readText(t, "../../docs/explanation/reliability.md")
@@ -35,7 +35,7 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 	}
 }
 
-// existingTests are the names of the tests of all packages, with their files.
+// existingTests maps the names of all tests to their files.
 func existingTests(t *testing.T) map[string]string {
 	t.Helper()
 	exist := map[string]string{}
@@ -56,7 +56,7 @@ func existingTests(t *testing.T) map[string]string {
 	return exist
 }
 
-// The table of work kinds in docs/reference/api.md is the catalogue.
+// The table of work kinds in docs/reference/api.md equals the catalogue.
 func TestAPIPageListsTheCatalogue(t *testing.T) {
 	t.Parallel()
 	_, page, found := strings.Cut(readText(t, "../../docs/reference/api.md"), "\n## Work kinds\n")
@@ -70,13 +70,13 @@ func TestAPIPageListsTheCatalogue(t *testing.T) {
 		case job.PayloadInvalid:
 			duration, size = "-", "-"
 		}
-		row := regexp.MustCompile("(?m)^\\| .*`" + string(kind) + "`.* \\| " + // kinds that are alike share a row
+		row := regexp.MustCompile("(?m)^\\| .*`" + string(kind) + "`.* \\| " + // similar kinds share a row
 			regexp.QuoteMeta(duration+" | "+size+" | "+spec.Expected))
 		require.Regexp(t, row, strings.ReplaceAll(page, ",000", "000"), kind)
 	}
 }
 
-// sourceFile is a file of this repository as documentation names it.
+// sourceFile matches the path of a file of this repository in documentation.
 var sourceFile = regexp.MustCompile(
 	"`((?:app|client|cmd|handlers|internal|job|migrations|monitoring|repo|scripts|tasks|webhook)/[\\w./-]+\\.\\w+)`")
 
@@ -106,8 +106,7 @@ var (
 	elsewhere  = regexp.MustCompile(`^(?:[a-z][a-z0-9+.-]*:|//)`)
 )
 
-// Every link from a page to a file of this repository leads to one, and every
-// #anchor to a heading, by the names that GitHub gives to headings.
+// Every link from a page to a file of this repository, and every #anchor as GitHub names headings, has a target.
 func TestDocumentationLinks(t *testing.T) {
 	t.Parallel()
 	pages := markdownFiles(t)
@@ -130,7 +129,7 @@ func TestDocumentationLinks(t *testing.T) {
 				target = filepath.Join(filepath.Dir(page), name)
 			}
 			_, err := os.Stat(target)
-			// A path from the root is one of GitHub's site, not of the repository.
+			// A path that begins with / is relative to GitHub's site, not to the repository.
 			assert.True(t, err == nil && !strings.HasPrefix(name, "/"), "%s: %s does not exist", page, link)
 			if known, isPage := anchors[target]; isPage && anchor != "" {
 				assert.Contains(t, known, anchor, "%s: %s has no such heading", page, link)
@@ -139,7 +138,7 @@ func TestDocumentationLinks(t *testing.T) {
 	}
 }
 
-// markdownFiles are the pages of this repository, without those of packages installed in it.
+// markdownFiles returns the pages of this repository, without the pages of installed packages.
 func markdownFiles(t *testing.T) []string {
 	t.Helper()
 	pages, err := filepath.Glob("../../*.md")
@@ -170,7 +169,7 @@ func linksOf(page string) []string {
 	return links
 }
 
-// anchorsOf numbers headings of one name as GitHub does: what, what-1, what-2.
+// anchorsOf numbers equal headings as GitHub does: what, what-1, what-2.
 func anchorsOf(page string) []string {
 	page = codeBlock.ReplaceAllString(page, "")
 	var anchors []string
@@ -188,7 +187,7 @@ func anchorsOf(page string) []string {
 	return anchors
 }
 
-// anchorOf is what GitHub makes of a heading. tools/site has the same in slugify.
+// anchorOf returns GitHub's anchor for a heading. slugify in tools/site does the same.
 func anchorOf(heading string) string {
 	heading = strings.ToLower(linkText.ReplaceAllString(heading, "$1"))
 	return strings.Map(func(r rune) rune {

@@ -19,7 +19,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// only asks for the one finding that is not ok; its text must have the words.
+// only checks that exactly one finding is not ok, and that its text contains the words.
 func only(t *testing.T, all doctor.Findings, want doctor.Severity, words ...string) {
 	t.Helper()
 	var bad doctor.Findings
@@ -104,7 +104,7 @@ func TestDoctorJudgesTheConfiguration(t *testing.T) {
 	only(t, worker, doctor.Healthy)
 }
 
-// doctor runs the command in this process; every secret of the environment is looked for in what it prints.
+// doctor runs the command in this process, and checks that the output contains no secret of the environment.
 func (s *stack) doctor(environment env, args ...string) (code int, report string) {
 	s.t.Helper()
 	all := merge(s.env, environment)
@@ -156,7 +156,7 @@ func TestDoctorFindsAHealthyStackHealthy(t *testing.T) {
 	require.Equal(t, map[string]string{"level": "ok", "what": "configuration", "found": "valid for worker"}, all[0])
 }
 
-// Everything that is wrong is reported at once.
+// One run reports all problems.
 func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	s := newStackOn(t, emptyDatabase(t), env{"FORGERUN_TIMESCALE": "1"})

@@ -18,7 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// documentTools is where the programs are that others use with the documents of an API.
+// documentTools is the folder of common tools for API documents.
 const documentTools = "../../tools/documents"
 
 // requireNodePackages skips the test if the packages of a folder are not installed.
@@ -41,7 +41,7 @@ const (
 	python     = "../../clients/python"
 )
 
-// requirePython skips the test of somebody who has none.
+// requirePython skips the test if Python is not installed.
 func requirePython(t *testing.T) {
 	t.Helper()
 	const remedy = "install Python 3.11 or later"
@@ -55,7 +55,7 @@ func requirePython(t *testing.T) {
 	}
 }
 
-// runIn runs a program in a folder and gives what it says.
+// runIn runs a program in a folder and returns its output.
 func runIn(t *testing.T, dir string, environment []string, command ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -67,7 +67,7 @@ func runIn(t *testing.T, dir string, environment []string, command ...string) st
 	return string(said)
 }
 
-// TestDocumentationTypesOfClients: the types of the libraries are those of the OpenAPI document.
+// TestDocumentationTypesOfClients checks that the types of the libraries equal the types of the OpenAPI document.
 func TestDocumentationTypesOfClients(t *testing.T) {
 	t.Parallel()
 	for _, library := range []struct {
@@ -94,7 +94,7 @@ func TestDocumentationTypesOfClients(t *testing.T) {
 	}
 }
 
-// documentedOperation is what the document says of an operation, as far as it takes to send its requests.
+// documentedOperation is the part of a documented operation that is needed to send its requests.
 type documentedOperation struct {
 	ID        string         `yaml:"operationId"`
 	Body      documentedBody `yaml:"requestBody"`
@@ -113,16 +113,16 @@ type documentedRequest struct {
 	method, path, name, media string
 
 	operation *documentedOperation
-	body      any // nil: none; an object is a map
+	body      any // nil for no body; a map for an object
 }
 
-// members are those of a body that is an object.
+// members returns the members of a body that is an object.
 func (r *documentedRequest) members() map[string]any {
 	members, _ := r.body.(map[string]any)
 	return members
 }
 
-// documentedRequests reads the document that the service tells.
+// documentedRequests returns the requests in a document.
 func documentedRequests(t *testing.T, text string) (requests []documentedRequest) {
 	t.Helper()
 	type item struct{ Get, Post, Put, Patch, Delete *documentedOperation }
@@ -153,14 +153,14 @@ func documentedRequests(t *testing.T, text string) (requests []documentedRequest
 			}
 		}
 	}
-	// Those that move the clock come last: all keys that were made before are expired then.
+	// Requests that move the clock come last, because after them all earlier keys are expired.
 	movesClock := func(r documentedRequest) bool { return r.operation.ID == "moveClock" }
 	others := slices.DeleteFunc(slices.Clone(requests), movesClock)
 	return append(others, slices.DeleteFunc(requests, func(r documentedRequest) bool { return !movesClock(r) })...)
 }
 
-// status is the documented one: the lowest of those of success. A submission
-// that does not ask to wait is not answered with 200, nor is a bulk operation but for a dry run.
+// status returns the lowest documented status of success. It skips 200 for submissions that do not wait, and for bulk operations that are
+// not dry runs.
 func (r *documentedRequest) status(t *testing.T) int {
 	t.Helper()
 	if id := r.operation.ID; id == "submitJob" || id == "beginBulk" && r.members()["dry_run"] != true {
@@ -171,7 +171,7 @@ func (r *documentedRequest) status(t *testing.T) int {
 	return status
 }
 
-// documentedWorld has what documented requests are about.
+// documentedWorld has the resources for documented requests.
 type documentedWorld struct {
 	s     *stack
 	api   *proc
@@ -213,7 +213,7 @@ func (w *documentedWorld) newBatch() string {
 	return a.text("batch_id")
 }
 
-// newBulk begins an operation that takes its time.
+// newBulk begins a slow bulk operation.
 func (w *documentedWorld) newBulk() string {
 	w.s.t.Helper()
 	w.newBatch()
@@ -221,7 +221,7 @@ func (w *documentedWorld) newBulk() string {
 	return strings.TrimPrefix(path, "/v1/bulk/")
 }
 
-// newJob submits a job and waits for a state of it.
+// newJob submits a job and waits until it is in the state.
 func (w *documentedWorld) newJob(state, body string) string {
 	w.s.t.Helper()
 	id := w.u.submit(w.api, body)
@@ -229,8 +229,8 @@ func (w *documentedWorld) newJob(state, body string) string {
 	return id
 }
 
-// prepare makes what a request needs, and gives who sends it and the values of its path. A member of the body that names something
-// gets the name of what there is.
+// prepare creates the resources for a request, and returns its sender and the values of its path. It replaces ids in the body by existing
+// ids.
 func (w *documentedWorld) prepare(r documentedRequest) (u *user, values map[string]string) {
 	w.s.t.Helper()
 	values = map[string]string{"n": "1", "slug": "conflict", "name": "job-result", "delivery_id": w.sent["webhook"]}
@@ -261,11 +261,11 @@ func (w *documentedWorld) prepare(r documentedRequest) (u *user, values map[stri
 	case "createClient":
 		u = &user{s: w.s}
 	case "registerWebhook":
-		u = w.s.newUser(w.api) // to whom nothing happens that would be sent there
+		u = w.s.newUser(w.api) // a client without events that would be sent there
 	case "cancelClient":
 		u, values["id"] = &user{s: w.s, key: operatorsToken}, w.s.newUser(w.api).id
 	case "replaceFaults":
-		u = w.s.newUser(w.api) // whose requests alone are disturbed
+		u = w.s.newUser(w.api) // the faults hit only this client
 	case "removeFault":
 		u = w.s.newUser(w.api)
 		u.disturb(w.api, `[{"match":{"operation":"getBatch"},"effect":{"status":503}}]`)
@@ -274,7 +274,7 @@ func (w *documentedWorld) prepare(r documentedRequest) (u *user, values map[stri
 		u = w.s.newUser(w.api)
 	case "moveClock":
 		u = w.s.newUser(w.api)
-		w.s.exec(`DELETE FROM schedules`) // they would run at each due time of the years that pass
+		w.s.exec(`DELETE FROM schedules`) // they would run at each due time in years of moved time
 	case "getSession", "endSession", "getVerdict", "getJournal":
 		u = w.s.newUser(w.api)
 		values["id"] = u.call(w.api, "POST", "/v1/testbed/sessions", "").text("session_id")
@@ -288,8 +288,8 @@ func (w *documentedWorld) prepare(r documentedRequest) (u *user, values map[stri
 	return u, values
 }
 
-// TestDocumentedRequestsWork sends every request of the document, as its examples have it, to a service, which answers with the
-// documented status. That the answer is as its schema says, the stack's client checks.
+// TestDocumentedRequestsWork sends every request in the document's examples to a service, and checks the status. The stack's client checks
+// responses against their schema.
 func TestDocumentedRequestsWork(t *testing.T) {
 	w := newDocumentedWorld(t)
 	served := w.u.call(w.api, "GET", "/openapi.yaml", "")
@@ -315,7 +315,7 @@ func TestDocumentedRequestsWork(t *testing.T) {
 			headers = []string{"Content-Type", r.media}
 		}
 		a := u.call(w.api, r.method, path, body, headers...)
-		if r.operation.ID == "ready" { // it may not be for a moment, if the stores are slow
+		if r.operation.ID == "ready" { // with slow stores, the service may be unready for a moment
 			eventually(t, "the service is ready", func() bool {
 				a = u.call(w.api, r.method, path, "")
 				return a.err != nil || a.status == r.status(t)

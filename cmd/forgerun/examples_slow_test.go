@@ -24,17 +24,17 @@ import (
 	"github.com/forgerun/forgerun/verdict/search"
 )
 
-// example is how to run a client in one language, and its naive twin.
+// example contains the commands for a client in one language and for its naive twin.
 type example struct {
 	right, naive []string
-	missing      string // what it needs and is not there
+	missing      string // missing requirement; "": none
 
-	profile fault.Profile // that shows what the naive one does
+	profile fault.Profile // profile that exposes the mistakes of the naive client
 	seed    int
 	broken  []string
 }
 
-// exampleClients are all of examples/README.md.
+// exampleClients returns all clients of examples/README.md.
 func exampleClients(t *testing.T) map[string]example {
 	t.Helper()
 	dir := t.TempDir()
@@ -77,7 +77,7 @@ func exampleClients(t *testing.T) map[string]example {
 	}
 }
 
-// seeds are those that a test of the test bed takes: one, or as many as FORGERUN_TESTBED_SEEDS says.
+// seeds returns the number of seeds for tests of the test bed: FORGERUN_TESTBED_SEEDS, or 1.
 func seeds() int {
 	n, err := strconv.Atoi(os.Getenv("FORGERUN_TESTBED_SEEDS"))
 	if err != nil {
@@ -86,7 +86,7 @@ func seeds() int {
 	return n
 }
 
-// examplesReport is what came of the right clients. With FORGERUN_TESTBED_REPORT it is added to that file.
+// examplesReport contains the results of the correct clients. It is appended to the file FORGERUN_TESTBED_REPORT, if set.
 type examplesReport struct {
 	mu   sync.Mutex
 	rows map[string]*exampleRow
@@ -130,14 +130,14 @@ func (r *examplesReport) write(t *testing.T, clients string) {
 		row := r.rows[name]
 		text += fmt.Sprintf("| %s | %d | %d | %s |\n", name, row.seeds, row.requests, strings.Join(slices.Sorted(maps.Keys(row.held)), ", "))
 	}
-	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) // other tests report there, too
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) // other tests append to it, too
 	require.NoError(t, err)
 	_, err = file.WriteString(text + "\n")
 	require.NoError(t, errors.Join(err, file.Close()))
 }
 
-// parallelIfMany runs a part of a test beside others if there are many seeds. Otherwise the parts follow one another: parallel ones
-// come after all other tests, and the processes that wait for them take a third of a core meanwhile.
+// parallelIfMany makes a subtest parallel if there are many seeds. Parallel subtests start only after all other tests, and until then
+// their idle processes use a third of a core.
 func parallelIfMany(t *testing.T) {
 	t.Helper()
 	if seeds() > 1 {
@@ -145,7 +145,7 @@ func parallelIfMany(t *testing.T) {
 	}
 }
 
-// Each example client is right under every profile.
+// Each example client breaks no rule under any profile.
 func TestExampleClientsAreRight(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed)
 	report := examplesReport{}
@@ -168,7 +168,7 @@ func TestExampleClientsAreRight(t *testing.T) {
 	}
 }
 
-// Of each naive one the verdict names the mistakes that are listed at its top, and no other.
+// For each naive client, the verdict names exactly the mistakes that are listed at its top.
 func TestExampleMistakesAreNamed(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed, slowJobs)
 	sources := map[string]string{
@@ -194,7 +194,7 @@ func TestExampleMistakesAreNamed(t *testing.T) {
 	}
 }
 
-// The tutorial's program is as red as the page says, and the repaired one is right.
+// The tutorial's program fails as the page says, and the repaired program passes.
 func TestTutorialOfTheTestBed(t *testing.T) {
 	if missing := missingProgram("python3", "install Python 3"); missing != "" {
 		t.Skip(missing)
@@ -236,5 +236,5 @@ func TestTutorialOfTheSearch(t *testing.T) {
 	require.Equal(t, "1st submission and its repetition: response lost after processing", report.Findings[0].Words)
 }
 
-// slowJobs has jobs take long enough to be polled more than once, also on a busy machine.
+// slowJobs makes jobs slow enough to be polled more than once, also on a busy machine.
 var slowJobs = env{"FORGERUN_TIME_SCALE": "3"}

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// Of each test of the example suites, which run four at a time, the verdict names what that test breaks, and nothing of the others.
+// The example suites run four tests at a time. The verdict of each test names only the rules that this test breaks.
 func TestExampleSuitesAreJudgedTestByTest(t *testing.T) {
 	s := newStack(t, withTestbed)
 	api := s.startLeader()
@@ -33,7 +33,7 @@ func TestExampleSuitesAreJudgedTestByTest(t *testing.T) {
 	}
 }
 
-// requireVerdicts checks the verdict of each test by what its name says of it.
+// requireVerdicts compares the verdict of each test with the test's name.
 func requireVerdicts(t *testing.T, file, said string) {
 	t.Helper()
 	var shown struct{ Sessions []verdict.Verdict }
@@ -77,7 +77,7 @@ func pytestSuite(t *testing.T) []string {
 	}
 }
 
-// jestSuite has several files with the same tests: the tests of a file follow one another.
+// jestSuite has several files with the same tests, because Jest runs the tests of one file one after the other.
 func jestSuite(t *testing.T) []string {
 	t.Helper()
 	dir := nodeModules(t, packages(t))

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 )
 
-// Each command's help has two examples, and all of them are calls that the program understands: a shell reads them.
+// The help of each command has at least two examples, and the program accepts all of them. A shell parses the examples.
 func TestExamplesOfCommands(t *testing.T) {
 	t.Parallel()
 	p := &program{getenv: func(string) string { return "" }, stdout: t.Output(), stderr: t.Output()}
@@ -37,7 +37,7 @@ func TestExamplesOfCommands(t *testing.T) {
 		for line := range strings.Lines(strings.ReplaceAll(c.Example, "\\\n", "")) {
 			shell := exec.CommandContext(t.Context(), "bash", "-c", record+line)
 			shell.Dir, shell.Env = dir, []string{"HOME=" + dir}
-			_ = shell.Run() // what stands beside the program is not here
+			_ = shell.Run() // other programs in the examples do not exist here
 			calls, err := os.ReadFile(filepath.Join(dir, "calls"))
 			require.NoError(t, err, line)
 			require.NoError(t, os.Remove(filepath.Join(dir, "calls")))

@@ -26,8 +26,8 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// startRedisWith starts one more Redis server. A member of a cluster also needs the port 10,000 above its own, which an outgoing
-// connection may have: then it is started on another one.
+// startRedisWith starts one more Redis server. A member of a cluster also needs the port 10,000 above its own. If an
+// outgoing connection uses that port, the server is started on another port.
 func startRedisWith(t *testing.T, settings map[string]string) *local.Redis {
 	t.Helper()
 	for range 10 {
@@ -42,7 +42,7 @@ func startRedisWith(t *testing.T, settings map[string]string) *local.Redis {
 	return nil
 }
 
-// redisAt is a client of a server on loopback.
+// redisAt returns a client of a server on loopback.
 func redisAt(t *testing.T, port int) *redis.Client {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: fmt.Sprint("127.0.0.1:", port)})
@@ -59,7 +59,7 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// startSentinels starts three sentinels, two of which must agree, and gives their addresses and a client of the first.
+// startSentinels starts three sentinels with a quorum of two, and returns their addresses and a client of the first.
 func (s *stack) startSentinels() (addresses string, first *redis.SentinelClient) {
 	s.t.Helper()
 	var all []string
@@ -87,7 +87,7 @@ func (s *stack) startSentinels() (addresses string, first *redis.SentinelClient)
 	return strings.Join(all, ","), first
 }
 
-// TestFaultSentinelFailover: the Redis that has the queue dies, and three sentinels promote its replica.
+// TestFaultSentinelFailover: the Redis with the queue dies, and three sentinels promote its replica.
 func TestFaultSentinelFailover(t *testing.T) {
 	s := newStackOn(t, repotest.URL(t))
 	replica := startRedisWith(t, map[string]string{"replicaof": fmt.Sprint("127.0.0.1 ", s.redis.Port())})
@@ -106,7 +106,7 @@ func TestFaultSentinelFailover(t *testing.T) {
 	r.end()
 }
 
-// TestFaultClusterNode: the node of a Redis Cluster that has the queue dies, and comes back.
+// TestFaultClusterNode: the Redis Cluster node with the queue dies, and comes back.
 func TestFaultClusterNode(t *testing.T) {
 	s := newStackOn(t, repotest.URL(t))
 	settings := map[string]string{"cluster-enabled": "yes", "cluster-require-full-coverage": "no", "cluster-node-timeout": "1000"}
@@ -130,7 +130,7 @@ func TestFaultClusterNode(t *testing.T) {
 	r.end()
 }
 
-// TestFaultClusterFailover: of a Redis Cluster of three the node that has the queue dies, and its replica takes its place.
+// TestFaultClusterFailover: in a Redis Cluster of three, the node with the queue dies, and its replica is promoted.
 func TestFaultClusterFailover(t *testing.T) {
 	s := newStackOn(t, repotest.URL(t))
 	settings := map[string]string{"cluster-enabled": "yes", "cluster-node-timeout": "1000"}
@@ -170,7 +170,7 @@ func TestFaultClusterFailover(t *testing.T) {
 	r.end()
 }
 
-// certificate makes one for 127.0.0.1 that signs itself.
+// certificate creates a self-signed certificate for 127.0.0.1.
 func certificate(t *testing.T) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -191,8 +191,8 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 	return certFile, keyFile
 }
 
-// TestFaultRedisUserIsTurnedOff: Redis speaks TLS, and to a user with the rights that docs/how-to/operations.md names; the
-// user is turned off, its connections ended, and turned on again.
+// TestFaultRedisUserIsTurnedOff: Redis requires TLS and a user with the rights in docs/how-to/operations.md. The user is disabled, its
+// connections are closed, and it is enabled again.
 func TestFaultRedisUserIsTurnedOff(t *testing.T) {
 	s := newStackOn(t, repotest.URL(t))
 	cert, key := certificate(t)
@@ -228,7 +228,7 @@ func TestFaultRedisUserIsTurnedOff(t *testing.T) {
 	r.end()
 }
 
-// operationsACL reads the user line of docs/how-to/operations.md.
+// operationsACL returns the Redis user in docs/how-to/operations.md.
 func operationsACL(t *testing.T) string {
 	t.Helper()
 	page := readText(t, "../../docs/how-to/operations.md")
@@ -238,15 +238,15 @@ func operationsACL(t *testing.T) string {
 	return strings.ReplaceAll(line, ">PASSWORD", "")
 }
 
-// copyTree copies a folder with its owners.
+// copyTree copies a folder and keeps the owners of files.
 func copyTree(t *testing.T, from, to string) {
 	t.Helper()
 	output, err := exec.CommandContext(t.Context(), "cp", "-a", from, to).CombinedOutput()
 	require.NoError(t, err, string(output))
 }
 
-// TestFaultStandby: Postgres with a standby that confirms each commit. Without the standby nothing is accepted. When the
-// first server dies and the standby is promoted, it has every job that was accepted.
+// TestFaultStandby: a standby of Postgres confirms each commit. While the standby is down, submissions are refused. After the first server
+// dies and the standby is promoted, every accepted job is there.
 func TestFaultStandby(t *testing.T) {
 	dir := tempDir(t)
 	first, err := local.StartPostgres(t.Context(), local.ServerOptions{Dir: filepath.Join(dir, "first")})
@@ -278,7 +278,7 @@ func TestFaultStandby(t *testing.T) {
 	require.NoError(t, second.Kill())
 	r.refusals()
 	accepted := len(s.acceptedIDs())
-	time.Sleep(5 * time.Second) // it stays so for a while
+	time.Sleep(5 * time.Second) // submissions stay refused for a while
 	require.Equal(t, accepted, len(s.acceptedIDs()), "nothing is accepted that only one server has")
 	require.NoError(t, second.Start(t.Context()))
 	r.progress("with the standby again")
@@ -323,8 +323,8 @@ func limitMemory(t *testing.T, limit int) (join func(pid int), killed func() int
 	return nil, nil
 }
 
-// TestFaultWorkerWithoutMemory: the kernel kills a worker whose jobs need more memory than it may have. They fail, to be
-// retried, and another worker does them.
+// TestFaultWorkerWithoutMemory: the kernel kills a worker whose jobs exceed its memory limit. The jobs fail as retryable, and another
+// worker runs them.
 func TestFaultWorkerWithoutMemory(t *testing.T) {
 	join, killed := limitMemory(t, 64<<20)
 	s := newStackOn(t, repotest.URL(t), quickLease, env{"FORGERUN_TIME_SCALE": "0.2"})
