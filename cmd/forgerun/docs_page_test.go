@@ -149,8 +149,8 @@ func TestProblemPagesFit(t *testing.T) {
 	}
 }
 
-// Pages of an allowed origin can use the API like any client, and can read errors and streams. Other pages get nothing, and the admin
-// listener serves no page of another origin.
+// Pages of an allowed origin can use the API like any client, and can read errors and streams. Other pages get nothing, and on the
+// admin listener no page does.
 func TestPagesOfNamedOrigins(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")

@@ -15,8 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The whole life of a job as a client sees it: submit, watch, see progress,
-// see the end, download the result, lose it by its time, delete the job.
+// The whole life of a job as a client sees it: submit, watch progress, end, download the result, its expiry, delete the job.
 func TestEndToEndFlow(t *testing.T) {
 	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "0.3"}) // LARGE_OUTPUT takes 2.7 s
 
@@ -97,7 +96,7 @@ func TestEndToEndFlow(t *testing.T) {
 	require.Equal(t, "EXPIRED", expired.text("result.state"), expired.body)
 	require.NotEqual(t, done.header.Get("ETag"), expired.header.Get("ETag"))
 
-	// 7. The client deletes the job, which is safe to repeat; it is gone for its owner and never was for anybody else.
+	// 7. The client deletes the job, which is safe to repeat. Its owner gets 410, other clients get 404.
 	for range 2 {
 		deleted := u.expect(api, http.StatusNoContent, "DELETE", path, "")
 		require.Empty(t, deleted.body)
@@ -108,8 +107,8 @@ func TestEndToEndFlow(t *testing.T) {
 	s.newUser(api).call(api, "GET", path, "").requireProblem(t, http.StatusNotFound, "RFA_JOB_NOT_FOUND")
 }
 
-// A request says how often its job is tried, how long it waits, and which failures the service retries; the service says the same in
-// the job and in the failure. A worker that is killed is a failure like others.
+// A request sets the number of tries, the backoff, and which failures the service retries. The job and its failure show the same values.
+// A killed worker counts as a failure.
 func TestRetriesAsTheRequestSays(t *testing.T) {
 	s, api, u := newService(t, quickLease, env{
 		"FORGERUN_RETRY_BACKOFF_BASE": "1h", "FORGERUN_RETRY_BACKOFF_MAX": "1h", "FORGERUN_TIME_SCALE": "0.05",
@@ -150,7 +149,7 @@ func TestRetriesAsTheRequestSays(t *testing.T) {
 	s.checkInvariants()
 }
 
-// waitAfter is the time from the end of an attempt to the start of the next one.
+// waitAfter returns the time from the end of an attempt to the start of the next one.
 func (s *stack) waitAfter(id string, attempt int) time.Duration {
 	s.t.Helper()
 	ms := s.count(`SELECT (extract(epoch FROM n.started_at - r.finished_at) * 1000)::int FROM reports r
@@ -158,8 +157,8 @@ func (s *stack) waitAfter(id string, attempt int) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// submitFrom has 15 senders of one client submit n jobs each, one after the other,
-// to the processes in turn, and waits until all have ended.
+// submitFrom starts 15 senders of one client, which each submit n jobs one after the other to the processes in turn. It waits until all
+// jobs have ended.
 func (s *stack) submitFrom(u *user, n int, apis ...*proc) []string {
 	s.t.Helper()
 	const senders = 15
@@ -195,11 +194,11 @@ func (s *stack) displaced(ids []string) (jobs, positions int, distance time.Dura
 	return jobs, positions, distance
 }
 
-// lateCommits is how many jobs had a commit so long that others did not wait for it.
+// lateCommits returns how many jobs had such a slow commit that other jobs did not wait for it.
 func lateCommits(api *proc) float64 { return api.metric("submissions_out_of_order_total") }
 
-// notEnqueued is how many tasks Redis did not take within a second, and those that the relay dispatched in their place:
-// it takes what is committed, and does not wait for what is not.
+// notEnqueued counts the tasks that Redis did not take within a second, and the tasks that the relay dispatched instead. The relay takes
+// committed jobs and does not wait for others.
 func notEnqueued(api *proc) float64 {
 	all := api.scrape()
 	total := sum(all, "tasks_ensured_total", "result", "ok")
@@ -209,9 +208,9 @@ func notEnqueued(api *proc) float64 {
 	return total
 }
 
-// Section 12: jobs are dequeued in creation order. Across processes that is the order of the hand-overs: if all commits take less than a
-// second, no job is displaced further than that. A round with slower commits, or with tasks that Redis did not take within a second, is
-// counted and repeated.
+// Section 12: jobs are dequeued in creation order. Across processes this is the order in which the processes enqueue them: if all commits
+// take less than a second, no job is displaced by more than a second. A round is repeated if a commit was slower, or if Redis did not take
+// a task within a second.
 // Promise: contract 12a
 func TestJobsStartInTheOrderOfTheirCreation(t *testing.T) {
 	t.Parallel()

@@ -20,8 +20,8 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// Clients whose addresses are fixed are judged behind a forward proxy that they find by their environment alone, with TLS and without.
-// What they ask of another host passes untouched, and is in no verdict.
+// Clients with fixed addresses find a forward proxy through their environment, and are judged, with TLS and without. Requests to other
+// hosts pass unchanged, and are in no verdict.
 func TestForwardProxyByEnvironmentAlone(t *testing.T) {
 	t.Parallel()
 	content := make([]byte, 1<<20)
@@ -72,7 +72,7 @@ func TestForwardProxyByEnvironmentAlone(t *testing.T) {
 	}
 }
 
-// Several hosts are judged in one session, which keeps equal paths of theirs apart; a host that is not named passes untouched.
+// One session judges several hosts, and distinguishes equal paths of different hosts. Requests to other hosts pass unchanged.
 func TestForwardProxyBeforeSeveralTargets(t *testing.T) {
 	t.Parallel()
 	var servers []string
@@ -92,7 +92,7 @@ func TestForwardProxyBeforeSeveralTargets(t *testing.T) {
 			trusted = trust(t, s)
 		}
 	}
-	// The first host's job is read until it has ended, and the second one's is not.
+	// The client reads the first host's job until its end, and never reads the second host's job.
 	client := `for at in "$@"; do curl -sSf -d '{}' "$at/orders"; done; curl -sSf "$1/orders/1"`
 	file := filepath.Join(t.TempDir(), "verdict.json")
 	text, err := tryIn(t, ".", []string{"SSL_CERT_FILE=" + trusted}, testkit.Program(t, "forgerun"), append([]string{
@@ -127,7 +127,8 @@ func trust(t *testing.T, s *httptest.Server) string {
 	return file
 }
 
-// forwardClients are those of this machine. Node takes a proxy from its environment since 22.21, and Go never for this machine.
+// forwardClients returns the clients that this machine can run. Node reads the proxy from the environment since 22.21. Go ignores it for
+// loopback addresses.
 func forwardClients(t *testing.T) map[string][]string {
 	t.Helper()
 	clients := map[string][]string{

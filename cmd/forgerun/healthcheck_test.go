@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A container's health is that of what it runs, whichever command that is.
+// A container is healthy if its command is healthy, for every command.
 func TestHealthcheckAsksWhatRuns(t *testing.T) {
 	t.Parallel()
 	image := env{"FORGERUN_HTTP_ADDR": "0.0.0.0:8080", "FORGERUN_ADMIN_ADDR": "0.0.0.0:8082"}

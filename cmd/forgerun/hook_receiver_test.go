@@ -17,21 +17,21 @@ import (
 	"github.com/forgerun/forgerun/handlers/apitest"
 )
 
-// receiver is somebody's server that gets deliveries. Each is held against the OpenAPI document.
+// receiver is a webhook server. It checks each delivery against the OpenAPI document.
 type receiver struct {
 	t          *testing.T
 	url        string
 	documented *apitest.Document
-	hook       subscription // if it was made by receive
+	hook       subscription // set by receive
 
 	mu     sync.Mutex
 	got    []received
 	answer func(received, http.ResponseWriter, *http.Request)
-	asked  []string         // the origins that asked whether they may send
-	agree  http.HandlerFunc // answers them; nil: they may
+	asked  []string         // origins that sent a challenge
+	agree  http.HandlerFunc // answers challenges; nil: allow
 	busy   int
-	most   int // requests at once
-	opened int // connections
+	most   int // largest number of concurrent requests
+	opened int // number of connections
 }
 
 // received is one delivery as it arrived.
@@ -40,10 +40,10 @@ type received struct {
 	header      http.Header
 	body        string
 	at          time.Time
-	nth         int // how often this webhook-id has come, from 1
+	nth         int // number of deliveries with this webhook-id so far, from 1
 }
 
-// request is what came, for a verifier.
+// request returns the delivery as a request, for a verifier.
 func (r received) request() *http.Request {
 	return &http.Request{Method: r.method, Header: r.header, Body: io.NopCloser(strings.NewReader(r.body))}
 }
@@ -55,17 +55,17 @@ func (r received) job() string   { return strings.TrimPrefix(r.header.Get("Ce-Su
 // value returns a member of the body.
 func (r received) value(path string) any { return answer{body: r.body}.value(path) }
 
-// captured is the delivery as the verifiers take it.
+// captured returns the delivery in the verifiers' format.
 func (r received) captured() captured {
 	return capture(&http.Request{Method: r.method, Header: r.header}, r.url, []byte(r.body))
 }
 
-// answering makes a receiver's whole behaviour out of a status.
+// answering returns a receiver's handler that always responds with the status.
 func answering(status int) func(received, http.ResponseWriter, *http.Request) {
 	return func(_ received, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
 }
 
-// newReceiver starts a receiver. Without an answer it says 204.
+// newReceiver starts a receiver. If answer is nil, it responds with 204.
 func newReceiver(t *testing.T, answer func(received, http.ResponseWriter, *http.Request)) *receiver {
 	t.Helper()
 	if answer == nil {
@@ -93,9 +93,9 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 	body, err := io.ReadAll(request.Body)
 	if err != nil {
-		return // the sender died; it will come again
+		return // the sender died; the delivery will be repeated
 	}
-	if !bytes.Contains(body, []byte(`"x_extension"`)) { // of a fault, which goes beyond the document
+	if !bytes.Contains(body, []byte(`"x_extension"`)) { // added by a fault; not in the document
 		r.documented.CheckDelivery(r.t, request.Header, body)
 	}
 	d := received{method: request.Method, url: "http://" + request.Host + request.RequestURI, header: request.Header.Clone(),
@@ -132,7 +132,7 @@ func (r *receiver) consent(w http.ResponseWriter, request *http.Request) {
 	agree(w, request)
 }
 
-// allow is the answer of a receiver that wants events of an origin.
+// allow responds that the receiver wants events of an origin.
 func allow(origin string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("WebHook-Allowed-Origin", origin)
@@ -140,35 +140,35 @@ func allow(origin string) http.HandlerFunc {
 	}
 }
 
-// agreeing changes the answers to those who ask.
+// agreeing changes the responses to challenges.
 func (r *receiver) agreeing(agree http.HandlerFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.agree = agree
 }
 
-// questions are the origins that asked so far.
+// questions returns the origins that sent a challenge so far.
 func (r *receiver) questions() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]string(nil), r.asked...)
 }
 
-// behave changes the answers.
+// behave changes the responses to deliveries.
 func (r *receiver) behave(answer func(received, http.ResponseWriter, *http.Request)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answer = answer
 }
 
-// all is what came so far.
+// all returns all deliveries so far.
 func (r *receiver) all() []received {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]received(nil), r.got...)
 }
 
-// of is what came about one job, in order of arrival.
+// of returns the deliveries about one job, in order of arrival.
 func (r *receiver) of(job string) []received {
 	var found []received
 	for _, d := range r.all() {
@@ -179,7 +179,7 @@ func (r *receiver) of(job string) []received {
 	return found
 }
 
-// await waits until something like this has come, and gives the first.
+// await waits for a delivery that like accepts, and returns the first one.
 func (r *receiver) await(what string, like func(received) bool) (found received) {
 	r.t.Helper()
 	eventually(r.t, "delivery of "+what, func() bool {
@@ -194,7 +194,7 @@ func (r *receiver) await(what string, like func(received) bool) (found received)
 	return found
 }
 
-// hold answers nothing until release is called or the sender gives up.
+// hold sends no response until release is called or the sender gives up.
 func hold() (answer func(received, http.ResponseWriter, *http.Request), release func()) {
 	open := make(chan struct{})
 	return func(_ received, w http.ResponseWriter, request *http.Request) {
@@ -247,7 +247,7 @@ func (s *stack) awaitDeliveries() {
 	s.awaitCount("nothing pends", 0, `SELECT count(*) FROM deliveries WHERE state = 'PENDING'`)
 }
 
-// startDeliverer starts a deliverer and waits until it takes deliveries.
+// startDeliverer starts a deliverer and waits until it is ready.
 func (s *stack) startDeliverer(environment ...env) *proc {
 	s.t.Helper()
 	p := s.start("deliverer", environment...)
@@ -255,7 +255,7 @@ func (s *stack) startDeliverer(environment ...env) *proc {
 	return p
 }
 
-// hooks is the environment of tests about deliveries: retries come soon.
+// hooks is the environment of tests about deliveries, with fast retries.
 var hooks = env{
 	"FORGERUN_WEBHOOK_BACKOFF_BASE": "50ms", "FORGERUN_WEBHOOK_BACKOFF_MAX": "400ms", "FORGERUN_WEBHOOK_MAX_RETRIES": "3",
 	"FORGERUN_WEBHOOK_TIMEOUT": "5s",

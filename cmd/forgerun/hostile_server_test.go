@@ -24,8 +24,8 @@ import (
 const steering = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x1b]8;;http://evil.test\x1b\\" +
 	"\u009b2J\u0085\u202eabc\u2066\u200b\u2028\U000e0041\x7f\r\b\nforged"
 
-// hostileServer answers every request of the public API and the operator API with steering text wherever text may be. A path that
-// has "refused" in it gets a problem document with the status after that word.
+// hostileServer answers every request of the public API and the operator API with steering text wherever text may be. For a path
+// with "refused", it returns a problem document with the status after that word.
 func hostileServer(t *testing.T) string {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		refused := regexp.MustCompile(`refused(\d{3})`).FindStringSubmatch(r.URL.Path)
@@ -53,7 +53,7 @@ func hostileServer(t *testing.T) string {
 				w.WriteHeader(http.StatusAccepted)
 			}
 			answer := hostileAnswer(r)
-			if asked := asksFor.FindStringSubmatch(r.URL.Path); asked != nil { // the client wants the id that it asked for
+			if asked := asksFor.FindStringSubmatch(r.URL.Path); asked != nil { // the client checks the id
 				answer = strings.ReplaceAll(answer, `"`+asked[1]+`_id": $`, `"`+asked[1]+`_id": "`+asked[2]+`"`)
 			}
 			write(t, w, answer)
@@ -65,7 +65,7 @@ func hostileServer(t *testing.T) string {
 
 var asksFor = regexp.MustCompile(`^/v1/(?:testbed/)?(job|batch|webhook|schedule|client|session)(?:e?s)/(\w+(?:-1)?)`)
 
-// write writes JSON with steering text in place of each dollar. Only what JSON demands is escaped.
+// write writes JSON with steering text in place of each dollar. It escapes only what JSON requires.
 func write(t *testing.T, w http.ResponseWriter, text string) {
 	var quoted bytes.Buffer
 	encoder := json.NewEncoder(&quoted)
@@ -77,7 +77,7 @@ func write(t *testing.T, w http.ResponseWriter, text string) {
 	_, _ = w.Write([]byte(strings.ReplaceAll(text, "$", raw)))
 }
 
-// hostileAnswer is the document of a successful answer.
+// hostileAnswer returns the body of a successful response.
 func hostileAnswer(r *http.Request) string {
 	const times = `"created_at": "2026-01-31T12:00:00Z", "updated_at": "2026-01-31T12:00:00Z", "next_attempt_at": "2026-01-31T12:00:00Z"`
 	state := "$"
@@ -138,7 +138,7 @@ func hostileRule(status string) string {
 		`, "found": $, "expected": $, "times": 2}]}`
 }
 
-// attacked has the arguments of each command.
+// attacked contains arguments for each command.
 var attacked = map[string][]string{
 	"jobs submit": {"SUCCESS_FAST", "--watch"}, "jobs get": {"x", "refused404", "refused400"}, "jobs list": {}, "jobs watch": {"ended"},
 	"jobs wait": {"ended"}, "jobs cancel": {"x", "refused409"}, "jobs retry": {"x", "refused409"}, "jobs report": {"x"},
@@ -169,7 +169,7 @@ var attacked = map[string][]string{
 	"completion bash": {steering}, "completion zsh": {steering}, "completion fish": {steering}, "completion powershell": {steering},
 }
 
-// No command lets what a server, a file or an argument says steer the terminal. A new command needs a row in attacked.
+// No command passes terminal control sequences from a server, a file or an argument to the terminal. A new command needs a row in attacked.
 func TestNoTextOfOthersSteersTheTerminal(t *testing.T) {
 	t.Parallel()
 	url := hostileServer(t)
@@ -212,7 +212,7 @@ func TestNoTextOfOthersSteersTheTerminal(t *testing.T) {
 				harmless(t, stdout.String())
 				harmless(t, stderr.String())
 				require.NotContains(t, "\n"+stdout.String()+"\n"+stderr.String(), "\nforged", "text of others begins no line")
-				if form == "json" && path != "open" { // which prints an address alone
+				if form == "json" && path != "open" { // prints only a URL
 					for decoder := json.NewDecoder(&stdout); decoder.More(); {
 						require.NoError(t, decoder.Decode(new(any)))
 					}
@@ -222,7 +222,7 @@ func TestNoTextOfOthersSteersTheTerminal(t *testing.T) {
 	}
 }
 
-// leaves are the paths of the commands that do something.
+// leaves returns the paths of runnable commands.
 func leaves(c *cobra.Command) (paths []string) {
 	for _, below := range c.Commands() {
 		paths = append(paths, leaves(below)...)
@@ -234,7 +234,7 @@ func leaves(c *cobra.Command) (paths []string) {
 	return paths
 }
 
-// harmless requires that a text has no characters that a terminal acts on, but for those that our programs write.
+// harmless requires that a text has no terminal control characters except the program's own.
 func harmless(t *testing.T, text string) {
 	t.Helper()
 	for _, r := range text {
@@ -244,10 +244,10 @@ func harmless(t *testing.T, text string) {
 	}
 }
 
-// own are the sequences that the program itself writes to a terminal, and the line ends that the terminal makes.
+// own matches the control sequences of the program, and the line ends of the terminal.
 var own = regexp.MustCompile(`\r\n|\r\x1b\[K|\x1b\[(?:0|1|2|3[1236])m`)
 
-// A terminal shows the colours of the program, and none of the server's.
+// A terminal shows the program's colours, and no colours from the server.
 func TestATerminalShowsOnlyItsOwnColours(t *testing.T) {
 	t.Parallel()
 	url := hostileServer(t)

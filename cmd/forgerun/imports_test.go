@@ -17,17 +17,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The import rules. Package job is the ground floor. app uses the store of repo, and handlers the use cases of app; the other adapters
-// (tasks, webhook, work) meet in job only, but for telemetry and clock, which know nothing of jobs. Programs join them.
-// An arrow that is not in these two tables is a bug.
+// The import rules. Package job is the lowest layer. app uses the store of repo, and handlers use the use cases of app. The other adapters
+// (tasks, webhook, work) share only job, telemetry and clock. Programs connect them. An import that is not in these two tables is a bug.
 
 const module = "github.com/forgerun/forgerun"
 
 // resource is what a package of the client API may import.
 var resource = []string{"handlers/api", "handlers/decode", "handlers/httpkit", "handlers/query", "handlers/views", "job", "job/view"}
 
-// mayImport says what a package may import of ours. A folder that stands in no
-// row fails the test: a new package needs a row, and a reason.
+// mayImport lists which of our packages a package may import. A folder without a row fails the test: a new package needs a row, and a
+// reason.
 var mayImport = []packageRule{
 	{"job", nil},
 	{"job/view", []string{"internal/timetable", "job"}},
@@ -86,7 +85,7 @@ var mayImport = []packageRule{
 		"handlers/... test", "job/... test", "verdict/... test", "internal/authlimit test", "internal/telemetry test"}},
 	{"handlers/backend", []string{"app", "app/...", "internal/clock", "internal/operators", "internal/testkit", "job", "repo",
 		"repo/repotest"}}, // for tests
-	// The resources of the client API know what they have in common, and not each other.
+	// The resources of the client API import common packages, but not each other.
 	{"handlers/httpkit", []string{"app", "app/clients", "app/jobs", "handlers/conn", "handlers/cors", "handlers/decode", "handlers/docs",
 		"handlers/header", "handlers/problem", "handlers/query", "handlers/stream", "internal/authlimit", "internal/fair",
 		"internal/localhosts", "internal/telemetry", "job"}},
@@ -139,7 +138,7 @@ var mayImport = []packageRule{
 	{"repo/maintenance", []string{"job", "repo/clients", "repo/deliveries", "repo/jobs", "repo/pg"}},
 	{"repo/operator", []string{"job", "job/admin", "repo/deliveries", "repo/jobs", "repo/pg"}},
 	{"repo/testbed", []string{"job", "job/testbed", "verdict", "verdict/fault", "internal/clock", "repo/pg"}},
-	{"internal/doctor", []string{"repo", "tasks/queue"}}, // judges what both found out about their servers
+	{"internal/doctor", []string{"repo", "tasks/queue"}}, // judges the findings of both about their servers
 	{"internal/invariants", nil}, // queries over the rows, for tests of the service and the simulator's judge
 	{"repo/repotest", []string{"repo", "internal/invariants", "internal/stack"}},
 	{"internal/testkit", nil}, // for tests
@@ -166,7 +165,7 @@ var mayImport = []packageRule{
 	}},
 	{"internal/simulator/trial", []string{"client", "internal/simulator/...", "internal/stack"}},
 
-	// The command line of those who use and operate the service, an outside client too.
+	// The command line for users and operators, an external client too.
 	{"internal/cli/term", nil},
 	{"internal/cli/command", []string{"internal/cli/term"}},
 	{"internal/cli/...", []string{"client", "internal/cli/..."}},
@@ -179,19 +178,17 @@ var mayImport = []packageRule{
 	{"cmd/...", []string{"..."}},
 	{"internal/bench", []string{"client", "internal/stack", "internal/work test", "job test",
 		"repo test"}},
-	{"internal/pages", nil}, // writes the parts of docs that are made from code
+	{"internal/pages", nil}, // writes the generated parts of docs
 }
 
-// testsMayImport is what test files may import of ours besides: real servers
-// and databases, and the check of answers. An adapter's test needs no other
-// adapter; what takes two of them is tested in cmd/forgerun, end to end.
+// testsMayImport lists further packages of ours that test files may import: real servers and databases, and the check of responses.
+// An adapter's test needs no other adapter; cmd/forgerun tests adapters together, end to end.
 var testsMayImport = []string{"internal/invariants", "internal/stack", "internal/testkit/...", "repo/repotest",
 	"handlers/apitest", "handlers/backend", "app/apptest"}
 
-// onlyIn says which packages may see a library at all, tests included: no type
-// of it leaves them.
+// onlyIn lists the packages, tests included, that may import a library. Its types must not leave them.
 var onlyIn = []struct {
-	library string // import path; those below it too
+	library string // import path; includes paths below it
 	pkgs    []string
 }{
 	{"github.com/jackc/pgx", []string{"repo/...", "internal/invariants", "internal/stack test", "internal/simulator/judge/collect",
@@ -219,8 +216,7 @@ var onlyIn = []struct {
 		"webhook test", "internal/simulator/scenario", "cmd/... test"}},
 }
 
-// standardLibraryOnly are the packages whose code (tests aside) imports nothing from outside the standard library, but for the
-// libraries named here.
+// standardLibraryOnly lists the packages that, except in tests, import only the standard library and the libraries listed here.
 var standardLibraryOnly = map[string][]string{
 	"job": {}, "verdict": {}, "verdict/fault": {}, "verdict/redact": {}, "migrations": {}, "client": {"github.com/dunglas/httpsfv"},
 }
@@ -250,7 +246,7 @@ func TestImportRulesHold(t *testing.T) {
 	}
 }
 
-// notShipped are libraries for tests, which nothing that the program imports may link into it.
+// notShipped lists test libraries that must not be linked into the program.
 var notShipped = []string{"github.com/alicebob/miniredis", "github.com/yuin/gopher-lua", "github.com/stretchr/testify",
 	"github.com/creack/pty", "github.com/chromedp", module + "/internal/testkit", module + "/repo/repotest", module + "/handlers/backend",
 	module + "/tasks/redistest"}
@@ -364,8 +360,7 @@ func isLibrary(importPath string) bool {
 	return strings.Contains(first, ".")
 }
 
-// filesOfModule reads the imports of every Go file, whatever its build
-// constraints, nested modules aside.
+// filesOfModule reads the imports of all Go files, regardless of build constraints. It skips nested modules.
 func filesOfModule(t *testing.T) []file {
 	t.Helper()
 	const root = "../.."
@@ -406,7 +401,7 @@ func filesOfModule(t *testing.T) []file {
 	return files
 }
 
-// isOutside reports whether the go command passes the folder by.
+// isOutside reports whether the go command skips the folder.
 func isOutside(name, base string) bool {
 	if strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") || base == "testdata" || base == "vendor" || base == "bin" {
 		return true

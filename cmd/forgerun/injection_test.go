@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// nasty is text that breaks out where somebody forgot to quote.
+// nasty is text that breaks out of unquoted contexts.
 var nasty = []string{
 	`'; DROP TABLE jobs; --`,
 	`$1 $$ \'; SELECT pg_sleep(60)`,
@@ -60,7 +60,7 @@ func TestHostileTextIsStoredAsItIs(t *testing.T) {
 	s.checkInvariants() // every log line is checked when the processes end
 }
 
-// printable is what a header may hold.
+// printable keeps only characters that a header may contain.
 func printable(r rune) rune {
 	if r < ' ' || r > '~' {
 		return '.'
@@ -82,7 +82,7 @@ func (u *user) callRaw(api *proc, head string) string {
 	return line
 }
 
-// Keys and payloads pass through, but stay in no log and in no Redis value.
+// Logs and Redis values contain no keys and no payloads.
 func TestSecretsStayOutOfLogsAndRedis(t *testing.T) {
 	s, api, u := newWorking(t, env{"FORGERUN_LOG_LEVEL": "debug", "FORGERUN_ADMIN_TOKEN": "planted-operator-token"})
 	planted := []string{"planted-in-params", "planted-in-event", "planted-bad-key", "planted-in-query", "planted-in-body",

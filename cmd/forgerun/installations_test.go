@@ -14,8 +14,8 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// Two installations share a database, each in a schema of its own, and a Redis server, each in a database of its own. Their users
-// may create tables in their schema and nothing else. Both run jobs at the same time, and neither sees the other's.
+// Two installations share a database and a Redis server. Each has its own schema and its own Redis database, and its users may only create
+// tables in its schema. Both run jobs at the same time, and neither sees the other's jobs.
 func TestTwoInstallationsInOneDatabase(t *testing.T) {
 	t.Parallel()
 	shared := repotest.URL(t)

@@ -12,8 +12,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// checkInvariants waits until no job is held and then checks everything that
-// must hold after any fault and can be read from the stores.
+// checkInvariants waits until no job is held, and then checks all invariants that the stores can show and that hold after any fault.
 func (s *stack) checkInvariants() {
 	s.t.Helper()
 	s.awaitCount("no job is held", 0, `SELECT count(*) FROM jobs WHERE state IN ('ASSIGNED', 'RUNNING')`)
@@ -26,7 +25,7 @@ func (s *stack) checkInvariants() {
 	s.checkTasks(jobs)
 }
 
-// jobRow is what requests and tasks are compared with.
+// jobRow is the row of a job, for comparison with requests and tasks.
 type jobRow struct {
 	ID, RequestID, BatchID, ScheduleID string
 	State                              job.State
@@ -47,8 +46,7 @@ func (s *stack) jobRows() map[string]*jobRow {
 	return jobs
 }
 
-// requestViolations: every accepted request has its job, and every job its one
-// request.
+// requestViolations checks that every accepted request has a job, and every job exactly one request.
 func (s *stack) requestViolations(jobs map[string]*jobRow) (wrong []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,9 +68,8 @@ func (s *stack) requestViolations(jobs map[string]*jobRow) (wrong []string) {
 	return wrong
 }
 
-// checkTasks waits until Redis holds no task without a job that waits for it, but
-// for those of attempts that failed, which are kept in the archive. Tasks that a
-// killed worker took stay active for a minute or two; they only must have a job.
+// checkTasks waits until every task in Redis has a job that waits for it. Archived tasks of failed attempts are exempt. Tasks that a
+// killed worker took stay active for a minute or two; they only need a job.
 func (s *stack) checkTasks(jobs map[string]*jobRow) {
 	s.t.Helper()
 	if !s.workerRuns() {

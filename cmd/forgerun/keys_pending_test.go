@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pending is a request of which the body has not arrived.
+// pending is a request with an incomplete body.
 type pending struct {
 	conn net.Conn
 	rest string
@@ -29,7 +29,7 @@ func (u *user) begin(api *proc, path, body string) pending {
 	return pending{conn, body[1:]}
 }
 
-// finish sends the rest, and gives the status of the answer.
+// finish sends the rest of the body, and returns the status of the response.
 func (p pending) finish(t *testing.T) int {
 	_, err := p.conn.Write([]byte(p.rest))
 	require.NoError(t, err)
@@ -56,7 +56,7 @@ func TestARevokedKeyFinishesNoRequest(t *testing.T) {
 	s.finishNothing(api, other, s.newUser(api))
 }
 
-// deafen ends the connections that listen for changes of keys with each change.
+// deafen closes the connections that listen for changes of keys at each change.
 func (s *stack) deafen() {
 	s.exec(`CREATE FUNCTION deafen() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
@@ -105,7 +105,7 @@ func (s *stack) endStreamsAndWaits(api, other *proc, u *user) {
 	}
 }
 
-// finishNothing has a user's key revoked, at another process, while requests with it are pending.
+// finishNothing revokes a user's key at another process while requests with it are pending.
 func (s *stack) finishNothing(api, other *proc, u *user) {
 	thief := *u
 	begun := map[string]pending{}
@@ -128,7 +128,7 @@ func (s *stack) finishNothing(api, other *proc, u *user) {
 	}
 }
 
-// Of keys that a key makes while it is being revoked, each is refused or ends with it.
+// A key that is created by a key during its revocation is refused or ends with it.
 func TestNoKeyOutlivesTheRevocationOfItsMaker(t *testing.T) {
 	s, api, u := newService(t)
 	other := s.startAPI()
@@ -154,7 +154,7 @@ func TestNoKeyOutlivesTheRevocationOfItsMaker(t *testing.T) {
 		}()
 	}
 	eventually(t, "keys are made", func() bool { return s.count(`SELECT count(*) FROM api_keys`) > 2 })
-	s.exec(`UPDATE api_keys SET expires_at = now() WHERE scope = 'read'`) // there may be ten valid ones
+	s.exec(`UPDATE api_keys SET expires_at = now() WHERE scope = 'read'`) // at most ten keys may be valid
 	u.expect(api, http.StatusOK, "POST", "/v1/clients/"+u.id+"/keys/revoke", `{"key_id":"`+strings.Split(u.key, "_")[1]+`"}`)
 	close(stop)
 	for range makers {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// look is a request that any valid key may make.
+// look sends a request that any valid key may send.
 func (u *user) look(api *proc, key string) answer {
 	other := *u
 	other.key = key
@@ -37,7 +37,7 @@ func TestRevocationIsSeenByEveryProcess(t *testing.T) {
 	u := s.newUser(a)
 	rotated := u.expect(a, http.StatusCreated, "POST", "/v1/clients/"+u.id+"/keys", `{"rotate":true}`)
 	s.secret(rotated.text("api_key"))
-	for _, api := range []*proc{a, b, a, b} { // both have seen both keys
+	for _, api := range []*proc{a, b, a, b} { // so that both cache both keys
 		require.True(t, u.accepts(api, u.key))
 		require.True(t, u.accepts(api, rotated.text("api_key")))
 	}
@@ -63,13 +63,13 @@ func TestRevocationIsSeenByEveryProcess(t *testing.T) {
 	a.logged("api key revoked", u.id)
 }
 
-// A process that does not hear of changes must not trust its memory.
+// A process without notifications must not trust its cache.
 func TestRevocationIsSeenWithoutNotifications(t *testing.T) {
 	s := newStack(t)
 	a, b := s.startAPI(), s.startAPI()
 	u := s.newUser(a)
 	require.True(t, u.accepts(b, u.key))
-	// The watch's connection says LISTEN, and something else only once it was quiet for FORGERUN_DB_TIMEOUT.
+	// The watch's connection sends LISTEN. It sends something else only after FORGERUN_DB_TIMEOUT without a notification.
 	s.exec(`CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
 			WHERE query LIKE 'LISTEN%' AND datname = current_database(); RETURN NEW; END $$`)
@@ -79,7 +79,7 @@ func TestRevocationIsSeenWithoutNotifications(t *testing.T) {
 	b.logged("key watch interrupted")
 }
 
-// Where only the operator registers clients, a request without credentials is refused before a transaction begins: even a locked client
+// If only operators may register clients, a request without credentials is refused before a transaction begins. Even a locked client row
 // does not delay it.
 func TestNobodyReachesStorageWhereRegistrationIsClosed(t *testing.T) {
 	s := newStack(t)
@@ -94,8 +94,7 @@ func TestNobodyReachesStorageWhereRegistrationIsClosed(t *testing.T) {
 	}
 }
 
-// Where anybody may register clients, an address registers a few a minute. The
-// operator, and who is on the machine, have no such limit.
+// With open registration, an address can register a few clients a minute. Operators and local requests have no such limit.
 func TestAnAddressRegistersFewClients(t *testing.T) {
 	const token, limit, tries = "an-operators-long-token", 60, 180
 	s := newStack(t, env{
@@ -125,7 +124,7 @@ func TestAnAddressRegistersFewClients(t *testing.T) {
 	}
 }
 
-// To another client somebody's job, or client, looks like one that never existed, in every byte of the answer.
+// For another client, the response for a client's job is byte for byte the response for a job that never existed.
 // Promise: contract 13, 14
 func TestOtherClientsSeeNothing(t *testing.T) {
 	s := newStack(t)
@@ -150,7 +149,7 @@ func TestOtherClientsSeeNothing(t *testing.T) {
 	keys := s.text(`SELECT md5(string_agg((to_jsonb(k) - 'used_at')::text, '' ORDER BY key_id)) FROM api_keys k`)
 
 	type header = []string
-	type ids map[string]string // by the beginning of the path; the second id of a path is a delivery's
+	type ids map[string]string // by the prefix of the path; the second id of a path is a delivery's
 	own := ids{"jobs": failed, "batches": batch, "bulk": bulk, "webhooks": hook, "schedules": schedule, "clients": owner.id,
 		"delivery": delivery}
 	in := func(path string, of ids) string {
@@ -168,7 +167,7 @@ func TestOtherClientsSeeNothing(t *testing.T) {
 	routes := 0
 	for _, route := range documentedRequests(t, readText(t, "../../handlers/docs/openapi.yaml")) {
 		if !strings.Contains(route.path, "{id}") || strings.Contains(route.path, "/testbed/") || route.operation.ID == "cancelClient" {
-			continue // the test bed is off; the latter is the operator's
+			continue // the test bed is off; the latter is for operators
 		}
 		routes++
 		body := ""
@@ -188,7 +187,7 @@ func TestOtherClientsSeeNothing(t *testing.T) {
 			ask := func(of ids) answer {
 				a := other.call(api, route.method, in(route.path, of), body, append(header{"X-Request-Id", request}, headers...)...)
 				require.NoError(t, a.err)
-				for _, name := range []string{"Date", "Ratelimit"} { // they say nothing about the job
+				for _, name := range []string{"Date", "Ratelimit"} { // they are independent of the job
 					a.header.Del(name)
 				}
 				return a

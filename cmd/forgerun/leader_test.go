@@ -9,19 +9,19 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// deferred is a request for a job that is due after d.
+// deferred returns a submission of a job that is due after d.
 func deferred(d time.Duration) string {
 	at := time.Now().Add(d).UTC().Format(time.RFC3339Nano)
 	return `{"type":"DEFERRED","work_kind":"SCHEDULED_ON_TIME","execution_at":"` + at + `"}`
 }
 
-// leader is the process that leads.
+// leader returns the leading process.
 func (s *stack) leader() string {
 	s.t.Helper()
 	return s.text(`SELECT leader_id::text FROM maintenance_state`)
 }
 
-// endLead ends the lease of a leader that is killed or paused, as if the time had passed.
+// endLead ends the lease of a killed or paused leader immediately.
 func (s *stack) endLead() {
 	s.t.Helper()
 	s.exec(`UPDATE maintenance_state SET leader_expires_at = clock_timestamp()`)
@@ -47,7 +47,7 @@ func TestPausedLeaderIsReplaced(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Its lease of 5 s runs out by itself here.
+// Here the leader's lease of 5 s expires normally.
 func TestKilledLeaderIsReplaced(t *testing.T) {
 	s := newStack(t)
 	old := s.startLeader()
@@ -61,7 +61,7 @@ func TestKilledLeaderIsReplaced(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Only the leader loses Redis: another relay has to enqueue the jobs that the leader could not.
+// Only the leader loses Redis, so another relay must enqueue the leader's jobs.
 func TestLeaderWithoutRedisIsReplaced(t *testing.T) {
 	s := newStack(t)
 	redis := newRelay(t, s.rdb.Options().Addr)
@@ -81,7 +81,7 @@ func TestLeaderWithoutRedisIsReplaced(t *testing.T) {
 	s.checkInvariants()
 }
 
-// The lease is taken away again and again, so that several processes believe that they lead.
+// The leader loses its lease again and again, so several processes believe that they lead.
 func TestContendingLeadersDoNoHarm(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.01"})
 	apis := []*proc{s.startLeader(), s.startAPI(), s.startAPI()}
@@ -130,9 +130,8 @@ func TestContendingLeadersDoNoHarm(t *testing.T) {
 	s.checkInvariants()
 }
 
-// What a step of Postgres' clock of an hour leaves when it is taken back: all that was
-// written meanwhile lies in the future, for which a leader looks that begins.
-// Redis may keep a task for the old time, which is dropped then: the usual invariants do not allow that.
+// Postgres' clock goes an hour ahead and back. The rows written meanwhile lie in the future, and a new leader looks for them. Redis may
+// keep a task for the old time, which is dropped then; the usual invariants do not allow that.
 func TestWorkThatWasWrittenWhilePostgresClockWasAhead(t *testing.T) {
 	s := newStack(t, hooks)
 	r := newReceiver(t, nil)

@@ -14,7 +14,7 @@ import (
 
 const sharedLimit = 50
 
-// limitedStack starts a stack whose limits are sharedLimit jobs, for one client as for all.
+// limitedStack starts a stack with a limit of sharedLimit jobs, both for one client and for all.
 func limitedStack(t *testing.T) *stack {
 	limit := fmt.Sprint(sharedLimit)
 	return newStack(t, env{
@@ -77,7 +77,7 @@ func TestLimitsHoldOverProcesses(t *testing.T) {
 				require.LessOrEqual(t, s.active(), sharedLimit)
 			}
 			u.fillUp(body, apis...)
-			for range 3 { // room that jobs gave back is given out once
+			for range 3 { // capacity that ended jobs free is used only once
 				s.exec(`UPDATE jobs SET state = 'CANCELED', outcome = 'CANCELED', finished_at = now()
 					WHERE job_id IN (SELECT job_id FROM jobs WHERE finished_at IS NULL LIMIT 20)`)
 				u.burst(72, body, apis...)
@@ -104,7 +104,7 @@ func TestLimitsHoldWithAPausedProcess(t *testing.T) {
 	u := s.newUser(one)
 	u.burst(10, deferred(time.Hour), one, two)
 	two.pause()
-	u.fillUp(deferred(time.Hour), one) // what the other one may have had is free after a time
+	u.fillUp(deferred(time.Hour), one) // the other process' lease of capacity ends after a time
 	var late sync.WaitGroup
 	late.Go(func() { u.burst(30, deferred(time.Hour), two) })
 	two.resume()
@@ -124,7 +124,7 @@ func TestKilledProcessGivesItsHeadroomBack(t *testing.T) {
 	u.fillUp(deferred(time.Hour), one)
 }
 
-// Without Redis each process has its part of the limit.
+// Without Redis, each process enforces its part of the limit.
 //
 // Promise: contract 17, 18
 func TestRateLimitIsDividedWithoutRedis(t *testing.T) {
@@ -146,8 +146,8 @@ func TestRateLimitIsDividedWithoutRedis(t *testing.T) {
 	require.GreaterOrEqual(t, passed, limit-2)
 }
 
-// A small submission whose events make many deliveries counts as so many requests, and the receivers get them at the default rate of
-// the client: all of them in the end.
+// Deliveries count for the client's rate limit: a small submission with many deliveries counts as many requests. The receivers get all
+// deliveries, at the default rate of the client.
 func TestDeliveriesCountForTheClient(t *testing.T) {
 	s := newStack(t, hooks, env{
 		"FORGERUN_TESTBED": "true", "FORGERUN_RATE_LIMIT_PER_MINUTE": "6000", "FORGERUN_WEBHOOK_CLIENT_RATE": "6000",

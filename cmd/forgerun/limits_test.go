@@ -25,7 +25,7 @@ func TestRateLimitIsSharedByAllProcesses(t *testing.T) {
 	apis := []*proc{s.startAPI(), s.startAPI()}
 	u := s.newUser(apis[0])
 	passed, last := 0, answer{}
-	for i, refusedInARow := 0, 0; refusedInARow < 6; i++ { // three times by each
+	for i, refusedInARow := 0, 0; refusedInARow < 6; i++ { // three times by each process
 		a := u.call(apis[i%2], "GET", "/v1/jobs/"+unknownJob, "", "X-Forwarded-For", "203.0.113."+strconv.Itoa(i%256)) // changes nothing
 		if a.status == http.StatusTooManyRequests {
 			refusedInARow, last = refusedInARow+1, a
@@ -35,7 +35,7 @@ func TestRateLimitIsSharedByAllProcesses(t *testing.T) {
 		require.NotEmpty(t, a.header.Get("Ratelimit"))
 		passed, refusedInARow = passed+1, 0
 	}
-	const held = 2 * limit / 60 // what processes may hold unused for a moment
+	const held = 2 * limit / 60 // requests that processes may hold unused for a moment
 	require.GreaterOrEqual(t, passed, limit-held)
 	require.LessOrEqual(t, passed, limit)
 	last.requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
@@ -52,7 +52,8 @@ func TestQueueLimitRefusesAndStillReplays(t *testing.T) {
 	api := s.startLeader()
 	u := s.newUser(api)
 	first := execute("PAYLOAD_SMALL", `"idempotency_key":"first"`)
-	// For a moment a job may count twice, as accepted here and as found in storage: room may be refused, but is never given twice.
+	// For a moment a job may count twice, as accepted here and as found in storage. A submission may be refused too early, but never accepted
+	// beyond the limit.
 	fill := func(body func() string) {
 		eventually(t, "there is room", func() bool { return u.trySubmit(api, body()).status == http.StatusAccepted })
 	}
@@ -79,8 +80,7 @@ func TestQueueLimitRefusesAndStillReplays(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Every request that says what a job is may ask for the operator's limit of attempts and not for more. The refusal tells the limit,
-// however far the number is beyond it.
+// Every request with a job may set max_attempts up to the operator's limit. The refusal of a larger number names the limit.
 // Promise: contract 11
 func TestEveryRouteLimitsMaxAttempts(t *testing.T) {
 	s, api, u := newService(t, withTestbed, env{"FORGERUN_MAX_RETRIES": "2", "FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken})
@@ -178,7 +178,7 @@ func TestOneClientCannotFillTheService(t *testing.T) {
 	s.checkInvariants()
 }
 
-// heldAtOnce tells how many jobs of a client workers held at once, at most, as the events say it.
+// heldAtOnce returns the largest number of a client's jobs that workers held at once, according to the events.
 func (s *stack) heldAtOnce(client string) int {
 	s.t.Helper()
 	return s.count(`SELECT coalesce(max(held), 0)::int FROM (
@@ -190,15 +190,15 @@ func (s *stack) heldAtOnce(client string) int {
 	) sums`, client)
 }
 
-// TestOneClientRunsNoMoreThanItsLimit: over several workers, one of which is killed, and with an emptied Redis. Its
-// other jobs say what they wait for, those of others pass them, and all of them run in the end.
+// TestOneClientRunsNoMoreThanItsLimit: the limit holds over several workers, one of which is killed, and with an emptied Redis. The
+// client's other jobs show why they wait, jobs of other clients overtake them, and all jobs run in the end.
 func TestOneClientRunsNoMoreThanItsLimit(t *testing.T) {
 	const most, jobs = 3, 30
 	s := newStack(t, env{"FORGERUN_CLIENT_MAX_RUNNING": fmt.Sprint(most), "FORGERUN_TIME_SCALE": "0.5"}, quickLease)
 	api := s.startLeader()
 	greedy, other := s.newUser(api), s.newUser(api)
 	body := `{"type":"EXECUTE","work_kind":"SUCCESS_FAST","auto_retry":true}`
-	workers := []*proc{s.startWorker(), s.startWorker(), s.startWorker()} // first, however long that takes: most jobs must wait at once
+	workers := []*proc{s.startWorker(), s.startWorker(), s.startWorker()} // start workers first, so that most jobs wait at the same time
 	ids := greedy.submitMany(api, jobs, body)
 
 	throttled := func() int {
@@ -221,8 +221,7 @@ func TestOneClientRunsNoMoreThanItsLimit(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Many more connections than files, all silent, end neither the process nor the
-// clients that it has: on the API's listener as on the admin listener.
+// More idle connections than the process may open files do not end the process or its clients, on the API and on the admin listener.
 func TestMoreConnectionsThanFiles(t *testing.T) {
 	const files, attempts = 256, 2000
 	s := newStack(t)
@@ -263,8 +262,8 @@ func TestMoreConnectionsThanFiles(t *testing.T) {
 	p.stop()
 }
 
-// A submission counts as a request for each 16 KiB of its params, and a batch for each of its jobs: whole or not at all, and what is
-// larger than the limit costs all of it.
+// A submission counts as one request for each 16 KiB of params, and a batch as one for each job. It is accepted as a whole or refused. If
+// it costs more than the limit, it uses the whole limit.
 func TestLargeSubmissionsCostWhatTheyAre(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": "20"})
 	api := s.startAPI()
@@ -287,7 +286,7 @@ func TestLargeSubmissionsCostWhatTheyAre(t *testing.T) {
 	other.trySubmit(api, execute("PAYLOAD_SMALL")).requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
 }
 
-// Results are stored for a day, and count for as long, over all processes.
+// Results are stored for a day, and count for the limit for a day, over all processes.
 func TestLargeResultsCountForTheDay(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_CLIENT_DAILY_STORAGE": "1"})
 	apis := []*proc{s.startAPI(), s.startAPI()}

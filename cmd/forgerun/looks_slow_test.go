@@ -25,14 +25,14 @@ func init() {
 	verifiers = allVerifiers
 }
 
-// findNoBarrier checks that axe finds nothing serious or critical in the visible page. Collapsed parts are removed for the check: users
-// do not see them, and axe takes many seconds for 15,000 elements.
+// findNoBarrier checks that axe finds nothing serious or critical in the visible page. It removes collapsed parts first, because axe takes
+// many seconds for 15,000 elements.
 func findNoBarrier(c *consoleTab, at string) {
 	c.t.Helper()
 	if !evaluate[bool](c, `!!window.axe`) {
 		text, err := os.ReadFile(axeFile)
 		require.NoError(c.t, err)
-		// While a page is read again it is dimmed for a moment, which is not what its contrast is meant to be.
+		// A page is dimmed for a moment while it reloads, which lowers its contrast.
 		const undimmed = `; (sheet => { sheet.replaceSync(".page { opacity: 1 !important; transition: none !important }");
 			document.adoptedStyleSheets = [sheet]; })(new CSSStyleSheet()); true`
 		evaluate[bool](c, string(text)+undimmed)
@@ -100,8 +100,8 @@ func npmVerifier(t *testing.T) verifier {
 	return v
 }
 
-// npmPackages installs the packages that the snippets' lock file pins, once for each content of that file, and gives their folder.
-// Others may install them at the same time: who is first puts them in place.
+// npmPackages installs the packages that the snippets' lock file pins, once for each content of that file, and returns their folder.
+// If several processes install them at the same time, the first one puts them in place.
 var npmPackages = sync.OnceValues(func() (string, error) {
 	lock, err := os.ReadFile(filepath.Join(snippets, "package-lock.json"))
 	if err != nil {

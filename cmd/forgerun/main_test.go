@@ -10,8 +10,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// parallelTests is how many tests run at once unless -parallel says otherwise.
-// They mostly wait for leases to run out and servers to come back.
+// parallelTests is the default of -parallel. Tests mostly wait for leases to expire and servers to restart.
 const parallelTests = "10"
 
 func TestMain(m *testing.M) {

@@ -20,7 +20,7 @@ import (
 	local "github.com/forgerun/forgerun/internal/stack"
 )
 
-// Each role can be scraped without a setting, two of a kind on one machine, too.
+// Each role can be scraped without configuration, even two processes of one role on one machine.
 func TestEveryRoleHasMetricsByDefault(t *testing.T) {
 	s := newStack(t)
 	unset := env{"FORGERUN_ADMIN_ADDR": ""}
@@ -60,7 +60,7 @@ func sum(families map[string]*dto.MetricFamily, name string, labels ...string) (
 	return total
 }
 
-// metricNames are the names of section 16 of the contract, and what operators are told to look at besides.
+// metricNames lists the metrics in section 16 of the contract, and further metrics in the operators' documentation.
 var metricNames = []string{
 	"jobs_submitted_total", "jobs_queued_total", "jobs_running_total", "jobs_succeeded_total", "jobs_failed_total", "jobs_canceled_total",
 	"job_queue_depth", "job_queue_wait_seconds", "job_execution_seconds", "webhook_deliveries_total", "webhook_failures_total",
@@ -101,7 +101,7 @@ func TestEveryProcessShowsEveryMetric(t *testing.T) {
 	require.NotEmpty(t, s.procs[0].scrape()["http_requests_total"].GetMetric())
 }
 
-// What is counted is what is stored (invariant 9 of the design), and every change of state has its one line in a log.
+// The metrics equal the rows (invariant 9 of the design), and every change of state has exactly one log line.
 // Promise: contract 16
 func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
 	s, api, u := newDelivering(t)
@@ -149,7 +149,7 @@ func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
 	for name, sql := range counts {
 		want[name] = float64(s.count(sql))
 	}
-	eventually(t, "all is counted", func() bool { // what is committed is counted a moment later
+	eventually(t, "all is counted", func() bool { // metrics follow the commit a moment later
 		clear(got)
 		for _, p := range s.procs {
 			families := p.scrape()
@@ -206,7 +206,7 @@ func TestBacklogStatisticsFollowTheLeader(t *testing.T) {
 	leader := s.startLeader()
 	other := s.startAPI()
 	u := s.newUser(other)
-	s.startWorker().pause() // its lease of 30 s goes on
+	s.startWorker().pause() // keeps its lease of 30 s
 	u.submitMany(other, 7, execute("SUCCESS_FAST"))
 	s.exec(`UPDATE jobs SET run_at = run_at - interval '1 minute'`)
 	require.Equal(t, 1.0, sum(leader.scrape(), "maintenance_leader"))
@@ -223,8 +223,8 @@ func TestBacklogStatisticsFollowTheLeader(t *testing.T) {
 	})
 }
 
-// hang stops a server of Postgres and all of its processes until resume is called: connections stay open, new ones are accepted,
-// nothing is answered. It asks the system for them: a session that is just beginning is not among those that Postgres shows.
+// hang stops all processes of a Postgres server until resume is called. Connections stay open and new ones are accepted, but get no
+// response. It asks the system for the processes, because Postgres does not list a session that is just beginning.
 func (s *stack) hang(server *local.Postgres) (resume func()) {
 	s.t.Helper()
 	parent := strconv.Itoa(server.PID())
@@ -235,7 +235,7 @@ func (s *stack) hang(server *local.Postgres) (resume func()) {
 		}
 	})
 	s.t.Cleanup(resume)
-	require.NoError(s.t, syscall.Kill(server.PID(), syscall.SIGSTOP)) // first: it begins the others
+	require.NoError(s.t, syscall.Kill(server.PID(), syscall.SIGSTOP)) // first, because it starts the other processes
 	eventually(s.t, "the server has stopped", func() bool {
 		status, err := os.ReadFile("/proc/" + parent + "/status")
 		return err == nil && strings.Contains(string(status), "State:\tT")
@@ -251,7 +251,7 @@ func (s *stack) hang(server *local.Postgres) (resume func()) {
 	return resume
 }
 
-// A scrape answers while a store is away or hangs, with what is known.
+// While a store is down or hangs, a scrape returns the known metrics.
 func TestScrapeDuringOutages(t *testing.T) {
 	s, postgres := newStackWithPostgres(t)
 	leader := s.startLeader()

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Two processes are asked for more than a minute, faster than the limit allows. Whatever passed, no span of 60 seconds has more
-// than the limit; a burst of all of it passes, and so does a request that waited for as long as the refusal says.
+// Requests to two processes exceed the rate limit for more than a minute. No span of 60 seconds has more accepted requests than the limit.
+// A burst of the whole limit passes, and so does a request after the wait in the refusal.
 // Promise: contract 17, 18
 func TestNoMinuteHasMoreRequestsThanTheLimit(t *testing.T) {
 	const limit = 60
@@ -36,7 +36,7 @@ func TestNoMinuteHasMoreRequestsThanTheLimit(t *testing.T) {
 		require.True(t, ok, "a burst of the whole limit passes")
 	}
 	var free time.Time
-	freed := false // one passed; when the next may depends on how long the burst took
+	freed := false // one passed; the time of the next depends on the length of the burst
 	for i := 0; free.IsZero() || time.Now().Before(free); i++ {
 		var a answer
 		if a, freed = send(apis[i%2]); freed {
@@ -49,7 +49,7 @@ func TestNoMinuteHasMoreRequestsThanTheLimit(t *testing.T) {
 		if free.IsZero() {
 			free = time.Now().Add(time.Duration(wait) * time.Second)
 		}
-		time.Sleep(min(250*time.Millisecond, time.Until(free))) // the pace at which it is tried
+		time.Sleep(min(250*time.Millisecond, time.Until(free))) // interval between tries
 	}
 	if !freed {
 		time.Sleep(time.Until(free))
@@ -67,7 +67,7 @@ func TestNoMinuteHasMoreRequestsThanTheLimit(t *testing.T) {
 	}
 }
 
-// asynq abandons a handler when Redis has been away for 30 s. The jobs must not notice.
+// asynq abandons a handler after 30 s without Redis. The jobs must continue.
 func TestRedisAwayFor40SecondsWhileJobsRun(t *testing.T) {
 	const away = 40 * time.Second
 	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "0.6"}) // SUCCESS_SLOW takes 54 s
@@ -86,7 +86,7 @@ func TestRedisAwayFor40SecondsWhileJobsRun(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Retention goes by the clock of the test bed; the cleaner comes by twice a minute of real time.
+// Retention uses the clock of the test bed. The cleaner runs twice per minute of real time.
 func TestRetentionFollowsTheClock(t *testing.T) {
 	_, api, u := newWorking(t, testBed, env{"FORGERUN_RETENTION_JOBS": "240h"})
 	id := u.submitAndAwait(api, "SUCCEEDED", custom(`{}`))

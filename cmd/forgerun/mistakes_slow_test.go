@@ -22,11 +22,11 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// Jobs take long enough to be polled more than once, and none waits for another.
+// Jobs are slow enough to be polled more than once, and no job waits for another.
 var longJobs = env{"FORGERUN_TIME_SCALE": "4", "FORGERUN_WORKER_CONCURRENCY": "300"}
 
-// TestMistakesAreCaught: each mistake is found by its rule, whatever the seed. A client that breaks one rule, and is right otherwise, hears
-// of no other. The right twins are those of TestRightStylesAreNotBlamed.
+// TestMistakesAreCaught: the rule finds each mistake with any seed, and the verdict names no other rule. TestRightStylesAreNotBlamed runs
+// the correct twins.
 func TestMistakesAreCaught(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed, longJobs)
 	styles := clientStyles(t)
@@ -51,7 +51,7 @@ func TestMistakesAreCaught(t *testing.T) {
 	}
 }
 
-// The proxy finds the mistakes too where it knows nothing of the API, which is ours, and blames no right twin.
+// The proxy also finds the mistakes without knowing the API, and blames no correct twin.
 func TestProxyCatchesMistakes(t *testing.T) {
 	s, service, _ := newDelivering(t, withTestbed, longJobs)
 	styles := clientStyles(t)
@@ -77,7 +77,7 @@ func TestProxyCatchesMistakes(t *testing.T) {
 				})
 			}
 			for _, profile := range fault.Profiles {
-				for _, style := range []string{"poll", "long-poll", "pool", "two-processes", "curl"} { // which read each job at its address
+				for _, style := range []string{"poll", "long-poll", "pool", "two-processes", "curl"} { // styles that read each job at its URL
 					all.Go(func() {
 						t.Run(string(profile)+"/"+style, func(t *testing.T) {
 							said, broken, err := judge(t, "", style, profile, seed)
@@ -148,5 +148,5 @@ func TestKeyThatExpiresIsCaught(t *testing.T) {
 	said, err := run.CombinedOutput()
 	require.Error(t, err, "the last job is not done when the key expires")
 	_, broken := u.verdict(api, session)
-	requireCaught(t, "key-renewal", []string{"outcome-learned"}, broken, string(said)) // of jobs that ended shortly before the key did
+	requireCaught(t, "key-renewal", []string{"outcome-learned"}, broken, string(said)) // for jobs that ended shortly before the key
 }

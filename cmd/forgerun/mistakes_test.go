@@ -14,30 +14,30 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// mistake is one that a style makes if STYLES_MISTAKE has its name (testdata/styles), and how it is found.
+// mistake describes how to find a mistake that a style makes if STYLES_MISTAKE has its name (testdata/styles).
 type mistake struct {
 	rule    string // "": the one of its name; then no other one is broken but those of also
 	style   string
-	profile fault.Profile // that shows it; "": none is needed
+	profile fault.Profile // profile that exposes the mistake; "": no faults needed
 	also    []string
 	own     bool // of the service: the proxy, which knows nothing of the API, cannot tell
 }
 
-// mistakes are those that the test bed is proven by. docs/reference/testbed.md lists them.
+// mistakes lists the mistakes that test the test bed. docs/reference/testbed.md documents them.
 var mistakes = map[string]mistake{
 	"retry-after":          {style: "poll", profile: fault.FlakyNetwork},
 	"list-polling":         {style: "list", profile: fault.FlakyNetwork, own: true},
 	"stop-at-end":          {style: "poll", profile: fault.FlakyNetwork},
-	"conditional-requests": {style: "poll", profile: fault.FlakyNetwork, own: true}, // who never sends a tag keeps no answers
+	"conditional-requests": {style: "poll", profile: fault.FlakyNetwork, own: true}, // the client never sends an ETag
 	"backoff":              {style: "poll", profile: fault.Overloaded},
 	"retry-only-retryable": {style: "poll", profile: fault.FlakyNetwork, own: true},
 	"idempotency-key":      {style: "poll", profile: fault.Overloaded, own: true},
-	// The same mistake where answers are lost: there are two jobs.
+	// The same mistake with lost responses creates two jobs.
 	"no-duplicates": {style: "poll", profile: fault.FlakyNetwork, also: []string{"idempotency-key", "one-job-per-intention"}},
-	// A correlation id stands for one body, too.
+	// A correlation id also requires one body.
 	"same-body":             {style: "poll", profile: fault.FlakyNetwork, also: []string{"correlation-ids"}},
 	"one-job-per-intention": {style: "webhook", profile: fault.FlakyNetwork, own: true},
-	// Who forgets a submission does not try it again.
+	// A client that forgets a submission does not retry it.
 	"lost-answer":         {style: "poll", profile: fault.FlakyNetwork, also: []string{"retry-only-retryable"}, own: true},
 	"outcome-learned":     {style: "poll", profile: fault.FlakyNetwork},
 	"stream-resume":       {style: "hint-and-read", profile: fault.FlakyNetwork, own: true},
@@ -47,7 +47,7 @@ var mistakes = map[string]mistake{
 	"repeated-delivery":   {style: "webhook", profile: fault.DuplicateDeliveries, own: true},
 	"not-retryable":       {style: "poll", profile: fault.FlakyNetwork, own: true},
 	"no-key-in-url":       {style: "poll", profile: fault.FlakyNetwork},
-	"connection-reuse":    {style: "poll", profile: fault.Overloaded, own: true}, // errors of the API may have ended the connections
+	"connection-reuse":    {style: "poll", profile: fault.Overloaded, own: true}, // errors of the API may have closed the connections
 	"time-outs":           {style: "poll", profile: fault.StaleConnections, also: []string{"outcome-learned"}},
 	"redirects":           {style: "poll", profile: fault.Moved, also: []string{"retry-only-retryable", "outcome-learned"}},
 	"content-negotiation": {style: "poll", profile: fault.Overloaded, own: true},
@@ -96,7 +96,7 @@ var mistakes = map[string]mistake{
 	"server-error-at-once":   {rule: "backoff", style: "poll", profile: fault.Outage},
 }
 
-// ruleOf is the rule that finds a mistake.
+// ruleOf returns the rule that finds a mistake.
 func ruleOf(name string) string {
 	if rule := mistakes[name].rule; rule != "" {
 		return rule
@@ -104,7 +104,7 @@ func ruleOf(name string) string {
 	return name
 }
 
-// Each rule has a mistake; that of key-renewal is to know nothing of it.
+// Each rule has a mistake. The mistake of key-renewal is to never renew.
 func TestEachRuleHasAMistake(t *testing.T) {
 	t.Parallel()
 	rules := map[string]bool{"key-renewal": true}
@@ -119,7 +119,7 @@ var (
 	mistakeItem    = regexp.MustCompile("^- [^`]+: `([^`]+)`(?:, rule `([^`]+)`)?( \\(\\[.+\\]\\(https://.+\\)\\))?$")
 )
 
-// The page lists each mistake with the profile and the rule by which it is proven, and most with the report that it is known from.
+// The page lists each mistake with the profile and the rule that expose it, and most mistakes with a public report.
 func TestMistakesAreDocumented(t *testing.T) {
 	t.Parallel()
 	_, list, _ := strings.Cut(readText(t, "../../docs/reference/testbed.md"), "\n## Mistakes that are found\n")
