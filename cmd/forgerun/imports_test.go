@@ -145,8 +145,7 @@ var mayImport = []packageRule{
 	{"internal/testkit/browser", nil},
 	{"internal/testkit/servers", []string{"internal/stack", "repo/repotest"}},
 
-	// The outside world: what knows the service through HTTP, and through its rows
-	// where it is asked to, and never through its code.
+	// External tools: they use the service only through HTTP and, where requested, its rows; never through its code.
 	{"client", []string{"job test"}},
 	{"examples/other-apis/judge", []string{"examples/other-apis/apis", "verdict"}},
 	{"examples/...", []string{"client", "examples/other-apis/apis", "forgeruntest test"}},

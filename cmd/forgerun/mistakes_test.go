@@ -16,11 +16,11 @@ import (
 
 // mistake describes how to find a mistake that a style makes if STYLES_MISTAKE has its name (testdata/styles).
 type mistake struct {
-	rule    string // "": the one of its name; then no other one is broken but those of also
+	rule    string // "": the mistake's name is the rule, and only it and those in also are broken
 	style   string
 	profile fault.Profile // profile that exposes the mistake; "": no faults needed
 	also    []string
-	own     bool // of the service: the proxy, which knows nothing of the API, cannot tell
+	own     bool // only the service finds it, not the proxy, which does not know the API
 }
 
 // mistakes lists the mistakes that test the test bed. docs/reference/testbed.md documents them.

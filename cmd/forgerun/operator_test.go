@@ -15,7 +15,7 @@ import (
 
 const readersToken = "the-readers-own-token"
 
-// operator asks the operator API; each answer is as its document says.
+// operator returns a user of the operator API. It checks each response against the document.
 func (s *stack) operator(token string) *user {
 	documented := apitest.New(s.t, operator.Document())
 	return &user{s: s, key: token, admin: &http.Client{
@@ -34,10 +34,10 @@ func (a answer) ids(t *testing.T, name string) (ids []string) {
 	return ids
 }
 
-// passing is what differs from answer to answer: moments of what is alive.
+// passing matches the timestamps that differ between responses.
 var passing = regexp.MustCompile(`"(time|as_of|heartbeat_at|expires_at)":"[^"]*"`)
 
-// Each process of each role serves the operator API as documented, and to operators only.
+// Each process of each role serves the operator API as documented, only to operators.
 func TestOperatorAPI(t *testing.T) {
 	s := newStack(t, hooks, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_ADMIN_READ_TOKEN": readersToken})
 	api, sender, u := s.startDelivering()
@@ -79,7 +79,7 @@ func TestOperatorAPI(t *testing.T) {
 	require.Contains(t, ann.call(worker, "GET", "/admin/v1/jobs/"+later, "").body, `"reason":"SCHEDULED"`)
 }
 
-// What operators do takes effect from any process, as if the client had done it, and is told by every process.
+// Operators' changes work from any process like the client's own changes, and every process shows them.
 func TestOperatorChanges(t *testing.T) {
 	s := newStack(t, hooks, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_ADMIN_READ_TOKEN": readersToken})
 	api, sender, u := s.startDelivering()
@@ -148,8 +148,8 @@ func TestOperatorChanges(t *testing.T) {
 	require.Equal(t, []string{client}, ann.call(api, "GET", "/admin/v1/audit?action=create_client", "").ids(t, "target_id"))
 }
 
-// pause has an operator pause something, and gives the way to let it go on. Statements that saw what was before are over when it
-// returns.
+// pause pauses something as an operator, and returns a function that resumes it. When pause returns, all statements that began before the
+// pause have ended.
 func (u *user) pause(p *proc, body string) (goOn func(*proc)) {
 	u.s.t.Helper()
 	a := u.call(p, "POST", "/admin/v1/pauses", body)
@@ -174,8 +174,8 @@ func (s *stack) assignedSince(moment string, condition string) int {
 
 func (s *stack) now() string { return s.text(`SELECT clock_timestamp()::text`) }
 
-// Everything is paused while jobs run and others are submitted: from the answer on nothing is claimed, though Redis is emptied and
-// every process is killed and started again. Then all of it runs.
+// Everything is paused while jobs run and others are submitted. After the response no job is claimed, although Redis is emptied and all
+// processes are killed and restarted. After the pause, all jobs run.
 func TestEverythingIsPaused(t *testing.T) {
 	s, api, u := newService(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_WORKER_CONCURRENCY": "4"})
 	worker := s.startWorker()
@@ -215,8 +215,8 @@ func TestEverythingIsPaused(t *testing.T) {
 	s.checkInvariants()
 }
 
-// A kind and a client are paused on a queue that they share with others. The others go on. Postponed jobs come later in the order in
-// which they were queued, also under a new leader.
+// A kind and a client are paused on a shared queue. Other jobs continue. Postponed jobs run later in the order in which they were queued,
+// also under a new leader.
 func TestAKindAndAClientArePaused(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_WORKER_CONCURRENCY": "1"})
 	leader := s.startLeader()

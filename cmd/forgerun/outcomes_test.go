@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// order submits a job as a right client does.
+// order submits a job like a correct client.
 func (u *user) order(api *proc, body string, headers ...string) answer {
 	u.s.t.Helper()
 	a := u.trySubmit(api, body, append(headers, "Idempotency-Key", uuid.NewString(), "X-Correlation-ID", uuid.NewString())...)
@@ -25,7 +25,7 @@ func (u *user) order(api *proc, body string, headers ...string) answer {
 	return a
 }
 
-// orderAndAwait submits a job and waits until it is in a state, of which it learns nothing.
+// orderAndAwait submits a job and waits in storage until it is in a state, so the client does not learn the state.
 func (u *user) orderAndAwait(api *proc, state, body string) (path string) {
 	u.s.t.Helper()
 	id := u.order(api, body).text("job_id")
@@ -33,7 +33,7 @@ func (u *user) orderAndAwait(api *proc, state, body string) (path string) {
 	return "/v1/jobs/" + id
 }
 
-// orderBatch submits a batch and waits until it is complete, of which the client learns nothing.
+// orderBatch submits a batch and waits in storage until it is complete, so the client does not learn of it.
 func (u *user) orderBatch(api *proc, body string) (path string) {
 	u.s.t.Helper()
 	id := u.submitBatch(api, `{"jobs":[`+body+","+body+`]}`, "Idempotency-Key", uuid.NewString())
@@ -41,7 +41,7 @@ func (u *user) orderBatch(api *proc, body string) (path string) {
 	return "/v1/batches/" + id
 }
 
-// later is a job that does not end by itself while the test lasts.
+// later returns a job that does not end during the test.
 func later(members ...string) string {
 	return `{` + strings.Join(append([]string{`"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"` +
 		time.Now().UTC().Add(time.Hour).Format(time.RFC3339) + `"`}, members...), ",") + `}`
@@ -61,7 +61,7 @@ func (e *eventStream) awaitEvent(name string) {
 
 var good, failing500 = execute("SUCCESS_FAST"), execute("FAIL_IMMEDIATE")
 
-// waysToLearn are those by which the documentation lets a client learn what became of its jobs, without any fault.
+// waysToLearn contains all documented ways in which a client can learn the outcome of its jobs, without faults.
 var waysToLearn = map[string]func(s *stack, api *proc, u *user){
 	"job":     func(_ *stack, api *proc, u *user) { u.read(api, u.orderAndAwait(api, "SUCCEEDED", good)) },
 	"problem": func(_ *stack, api *proc, u *user) { u.readAs(api, u.orderAndAwait(api, "FAILED", failing500)) },
@@ -197,7 +197,7 @@ var waysToLearn = map[string]func(s *stack, api *proc, u *user){
 	},
 }
 
-// orderBulk begins a bulk operation on all jobs and waits until it is done, of which the client learns nothing.
+// orderBulk begins a bulk operation on all jobs and waits in storage for its end, so the client does not learn of it.
 func (u *user) orderBulk(api *proc, action string) (path string) {
 	u.s.t.Helper()
 	path = u.bulk(api, `{"action":"`+action+`","filter":{"all":true}}`)
@@ -213,10 +213,10 @@ func (s *stack) awaitDelivered(u *user, event string) {
 		u.id, event)
 }
 
-// read reads what is there.
+// read reads a resource that must exist.
 func (u *user) read(api *proc, path string) { u.expect(api, http.StatusOK, "GET", path, "") }
 
-// readEvents reads the client's events until one is among them: the list may trail while other transactions are open.
+// readEvents reads the client's events until the list contains event. The list lags behind while other transactions are open.
 func (u *user) readEvents(api *proc, event string) {
 	eventually(u.s.t, event+" is listed", func() bool { return strings.Contains(u.call(api, "GET", "/v1/events", "").body, event) })
 }
@@ -227,7 +227,7 @@ func (u *user) readAs(api *proc, path string) {
 	require.Equal(u.s.t, "application/problem+json", a.header.Get("Content-Type"), a.body)
 }
 
-// Each documented way to learn what became of a job counts, without a fault and without any other look at it.
+// Each documented way to learn the outcome of a job is enough, without other requests.
 func TestEachWayToLearnAnOutcomeCounts(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed)
 	var learning sync.WaitGroup
@@ -248,7 +248,7 @@ func TestEachWayToLearnAnOutcomeCounts(t *testing.T) {
 	learning.Wait()
 }
 
-// A client that never looks is told which job it forgot, and in which batch.
+// The verdict of a client that never reads outcomes names the forgotten jobs and their batches.
 func TestForgottenOutcomesAreNamed(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed)
 	idOf := func(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
@@ -294,7 +294,7 @@ func TestForgottenOutcomesAreNamed(t *testing.T) {
 	forgetting.Wait()
 }
 
-// A test that begins with a reset may use the names and keys of the one before, and what was seen to fail may be ordered again.
+// A test that begins with a reset may reuse names and keys of an earlier test. A job that the client saw fail may be submitted again.
 func TestAnotherIntentionIsNoRepetition(t *testing.T) {
 	_, api, u := newWorking(t, withTestbed)
 	session := u.startSession(api, "")
@@ -317,7 +317,7 @@ func TestAnotherIntentionIsNoRepetition(t *testing.T) {
 	require.Equal(t, []string{"one-job-per-intention"}, slices.Collect(maps.Keys(broken)))
 }
 
-// A client that goes by the outcome, or by the name of an event, where the state is an unknown one is not blamed.
+// A client may learn the end from the outcome or an event's name if the state is unknown.
 func TestEndsMayBeToldOtherwise(t *testing.T) {
 	_, api, u := newWorking(t, withTestbed)
 	const pondering = `{"job_status":"PONDERING"}`

@@ -36,7 +36,7 @@ func unitFiles(t *testing.T) []string {
 	return units
 }
 
-// What packages, containers and compose set is read by the programs.
+// The programs read all variables that packages, containers and compose files set.
 func TestPackagingNamesVariablesThatExist(t *testing.T) {
 	t.Parallel()
 	var cfg Config
@@ -56,7 +56,7 @@ func TestPackagingNamesVariablesThatExist(t *testing.T) {
 	}
 }
 
-// Settings that .env.example offers, and all that section 18 names, reach the services of docker-compose.yml.
+// All settings in .env.example and section 18 reach the services of docker-compose.yml.
 func TestComposePassesSettingsOn(t *testing.T) {
 	t.Parallel()
 	names := regexp.MustCompile(`FORGERUN_[A-Z_]+`).FindAllString(readText(t, "../../.env.example"), -1)
@@ -80,8 +80,8 @@ func directive(unit, name string) (values []string) {
 	return values
 }
 
-// The environment of a unit of the first worker, as systemd puts it together: what the files say goes before the unit.
-// An operator has filled in what is empty.
+// environmentOf returns the environment of a unit, with empty values filled in, as systemd builds it for the first worker: files override
+// the unit.
 func environmentOf(t *testing.T, unit string) env {
 	t.Helper()
 	e := env{}
@@ -100,7 +100,7 @@ func environmentOf(t *testing.T, unit string) env {
 	return e
 }
 
-// A unit starts a role that takes its environment, and gives it the time that it needs to stop.
+// Each unit starts a role that accepts its environment, and gives it enough time to stop.
 func TestUnitsStartRoles(t *testing.T) {
 	t.Parallel()
 	admin := map[string]string{}
@@ -131,7 +131,7 @@ func TestUnitsStartRoles(t *testing.T) {
 	}
 }
 
-// systemd itself finds nothing to complain of, where its tool is installed, and few things open.
+// systemd-analyze, if installed, finds no errors in the units and rates them as well protected.
 func TestUnitsAreSound(t *testing.T) {
 	t.Parallel()
 	tool, err := exec.LookPath("systemd-analyze")
@@ -154,14 +154,14 @@ func TestUnitsAreSound(t *testing.T) {
 	}
 }
 
-// What a release takes from the repository is there.
+// The files that a release takes from the repository exist.
 func TestReleaseNamesFilesThatExist(t *testing.T) {
 	t.Parallel()
 	config := readText(t, "../../.goreleaser.yaml")
 	paths := regexp.MustCompile(`(?m)(?:src: |postinstall: |preremove: |postremove: )([\w./*-]+)`).FindAllStringSubmatch(config, -1)
 	require.Greater(t, len(paths), 10)
 	for _, path := range paths {
-		if strings.HasPrefix(path[1], "build/release/") { // made by scripts/release-files.sh
+		if strings.HasPrefix(path[1], "build/release/") { // created by scripts/release-files.sh
 			continue
 		}
 		found, err := filepath.Glob("../../" + path[1])
@@ -174,7 +174,7 @@ func TestReleaseNamesFilesThatExist(t *testing.T) {
 	}
 }
 
-// A tag of an action can be moved to other code; a commit cannot.
+// Actions are pinned by commit, because a tag can be moved to other code.
 func TestActionsArePinnedByCommit(t *testing.T) {
 	t.Parallel()
 	workflows, err := filepath.Glob("../../.github/workflows/*.yml")

@@ -25,20 +25,19 @@ var pageBlock = regexp.MustCompile("(?ms)^```sh( background)?\n(.*?)^```$")
 // exits marks a command that is meant to fail.
 var exits = regexp.MustCompile(`(?m)^(.*?) +# .*exits with (\d+)$`)
 
-// pageReader follows pages with a copy of the repository and nothing else of ours.
+// pageReader follows pages in a copy of the repository.
 type pageReader struct {
 	t           *testing.T
 	folder      string
 	environment []string
 	address     string
-	key, job    string // what the programs printed last
+	key, job    string // last values that programs printed
 	shell       io.Writer
 	said        *bufio.Scanner
-	running     []*exec.Cmd // of blocks that go on in the background
+	running     []*exec.Cmd // commands of background blocks
 }
 
-// Every command of the README and of the tutorials works, one after the other, on a fresh copy: all that is filled in is what
-// readers are told to.
+// Every command of the README and the tutorials works, in order, on a fresh copy. The test fills in only what readers are told to fill in.
 func TestCommandsOnPagesRun(t *testing.T) {
 	t.Parallel()
 	folder := copyOfRepository(t)
@@ -49,7 +48,7 @@ func TestCommandsOnPagesRun(t *testing.T) {
 		r := newPageReader(t, folder)
 		for _, block := range blocks {
 			if strings.HasPrefix(block[2], "make test") {
-				continue // which runs this test
+				continue // the command that runs this test
 			}
 			r.run(page, block[2], block[1] != "")
 		}
@@ -64,7 +63,7 @@ func newPageReader(t *testing.T, folder string) *pageReader {
 	defer free.Close()
 	r := &pageReader{t: t, folder: folder, address: free.Addr().String()}
 	r.environment = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "GOFLAGS=-trimpath", // what is built is the same in each folder
+		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "GOFLAGS=-trimpath", // builds are the same in each folder
 		"FORGERUN_HTTP_ADDR=" + r.address, "FORGERUN_ADMIN_ADDR=127.0.0.1:0",
 	}
 	shell := r.command("bash")
@@ -81,7 +80,7 @@ func newPageReader(t *testing.T, folder string) *pageReader {
 	return r
 }
 
-// copyOfRepository copies what git knows of, and what it would be told of.
+// copyOfRepository copies tracked files, and untracked files that git does not ignore.
 func copyOfRepository(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -99,8 +98,7 @@ func (r *pageReader) command(name string, args ...string) *exec.Cmd {
 	return c
 }
 
-// run types a block. One in the background goes on; what it is for is there when it has printed its first line, and the service
-// when it has printed the key.
+// run runs a block. A background block keeps running; it is ready when it has printed its first line, or the key for the service.
 func (r *pageReader) run(page, block string, background bool) {
 	r.t.Helper()
 	block = strings.NewReplacer("frk_...", r.key, "localhost:8080", r.address, "JOB_ID", r.job).Replace(block)
@@ -140,12 +138,12 @@ func (r *pageReader) begin(page, block string) {
 	if c.SysProcAttr == nil {
 		c.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	c.SysProcAttr.Setpgid = true // Ctrl-C in a terminal is for all that runs there
+	c.SysProcAttr.Setpgid = true // Ctrl-C in a terminal signals the process group
 	out, err := c.StdoutPipe()
 	require.NoError(r.t, err)
 	c.Stderr = c.Stdout
 	require.NoError(r.t, c.Start())
-	r.t.Cleanup(func() { _ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }) // when the test failed before Ctrl-C
+	r.t.Cleanup(func() { _ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }) // if the test fails before Ctrl-C
 	r.running = append(r.running, c)
 	wanted := regexp.MustCompile(`.`)
 	if strings.Contains(block, "make dev") {

@@ -27,11 +27,11 @@ func copyFile(t *testing.T, from, to string) {
 	require.NoError(t, os.WriteFile(to, content, 0o600))
 }
 
-// pythonWith is the first Python that has all these modules.
+// pythonWith returns the first Python that has all these modules.
 func pythonWith(t *testing.T, modules, packages string) string {
 	t.Helper()
 	requirePython(t)
-	for _, program := range []string{"python3", "/usr/bin/python3"} { // the second one if another one comes first
+	for _, program := range []string{"python3", "/usr/bin/python3"} { // the system's Python may not be first in PATH
 		if exec.CommandContext(t.Context(), program, "-c", "import "+modules).Run() == nil {
 			return program
 		}
@@ -69,7 +69,7 @@ func glob(t *testing.T, pattern string) string {
 	return found[0]
 }
 
-// venv makes an environment of the Python that has pytest, with the wheel, and returns the folder of its programs.
+// venv creates a virtual environment with pytest and the wheel, and returns the folder of its programs.
 func venv(t *testing.T, out string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -80,7 +80,7 @@ func venv(t *testing.T, out string) string {
 	return bin
 }
 
-// orderServer takes orders, which an idempotency key names, and ends each by the second read. A busy one is never shown.
+// orderServer accepts orders with an idempotency key, and ends each at the second read. It never shows a busy order.
 func orderServer(t *testing.T) string {
 	t.Helper()
 	var orders atomic.Int64
@@ -111,8 +111,8 @@ func TestPackages(t *testing.T) {
 	t.Run("program", func(t *testing.T) { t.Parallel(); packagesRunTheProgram(t, out, bin) })
 }
 
-// A suite has three tests whose client is right and two whose is wrong: exactly these fail, with the rule and the standard, by each
-// plugin, also in several workers at once. What the packages bring is all that they need.
+// A suite has three tests with correct clients and two with incorrect clients. With each plugin, also in several workers, exactly the two
+// fail, and show the rule and the standard. The plugins need only the packages.
 func pluginsFailTheTestsOfWrongClients(t *testing.T, out, bin string) {
 	target := orderServer(t)
 	here, err := filepath.Abs("testdata/plugins")
@@ -152,7 +152,7 @@ func pluginsFailTheTestsOfWrongClients(t *testing.T, out, bin string) {
 	}
 }
 
-// nodeModules makes a folder with Jest, Vitest, their configuration, and the packages of npm.
+// nodeModules creates a folder with Jest, Vitest, their configuration, and our npm packages.
 func nodeModules(t *testing.T, out string) string {
 	t.Helper()
 	dir, source := t.TempDir(), filepath.Join(examples, "javascript")
@@ -180,7 +180,7 @@ func npmPlatform() string {
 	return runtime.GOOS + "-" + map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
 }
 
-// From an empty folder, Node with the packages of npm, and Python with the wheel, judge the client of another API.
+// In an empty folder, the npm packages and the Python wheel can judge the client of another API.
 func packagesRunTheProgram(t *testing.T, out, bin string) {
 	target := impatientTarget(t)
 	verdict := []string{"verdict", "--target", target, "--profile", "none", "--strict", "--", "sh", "-c", actionCommand}

@@ -15,8 +15,8 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// pooler starts PgBouncer in front of the stack's database and gives the URL of the same database through it. Its configuration has
-// nothing special: see docs/how-to/scale.md.
+// pooler starts PgBouncer for the stack's database and returns the database's URL through it. It uses the configuration in
+// docs/how-to/scale.md.
 func (s *stack) pooler(mode string) (url string) {
 	s.t.Helper()
 	program, err := exec.LookPath("pgbouncer")
@@ -44,7 +44,7 @@ pool_mode = %[7]s
 default_pool_size = 100
 `, database.Database, database.Host, database.Port, database.User, database.Password, port, mode), 0o600))
 	arguments := []string{file}
-	if os.Geteuid() == 0 { // it refuses to run as root
+	if os.Geteuid() == 0 { // PgBouncer refuses to run as root
 		arguments = append([]string{"-u", "nobody"}, file)
 	}
 	log := new(testkit.Output)
@@ -78,7 +78,7 @@ func TestPoolerInSessionMode(t *testing.T) {
 	s.awaitDeliveries()
 	require.NotZero(t, s.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
 		AND application_name = 'forgerun worker'`), "through the pooler, with a name")
-	second := s.startAPI() // its sessions are set up anew on servers that others have used
+	second := s.startAPI() // its sessions use server connections that other sessions have used
 	require.True(t, u.accepts(second, u.key))
 	s.exec(`UPDATE api_keys SET revoked_at = clock_timestamp()`)
 	s.exec(`SELECT pg_notify('forgerun_keys', key_id) FROM api_keys`)
@@ -86,8 +86,8 @@ func TestPoolerInSessionMode(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Sessions that lose their server between transactions would lose settings,
-// statements and notifications: it is said at the start, not by answers of 500.
+// In transaction mode, sessions would lose settings, statements and notifications. The process refuses this at the start, instead of
+// returning 500 later.
 func TestPoolerInTransactionModeIsRefused(t *testing.T) {
 	s := newStack(t)
 	for _, mode := range []string{"transaction", "statement"} {

@@ -49,7 +49,7 @@ func TestPostgresDownAtTheStart(t *testing.T) {
 	require.NoError(t, postgres.Start(t.Context()))
 	worker.logged("worker registered")
 	u, submitted := s.newUser(api), answer{}
-	eventually(t, "a submission is accepted, without a restart", func() bool { // until its lease is renewed the API answers 503
+	eventually(t, "a submission is accepted, without a restart", func() bool { // the API returns 503 until its lease is renewed
 		submitted = u.trySubmit(api, execute("SUCCESS_FAST"))
 		return submitted.status == http.StatusAccepted
 	})
@@ -71,7 +71,7 @@ func TestLockedTable(t *testing.T) {
 	s.checkInvariants()
 }
 
-// One row that somebody holds must not keep others from their commits.
+// A locked row must not delay other commits.
 func TestLockedRowFailsAlone(t *testing.T) {
 	s, api, u := newService(t, env{"FORGERUN_DB_TIMEOUT": "3s"})
 	others := u.submitMany(api, 30, execute("SUCCESS_FAST"))
@@ -79,7 +79,7 @@ func TestLockedRowFailsAlone(t *testing.T) {
 	others = append(others, u.submitMany(api, 30, execute("SUCCESS_FAST"))...)
 	s.awaitRelayed(append(others, held))
 	unlock := s.lock(`SELECT FROM jobs WHERE job_id = '` + held + `' FOR UPDATE`)
-	worker := s.startWorker(env{"FORGERUN_WORKER_CONCURRENCY": "64"}) // they are claimed together
+	worker := s.startWorker(env{"FORGERUN_WORKER_CONCURRENCY": "64"}) // the worker claims the jobs together
 	s.await("SUCCEEDED", others...)
 	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE fence > 1`))
 	require.LessOrEqual(t, worker.metric(`tasks_handled_total{result="failed"}`), 20.0, "the claims of the held job alone")
@@ -130,7 +130,7 @@ func TestReadOnlyPostgres(t *testing.T) {
 	s.checkInvariants()
 }
 
-// writable ends the fault, on one connection, since any may still have it.
+// writable ends the fault. It uses one connection, because other connections may still have the fault.
 func (s *stack) writable(database string) {
 	s.t.Helper()
 	conn, err := s.db.Acquire(s.ctx())
@@ -142,7 +142,7 @@ func (s *stack) writable(database string) {
 	require.NoError(s.t, err)
 }
 
-// The heartbeat has a connection of its own.
+// Leases survive an exhausted pool, because the heartbeat has its own connection.
 // Promise: contract 14b
 func TestExhaustedPoolEndsNoLease(t *testing.T) {
 	s := newStack(t, env{
@@ -159,10 +159,10 @@ func TestExhaustedPoolEndsNoLease(t *testing.T) {
 	unlock := s.lock(`LOCK TABLE reports IN ACCESS EXCLUSIVE MODE`)
 	stop := make(chan struct{})
 	var readers sync.WaitGroup
-	for range 40 { // the pool has 16 connections: most who ask for one wait in vain
+	for range 40 { // the pool has 16 connections, so most requests wait in vain
 		readers.Go(func() {
 			for {
-				// 503 if one of both waits took too long, for a connection and for the table, 504 if they did so together
+				// 503 if the wait for a connection or for the table took too long, 504 if their sum did
 				a := u.call(dev, "GET", "/v1/jobs/"+ended+"/report", "")
 				if a.err == nil && a.status != http.StatusServiceUnavailable && a.status != http.StatusGatewayTimeout {
 					t.Errorf("answer %d: %s", a.status, a.body)
@@ -194,7 +194,7 @@ func TestExhaustedPoolEndsNoLease(t *testing.T) {
 	s.checkInvariants()
 }
 
-// A result whose bytes have changed is never served, and the log names it.
+// The API never serves a result with changed bytes, and logs it.
 // Promise: patterns Results
 func TestResultWhoseBytesWereChanged(t *testing.T) {
 	s, api, u := newWorking(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken})
@@ -206,7 +206,7 @@ func TestResultWhoseBytesWereChanged(t *testing.T) {
 	for i, change := range []string{
 		`UPDATE results SET body = set_byte(body, 100, get_byte(body, 100) # 1) WHERE job_id = $1`,
 		`UPDATE results SET body = set_byte(body, 100, get_byte(body, 100) # 1), sha256 = set_byte(sha256, 0, get_byte(sha256, 0) # 1)
-			WHERE job_id = $1`, // the digest alone is wrong
+			WHERE job_id = $1`, // only the digest is wrong
 	} {
 		s.exec(change, id)
 		before := sum(api.scrape(), "results_damaged_total")

@@ -29,8 +29,8 @@ type proc struct {
 	paused bool
 }
 
-// startProc runs the program with this environment and nothing else of ours. What every process must keep to is checked at its end:
-// no data race, every log line one JSON object, none of the secrets in it.
+// startProc runs the program with only this environment. When the process ends, startProc checks that there was no data race, and that
+// every log line is a JSON object without secrets.
 func startProc(t *testing.T, env map[string]string, secrets func() []string, args ...string) *proc {
 	t.Helper()
 	return startProgram(t, testkit.Program(t, "forgerun"), env, secrets, args...)
@@ -54,12 +54,12 @@ func newProc(t *testing.T, program string, env map[string]string, args ...string
 	return p
 }
 
-// run starts the process, and has its log checked at its end.
+// run starts the process, and checks its log when it ends.
 func (p *proc) run(env map[string]string, secrets func() []string) {
 	t, args := p.t, p.cmd.Args[1:]
 	require.NoError(t, p.cmd.Start())
 	go func() {
-		_ = p.cmd.Wait() // the exit code is asked for where it matters
+		_ = p.cmd.Wait() // see exitCode
 		close(p.done)
 	}()
 	t.Cleanup(func() {
@@ -87,7 +87,7 @@ func (p *proc) checkLog(isJSON bool, secrets []string) {
 	}
 	for line := range strings.Lines(text) {
 		var fields map[string]any
-		// The last line of a killed process may be torn.
+		// The last line of a killed process may be incomplete.
 		if strings.HasSuffix(line, "\n") && !strings.HasPrefix(line, "forgerun: ") && json.Unmarshal([]byte(line), &fields) != nil {
 			p.t.Errorf("not a JSON log line: %q", line)
 		}
@@ -99,13 +99,13 @@ func (p *proc) signal(s syscall.Signal) {
 	require.NoError(p.t, p.cmd.Process.Signal(s))
 }
 
-// kill is kill -9; it waits until the process is gone.
+// kill sends SIGKILL and waits for the end of the process.
 func (p *proc) kill() {
 	_ = p.cmd.Process.Kill() // it may have ended already
 	<-p.done
 }
 
-// pause returns when the process stands still: on a busy machine its threads go on for a while after the signal.
+// pause stops the process and waits until all threads are stopped. On a busy machine, they run for a while after the signal.
 func (p *proc) pause() {
 	p.signal(syscall.SIGSTOP)
 	p.paused = true
@@ -116,7 +116,7 @@ func (p *proc) resume() { p.signal(syscall.SIGCONT); p.paused = false }
 
 func (p *proc) terminate() { p.signal(syscall.SIGTERM) }
 
-// stop terminates the process, which must end well.
+// stop terminates the process, which must exit with 0.
 func (p *proc) stop() {
 	p.t.Helper()
 	p.terminate()
@@ -143,7 +143,7 @@ func (p *proc) running() bool {
 	}
 }
 
-// logged waits for a log line with this message and gives its fields.
+// logged waits for a log line with this message and returns its fields.
 func (p *proc) logged(message string, with ...string) map[string]any {
 	p.t.Helper()
 	var found map[string]any
@@ -177,13 +177,13 @@ func containsAll(text string, parts []string) bool {
 	return true
 }
 
-// adminURL is the address of the admin listener.
+// adminURL returns the URL of the admin listener.
 func (p *proc) adminURL() string {
 	p.t.Helper()
 	return "http://" + p.logged("admin listening")["address"].(string)
 }
 
-// admin asks the admin listener.
+// admin sends a request to the admin listener.
 func (p *proc) admin(path string) (status int, body string) {
 	p.t.Helper()
 	response, err := http.Get(p.adminURL() + path)
@@ -204,7 +204,7 @@ func (p *proc) metric(sample string) float64 {
 	return n
 }
 
-// tail is the end of an output, without the lines that only say that all is well.
+// tail returns the end of an output, without lines about normal operation.
 func tail(o *testkit.Output) string {
 	const lines = 40
 	var kept []string

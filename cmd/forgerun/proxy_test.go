@@ -14,17 +14,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lossyProxy stands between a process and Postgres. It can lose the answer to one statement: the statement is executed and
-// committed, then both connections break before the process hears of it.
+// lossyProxy is a proxy between a process and Postgres. It can lose the response to one statement: the statement commits, then both
+// connections break before the process gets the response.
 type lossyProxy struct {
 	listener net.Listener
 	server   string
 
 	mu   sync.Mutex
-	lose *execution // whose next answer is lost, nil for none
+	lose *execution // lose the response to its next run; nil: none
 }
 
-// execution is one of a statement with an argument.
+// execution identifies the execution of a statement with an argument.
 type execution struct {
 	statement, argument string // a part of each
 	lost                chan struct{}
@@ -39,14 +39,14 @@ func newLossyProxy(t *testing.T, databaseURL string) *lossyProxy {
 	return p
 }
 
-// url leads to the database through the proxy.
+// url returns the URL of the database through the proxy.
 func (p *lossyProxy) url(databaseURL string) string {
 	u, _ := url.Parse(databaseURL) // it was parsed before
 	u.Host = p.listener.Addr().String()
 	return u.String()
 }
 
-// loseAnswerTo arms the proxy. The function that it returns waits until the answer is lost.
+// loseAnswerTo arms the proxy. The returned function waits until the response is lost.
 func (p *lossyProxy) loseAnswerTo(statement, argument string) (wait func(*testing.T)) {
 	lost := make(chan struct{})
 	p.mu.Lock()
@@ -62,7 +62,7 @@ func (p *lossyProxy) loseAnswerTo(statement, argument string) (wait func(*testin
 	}
 }
 
-// take disarms the proxy if the execution is the one that it waits for.
+// take disarms the proxy if this is the armed execution.
 func (p *lossyProxy) take(sql, bind []byte) (lost chan struct{}, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,7 +95,7 @@ func (p *lossyProxy) serve(client net.Conn) {
 	relayAnswers(server, client, doomed)
 }
 
-// forward passes on what the client says, and dooms the connection when it executes the statement.
+// forward forwards the client's messages, and dooms the connection when the client executes the statement.
 func (p *lossyProxy) forward(client io.Reader, server io.Writer, doomed chan<- chan struct{}) {
 	statements := map[string][]byte{} // SQL by name, from Parse messages
 	for {
@@ -120,8 +120,8 @@ func (p *lossyProxy) forward(client io.Reader, server io.Writer, doomed chan<- c
 	}
 }
 
-// relayAnswers passes on what the server says. On a doomed connection it waits for
-// the statement's commit, says nothing of it and returns.
+// relayAnswers forwards the server's messages. On a doomed connection, it waits for the statement's commit and returns without forwarding
+// the response.
 func relayAnswers(server io.Reader, client io.Writer, doomed <-chan chan struct{}) {
 	for {
 		message, err := readMessage(server)
@@ -163,8 +163,8 @@ func readBody(r io.Reader, head []byte) ([]byte, error) {
 	return append(append(head, length...), body...), err
 }
 
-// relay stands between a process and a server. It can be cut: all connections break, and new ones are refused. And it can be
-// stalled: nothing passes and no connection ends, as when packets are dropped.
+// relay is a proxy between a process and a server. When it is cut, all connections break, and new ones are refused. When it is stalled, no
+// data passes and connections stay open, as when packets are dropped.
 type relay struct {
 	listener net.Listener
 	server   string
@@ -183,7 +183,7 @@ func newRelay(t *testing.T, server string) *relay {
 	return w
 }
 
-// through is an address with the wire in the server's place.
+// through returns the address with the relay's host and port.
 func (w *relay) through(t *testing.T, address string) string {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -203,7 +203,7 @@ func (w *relay) setCut(cut bool) {
 	}
 }
 
-// keep notes a connection, unless the wire is cut.
+// keep registers a connection, unless the relay is cut.
 func (w *relay) keep(c net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

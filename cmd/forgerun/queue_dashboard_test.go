@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// inspector looks at the queue as the dashboard does.
+// inspector returns an inspector like the dashboard's.
 func (s *stack) inspector() *asynq.Inspector {
 	s.t.Helper()
 	return asynq.NewInspectorFromRedisClient(s.rdb)
 }
 
-// jobsQueue is what the dashboard says of queue "jobs".
+// jobsQueue returns the dashboard's information about queue "jobs".
 func (s *stack) jobsQueue(i *asynq.Inspector) *asynq.QueueInfo {
 	s.t.Helper()
 	info, err := i.GetQueueInfo("jobs")
@@ -46,8 +46,8 @@ func payloadOf(t *testing.T, task *asynq.TaskInfo) map[string]any {
 	return payload
 }
 
-// Jobs that succeed, fail, are retried by the server and by their client, and are canceled while they wait: the queue's counters are
-// those of the rows, exactly, and what failed is there to be looked at.
+// Jobs succeed, fail, are retried by the service and by their client, and are canceled while they wait. The queue's counters equal the
+// rows, and the failed tasks are in the archive.
 func TestDashboardAgreesWithTheRows(t *testing.T) {
 	s, api, u := newWorking(t)
 	inspector := s.inspector()
@@ -60,7 +60,7 @@ func TestDashboardAgreesWithTheRows(t *testing.T) {
 	for range 10 {
 		canceled = append(canceled, u.submit(api, deferred(time.Hour)))
 	}
-	for _, id := range canceled { // before its task is made, it would leave one until its time
+	for _, id := range canceled { // if the task is not created yet, a task would remain until its due time
 		eventually(t, "it has a task", func() bool { return s.scheduled(inspector)[id] != nil })
 		require.Equal(t, 200, u.call(api, "POST", "/v1/jobs/"+id+"/cancel", "").status)
 	}
@@ -97,7 +97,7 @@ func TestDashboardAgreesWithTheRows(t *testing.T) {
 	eventually(t, "with a job go its tasks", func() bool { return s.jobsQueue(inspector).Archived == failed-2 })
 }
 
-// What waits for its time when Redis is emptied starts then, and not before.
+// Deferred jobs start at their due time, not earlier, although Redis is emptied.
 func TestFlushAllWhileJobsWaitForTheirTime(t *testing.T) {
 	s, api, u := newWorking(t)
 	var ids []string

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// losses damage the queue "jobs" in Redis the way that evictions, operators and other programs do.
+// losses damage the queue "jobs" in Redis like evictions, operators and other programs.
 var losses = map[string]func(r lossy){
 	"list deleted":          func(r lossy) { r.do("DEL", r.key("pending")) },
 	"list cut in half":      func(r lossy) { r.do("LTRIM", r.key("pending"), 0, lostJobs/2) },
@@ -21,7 +21,7 @@ var losses = map[string]func(r lossy){
 	"tasks without message": func(r lossy) { r.each(lostJobs, func(key string) { r.do("HDEL", key, "msg") }) },
 }
 
-// rareLosses cost the tests more than their likelihood is worth, so they run with the slow tests.
+// rareLosses are unlikely and slow to test, so they run with the slow tests.
 var rareLosses = map[string]func(r lossy){
 	"list is a set":           func(r lossy) { r.do("DEL", r.key("pending")); r.do("SADD", r.key("pending"), "x") },
 	"active is a string":      func(r lossy) { r.do("SET", r.key("active"), "x") },
@@ -40,7 +40,7 @@ var rareLosses = map[string]func(r lossy){
 
 const lostJobs = 300
 
-// lossy is the Redis of a test, and the queue that is damaged.
+// lossy is the Redis of a test, and the queue to damage.
 type lossy struct {
 	t     *testing.T
 	rdb   *redis.Client
@@ -54,7 +54,7 @@ func (r lossy) do(command ...any) {
 	require.NoError(r.t, r.rdb.Do(r.t.Context(), command...).Err(), command)
 }
 
-// each calls damage with the keys of n tasks at most.
+// each calls damage with the keys of at most n tasks.
 func (r lossy) each(n int, damage func(key string)) {
 	r.t.Helper()
 	keys, err := r.rdb.Keys(r.t.Context(), strings.NewReplacer("{", `\{`, "}", `\}`).Replace(r.key("t:"))+"*").Result()
@@ -91,7 +91,7 @@ func testLosses(t *testing.T, losses map[string]func(lossy)) {
 
 func TestJobsEndAlthoughTheQueueLostThem(t *testing.T) { t.Parallel(); testLosses(t, losses) }
 
-// A worker that runs goes on too when the list becomes something else.
+// A running worker continues even if the list becomes another type of value.
 func TestQueueIsDamagedUnderAWorker(t *testing.T) {
 	s, api, u := newWorking(t)
 	s.await("SUCCEEDED", u.submit(api, execute("PAYLOAD_SMALL")))
@@ -104,7 +104,7 @@ func TestQueueIsDamagedUnderAWorker(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Jobs that wait for their time start at it although Redis lost them.
+// Deferred jobs start at their due time although Redis lost their tasks.
 func TestDeferredJobsThatTheQueueLost(t *testing.T) {
 	for name, damage := range map[string]func(lossy){
 		"set deleted":       func(r lossy) { r.do("DEL", r.key("scheduled")) },
@@ -131,11 +131,11 @@ func TestDeferredJobsThatTheQueueLost(t *testing.T) {
 	}
 }
 
-// The same of the queue by which deliveries are begun.
+// The same for the queue of deliveries.
 func TestDeliveriesThatTheQueueLost(t *testing.T) {
 	damages := map[string]func(lossy){}
 	maps.Copy(damages, losses)
-	delete(damages, "list cut in half") // of one task
+	delete(damages, "list cut in half") // the list has only one task
 	delete(damages, "half of the tasks")
 	for name, damage := range damages {
 		t.Run(name, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// smallDisk moves the server's database to a file system of its own, and gives its folder. It needs root.
+// smallDisk moves the server's database to its own file system, and returns the folder. It needs root.
 func smallDisk(t *testing.T, url string) string {
 	t.Helper()
 	dir := tempDir(t)
@@ -46,7 +46,7 @@ func smallDisk(t *testing.T, url string) string {
 	return dir
 }
 
-// A Postgres that answers and cannot write is of no use.
+// A process is unready if Postgres answers but cannot write.
 func TestReadinessWithoutDiskSpace(t *testing.T) {
 	t.Parallel()
 	postgres := repotest.Server(t)

@@ -32,7 +32,7 @@ func TestReadinessWhileStoresHang(t *testing.T) {
 	eventually(t, "ready again", func() bool { return nobody.call(api, "GET", "/readyz", "").status == http.StatusOK })
 }
 
-// A Redis that answers and takes no writes gives no worker anything to do.
+// A worker is unready if Redis answers but refuses writes.
 func TestReadinessWhileRedisRefusesWrites(t *testing.T) {
 	s := newStack(t)
 	api, worker := s.startAPI(), s.startWorker()
@@ -50,13 +50,13 @@ func TestReadinessWhileRedisRefusesWrites(t *testing.T) {
 	eventually(t, "ready again", func() bool { return status() == http.StatusOK })
 }
 
-// Unauthenticated callers who begin a login and never end it do not keep health checks, scrapes and operators out.
+// Unauthenticated connections that never finish their request do not block health checks, scrapes and operators.
 func TestUnauthenticatedConnectionsDoNotLockTheAdminListener(t *testing.T) {
 	const token = "an-operators-long-token"
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": token})
 	s.secret(token)
 	worker := s.startWorker()
-	for range 300 { // more than the listener takes
+	for range 300 { // more than the listener accepts
 		c, err := net.Dial("tcp", strings.TrimPrefix(worker.adminURL(), "http://"))
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close() })
@@ -65,7 +65,7 @@ func TestUnauthenticatedConnectionsDoNotLockTheAdminListener(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
-		eventually(t, path, func() bool { // each is answered; that Postgres does so within the time of readyz may take a while
+		eventually(t, path, func() bool { // all get a response; Postgres may be too slow for readyz at first
 			status, _ := worker.admin(path)
 			return status == http.StatusOK
 		})
@@ -74,7 +74,7 @@ func TestUnauthenticatedConnectionsDoNotLockTheAdminListener(t *testing.T) {
 	require.Equal(t, http.StatusOK, list.status, list.body)
 }
 
-// What a proxy in front could end elsewhere is no request to the admin listener either.
+// The admin listener refuses requests whose end a proxy could see elsewhere (request smuggling).
 func TestFramingAtTheAdminListener(t *testing.T) {
 	worker := newStack(t, nil).startWorker()
 	host := strings.TrimPrefix(worker.adminURL(), "http://")
@@ -98,7 +98,7 @@ func TestFramingAtTheAdminListener(t *testing.T) {
 	}
 }
 
-// An api that accepts all submissions is ready, whatever other tables are locked.
+// An api is ready while it can accept submissions, even if other tables are locked.
 func TestReadinessWhileOtherTablesAreLocked(t *testing.T) {
 	s, api, u := newService(t)
 	ready := func() bool { return u.call(api, "GET", "/readyz", "").status == http.StatusOK }
@@ -112,7 +112,7 @@ func TestReadinessWhileOtherTablesAreLocked(t *testing.T) {
 	eventually(t, "ready while they are locked", ready)
 }
 
-// Somebody pauses the queues in Redis, as asynq's tools do. Clients and operators see why nothing happens, and how to go on.
+// After asynq's tools pause the queues in Redis, clients and operators see why jobs wait, and how to resume.
 func TestQueuesThatArePausedInRedis(t *testing.T) {
 	s, api, u := newDelivering(t)
 	received := u.receive(api, nil)
@@ -147,7 +147,7 @@ func TestQueuesThatArePausedInRedis(t *testing.T) {
 	eventually(t, "ready", readiness(`"status":"ok"`))
 }
 
-// A Redis that may evict tasks works until it is full.
+// A Redis that may evict tasks is reported, but works until it is full.
 func TestReadinessWhereRedisEvicts(t *testing.T) {
 	s, api, u := newService(t)
 	for name, value := range map[string]string{"maxmemory": "1gb", "maxmemory-policy": "allkeys-lru"} {

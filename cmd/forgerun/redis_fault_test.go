@@ -19,7 +19,7 @@ func TestFlushAllWithABacklog(t *testing.T) {
 	s.awaitRelayed(ids)
 	require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
 	s.awaitRelayed(ids)
-	s.startWorker() // not before: it might have finished them before the flush
+	s.startWorker() // not earlier: it could finish the jobs before the flush
 	s.await("SUCCEEDED", ids...)
 	s.checkInvariants()
 }
@@ -37,7 +37,7 @@ func (s *stack) awaitRelayed(ids []string) {
 	})
 }
 
-// Redis may take longer to empty itself than the jobs to run, on a busy disk: then more of them are submitted.
+// On a busy disk, FLUSHALL may take longer than the jobs; then the test submits more jobs.
 func TestFlushAllWhileJobsRun(t *testing.T) {
 	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "0.02"}) // PAYLOAD_SMALL takes 40 ms
 	var ids []string
@@ -70,7 +70,7 @@ func TestRedisDownDuringSubmissions(t *testing.T) {
 	s.checkInvariants()
 }
 
-// The last writes of a crashed Redis are lost: tasks that were done come back, tasks that were to do are gone.
+// A crashed Redis loses its last writes: finished tasks reappear, and waiting tasks are gone.
 func TestRedisCrashThatLosesItsLastWrites(t *testing.T) {
 	s, api, u := newService(t)
 	done := u.submitMany(api, 50, execute("PAYLOAD_SMALL"))
@@ -87,7 +87,7 @@ func TestRedisCrashThatLosesItsLastWrites(t *testing.T) {
 
 	require.NoError(t, s.redis.Kill())
 	require.NoError(t, os.Truncate(path, info.Size()))
-	api.pause() // it would make up for the loss at once
+	api.pause() // it would repair the loss at once
 	require.NoError(t, s.redis.Start(t.Context()))
 	resurrected := s.tasks()
 	require.Len(t, resurrected, 50)
@@ -102,7 +102,7 @@ func TestRedisCrashThatLosesItsLastWrites(t *testing.T) {
 	s.checkInvariants()
 }
 
-// appendOnlyFile is where Redis writes its commands.
+// appendOnlyFile returns the path of Redis' append-only file.
 func (s *stack) appendOnlyFile() string {
 	s.t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.redisDir, "data", "appendonlydir", "*.incr.aof"))
@@ -111,7 +111,7 @@ func (s *stack) appendOnlyFile() string {
 	return files[0]
 }
 
-// Redis takes no writes, or holds them up: submissions do not wait for it, and it heals by itself.
+// While Redis refuses or delays writes, submissions do not wait for it. Afterwards the queue recovers automatically.
 func TestRedisThatTakesNoWrites(t *testing.T) {
 	t.Parallel()
 	for name, commands := range map[string][2]string{
@@ -129,7 +129,7 @@ func TestRedisThatTakesNoWrites(t *testing.T) {
 				require.NoError(t, s.rdb.Do(t.Context(), words...).Err())
 			}
 			do(commands[0])
-			ids := u.submitMany(api, 100, execute("PAYLOAD_SMALL")) // before the pause is over, or the test times out
+			ids := u.submitMany(api, 100, execute("PAYLOAD_SMALL")) // ends before the pause, or the test times out
 			do(commands[1])
 			s.await("SUCCEEDED", ids...)
 			s.checkInvariants()
@@ -137,7 +137,7 @@ func TestRedisThatTakesNoWrites(t *testing.T) {
 	}
 }
 
-// Jobs do not notice that Redis is away: they end without it, in the same attempt.
+// Running jobs end without Redis, in the same attempt.
 func TestRedisAwayWhileJobsRun(t *testing.T) {
 	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "0.02"}) // SUCCESS_SLOW takes 1.8 s
 	ids := u.submitMany(api, 4, execute("SUCCESS_SLOW"))
@@ -150,7 +150,7 @@ func TestRedisAwayWhileJobsRun(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Every task comes three times, in no order, and those of jobs that wait for their time come too early.
+// Every task is delivered three times and out of order, and tasks of deferred jobs are delivered too early.
 func TestTasksDuplicatedReorderedAndEarly(t *testing.T) {
 	s, api, u := newService(t)
 	ids := u.submitMany(api, 50, execute("PAYLOAD_SMALL"))
