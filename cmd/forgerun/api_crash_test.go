@@ -130,7 +130,7 @@ func behindProxy(t *testing.T) (*stack, *lossyProxy, env) {
 const workerSteps = `INSERT INTO results`
 
 // If the response to a worker's step is lost, the worker repeats the step, and the job takes it only once.
-func TestStepWhoseAnswerIsLost(t *testing.T) {
+func TestWorkerRepeatsStepAfterLostResponse(t *testing.T) {
 	t.Parallel()
 	for state, line := range map[string]string{
 		"ASSIGNED": "cannot claim a job", "RUNNING": "cannot write to storage for a held job; trying again",
@@ -183,7 +183,7 @@ func (u *user) keyed(api *proc, key, path, body string) answer {
 }
 
 // If a retry is not committed, repeating it performs it.
-func TestRetryWhoseProcessDiesBeforeItsCommit(t *testing.T) {
+func TestRetryIsRepeatedAfterCrashBeforeCommit(t *testing.T) {
 	s := newStack(t)
 	api := s.startAPI()
 	s.startWorker()

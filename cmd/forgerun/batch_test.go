@@ -43,7 +43,7 @@ func (s *stack) completions(id string) int {
 }
 
 // The process that ended the last job dies before it completes the batch; the batch is completed anyway.
-func TestBatchWhoseCompletionWasLostIsCompleted(t *testing.T) {
+func TestLostBatchCompletionIsRepaired(t *testing.T) {
 	s, api, u := newService(t)
 	worker := s.startWorker()
 	// The last job ends, but its outcome cannot be written.

@@ -43,7 +43,7 @@ func (u *user) awaitBulk(api *proc, path string, done int) (a answer) {
 }
 
 // The leader is killed in the middle of an operation. Another leader continues it, and every job is retried once.
-func TestBulkRetryWhoseLeaderIsKilled(t *testing.T) {
+func TestBulkRetrySurvivesKilledLeader(t *testing.T) {
 	s := newStack(t, hooks, env{"FORGERUN_WORKER_CONCURRENCY": "50"})
 	leader := s.startLeader()
 	api := s.startAPI()
@@ -129,7 +129,7 @@ func TestBulkCancelIsAborted(t *testing.T) {
 
 // The leader is killed while it erases a client with running and waiting jobs, a batch and a webhook. Another leader continues, deletes
 // all data of the client, and touches no other client.
-func TestErasureWhoseLeaderIsKilled(t *testing.T) {
+func TestErasureSurvivesKilledLeader(t *testing.T) {
 	s := newStack(t, hooks, env{
 		"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_WORKER_CONCURRENCY": "1", "FORGERUN_TIME_SCALE": "1",
 	})

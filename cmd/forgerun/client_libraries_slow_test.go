@@ -150,8 +150,8 @@ func codeOf(t *testing.T, page, language string) []string {
 	return blocks
 }
 
-// TestVersionsOfClients checks that all client packages have the same version.
-func TestVersionsOfClients(t *testing.T) {
+// TestClientVersionsAreEqual checks that all client packages have the same version.
+func TestClientVersionsAreEqual(t *testing.T) {
 	t.Parallel()
 	var node, lock struct{ Version string }
 	require.NoError(t, json.Unmarshal([]byte(readText(t, typeScript+"/package.json")), &node))
@@ -243,8 +243,8 @@ func TestGeneratedGoClient(t *testing.T) {
 	require.Equal(t, "QUEUED\n", said)
 }
 
-// TestDocumentsSuitTheTools checks that common linters find no error in the service's documents.
-func TestDocumentsSuitTheTools(t *testing.T) {
+// TestDocumentsPassLinters checks that common linters find no error in the service's documents.
+func TestDocumentsPassLinters(t *testing.T) {
 	requireNodePackages(t, documentTools)
 	api := newStack(t).startAPI()
 	require.Empty(t, runIn(t, documentTools, nil, "node", "lint.mjs", api.url))

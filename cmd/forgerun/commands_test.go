@@ -43,7 +43,7 @@ func TestEveryCommandHelps(t *testing.T) {
 }
 
 // Every command refuses unknown arguments with a readable error.
-func TestEveryCommandRefusesWhatItDoesNotKnow(t *testing.T) {
+func TestEveryCommandRefusesUnknownArguments(t *testing.T) {
 	t.Parallel()
 	for _, name := range commands(t) {
 		code, stdout, stderr := runWith(t, required, name, "nonsense")
@@ -97,7 +97,7 @@ func everyCommand(t *testing.T, visit func(*cobra.Command)) {
 }
 
 // --json prints JSON to standard output, in every command that has it.
-func TestJSONMeansOneThing(t *testing.T) {
+func TestJSONFlagPrintsJSON(t *testing.T) {
 	t.Parallel()
 	var found []string
 	everyCommand(t, func(c *cobra.Command) {
@@ -111,7 +111,7 @@ func TestJSONMeansOneThing(t *testing.T) {
 }
 
 // A command runs something or is a group, never both. A group without a subcommand shows its help.
-func TestRolesAreNoGroups(t *testing.T) {
+func TestRolesAreNotGroups(t *testing.T) {
 	t.Parallel()
 	roles := 0
 	everyCommand(t, func(c *cobra.Command) {

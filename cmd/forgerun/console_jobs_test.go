@@ -54,7 +54,7 @@ func TestConsoleTimeline(t *testing.T) {
 
 // A dry run counts the jobs that can be changed, and explains why the others cannot. An operation that changed nothing is not shown as a
 // success.
-func TestConsoleBulkThatCanDoNothing(t *testing.T) {
+func TestConsoleBulkWithoutEligibleJobs(t *testing.T) {
 	s, api, u := newWorking(t)
 	const n = 27
 	failed := u.submitAlike(api, n, execute("FAIL_IMMEDIATE"))

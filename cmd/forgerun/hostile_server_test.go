@@ -170,7 +170,7 @@ var attacked = map[string][]string{
 }
 
 // No command passes terminal control sequences from a server, a file or an argument to the terminal. A new command needs a row in attacked.
-func TestNoTextOfOthersSteersTheTerminal(t *testing.T) {
+func TestUntrustedTextCannotControlTheTerminal(t *testing.T) {
 	t.Parallel()
 	url := hostileServer(t)
 	file := filepath.Join(t.TempDir(), "jobs.json")
@@ -248,7 +248,7 @@ func harmless(t *testing.T, text string) {
 var own = regexp.MustCompile(`\r\n|\r\x1b\[K|\x1b\[(?:0|1|2|3[1236])m`)
 
 // A terminal shows the program's colours, and no colours from the server.
-func TestATerminalShowsOnlyItsOwnColours(t *testing.T) {
+func TestTerminalShowsOnlyOwnColours(t *testing.T) {
 	t.Parallel()
 	url := hostileServer(t)
 	for _, args := range []string{

@@ -48,7 +48,7 @@ func (u *user) revokeWithNewer(api *proc) {
 }
 
 // Pending requests end when their key is revoked, whether or not the process receives the notification.
-func TestARevokedKeyFinishesNoRequest(t *testing.T) {
+func TestRevokedKeyEndsPendingRequests(t *testing.T) {
 	s, api, client := newService(t)
 	other := s.startAPI()
 	s.finishNothing(api, other, client)
@@ -66,7 +66,7 @@ func (s *stack) deafen() {
 
 // A revocation ends the streams and waits of its key in every process, notification or not. No later event reaches them.
 // Promise: contract 14, 15
-func TestARevokedKeyEndsItsStreamsAndWaits(t *testing.T) {
+func TestRevokedKeyEndsStreamsAndWaits(t *testing.T) {
 	s, api, client := newService(t)
 	other := s.startAPI()
 	s.endStreamsAndWaits(api, other, client)
@@ -129,7 +129,7 @@ func (s *stack) finishNothing(api, other *proc, u *user) {
 }
 
 // A key that is created by a key during its revocation is refused or ends with it.
-func TestNoKeyOutlivesTheRevocationOfItsMaker(t *testing.T) {
+func TestRevocationEndsKeysMadeDuringIt(t *testing.T) {
 	s, api, u := newService(t)
 	other := s.startAPI()
 	thief := *u

@@ -81,7 +81,7 @@ func TestRevocationIsSeenWithoutNotifications(t *testing.T) {
 
 // If only operators may register clients, a request without credentials is refused before a transaction begins. Even a locked client row
 // does not delay it.
-func TestNobodyReachesStorageWhereRegistrationIsClosed(t *testing.T) {
+func TestClosedRegistrationRefusesBeforeStorage(t *testing.T) {
 	s := newStack(t)
 	u := s.newUser(s.startAPI())
 	closed := s.startAPI(env{"FORGERUN_OPEN_REGISTRATION": "false"})
@@ -95,7 +95,7 @@ func TestNobodyReachesStorageWhereRegistrationIsClosed(t *testing.T) {
 }
 
 // With open registration, an address can register a few clients a minute. Operators and local requests have no such limit.
-func TestAnAddressRegistersFewClients(t *testing.T) {
+func TestRegistrationLimitByAddress(t *testing.T) {
 	const token, limit, tries = "an-operators-long-token", 60, 180
 	s := newStack(t, env{
 		"FORGERUN_ADMIN_TOKEN": token, "FORGERUN_TRUSTED_PROXIES": "127.0.0.0/8",

@@ -132,7 +132,7 @@ func TestContendingLeadersDoNoHarm(t *testing.T) {
 
 // Postgres' clock goes an hour ahead and back. The rows written meanwhile lie in the future, and a new leader looks for them. Redis may
 // keep a task for the old time, which is dropped then; the usual invariants do not allow that.
-func TestWorkThatWasWrittenWhilePostgresClockWasAhead(t *testing.T) {
+func TestPostgresClockGoesAheadAndBack(t *testing.T) {
 	s := newStack(t, hooks)
 	r := newReceiver(t, nil)
 	old := s.startLeader()

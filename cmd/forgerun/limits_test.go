@@ -222,7 +222,7 @@ func TestOneClientRunsNoMoreThanItsLimit(t *testing.T) {
 }
 
 // More idle connections than the process may open files do not end the process or its clients, on the API and on the admin listener.
-func TestMoreConnectionsThanFiles(t *testing.T) {
+func TestIdleConnectionsBeyondFileLimit(t *testing.T) {
 	const files, attempts = 256, 2000
 	s := newStack(t)
 	self := testkit.Program(t, "forgerun")
@@ -264,7 +264,7 @@ func TestMoreConnectionsThanFiles(t *testing.T) {
 
 // A submission counts as one request for each 16 KiB of params, and a batch as one for each job. It is accepted as a whole or refused. If
 // it costs more than the limit, it uses the whole limit.
-func TestLargeSubmissionsCostWhatTheyAre(t *testing.T) {
+func TestLargeSubmissionsCostMoreRequests(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": "20"})
 	api := s.startAPI()
 	large := func(bytes int) string {

@@ -25,9 +25,9 @@ import (
 // Jobs are slow enough to be polled more than once, and no job waits for another.
 var longJobs = env{"FORGERUN_TIME_SCALE": "4", "FORGERUN_WORKER_CONCURRENCY": "300"}
 
-// TestMistakesAreCaught: the rule finds each mistake with any seed, and the verdict names no other rule. TestRightStylesAreNotBlamed runs
+// TestRulesCatchMistakes: the rule finds each mistake with any seed, and the verdict names no other rule. TestRightStylesAreNotBlamed runs
 // the correct twins.
-func TestMistakesAreCaught(t *testing.T) {
+func TestRulesCatchMistakes(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed, longJobs)
 	styles := clientStyles(t)
 	for seed := 1; seed <= seeds(); seed++ {

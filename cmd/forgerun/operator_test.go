@@ -217,7 +217,7 @@ func TestEverythingIsPaused(t *testing.T) {
 
 // A kind and a client are paused on a shared queue. Other jobs continue. Postponed jobs run later in the order in which they were queued,
 // also under a new leader.
-func TestAKindAndAClientArePaused(t *testing.T) {
+func TestPauseOfKindAndClient(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_WORKER_CONCURRENCY": "1"})
 	leader := s.startLeader()
 	api := s.startAPI()

@@ -295,7 +295,7 @@ func TestForgottenOutcomesAreNamed(t *testing.T) {
 }
 
 // A test that begins with a reset may reuse names and keys of an earlier test. A job that the client saw fail may be submitted again.
-func TestAnotherIntentionIsNoRepetition(t *testing.T) {
+func TestNewIntentionIsNotARepetition(t *testing.T) {
 	_, api, u := newWorking(t, withTestbed)
 	session := u.startSession(api, "")
 	ends := map[string]string{"SUCCESS_FAST": "SUCCEEDED", "FAIL_AFTER_RETRYABLE": "FAILED"}
@@ -318,7 +318,7 @@ func TestAnotherIntentionIsNoRepetition(t *testing.T) {
 }
 
 // A client may learn the end from the outcome or an event's name if the state is unknown.
-func TestEndsMayBeToldOtherwise(t *testing.T) {
+func TestEndsWithUnknownStates(t *testing.T) {
 	_, api, u := newWorking(t, withTestbed)
 	const pondering = `{"job_status":"PONDERING"}`
 	for _, ask := range []struct{ path, accept, tells string }{

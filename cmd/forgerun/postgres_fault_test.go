@@ -196,7 +196,7 @@ func TestExhaustedPoolEndsNoLease(t *testing.T) {
 
 // The API never serves a result with changed bytes, and logs it.
 // Promise: patterns Results
-func TestResultWhoseBytesWereChanged(t *testing.T) {
+func TestChangedResultIsNotServed(t *testing.T) {
 	s, api, u := newWorking(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken})
 	id := u.submitAndAwait(api, "SUCCEEDED", execute("SUCCESS_FAST"))
 	path := "/v1/jobs/" + id + "/result"

@@ -105,7 +105,7 @@ func TestQueueIsDamagedUnderAWorker(t *testing.T) {
 }
 
 // Deferred jobs start at their due time although Redis lost their tasks.
-func TestDeferredJobsThatTheQueueLost(t *testing.T) {
+func TestDeferredJobsSurviveQueueLoss(t *testing.T) {
 	for name, damage := range map[string]func(lossy){
 		"set deleted":       func(r lossy) { r.do("DEL", r.key("scheduled")) },
 		"set is a string":   func(r lossy) { r.do("SET", r.key("scheduled"), "x") },
@@ -132,7 +132,7 @@ func TestDeferredJobsThatTheQueueLost(t *testing.T) {
 }
 
 // The same for the queue of deliveries.
-func TestDeliveriesThatTheQueueLost(t *testing.T) {
+func TestDeliveriesSurviveQueueLoss(t *testing.T) {
 	damages := map[string]func(lossy){}
 	maps.Copy(damages, losses)
 	delete(damages, "list cut in half") // the list has only one task

@@ -113,7 +113,7 @@ func TestReadinessWhileOtherTablesAreLocked(t *testing.T) {
 }
 
 // After asynq's tools pause the queues in Redis, clients and operators see why jobs wait, and how to resume.
-func TestQueuesThatArePausedInRedis(t *testing.T) {
+func TestQueuesPausedInRedis(t *testing.T) {
 	s, api, u := newDelivering(t)
 	received := u.receive(api, nil)
 	readiness := func(words ...string) func() bool {

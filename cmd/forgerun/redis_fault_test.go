@@ -112,7 +112,7 @@ func (s *stack) appendOnlyFile() string {
 }
 
 // While Redis refuses or delays writes, submissions do not wait for it. Afterwards the queue recovers automatically.
-func TestRedisThatTakesNoWrites(t *testing.T) {
+func TestRedisRefusesWrites(t *testing.T) {
 	t.Parallel()
 	for name, commands := range map[string][2]string{
 		"out of memory": {"CONFIG SET maxmemory 1mb", "CONFIG SET maxmemory 0"},

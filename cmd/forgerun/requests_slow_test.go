@@ -17,14 +17,14 @@ import (
 	"github.com/forgerun/forgerun/handlers/operator"
 )
 
-// ownClient are the paths of what changes what a client may do afterwards.
+// ownClient matches the paths of requests that change a client's permissions or time.
 var ownClient = regexp.MustCompile(`^/v1/(clients|testbed)/`)
 
-// fixedParameters are values of parameters of paths that are no ids.
+// fixedParameters contains values of path parameters that are not ids.
 var fixedParameters = map[string]string{"n": "1", "slug": "conflict", "name": "job-result"}
 
-// TestNoValueMakesARequestFail sends null, NUL, invalid UTF-8, nothing and values of other types in the place of each parameter and
-// member of both documents: nothing fails, and nothing is taken that the document does not allow.
+// TestNoValueMakesARequestFail replaces each parameter and member of both documents with null, NUL, invalid UTF-8, nothing and values of
+// other types. No request returns 500, and the service refuses all values that the document does not allow.
 func TestNoValueMakesARequestFail(t *testing.T) {
 	s, api, u := newService(t, hooks, env{"FORGERUN_TESTBED": "true", "FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken})
 	batch := strings.TrimPrefix(u.expect(api, 202, "POST", "/v1/jobs/batch", `{"jobs":[`+farAway+`]}`).header.Get("Location"), "/v1/batches/")
@@ -68,14 +68,14 @@ func TestNoValueMakesARequestFail(t *testing.T) {
 		a := caller.call(api, r.Method, strings.Join(segments, "/"), r.Body, headers...)
 		require.NoError(t, a.err)
 		if r.Operation == "submitBatch" && strings.HasPrefix(r.At, "/jobs/0") {
-			r.Allowed = true // the answer says which items are refused
+			r.Allowed = true // the response lists the refused items
 		}
 		assert.Empty(t, r.Problem(a.status, a.body, func(*apitest.Request) bool { return true }))
 	}
 }
 
-// turn is when a request comes: what removes something after what needs it, and what moves the clock last, after which keys are
-// expired.
+// turn returns the position of a request: deletions come after requests that need the resource. Moves of the clock come last, because keys
+// are expired after them.
 func turn(r apitest.Request) int {
 	switch {
 	case r.Operation == "moveClock":

@@ -21,7 +21,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// benchSchedules are so many schedules that are due in the second before now.
+// benchSchedules inserts schedules that are due in the second before now.
 const benchSchedules = `INSERT INTO schedules (schedule_id, client_id, name, cron, time_zone, jitter_ms, overlap, catch_up,
 	catch_up_max, job,
 	language, request_id, paused, created_at, updated_at, due_at, look_at)
@@ -29,7 +29,7 @@ SELECT gen_random_uuid(), md5((i % 100)::text)::uuid, '', '* * * * *', 'Europe/B
 	'{"type":"EXECUTE","work_kind":"SUCCESS_FAST","params":{"a":1}}', 'en', 'r', false, now(), now(), at, at
 FROM generate_series(1, $1) i, (SELECT date_trunc('minute', now()) AS at) t`
 
-// benchRunner is a runner of schedules on a database of its own.
+// benchRunner returns a runner of schedules with its own database.
 func benchRunner(b *testing.B) (*schedules.Runner, *pgxpool.Pool) {
 	b.Helper()
 	url := repotest.URL(b)
@@ -48,8 +48,8 @@ func benchRunner(b *testing.B) (*schedules.Runner, *pgxpool.Pool) {
 	return schedules.NewRunner(store, jobs.NewScheduled(service), metrics, log), db
 }
 
-// BenchmarkSchedulesDueAtOnce prints in how many seconds 10,000 schedules that are due at one moment have their jobs: two at most
-// are promised (docs/explanation/performance.md).
+// BenchmarkSchedulesDueAtOnce prints how many seconds it takes until 10,000 schedules with the same due time have their jobs. The promise
+// is at most two (docs/explanation/performance.md).
 func BenchmarkSchedulesDueAtOnce(b *testing.B) {
 	const n = 10_000
 	runner, db := benchRunner(b)
@@ -72,7 +72,7 @@ func BenchmarkSchedulesDueAtOnce(b *testing.B) {
 	b.ReportMetric(took.Seconds()/float64(b.N), "s/10000")
 }
 
-// BenchmarkNoSchedules is what the leader pays where there are none.
+// BenchmarkNoSchedules measures the leader's cost without schedules.
 func BenchmarkNoSchedules(b *testing.B) {
 	runner, _ := benchRunner(b)
 	for b.Loop() {

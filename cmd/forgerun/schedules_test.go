@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// schedule creates a schedule and gives its path and id.
+// schedule creates a schedule and returns its path and id.
 func (u *user) schedule(api *proc, body string) (path, id string) {
 	u.s.t.Helper()
 	a := u.expect(api, http.StatusCreated, "POST", "/v1/schedules", body)
@@ -21,7 +21,7 @@ func (s *stack) runIDs(schedule string) []string {
 	return s.texts(`SELECT job_id::text FROM jobs WHERE schedule_id = $1 ORDER BY scheduled_for`, schedule)
 }
 
-// runs are the due times that have a job, and when the jobs were created, in order.
+// runs returns the due times with a job, and the creation times of the jobs, in order.
 func (s *stack) runs(schedule string) (due, created []time.Time) {
 	s.t.Helper()
 	for _, run := range structs[struct{ Due, Created time.Time }](s, `SELECT scheduled_for, created_at FROM jobs
@@ -31,7 +31,7 @@ func (s *stack) runs(schedule string) (due, created []time.Time) {
 	return due, created
 }
 
-// awaitRuns waits for so many runs, and checks that each due time has one that is not early, and that none is left out.
+// awaitRuns waits for n runs, and checks that each due time has a run that is not early.
 func (s *stack) awaitRuns(schedule string, n int, interval time.Duration) (due []time.Time) {
 	s.t.Helper()
 	var created []time.Time
@@ -89,7 +89,7 @@ func TestScheduleFromEndToEnd(t *testing.T) {
 	s.checkInvariants()
 }
 
-// The leader is killed while schedules are due in each second, again and again: each due time gets one job.
+// The leader is killed repeatedly while schedules are due every second. Each due time gets exactly one job.
 func TestLeaderIsKilledAtDueTimes(t *testing.T) {
 	s := newStack(t)
 	leader := s.startLeader()
@@ -104,7 +104,7 @@ func TestLeaderIsKilledAtDueTimes(t *testing.T) {
 		first, _ := s.runs(ids[0])
 		due := s.awaitRuns(ids[0], len(first)+2, time.Second)
 		if wait := time.Until(due[len(due)-1].Add(time.Second)); wait > 0 {
-			time.Sleep(wait) // the moment at which it is due
+			time.Sleep(wait) // the due time
 		}
 		leader.kill()
 		s.endLead()
@@ -124,7 +124,7 @@ func TestLeaderIsKilledAtDueTimes(t *testing.T) {
 	s.checkInvariants()
 }
 
-// No leader runs for more than a minute, by the schedule's row: catch_up decides what happens to the missed runs.
+// According to the schedule's row, no leader has run for more than a minute. catch_up decides what happens to the missed runs.
 func TestScheduleCatchesUp(t *testing.T) {
 	s, api, u := newService(t)
 	ids := map[string]string{}
@@ -144,7 +144,7 @@ func TestScheduleCatchesUp(t *testing.T) {
 	}
 }
 
-// Where there is no room, a run is tried until the next due time, and then told of as missed.
+// If submissions are refused, a run is retried until the next due time, and then counts as missed.
 func TestRefusedRunsAreMissed(t *testing.T) {
 	s, api, u := newService(t, env{"FORGERUN_MAX_ACTIVE_JOBS": "1"})
 	blocking := u.submit(api, execute("SUCCESS_FAST"))
@@ -162,7 +162,7 @@ func TestRefusedRunsAreMissed(t *testing.T) {
 		s.procs[len(s.procs)-1], "POST", "/v1/schedules", `{"interval":"1s","job":{"type":"EXECUTE"}}`).status)
 }
 
-// Schedules live by the clock of the test bed: a jump leaves no due time out, and none comes twice, forth or back.
+// Schedules use the clock of the test bed. After a jump forwards or backwards, no due time is skipped or repeated.
 func TestSchedulesFollowAMovedClock(t *testing.T) {
 	s := newStack(t, testBed)
 	api := s.startLeader()

@@ -23,7 +23,7 @@ import (
 // planted is the folder of clients whose mistakes appear only after more than one fault.
 const planted = "testdata/planted/"
 
-// runPlanted runs forgerun while PLANTED names a mistake, and returns its exit code and what it printed.
+// runPlanted runs forgerun while PLANTED names a mistake, and returns its exit code and output.
 func runPlanted(t *testing.T, mistake string, arguments ...string) (code int, stdout []byte, stderr string) {
 	t.Helper()
 	c, said := exec.CommandContext(t.Context(), testkit.Program(t, "forgerun"), arguments...), &testkit.Output{}
@@ -35,7 +35,7 @@ func runPlanted(t *testing.T, mistake string, arguments ...string) (code int, st
 	return c.ProcessState.ExitCode(), stdout, said.String()
 }
 
-// faultsOf is how many faults a finding needs.
+// faultsOf returns the number of faults in a finding.
 func faultsOf(f search.Finding) (n int) {
 	for _, step := range f.Schedule {
 		n += step.Times
@@ -43,11 +43,11 @@ func faultsOf(f search.Finding) (n int) {
 	return n
 }
 
-// instantJobs has the part of ForgeRun's API that a client needs. Jobs end at once.
+// instantJobs serves the part of ForgeRun's API that a client needs. Jobs end at once.
 func instantJobs(t *testing.T) string {
 	t.Helper()
 	var mu sync.Mutex
-	known := map[string]string{} // ids, by keys
+	known := map[string]string{} // ids by key
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/jobs", func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
@@ -70,8 +70,8 @@ func instantJobs(t *testing.T) string {
 	return server.URL
 }
 
-// A client that takes a new Idempotency-Key from its second repetition on is broken by two lost answers, and by nothing less. The file
-// of the finding breaks it again, until the mistake is mended.
+// A client uses a new Idempotency-Key from its second repetition on, so only two lost responses break it. The finding's file breaks it
+// again until the mistake is fixed.
 func TestSearchFindsWhatTwoFaultsBreak(t *testing.T) {
 	t.Parallel()
 	if missing := missingProgram("python3", "install Python 3"); missing != "" {

@@ -16,15 +16,15 @@ import (
 	"github.com/forgerun/forgerun/verdict/search"
 )
 
-// plantedClient is a client, and its mistakes: none of them shows by a single fault.
+// plantedClient is a client with mistakes. No mistake appears after a single fault.
 type plantedClient struct {
 	flags, command []string
 	mistakes       map[string]plantedMistake
 }
 
 type plantedMistake struct {
-	faults int      // that it takes
-	rules  []string // of which one is broken
+	faults int      // needed faults
+	rules  []string // the client breaks one of these
 }
 
 func plantedClients(t *testing.T) map[string]plantedClient {
@@ -58,7 +58,7 @@ func plantedClients(t *testing.T) map[string]plantedClient {
 	}
 }
 
-// TestSearchFindsPlantedMistakes: the search finds each mistake, and says what it takes: at most one fault more than it needs.
+// TestSearchFindsPlantedMistakes: the search finds each mistake, with at most one fault more than needed.
 func TestSearchFindsPlantedMistakes(t *testing.T) {
 	for name, client := range plantedClients(t) {
 		for mistake, m := range client.mistakes {
@@ -77,7 +77,7 @@ func TestSearchFindsPlantedMistakes(t *testing.T) {
 	}
 }
 
-// TestSearchBlamesNoRightClient: the same clients have no finding without a mistake.
+// TestSearchBlamesNoRightClient: without a mistake, the search finds nothing in the same clients.
 func TestSearchBlamesNoRightClient(t *testing.T) {
 	for name, client := range plantedClients(t) {
 		for seed := 1; seed <= seeds(); seed++ {

@@ -34,7 +34,7 @@ func TestAPITerminatedUnderLoad(t *testing.T) {
 	s.checkInvariants()
 }
 
-// A request that is being handled when the signal comes is answered.
+// After SIGTERM, an api still completes the requests in progress.
 func TestAPITerminatedAnswersWhatItHasBegun(t *testing.T) {
 	s := newStack(t)
 	api := s.startAPI()
@@ -86,7 +86,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	worker.terminate()
 	worker.logged("stopping")
 	eventually(t, "a further signal ends it", func() bool {
-		_ = worker.cmd.Process.Signal(syscall.SIGTERM) // one that comes with the first may count as the same
+		_ = worker.cmd.Process.Signal(syscall.SIGTERM) // repeat: signals that arrive together may count as one
 		return !worker.running()
 	})
 	require.Equal(t, -1, worker.exitCode())
@@ -99,7 +99,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	s.checkInvariants()
 }
 
-// startDev starts dev on its own stores in the folder.
+// startDev starts dev with its own stores in dir.
 func startDev(t *testing.T, dir string) *proc {
 	t.Helper()
 	p := startProc(t, env{
@@ -192,8 +192,8 @@ func (s *stack) startUnread() (*proc, *os.File) {
 	return p, reader
 }
 
-// If a worker's log pipe is full or its reader dies, jobs still run and end, and SIGTERM drains.
-func TestWorkerWhoseLogIsNotRead(t *testing.T) {
+// If a worker's log pipe is full or its reader dies, jobs still run and end, and SIGTERM still drains the worker.
+func TestWorkerWithUnreadLog(t *testing.T) {
 	t.Parallel()
 	for name, dies := range map[string]bool{"full": false, "gone": true} {
 		t.Run(name, func(t *testing.T) {

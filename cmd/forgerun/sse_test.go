@@ -30,18 +30,18 @@ type eventStream struct {
 	status int
 	header http.Header
 	frames chan frame
-	notes  chan string // comments that say something; beyond the first ones they are dropped
+	notes  chan string // non-empty comments; dropped when the channel is full
 	cut    context.CancelFunc
-	lastID string // of the frame that next gave last
+	lastID string // id of the frame that next returned last
 }
 
-// documentedFrames are those of the AsyncAPI document.
+// documentedFrames returns the frames of the AsyncAPI document.
 func documentedFrames(t *testing.T) *apitest.Streams {
 	t.Helper()
 	return apitest.NewStreams(t, docs.AsyncAPI())
 }
 
-// stream opens an event stream; it is cut at the end of the test at the latest.
+// stream opens an event stream, which is closed at the end of the test.
 func (u *user) stream(api *proc, path, lastID string, headers ...string) *eventStream {
 	u.s.t.Helper()
 	ctx, cancel := context.WithCancel(u.s.ctx())
@@ -98,7 +98,7 @@ func (e *eventStream) read(ctx context.Context, response *http.Response) {
 	}
 }
 
-// next returns the next frame that has an event or an id, which must be as documented; ok is false at the end of the stream.
+// next returns the next frame with an event or an id, and checks it against the document. ok is false at the end of the stream.
 func (e *eventStream) next() (f frame, ok bool) {
 	e.t.Helper()
 	select {
@@ -116,7 +116,7 @@ func (e *eventStream) next() (f frame, ok bool) {
 	return frame{}, false
 }
 
-// until returns all frames up to the one with the event's name.
+// until returns all frames up to the first with the event's name.
 func (e *eventStream) until(event string) []frame {
 	e.t.Helper()
 	var all []frame
@@ -142,7 +142,7 @@ func (e *eventStream) rest() (all []frame) {
 	}
 }
 
-// frameNames lists the names of frames, progress left out.
+// frameNames returns the names of frames without progress.
 func frameNames(frames []frame) (names []string) {
 	for _, f := range frames {
 		if f.event != "" && f.event != "job-progress" {

@@ -20,14 +20,13 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// env is configuration of a process, on top of the stack's.
+// env is the configuration of a process, in addition to the stack's.
 type env = map[string]string
 
-// masterKey encrypts what the tests' webhooks have to hide.
+// masterKey encrypts the secrets of the tests' webhooks.
 var masterKey = base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))
 
-// stack is what one test has: a database of its own with the newest schema, a
-// Redis server of its own, and the processes that it starts.
+// stack is the environment of one test: a database with the newest schema, a Redis server, and the processes that the test starts.
 type stack struct {
 	t           *testing.T
 	databaseURL string
@@ -42,20 +41,18 @@ type stack struct {
 	mu       sync.Mutex
 	procs    []*proc
 	sent     map[string]bool // ids of all requests
-	accepted map[string]bool // ids of jobs that were answered with 202
-	secrets  []string        // API keys, and what else must be in no log
+	accepted map[string]bool // ids of jobs whose submission returned 202
+	secrets  []string        // API keys and other values that no log may contain
 }
 
-// newStack makes a stack on the shared Postgres server, for a test that runs beside others. Jobs take no time unless the environment
-// says otherwise.
+// newStack returns a stack on the shared Postgres server for a parallel test. Jobs take no time unless environment changes that.
 func newStack(t *testing.T, environment ...env) *stack {
 	t.Helper()
 	t.Parallel()
 	return newStackOn(t, repotest.URL(t), environment...)
 }
 
-// newStackWithPostgres is a stack with a Postgres server of its own, for a test that runs beside others. Statements have the time
-// that they have by default.
+// newStackWithPostgres returns a stack with its own Postgres server for a parallel test. It uses the default timeout of statements.
 func newStackWithPostgres(t *testing.T, environment ...env) (*stack, *local.Postgres) {
 	t.Helper()
 	t.Parallel()
@@ -63,7 +60,7 @@ func newStackWithPostgres(t *testing.T, environment ...env) (*stack, *local.Post
 	return newStackOn(t, postgres.URL(), defaultTimeout, merge(environment...)), postgres
 }
 
-// newService is a stack on which an api process leads, and a client of it.
+// newService returns a stack with a leading api process, and a client.
 func newService(t *testing.T, environment ...env) (s *stack, api *proc, u *user) {
 	t.Helper()
 	s = newStack(t, environment...)
@@ -71,7 +68,7 @@ func newService(t *testing.T, environment ...env) (s *stack, api *proc, u *user)
 	return s, api, s.newUser(api)
 }
 
-// newWorking is a stack on which an api process leads and a worker works, and a client of it.
+// newWorking returns a stack with a leading api process and a worker, and a client.
 func newWorking(t *testing.T, environment ...env) (s *stack, api *proc, u *user) {
 	t.Helper()
 	s, api, u = newService(t, environment...)
@@ -79,7 +76,7 @@ func newWorking(t *testing.T, environment ...env) (s *stack, api *proc, u *user)
 	return s, api, u
 }
 
-// newDelivering is a stack with a process of each role, and a client of it.
+// newDelivering returns a stack with a process of each role, and a client.
 func newDelivering(t *testing.T, environment ...env) (s *stack, api *proc, u *user) {
 	t.Helper()
 	s = newStack(t, hooks, merge(environment...))
@@ -87,10 +84,10 @@ func newDelivering(t *testing.T, environment ...env) (s *stack, api *proc, u *us
 	return s, api, u
 }
 
-// newStackOn makes a stack on a database, and leaves it to the test whether it runs beside others.
+// newStackOn returns a stack on a database, and does not make the test parallel.
 func newStackOn(t *testing.T, databaseURL string, environment ...env) *stack {
 	t.Helper()
-	documented := documented(t) // every answer in every test is as the document says
+	documented := documented(t) // checks all responses in all tests
 	s := &stack{
 		t: t, databaseURL: databaseURL, sent: map[string]bool{}, accepted: map[string]bool{}, secrets: []string{masterKey},
 		http:    &http.Client{Timeout: patience, Transport: documented.Transport(&http.Transport{MaxIdleConnsPerHost: 256})},
@@ -105,14 +102,14 @@ func newStackOn(t *testing.T, databaseURL string, environment ...env) *stack {
 		"FORGERUN_MAX_SCHEDULE_AHEAD": "1752000h",
 		"FORGERUN_RETRY_BACKOFF_BASE": "10ms", "FORGERUN_RETRY_BACKOFF_MAX": "50ms",
 		"FORGERUN_WORKER_CONCURRENCY": "4", "FORGERUN_TIME_SCALE": "0",
-		"FORGERUN_DB_TIMEOUT": "60s", // a busy machine takes its time
+		"FORGERUN_DB_TIMEOUT": "60s", // for busy machines
 		"FORGERUN_MASTER_KEY": masterKey, "FORGERUN_WEBHOOK_ALLOW_PRIVATE": "true",
 	}, merge(environment...))
 	s.db = openPool(t, databaseURL)
 	return s
 }
 
-// documented is the OpenAPI document, which checks answers and deliveries.
+// documented returns the OpenAPI document, to check responses and deliveries.
 func documented(t *testing.T) *apitest.Document {
 	t.Helper()
 	return apitest.New(t, []byte(readText(t, "../../handlers/docs/openapi.yaml")))
@@ -129,7 +126,7 @@ func openPool(t *testing.T, url string) *pgxpool.Pool {
 	return db
 }
 
-// tempDir is a folder for servers: their account may enter it, unlike testing's own.
+// tempDir returns a folder for servers: unlike t.TempDir, the servers' account may enter it.
 func tempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := local.MkdirTemp("", "forgerun-test-")
@@ -150,7 +147,7 @@ func (s *stack) startRedisIn(dir string) {
 	s.t.Cleanup(func() { _ = s.rdb.Close() })
 }
 
-// ctx is the test's own; statements have a time limit of their session.
+// ctx returns the test's context. The session limits the time of statements.
 func (s *stack) ctx() context.Context { return s.t.Context() }
 
 func (s *stack) start(role string, environment ...env) *proc {
@@ -179,8 +176,7 @@ func (p *proc) waitAPI() {
 	p.url = "http://" + p.logged("api listening")["address"].(string)
 }
 
-// startLeader starts an api process and waits until it leads the maintenance:
-// the lease of a leader that is killed would be waited for as well.
+// startLeader starts an api process and waits until it leads the maintenance. After a killed leader, this includes the rest of its lease.
 func (s *stack) startLeader(environment ...env) *proc {
 	s.t.Helper()
 	p := s.startAPI(environment...)
@@ -204,7 +200,7 @@ func (p *proc) workerID() string {
 // defaultTimeout is for tests in which Postgres hangs.
 var defaultTimeout = env{"FORGERUN_DB_TIMEOUT": "5s"}
 
-// quickLease makes a worker that dies be missed soon.
+// quickLease lets the leader detect a dead worker soon.
 var quickLease = env{"FORGERUN_LEASE_TIMEOUT": "2s"}
 
 func (s *stack) secret(texts ...string) {
@@ -230,14 +226,14 @@ func (s *stack) workerRuns() bool {
 	return false
 }
 
-// exec runs SQL as an operator, or a fault, would.
+// exec runs SQL, for an operator or a fault.
 func (s *stack) exec(sql string, args ...any) {
 	s.t.Helper()
 	_, err := s.db.Exec(s.ctx(), sql, args...)
 	require.NoError(s.t, err)
 }
 
-// count returns the one number that the query asks for.
+// count returns the number that the query selects.
 func (s *stack) count(sql string, args ...any) (n int) {
 	s.t.Helper()
 	require.NoError(s.t, s.db.QueryRow(s.ctx(), sql, args...).Scan(&n))
@@ -250,13 +246,13 @@ func (s *stack) text(sql string, args ...any) (text string) {
 	return text
 }
 
-// texts returns the one column that the query asks for.
+// texts returns the column that the query selects.
 func (s *stack) texts(sql string, args ...any) []string {
 	s.t.Helper()
 	return collect(s, pgx.RowTo[string], sql, args...)
 }
 
-// structs returns the rows that the query asks for, column by column in the members of a struct.
+// structs returns the rows of the query as structs, with columns mapped to fields in order.
 func structs[T any](s *stack, sql string, args ...any) []T {
 	s.t.Helper()
 	return collect(s, pgx.RowToStructByPos[T], sql, args...)
@@ -282,7 +278,7 @@ func (s *stack) await(state string, ids ...string) {
 	eventually(s.t, "jobs in "+state, func() bool { return s.countJobs(ids, state) == len(ids) })
 }
 
-// ended holds for jobs that have ended and are not about to be retried by the service, which is another step.
+// ended matches jobs that have ended and that the service will not retry.
 const ended = `finished_at IS NOT NULL AND NOT (state = 'FAILED' AND auto_retry AND failure_retryable AND attempt < max_attempts)`
 
 // awaitCount waits until the query counts n.
@@ -299,11 +295,10 @@ func (s *stack) awaitFinal(ids ...string) {
 	})
 }
 
-// gate blocks every transition to a state, from creation to open, the way
-// that an overloaded or locked database would: statements wait, then fail.
+// gate blocks every transition to a state until it is opened. Statements wait, then fail, as with an overloaded or locked database.
 type gate struct{ open func() }
 
-// closeGate holds all jobs back from entering the state.
+// closeGate blocks all transitions of jobs to the state.
 func (s *stack) closeGate(state string) gate {
 	s.t.Helper()
 	s.exec(`CREATE OR REPLACE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS
@@ -320,7 +315,7 @@ func (s *stack) atGate() bool {
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`) > 0
 }
 
-// lock holds what the statement locks until the returned function is called.
+// lock runs a locking statement, and keeps the locks until unlock is called.
 func (s *stack) lock(sql string) (unlock func()) {
 	s.t.Helper()
 	tx, err := s.db.Begin(s.ctx())
@@ -332,7 +327,7 @@ func (s *stack) lock(sql string) (unlock func()) {
 	return once
 }
 
-// tasks lists the tasks that Redis holds: state by name.
+// tasks returns the states of the tasks in Redis, by name.
 func (s *stack) tasks() map[string]string {
 	s.t.Helper()
 	const prefix = "asynq:{jobs}:t:"
@@ -340,7 +335,7 @@ func (s *stack) tasks() map[string]string {
 	all := s.rdb.Scan(s.ctx(), 0, prefix+"*", 1000).Iterator()
 	for all.Next(s.ctx()) {
 		state, err := s.rdb.HGet(s.ctx(), all.Val(), "state").Result()
-		if err == nil { // otherwise it was finished meanwhile
+		if err == nil { // on error, the task was finished meanwhile
 			found[all.Val()[len(prefix):]] = state
 		}
 	}

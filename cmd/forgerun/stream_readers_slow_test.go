@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The libraries by which people read event streams miss nothing while an api is started anew, whether something had come before or not.
+// Common libraries for event streams miss no event when an api restarts, whether or not they had received an event before.
 func TestReadersOfStreamsMissNothing(t *testing.T) {
 	s := newStack(t)
 	other := s.startLeader()

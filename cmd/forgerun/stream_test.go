@@ -22,7 +22,7 @@ func TestJobStreamGoesOnAfterTheAPIIsKilled(t *testing.T) {
 	stream := u.stream(api, path, "")
 	names := frameNames(stream.until("job-running"))
 	api.kill()
-	for _, f := range stream.rest() { // progress may still have come
+	for _, f := range stream.rest() { // progress may still arrive
 		require.Empty(t, f.id)
 	}
 	stream = u.stream(s.startAPI(), path, stream.lastID)
@@ -31,7 +31,7 @@ func TestJobStreamGoesOnAfterTheAPIIsKilled(t *testing.T) {
 	s.checkInvariants()
 }
 
-// namesByJob is what a client's stream told of one job, in its order.
+// namesByJob returns the names of a client stream's events by job, in order.
 func namesByJob(frames []frame) map[string][]string {
 	jobs := map[string][]string{}
 	for _, f := range frames {
@@ -44,7 +44,7 @@ func namesByJob(frames []frame) map[string][]string {
 	return jobs
 }
 
-// recorded is the same by the rows.
+// recorded returns the same from the rows.
 func (s *stack) recorded() map[string][]string {
 	s.t.Helper()
 	jobs := map[string][]string{}
@@ -55,8 +55,8 @@ func (s *stack) recorded() map[string][]string {
 	return jobs
 }
 
-// A client reads all its events while jobs are run, canceled and retried by many hands, and Redis dies. It is cut off again and
-// again, and goes on at another process: it sees each event once, and each job's in their order.
+// A client reads all its events while jobs run, are canceled and are retried in parallel, and Redis dies. Its connection is cut repeatedly,
+// and it resumes at another process. It sees each event once, and the events of each job in order.
 func TestClientStreamMissesAndRepeatsNothing(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.01"})
 	apis := []*proc{s.startLeader(), s.startAPI()}
@@ -95,7 +95,7 @@ func TestClientStreamMissesAndRepeatsNothing(t *testing.T) {
 		written.Store(true)
 	}()
 	var frames []frame
-	complete := func() bool { // all jobs have ended, no retry is to come, and each event was read
+	complete := func() bool { // all jobs have ended without another retry, and each event was read
 		return written.Load() && s.count(`SELECT count(*) FROM jobs WHERE client_id = $1 AND `+ended, u.id) == jobs &&
 			len(frames) >= s.count(`SELECT count(*) FROM events WHERE client_id = $1`, u.id)
 	}
@@ -144,7 +144,7 @@ func TestStreamsAndWaitsGoOnWithoutRedis(t *testing.T) {
 	go func() { waiting <- u.call(api, "GET", "/v1/jobs/"+id, "", "Prefer", "wait=30") }()
 	require.Equal(t, http.StatusOK, u.call(api, "POST", "/v1/jobs/"+id+"/cancel", "").status)
 	require.Equal(t, []string{"job-canceled"}, frameNames(stream.rest()))
-	all.until("job-canceled") // what came shortly before it may be shown as well
+	all.until("job-canceled") // slightly older events may be shown, too
 	a := <-waiting
 	require.Equal(t, "CANCELED", a.text("state"), a.body)
 	s.checkInvariants()
@@ -164,8 +164,8 @@ func TestProgressIsAbsentWithoutRedis(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Somebody has an open write transaction in another database of the server: a client's stream says so,
-// doctor names it, and nothing is lost or out of order.
+// While a write transaction is open in another database of the server, a client's stream reports it and doctor names it. No event is lost
+// or out of order.
 func TestStreamTellsOfAnOpenTransaction(t *testing.T) {
 	s, postgres := newStackWithPostgres(t)
 	api := s.startLeader()

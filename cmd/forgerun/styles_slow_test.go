@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// clientStyles are ways to use the service that are right by its documentation: nine of a Go program, and a shell script.
+// clientStyles returns ten ways to use the service that follow its documentation: nine of a Go program, and a shell script.
 func clientStyles(t *testing.T) map[string][]string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "styles")
@@ -31,8 +31,8 @@ func clientStyles(t *testing.T) map[string][]string {
 	return commands
 }
 
-// TestRightStylesAreNotBlamed runs clients that follow the documents, each in its own way: none breaks a rule. Clients of one profile and
-// seed run at the same time, each in its own session, as they mostly wait.
+// TestRightStylesAreNotBlamed runs clients that follow the documentation in different ways; none breaks a rule. The clients of one profile
+// and seed run at the same time, each in its own session, because they mostly wait.
 func TestRightStylesAreNotBlamed(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed, env{"FORGERUN_TIME_SCALE": "1", "FORGERUN_WORKER_CONCURRENCY": "32"})
 	commands := clientStyles(t)
@@ -68,7 +68,7 @@ func (s *stack) requireBlameless(t *testing.T, api *proc, style string, command 
 	require.True(t, learned || err != nil, "%s\n%+v", said, v)
 }
 
-// requireEnded fails if a right client did, unless the profile refuses something for good.
+// requireEnded requires that a correct client succeeds, unless the profile refuses something for good.
 func requireEnded(t *testing.T, profile fault.Profile, said string, err error) {
 	t.Helper()
 	if exit := (&exec.ExitError{}); profile.MayGiveUp() && errors.As(err, &exit) && exit.ExitCode() == 1 {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// clockShows is an answer about the clock.
+// clockShows is a response about the clock.
 type clockShows struct {
 	Now    time.Time
 	Rate   float64
@@ -31,7 +31,7 @@ func (u *user) moveClock(api *proc, body string, headers ...string) (c clockShow
 	return c
 }
 
-// eventTimes are the times of a job's events by their names.
+// eventTimes returns the times of a job's events by name.
 func (s *stack) eventTimes(id string) map[string]time.Time {
 	s.t.Helper()
 	times := map[string]time.Time{}
@@ -53,8 +53,8 @@ func customAt(at time.Time, members ...string) string {
 		at.UTC().Format(time.RFC3339Nano), strings.Join(members, ""))
 }
 
-// A frozen clock stands still on all processes; what becomes due by a move is QUEUED when its answer comes, with the time at which
-// it was due, and is run; the clock survives a restart.
+// A frozen clock stands still on all processes. Jobs that a move makes due are QUEUED before its response, with their due time, and run.
+// The clock survives a restart.
 func TestClockMoves(t *testing.T) {
 	s, api, u := newService(t, testBed)
 	require.False(t, u.clock(api).Frozen)
@@ -112,9 +112,9 @@ func TestClockMoves(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Everything that is scheduled follows the clock: durations and their steps, the execution limit, backoffs, retries of webhooks,
-// windows of idempotency keys, expiry of keys and results. A jump leaves nothing out, and each has its own time.
-func TestWhatFollowsTheClock(t *testing.T) {
+// Durations and their steps, the execution limit, backoffs, retries of webhooks, windows of idempotency keys, and expiry of keys and
+// results follow the clock. A jump skips nothing, and each event has its own time.
+func TestScheduledWorkFollowsTheClock(t *testing.T) {
 	s := newStack(t, testBed, env{
 		"FORGERUN_RETRY_BACKOFF_BASE": "10m", "FORGERUN_RETRY_BACKOFF_MAX": "10m", "FORGERUN_MAX_RUNTIME": "60m",
 		"FORGERUN_API_KEY_TTL": "720h",
@@ -159,7 +159,7 @@ func TestWhatFollowsTheClock(t *testing.T) {
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM workers WHERE state = 'ALIVE' AND expires_at > now()`), "leases are in real time")
 }
 
-// A delivery whose receiver failed is sent again when its backoff has passed by the clock.
+// A failed delivery is repeated after its backoff on the clock.
 func TestDeliveriesFollowTheClock(t *testing.T) {
 	s := newStack(t, testBed, env{"FORGERUN_WEBHOOK_BACKOFF_BASE": "2h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "2h"})
 	api, _, u := s.startDelivering()
@@ -172,7 +172,7 @@ func TestDeliveriesFollowTheClock(t *testing.T) {
 	s.awaitDeliveries()
 }
 
-// Processes that do not follow a clock that was moved refuse to start, and say why.
+// Without the test bed, processes refuse to start after the clock was moved, and say why.
 func TestMovedClockNeedsATestBed(t *testing.T) {
 	s := newStack(t, testBed)
 	api := s.startAPI()

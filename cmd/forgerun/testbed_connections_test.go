@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What ends a connection says so to the client, on the socket itself, and what it says of the work is true.
+// Faults that end a connection end it on the socket itself, and execute the request or not, as described.
 func TestConnectionsEnd(t *testing.T) {
 	_, api, u := newService(t, withTestbed)
 	transport := &http.Transport{}

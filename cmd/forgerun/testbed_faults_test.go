@@ -28,7 +28,7 @@ func (u *user) disturb(api *proc, rules string) {
 	u.expect(api, http.StatusOK, "PUT", "/v1/testbed/faults", rules)
 }
 
-// plainly sends a request over a connection of its own, whose answer need not be as documented.
+// plainly sends a request over its own connection, without checking the response against the document.
 func (u *user) plainly(api *proc, method, path, body string, headers ...string) (*http.Response, string, error) {
 	request, err := http.NewRequestWithContext(u.s.ctx(), method, api.url+path, strings.NewReader(body))
 	require.NoError(u.s.t, err)
@@ -108,7 +108,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 	require.Equal(t, http.StatusOK, u.call(plain, "GET", "/v1/jobs", "", "ForgeRun-Fault", `{"status":503}`).status)
 }
 
-// What a stream of a finished job looks like under each fault of streams.
+// Each fault of streams has its effect on the stream of a finished job.
 func TestFaultsOfStreams(t *testing.T) {
 	_, api, u := newWorking(t, withTestbed)
 	id := u.submitAndAwait(api, "SUCCEEDED", execute("SUCCESS_FAST"))
@@ -197,21 +197,21 @@ func TestFaultsOfOneRequest(t *testing.T) {
 		require.Equal(t, want.status, r.StatusCode)
 	}
 	kept := u.call(second, "GET", "/v1/testbed/faults", "").value("data").([]any)
-	for i, seen := range []int{3, 4, 3} { // all until it applied, and then its own
+	for i, seen := range []int{3, 4, 3} { // all requests until it applied, then its own
 		rule := kept[i].(map[string]any)
 		require.InDelta(t, 2, rule["applied"], 0, "%v", rule)
 		require.InDelta(t, seen, rule["seen"], 0, "%v", rule)
 	}
 }
 
-// startSession has a client's traffic judged.
+// startSession starts a session for a client.
 func (u *user) startSession(api *proc, body string) string {
 	u.s.t.Helper()
 	a := u.expect(api, http.StatusCreated, "POST", "/v1/testbed/sessions", body)
 	return a.text("session_id")
 }
 
-// verdict ends a session and gives what came of it.
+// verdict ends a session and returns its verdict.
 func (u *user) verdict(api *proc, session string) (v verdict.Verdict, broken map[string]verdict.Result) {
 	u.s.t.Helper()
 	path := "/v1/testbed/sessions/" + session
@@ -237,7 +237,7 @@ func brokenIn(v verdict.Verdict) map[string]verdict.Result {
 	return broken
 }
 
-// runJudged runs a command in a session of a new client, and gives what it said, how it ended, and which rules it broke.
+// runJudged runs a command in a session of a new client, and returns its output, its error and the broken rules.
 func (s *stack) runJudged(t *testing.T, api *proc, command []string, profile fault.Profile, seed int) (
 	said string, v verdict.Verdict, broken map[string]verdict.Result, ended error,
 ) {
@@ -253,10 +253,10 @@ func (s *stack) runJudged(t *testing.T, api *proc, command []string, profile fau
 	return said, v, broken, ended
 }
 
-// crowd has room for as many clients as may run at once: a client that is in a hurry must be able to.
+// crowd limits the number of concurrent clients, so that fast clients are not slowed down.
 var crowd = make(chan struct{}, 40)
 
-// run runs a command as a client of a service, or of a proxy before it.
+// run runs a command as a client of a service, or of a proxy in front of it.
 func (u *user) run(t *testing.T, url string, command []string) (said string, ended error) {
 	t.Helper()
 	crowd <- struct{}{}
@@ -270,7 +270,7 @@ func (u *user) run(t *testing.T, url string, command []string) (said string, end
 	return string(out), err
 }
 
-// The example in Go, which uses the client library, is right. All examples and libraries are judged under all profiles with -tags slow.
+// The Go example, which uses the client library, breaks no rule. With -tags slow, all examples and libraries are judged under all profiles.
 func TestOurClientIsRight(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed)
 	program := filepath.Join(t.TempDir(), "client")

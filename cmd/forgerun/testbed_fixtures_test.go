@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// made is an answer to a request for fixtures.
+// made is a response to a request for fixtures.
 type made struct {
 	Jobs []struct {
 		ID      string `json:"job_id"`
@@ -30,7 +30,7 @@ func (u *user) fixtures(api *proc, body string, headers ...string) (m made) {
 	return m
 }
 
-// Each job is in the state that was asked for, with a true log, and a repetition finds the same ones.
+// Each job is in the requested state with a consistent log, and repeating the request returns the same jobs.
 func TestFixtures(t *testing.T) {
 	s, api, u := newWorking(t, withTestbed, env{"FORGERUN_TIME_SCALE": "1", "FORGERUN_MAX_RETRIES": "2"})
 	const body = `{"jobs":[{"state":"scheduled"},{"state":"running","progress":40},
@@ -83,7 +83,7 @@ func TestFixtures(t *testing.T) {
 	u.call(api, "POST", "/v1/jobs/"+m.Jobs[1].ID+"/cancel", "")
 }
 
-// Nothing is left of what a client had, and of others everything.
+// A reset deletes all data of a client, and no data of other clients.
 func TestReset(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed, env{"FORGERUN_TIME_SCALE": "1"})
 	u, other := s.newUser(api), s.newUser(api)
@@ -121,7 +121,7 @@ func TestReset(t *testing.T) {
 	s.checkInvariants()
 }
 
-// careful answers deliveries as a client should: it takes what the service has signed, whether it knows it or not.
+// careful returns a correct receiver: it accepts all deliveries that the service signed, known or unknown.
 func careful(c *client.Client, secret string) func(received, http.ResponseWriter, *http.Request) {
 	keys := c.Directory().Key
 	return func(d received, w http.ResponseWriter, _ *http.Request) {
@@ -137,7 +137,7 @@ func careful(c *client.Client, secret string) func(received, http.ResponseWriter
 	}
 }
 
-// deliveryFaults has each fault of deliveries once, in the first ten attempts.
+// deliveryFaults contains each fault of deliveries once, in the first ten attempts.
 const deliveryFaults = `[{"match":{"operation":"delivery","nth":1},"effect":{"tamper":"body"}},
 	{"match":{"operation":"delivery","nth":2},"effect":{"tamper":"signature"}},
 	{"match":{"operation":"delivery","nth":3},"effect":{"tamper":"timestamp"}},
@@ -149,7 +149,7 @@ const deliveryFaults = `[{"match":{"operation":"delivery","nth":1},"effect":{"ta
 	{"match":{"operation":"delivery","nth":9},"effect":{"padding":300000,"extensions":true,"job_status":"PONDERING"}},
 	{"match":{"operation":"delivery","nth":10},"effect":{"delay":"100ms"}}]`
 
-// deliverTen has ten jobs' ends delivered to a new client's webhook with all faults, and gives the verdict.
+// deliverTen delivers the ends of ten jobs to a new client's webhook with all faults, and returns the verdict.
 func (s *stack) deliverTen(api *proc, receive func(c *client.Client, secret string) func(received, http.ResponseWriter, *http.Request)) (
 	r *receiver, broken map[string]verdict.Result,
 ) {
@@ -204,7 +204,7 @@ func TestDisturbedDeliveries(t *testing.T) {
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM delivery_attempts WHERE error IS NOT NULL`), "the one that was dropped")
 	s.checkInvariants()
 
-	// One that takes everything, and one that minds what it knows.
+	// One receiver accepts everything, and one refuses known deliveries.
 	_, broken = s.deliverTen(api, func(*client.Client, string) func(received, http.ResponseWriter, *http.Request) {
 		return answering(http.StatusNoContent)
 	})
@@ -228,7 +228,7 @@ func TestDisturbedDeliveries(t *testing.T) {
 	require.NotContains(t, broken, "tampered-refused")
 	require.Equal(t, 2, broken["repeated-delivery"].Failures)
 
-	// One that looks for known ids before it verifies takes what was forged after it had come.
+	// A receiver that looks for known ids before it verifies accepts forged repetitions.
 	_, broken = s.deliverTen(api, func(c *client.Client, secret string) func(received, http.ResponseWriter, *http.Request) {
 		var taken sync.Map
 		verify := careful(c, secret)
@@ -247,7 +247,7 @@ func TestDisturbedDeliveries(t *testing.T) {
 	require.Equal(t, 5, broken["tampered-refused"].Failures)
 }
 
-// What is not for deliveries is refused, and what is for them alone.
+// Rules for deliveries refuse effects for requests, and the reverse.
 func TestFaultsOfDeliveriesAreChecked(t *testing.T) {
 	_, api, u := newService(t, withTestbed)
 	for rule, pointer := range map[string]string{

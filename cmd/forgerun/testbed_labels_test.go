@@ -24,7 +24,7 @@ func (u *user) labelled(api *proc, label string) (n verdict.Session) {
 	return list.Data[0]
 }
 
-// Tests that run at once with one key each meet the faults, and get a verdict about their own requests, jobs and deliveries alone.
+// Concurrent tests with one key all get the faults, and each verdict covers only the test's own requests, jobs and deliveries.
 func TestLabelledTestsAreJudgedApart(t *testing.T) {
 	s, api, u := newDelivering(t, testBed)
 	main := u.startSession(api, `{"rules":["idempotency-key","retry-after","tampered-refused"]}`)
@@ -41,7 +41,7 @@ func TestLabelledTestsAreJudgedApart(t *testing.T) {
 	}
 	tests := map[string]struct {
 		act   func(c *client.Client, label string)
-		rules []string // that it breaks
+		rules []string // broken rules
 	}{
 		"right":    {func(c *client.Client, _ string) { run(c, right.url+"/a") }, nil},
 		"believes": {func(c *client.Client, _ string) { run(c, believing.url+"/b") }, []string{"tampered-refused"}},
@@ -90,8 +90,8 @@ func TestLabelledTestsAreJudgedApart(t *testing.T) {
 	}
 }
 
-// The end of a batch is told to the session in which it was submitted, and to no other.
-func TestBatchesAreOfTheSessionOfTheirRequest(t *testing.T) {
+// The end of a batch belongs only to the session in which it was submitted.
+func TestBatchEndBelongsToItsSession(t *testing.T) {
 	s, api, u := newDelivering(t, testBed)
 	u.receive(api, nil, "batch.completed")
 	main := u.startSession(api, `{"rules":["outcome-learned","deliveries-answered"]}`)

@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// A session of as many requests as are judged, about a thousand jobs, takes a process 200 MB at most.
+// A session with the maximum number of judged requests, about a thousand jobs, needs at most 200 MB.
 func TestLargeSessionIsJudged(t *testing.T) {
 	s, api, u := newWorking(t, withTestbed)
 	session := u.startSession(api, "")
@@ -60,7 +60,7 @@ func TestLargeSessionIsJudged(t *testing.T) {
 	require.Less(t, memoryOf(t, api, "VmHWM")-before, 200_000)
 }
 
-// memoryOf is a line of what the system says about the memory of a process, in kB.
+// memoryOf returns a line of the system's memory information about a process, in kB.
 func memoryOf(t *testing.T, p *proc, line string) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))

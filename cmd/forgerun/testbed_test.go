@@ -12,10 +12,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// testBed is a service whose clients say what their jobs do, in real time.
+// testBed is the environment of a test bed with jobs in real time.
 var testBed = env{"FORGERUN_TESTBED": "true", "FORGERUN_TIME_SCALE": "1"}
 
-// ran is when an attempt began and ended.
+// ran is the time span of an attempt.
 type ran struct{ from, to time.Time }
 
 func (r ran) length() time.Duration { return r.to.Sub(r.from) }
@@ -39,7 +39,7 @@ func custom(behavior string, members ...string) string {
 	return execute("CUSTOM", append(members, `"params":{"behavior":`+behavior+`}`)...)
 }
 
-// emitted returns the names and data of the events that an attempt emitted, in their order, with the seq of each.
+// emitted returns the names, data and seq of the events that an attempt emitted, in order.
 func (u *user) emitted(api *proc, id string, attempt float64) (names []string, seqs []float64) {
 	u.s.t.Helper()
 	events, _ := u.call(api, "GET", "/v1/jobs/"+id+"/events", "").value("data").([]any)
@@ -107,7 +107,7 @@ func TestCustomJobDoesWhatItsRequestSays(t *testing.T) {
 	seed := int64(7)
 	drawn := job.DefineCustom(job.Execute, &job.Behavior{Seed: &seed, Duration: 300 * time.Millisecond, Jitter: 100 * time.Millisecond},
 		time.Now(), nil).Timeline(2).End
-	for _, attempts := range [][]ran{attempts, u.attempts(api, again)} { // a busy machine takes longer, and none less
+	for _, attempts := range [][]ran{attempts, u.attempts(api, again)} { // a busy machine may take longer, never less
 		require.GreaterOrEqual(t, attempts[1].length(), drawn, "the same seed, the same jitter")
 	}
 	require.Equal(t, 2, s.count(`SELECT count(*) FROM jobs WHERE definition ->> 'seed' = '7'`))

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A year of jobs, one an hour, goes by in steps of a day: after each step what has become due is QUEUED, with the time at which it was
-// due, and nothing else; in the end each was queued once.
+// The clock moves through a year of hourly jobs in steps of a day. After each step, exactly the due jobs are QUEUED, with their due time.
+// In the end, each job was queued once.
 func TestAYearOfHourlyJobs(t *testing.T) {
 	const days, hours, batch = 365, 24, 730
 	s, api, u := newService(t, testBed, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": "100000"})

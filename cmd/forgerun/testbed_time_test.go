@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whichever process dies once the clock was moved, and Redis with it: nothing is lost, and all goes on when it is back.
+// After a move of the clock, a process and Redis die. No job is lost, and all jobs continue when they are back.
 func TestProcessDiesAfterAMoveOfTheClock(t *testing.T) {
 	for _, role := range []string{"api", "worker", "deliverer"} {
 		t.Run(role, func(t *testing.T) {
@@ -58,8 +58,8 @@ func TestProcessDiesAfterAMoveOfTheClock(t *testing.T) {
 	}
 }
 
-// What is about machines, networks and secrets stays on real time, however far the clock is moved.
-func TestWhatStaysOnRealTime(t *testing.T) {
+// Timeouts of machines, networks and secrets use real time, regardless of the clock.
+func TestTimeoutsUseRealTime(t *testing.T) {
 	s := newStack(t, testBed, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": "40", "FORGERUN_MAX_RUNTIME": "60m"})
 	api, worker := s.startLeader(), s.startWorker()
 	s.startDeliverer()
@@ -116,7 +116,7 @@ func TestWhatStaysOnRealTime(t *testing.T) {
 	}
 }
 
-// A client is judged in its own time: it cannot learn sooner of an end that the clock jumped over.
+// The verdict uses real time, because a client cannot learn earlier of an end that the clock jumped over.
 func TestVerdictIsInRealTime(t *testing.T) {
 	s, api, u := newWorking(t, testBed)
 	session := u.startSession(api, `{"rules":["outcome-learned","key-renewal"]}`)

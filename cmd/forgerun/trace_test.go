@@ -25,13 +25,13 @@ import (
 // collector receives traces (OTLP over HTTP) from all processes of a stack.
 type collector struct {
 	t   *testing.T
-	env env // what a process needs to send its spans here, soon
+	env env // makes a process send its spans here soon
 
 	mu    sync.Mutex
-	spans map[string]span // by id
+	spans map[string]span // by span id
 }
 
-// span is one of them, with the role of the process that it is from.
+// span is a received span, with the role of its process.
 type span struct {
 	trace, id, parent string
 	role, name, kind  string
@@ -147,7 +147,7 @@ func (c *collector) requireTree(trace string, paths ...string) map[string][]span
 	return c.paths(trace)
 }
 
-// checkSpans checks what holds for all spans: a trace begins with a request, and nothing secret is in any.
+// checkSpans checks that every trace begins with a request, and that no span contains a secret.
 func (c *collector) checkSpans(secrets []string) {
 	c.t.Helper()
 	for _, s := range c.all() {
@@ -162,13 +162,13 @@ func (c *collector) checkSpans(secrets []string) {
 	}
 }
 
-// newTrace returns the id of a new trace, and the traceparent header of a client that records it.
+// newTrace returns the id of a new trace, and its traceparent header with the sampled flag.
 func newTrace() (id, header string) {
 	id = strings.ReplaceAll(uuid.NewString(), "-", "")
 	return id, "00-" + id + "-00f067aa0ba902b7-01"
 }
 
-// The ways to the spans of an attempt, below the request that caused it.
+// The paths to the spans of an attempt, below its request.
 const (
 	enqueued  = " > api enqueue job"
 	processed = enqueued + " > worker process job"
@@ -240,9 +240,9 @@ func TestTraceSurvivesRepairs(t *testing.T) {
 }
 
 // A process that shuts down sends its last spans, even while the admin listener serves requests.
-func TestTheLastSpansAreSent(t *testing.T) {
+func TestShutdownSendsLastSpans(t *testing.T) {
 	c := newCollector(t)
-	s := newStack(t, c.env, env{"OTEL_BSP_SCHEDULE_DELAY": "600000"}) // by themselves they leave after the test
+	s := newStack(t, c.env, env{"OTEL_BSP_SCHEDULE_DELAY": "600000"}) // without a shutdown, they are sent only after the test
 	api := s.startAPI()
 	u := s.newUser(api)
 	admin := api.logged("admin listening")["address"].(string)
@@ -273,7 +273,7 @@ func TestTheLastSpansAreSent(t *testing.T) {
 	require.NotContains(t, api.log.String(), "not all traces were sent")
 }
 
-// durationOf returns how long a profile was taken, by its member duration_nanos; 0 if it was cut off.
+// durationOf returns a profile's duration from duration_nanos; 0 if the profile was cut off.
 func durationOf(t *testing.T, profile string) time.Duration {
 	t.Helper()
 	const durationNanos = 10
@@ -301,7 +301,7 @@ func durationOf(t *testing.T, profile string) time.Duration {
 	return 0
 }
 
-// A collector that is away or hangs costs nothing but the traces.
+// A collector that is down or hangs affects only the traces.
 func TestCollectorIsAway(t *testing.T) {
 	s := newStack(t, env{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_BSP_SCHEDULE_DELAY": "50"})
 	api := s.startAPI()

@@ -24,8 +24,8 @@ type release struct {
 	schema  int
 }
 
-// releases are the newest release before this tree's commit and this tree's program. Without a release in the history they are this
-// tree's program and the same with one more migration.
+// releases returns the newest release before this tree's commit, and this tree's program. Without a release in the history, it returns
+// this tree's program, and the same program with one more migration.
 func releases(t *testing.T) (before, next release) {
 	t.Helper()
 	tree := release{testkit.Program(t, "forgerun"), migrationsIn(t, "../..")}
@@ -43,7 +43,7 @@ func migrationsIn(t *testing.T, dir string) int {
 	return len(files)
 }
 
-// withMigration builds this tree as if it had one more migration.
+// withMigration builds this tree with one more migration.
 func withMigration(t *testing.T, file string, version int) release {
 	t.Helper()
 	from, err := filepath.Abs(file)
@@ -98,7 +98,7 @@ func (s *stack) install(r release) installation {
 	return i
 }
 
-// startOf starts a process of a release.
+// startOf starts a process of the release.
 func (s *stack) startOf(r release, arguments ...string) *proc {
 	s.t.Helper()
 	p := startProgram(s.t, r.program, s.env, s.knownSecrets, arguments...)
@@ -108,7 +108,7 @@ func (s *stack) startOf(r release, arguments ...string) *proc {
 	return p
 }
 
-// migrate brings the schema to what the release knows, or to another version.
+// migrate migrates the schema to the release's version, or to another version.
 func (s *stack) migrate(r release, version int, arguments ...string) {
 	s.t.Helper()
 	p := s.startOf(r, append([]string{"migrate"}, arguments...)...)
@@ -144,20 +144,20 @@ func (s *stack) awaitWork(what string, installations ...installation) {
 	}
 }
 
-// stopAll terminates the processes, which must end well.
+// stopAll terminates the processes, which must exit with 0.
 func (i installation) stopAll() {
 	for _, p := range i.all() {
 		p.stop()
 	}
 }
 
-// Under load the schema is migrated while the processes of the release before are at work; those of the next one come beside them, and
-// the old ones go. Then all of it the other way, down to the old schema. No request is refused, nothing is lost.
+// Under load, the schema is migrated while processes of the old release run. Processes of the next release start, and the old ones stop.
+// Then everything is reverted, down to the old schema. No request is refused, and no job is lost.
 func TestUpgradeUnderLoadAndBack(t *testing.T) {
 	t.Parallel()
 	before, next := releases(t)
 	s := newStackOn(t, emptyDatabase(t), hooks, env{"FORGERUN_PUBLIC_URL": "http://forgerun.test"})
-	s.http = &http.Client{Timeout: patience} // each release answers by a document of its own
+	s.http = &http.Client{Timeout: patience} // no check of responses: each release has its own document
 	s.migrate(before, before.schema)
 	old := s.install(before)
 	u := s.newUser(old.api)

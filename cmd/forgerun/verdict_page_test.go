@@ -15,17 +15,17 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// The page of a verdict, from a session with faults and broken rules, is read in any window: nothing is fetched or refused, nothing is
-// beside the window, and each link within it leads somewhere.
+// The verdict page of a session with faults and broken rules works in any window: it loads nothing, violates no policy, fits the window,
+// and has no broken internal link.
 func TestVerdictPage(t *testing.T) {
 	s := newStack(t, withTestbed)
-	api, second := s.startLeader(), s.startAPI() // a session has what both have answered
+	api, second := s.startLeader(), s.startAPI() // a session contains the requests to both
 	u := s.newUser(api)
 	session := u.startSession(api, "")
 	u.disturb(api, `[{"match":{"operation":"submitJob","nth":1},"effect":{"close":"after_commit"}},
 		{"match":{"operation":"getJob","every":3},"effect":{"status":503,"retry_after":5}}]`)
 	id := ""
-	for _, key := range []string{"one", "two"} { // the answer to the first is lost
+	for _, key := range []string{"one", "two"} { // the response to the first is lost
 		_, text, _ := u.plainly(api, "POST", "/v1/jobs", execute("SUCCESS_FAST"), "Idempotency-Key", key, "X-Correlation-ID", "order-1")
 		id = answer{body: text}.text("job_id")
 	}
@@ -79,7 +79,7 @@ func TestVerdictPage(t *testing.T) {
 	c.noneWrong()
 }
 
-// indexOf is the page of two sessions with a verdict, one of which has a long name.
+// indexOf returns the page of two sessions with a verdict, one with a long name.
 func indexOf(t *testing.T, v verdict.Verdict) string {
 	t.Helper()
 	var all summary.Summary
@@ -91,7 +91,7 @@ func indexOf(t *testing.T, v verdict.Verdict) string {
 	return index.String()
 }
 
-// brokenWords are words of usual length, outside longer texts without a space, that are on two lines.
+// brokenWords finds words of usual length that are broken across two lines. It ignores longer texts without a space.
 const brokenWords = `(() => {
 	const found = [], walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
 	for (let node; node = walker.nextNode();)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// hookQueue reads the queue of deliveries as its dashboard does.
+// hookQueue reads the queue of deliveries like its dashboard.
 type hookQueue struct {
 	s *stack
 	*asynq.Inspector
@@ -36,11 +36,11 @@ func (q hookQueue) list(list listTasks) map[string]*asynq.TaskInfo {
 	return tasks
 }
 
-// waiting are those that wait for their next attempt.
+// waiting returns the tasks that wait for their next attempt.
 func (q hookQueue) waiting() map[string]*asynq.TaskInfo { return q.list(q.ListRetryTasks) }
 
-// awaitCounts waits until the statistics are those of the rows, but for stale tasks: the relay may look at a delivery just before its
-// task ends, and then makes another one.
+// awaitCounts waits until the statistics equal the rows, except for stale tasks: the relay may read a delivery just before its task ends,
+// and then creates another task.
 func (q hookQueue) awaitCounts(stale func() int) {
 	q.s.t.Helper()
 	var counted, rows string
@@ -56,12 +56,12 @@ func (q hookQueue) awaitCounts(stale func() int) {
 	})
 }
 
-// staleTasks is how many tasks a deliverer has handled that had nothing to do.
+// staleTasks returns how many tasks without work a deliverer has handled.
 func staleTasks(deliverer *proc) int {
 	return int(deliverer.metric(`delivery_tasks_handled_total{result="stale"}`))
 }
 
-// lateness is by how much attempts came after the times in the map, by delivery and attempt.
+// lateness returns the delay of attempts after the times in due, by delivery and attempt.
 func (s *stack) lateness(due map[string]time.Time) map[string]time.Duration {
 	s.t.Helper()
 	late := map[string]time.Duration{}
@@ -76,7 +76,7 @@ func (s *stack) lateness(due map[string]time.Time) map[string]time.Duration {
 	return late
 }
 
-// failing answers so many times with a failure, and then well.
+// failing fails the first requests, then succeeds.
 func failing(times int) func(received, http.ResponseWriter, *http.Request) {
 	return func(d received, w http.ResponseWriter, _ *http.Request) {
 		if d.nth <= times {
@@ -85,8 +85,8 @@ func failing(times int) func(received, http.ResponseWriter, *http.Request) {
 	}
 }
 
-// What waits for its next attempt is a task that is retried then, with its last error; what was given up is in the archive; and the
-// counters are those of the attempts.
+// Waiting deliveries are tasks in the retry set, with their last error. Failed deliveries are in the archive. The counters equal the number
+// of attempts.
 func TestDashboardOfDeliveries(t *testing.T) {
 	s := newStack(t, hooks)
 	api, deliverer, u := s.startDelivering()
@@ -125,15 +125,15 @@ func TestDashboardOfDeliveries(t *testing.T) {
 	eventually(t, "its deliveries wait", func() bool { return len(q.list(q.ListPendingTasks)) == 3 })
 	deliverer = s.startDeliverer()
 	s.awaitDeliveries()
-	q.awaitCounts(func() int { return stale + staleTasks(deliverer) }) // what was handled twice would have been counted by now
+	q.awaitCounts(func() int { return stale + staleTasks(deliverer) }) // a task handled twice would have been counted by now
 	s.checkInvariants()
 }
 
-// What waits for a later attempt outlives a flush, comes no earlier because of it, can be sent at once, and goes with its webhook.
-func TestTasksOfDeliveriesThatWait(t *testing.T) {
+// Waiting deliveries survive a flush and are not sent earlier because of it. They can be sent at once, and are deleted with their webhook.
+func TestTasksOfWaitingDeliveries(t *testing.T) {
 	s := newStack(t, hooks, env{
 		"FORGERUN_WEBHOOK_BACKOFF_BASE": "1h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "1h",
-		"FORGERUN_WEBHOOK_TIMEOUT": "30s", // the receiver's answers are looked at
+		"FORGERUN_WEBHOOK_TIMEOUT": "30s", // longer than the receiver needs
 	})
 	api, _, u := s.startDelivering()
 	q := s.hookQueue()

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// requireAllDelivered waits until nothing pends and checks that the receiver has had every event of the jobs at least once, and
-// what it confirmed no more often than it must.
+// requireAllDelivered waits until no delivery is pending. It checks that the receiver got every event of the jobs, and that confirmed
+// deliveries were not repeated needlessly.
 func (s *stack) requireAllDelivered(r *receiver, ids []string) {
 	s.t.Helper()
 	s.await("SUCCEEDED", ids...)
@@ -29,22 +29,22 @@ func (s *stack) requireAllDelivered(r *receiver, ids []string) {
 	s.checkInvariants()
 }
 
-// endClaims ends the claims of a sender that is killed or paused, as if the time had passed.
+// endClaims ends the claims of a killed or paused sender immediately.
 func (s *stack) endClaims() {
 	s.t.Helper()
 	s.exec(`UPDATE deliveries SET claimed_until = now() WHERE delivery_id = ANY (ARRAY( -- in the order of all statements: no deadlock
 		SELECT delivery_id FROM deliveries WHERE claimed_until IS NOT NULL ORDER BY delivery_id FOR NO KEY UPDATE))`)
 }
 
-// awaitGone waits until Postgres has ended the sessions of a role whose processes were killed: a statement of theirs may still be under
-// way, such as a claim.
+// awaitGone waits until Postgres has ended the sessions of killed processes of a role, because their last statement, such as a claim, may
+// still run.
 func (s *stack) awaitGone(role string) {
 	s.t.Helper()
 	s.awaitCount("its sessions are over", 0,
 		`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1`, "forgerun "+role)
 }
 
-// kill -9 of a deliverer with deliveries on their way: another one sends them again, under the same ids.
+// A deliverer is killed while it sends deliveries. Another deliverer repeats them with the same ids.
 func TestKilledDeliverer(t *testing.T) {
 	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_TIMEOUT": "60s"})
 	api, victim, u := s.startDelivering()
@@ -68,7 +68,7 @@ func TestKilledDeliverer(t *testing.T) {
 	}
 }
 
-// A paused process whose claims ran out changes nothing when it goes on.
+// A paused deliverer whose claims expired changes nothing when it continues.
 func TestPausedDeliverer(t *testing.T) {
 	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_TIMEOUT": "60s"})
 	api, paused, u := s.startDelivering()
@@ -111,7 +111,7 @@ func TestTerminatedDeliverer(t *testing.T) {
 	s.checkInvariants()
 }
 
-// FLUSHALL with pending deliveries, while no deliverer runs.
+// Pending deliveries survive FLUSHALL while no deliverer runs.
 func TestFlushAllWithPendingDeliveries(t *testing.T) {
 	s, api, u := newWorking(t, hooks)
 	r := u.receive(api, nil)
@@ -133,8 +133,7 @@ func TestRedisDownWhileDelivering(t *testing.T) {
 	s.requireAllDelivered(r, ids)
 }
 
-// Postgres crashes while deliveries are on their way: nothing that was
-// committed is lost, and what could not be recorded is sent again.
+// Postgres crashes while deliveries are being sent. No committed delivery is lost, and unrecorded ones are repeated.
 func TestPostgresCrashWhileDelivering(t *testing.T) {
 	s, postgres := newStackWithPostgres(t, hooks)
 	api, _, u := s.startDelivering()
@@ -144,15 +143,14 @@ func TestPostgresCrashWhileDelivering(t *testing.T) {
 	require.NoError(t, postgres.Kill())
 	require.NoError(t, postgres.Start(t.Context()))
 	s.db.Reset()
-	s.endClaims() // of what could not be recorded
+	s.endClaims() // claims of unrecorded deliveries
 	s.requireAllDelivered(r, ids)
 }
 
-// A name that must not be called is found out when it is dialled, whatever was
-// accepted at registration; the canary sees no connection.
+// A private address is refused when it is dialled, even if it was accepted at registration. The canary gets no connection.
 func TestPrivateAddressesAreNotCalled(t *testing.T) {
 	s := newStack(t, hooks)
-	api := s.startLeader() // allows private addresses: as if a name had pointed elsewhere then
+	api := s.startLeader() // allows private addresses, as if the name had resolved to a public address at registration
 	s.startWorker()
 	s.startDeliverer(env{"FORGERUN_WEBHOOK_ALLOW_PRIVATE": "false"})
 	u := s.newUser(api)

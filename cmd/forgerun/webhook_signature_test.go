@@ -33,8 +33,8 @@ func (u *user) directory(api *proc) (text []byte, kids []string) {
 	return []byte(a.body), kids
 }
 
-// The signing key is rotated: both keys are published, what is sent is signed by the one that already signs, and after the secret
-// was rotated a delivery carries the signatures of both secrets.
+// After a rotation of the signing key, both keys are published and the old one still signs. After a rotation of the secret, deliveries
+// carry the signatures of both secrets.
 func TestRotation(t *testing.T) {
 	s, api, u := newDelivering(t)
 	r := u.receive(api, nil, "job.succeeded")
@@ -45,7 +45,7 @@ func TestRotation(t *testing.T) {
 	eventually(t, "two keys are published", func() bool { _, kids = u.directory(api); return len(kids) == 2 })
 
 	secrets := []string{r.hook.secret}
-	for range 2 { // as if the first answer had been lost
+	for range 2 { // as after a lost response
 		a := u.expect(api, http.StatusOK, "POST", "/v1/webhooks/"+r.hook.id+"/rotate-secret", "")
 		require.NotContains(t, secrets, a.text("secret"))
 		secrets = append(secrets, a.text("secret"))
@@ -61,12 +61,12 @@ func TestRotation(t *testing.T) {
 		require.NoError(t, verifier.verify(t, got.captured(), secret, directory))
 	}
 	s.exec(`UPDATE signing_keys SET signs_from = now()`)
-	s.startDeliverer() // reads the keys anew
+	s.startDeliverer() // reads the keys again
 	s.awaitDeliveries()
 	s.checkInvariants()
 }
 
-// After a leak one key is left, a new one, and it signs what is sent from then on.
+// After a leak, only a new key is left, and it signs from then on.
 func TestLeakedSigningKey(t *testing.T) {
 	s, api, u := newDelivering(t)
 	_, leaked := u.directory(api)
@@ -82,7 +82,7 @@ func TestLeakedSigningKey(t *testing.T) {
 		return len(kids) == 1 && kids[0] != leaked[0]
 	})
 	r := u.receive(api, nil, "job.succeeded")
-	s.startDeliverer() // reads the keys anew; the one that runs does within 30 s
+	s.startDeliverer() // reads the keys again; a running deliverer does so within 30 s
 	eventually(t, "the new key signs", func() bool {
 		id := u.submit(api, execute("WEBHOOK_SUCCESS"))
 		got := r.await("the end", func(d received) bool { return d.job() == id })
@@ -90,7 +90,7 @@ func TestLeakedSigningKey(t *testing.T) {
 	})
 }
 
-// The keys of another master key cannot be used, and the process says so.
+// A process with another master key refuses to use the keys, and says so.
 func TestWrongMasterKey(t *testing.T) {
 	s := newStack(t)
 	s.startDeliverer()
@@ -101,7 +101,7 @@ func TestWrongMasterKey(t *testing.T) {
 	}
 }
 
-// Verifiers written in other languages accept every delivery, and none that was tampered with.
+// Verifiers in other languages accept every delivery, and refuse tampered ones.
 // Promise: draft 5.3, 6.6, D
 func TestForeignVerifiersAcceptEveryDelivery(t *testing.T) {
 	s, api, u := newDelivering(t)
@@ -138,10 +138,10 @@ func TestForeignVerifiersAcceptEveryDelivery(t *testing.T) {
 	s.checkInvariants()
 }
 
-// snippets is where the receivers of docs/reference/webhooks.md are.
+// snippets is the folder of the receivers in docs/reference/webhooks.md.
 const snippets = "../../docs/examples/webhooks"
 
-// captured is a delivery as its receiver saw it, in the form that the snippets read from standard input.
+// captured is a received delivery, in the format that the snippets read from standard input.
 type captured struct {
 	Method  string            `json:"method"`
 	URL     string            `json:"url"` // as registered
@@ -158,12 +158,12 @@ func capture(r *http.Request, url string, body []byte) captured {
 	return c
 }
 
-// verifier is one of the documented ways to verify a delivery.
+// verifier is a documented way to verify a delivery.
 type verifier struct {
 	name    string
-	missing string   // what has to be installed for it, "" if all is there
-	command []string // that verifies what it reads
-	// secretOnly: it reads the body, has the headers in its environment, and does not look at the key.
+	missing string   // missing program; "": none
+	command []string // reads a delivery and verifies it
+	// secretOnly: the command reads the body from standard input and the headers from its environment, and ignores the key.
 	secretOnly bool
 }
 
@@ -178,8 +178,8 @@ func (v verifier) require(t *testing.T) {
 	}
 }
 
-// verify runs the verifier: nil if it accepts the delivery, its reason if it does not. An empty secret and a nil directory are not
-// looked at. A verifier that breaks down fails the test, since that is no refusal.
+// verify runs the verifier. It returns nil if the verifier accepts the delivery, otherwise the reason. An empty secret and a nil directory
+// are ignored. A verifier that crashes fails the test.
 func (v verifier) verify(t *testing.T, c captured, secret string, directory []byte) error {
 	t.Helper()
 	input, err := json.Marshal(c)
@@ -234,7 +234,7 @@ func missingProgram(name, remedy string) string {
 	return ""
 }
 
-// The pages quote programs as they are, and that of webhooks links each of the snippets.
+// The pages quote the programs exactly, and the page of webhooks links each snippet.
 func TestWebhooksPageQuotesTheSnippets(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"webhooks.md", "api.md", "testbed.md"} {
@@ -249,7 +249,7 @@ func TestWebhooksPageQuotesTheSnippets(t *testing.T) {
 	}
 }
 
-// tampering is a change to a valid delivery, and the verifiers that must notice it: by the secret, by the key, or both.
+// tampering is a change to a valid delivery, and the verifiers that must detect it: by the secret, by the key, or both.
 type tampering struct {
 	name            string
 	of              func(*captured)
@@ -299,7 +299,7 @@ var tamperings = []tampering{
 	{"no signatures", without("Signature", "Signature-Input", "Webhook-Signature"), true, true},
 }
 
-// requireRefusals checks that a verifier refuses everything but the delivery as it is.
+// requireRefusals checks that a verifier accepts only the unchanged delivery.
 func (v verifier) requireRefusals(t *testing.T, good captured, secret string, directory []byte) {
 	t.Helper()
 	for _, c := range tamperings {

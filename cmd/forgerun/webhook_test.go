@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a receiver of everything gets of a job that runs through at once, and what its callback gets of it, in order.
+// life lists the events of a job that succeeds at its first attempt, in order.
 var life = []string{"job.created", "job.queued", "job.assigned", "job.running", "job.succeeded"}
 
 // startDelivering starts one process of each role.
@@ -23,7 +23,7 @@ func (s *stack) startDelivering(environment ...env) (api, hooks *proc, u *user) 
 	return api, hooks, s.newUser(api)
 }
 
-// eventNames of deliveries in order of their sequence.
+// eventNames returns the event names of deliveries, by sequence.
 func eventNames(deliveries []received) []string {
 	sorted := slices.Clone(deliveries)
 	slices.SortStableFunc(sorted, func(a, b received) int { return a.seq() - b.seq() })
@@ -39,7 +39,7 @@ func (r received) seq() int {
 	return n
 }
 
-// WEBHOOK_SUCCESS: every event reaches the subscription, every change of state the callback, each once.
+// WEBHOOK_SUCCESS: the subscription gets every event once, and the callback every change of state once.
 func TestWebhookSuccess(t *testing.T) {
 	s, api, u := newDelivering(t)
 	subscribed, called := newReceiver(t, nil), newReceiver(t, nil)
@@ -79,7 +79,7 @@ func TestWebhookSuccess(t *testing.T) {
 	s.checkInvariants()
 }
 
-// A failure arrives as the problem document, and as the same bytes again.
+// A failure is delivered as its problem document, and repeated with the same bytes.
 // Promise: draft 5.3, 6.6, D
 // Promise: draft F.5
 func TestWebhookOfAFailure(t *testing.T) {
@@ -109,7 +109,7 @@ func TestWebhookOfAFailure(t *testing.T) {
 	s.checkInvariants()
 }
 
-// An endpoint that keeps failing for long enough is disabled. The owner sees why, and can have what was missed.
+// An endpoint that fails for long enough is disabled. The owner sees why, and can replay the missed events.
 func TestDisabledWebhookAndReplay(t *testing.T) {
 	s, api, u := newDelivering(t, env{"FORGERUN_WEBHOOK_DISABLE_AFTER": "1ms", "FORGERUN_WEBHOOK_MAX_RETRIES": "30",
 		"FORGERUN_WEBHOOK_BACKOFF_MAX": "50ms"})
@@ -144,9 +144,9 @@ func TestDisabledWebhookAndReplay(t *testing.T) {
 	s.checkInvariants()
 }
 
-// A receiver that hangs, one that refuses and one that refuses for good: tried again under the same id, or given up, kept, and sent
-// again when asked for. The job has ended long before.
-func TestReceiversThatFail(t *testing.T) {
+// Deliveries to a receiver that hangs or fails are retried with the same id. Deliveries that are refused for good fail, are kept, and can
+// be sent again. None of this delays the job.
+func TestFailingReceivers(t *testing.T) {
 	s, api, u := newDelivering(t, env{"FORGERUN_WEBHOOK_TIMEOUT": "1s"})
 	hang, release := hold()
 	defer release()
@@ -184,15 +184,15 @@ func TestReceiversThatFail(t *testing.T) {
 	s.checkInvariants()
 }
 
-// challenged is the environment in which receivers are asked.
+// challenged is an environment in which receivers get a challenge.
 var challenged = env{"FORGERUN_WEBHOOK_CHALLENGE": "true", "FORGERUN_PUBLIC_URL": "http://forgerun.test"}
 
-// register asks for a webhook at a URL.
+// register registers a webhook for a URL.
 func (u *user) register(api *proc, url string, headers ...string) answer {
 	return u.call(api, "POST", "/v1/webhooks", `{"url":"`+url+`","events":["job.succeeded"]}`, headers...)
 }
 
-// requireRefused wants a refusal because of the one member, for the reason.
+// requireRefused requires a refusal that names this member and reason.
 func requireRefused(t *testing.T, a answer, pointer, why string) {
 	t.Helper()
 	require.NoError(t, a.err)
@@ -205,7 +205,7 @@ func requireRefused(t *testing.T, a answer, pointer, why string) {
 }
 
 // With FORGERUN_WEBHOOK_CHALLENGE on, events go only to webhooks and callbacks that confirmed the challenge.
-func TestWebhooksProveThatTheyWantEvents(t *testing.T) {
+func TestWebhookChallenge(t *testing.T) {
 	s, api, u := newDelivering(t, challenged)
 	willing, other := newReceiver(t, nil), newReceiver(t, nil)
 
@@ -247,12 +247,12 @@ func TestWebhooksProveThatTheyWantEvents(t *testing.T) {
 	s.checkInvariants()
 }
 
-// answeringAsked is a receiver that does not know of such questions.
+// answeringAsked returns a receiver that does not support challenges.
 func answeringAsked(status int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
 }
 
-// Clients and operators see which address failed and why, also after the webhook was disabled for it.
+// Clients and operators see which address failed and why, also after the webhook was disabled.
 func TestLastErrorNamesTheAddress(t *testing.T) {
 	s, api, u := newDelivering(t, env{"FORGERUN_WEBHOOK_DISABLE_AFTER": "1ms", "FORGERUN_WEBHOOK_MAX_RETRIES": "30",
 		"FORGERUN_WEBHOOK_BACKOFF_MAX": "50ms", "FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken})
@@ -277,7 +277,7 @@ func TestLastErrorNamesTheAddress(t *testing.T) {
 	s.checkInvariants()
 }
 
-// refusingAddress returns an address that refuses connections: it is bound, so that nothing else takes it, and nothing listens.
+// refusingAddress returns an address that refuses connections: it is bound, so that no other process uses it, but not listening.
 func refusingAddress(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slow makes jobs outlast every test that does not wait for them.
+// slow makes jobs last longer than every test that does not wait for them.
 var slow = env{"FORGERUN_TIME_SCALE": "1"}
 
 func TestWorkerKilledWhileItsJobsRun(t *testing.T) {
@@ -60,7 +60,7 @@ func TestWorkerKilledBeforeItsClaimsAreCommitted(t *testing.T) {
 	s.checkInvariants()
 }
 
-// endTaskLeases has the leases of 30 s run out that asynq gives for tasks, and that a dead worker does not renew.
+// endTaskLeases expires asynq's leases of 30 s for tasks of a dead worker.
 func (s *stack) endTaskLeases() {
 	s.t.Helper()
 	const leases = "asynq:{jobs}:lease"
@@ -71,7 +71,7 @@ func (s *stack) endTaskLeases() {
 	}
 }
 
-// longLease outlasts every test; the worker does not look at it meanwhile.
+// longLease lasts longer than every test; the worker does not renew it meanwhile.
 var longLease = env{"FORGERUN_LEASE_TIMEOUT": "240s"}
 
 // workerBefore starts a worker and pauses it while storage commits a step of a job: the step is committed, and the worker does
@@ -92,7 +92,7 @@ func workerBefore(t *testing.T, state string, environment ...env) (s *stack, api
 	return s, api, u, worker, id
 }
 
-// expire ends a worker's lease, as if the time had passed.
+// expire ends a worker's lease immediately.
 func (s *stack) expire(worker *proc) {
 	s.t.Helper()
 	s.exec(`UPDATE workers SET expires_at = clock_timestamp() WHERE worker_id = $1`, worker.workerID())
@@ -118,8 +118,8 @@ func TestWorkerKilledWhileItsJobsAreAssigned(t *testing.T) {
 	s.checkInvariants()
 }
 
-// The worker is paused between claim and start for longer than its lease. When
-// it goes on, its start is refused, and it does not run the job.
+// The worker is paused between claim and start for longer than its lease. When it continues, its start is refused, and it does not run the
+// job.
 func TestPausedWorkersLateStartIsFenced(t *testing.T) {
 	s, api, u, sleeper, id := workerBefore(t, "ASSIGNED", longLease)
 	s.expire(sleeper)
@@ -127,7 +127,7 @@ func TestPausedWorkersLateStartIsFenced(t *testing.T) {
 	other := s.startWorker(slow)
 	s.await("RUNNING", id)
 	const events = `SELECT md5(string_agg(e::text, '' ORDER BY job_id, seq)) FROM events e WHERE event_name <> 'job.succeeded'`
-	before := s.text(events) // the other worker may succeed at any moment
+	before := s.text(events) // read before the other worker succeeds
 
 	sleeper.resume()
 	sleeper.logged("a late write changed nothing", `"action":"start"`)
@@ -147,7 +147,7 @@ func TestCancelOfAnAssignedJob(t *testing.T) {
 
 	worker.resume()
 	next := u.submit(api, execute("SUCCESS_FAST"))
-	s.await("SUCCEEDED", next) // the worker goes on
+	s.await("SUCCEEDED", next) // the worker continues
 	eventually(t, "its start is refused, unless the worker has heard of it before", func() bool {
 		return worker.metric(`fenced_writes_total{operation="start"}`) == 1 || strings.Contains(worker.log.String(), "stopped handling a job")
 	})
@@ -158,8 +158,8 @@ func TestCancelOfAnAssignedJob(t *testing.T) {
 	s.checkInvariants()
 }
 
-// The worker does not know that it was paused: for its own clock the lease goes on. What it then writes must change nothing, though
-// another worker has done its job meanwhile; and it works again, with another lease.
+// A paused worker still believes in its lease. After another worker has done its job, its late writes must change nothing. Then it works
+// again, with a new lease.
 func TestPausedWorkersLateWriteIsFenced(t *testing.T) {
 	s, api, u, sleeper, id := workerBefore(t, "RUNNING", longLease)
 	s.expire(sleeper)
@@ -181,8 +181,8 @@ func TestPausedWorkersLateWriteIsFenced(t *testing.T) {
 	s.checkInvariants()
 }
 
-// A worker without a place for temp files fails what it has begun, and leaves the rest
-// to others. The folder that is gone stands for a disk that is full.
+// A worker that cannot write temp files fails its running jobs, and leaves the rest to other workers. The test deletes the folder to
+// simulate a full disk.
 func TestWorkerWithoutTempSpaceLeavesJobsToOthers(t *testing.T) {
 	s, api, u := newService(t)
 	dir := filepath.Join(t.TempDir(), "gone")
