@@ -154,7 +154,7 @@ func TestWorkerRepeatsStepAfterLostResponse(t *testing.T) {
 	}
 }
 
-func TestSubmissionWhoseAnswerIsLost(t *testing.T) {
+func TestSubmissionWithLostResponse(t *testing.T) {
 	s, proxy, through := behindProxy(t)
 	s.startWorker()
 	api := s.startAPI(through)

@@ -60,7 +60,7 @@ func (s *stack) requireNotEarly(ids []string) {
 }
 
 // The clocks of Postgres and of the machines differ by more than the patience of the test, or by a minute, which it might outlast.
-func TestJobsStartInTimeWhateverTheMachinesClocksShow(t *testing.T) {
+func TestJobsStartInTimeWithWrongMachineClocks(t *testing.T) {
 	for name, seconds := range map[string]int{
 		"Postgres is ahead": 600, "Postgres is behind": -600, "Postgres is a minute ahead": 60, "Postgres is a minute behind": -60,
 	} {

@@ -150,7 +150,7 @@ func TestBadConfigurationOfAProcess(t *testing.T) {
 	require.Contains(t, p.log.String(), `FORGERUN_MAX_RETRIES="few": a whole number from 0 to 100`, "all at once")
 }
 
-func TestUnknownVariableIsWarnedOf(t *testing.T) {
+func TestUnknownVariableWarning(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_TIMESCALE": "0", "FORGERUN_METRICS": "false"})
 	api := s.startAPI()
 	for _, name := range []string{"FORGERUN_TIMESCALE", "FORGERUN_METRICS"} {

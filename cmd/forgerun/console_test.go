@@ -255,7 +255,7 @@ const (
 	axeSum  = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
 )
 
-func TestAxeIsAsPublished(t *testing.T) {
+func TestAxeMatchesPublishedVersion(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(axeFile)
 	require.NoError(t, err)

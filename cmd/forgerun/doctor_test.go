@@ -157,7 +157,7 @@ func TestDoctorFindsAHealthyStackHealthy(t *testing.T) {
 }
 
 // One run reports all problems.
-func TestDoctorFindsWhatIsWrong(t *testing.T) {
+func TestDoctorReportsAllProblems(t *testing.T) {
 	t.Parallel()
 	s := newStackOn(t, emptyDatabase(t), env{"FORGERUN_TIMESCALE": "1"})
 	require.NoError(t, s.rdb.ConfigSet(s.ctx(), "appendonly", "no").Err())

@@ -9,7 +9,7 @@ import (
 )
 
 // A container is healthy if its command is healthy, for every command.
-func TestHealthcheckAsksWhatRuns(t *testing.T) {
+func TestHealthcheckOfEveryCommand(t *testing.T) {
 	t.Parallel()
 	image := env{"FORGERUN_HTTP_ADDR": "0.0.0.0:8080", "FORGERUN_ADMIN_ADDR": "0.0.0.0:8082"}
 	bare := env{}

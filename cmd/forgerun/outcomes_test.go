@@ -228,7 +228,7 @@ func (u *user) readAs(api *proc, path string) {
 }
 
 // Each documented way to learn the outcome of a job is enough, without other requests.
-func TestEachWayToLearnAnOutcomeCounts(t *testing.T) {
+func TestEveryWayToLearnOutcomes(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed)
 	var learning sync.WaitGroup
 	for name, learn := range waysToLearn {

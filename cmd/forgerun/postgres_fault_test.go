@@ -144,7 +144,7 @@ func (s *stack) writable(database string) {
 
 // Leases survive an exhausted pool, because the heartbeat has its own connection.
 // Promise: contract 14b
-func TestExhaustedPoolEndsNoLease(t *testing.T) {
+func TestLeaseSurvivesExhaustedPool(t *testing.T) {
 	s := newStack(t, env{
 		"FORGERUN_LEASE_TIMEOUT": "4s",
 		"FORGERUN_TIME_SCALE":    "0.06", "FORGERUN_LOG_FORMAT": "json", "FORGERUN_DATA_DIR": t.TempDir(), "FORGERUN_DB_TIMEOUT": "2s",

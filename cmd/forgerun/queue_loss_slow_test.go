@@ -4,4 +4,4 @@ package main
 
 import "testing"
 
-func TestJobsEndAfterRareLossesOfTheQueue(t *testing.T) { t.Parallel(); testLosses(t, rareLosses) }
+func TestJobsSurviveRareQueueLoss(t *testing.T) { t.Parallel(); testLosses(t, rareLosses) }

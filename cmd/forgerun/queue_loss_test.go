@@ -89,7 +89,7 @@ func testLosses(t *testing.T, losses map[string]func(lossy)) {
 	}
 }
 
-func TestJobsEndAlthoughTheQueueLostThem(t *testing.T) { t.Parallel(); testLosses(t, losses) }
+func TestJobsSurviveQueueLoss(t *testing.T) { t.Parallel(); testLosses(t, losses) }
 
 // A running worker continues even if the list becomes another type of value.
 func TestQueueIsDamagedUnderAWorker(t *testing.T) {

@@ -71,7 +71,7 @@ func TestRedisDownDuringSubmissions(t *testing.T) {
 }
 
 // A crashed Redis loses its last writes: finished tasks reappear, and waiting tasks are gone.
-func TestRedisCrashThatLosesItsLastWrites(t *testing.T) {
+func TestRedisCrashLosesLastWrites(t *testing.T) {
 	s, api, u := newService(t)
 	done := u.submitMany(api, 50, execute("PAYLOAD_SMALL"))
 	s.awaitRelayed(done)

@@ -72,7 +72,7 @@ func instantJobs(t *testing.T) string {
 
 // A client uses a new Idempotency-Key from its second repetition on, so only two lost responses break it. The finding's file breaks it
 // again until the mistake is fixed.
-func TestSearchFindsWhatTwoFaultsBreak(t *testing.T) {
+func TestSearchFindsTwoFaultMistake(t *testing.T) {
 	t.Parallel()
 	if missing := missingProgram("python3", "install Python 3"); missing != "" {
 		t.Skip(missing)

@@ -35,7 +35,7 @@ func TestAPITerminatedUnderLoad(t *testing.T) {
 }
 
 // After SIGTERM, an api still completes the requests in progress.
-func TestAPITerminatedAnswersWhatItHasBegun(t *testing.T) {
+func TestTerminatedAPICompletesRequests(t *testing.T) {
 	s := newStack(t)
 	api := s.startAPI()
 	u := s.newUser(api)

@@ -62,7 +62,7 @@ const failsOnce = `{"seed":7,"duration":"300ms","jitter":"100ms","steps":3,
 	"result":{"media_type":"text/x-note; charset=utf-8","body":"Shipped: <ü> & \"quoted\"\n"},
 	"cpu":0.2,"memory_bytes":1048576,"io_bytes":200000}`
 
-func TestCustomJobDoesWhatItsRequestSays(t *testing.T) {
+func TestCustomJobFollowsItsRequest(t *testing.T) {
 	s := newStack(t, testBed, hooks)
 	api, _, u := s.startDelivering()
 	receiver := u.receive(api, nil)
