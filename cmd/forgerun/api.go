@@ -120,7 +120,7 @@ func (p *process) movable() func() time.Time {
 	return p.store.Now
 }
 
-// newSchedules makes the use cases of schedules. Their jobs are submitted like those of requests.
+// newSchedules returns the use cases of schedules. It submits jobs in the same way as requests.
 func (p *process) newSchedules(service *jobs.Service) *schedules.Service {
 	return schedules.New(p.store, jobs.NewScheduled(service), p.cfg.ClientMaxSchedules, p.log)
 }

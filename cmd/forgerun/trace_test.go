@@ -214,7 +214,7 @@ func TestTraceOfAJob(t *testing.T) {
 	api.logged("job transition", `"action":"submit"`, `"trace_id":"`+trace+`"`)
 }
 
-// A job whose task was lost, and one whose worker died, stay in their traces.
+// Jobs stay in their traces after a lost task or a dead worker.
 func TestTraceSurvivesRepairs(t *testing.T) {
 	c := newCollector(t)
 	s, api, u := newService(t, c.env, quickLease)
