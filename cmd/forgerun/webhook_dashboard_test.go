@@ -133,7 +133,7 @@ func TestDashboardOfDeliveries(t *testing.T) {
 func TestTasksOfWaitingDeliveries(t *testing.T) {
 	s := newStack(t, hooks, env{
 		"FORGERUN_WEBHOOK_BACKOFF_BASE": "1h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "1h",
-		"FORGERUN_WEBHOOK_TIMEOUT": "30s", // longer than the receiver needs
+		"FORGERUN_WEBHOOK_TIMEOUT": "30s", // no timeouts: the test checks the stored responses
 	})
 	api, _, u := s.startDelivering()
 	q := s.hookQueue()

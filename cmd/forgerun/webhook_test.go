@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// life lists the events of a job that succeeds at its first attempt, in order.
+// life lists the events that a webhook or callback gets for a job that succeeds at its first attempt, in order.
 var life = []string{"job.created", "job.queued", "job.assigned", "job.running", "job.succeeded"}
 
 // startDelivering starts one process of each role.
