@@ -19,7 +19,7 @@ FUZZTIME  ?= 30s
 MODULES = . tools tools/oasdiff tools/dockerfile tools/chart docs/examples/webhooks/go internal/bench/peers examples/other-apis/go examples/testcontainers
 
 # The tests that compare the documentation with the code. "make generated" runs them, "make test" does not.
-DOC_TESTS = ^(TestReliabilityPage|TestAPIPage|TestConfigurationPage|TestWebhooksPageQuotes|TestDocumentationNames|TestDocumentationTypes|TestDocumentationLinks|TestPageLists|TestExamplesOnThePage|TestSettingsAre)
+DOC_TESTS = ^(TestReliabilityPage|TestAPIPage|TestConfigurationPage|TestWebhooksPageQuotes|TestDocumentationNames|TestDocumentationTypes|TestDocumentationLinks|TestPageLists|TestExamplesOnThePage|TestSettingsMatchService)
 
 GOLANGCI = $(GO) tool -modfile=tools/go.mod golangci-lint
 
