@@ -16,8 +16,8 @@ const (
 	linesKept   = 64 << 10             // the maximum size of a buffer that is reused, in bytes
 )
 
-// Lines writes log lines in the background. One call writes all lines that are waiting. Logging never waits, even if out is a pipe that
-// nobody reads. A line that arrives while 4 MiB are waiting is dropped and counted.
+// Lines writes log lines in the background. One call writes all lines that are waiting. Logging never waits, even if out is a pipe
+// without a reader. A line that arrives while 4 MiB are waiting is dropped and counted.
 type Lines struct {
 	out  io.Writer
 	tell func(lines int)

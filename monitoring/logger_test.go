@@ -115,7 +115,7 @@ func TestLoggerAddsTraceIDs(t *testing.T) {
 		test.log.DebugContext(ctx, "below the level")
 		require.Empty(t, line())
 	}
-	// The id of a span that is not recorded is not logged, since nobody can look it up.
+	// The id of a span that is not recorded is not logged, since it cannot be looked up.
 	unrecorded, _ := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())).Tracer("test").Start(t.Context(), "span")
 	log.InfoContext(unrecorded, "hello")
 	require.NotContains(t, parsed(t, line()), "trace_id")
@@ -133,7 +133,7 @@ func must[T any](value T, err error) func(testing.TB) T {
 	}
 }
 
-// valve is a writer that can block, like a pipe that nobody reads.
+// valve is a writer that can block, like a pipe without a reader.
 type valve struct {
 	bytes.Buffer
 	shut chan struct{} // it is closed when the writer accepts bytes again

@@ -17,7 +17,7 @@ const (
 	maxLabel = 63
 )
 
-// container is the host's name inside Docker containers. The zone internal is private, so nobody can register it.
+// container is the host's name inside Docker containers. The zone internal is private and cannot be registered.
 const container = "host.docker.internal"
 
 // Only allows the Hosts localhost, names below it, loopback addresses and the host of the public URL, each with any port. It refuses an

@@ -26,7 +26,7 @@ const (
 var (
 	// ErrNotRunning is returned for a signal to a process that has ended or was never started.
 	ErrNotRunning = errors.New("the process is not running")
-	// Await returns an error that wraps ErrExited if the process ends first.
+	// ErrExited is wrapped by the error of Await if the process ends first.
 	ErrExited = errors.New("ended before it was ready")
 )
 

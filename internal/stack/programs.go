@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// The Start functions wrap ErrNotInstalled when a server program is missing. The message says how to install it.
+// ErrNotInstalled is wrapped by errors of the Start functions if a server program is missing. The message says how to install it.
 var ErrNotInstalled = errors.New("not installed")
 
 var errWindows = errors.New("on Windows none is started; use WSL or a container")

@@ -38,7 +38,7 @@ func (c cutConn) Close() error {
 	return c.Conn.Close()
 }
 
-// rawConn gives go-redis access to the socket, by which it detects a closed connection.
+// rawConn lets go-redis use the socket to detect a closed connection.
 type rawConn struct {
 	cutConn
 	syscall.Conn
