@@ -220,7 +220,7 @@ func outputOfCommands(sh *shell) {
 	require.Equal(t, 4.0, sh.value("max_attempts", "jobs", "get", id), "a number is no text")
 	sh.exits(command.WrongUsage, "there is no form of output", "jobs", "list", "-o", "yaml")
 	sh.exits(command.WrongUsage, "did you mean submit?", "jobs", "sumbit")
-	sh.exits(command.WrongUsage, "something is missing: forgerun jobs get JOB...", "jobs", "get")
+	sh.exits(command.WrongUsage, "missing argument: forgerun jobs get JOB...", "jobs", "get")
 	sh.exits(command.WrongUsage, "neither a time", "jobs", "list", "--after", "yesterday")
 	sh.ok("jobs", "list", "--after", "2026-01-31t12:00:00z")
 	require.Equal(t, id+"\n", sh.ok("jobs", "list", "--state", "created", "-q"))

@@ -176,7 +176,7 @@ func TestConfigMasksSecrets(t *testing.T) {
 	code, stdout, stderr = runWith(t, secrets, "config", "worker")
 	require.Zero(t, code, stderr)
 	require.NotContains(t, stdout, "FORGERUN_MAX_RETRIES", "it has its default")
-	require.Contains(t, stdout, "variables have their default: forgerun config worker --all")
+	require.Contains(t, stdout, "variables have their default value: forgerun config worker --all")
 	code, stdout, stderr = runWith(t, secrets, "config", "worker", "--all")
 	require.Zero(t, code, stderr)
 	require.NotContains(t, stdout+stderr, "hunter2")

@@ -95,8 +95,9 @@ var answerCorruptions = []corruption{
 	{"the list of jobs shows the job differently", answered, plainJob,
 		func(w *world) { w.find(listed, plainJob).Shown.StartedAt = w.start }, true},
 
-	{"the API shows another report of attempt 1 than is stored", answered, plainJob, func(w *world) { w.shown(plainJob).DurationMS++ }, true},
-	{"the API shows another report of attempt 1 than is stored", answered, plainJob,
+	{"the API shows a report of attempt 1 that differs from the stored one", answered, plainJob,
+		func(w *world) { w.shown(plainJob).DurationMS++ }, true},
+	{"the API shows a report of attempt 1 that differs from the stored one", answered, plainJob,
 		func(w *world) { w.shown(plainJob).Events = w.shown(plainJob).Events[:4] }, false},
 	{"is of SUCCESS from", ended, plainJob, func(w *world) { w.shown(plainJob).FinishedAt = time.Time{} }, false},
 	{"its events end with SUCCEEDED of attempt 1", ended, plainJob, func(w *world) { w.shown(plainJob).Outcome = "CANCELED" }, false},
@@ -172,7 +173,7 @@ var deliveryCorruptions = []corruption{
 		func(w *world) {
 			w.change(0, func(f *history.Fact) { f.Delivery.Status = 503 }, of(came), named("batch.completed"))
 		}, true},
-	{"delivery batch-delivery came, and there is none of that id", received, 0,
+	{"delivery batch-delivery arrived, but no delivery has this id", received, 0,
 		func(w *world) {
 			w.dropAll(func(f *history.Fact) bool { return f.Kind == storedDelivery && named("batch.completed")(f) })
 		}, true},
@@ -223,7 +224,7 @@ var deliveryCorruptions = []corruption{
 		}, true},
 	{"brought event nobody's as 1 (job.created), which the job does not have", received, plainJob,
 		func(w *world) { w.got("job.created").EventID = "nobody's" }, true},
-	{"came, and there is none of that id", received, plainJob, func(w *world) { w.got("job.created").ID = "nobody's" }, false},
+	{"arrived, but no delivery has this id", received, plainJob, func(w *world) { w.got("job.created").ID = "nobody's" }, false},
 	{"came 1m1s before its event", received, plainJob, func(w *world) { w.find(came, plainJob).At = w.start.Add(-time.Minute) }, true},
 	{"brought event job-0001-event-1 as 3 (job.created)", received, plainJob, func(w *world) { w.got("job.created").Seq = 3 }, true},
 	{`brings "simulated 1" as the client's own event`, received, emittingJob,
