@@ -189,7 +189,7 @@ func inWords(r *client.RuleResult) string {
 		if m == nil {
 			continue
 		}
-		line := fmt.Sprintf("%s %s, answer: %s", m.At.UTC().Format("15:04:05.000"), m.Request, m.Answer)
+		line := fmt.Sprintf("%s %s, response: %s", m.At.UTC().Format("15:04:05.000"), m.Request, m.Answer)
 		if m.Fault != "" {
 			line += "; fault: " + m.Fault
 		}

@@ -218,7 +218,7 @@ func outputOfCommands(sh *shell) {
 	require.Equal(t, id, listed[0]["job_id"])
 	require.Nil(t, listed[0]["started_at"], "what is not known is null")
 	require.Equal(t, 4.0, sh.value("max_attempts", "jobs", "get", id), "a number is no text")
-	sh.exits(command.WrongUsage, "there is no form of output", "jobs", "list", "-o", "yaml")
+	sh.exits(command.WrongUsage, "unknown output format", "jobs", "list", "-o", "yaml")
 	sh.exits(command.WrongUsage, "did you mean submit?", "jobs", "sumbit")
 	sh.exits(command.WrongUsage, "missing argument: forgerun jobs get JOB...", "jobs", "get")
 	sh.exits(command.WrongUsage, "neither a time", "jobs", "list", "--after", "yesterday")
