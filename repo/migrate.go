@@ -184,9 +184,9 @@ var schemaVersion = sync.OnceValue(func() int64 {
 
 // relabelEvents repairs a database that was restored from a dump into another server. The new server numbers transactions independently, so
 // the labels of old events can be in its future. ClientEvents would hide such events, and new ones before them, for a long time.
-// relabelEvents sets one label on all old events that precedes every transaction. A job's events keep their order, because their seq decides
-// among equal labels. Clients' stored positions would skip events once the server's transactions reach them. So relabelEvents replaces the
-// key that signed them, which makes them invalid, together with cursors of lists and of replays.
+// relabelEvents sets one label on all old events that precedes every transaction. A job's events keep their order, because their seq
+// decides among equal labels. Clients' stored positions would skip events once the server's transactions reach them. So relabelEvents
+// replaces the key that signed them, which makes them invalid, together with cursors of lists and of replays.
 func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) error {
 	version, err := provider.GetDBVersion(ctx)
 	if err != nil || version < schemaVersion() { // some tables are missing
