@@ -13,7 +13,7 @@ var ErrNotModified = errors.New("client: not modified")
 
 // Problem is the problem document (RFC 9457) of a refused request. The failure of a job is an Outcome instead.
 type Problem struct {
-	ProblemDocument // Status is that of the HTTP answer, even if the document differs
+	ProblemDocument // Status is the status of the HTTP response, even if the document has another
 
 	Method, URL string        // of the request, without its query
 	RetryAfter  time.Duration // when to repeat the request; 0: not given

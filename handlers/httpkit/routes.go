@@ -192,7 +192,7 @@ func (s *Kit) nearPath(path string) string {
 	return ""
 }
 
-// isNear reports whether each segment of a path equals or resembles that of a route.
+// isNear reports whether each segment of a path equals or resembles the route's segment.
 func isNear(sent, route []string) bool {
 	if len(sent) != len(route) {
 		return false

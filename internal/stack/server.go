@@ -24,10 +24,9 @@ const (
 type ServerOptions struct {
 	// Dir is the server's folder: its data (in "data"), its log, and the password of Postgres. It is created if missing.
 	//
-	// No server runs as root. A root parent runs Postgres as user "postgres" or 'nobody', and Redis as "redis", "valkey" or
-	// 'nobody', or as the owner of existing data. If that user cannot reach Dir (below /root, or in a folder made by
-	// os.MkdirTemp), the files go to a folder below /var/lib/forgerun, and a warning says so. MkdirTemp makes temporary
-	// folders that the user can reach.
+	// No server runs as root. If the parent is root, the server runs as the owner of existing data. Without data, Postgres runs as
+	// "postgres" or "nobody", Redis as "redis", "valkey" or "nobody". If that user cannot enter Dir, for example below /root, the
+	// files go to a folder below /var/lib/forgerun, and a warning says so. The user can enter folders made by MkdirTemp.
 	Dir string
 	// Programs is a folder with the server's programs, used if the machine has none; "" for none.
 	Programs string

@@ -131,7 +131,7 @@ func (s *Stack) prepare(ctx context.Context) (err error) {
 	return errors.Join(databaseErr, redisErr, s.chooseURL())
 }
 
-// chooseURL sets the address of the API: the proxy's with Faults, otherwise that of the only process.
+// chooseURL sets the address of the API: the fault proxy's if there are Faults, otherwise the API process'.
 func (s *Stack) chooseURL() (err error) {
 	var address string
 	if s.o.Faults {

@@ -93,7 +93,7 @@ func New(r *redisconn.Redis, cfg Config) *Limiter {
 // at most Config.Wait, or until ctx ends.
 func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance { return l.allow(ctx, id, 1, 1) }
 
-// AllowItems counts the items of a request that Allow has accepted. Each item takes a token; the first one is that of the request itself.
+// AllowItems counts the items of a request that Allow has accepted. Each item takes a token. The request's own token pays for the first.
 // The number is capped at the limit, so that any request can pass. If the items may not pass, none of them counts.
 func (l *Limiter) AllowItems(ctx context.Context, id job.ID, items int) job.Allowance {
 	parts := 1

@@ -57,6 +57,9 @@ func (t *Trial) workKinds(verdict *judge.Verdict) (rows []report.WorkKind, err e
 func (t *Trial) workKind(kind, expected string, stories []*story, violations []judge.Violation) report.WorkKind {
 	r := report.WorkKind{Kind: kind, Expected: expected, Got: "nothing"}
 	slices.SortFunc(stories, func(a, b *story) int { return cmp.Compare(a.ticket, b.ticket) })
+	if inTime := slices.DeleteFunc(slices.Clone(stories), (*story).overtaken); len(inTime) > 0 {
+		stories = inTime
+	}
 	for _, s := range stories {
 		if s.job != "" {
 			r.Jobs++
@@ -91,6 +94,7 @@ type story struct {
 	answer   history.Answer
 	due      time.Time
 	shown    history.Job // latest state
+	canceled bool        // the client's cancel succeeded
 	refused  string      // the client's last refused action
 	retried  bool
 	report   *history.Report   // of the last attempt
@@ -112,6 +116,7 @@ func newStory(submitted history.Fact, facts []history.Fact) *story {
 		case f.Kind == history.Acted && f.Action.Status == http.StatusOK:
 			s.refused = ""
 			s.retried = s.retried || f.Action.Verb == "retry"
+			s.canceled = s.canceled || f.Action.Verb == "cancel"
 		case f.Kind == history.ListedJob, f.Kind == history.Looked && f.Shown.State != "":
 			failure := s.shown.Failure // lists do not show it
 			if s.shown = *f.Shown; s.shown.Failure == nil && s.shown.State == client.Failed {
@@ -125,6 +130,9 @@ func newStory(submitted history.Fact, facts []history.Fact) *story {
 	}
 	return s
 }
+
+// overtaken reports whether the job ended before the client's cancel arrived, as on a slow machine.
+func (s *story) overtaken() bool { return s.refused == "cancel" && !s.canceled }
 
 // outcome returns the job's result, in the values of a scenario's expect member.
 func (s *story) outcome() string {
