@@ -51,30 +51,30 @@ func (u *user) revokeWithNewer(api *proc) {
 func TestRevokedKeyEndsPendingRequests(t *testing.T) {
 	s, api, client := newService(t)
 	other := s.startAPI()
-	s.finishNothing(api, other, client)
-	s.deafen()
-	s.finishNothing(api, other, s.newUser(api))
+	s.revokeDuringRequests(api, other, client)
+	s.dropKeyNotifications()
+	s.revokeDuringRequests(api, other, s.newUser(api))
 }
 
-// deafen closes the connections that listen for changes of keys at each change.
-func (s *stack) deafen() {
-	s.exec(`CREATE FUNCTION deafen() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+// dropKeyNotifications closes the connections that listen for key changes before each change of a key, so no process is notified.
+func (s *stack) dropKeyNotifications() {
+	s.exec(`CREATE FUNCTION dropKeyNotifications() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
 			WHERE query LIKE 'LISTEN%' AND datname = current_database(); RETURN NEW; END $$`)
-	s.exec(`CREATE TRIGGER deafen BEFORE UPDATE ON api_keys FOR EACH ROW EXECUTE FUNCTION deafen()`)
+	s.exec(`CREATE TRIGGER dropKeyNotifications BEFORE UPDATE ON api_keys FOR EACH ROW EXECUTE FUNCTION dropKeyNotifications()`)
 }
 
-// A revocation ends the streams and waits of its key in every process, notification or not. No later event reaches them.
+// A revocation ends the streams and long polls of the key in every process, with or without a notification. They get no later event.
 // Promise: contract 14, 15
 func TestRevokedKeyEndsStreamsAndWaits(t *testing.T) {
 	s, api, client := newService(t)
 	other := s.startAPI()
-	s.endStreamsAndWaits(api, other, client)
-	s.deafen()
-	s.endStreamsAndWaits(api, other, s.newUser(api))
+	s.revokeDuringStreamsAndWaits(api, other, client)
+	s.dropKeyNotifications()
+	s.revokeDuringStreamsAndWaits(api, other, s.newUser(api))
 }
 
-func (s *stack) endStreamsAndWaits(api, other *proc, u *user) {
+func (s *stack) revokeDuringStreamsAndWaits(api, other *proc, u *user) {
 	far, awaited := u.submit(api, farAway), u.submit(api, farAway)
 	thief := *u
 	var streams []*eventStream
@@ -105,8 +105,8 @@ func (s *stack) endStreamsAndWaits(api, other *proc, u *user) {
 	}
 }
 
-// finishNothing revokes a user's key at another process while requests with it are pending.
-func (s *stack) finishNothing(api, other *proc, u *user) {
+// revokeDuringRequests revokes a user's key at another process while requests with it are pending.
+func (s *stack) revokeDuringRequests(api, other *proc, u *user) {
 	thief := *u
 	begun := map[string]pending{}
 	for path, body := range map[string]string{
@@ -128,21 +128,21 @@ func (s *stack) finishNothing(api, other *proc, u *user) {
 	}
 }
 
-// A key that is created by a key during its revocation is refused or ends with it.
+// While a key is being revoked, a key that it creates is refused or revoked with it.
 func TestRevocationEndsKeysMadeDuringIt(t *testing.T) {
 	s, api, u := newService(t)
 	other := s.startAPI()
 	thief := *u
-	const makers = 8
-	made := make(chan []string, makers)
+	const creators = 8
+	created := make(chan []string, creators)
 	stop := make(chan struct{})
-	for n := range makers {
+	for n := range creators {
 		go func() {
 			var keys []string
 			for {
 				select {
 				case <-stop:
-					made <- keys
+					created <- keys
 					return
 				default:
 				}
@@ -153,12 +153,12 @@ func TestRevocationEndsKeysMadeDuringIt(t *testing.T) {
 			}
 		}()
 	}
-	eventually(t, "keys are made", func() bool { return s.count(`SELECT count(*) FROM api_keys`) > 2 })
+	eventually(t, "keys are created", func() bool { return s.count(`SELECT count(*) FROM api_keys`) > 2 })
 	s.exec(`UPDATE api_keys SET expires_at = now() WHERE scope = 'read'`) // at most ten keys may be valid
 	u.expect(api, http.StatusOK, "POST", "/v1/clients/"+u.id+"/keys/revoke", `{"key_id":"`+strings.Split(u.key, "_")[1]+`"}`)
 	close(stop)
-	for range makers {
-		for _, key := range <-made {
+	for range creators {
+		for _, key := range <-created {
 			s.secret(key)
 		}
 	}

@@ -43,11 +43,11 @@ func TestPausedLeaderIsReplaced(t *testing.T) {
 	s.startWorker()
 	next := u.submit(old, deferred(time.Second))
 	s.await("SUCCEEDED", due, next)
-	require.NotEqual(t, leader, s.leader(), "the old leader asks nobody to step back")
+	require.NotEqual(t, leader, s.leader(), "the old leader does not take the lease back")
 	s.checkInvariants()
 }
 
-// Here the leader's lease of 5 s expires normally.
+// The lease of the killed leader expires after 5 s. The test does not end it earlier.
 func TestKilledLeaderIsReplaced(t *testing.T) {
 	s := newStack(t)
 	old := s.startLeader()
@@ -61,7 +61,7 @@ func TestKilledLeaderIsReplaced(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Only the leader loses Redis, so another relay must enqueue the leader's jobs.
+// Only the leader loses Redis. Another process must lead and enqueue its jobs.
 func TestLeaderWithoutRedisIsReplaced(t *testing.T) {
 	s := newStack(t)
 	redis := newRelay(t, s.rdb.Options().Addr)
@@ -75,7 +75,7 @@ func TestLeaderWithoutRedisIsReplaced(t *testing.T) {
 	ids := u.submitMany(old, 100, execute("SUCCESS_FAST"))
 	s.await("SUCCEEDED", ids...)
 	require.NotEqual(t, leader, s.leader())
-	eventually(t, "it tells of its obstacle", func() bool { return old.metric(`maintenance_blocked{task="relay"}`) == 1 })
+	eventually(t, "the blocked task is reported", func() bool { return old.metric(`maintenance_blocked{task="relay"}`) == 1 })
 	redis.setCut(false)
 	old.logged("a task of the leader is no longer blocked", `"task":"relay"`)
 	s.checkInvariants()
@@ -130,8 +130,8 @@ func TestContendingLeadersDoNoHarm(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Postgres' clock goes an hour ahead and back. The rows written meanwhile lie in the future, and a new leader looks for them. Redis may
-// keep a task for the old time, which is dropped then; the usual invariants do not allow that.
+// Postgres' clock was an hour ahead and is set back. A new leader finds the rows with times in the future. The test does not call
+// checkInvariants, because Redis may keep tasks for the old times.
 func TestPostgresClockGoesAheadAndBack(t *testing.T) {
 	s := newStack(t, hooks)
 	r := newReceiver(t, nil)

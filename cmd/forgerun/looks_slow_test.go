@@ -21,13 +21,13 @@ import (
 
 func init() {
 	looks = []look{{360, "light"}, {360, "dark"}, {1400, "light"}, {1400, "dark"}}
-	accessible = findNoBarrier
+	accessible = requireAccessible
 	verifiers = allVerifiers
 }
 
-// findNoBarrier checks that axe finds nothing serious or critical in the visible page. It removes collapsed parts first, because axe takes
+// requireAccessible checks that axe finds nothing serious or critical in the visible page. It removes collapsed parts first, because axe takes
 // many seconds for 15,000 elements.
-func findNoBarrier(c *consoleTab, at string) {
+func requireAccessible(c *consoleTab, at string) {
 	c.t.Helper()
 	if !evaluate[bool](c, `!!window.axe`) {
 		text, err := os.ReadFile(axeFile)
@@ -77,7 +77,7 @@ func nodeVerifier() verifier {
 	}
 }
 
-// npmVerifier runs a copy of the snippet beside the packages.
+// npmVerifier runs a copy of the snippet next to the packages.
 func npmVerifier(t *testing.T) verifier {
 	v := verifier{name: "Node with npm packages", missing: missingProgram("node", "install Node 20 or later")}
 	if v.missing == "" {

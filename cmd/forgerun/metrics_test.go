@@ -20,17 +20,6 @@ import (
 	local "github.com/forgerun/forgerun/internal/stack"
 )
 
-// Each role can be scraped without configuration, even two processes of one role on one machine.
-func TestEveryRoleHasMetricsByDefault(t *testing.T) {
-	s := newStack(t)
-	unset := env{"FORGERUN_ADMIN_ADDR": ""}
-	for _, p := range []*proc{s.start("worker", unset), s.start("worker", unset), s.startDeliverer(unset), s.startDeliverer(unset)} {
-		status, body := p.admin("/metrics")
-		require.Equal(t, 200, status)
-		require.Contains(t, body, "log_lines_dropped_total")
-	}
-}
-
 // scrape reads all metrics of a process, as Prometheus would.
 func (p *proc) scrape() map[string]*dto.MetricFamily {
 	p.t.Helper()
@@ -80,11 +69,12 @@ var metricNames = []string{
 	"forgerun_build_info", "go_goroutines", "process_cpu_seconds_total",
 }
 
-// Every process shows every metric from its start, from zero.
+// Every process exports every metric from its start, from zero. Two processes of one role on one machine need no admin address.
 // Promise: contract 16
 func TestEveryProcessShowsEveryMetric(t *testing.T) {
 	s := newStack(t)
-	for _, p := range []*proc{s.startAPI(), s.startWorker(), s.startDeliverer()} {
+	unset := env{"FORGERUN_ADMIN_ADDR": ""}
+	for _, p := range []*proc{s.startAPI(), s.start("worker", unset), s.start("worker", unset), s.startDeliverer(unset)} {
 		families := p.scrape()
 		for _, name := range metricNames {
 			require.NotEmpty(t, families[name].GetMetric(), "%s of %s", name, p.cmd.Args[1])
@@ -93,7 +83,7 @@ func TestEveryProcessShowsEveryMetric(t *testing.T) {
 			require.NotEmpty(t, f.GetHelp(), name)
 			for _, m := range f.Metric {
 				for _, l := range m.Label {
-					require.NotRegexp(t, `[0-9a-f]{8}-[0-9a-f]{4}-`, l.GetValue(), "%s{%s}: an id is no label", name, l.GetName())
+					require.NotRegexp(t, `[0-9a-f]{8}-[0-9a-f]{4}-`, l.GetValue(), "%s{%s}: ids must not be labels", name, l.GetName())
 				}
 			}
 		}
@@ -149,7 +139,7 @@ func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
 	for name, sql := range counts {
 		want[name] = float64(s.count(sql))
 	}
-	eventually(t, "all is counted", func() bool { // metrics follow the commit a moment later
+	eventually(t, "all jobs are counted", func() bool { // metrics follow the commit a moment later
 		clear(got)
 		for _, p := range s.procs {
 			families := p.scrape()
@@ -200,29 +190,6 @@ func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
 	s.checkInvariants()
 }
 
-// The leader alone shows the backlog statistics.
-func TestBacklogStatisticsFollowTheLeader(t *testing.T) {
-	s := newStack(t)
-	leader := s.startLeader()
-	other := s.startAPI()
-	u := s.newUser(other)
-	s.startWorker().pause() // keeps its lease of 30 s
-	u.submitMany(other, 7, execute("SUCCESS_FAST"))
-	s.exec(`UPDATE jobs SET run_at = run_at - interval '1 minute'`)
-	require.Equal(t, 1.0, sum(leader.scrape(), "maintenance_leader"))
-	quiet := other.scrape()
-	for _, name := range []string{"job_queue_depth", "jobs_current", "backlog_timestamp_seconds", "maintenance_leader"} {
-		require.Zero(t, sum(quiet, name), name)
-	}
-	leader.kill()
-	s.endLead()
-	eventually(t, "the next leader counts", func() bool {
-		all := other.scrape()
-		return sum(all, "job_queue_depth") == 7 && sum(all, "jobs_current") == 7 && sum(all, "job_oldest_due_seconds") >= 60 &&
-			sum(all, "workers_alive") == 1 && sum(all, "workers_slots") == 4 && sum(all, "maintenance_leader") == 1
-	})
-}
-
 // hang stops all processes of a Postgres server until resume is called. Connections stay open and new ones are accepted, but get no
 // response. It asks the system for the processes, because Postgres does not list a session that is just beginning.
 func (s *stack) hang(server *local.Postgres) (resume func()) {
@@ -257,7 +224,7 @@ func TestScrapeDuringOutages(t *testing.T) {
 	leader := s.startLeader()
 	u := s.newUser(leader)
 	u.submitMany(leader, 3, execute("SUCCESS_FAST"))
-	eventually(t, "all is counted", func() bool {
+	eventually(t, "all jobs are counted", func() bool {
 		all := leader.scrape()
 		return sum(all, "database_up") == 1 && sum(all, "redis_up") == 1 && sum(all, "asynq_queue_tasks", "queue", "jobs") == 3
 	})
@@ -286,8 +253,8 @@ func TestScrapeDuringOutages(t *testing.T) {
 	shows(0, 1)
 	require.NoError(t, s.redis.Pause())
 	shows(0, 0)
+	ready(http.StatusServiceUnavailable, `"postgres":`, `"redis":"unreachable"`, `"migrations":"unknown"`)
 	require.NoError(t, s.redis.Resume())
-	ready(http.StatusServiceUnavailable, `"postgres":`)
 	resume()
 	shows(1, 1)
 
@@ -296,7 +263,7 @@ func TestScrapeDuringOutages(t *testing.T) {
 	ready(http.StatusServiceUnavailable, `"postgres":`, `"migrations":"unknown"`)
 	require.NoError(t, postgres.Start(t.Context()))
 	s.db.Reset()
-	eventually(t, "all is well again", func() bool {
+	eventually(t, "both stores are up again", func() bool {
 		all := leader.scrape()
 		return sum(all, "database_up") == 1 && sum(all, "redis_up") == 1 && sum(all, "asynq_queue_tasks", "queue", "jobs") == 3
 	})

@@ -12,7 +12,7 @@ import (
 )
 
 // Requests to two processes exceed the rate limit for more than a minute. No span of 60 seconds has more accepted requests than the limit.
-// A burst of the whole limit passes, and so does a request after the wait in the refusal.
+// A burst of the whole limit is accepted, and so is a request after the wait that the refusal advises.
 // Promise: contract 17, 18
 func TestNoMinuteHasMoreRequestsThanTheLimit(t *testing.T) {
 	const limit = 60
@@ -33,10 +33,10 @@ func TestNoMinuteHasMoreRequestsThanTheLimit(t *testing.T) {
 	}
 	for range limit {
 		_, ok := send(apis[0])
-		require.True(t, ok, "a burst of the whole limit passes")
+		require.True(t, ok, "a burst of the whole limit is accepted")
 	}
 	var free time.Time
-	freed := false // one passed; the time of the next depends on the length of the burst
+	freed := false // whether a request was accepted again; how soon this happens depends on the duration of the burst
 	for i := 0; free.IsZero() || time.Now().Before(free); i++ {
 		var a answer
 		if a, freed = send(apis[i%2]); freed {
@@ -55,12 +55,12 @@ func TestNoMinuteHasMoreRequestsThanTheLimit(t *testing.T) {
 		time.Sleep(time.Until(free))
 		_, freed = send(apis[1])
 	}
-	require.True(t, freed, "after as long as Retry-After said")
+	require.True(t, freed, "after the advised wait")
 	for i := range 4 * limit {
 		send(apis[i%2])
 	}
 	for _, api := range apis {
-		require.NotContains(t, api.log.String(), "the shared rate limit", "it did not answer for half a second: nothing was shown")
+		require.NotContains(t, api.log.String(), "the shared rate limit", "Redis was too slow, so the test proved nothing")
 	}
 	for i := limit; i < len(passed); i++ {
 		require.GreaterOrEqual(t, passed[i].answered.Sub(passed[i-limit].sent), time.Minute, "requests %d to %d", i-limit, i)
@@ -74,7 +74,7 @@ func TestRedisAwayFor40SecondsWhileJobsRun(t *testing.T) {
 	ids := u.submitMany(api, 4, execute("SUCCESS_SLOW"))
 	s.await("RUNNING", ids...)
 	require.NoError(t, s.redis.Kill())
-	time.Sleep(away) // the length of the outage is what is tested
+	time.Sleep(away) // the test needs an outage of this duration
 	require.Equal(t, 4, s.countJobs(ids, "RUNNING"))
 	require.NoError(t, s.redis.Start(t.Context()))
 	s.await("SUCCEEDED", ids...)
@@ -91,5 +91,5 @@ func TestRetentionFollowsTheClock(t *testing.T) {
 	_, api, u := newWorking(t, testBed, env{"FORGERUN_RETENTION_JOBS": "240h"})
 	id := u.submitAndAwait(api, "SUCCEEDED", custom(`{}`))
 	u.moveClock(api, `{"advance":"241h"}`)
-	eventually(t, "the job is gone", func() bool { return u.call(api, "GET", "/v1/jobs/"+id, "").status == http.StatusGone })
+	eventually(t, "the job is deleted", func() bool { return u.call(api, "GET", "/v1/jobs/"+id, "").status == http.StatusGone })
 }

@@ -22,11 +22,10 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// Jobs are slow enough to be polled more than once, and no job waits for another.
+// longJobs makes jobs slow enough to be polled more than once. No job waits for another.
 var longJobs = env{"FORGERUN_TIME_SCALE": "4", "FORGERUN_WORKER_CONCURRENCY": "300"}
 
-// TestRulesCatchMistakes: the rule finds each mistake with any seed, and the verdict names no other rule. TestRightStylesAreNotBlamed runs
-// the correct twins.
+// With any seed, the rule finds each mistake, and the verdict names no other rule. TestRightStylesAreNotBlamed runs the correct clients.
 func TestRulesCatchMistakes(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed, longJobs)
 	styles := clientStyles(t)
@@ -51,7 +50,7 @@ func TestRulesCatchMistakes(t *testing.T) {
 	}
 }
 
-// The proxy also finds the mistakes without knowing the API, and blames no correct twin.
+// The proxy also finds the mistakes without knowing the API, and blames no correct client.
 func TestProxyCatchesMistakes(t *testing.T) {
 	s, service, _ := newDelivering(t, withTestbed, longJobs)
 	styles := clientStyles(t)
@@ -92,7 +91,7 @@ func TestProxyCatchesMistakes(t *testing.T) {
 	}
 }
 
-// runProxied is runJudged for a proxy between the client and the service.
+// runProxied is like runJudged, with a proxy between the client and the service.
 func (s *stack) runProxied(t *testing.T, service *proc, command []string, profile fault.Profile, seed int) (
 	said string, broken map[string]verdict.Result, ended error,
 ) {
@@ -135,7 +134,7 @@ func requireCaught(t *testing.T, rule string, also []string, broken map[string]v
 	}
 }
 
-// A client that does not renew its key is caught by a session in which the key expires.
+// A session with an expiring key catches a client that does not renew its key.
 func TestKeyThatExpiresIsCaught(t *testing.T) {
 	s, api, u := newDelivering(t, withTestbed, longJobs)
 	program := clientStyles(t)["poll"]

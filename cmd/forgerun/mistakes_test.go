@@ -14,13 +14,13 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// mistake describes how to find a mistake that a style makes if STYLES_MISTAKE has its name (testdata/styles).
+// mistake describes how to expose a mistake. A style of testdata/styles makes it if STYLES_MISTAKE is its name.
 type mistake struct {
-	rule    string // "": the mistake's name is the rule, and only it and those in also are broken
+	rule    string // "": the rule has the mistake's name, and only it and the rules in also may be broken
 	style   string
 	profile fault.Profile // profile that exposes the mistake; "": no faults needed
 	also    []string
-	own     bool // only the service finds it, not the proxy, which does not know the API
+	own     bool // whether only the service finds it; the proxy does not know the API
 }
 
 // mistakes lists the mistakes that test the test bed. docs/reference/testbed.md documents them.
@@ -32,9 +32,9 @@ var mistakes = map[string]mistake{
 	"backoff":              {style: "poll", profile: fault.Overloaded},
 	"retry-only-retryable": {style: "poll", profile: fault.FlakyNetwork, own: true},
 	"idempotency-key":      {style: "poll", profile: fault.Overloaded, own: true},
-	// The same mistake with lost responses creates two jobs.
+	// With lost responses, the same mistake creates two jobs.
 	"no-duplicates": {style: "poll", profile: fault.FlakyNetwork, also: []string{"idempotency-key", "one-job-per-intention"}},
-	// A correlation id also requires one body.
+	// Requests with one correlation id must also have the same body.
 	"same-body":             {style: "poll", profile: fault.FlakyNetwork, also: []string{"correlation-ids"}},
 	"one-job-per-intention": {style: "webhook", profile: fault.FlakyNetwork, own: true},
 	// A client that forgets a submission does not retry it.
@@ -104,7 +104,7 @@ func ruleOf(name string) string {
 	return name
 }
 
-// Each rule has a mistake. The mistake of key-renewal is to never renew.
+// Each rule has a mistake. TestKeyThatExpiresIsCaught covers key-renewal.
 func TestEachRuleHasAMistake(t *testing.T) {
 	t.Parallel()
 	rules := map[string]bool{"key-renewal": true}
@@ -123,7 +123,7 @@ var (
 func TestMistakesAreDocumented(t *testing.T) {
 	t.Parallel()
 	_, list, _ := strings.Cut(readText(t, "../../docs/reference/testbed.md"), "\n## Mistakes that are found\n")
-	known, profile, documented := 0, "", map[string][2]string{}
+	cited, profile, documented := 0, "", map[string][2]string{}
 	for line := range strings.Lines(list) {
 		line = strings.TrimSpace(line)
 		if heading := mistakeProfile.FindStringSubmatch(line); heading != nil {
@@ -132,7 +132,7 @@ func TestMistakesAreDocumented(t *testing.T) {
 		if item := mistakeItem.FindStringSubmatch(line); item != nil {
 			documented[item[1]] = [2]string{profile, cmp.Or(item[2], item[1])}
 			if item[3] != "" {
-				known++
+				cited++
 			}
 		}
 	}
@@ -141,5 +141,5 @@ func TestMistakesAreDocumented(t *testing.T) {
 		proven[name] = [2]string{string(m.profile), ruleOf(name)}
 	}
 	require.Equal(t, proven, documented)
-	require.GreaterOrEqual(t, known, 30)
+	require.GreaterOrEqual(t, cited, 30)
 }

@@ -25,7 +25,7 @@ func (u *user) order(api *proc, body string, headers ...string) answer {
 	return a
 }
 
-// orderAndAwait submits a job and waits in storage until it is in a state, so the client does not learn the state.
+// orderAndAwait submits a job and waits until it is in a state. It reads the database, so the client does not learn the state.
 func (u *user) orderAndAwait(api *proc, state, body string) (path string) {
 	u.s.t.Helper()
 	id := u.order(api, body).text("job_id")
@@ -33,7 +33,7 @@ func (u *user) orderAndAwait(api *proc, state, body string) (path string) {
 	return "/v1/jobs/" + id
 }
 
-// orderBatch submits a batch and waits in storage until it is complete, so the client does not learn of it.
+// orderBatch submits a batch and waits until it is complete. It reads the database, so the client does not learn the end.
 func (u *user) orderBatch(api *proc, body string) (path string) {
 	u.s.t.Helper()
 	id := u.submitBatch(api, `{"jobs":[`+body+","+body+`]}`, "Idempotency-Key", uuid.NewString())
@@ -47,24 +47,12 @@ func later(members ...string) string {
 		time.Now().UTC().Add(time.Hour).Format(time.RFC3339) + `"`}, members...), ",") + `}`
 }
 
-// awaitEvent reads a stream up to an event.
-func (e *eventStream) awaitEvent(name string) {
-	e.t.Helper()
-	for {
-		f, ok := e.next()
-		require.True(e.t, ok, "the stream ended before %s", name)
-		if f.event == name {
-			return
-		}
-	}
-}
-
 var good, failing500 = execute("SUCCESS_FAST"), execute("FAIL_IMMEDIATE")
 
 // waysToLearn contains all documented ways in which a client can learn the outcome of its jobs, without faults.
 var waysToLearn = map[string]func(s *stack, api *proc, u *user){
 	"job":     func(_ *stack, api *proc, u *user) { u.read(api, u.orderAndAwait(api, "SUCCEEDED", good)) },
-	"problem": func(_ *stack, api *proc, u *user) { u.readAs(api, u.orderAndAwait(api, "FAILED", failing500)) },
+	"problem": func(_ *stack, api *proc, u *user) { u.readOutcome(api, u.orderAndAwait(api, "FAILED", failing500)) },
 	"report":  func(_ *stack, api *proc, u *user) { u.read(api, u.orderAndAwait(api, "SUCCEEDED", good)+"/report") },
 	"report of 1": func(_ *stack, api *proc, u *user) {
 		u.read(api, u.orderAndAwait(api, "FAILED", failing500)+"/report?attempt=1")
@@ -98,13 +86,13 @@ var waysToLearn = map[string]func(s *stack, api *proc, u *user){
 	},
 	"stream": func(_ *stack, api *proc, u *user) {
 		events := u.stream(api, "/v1/jobs/"+u.order(api, good).text("job_id")+"/events", "")
-		events.awaitEvent("job-succeeded")
+		events.until("job-succeeded")
 	},
 	"client stream": func(_ *stack, api *proc, u *user) {
 		events := u.stream(api, "/v1/events", "")
-		events.awaitEvent("position")
+		events.until("position")
 		u.order(api, good)
-		events.awaitEvent("job-succeeded")
+		events.until("job-succeeded")
 		events.cut()
 	},
 	"webhook": func(s *stack, api *proc, u *user) {
@@ -124,7 +112,7 @@ var waysToLearn = map[string]func(s *stack, api *proc, u *user){
 	"cancel": func(_ *stack, api *proc, u *user) {
 		u.expect(api, http.StatusOK, "POST", "/v1/jobs/"+u.order(api, later()).text("job_id")+"/cancel", "")
 	},
-	"retry of what is final": func(_ *stack, api *proc, u *user) {
+	"retry of a succeeded job": func(_ *stack, api *proc, u *user) {
 		u.expect(api, http.StatusOK, "POST", u.orderAndAwait(api, "SUCCEEDED", good)+"/retry", "")
 	},
 	"refused retry": func(_ *stack, api *proc, u *user) {
@@ -134,7 +122,7 @@ var waysToLearn = map[string]func(s *stack, api *proc, u *user){
 		u.expect(api, http.StatusNoContent, "DELETE", u.orderAndAwait(api, "SUCCEEDED", good), "")
 	},
 	"batch":          func(_ *stack, api *proc, u *user) { u.read(api, u.orderBatch(api, good)) },
-	"batch document": func(_ *stack, api *proc, u *user) { u.readAs(api, u.orderBatch(api, failing500)) },
+	"batch document": func(_ *stack, api *proc, u *user) { u.readOutcome(api, u.orderBatch(api, failing500)) },
 	"batch's jobs":   func(_ *stack, api *proc, u *user) { u.read(api, u.orderBatch(api, good)+"/jobs") },
 	"list by batch": func(_ *stack, api *proc, u *user) {
 		u.read(api, "/v1/jobs?batch_id="+strings.TrimPrefix(u.orderBatch(api, good), "/v1/batches/"))
@@ -150,9 +138,9 @@ var waysToLearn = map[string]func(s *stack, api *proc, u *user){
 	},
 	"batch stream": func(_ *stack, api *proc, u *user) {
 		events := u.stream(api, "/v1/events", "")
-		events.awaitEvent("position")
+		events.until("position")
 		u.orderBatch(api, failing500)
-		events.awaitEvent("batch-completed")
+		events.until("batch-completed")
 		events.cut()
 	},
 	"batch cancel": func(_ *stack, api *proc, u *user) {
@@ -181,13 +169,13 @@ var waysToLearn = map[string]func(s *stack, api *proc, u *user){
 	},
 	"bulk cancel, by a stream": func(_ *stack, api *proc, u *user) {
 		events := u.stream(api, "/v1/events", "")
-		events.awaitEvent("position")
+		events.until("position")
 		u.order(api, later())
 		u.orderBulk(api, "cancel")
-		events.awaitEvent("bulk-completed")
+		events.until("bulk-completed")
 		events.cut()
 	},
-	"bulk retry of what may not be": func(_ *stack, api *proc, u *user) {
+	"bulk retry of a final failure": func(_ *stack, api *proc, u *user) {
 		u.orderAndAwait(api, "FAILED", failing500)
 		u.read(api, u.orderBulk(api, "retry"))
 	},
@@ -197,7 +185,7 @@ var waysToLearn = map[string]func(s *stack, api *proc, u *user){
 	},
 }
 
-// orderBulk begins a bulk operation on all jobs and waits in storage for its end, so the client does not learn of it.
+// orderBulk begins a bulk operation on all jobs and waits for its end. It reads the database, so the client does not learn the end.
 func (u *user) orderBulk(api *proc, action string) (path string) {
 	u.s.t.Helper()
 	path = u.bulk(api, `{"action":"`+action+`","filter":{"all":true}}`)
@@ -216,27 +204,57 @@ func (s *stack) awaitDelivered(u *user, event string) {
 // read reads a resource that must exist.
 func (u *user) read(api *proc, path string) { u.expect(api, http.StatusOK, "GET", path, "") }
 
-// readEvents reads the client's events until the list contains event. The list lags behind while other transactions are open.
+// readEvents reads the client's events until the list contains event. Open transactions delay the list.
 func (u *user) readEvents(api *proc, event string) {
 	eventually(u.s.t, event+" is listed", func() bool { return strings.Contains(u.call(api, "GET", "/v1/events", "").body, event) })
 }
 
-// readAs reads an outcome document.
-func (u *user) readAs(api *proc, path string) {
+// readOutcome reads an outcome document.
+func (u *user) readOutcome(api *proc, path string) {
 	a := u.call(api, "GET", path, "", "Accept", "application/problem+json, application/json;q=0.5")
 	require.Equal(u.s.t, "application/problem+json", a.header.Get("Content-Type"), a.body)
 }
 
-// Each documented way to learn the outcome of a job is enough, without other requests.
-func TestEveryWayToLearnOutcomes(t *testing.T) {
+// waysToForget contains clients that do not learn the outcome of a job, and return what the evidence names.
+var waysToForget = map[string]func(s *stack, api *proc, u *user) (named string){
+	"job":   func(_ *stack, api *proc, u *user) string { return idOf(u.orderAndAwait(api, "SUCCEEDED", good)) },
+	"batch": func(_ *stack, api *proc, u *user) string { return "of batch " + idOf(u.orderBatch(api, good)) },
+	"read before a bulk cancel": func(_ *stack, api *proc, u *user) string {
+		id := u.order(api, later()).text("job_id")
+		u.get(api, id)
+		u.orderBulk(api, "cancel")
+		return id
+	},
+	"webhook of something else": func(_ *stack, api *proc, u *user) string {
+		u.receive(api, nil, "job.running")
+		return idOf(u.orderAndAwait(api, "SUCCEEDED", good))
+	},
+	"retried in bulk": func(s *stack, api *proc, u *user) string {
+		path := u.orderAndAwait(api, "FAILED", execute("RETRY_ON_FAIL"))
+		u.read(api, path)
+		u.read(api, u.orderBulk(api, "retry"))
+		s.await("SUCCEEDED", idOf(path))
+		return idOf(path)
+	},
+}
+
+func idOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
+
+// Each documented way to learn the outcome of a job is enough, without other requests. The verdict of a client that never reads outcomes
+// names the forgotten jobs and their batches.
+func TestOutcomesThatClientsLearn(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed)
-	var learning sync.WaitGroup
-	for name, learn := range waysToLearn {
+	var clients sync.WaitGroup
+	judge := func(act func(u *user), check func(v verdict.Verdict, broken map[string]verdict.Result)) {
 		u := s.newUser(api)
-		learning.Go(func() {
+		clients.Go(func() {
 			session := u.startSession(api, "")
-			learn(s, api, u)
-			v, broken := u.verdict(api, session)
+			act(u)
+			check(u.verdict(api, session))
+		})
+	}
+	for name, learn := range waysToLearn {
+		judge(func(u *user) { learn(s, api, u) }, func(v verdict.Verdict, broken map[string]verdict.Result) {
 			assert.Empty(t, broken, name)
 			for _, r := range v.Results {
 				if r.Rule == "outcome-learned" && !strings.Contains(name, "delete") { // the verdict skips deleted jobs
@@ -245,45 +263,9 @@ func TestEveryWayToLearnOutcomes(t *testing.T) {
 			}
 		})
 	}
-	learning.Wait()
-}
-
-// The verdict of a client that never reads outcomes names the forgotten jobs and their batches.
-func TestForgottenOutcomesAreNamed(t *testing.T) {
-	s, api, _ := newDelivering(t, withTestbed)
-	idOf := func(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
-	var forgetting sync.WaitGroup
-	for name, forget := range map[string]func(u *user) (named string){
-		"job":   func(u *user) string { return idOf(u.orderAndAwait(api, "SUCCEEDED", good)) },
-		"batch": func(u *user) string { return "of batch " + idOf(u.orderBatch(api, good)) },
-		"canceled in bulk": func(u *user) string {
-			id := u.order(api, later()).text("job_id")
-			u.orderBulk(api, "cancel")
-			return id
-		},
-		"read too early": func(u *user) string {
-			id := u.order(api, later()).text("job_id")
-			u.get(api, id)
-			u.orderBulk(api, "cancel")
-			return id
-		},
-		"webhook of something else": func(u *user) string {
-			u.receive(api, nil, "job.running")
-			return idOf(u.orderAndAwait(api, "SUCCEEDED", good))
-		},
-		"retried in bulk": func(u *user) string {
-			path := u.orderAndAwait(api, "FAILED", execute("RETRY_ON_FAIL"))
-			u.read(api, path)
-			u.read(api, u.orderBulk(api, "retry"))
-			s.await("SUCCEEDED", idOf(path))
-			return idOf(path)
-		},
-	} {
-		u := s.newUser(api)
-		forgetting.Go(func() {
-			session := u.startSession(api, "")
-			named := forget(u)
-			_, broken := u.verdict(api, session)
+	for name, forget := range waysToForget {
+		named := ""
+		judge(func(u *user) { named = forget(s, api, u) }, func(_ verdict.Verdict, broken map[string]verdict.Result) {
 			assert.Equal(t, []string{"outcome-learned"}, slices.Collect(maps.Keys(broken)), name)
 			for _, e := range broken["outcome-learned"].Evidence {
 				assert.Contains(t, e.Found, named, name)
@@ -291,54 +273,5 @@ func TestForgottenOutcomesAreNamed(t *testing.T) {
 			}
 		})
 	}
-	forgetting.Wait()
-}
-
-// A test that begins with a reset may reuse names and keys of an earlier test. A job that the client saw fail may be submitted again.
-func TestNewIntentionIsNotARepetition(t *testing.T) {
-	_, api, u := newWorking(t, withTestbed)
-	session := u.startSession(api, "")
-	ends := map[string]string{"SUCCESS_FAST": "SUCCEEDED", "FAIL_AFTER_RETRYABLE": "FAILED"}
-	named := func(kind, key string) string {
-		return u.submitAndAwait(api, ends[kind], execute(kind), "Idempotency-Key", key, "X-Correlation-ID", "order-1")
-	}
-	u.get(api, named("SUCCESS_FAST", "one"))
-	u.expect(api, http.StatusOK, "POST", "/v1/testbed/reset", "")
-	u.get(api, named("FAIL_AFTER_RETRYABLE", "one")) // another body with the key
-	u.get(api, named("FAIL_AFTER_RETRYABLE", "two"))
-	v, broken := u.verdict(api, session)
-	require.Empty(t, broken, "%+v", v)
-	require.Equal(t, 7, v.Recorded, "the reset is recorded")
-
-	session = u.startSession(api, "")
-	u.get(api, named("SUCCESS_FAST", "three"))
-	u.get(api, named("SUCCESS_FAST", "four"))
-	_, broken = u.verdict(api, session)
-	require.Equal(t, []string{"one-job-per-intention"}, slices.Collect(maps.Keys(broken)))
-}
-
-// A client may learn the end from the outcome or an event's name if the state is unknown.
-func TestEndsWithUnknownStates(t *testing.T) {
-	_, api, u := newWorking(t, withTestbed)
-	const pondering = `{"job_status":"PONDERING"}`
-	for _, ask := range []struct{ path, accept, tells string }{
-		{"", "application/json", `"outcome":"SUCCESS"`}, {"/events", "text/event-stream", "event: job-succeeded"},
-	} {
-		session := u.startSession(api, "")
-		path := u.orderAndAwait(api, "SUCCEEDED", good)
-		_, text, err := u.plainly(api, "GET", path+ask.path, "", "Accept", ask.accept, "ForgeRun-Fault", pondering)
-		require.NoError(t, err)
-		require.Contains(t, text, ask.tells)
-		require.Contains(t, text, "PONDERING")
-		_, broken := u.verdict(api, session)
-		require.Empty(t, broken, ask.accept)
-
-		session = u.startSession(api, "")
-		path = "/v1/jobs/" + u.order(api, later()).text("job_id")
-		_, _, err = u.plainly(api, "GET", path, "", "ForgeRun-Fault", pondering)
-		require.NoError(t, err)
-		u.orderBulk(api, "cancel")
-		_, broken = u.verdict(api, session)
-		require.ElementsMatch(t, []string{"tolerant-reader", "outcome-learned"}, slices.Collect(maps.Keys(broken)))
-	}
+	clients.Wait()
 }

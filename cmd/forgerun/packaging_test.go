@@ -56,22 +56,6 @@ func TestPackagingNamesVariablesThatExist(t *testing.T) {
 	}
 }
 
-// All settings in .env.example and section 18 reach the services of docker-compose.yml.
-func TestComposePassesSettingsOn(t *testing.T) {
-	t.Parallel()
-	names := regexp.MustCompile(`FORGERUN_[A-Z_]+`).FindAllString(readText(t, "../../.env.example"), -1)
-	names = append(names, "FORGERUN_RATE_LIMIT_PER_MINUTE", "FORGERUN_DAILY_QUOTA", "FORGERUN_MAX_ACTIVE_JOBS", "FORGERUN_MAX_QUEUE_SIZE",
-		"FORGERUN_CLIENT_MAX_ACTIVE", "FORGERUN_MAX_RUNTIME", "FORGERUN_WEBHOOK_TIMEOUT", "FORGERUN_WEBHOOK_MAX_RETRIES",
-		"FORGERUN_WEBHOOK_BACKOFF_BASE", "FORGERUN_WEBHOOK_BACKOFF_MAX", "FORGERUN_RETENTION_JOBS", "FORGERUN_JOB_TYPES",
-		"FORGERUN_WORK_KINDS", "FORGERUN_MAX_RETRIES")
-	passed := regexp.MustCompile(`(?m)^ +(FORGERUN_[A-Z_]+):`).FindAllStringSubmatch(readText(t, "../../docker-compose.yml"), -1)
-	var known []string
-	for _, p := range passed {
-		known = append(known, p[1])
-	}
-	require.Subset(t, known, names)
-}
-
 // directive returns the values of a unit's directive, in order.
 func directive(unit, name string) (values []string) {
 	for _, match := range regexp.MustCompile(`(?m)^`+name+`=(.*)$`).FindAllStringSubmatch(unit, -1) {
@@ -94,7 +78,7 @@ func environmentOf(t *testing.T, unit string) env {
 		"FORGERUN_DATABASE_URL": "postgres://localhost/forgerun", "FORGERUN_MASTER_KEY": masterKey, "FORGERUN_ADMIN_TOKEN": "0123456789abcdef",
 	}
 	for name, value := range filledIn {
-		require.Empty(t, e[name], "%s is not for a package to know", name)
+		require.Empty(t, e[name], "packages must not set %s", name)
 		e[name] = value
 	}
 	return e
@@ -118,15 +102,15 @@ func TestUnitsStartRoles(t *testing.T) {
 			continue
 		}
 		require.Equal(t, []string{"-/usr/bin/forgerun doctor " + role}, directive(unit, "ExecStartPre"),
-			"what it finds keeps nothing from starting")
+			"a problem does not prevent the start")
 		require.Contains(t, doctorRoles, role)
 		require.Equal(t, []string{"on-failure"}, directive(unit, "Restart"), file)
-		require.Equal(t, []string{"0"}, directive(unit, "StartLimitIntervalSec"), "%s: tries for as long as a store is away", file)
+		require.Equal(t, []string{"0"}, directive(unit, "StartLimitIntervalSec"), "%s: the unit restarts as long as a store is down", file)
 		require.Equal(t, []string{"2"}, directive(unit, "RestartPreventExitStatus"), file)
 		stop, err := time.ParseDuration(directive(unit, "TimeoutStopSec")[0])
 		require.NoError(t, err)
-		require.GreaterOrEqual(t, stop, cfg.ShutdownGrace+10*time.Second, "%s: what runs gets its grace, and then the process ends", file)
-		require.NotContains(t, admin, cfg.AdminAddr, "the roles run on one machine")
+		require.GreaterOrEqual(t, stop, cfg.ShutdownGrace+10*time.Second, "%s: enough time for the grace period and the end of the process", file)
+		require.NotContains(t, admin, cfg.AdminAddr, "all roles can run on one machine")
 		admin[cfg.AdminAddr] = file
 	}
 }

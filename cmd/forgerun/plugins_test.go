@@ -107,13 +107,13 @@ func TestPackages(t *testing.T) {
 	t.Parallel()
 	out := packages(t)
 	bin := venv(t, out)
-	t.Run("plugins", func(t *testing.T) { t.Parallel(); pluginsFailTheTestsOfWrongClients(t, out, bin) })
-	t.Run("program", func(t *testing.T) { t.Parallel(); packagesRunTheProgram(t, out, bin) })
+	t.Run("plugins", func(t *testing.T) { t.Parallel(); testPlugins(t, out, bin) })
+	t.Run("program", func(t *testing.T) { t.Parallel(); testPackagedProgram(t, out, bin) })
 }
 
 // A suite has three tests with correct clients and two with incorrect clients. With each plugin, also in several workers, exactly the two
 // fail, and show the rule and the standard. The plugins need only the packages.
-func pluginsFailTheTestsOfWrongClients(t *testing.T, out, bin string) {
+func testPlugins(t *testing.T, out, bin string) {
 	target := orderServer(t)
 	here, err := filepath.Abs("testdata/plugins")
 	require.NoError(t, err)
@@ -181,7 +181,7 @@ func npmPlatform() string {
 }
 
 // In an empty folder, the npm packages and the Python wheel can judge the client of another API.
-func packagesRunTheProgram(t *testing.T, out, bin string) {
+func testPackagedProgram(t *testing.T, out, bin string) {
 	target := impatientTarget(t)
 	verdict := []string{"verdict", "--target", target, "--profile", "none", "--strict", "--", "sh", "-c", actionCommand}
 	t.Run("npx", func(t *testing.T) {

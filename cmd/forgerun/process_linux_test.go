@@ -13,8 +13,8 @@ func dieWithTest() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// standsStill reports whether all threads of a process are stopped.
-func standsStill(pid int) bool {
+// allThreadsStopped reports whether all threads of a process are stopped.
+func allThreadsStopped(pid int) bool {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil {
 		return false

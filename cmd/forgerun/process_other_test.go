@@ -8,4 +8,4 @@ import (
 
 func dieWithTest() *syscall.SysProcAttr { return nil }
 
-func standsStill(int) bool { return true }
+func allThreadsStopped(int) bool { return true }

@@ -109,7 +109,7 @@ func (p *proc) kill() {
 func (p *proc) pause() {
 	p.signal(syscall.SIGSTOP)
 	p.paused = true
-	eventually(p.t, "the process is paused", func() bool { return standsStill(p.cmd.Process.Pid) })
+	eventually(p.t, "the process is paused", func() bool { return allThreadsStopped(p.cmd.Process.Pid) })
 }
 
 func (p *proc) resume() { p.signal(syscall.SIGCONT); p.paused = false }

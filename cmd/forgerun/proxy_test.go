@@ -92,7 +92,7 @@ func (p *lossyProxy) serve(client net.Conn) {
 		defer func() { _ = server.Close() }()
 		p.forward(client, server, doomed)
 	}()
-	relayAnswers(server, client, doomed)
+	relayResponses(server, client, doomed)
 }
 
 // forward forwards the client's messages, and dooms the connection when the client executes the statement.
@@ -120,9 +120,9 @@ func (p *lossyProxy) forward(client io.Reader, server io.Writer, doomed chan<- c
 	}
 }
 
-// relayAnswers forwards the server's messages. On a doomed connection, it waits for the statement's commit and returns without forwarding
+// relayResponses forwards the server's messages. On a doomed connection, it waits for the statement's commit and returns without forwarding
 // the response.
-func relayAnswers(server io.Reader, client io.Writer, doomed <-chan chan struct{}) {
+func relayResponses(server io.Reader, client io.Writer, doomed <-chan chan struct{}) {
 	for {
 		message, err := readMessage(server)
 		if err != nil {

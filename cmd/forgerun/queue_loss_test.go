@@ -13,6 +13,7 @@ import (
 
 // losses damage the queue "jobs" in Redis like evictions, operators and other programs.
 var losses = map[string]func(r lossy){
+	"FLUSHALL":              func(r lossy) { r.do("FLUSHALL") },
 	"list deleted":          func(r lossy) { r.do("DEL", r.key("pending")) },
 	"list cut in half":      func(r lossy) { r.do("LTRIM", r.key("pending"), 0, lostJobs/2) },
 	"list is a string":      func(r lossy) { r.do("SET", r.key("pending"), "x") },

@@ -16,24 +16,8 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// The readiness check answers while every connection to both stores hangs.
-func TestReadinessWhileStoresHang(t *testing.T) {
-	s, postgres := newStackWithPostgres(t)
-	api := s.startLeader()
-	resume := s.hang(postgres)
-	require.NoError(t, s.redis.Pause())
-	nobody := &user{s: s}
-	a := nobody.call(api, "GET", "/readyz", "")
-	require.Equal(t, http.StatusServiceUnavailable, a.status)
-	require.Contains(t, a.body, `"redis":"unreachable"`)
-	require.Contains(t, a.body, `"migrations":"unknown"`)
-	resume()
-	require.NoError(t, s.redis.Resume())
-	eventually(t, "ready again", func() bool { return nobody.call(api, "GET", "/readyz", "").status == http.StatusOK })
-}
-
-// A worker is unready if Redis answers but refuses writes.
-func TestReadinessWhileRedisRefusesWrites(t *testing.T) {
+// A worker is unready if Redis answers but refuses writes. A Redis that may evict tasks is reported, but works until it is full.
+func TestReadinessFollowsRedisMemory(t *testing.T) {
 	s := newStack(t)
 	api, worker := s.startAPI(), s.startWorker()
 	status := func() int { status, _ := worker.admin("/readyz"); return status }
@@ -46,8 +30,15 @@ func TestReadinessWhileRedisRefusesWrites(t *testing.T) {
 		ready := (&user{s: s}).call(api, "GET", "/readyz", "")
 		return ready.status == http.StatusOK && ready.text("status") == "degraded"
 	})
-	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
-	eventually(t, "ready again", func() bool { return status() == http.StatusOK })
+	for name, value := range map[string]string{"maxmemory": "1gb", "maxmemory-policy": "allkeys-lru"} {
+		require.NoError(t, s.rdb.ConfigSet(t.Context(), name, value).Err())
+	}
+	eventually(t, "ready again, but degraded", func() bool {
+		status, body := worker.admin("/readyz")
+		return status == http.StatusOK && strings.Contains(body, "CONFIG SET maxmemory-policy noeviction")
+	})
+	_, report := s.doctor(nil)
+	require.Contains(t, report, "allkeys-lru")
 }
 
 // Unauthenticated connections that never finish their request do not block health checks, scrapes and operators.
@@ -145,18 +136,4 @@ func TestQueuesPausedInRedis(t *testing.T) {
 	require.NoError(t, s.rdb.Del(t.Context(), "asynq:{webhooks}:paused").Err())
 	s.requireAllDelivered(received, []string{id})
 	eventually(t, "ready", readiness(`"status":"ok"`))
-}
-
-// A Redis that may evict tasks is reported, but works until it is full.
-func TestReadinessWhereRedisEvicts(t *testing.T) {
-	s, api, u := newService(t)
-	for name, value := range map[string]string{"maxmemory": "1gb", "maxmemory-policy": "allkeys-lru"} {
-		require.NoError(t, s.rdb.ConfigSet(t.Context(), name, value).Err())
-	}
-	eventually(t, "degraded", func() bool {
-		ready := u.call(api, "GET", "/readyz", "")
-		return ready.status == http.StatusOK && strings.Contains(ready.body, "CONFIG SET maxmemory-policy noeviction")
-	})
-	_, report := s.doctor(nil)
-	require.Contains(t, report, "allkeys-lru")
 }

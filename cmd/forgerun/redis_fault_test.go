@@ -13,17 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFlushAllWithABacklog(t *testing.T) {
-	s, api, u := newService(t)
-	ids := u.submitMany(api, 300, execute("PAYLOAD_SMALL"))
-	s.awaitRelayed(ids)
-	require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
-	s.awaitRelayed(ids)
-	s.startWorker() // not earlier: it could finish the jobs before the flush
-	s.await("SUCCEEDED", ids...)
-	s.checkInvariants()
-}
-
 // awaitRelayed waits until each of the jobs has a task in the queue.
 func (s *stack) awaitRelayed(ids []string) {
 	s.t.Helper()

@@ -72,14 +72,6 @@ func BenchmarkSchedulesDueAtOnce(b *testing.B) {
 	b.ReportMetric(took.Seconds()/float64(b.N), "s/10000")
 }
 
-// BenchmarkNoSchedules measures the leader's cost without schedules.
-func BenchmarkNoSchedules(b *testing.B) {
-	runner, _ := benchRunner(b)
-	for b.Loop() {
-		require.NoError(b, runner.Round(b.Context(), func() bool { return true }))
-	}
-}
-
 func countJobs(b *testing.B, db *pgxpool.Pool) (n int) {
 	b.Helper()
 	require.NoError(b, db.QueryRow(b.Context(), `SELECT count(*) FROM jobs`).Scan(&n))

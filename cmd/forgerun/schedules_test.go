@@ -53,42 +53,6 @@ func (s *stack) requireExact(due, created []time.Time, interval time.Duration) {
 	}
 }
 
-func TestScheduleFromEndToEnd(t *testing.T) {
-	s, api, u := newWorking(t)
-	path, id := u.schedule(api, `{"interval":"1s","overlap":"allow",
-		"job":{"type":"EXECUTE","work_kind":"SUCCESS_FAST","correlation_id":"tick"}}`)
-	s.awaitRuns(id, 3, time.Second)
-	list := u.call(api, "GET", "/v1/jobs?schedule_id="+id, "").value("data").([]any)
-	first := list[len(list)-1].(map[string]any)
-	require.Equal(t, id, first["schedule_id"])
-	shown := u.call(api, "GET", "/v1/jobs/"+first["job_id"].(string), "")
-	require.Equal(t, path, shown.value("links").(map[string]any)["schedule"])
-	require.Equal(t, "tick", shown.text("correlation_id"))
-
-	paused := u.call(api, "POST", path+"/pause", "")
-	require.Equal(t, "PAUSED", paused.text("state"))
-	require.Empty(t, paused.value("next_runs"))
-	due, _ := s.runs(id)
-	triggered := u.call(api, "POST", path+"/trigger", "", "Idempotency-Key", `"once"`)
-	require.Equal(t, http.StatusAccepted, triggered.status)
-	again := u.call(api, "POST", path+"/trigger", "", "Idempotency-Key", `"once"`)
-	require.Equal(t, triggered.text("job_id"), again.text("job_id"))
-	s.await("SUCCEEDED", triggered.text("job_id"))
-	after, _ := s.runs(id)
-	require.Equal(t, due, after, "nothing is due while it is paused, and a triggered run is for no due time")
-
-	u.expect(api, http.StatusOK, "PATCH", path, `{"interval":null,"cron":"0 30 4 * * *","time_zone":"Europe/Berlin"}`)
-	require.Len(t, u.call(api, "POST", path+"/resume", "").value("next_runs"), 5)
-	require.Equal(t, http.StatusNotFound, s.newUser(api).call(api, "GET", path, "").status)
-	require.Equal(t, http.StatusNoContent, u.call(api, "DELETE", path, "").status)
-	require.Equal(t, http.StatusNotFound, u.call(api, "GET", path, "").status)
-	require.NotEmpty(t, u.call(api, "GET", "/v1/jobs?schedule_id="+id, "").value("data"), "its jobs stay")
-	require.InDelta(t, len(due), api.metric(`schedule_due_times_total{result="run"}`), 0)
-
-	s.await("SUCCEEDED", s.runIDs(id)...)
-	s.checkInvariants()
-}
-
 // The leader is killed repeatedly while schedules are due every second. Each due time gets exactly one job.
 func TestLeaderIsKilledAtDueTimes(t *testing.T) {
 	s := newStack(t)
@@ -124,26 +88,6 @@ func TestLeaderIsKilledAtDueTimes(t *testing.T) {
 	s.checkInvariants()
 }
 
-// According to the schedule's row, no leader has run for more than a minute. catch_up decides what happens to the missed runs.
-func TestScheduleCatchesUp(t *testing.T) {
-	s, api, u := newService(t)
-	ids := map[string]string{}
-	for _, policy := range []string{"none", "last", "all"} {
-		_, ids[policy] = u.schedule(api, `{"interval":"1m","catch_up":"`+policy+`","catch_up_max":3,"job":{"type":"EXECUTE"}}`)
-	}
-	api.kill()
-	s.endLead()
-	s.exec(`UPDATE schedules SET created_at = created_at - interval '1 h', due_at = due_at - interval '10 min',
-		look_at = look_at - interval '10 min'`)
-	api = s.startAPI()
-	for policy, want := range map[string]int{"none": 1, "last": 2, "all": 4} {
-		due := s.awaitRuns(ids[policy], want, time.Minute)
-		require.Len(t, due, want, policy)
-		shown := u.call(api, "GET", "/v1/schedules/"+ids[policy], "")
-		require.InDelta(t, 10-want, shown.value("missed"), 0, shown.body)
-	}
-}
-
 // If submissions are refused, a run is retried until the next due time, and then counts as missed.
 func TestRefusedRunsAreMissed(t *testing.T) {
 	s, api, u := newService(t, env{"FORGERUN_MAX_ACTIVE_JOBS": "1"})
@@ -158,8 +102,6 @@ func TestRefusedRunsAreMissed(t *testing.T) {
 	require.Equal(t, "RFA_EXEC_QUEUE_FULL", shown.value("last_error").(map[string]any)["code"])
 	u.call(api, "POST", "/v1/jobs/"+blocking+"/cancel", "")
 	s.awaitRuns(id, 1, 2*time.Second)
-	require.Equal(t, http.StatusConflict, s.newUser(s.startAPI(env{"FORGERUN_CLIENT_MAX_SCHEDULES": "0"})).call(
-		s.procs[len(s.procs)-1], "POST", "/v1/schedules", `{"interval":"1s","job":{"type":"EXECUTE"}}`).status)
 }
 
 // Schedules use the clock of the test bed. After a jump forwards or backwards, no due time is skipped or repeated.

@@ -42,15 +42,15 @@ func plantedClients(t *testing.T) map[string]plantedClient {
 	fails := []string{"command-fails"}
 	return map[string]plantedClient{
 		"python": {nil, []string{"python3", planted + "client.py"}, map[string]plantedMistake{
-			"fresh-key": {2, twice}, "caught-once": {2, fails}, "anew-after-401": {2, twice}, "waits-once": {2, []string{"backoff"}},
+			"fresh-key": {2, twice}, "caught-once": {2, fails}, "new-key-after-401": {2, twice}, "waits-once": {2, []string{"backoff"}},
 		}},
 		"python, results": {nil, []string{"python3", planted + "client.py", "result"}, map[string]plantedMistake{"half-result": {2, fails}}},
 		"node": {[]string{"--target", server.URL}, []string{"node", planted + "client.mjs"}, map[string]plantedMistake{
-			"order-skipped": {2, []string{"work-lost"}}, "ordered-again": {2, twice}, "redirected-to-get": {2, fails},
+			"submission-skipped": {2, []string{"work-lost"}}, "submitted-again": {2, twice}, "redirected-to-get": {2, fails},
 			"polls-counted": {3, fails},
 		}},
 		"go, Stripe": {[]string{"--target", server.URL, "--api", "stripe"}, []string{program, "payouts"}, map[string]plantedMistake{
-			"tries-shared": {3, fails}, "refusal-settles": {2, []string{"work-lost", "outcome-learned", "lost-answer"}},
+			"tries-shared": {3, fails}, "refusal-is-success": {2, []string{"work-lost", "outcome-learned", "lost-answer"}},
 		}},
 		"go, streams": {nil, []string{program, "stream"}, map[string]plantedMistake{
 			"first-break-kept": {2, []string{"stream-resume"}}, "half-taken": {2, append(fails, "half-events")}, "breaks-counted": {3, fails},

@@ -131,12 +131,12 @@ func (h *shortHandler) warning(r slog.Record, attrs map[string]string) string {
 		if name == "role" || name == "action" || attrs[name] == "" {
 			continue
 		}
-		text += "  " + h.style.Paint(term.Faint, name+"=") + plainly(attrs[name])
+		text += "  " + h.style.Paint(term.Faint, name+"=") + quoteIfNeeded(attrs[name])
 	}
 	return text
 }
 
-func plainly(value string) string {
+func quoteIfNeeded(value string) string {
 	if strings.ContainsFunc(value, func(r rune) bool { return r == '"' || !unicode.IsPrint(r) || unicode.IsSpace(r) }) {
 		return strconv.Quote(value)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -30,7 +29,6 @@ type eventStream struct {
 	status int
 	header http.Header
 	frames chan frame
-	notes  chan string // non-empty comments; dropped when the channel is full
 	cut    context.CancelFunc
 	lastID string // id of the frame that next returned last
 }
@@ -60,7 +58,7 @@ func (u *user) stream(api *proc, path, lastID string, headers ...string) *eventS
 	require.NoError(u.s.t, err)
 	e := &eventStream{
 		t: u.s.t, path: strings.SplitN(path, "?", 2)[0], status: response.StatusCode, header: response.Header,
-		frames: make(chan frame), notes: make(chan string, 16), cut: cancel, lastID: lastID,
+		frames: make(chan frame), cut: cancel, lastID: lastID,
 	}
 	go e.read(ctx, response)
 	return e
@@ -83,11 +81,6 @@ func (e *eventStream) read(ctx context.Context, response *http.Response) {
 				return
 			}
 			f = frame{}
-		case name == "" && value != "": // a comment
-			select {
-			case e.notes <- value:
-			default:
-			}
 		case name == "id":
 			f.id = value
 		case name == "event":
@@ -150,9 +143,4 @@ func frameNames(frames []frame) (names []string) {
 		}
 	}
 	return names
-}
-
-func requireJSON(t *testing.T, text string) {
-	t.Helper()
-	require.True(t, json.Valid([]byte(text)), text)
 }

@@ -11,20 +11,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// clockShows is a response about the clock.
-type clockShows struct {
+// clockState is a response about the clock.
+type clockState struct {
 	Now    time.Time
 	Rate   float64
 	Frozen bool
 }
 
-func (u *user) clock(api *proc) (c clockShows) {
+func (u *user) clock(api *proc) (c clockState) {
 	u.s.t.Helper()
 	require.NoError(u.s.t, json.Unmarshal([]byte(u.call(api, "GET", "/v1/testbed/clock", "").body), &c))
 	return c
 }
 
-func (u *user) moveClock(api *proc, body string, headers ...string) (c clockShows) {
+func (u *user) moveClock(api *proc, body string, headers ...string) (c clockState) {
 	u.s.t.Helper()
 	a := u.expect(api, http.StatusOK, "POST", "/v1/testbed/clock", body, headers...)
 	require.NoError(u.s.t, json.Unmarshal([]byte(a.body), &c))
@@ -110,6 +110,10 @@ func TestClockMoves(t *testing.T) {
 	require.Equal(t, u.moveClock(again, `{"freeze":false}`).Rate, 3600.0, "it runs on as before")
 	u.moveClock(again, `{"rate":1}`)
 	s.checkInvariants()
+
+	stranger := s.start("api", env{"FORGERUN_TESTBED": "false"})
+	require.Equal(t, 1, stranger.exitCode(), "without the test bed, it refuses to start")
+	require.Contains(t, stranger.log.String(), "FORGERUN_TESTBED=true")
 }
 
 // Durations and their steps, the execution limit, backoffs, retries of webhooks, windows of idempotency keys, and expiry of keys and
@@ -157,29 +161,4 @@ func TestScheduledWorkFollowsTheClock(t *testing.T) {
 	u.moveClock(api, `{"advance":"720h"}`)
 	u.call(api, "GET", "/v1/jobs", "").requireProblem(t, 401, "RFA_AUTH_TOKEN_EXPIRED")
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM workers WHERE state = 'ALIVE' AND expires_at > now()`), "leases are in real time")
-}
-
-// A failed delivery is repeated after its backoff on the clock.
-func TestDeliveriesFollowTheClock(t *testing.T) {
-	s := newStack(t, testBed, env{"FORGERUN_WEBHOOK_BACKOFF_BASE": "2h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "2h"})
-	api, _, u := s.startDelivering()
-	u.receive(api, failing(1), "job.succeeded")
-	u.moveClock(api, `{"freeze":true}`)
-	u.submitAndAwait(api, "SUCCEEDED", custom(`{}`))
-	s.awaitCount("an attempt that failed", 1, `SELECT count(*) FROM delivery_attempts`)
-	u.moveClock(api, `{"advance":"2h"}`)
-	s.awaitCount("another one", 2, `SELECT count(*) FROM delivery_attempts`)
-	s.awaitDeliveries()
-}
-
-// Without the test bed, processes refuse to start after the clock was moved, and say why.
-func TestMovedClockNeedsATestBed(t *testing.T) {
-	s := newStack(t, testBed)
-	api := s.startAPI()
-	s.newUser(api).moveClock(api, `{"advance":"1h"}`)
-	for _, role := range []string{"worker", "api"} {
-		p := s.start(role, env{"FORGERUN_TESTBED": "false"})
-		require.Equal(t, 1, p.exitCode())
-		require.Contains(t, p.log.String(), "FORGERUN_TESTBED=true")
-	}
 }

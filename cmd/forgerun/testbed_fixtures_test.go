@@ -3,15 +3,12 @@ package main
 import (
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/client"
-	"github.com/forgerun/forgerun/verdict"
 )
 
 // made is a response to a request for fixtures.
@@ -121,8 +118,8 @@ func TestReset(t *testing.T) {
 	s.checkInvariants()
 }
 
-// careful returns a correct receiver: it accepts all deliveries that the service signed, known or unknown.
-func careful(c *client.Client, secret string) func(received, http.ResponseWriter, *http.Request) {
+// verifying returns a correct receiver: it accepts all deliveries that the service signed, known or unknown.
+func verifying(c *client.Client, secret string) func(received, http.ResponseWriter, *http.Request) {
 	keys := c.Directory().Key
 	return func(d received, w http.ResponseWriter, _ *http.Request) {
 		v := client.Verifier{Secret: secret}
@@ -149,42 +146,28 @@ const deliveryFaults = `[{"match":{"operation":"delivery","nth":1},"effect":{"ta
 	{"match":{"operation":"delivery","nth":9},"effect":{"padding":300000,"extensions":true,"job_status":"PONDERING"}},
 	{"match":{"operation":"delivery","nth":10},"effect":{"delay":"100ms"}}]`
 
-// deliverTen delivers the ends of ten jobs to a new client's webhook with all faults, and returns the verdict.
-func (s *stack) deliverTen(api *proc, receive func(c *client.Client, secret string) func(received, http.ResponseWriter, *http.Request)) (
-	r *receiver, broken map[string]verdict.Result,
-) {
-	u := s.newUser(api)
-	r = newReceiver(s.t, nil)
+// A correct receiver gets each delivery in spite of all faults, and breaks no rule.
+func TestDisturbedDeliveries(t *testing.T) {
+	s, api, u := newDelivering(t, withTestbed)
+	r := newReceiver(t, nil)
 	hook := u.subscribe(api, r.url+"/in", "job.succeeded")
 	c, err := client.New(client.Config{URL: api.url, Key: u.key})
-	require.NoError(s.t, err)
-	r.behave(receive(c, hook.secret))
+	require.NoError(t, err)
+	r.behave(verifying(c, hook.secret))
 	session := u.startSession(api, "")
 	u.disturb(api, deliveryFaults)
-	ids := u.submitMany(api, 10, execute("SUCCESS_FAST"))
-	s.await("SUCCEEDED", ids...)
-	eventually(s.t, "all is delivered", func() bool {
-		return s.count(`SELECT count(*) FROM deliveries WHERE client_id = $1 AND state = 'DELIVERED'`, u.id) == len(ids)
-	})
-	s.awaitCount("all that was disturbed is recorded", 11+5,
-		`SELECT count(*) FROM testbed_exchanges WHERE client_id = $1 AND exchange->>'operation' = 'delivery'`, u.id)
+	s.await("SUCCEEDED", u.submitMany(api, 10, execute("SUCCESS_FAST"))...)
+	s.awaitCount("all is delivered", 10, `SELECT count(*) FROM deliveries WHERE state = 'DELIVERED'`)
+	s.awaitCount("all disturbed requests are recorded", 11+5,
+		`SELECT count(*) FROM testbed_exchanges WHERE exchange->>'operation' = 'delivery'`)
 	faults := u.call(api, "GET", "/v1/testbed/faults", "").body
-	require.Equal(s.t, 10, strings.Count(faults, `"applied":1`), faults)
+	require.Equal(t, 10, strings.Count(faults, `"applied":1`), faults)
 	v, broken := u.verdict(api, session)
+	times := map[string]int{}
 	for _, result := range v.Results {
-		switch result.Rule {
-		case "tampered-refused":
-			require.Equal(s.t, 5+5, result.Times)
-		case "repeated-delivery":
-			require.Equal(s.t, 2, result.Times)
-		}
+		times[result.Rule] = result.Times
 	}
-	return r, broken
-}
-
-func TestDisturbedDeliveries(t *testing.T) {
-	s, api, _ := newDelivering(t, withTestbed)
-	r, broken := s.deliverTen(api, careful)
+	require.Equal(t, []int{5 + 5, 2}, []int{times["tampered-refused"], times["repeated-delivery"]})
 	for _, rule := range []string{"tampered-refused", "repeated-delivery", "deliveries-answered"} {
 		require.NotContains(t, broken, rule)
 	}
@@ -199,52 +182,10 @@ func TestDisturbedDeliveries(t *testing.T) {
 		}
 	}
 	require.Len(t, ids, 10, "forged requests carry ids of deliveries")
-	require.Len(t, r.all(), 10+5+5+2, "each one, five that are wrong before and after, and two copies")
+	require.Len(t, r.all(), 10+5+5+2, "the deliveries, a forgery before and after each of five, and two copies")
 	require.Equal(t, 1, padded)
-	require.Equal(t, 1, s.count(`SELECT count(*) FROM delivery_attempts WHERE error IS NOT NULL`), "the one that was dropped")
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM delivery_attempts WHERE error IS NOT NULL`), "the dropped delivery")
 	s.checkInvariants()
-
-	// One receiver accepts everything, and one refuses known deliveries.
-	_, broken = s.deliverTen(api, func(*client.Client, string) func(received, http.ResponseWriter, *http.Request) {
-		return answering(http.StatusNoContent)
-	})
-	require.Contains(t, broken, "tampered-refused")
-	require.Equal(t, 10, broken["tampered-refused"].Failures)
-	require.NotContains(t, broken, "repeated-delivery")
-	_, broken = s.deliverTen(api, func(c *client.Client, secret string) func(received, http.ResponseWriter, *http.Request) {
-		var taken sync.Map
-		verify := careful(c, secret)
-		return func(d received, w http.ResponseWriter, r *http.Request) {
-			judged := httptest.NewRecorder()
-			verify(d, judged, r)
-			if judged.Code == http.StatusNoContent {
-				if _, again := taken.LoadOrStore(d.id(), true); again {
-					judged.Code = http.StatusConflict
-				}
-			}
-			w.WriteHeader(judged.Code)
-		}
-	})
-	require.NotContains(t, broken, "tampered-refused")
-	require.Equal(t, 2, broken["repeated-delivery"].Failures)
-
-	// A receiver that looks for known ids before it verifies accepts forged repetitions.
-	_, broken = s.deliverTen(api, func(c *client.Client, secret string) func(received, http.ResponseWriter, *http.Request) {
-		var taken sync.Map
-		verify := careful(c, secret)
-		return func(d received, w http.ResponseWriter, r *http.Request) {
-			if _, known := taken.Load(d.id()); known {
-				w.WriteHeader(http.StatusNoContent)
-				return
-			}
-			judged := httptest.NewRecorder()
-			if verify(d, judged, r); judged.Code == http.StatusNoContent {
-				taken.Store(d.id(), true)
-			}
-			w.WriteHeader(judged.Code)
-		}
-	})
-	require.Equal(t, 5, broken["tampered-refused"].Failures)
 }
 
 // Rules for deliveries refuse effects for requests, and the reverse.
@@ -269,34 +210,4 @@ func TestFaultsOfDeliveriesAreChecked(t *testing.T) {
 	u.disturb(api, `[{"match":{"operation":"delivery"},"effect":{"drop":true,"delay":"30s"}}]`)
 	a := u.call(api, "GET", "/v1/jobs", "", "ForgeRun-Fault", `{"repeat":1}`)
 	a.requireProblem(t, 400, "RFA_JOB_VALIDATION_FAILED")
-}
-
-// The client library asks for the same.
-func TestClientLibraryOfATestBed(t *testing.T) {
-	s := newStack(t, withTestbed)
-	api := s.startLeader()
-	s.startWorker()
-	c, err := client.New(client.Config{URL: api.url, Key: s.newUser(api).key, MaxTries: 1})
-	require.NoError(t, err)
-	jobs, err := c.MakeFixtures(s.ctx(), []client.Fixture{{State: "failed", Problem: client.PlannedProblem{Title: "Out of stock"}}})
-	require.NoError(t, err)
-	require.Equal(t, "FAILED", jobs[0].State)
-	rules, err := c.SetFaults(s.ctx(), client.FaultRules{Profile: "failover", Seed: 3, Rules: []client.FaultRule{
-		{Match: json.RawMessage(`{"operation":"getJob"}`), Effect: json.RawMessage(`{"code":"RFA_REQUEST_RATE_LIMITED"}`)},
-	}})
-	require.NoError(t, err)
-	require.Greater(t, len(rules), 1)
-	_, err = c.Job(s.ctx(), jobs[0].JobID)
-	var limited *client.Problem
-	require.ErrorAs(t, err, &limited)
-	require.Equal(t, http.StatusTooManyRequests, limited.Status)
-	rules, err = c.Faults(s.ctx())
-	require.NoError(t, err)
-	require.EqualValues(t, 1, rules[0].Applied)
-	removed, err := c.Reset(s.ctx())
-	require.NoError(t, err)
-	require.Equal(t, 1, removed["jobs"])
-	rules, err = c.Faults(s.ctx())
-	require.NoError(t, err)
-	require.Empty(t, rules)
 }

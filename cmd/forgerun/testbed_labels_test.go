@@ -33,7 +33,7 @@ func TestLabelledTestsAreJudgedApart(t *testing.T) {
 	right := newReceiver(t, nil)
 	shared, err := client.New(client.Config{URL: api.url, Key: u.key})
 	require.NoError(t, err)
-	right.behave(careful(shared, ""))
+	right.behave(verifying(shared, ""))
 	believing := newReceiver(t, nil)
 	run := func(c *client.Client, callback string) {
 		_, err := c.Run(s.ctx(), client.JobRequest{Type: client.Execute, WorkKind: client.KindSuccessFast, Callback: callback})
@@ -47,9 +47,9 @@ func TestLabelledTestsAreJudgedApart(t *testing.T) {
 		"believes": {func(c *client.Client, _ string) { run(c, believing.url+"/b") }, []string{"tampered-refused"}},
 		"keyless": {func(c *client.Client, label string) {
 			body := execute("SUCCESS_FAST", `"correlation_id":"keyless"`)
-			_, _, err := u.plainly(api, "POST", "/v1/jobs", body, "ForgeRun-Session", label)
+			_, _, err := u.sendUnchecked(api, "POST", "/v1/jobs", body, "ForgeRun-Session", label)
 			require.Error(t, err)
-			_, text, err := u.plainly(api, "POST", "/v1/jobs", body, "ForgeRun-Session", label)
+			_, text, err := u.sendUnchecked(api, "POST", "/v1/jobs", body, "ForgeRun-Session", label)
 			require.NoError(t, err)
 			var made client.Accepted
 			require.NoError(t, json.Unmarshal([]byte(text), &made))
@@ -62,7 +62,7 @@ func TestLabelledTestsAreJudgedApart(t *testing.T) {
 			})
 			require.NoError(t, err)
 			for range 5 {
-				_, _, err := u.plainly(api, "GET", "/v1/jobs/"+made.JobID, "", "ForgeRun-Session", label)
+				_, _, err := u.sendUnchecked(api, "GET", "/v1/jobs/"+made.JobID, "", "ForgeRun-Session", label)
 				require.NoError(t, err)
 			}
 			_, err = c.Wait(s.ctx(), made.JobID)
@@ -88,19 +88,4 @@ func TestLabelledTestsAreJudgedApart(t *testing.T) {
 		require.ElementsMatch(t, test.rules, slices.Collect(maps.Keys(broken)), "%s: %+v", label, broken)
 		require.Positive(t, v.Counts[verdict.OK]+len(broken))
 	}
-}
-
-// The end of a batch belongs only to the session in which it was submitted.
-func TestBatchEndBelongsToItsSession(t *testing.T) {
-	s, api, u := newDelivering(t, testBed)
-	u.receive(api, nil, "batch.completed")
-	main := u.startSession(api, `{"rules":["outcome-learned","deliveries-answered"]}`)
-	u.submitBatch(api, `{"jobs":[`+custom(`{}`)+`]}`, "ForgeRun-Session", "batch")
-	s.awaitDelivered(u, "batch.completed")
-	v, broken := u.verdict(api, main)
-	require.Empty(t, broken)
-	require.Zero(t, v.Counts[verdict.OK])
-	v, broken = u.verdict(api, u.labelled(api, "batch").ID)
-	require.Empty(t, broken)
-	require.Equal(t, 2, v.Counts[verdict.OK], "%+v", v.Results)
 }

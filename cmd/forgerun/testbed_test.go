@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/forgerun/forgerun/job"
 )
 
 // testBed is the environment of a test bed with jobs in real time.
@@ -103,14 +101,6 @@ func TestCustomJobFollowsItsRequest(t *testing.T) {
 	require.Equal(t, "Shipped: <ü> & \"quoted\"\n", result.body)
 	require.Equal(t, "text/x-note; charset=utf-8", result.header.Get("Content-Type"))
 
-	again := u.submitAndAwait(api, "SUCCEEDED", body)
-	seed := int64(7)
-	drawn := job.DefineCustom(job.Execute, &job.Behavior{Seed: &seed, Duration: 300 * time.Millisecond, Jitter: 100 * time.Millisecond},
-		time.Now(), nil).Timeline(2).End
-	for _, attempts := range [][]ran{attempts, u.attempts(api, again)} { // a busy machine may take longer, never less
-		require.GreaterOrEqual(t, attempts[1].length(), drawn, "the same seed, the same jitter")
-	}
-	require.Equal(t, 2, s.count(`SELECT count(*) FROM jobs WHERE definition ->> 'seed' = '7'`))
 	s.checkInvariants()
 }
 
@@ -129,27 +119,4 @@ func TestCustomJobOfAnotherWorker(t *testing.T) {
 	require.Equal(t, []string{"begun null"}, names)
 	require.Equal(t, "done", u.call(api, "GET", "/v1/jobs/"+id+"/result", "").body)
 	s.checkInvariants()
-}
-
-func TestWithoutATestBedThereIsNoCustomKind(t *testing.T) {
-	for role, want := range map[string]bool{"dev": true, "api": false} {
-		cfg, err := LoadConfig(role, func(name string) string { return required[name] })
-		require.NoError(t, err)
-		require.Equal(t, want, cfg.TestBed, role)
-	}
-	s := newStack(t)
-	api := s.startAPI()
-	u := s.newUser(api)
-	custom, unknown := u.trySubmit(api, custom(`{"nonsense":1}`)), u.trySubmit(api, execute("CUSTOMS", `"params":{"behavior":{}}`))
-	for _, a := range []answer{custom, unknown} {
-		a.requireProblem(t, http.StatusBadRequest, "RFA_JOB_VALIDATION_FAILED")
-	}
-	require.Equal(t, unknown.value("violations"), custom.value("violations"))
-	require.NotContains(t, custom.body, "CUSTOM")
-	a := u.call(api, "POST", "/v1/jobs/batch", batchBody("SUCCESS_FAST", "CUSTOM"))
-	require.Equal(t, http.StatusAccepted, a.status)
-	require.Contains(t, a.body, "There is no such work kind.")
-	operator := s.operator("")
-	require.NotContains(t, operator.call(api, "GET", "/admin/v1/catalogue", "").body, "CUSTOM")
-	require.Contains(t, operator.call(s.startAPI(testBed), "GET", "/admin/v1/catalogue", "").body, `"CUSTOM"`)
 }

@@ -300,17 +300,3 @@ func durationOf(t *testing.T, profile string) time.Duration {
 	require.FailNow(t, "the profile has no duration")
 	return 0
 }
-
-// A collector that is down or hangs affects only the traces.
-func TestCollectorIsAway(t *testing.T) {
-	s := newStack(t, env{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_BSP_SCHEDULE_DELAY": "50"})
-	api := s.startAPI()
-	w := s.startWorker()
-	u := s.newUser(api)
-	s.awaitFinal(u.submitMany(api, 50, execute("SUCCESS_FAST"))...)
-	api.logged("spans could not be sent")
-	for _, p := range []*proc{w, api} {
-		p.stop()
-	}
-	require.LessOrEqual(t, strings.Count(api.log.String(), "spans could not be sent"), 2, "one line a minute")
-}

@@ -33,39 +33,6 @@ func (u *user) directory(api *proc) (text []byte, kids []string) {
 	return []byte(a.body), kids
 }
 
-// After a rotation of the signing key, both keys are published and the old one still signs. After a rotation of the secret, deliveries
-// carry the signatures of both secrets.
-func TestRotation(t *testing.T) {
-	s, api, u := newDelivering(t)
-	r := u.receive(api, nil, "job.succeeded")
-	_, kids := u.directory(api)
-	require.Len(t, kids, 1)
-	rotate := s.start("rotate-signing-key")
-	require.Zero(t, rotate.exitCode(), rotate.log.String())
-	eventually(t, "two keys are published", func() bool { _, kids = u.directory(api); return len(kids) == 2 })
-
-	secrets := []string{r.hook.secret}
-	for range 2 { // as after a lost response
-		a := u.expect(api, http.StatusOK, "POST", "/v1/webhooks/"+r.hook.id+"/rotate-secret", "")
-		require.NotContains(t, secrets, a.text("secret"))
-		secrets = append(secrets, a.text("secret"))
-	}
-	s.secret(secrets...)
-	id := u.submit(api, execute("WEBHOOK_SUCCESS"))
-	got := r.await("the end", func(d received) bool { return d.job() == id })
-	require.Len(t, strings.Fields(got.header.Get("Webhook-Signature")), 3)
-	require.Contains(t, got.header.Get("Signature-Input"), `keyid="`+kids[0]+`"`, "the new key is published before it signs")
-	directory, _ := u.directory(api)
-	verifier := goVerifier(t)
-	for _, secret := range secrets {
-		require.NoError(t, verifier.verify(t, got.captured(), secret, directory))
-	}
-	s.exec(`UPDATE signing_keys SET signs_from = now()`)
-	s.startDeliverer() // reads the keys again
-	s.awaitDeliveries()
-	s.checkInvariants()
-}
-
 // After a leak, only a new key is left, and it signs from then on.
 func TestLeakedSigningKey(t *testing.T) {
 	s, api, u := newDelivering(t)

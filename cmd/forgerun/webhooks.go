@@ -120,10 +120,7 @@ func (p *process) startDeliverer(ctx context.Context) (failed <-chan error, err 
 		Concurrency: p.cfg.WebhookConcurrency, Timeout: limit, Rate: rate.Allow, Storage: p.storage.AllowUnits, Tracer: p.tracer,
 		Clock: p.clock, Policy: job.DeliveryPolicy{MaxRetries: p.cfg.WebhookMaxRetries, Backoff: p.cfg.WebhookBackoff},
 	}, p.store, sends, p.notifier, p.metrics, p.log)
-	fetching := consumer.NewDeliveries(p.redis, consumer.Config{
-		Concurrency: delivery.HandlersOf(p.cfg.WebhookConcurrency), ShutdownTimeout: closeGrace, Clock: p.due,
-		TaskCheckInterval: p.cfg.TaskCheckInterval, DelayedTaskCheckInterval: p.cfg.DelayedTaskCheckInterval,
-	}, w.Handle)
+	fetching := consumer.NewDeliveries(p.redis, p.consumer(delivery.HandlersOf(p.cfg.WebhookConcurrency)), w.Handle)
 	err = p.parts.Start(ctx,
 		p.loop("signing keys", keys.Run),
 		lifecycle.Close("sender", sender.Close),

@@ -74,9 +74,9 @@ func (s *stack) endTaskLeases() {
 // longLease lasts longer than every test; the worker does not renew it meanwhile.
 var longLease = env{"FORGERUN_LEASE_TIMEOUT": "240s"}
 
-// workerBefore starts a worker and pauses it while storage commits a step of a job: the step is committed, and the worker does
+// pauseWorkerDuring starts a worker and pauses it while storage commits a step of a job: the step is committed, and the worker does
 // not know it yet.
-func workerBefore(t *testing.T, state string, environment ...env) (s *stack, api *proc, u *user, worker *proc, id string) {
+func pauseWorkerDuring(t *testing.T, state string, environment ...env) (s *stack, api *proc, u *user, worker *proc, id string) {
 	t.Helper()
 	s = newStack(t)
 	api = s.startLeader()
@@ -104,7 +104,7 @@ func (s *stack) requireEvents(id string, names ...string) {
 }
 
 func TestWorkerKilledWhileItsJobsAreAssigned(t *testing.T) {
-	s, api, u, victim, id := workerBefore(t, "ASSIGNED", quickLease)
+	s, api, u, victim, id := pauseWorkerDuring(t, "ASSIGNED", quickLease)
 	require.Nil(t, u.get(api, id).value("started_at"))
 	victim.kill()
 	s.await("QUEUED", id)
@@ -121,7 +121,7 @@ func TestWorkerKilledWhileItsJobsAreAssigned(t *testing.T) {
 // The worker is paused between claim and start for longer than its lease. When it continues, its start is refused, and it does not run the
 // job.
 func TestPausedWorkersLateStartIsFenced(t *testing.T) {
-	s, api, u, sleeper, id := workerBefore(t, "ASSIGNED", longLease)
+	s, api, u, sleeper, id := pauseWorkerDuring(t, "ASSIGNED", longLease)
 	s.expire(sleeper)
 	s.await("QUEUED", id)
 	other := s.startWorker(slow)
@@ -141,7 +141,7 @@ func TestPausedWorkersLateStartIsFenced(t *testing.T) {
 }
 
 func TestCancelOfAnAssignedJob(t *testing.T) {
-	s, api, u, worker, id := workerBefore(t, "ASSIGNED", longLease)
+	s, api, u, worker, id := pauseWorkerDuring(t, "ASSIGNED", longLease)
 	u.expect(api, 200, "POST", "/v1/jobs/"+id+"/cancel", "")
 	require.Equal(t, "CANCELED", u.get(api, id).text("state"))
 
@@ -161,7 +161,7 @@ func TestCancelOfAnAssignedJob(t *testing.T) {
 // A paused worker still believes in its lease. After another worker has done its job, its late writes must change nothing. Then it works
 // again, with a new lease.
 func TestPausedWorkersLateWriteIsFenced(t *testing.T) {
-	s, api, u, sleeper, id := workerBefore(t, "RUNNING", longLease)
+	s, api, u, sleeper, id := pauseWorkerDuring(t, "RUNNING", longLease)
 	s.expire(sleeper)
 	s.await("FAILED", id)
 	u.requireLost(api, id, "worker-lost")

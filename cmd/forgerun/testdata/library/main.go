@@ -42,33 +42,33 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	correlate := func(name string) string { return fmt.Sprintf("go-%d-%s", os.Getpid(), name) }
+	correlationID := func(name string) string { return fmt.Sprintf("go-%d-%s", os.Getpid(), name) }
 	var ids []string
-	var gaveUp []error // a job that is refused for good does not stop the others
+	var gaveUp []error // the other jobs continue after a permanent refusal
 	for n, kind := range []string{client.KindSuccessFast, client.KindFailImmediate, client.KindSuccessFast, client.KindSuccessFast} {
-		id, err := one(ctx, c, n, kind, correlate)
+		id, err := submitAndWait(ctx, c, n, kind, correlationID)
 		gaveUp = append(gaveUp, err)
 		if id != "" {
 			ids = append(ids, id)
 		}
 	}
 	gaveUp = append(gaveUp, read(ctx, c, ids[len(ids)-1]))
-	inBatch, err := batch(ctx, c, correlate)
+	inBatch, err := batch(ctx, c, correlationID)
 	return errors.Join(append(gaveUp, err, hook.await(ctx, append(ids, inBatch...)))...)
 }
 
-// one submits a job and waits for its end. It returns the id if the job was created.
-func one(ctx context.Context, c *client.Client, n int, kind string, correlate func(string) string) (string, error) {
+// submitAndWait submits a job and waits for its end. It returns the id if the job was created.
+func submitAndWait(ctx context.Context, c *client.Client, n int, kind string, correlationID func(string) string) (string, error) {
 	request := client.JobRequest{Type: client.Execute, WorkKind: kind}
-	accepted, err := c.Submit(ctx, request, client.CorrelationID(correlate(fmt.Sprint(n))))
+	accepted, err := c.Submit(ctx, request, client.CorrelationID(correlationID(fmt.Sprint(n))))
 	if err != nil {
 		return "", err
 	}
-	var held []client.Option
+	var options []client.Option
 	if n%2 == 1 {
-		held = append(held, client.PreferWait(10*time.Second))
+		options = append(options, client.PreferWait(10*time.Second))
 	}
-	job, err := c.Wait(ctx, accepted.JobID, held...)
+	job, err := c.Wait(ctx, accepted.JobID, options...)
 	if err != nil {
 		return accepted.JobID, err
 	}
@@ -105,10 +105,10 @@ func read(ctx context.Context, c *client.Client, id string) error {
 }
 
 // batch submits a few jobs at once, and returns their ids.
-func batch(ctx context.Context, c *client.Client, correlate func(string) string) ([]string, error) {
+func batch(ctx context.Context, c *client.Client, correlationID func(string) string) ([]string, error) {
 	var items []client.JobRequest
 	for n := range 3 {
-		item := client.JobRequest{Type: client.Execute, WorkKind: client.KindSuccessFast, CorrelationID: correlate(fmt.Sprint("item-", n))}
+		item := client.JobRequest{Type: client.Execute, WorkKind: client.KindSuccessFast, CorrelationID: correlationID(fmt.Sprint("item-", n))}
 		items = append(items, item)
 	}
 	receipt, err := c.SubmitBatch(ctx, items)
@@ -135,7 +135,7 @@ func batch(ctx context.Context, c *client.Client, correlate func(string) string)
 // receiver is a webhook of this process.
 type receiver struct {
 	mu       sync.Mutex
-	told     map[string]bool // jobs that have ended, by id
+	ended    map[string]bool // jobs that have ended, by id
 	arrived  chan struct{}
 	verifier chan client.Verifier
 }
@@ -146,7 +146,7 @@ func receive(ctx context.Context, c *client.Client) (*receiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &receiver{told: map[string]bool{}, arrived: make(chan struct{}, 1), verifier: make(chan client.Verifier, 1)}
+	r := &receiver{ended: map[string]bool{}, arrived: make(chan struct{}, 1), verifier: make(chan client.Verifier, 1)}
 	server := &http.Server{Handler: r, ReadTimeout: time.Minute}
 	go func() { _ = server.Serve(listener) }() // until the program ends
 	url := "http://" + listener.Addr().String() + "/forgerun"
@@ -159,7 +159,7 @@ func receive(ctx context.Context, c *client.Client) (*receiver, error) {
 }
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
-	v := <-r.verifier // the first delivery may come before the answer to the registration
+	v := <-r.verifier // the first delivery may come before the response to the registration
 	r.verifier <- v
 	message, err := v.Verify(request)
 	switch {
@@ -171,7 +171,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	r.mu.Lock()
-	r.told[message.JobID()] = true
+	r.ended[message.JobID()] = true
 	r.mu.Unlock()
 	select {
 	case r.arrived <- struct{}{}:
@@ -184,7 +184,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 func (r *receiver) await(ctx context.Context, ids []string) error {
 	for {
 		r.mu.Lock()
-		missing := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return r.told[id] })
+		missing := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return r.ended[id] })
 		r.mu.Unlock()
 		if len(missing) == 0 {
 			return nil
@@ -192,7 +192,7 @@ func (r *receiver) await(ctx context.Context, ids []string) error {
 		select {
 		case <-r.arrived:
 		case <-ctx.Done():
-			return fmt.Errorf("no delivery has told of %v: %w", missing, ctx.Err())
+			return fmt.Errorf("no delivery about the end of %v: %w", missing, ctx.Err())
 		}
 	}
 }

@@ -19,12 +19,12 @@ func main() {
 		log.Fatal(err)
 	}
 	kind := SUCCESSFAST
-	answer, err := c.SubmitJobWithResponse(context.Background(), nil, JobRequest{Type: EXECUTE, WorkKind: &kind})
+	response, err := c.SubmitJobWithResponse(context.Background(), nil, JobRequest{Type: EXECUTE, WorkKind: &kind})
 	if err != nil {
 		log.Fatal(err)
 	}
-	if answer.JSON202 == nil {
-		log.Fatalf("%s: %s", answer.Status(), answer.Body)
+	if response.JSON202 == nil {
+		log.Fatalf("%s: %s", response.Status(), response.Body)
 	}
-	fmt.Println(answer.JSON202.State)
+	fmt.Println(response.JSON202.State)
 }

@@ -7,19 +7,19 @@ const tries = 8;
 const sleep = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
 
 /** Returns the wait in Retry-After in seconds, or 0 if there is none. */
-function retryAfter(answer) {
-  const text = answer.headers.get("Retry-After") ?? "";
+function retryAfter(response) {
+  const text = response.headers.get("Retry-After") ?? "";
   return /^\d+$/.test(text) ? Number(text) : Math.max(0, (Date.parse(text) - Date.now()) / 1000) || 0;
 }
 
 /** Sends a request once. It follows redirects with the same method and body, and 303 with GET. */
 async function once(url, options, n) {
   for (let redirects = 0; redirects < 10; redirects++) {
-    const answer = await fetch(url, { ...options, redirect: "manual", signal: AbortSignal.timeout(5000) });
-    const text = await answer.text();
-    if (![303, 307, 308].includes(answer.status)) return { answer, text };
-    url = new URL(answer.headers.get("Location"), url);
-    if (answer.status === 303 || planted === "redirected-to-get" && n > 0) options = { headers: options.headers, method: "GET" };
+    const response = await fetch(url, { ...options, redirect: "manual", signal: AbortSignal.timeout(5000) });
+    const text = await response.text();
+    if (![303, 307, 308].includes(response.status)) return { response, text };
+    url = new URL(response.headers.get("Location"), url);
+    if (response.status === 303 || planted === "redirected-to-get" && n > 0) options = { headers: options.headers, method: "GET" };
   }
   throw new Error("ten redirects in a row");
 }
@@ -30,17 +30,17 @@ class GaveUp extends Error {}
 async function request(url, options, failed) {
   let what;
   for (let n = 0; n < tries; n++) {
-    let told = 0;
+    let pause = 0;
     try {
-      const { answer, text } = await once(url, options, n);
-      what = answer.status;
-      told = retryAfter(answer);
-      if (![401, 404, 429, 500, 502, 503, 504].includes(what) && !(what === 403 && told)) return { answer, text };
+      const { response, text } = await once(url, options, n);
+      what = response.status;
+      pause = retryAfter(response);
+      if (![401, 404, 429, 500, 502, 503, 504].includes(what) && !(what === 403 && pause)) return { response, text };
     } catch (error) {
       what = error.cause ?? error;
     }
     if (failed?.(what, n)) return null;
-    await sleep(Math.max(told, 0.2 * 2 ** n * (1 + Math.random() / 2)));
+    await sleep(Math.max(pause, 0.2 * 2 ** n * (1 + Math.random() / 2)));
   }
   throw new GaveUp(`${options.method} ${url}: ${what} after ${tries} tries`);
 }
@@ -50,11 +50,11 @@ async function submit() {
     method: "POST", body: JSON.stringify({ order: "one" }),
     headers: { "Content-Type": "application/json", "Idempotency-Key": randomUUID() },
   };
-  const refused = (what, n) => planted === "order-skipped" && typeof what === "number" && n === 1;
+  const refused = (what, n) => planted === "submission-skipped" && typeof what === "number" && n === 1;
   const made = await request(new URL("/jobs", process.env.FORGERUN_URL), options, refused);
   if (made === null) return null;
-  if (made.answer.status !== 202) throw new GaveUp(`the order was refused with ${made.answer.status}`);
-  return new URL(made.answer.headers.get("Location"), made.answer.url);
+  if (made.response.status !== 202) throw new GaveUp(`the order was refused with ${made.response.status}`);
+  return new URL(made.response.headers.get("Location"), made.response.url);
 }
 
 let failedPolls = 0;
@@ -64,21 +64,21 @@ async function wait(job) {
   let tag, broken = false;
   const failed = (what) => {
     if (planted === "polls-counted" && ++failedPolls === 3) throw new GaveUp("three polls failed");
-    if (planted === "ordered-again" && what === 404 && broken) return true;
+    if (planted === "submitted-again" && what === 404 && broken) return true;
     broken = typeof what !== "number";
     return false;
   };
   for (;;) {
     const read = await request(job, { method: "GET", headers: tag ? { "If-None-Match": tag } : {} }, failed);
     if (read === null) return wait(await submit());
-    const { answer, text } = read;
-    if (answer.status !== 200 && answer.status !== 304) throw new GaveUp(`the job cannot be read: ${answer.status}`);
-    if (answer.status === 200) {
+    const { response, text } = read;
+    if (response.status !== 200 && response.status !== 304) throw new GaveUp(`the job cannot be read: ${response.status}`);
+    if (response.status === 200) {
       const { status } = JSON.parse(text);
       if (["succeeded", "failed", "canceled"].includes(status)) return status;
-      tag = answer.headers.get("ETag");
+      tag = response.headers.get("ETag");
     }
-    await sleep(retryAfter(answer) || 1);
+    await sleep(retryAfter(response) || 1);
   }
 }
 

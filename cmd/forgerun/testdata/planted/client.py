@@ -1,6 +1,6 @@
 """A client of ForgeRun that is correct except for the mistake that PLANTED names. No mistake appears after a single fault.
 
-It submits a job, polls until it has ended, and with the argument "result" reads what it has made.
+It submits a job and polls until it has ended. With the argument "result", it also reads the result.
 """
 
 import email.utils
@@ -37,18 +37,18 @@ class Client:
     def __init__(self, url, key):
         self.key = key
         self.connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc, timeout=TIMEOUT)
-        self.waited = False  # as long as a Retry-After said
+        self.waited = False  # whether it has waited for a Retry-After
 
     def once(self, method, path, body, headers):
         """Sends a request once. It follows redirects with the same method and body, and 303 with GET."""
         for _ in range(10):
             self.connection.request(method, path, body, headers)
-            answer = self.connection.getresponse()
-            data = answer.read()
-            if answer.status not in (303, 307, 308):
-                return answer.status, answer.headers, data
-            path = urllib.parse.urlsplit(answer.headers["Location"]).path
-            if answer.status == 303:
+            response = self.connection.getresponse()
+            data = response.read()
+            if response.status not in (303, 307, 308):
+                return response.status, response.headers, data
+            path = urllib.parse.urlsplit(response.headers["Location"]).path
+            if response.status == 303:
                 method, body = "GET", None
         raise GaveUp("ten redirects in a row")
 
@@ -58,7 +58,7 @@ class Client:
             body, headers["Content-Type"] = json.dumps(body), "application/json"
         refused, half = False, b""
         for n in range(TRIES):
-            told = None
+            wait = None
             try:
                 status, head, data = self.once(method, path, body, headers)
             except (OSError, http.client.HTTPException) as err:
@@ -66,21 +66,21 @@ class Client:
                     raise
                 if PLANTED == "half-result" and path.endswith("/result") and half and getattr(err, "partial", b""):
                     return 200, {}, half
-                what, half = repr(err), getattr(err, "partial", b"")
+                failure, half = repr(err), getattr(err, "partial", b"")
                 self.connection.close()
             else:
-                what, told = status, retry_after(head)
-                if status not in PASSES and not (status == 403 and told is not None) and (status != 401 or refused):
+                failure, wait = status, retry_after(head)
+                if status not in PASSES and not (status == 403 and wait is not None) and (status != 401 or refused):
                     return status, head, data
                 refused = refused or status == 401
-                if PLANTED == "anew-after-401" and status == 401 and n > 0 and method == "POST":
+                if PLANTED == "new-key-after-401" and status == 401 and n > 0 and method == "POST":
                     headers["Idempotency-Key"] = str(uuid.uuid4())
             if PLANTED == "fresh-key" and n > 0 and method == "POST":
                 headers["Idempotency-Key"] = str(uuid.uuid4())
-            if PLANTED == "waits-once" and told:
-                told, self.waited = 0 if self.waited else told, True
-            time.sleep(max(0.2 * 2**n * random.uniform(1, 1.5), told or 0))
-        raise GaveUp(f"{method} {path}: {what} after {TRIES} tries")
+            if PLANTED == "waits-once" and wait:
+                wait, self.waited = 0 if self.waited else wait, True
+            time.sleep(max(0.2 * 2**n * random.uniform(1, 1.5), wait or 0))
+        raise GaveUp(f"{method} {path}: {failure} after {TRIES} tries")
 
     def submit(self, job):
         headers = {"Idempotency-Key": str(uuid.uuid4()), "X-Correlation-ID": str(uuid.uuid4())}
@@ -101,8 +101,8 @@ class Client:
                 tag = head.get("ETag")
             elif status != 304:
                 raise GaveUp(f"the job cannot be read: {status}")
-            told = retry_after(head)
-            time.sleep(1 if told is None else told)
+            wait = retry_after(head)
+            time.sleep(1 if wait is None else wait)
 
 
 def main():

@@ -23,12 +23,12 @@ func send(t *testing.T, method, address, key, body string) (location string) {
 	if key != "" {
 		r.Header.Set("Idempotency-Key", key)
 	}
-	answer, err := http.DefaultClient.Do(r)
+	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = answer.Body.Close()
-	return answer.Header.Get("Location")
+	_ = response.Body.Close()
+	return response.Header.Get("Location")
 }
 
 func start(t *testing.T) string {

@@ -8,15 +8,15 @@ import pytest
 
 def submit(url, key, body):
     request = urllib.request.Request(f"{url}/orders", body, {"Idempotency-Key": key})
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return answer.headers["Location"]
+    with urllib.request.urlopen(request, timeout=30) as response:
+        return response.headers["Location"]
 
 
 @pytest.mark.parametrize("number", [1, 2, 3], ids=["right-1", "right-2", "right-3"])
 def test(forgerun_url, number):
     order = submit(forgerun_url, str(uuid.uuid4()), b"tea")
-    with urllib.request.urlopen(forgerun_url + order, timeout=30) as answer:
-        assert json.load(answer)["status"] == "succeeded"
+    with urllib.request.urlopen(forgerun_url + order, timeout=30) as response:
+        assert json.load(response)["status"] == "succeeded"
 
 
 def test_one_key_for_two_orders(forgerun_url):

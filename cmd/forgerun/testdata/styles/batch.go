@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// batch submits all jobs in one request and reads the batch until it is complete. Then it reads the list of jobs, and each job that the
-// service retries until that has ended. It does not wait long for the next try.
+// batch submits all jobs in one request and reads the batch until it is complete. Then it reads the list of jobs, and polls each job that
+// the service still retries. It gives up a request if the service asks for a long wait.
 func batch(ctx context.Context, a *api) ([]*intention, error) {
 	a.longest = 30 * time.Second
 	jobs := intentions(6)
@@ -21,7 +21,7 @@ func batch(ctx context.Context, a *api) ([]*intention, error) {
 	}
 	err = a.complete(ctx, id, next)
 	if err == nil {
-		err = a.learnFromList(ctx, "/v1/batches/"+id+"/jobs", jobs)
+		err = a.updateFromList(ctx, "/v1/batches/"+id+"/jobs", jobs)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err) // fall back to reading each job

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The tenth style: six jobs by curl, with a process for each request.
+# The tenth style: six jobs with curl, one process for each request.
 set -eu
 umask 077
 : "${FORGERUN_URL:?}" "${FORGERUN_API_KEY:?}"
@@ -14,16 +14,16 @@ fail() {
 
 random() { od -An -N16 -tx1 /dev/urandom | tr -d ' \n'; }
 
-# header NAME gives a header of the last answer.
+# header NAME prints a header of the last response.
 header() {
   tr -d '\r' <"$dir/head" | awk -v name="$1:" '
-    /^HTTP\// { value = "" } # one that was redirected comes before it
+    /^HTTP\// { value = "" } # a redirect comes before the final response
     tolower($1) == name { sub(/^[^:]*: */, ""); value = $0 }
     END { print value }'
 }
 
-# told says how many seconds the last answer has the client wait, by a number or a date; nothing if it says neither.
-told() {
+# retry_after prints the wait in the Retry-After of the last response in seconds; nothing if there is none.
+retry_after() {
   text=$(header retry-after)
   case $text in
     '') ;;
@@ -36,7 +36,7 @@ told() {
   esac
 }
 
-# member NAME gives the first member of that name of the last answer, without quotes.
+# member NAME prints the first member with that name in the last response, without quotes.
 member() {
   awk -v name="\"$1\": *" '{ text = text $0 } END {
     if (!match(text, name)) exit
@@ -48,8 +48,8 @@ member() {
   }' "$dir/body"
 }
 
-# request PATH [OPTION...] sends a request until it is answered; $status, $dir/head and $dir/body are the answer then. It fails if it gives
-# the request up.
+# request PATH [OPTION...] repeats a request until it gets a conclusive response, which is in $status, $dir/head and $dir/body. It fails if
+# it gives up.
 request() {
   path=$1
   shift
@@ -59,7 +59,7 @@ request() {
       "$FORGERUN_URL$path") || status=000
     case $status in
       000) : >"$dir/head" ;;
-      200 | 202) # a proxy's page is no answer
+      200 | 202) # skip the page of a proxy
         [ "$(head -c 1 "$dir/body")" != '{' ] || return 0
         : >"$dir/head"
         ;;
@@ -68,7 +68,7 @@ request() {
         [ "$refused" -lt 2 ] || return 0
         ;;
       403) [ -n "$(header retry-after)" ] || return 0 ;;
-      404) ;; # the service does not show it yet
+      404) ;; # not visible yet
       429 | 500 | 502 | 503 | 504) ;;
       *) return 0 ;;
     esac
@@ -76,23 +76,23 @@ request() {
       echo "$path: gave up with $status after $try tries" >&2
       return 1
     }
-    wait=$(told)
+    wait=$(retry_after)
     wait=${wait:-0}
     sleep $((wait > backoff ? wait : backoff))
     try=$((try + 1)) backoff=$((try > 2 ? 2 : 1))
   done
 }
 
-# ended AUTO_RETRY tells whether the job of the last answer has ended for good.
+# ended AUTO_RETRY succeeds if the job in the last response has ended for good.
 ended() {
   case $(member state)/$1/$(member can_retry) in
-    FAILED/true/true) return 1 ;; # the service tries it again
+    FAILED/true/true) return 1 ;; # the service retries it
     SUCCEEDED/* | FAILED/* | CANCELED/*) ;;
     *) return 1 ;;
   esac
 }
 
-# submit ENDS BEHAVIOR AUTO_RETRY submits a job, and notes its id and how it is to end. An order that is given up does not end the others.
+# submit ENDS BEHAVIOR AUTO_RETRY submits a job, and stores its id and expected end. If it gives up, the other jobs continue.
 submit() {
   request /v1/jobs -H 'Content-Type: application/json' -H "Idempotency-Key: $(random)" -H "X-Correlation-ID: order-$(random)" \
     -d "{\"type\":\"EXECUTE\",\"work_kind\":\"CUSTOM\",\"auto_retry\":$3,\"params\":{\"behavior\":$2}}" || {
@@ -103,8 +103,8 @@ submit() {
   echo "$(member job_id) $1 $3" >>"$dir/jobs"
 }
 
-# learn ID ENDS AUTO_RETRY reads a job until it has ended. It fails if that is not as intended, or if it gives the job up.
-learn() {
+# await ID ENDS AUTO_RETRY reads a job until it has ended. It fails if the job ended differently, or if it gives up.
+await() {
   etag=
   while :; do
     if [ -n "$etag" ]; then
@@ -123,7 +123,7 @@ learn() {
         return 1
         ;;
     esac
-    again=$(told)
+    again=$(retry_after)
     sleep "${again:-2}"
   done
   [ "$(member state)" = "$2" ] || {
@@ -140,7 +140,7 @@ submit FAILED '{"failures":[{"attempts":[1],"problem":{"title":"No such item","s
 submit SUCCEEDED '{"duration":"300ms","failures":[{"attempts":[1],"problem":{"title":"Out of stock","status":409,"retryAfter":1}}]}' true
 submit SUCCEEDED '{"duration":"300ms"}' false
 while read -r id ends retried; do
-  learn "$id" "$ends" "$retried" || failed=1
+  await "$id" "$ends" "$retried" || failed=1
 done <"$dir/jobs"
 [ -z "$failed" ] || fail "some jobs did not end as intended"
 echo "6 jobs ended as intended"

@@ -15,8 +15,8 @@ type notice struct {
 	retryable  bool
 }
 
-// tell parses an event. Streams name events like job-failed; deliveries like job.failed.
-func tell(name string, data []byte) (notice, error) {
+// parseNotice parses an event. Streams use names like job-failed, deliveries use job.failed.
+func parseNotice(name string, data []byte) (notice, error) {
 	var document struct {
 		OutcomeOf string `json:"jobId"` // in the outcome document of an attempt
 		EventOf   string `json:"job_id"`
@@ -30,7 +30,7 @@ func tell(name string, data []byte) (notice, error) {
 
 func eventName(name string) string { return strings.ReplaceAll(name, "-", ".") }
 
-// ends maps event names to final states. Other events are ignored.
+// ends maps event names to final states. The client ignores other events.
 var ends = map[string]string{
 	"job.succeeded": "SUCCEEDED", "job.canceled": "CANCELED", "job.retries_exhausted": "FAILED", "job.failed": "FAILED",
 }
@@ -43,11 +43,11 @@ func (t notice) endOf(in *intention) string {
 	return ends[t.event]
 }
 
-// inbox keeps notices in order, including those that arrive before the response to their job's submission.
+// inbox keeps notices in order. Some arrive before the response to the submission of their job.
 type inbox struct {
 	mu   sync.Mutex
 	all  []notice
-	news chan struct{} // has an entry if notices have arrived since the last take
+	news chan struct{} // has an element if notices have arrived since the last take
 }
 
 func newInbox() *inbox { return &inbox{news: make(chan struct{}, 1)} }
@@ -62,12 +62,12 @@ func (b *inbox) add(t notice) {
 	}
 }
 
-// take waits for new notices, at most for atMost, and returns all of them.
+// take waits until there are notices, at most for atMost, and returns all of them.
 func (b *inbox) take(ctx context.Context, atMost time.Duration) ([]notice, error) {
 	timer := time.NewTimer(atMost)
 	defer timer.Stop()
 	for {
-		if all := b.takeAll(); len(all) > 0 {
+		if all := b.drain(); len(all) > 0 {
 			return all, nil
 		}
 		select {
@@ -80,7 +80,7 @@ func (b *inbox) take(ctx context.Context, atMost time.Duration) ([]notice, error
 	}
 }
 
-func (b *inbox) takeAll() []notice {
+func (b *inbox) drain() []notice {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := b.all
@@ -88,8 +88,8 @@ func (b *inbox) takeAll() []notice {
 	return all
 }
 
-// learnFromInbox reads notices until all jobs have ended.
-func learnFromInbox(ctx context.Context, b *inbox, jobs []*intention) error {
+// updateFromInbox takes notices until all jobs have ended.
+func updateFromInbox(ctx context.Context, b *inbox, jobs []*intention) error {
 	for len(open(jobs)) > 0 {
 		all, err := b.take(ctx, time.Minute)
 		if err != nil {
@@ -106,7 +106,8 @@ func learnFromInbox(ctx context.Context, b *inbox, jobs []*intention) error {
 	return nil
 }
 
-// hintAndRead uses a stream and a webhook as hints: it reads a job after each notice, and after a while without one.
+// hintAndRead uses a stream and a webhook as hints. It reads a job after each notice about its end, and all open jobs after 15 s without a
+// notice.
 func hintAndRead(ctx context.Context, a *api) ([]*intention, error) {
 	hints := newInbox()
 	stop, err := follow(ctx, a, hints)

@@ -22,11 +22,11 @@ import (
 const (
 	maxAge      = 5 * time.Minute
 	maxDelivery = 8 << 20
-	// The receiver still answers deliveries for this long after the webhook is deleted.
+	// How long the receiver still answers deliveries after the webhook was deleted.
 	lateDeliveries = 3 * time.Second
 )
 
-// webhookOnly learns all outcomes from deliveries. In structured mode the secret signs everything that it needs.
+// webhookOnly gets all outcomes from deliveries. In structured mode, the signature covers all that the client uses.
 func webhookOnly(ctx context.Context, a *api) ([]*intention, error) {
 	deliveries := newInbox()
 	hook, err := register(ctx, a, deliveries, "structured")
@@ -37,7 +37,7 @@ func webhookOnly(ctx context.Context, a *api) ([]*intention, error) {
 	if err := a.submitAll(ctx, jobs); err != nil {
 		return nil, err
 	}
-	if err := learnFromInbox(ctx, deliveries, jobs); err != nil {
+	if err := updateFromInbox(ctx, deliveries, jobs); err != nil {
 		return nil, err
 	}
 	return jobs, hook.remove(ctx, a)
@@ -55,7 +55,7 @@ type hook struct {
 	seen map[string]bool // by webhook-id
 }
 
-// register starts a receiver and registers it. If the response with the secret was lost, it replaces the secret.
+// register starts a receiver and registers its webhook. If the response with the secret was lost, it rotates the secret.
 func register(ctx context.Context, a *api, into *inbox, mode string) (*hook, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -135,7 +135,7 @@ func (h *hook) take(w http.ResponseWriter, header http.Header, body []byte) {
 
 func (h *hook) event(header http.Header, body []byte) (notice, error) {
 	if !h.structured {
-		return tell(header.Get("ce-type"), body)
+		return parseNotice(header.Get("ce-type"), body)
 	}
 	var whole struct {
 		Type string          `json:"type"`
@@ -144,10 +144,10 @@ func (h *hook) event(header http.Header, body []byte) (notice, error) {
 	if err := json.Unmarshal(body, &whole); err != nil {
 		return notice{}, err
 	}
-	return tell(whole.Type, whole.Data)
+	return parseNotice(whole.Type, whole.Data)
 }
 
-// verify checks the age and the signature with the webhook's secret, as in Standard Webhooks.
+// verify checks the age and the signature of a delivery as in Standard Webhooks.
 func (h *hook) verify(header http.Header, body []byte) error {
 	id, timestamp := header.Get("webhook-id"), header.Get("webhook-timestamp")
 	seconds, err := strconv.ParseInt(timestamp, 10, 64)

@@ -31,18 +31,18 @@ type request struct {
 	header       map[string]string
 	body         any           // JSON
 	wait         time.Duration // how long the service may delay the response
-	raw          bool          // the response need not be JSON
-	expected     bool          // 404 means that the resource is not visible yet
+	raw          bool          // whether the response may be other than JSON
+	expected     bool          // whether a 404 means that the resource is not visible yet
 }
 
-type answer struct {
+type response struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// do repeats a request until its response is not a temporary failure. It also repeats it after a lost or incomplete response.
-func (a *api) do(ctx context.Context, r request) (answer, error) {
+// do repeats a request after temporary failures, and after lost or incomplete responses.
+func (a *api) do(ctx context.Context, r request) (response, error) {
 	refused := 0 // number of 401 responses
 	for try := 1; ; try++ {
 		send := a.once
@@ -54,44 +54,44 @@ func (a *api) do(ctx context.Context, r request) (answer, error) {
 			refused++
 		}
 		again := got.passing(r) || got.status == http.StatusUnauthorized && refused == 1
-		if err == nil && !insists(got, again) {
+		if err == nil && !repeats(got, again) {
 			return got, nil
 		}
 		if err == nil {
 			err = fmt.Errorf("%d", got.status)
 		}
-		wait := hurried(got, try, max(got.again(0), backoff(try-1)))
+		wait := mistakenWait(got, try, max(got.again(0), backoff(try-1)))
 		if try >= maxTries && !endless() || ctx.Err() != nil || a.longest > 0 && wait > a.longest ||
 			mistaken("lost-answer") && r.method == "POST" {
-			return answer{}, fmt.Errorf("%s %s: gave up after %d tries: %w", r.method, r.path, try, err)
+			return response{}, fmt.Errorf("%s %s: gave up after %d tries: %w", r.method, r.path, try, err)
 		}
 		a.change(ctx, r, got)
 		if err := pause(ctx, wait); err != nil {
-			return answer{}, err
+			return response{}, err
 		}
 	}
 }
 
 // once sends a request once, and follows redirects.
-func (a *api) once(ctx context.Context, r request) (answer, error) {
+func (a *api) once(ctx context.Context, r request) (response, error) {
 	ctx, cancel := context.WithTimeout(ctx, mistakenLimit(answerLimit+r.wait))
 	defer cancel()
 	req, err := a.request(ctx, r)
 	if err != nil {
-		return answer{}, err
+		return response{}, err
 	}
-	response, err := a.http.Do(req)
+	res, err := a.http.Do(req)
 	if err != nil {
-		return answer{}, err
+		return response{}, err
 	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
-		return answer{}, err
+		return response{}, err
 	}
-	got := answer{response.StatusCode, response.Header, body}
+	got := response{res.StatusCode, res.Header, body}
 	if got.status/100 == 2 && got.status != http.StatusNoContent && !r.raw && !json.Valid(body) {
-		return answer{}, fmt.Errorf("an answer that is not JSON: %.100s", body)
+		return response{}, fmt.Errorf("a response that is not JSON: %.100s", body)
 	}
 	return got, nil
 }
@@ -137,10 +137,10 @@ func (a *api) request(ctx context.Context, r request) (*http.Request, error) {
 }
 
 // call sends a request, requires one of the statuses, and decodes the body into the value.
-func (a *api) call(ctx context.Context, r request, into any, statuses ...int) (answer, error) {
+func (a *api) call(ctx context.Context, r request, into any, statuses ...int) (response, error) {
 	got, err := a.do(ctx, r)
 	if err != nil {
-		return answer{}, err
+		return response{}, err
 	}
 	for _, status := range statuses {
 		if got.status != status {
@@ -155,7 +155,7 @@ func (a *api) call(ctx context.Context, r request, into any, statuses ...int) (a
 }
 
 // passing reports whether a response is a temporary failure.
-func (got answer) passing(r request) bool {
+func (got response) passing(r request) bool {
 	switch got.status {
 	case http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable,
 		http.StatusGatewayTimeout:
@@ -168,29 +168,29 @@ func (got answer) passing(r request) bool {
 	return false
 }
 
-// again returns the longest Retry-After, or otherwise if there is none.
-func (got answer) again(otherwise time.Duration) time.Duration {
-	told := time.Duration(-1)
+// again returns the longest wait in the Retry-After headers; without one, it returns otherwise.
+func (got response) again(otherwise time.Duration) time.Duration {
+	wait := time.Duration(-1)
 	for _, text := range got.header.Values("Retry-After") {
 		text = strings.TrimSpace(text)
 		if seconds, err := strconv.Atoi(text); err == nil {
-			told = max(told, time.Duration(seconds)*time.Second)
+			wait = max(wait, time.Duration(seconds)*time.Second)
 		} else if at, err := http.ParseTime(text); err == nil {
-			told = max(told, time.Until(at), 0)
+			wait = max(wait, time.Until(at), 0)
 		}
 	}
-	if told < 0 {
+	if wait < 0 {
 		return otherwise
 	}
-	return misread(told)
+	return mistakenRetryAfter(wait)
 }
 
-// backoff doubles from 250 ms to 2 s, and adds up to half of that at random.
+// backoff returns a wait that doubles with each try from 250 ms to 2 s, plus a random part of up to half of it.
 func backoff(try int) time.Duration {
 	return jitter(250 * time.Millisecond << min(try, 3))
 }
 
-// jitter adds up to half of d at random.
+// jitter returns d plus a random duration of up to half of d.
 func jitter(d time.Duration) time.Duration {
 	return d + mathrand.N(d/2+1)
 }

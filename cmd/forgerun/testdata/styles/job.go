@@ -12,15 +12,17 @@ import (
 type intention struct {
 	Key, Correlation string
 	Body             map[string]any
-	Retried          bool // the service retries it
-	Ends             string
+	Retried          bool   // the service retries a failure
+	Ends             string // expected final state
 
-	ID, Ended string
-	Next      time.Time // earliest time of the next read
-	etag      string
+	ID    string
+	Ended string    // final state, or why the client gave up; "" until then
+	Next  time.Time // earliest time of the next read
+	etag  string
 }
 
-// intentions are n jobs: most succeed soon, one of six takes two seconds, one fails for good, and one succeeds at its second attempt.
+// intentions returns n jobs. Of six jobs, three succeed soon, one takes two seconds, one fails for good, and one succeeds at its second
+// attempt.
 func intentions(n int) []*intention {
 	var all []*intention
 	for i := range n {
@@ -57,11 +59,11 @@ type job struct {
 	CanRetry bool   `json:"can_retry"`
 }
 
-// learn updates the intention and reports whether the job has ended: its state is final, and the service will not retry it.
-func (in *intention) learn(j job) (ended bool) {
+// update stores the state of the job, and reports whether the job has ended: the state is final, and the service will not retry the job.
+func (in *intention) update(j job) (ended bool) {
 	switch {
 	case j.State == "FAILED" && in.Retried && j.CanRetry:
-	case in.misjudged(j.State):
+	case in.misreadState(j.State):
 	case j.State == "SUCCEEDED", j.State == "FAILED", j.State == "CANCELED":
 		in.Ended = j.State
 	}
@@ -80,13 +82,13 @@ func (a *api) submit(ctx context.Context, in *intention, wait time.Duration) err
 		return nil
 	}
 	if err == nil && j.ID == "" {
-		err = fmt.Errorf("a submission was answered without an id: %s", got.body)
+		err = fmt.Errorf("the response to a submission has no id: %s", got.body)
 	}
 	if err != nil {
 		return in.giveUp(ctx, err)
 	}
 	in.ID, in.Next = j.ID, time.Now().Add(got.again(0))
-	in.learn(j)
+	in.update(j)
 	return nil
 }
 
@@ -99,7 +101,7 @@ func (a *api) submitAll(ctx context.Context, jobs []*intention) error {
 	return nil
 }
 
-// giveUp stops following a job and records why; other jobs continue. It returns an error if ctx has ended.
+// giveUp stops following this job and records why. It returns an error only if ctx has ended, so that other jobs continue.
 func (in *intention) giveUp(ctx context.Context, err error) error {
 	in.Ended = "given up: " + err.Error()
 	return ctx.Err()
@@ -128,10 +130,10 @@ func (a *api) read(ctx context.Context, in *intention, wait time.Duration) (ende
 		return false, nil
 	}
 	in.etag = got.header.Get("ETag")
-	return in.learn(j), nil
+	return in.update(j), nil
 }
 
-// await reads one job until it has ended, at the intervals that the service asks for.
+// await reads one job until it has ended, at the intervals that the service requests.
 func (a *api) await(ctx context.Context, in *intention) error {
 	for in.Ended == "" {
 		if err := pause(ctx, time.Until(in.Next)+jitter(100*time.Millisecond)); err != nil {

@@ -24,7 +24,7 @@ var styles = map[string]func(context.Context, *api) ([]*intention, error){
 	"two-processes": twoProcesses,
 }
 
-// submitter is the argument of the second process of the style two-processes.
+// submitter is the argument that starts the second process of the style two-processes.
 const submitter = "submitter"
 
 func main() {
@@ -41,12 +41,12 @@ func run(args []string) error {
 	}
 	limit := 150 * time.Second
 	if !mistaken("") && (slices.Contains(args, "stream") || slices.Contains(args, "webhook")) {
-		limit = 30 * time.Second // with some mistakes it would wait forever
+		limit = 30 * time.Second // with some mistakes the client would wait forever
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	if len(args) == 1 && args[0] == submitter {
-		return submitAndTell(ctx, a, os.Stdout)
+		return submitAndPrint(ctx, a, os.Stdout)
 	}
 	if len(args) != 1 || styles[args[0]] == nil {
 		return fmt.Errorf("usage: styles NAME, one of %v", slices.Sorted(maps.Keys(styles)))

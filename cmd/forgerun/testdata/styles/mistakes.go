@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// mistaken reports whether STYLES_MISTAKE names one of these mistakes. The client then makes that common mistake. Without the variable
+// mistaken reports whether STYLES_MISTAKE names one of these mistakes. The client then makes this common mistake. Without the variable,
 // the client is correct.
 func mistaken(names ...string) bool { return slices.Contains(names, os.Getenv("STYLES_MISTAKE")) }
 
@@ -29,7 +29,7 @@ func newClient() *http.Client {
 	return &http.Client{CheckRedirect: redirected}
 }
 
-// redirected may change the request that follows a redirect.
+// redirected limits redirects. With some mistakes, it changes the redirected request.
 func redirected(next *http.Request, before []*http.Request) error {
 	asGet := strings.TrimSuffix(os.Getenv("STYLES_MISTAKE"), "-as-get")
 	switch {
@@ -46,7 +46,7 @@ func redirected(next *http.Request, before []*http.Request) error {
 	return nil
 }
 
-// mistakenLimit returns the timeout of a request.
+// mistakenLimit returns the timeout of a request; limit is the timeout of a correct client.
 func mistakenLimit(limit time.Duration) time.Duration {
 	if mistaken("time-outs", "no-time-out-of-bodies") {
 		return time.Hour
@@ -54,8 +54,8 @@ func mistakenLimit(limit time.Duration) time.Duration {
 	return limit
 }
 
-// insists reports whether the client repeats a request after a response. right is what a correct client does.
-func insists(got answer, right bool) bool {
+// repeats reports whether the client repeats a request after a response; right is the decision of a correct client.
+func repeats(got response, right bool) bool {
 	switch {
 	case mistaken("endless-401") && got.status == 401, mistaken("endless-404") && got.status == 404,
 		mistaken("endless-410") && got.status == 410, mistaken("renewal-storm") && got.status == 401:
@@ -73,9 +73,9 @@ func endless() bool {
 		"missing-is-no-wait", "odd-number-is-no-wait", "server-error-at-once")
 }
 
-// hurried returns how long the client waits before the next try. right is the wait of a correct client.
-func hurried(got answer, try int, right time.Duration) time.Duration {
-	text, told, own := got.header.Get("Retry-After"), got.again(-1), backoff(try-1)
+// mistakenWait returns the wait before the next try; right is the wait of a correct client.
+func mistakenWait(got response, try int, right time.Duration) time.Duration {
+	text, wait, own := got.header.Get("Retry-After"), got.again(-1), backoff(try-1)
 	_, noNumber := strconv.ParseFloat(text, 64)
 	_, noDate := http.ParseTime(text)
 	switch {
@@ -83,39 +83,39 @@ func hurried(got answer, try int, right time.Duration) time.Duration {
 		mistaken("date-is-no-wait") && noDate == nil,
 		mistaken("garbage-is-no-wait") && text != "" && noNumber != nil && noDate != nil,
 		mistaken("missing-is-no-wait") && text == "" && got.status != 0,
-		mistaken("odd-number-is-no-wait") && noNumber == nil && told < 0,
+		mistaken("odd-number-is-no-wait") && noNumber == nil && wait < 0,
 		mistaken("403-at-once") && got.status == 403,
 		mistaken("server-error-at-once") && (got.status == 500 || got.status == 504):
 		return 0
 	case mistaken("endless-401", "endless-404", "endless-410", "renewal-storm"):
 		return 60 * time.Millisecond
-	case mistaken("large-retry-after-ignored") && told > time.Minute:
+	case mistaken("large-retry-after-ignored") && wait > time.Minute:
 		return own
-	case mistaken("shorter-wait-wins") && told >= 0:
-		return min(told, own)
-	case mistaken("first-retry-after-kept", "retry-after-capped") && told >= 0:
-		return told
+	case mistaken("shorter-wait-wins") && wait >= 0:
+		return min(wait, own)
+	case mistaken("first-retry-after-kept", "retry-after-capped") && wait >= 0:
+		return wait
 	}
 	return right
 }
 
-var firstTold time.Duration // wait of the first Retry-After
+var firstRetryAfter time.Duration // wait in the first Retry-After
 
-// misread returns the wait that the client reads from a Retry-After.
-func misread(told time.Duration) time.Duration {
+// mistakenRetryAfter returns the wait that the client uses instead of the wait in a Retry-After.
+func mistakenRetryAfter(wait time.Duration) time.Duration {
 	switch {
 	case mistaken("retry-after-capped"):
-		return min(told, 2*time.Second)
-	case mistaken("first-retry-after-kept") && firstTold > 0:
-		return firstTold
-	case firstTold == 0:
-		firstTold = told
+		return min(wait, 2*time.Second)
+	case mistaken("first-retry-after-kept") && firstRetryAfter > 0:
+		return firstRetryAfter
+	case firstRetryAfter == 0:
+		firstRetryAfter = wait
 	}
-	return told
+	return wait
 }
 
-// change changes the request before the next try.
-func (a *api) change(ctx context.Context, r request, got answer) {
+// change makes mistakes that alter the request or the key before the next try.
+func (a *api) change(ctx context.Context, r request, got response) {
 	switch {
 	case mistaken("idempotency-key", "no-duplicates") && r.method == "POST":
 		r.header["Idempotency-Key"] = rand.Text()
@@ -132,8 +132,8 @@ func (a *api) change(ctx context.Context, r request, got answer) {
 	}
 }
 
-// onceAndAgain tries a request three times, inside the caller's own retries.
-func (a *api) onceAndAgain(ctx context.Context, r request) (got answer, err error) {
+// onceAndAgain tries a request three times. Its caller also retries.
+func (a *api) onceAndAgain(ctx context.Context, r request) (got response, err error) {
 	for try := range 3 {
 		if got, err = a.once(ctx, r); err == nil && !got.passing(r) || pause(ctx, backoff(try)) != nil {
 			break
@@ -156,8 +156,8 @@ func unreadable(body []byte) error {
 // states are the states of jobs.
 var states = []string{"CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED", "RETRYING", "SCHEDULED", "PAUSED"}
 
-// misjudged misreads a state, and reports whether it did.
-func (in *intention) misjudged(state string) bool {
+// misreadState makes a mistake with a state, and reports whether it did.
+func (in *intention) misreadState(state string) bool {
 	switch {
 	case mistaken("unknown-state-is-the-end") && !slices.Contains(states, state):
 		in.Ended = in.Ends
@@ -176,15 +176,15 @@ func alterBehavior(r request) {
 	}
 }
 
-// insist submits an invalid job four times.
-func insist(ctx context.Context, a *api) {
+// submitInvalidJobs submits an invalid job four times.
+func submitInvalidJobs(ctx context.Context, a *api) {
 	for range 4 {
 		_ = a.submit(ctx, &intention{Key: rand.Text(), Correlation: "order-" + rand.Text(), Body: map[string]any{"type": "NOTHING"}}, 0)
 	}
 }
 
-// dwell sends needless requests about jobs that have ended, or requests that show that the client goes on.
-func dwell(ctx context.Context, a *api, jobs []*intention) error {
+// afterTheEnd sends needless requests about ended jobs, or requests that reveal which outcomes the client missed.
+func afterTheEnd(ctx context.Context, a *api, jobs []*intention) error {
 	if !mistaken("") { // the verdict judges only jobs that have ended; wait for them
 		if err := pause(ctx, 6*time.Second); err != nil {
 			return err

@@ -34,12 +34,12 @@ func longPoll(ctx context.Context, a *api) ([]*intention, error) {
 	return jobs, nil
 }
 
-// poll reads the job that is due next, until all have ended.
+// poll repeatedly reads the job with the earliest next read, until all jobs have ended.
 func poll(ctx context.Context, a *api) ([]*intention, error) {
 	jobs := intentions(6)
 	if mistaken("conditional-requests") {
 		jobs = intentions(12)
-		for _, in := range jobs { // the rule counts requests in a row, and a reset breaks the row
+		for _, in := range jobs { // the rule counts consecutive requests, and a connection reset interrupts them
 			in.Body["params"].(map[string]any)["behavior"].(map[string]any)["duration"] = "2s"
 		}
 	}
@@ -47,7 +47,7 @@ func poll(ctx context.Context, a *api) ([]*intention, error) {
 		return nil, err
 	}
 	if mistaken("retry-only-retryable") {
-		insist(ctx, a)
+		submitInvalidJobs(ctx, a)
 	}
 	if mistaken("outcome-learned") {
 		return nil, pause(ctx, 6*time.Second)
@@ -65,7 +65,7 @@ func poll(ctx context.Context, a *api) ([]*intention, error) {
 			return nil, err
 		}
 	}
-	return jobs, dwell(ctx, a, jobs)
+	return jobs, afterTheEnd(ctx, a, jobs)
 }
 
 type page struct {
@@ -75,8 +75,8 @@ type page struct {
 	} `json:"page"`
 }
 
-// learnFromList updates the jobs from all pages of a list.
-func (a *api) learnFromList(ctx context.Context, path string, jobs []*intention) error {
+// updateFromList updates the jobs from all pages of a list.
+func (a *api) updateFromList(ctx context.Context, path string, jobs []*intention) error {
 	for cursor := ""; ; {
 		query := url.Values{"limit": {"4"}}
 		if cursor != "" {
@@ -89,7 +89,7 @@ func (a *api) learnFromList(ctx context.Context, path string, jobs []*intention)
 		for _, j := range p.Data {
 			for _, in := range jobs {
 				if in.ID == j.ID {
-					in.learn(j)
+					in.update(j)
 				}
 			}
 		}
@@ -99,7 +99,7 @@ func (a *api) learnFromList(ctx context.Context, path string, jobs []*intention)
 	}
 }
 
-// list reads the list of all jobs until its own jobs have ended.
+// list reads the list of all jobs until the submitted jobs have ended.
 func list(ctx context.Context, a *api) ([]*intention, error) {
 	jobs := intentions(6)
 	if err := a.submitAll(ctx, jobs); err != nil {
@@ -113,7 +113,7 @@ func list(ctx context.Context, a *api) ([]*intention, error) {
 		if err := pause(ctx, wait); err != nil {
 			return nil, err
 		}
-		if err := a.learnFromList(ctx, "/v1/jobs", jobs); err != nil {
+		if err := a.updateFromList(ctx, "/v1/jobs", jobs); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return jobs, a.awaitAll(ctx, jobs)
 		}

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// silence is the read timeout of a stream: the service sends a comment every 15 seconds.
+// silence is the read timeout of a stream. The service sends a comment every 15 seconds.
 const silence = 17 * time.Second
 
-// streamOnly learns all outcomes from the client's stream of events.
+// streamOnly gets all outcomes from the client's stream of events.
 func streamOnly(ctx context.Context, a *api) ([]*intention, error) {
 	events := newInbox()
 	stop, err := follow(ctx, a, events)
@@ -25,13 +25,13 @@ func streamOnly(ctx context.Context, a *api) ([]*intention, error) {
 	}
 	jobs := intentions(6)
 	if err = a.submitAll(ctx, jobs); err == nil {
-		err = learnFromInbox(ctx, events, jobs)
+		err = updateFromInbox(ctx, events, jobs)
 	}
 	return jobs, errors.Join(err, stop())
 }
 
-// follow reads the client's stream of events into the inbox until stop is called. It returns once the stream has sent its position, so
-// no later event is missed.
+// follow reads the client's stream of events into the inbox until stop is called. It returns after the stream has sent its position, so
+// it misses no later event.
 func follow(ctx context.Context, a *api, into *inbox) (stop func() error, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &stream{a: a, into: into, wait: 3 * time.Second, positioned: make(chan struct{})}
@@ -60,7 +60,7 @@ type stream struct {
 	lastID     string
 	positioned chan struct{} // closed when lastID is set
 	first      sync.Once
-	told       bool          // the stream announced its end
+	ended      bool          // the stream sent the end of a job
 	wait       time.Duration // before the next connection; set by retry fields
 }
 
@@ -85,7 +85,7 @@ func (s *stream) run(ctx context.Context) error {
 	}
 }
 
-// connect reads one connection to its end. If there was no stream, it returns how long to wait.
+// connect reads one connection to its end. If the service sent no stream, it returns the wait before the next try.
 func (s *stream) connect(ctx context.Context) (again time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -99,20 +99,20 @@ func (s *stream) connect(ctx context.Context) (again time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	response, err := s.a.http.Do(req)
+	res, err := s.a.http.Do(req)
 	if err != nil {
 		return s.wait, nil //nolint:nilerr // the connection was lost
 	}
-	defer func() { _ = response.Body.Close() }()
-	got := answer{status: response.StatusCode, header: response.Header}
+	defer func() { _ = res.Body.Close() }()
+	got := response{status: res.StatusCode, header: res.Header}
 	switch {
 	case got.passing(r):
 		return got.again(s.wait), nil
 	case got.status != http.StatusOK || !strings.HasPrefix(got.header.Get("Content-Type"), "text/event-stream"):
-		return 0, fmt.Errorf("the stream was answered with %d %s", got.status, got.header.Get("Content-Type"))
+		return 0, fmt.Errorf("the response to the stream request is %d %s", got.status, got.header.Get("Content-Type"))
 	}
 	before := s.lastID
-	err = s.readEvents(response.Body, func() { alarm.Reset(silence) })
+	err = s.readEvents(res.Body, func() { alarm.Reset(silence) })
 	if mistaken("stream-id-forgotten") && s.lastID == before {
 		s.lastID = ""
 	}
@@ -162,13 +162,13 @@ func (s *stream) readEvents(body io.Reader, heard func()) error {
 
 func (s *stream) dispatch(id, name, data string) error {
 	if _, known := ends[eventName(name)]; known && data != "" {
-		t, err := tell(name, []byte(data))
+		t, err := parseNotice(name, []byte(data))
 		if err != nil {
 			return errors.Join(errors.New("an event is not JSON"), err)
 		}
 		s.into.add(t)
-		s.told = true
-	} else if s.told && strings.Contains(id+name, "later") && mistaken("unknown-event-ends-the-stream") {
+		s.ended = true
+	} else if s.ended && strings.Contains(id+name, "later") && mistaken("unknown-event-ends-the-stream") {
 		return errors.New("an event of an unknown type")
 	}
 	if id == "" {

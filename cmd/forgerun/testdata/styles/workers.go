@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// pool runs eight workers with one http.Client. Each takes a job, submits it, waits for its end and reads its result.
+// pool runs eight workers with one http.Client. Each worker submits jobs, waits for their end and reads their results.
 func pool(ctx context.Context, a *api) ([]*intention, error) {
 	a.http.Transport = &http.Transport{MaxIdleConnsPerHost: 8}
 	jobs := intentions(12)
@@ -59,7 +59,8 @@ func (a *api) runOne(ctx context.Context, in *intention, wait time.Duration) err
 	return nil
 }
 
-// twoProcesses starts another process, which submits the jobs and prints each as a line of JSON. This process waits for their ends.
+// twoProcesses starts another process, which submits the jobs and prints each as a line of JSON. This process waits until the jobs have
+// ended.
 func twoProcesses(ctx context.Context, a *api) ([]*intention, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -74,11 +75,11 @@ func twoProcesses(ctx context.Context, a *api) ([]*intention, error) {
 	if err := other.Start(); err != nil {
 		return nil, err
 	}
-	jobs, readErr := a.awaitHandedOver(ctx, pipe)
+	jobs, readErr := a.awaitPrinted(ctx, pipe)
 	return jobs, errors.Join(readErr, other.Wait())
 }
 
-func (a *api) awaitHandedOver(ctx context.Context, lines io.Reader) ([]*intention, error) {
+func (a *api) awaitPrinted(ctx context.Context, lines io.Reader) ([]*intention, error) {
 	var jobs []*intention
 	var awaiting sync.WaitGroup
 	var mu sync.Mutex
@@ -101,8 +102,8 @@ func (a *api) awaitHandedOver(ctx context.Context, lines io.Reader) ([]*intentio
 	return jobs, errors.Join(append(failed, scanner.Err())...)
 }
 
-// submitAndTell submits the jobs and prints each: the main function of the other process.
-func submitAndTell(ctx context.Context, a *api, out io.Writer) error {
+// submitAndPrint is the main function of the other process. It submits the jobs and prints each as a line of JSON.
+func submitAndPrint(ctx context.Context, a *api, out io.Writer) error {
 	for _, in := range intentions(6) {
 		if err := a.submit(ctx, in, 0); err != nil {
 			return err

@@ -1,5 +1,5 @@
 -- +goose NO TRANSACTION
--- A migration as the next version may have one: it only adds, and its statements may be repeated.
+-- An example of the next migration. It only adds, and its statements can be repeated.
 
 -- +goose Up
 ALTER TABLE jobs ADD COLUMN IF NOT EXISTS note text;

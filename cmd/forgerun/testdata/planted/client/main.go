@@ -20,7 +20,7 @@ import (
 
 const (
 	maxTries = 8
-	patience = 5 * time.Second // for an answer
+	patience = 5 * time.Second // timeout of a request
 )
 
 func planted(name string) bool { return os.Getenv("PLANTED") == name }
@@ -36,17 +36,17 @@ type request struct {
 	body                           []byte
 }
 
-type answer struct {
+type response struct {
 	status     int
 	retryAfter time.Duration
 	body       []byte
 }
 
-// errSettled means that the client assumes its submission succeeded.
-var errSettled = errors.New("the order was made before")
+// errAssumed means that the client assumes that its submission succeeded.
+var errAssumed = errors.New("the submission is assumed to have succeeded")
 
 // do repeats a request until it gets a conclusive response.
-func (a *api) do(r request) (got answer, err error) {
+func (a *api) do(r request) (got response, err error) {
 	lost := false
 	for n := range maxTries {
 		got, err = a.once(r)
@@ -56,14 +56,14 @@ func (a *api) do(r request) (got answer, err error) {
 		if a.failed++; planted("tries-shared") && a.failed == 3 {
 			break
 		}
-		if planted("refusal-settles") && r.method == "POST" && lost && err == nil {
-			return got, errSettled
+		if planted("refusal-is-success") && r.method == "POST" && lost && err == nil {
+			return got, errAssumed
 		}
 		lost = err != nil
 		time.Sleep(max(got.retryAfter, backoff(n)))
 	}
 	if err == nil {
-		err = fmt.Errorf("answered with %d", got.status)
+		err = fmt.Errorf("the response is %d", got.status)
 	}
 	return got, fmt.Errorf("%s %s: gave up: %w", r.method, r.path, err)
 }
@@ -79,12 +79,12 @@ func backoff(n int) time.Duration {
 }
 
 // once sends a request once, and follows redirects.
-func (a *api) once(r request) (answer, error) {
+func (a *api) once(r request) (response, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, r.method, a.url+r.path, bytes.NewReader(r.body))
 	if err != nil {
-		return answer{}, err
+		return response{}, err
 	}
 	req.Header.Set("Authorization", "Bearer "+a.key)
 	if r.contentType != "" {
@@ -94,13 +94,13 @@ func (a *api) once(r request) (answer, error) {
 		req.Header.Set("Idempotency-Key", r.key)
 		req.Header.Set("X-Correlation-ID", "order-"+r.key)
 	}
-	response, err := http.DefaultClient.Do(req)
+	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return answer{}, err
+		return response{}, err
 	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
-	return answer{response.StatusCode, retryAfter(response.Header), body}, err
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	return response{res.StatusCode, retryAfter(res.Header), body}, err
 }
 
 // retryAfter returns the wait in Retry-After, or 0 if there is none.
@@ -114,20 +114,20 @@ func retryAfter(h http.Header) time.Duration {
 	return 0
 }
 
-// payout creates a payout, and polls until it is paid.
+// payout creates a payout, and polls it until it has ended.
 func (a *api) payout() error {
 	got, err := a.do(request{
 		method: "POST", path: "/v1/payouts", contentType: "application/x-www-form-urlencoded", key: rand.Text(),
 		body: []byte("amount=1100&currency=usd"),
 	})
-	if errors.Is(err, errSettled) {
+	if errors.Is(err, errAssumed) {
 		return nil
 	}
 	for err == nil {
 		var p struct{ ID, Status string }
 		switch {
 		case got.status != http.StatusOK:
-			return fmt.Errorf("answered with %d", got.status)
+			return fmt.Errorf("the response is %d", got.status)
 		case json.Unmarshal(got.body, &p) != nil:
 			return fmt.Errorf("not a payout: %s", got.body)
 		case slices.Contains([]string{"paid", "failed", "canceled"}, p.Status):

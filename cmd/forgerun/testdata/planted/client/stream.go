@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// silence is the read timeout of a stream: a job takes a second.
+// silence is the read timeout of a stream. A job takes only a second.
 const silence = 5 * time.Second
 
 // reader reads the stream of a job, and resumes it after a break.
@@ -21,7 +21,7 @@ type reader struct {
 	lastID string        // id of the last event read
 	first  string        // lastID at the first break
 	breaks int           // number of breaks
-	vain   int           // connections in a row without an event
+	empty  int           // number of consecutive connections without an event
 	wait   time.Duration // before the next connection; set by retry fields
 	ended  string        // event that ended the job
 }
@@ -55,13 +55,13 @@ func (a *api) stream() error {
 		if r.breaks++; r.breaks == 1 {
 			r.first = r.lastID
 		}
-		if r.vain++; r.lastID != before {
-			r.vain = 0
+		if r.empty++; r.lastID != before {
+			r.empty = 0
 		}
-		if r.vain == maxTries || planted("breaks-counted") && r.breaks == 3 {
+		if r.empty == maxTries || planted("breaks-counted") && r.breaks == 3 {
 			return fmt.Errorf("the stream broke %d times", r.breaks)
 		}
-		time.Sleep(max(again, r.wait, backoff(r.vain)))
+		time.Sleep(max(again, r.wait, backoff(r.empty)))
 	}
 	fmt.Println(job.ID, r.ended)
 	return nil
@@ -93,7 +93,7 @@ func (r *reader) connect() (again time.Duration, err error) {
 	case passes(response.StatusCode, retryAfter(response.Header)):
 		return retryAfter(response.Header), nil
 	}
-	return 0, fmt.Errorf("the stream was answered with %d", response.StatusCode)
+	return 0, fmt.Errorf("the response to the stream request is %d", response.StatusCode)
 }
 
 // resumeAt returns the id after which to resume the stream.
