@@ -25,8 +25,8 @@ func init() {
 	verifiers = allVerifiers
 }
 
-// requireAccessible checks that axe finds nothing serious or critical in the visible page. It removes collapsed parts first, because axe takes
-// many seconds for 15,000 elements.
+// requireAccessible checks that axe finds nothing serious or critical in the visible page. It removes collapsed parts first, because axe
+// takes many seconds for 15,000 elements.
 func requireAccessible(c *consoleTab, at string) {
 	c.t.Helper()
 	if !evaluate[bool](c, `!!window.axe`) {

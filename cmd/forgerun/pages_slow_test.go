@@ -19,10 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pageBlock is a block of a page that readers copy into a shell.
+// pageBlock matches a block that readers copy into a shell.
 var pageBlock = regexp.MustCompile("(?ms)^```sh( background)?\n(.*?)^```$")
 
-// exits marks a command that is meant to fail.
+// exits matches a command that must fail, and its exit code.
 var exits = regexp.MustCompile(`(?m)^(.*?) +# .*exits with (\d+)$`)
 
 // pageReader follows pages in a copy of the repository.
@@ -33,7 +33,7 @@ type pageReader struct {
 	address     string
 	key, job    string // last values that programs printed
 	shell       io.Writer
-	said        *bufio.Scanner
+	output      *bufio.Scanner
 	running     []*exec.Cmd // commands of background blocks
 }
 
@@ -48,7 +48,7 @@ func TestCommandsOnPagesRun(t *testing.T) {
 		r := newPageReader(t, folder)
 		for _, block := range blocks {
 			if strings.HasPrefix(block[2], "make test") {
-				continue // the command that runs this test
+				continue // this command would run this test
 			}
 			r.run(page, block[2], block[1] != "")
 		}
@@ -72,7 +72,7 @@ func newPageReader(t *testing.T, folder string) *pageReader {
 	out, err := shell.StdoutPipe()
 	require.NoError(t, err)
 	shell.Stderr = shell.Stdout
-	r.said = bufio.NewScanner(out)
+	r.output = bufio.NewScanner(out)
 	require.NoError(t, shell.Start())
 	t.Cleanup(func() { _ = shell.Process.Kill(); _ = shell.Wait() })
 	_, err = fmt.Fprintln(r.shell, `set -e; curl() { command curl --fail-with-body --silent --show-error "$@"; }`)
@@ -98,7 +98,8 @@ func (r *pageReader) command(name string, args ...string) *exec.Cmd {
 	return c
 }
 
-// run runs a block. A background block keeps running; it is ready when it has printed its first line, or the key for the service.
+// run runs a block and waits until it ends. For a background block, it waits for the first line of output, or for the API key if the block
+// starts the service.
 func (r *pageReader) run(page, block string, background bool) {
 	r.t.Helper()
 	block = strings.NewReplacer("frk_...", r.key, "localhost:8080", r.address, "JOB_ID", r.job).Replace(block)
@@ -110,15 +111,15 @@ func (r *pageReader) run(page, block string, background bool) {
 	_, err := fmt.Fprintf(r.shell, "{\n%s\n} </dev/null\necho; echo done with the block\n", block)
 	require.NoError(r.t, err)
 	var said strings.Builder
-	for r.said.Scan() {
-		line := r.said.Text()
+	for r.output.Scan() {
+		line := r.output.Text()
 		if line == "done with the block" {
 			return
 		}
 		said.WriteString(line + "\n")
 		r.note(line)
 	}
-	require.Fail(r.t, "a command failed", "%s says:\n%s\nanswer:\n%s", page, block, said.String())
+	require.Fail(r.t, "a command failed", "%s says:\n%s\noutput:\n%s", page, block, said.String())
 }
 
 var printedKey, printedJob = regexp.MustCompile(`\bfrk_\w+`), regexp.MustCompile(`"job_id":"([0-9a-f-]{36})"`)
@@ -159,10 +160,10 @@ func (r *pageReader) begin(page, block string) {
 			return
 		}
 	}
-	require.Fail(r.t, "it ended", "%s says:\n%s\nanswer:\n%s", page, block, said.String())
+	require.Fail(r.t, "the command ended", "%s says:\n%s\noutput:\n%s", page, block, said.String())
 }
 
-// stop presses Ctrl-C in all terminals.
+// stop interrupts all background blocks, like Ctrl-C in a terminal.
 func (r *pageReader) stop() {
 	for _, c := range r.running {
 		_ = syscall.Kill(-c.Process.Pid, syscall.SIGINT)
@@ -171,8 +172,8 @@ func (r *pageReader) stop() {
 		select {
 		case <-ended:
 		case <-time.After(patience):
-			require.Fail(r.t, "it does not end by Ctrl-C", "%v", c.Args)
+			require.Fail(r.t, "Ctrl-C does not end it", "%v", c.Args)
 		}
 	}
-	require.NoFileExists(r.t, filepath.Join(r.folder, ".forgerun", "dev.json"), "which is there while it runs")
+	require.NoFileExists(r.t, filepath.Join(r.folder, ".forgerun", "dev.json"), "only a running dev has this file")
 }

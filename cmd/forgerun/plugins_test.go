@@ -27,7 +27,7 @@ func copyFile(t *testing.T, from, to string) {
 	require.NoError(t, os.WriteFile(to, content, 0o600))
 }
 
-// pythonWith returns the first Python that has all these modules.
+// pythonWith returns the first Python program that has all these modules.
 func pythonWith(t *testing.T, modules, packages string) string {
 	t.Helper()
 	requirePython(t)
@@ -52,7 +52,7 @@ func packages(t *testing.T) string {
 	return out
 }
 
-// tryIn runs a command in a folder, with further variables, and returns what it printed.
+// tryIn runs a command in a folder with additional environment variables, and returns its output.
 func tryIn(t *testing.T, dir string, variables []string, name string, arguments ...string) (string, error) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), name, arguments...)
@@ -80,7 +80,7 @@ func venv(t *testing.T, out string) string {
 	return bin
 }
 
-// orderServer accepts orders with an idempotency key, and ends each at the second read. It never shows a busy order.
+// orderServer accepts orders. A read shows a succeeded order, or returns 429 if the query contains busy.
 func orderServer(t *testing.T) string {
 	t.Helper()
 	var orders atomic.Int64
@@ -102,7 +102,7 @@ func orderServer(t *testing.T) string {
 	return s.URL
 }
 
-// TestPackages packs the program once, which takes ten seconds.
+// TestPackages packs the program only once, because this takes ten seconds.
 func TestPackages(t *testing.T) {
 	t.Parallel()
 	out := packages(t)
@@ -111,8 +111,8 @@ func TestPackages(t *testing.T) {
 	t.Run("program", func(t *testing.T) { t.Parallel(); testPackagedProgram(t, out, bin) })
 }
 
-// A suite has three tests with correct clients and two with incorrect clients. With each plugin, also in several workers, exactly the two
-// fail, and show the rule and the standard. The plugins need only the packages.
+// testPlugins runs a suite with three correct and two incorrect clients. With each plugin, also in several workers, only the tests of the
+// incorrect clients fail, and show the rule and the standard. The plugins need only the packages.
 func testPlugins(t *testing.T, out, bin string) {
 	target := orderServer(t)
 	here, err := filepath.Abs("testdata/plugins")
@@ -180,7 +180,7 @@ func npmPlatform() string {
 	return runtime.GOOS + "-" + map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
 }
 
-// In an empty folder, the npm packages and the Python wheel can judge the client of another API.
+// testPackagedProgram judges the client of another API in an empty folder, with the npm packages and with the Python wheel.
 func testPackagedProgram(t *testing.T, out, bin string) {
 	target := impatientTarget(t)
 	verdict := []string{"verdict", "--target", target, "--profile", "none", "--strict", "--", "sh", "-c", actionCommand}

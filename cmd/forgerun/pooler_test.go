@@ -77,8 +77,8 @@ func TestPoolerInSessionMode(t *testing.T) {
 	s.await("SUCCEEDED", ids...)
 	s.awaitDeliveries()
 	require.NotZero(t, s.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-		AND application_name = 'forgerun worker'`), "through the pooler, with a name")
-	second := s.startAPI() // its sessions use server connections that other sessions have used
+		AND application_name = 'forgerun worker'`), "the sessions have their application name")
+	second := s.startAPI() // the pooler reuses the server connections of other sessions
 	require.True(t, u.accepts(second, u.key))
 	s.exec(`UPDATE api_keys SET revoked_at = clock_timestamp()`)
 	s.exec(`SELECT pg_notify('forgerun_keys', key_id) FROM api_keys`)

@@ -33,7 +33,7 @@ func TestPostgresCrashUnderLoad(t *testing.T) {
 	}
 	s.awaitFinal(s.acceptedIDs()...)
 	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE state = 'FAILED' AND failure_reason <> 'worker-lost'`))
-	s.awaitCount("jobs that were accepted without an answer end too", 0, `SELECT count(*) FROM jobs WHERE finished_at IS NULL`)
+	s.awaitCount("jobs whose submission got no response end too", 0, `SELECT count(*) FROM jobs WHERE finished_at IS NULL`)
 	require.Equal(t, s.count(`SELECT count(*) FROM jobs`), s.count(`SELECT count(*) FROM idempotency_keys`), "one job per key")
 	s.checkInvariants()
 }
@@ -70,7 +70,7 @@ func TestLockedTable(t *testing.T) {
 	s.checkInvariants()
 }
 
-// The API never serves a result with changed bytes, and logs it.
+// The API never serves a damaged result, and logs the damage.
 // Promise: patterns Results
 func TestChangedResultIsNotServed(t *testing.T) {
 	s, api, u := newWorking(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken})
@@ -122,6 +122,6 @@ func TestChangedResultIsNotServed(t *testing.T) {
 	u.get(api, id) // the job itself can be read
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM results WHERE body IS NOT NULL AND sha256 <> sha256(body)`))
 	s.exec(`UPDATE results SET sha256 = sha256(body)`)
-	require.Equal(t, http.StatusOK, u.call(api, "GET", path, "").status, "what was restored is served")
+	require.Equal(t, http.StatusOK, u.call(api, "GET", path, "").status, "a restored result is served")
 	s.checkInvariants()
 }

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// dieWithTest ends a process, paused or not, when the test binary is killed.
+// dieWithTest makes the kernel kill a process, even a paused one, when the test binary is killed.
 func dieWithTest() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

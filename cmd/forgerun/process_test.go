@@ -123,7 +123,7 @@ func (p *proc) stop() {
 	require.Zero(p.t, p.exitCode())
 }
 
-// exitCode waits for the end of the process; -1 means that a signal ended it.
+// exitCode waits for the end of the process and returns its exit code; -1 if a signal ended it.
 func (p *proc) exitCode() int {
 	p.t.Helper()
 	select {
@@ -194,7 +194,7 @@ func (p *proc) admin(path string) (status int, body string) {
 	return response.StatusCode, string(text)
 }
 
-// metric reads a sample, such as fenced_writes_total{operation="finish"}; 0 if it is absent.
+// metric returns the value of a sample, such as fenced_writes_total{operation="finish"}; 0 if it is absent.
 func (p *proc) metric(sample string) float64 {
 	p.t.Helper()
 	_, body := p.admin("/metrics")
@@ -221,7 +221,7 @@ var (
 	eventually = testkit.Eventually
 )
 
-// merge joins environments; later ones win.
+// merge joins environments. Values of later environments win.
 func merge(envs ...map[string]string) map[string]string {
 	all := map[string]string{}
 	for _, env := range envs {

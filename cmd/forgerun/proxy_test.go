@@ -21,12 +21,12 @@ type lossyProxy struct {
 	server   string
 
 	mu   sync.Mutex
-	lose *execution // lose the response to its next run; nil: none
+	lose *execution // execution whose response is lost next; nil: none
 }
 
 // execution identifies the execution of a statement with an argument.
 type execution struct {
-	statement, argument string // a part of each
+	statement, argument string // parts of the SQL text and of the argument
 	lost                chan struct{}
 }
 
@@ -231,7 +231,7 @@ func (w *relay) serve(client net.Conn) {
 	w.pass(server, client)
 }
 
-// pass copies one direction.
+// pass copies the data of one direction.
 func (w *relay) pass(to io.Writer, from io.Reader) {
 	piece := make([]byte, 64<<10)
 	for {
@@ -249,7 +249,7 @@ func (w *relay) wait() {
 	}
 }
 
-// loopback opens a port of this machine for the time of the test.
+// loopback listens on a free loopback port until the test ends.
 func loopback(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -61,7 +61,7 @@ func TestDashboardAgreesWithTheRows(t *testing.T) {
 		canceled = append(canceled, u.submit(api, deferred(time.Hour)))
 	}
 	for _, id := range canceled { // if the task is not created yet, a task would remain until its due time
-		eventually(t, "it has a task", func() bool { return s.scheduled(inspector)[id] != nil })
+		eventually(t, "the job has a task", func() bool { return s.scheduled(inspector)[id] != nil })
 		require.Equal(t, 200, u.call(api, "POST", "/v1/jobs/"+id+"/cancel", "").status)
 	}
 	s.awaitFinal(append(ids, canceled...)...)
@@ -72,9 +72,9 @@ func TestDashboardAgreesWithTheRows(t *testing.T) {
 
 	processed := s.count(`SELECT count(*) FROM reports WHERE started_at IS NOT NULL`)
 	failed := s.count(`SELECT count(*) FROM reports WHERE outcome = 'FAILED'`)
-	require.Equal(t, 15+5+15+40, failed, "the catalogue says so")
+	require.Equal(t, 15+5+15+40, failed, "as the catalogue defines")
 	require.Equal(t, 40+15+failed, processed)
-	eventually(t, "the counters are those of the rows", func() bool {
+	eventually(t, "the counters equal the rows", func() bool {
 		info := s.jobsQueue(inspector)
 		return info.ProcessedTotal == processed && info.FailedTotal == failed && info.Size == failed
 	})
@@ -94,7 +94,7 @@ func TestDashboardAgreesWithTheRows(t *testing.T) {
 	}
 	s.checkInvariants()
 	require.Equal(t, 204, u.call(api, "DELETE", "/v1/jobs/"+failing[0], "").status)
-	eventually(t, "with a job go its tasks", func() bool { return s.jobsQueue(inspector).Archived == failed-2 })
+	eventually(t, "the tasks of a deleted job are deleted", func() bool { return s.jobsQueue(inspector).Archived == failed-2 })
 }
 
 // Deferred jobs start at their due time, not earlier, although Redis is emptied.

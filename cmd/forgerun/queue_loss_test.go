@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// losses damage the queue "jobs" in Redis like evictions, operators and other programs.
+// losses damage the queue "jobs" in Redis, as evictions, operators and other programs may.
 var losses = map[string]func(r lossy){
 	"FLUSHALL":              func(r lossy) { r.do("FLUSHALL") },
 	"list deleted":          func(r lossy) { r.do("DEL", r.key("pending")) },
@@ -132,7 +132,7 @@ func TestDeferredJobsSurviveQueueLoss(t *testing.T) {
 	}
 }
 
-// The same for the queue of deliveries.
+// Deliveries arrive although Redis lost their queue.
 func TestDeliveriesSurviveQueueLoss(t *testing.T) {
 	damages := map[string]func(lossy){}
 	maps.Copy(damages, losses)

@@ -56,7 +56,7 @@ func TestUnauthenticatedConnectionsDoNotLockTheAdminListener(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
-		eventually(t, path, func() bool { // all get a response; Postgres may be too slow for readyz at first
+		eventually(t, path, func() bool { // at first, Postgres may be too slow for /readyz
 			status, _ := worker.admin(path)
 			return status == http.StatusOK
 		})
@@ -65,7 +65,7 @@ func TestUnauthenticatedConnectionsDoNotLockTheAdminListener(t *testing.T) {
 	require.Equal(t, http.StatusOK, list.status, list.body)
 }
 
-// The admin listener refuses requests whose end a proxy could see elsewhere (request smuggling).
+// The admin listener refuses requests with ambiguous framing, which would allow request smuggling.
 func TestFramingAtTheAdminListener(t *testing.T) {
 	worker := newStack(t, nil).startWorker()
 	host := strings.TrimPrefix(worker.adminURL(), "http://")
@@ -118,14 +118,14 @@ func TestQueuesPausedInRedis(t *testing.T) {
 	}
 	eventually(t, "readiness names the queues", readiness(`"degraded"`, "DEL 'asynq:{jobs}:paused'", "DEL 'asynq:{webhooks}:paused'"))
 	id := u.submit(api, execute("WEBHOOK_SUCCESS"))
-	eventually(t, "the client sees it", func() bool {
+	eventually(t, "the client sees the reason", func() bool {
 		waiting, _ := u.get(api, id).value("waiting").(map[string]any)
 		return waiting["reason"] == "PAUSED"
 	})
 	_, shown := api.admin("/admin/v1/jobs/" + id)
-	require.Contains(t, shown, `"reason":"PAUSED"`, "operators do too")
+	require.Contains(t, shown, `"reason":"PAUSED"`, "operators see the reason")
 	for _, p := range s.procs {
-		eventually(t, "the process says so", func() bool {
+		eventually(t, "the process reports the pause", func() bool {
 			status, body := p.admin("/readyz")
 			return status == http.StatusOK && strings.Contains(body, `"degraded"`) && strings.Contains(body, "paused in Redis")
 		})

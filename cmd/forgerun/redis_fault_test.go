@@ -40,7 +40,7 @@ func TestFlushAllWhileJobsRun(t *testing.T) {
 	}
 	require.NotZero(t, left, "jobs that had not run when the queue was emptied")
 	s.await("SUCCEEDED", ids...)
-	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE fence <> 1 OR attempt <> 1`), "running jobs are left alone")
+	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE fence <> 1 OR attempt <> 1`), "no job was started twice")
 	s.checkInvariants()
 }
 
@@ -87,7 +87,7 @@ func TestRedisCrashLosesLastWrites(t *testing.T) {
 
 	s.startWorker()
 	s.await("SUCCEEDED", ids...)
-	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE fence <> 1`), "resurrected tasks ran nothing twice")
+	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE fence <> 1`), "the tasks that reappeared started no job")
 	s.checkInvariants()
 }
 
@@ -173,6 +173,6 @@ func TestTasksDuplicatedReorderedAndEarly(t *testing.T) {
 	worker := s.startWorker()
 	s.await("SUCCEEDED", ids...)
 	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE fence <> 1 OR attempt <> 1`))
-	eventually(t, "the others are dropped and counted", func() bool { return worker.metric(`tasks_dropped_total{reason="stale"}`) >= 100 })
+	eventually(t, "the duplicates are dropped and counted", func() bool { return worker.metric(`tasks_dropped_total{reason="stale"}`) >= 100 })
 	s.checkInvariants()
 }

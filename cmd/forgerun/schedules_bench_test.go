@@ -21,7 +21,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// benchSchedules inserts schedules that are due in the second before now.
+// benchSchedules inserts schedules that were due at the start of this minute.
 const benchSchedules = `INSERT INTO schedules (schedule_id, client_id, name, cron, time_zone, jitter_ms, overlap, catch_up,
 	catch_up_max, job,
 	language, request_id, paused, created_at, updated_at, due_at, look_at)
@@ -48,8 +48,8 @@ func benchRunner(b *testing.B) (*schedules.Runner, *pgxpool.Pool) {
 	return schedules.NewRunner(store, jobs.NewScheduled(service), metrics, log), db
 }
 
-// BenchmarkSchedulesDueAtOnce prints how many seconds it takes until 10,000 schedules with the same due time have their jobs. The promise
-// is at most two (docs/explanation/performance.md).
+// BenchmarkSchedulesDueAtOnce reports the seconds until 10,000 schedules with the same due time have their jobs. The promise is at most two
+// seconds (docs/explanation/performance.md).
 func BenchmarkSchedulesDueAtOnce(b *testing.B) {
 	const n = 10_000
 	runner, db := benchRunner(b)

@@ -23,7 +23,7 @@ import (
 // planted is the folder of clients whose mistakes appear only after more than one fault.
 const planted = "testdata/planted/"
 
-// runPlanted runs forgerun while PLANTED names a mistake, and returns its exit code and output.
+// runPlanted runs forgerun for a client that makes the mistake, and returns its exit code and output.
 func runPlanted(t *testing.T, mistake string, arguments ...string) (code int, stdout []byte, stderr string) {
 	t.Helper()
 	c, said := exec.CommandContext(t.Context(), testkit.Program(t, "forgerun"), arguments...), &testkit.Output{}
@@ -43,7 +43,7 @@ func faultsOf(f search.Finding) (n int) {
 	return n
 }
 
-// instantJobs serves the part of ForgeRun's API that a client needs. Jobs end at once.
+// instantJobs serves the part of ForgeRun's API that the clients need. Each job ends at once.
 func instantJobs(t *testing.T) string {
 	t.Helper()
 	var mu sync.Mutex

@@ -23,7 +23,7 @@ type plantedClient struct {
 }
 
 type plantedMistake struct {
-	faults int      // needed faults
+	faults int      // number of faults that expose the mistake
 	rules  []string // the client breaks one of these
 }
 

@@ -46,7 +46,7 @@ func TestTerminatedAPICompletesRequests(t *testing.T) {
 		return s.count(`SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'idempotency_keys'::regclass`) > 0
 	})
 	api.terminate()
-	eventually(t, "nothing new is accepted", func() bool { return u.call(api, "GET", "/healthz", "").err != nil })
+	eventually(t, "new requests are not accepted", func() bool { return u.call(api, "GET", "/healthz", "").err != nil })
 	unlock()
 	a := <-answers
 	require.NoError(t, a.err)
@@ -67,7 +67,7 @@ func TestWorkerTerminatedUnderLoad(t *testing.T) {
 	waiting := u.submitMany(api, 20, execute("PAYLOAD_SMALL"))
 	worker.stop()
 
-	require.Equal(t, 2, s.countJobs(short, "SUCCEEDED"), "what ends within the grace period ends well")
+	require.Equal(t, 2, s.countJobs(short, "SUCCEEDED"), "jobs that end within the grace period succeed")
 	for _, id := range long {
 		u.requireLost(api, id, "worker-shutdown")
 		u.retry(api, id)
@@ -85,7 +85,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	id := u.submitAndAwait(api, "RUNNING", execute("SUCCESS_SLOW"))
 	worker.terminate()
 	worker.logged("stopping")
-	eventually(t, "a further signal ends it", func() bool {
+	eventually(t, "a further signal ends the process", func() bool {
 		_ = worker.cmd.Process.Signal(syscall.SIGTERM) // repeat: signals that arrive together may count as one
 		return !worker.running()
 	})

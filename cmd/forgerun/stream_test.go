@@ -41,7 +41,7 @@ func namesByJob(frames []frame) map[string][]string {
 	return jobs
 }
 
-// recorded returns the same from the rows.
+// recorded returns the names of the stored events by job, in order.
 func (s *stack) recorded() map[string][]string {
 	s.t.Helper()
 	jobs := map[string][]string{}
@@ -102,7 +102,7 @@ func TestClientStreamMissesAndRepeatsNothing(t *testing.T) {
 				break
 			}
 			f, ok := reader.next()
-			require.True(t, ok, "the stream ended by itself")
+			require.True(t, ok, "the server ended the stream")
 			if f.event != "position" {
 				frames = append(frames, f)
 			}

@@ -17,7 +17,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// clientStyles returns ten ways to use the service that follow its documentation: nine of a Go program, and a shell script.
+// clientStyles returns the commands of ten clients that follow the documentation in different ways. Nine are styles of a Go program, and
+// one is a shell script.
 func clientStyles(t *testing.T) map[string][]string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "styles")
@@ -68,7 +69,7 @@ func (s *stack) requireBlameless(t *testing.T, api *proc, style string, command 
 	require.True(t, learned || err != nil, "%s\n%+v", said, v)
 }
 
-// requireEnded requires that a correct client succeeds, unless the profile refuses something for good.
+// requireEnded requires that a correct client succeeds, unless the profile has a permanent refusal.
 func requireEnded(t *testing.T, profile fault.Profile, said string, err error) {
 	t.Helper()
 	if exit := (&exec.ExitError{}); profile.MayGiveUp() && errors.As(err, &exit) && exit.ExitCode() == 1 {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// clockState is a response about the clock.
+// clockState is the clock in a response.
 type clockState struct {
 	Now    time.Time
 	Rate   float64
@@ -53,8 +53,8 @@ func customAt(at time.Time, members ...string) string {
 		at.UTC().Format(time.RFC3339Nano), strings.Join(members, ""))
 }
 
-// A frozen clock stands still on all processes. Jobs that a move makes due are QUEUED before its response, with their due time, and run.
-// The clock survives a restart.
+// A frozen clock is frozen in all processes. Jobs that become due by a move are QUEUED before its response, with their due time, and then
+// run. The clock survives a restart. A process without the test bed refuses a moved clock.
 func TestClockMoves(t *testing.T) {
 	s, api, u := newService(t, testBed)
 	require.False(t, u.clock(api).Frozen)
@@ -77,18 +77,18 @@ func TestClockMoves(t *testing.T) {
 	require.Equal(t, "CREATED", s.state(scheduled))
 	moved := u.moveClock(api, `{"advance":"48h"}`)
 	require.Equal(t, frozen.Now.Add(48*time.Hour), moved.Now)
-	require.Equal(t, "QUEUED", s.state(scheduled), "nobody works yet")
+	require.Equal(t, "QUEUED", s.state(scheduled), "no worker runs yet")
 	require.Equal(t, "CREATED", s.state(later))
-	require.Equal(t, 48, s.count(`SELECT count(*) FROM jobs WHERE batch_id = $1 AND queued_at = execution_at`, many), "none is left out")
-	require.Equal(t, due, s.eventTimes(scheduled)["job.queued"], "the time at which it was due")
+	require.Equal(t, 48, s.count(`SELECT count(*) FROM jobs WHERE batch_id = $1 AND queued_at = execution_at`, many), "all are queued")
+	require.Equal(t, due, s.eventTimes(scheduled)["job.queued"], "its due time")
 
 	s.startWorker()
 	s.await("SUCCEEDED", scheduled, now)
 	require.Equal(t, frozen.Now, s.eventTimes(now)["job.created"])
-	require.Equal(t, due, s.eventTimes(scheduled)["job.succeeded"], "it took no time")
-	s.awaitCount("one of each hour ends", 48, `SELECT count(*) FROM jobs WHERE batch_id = $1 AND state = 'SUCCEEDED'`, many)
+	require.Equal(t, due, s.eventTimes(scheduled)["job.succeeded"], "the job takes no time")
+	s.awaitCount("the hourly jobs end", 48, `SELECT count(*) FROM jobs WHERE batch_id = $1 AND state = 'SUCCEEDED'`, many)
 	require.Zero(t, s.count(`SELECT count(*) FROM events e JOIN jobs j USING (job_id) WHERE batch_id = $1
-		AND event_name IN ('job.queued', 'job.assigned', 'job.succeeded') AND occurred_at <> execution_at`, many), "each event at its time")
+		AND event_name IN ('job.queued', 'job.assigned', 'job.succeeded') AND occurred_at <> execution_at`, many), "each event has its due time")
 
 	u.call(api, "POST", "/v1/testbed/clock", fmt.Sprintf(`{"set":%q}`, frozen.Now.Format(time.RFC3339Nano))).
 		requireProblem(t, http.StatusBadRequest, "RFA_JOB_VALIDATION_FAILED")
@@ -97,7 +97,7 @@ func TestClockMoves(t *testing.T) {
 	s.await("SUCCEEDED", later)
 
 	once := u.moveClock(api, `{"advance":"1h"}`, "Idempotency-Key", "an-hour")
-	require.Equal(t, once, u.moveClock(other, `{"advance":"1h"}`, "Idempotency-Key", "an-hour"), "once for a key")
+	require.Equal(t, once, u.moveClock(other, `{"advance":"1h"}`, "Idempotency-Key", "an-hour"), "the key moves the clock only once")
 	api.kill()
 	again := s.startAPI()
 	require.Equal(t, set.Add(time.Hour), u.clock(again).Now)
@@ -107,7 +107,7 @@ func TestClockMoves(t *testing.T) {
 	require.False(t, fast.Frozen)
 	s.await("SUCCEEDED", hour)
 	require.Equal(t, u.moveClock(again, `{"freeze":true}`).Rate, 3600.0)
-	require.Equal(t, u.moveClock(again, `{"freeze":false}`).Rate, 3600.0, "it runs on as before")
+	require.Equal(t, u.moveClock(again, `{"freeze":false}`).Rate, 3600.0, "the rate is kept")
 	u.moveClock(again, `{"rate":1}`)
 	s.checkInvariants()
 
@@ -139,7 +139,7 @@ func TestScheduledWorkFollowsTheClock(t *testing.T) {
 	s.await("FAILED", over)
 	times := s.eventTimes(running)
 	require.Equal(t, start.Add(15*time.Minute), times["event.emitted"])
-	require.Equal(t, start.Add(30*time.Minute), times["job.succeeded"], "it ended when it was to end")
+	require.Equal(t, start.Add(30*time.Minute), times["job.succeeded"], "it ended at its planned time")
 	require.Equal(t, start.Add(60*time.Minute), s.eventTimes(over)["job.failed"], "the execution limit")
 	require.Contains(t, u.get(api, over).body, "RFA_EXEC_TIMEOUT")
 	times = s.eventTimes(retried)
@@ -155,10 +155,10 @@ func TestScheduledWorkFollowsTheClock(t *testing.T) {
 	s.await("SUCCEEDED", first)
 	require.Equal(t, http.StatusOK, u.call(api, "GET", "/v1/jobs/"+first+"/result", "").status)
 	u.moveClock(api, `{"advance":"24h"}`)
-	require.NotEqual(t, first, u.keyed(api, key, "/v1/jobs", custom(`{}`)).text("job_id"), "the window is over")
+	require.NotEqual(t, first, u.keyed(api, key, "/v1/jobs", custom(`{}`)).text("job_id"), "the idempotency window has ended")
 	u.call(api, "GET", "/v1/jobs/"+first+"/result", "").requireProblem(t, 410, "RFA_RESULT_GONE")
 
 	u.moveClock(api, `{"advance":"720h"}`)
 	u.call(api, "GET", "/v1/jobs", "").requireProblem(t, 401, "RFA_AUTH_TOKEN_EXPIRED")
-	require.Equal(t, 1, s.count(`SELECT count(*) FROM workers WHERE state = 'ALIVE' AND expires_at > now()`), "leases are in real time")
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM workers WHERE state = 'ALIVE' AND expires_at > now()`), "leases use real time")
 }

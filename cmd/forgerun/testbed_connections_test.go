@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Faults that end a connection end it on the socket itself, and execute the request or not, as described.
+// Faults end a connection on the socket, before or after the request is executed, as documented.
 func TestConnectionsEnd(t *testing.T) {
 	_, api, u := newService(t, withTestbed)
 	transport := &http.Transport{}
@@ -41,7 +41,7 @@ func TestConnectionsEnd(t *testing.T) {
 	for _, c := range []struct {
 		effect        string
 		first, second error // of two submissions on one connection
-		made          int
+		made          int   // number of created jobs
 	}{
 		{`{"close": "before", "reset": true}`, syscall.ECONNRESET, nil, 1},
 		{`{"close": "after_commit", "reset": true}`, syscall.ECONNRESET, nil, 2},

@@ -22,7 +22,7 @@ import (
 
 var withTestbed = env{"FORGERUN_TESTBED": "true"}
 
-// disturb sets a client's rules.
+// disturb sets the fault rules of a client.
 func (u *user) disturb(api *proc, rules string) {
 	u.s.t.Helper()
 	u.expect(api, http.StatusOK, "PUT", "/v1/testbed/faults", rules)
@@ -50,7 +50,7 @@ func (u *user) sendUnchecked(api *proc, method, path, body string, headers ...st
 	return response, string(text), err
 }
 
-// Every process applies a client's faults to the answers of that client only, and the fault's description is true.
+// Every process applies the fault rules of a client to responses for this client only. The faults have the documented effects.
 func TestFaultsOnTheWire(t *testing.T) {
 	s := newStack(t, withTestbed)
 	first, second := s.startLeader(), s.startAPI()
@@ -66,10 +66,10 @@ func TestFaultsOnTheWire(t *testing.T) {
 		{"match":{"operation":"submitJob","nth":4},"effect":{"code":"RFA_EXEC_QUEUE_FULL","retry_after":3}}]`)
 	_, _, err := submit(first, "one")
 	require.ErrorIs(t, err, io.EOF)
-	require.Zero(t, jobs(), "closed before the work")
+	require.Zero(t, jobs(), "closed before processing")
 	_, _, err = submit(second, "one")
-	require.ErrorIs(t, err, io.EOF, "the rules hold on each process, and their counts too")
-	require.Equal(t, 1, jobs(), "the answer was lost, the job was not")
+	require.ErrorIs(t, err, io.EOF, "all processes share the rules and their counts")
+	require.Equal(t, 1, jobs(), "the response was lost, the job was not")
 	r, text, err := submit(first, "two")
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	require.Equal(t, http.StatusAccepted, r.StatusCode)
@@ -83,7 +83,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 	require.Equal(t, 2, jobs())
 	r, text, err = submit(second, "one")
 	require.NoError(t, err)
-	require.Equal(t, "true", r.Header.Get("Idempotency-Replayed"), "the repetition finds the job whose answer was lost: "+text)
+	require.Equal(t, "true", r.Header.Get("Idempotency-Replayed"), "the repetition returns the job whose response was lost: "+text)
 	require.Equal(t, 2, jobs())
 
 	rules := u.call(second, "GET", "/v1/testbed/faults", "")
@@ -107,7 +107,7 @@ func TestFaultsOfStreams(t *testing.T) {
 		events         int
 		check          func(text string)
 	}{
-		"as it is":         {`{"slow_bytes":100000}`, "", all, nil},
+		"unchanged":        {`{"slow_bytes":100000}`, "", all, nil},
 		"lost":             {`{"close":"after_commit"}`, "", 0, func(text string) { require.Empty(t, text) }},
 		"closed":           {`{"close":"mid_body"}`, "", 0, func(text string) { require.Contains(t, text, "event: ") }},
 		"cut":              {`{"cut_after":2}`, "", 2, nil},
@@ -121,7 +121,7 @@ func TestFaultsOfStreams(t *testing.T) {
 		_, text, err := u.sendUnchecked(api, "GET", "/v1/jobs/"+id+"/events", "", "Accept", "text/event-stream", "Last-Event-ID", test.lastID,
 			"ForgeRun-Fault", test.effect)
 		if name == "lost" {
-			require.ErrorIs(t, err, io.EOF, "nothing came")
+			require.ErrorIs(t, err, io.EOF, "no response")
 		} else if !errors.Is(err, io.ErrUnexpectedEOF) {
 			require.NoError(t, err, name)
 		}
@@ -137,7 +137,8 @@ func TestFaultsOfStreams(t *testing.T) {
 		}
 	}
 
-	r, _, err := u.sendUnchecked(api, "GET", "/v1/jobs/"+id+"/events", "", "Accept", "text/event-stream", "ForgeRun-Fault", `{"retry_after":7}`)
+	r, _, err := u.sendUnchecked(api, "GET", "/v1/jobs/"+id+"/events", "", "Accept", "text/event-stream",
+		"ForgeRun-Fault", `{"retry_after":7}`)
 	require.NoError(t, err)
 	require.Equal(t, []string{"text/event-stream", "7"}, []string{r.Header.Get("Content-Type"), r.Header.Get("Retry-After")})
 	for effect, events := range map[string]int{`{"stall_after":1}`: 1, `{"close":"stall"}`: 0} {
@@ -155,7 +156,7 @@ func TestFaultsOfStreams(t *testing.T) {
 	}
 }
 
-// A rule with "same" disturbs one request and its repetitions, on each process: one with a key, one known by its body, and one read.
+// A rule with "same" affects only one request and its repetitions, in all processes. The key, the body or the URL identifies the request.
 func TestFaultsOfOneRequest(t *testing.T) {
 	s := newStack(t, withTestbed)
 	first, second := s.startLeader(), s.startAPI()
@@ -173,10 +174,10 @@ func TestFaultsOfOneRequest(t *testing.T) {
 	}
 	keyless, other, key := execute("SUCCESS_FAST"), execute("SUCCESS_SLOW"), []string{"Idempotency-Key", "one"}
 	require.Equal(t, 500, submit(first, keyless))
-	require.Equal(t, 0, submit(second, keyless, key...), "it is another order")
+	require.Equal(t, 0, submit(second, keyless, key...), "another submission")
 	require.Equal(t, 202, submit(first, other))
 	require.Equal(t, 500, submit(second, keyless))
-	require.Equal(t, 0, submit(first, other, key...), "the key counts")
+	require.Equal(t, 0, submit(first, other, key...), "the key identifies it")
 	require.Equal(t, 202, submit(first, keyless))
 	require.Equal(t, 202, submit(second, keyless, key...))
 	ids := []string{u.submit(first, other), u.submit(first, other)}
@@ -186,7 +187,7 @@ func TestFaultsOfOneRequest(t *testing.T) {
 		require.Equal(t, want.status, r.StatusCode)
 	}
 	kept := u.call(second, "GET", "/v1/testbed/faults", "").value("data").([]any)
-	for i, seen := range []int{3, 4, 3} { // all requests until it applied, then its own
+	for i, seen := range []int{3, 4, 3} { // all requests until the rule applied, then only repetitions
 		rule := kept[i].(map[string]any)
 		require.InDelta(t, 2, rule["applied"], 0, "%v", rule)
 		require.InDelta(t, seen, rule["seen"], 0, "%v", rule)

@@ -114,11 +114,11 @@ func TestReset(t *testing.T) {
 		u.call(api, "GET", "/v1/jobs/"+j.ID, "").requireProblem(t, 404, "RFA_JOB_NOT_FOUND")
 	}
 	require.Equal(t, http.StatusOK, other.call(api, "GET", "/v1/jobs/"+kept, "").status)
-	s.awaitCount("the worker has left the job that ran", 1, `SELECT count(*) FROM jobs WHERE state = 'SUCCEEDED' AND client_id = $1`, u.id)
+	s.awaitCount("the last job succeeds", 1, `SELECT count(*) FROM jobs WHERE state = 'SUCCEEDED' AND client_id = $1`, u.id)
 	s.checkInvariants()
 }
 
-// verifying returns a correct receiver: it accepts all deliveries that the service signed, known or unknown.
+// verifying returns the handler of a correct receiver. It accepts exactly the deliveries that the service signed, including repetitions.
 func verifying(c *client.Client, secret string) func(received, http.ResponseWriter, *http.Request) {
 	keys := c.Directory().Key
 	return func(d received, w http.ResponseWriter, _ *http.Request) {
@@ -188,7 +188,7 @@ func TestDisturbedDeliveries(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Rules for deliveries refuse effects for requests, and the reverse.
+// Rules for deliveries reject effects for requests, and vice versa.
 func TestFaultsOfDeliveriesAreChecked(t *testing.T) {
 	_, api, u := newService(t, withTestbed)
 	for rule, pointer := range map[string]string{

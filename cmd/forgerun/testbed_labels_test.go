@@ -30,11 +30,11 @@ func TestLabelledTestsAreJudgedApart(t *testing.T) {
 	main := u.startSession(api, `{"rules":["idempotency-key","retry-after","tampered-refused"]}`)
 	u.disturb(api, `[{"match":{"operation":"submitJob","nth":1},"effect":{"close":"after_commit"}},
 		{"match":{"operation":"delivery","nth":1},"effect":{"tamper":"body"}}]`)
-	right := newReceiver(t, nil)
+	correct := newReceiver(t, nil)
 	shared, err := client.New(client.Config{URL: api.url, Key: u.key})
 	require.NoError(t, err)
-	right.behave(verifying(shared, ""))
-	believing := newReceiver(t, nil)
+	correct.behave(verifying(shared, ""))
+	trusting := newReceiver(t, nil)
 	run := func(c *client.Client, callback string) {
 		_, err := c.Run(s.ctx(), client.JobRequest{Type: client.Execute, WorkKind: client.KindSuccessFast, Callback: callback})
 		require.NoError(t, err)
@@ -43,8 +43,8 @@ func TestLabelledTestsAreJudgedApart(t *testing.T) {
 		act   func(c *client.Client, label string)
 		rules []string // broken rules
 	}{
-		"right":    {func(c *client.Client, _ string) { run(c, right.url+"/a") }, nil},
-		"believes": {func(c *client.Client, _ string) { run(c, believing.url+"/b") }, []string{"tampered-refused"}},
+		"correct":  {func(c *client.Client, _ string) { run(c, correct.url+"/a") }, nil},
+		"trusting": {func(c *client.Client, _ string) { run(c, trusting.url+"/b") }, []string{"tampered-refused"}},
 		"keyless": {func(c *client.Client, label string) {
 			body := execute("SUCCESS_FAST", `"correlation_id":"keyless"`)
 			_, _, err := u.sendUnchecked(api, "POST", "/v1/jobs", body, "ForgeRun-Session", label)
@@ -56,7 +56,7 @@ func TestLabelledTestsAreJudgedApart(t *testing.T) {
 			_, err = c.Wait(s.ctx(), made.JobID)
 			require.NoError(t, err)
 		}, []string{"idempotency-key"}},
-		"hasty": {func(c *client.Client, label string) {
+		"impatient": {func(c *client.Client, label string) {
 			made, err := c.Submit(s.ctx(), client.JobRequest{
 				Type: client.Execute, WorkKind: client.KindCustom, Params: json.RawMessage(`{"behavior":{"duration":"2s"}}`),
 			})
@@ -74,7 +74,7 @@ func TestLabelledTestsAreJudgedApart(t *testing.T) {
 		running.Go(func() { test.act(shared.WithSession(label), label) })
 	}
 	running.Wait()
-	s.awaitCount("the deliveries that were tampered with are recorded", 4,
+	s.awaitCount("the forged deliveries are recorded", 4,
 		`SELECT count(*) FROM testbed_exchanges WHERE client_id = $1 AND exchange->>'operation' = 'delivery'`, u.id)
 
 	v, broken := u.verdict(api, main)
@@ -82,7 +82,7 @@ func TestLabelledTestsAreJudgedApart(t *testing.T) {
 	require.Zero(t, v.Recorded, "all requests had a label")
 	for label, test := range tests {
 		n := u.labelled(api, label)
-		require.NotNil(t, n.EndedAt, "with the one without a label")
+		require.NotNil(t, n.EndedAt, "it ends with the session without a label")
 		v, broken := u.verdict(api, n.ID)
 		require.Equal(t, label, v.Label)
 		require.ElementsMatch(t, test.rules, slices.Collect(maps.Keys(broken)), "%s: %+v", label, broken)

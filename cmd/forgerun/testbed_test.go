@@ -76,7 +76,7 @@ func TestCustomJobFollowsItsRequest(t *testing.T) {
 	} {
 		require.Equal(t, want, a.value(path), "%s: %s", path, a.body)
 	}
-	require.Contains(t, a.body, "Item <17>", "as it was sent")
+	require.Contains(t, a.body, "Item <17>", "not escaped")
 	frames, seen := u.stream(api, "/v1/jobs/"+first+"/events", ""), false
 	for f, ok := frames.next(); ok; f, ok = frames.next() {
 		seen = seen || strings.Contains(f.data, `"item":17`)
@@ -89,10 +89,10 @@ func TestCustomJobFollowsItsRequest(t *testing.T) {
 
 	attempts := u.attempts(api, first)
 	wait := attempts[1].from.Sub(attempts[0].to)
-	require.GreaterOrEqual(t, wait, 2*time.Second, "the wait that the failure advises, and not the backoff, which is 50 ms at most")
+	require.GreaterOrEqual(t, wait, 2*time.Second, "the failure's retryAfter and not the backoff, which is at most 50 ms")
 	require.GreaterOrEqual(t, attempts[0].length(), 100*time.Millisecond)
 	names, seqs := u.emitted(api, first, 1)
-	require.Equal(t, []string{`early {"n":1}`, `early.too [2]`}, names, "what comes before the failure, in its order")
+	require.Equal(t, []string{`early {"n":1}`, `early.too [2]`}, names, "the events before the failure, in order")
 	require.IsIncreasing(t, seqs)
 	names, _ = u.emitted(api, first, 2)
 	require.Equal(t, []string{`early {"n":1}`, `early.too [2]`, `late null`}, names)
@@ -108,7 +108,7 @@ func TestCustomJobOfAnotherWorker(t *testing.T) {
 	s, api, u := newService(t, testBed, quickLease)
 	first := s.startWorker()
 	id := u.submit(api, custom(`{"duration":"2s","emit":[{"name":"begun"}],"result":{"body":"done"},"steps":1}`, `"auto_retry":true`))
-	eventually(t, "it has begun", func() bool {
+	eventually(t, "the job has begun", func() bool {
 		names, _ := u.emitted(api, id, 1)
 		return len(names) == 1
 	})

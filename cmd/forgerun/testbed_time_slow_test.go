@@ -13,7 +13,7 @@ import (
 )
 
 // The clock moves through a year of hourly jobs in steps of a day. After each step, exactly the due jobs are QUEUED, with their due time.
-// In the end, each job was queued once.
+// No job is queued twice.
 func TestAYearOfHourlyJobs(t *testing.T) {
 	const days, hours, batch = 365, 24, 730
 	s, api, u := newService(t, testBed, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": "100000"})
@@ -35,7 +35,7 @@ func TestAYearOfHourlyJobs(t *testing.T) {
 		WHERE event_name = 'job.queued' AND occurred_at <> execution_at`))
 }
 
-// The recipes of docs/reference/testbed.md.
+// The recipes of docs/reference/testbed.md work.
 func TestClockRecipes(t *testing.T) {
 	s := newStack(t, testBed)
 	api, _, _ := s.startDelivering()

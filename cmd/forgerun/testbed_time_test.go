@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// After a move of the clock, a process and Redis die. No job is lost, and all jobs continue when they are back.
+// After a move of the clock, a process is killed and Redis is emptied. When another process has started, all jobs and deliveries complete.
 func TestProcessDiesAfterAMoveOfTheClock(t *testing.T) {
 	for _, role := range []string{"api", "worker", "deliverer"} {
 		t.Run(role, func(t *testing.T) {
@@ -23,7 +23,7 @@ func TestProcessDiesAfterAMoveOfTheClock(t *testing.T) {
 			u.receive(api, failing(1), "job.succeeded")
 			start := u.moveClock(api, `{"freeze":true}`).Now
 			first := u.submitAndAwait(api, "SUCCEEDED", custom(`{}`))
-			s.awaitCount("a delivery that waits for its next attempt", 1, `SELECT count(*) FROM delivery_attempts`)
+			s.awaitCount("a delivery waits for its next attempt", 1, `SELECT count(*) FROM delivery_attempts`)
 			ids := []string{u.submit(api, custom(`{"duration":"30m"}`)), u.submit(api, custom(`{"duration":"1m","failures":[{"attempts":[1],
 				"problem":{"retryAfter":3600}}]}`, `"auto_retry":true`))}
 			s.await("RUNNING", ids...)
@@ -50,9 +50,10 @@ func TestProcessDiesAfterAMoveOfTheClock(t *testing.T) {
 				return s.count(`SELECT count(*) FROM jobs WHERE finished_at IS NULL`)+
 					s.count(`SELECT count(*) FROM deliveries WHERE state = 'PENDING'`) == 0
 			})
-			require.Equal(t, len(ids), s.countJobs(append(ids[1:], first), "SUCCEEDED"), "all but one that is not to be tried again")
+			require.Equal(t, len(ids), s.countJobs(append(ids[1:], first), "SUCCEEDED"), "all but the one that is not retried")
 			require.Zero(t, s.count(`SELECT count(*) FROM events e JOIN jobs j USING (job_id)
-				WHERE event_name = 'job.queued' AND e.attempt <= 1 AND execution_at IS NOT NULL AND occurred_at <> execution_at`), "each at its time")
+				WHERE event_name = 'job.queued' AND e.attempt <= 1 AND execution_at IS NOT NULL AND occurred_at <> execution_at`),
+				"each job was queued at its due time")
 			s.checkInvariants()
 		})
 	}
@@ -68,7 +69,7 @@ func TestTimeoutsUseRealTime(t *testing.T) {
 	a := u.expect(api, http.StatusOK, "POST", "/v1/testbed/clock", `{"advance":"80000h"}`) // nine years
 	date, err := http.ParseTime(a.header.Get("Date"))
 	require.NoError(t, err)
-	require.True(t, date.Before(hour), "the date of an answer")
+	require.True(t, date.Before(hour), "the Date of a response")
 
 	u = s.newUser(api) // the other key has expired
 	answer, release := hold()
@@ -77,24 +78,24 @@ func TestTimeoutsUseRealTime(t *testing.T) {
 	s.await("RUNNING", slow)
 	after, err := strconv.Atoi(u.get(api, slow).header.Get("Retry-After"))
 	require.NoError(t, err)
-	require.LessOrEqual(t, after, 60, "the client waits in real time")
+	require.LessOrEqual(t, after, 60, "Retry-After is in real time")
 	at, err := time.Parse(time.RFC3339Nano, worker.logged("job transition", slow)["time"].(string))
 	require.NoError(t, err)
-	require.True(t, at.Before(hour), "the log")
+	require.True(t, at.Before(hour), "the time of a log line")
 
 	mover := s.newUser(api)
 	mover.moveClock(api, `{"freeze":true}`)
-	require.Equal(t, http.StatusOK, u.call(api, "GET", "/v1/jobs/"+slow, "", "Prefer", "wait=1").status, "a wait for an answer ends")
+	require.Equal(t, http.StatusOK, u.call(api, "GET", "/v1/jobs/"+slow, "", "Prefer", "wait=1").status, "a long poll ends")
 	mover.moveClock(api, `{"freeze":false}`)
 	id := u.submitAndAwait(api, "SUCCEEDED", custom(`{}`))
 	r.await("the delivery", func(got received) bool { return got.job() == id })
 	mover.moveClock(api, `{"advance":"25h"}`)
 	release()
 	s.awaitDeliveries()
-	require.Len(t, r.of(id), 1, "the claim of the delivery went on")
+	require.Len(t, r.of(id), 1, "the claim of the delivery did not expire")
 	sent, err := strconv.ParseInt(r.of(id)[0].header.Get("Webhook-Timestamp"), 10, 64)
 	require.NoError(t, err)
-	require.True(t, time.Unix(sent, 0).Before(hour), "the time that is signed")
+	require.True(t, time.Unix(sent, 0).Before(hour), "the signed time")
 
 	for table, expiry := range map[string]string{"workers": "expires_at", "maintenance_state": "leader_expires_at"} {
 		require.Equal(t, 1, s.count(`SELECT count(*) FROM `+table+` WHERE `+expiry+` BETWEEN now() AND now() + interval '1 hour'`), "leases")
@@ -103,7 +104,7 @@ func TestTimeoutsUseRealTime(t *testing.T) {
 	s.await("RUNNING", long)
 	worker.pause()
 	mover.moveClock(api, `{"advance":"5m"}`)
-	require.Equal(t, "RUNNING", s.state(long), "the lease of its worker goes on")
+	require.Equal(t, "RUNNING", s.state(long), "the lease of its worker did not expire")
 	worker.resume()
 
 	frugal := s.startAPI(env{"FORGERUN_RATE_LIMIT_PER_MINUTE": "100000", "FORGERUN_DAILY_QUOTA": "20"})
@@ -112,11 +113,11 @@ func TestTimeoutsUseRealTime(t *testing.T) {
 		refused := func() bool { return user.look(limited, user.key).status == http.StatusTooManyRequests }
 		eventually(t, what, refused)
 		mover.moveClock(api, `{"advance":"25h"}`)
-		require.True(t, refused(), "%s is a real one", what)
+		require.True(t, refused(), "%s is in real time", what)
 	}
 }
 
-// The verdict uses real time, because a client cannot learn earlier of an end that the clock jumped over.
+// The verdict uses real time: a client cannot learn the end of a job before the clock jumps past it.
 func TestVerdictIsInRealTime(t *testing.T) {
 	s, api, u := newWorking(t, testBed)
 	session := u.startSession(api, `{"rules":["outcome-learned","key-renewal"]}`)

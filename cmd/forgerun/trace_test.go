@@ -168,7 +168,7 @@ func newTrace() (id, header string) {
 	return id, "00-" + id + "-00f067aa0ba902b7-01"
 }
 
-// The paths to the spans of an attempt, below its request.
+// Paths of spans below a request.
 const (
 	enqueued  = " > api enqueue job"
 	processed = enqueued + " > worker process job"
@@ -182,8 +182,7 @@ func attemptBelow(request string) []string {
 	}
 }
 
-// One trace leads from the submission through the queue and the worker to the
-// webhook, over three processes, and on into the receiver.
+// One trace contains the submission, the queue, the worker and the webhook, over three processes. The receiver can continue it.
 func TestTraceOfAJob(t *testing.T) {
 	c := newCollector(t)
 	s, api, u := newDelivering(t, c.env)
@@ -195,7 +194,7 @@ func TestTraceOfAJob(t *testing.T) {
 	tree := c.requireTree(trace, append(attemptBelow(submit),
 		submit+" > api commit insert > sql", "api POST /v1/jobs > deliverer deliver event > deliverer commit record > sql")...)
 	root := tree["api POST /v1/jobs"][0]
-	require.Equal(t, "00f067aa0ba902b7", root.parent, "the client's span is above all")
+	require.Equal(t, "00f067aa0ba902b7", root.parent, "the parent is the client's span")
 	require.Equal(t, "SERVER", root.kind)
 	for path, kind := range map[string]string{submit + enqueued: "PRODUCER", submit + processed: "CONSUMER",
 		"api POST /v1/jobs > deliverer deliver event": "CLIENT"} {
@@ -209,7 +208,7 @@ func TestTraceOfAJob(t *testing.T) {
 	require.Equal(t, "SUCCEEDED", run.attributes["forgerun.state"])
 	sent := r.await("the event", func(d received) bool { return d.job() == id })
 	deliver := tree["api POST /v1/jobs > deliverer deliver event"][0]
-	require.Equal(t, "00-"+trace+"-"+deliver.id+"-01", sent.header.Get("Traceparent"), "the receiver can go on with the trace")
+	require.Equal(t, "00-"+trace+"-"+deliver.id+"-01", sent.header.Get("Traceparent"), "the receiver can continue the trace")
 	c.checkSpans(append(s.knownSecrets(), "planted-in-params"))
 	api.logged("job transition", `"action":"submit"`, `"trace_id":"`+trace+`"`)
 }

@@ -173,30 +173,30 @@ func TestUpgradeUnderLoadAndBack(t *testing.T) {
 	s.awaitWork("the old processes work", old)
 
 	s.migrate(next, next.schema)
-	s.awaitWork("the old ones go on with the new schema", old)
+	s.awaitWork("the old processes work with the new schema", old)
 	now := s.install(next)
 	nowLoad := load(now)
 	s.awaitWork("both work", old, now)
-	for _, i := range []installation{old, now} { // each release reads what the other wrote
+	for _, i := range []installation{old, now} { // each release reads jobs of the other
 		for _, id := range s.acceptedIDs()[:20] {
 			require.Equal(t, http.StatusOK, u.call(i.api, "GET", "/v1/jobs/"+id, "").status)
 		}
 	}
 	require.Empty(t, oldLoad.stop())
 	old.stopAll()
-	s.awaitWork("the new ones work alone", now)
+	s.awaitWork("the new processes work alone", now)
 
 	old = s.install(before)
 	oldLoad = load(old)
 	s.awaitWork("both work again", old, now)
 	require.Empty(t, nowLoad.stop())
 	now.stopAll()
-	s.awaitWork("the old ones work alone with the new schema", old)
+	s.awaitWork("the old processes work alone with the new schema", old)
 	s.migrate(next, before.schema, "--to", fmt.Sprint(before.schema))
-	s.awaitWork("they go on with the old schema", old)
+	s.awaitWork("they work with the old schema", old)
 	again := s.install(before)
 	againLoad := load(again)
-	s.awaitWork("others of the old release begin on it", again)
+	s.awaitWork("new processes of the old release work with the old schema", again)
 
 	require.Empty(t, oldLoad.stop())
 	require.Empty(t, againLoad.stop())

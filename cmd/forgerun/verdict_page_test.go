@@ -59,11 +59,11 @@ func TestVerdictPage(t *testing.T) {
 	require.Equal(t, []string{"Submissions over time", "Reads over time", "Lists over time"},
 		evaluate[[]string](c, `[...document.querySelectorAll("svg > title")].map(e => e.textContent)`))
 	require.Empty(t, evaluate[[]string](c, `[...document.querySelectorAll('a[href^="#"]')].map(a => a.hash.slice(1))
-		.filter(id => document.querySelectorAll("#" + id).length !== 1)`), "links to nothing, or to two things")
+		.filter(id => document.querySelectorAll("#" + id).length !== 1)`), "links without exactly one target")
 	c.everyLook(func(at string) {
 		c.seen("verdict-" + at)
 		const toggle = `[...document.querySelectorAll("details")].map(d => d.open = !d.open)`
-		require.Equal(t, []bool{true, true}, evaluate[[]bool](c, toggle), "rules that were kept, and all requests")
+		require.Equal(t, []bool{true, true}, evaluate[[]bool](c, toggle), "kept rules and all requests are collapsed")
 		c.seen("verdict-unfolded-" + at)
 		evaluate[[]bool](c, toggle)
 	})
@@ -73,7 +73,7 @@ func TestVerdictPage(t *testing.T) {
 			c.dress(390, scheme)
 			evaluate[[]bool](c, `[...document.querySelectorAll("details")].map(d => d.open = true)`)
 			c.seen("verdict-phone-" + scheme + strings.ReplaceAll(name, "/", "-"))
-			require.Empty(t, evaluate[[]string](c, brokenWords), "words that a line ends in the middle of, at %s", name)
+			require.Empty(t, evaluate[[]string](c, brokenWords), "words broken across lines at %s", name)
 		}
 	}
 	c.noneWrong()

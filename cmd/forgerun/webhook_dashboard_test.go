@@ -44,7 +44,7 @@ func (q hookQueue) waiting() map[string]*asynq.TaskInfo { return q.list(q.ListRe
 func (q hookQueue) awaitCounts(stale func() int) {
 	q.s.t.Helper()
 	var counted, rows string
-	eventually(q.s.t, "the dashboard counts what was tried", func() bool {
+	eventually(q.s.t, "the counters equal the attempts", func() bool {
 		info, err := q.GetQueueInfo("webhooks")
 		require.NoError(q.s.t, err)
 		n := stale()
@@ -97,7 +97,7 @@ func TestDashboardOfDeliveries(t *testing.T) {
 	u.subscribe(api, fine.url, "job.succeeded")
 	u.submitMany(api, 3, execute("WEBHOOK_SUCCESS"))
 	due := map[string]time.Time{}
-	eventually(t, "all have come to an end", func() bool {
+	eventually(t, "all deliveries have ended", func() bool {
 		for _, d := range structs[struct {
 			Name string
 			Due  time.Time
@@ -107,7 +107,7 @@ func TestDashboardOfDeliveries(t *testing.T) {
 		return s.count(`SELECT count(*) FROM deliveries WHERE state <> 'PENDING'`) == 9
 	})
 	for name, by := range s.lateness(due) {
-		require.GreaterOrEqual(t, by, time.Duration(0), "%s came before its time", name)
+		require.GreaterOrEqual(t, by, time.Duration(0), "%s was early", name)
 	}
 	q.awaitCounts(func() int { return staleTasks(deliverer) })
 	stale := staleTasks(deliverer)
@@ -148,8 +148,8 @@ func TestTasksOfWaitingDeliveries(t *testing.T) {
 
 	second := u.subscribe(api, kept.url, "job.succeeded")
 	u.submitMany(api, 5, execute("WEBHOOK_SUCCESS"))
-	s.awaitCount("new ones were tried, too", 15, attempts)
-	eventually(t, "and wait", func() bool { return len(q.waiting()) == 10 })
+	s.awaitCount("the new deliveries were tried", 15, attempts)
+	eventually(t, "all deliveries wait", func() bool { return len(q.waiting()) == 10 })
 	lost.behave(answering(http.StatusNoContent))
 	for id := range deliveries {
 		u.expect(api, http.StatusAccepted, "POST", "/v1/webhooks/"+hook.id+"/deliveries/"+id+"/redeliver", "")
@@ -163,6 +163,6 @@ func TestTasksOfWaitingDeliveries(t *testing.T) {
 	eventually(t, "nothing waits for a disabled webhook", func() bool { return len(q.waiting()) == 5 })
 	u.expect(api, http.StatusOK, "DELETE", "/v1/webhooks/"+second.id, "")
 	eventually(t, "nothing waits for a deleted webhook", func() bool { return len(q.waiting()) == 0 })
-	require.Empty(t, q.list(q.ListArchivedTasks), "what was not tried for the last time is no failure")
+	require.Empty(t, q.list(q.ListArchivedTasks), "deliveries without a last attempt are not archived")
 	s.checkInvariants()
 }

@@ -52,7 +52,7 @@ func TestKilledDeliverer(t *testing.T) {
 	r := u.receive(api, hang)
 	ids := u.submitMany(api, 5, execute("WEBHOOK_SUCCESS"))
 	s.await("SUCCEEDED", ids...)
-	eventually(t, "some are on their way", func() bool { return len(r.all()) > 0 })
+	eventually(t, "some deliveries are being sent", func() bool { return len(r.all()) > 0 })
 	require.NotZero(t, s.count(`SELECT count(*) FROM deliveries WHERE claimed_until IS NOT NULL`))
 	victim.kill()
 	s.awaitGone("deliverer")
@@ -62,7 +62,7 @@ func TestKilledDeliverer(t *testing.T) {
 	s.startDeliverer()
 	s.requireAllDelivered(r, ids)
 	for _, d := range inFlight {
-		again := r.await("the same once more", func(other received) bool { return other.id() == d.id() && other.nth > 1 })
+		again := r.await("the repeated delivery", func(other received) bool { return other.id() == d.id() && other.nth > 1 })
 		require.Equal(t, d.body, again.body)
 		require.Equal(t, d.event(), again.event())
 	}
@@ -85,7 +85,7 @@ func TestPausedDeliverer(t *testing.T) {
 	release()
 	paused.resume()
 	paused.stop()
-	require.Equal(t, attempts, s.count(`SELECT attempts FROM deliveries`), "what the paused process found out is not recorded")
+	require.Equal(t, attempts, s.count(`SELECT attempts FROM deliveries`), "the paused process records nothing")
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM delivery_attempts`))
 	s.checkInvariants()
 }
@@ -103,8 +103,8 @@ func TestTerminatedDeliverer(t *testing.T) {
 	release()
 	require.Zero(t, deliverer.exitCode())
 	require.Equal(t, len(r.all()), s.count(`SELECT count(*) FROM deliveries WHERE state = 'DELIVERED'`),
-		"what was on its way was finished and recorded")
-	require.Zero(t, s.count(`SELECT count(*) FROM deliveries WHERE claimed_until IS NOT NULL`), "the rest was given back")
+		"pending sends were completed and recorded")
+	require.Zero(t, s.count(`SELECT count(*) FROM deliveries WHERE claimed_until IS NOT NULL`), "the other claims were released")
 	s.startDeliverer()
 	s.awaitDeliveries()
 	require.Len(t, r.all(), 3, "nothing was sent twice")

@@ -37,7 +37,7 @@ func (u *user) directory(api *proc) (text []byte, kids []string) {
 func TestLeakedSigningKey(t *testing.T) {
 	s, api, u := newDelivering(t)
 	_, leaked := u.directory(api)
-	require.Zero(t, s.start("rotate-signing-key").exitCode(), "one that is published and does not sign yet ends too")
+	require.Zero(t, s.start("rotate-signing-key").exitCode(), "a key that does not sign yet is revoked too")
 	replace := startProc(t, s.env, s.knownSecrets, "rotate-signing-key", "--leaked")
 	require.Zero(t, replace.exitCode(), replace.log.String())
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM signing_keys WHERE retires_at IS NULL AND signs_from <= clock_timestamp()`))
@@ -91,7 +91,7 @@ func TestForeignVerifiersAcceptEveryDelivery(t *testing.T) {
 				require.NoError(t, v.verify(t, d.captured(), hook.secret, directory))
 			}
 			if !v.secretOnly {
-				require.NoError(t, v.verify(t, r.all()[0].captured(), "", directory), "as at a callback, which has no secret")
+				require.NoError(t, v.verify(t, r.all()[0].captured(), "", directory), "like a callback, which has no secret")
 			}
 			require.NoError(t, v.verify(t, structured.all()[0].captured(), other.secret, directory))
 			v.requireRefusals(t, r.all()[0].captured(), hook.secret, directory)
@@ -116,7 +116,7 @@ type captured struct {
 	Body    []byte            `json:"body_base64"`
 }
 
-// capture keeps a request whose body has been read.
+// capture converts a request whose body has been read.
 func capture(r *http.Request, url string, body []byte) captured {
 	c := captured{Method: r.Method, URL: url, Headers: map[string]string{}, Body: body}
 	for name, values := range r.Header {
@@ -173,10 +173,10 @@ func (v verifier) verify(t *testing.T, c captured, secret string, directory []by
 	err = cmd.Run()
 	said := strings.TrimSpace(stdout.String())
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 1 && said != "" && stderr.Len() == 0 {
-		require.NotRegexp(t, "undefined|not a function|has no attribute|nil pointer", said, "%s broke down", v.name)
+		require.NotRegexp(t, "undefined|not a function|has no attribute|nil pointer", said, "%s crashed", v.name)
 		return errors.New(said)
 	}
-	require.NoError(t, err, "%s broke down: %s%s", v.name, said, stderr.String())
+	require.NoError(t, err, "%s crashed: %s%s", v.name, said, stderr.String())
 	require.Equal(t, "ok", said, v.name)
 	return nil
 }
@@ -280,7 +280,7 @@ func (v verifier) requireRefusals(t *testing.T, good captured, secret string, di
 			require.Error(t, v.verify(t, bad, "", directory), "%s, by the key", c.name)
 		}
 	}
-	require.ErrorContains(t, v.verify(t, good, "", nil), "set WEBHOOK_SECRET", "nothing verified is not verified")
+	require.ErrorContains(t, v.verify(t, good, "", nil), "set WEBHOOK_SECRET", "a delivery without a check is refused")
 	require.Error(t, v.verify(t, good, "whsec_"+zeros(32), nil), "another secret")
 	var set struct {
 		Keys []map[string]any `json:"keys"`
@@ -299,6 +299,6 @@ func (v verifier) requireRefusals(t *testing.T, good captured, secret string, di
 		Directory  json.RawMessage
 	}
 	require.NoError(t, json.Unmarshal([]byte(readText(t, "../../client/testdata/deliveries.json")), &old))
-	require.Error(t, v.verify(t, old.Deliveries["job.succeeded"], old.Secret, nil), "right, and of another day")
-	require.Error(t, v.verify(t, old.Deliveries["job.succeeded"], "", old.Directory), "right, and of another day")
+	require.Error(t, v.verify(t, old.Deliveries["job.succeeded"], old.Secret, nil), "valid but too old")
+	require.Error(t, v.verify(t, old.Deliveries["job.succeeded"], "", old.Directory), "valid but too old")
 }

@@ -39,7 +39,7 @@ func (r received) seq() int {
 	return n
 }
 
-// WEBHOOK_SUCCESS: the subscription gets every event once, and the callback every change of state once.
+// For WEBHOOK_SUCCESS, the subscription gets every event once, and the callback gets every change of state once.
 func TestWebhookSuccess(t *testing.T) {
 	s, api, u := newDelivering(t)
 	subscribed, called := newReceiver(t, nil), newReceiver(t, nil)
@@ -66,7 +66,7 @@ func TestWebhookSuccess(t *testing.T) {
 		require.Equal(t, "WEBHOOK_SUCCESS", d.header.Get("Ce-Workkind"))
 		require.Equal(t, map[string]any{"workKind": "WEBHOOK_SUCCESS", "durationMs": 2000.0, "expectedOutcome": "SUCCEEDED"},
 			d.value("scenario"), d.body)
-		require.Empty(t, d.header.Get("Content-Language"), "it has no text")
+		require.Empty(t, d.header.Get("Content-Language"), "it has no text to translate")
 		require.Regexp(t, `^ForgeRun/`, d.header.Get("User-Agent"))
 	}
 
@@ -75,7 +75,7 @@ func TestWebhookSuccess(t *testing.T) {
 	require.Equal(t, "DELIVERED", log[0]["state"])
 	one := u.expect(api, http.StatusOK, "GET", "/v1/webhooks/"+hook.id+"/deliveries/"+log[0]["delivery_id"].(string), "")
 	require.Contains(t, one.body, `"status":204`)
-	require.Len(t, u.deliveries(api, "/v1/jobs/"+id, ""), 2*len(life), "the job's log has those of the callback too")
+	require.Len(t, u.deliveries(api, "/v1/jobs/"+id, ""), 2*len(life), "with the deliveries to the callback")
 	s.checkInvariants()
 }
 
@@ -109,7 +109,7 @@ func TestWebhookOfAFailure(t *testing.T) {
 	s.checkInvariants()
 }
 
-// An endpoint that fails for long enough is disabled. The owner sees why, and can replay the missed events.
+// A webhook whose endpoint fails for too long is disabled. The client sees the reason, and can replay the missed events.
 func TestDisabledWebhookAndReplay(t *testing.T) {
 	s, api, u := newDelivering(t, env{"FORGERUN_WEBHOOK_DISABLE_AFTER": "1ms", "FORGERUN_WEBHOOK_MAX_RETRIES": "30",
 		"FORGERUN_WEBHOOK_BACKOFF_MAX": "50ms"})
@@ -225,7 +225,7 @@ func TestWebhookChallenge(t *testing.T) {
 			s.secret(secret.(string))
 		}
 	}
-	require.Equal(t, []string{"forgerun.test"}, willing.questions(), "for a key that is known nobody is asked again")
+	require.Equal(t, []string{"forgerun.test"}, willing.questions(), "a repeated key sends no further challenge")
 	id := u.submit(api, execute("WEBHOOK_SUCCESS", `"callback":"`+willing.url+`/done"`))
 	batch := u.call(api, "POST", "/v1/jobs/batch", `{"jobs":[`+execute("WEBHOOK_SUCCESS", `"callback":"`+willing.url+`"`)+`,`+
 		execute("WEBHOOK_SUCCESS", `"callback":"`+other.url+`"`)+`]}`)
@@ -235,7 +235,7 @@ func TestWebhookChallenge(t *testing.T) {
 	requireRefused(t, unregistered, "/callback", "Register a webhook")
 	s.await("SUCCEEDED", id)
 	s.awaitDeliveries()
-	require.Len(t, willing.of(id), len(life)+1, "the callback's and the webhook's")
+	require.Len(t, willing.of(id), len(life)+1, "all deliveries to the callback and one to the webhook")
 	for _, d := range willing.all() {
 		require.Equal(t, "forgerun.test", d.header.Get("WebHook-Request-Origin"))
 	}

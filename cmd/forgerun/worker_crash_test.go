@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slow makes jobs last longer than every test that does not wait for them.
+// slow runs jobs in real time. They last longer than a test that does not wait for them.
 var slow = env{"FORGERUN_TIME_SCALE": "1"}
 
 func TestWorkerKilledWhileItsJobsRun(t *testing.T) {
@@ -50,7 +50,7 @@ func TestWorkerKilledBeforeItsClaimsAreCommitted(t *testing.T) {
 	claims.open()
 	s.endTaskLeases()
 	require.Equal(t, 4, s.countJobs(ids, "QUEUED"))
-	require.Equal(t, 8, s.count(`SELECT count(*) FROM events`), "nothing has happened")
+	require.Equal(t, 8, s.count(`SELECT count(*) FROM events`), "no job has another event")
 
 	s.startWorker()
 	s.await("SUCCEEDED", ids...)
@@ -71,11 +71,11 @@ func (s *stack) endTaskLeases() {
 	}
 }
 
-// longLease lasts longer than every test; the worker does not renew it meanwhile.
+// longLease lasts longer than a test, and the worker does not renew it during the test.
 var longLease = env{"FORGERUN_LEASE_TIMEOUT": "240s"}
 
-// pauseWorkerDuring starts a worker and pauses it while storage commits a step of a job: the step is committed, and the worker does
-// not know it yet.
+// pauseWorkerDuring starts a worker and pauses it while storage commits the transition of a job to the state. The worker does not know yet
+// that the transition is committed.
 func pauseWorkerDuring(t *testing.T, state string, environment ...env) (s *stack, api *proc, u *user, worker *proc, id string) {
 	t.Helper()
 	s = newStack(t)
@@ -112,9 +112,9 @@ func TestWorkerKilledWhileItsJobsAreAssigned(t *testing.T) {
 
 	s.startWorker()
 	s.await("SUCCEEDED", id)
-	require.EqualValues(t, 1, u.get(api, id).value("attempt"), "a job that did not run has used no attempt")
+	require.EqualValues(t, 1, u.get(api, id).value("attempt"), "a job that did not run used no attempt")
 	s.requireEvents(id, "job.created", "job.queued", "job.assigned", "job.lease_expired", "job.assigned", "job.running", "job.succeeded")
-	require.Equal(t, 3, s.count(`SELECT count(DISTINCT occurred_at) FROM events WHERE seq > 4`), "each step has a time of its own")
+	require.Equal(t, 3, s.count(`SELECT count(DISTINCT occurred_at) FROM events WHERE seq > 4`), "each step has its own time")
 	s.checkInvariants()
 }
 
@@ -148,7 +148,7 @@ func TestCancelOfAnAssignedJob(t *testing.T) {
 	worker.resume()
 	next := u.submit(api, execute("SUCCESS_FAST"))
 	s.await("SUCCEEDED", next) // the worker continues
-	eventually(t, "its start is refused, unless the worker has heard of it before", func() bool {
+	eventually(t, "the start is refused, or the worker was notified of the cancel before", func() bool {
 		return worker.metric(`fenced_writes_total{operation="start"}`) == 1 || strings.Contains(worker.log.String(), "stopped handling a job")
 	})
 	require.Equal(t, 1.0, worker.metric(`jobs_running_total{work_kind="SUCCESS_FAST"}`), "of the next job")
@@ -158,8 +158,8 @@ func TestCancelOfAnAssignedJob(t *testing.T) {
 	s.checkInvariants()
 }
 
-// A paused worker still believes in its lease. After another worker has done its job, its late writes must change nothing. Then it works
-// again, with a new lease.
+// A paused worker does not know that its lease has ended. After another worker has done its job, its late writes change nothing. Then it
+// works again, with a new lease.
 func TestPausedWorkersLateWriteIsFenced(t *testing.T) {
 	s, api, u, sleeper, id := pauseWorkerDuring(t, "RUNNING", longLease)
 	s.expire(sleeper)
@@ -199,7 +199,7 @@ func TestWorkerWithoutTempSpaceLeavesJobsToOthers(t *testing.T) {
 	s.startWorker()
 	ids = append(ids, u.submitMany(api, 16, execute("IO_HEAVY"))...)
 	s.awaitFinal(ids...)
-	require.LessOrEqual(t, s.countJobs(ids, "FAILED"), 4, "those that it ran at once")
+	require.LessOrEqual(t, s.countJobs(ids, "FAILED"), 4, "the jobs that it ran concurrently")
 	require.Equal(t, s.countJobs(ids, "FAILED"),
 		s.count(`SELECT count(*) FROM jobs WHERE failure_reason = 'worker-exhausted' AND failure_retryable`))
 
