@@ -49,18 +49,6 @@ func TestRevocationIsSeenByEveryProcess(t *testing.T) {
 	a.logged("api key revoked", u.id)
 }
 
-// A process without notifications must not trust its cache.
-func TestRevocationIsSeenWithoutNotifications(t *testing.T) {
-	s := newStack(t)
-	a, b := s.startAPI(), s.startAPI()
-	u := s.newUser(a)
-	require.True(t, u.accepts(b, u.key))
-	s.dropKeyNotifications()
-	s.exec(`UPDATE api_keys SET revoked_at = clock_timestamp()`)
-	eventually(t, "the process refuses the key", func() bool { return !u.accepts(b, u.key) })
-	b.logged("key watch interrupted")
-}
-
 // If only operators may register clients, a request without credentials is refused before a transaction begins. Locked tables do not
 // delay it.
 func TestClosedRegistrationRefusesBeforeStorage(t *testing.T) {

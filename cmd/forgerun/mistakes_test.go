@@ -116,14 +116,14 @@ func TestEachRuleHasAMistake(t *testing.T) {
 
 var (
 	mistakeProfile = regexp.MustCompile("^### Under `([^`]+)`$")
-	mistakeItem    = regexp.MustCompile("^- [^`]+: `([^`]+)`(?:, rule `([^`]+)`)?( \\(\\[.+\\]\\(https://.+\\)\\))?$")
+	mistakeItem    = regexp.MustCompile("^- [^`]+: `([^`]+)`(?:, rule `([^`]+)`)?(?: |$)")
 )
 
-// The page lists each mistake with the profile and the rule that expose it, and most mistakes with a public report.
+// The page lists each mistake with the profile and the rule that expose it.
 func TestMistakesAreDocumented(t *testing.T) {
 	t.Parallel()
 	_, list, _ := strings.Cut(readText(t, "../../docs/reference/testbed.md"), "\n## Mistakes that are found\n")
-	cited, profile, documented := 0, "", map[string][2]string{}
+	profile, documented := "", map[string][2]string{}
 	for line := range strings.Lines(list) {
 		line = strings.TrimSpace(line)
 		if heading := mistakeProfile.FindStringSubmatch(line); heading != nil {
@@ -131,9 +131,6 @@ func TestMistakesAreDocumented(t *testing.T) {
 		}
 		if item := mistakeItem.FindStringSubmatch(line); item != nil {
 			documented[item[1]] = [2]string{profile, cmp.Or(item[2], item[1])}
-			if item[3] != "" {
-				cited++
-			}
 		}
 	}
 	proven := map[string][2]string{}
@@ -141,5 +138,4 @@ func TestMistakesAreDocumented(t *testing.T) {
 		proven[name] = [2]string{string(m.profile), ruleOf(name)}
 	}
 	require.Equal(t, proven, documented)
-	require.GreaterOrEqual(t, cited, 30)
 }

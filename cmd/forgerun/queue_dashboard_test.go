@@ -96,16 +96,3 @@ func TestDashboardAgreesWithTheRows(t *testing.T) {
 	require.Equal(t, 204, u.call(api, "DELETE", "/v1/jobs/"+failing[0], "").status)
 	eventually(t, "the tasks of a deleted job are deleted", func() bool { return s.jobsQueue(inspector).Archived == failed-2 })
 }
-
-// Deferred jobs start at their due time, not earlier, although Redis is emptied.
-func TestFlushAllWhileJobsWaitForTheirTime(t *testing.T) {
-	s, api, u := newWorking(t)
-	var ids []string
-	for i := range 10 {
-		ids = append(ids, u.submit(api, deferred(1500*time.Millisecond+time.Duration(i)*100*time.Millisecond)))
-	}
-	require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
-	s.await("SUCCEEDED", ids...)
-	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE started_at < execution_at`))
-	s.checkInvariants()
-}

@@ -108,6 +108,7 @@ func TestQueueIsDamagedUnderAWorker(t *testing.T) {
 // Deferred jobs start at their due time although Redis lost their tasks.
 func TestDeferredJobsSurviveQueueLoss(t *testing.T) {
 	for name, damage := range map[string]func(lossy){
+		"FLUSHALL":          func(r lossy) { r.do("FLUSHALL") },
 		"set deleted":       func(r lossy) { r.do("DEL", r.key("scheduled")) },
 		"set is a string":   func(r lossy) { r.do("SET", r.key("scheduled"), "x") },
 		"half of the tasks": func(r lossy) { r.each(lostJobs/2, func(key string) { r.do("DEL", key) }) },

@@ -27,7 +27,8 @@ import (
 // readyPatience limits the checks of a process' health, because load balancers wait only a few seconds.
 const readyPatience = time.Second
 
-// Ready returns the problems of the process. Only roles that take tasks from a queue need Redis: the API accepts jobs without it.
+// Ready reports whether the process is ready, and its problems. Only roles that take tasks from a queue need Redis: the API accepts jobs
+// without it.
 func (p *process) Ready(ctx context.Context) site.Readiness {
 	r := site.Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok", "migrations": "ok", "redis": "ok"}}
 	ctx, cancel := context.WithTimeout(ctx, readyPatience)
@@ -80,7 +81,7 @@ func (p *process) Ready(ctx context.Context) site.Readiness {
 	return r
 }
 
-// allPauses finds the operators' pauses in Postgres and of the queue in Redis.
+// allPauses returns the pauses of operators, and the pause of the queue in Redis.
 type allPauses struct{ *process }
 
 func (s allPauses) Now() job.Pauses {

