@@ -129,7 +129,7 @@ func (s *stack) revokeDuringRequests(api, other *proc, u *user) {
 }
 
 // While a key is being revoked, a key that it creates is refused or revoked with it.
-func TestRevocationEndsKeysMadeDuringIt(t *testing.T) {
+func TestRevocationEndsKeysCreatedDuringIt(t *testing.T) {
 	s, api, u := newService(t)
 	other := s.startAPI()
 	thief := *u

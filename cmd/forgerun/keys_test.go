@@ -82,7 +82,7 @@ func TestRegistrationLimitByAddress(t *testing.T) {
 	statuses := map[int]int{}
 	for range 2 * limit {
 		statuses[register("203.0.113.7", "")]++
-		statuses[register("2001:db8::"+strconv.Itoa(1+statuses[http.StatusCreated]), "")]++ // a network of one subscriber
+		statuses[register("2001:db8::"+strconv.Itoa(1+statuses[http.StatusCreated]), "")]++ // addresses in one /64 network
 	}
 	require.GreaterOrEqual(t, statuses[http.StatusCreated], 2*limit)
 	require.GreaterOrEqual(t, statuses[http.StatusTooManyRequests], limit, "%v", statuses)

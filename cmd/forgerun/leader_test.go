@@ -15,7 +15,7 @@ func deferred(d time.Duration) string {
 	return `{"type":"DEFERRED","work_kind":"SCHEDULED_ON_TIME","execution_at":"` + at + `"}`
 }
 
-// leader returns the leading process.
+// leader returns the id of the leading process.
 func (s *stack) leader() string {
 	s.t.Helper()
 	return s.text(`SELECT leader_id::text FROM maintenance_state`)

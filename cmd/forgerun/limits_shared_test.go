@@ -72,7 +72,7 @@ func (s *stack) cancelSome() {
 		WHERE job_id IN (SELECT job_id FROM jobs WHERE finished_at IS NULL LIMIT 20)`)
 }
 
-// Without Redis, the limits are the same.
+// The limits hold for several processes together, with and without Redis.
 // Promise: contract 17
 func TestLimitsHoldOverProcesses(t *testing.T) {
 	for name, body := range map[string]string{"queued": execute("PAYLOAD_SMALL"), "active": deferred(time.Hour)} {
@@ -88,7 +88,7 @@ func TestLimitsHoldOverProcesses(t *testing.T) {
 				require.LessOrEqual(t, s.active(), sharedLimit)
 			}
 			u.fillUp(body, apis...)
-			for range 3 { // capacity that ended jobs free is used only once
+			for range 3 { // the capacity of ended jobs is used only once
 				s.cancelSome()
 				u.burst(72, body, apis...)
 				require.LessOrEqual(t, s.active(), sharedLimit)
@@ -121,8 +121,7 @@ func TestLimitsHoldAfterPauseAndKill(t *testing.T) {
 	u.fillUp(deferred(time.Hour), one)
 }
 
-// Without Redis, each process enforces its part of the limit.
-//
+// Without Redis, each process enforces its part of the rate limit.
 // Promise: contract 17, 18
 func TestRateLimitIsDividedWithoutRedis(t *testing.T) {
 	const limit = 30
@@ -151,7 +150,7 @@ func TestDeliveriesCountForTheClient(t *testing.T) {
 	for range 10 {
 		u.subscribe(api, "http://127.0.0.1:10/", "event.emitted")
 	}
-	many := custom(`{"emit":[` + strings.Repeat(`{"name":"x"},`, 99) + `{"name":"x"}]}`) // in each of four attempts
+	many := custom(`{"emit":[` + strings.Repeat(`{"name":"x"},`, 99) + `{"name":"x"}]}`) // 100 events in each of four attempts
 	u.submit(api, many)
 	a := u.trySubmit(api, many)
 	a.requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
@@ -159,6 +158,6 @@ func TestDeliveriesCountForTheClient(t *testing.T) {
 	u.call(api, "POST", "/v1/jobs/batch", `{"jobs":[`+many+`]}`).requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
 	u.submit(api, execute("PAYLOAD_SMALL"))
 	for range 20 {
-		other.submit(api, many) // without a webhook
+		other.submit(api, many) // this client has no webhook
 	}
 }

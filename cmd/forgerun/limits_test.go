@@ -24,7 +24,7 @@ func TestRateLimitIsSharedByAllProcesses(t *testing.T) {
 	apis := []*proc{s.startAPI(), s.startAPI()}
 	u := s.newUser(apis[0])
 	passed, last := 0, answer{}
-	for i, refusedInARow := 0, 0; refusedInARow < 6; i++ { // three times by each process
+	for i, refusedInARow := 0, 0; refusedInARow < 6; i++ { // each process refuses three times
 		a := u.call(apis[i%2], "GET", "/v1/jobs/"+unknownJob, "", "X-Forwarded-For", "203.0.113."+strconv.Itoa(i%256)) // has no effect
 		if a.status == http.StatusTooManyRequests {
 			refusedInARow, last = refusedInARow+1, a
@@ -34,7 +34,7 @@ func TestRateLimitIsSharedByAllProcesses(t *testing.T) {
 		require.NotEmpty(t, a.header.Get("Ratelimit"))
 		passed, refusedInARow = passed+1, 0
 	}
-	const held = 2 * limit / 60 // requests that processes may hold unused for a moment
+	const held = 2 * limit / 60 // unused requests that the processes may hold for a moment
 	require.GreaterOrEqual(t, passed, limit-held)
 	require.LessOrEqual(t, passed, limit)
 	last.requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
@@ -74,7 +74,7 @@ func TestEveryRouteLimitsMaxAttempts(t *testing.T) {
 				Jobs       []struct{ Failure json.RawMessage }
 			}
 			require.NoError(t, json.Unmarshal([]byte(a.body), &problem), a.body)
-			if r.pointer == item { // the item before it is accepted
+			if r.pointer == item { // only this item of the batch is refused
 				require.Equal(t, http.StatusAccepted, a.status, a.body)
 				stored++
 				require.NoError(t, json.Unmarshal(problem.Jobs[1].Failure, &problem), a.body)
@@ -188,8 +188,8 @@ func TestLargeSubmissionsCostMoreRequests(t *testing.T) {
 		return execute("PAYLOAD_SMALL", `"params":{"a":"`+strings.Repeat("x", bytes)+`"}`)
 	}
 	u := s.newUser(api)
-	u.submit(api, large(15<<10))  // one
-	u.submit(api, large(200<<10)) // and thirteen
+	u.submit(api, large(15<<10))  // counts as 1 request
+	u.submit(api, large(200<<10)) // counts as 13 requests
 	refused := u.trySubmit(api, large(110<<10))
 	refused.requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
 	require.Contains(t, refused.body, "This submission counts as 7")

@@ -139,7 +139,7 @@ func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
 	for name, sql := range counts {
 		want[name] = float64(s.count(sql))
 	}
-	eventually(t, "all jobs are counted", func() bool { // metrics follow the commit a moment later
+	eventually(t, "all jobs are counted", func() bool { // metrics are updated shortly after the commit
 		clear(got)
 		for _, p := range s.procs {
 			families := p.scrape()
@@ -161,7 +161,7 @@ func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
 		for line := range strings.Lines(p.log.String()) {
 			var l map[string]any
 			if json.Unmarshal([]byte(line), &l) != nil {
-				continue // the last one may be half-written
+				continue // the last line may be incomplete
 			}
 			switch l["msg"] {
 			case "delivery attempt":
@@ -202,7 +202,7 @@ func (s *stack) hang(server *local.Postgres) (resume func()) {
 		}
 	})
 	s.t.Cleanup(resume)
-	require.NoError(s.t, syscall.Kill(server.PID(), syscall.SIGSTOP)) // first, because it starts the other processes
+	require.NoError(s.t, syscall.Kill(server.PID(), syscall.SIGSTOP)) // the main process first, because it starts the others
 	eventually(s.t, "the server has stopped", func() bool {
 		status, err := os.ReadFile("/proc/" + parent + "/status")
 		return err == nil && strings.Contains(string(status), "State:\tT")

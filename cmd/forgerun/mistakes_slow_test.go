@@ -25,7 +25,7 @@ import (
 // longJobs makes jobs slow enough to be polled more than once. No job waits for another.
 var longJobs = env{"FORGERUN_TIME_SCALE": "4", "FORGERUN_WORKER_CONCURRENCY": "300"}
 
-// With any seed, the rule finds each mistake, and the verdict names no other rule. TestRightStylesAreNotBlamed runs the correct clients.
+// With any seed, the rule finds each mistake, and the verdict names no other rule. TestCorrectStylesAreNotBlamed runs the correct clients.
 func TestRulesCatchMistakes(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed, longJobs)
 	styles := clientStyles(t)
@@ -76,7 +76,7 @@ func TestProxyCatchesMistakes(t *testing.T) {
 				})
 			}
 			for _, profile := range fault.Profiles {
-				for _, style := range []string{"poll", "long-poll", "pool", "two-processes", "curl"} { // styles that read each job at its URL
+				for _, style := range []string{"poll", "long-poll", "pool", "two-processes", "curl"} { // these styles read each job at its URL
 					all.Go(func() {
 						t.Run(string(profile)+"/"+style, func(t *testing.T) {
 							said, broken, err := judge(t, "", style, profile, seed)
@@ -147,5 +147,5 @@ func TestKeyThatExpiresIsCaught(t *testing.T) {
 	said, err := run.CombinedOutput()
 	require.Error(t, err, "the last job is not done when the key expires")
 	_, broken := u.verdict(api, session)
-	requireCaught(t, "key-renewal", []string{"outcome-learned"}, broken, string(said)) // for jobs that ended shortly before the key
+	requireCaught(t, "key-renewal", []string{"outcome-learned"}, broken, string(said)) // jobs may have ended shortly before the key expired
 }

@@ -23,7 +23,7 @@ type mistake struct {
 	own     bool // whether only the service finds it; the proxy does not know the API
 }
 
-// mistakes lists the mistakes that test the test bed. docs/reference/testbed.md documents them.
+// mistakes lists the mistakes that the test bed must find. docs/reference/testbed.md documents them.
 var mistakes = map[string]mistake{
 	"retry-after":          {style: "poll", profile: fault.FlakyNetwork},
 	"list-polling":         {style: "list", profile: fault.FlakyNetwork, own: true},

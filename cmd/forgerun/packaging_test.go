@@ -17,7 +17,7 @@ import (
 
 const (
 	packaging = "../../packaging/"
-	chart     = "../../deploy/chart/" // tools/chart tests it
+	chart     = "../../deploy/chart/" // its tests are in tools/chart
 )
 
 func readText(t *testing.T, path string) string {
@@ -27,7 +27,7 @@ func readText(t *testing.T, path string) string {
 	return string(content)
 }
 
-// unitFiles are the systemd units of the packages.
+// unitFiles returns the files of the systemd units in the packages.
 func unitFiles(t *testing.T) []string {
 	t.Helper()
 	units, err := filepath.Glob(packaging + "systemd/*.service")
@@ -64,8 +64,8 @@ func directive(unit, name string) (values []string) {
 	return values
 }
 
-// environmentOf returns the environment of a unit, with empty values filled in, as systemd builds it for the first worker: files override
-// the unit.
+// environmentOf returns the environment that systemd builds for the first instance of a unit, with empty values filled in. Values in files
+// override values in the unit.
 func environmentOf(t *testing.T, unit string) env {
 	t.Helper()
 	e := env{}
@@ -84,7 +84,7 @@ func environmentOf(t *testing.T, unit string) env {
 	return e
 }
 
-// Each unit starts a role that accepts its environment, and gives it enough time to stop.
+// Each unit starts a role that accepts the unit's environment, and gives the role enough time to stop.
 func TestUnitsStartRoles(t *testing.T) {
 	t.Parallel()
 	admin := map[string]string{}
@@ -116,7 +116,7 @@ func TestUnitsStartRoles(t *testing.T) {
 }
 
 // systemd-analyze, if installed, finds no errors in the units and rates them as well protected.
-func TestUnitsAreSound(t *testing.T) {
+func TestSystemdAcceptsUnits(t *testing.T) {
 	t.Parallel()
 	tool, err := exec.LookPath("systemd-analyze")
 	if err != nil {

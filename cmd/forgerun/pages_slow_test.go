@@ -37,7 +37,7 @@ type pageReader struct {
 	running     []*exec.Cmd // commands of background blocks
 }
 
-// Every command of the README and the tutorials works, in order, on a fresh copy. The test fills in only what readers are told to fill in.
+// Every command of the README and the tutorials works, in order, on a fresh copy. The test replaces only the documented placeholders.
 func TestCommandsOnPagesRun(t *testing.T) {
 	t.Parallel()
 	folder := copyOfRepository(t)
@@ -144,7 +144,7 @@ func (r *pageReader) begin(page, block string) {
 	require.NoError(r.t, err)
 	c.Stderr = c.Stdout
 	require.NoError(r.t, c.Start())
-	r.t.Cleanup(func() { _ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }) // if the test fails before Ctrl-C
+	r.t.Cleanup(func() { _ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }) // if the test fails before stop
 	r.running = append(r.running, c)
 	wanted := regexp.MustCompile(`.`)
 	if strings.Contains(block, "make dev") {

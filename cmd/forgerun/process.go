@@ -75,7 +75,7 @@ type process struct {
 	adminAddr string
 }
 
-// closeGrace limits each step of closing.
+// closeGrace limits the time of each step of closing.
 const closeGrace = 5 * time.Second
 
 // open creates a process and starts the parts of all roles: connections, the admin listener and the maintenance. It does not wait for the
@@ -175,7 +175,7 @@ func (p *process) connect() (err error) {
 		return err
 	}
 	if p.clock != nil {
-		_, _ = p.store.ReadClockMove(context.Background()) // the process also follows later moves
+		_, _ = p.store.ReadClockMove(context.Background()) // on an error, the process follows later moves
 		return nil
 	}
 	return p.store.RefuseMovedClock(context.Background())
@@ -279,7 +279,7 @@ func (p *process) close() {
 	p.lines.Flush()
 }
 
-// errorFields are the fields of an error in a log line (section 16).
+// errorFields returns the fields of an error for a log line (section 16 of the contract).
 func errorFields(err error) slog.Attr {
 	return slog.Group("", slog.String("error_code", string(job.CodeOf(err))), slog.String("error_message", err.Error()))
 }

@@ -59,7 +59,7 @@ func (p *proc) run(env map[string]string, secrets func() []string) {
 	t, args := p.t, p.cmd.Args[1:]
 	require.NoError(t, p.cmd.Start())
 	go func() {
-		_ = p.cmd.Wait() // see exitCode
+		_ = p.cmd.Wait() // exitCode reads the result
 		close(p.done)
 	}()
 	t.Cleanup(func() {

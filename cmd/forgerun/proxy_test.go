@@ -21,7 +21,7 @@ type lossyProxy struct {
 	server   string
 
 	mu   sync.Mutex
-	lose *execution // execution whose response is lost next; nil: none
+	lose *execution // lose the response to this execution; nil: lose none
 }
 
 // execution identifies the execution of a statement with an argument.
@@ -41,7 +41,7 @@ func newLossyProxy(t *testing.T, databaseURL string) *lossyProxy {
 
 // url returns the URL of the database through the proxy.
 func (p *lossyProxy) url(databaseURL string) string {
-	u, _ := url.Parse(databaseURL) // it was parsed before
+	u, _ := url.Parse(databaseURL) // newLossyProxy has parsed it
 	u.Host = p.listener.Addr().String()
 	return u.String()
 }
@@ -95,7 +95,7 @@ func (p *lossyProxy) serve(client net.Conn) {
 	relayResponses(server, client, doomed)
 }
 
-// forward forwards the client's messages, and dooms the connection when the client executes the statement.
+// forward forwards the client's messages. It marks the connection as doomed when the client executes the statement.
 func (p *lossyProxy) forward(client io.Reader, server io.Writer, doomed chan<- chan struct{}) {
 	statements := map[string][]byte{} // SQL by name, from Parse messages
 	for {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// inspector returns an inspector like the dashboard's.
+// inspector returns an asynq inspector; the dashboard uses the same kind.
 func (s *stack) inspector() *asynq.Inspector {
 	s.t.Helper()
 	return asynq.NewInspectorFromRedisClient(s.rdb)
@@ -24,7 +24,7 @@ func (s *stack) jobsQueue(i *asynq.Inspector) *asynq.QueueInfo {
 	return info
 }
 
-// scheduled returns the scheduled tasks of queue "jobs" by the job that their payload names.
+// scheduled returns the scheduled tasks of queue "jobs" by job id.
 func (s *stack) scheduled(i *asynq.Inspector) map[string]*asynq.TaskInfo {
 	s.t.Helper()
 	tasks, err := i.ListScheduledTasks("jobs", asynq.PageSize(1000))
@@ -60,7 +60,7 @@ func TestDashboardAgreesWithTheRows(t *testing.T) {
 	for range 10 {
 		canceled = append(canceled, u.submit(api, deferred(time.Hour)))
 	}
-	for _, id := range canceled { // if the task is not created yet, a task would remain until its due time
+	for _, id := range canceled { // cancel a job only after its task exists: a later task would stay until its due time
 		eventually(t, "the job has a task", func() bool { return s.scheduled(inspector)[id] != nil })
 		require.Equal(t, 200, u.call(api, "POST", "/v1/jobs/"+id+"/cancel", "").status)
 	}

@@ -72,7 +72,7 @@ func (r lossy) awaitPending(n int64) {
 	eventually(r.t, fmt.Sprint(n, " tasks are pending"), func() bool { return r.rdb.LLen(r.t.Context(), r.key("pending")).Val() >= n })
 }
 
-// testLosses damages the queue while 300 jobs wait. All of them end, without a restart.
+// testLosses damages the queue while 300 jobs wait. All jobs succeed without a restart of the api.
 func testLosses(t *testing.T, losses map[string]func(lossy)) {
 	for name, damage := range losses {
 		t.Run(name, func(t *testing.T) {

@@ -76,7 +76,7 @@ func TestRedisCrashLosesLastWrites(t *testing.T) {
 
 	require.NoError(t, s.redis.Kill())
 	require.NoError(t, os.Truncate(path, info.Size()))
-	api.pause() // it would repair the loss at once
+	api.pause() // a running api would repair the loss at once
 	require.NoError(t, s.redis.Start(t.Context()))
 	resurrected := s.tasks()
 	require.Len(t, resurrected, 50)
@@ -118,7 +118,7 @@ func TestRedisRefusesWrites(t *testing.T) {
 				require.NoError(t, s.rdb.Do(t.Context(), words...).Err())
 			}
 			do(commands[0])
-			ids := u.submitMany(api, 100, execute("PAYLOAD_SMALL")) // ends before the pause, or the test times out
+			ids := u.submitMany(api, 100, execute("PAYLOAD_SMALL")) // must not wait for the end of the fault
 			do(commands[1])
 			s.await("SUCCEEDED", ids...)
 			s.checkInvariants()

@@ -31,7 +31,7 @@ func (s *stack) runs(schedule string) (due, created []time.Time) {
 	return due, created
 }
 
-// awaitRuns waits for n runs, and checks that each due time has a run that is not early.
+// awaitRuns waits for n runs, and checks that each due time has exactly one run, which is not early.
 func (s *stack) awaitRuns(schedule string, n int, interval time.Duration) (due []time.Time) {
 	s.t.Helper()
 	var created []time.Time
@@ -68,7 +68,7 @@ func TestLeaderIsKilledAtDueTimes(t *testing.T) {
 		first, _ := s.runs(ids[0])
 		due := s.awaitRuns(ids[0], len(first)+2, time.Second)
 		if wait := time.Until(due[len(due)-1].Add(time.Second)); wait > 0 {
-			time.Sleep(wait) // the due time
+			time.Sleep(wait) // until the next due time
 		}
 		leader.kill()
 		s.endLead()
@@ -104,7 +104,7 @@ func TestRefusedRunsAreMissed(t *testing.T) {
 	s.awaitRuns(id, 1, 2*time.Second)
 }
 
-// Schedules use the clock of the test bed. After a jump forwards or backwards, no due time is skipped or repeated.
+// Schedules use the clock of the test bed. After a jump, no due time is skipped or repeated.
 func TestSchedulesFollowAMovedClock(t *testing.T) {
 	s := newStack(t, testBed)
 	api := s.startLeader()

@@ -24,7 +24,7 @@ type plantedClient struct {
 
 type plantedMistake struct {
 	faults int      // number of faults that expose the mistake
-	rules  []string // the client breaks one of these
+	rules  []string // the finding must break one of these rules
 }
 
 func plantedClients(t *testing.T) map[string]plantedClient {
@@ -58,7 +58,7 @@ func plantedClients(t *testing.T) map[string]plantedClient {
 	}
 }
 
-// TestSearchFindsPlantedMistakes: the search finds each mistake, with at most one fault more than needed.
+// The search finds each mistake, with at most one fault more than needed.
 func TestSearchFindsPlantedMistakes(t *testing.T) {
 	for name, client := range plantedClients(t) {
 		for mistake, m := range client.mistakes {
@@ -77,8 +77,8 @@ func TestSearchFindsPlantedMistakes(t *testing.T) {
 	}
 }
 
-// TestSearchBlamesNoRightClient: without a mistake, the search finds nothing in the same clients.
-func TestSearchBlamesNoRightClient(t *testing.T) {
+// Without a mistake, the search finds nothing in the same clients.
+func TestSearchBlamesNoCorrectClient(t *testing.T) {
 	for name, client := range plantedClients(t) {
 		for seed := 1; seed <= seeds(); seed++ {
 			t.Run(fmt.Sprintf("%s/%d", name, seed), func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestSearchBlamesNoRightClient(t *testing.T) {
 	}
 }
 
-// search searches until the first finding.
+// search runs "forgerun search" until the first finding.
 func (c plantedClient) search(t *testing.T, mistake string, flags ...string) (code int, report search.Report, stderr string) {
 	t.Helper()
 	arguments := slices.Concat([]string{"search", "--first", "--workers", "8", "--json", "--out", t.TempDir()}, flags, c.flags)

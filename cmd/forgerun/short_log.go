@@ -41,7 +41,7 @@ func (c *Config) newLogger(w io.Writer) (*slog.Logger, error) {
 	return slog.New(h), nil
 }
 
-// lineWriter writes whole lines, one at a time.
+// lineWriter serializes writes, so that lines do not mix.
 type lineWriter struct {
 	mu sync.Mutex
 	w  io.Writer

@@ -60,9 +60,9 @@ func TestTerminatedAPICompletesRequests(t *testing.T) {
 func TestWorkerTerminatedUnderLoad(t *testing.T) {
 	s, api, u := newService(t, env{"FORGERUN_TIME_SCALE": "0.2", "FORGERUN_SHUTDOWN_GRACE": "4s"})
 	worker := s.startWorker()
-	long := u.submitMany(api, 2, execute("RUNS_LONG")) // 22 s
+	long := u.submitMany(api, 2, execute("RUNS_LONG")) // takes 22 s
 	s.await("RUNNING", long...)
-	short := u.submitMany(api, 2, execute("SUCCESS_NORMAL")) // 2 s
+	short := u.submitMany(api, 2, execute("SUCCESS_NORMAL")) // takes 2 s
 	s.await("RUNNING", short...)
 	waiting := u.submitMany(api, 20, execute("PAYLOAD_SMALL"))
 	worker.stop()
@@ -202,8 +202,8 @@ func TestWorkerWithUnreadLog(t *testing.T) {
 			if dies {
 				require.NoError(t, log.Close())
 			}
-			s.await("SUCCEEDED", u.submitMany(api, 200, execute("SUCCESS_FAST"))...) // three lines each, of 400 bytes
-			last := u.submit(api, execute("SUCCESS_SLOW"))                           // 1.8 s
+			s.await("SUCCEEDED", u.submitMany(api, 200, execute("SUCCESS_FAST"))...) // each job logs three lines of 400 bytes
+			last := u.submit(api, execute("SUCCESS_SLOW"))                           // takes 1.8 s
 			s.await("RUNNING", last)
 			worker.stop()
 			s.await("SUCCEEDED", last)

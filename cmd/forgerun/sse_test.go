@@ -30,7 +30,7 @@ type eventStream struct {
 	header http.Header
 	frames chan frame
 	cut    context.CancelFunc
-	lastID string // id of the frame that next returned last
+	lastID string // id of the last frame that next returned
 }
 
 // documentedFrames returns the frames of the AsyncAPI document.
@@ -135,7 +135,7 @@ func (e *eventStream) rest() (all []frame) {
 	}
 }
 
-// frameNames returns the names of frames without progress.
+// frameNames returns the event names of the frames, except progress.
 func frameNames(frames []frame) (names []string) {
 	for _, f := range frames {
 		if f.event != "" && f.event != "job-progress" {

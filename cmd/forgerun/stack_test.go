@@ -147,7 +147,7 @@ func (s *stack) startRedisIn(dir string) {
 	s.t.Cleanup(func() { _ = s.rdb.Close() })
 }
 
-// ctx returns the test's context. The session limits the time of statements.
+// ctx returns the test's context. The session's statement_timeout limits statements.
 func (s *stack) ctx() context.Context { return s.t.Context() }
 
 func (s *stack) start(role string, environment ...env) *proc {

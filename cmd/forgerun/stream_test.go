@@ -35,7 +35,7 @@ func namesByJob(frames []frame) map[string][]string {
 		if f.event == "" {
 			continue
 		}
-		id := f.text("job_id") + f.text("jobId") // the second in outcome documents
+		id := f.text("job_id") + f.text("jobId") // outcome documents have jobId
 		jobs[id] = append(jobs[id], f.event)
 	}
 	return jobs

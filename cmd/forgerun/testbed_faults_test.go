@@ -261,7 +261,7 @@ func (u *user) run(t *testing.T, url string, command []string) (said string, end
 }
 
 // The Go example, which uses the client library, breaks no rule. With -tags slow, all examples and libraries are judged under all profiles.
-func TestOurClientIsRight(t *testing.T) {
+func TestClientLibraryBreaksNoRule(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed)
 	program := filepath.Join(t.TempDir(), "client")
 	runIn(t, "../../examples", nil, "go", "build", "-o", program, "./go/client")

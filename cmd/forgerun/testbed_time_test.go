@@ -15,7 +15,7 @@ func TestProcessDiesAfterAMoveOfTheClock(t *testing.T) {
 		t.Run(role, func(t *testing.T) {
 			s := newStack(t, testBed, env{
 				"FORGERUN_WEBHOOK_BACKOFF_BASE": "2h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "2h", "FORGERUN_MAX_RUNTIME": "60m",
-				"FORGERUN_RATE_LIMIT_PER_MINUTE": "100000", "FORGERUN_RETENTION_JOBS": "8760h", // however often the clock is moved below
+				"FORGERUN_RATE_LIMIT_PER_MINUTE": "100000", "FORGERUN_RETENTION_JOBS": "8760h", // large values, because the test moves the clock often
 			})
 			processes := map[string]*proc{"api": s.startLeader(), "worker": s.startWorker(), "deliverer": s.startDeliverer()}
 			api := processes["api"]
@@ -46,7 +46,7 @@ func TestProcessDiesAfterAMoveOfTheClock(t *testing.T) {
 				s.startDeliverer()
 			}
 			eventually(t, "all jobs end, and all deliveries", func() bool {
-				u.moveClock(api, `{"advance":"30m"}`) // backoffs pass
+				u.moveClock(api, `{"advance":"30m"}`) // ends backoffs
 				return s.count(`SELECT count(*) FROM jobs WHERE finished_at IS NULL`)+
 					s.count(`SELECT count(*) FROM deliveries WHERE state = 'PENDING'`) == 0
 			})

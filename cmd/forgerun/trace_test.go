@@ -22,7 +22,7 @@ import (
 // collector receives traces (OTLP over HTTP) from all processes of a stack.
 type collector struct {
 	t   *testing.T
-	env env // makes a process send its spans here soon
+	env env // makes a process send its spans to this collector soon
 
 	mu    sync.Mutex
 	spans map[string]span // by span id
@@ -34,7 +34,7 @@ type span struct {
 	role, name, kind  string
 	failed            bool
 	attributes        map[string]string
-	links             []string // traces
+	links             []string // ids of the linked traces
 }
 
 func newCollector(t *testing.T) *collector {

@@ -152,7 +152,7 @@ func (i installation) stopAll() {
 }
 
 // Under load, the schema is migrated while processes of the old release run. Processes of the next release start, and the old ones stop.
-// Then everything is reverted, down to the old schema. No request is refused, and no job is lost.
+// Then all steps are reverted, including the schema. No request is refused, and no job is lost.
 func TestUpgradeUnderLoadAndBack(t *testing.T) {
 	t.Parallel()
 	before, next := releases(t)

@@ -131,11 +131,11 @@ func TestPostgresCrashWhileDelivering(t *testing.T) {
 	require.NoError(t, postgres.Kill())
 	require.NoError(t, postgres.Start(t.Context()))
 	s.db.Reset()
-	s.endClaims() // claims of unrecorded deliveries
+	s.endClaims() // ends the claims of unrecorded deliveries
 	s.requireAllDelivered(r, ids)
 }
 
-// A private address is refused when it is dialled, even if it was accepted at registration. The canary gets no connection.
+// The deliverer does not dial a private address, even if it was accepted at registration. The receiver gets no connection.
 func TestPrivateAddressesAreNotCalled(t *testing.T) {
 	s := newStack(t, hooks)
 	api := s.startLeader() // allows private addresses, as if the name had resolved to a public address at registration

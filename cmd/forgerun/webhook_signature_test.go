@@ -33,7 +33,7 @@ func (u *user) directory(api *proc) (text []byte, kids []string) {
 	return []byte(a.body), kids
 }
 
-// After a leak, only a new key is left, and it signs from then on.
+// After a leak, only the new key is valid, and it signs at once.
 func TestLeakedSigningKey(t *testing.T) {
 	s, api, u := newDelivering(t)
 	_, leaked := u.directory(api)
@@ -57,7 +57,7 @@ func TestLeakedSigningKey(t *testing.T) {
 	})
 }
 
-// A process with another master key refuses to use the keys, and says so.
+// A process with another master key does not start, and reports why.
 func TestWrongMasterKey(t *testing.T) {
 	s := newStack(t)
 	s.startDeliverer()
@@ -72,7 +72,7 @@ func TestWrongMasterKey(t *testing.T) {
 // Promise: draft 5.3, 6.6, D
 func TestForeignVerifiersAcceptEveryDelivery(t *testing.T) {
 	s, api, u := newDelivering(t)
-	verifiers := verifiers(t) // before the deliveries, which verifiers refuse after five minutes
+	verifiers := verifiers(t) // build them first: verifiers refuse deliveries after five minutes
 	r := newReceiver(t, nil)
 	hook := u.subscribe(api, r.url+"/path?q=ü%20x&y=1")
 	u.expect(api, http.StatusOK, "PATCH", "/v1/webhooks/"+hook.id, `{"description":"ü"}`)

@@ -134,8 +134,8 @@ func TestDisabledWebhookAndReplay(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Deliveries to a receiver that hangs or fails are retried with the same id. Deliveries that are refused for good fail, are kept, and can
-// be sent again. None of this delays the job.
+// Deliveries to a receiver that hangs or fails are retried with the same id. Deliveries without retries left are stored as FAILED, and can
+// be sent again. No receiver delays the job.
 func TestFailingReceivers(t *testing.T) {
 	s, api, u := newDelivering(t, env{"FORGERUN_WEBHOOK_TIMEOUT": "1s"})
 	hang, release := hold()
@@ -176,7 +176,7 @@ func TestFailingReceivers(t *testing.T) {
 	s.checkInvariants()
 }
 
-// challenged is an environment in which receivers get a challenge.
+// challenged makes the service send challenges to receivers.
 var challenged = env{"FORGERUN_WEBHOOK_CHALLENGE": "true", "FORGERUN_PUBLIC_URL": "http://forgerun.test"}
 
 // register registers a webhook for a URL.
@@ -184,7 +184,7 @@ func (u *user) register(api *proc, url string, headers ...string) answer {
 	return u.call(api, "POST", "/v1/webhooks", `{"url":"`+url+`","events":["job.succeeded"]}`, headers...)
 }
 
-// requireRefused requires a refusal that names this member and reason.
+// requireRefused requires a refusal with this pointer and reason.
 func requireRefused(t *testing.T, a answer, pointer, why string) {
 	t.Helper()
 	require.NoError(t, a.err)

@@ -53,7 +53,7 @@ func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 				failed <- err
 			}
 		})
-		_ = p.parts.Start(context.Background(), check) // a loop's start cannot fail
+		_ = p.parts.Start(context.Background(), check) // the start of a loop cannot fail
 	}
 	return delivery.NewWebhooks(d)
 }

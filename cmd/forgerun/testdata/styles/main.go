@@ -1,5 +1,5 @@
-// Command styles is a client of ForgeRun in nine styles: styles NAME submits a few jobs and follows each of them to its end in that
-// style. It was written from the documentation, and uses only the standard library.
+// Command styles is a client of ForgeRun in nine styles. "styles NAME" submits a few jobs in one of the styles and waits until they have
+// ended. The program follows the documentation, and uses only the standard library.
 package main
 
 import (
