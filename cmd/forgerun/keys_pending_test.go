@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 )
 
@@ -126,41 +125,4 @@ func (s *stack) revokeDuringRequests(api, other *proc, u *user) {
 	for _, table := range []string{"jobs", "batches", "webhooks", "schedules"} {
 		require.Zero(s.t, s.count(`SELECT count(*) FROM `+table), table)
 	}
-}
-
-// While a key is being revoked, a key that it creates is refused or revoked with it.
-func TestRevocationEndsKeysCreatedDuringIt(t *testing.T) {
-	s, api, u := newService(t)
-	other := s.startAPI()
-	thief := *u
-	const creators = 8
-	created := make(chan []string, creators)
-	stop := make(chan struct{})
-	for n := range creators {
-		go func() {
-			var keys []string
-			for {
-				select {
-				case <-stop:
-					created <- keys
-					return
-				default:
-				}
-				a := thief.call([]*proc{api, other}[n%2], "POST", "/v1/clients/"+u.id+"/keys", `{"scope":"read"}`, "Idempotency-Key", uuid.NewString())
-				if a.status == http.StatusCreated {
-					keys = append(keys, a.text("api_key"))
-				}
-			}
-		}()
-	}
-	eventually(t, "keys are created", func() bool { return s.count(`SELECT count(*) FROM api_keys`) > 2 })
-	s.exec(`UPDATE api_keys SET expires_at = now() WHERE scope = 'read'`) // at most ten keys may be valid
-	u.expect(api, http.StatusOK, "POST", "/v1/clients/"+u.id+"/keys/revoke", `{"key_id":"`+strings.Split(u.key, "_")[1]+`"}`)
-	close(stop)
-	for range creators {
-		for _, key := range <-created {
-			s.secret(key)
-		}
-	}
-	require.Zero(t, s.count(`SELECT count(*) FROM api_keys WHERE revoked_at IS NULL`))
 }

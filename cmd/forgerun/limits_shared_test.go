@@ -83,11 +83,13 @@ func TestLimitsHoldOverProcesses(t *testing.T) {
 			if name == "active" {
 				require.NoError(t, s.redis.Kill())
 			}
+			first := u.keyed(apis[0], "first", "/v1/jobs", body).text("job_id")
 			for range 3 {
 				u.burst(72, body, apis...)
 				require.LessOrEqual(t, s.active(), sharedLimit)
 			}
 			u.fillUp(body, apis...)
+			require.Equal(t, first, u.keyed(apis[1], "first", "/v1/jobs", body).text("job_id"), "a repetition is not refused")
 			for range 3 { // the capacity of ended jobs is used only once
 				s.cancelSome()
 				u.burst(72, body, apis...)

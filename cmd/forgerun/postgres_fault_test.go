@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -67,6 +68,111 @@ func TestLockedTable(t *testing.T) {
 	require.Zero(t, s.count(`SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM events) + (SELECT count(*) FROM idempotency_keys)`),
 		"nothing is half-written")
 	s.await("SUCCEEDED", u.submit(api, body))
+	s.checkInvariants()
+}
+
+func TestReadOnlyPostgres(t *testing.T) {
+	s, api, u := newWorking(t)
+	id := u.submitAndAwait(api, "SUCCEEDED", execute("SUCCESS_FAST"))
+	database := s.text(`SELECT current_database()`)
+	s.exec(`ALTER DATABASE "` + database + `" SET default_transaction_read_only = on`)
+	s.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+
+	eventually(t, "writes are refused", func() bool {
+		a := u.trySubmit(api, execute("SUCCESS_FAST"))
+		require.Equal(t, http.StatusServiceUnavailable, a.status, a.body)
+		return a.text("code") == "RFA_STORAGE_UNAVAILABLE" && a.text("detail") == "The database accepts no writes at the moment."
+	})
+	const connections = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'forgerun api'`
+	eventually(t, "the pool has several connections", func() bool {
+		var readers sync.WaitGroup
+		for range 32 {
+			readers.Go(func() { u.call(api, "GET", "/v1/jobs/"+id, "") })
+		}
+		readers.Wait()
+		return s.count(connections) > 1
+	})
+	began := s.text(`SELECT clock_timestamp()::text`)
+	eventually(t, "refused writes close all connections, except the one that listens for key changes", func() bool {
+		u.trySubmit(api, execute("SUCCESS_FAST"))
+		return s.count(connections+` AND backend_start < $1::text::timestamptz`, began) <= 1
+	})
+	for range 20 { // over old and new connections
+		require.Equal(t, http.StatusOK, u.call(api, "GET", "/v1/jobs/"+id, "").status)
+	}
+	s.writable(database)
+	var next string
+	eventually(t, "writes are accepted", func() bool {
+		a := u.trySubmit(api, execute("SUCCESS_FAST"))
+		next = a.text("job_id")
+		return a.status == http.StatusAccepted
+	})
+	s.await("SUCCEEDED", next)
+	require.Equal(t, 2, s.count(`SELECT count(*) FROM jobs`), "refused requests left nothing")
+	s.checkInvariants()
+}
+
+// writable ends the fault. It uses one connection, because other connections may still have the fault.
+func (s *stack) writable(database string) {
+	s.t.Helper()
+	conn, err := s.db.Acquire(s.ctx())
+	require.NoError(s.t, err)
+	defer conn.Release()
+	_, err = conn.Exec(s.ctx(), `SET default_transaction_read_only = off`)
+	require.NoError(s.t, err)
+	_, err = conn.Exec(s.ctx(), `ALTER DATABASE "`+database+`" RESET default_transaction_read_only`)
+	require.NoError(s.t, err)
+}
+
+// Leases survive an exhausted pool, because the heartbeat has its own connection.
+// Promise: contract 14b
+func TestLeaseSurvivesExhaustedPool(t *testing.T) {
+	s := newStack(t, env{
+		"FORGERUN_LEASE_TIMEOUT": "4s",
+		"FORGERUN_TIME_SCALE":    "0.06", "FORGERUN_LOG_FORMAT": "json", "FORGERUN_DATA_DIR": t.TempDir(), "FORGERUN_DB_TIMEOUT": "2s",
+	})
+	dev := s.start("dev") // api and worker share one pool
+	dev.waitAPI()
+	dev.logged("worker registered")
+	u := s.newUser(dev)
+	ended := u.submitAndAwait(dev, "FAILED", execute("FAIL_IMMEDIATE"))
+	id := u.submit(dev, execute("SUCCESS_SLOW")) // 5.4 s
+	s.await("RUNNING", id)
+	unlock := s.lock(`LOCK TABLE reports IN ACCESS EXCLUSIVE MODE`)
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 40 { // the pool has 16 connections, so most requests time out
+		readers.Go(func() {
+			for {
+				// 503 if the wait for a connection or for the table took too long, 504 if their sum did
+				a := u.call(dev, "GET", "/v1/jobs/"+ended+"/report", "")
+				if a.err == nil && a.status != http.StatusServiceUnavailable && a.status != http.StatusGatewayTimeout {
+					t.Errorf("status %d: %s", a.status, a.body)
+				}
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		})
+	}
+	beat := s.text(`SELECT heartbeat_at::text FROM workers`)
+	for range 9 { // longer than a lease
+		eventually(t, "the lease is renewed", func() bool {
+			now := s.text(`SELECT heartbeat_at::text FROM workers`)
+			defer func() { beat = now }()
+			return now != beat
+		})
+	}
+	require.NotContains(t, dev.log.String(), "heartbeat failed")
+	require.Contains(t, dev.log.String(), "The database did not answer in time")
+	close(stop)
+	readers.Wait()
+	unlock()
+	s.await("SUCCEEDED", id)
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM workers`), "one lease, never lost")
+	require.Equal(t, 1, s.count(`SELECT fence FROM jobs WHERE job_id = $1`, id))
 	s.checkInvariants()
 }
 

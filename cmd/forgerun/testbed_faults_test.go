@@ -92,6 +92,8 @@ func TestFaultsOnTheWire(t *testing.T) {
 	require.InDelta(t, 1, kept[3].(map[string]any)["applied"], 0, rules.body)
 	require.Equal(t, http.StatusAccepted, other.call(first, "POST", "/v1/jobs", execute("SUCCESS_FAST")).status)
 	require.Empty(t, other.call(first, "GET", "/v1/testbed/faults", "").value("data"))
+	path := "/v1/testbed/faults/" + kept[0].(map[string]any)["rule_id"].(string)
+	other.call(first, "DELETE", path, "").requireProblem(t, 404, "RFA_REQUEST_NOT_FOUND")
 	require.Equal(t, http.StatusNoContent, u.call(second, "DELETE", "/v1/testbed/faults", "").status)
 	require.Equal(t, http.StatusAccepted, u.call(first, "POST", "/v1/jobs", execute("SUCCESS_FAST")).status)
 	require.Equal(t, http.StatusOK, u.call(first, "PUT", "/v1/testbed/faults", `{"profile":"flaky-network","seed":3}`).status)
