@@ -114,7 +114,7 @@ func journal(c *call, api *client.Client) error {
 			}
 			line = term.Line(line)
 			if len(e.Breaks) > 0 {
-				line += "  " + c.Style.Paint(term.Bad, "breaks "+strings.Join(e.Breaks, ", "))
+				line += "  " + c.Style.Paint(term.Bad, "breaks "+term.Line(strings.Join(e.Breaks, ", ")))
 			}
 			return line
 		})
