@@ -21,13 +21,14 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// releaseServer serves a release of this program, as GitHub does: its archive, its checksums, and a redirect to the latest one.
+// releaseServer serves a release of this program, as GitHub does: its archive, its checksums, and a redirect to the latest release.
 func releaseServer(t *testing.T, checksum func(archive []byte) string) string {
 	t.Helper()
 	program, err := os.ReadFile(testkit.Program(t, "forgerun"))
 	require.NoError(t, err)
 	var archive bytes.Buffer
-	compressed := gzip.NewWriter(&archive)
+	compressed, err := gzip.NewWriterLevel(&archive, gzip.NoCompression)
+	require.NoError(t, err)
 	files := tar.NewWriter(compressed)
 	require.NoError(t, files.WriteHeader(&tar.Header{Name: "forgerun_9.8.7/forgerun", Mode: 0o755, Size: int64(len(program))}))
 	_, err = files.Write(program)
@@ -54,7 +55,7 @@ func releaseServer(t *testing.T, checksum func(archive []byte) string) string {
 
 func sha256Of(archive []byte) string { return fmt.Sprintf("%x", sha256.Sum256(archive)) }
 
-// impatientTarget creates tasks, and asks readers to wait. The client of actionCommand does not wait.
+// impatientTarget is an API that creates tasks and asks clients to wait before they read again. The client in actionCommand does not wait.
 func impatientTarget(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -75,7 +76,7 @@ func impatientTarget(t *testing.T) string {
 const actionCommand = `curl -sf -X POST "$FORGERUN_URL/tasks" -H 'Content-Type: application/json' -d '{}' && ` +
 	`for n in 1 2 3; do curl -s "$FORGERUN_URL/tasks/1"; done`
 
-// action runs the script of the GitHub Action in its own folder. files contains the files that it wrote, by name.
+// action runs the script of the GitHub Action in its own folder. files maps the names of the files that the script wrote to their content.
 func action(t *testing.T, variables map[string]string) (code int, output string, files map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -101,7 +102,7 @@ func action(t *testing.T, variables map[string]string) (code int, output string,
 }
 
 // The action downloads the latest release, judges the command, and reports the result to GitHub: in the summary of the step, its log, its
-// output, and files. With the baseline that it wrote, the same client passes.
+// output, and files. With the baseline that the action wrote, the same client passes.
 func TestAction(t *testing.T) {
 	t.Parallel()
 	variables := map[string]string{

@@ -23,7 +23,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/ratelimit"
 )
 
-// api is the HTTP side of a process.
+// api is the HTTP API of a process.
 type api struct {
 	p       *process
 	clients *clients.Service
@@ -31,15 +31,13 @@ type api struct {
 	failed  chan error
 }
 
-// countingWait limits how long a start waits for the number of processes. Without that number, the first submissions would have the whole
-// rate limit.
+// countingWait limits how long the start waits for the number of api processes, which share the rate limit.
 const countingWait = time.Second
 
-// registrationWindow is how long after a client's creation its first key may
-// be made without credentials.
+// registrationWindow is how long after a client's creation its first key can be created without credentials.
 const registrationWindow = 10 * time.Minute
 
-// startAPI begins to serve.
+// startAPI starts the API.
 func (p *process) startAPI(ctx context.Context) (*api, error) {
 	a := &api{p: p, addr: localhosts.Reachable(p.listener.Addr()), failed: make(chan error, 2)}
 	a.clients = clients.New(p.cfg.clients(), p.store, p.movable(), p.log)
@@ -91,7 +89,7 @@ func (c Config) jobs(clock app.Clock) jobs.Config {
 	}
 }
 
-// clientMaxQueued is one client's share of the queue, the same part as of all active jobs.
+// clientMaxQueued returns one client's limit of queued jobs. It is the same share as of the active jobs.
 func (c Config) clientMaxQueued() int {
 	return max(1, int(float64(c.MaxQueueSize)*float64(c.ClientMaxActive)/float64(c.MaxActiveJobs)))
 }
@@ -112,7 +110,7 @@ func (p *process) serverConfig() handlers.Config {
 	}
 }
 
-// movable returns the movable clock of a test bed; nil elsewhere, for the machine's clock.
+// movable returns the movable clock of a test bed. Without a test bed, it returns nil, which means the machine's clock.
 func (p *process) movable() func() time.Time {
 	if p.clock == nil {
 		return nil
@@ -120,7 +118,7 @@ func (p *process) movable() func() time.Time {
 	return p.store.Now
 }
 
-// newSchedules returns the use cases of schedules. It submits jobs in the same way as requests.
+// newSchedules returns the use cases of schedules. Schedules submit jobs in the same way as requests.
 func (p *process) newSchedules(service *jobs.Service) *schedules.Service {
 	return schedules.New(p.store, jobs.NewScheduled(service), p.cfg.ClientMaxSchedules, p.log)
 }
@@ -138,7 +136,7 @@ func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter
 		Bulk: bulk.New(p.store, p.log), Schedules: p.newSchedules(service),
 		Jobs: service, Events: hub, Webhooks: p.newWebhooks(a.failed), Directory: p.newDirectory(), Health: p.Ready,
 		Admission: jobs.NewBacklog(jobs.BacklogFloor, nil, p.registry, p.log),
-		// No registry: its metrics would have the same names.
+		// It has no registry, because its metrics would have the same names as those of Admission.
 		BatchAdmission: jobs.NewBacklog(jobs.BatchBacklogFloor, nil, nil, p.log),
 	}
 	if p.cfg.TestBed {

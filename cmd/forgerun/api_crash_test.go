@@ -42,7 +42,7 @@ func killAfterCommit(t *testing.T, enqueued bool) {
 	s.checkInvariants()
 }
 
-// The process dies while its statement runs, so the outcome of the commit is unknown. A repetition with the same key shows it.
+// The process dies while its statement runs, so the client does not know whether the job exists. It repeats the request with the same key.
 func TestAPIKilledBeforeCommit(t *testing.T) {
 	bodies := make([]string, 5)
 	for i := range bodies {
@@ -68,7 +68,7 @@ func killBeforeCommit(t *testing.T, table, path string, bodies []string, headers
 	var flying errgroup.Group
 	for _, body := range bodies {
 		flying.Go(func() error {
-			require.Error(t, u.call(doomed, "POST", path, body, headers...).err, "nothing is acknowledged before its commit")
+			require.Error(t, u.call(doomed, "POST", path, body, headers...).err, "there is no response before the commit")
 			return nil
 		})
 	}
@@ -103,14 +103,14 @@ func TestThousandConcurrentRequestsWithOneKey(t *testing.T) {
 				fresh.Add(1)
 			}
 			if a.status != http.StatusAccepted {
-				t.Errorf("answer %d: %s %v", a.status, a.body, a.err)
+				t.Errorf("response %d: %s %v", a.status, a.body, a.err)
 			}
 			return nil
 		})
 	}
 	require.NoError(t, group.Wait())
-	require.EqualValues(t, 1, fresh.Load(), "answers that are not replays")
-	require.Len(t, s.acceptedIDs(), 1, "all answers name one job")
+	require.EqualValues(t, 1, fresh.Load(), "responses that are not replays")
+	require.Len(t, s.acceptedIDs(), 1, "all responses name one job")
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM jobs`))
 	conflict := u.trySubmit(apis[1], execute("SUCCESS_SLOW", `"idempotency_key":"the-only-one"`))
 	conflict.requireProblem(t, http.StatusConflict, "RFA_EXEC_IDEMPOTENCY_CONFLICT")
@@ -118,7 +118,7 @@ func TestThousandConcurrentRequestsWithOneKey(t *testing.T) {
 	s.checkInvariants()
 }
 
-// behindProxy returns a stack in which a worker or api can reach Postgres through a proxy that loses responses.
+// behindProxy returns a stack, a proxy that can lose responses of Postgres, and the environment of processes that use the proxy.
 func behindProxy(t *testing.T) (*stack, *lossyProxy, env) {
 	t.Helper()
 	s := newStack(t)
@@ -126,32 +126,29 @@ func behindProxy(t *testing.T) (*stack, *lossyProxy, env) {
 	return s, p, env{"FORGERUN_DATABASE_URL": p.url(s.databaseURL)}
 }
 
-// workerSteps is part of the statement for all steps of a worker; the next state is one of its arguments.
+// workerSteps is a part of the SQL statement that stores a worker's steps. The next state is one of the arguments.
 const workerSteps = `INSERT INTO results`
 
-// If the response to a worker's step is lost, the worker repeats the step, and the job takes it only once.
+// If Postgres' response to a worker's step is lost, the worker repeats the step. The job changes its state only once.
 func TestWorkerRepeatsStepAfterLostResponse(t *testing.T) {
-	t.Parallel()
-	for state, line := range map[string]string{
-		"ASSIGNED": "cannot claim a job", "RUNNING": "cannot write to storage for a held job; trying again",
-		"SUCCEEDED": "cannot write to storage for a held job; trying again",
-	} {
-		t.Run(state, func(t *testing.T) {
-			s, proxy, through := behindProxy(t)
-			api := s.startLeader()
-			u := s.newUser(api)
-			worker := s.startWorker(through)
-			lost := proxy.loseAnswerTo(workerSteps, state)
-			id := u.submit(api, execute("SUCCESS_FAST"))
-			lost(t)
-			worker.logged(line)
-			s.await("SUCCEEDED", id, u.submit(api, execute("SUCCESS_FAST")))
-			s.requireEvents(id, "job.created", "job.queued", "job.assigned", "job.running", "job.succeeded")
-			require.EqualValues(t, 1, u.get(api, id).value("attempt"))
-			require.Equal(t, 1, s.count(`SELECT count(*) FROM workers`))
-			s.checkInvariants()
-		})
+	s, proxy, through := behindProxy(t)
+	api := s.startLeader()
+	u := s.newUser(api)
+	worker := s.startWorker(through)
+	const claim, write = "cannot claim a job", "cannot write to storage for a held job; trying again"
+	for state, line := range map[string]string{"ASSIGNED": claim, "RUNNING": write, "SUCCEEDED": write} {
+		repeated := func() int { return strings.Count(worker.log.String(), line) }
+		before := repeated()
+		lost := proxy.loseAnswerTo(workerSteps, state)
+		id := u.submit(api, execute("SUCCESS_FAST"))
+		lost(t)
+		eventually(t, "the worker repeats the step to "+state, func() bool { return repeated() > before })
+		s.await("SUCCEEDED", id, u.submit(api, execute("SUCCESS_FAST")))
+		s.requireEvents(id, "job.created", "job.queued", "job.assigned", "job.running", "job.succeeded")
+		require.EqualValues(t, 1, u.get(api, id).value("attempt"))
 	}
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM workers`))
+	s.checkInvariants()
 }
 
 func TestSubmissionWithLostResponse(t *testing.T) {
@@ -169,11 +166,11 @@ func TestSubmissionWithLostResponse(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, again.status, again.body)
 	require.Equal(t, "true", again.header.Get("Idempotency-Replayed"))
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM jobs`))
-	s.await("SUCCEEDED", again.text("job_id")) // never enqueued by the api: the relay enqueues it
+	s.await("SUCCEEDED", again.text("job_id")) // the api did not enqueue the job, so the relay does
 	s.checkInvariants()
 }
 
-// keyed sends a POST with an idempotency key, which must succeed.
+// keyed sends a POST request with an idempotency key. The request must succeed.
 func (u *user) keyed(api *proc, key, path, body string) answer {
 	u.s.t.Helper()
 	a := u.call(api, "POST", path, body, "Idempotency-Key", key)
@@ -182,7 +179,7 @@ func (u *user) keyed(api *proc, key, path, body string) answer {
 	return a
 }
 
-// If a retry is not committed, repeating it performs it.
+// The api dies before it commits a retry. When the client repeats the request, the job is retried.
 func TestRetryIsRepeatedAfterCrashBeforeCommit(t *testing.T) {
 	s := newStack(t)
 	api := s.startAPI()
@@ -190,10 +187,10 @@ func TestRetryIsRepeatedAfterCrashBeforeCommit(t *testing.T) {
 	u := s.newUser(api)
 	id := u.submitAndAwait(api, "FAILED", execute("RETRY_LIMIT_REACHED"))
 	s.exec(`CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$`)
-	s.exec(`CREATE TRIGGER hold BEFORE UPDATE ON idempotency_keys FOR EACH ROW EXECUTE FUNCTION hold()`) // the last statement
+	s.exec(`CREATE TRIGGER hold BEFORE UPDATE ON idempotency_keys FOR EACH ROW EXECUTE FUNCTION hold()`) // the last statement of a retry
 	asked := make(chan answer, 1)
 	go func() { asked <- u.call(api, "POST", "/v1/jobs/"+id+"/retry", "", "Idempotency-Key", "k") }()
-	s.awaitCount("the answer is being stored", 1,
+	s.awaitCount("the response is being stored", 1,
 		`SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'`)
 	require.Equal(t, 1, s.count(`SELECT attempt FROM jobs WHERE job_id = $1`, id))
 	api.kill()
@@ -231,8 +228,8 @@ func TestTenProcessesStartOnAnEmptyDatabase(t *testing.T) {
 	s := newStackOn(t, emptyDatabase(t))
 	api, worker := s.start("api"), s.start("worker")
 	api.waitAPI()
-	nobody := &user{s: s}
-	require.Equal(t, http.StatusServiceUnavailable, nobody.call(api, "GET", "/readyz", "").status, "there is no schema yet")
+	anonymous := &user{s: s}
+	require.Equal(t, http.StatusServiceUnavailable, anonymous.call(api, "GET", "/readyz", "").status, "there is no schema yet")
 	var migrations []*proc
 	for range 8 {
 		migrations = append(migrations, s.start("migrate"))
@@ -243,7 +240,7 @@ func TestTenProcessesStartOnAnEmptyDatabase(t *testing.T) {
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM maintenance_state`))
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM goose_db_version WHERE version_id = 1`))
 	worker.logged("worker registered")
-	require.Equal(t, http.StatusOK, nobody.call(api, "GET", "/readyz", "").status)
+	require.Equal(t, http.StatusOK, anonymous.call(api, "GET", "/readyz", "").status)
 	u := s.newUser(api)
 	s.await("SUCCEEDED", u.submit(api, execute("SUCCESS_FAST")))
 	s.checkInvariants()

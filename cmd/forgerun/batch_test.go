@@ -19,7 +19,7 @@ func batchBody(kinds ...string) string {
 	return `{"jobs":[` + strings.Join(items, ",") + `]}`
 }
 
-// submitBatch submits a batch, which must be accepted, and returns its id.
+// submitBatch submits a batch and returns its id. The batch must be accepted.
 func (u *user) submitBatch(api *proc, body string, headers ...string) string {
 	u.s.t.Helper()
 	a := u.expect(api, http.StatusAccepted, "POST", "/v1/jobs/batch", body, headers...)
@@ -42,14 +42,14 @@ func (s *stack) completions(id string) int {
 	return s.count(`SELECT count(*) FROM client_events WHERE batch_id = $1 AND event_name = 'batch.completed'`, id)
 }
 
-// The process that ended the last job dies before it completes the batch; the batch is completed anyway.
+// The worker that ended the last job of a batch dies before it completes the batch. The batch is completed anyway.
 func TestLostBatchCompletionIsRepaired(t *testing.T) {
 	s, api, u := newService(t)
 	worker := s.startWorker()
-	// The last job ends, but its outcome cannot be written.
+	// The lock stops the worker from storing the completion event.
 	unlock := s.lock(`LOCK TABLE client_events IN ACCESS EXCLUSIVE MODE`)
 	id := u.submitBatch(api, batchBody("SUCCESS_FAST", "SUCCESS_FAST"))
-	s.awaitCount("its jobs end", 2, `SELECT count(*) FROM jobs WHERE batch_id = $1 AND state = 'SUCCEEDED'`, id)
+	s.awaitCount("the jobs of the batch end", 2, `SELECT count(*) FROM jobs WHERE batch_id = $1 AND state = 'SUCCEEDED'`, id)
 	worker.kill()
 	require.Zero(t, s.count(`SELECT count(*) FROM batches WHERE completed_at IS NOT NULL`))
 	unlock()

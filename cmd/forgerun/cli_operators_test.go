@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 )
 
-func operatorsCommands(sh *shell) {
+func operatorCommands(sh *shell) {
 	t := sh.t
 	failed := sh.id("jobs", "submit", "FAIL_AFTER_RETRYABLE")
 	sh.exits(command.Failed, "", "jobs", "wait", failed)
@@ -73,7 +73,7 @@ func operatorsCommands(sh *shell) {
 	sh.stack.secret(renewed)
 	require.NotEqual(t, secret, renewed)
 	sh.ok("keys", "revoke", client, key)
-	eventually(t, "each process has heard of it", func() bool { code, _, _ := other.run(t.Context(), "jobs", "list"); return code != 0 })
+	eventually(t, "the key is refused", func() bool { code, _, _ := other.run(t.Context(), "jobs", "list"); return code != 0 })
 	other.exits(command.Failed, "RFA_AUTH_API_KEY_DISABLED", "jobs", "list")
 
 	// Without an admin URL, the commands use the public API, with fewer permissions.
@@ -101,7 +101,7 @@ func TestConsoleIsOpened(t *testing.T) {
 	}
 }
 
-// The completion scripts are valid in their shells, and complete commands.
+// The completion scripts are valid for their shells. Completion proposes commands and values.
 func TestCompletionScripts(t *testing.T) {
 	t.Parallel()
 	sh := &shell{t: t, env: env{}}
@@ -112,7 +112,7 @@ func TestCompletionScripts(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(script), 0o600))
 		program, err := exec.LookPath(shell)
 		if err != nil {
-			require.NotEqual(t, "bash", shell, "every machine with this repository's scripts has it")
+			require.NotEqual(t, "bash", shell, "every development machine has bash")
 			continue
 		}
 		text, err := exec.Command(program, check, path).CombinedOutput()
@@ -136,18 +136,18 @@ func TestManPages(t *testing.T) {
 	require.Contains(t, page, "idempotency-key")
 }
 
-// An interrupt ends a command that waits.
+// An interrupt ends a waiting command.
 func interruptCommand(sh *shell) {
 	id := sh.id("jobs", "submit", "SUCCESS_FAST", "--in", "1h")
 	ctx, stop := context.WithCancel(sh.t.Context())
 	defer stop()
 	waiting := sh.start(ctx, "jobs", "watch", id)
-	eventually(sh.t, "it watches", func() bool { return strings.Contains(waiting.out.String(), "job-created") })
+	eventually(sh.t, "the command watches the job", func() bool { return strings.Contains(waiting.out.String(), "job-created") })
 	stop()
 	waiting.ends(sh.t, command.Interrupted)
 }
 
-// Contexts are created, used and removed; no command shows their keys. --context names a context; --profile always means faults.
+// Contexts are created, used and removed. No command shows their keys. --context names a context, and --profile names a fault profile.
 func TestContexts(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -70,9 +71,7 @@ func TestTypeScriptLibraryInAPage(t *testing.T) {
 	site := httptest.NewServer(pages)
 	t.Cleanup(site.Close)
 	s, api, u := newWorking(t, env{"FORGERUN_CORS_ORIGINS": cors.Loopback})
-	c := &consoleTab{browser: newBrowser(t, ""), t: t, s: s}
-
-	c.do(chromedp.Navigate(site.URL))
+	c := newTab(t, s, strings.TrimPrefix(site.URL, "http://"), "/")
 	c.until("the library is there", `window.ready === true`)
 	said := evaluate[string](c, fmt.Sprintf(`go(%q, %q)`, api.url, u.key))
 	var found struct {

@@ -21,7 +21,7 @@ type user struct {
 	admin   *http.Client // operators only: connects to the admin listener
 }
 
-// answer is a response; err is set if there was none.
+// answer is an HTTP response. err is set if there was none.
 type answer struct {
 	status int
 	header http.Header
@@ -91,7 +91,7 @@ func (u *user) expect(api *proc, status int, method, path, body string, headers 
 	return a
 }
 
-// value returns a member of the answer by its path, such as "failure.code".
+// value returns a member of the JSON body by its path, such as "failure.code".
 func (a answer) value(path string) any {
 	var at any
 	if json.Unmarshal([]byte(a.body), &at) != nil {
@@ -109,7 +109,7 @@ func (a answer) text(path string) string {
 	return text
 }
 
-// requireProblem checks the form of a refusal: a problem document with this status and code that promises no job.
+// requireProblem checks that the response is a problem document with this status and code, and without the id of a job.
 func (a answer) requireProblem(t *testing.T, status int, code string) {
 	t.Helper()
 	require.NoError(t, a.err)
@@ -134,7 +134,7 @@ func (u *user) trySubmit(api *proc, body string, headers ...string) answer {
 	return u.call(api, "POST", "/v1/jobs", body, headers...)
 }
 
-// submit submits a job, which must be accepted, and returns its id.
+// submit submits a job and returns its id. The job must be accepted.
 func (u *user) submit(api *proc, body string, headers ...string) string {
 	u.s.t.Helper()
 	a := u.trySubmit(api, body, headers...)
@@ -143,7 +143,7 @@ func (u *user) submit(api *proc, body string, headers ...string) string {
 	return a.text("job_id")
 }
 
-// submitAndAwait submits a job, which must be accepted, and waits until it is in the state.
+// submitAndAwait submits a job and waits until it is in the state.
 func (u *user) submitAndAwait(api *proc, state, body string, headers ...string) string {
 	u.s.t.Helper()
 	id := u.submit(api, body, headers...)
@@ -181,7 +181,7 @@ func (u *user) get(api *proc, id string) answer {
 	return a
 }
 
-// requireLost checks that the job failed because its worker was lost or shut down, and may be tried again.
+// requireLost checks that the job failed because its worker was lost or shut down, and that the job can be retried.
 func (u *user) requireLost(api *proc, id, reason string) {
 	u.s.t.Helper()
 	a := u.get(api, id)
@@ -192,13 +192,13 @@ func (u *user) requireLost(api *proc, id, reason string) {
 	require.Equal(u.s.t, true, a.value("can_retry"), a.body)
 }
 
-// retry asks for the next attempt.
+// retry requests the next attempt of a job.
 func (u *user) retry(api *proc, id string) {
 	u.s.t.Helper()
 	u.expect(api, http.StatusOK, "POST", "/v1/jobs/"+id+"/retry", "")
 }
 
-// load is a group of clients that submit until stop. Short pauses leave processor time to the service.
+// load is a group of clients that submit jobs until stop is called. Short pauses leave processor time for the service.
 type load struct {
 	stopping chan struct{}
 	clients  sync.WaitGroup

@@ -6,10 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
-
-	"github.com/forgerun/forgerun/internal/cli/command"
 )
 
 // commands returns the commands in the help text that run or maintain the service.
@@ -24,24 +21,6 @@ func commands(t *testing.T) (names []string) {
 	return names
 }
 
-// With --help, every command only prints its usage.
-func TestEveryCommandHelps(t *testing.T) {
-	t.Parallel()
-	for _, name := range commands(t) {
-		for _, help := range []string{"--help", "-h", "help"} {
-			code, stdout, stderr := runWith(t, required, name, help)
-			require.Zero(t, code, "%s %s", name, help)
-			require.Empty(t, stderr)
-			require.Contains(t, stdout, "Usage", "%s %s", name, help)
-			require.Contains(t, stdout, name)
-		}
-	}
-	for args, flag := range map[string]string{"migrate --help": "--to version", "healthcheck --help": "--url address"} {
-		_, stdout, _ := runWith(t, required, strings.Fields(args)...)
-		require.Contains(t, stdout, flag)
-	}
-}
-
 // Every command refuses unknown arguments with a readable error.
 func TestEveryCommandRefusesUnknownArguments(t *testing.T) {
 	t.Parallel()
@@ -52,80 +31,20 @@ func TestEveryCommandRefusesUnknownArguments(t *testing.T) {
 		require.Contains(t, stderr, name)
 	}
 	for args, sentence := range map[string]string{
-		"doctor migrate":       "only api, worker, deliverer, dev",
-		"doctor api worker":    `does not know "worker"`,
-		"doctor --yaml":        "unknown flag: --yaml",
-		"config doctor":        "only api, worker, deliverer, dev, migrate, rotate-signing-key",
-		"config worker --json": "unknown flag: --json",
-		"config worker api":    `does not know "api"`,
-		"migrat":               "did you mean migrate?",
-		"healthcheck --ulr x":  "unknown flag: --ulr",
-		"migrate --to 99":      "unknown schema version 99: this program supports 0 (none) to ",
-		"migrate --to -2":      "unknown schema version -2",
-		"migrate --to x":       "invalid argument",
-		"migrate up down":      `does not know "up down"`,
-		"migrate --json":       "unknown flag: --json (forgerun migrate --help)",
-		"healthcheck --url":    "needs an argument",
+		"doctor migrate":    "only api, worker, deliverer, dev",
+		"doctor api worker": `does not know "worker"`,
+		"config doctor":     "only api, worker, deliverer, dev, migrate, rotate-signing-key",
+		"config worker api": `does not know "api"`,
+		"migrate --to 99":   "unknown schema version 99: this program supports 0 (none) to ",
+		"migrate --to -2":   "unknown schema version -2",
+		"migrate --to x":    "invalid argument",
+		"migrate up down":   `does not know "up down"`,
 	} {
 		code, stdout, stderr := runWith(t, required, strings.Fields(args)...)
 		require.Equal(t, 2, code, args)
 		require.Empty(t, stdout)
 		require.Contains(t, stderr, sentence)
 	}
-	for _, role := range configRoles {
-		code, stdout, _ := runWith(t, merge(required, env{"FORGERUN_MASTER_KEY": masterKey, "FORGERUN_PUBLIC_URL": "https://x.test"}), "config",
-			role)
-		require.Zero(t, code)
-		require.Contains(t, stdout, "FORGERUN_DATABASE_URL")
-	}
-}
-
-// everyCommand calls visit with each command of the program.
-func everyCommand(t *testing.T, visit func(*cobra.Command)) {
-	t.Helper()
-	root := (&program{getenv: func(string) string { return "" }}).root()
-	_, err := command.Execute(t.Context(), root, exampleCalls, []string{"version"}, t.Output(), t.Output())
-	require.NoError(t, err)
-	var below func(*cobra.Command)
-	below = func(c *cobra.Command) {
-		visit(c)
-		for _, b := range c.Commands() {
-			below(b)
-		}
-	}
-	below(root)
-}
-
-// --json prints JSON to standard output, in every command that has it.
-func TestJSONFlagPrintsJSON(t *testing.T) {
-	t.Parallel()
-	var found []string
-	everyCommand(t, func(c *cobra.Command) {
-		if f := c.Flag("json"); f != nil {
-			require.Equal(t, "bool", f.Value.Type(), c.CommandPath())
-			require.Equal(t, "print JSON to standard output", f.Usage, c.CommandPath())
-			found = append(found, c.CommandPath())
-		}
-	})
-	require.Subset(t, found, []string{"forgerun doctor", "forgerun verdict", "forgerun version"})
-}
-
-// A command runs something or is a group, never both. A group without a subcommand shows its help.
-func TestRolesAreNotGroups(t *testing.T) {
-	t.Parallel()
-	roles := 0
-	everyCommand(t, func(c *cobra.Command) {
-		if c.GroupID == groupServe {
-			require.False(t, c.HasSubCommands(), c.CommandPath())
-			roles++
-		} else if c.HasAvailableSubCommands() {
-			code, stdout, stderr := runWith(t, required, strings.Fields(c.CommandPath())[1:]...)
-			require.Equal(t, 2, code, c.CommandPath())
-			require.Empty(t, stdout)
-			require.Contains(t, stderr, "Usage:\n  "+c.CommandPath(), c.CommandPath())
-		}
-	})
-	require.Equal(t, 4, roles, "dev, api, worker, deliverer")
 }
 
 // The version is one line with commit and date.

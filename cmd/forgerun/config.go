@@ -20,7 +20,7 @@ import (
 type Config struct {
 	DatabaseURL, RedisURL       string
 	HTTPAddr, AdminAddr         string
-	AdminAddrUnset              bool // AdminAddr has the role's default
+	AdminAddrUnset              bool // AdminAddr has the default of the role
 	PublicURL                   string
 	AdminToken                  string // operators' tokens; see operators.Parse, also for AdminReadToken
 	AdminReadToken              string
@@ -73,7 +73,7 @@ type Config struct {
 	OutcomeStream       string
 }
 
-// Network configures limits by the source of connections and requests.
+// Network configures which proxies and web pages are trusted.
 type Network struct {
 	TrustedProxies conn.Proxies
 	Origins        cors.Origins
@@ -122,7 +122,7 @@ func LoadConfig(role string, getenv func(string) string) (Config, error) {
 // adminAddrs are the default admin addresses of roles.
 var adminAddrs = map[string]string{"api": "127.0.0.1:8081", "worker": "127.0.0.1:8082", "deliverer": "127.0.0.1:8083"}
 
-// contradictions returns errors for values that exclude each other.
+// contradictions sets defaults that depend on other values, and returns errors for missing values and for values that exclude each other.
 func (c *Config) contradictions(role string) []string {
 	var wrong []string
 	add := func(condition bool, sentence string) {
@@ -162,14 +162,13 @@ func (c Config) Operators() operators.Tokens {
 	return tokens
 }
 
-// ExecutionLimit is the execution limit under the time scale; it never goes
-// below a second.
+// ExecutionLimit returns the execution limit, multiplied by the time scale. It is at least a second.
 func (c Config) ExecutionLimit() time.Duration {
 	return max(time.Second, time.Duration(float64(c.MaxRuntime)*c.TimeScale))
 }
 
-// heartbeat is the interval at which a worker renews its lease: a few may be late or lost.
+// heartbeat returns the interval at which a worker renews its lease. The lease survives a few lost heartbeats.
 func (c Config) heartbeat() time.Duration { return c.LeaseTimeout / 6 }
 
-// requestTimeout is the limit of one request.
+// requestTimeout returns the time limit of one request.
 func (c Config) requestTimeout() time.Duration { return 2 * c.DBTimeout }

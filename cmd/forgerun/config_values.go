@@ -20,8 +20,7 @@ import (
 	"github.com/forgerun/forgerun/internal/operators"
 )
 
-// Each of these reads one kind of value into a field. Its error names the allowed values.
-
+// value returns a function that parses a text and stores the result in a field. Its error names the allowed values.
 func value[T any](field *T, allowed string, read func(string) (T, error)) func(string) error {
 	return func(s string) error {
 		v, err := read(s)
@@ -46,7 +45,7 @@ func within[T cmp.Ordered](field *T, low, high T, format string, read func(strin
 	})
 }
 
-// webURL reads an http or https URL for which holds returns true, or "".
+// webURL accepts an empty text, and http or https URLs for which holds returns true.
 func webURL(field *string, allowed string, holds func(*url.URL) bool) func(string) error {
 	return value(field, allowed, func(s string) (string, error) {
 		u, err := url.Parse(s)
@@ -61,7 +60,7 @@ func text(field *string) func(string) error {
 	return func(s string) error { *field = s; return nil }
 }
 
-// storeURL reads the address of a store as its driver does, or "".
+// storeURL accepts an empty text, and addresses that check accepts.
 func storeURL(field *string, allowed string, check func(string) error) func(string) error {
 	return value(field, allowed, func(s string) (string, error) {
 		if s == "" {
@@ -71,10 +70,10 @@ func storeURL(field *string, allowed string, check func(string) error) func(stri
 	})
 }
 
-// unread accepts all values: a library reads and checks them.
+// unread accepts all values of a variable that a library reads and checks.
 func unread(string) error { return nil }
 
-// optional also accepts "".
+// optional also accepts an empty text.
 func optional(parse func(string) error) func(string) error {
 	return func(s string) error {
 		if s == "" {
@@ -84,14 +83,13 @@ func optional(parse func(string) error) func(string) error {
 	}
 }
 
-// endpoint reads a collector's URL. It refuses a user and a password, because they would never be sent.
+// endpoint reads the URL of a trace collector. It refuses a user and a password, because they would never be sent.
 func endpoint(field *string) func(string) error {
 	return webURL(field, "an http or https URL without user and password, such as http://127.0.0.1:4318; credentials belong in "+
 		"OTEL_EXPORTER_OTLP_HEADERS", func(u *url.URL) bool { return u.User == nil })
 }
 
-// pairs checks a value that OpenTelemetry's library reads itself: key=value pairs, separated by commas. It refuses the same values as the
-// library.
+// pairs checks key=value pairs, separated by commas. It refuses the same values as OpenTelemetry's library, which reads them.
 func pairs(s string) error {
 	if s = strings.TrimSpace(s); s == "" {
 		return nil

@@ -33,7 +33,7 @@ func draftSchema(t *testing.T) *jsonschema.Schema {
 
 var terminal = []string{"COMPLETED", "FAILED", "CANCELLED", "TIMED_OUT", "COMPLETED_WITH_ERRORS"}
 
-// requireConforming checks an outcome document as it came over the wire.
+// requireConforming checks the text of an outcome document against the draft.
 func requireConforming(t *testing.T, schema *jsonschema.Schema, text string) {
 	t.Helper()
 	value, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
@@ -66,7 +66,7 @@ func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
 	}
 	canceled := u.submit(api, farAway)
 	waiting := u.call(api, "GET", "/v1/jobs/"+canceled, "", "Accept", "application/problem+json")
-	require.Equal(t, "application/json", waiting.header.Get("Content-Type"), "nothing failed (section 11.7)")
+	require.Equal(t, "application/json", waiting.header.Get("Content-Type"), "section 11.7: nothing has failed")
 	requireConforming(t, schema, waiting.body)
 	u.call(api, "POST", "/v1/jobs/"+canceled+"/cancel", "")
 	batch := u.submitBatch(api, `{"jobs":[`+strings.Join(append(items, `{"type":"NO_SUCH_TYPE"}`), ",")+`]}`)
@@ -77,7 +77,7 @@ func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
 		full := u.get(api, id)
 		draft := u.call(api, "GET", path, "", "Accept", "application/problem+json")
 		attempt := u.call(api, "GET", path+"/attempts/1", "")
-		require.Equal(t, attempt.body, draft.body, "the job's view is that of its attempt")
+		require.Equal(t, attempt.body, draft.body, "the job and its attempt have the same document")
 		require.Equal(t, http.StatusOK, draft.status, "section 11.1")
 		requireConforming(t, schema, draft.body)
 		require.Equal(t, id, draft.text("jobId"), "section 3.2: the id in Location")
@@ -88,7 +88,7 @@ func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
 		require.Equal(t, map[string]any{
 			"workKind": full.text("work_kind"), "durationMs": full.value("definition.duration_ms"),
 			"expectedOutcome": full.text("definition.expected_outcome"),
-		}, answer{body: last.data}.value("scenario"), "the end of the stream names the scenario too")
+		}, answer{body: last.data}.value("scenario"), "the last event has the scenario, too")
 		if full.text("state") != "FAILED" {
 			require.Equal(t, "application/json", draft.header.Get("Content-Type"))
 			continue
@@ -113,7 +113,7 @@ func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
 			require.Equal(t, wait, a.header.Get("Retry-After"), "section 5.1: %s", a.body)
 		}
 		page := u.call(api, "GET", strings.TrimPrefix(draft.text("type"), api.url), "")
-		require.Equal(t, http.StatusOK, page.status, "section 10.3: a type of our own, with a page")
+		require.Equal(t, http.StatusOK, page.status, "section 10.3: the problem type has a page")
 	}
 
 	u.awaitBatch(api, batch)
@@ -165,7 +165,7 @@ func TestOutcomeStream(t *testing.T) {
 			streamed := answer{body: entry["value"].(string)}
 			require.Equal(t, []string{id, status}, []string{streamed.text("jobId"), streamed.text("jobStatus")})
 			path, public := strings.CutPrefix(streamed.text("instance"), outcomes["FORGERUN_PUBLIC_URL"])
-			require.True(t, public, "an address that readers of the stream can resolve")
+			require.True(t, public, "the address is absolute")
 			shown := u.call(api, "GET", path, "", "Accept", "application/problem+json")
 			require.Equal(t, shown.header.Get("Content-Type"), entry["content-type"])
 			require.Equal(t, shown.value("scenario"), streamed.value("scenario"))
@@ -193,6 +193,6 @@ func TestOutcomeStreamIsRepaired(t *testing.T) {
 	s.await("SUCCEEDED", ids...)
 	eventually(t, "all outcomes are published", func() bool { return len(s.outcomeEntries()) == len(ids) })
 	require.NoError(t, s.rdb.FlushAll(t.Context()).Err()) // like a crash that loses unwritten data
-	eventually(t, "they are published again", func() bool { return len(s.outcomeEntries()) == len(ids) })
+	eventually(t, "all outcomes are published again", func() bool { return len(s.outcomeEntries()) == len(ids) })
 	s.checkInvariants()
 }

@@ -8,20 +8,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// search types a text into the search and sends it.
+// search submits a text in the search form.
 func (c *consoleTab) search(text string) {
 	c.t.Helper()
 	c.fill("q", text)
 	evaluate[bool](c, `(document.querySelector("form.search").requestSubmit(), true)`)
 }
 
-// at waits until the page has the address.
+// at waits until the page with this address is shown.
 func (c *consoleTab) at(address string) {
 	c.t.Helper()
 	c.until("the page "+address, fmt.Sprintf(`location.hash === %q`, "#/"+address))
 }
 
-// A job's timeline is ordered by attempts, regardless of deliveries. Deliveries are collapsed, and grouped by receiver.
+// The axis of a job's timeline covers its attempts, not its deliveries. Deliveries are collapsed, and grouped by receiver.
 func TestConsoleTimeline(t *testing.T) {
 	s, api, u := newDelivering(t)
 	failing := u.receive(api, func(_ received, w http.ResponseWriter, _ *http.Request) {
@@ -42,14 +42,14 @@ func TestConsoleTimeline(t *testing.T) {
 			const times = job.events.map(e => new Date(e.timestamp));
 			return [document.querySelector(".timeline > .axis .at-100").textContent, "+" + span(Math.max(...times) - Math.min(...times))];
 		})()`, id))
-		require.Equal(t, shown[1], shown[0], "the end of the axis is that of the attempts")
+		require.Equal(t, shown[1], shown[0], "the axis ends with the last attempt")
 		evaluate[bool](c, `(document.querySelector(".timeline details.sent").open = true)`)
 		host := evaluate[string](c, fmt.Sprintf(`new URL(%q).host`, failing.url))
 		c.says(host + " · webhook …" + failing.hook.id[len(failing.hook.id)-12:])
 		c.seen("timeline-" + look)
 		evaluate[bool](c, `(document.querySelector(".timeline details.sent").open = false, true)`)
 	})
-	c.noneWrong()
+	c.requireNoErrors()
 }
 
 // A dry run counts the jobs that can be changed, and explains why the others cannot. An operation that changed nothing is not shown as a
@@ -84,7 +84,7 @@ func TestConsoleBulkWithoutEligibleJobs(t *testing.T) {
 
 		c.open("bulk/" + begun.text("bulk_id"))
 		c.says("ALL FAILED")
-		require.False(t, evaluate[bool](c, `!!document.querySelector("main .s-done")`), "it is not green")
+		require.False(t, evaluate[bool](c, `!!document.querySelector("main .s-done")`), "the operation is not shown as a success")
 		c.until("one reason with its number", reason+` === 1 && document.querySelector("main table td.num").textContent === "27"`)
 		c.seen("bulk-failed-" + look)
 	})
@@ -98,10 +98,10 @@ func TestConsoleBulkWithoutEligibleJobs(t *testing.T) {
 	c.until("the page of the operation", `location.hash.startsWith("#/bulk/")`)
 	c.says("DONE")
 	s.await("SUCCEEDED", again...)
-	c.noneWrong()
+	c.requireNoErrors()
 }
 
-// The search finds ids, correlation ids and names. For an unknown value, the page shows a message.
+// The search finds ids, correlation ids and names. For an unknown value, it shows a message.
 func TestConsoleSearch(t *testing.T) {
 	s, api, u := newDelivering(t)
 	hook := u.receive(api, nil)
@@ -129,7 +129,7 @@ func TestConsoleSearch(t *testing.T) {
 	c.everyLook(func(look string) {
 		c.search("kind:cpu")
 		c.says("“CPU” is not a valid work kind. Did you mean CPU_BURST?")
-		require.Equal(t, 1, evaluate[int](c, `document.querySelectorAll("main .note").length`), "it is said once")
+		require.Equal(t, 1, evaluate[int](c, `document.querySelectorAll("main .note").length`), "the message appears once")
 		require.True(t, evaluate[bool](c, `!!document.querySelector("main .filters") && document.querySelector("#search").value === "kind:CPU"`))
 		c.seen("search-unknown-kind-" + look)
 		c.search("success")
@@ -139,7 +139,7 @@ func TestConsoleSearch(t *testing.T) {
 		c.says("Nothing was found for “nothing is called so”.")
 		c.seen("search-nothing-" + look)
 	})
-	c.noneWrong()
+	c.requireNoErrors()
 }
 
 // After a submission, the console shows the page of the job with its whole id. Lists show progress and run times.
@@ -161,8 +161,8 @@ func TestConsoleSubmitsAndLists(t *testing.T) {
 		c.open("jobs/" + id)
 		c.seen("submitted-" + look)
 		c.open("jobs")
-		c.until("progress of what runs", `!!document.querySelector("td progress")`)
-		c.until("how long the others ran", `[...document.querySelectorAll('td[data-label="Ran"]')].some(td => /^\d.* m?s$/.test(td.textContent))`)
+		c.until("progress of the running job", `!!document.querySelector("td progress")`)
+		c.until("run times of ended jobs", `[...document.querySelectorAll('td[data-label="Ran"]')].some(td => /^\d.* m?s$/.test(td.textContent))`)
 		c.seen("jobs-columns-" + look)
 		c.open("new")
 		c.fill("client_id", u.id)
@@ -173,7 +173,7 @@ func TestConsoleSubmitsAndLists(t *testing.T) {
 		c.says("3 jobs submitted")
 		c.seen("burst-" + look)
 	})
-	c.noneWrong()
+	c.requireNoErrors()
 }
 
 // The console reports missing pages, does not treat a missing job as a lost connection, and closes a dialog with its page.
@@ -196,11 +196,11 @@ func TestConsoleNavigation(t *testing.T) {
 	c.until("the dialog", `!!document.querySelector("dialog[open]")`)
 	c.open("workers")
 	c.until("no dialog", `!document.querySelector("dialog") && document.activeElement.id === "main"`)
-	c.dress(390, "light")
+	c.setLook(390, "light")
 	c.open("jobs")
 	c.until("a job's row is short on a phone", `(row => !!row && row.offsetHeight < 150)(document.querySelector(".rows tbody tr"))`)
 	c.seen("jobs-390")
-	c.noneWrong()
+	c.requireNoErrors()
 }
 
 // Operators create a schedule, run it at once, see its runs and delete it, also on a phone.
@@ -239,20 +239,20 @@ func TestConsoleSchedules(t *testing.T) {
 		c.seen("schedule-dialog-" + look)
 		c.press("Back")
 	})
-	c.dress(390, "dark")
+	c.setLook(390, "dark")
 	c.open("schedules")
 	c.seen("schedules-390")
 	c.until("a short row", `(row => !!row && row.offsetHeight < 220)(document.querySelector(".rows tbody tr"))`)
 	c.open("schedules/" + id)
 	c.seen("schedule-390")
 	c.open("jobs?schedule_id=" + id)
-	c.until("its runs alone", `document.querySelectorAll(".rows tbody tr").length === 1`)
+	c.until("only the runs of the schedule", `document.querySelectorAll(".rows tbody tr").length === 1`)
 	c.open("schedules/" + id)
 	c.press("Delete…")
 	c.press("Delete")
 	c.at("schedules")
 	c.says("No schedules.")
-	c.noneWrong()
+	c.requireNoErrors()
 }
 
 const noSuchJob = "0192f1a0-0000-7000-8000-000000000000"

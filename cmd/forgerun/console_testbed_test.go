@@ -69,8 +69,8 @@ func TestConsoleOfATestbed(t *testing.T) {
 	require.Equal(t, http.StatusOK, other.call(api, "POST", "/v1/testbed/sessions/"+running+"/end", "").status)
 	c.says("ENDED")
 
-	// An operator starts one with a profile, and ends it.
-	c.dress(390, "light")
+	// An operator starts a session with a profile, and ends it.
+	c.setLook(390, "light")
 	c.open("sessions")
 	c.press("Start a session…")
 	c.fill("client_id", other.id)
@@ -82,10 +82,10 @@ func TestConsoleOfATestbed(t *testing.T) {
 	c.press("End…")
 	c.press("End")
 	c.says("ENDED")
-	c.noneWrong()
+	c.requireNoErrors()
 }
 
-// An operator moves the clock of the whole service from the overview; read-only operators see the move.
+// An operator moves the clock of the whole service on the overview. Read-only operators see the clock, but no buttons.
 func TestConsoleMovesTheClock(t *testing.T) {
 	s, api, u := newService(t, withTestbed, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_ADMIN_READ_TOKEN": readersToken})
 	began := u.clock(api).Now
@@ -99,15 +99,15 @@ func TestConsoleMovesTheClock(t *testing.T) {
 	require.Less(t, u.clock(api).Now.Sub(began), time.Hour)
 	c.press("+ 1 h")
 	c.press("Move it")
-	c.until("the answer", `!document.querySelector("dialog")`)
+	c.until("the dialog closes", `!document.querySelector("dialog")`)
 	require.GreaterOrEqual(t, u.clock(api).Now.Sub(began), time.Hour)
 	require.Equal(t, "CREATED", s.state(tomorrow))
 	c.says("To the next due job (in 22 h")
 	c.press("To the next due job")
 	c.press("Move it")
-	c.until("the answer", `!document.querySelector("dialog")`)
+	c.until("the dialog closes", `!document.querySelector("dialog")`)
 	require.Equal(t, "QUEUED", s.state(tomorrow))
-	c.until("nothing is due any more", `![...document.querySelectorAll("button")].some(b => b.textContent.startsWith("To the next"))`)
+	c.until("no job is due", `![...document.querySelectorAll("button")].some(b => b.textContent.startsWith("To the next"))`)
 	c.press("Freeze")
 	c.press("Freeze")
 	c.says("frozen")
@@ -122,6 +122,6 @@ func TestConsoleMovesTheClock(t *testing.T) {
 	reader.login(readersToken)
 	reader.says("Clock of the test bed")
 	reader.until("no button", `![...document.querySelectorAll("button")].some(b => /^(\+|Let it run)/.test(b.textContent))`)
-	reader.noneWrong()
-	c.noneWrong()
+	reader.requireNoErrors()
+	c.requireNoErrors()
 }

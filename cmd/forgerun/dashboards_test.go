@@ -34,11 +34,11 @@ func allQueries(t *testing.T) []string {
 	return queries
 }
 
-// absentWithoutTrouble lists the selectors that have no series on a healthy stack.
-var absentWithoutTrouble = []string{`http_requests_total{code=~"5.."}`, `http_requests_total{code=~"5..", code!="501"}`,
+// absentWhenHealthy lists the selectors that match no series on a healthy stack.
+var absentWhenHealthy = []string{`http_requests_total{code=~"5.."}`, `http_requests_total{code=~"5..", code!="501"}`,
 	`http_requests_total{code="429"}`, unplannedFailures()}
 
-// unplannedFailures is the alert's selector for internal failures of jobs whose kind is not supposed to fail.
+// unplannedFailures returns the alert's selector for internal failures of jobs whose kind does not fail on purpose.
 func unplannedFailures() string {
 	var planned []string
 	for _, kind := range job.Kinds() {
@@ -49,14 +49,14 @@ func unplannedFailures() string {
 	return fmt.Sprintf(`jobs_failed_total{error_code=%q, work_kind!~%q}`, job.CodeInternal, strings.Join(planned, "|"))
 }
 
-// Each metric in a dashboard, a rule, the runbook or an autoscaler exists in some role with these labels, or is recorded by a rule.
-// promtool checks the syntax.
+// Each metric in a dashboard, a rule, the runbook or an autoscaler exists in some role with these labels, or a rule records it. promtool
+// checks the syntax of the queries.
 func TestDashboardsAndRulesUseMetricsThatExist(t *testing.T) {
 	s := newStack(t, hooks)
 	processes := []*proc{s.startLeader(), s.startWorker(), s.startDeliverer()}
 	s.doSomeOfEverything(processes[0])
 	recorded := regexp.MustCompile(`record: (\S+)`).FindAllStringSubmatch(readText(t, filepath.Join(prometheusFolder, "recording.yml")), -1)
-	elsewhere := []string{"ALERTS", "up", "scrape_duration_seconds"} // Prometheus' own
+	elsewhere := []string{"ALERTS", "up", "scrape_duration_seconds"} // metrics of Prometheus itself
 	for _, rule := range recorded {
 		elsewhere = append(elsewhere, rule[1])
 	}
@@ -72,7 +72,7 @@ func TestDashboardsAndRulesUseMetricsThatExist(t *testing.T) {
 	require.Contains(t, selectors, unplannedFailures())
 	maps.DeleteFunc(selectors, func(selector string, _ bool) bool {
 		name, _, _ := strings.Cut(selector, "{")
-		return slices.Contains(elsewhere, name) || slices.Contains(absentWithoutTrouble, selector)
+		return slices.Contains(elsewhere, name) || slices.Contains(absentWhenHealthy, selector)
 	})
 	t.Cleanup(func() { require.Empty(t, selectors, "without a series") })
 	eventually(t, "a series for each selector", func() bool {
@@ -87,7 +87,7 @@ func TestDashboardsAndRulesUseMetricsThatExist(t *testing.T) {
 
 var matcher = regexp.MustCompile(`(\w+)\s*(=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"`)
 
-// selects reports whether a selector has a series in a scrape. It ignores the labels that Prometheus adds.
+// selects reports whether a selector matches a series of a scrape. It ignores the labels that Prometheus adds.
 func selects(selector string, families map[string]*dto.MetricFamily) bool {
 	name, labels, _ := strings.Cut(selector, "{")
 	for _, suffix := range []string{"", "_bucket", "_sum", "_count"} {
@@ -130,7 +130,7 @@ func requirePromQL(t *testing.T, queries []string) {
 	runIn(t, ".", nil, promtool, "check", "rules", "--lint=none", path)
 }
 
-// doSomeOfEverything creates each series that needs no fault.
+// doSomeOfEverything causes every metric series that needs no fault.
 func (s *stack) doSomeOfEverything(api *proc) {
 	s.t.Helper()
 	u := s.newUser(api)
@@ -139,7 +139,7 @@ func (s *stack) doSomeOfEverything(api *proc) {
 	u.subscribe(api, fails.url, "job.failed")
 	const sameKey = `"idempotency_key":"the-same"`
 	ids := []string{
-		u.submit(api, deferred(3*time.Second)), // after the request has arrived, on a busy machine too
+		u.submit(api, deferred(3*time.Second)), // the request arrives before this time, also on a busy machine
 		u.submit(api, execute("SUCCESS_FAST", sameKey)),
 		u.submit(api, execute("FAIL_IMMEDIATE")), u.submit(api, execute("RETRY_ON_FAIL", `"auto_retry":true`)),
 	}
@@ -182,7 +182,7 @@ func TestRunbookFitsTheStores(t *testing.T) {
 	}
 }
 
-// runbookBlocks returns the lines of the runbook's code blocks in a language.
+// runbookBlocks returns the lines of all code blocks in this language in the runbook.
 func runbookBlocks(t *testing.T, language string) (lines []string) {
 	t.Helper()
 	page := readText(t, "../../docs/how-to/runbook.md")
@@ -192,7 +192,7 @@ func runbookBlocks(t *testing.T, language string) (lines []string) {
 	return lines
 }
 
-// dashboardQueries returns all queries of dashboards, with their variables filled in as Grafana would for "all".
+// dashboardQueries returns all queries of the dashboards. It replaces Grafana's variables as the choice "all" does.
 func dashboardQueries(t *testing.T) (queries []string) {
 	t.Helper()
 	paths, err := filepath.Glob(dashboardsPattern)
@@ -252,8 +252,7 @@ func scalerQueries(t *testing.T) (queries []string) {
 	return queries
 }
 
-// selectorsOf finds the metrics of a PromQL expression, each with its braces:
-// the names that are neither functions nor keywords nor labels.
+// selectorsOf returns the metrics of a PromQL expression, each with its labels. It skips functions and keywords.
 func selectorsOf(expr string) (found []string) {
 	expr = comments.ReplaceAllString(expr, "")
 	expr = ranges.ReplaceAllString(grouping.ReplaceAllString(expr, ""), "")
@@ -265,15 +264,4 @@ func selectorsOf(expr string) (found []string) {
 		}
 	}
 	return found
-}
-
-func TestSelectorsAreFound(t *testing.T) {
-	t.Parallel()
-	for expr, want := range map[string][]string{
-		`sum by (le, kind) (rate(a_bucket{x="(}", y=~"b|c"}[5m:10s])) > 0`:     {`a_bucket{x="(}", y=~"b|c"}`},
-		`time() - max(a{b="c"}) and on (d) forgerun:e:rate5m offset 10m > 1e3`: {`a{b="c"}`, `forgerun:e:rate5m`},
-		"a >= ignoring (state) group_left (x) b # the c of d\nunless f":        {"a", "b", "f"},
-	} {
-		require.Equal(t, want, selectorsOf(expr), expr)
-	}
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// runDev runs everything in one process, on its own stores unless others are configured.
+// runDev runs all roles in one process. It starts Postgres and Redis, unless they are configured.
 func (p *program) runDev(ctx context.Context, cfg Config) (err error) {
 	if cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (p *program) runDev(ctx context.Context, cfg Config) (err error) {
 	return p.serve(ctx, cfg, "dev", func(p *process, ctx context.Context) (<-chan error, error) { return p.startDev(ctx, show) })
 }
 
-// logFileMB is the size at which dev's log is rotated; one old file is kept.
+// logFileMB is the size in MB at which dev rotates its log. It keeps one old file.
 const logFileMB = 32
 
 // logFile returns the path of dev's log.
@@ -106,7 +106,7 @@ func (p *process) startDev(ctx context.Context, show screen) (<-chan error, erro
 	return a.failed, p.parts.Start(ctx, lifecycle.Close("addresses", remove))
 }
 
-// greetAgain greets whenever a line of the terminal is "?".
+// greetAgain calls greet for each line "?" that the user types.
 func greetAgain(terminal io.Reader, greet func()) {
 	term.IgnoreReads() // reading the terminal in the background must not stop the process
 	for lines := bufio.NewScanner(terminal); lines.Scan(); {
@@ -138,7 +138,7 @@ func ownSecret(path string) (string, error) {
 	return strings.TrimSpace(string(content)), err
 }
 
-// startStores starts the stores that are not configured and notes their addresses in cfg. The caller must stop them, even after an error.
+// startStores starts the stores that are not configured, and sets their addresses in cfg. The caller must call stop, even after an error.
 func startStores(ctx context.Context, cfg *Config, show screen, log *slog.Logger) (stop func(), err error) {
 	var stops []func() error
 	stop = func() {
@@ -169,7 +169,7 @@ func startStores(ctx context.Context, cfg *Config, show screen, log *slog.Logger
 	return stop, nil
 }
 
-// login is a client that is ready to use.
+// login contains the credentials of a client.
 type login struct {
 	ClientID string `json:"client_id"`
 	APIKey   string `json:"api_key"`
@@ -197,7 +197,7 @@ func (a *api) login(ctx context.Context) (login, error) {
 	return fresh, writeJSON(path, fresh)
 }
 
-// note writes the addresses of this process to a file. The caller must remove the file when the process is no longer ready.
+// note writes the addresses of this process to a file. The caller must call remove when the process is no longer ready.
 func (a *api) note(l login) (remove func(), err error) {
 	path := access.DevFile(a.p.cfg.DataDir)
 	err = writeJSON(path, access.Dev{
@@ -216,8 +216,8 @@ func writeJSON(path string, v any) error {
 	return access.WriteFile(path, append(content, '\n'))
 }
 
-// startOwnPostgres starts dev's own server: with the installed programs, with a copy that was downloaded before, or, if configured, with
-// a new download.
+// startOwnPostgres starts dev's own Postgres server from installed programs, from an earlier download, or, if --fetch is given, from a new
+// download.
 func startOwnPostgres(ctx context.Context, cfg *Config, log *slog.Logger) (*local.Postgres, error) {
 	programs := programsDir(cfg)
 	options := local.ServerOptions{Dir: filepath.Join(cfg.DataDir, "postgres"), Programs: local.FetchedPrograms(programs), Logger: log}

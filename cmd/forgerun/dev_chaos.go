@@ -23,14 +23,14 @@ const (
 	chaosStart   = 2 * time.Minute // until all processes are ready
 )
 
-// chaos is the faults that dev injects into itself.
+// chaos contains the faults that dev injects into its processes and stores.
 type chaos struct {
 	faults local.Chaos
 	asked  string // value of --chaos; "": no faults
 	seed   uint64
 }
 
-// faultList is the kinds of faults, for the help text.
+// faultList returns the kinds of faults for the help text.
 func faultList() string {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -41,7 +41,7 @@ func faultList() string {
 	return text.String()
 }
 
-// run runs the roles as child processes, and injects faults until ctx ends. Then it deletes their data.
+// run runs the roles as child processes and injects faults until ctx ends. Then it deletes their data.
 func (c chaos) run(ctx context.Context, cfg Config, environ []string, stdout, stderr io.Writer) error {
 	switch {
 	case cfg.DatabaseURL != "" || cfg.RedisURL != "":

@@ -56,7 +56,7 @@ func (p *program) dev(ctx context.Context, asked chaos, verbose bool, fetch stri
 	})
 }
 
-// screen is the output of dev for people. On a terminal, one line shows the current step of the start.
+// screen is dev's output for its user. On a terminal, one line shows the current step of the start.
 type screen struct {
 	*term.Status
 	out   io.Writer
@@ -65,7 +65,7 @@ type screen struct {
 
 func (s screen) progress(step string) { s.Show(step, step, s.style.Paint(term.Faint, step)) }
 
-// greet prints the information for the first five minutes.
+// greet prints the addresses, the credentials, and commands to begin with.
 func (a *api) greet(s screen, l login) {
 	base, token := "http://"+a.addr+"/v1", ""
 	if a.p.cfg.OwnAdminToken {
@@ -106,7 +106,7 @@ Stop with Ctrl-C. ? and Enter shows this again.
 	_, _ = io.WriteString(s.out, strings.ReplaceAll(text, "\n  forgerun ", "\n  "+os.Args[0]+" ")) // the name as the user typed it
 }
 
-// taken adds the variable of an address in use, and the process that uses it, to the error. It does not change other errors.
+// taken adds the variable and the process that uses the address to an "address in use" error. It does not change other errors.
 func taken(variable, address string, err error) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
@@ -119,7 +119,7 @@ func taken(variable, address string, err error) error {
 		variable, address, who, variable, err)
 }
 
-// busy adds the variable of a data folder in use, and the process that uses it, to the error. It does not change other errors.
+// busy adds the variable and the process that uses the data folder to a "folder in use" error. It does not change other errors.
 func busy(dataDir string, err error) error {
 	used, ok := errors.AsType[*local.BusyError](err)
 	if !ok {

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -27,12 +25,12 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// devStack returns a stack for dev processes with existing stores.
+// devStack returns a stack for dev processes that use existing stores.
 func devStack(t *testing.T) *stack {
 	return newStack(t, env{"FORGERUN_LOG_FORMAT": "json", "FORGERUN_DATA_DIR": t.TempDir()})
 }
 
-// visit sends a request like a browser, with any Host header.
+// visit sends a request with this Host header, and with other headers.
 func visit(t *testing.T, url, host string, header ...string) (status int, body string) {
 	t.Helper()
 	request, err := http.NewRequest(http.MethodGet, url, nil)
@@ -52,7 +50,7 @@ func visit(t *testing.T, url, host string, header ...string) (status int, body s
 	return response.StatusCode, string(content)
 }
 
-// dev refuses pages whose host name resolves to this machine (DNS rebinding).
+// dev refuses requests for foreign host names, which may resolve to this machine (DNS rebinding).
 func TestDevRefusesForeignHosts(t *testing.T) {
 	s := devStack(t)
 	dev := s.start("dev", env{"FORGERUN_PUBLIC_URL": "https://dev.example.com"})
@@ -74,11 +72,11 @@ func TestDevRefusesForeignHosts(t *testing.T) {
 		require.Equal(t, http.StatusForbidden, got)
 	}
 	_, findings, _ := runWith(t, env{"FORGERUN_DATA_DIR": s.env["FORGERUN_DATA_DIR"]}, "doctor")
-	require.Contains(t, findings, "valid for dev", "it looks at the dev that runs here")
+	require.Contains(t, findings, "valid for dev", "doctor examines the running dev")
 	require.Contains(t, findings, "Redis role: master")
 }
 
-// If dev does not listen on loopback, its dashboards require a token.
+// If dev listens on the network, its dashboards require a token.
 func TestDevOnTheNetworkHasAToken(t *testing.T) {
 	s := devStack(t)
 	var tokens []string
@@ -92,7 +90,7 @@ func TestDevOnTheNetworkHasAToken(t *testing.T) {
 			return shown != nil
 		})
 		tokens = append(tokens, shown[1])
-		require.Contains(t, dev.stdout.String(), "http://127.0.0.1:"+admin[strings.LastIndex(admin, ":")+1:]+"/", "an address to open")
+		require.Contains(t, dev.stdout.String(), "http://127.0.0.1:"+admin[strings.LastIndex(admin, ":")+1:]+"/", "the address can be opened")
 		got, _ := visit(t, admin+"/debug/pprof/cmdline", "anything.example")
 		require.Equal(t, http.StatusUnauthorized, got)
 		got, _ = visit(t, admin+"/debug/pprof/cmdline", "anything.example", "Authorization", "Bearer "+shown[1])
@@ -103,26 +101,33 @@ func TestDevOnTheNetworkHasAToken(t *testing.T) {
 	require.Equal(t, tokens[0], tokens[1])
 }
 
-// Whatever faults hit the processes, the port stays the same and all jobs of a client end.
-func TestDevWithChaos(t *testing.T) {
-	t.Parallel()
-	dir := tempDir(t)
+// startDevWithClient starts dev with its own stores, and returns a client of it.
+func startDevWithClient(t *testing.T, dir string, flags ...string) (*proc, *client.Client) {
+	t.Helper()
 	address, err := local.FreeAddress()
 	require.NoError(t, err)
 	dev := startProc(t, env{
 		"FORGERUN_DATA_DIR": dir, "FORGERUN_HTTP_ADDR": address, "FORGERUN_TIME_SCALE": "0.1", "FORGERUN_LOG_FORMAT": "text",
-	}, func() []string { return nil }, "dev", "--chaos", "kill=1s,flush=2s,cut=1s", "--seed", "3")
+	}, func() []string { return nil }, append([]string{"dev"}, flags...)...)
 	var key []string
 	eventually(t, "dev is ready", func() bool {
 		key = regexp.MustCompile(`API key +(\S+)`).FindStringSubmatch(dev.stdout.String())
 		return key != nil
 	})
+	c, err := client.New(client.Config{URL: "http://" + address, Key: key[1], MaxTries: 30})
+	require.NoError(t, err)
+	return dev, c
+}
+
+// Under faults, the port stays the same and all jobs of a client end.
+func TestDevWithChaos(t *testing.T) {
+	t.Parallel()
+	dir := tempDir(t)
+	dev, c := startDevWithClient(t, dir, "--chaos", "kill=1s,flush=2s,cut=1s", "--seed", "3")
 	banner := len(dev.stdout.String())
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	c, err := client.New(client.Config{URL: "http://" + address, Key: key[1], MaxTries: 20})
-	require.NoError(t, err)
 	faults := map[string]bool{}
 	for len(faults) < 2 {
 		require.NoError(t, ctx.Err(), "faults so far: %v", faults)
@@ -140,25 +145,15 @@ func TestDevWithChaos(t *testing.T) {
 	dev.stop()
 	for _, name := range []string{"postgres", "redis"} {
 		_, err := os.Stat(dir + "/chaos/" + name)
-		require.ErrorIs(t, err, os.ErrNotExist, "nothing is left but logs")
+		require.ErrorIs(t, err, os.ErrNotExist, "only logs are left")
 	}
 }
 
-// A killed store is started again, and the accepted job ends.
+// dev starts killed stores again, and an accepted job succeeds.
 func TestDevRestartsKilledStores(t *testing.T) {
 	t.Parallel()
 	dir := tempDir(t)
-	address, err := local.FreeAddress()
-	require.NoError(t, err)
-	settings := env{"FORGERUN_DATA_DIR": dir, "FORGERUN_HTTP_ADDR": address, "FORGERUN_LOG_FORMAT": "text"}
-	dev := startProc(t, settings, func() []string { return nil }, "dev")
-	var key []string
-	eventually(t, "dev is ready", func() bool {
-		key = regexp.MustCompile(`API key +(\S+)`).FindStringSubmatch(dev.stdout.String())
-		return key != nil
-	})
-	c, err := client.New(client.Config{URL: "http://" + address, Key: key[1], MaxTries: 30})
-	require.NoError(t, err)
+	dev, c := startDevWithClient(t, dir)
 	accepted, err := c.Submit(t.Context(), client.JobRequest{Type: client.Execute, WorkKind: "SUCCESS_FAST"})
 	require.NoError(t, err)
 	log, err := os.ReadFile(filepath.Join(dir, "dev.log"))
@@ -179,33 +174,22 @@ func TestDevRestartsKilledStores(t *testing.T) {
 // Invalid uses of --chaos are refused at the start.
 func TestDevChaosUsage(t *testing.T) {
 	t.Parallel()
-	none := func(string) string { return "" }
-	stores := func(name string) string {
-		return map[string]string{"FORGERUN_DATABASE_URL": "postgres://x/y", "FORGERUN_REDIS_URL": "redis://x"}[name]
-	}
-	network := func(name string) string { return map[string]string{"FORGERUN_HTTP_ADDR": "0.0.0.0:1"}[name] }
 	for want, test := range map[string]struct {
-		getenv func(string) string
-		args   []string
+		env    env
+		faults string
 		code   int
 	}{
-		`there is no fault "hat"`:      {none, []string{"--chaos", "hat=1s"}, 2},
-		"the mean interval of kill is": {none, []string{"--chaos", "kill=1ms"}, 2},
-		"to its own Postgres and":      {stores, []string{"--chaos", "kill=1s"}, 1},
-		"can listen only on loopback":  {network, []string{"--chaos", "kill=1s"}, 1},
-		"does not know":                {none, []string{"now"}, 2},
+		`there is no fault "hat"`:     {nil, "hat=1s", 2},
+		"to its own Postgres and":     {required, "kill=1s", 1},
+		"can listen only on loopback": {env{"FORGERUN_HTTP_ADDR": "0.0.0.0:1"}, "kill=1s", 1},
 	} {
-		var stdout, stderr bytes.Buffer
-		code := run(t.Context(), append([]string{"dev"}, test.args...), test.getenv, nil, &stdout, &stderr)
-		require.Equal(t, test.code, code, stderr.String())
-		require.Contains(t, stderr.String(), want)
+		code, _, stderr := runWith(t, test.env, "dev", "--chaos", test.faults)
+		require.Equal(t, test.code, code, stderr)
+		require.Contains(t, stderr, want)
 	}
-	var stdout, stderr bytes.Buffer
-	require.Zero(t, run(t.Context(), []string{"dev", "--help"}, none, nil, &stdout, &stderr))
-	require.Contains(t, stdout.String(), "redis-pause")
 }
 
-// inTerminal runs the program in a terminal of its own.
+// inTerminal runs the program in its own terminal.
 func inTerminal(t *testing.T, environment env, args ...string) (terminal *os.File, shown *testkit.Output, cmd *exec.Cmd) {
 	t.Helper()
 	self := testkit.Program(t, "forgerun")
@@ -233,8 +217,8 @@ func inTerminal(t *testing.T, environment env, args ...string) (terminal *os.Fil
 
 const red = "\x1b[31m"
 
-// In a terminal, dev shows its progress and a coloured line for each job. Commands find it. A conflict names the process that uses the
-// port or folder.
+// In a terminal, dev shows its progress and a coloured line for each job. Commands find the running dev. A second dev on the same folder
+// names the process that uses the folder.
 func TestDevInATerminal(t *testing.T) {
 	t.Parallel()
 	base := tempDir(t)
@@ -254,29 +238,18 @@ func TestDevInATerminal(t *testing.T) {
 	sh := &shell{t: t, secrets: []string{token}, env: env{"FORGERUN_DATA_DIR": dir, "HOME": t.TempDir()}}
 	sh.exits(1, "", "jobs", "submit", "FAIL_IMMEDIATE", "--wait")
 	failed := sh.id("jobs", "list")
-	require.Contains(t, sh.ok("admin", "jobs", "list"), failed, "with the token that dev noted")
+	require.Contains(t, sh.ok("admin", "jobs", "list"), failed, "the command uses the token from dev.json")
 	eventually(t, "the end of the job is shown", func() bool { return strings.Contains(shown.String(), failed) })
 	require.Contains(t, shown.String(), red+"FAILED   \x1b[0m  "+failed+"  FAIL_IMMEDIATE")
-	require.NotContains(t, shown.String(), "INFO", "nothing else is")
+	require.NotContains(t, shown.String(), "INFO", "the terminal shows no log")
 
-	var noted struct {
-		URL string `json:"url"`
-	}
-	content, err := os.ReadFile(filepath.Join(dir, "dev.json"))
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(content, &noted))
-	holder := fmt.Sprintf("process %d", dev.Process.Pid)
-	sh.exits(1, "FORGERUN_DATA_DIR: the folder "+dir+" is used by "+holder, "dev")
-	address := strings.TrimPrefix(noted.URL, "http://")
-	sh.env = merge(required, env{"FORGERUN_HTTP_ADDR": address})
-	sh.exits(1, "FORGERUN_HTTP_ADDR: "+address+" is taken by "+holder, "api")
+	sh.exits(1, fmt.Sprintf("FORGERUN_DATA_DIR: the folder %s is used by process %d", dir, dev.Process.Pid), "dev")
 
 	before := strings.Count(shown.String(), "\n")
 	jobs := filepath.Join(base, "jobs")
 	require.NoError(t, os.WriteFile(jobs, []byte(strings.Repeat(`{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}`+"\n", 500)), 0o600))
-	sh.env = env{"FORGERUN_DATA_DIR": dir, "HOME": t.TempDir()}
 	sh.ok("batch", "submit", jobs, "--wait")
-	eventually(t, "the end of each is shown", func() bool { return strings.Count(shown.String(), "  SUCCESS_FAST") == 500 })
+	eventually(t, "the end of each job is shown", func() bool { return strings.Count(shown.String(), "  SUCCESS_FAST") == 500 })
 	require.LessOrEqual(t, strings.Count(shown.String(), "\n")-before, 520)
 
 	_, err = terminal.WriteString("?\n")
@@ -288,7 +261,7 @@ func TestDevInATerminal(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, dev.Wait())
 	require.Regexp(t, `waiting for 1 job to end, up to 1s; Ctrl-C again stops at once`, shown.String())
-	require.Contains(t, readText(t, filepath.Join(dir, "dev.log")), `"next_state":"QUEUED"`, "everything is in the file")
+	require.Contains(t, readText(t, filepath.Join(dir, "dev.log")), `"next_state":"QUEUED"`, "the file has all lines")
 	sh.exits(2, "start forgerun dev in this folder (none runs here)", "jobs", "list")
 }
 
@@ -316,7 +289,7 @@ func watchInTerminal(sh *shell) {
 		_, shown, cmd := inTerminal(t, merge(sh.env, env{"NO_COLOR": noColor}), "jobs", "watch", job)
 		require.Error(t, cmd.Wait())
 		require.Equal(t, 1, cmd.ProcessState.ExitCode())
-		eventually(t, "all is shown", func() bool {
+		eventually(t, "the output is complete", func() bool {
 			return strings.Count(shown.String(), job) > 3 && strings.Contains(shown.String(), "DETAIL")
 		})
 		require.Regexp(t, `RUNNING.* \[[#.]{24}\] +\d+%`, shown.String())
@@ -325,14 +298,14 @@ func watchInTerminal(sh *shell) {
 	}
 	home := t.TempDir()
 	terminal, shown, cmd := inTerminal(t, env{"HOME": home}, "login")
-	eventually(t, "the key is asked for", func() bool { return strings.Contains(shown.String(), "API key of ") })
+	eventually(t, "login asks for the key", func() bool { return strings.Contains(shown.String(), "API key of ") })
 	_, err := terminal.WriteString("frk_half\x03")
 	require.NoError(t, err)
 	require.Error(t, cmd.Wait())
 	require.Equal(t, command.Interrupted, cmd.ProcessState.ExitCode(), "Ctrl-C")
 	require.NotContains(t, shown.String(), "frk_half")
 	terminal, shown, cmd = inTerminal(t, env{"HOME": home}, "login", "--url", sh.env["FORGERUN_URL"])
-	eventually(t, "the key is asked for", func() bool { return strings.Contains(shown.String(), "API key of ") })
+	eventually(t, "login asks for the key", func() bool { return strings.Contains(shown.String(), "API key of ") })
 	_, err = terminal.WriteString(sh.env["FORGERUN_API_KEY"] + "\n")
 	require.NoError(t, err)
 	require.NoError(t, cmd.Wait())

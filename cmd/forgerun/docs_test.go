@@ -17,10 +17,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// aboutFaults matches the files whose tests docs/explanation/reliability.md must list.
+// aboutFaults matches the test files whose tests docs/explanation/reliability.md must list.
 var aboutFaults = regexp.MustCompile(`/(?:\w+_fault|\w+_crash|faults\w*|leader|shutdown|ready\w*|keys|limits)_test\.go$`)
 
-// docs/explanation/reliability.md lists exactly the existing tests of faults.
+// docs/explanation/reliability.md names all tests of faults, and no test that does not exist.
 func TestReliabilityPageNamesEveryTest(t *testing.T) {
 	t.Parallel()
 	page := readText(t, "../../docs/explanation/reliability.md")
@@ -106,7 +106,7 @@ var (
 	elsewhere  = regexp.MustCompile(`^(?:[a-z][a-z0-9+.-]*:|//)`)
 )
 
-// Every link from a page to a file of this repository, and every #anchor as GitHub names headings, has a target.
+// Every link from a page to a file or a heading of this repository has a target.
 func TestDocumentationLinks(t *testing.T) {
 	t.Parallel()
 	pages := markdownFiles(t)
@@ -138,7 +138,7 @@ func TestDocumentationLinks(t *testing.T) {
 	}
 }
 
-// markdownFiles returns the pages of this repository, without the pages of installed packages.
+// markdownFiles returns the Markdown files of this repository, without those of installed packages.
 func markdownFiles(t *testing.T) []string {
 	t.Helper()
 	pages, err := filepath.Glob("../../*.md")
@@ -169,7 +169,7 @@ func linksOf(page string) []string {
 	return links
 }
 
-// anchorsOf numbers equal headings as GitHub does: what, what-1, what-2.
+// anchorsOf returns the anchors of a page. Like GitHub, it numbers equal headings: name, name-1, name-2.
 func anchorsOf(page string) []string {
 	page = codeBlock.ReplaceAllString(page, "")
 	var anchors []string

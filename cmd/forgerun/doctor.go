@@ -37,7 +37,7 @@ func (p *program) doctorCommand() *cobra.Command {
 	return c
 }
 
-// doctor looks at the configuration of a role and at its stores.
+// doctor prints what it finds in the configuration of a role and in its stores.
 func (p *program) doctor(ctx context.Context, role string, asJSON bool) error {
 	if role == "" {
 		role = "api"
@@ -75,10 +75,10 @@ func examine(ctx context.Context, role string, cfg Config, bad error, unknown []
 	return found
 }
 
-// fewConnections is enough for a usual number of clients.
+// fewConnections is the number of possible connections below which doctor warns.
 const fewConnections = 2_000
 
-// judgeFiles judges the limit of open files, which a process started from here inherits.
+// judgeFiles judges the limit of open files. A process that is started here inherits this limit.
 func judgeFiles(fs *doctor.Findings, role string, connections int) {
 	found := fmt.Sprintf("room for %d connections of clients", connections)
 	fs.Judge("file descriptors",
@@ -87,7 +87,7 @@ func judgeFiles(fs *doctor.Findings, role string, connections int) {
 		doctor.OK(found))
 }
 
-// judgeConfig judges whether the role would start, and finds values that are allowed but probably unintended.
+// judgeConfig judges whether the role can start, and warns of values that are allowed but probably unintended.
 func judgeConfig(fs *doctor.Findings, role string, cfg Config, bad error, unknown []string) {
 	if bad == nil {
 		fs.Judge("configuration", doctor.OK("valid for "+role))
@@ -119,7 +119,7 @@ func judgeConfig(fs *doctor.Findings, role string, cfg Config, bad error, unknow
 	}
 }
 
-// judgeExposure judges what other people can reach or see.
+// judgeExposure judges which parts of the service other people can reach.
 func judgeExposure(fs *doctor.Findings, role string, cfg Config) {
 	fs.Judge("admin listener",
 		doctor.Warn(!onLoopback(cfg.AdminAddr),
@@ -147,7 +147,7 @@ func judgeExposure(fs *doctor.Findings, role string, cfg Config) {
 		"set FORGERUN_WEBHOOK_ALLOW_PRIVATE=false, unless every client is trusted"))
 }
 
-// judgeConsent judges services with open registration.
+// judgeConsent judges whether receivers must agree to get events. It is for services with open registration.
 func judgeConsent(fs *doctor.Findings, cfg Config) {
 	fs.Judge("webhook consent",
 		doctor.Warn(!cfg.WebhookChallenge,

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,17 +14,16 @@ import (
 
 	"github.com/forgerun/forgerun/internal/doctor"
 	"github.com/forgerun/forgerun/repo"
-	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// only checks that exactly one finding is not ok, and that its text contains the words.
+// only checks that exactly one finding is unhealthy, or none if want is Healthy, and that the text contains the words.
 func only(t *testing.T, all doctor.Findings, want doctor.Severity, words ...string) {
 	t.Helper()
 	var bad doctor.Findings
 	for _, f := range all {
 		require.NotEmpty(t, f.What)
 		require.NotEmpty(t, f.Found)
-		require.Equal(t, f.Level != doctor.Healthy, f.Advice != "", "advice for what is not well, and only for that: %v", f)
+		require.Equal(t, f.Level != doctor.Healthy, f.Advice != "", "findings have advice unless they are healthy: %v", f)
 		require.NotContains(t, f.String(), "\n")
 		if f.Level != doctor.Healthy {
 			bad = append(bad, f)
@@ -126,37 +123,13 @@ func (s *stack) doctor(environment env, args ...string) (code int, report string
 func passwordOf(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
-		return "" // a bad address on purpose
+		return "" // the test uses a bad address
 	}
 	password, _ := u.User.Password()
 	return password
 }
 
-func TestDoctorFindsAHealthyStackHealthy(t *testing.T) {
-	t.Parallel()
-	s := newStackOn(t, repotest.Server(t).URL(), env{
-		"FORGERUN_OPEN_REGISTRATION": "false", "FORGERUN_WEBHOOK_ALLOW_PRIVATE": "false", "FORGERUN_PUBLIC_URL": "https://forgerun.example.com",
-	})
-	s.startLeader()
-	s.startWorker()
-	p := startProc(t, s.env, s.knownSecrets, "doctor")
-	require.Zero(t, p.exitCode(), p.stdout)
-	report := p.stdout.String()
-	require.NotContains(t, report, passwordOf(s.databaseURL))
-	require.Contains(t, report, "\n0 FAIL, 0 warn, ")
-	for _, line := range []string{"ok    configuration: valid for api", "ok    Postgres fsync: on",
-		"ok    Redis persistence: appendonly is yes", "ok    workers: 1 alive, room for 4", "ok    leader: there is one"} {
-		require.Contains(t, report, line)
-	}
-
-	code, report := s.doctor(nil, "worker", "--json")
-	require.Zero(t, code, report)
-	var all []map[string]string
-	require.NoError(t, json.Unmarshal([]byte(report), &all))
-	require.Equal(t, map[string]string{"level": "ok", "what": "configuration", "found": "valid for worker"}, all[0])
-}
-
-// One run reports all problems.
+// doctor reports all problems in one run.
 func TestDoctorReportsAllProblems(t *testing.T) {
 	t.Parallel()
 	s := newStackOn(t, emptyDatabase(t), env{"FORGERUN_TIMESCALE": "1"})
@@ -169,7 +142,7 @@ func TestDoctorReportsAllProblems(t *testing.T) {
 		"warn  configuration: FORGERUN_TIMESCALE is not a known variable",
 		"warn  registration: open",
 		"FAIL  Postgres schema: none",
-		"FAIL  Postgres fsync: off", // the server of the tests
+		"FAIL  Postgres fsync: off", // on the Postgres server of the tests
 		"warn  Redis persistence: appendonly is no",
 		"FAIL  Redis maxmemory-policy: allkeys-lru",
 	} {
@@ -181,7 +154,7 @@ func TestDoctorReportsAllProblems(t *testing.T) {
 	code, report = s.doctor(env{"FORGERUN_MAX_RETRIES": "few"}, "worker")
 	require.Equal(t, 2, code)
 	require.Contains(t, report, `FAIL  configuration: FORGERUN_MAX_RETRIES="few": a whole number from 0 to 100`)
-	require.Contains(t, report, "FAIL  Postgres schema: none", "looked at all the same")
+	require.Contains(t, report, "FAIL  Postgres schema: none", "doctor examines the stores anyway")
 }
 
 func TestDoctorWithoutStores(t *testing.T) {
@@ -209,35 +182,33 @@ func TestDoctorWithoutStores(t *testing.T) {
 	require.Contains(t, report, `FORGERUN_REDIS_URL="********": an address of Redis, such as`)
 }
 
+// doctor finds no problem in a healthy stack, and does not wait long for stores that hang.
 func TestDoctorWithHangingStores(t *testing.T) {
-	s, postgres := newStackWithPostgres(t)
+	s, postgres := newStackWithPostgres(t, env{
+		"FORGERUN_OPEN_REGISTRATION": "false", "FORGERUN_WEBHOOK_ALLOW_PRIVATE": "false", "FORGERUN_PUBLIC_URL": "https://forgerun.example.com",
+	})
+	leader, worker := s.startLeader(), s.startWorker()
+	p := startProc(t, s.env, s.knownSecrets, "doctor")
+	require.Zero(t, p.exitCode(), p.stdout)
+	report := p.stdout.String()
+	require.NotContains(t, report, passwordOf(s.databaseURL))
+	require.Contains(t, report, "\n0 FAIL, 0 warn, ")
+	for _, line := range []string{"ok    configuration: valid for api", "ok    Postgres fsync: on",
+		"ok    Redis persistence: appendonly is yes", "ok    workers: 1 alive, room for 4", "ok    leader: there is one"} {
+		require.Contains(t, report, line)
+	}
+	code, report := s.doctor(nil, "worker", "--json")
+	require.Zero(t, code, report)
+	var all []map[string]string
+	require.NoError(t, json.Unmarshal([]byte(report), &all))
+	require.Equal(t, map[string]string{"level": "ok", "what": "configuration", "found": "valid for worker"}, all[0])
+
+	leader.kill()
+	worker.kill()
 	require.NoError(t, syscall.Kill(postgres.PID(), syscall.SIGSTOP))
 	t.Cleanup(func() { require.NoError(t, syscall.Kill(postgres.PID(), syscall.SIGCONT)) })
 	require.NoError(t, s.redis.Pause())
-	code, report := s.doctor(nil)
+	code, report = s.doctor(nil)
 	require.Equal(t, 1, code)
 	require.Equal(t, 2, strings.Count(report, "does not answer in time"), report)
-}
-
-// dev's own stores are found where a running dev notes them.
-func TestDoctorOfDev(t *testing.T) {
-	s := newStack(t)
-	dir := t.TempDir()
-	own := env{"FORGERUN_DATABASE_URL": "", "FORGERUN_REDIS_URL": "", "FORGERUN_DATA_DIR": dir}
-	code, report := s.doctor(own, "dev")
-	require.Zero(t, code)
-	require.Contains(t, report, "ok    Postgres: not checked: dev starts its own, and dev is not running")
-	noted := fmt.Sprintf(`{"pid": %d, "database_url": %q, "redis_url": %q}`, os.Getpid(), s.databaseURL, s.redis.URL())
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "dev.json"), []byte(noted), 0o600))
-	code, report = s.doctor(own, "dev")
-	require.Equal(t, 1, code, "fsync is off on the server of the tests")
-	require.Contains(t, report, "FAIL  Postgres fsync: off")
-	require.Contains(t, report, fmt.Sprintf("at 127.0.0.1:%d", s.redis.Port()))
-}
-
-func TestDoctorWithoutConfiguration(t *testing.T) {
-	t.Parallel()
-	code, stdout, _ := runWith(t, nil, "doctor")
-	require.Equal(t, 2, code)
-	require.Contains(t, stdout, "FORGERUN_DATABASE_URL is required")
 }

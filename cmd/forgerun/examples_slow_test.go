@@ -136,8 +136,8 @@ func (r *examplesReport) write(t *testing.T, clients string) {
 	require.NoError(t, errors.Join(err, file.Close()))
 }
 
-// parallelIfMany makes a subtest parallel if there are many seeds. Parallel subtests start only after all other tests, and until then
-// their idle processes use a third of a core.
+// parallelIfMany makes a subtest parallel if there are many seeds. Parallel subtests start only after all other tests. Until then, their
+// idle processes use a third of a core.
 func parallelIfMany(t *testing.T) {
 	t.Helper()
 	if seeds() > 1 {
@@ -194,7 +194,7 @@ func TestExampleMistakesAreNamed(t *testing.T) {
 	}
 }
 
-// The tutorial's program fails as the page says, and the repaired program passes.
+// The program of the tutorial breaks the rules that the page names. The corrected program passes.
 func TestTutorialOfTheTestBed(t *testing.T) {
 	if missing := missingProgram("python3", "install Python 3"); missing != "" {
 		t.Skip(missing)
@@ -216,7 +216,7 @@ func TestTutorialOfTheTestBed(t *testing.T) {
 	}
 }
 
-// The program of the search's tutorial has one mistake, and the search finds it.
+// The search finds the mistake in the program of its tutorial.
 func TestTutorialOfTheSearch(t *testing.T) {
 	if missing := missingProgram("python3", "install Python 3"); missing != "" {
 		t.Skip(missing)

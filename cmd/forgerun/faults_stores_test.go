@@ -26,8 +26,8 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// startRedisWith starts one more Redis server. A member of a cluster also needs the port 10,000 above its own. If an
-// outgoing connection uses that port, the server is started on another port.
+// startRedisWith starts another Redis server. A member of a cluster also needs the port that is 10,000 higher. If an outgoing connection
+// uses that port, startRedisWith tries another pair.
 func startRedisWith(t *testing.T, settings map[string]string) *local.Redis {
 	t.Helper()
 	for range 10 {
@@ -59,7 +59,7 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// startSentinels starts three sentinels with a quorum of two, and returns their addresses and a client of the first.
+// startSentinels starts three Redis sentinels with a quorum of two. It returns their addresses and a client of the first one.
 func (s *stack) startSentinels() (addresses string, first *redis.SentinelClient) {
 	s.t.Helper()
 	var all []string
@@ -148,9 +148,9 @@ func TestFaultClusterFailover(t *testing.T) {
 	for _, other := range servers[1:] {
 		require.NoError(t, holder.ClusterMeet(s.ctx(), "127.0.0.1", fmt.Sprint(other.Port())).Err())
 	}
-	has := func(what string, nodes []*redis.Client, told func(*redis.Client) string, part string) {
+	has := func(what string, nodes []*redis.Client, read func(*redis.Client) string, part string) {
 		for _, node := range nodes {
-			eventually(t, what, func() bool { return strings.Contains(told(node), part) })
+			eventually(t, what, func() bool { return strings.Contains(read(node), part) })
 		}
 	}
 	info := func(node *redis.Client) string { return node.ClusterInfo(s.ctx()).Val() }
@@ -159,7 +159,7 @@ func TestFaultClusterFailover(t *testing.T) {
 	require.NoError(t, replica.ClusterReplicate(s.ctx(), holder.Do(s.ctx(), "CLUSTER", "MYID").Val().(string)).Err())
 	role := func(node *redis.Client) string { return node.Info(s.ctx(), "replication").Val() }
 	has("the replica follows", []*redis.Client{replica}, role, "master_link_status:up")
-	has("all know that", nodes, func(node *redis.Client) string { return node.ClusterNodes(s.ctx()).Val() }, "slave")
+	has("all nodes know the replica", nodes, func(node *redis.Client) string { return node.ClusterNodes(s.ctx()).Val() }, "slave")
 	s.env["FORGERUN_REDIS_URL"] = fmt.Sprintf("redis-cluster://127.0.0.1:%d,127.0.0.1:%d", servers[0].Port(), servers[1].Port())
 	r := newTrial(s, nil)
 
@@ -192,7 +192,7 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 }
 
 // TestFaultRedisUserIsTurnedOff: Redis requires TLS and a user with the rights in docs/how-to/operations.md. The user is disabled, its
-// connections are closed, and it is enabled again.
+// connections are closed, and the user is enabled again.
 func TestFaultRedisUserIsTurnedOff(t *testing.T) {
 	s := newStackOn(t, repotest.URL(t))
 	cert, key := certificate(t)
@@ -246,7 +246,7 @@ func copyTree(t *testing.T, from, to string) {
 }
 
 // TestFaultStandby: a standby of Postgres confirms each commit. While the standby is down, submissions are refused. After the first server
-// dies and the standby is promoted, every accepted job is there.
+// has died and the standby has been promoted, it has every accepted job.
 func TestFaultStandby(t *testing.T) {
 	dir := tempDir(t)
 	first, err := local.StartPostgres(t.Context(), local.ServerOptions{Dir: filepath.Join(dir, "first")})
@@ -279,7 +279,7 @@ func TestFaultStandby(t *testing.T) {
 	r.refusals()
 	accepted := len(s.acceptedIDs())
 	time.Sleep(5 * time.Second) // submissions stay refused for a while
-	require.Equal(t, accepted, len(s.acceptedIDs()), "nothing is accepted that only one server has")
+	require.Equal(t, accepted, len(s.acceptedIDs()), "no job is accepted that only one server has")
 	require.NoError(t, second.Start(t.Context()))
 	r.progress("with the standby again")
 
@@ -287,15 +287,15 @@ func TestFaultStandby(t *testing.T) {
 	promoted, err := exec.CommandContext(t.Context(), "psql", second.URL(), "-Atc", "SELECT pg_promote()").CombinedOutput()
 	require.NoError(t, err, string(promoted))
 	s.db.Reset()
-	s.exec(`ALTER SYSTEM RESET synchronous_standby_names`) // a standby copies no settings; there is none to wait for
+	s.exec(`ALTER SYSTEM RESET synchronous_standby_names`) // the promoted server has no standby to wait for
 	r.progress("on the second server")
 	for _, id := range s.acceptedIDs() {
-		require.Equal(t, 1, s.count(`SELECT count(*) FROM jobs WHERE job_id::text = $1`, id), "accepted, and lost: %s", id)
+		require.Equal(t, 1, s.count(`SELECT count(*) FROM jobs WHERE job_id::text = $1`, id), "accepted job is lost: %s", id)
 	}
 	r.end()
 }
 
-// limitMemory creates a control group with a shared memory limit; killed counts the processes killed for exceeding it.
+// limitMemory creates a control group with a memory limit. join adds a process, and killed counts the processes that the kernel killed.
 func limitMemory(t *testing.T, limit int) (join func(pid int), killed func() int) {
 	t.Helper()
 	write := func(path, value string) error { return os.WriteFile(path, []byte(value), 0o600) }

@@ -21,9 +21,9 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// These tests need minutes, or root for a file system of their own: run them with "make test-all". One runs at a time.
+// These tests take minutes, or need root to mount a file system. "make test-all" runs them. They do not run in parallel.
 
-// trial is a stack under load: api, worker, deliverer, and a receiver of every event, which clients keep busy until the end.
+// trial is a stack under load: an api, a worker, a deliverer, and a receiver. Clients submit jobs until the end.
 type trial struct {
 	*stack
 	u    *user
@@ -31,7 +31,7 @@ type trial struct {
 	load *load
 	hook *receiver
 
-	staleTasks bool // that there are tasks of jobs that have ended is right
+	staleTasks bool // at the end, there may be tasks of ended jobs
 }
 
 func newTrial(s *stack, own map[string]env) *trial {
@@ -50,13 +50,13 @@ func newTrial(s *stack, own map[string]env) *trial {
 	return r
 }
 
-// progress waits until jobs are accepted and run, and events delivered.
+// progress waits until more jobs have been accepted and run, and more events delivered.
 func (r *trial) progress(when string) {
 	r.t.Helper()
 	accepted, delivered := len(r.acceptedIDs()), len(r.hook.all())
 	done := func() int { return r.count(`SELECT count(*) FROM jobs WHERE state = 'SUCCEEDED'`) }
 	succeeded := done()
-	eventually(r.t, "jobs are accepted, run and told of "+when, func() bool {
+	eventually(r.t, "jobs are accepted and run, and events delivered, "+when, func() bool {
 		return len(r.acceptedIDs()) > accepted+30 && done() > succeeded+30 && len(r.hook.all()) > delivered+30
 	})
 }
@@ -77,7 +77,7 @@ func (r *trial) end() {
 	r.drained("jobs that have not ended", `SELECT count(*) FROM jobs WHERE finished_at IS NULL`)
 	require.Equal(r.t, r.count(`SELECT count(*) FROM jobs`), r.count(`SELECT count(*) FROM idempotency_keys WHERE resource_id IS NOT NULL`),
 		"one job per key")
-	r.drained("events that were not delivered", `SELECT count(*) FROM deliveries WHERE state <> 'DELIVERED'`)
+	r.drained("events that have not been delivered", `SELECT count(*) FROM deliveries WHERE state <> 'DELIVERED'`)
 	if r.staleTasks {
 		require.NoError(r.t, r.rdb.FlushAll(r.ctx()).Err())
 	}
@@ -85,7 +85,7 @@ func (r *trial) end() {
 	r.t.Logf("%d jobs, %d refused requests", r.count(`SELECT count(*) FROM jobs`), r.load.refusals())
 }
 
-// drained waits until the query counts nothing, for as long as it counts less and less.
+// drained waits until the query counts 0. It fails if the count stops decreasing.
 func (r *trial) drained(what, sql string) {
 	r.t.Helper()
 	for left := r.count(sql); left > 0; {
@@ -97,7 +97,7 @@ func (r *trial) drained(what, sql string) {
 	}
 }
 
-// mountSmall returns a folder on a file system of its own.
+// mountSmall returns a folder on its own small file system.
 func mountSmall(t *testing.T, size string) string {
 	t.Helper()
 	dir := tempDir(t)
@@ -107,7 +107,7 @@ func mountSmall(t *testing.T, size string) string {
 	return dir
 }
 
-// fillUp leaves no room on a file system; the result frees it.
+// fillUp fills a file system. release frees the space.
 func fillUp(t *testing.T, dir string) (release func()) {
 	t.Helper()
 	path := filepath.Join(dir, "fill")
@@ -115,20 +115,20 @@ func fillUp(t *testing.T, dir string) (release func()) {
 	return func() { require.NoError(t, os.Remove(path)) }
 }
 
-// The disk of the tables is full: what needs room is refused, and everything goes on when there is some.
+// The disk of the tables is full. Requests that write are refused until there is space again.
 func TestFaultTablesWithoutDiskSpace(t *testing.T) {
 	postgres := repotest.Server(t)
 	dir := smallDisk(t, postgres.URL())
 	r := newTrial(newStackOn(t, postgres.URL()), nil)
 	release := fillUp(t, dir)
 	r.refusals()
-	time.Sleep(10 * time.Second) // it stays so for a while
+	time.Sleep(10 * time.Second) // the disk stays full for a while
 	release()
 	r.progress("afterwards")
 	r.end()
 }
 
-// The disk of the WAL is full: Postgres crashes, and starts when there is room.
+// The disk of the WAL is full, so Postgres crashes. It starts again when there is space.
 func TestFaultWALWithoutDiskSpace(t *testing.T) {
 	dir := mountSmall(t, "256m")
 	postgres, err := local.StartPostgres(t.Context(), local.ServerOptions{
@@ -140,7 +140,7 @@ func TestFaultWALWithoutDiskSpace(t *testing.T) {
 	r := newTrial(newStackOn(t, postgres.URL()), nil)
 	release := fillUp(t, dir)
 	r.refusals()
-	eventually(t, "Postgres gives up", func() bool {
+	eventually(t, "Postgres crashes", func() bool {
 		_, _ = r.db.Exec(t.Context(), `SELECT pg_logical_emit_message(false, 'fill', repeat('x', 1000000)), pg_switch_wal()`)
 		return postgres.PID() == 0
 	})
@@ -151,7 +151,7 @@ func TestFaultWALWithoutDiskSpace(t *testing.T) {
 	r.end()
 }
 
-// The disk of Redis' file is full: it takes no writes, and jobs are accepted all the same and run through the relay once it does.
+// The disk of Redis is full, so Redis refuses writes. Jobs are accepted anyway. When there is space again, the relay enqueues them.
 func TestFaultRedisWithoutDiskSpace(t *testing.T) {
 	dir := mountSmall(t, "48m")
 	s := newStackOn(t, repotest.URL(t))
@@ -167,7 +167,7 @@ func TestFaultRedisWithoutDiskSpace(t *testing.T) {
 	r.end()
 }
 
-// What operators do to a database: some of it locks tables for seconds.
+// No job is lost during a dump, VACUUM FULL, REINDEX, CLUSTER, a locked table, or a long transaction.
 func TestFaultDatabaseMaintenance(t *testing.T) {
 	r := newTrial(newStackOn(t, repotest.URL(t)), nil)
 	programs, err := filepath.Glob("/usr/lib/postgresql/*/bin/pg_dump")
@@ -189,7 +189,7 @@ func TestFaultDatabaseMaintenance(t *testing.T) {
 	r.refusals()
 	hold()
 	r.progress("after a lock")
-	old := r.lock(`SELECT count(*) FROM jobs`) // a snapshot that nothing may be cleaned behind
+	old := r.lock(`SELECT count(*) FROM jobs`) // a snapshot that stops VACUUM from removing dead rows
 	time.Sleep(15 * time.Second)
 	r.progress("during a long transaction")
 	old()
@@ -228,7 +228,7 @@ func TestFaultClockStep(t *testing.T) {
 			time.Sleep(15 * time.Second)
 			clock.shift(0)
 			r.progress("afterwards")
-			r.staleTasks = true // those for the old times are dropped when they come, in an hour
+			r.staleTasks = true // tasks with the earlier due times remain for an hour
 			r.end()
 		})
 	}

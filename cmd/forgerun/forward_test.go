@@ -20,8 +20,8 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// Clients with fixed addresses find a forward proxy through their environment, and are judged, with TLS and without. Requests to other
-// hosts pass unchanged, and are in no verdict.
+// Clients with fixed addresses find a forward proxy through their environment, with TLS and without, and are judged. Requests to other
+// hosts pass unchanged, and do not count for the verdict.
 func TestForwardProxyByEnvironmentAlone(t *testing.T) {
 	t.Parallel()
 	content := make([]byte, 1<<20)
@@ -51,7 +51,7 @@ func TestForwardProxyByEnvironmentAlone(t *testing.T) {
 		"https": {secured.URL, start(other, httptest.NewTLSServer).URL},
 		"http":  {start(target, httptest.NewServer).URL, start(other, httptest.NewServer).URL},
 	} {
-		for name, command := range forwardClients(t) {
+		for name, command := range forwardClients(t, scheme) {
 			t.Run(scheme+" "+name, func(t *testing.T) {
 				t.Parallel()
 				file := filepath.Join(t.TempDir(), "verdict.json")
@@ -127,14 +127,15 @@ func trust(t *testing.T, s *httptest.Server) string {
 	return file
 }
 
-// forwardClients returns the clients that this machine can run. Node reads the proxy from the environment since 22.21. Go ignores it for
-// loopback addresses.
-func forwardClients(t *testing.T) map[string][]string {
+// forwardClients returns the clients that this machine can run. Without TLS, it returns only curl. Node reads the proxy from its
+// environment since version 22.21. Go ignores the proxy for loopback addresses.
+func forwardClients(t *testing.T, scheme string) map[string][]string {
 	t.Helper()
-	clients := map[string][]string{
-		"curl":   {"sh", "-c", `curl -sf -d '{}' "$0/orders" >&2 && curl -sf "$1" | sha256sum`},
-		"urllib": {"python3", "client.py"},
+	clients := map[string][]string{"curl": {"sh", "-c", `curl -sf -d '{}' "$0/orders" >&2 && curl -sf "$1" | sha256sum`}}
+	if scheme == "http" {
+		return clients
 	}
+	clients["urllib"] = []string{"python3", "client.py"}
 	runs := func(name string, arguments ...string) bool {
 		return exec.CommandContext(t.Context(), name, arguments...).Run() == nil
 	}

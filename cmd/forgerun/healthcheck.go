@@ -58,11 +58,11 @@ func (p *program) healthOf(cmdline string) (at string, ours bool) {
 	}
 	switch c.CommandPath() {
 	case "forgerun dev":
-		return askable("http", cmp.Or(p.getenv("FORGERUN_HTTP_ADDR"), "127.0.0.1:8080"), "/readyz"), true
+		return urlOf("http", cmp.Or(p.getenv("FORGERUN_HTTP_ADDR"), "127.0.0.1:8080"), "/readyz"), true
 	case "forgerun api", "forgerun worker", "forgerun deliverer":
 		return readiness(c, cmp.Or(p.getenv("FORGERUN_ADMIN_ADDR"), adminAddrs[c.Name()])), true
 	case "forgerun proxy": // check only whether it listens: its faults are for its clients
-		return askable("tcp", c.Flag("listen").Value.String(), ""), true
+		return urlOf("tcp", c.Flag("listen").Value.String(), ""), true
 	default:
 		return "", true
 	}
@@ -74,11 +74,11 @@ func readiness(c *cobra.Command, address string) string {
 		port, _ := strconv.Atoi(flag.Value.String()) // the flag accepts only numbers
 		address = withPort(address, port)
 	}
-	return askable("http", address, "/readyz")
+	return urlOf("http", address, "/readyz")
 }
 
-// askable returns the URL of a listen address, or "" if the system chooses the port.
-func askable(scheme, address, path string) string {
+// urlOf returns the URL of a listen address, or "" if the system chooses the port.
+func urlOf(scheme, address, path string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || port == "0" {
 		return ""
@@ -89,7 +89,7 @@ func askable(scheme, address, path string) string {
 	return scheme + "://" + net.JoinHostPort(host, port) + path
 }
 
-// healthcheck asks a process whether it is ready.
+// healthcheck returns an error if the process at a URL is not ready.
 func healthcheck(ctx context.Context, at string) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A container is healthy if its command is healthy, for every command.
+// healthcheck finds the address of the command that the container runs.
 func TestHealthcheckOfEveryCommand(t *testing.T) {
 	t.Parallel()
 	image := env{"FORGERUN_HTTP_ADDR": "0.0.0.0:8080", "FORGERUN_ADMIN_ADDR": "0.0.0.0:8082"}

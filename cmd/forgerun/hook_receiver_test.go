@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -28,10 +27,8 @@ type receiver struct {
 	got    []received
 	answer func(received, http.ResponseWriter, *http.Request)
 	asked  []string         // origins that sent a challenge
-	agree  http.HandlerFunc // answers challenges; nil: allow
-	busy   int
-	most   int // largest number of concurrent requests
-	opened int // number of connections
+	agree  http.HandlerFunc // handles challenges; nil: allow
+	opened int              // number of connections
 }
 
 // received is one delivery as it arrived.
@@ -39,7 +36,6 @@ type received struct {
 	method, url string
 	header      http.Header
 	body        string
-	at          time.Time
 	nth         int // number of deliveries with this webhook-id so far, from 1
 }
 
@@ -93,13 +89,13 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 	body, err := io.ReadAll(request.Body)
 	if err != nil {
-		return // the sender died; the delivery will be repeated
+		return // the sender died, and will repeat the delivery
 	}
 	if !bytes.Contains(body, []byte(`"x_extension"`)) { // added by a fault; not in the document
 		r.documented.CheckDelivery(r.t, request.Header, body)
 	}
 	d := received{method: request.Method, url: "http://" + request.Host + request.RequestURI, header: request.Header.Clone(),
-		body: string(body), at: time.Now(), nth: 1}
+		body: string(body), nth: 1}
 	r.mu.Lock()
 	for _, earlier := range r.got {
 		if earlier.id() == d.id() {
@@ -107,19 +103,12 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		}
 	}
 	r.got = append(r.got, d)
-	r.busy++
-	r.most = max(r.most, r.busy)
 	answer := r.answer
 	r.mu.Unlock()
-	defer func() {
-		r.mu.Lock()
-		r.busy--
-		r.mu.Unlock()
-	}()
 	answer(d, w, request)
 }
 
-// consent answers the challenge that asks for permission to send.
+// consent responds to the challenge that asks for permission to send.
 func (r *receiver) consent(w http.ResponseWriter, request *http.Request) {
 	origin := request.Header.Get("WebHook-Request-Origin")
 	r.mu.Lock()
@@ -132,7 +121,7 @@ func (r *receiver) consent(w http.ResponseWriter, request *http.Request) {
 	agree(w, request)
 }
 
-// allow responds that the receiver wants events of an origin.
+// allow returns a response that allows events of an origin.
 func allow(origin string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("WebHook-Allowed-Origin", origin)
@@ -179,7 +168,7 @@ func (r *receiver) of(job string) []received {
 	return found
 }
 
-// await waits for a delivery that like accepts, and returns the first one.
+// await waits for a delivery for which like returns true, and returns the first one.
 func (r *receiver) await(what string, like func(received) bool) (found received) {
 	r.t.Helper()
 	eventually(r.t, "delivery of "+what, func() bool {
@@ -214,7 +203,7 @@ func (u *user) receive(api *proc, answer func(received, http.ResponseWriter, *ht
 	return r
 }
 
-// subscription is a registered subscription.
+// subscription contains the id and the secret of a registered webhook.
 type subscription struct{ id, secret string }
 
 // subscribe registers a webhook for events, all of them if none are named.
@@ -241,10 +230,10 @@ func (u *user) deliveries(api *proc, path, query string) []map[string]any {
 	return page.Data
 }
 
-// awaitDeliveries waits until no delivery is pending any more.
+// awaitDeliveries waits until no delivery is pending.
 func (s *stack) awaitDeliveries() {
 	s.t.Helper()
-	s.awaitCount("nothing pends", 0, `SELECT count(*) FROM deliveries WHERE state = 'PENDING'`)
+	s.awaitCount("no delivery is pending", 0, `SELECT count(*) FROM deliveries WHERE state = 'PENDING'`)
 }
 
 // startDeliverer starts a deliverer and waits until it is ready.

@@ -1,16 +1,12 @@
 package main_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
-	"go/parser"
-	"go/token"
-	"io/fs"
-	"os"
 	"os/exec"
 	"path"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -22,11 +18,10 @@ import (
 
 const module = "github.com/forgerun/forgerun"
 
-// resource is what a package of the client API may import.
+// resource lists what a package of the client API may import.
 var resource = []string{"handlers/api", "handlers/decode", "handlers/httpkit", "handlers/query", "handlers/views", "job", "job/view"}
 
-// mayImport lists which of our packages a package may import. A folder without a row fails the test: a new package needs a row, and a
-// reason.
+// mayImport lists which of our packages a package may import. The test fails for a package without a row.
 var mayImport = []packageRule{
 	{"job", nil},
 	{"job/view", []string{"internal/timetable", "job"}},
@@ -138,14 +133,14 @@ var mayImport = []packageRule{
 	{"repo/maintenance", []string{"job", "repo/clients", "repo/deliveries", "repo/jobs", "repo/pg"}},
 	{"repo/operator", []string{"job", "job/admin", "repo/deliveries", "repo/jobs", "repo/pg"}},
 	{"repo/testbed", []string{"job", "job/testbed", "verdict", "verdict/fault", "internal/clock", "repo/pg"}},
-	{"internal/doctor", []string{"repo", "tasks/queue"}}, // judges the findings of both about their servers
+	{"internal/doctor", []string{"repo", "tasks/queue"}}, // judges what both report of their servers
 	{"internal/invariants", nil}, // queries over the rows, for tests of the service and the simulator's judge
 	{"repo/repotest", []string{"repo", "internal/invariants", "internal/stack"}},
 	{"internal/testkit", nil}, // for tests
 	{"internal/testkit/browser", nil},
 	{"internal/testkit/servers", []string{"internal/stack", "repo/repotest"}},
 
-	// External tools: they use the service only through HTTP and, where requested, its rows; never through its code.
+	// External tools. They use the service through HTTP and, where requested, read its rows.
 	{"client", []string{"job test"}},
 	{"examples/other-apis/judge", []string{"examples/other-apis/apis", "verdict"}},
 	{"examples/...", []string{"client", "examples/other-apis/apis", "forgeruntest test"}},
@@ -164,7 +159,7 @@ var mayImport = []packageRule{
 	}},
 	{"internal/simulator/trial", []string{"client", "internal/simulator/...", "internal/stack"}},
 
-	// The command line for users and operators, an external client too.
+	// The command line for users and operators, which is an external client, too.
 	{"internal/cli/term", nil},
 	{"internal/cli/command", []string{"internal/cli/term"}},
 	{"internal/cli/...", []string{"client", "internal/cli/..."}},
@@ -180,12 +175,12 @@ var mayImport = []packageRule{
 	{"internal/pages", nil}, // writes the generated parts of docs
 }
 
-// testsMayImport lists further packages of ours that test files may import: real servers and databases, and the check of responses.
-// An adapter's test needs no other adapter; cmd/forgerun tests adapters together, end to end.
+// testsMayImport lists further packages of ours that test files may import. They start servers and databases, and check responses. An
+// adapter's test needs no other adapter, because cmd/forgerun tests all adapters together.
 var testsMayImport = []string{"internal/invariants", "internal/stack", "internal/testkit/...", "repo/repotest",
 	"handlers/apitest", "handlers/backend", "app/apptest"}
 
-// onlyIn lists the packages, tests included, that may import a library. Its types must not leave them.
+// onlyIn lists the packages, tests included, that may import a library. Other packages must not use the library's types.
 var onlyIn = []struct {
 	library string // import path; includes paths below it
 	pkgs    []string
@@ -225,9 +220,9 @@ type packageRule struct {
 	ours []string // " test" limits an entry to test files
 }
 
-// file is one Go file as the rules see it.
+// file is the code of a package, or its tests.
 type file struct {
-	path    string // relative to the module's root, with slashes
+	path    string // such as app/jobs/*_test.go
 	imports []string
 }
 
@@ -258,38 +253,6 @@ func TestProgramLinksNoLibraryOfTests(t *testing.T) {
 	require.Contains(t, packages, "github.com/redis/go-redis/v9")
 	for _, name := range packages {
 		require.False(t, slices.ContainsFunc(notShipped, func(library string) bool { return covers(library+"/...", name) }), name)
-	}
-}
-
-func TestImportRulesCatch(t *testing.T) {
-	t.Parallel()
-	tests := map[string]struct {
-		file, imports string
-		violates      bool
-	}{
-		"standard library in job":        {"job/x.go", "net/url", false},
-		"library in job":                 {"job/x.go", "github.com/google/uuid", true},
-		"ours in job":                    {"job/x.go", module + "/internal/work", true},
-		"a test of its own package":      {"internal/work/x_test.go", module + "/internal/work", false},
-		"adapter in adapter":             {"handlers/x.go", module + "/repo", true},
-		"adapter in a test of adapter":   {"handlers/x_test.go", module + "/repo", true},
-		"database helper in the store":   {"repo/x.go", module + "/repo/repotest", true},
-		"the service in its judge":       {"internal/simulator/judge/x.go", module + "/job", true},
-		"the service in the simulator":   {"internal/simulator/commands/x.go", module + "/repo", true},
-		"the service in its CLI":         {"internal/cli/x.go", module + "/job", true},
-		"a program in a package":         {"app/x.go", module + "/cmd/forgerun", true},
-		"a package without a row":        {"util/x.go", "strings", true},
-		"driver in its adapter":          {"repo/jobs/x.go", "github.com/jackc/pgx/v5/pgxpool", false},
-		"driver outside":                 {"app/x.go", "github.com/jackc/pgx/v5", true},
-		"driver for tests, in a test":    {"cmd/forgerun/x_test.go", "github.com/redis/go-redis/v9", false},
-		"driver for tests, in a program": {"cmd/forgerun/x.go", "github.com/redis/go-redis/v9", true},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			found := violations(file{path: test.file, imports: []string{test.imports}})
-			require.Equal(t, test.violates, len(found) > 0, "%v", found)
-		})
 	}
 }
 
@@ -330,8 +293,7 @@ func violations(f file) []string {
 	return found
 }
 
-// mayUse reports whether one of the entries ("repo", "cmd/...", "tasks test")
-// covers the file; " test" limits an entry to test files.
+// mayUse reports whether one of the entries ("repo", "cmd/...", "tasks test") covers the file. " test" limits an entry to test files.
 func mayUse(entries []string, f file) bool {
 	return slices.ContainsFunc(entries, func(entry string) bool {
 		pattern, testsOnly := strings.CutSuffix(entry, " test")
@@ -352,59 +314,26 @@ func covers(pattern, name string) bool {
 	return name == root || below && strings.HasPrefix(name, root+"/")
 }
 
-// isLibrary reports whether an import path lies outside the standard library,
-// whose first element has no dot.
+// isLibrary reports whether an import path is outside the standard library, which has no dot in the first element.
 func isLibrary(importPath string) bool {
 	first, _, _ := strings.Cut(importPath, "/")
 	return strings.Contains(first, ".")
 }
 
-// filesOfModule reads the imports of all Go files, regardless of build constraints. It skips nested modules.
-func filesOfModule(t *testing.T) []file {
+// filesOfModule returns the imports of the module's packages on this system: those of the code and those of the tests.
+func filesOfModule(t *testing.T) (files []file) {
 	t.Helper()
-	const root = "../.."
-	var files []file
-	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if entry.IsDir() {
-			if name != root && isOutside(name, entry.Name()) {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if !strings.HasSuffix(name, ".go") {
-			return nil
-		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(root, name)
-		if err != nil {
-			return err
-		}
-		f := file{path: filepath.ToSlash(rel)}
-		for _, spec := range parsed.Imports {
-			imported, err := strconv.Unquote(spec.Path.Value)
-			if err != nil {
-				return err
-			}
-			f.imports = append(f.imports, imported)
-		}
-		files = append(files, f)
-		return nil
-	})
+	listed, err := exec.CommandContext(t.Context(), "go", "list", "-tags", "slow", "-json=ImportPath,Imports,TestImports,XTestImports",
+		module+"/...").Output()
 	require.NoError(t, err)
-	return files
-}
-
-// isOutside reports whether the go command skips the folder.
-func isOutside(name, base string) bool {
-	if strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") || base == "testdata" || base == "vendor" || base == "bin" {
-		return true
+	for decoder := json.NewDecoder(bytes.NewReader(listed)); decoder.More(); {
+		var p struct {
+			ImportPath                         string
+			Imports, TestImports, XTestImports []string
+		}
+		require.NoError(t, decoder.Decode(&p))
+		folder := strings.TrimPrefix(p.ImportPath, module+"/")
+		files = append(files, file{folder + "/*.go", p.Imports}, file{folder + "/*_test.go", slices.Concat(p.TestImports, p.XTestImports)})
 	}
-	_, err := os.Stat(filepath.Join(name, "go.mod"))
-	return err == nil
+	return files
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// nasty is text that breaks out of unquoted contexts.
+// nasty contains texts that break out of unquoted contexts.
 var nasty = []string{
 	`'; DROP TABLE jobs; --`,
 	`$1 $$ \'; SELECT pg_sleep(60)`,
@@ -57,7 +57,7 @@ func TestHostileTextIsStoredAsItIs(t *testing.T) {
 	}
 	u.callRaw(api, "GET /v1/jobs/\x1b[31m%0d%0a'%3B HTTP/1.1\r\nHost: x\r\nX-Request-Id: a\x1b[31m\r\nAuthorization: Bearer \x1b[31m'; --\r\n")
 	u.callRaw(api, "BREW\x1b /v1/jobs HTTP/1.1\r\nHost: x\r\n")
-	s.checkInvariants() // every log line is checked when the processes end
+	s.checkInvariants() // when the processes end, every log line is checked
 }
 
 // printable keeps only characters that a header may contain.
@@ -68,7 +68,7 @@ func printable(r rune) rune {
 	return r
 }
 
-// callRaw sends a head as it is and reads the status line.
+// callRaw sends a raw request head and returns the status line. The request must be refused with a status from 400 to 409.
 func (u *user) callRaw(api *proc, head string) string {
 	u.s.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(api.url, "http://"))

@@ -14,8 +14,8 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// Two installations share a database and a Redis server. Each has its own schema and its own Redis database, and its users may only create
-// tables in its schema. Both run jobs at the same time, and neither sees the other's jobs.
+// Two installations share a database and a Redis server. Each has its own schema, its own Redis database, and a user that may only create
+// tables in this schema. Both run jobs at the same time, and neither sees the other's jobs.
 func TestTwoInstallationsInOneDatabase(t *testing.T) {
 	t.Parallel()
 	shared := repotest.URL(t)
@@ -58,7 +58,7 @@ func TestTwoInstallationsInOneDatabase(t *testing.T) {
 		code, _, stderr := runWith(t, s.env, "migrate")
 		require.Equal(t, 1, code)
 		require.Contains(t, stderr, "lacks CREATE on schema")
-		exec(`GRANT CREATE on schema ` + schema + ` TO "` + role + `"`) // as doctor said
+		exec(`GRANT CREATE on schema ` + schema + ` TO "` + role + `"`) // as doctor advises
 		code, _, stderr = runWith(t, s.env, "migrate")
 		require.Zero(t, code, stderr)
 		installed = append(installed, s)
@@ -77,11 +77,11 @@ func TestTwoInstallationsInOneDatabase(t *testing.T) {
 		s.await("SUCCEEDED", append(ids, later)...)
 		other := installed[1-n]
 		require.Zero(t, other.count(`SELECT count(*) FROM jobs WHERE job_id = ANY($1::uuid[])`, ids))
-		require.Equal(t, 401, u.call(other.procs[0], "GET", "/v1/jobs", "").status, "its keys are unknown there")
+		require.Equal(t, 401, u.call(other.procs[0], "GET", "/v1/jobs", "").status, "the other installation does not know the key")
 	}
 	ahead := installed[0].newUser(installed[0].procs[0])
 	ahead.moveClock(installed[0].procs[0], `{"advance":"48h"}`)
-	require.Zero(t, installed[1].count(`SELECT count(*) FROM testbed_clock`), "each has a clock of its own")
+	require.Zero(t, installed[1].count(`SELECT count(*) FROM testbed_clock`), "each installation has its own clock")
 	require.NoError(t, installed[0].rdb.FlushDB(t.Context()).Err())
 	for _, s := range installed {
 		u := s.newUser(s.procs[0])

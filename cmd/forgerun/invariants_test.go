@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// checkInvariants waits until no job is held, and then checks all invariants that the stores can show and that hold after any fault.
+// checkInvariants waits until no job is assigned or running. Then it checks the invariants of rows and tasks that hold after any fault.
 func (s *stack) checkInvariants() {
 	s.t.Helper()
 	s.awaitCount("no job is held", 0, `SELECT count(*) FROM jobs WHERE state IN ('ASSIGNED', 'RUNNING')`)
@@ -68,8 +68,8 @@ func (s *stack) requestViolations(jobs map[string]*jobRow) (wrong []string) {
 	return wrong
 }
 
-// checkTasks waits until every task in Redis has a job that waits for it. Archived tasks of failed attempts are exempt. Tasks that a
-// killed worker took stay active for a minute or two; they only need a job.
+// checkTasks waits until every task in Redis has a waiting job. Archived tasks of failed attempts are exempt. Tasks that a killed worker
+// took stay active for a minute or two, and their job may be in any state.
 func (s *stack) checkTasks(jobs map[string]*jobRow) {
 	s.t.Helper()
 	if !s.workerRuns() {

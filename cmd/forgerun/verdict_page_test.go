@@ -52,7 +52,7 @@ func TestVerdictPage(t *testing.T) {
 	t.Cleanup(served.Close)
 
 	c := newTab(t, s, strings.TrimPrefix(served.URL, "http://"), "/")
-	c.hearLog()
+	c.checkLog()
 	c.do(chromedp.Reload())
 	c.says("FAILED: Your client can create duplicates: ")
 	c.says("No API key appears in a URL.")
@@ -70,13 +70,13 @@ func TestVerdictPage(t *testing.T) {
 	for _, scheme := range []string{"light", "dark"} {
 		for name := range pages {
 			c.do(chromedp.Navigate(served.URL + name))
-			c.dress(390, scheme)
+			c.setLook(390, scheme)
 			evaluate[[]bool](c, `[...document.querySelectorAll("details")].map(d => d.open = true)`)
 			c.seen("verdict-phone-" + scheme + strings.ReplaceAll(name, "/", "-"))
 			require.Empty(t, evaluate[[]string](c, brokenWords), "words broken across lines at %s", name)
 		}
 	}
-	c.noneWrong()
+	c.requireNoErrors()
 }
 
 // indexOf returns the page of two sessions with a verdict, one with a long name.
