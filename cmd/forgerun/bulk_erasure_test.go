@@ -11,8 +11,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// submitAlike submits a batch of n equal jobs, and returns their ids.
-func (u *user) submitAlike(api *proc, n int, body string) (ids []string) {
+// submitCopies submits a batch of n equal jobs, and returns their ids.
+func (u *user) submitCopies(api *proc, n int, body string) (ids []string) {
 	u.s.t.Helper()
 	a := u.expect(api, http.StatusAccepted, "POST", "/v1/jobs/batch", `{"jobs":[`+strings.TrimSuffix(strings.Repeat(body+",", n), ",")+`]}`)
 	for _, item := range a.value("jobs").([]any) {
@@ -49,7 +49,7 @@ func TestBulkRetrySurvivesKilledLeader(t *testing.T) {
 	u := s.newUser(api)
 	receiver := u.receive(api, nil, "bulk.completed")
 	const n, first = 200, 20
-	ids := u.submitAlike(api, n, execute("RETRY_ON_FAIL"))
+	ids := u.submitCopies(api, n, execute("RETRY_ON_FAIL"))
 	s.await("FAILED", ids...)
 
 	path := u.bulk(api, `{"action":"retry","filter":{"state":"FAILED","work_kind":"RETRY_ON_FAIL"},"rate":20}`)
@@ -98,7 +98,7 @@ func TestErasureSurvivesKilledLeader(t *testing.T) {
 	running := u.submit(api, execute("RUNS_LONG", `"callback":"`+receiver.url+`/called"`))
 	s.startWorker()
 	s.await("RUNNING", running)
-	waiting := u.submitAlike(api, 200, farAway)
+	waiting := u.submitCopies(api, 200, farAway)
 	queued := u.submit(api, execute("SUCCESS_FAST"))
 	kept := other.submit(api, execute("SUCCESS_FAST"))
 
@@ -167,7 +167,7 @@ func TestErasureSurvivesKilledLeader(t *testing.T) {
 // The console erases a client only after the operator has typed the client's id.
 func TestConsoleErasesAClient(t *testing.T) {
 	s, api, u := newService(t)
-	u.submitAlike(api, 2, farAway)
+	u.submitCopies(api, 2, farAway)
 	c := newConsole(t, s, api)
 	c.open("clients/" + u.id)
 	c.press("Erase client…")

@@ -18,7 +18,7 @@ func TestConsoleOnABadDay(t *testing.T) {
 	s.startDeliverer()
 	u := s.newUser(api)
 	s.operator(operatorsToken).expect(api, http.StatusOK, "POST", "/admin/v1/clients/"+u.id+"/name", `{"name":"Billing"}`)
-	receiver := u.receive(api, answering(http.StatusServiceUnavailable))
+	receiver := u.receive(api, withStatus(http.StatusServiceUnavailable))
 	c := newConsole(t, s, api)
 	c.login(operatorsToken)
 	c.says("No worker is alive: submitted jobs do not run.")

@@ -57,8 +57,8 @@ func TestConsoleTimeline(t *testing.T) {
 func TestConsoleBulkWithoutEligibleJobs(t *testing.T) {
 	s, api, u := newWorking(t)
 	const n = 27
-	failed := u.submitAlike(api, n, execute("FAIL_IMMEDIATE"))
-	again := u.submitAlike(api, 2, execute("RETRY_ON_FAIL"))
+	failed := u.submitCopies(api, n, execute("FAIL_IMMEDIATE"))
+	again := u.submitCopies(api, 2, execute("RETRY_ON_FAIL"))
 	s.await("FAILED", append(failed, again...)...)
 	begun := s.operator("").call(api, "POST", "/admin/v1/bulk", `{"action":"retry","filter":{"kind":"FAIL_IMMEDIATE"}}`)
 	require.Equal(t, http.StatusAccepted, begun.status, begun.body)

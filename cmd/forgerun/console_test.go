@@ -300,7 +300,7 @@ func TestConsoleBulk(t *testing.T) {
 	s.startWorker()
 	u := s.newUser(api)
 	const n = 200
-	ids := u.submitAlike(api, n, execute("RETRY_ON_FAIL"))
+	ids := u.submitCopies(api, n, execute("RETRY_ON_FAIL"))
 	s.await("FAILED", ids...)
 	c := newConsole(t, s, api)
 	c.login(operatorsToken)

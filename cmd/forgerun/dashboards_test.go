@@ -134,7 +134,7 @@ func requirePromQL(t *testing.T, queries []string) {
 func (s *stack) doSomeOfEverything(api *proc) {
 	s.t.Helper()
 	u := s.newUser(api)
-	fails := newReceiver(s.t, answering(http.StatusInternalServerError))
+	fails := newReceiver(s.t, withStatus(http.StatusInternalServerError))
 	u.subscribe(api, newReceiver(s.t, nil).url)
 	u.subscribe(api, fails.url, "job.failed")
 	const sameKey = `"idempotency_key":"the-same"`

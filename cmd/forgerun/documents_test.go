@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 )
 
 // documentTools is the folder with tools for API documents.
@@ -87,47 +86,4 @@ func TestDocumentationTypesOfClients(t *testing.T) {
 			require.Equal(t, wanted, found, "run %s", library.remedy)
 		})
 	}
-}
-
-// documentedOperation is the part of a documented operation that is needed to send its requests.
-type documentedOperation struct {
-	ID   string `yaml:"operationId"`
-	Body struct {
-		Content map[string]struct {
-			Examples map[string]struct{ Value any }
-		}
-	} `yaml:"requestBody"`
-}
-
-// documentedRequest is an operation's request with an example as its body.
-type documentedRequest struct {
-	method, path string
-	operation    *documentedOperation
-	body         any // nil for no body; a map for an object
-}
-
-// documentedRequests returns the requests in a document.
-func documentedRequests(t *testing.T, text string) (requests []documentedRequest) {
-	t.Helper()
-	var document struct {
-		Paths map[string]struct{ Get, Post, Put, Patch, Delete *documentedOperation }
-	}
-	require.NoError(t, yaml.Unmarshal([]byte(text), &document))
-	for path, i := range document.Paths {
-		for method, o := range map[string]*documentedOperation{"GET": i.Get, "POST": i.Post, "PUT": i.Put, "PATCH": i.Patch,
-			"DELETE": i.Delete} {
-			if o == nil {
-				continue
-			}
-			if len(o.Body.Content) == 0 {
-				requests = append(requests, documentedRequest{method, path, o, nil})
-			}
-			for _, content := range o.Body.Content {
-				for _, example := range content.Examples {
-					requests = append(requests, documentedRequest{method, path, o, example.Value})
-				}
-			}
-		}
-	}
-	return requests
 }

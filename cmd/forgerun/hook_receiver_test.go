@@ -56,8 +56,8 @@ func (r received) captured() captured {
 	return capture(&http.Request{Method: r.method, Header: r.header}, r.url, []byte(r.body))
 }
 
-// answering returns a receiver's handler that always responds with the status.
-func answering(status int) func(received, http.ResponseWriter, *http.Request) {
+// withStatus returns a handler of deliveries that always responds with this status.
+func withStatus(status int) func(received, http.ResponseWriter, *http.Request) {
 	return func(_ received, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
 }
 
@@ -65,7 +65,7 @@ func answering(status int) func(received, http.ResponseWriter, *http.Request) {
 func newReceiver(t *testing.T, answer func(received, http.ResponseWriter, *http.Request)) *receiver {
 	t.Helper()
 	if answer == nil {
-		answer = answering(http.StatusNoContent)
+		answer = withStatus(http.StatusNoContent)
 	}
 	r := &receiver{t: t, answer: answer, documented: documented(t)}
 	server := httptest.NewUnstartedServer(r)
@@ -129,22 +129,22 @@ func allow(origin string) http.HandlerFunc {
 	}
 }
 
-// agreeing changes the responses to challenges.
-func (r *receiver) agreeing(agree http.HandlerFunc) {
+// setConsent changes the responses to challenges.
+func (r *receiver) setConsent(agree http.HandlerFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.agree = agree
 }
 
-// questions returns the origins that sent a challenge so far.
-func (r *receiver) questions() []string {
+// challenges returns the origins that sent a challenge so far.
+func (r *receiver) challenges() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]string(nil), r.asked...)
 }
 
-// behave changes the responses to deliveries.
-func (r *receiver) behave(answer func(received, http.ResponseWriter, *http.Request)) {
+// respondWith changes the responses to deliveries.
+func (r *receiver) respondWith(answer func(received, http.ResponseWriter, *http.Request)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answer = answer

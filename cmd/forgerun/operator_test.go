@@ -177,7 +177,7 @@ func TestPauseOfKindAndClient(t *testing.T) {
 	client := ann.pause(api, `{"scope":"CLIENT","target":"`+u.id+`","reason":"asked for"}`)
 	s.startWorker()
 	paused := s.now()
-	ids := u.submitAlike(api, 30, execute("PAYLOAD_SMALL"))
+	ids := u.submitCopies(api, 30, execute("PAYLOAD_SMALL"))
 	large := other.submit(api, execute("PAYLOAD_LARGE"))
 	s.await("SUCCEEDED", other.submit(api, execute("PAYLOAD_SMALL")))
 	require.Equal(t, map[string]any{"reason": "PAUSED", "until": nil}, other.get(api, large).value("waiting"))

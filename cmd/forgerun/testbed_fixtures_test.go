@@ -153,7 +153,7 @@ func TestDisturbedDeliveries(t *testing.T) {
 	hook := u.subscribe(api, r.url+"/in", "job.succeeded")
 	c, err := client.New(client.Config{URL: api.url, Key: u.key})
 	require.NoError(t, err)
-	r.behave(verifying(c, hook.secret))
+	r.respondWith(verifying(c, hook.secret))
 	session := u.startSession(api, "")
 	u.disturb(api, deliveryFaults)
 	s.await("SUCCEEDED", u.submitMany(api, 10, execute("SUCCESS_FAST"))...)

@@ -33,7 +33,7 @@ func TestLabelledTestsAreJudgedApart(t *testing.T) {
 	correct := newReceiver(t, nil)
 	shared, err := client.New(client.Config{URL: api.url, Key: u.key})
 	require.NoError(t, err)
-	correct.behave(verifying(shared, ""))
+	correct.respondWith(verifying(shared, ""))
 	trusting := newReceiver(t, nil)
 	run := func(c *client.Client, callback string) {
 		_, err := c.Run(s.ctx(), client.JobRequest{Type: client.Execute, WorkKind: client.KindSuccessFast, Callback: callback})

@@ -150,7 +150,7 @@ func TestTasksOfWaitingDeliveries(t *testing.T) {
 	u.submitMany(api, 5, execute("WEBHOOK_SUCCESS"))
 	s.awaitCount("the new deliveries were tried", 15, attempts)
 	eventually(t, "all deliveries wait", func() bool { return len(q.waiting()) == 10 })
-	lost.behave(answering(http.StatusNoContent))
+	lost.respondWith(withStatus(http.StatusNoContent))
 	for id := range deliveries {
 		u.expect(api, http.StatusAccepted, "POST", "/v1/webhooks/"+hook.id+"/deliveries/"+id+"/redeliver", "")
 		eventually(t, "it is delivered", func() bool {

@@ -58,7 +58,7 @@ func TestKilledDeliverer(t *testing.T) {
 	s.awaitGone("deliverer")
 	s.endClaims()
 	inFlight := r.all()
-	r.behave(answering(http.StatusOK))
+	r.respondWith(withStatus(http.StatusOK))
 	s.startDeliverer()
 	s.requireAllDelivered(r, ids)
 	for _, d := range inFlight {
@@ -78,7 +78,7 @@ func TestPausedDeliverer(t *testing.T) {
 	r.await("the end", func(d received) bool { return d.job() == id })
 	paused.pause()
 	s.endClaims()
-	r.behave(answering(http.StatusOK))
+	r.respondWith(withStatus(http.StatusOK))
 	s.startDeliverer()
 	s.awaitDeliveries()
 	attempts := s.count(`SELECT attempts FROM deliveries`)

@@ -103,7 +103,7 @@ func TestWebhookOfAFailure(t *testing.T) {
 func TestDisabledWebhookAndReplay(t *testing.T) {
 	s, api, u := newDelivering(t, env{"FORGERUN_WEBHOOK_DISABLE_AFTER": "1ms", "FORGERUN_WEBHOOK_MAX_RETRIES": "30",
 		"FORGERUN_WEBHOOK_BACKOFF_MAX": "50ms"})
-	failing, watcher := newReceiver(t, answering(http.StatusInternalServerError)), newReceiver(t, nil)
+	failing, watcher := newReceiver(t, withStatus(http.StatusInternalServerError)), newReceiver(t, nil)
 	began := time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)
 	hook := u.subscribe(api, failing.url, "job.succeeded")
 	u.subscribe(api, watcher.url, "webhook.disabled")
@@ -120,7 +120,7 @@ func TestDisabledWebhookAndReplay(t *testing.T) {
 	missed = append(missed, u.submitMany(api, 5, execute("WEBHOOK_SUCCESS"))...)
 	s.await("SUCCEEDED", missed...)
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM deliveries WHERE webhook_id = $1`, hook.id), "a disabled webhook gets none")
-	failing.behave(answering(http.StatusOK))
+	failing.respondWith(withStatus(http.StatusOK))
 	a = u.expect(api, http.StatusOK, "PATCH", path, `{"enabled":true}`)
 	a = u.expect(api, http.StatusAccepted, "POST", path+"/replay", `{"since":"`+began+`"}`)
 	require.Equal(t, 6.0, a.value("queued"), a.body)
@@ -168,7 +168,7 @@ func TestFailingReceivers(t *testing.T) {
 	require.EqualValues(t, 4, failed[0]["attempts"])
 	require.Equal(t, map[string]any{"code": "HTTP_5XX", "detail": "HTTP 503 from " + strings.TrimPrefix(dead.url, "http://")},
 		failed[0]["last_error"])
-	dead.behave(answering(http.StatusOK))
+	dead.respondWith(withStatus(http.StatusOK))
 	u.expect(api, http.StatusAccepted, "POST", path+"/deliveries/"+failed[0]["delivery_id"].(string)+"/redeliver", "")
 	s.awaitDeliveries()
 	again := u.deliveries(api, path, "")
@@ -201,9 +201,9 @@ func TestWebhookChallenge(t *testing.T) {
 	s, api, u := newDelivering(t, challenged)
 	willing, other := newReceiver(t, nil), newReceiver(t, nil)
 
-	other.agreeing(http.RedirectHandler(willing.url, http.StatusTemporaryRedirect).ServeHTTP)
+	other.setConsent(http.RedirectHandler(willing.url, http.StatusTemporaryRedirect).ServeHTTP)
 	requireRefused(t, u.register(api, other.url), "/url", "with status 307")
-	require.Empty(t, willing.questions(), "no redirect is followed")
+	require.Empty(t, willing.challenges(), "no redirect is followed")
 	require.Zero(t, s.count(`SELECT count(*) FROM webhooks`))
 	requireRefused(t, u.trySubmit(api, execute("WEBHOOK_SUCCESS", `"callback":"`+willing.url+`/done"`)), "/callback", "Register a webhook")
 
@@ -215,7 +215,7 @@ func TestWebhookChallenge(t *testing.T) {
 			s.secret(secret.(string))
 		}
 	}
-	require.Equal(t, []string{"forgerun.test"}, willing.questions(), "a repeated key sends no further challenge")
+	require.Equal(t, []string{"forgerun.test"}, willing.challenges(), "a repeated key sends no further challenge")
 	id := u.submit(api, execute("WEBHOOK_SUCCESS", `"callback":"`+willing.url+`/done"`))
 	batch := u.call(api, "POST", "/v1/jobs/batch", `{"jobs":[`+execute("WEBHOOK_SUCCESS", `"callback":"`+willing.url+`"`)+`,`+
 		execute("WEBHOOK_SUCCESS", `"callback":"`+other.url+`"`)+`]}`)
