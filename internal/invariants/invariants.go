@@ -40,22 +40,30 @@ func (f Finding) String() string { return f.Name + ": " + f.Detail }
 // Find calls found with each row that breaks a rule. invariants.sql describes the parameters.
 func Find(ctx context.Context, tx pgx.Tx, parameters pgx.NamedArgs, found func(Finding)) error {
 	for _, r := range Rules {
-		rows, _ := tx.Query(ctx, r.query, parameters) // ForEachRow returns its error
-		var job, detail *string
-		_, err := pgx.ForEachRow(rows, []any{&job, &detail}, func() error {
-			f := Finding{Rule: r}
-			if job != nil {
-				f.Job = *job
-			}
-			if detail != nil {
-				f.Detail = *detail
-			}
-			found(f)
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("checking that never %s: %w", r.Name, err)
+		if err := r.Find(ctx, tx, parameters, found); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// Find calls found with each row that breaks the rule.
+func (r Rule) Find(ctx context.Context, tx pgx.Tx, parameters pgx.NamedArgs, found func(Finding)) error {
+	rows, _ := tx.Query(ctx, r.query, parameters) // ForEachRow returns its error
+	var job, detail *string
+	_, err := pgx.ForEachRow(rows, []any{&job, &detail}, func() error {
+		f := Finding{Rule: r}
+		if job != nil {
+			f.Job = *job
+		}
+		if detail != nil {
+			f.Detail = *detail
+		}
+		found(f)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("rule %q: %w", r.Name, err)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ WHERE prev_state IS DISTINCT FROM was OR (coalesce(prev_state, ''), coalesce(nex
   ('ASSIGNED', 'CANCELED', 'job.canceled'), ('ASSIGNED', 'QUEUED', 'job.lease_expired'), ('RUNNING', 'SUCCEEDED', 'job.succeeded'),
   ('RUNNING', 'FAILED', 'job.failed'), ('RUNNING', 'CANCELED', 'job.canceled'), ('FAILED', 'QUEUED', 'job.retried'));
 
--- log: a job is not what its log says
+-- log: a job contradicts its log
 SELECT job_id, format('the job is %s at attempt %s with event_seq %s, updated at %s; its log ends in %s at attempt %s with %s events at %s',
   j.state, j.attempt, j.event_seq, j.updated_at, e.state, e.attempt, coalesce(e.n, 0), e.at)
 FROM jobs j LEFT JOIN (
@@ -43,7 +43,7 @@ FROM jobs j LEFT JOIN (
   FROM events GROUP BY job_id) e USING (job_id)
 WHERE (j.state, j.attempt, j.event_seq, j.updated_at) IS DISTINCT FROM (e.state, e.attempt, e.n, e.at);
 
--- log: a job has other times than its events
+-- log: the times of a job contradict its events
 SELECT DISTINCT job_id, 'assigned_at, queued_at or finished_at is not the time of the event'
 FROM jobs j JOIN events e USING (job_id, attempt)
 WHERE j.finished_at IS NOT NULL AND (event_name = 'job.assigned' AND occurred_at > assigned_at
@@ -53,7 +53,7 @@ WHERE j.finished_at IS NOT NULL AND (event_name = 'job.assigned' AND occurred_at
 -- log: two events have one id
 SELECT min(job_id::text)::uuid, format('event %s', event_id) FROM events GROUP BY event_id HAVING count(*) > 1;
 
--- final: an attempt did not end as its report says
+-- final: the end of an attempt contradicts its report
 WITH ended AS (
   SELECT job_id, attempt, count(*) FILTER (WHERE final) AS ends, max(CASE WHEN final THEN next_state END) AS state, max(seq) AS last
   FROM (SELECT *, next_state IN ('SUCCEEDED', 'FAILED', 'CANCELED') AS final FROM events) e GROUP BY job_id, attempt),
@@ -66,13 +66,13 @@ FROM attempts FULL JOIN ended e USING (job_id, attempt) FULL JOIN reports r USIN
 WHERE coalesce(over::int, 0) <> coalesce(ends, 0) OR retried AND e.state <> 'FAILED'
   OR r.outcome IS DISTINCT FROM CASE e.state WHEN 'SUCCEEDED' THEN 'SUCCESS' ELSE e.state END OR r.event_seq <> e.last;
 
--- final: a job has no result that it should have, or one that it should not
+-- final: a job lacks a result that it should have, or has one that it should not
 SELECT job_id, format('the job is %s at attempt %s and has %s', state, j.attempt,
   coalesce('a result of attempt ' || r.attempt, 'no result'))
 FROM jobs j LEFT JOIN results r USING (job_id)
 WHERE CASE state WHEN 'SUCCEEDED' THEN j.attempt END IS DISTINCT FROM r.attempt;
 
--- final: a job fails otherwise than its report says
+-- final: the failure of a job contradicts its report
 SELECT job_id, 'the failure or finished_at differ' FROM jobs j JOIN reports r USING (job_id, attempt)
 WHERE j.finished_at IS NOT NULL
   AND (j.failure_reason, j.failure_code, j.failure_retryable, j.failure_retry_after, j.failure_stage, j.failure_detail, j.finished_at)
@@ -103,14 +103,14 @@ FROM events JOIN jobs USING (job_id)
 WHERE next_state IN ('QUEUED', 'ASSIGNED', 'RUNNING') AND occurred_at < execution_at
 UNION ALL SELECT job_id, 'the job started before run_at' FROM jobs WHERE started_at < run_at AND lease_expiries = 0;
 
--- fence: a job counts other claims than its log
+-- fence: a job counts more or fewer claims than its log
 SELECT job_id, format('the job was claimed %s times and lost %s leases, its fence is %s and it counts %s', claims, lost, fence,
   lease_expiries)
 FROM jobs JOIN (SELECT job_id, count(*) FILTER (WHERE next_state = 'ASSIGNED') AS claims,
     count(*) FILTER (WHERE event_name = 'job.lease_expired') AS lost FROM events GROUP BY job_id) e USING (job_id)
 WHERE (claims, lost) <> (fence, lease_expiries);
 
--- fence: an attempt has other times than its last claim
+-- fence: the times of an attempt contradict its last claim
 WITH claim AS (
   SELECT job_id, attempt, max(occurred_at) FILTER (WHERE next_state = 'RUNNING') AS started,
     max(occurred_at) FILTER (WHERE next_state IN ('SUCCEEDED', 'FAILED', 'CANCELED')) AS finished
@@ -120,7 +120,7 @@ SELECT job_id, format('the report of attempt %s is from %s to %s, the attempt wa
 UNION ALL SELECT job_id, format('the job has started_at %s, its last claim started at %s', started_at, started)
 FROM jobs JOIN claim USING (job_id, attempt) WHERE started_at <> started;
 
--- duration: a report has another duration than its times
+-- duration: the duration of a report contradicts its times
 SELECT job_id, format('attempt %s took %s, its report says %s ms', attempt, finished_at - started_at, duration_ms) FROM reports
 WHERE finished_at < started_at
   OR abs(extract(epoch FROM finished_at - coalesce(started_at, finished_at)) * 1000 - duration_ms) > 1;
@@ -128,24 +128,24 @@ WHERE finished_at < started_at
 -- answers: a result has another hash than its body
 SELECT job_id, format('a result of %s bytes', size) FROM results WHERE sha256(body) <> sha256;
 
--- key: an idempotency key stands for nothing
+-- key: an idempotency key has no resource
 SELECT NULL::uuid, format('key %s of client %s', key, client_id) FROM idempotency_keys k
 WHERE (resource_id IS NOT NULL AND endpoint IN ('jobs', 'batch', 'webhooks') OR answer_status NOT BETWEEN 200 AND 299)
   AND NOT EXISTS (SELECT FROM jobs WHERE job_id = k.resource_id) AND NOT EXISTS (SELECT FROM batches WHERE batch_id = k.resource_id)
   AND NOT EXISTS (SELECT FROM webhooks WHERE webhook_id = k.resource_id)
   AND NOT EXISTS (SELECT FROM tombstones WHERE job_id = k.resource_id);
 
--- key: two idempotency keys stand for one thing
+-- key: two idempotency keys have the same resource
 SELECT job_id, format('%s keys for %s', count(*), resource_id) FROM idempotency_keys LEFT JOIN jobs ON job_id = resource_id
 WHERE expires_at > @now GROUP BY resource_id, job_id HAVING count(resource_id) > 1;
 
--- key: a key is another client's, or later, than what it stands for
+-- key: an idempotency key has another client or a later time than its resource
 SELECT j.job_id, format('key %s for %s', key, resource_id) FROM idempotency_keys k
 LEFT JOIN jobs j ON j.job_id = resource_id LEFT JOIN batches b ON b.batch_id = resource_id
 WHERE coalesce(j.client_id, b.client_id) <> k.client_id OR k.created_at > coalesce(j.created_at, b.created_at) + @skew::interval
   OR expires_at <= k.created_at;
 
--- stream: an event is another client's than its job, or has a label out of order
+-- stream: an event has another client than its job, or a label out of order
 SELECT job_id, format('event %s (%s)', seq, event_name)
 FROM (SELECT *, lag(tx) OVER (PARTITION BY job_id ORDER BY seq) AS before FROM events) e JOIN jobs j USING (job_id)
 WHERE e.client_id <> j.client_id OR before > tx OR seq = event_seq AND tx <> event_tx;
@@ -167,28 +167,28 @@ LEFT JOIN deliveries d ON d.webhook_id = w.webhook_id AND d.event_id = e.event_i
 WHERE w.created_at + @recent::interval < e.occurred_at AND w.updated_at = w.created_at AND w.disabled_at IS NULL AND w.deleted_at IS NULL
   AND w.events && ARRAY['*', split_part(e.event_name, '.', 1) || '.*', e.event_name] AND d.delivery_id IS NULL;
 
--- delivery: a delivery is of another event than it says
+-- delivery: a delivery contradicts its event
 SELECT d.job_id, format('delivery %s of event %s (%s)', delivery_id, d.seq, d.event_name) FROM deliveries d
 LEFT JOIN events e USING (job_id, seq) LEFT JOIN client_events c ON c.event_id = d.event_id
 WHERE (d.event_id, d.event_name) IS DISTINCT FROM (coalesce(e.event_id, c.event_id), coalesce(e.event_name, c.event_name));
 
--- delivery: a delivery leads elsewhere than its webhook or its job says
+-- delivery: a delivery has another target than its webhook or job
 SELECT d.job_id, format('delivery %s', delivery_id)
 FROM deliveries d LEFT JOIN jobs j USING (job_id) LEFT JOIN webhooks w USING (webhook_id)
 WHERE d.url IS DISTINCT FROM CASE WHEN d.webhook_id IS NULL THEN callback END
   OR d.webhook_id IS NOT NULL AND (endpoint_id <> d.webhook_id OR w.webhook_id IS NULL) OR settled_at < d.created_at - interval '1 s';
 
--- foreign: a delivery is another client's than its event or its webhook
+-- foreign: a delivery has another client than its event or webhook
 SELECT d.job_id, format('delivery %s', delivery_id) FROM deliveries d LEFT JOIN jobs j USING (job_id)
 LEFT JOIN webhooks w USING (webhook_id) LEFT JOIN client_events c USING (event_id)
 WHERE d.client_id <> coalesce(j.client_id, c.client_id) OR w.client_id <> d.client_id;
 
--- delivery: a delivery counts other attempts than are recorded
+-- delivery: a delivery counts more or fewer attempts than are recorded
 SELECT d.job_id, format('delivery %s counts %s attempts, %s up to number %s are recorded', delivery_id, attempts, coalesce(n, 0), last)
 FROM deliveries d FULL JOIN (SELECT delivery_id, count(*) AS n, max(number) AS last FROM delivery_attempts GROUP BY delivery_id) a
 USING (delivery_id) WHERE attempts IS DISTINCT FROM coalesce(n, 0) OR last <> n;
 
--- delivery: a delivery does not say what its last attempt was answered
+-- delivery: a delivery contradicts its last attempt
 SELECT d.job_id, format('delivery %s is %s with status %s and error %s, its last attempt has %s and %s', delivery_id, state, last_status,
   last_error, status, error)
 FROM deliveries d LEFT JOIN delivery_attempts a USING (delivery_id) WHERE (a.number = d.attempts OR a.number IS NULL)
