@@ -63,8 +63,8 @@ CREATE TABLE jobs (
     execution_at IS NULL OR (run_at >= execution_at AND (started_at IS NULL OR started_at >= execution_at))),
   CONSTRAINT jobs_attempt_in_range CHECK (attempt BETWEEN 1 AND max_attempts)
 )
--- A job moves through four indexes in its life. It leaves dead entries at the
--- heads of jobs_waiting, jobs_scheduled and jobs_ended, where scans begin. And
+-- A job moves through four indexes in its life. Each move leaves a dead entry at
+-- the head of jobs_waiting, jobs_scheduled or jobs_ended, where scans begin. And
 -- counting a million waiting jobs reads only the index for pages that a vacuum
 -- has marked as all-visible. With the default of a fifth of the table, which
 -- keeps ended jobs for weeks, a vacuum would wait for a million changes.
@@ -78,8 +78,8 @@ CREATE INDEX jobs_scheduled ON jobs (execution_at, job_id) WHERE queued_at IS NU
 CREATE INDEX jobs_held ON jobs (worker_id) WHERE worker_id IS NOT NULL;
 CREATE INDEX jobs_ended ON jobs (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX jobs_client ON jobs (client_id, job_id);
--- Jobs that wait until their client runs fewer jobs. Their run_at is a time that never comes. Without such jobs the index is empty.
--- Only updates that also touch jobs_waiting touch it.
+-- Jobs that wait until their client runs fewer jobs. The run_at of these jobs is a time that never comes. Without such jobs the index is
+-- empty. Only updates that also touch jobs_waiting touch it.
 CREATE INDEX jobs_throttled ON jobs (client_id, job_id)
   WHERE worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL AND run_at >= '2200-01-01 00:00:00+00';
 -- Jobs that wait for the end of a pause of their kind or client.
@@ -87,12 +87,12 @@ CREATE INDEX jobs_paused ON jobs (job_id)
   WHERE worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL
     AND run_at >= '2199-01-01 00:00:00+00' AND run_at < '2200-01-01 00:00:00+00';
 
--- These indexes contain only the jobs with such a column.
+-- These indexes contain only jobs of a batch or a schedule.
 CREATE INDEX jobs_batch ON jobs (batch_id, job_id) WHERE batch_id IS NOT NULL;
 CREATE INDEX jobs_batch_open ON jobs (batch_id) WHERE batch_id IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX jobs_schedule ON jobs (schedule_id, job_id) WHERE schedule_id IS NOT NULL;
 CREATE INDEX jobs_schedule_open ON jobs (schedule_id) WHERE schedule_id IS NOT NULL AND finished_at IS NULL;
--- It begins with the time, so that the planner does not use it to find the jobs of one schedule.
+-- The index begins with the time, so that the planner does not use it to find the jobs of one schedule.
 CREATE UNIQUE INDEX jobs_one_for_each_due_time ON jobs (scheduled_for, schedule_id) WHERE scheduled_for IS NOT NULL;
 
 -- One report per finished attempt, which never changes. event_seq is the last

@@ -4,7 +4,7 @@
 -- affected. Only a service with FORGERUN_TESTBED reads it.
 CREATE TABLE testbed_faults (
   client_id  uuid NOT NULL,
-  session_id uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- a session with a label; the default stands for none
+  session_id uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- a session with a label; the default means none
   position   int NOT NULL,
   rule_id    uuid NOT NULL,
   operation  text, -- null for all
@@ -74,7 +74,7 @@ CREATE TABLE testbed_clock (
 );
 
 -- Sessions of a test bed search this schema before pg_catalog, so they find these functions. A move replaces them by functions
--- with constants: Postgres inlines them and plans cached statements again. Other sessions find those of pg_catalog first.
+-- with constants: Postgres inlines them and plans cached statements again. Other sessions find the functions of pg_catalog first.
 CREATE FUNCTION now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
   AS 'SELECT pg_catalog.now()';
 CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE

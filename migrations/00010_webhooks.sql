@@ -77,7 +77,7 @@ CREATE INDEX deliveries_claimed ON deliveries (claimed_until) WHERE claimed_unti
 CREATE INDEX deliveries_webhook ON deliveries (webhook_id, delivery_id) WHERE webhook_id IS NOT NULL;
 CREATE INDEX deliveries_job ON deliveries (job_id, delivery_id) WHERE job_id IS NOT NULL;
 CREATE INDEX deliveries_failed ON deliveries (webhook_id, delivery_id) WHERE state = 'FAILED' AND webhook_id IS NOT NULL;
--- Its predicate is equivalent to the others' but written differently, so that no search by webhook alone uses it.
+-- The predicate is equivalent to those of the other indexes but written differently, so that no search by webhook alone uses it.
 CREATE UNIQUE INDEX deliveries_once ON deliveries (event_id, webhook_id) WHERE url IS NULL;
 
 -- One row per attempt, with the answer.

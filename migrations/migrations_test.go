@@ -14,20 +14,7 @@ import (
 	"github.com/forgerun/forgerun/migrations"
 )
 
-// Migrations are numbered from 1 without gaps, and each goes up and down.
-func TestMigrationsAreNumbered(t *testing.T) {
-	t.Parallel()
-	for i, name := range names(t) {
-		require.True(t, strings.HasPrefix(name, fmt.Sprintf("%05d_", i+1)), "%s is not number %d", name, i+1)
-		text, err := fs.ReadFile(migrations.FS, name)
-		require.NoError(t, err)
-		require.Contains(t, string(text), "-- +goose Up", name)
-		require.Contains(t, string(text), "-- +goose Down", name)
-	}
-}
-
-// A migration that may have run somewhere is never edited: checksums.txt, in the
-// format of sha256sum, has a line for each, written when it was added.
+// A migration that may have run somewhere is never edited. checksums.txt has a line for each, in the format of sha256sum.
 func TestMigrationsAreNeverEdited(t *testing.T) {
 	t.Parallel()
 	recorded, err := os.ReadFile("checksums.txt")
