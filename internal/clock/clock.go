@@ -121,7 +121,7 @@ func (c *Clock) Now() time.Time {
 // Wait returns the real time until d has passed, if the clock is not moved.
 func (c *Clock) Wait(d time.Duration) time.Duration { return c.Setting().Wait(d) }
 
-// farAhead stands for a time that a frozen clock never reaches.
+// farAhead limits the wait for a time that a frozen clock never reaches.
 const farAhead = 365 * 24 * time.Hour
 
 // Real returns the machine's time when the service time reaches t, at most a year ahead, if the clock is not moved.

@@ -53,7 +53,7 @@ func TestMoves(t *testing.T) {
 		require.Equal(t, after(real), moves.Real(after(shown)), shown)
 		require.Equal(t, after(shown), clock.Moves(nil).Real(after(shown)))
 	}
-	require.True(t, moves[:2].Real(after(11*time.Hour)).After(after(24*time.Hour)), "it stands still before that")
+	require.True(t, moves[:2].Real(after(11*time.Hour)).After(after(24*time.Hour)), "a frozen clock does not reach the time")
 }
 
 func TestNilClockIsMachineClock(t *testing.T) {
@@ -96,7 +96,7 @@ func TestSleepUntil(t *testing.T) {
 		}()
 		synctest.Wait()
 		c.Set(clock.Setting{Number: 3, Real: time.Now(), Time: c.Now().Add(2 * time.Hour), Rate: 1}, 0)
-		require.Zero(t, <-woken, "a jump over the time")
+		require.Zero(t, <-woken, "a jump past the time wakes the sleeper")
 
 		c.Set(clock.Setting{Number: 4, Real: time.Now(), Time: c.Now(), Rate: 60}, 0)
 		require.Equal(t, time.Now().Add(time.Minute), c.Real(c.Now().Add(time.Hour)))

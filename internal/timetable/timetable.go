@@ -121,8 +121,8 @@ func (s *Times) afterInterval(t time.Time) time.Time {
 	return t.Add(s.interval - t.Sub(s.anchor)%s.interval)
 }
 
-// LastBefore returns at most n of the latest due times after one moment and not after another, earliest first. It computes few more
-// than it returns, however many lie between.
+// LastBefore returns at most n of the latest due times after one moment and not after another, earliest first. LastBefore computes few
+// more times than it returns.
 func (s *Times) LastBefore(after, until time.Time, n int) []time.Time {
 	for window := time.Duration(n) * time.Second; ; window *= 2 {
 		begin := until.Add(-window)

@@ -92,8 +92,8 @@ func TestEveryZone(t *testing.T) {
 	}
 }
 
-// compareDue compares the due times of the expressions first to last-1, from one minute up to another, with the oracle's. It skips
-// most minutes quickly, since neither side has them and the count takes most of the test's time with the race detector.
+// compareDue compares the due times of the expressions first to last-1, from one minute up to another, with the oracle's. Minutes
+// without a due time are skipped quickly, because this loop takes most of the test's time with the race detector.
 func compareDue(t *testing.T, zone string, offsets []int16, matches []uint16, first, last, from, until int) {
 	t.Helper()
 	at := func(m int) time.Time { return countFrom.Add(time.Duration(m) * time.Minute) }
