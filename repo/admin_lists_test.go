@@ -11,8 +11,8 @@ import (
 	"github.com/forgerun/forgerun/job/admin"
 )
 
-// toTheEnd reads a list to its end, in pages of two.
-func toTheEnd[T any](f *fixture, read func(after job.ID, limit int) (admin.Page[T], error)) []T {
+// allPages reads a list to its end, in pages of two.
+func allPages[T any](f *fixture, read func(after job.ID, limit int) (admin.Page[T], error)) []T {
 	all, _ := walk(f, func(after job.ID) ([]T, job.ID) {
 		page := must(read(after, 2))(f.t)
 		require.LessOrEqual(f.t, len(page.Data), 2)
@@ -27,7 +27,7 @@ func TestAdminWorkersAndQueues(t *testing.T) {
 	others := []job.ID{f.newWorker(), f.newWorker()}
 	f.expireWorker(others[0])
 	held := []job.ID{f.at(job.Running), f.at(job.Assigned)}
-	workers := toTheEnd(f, func(after job.ID, limit int) (admin.Page[admin.Worker], error) {
+	workers := allPages(f, func(after job.ID, limit int) (admin.Page[admin.Worker], error) {
 		return a.Workers(f.ctx(), admin.Range{After: after, Limit: limit})
 	})
 	require.Equal(t, []job.ID{others[1], others[0], f.worker}, each(workers, func(w admin.Worker) job.ID { return w.WorkerID }))
@@ -35,7 +35,7 @@ func TestAdminWorkersAndQueues(t *testing.T) {
 	require.Equal(t, []any{"ALIVE", 1, 2}, []any{mine.State, mine.Slots, mine.Held})
 	require.ElementsMatch(t, held, []job.ID{mine.Jobs[0].JobID, mine.Jobs[1].JobID})
 	dead := must(a.Workers(f.ctx(), admin.Range{State: "DEAD", Limit: 2}))(t)
-	require.Empty(t, dead.Data, "its lease has ended, and nobody has said so yet")
+	require.Empty(t, dead.Data, "a worker with an ended lease is not marked dead yet")
 
 	f.submitted(3)
 	f.submit(deferred(time.Hour))
@@ -61,7 +61,7 @@ func TestAdminFailures(t *testing.T) {
 	require.False(t, groups.More)
 	require.Len(t, groups.Data, 1)
 	g := groups.Data[0]
-	require.Equal(t, []any{3, last, job.SuccessFast}, []any{g.Count, g.LastJobID, g.WorkKind}, "of the last 24 hours")
+	require.Equal(t, []any{3, last, job.SuccessFast}, []any{g.Count, g.LastJobID, g.WorkKind}, "failures of the last 24 hours")
 	require.True(t, time.Time(g.FirstAt).Before(time.Time(g.LastAt)))
 	from := time.Now().Add(-72 * time.Hour)
 	require.Equal(t, 4, must(a.Failures(f.ctx(), admin.Range{From: &from, Code: g.Code}))(t).Data[0].Count)
@@ -69,7 +69,7 @@ func TestAdminFailures(t *testing.T) {
 
 	f.failed(job.FailedOnce, attempts(1))
 	again := must(a.Failures(f.ctx(), admin.Range{}))(t).Data[0]
-	require.Equal(t, []int{4, 3}, []int{again.Count, again.Retryable}, "one has no attempt left")
+	require.Equal(t, []int{4, 3}, []int{again.Count, again.Retryable}, "one job has no attempt left")
 }
 
 func TestAdminFind(t *testing.T) {
@@ -94,7 +94,7 @@ func TestAdminClients(t *testing.T) {
 	key := f.addKey(c, "key-1")
 	f.submit(ofClient(c))
 	f.assigned(f.submit(ofClient(c)), 1)
-	clients := toTheEnd(f, func(after job.ID, limit int) (admin.Page[admin.Client], error) {
+	clients := allPages(f, func(after job.ID, limit int) (admin.Page[admin.Client], error) {
 		return a.Clients(f.ctx(), admin.Range{After: after, Limit: limit})
 	})
 	require.ElementsMatch(t, ids, each(clients, func(c admin.Client) job.ID { return c.ClientID }))
@@ -114,7 +114,7 @@ func TestAdminWebhooksAndDeliveries(t *testing.T) {
 	no := false
 	f.patch(second, job.WebhookPatch{Enabled: &no})
 	hooks := func(r admin.Range) []job.ID {
-		return each(toTheEnd(f, func(after job.ID, limit int) (admin.Page[admin.Webhook], error) {
+		return each(allPages(f, func(after job.ID, limit int) (admin.Page[admin.Webhook], error) {
 			r.After, r.Limit = after, limit
 			return a.Webhooks(f.ctx(), r)
 		}), func(w admin.Webhook) job.ID { return w.WebhookID })
@@ -131,12 +131,12 @@ func TestAdminWebhooksAndDeliveries(t *testing.T) {
 	id := f.submit()
 	f.another()
 	deliveries := func(r admin.Range) []admin.Delivery {
-		return toTheEnd(f, func(after job.ID, limit int) (admin.Page[admin.Delivery], error) {
+		return allPages(f, func(after job.ID, limit int) (admin.Page[admin.Delivery], error) {
 			r.After, r.Limit = after, limit
 			return a.Deliveries(f.ctx(), r)
 		})
 	}
-	require.Len(t, deliveries(admin.Range{}), 2, "created and queued")
+	require.Len(t, deliveries(admin.Range{}), 2, "job.created and job.queued")
 	require.Len(t, deliveries(admin.Range{WebhookID: first}), 2)
 	require.Len(t, deliveries(admin.Range{JobID: id, State: "PENDING", EventName: "job.queued"}), 1)
 	require.Empty(t, deliveries(admin.Range{ClientID: newID()}))
@@ -161,7 +161,7 @@ func TestAdminBatchesAndSystem(t *testing.T) {
 	f := setup(t)
 	a := f.store.Admin()
 	ids := []job.ID{f.insertBatch(f.batch(2)).ID, f.insertBatch(f.batch(2)).ID, f.insertBatch(f.batch(2)).ID}
-	batches := toTheEnd(f, func(after job.ID, limit int) (admin.Page[admin.Batch], error) {
+	batches := allPages(f, func(after job.ID, limit int) (admin.Page[admin.Batch], error) {
 		return a.Batches(f.ctx(), admin.Range{After: after, Limit: limit})
 	})
 	require.Equal(t, reversed(ids), each(batches, func(b admin.Batch) job.ID { return b.BatchID }))
@@ -177,7 +177,7 @@ func TestAdminBatchesAndSystem(t *testing.T) {
 	f.submit()
 	leader := newID()
 	require.Nil(t, must(a.System(f.ctx()))(t).Leader)
-	require.True(t, f.lead(leader))
+	require.True(t, f.becomeLeader(leader))
 	s := must(a.System(f.ctx()))(t)
 	require.Equal(t, leader, s.Leader.LeaderID)
 	require.Equal(t, []int{7, 1, 1, 2, 1, 1}, []int{s.Backlog.Queued.Count, s.Backlog.Scheduled.Count, s.Backlog.Held.Count,
@@ -199,7 +199,7 @@ func TestAudit(t *testing.T) {
 		return e.AuditID
 	}
 	list := func(q admin.AuditQuery) []job.ID {
-		return each(toTheEnd(f, func(after job.ID, limit int) (admin.Page[admin.AuditEntry], error) {
+		return each(allPages(f, func(after job.ID, limit int) (admin.Page[admin.AuditEntry], error) {
 			q.After, q.Limit = after, limit
 			return a.Audit(f.ctx(), q)
 		}), func(e admin.AuditEntry) job.ID { return e.AuditID })
@@ -211,7 +211,8 @@ func TestAudit(t *testing.T) {
 	require.NoError(t, a.End(f.ctx(), second, 202, "y"))
 	page := must(a.Audit(f.ctx(), admin.AuditQuery{Operator: "bob", Limit: 10}))(t)
 	require.Equal(t, []any{202, "y"}, []any{*page.Data[0].Status, *page.Data[0].TargetID})
-	require.Nil(t, must(a.Audit(f.ctx(), admin.AuditQuery{Operator: "ann", Limit: 1}))(t).Data[0].Status, "nobody knows what became of it")
+	page = must(a.Audit(f.ctx(), admin.AuditQuery{Operator: "ann", Limit: 1}))(t)
+	require.Nil(t, page.Data[0].Status, "an entry without a result has no status")
 
 	f.exec(`UPDATE audit SET at = at - interval '10 years' WHERE audit_id = $1`, first.String())
 	f.clean(100)

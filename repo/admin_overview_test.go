@@ -27,9 +27,9 @@ func TestSituationOfEmptyStore(t *testing.T) {
 	require.Equal(t, admin.Situation{
 		LeaderGone: true, Workers: workers, Pauses: job.Pauses{}, Silent: []admin.SilentWorker{},
 	}, f.situation())
-	require.True(t, f.lead(newID()))
+	require.True(t, f.becomeLeader(newID()))
 	require.False(t, f.situation().LeaderGone)
-	for since, gone := range map[string]bool{"1 s": false, "3 s": true} { // the leader lets others lead, but is still alive
+	for since, gone := range map[string]bool{"1 s": false, "3 s": true} { // another process may take over, but the leader is alive
 		f.exec(`UPDATE maintenance_state SET leader_expires_at = clock_timestamp() - $1::interval`, since)
 		require.Equal(t, gone, f.situation().LeaderGone, since)
 	}
@@ -39,7 +39,7 @@ func TestSituationOfEmptyStore(t *testing.T) {
 
 func TestSituationCountsStoredRows(t *testing.T) {
 	f := setup(t)
-	require.True(t, f.lead(newID()))
+	require.True(t, f.becomeLeader(newID()))
 	for i, s := range job.States {
 		for range i + 1 {
 			f.force(s)
@@ -55,14 +55,14 @@ func TestSituationCountsStoredRows(t *testing.T) {
 	}
 	require.Equal(t, want, f.situation())
 
-	p := f.stop(job.PauseKind, "CPU_BURST", job.ModeDrain)
+	p := f.pause(job.PauseKind, "CPU_BURST", job.ModeDrain)
 	want.Pauses = job.Pauses{{Scope: job.PauseKind, Target: "CPU_BURST", Mode: job.ModeDrain, Operator: "ann", Reason: "a release"}}
 	require.Equal(t, want, f.situation())
-	f.goOn(p)
+	f.unpause(p)
 	want.Pauses = job.Pauses{}
 
 	f.exec(`UPDATE workers SET name = 'w', heartbeat_at = now() - interval '14 s', expires_at = now() + interval '16 s'`)
-	require.Equal(t, want, f.situation(), "two heartbeats may be missing")
+	require.Equal(t, want, f.situation(), "a worker may miss two heartbeats")
 	f.exec(`UPDATE workers SET heartbeat_at = now() - interval '15 s', expires_at = now() + interval '15 s'`)
 	silent := f.situation().Silent
 	require.Len(t, silent, 1)
@@ -90,10 +90,10 @@ func TestSituationCountsStoredRows(t *testing.T) {
 	}
 	f.newWorker()
 	want.Workers.Alive, want.Workers.Slots = 1, 1
-	require.Equal(t, want, f.situation(), "one that holds nothing is not lost")
+	require.Equal(t, want, f.situation(), "a worker without jobs is not lost")
 }
 
-func TestSituationCountsClientsThatWait(t *testing.T) {
+func TestSituationCountsThrottledClients(t *testing.T) {
 	f := setup(t)
 	for i := range 5 {
 		f.exec(`UPDATE jobs SET run_at = $2, client_id = $3 WHERE job_id = $1`, f.submit().String(), job.ThrottledUntil,
@@ -103,7 +103,7 @@ func TestSituationCountsClientsThatWait(t *testing.T) {
 	f.exec(`UPDATE jobs SET client_id = $1 WHERE client_id NOT IN ($1, $2)`, f.client.String(), f.worker.String())
 	now := f.situation()
 	require.Equal(t, 2, now.Throttled)
-	require.Equal(t, admin.WaitingJobs{Count: 5}, now.Waiting, "their time has not come, and nobody knows when it does")
+	require.Equal(t, admin.WaitingJobs{Count: 5}, now.Waiting, "throttled jobs have no known start time")
 }
 
 func TestSituationOfDeliveries(t *testing.T) {
@@ -125,7 +125,7 @@ func TestSituationOfDeliveries(t *testing.T) {
 		f.insert("webhooks", 1, row)
 	}
 	sent(hooks["GONE"], "-1 h")
-	require.Nil(t, f.situation().Deliveries.FirstDueAt, "what is disabled waits for its owner")
+	require.Nil(t, f.situation().Deliveries.FirstDueAt, "deliveries of a disabled webhook are not late")
 	for n, due := range []time.Duration{time.Hour, time.Minute, -time.Minute, -10 * time.Minute} {
 		sent(hooks[""], due.String())
 		got := f.situation().Deliveries
@@ -175,7 +175,7 @@ func TestAdminMark(t *testing.T) {
 		mark := must(a.Mark(f.ctx()))(t)
 		require.NotContains(t, seen, mark, step.name)
 		seen[mark] = true
-		require.Equal(t, mark, must(a.Mark(f.ctx()))(t), "nothing happened")
+		require.Equal(t, mark, must(a.Mark(f.ctx()))(t), "the mark changes only with events")
 	}
 }
 
@@ -243,8 +243,8 @@ func TestAdminListsAreComplete(t *testing.T) {
 	require.Len(t, f.allJobs(admin.JobQuery{BatchID: f.insertBatch(f.batch(3)).ID}, 2), 3)
 }
 
-// A page reads a limited number of rows. The page after one without a match continues where that ended.
-func TestAdminListsLookAtABoundedNumber(t *testing.T) {
+// A page reads a limited number of rows. After a page without a match, the next page continues.
+func TestAdminListsReadBoundedRows(t *testing.T) {
 	f := setup(t)
 	wanted := f.submit()
 	f.insert("jobs", 21000, columns{"job_id": "uuid7(now() + interval '1 s')", "work_kind": "'CPU_BURST'", "state": "'SUCCEEDED'",
@@ -265,7 +265,7 @@ func TestAdminJob(t *testing.T) {
 	got := must(f.store.Admin().Job(f.ctx(), id))(t)
 	want := f.job(id)
 	require.Equal(t, []any{f.client, job.Failed, want.CanRetry()}, []any{got.ClientID, got.State, got.CanRetry})
-	require.Equal(t, params, string(got.Params), "as they were sent")
+	require.Equal(t, params, string(got.Params), "params are returned unchanged")
 	require.Equal(t, anotherTrace[3:35], *got.TraceID)
 	require.Equal(t, want.Failure.Detail, got.Failure.Detail)
 	require.Equal(t, want.CreatedAt, time.Time(got.CreatedAt))
@@ -279,7 +279,7 @@ func TestAdminJob(t *testing.T) {
 		names = append(names, e.EventName)
 	}
 	require.Equal(t, f.names(id), names)
-	require.Len(t, got.Deliveries, len(names), "one for each event")
+	require.Len(t, got.Deliveries, len(names), "one delivery for each event")
 	require.Equal(t, hook, *got.Deliveries[0].WebhookID)
 	require.False(t, got.MoreEvents || got.MoreDeliveries)
 	require.Nil(t, got.Waiting)
@@ -294,7 +294,7 @@ func TestAdminJob(t *testing.T) {
 	require.Equal(t, job.CodeJobNotFound, codeOf(f.store.Admin().OwnerOf(f.ctx(), newID())))
 }
 
-func TestAdminJobSaysWhyItWaits(t *testing.T) {
+func TestAdminJobHasTheReasonOfItsWait(t *testing.T) {
 	f := setup(t)
 	waiting := func(id job.ID) *admin.Waiting { return must(f.store.Admin().Job(f.ctx(), id))(t).Waiting }
 	for reason, id := range map[job.WaitingReason]job.ID{

@@ -34,13 +34,13 @@ func (f *fixture) end(id job.ID, s job.State, reason job.Reason) {
 	}
 }
 
-// told returns the data of the events batch.completed of a batch.
-func (f *fixture) told(id job.ID) []string {
+// completedEvents returns the data of the events batch.completed of a batch.
+func (f *fixture) completedEvents(id job.ID) []string {
 	return one[[]string](f, `SELECT coalesce(array_agg(data::text), '{}') FROM client_events
 		WHERE batch_id = $1 AND client_id = $2 AND event_name = 'batch.completed'`, id.String(), f.client.String())
 }
 
-func TestSettleCountsEachEnd(t *testing.T) {
+func TestCompletionCountsEachEnd(t *testing.T) {
 	f := setup(t)
 	b := f.insertBatch(f.batch(6, refusing(1)))
 	open := f.insertBatch(f.batch(1))
@@ -51,7 +51,7 @@ func TestSettleCountsEachEnd(t *testing.T) {
 	f.end(ids[3], job.Succeeded, "")
 	f.end(ids[4], job.Failed, job.FailedImmediately)
 	require.Empty(t, f.completeBatches(), "one job is unfinished")
-	for _, none := range [][]job.ID{nil, {}} { // no ids do not mean all
+	for _, none := range [][]job.ID{nil, {}} { // an empty list does not mean all batches
 		require.Empty(t, must(f.store.CompleteBatches(f.ctx(), none))(t))
 	}
 	require.Empty(t, f.completeBatches(b.ID))
@@ -75,10 +75,11 @@ func TestSettleCountsEachEnd(t *testing.T) {
 		Outcome: got}, completed[0])
 	require.False(t, got.CompletedAt.Before(*f.job(ids[5]).FinishedAt))
 	require.Equal(t, got.CompletedAt, one[time.Time](f, `SELECT occurred_at FROM client_events`))
-	require.JSONEq(t, `{"status": "COMPLETED_WITH_ERRORS", "total": 7, "succeeded": 3, "failed": 3, "canceled": 1}`, f.told(b.ID)[0])
+	require.JSONEq(t, `{"status": "COMPLETED_WITH_ERRORS", "total": 7, "succeeded": 3, "failed": 3, "canceled": 1}`,
+		f.completedEvents(b.ID)[0])
 	require.True(t, one[bool](f, `SELECT (SELECT tx FROM client_events) > max(tx) FROM events`),
-		"a client hears of it after the ends of its jobs")
-	require.Empty(t, f.told(open.ID))
+		"the event follows the ends of the jobs")
+	require.Empty(t, f.completedEvents(open.ID))
 }
 
 // Promise: draft 7.1
@@ -124,8 +125,8 @@ func TestReadyBatchesAreFoundSliceBySlice(t *testing.T) {
 	}
 }
 
-// A search that finds nothing takes none of the locks that a completion takes.
-func TestSettleLooksBeforeItLocks(t *testing.T) {
+// A search that finds no ready batch locks nothing.
+func TestCompletionReadsBeforeItLocks(t *testing.T) {
 	f := setup(t)
 	open, ready := f.insertBatch(f.batch(1)), f.insertBatch(f.batch(0, refusing(1)))
 	unlock := f.lock(`LOCK TABLE batches IN EXCLUSIVE MODE`)
@@ -153,10 +154,10 @@ func TestSettledBatchStaysAsItIs(t *testing.T) {
 	require.Empty(t, f.completeBatches())
 	require.Empty(t, f.completeBatches(b.ID))
 	require.Equal(t, completed.Outcome, f.readBatch(b.ID).Outcome)
-	require.Len(t, f.told(b.ID), 1)
+	require.Len(t, f.completedEvents(b.ID), 1)
 }
 
-func TestSettleCountsJobsThatSomebodyWantsToDelete(t *testing.T) {
+func TestJobsOfAnOpenBatchAreKept(t *testing.T) {
 	f := setup(t)
 	b := f.insertBatch(f.batch(2))
 	ids := jobsOf(b)
@@ -169,10 +170,10 @@ func TestSettleCountsJobsThatSomebodyWantsToDelete(t *testing.T) {
 	require.Empty(t, f.completeBatches())
 	f.end(ids[1], job.Canceled, "")
 	outcome := f.completeBatches(b.ID)[0].Outcome
-	require.Equal(t, 1, outcome.Failed, "it was neither deleted nor cleaned away")
+	require.Equal(t, 1, outcome.Failed, "the job was neither deleted nor cleaned")
 	require.Equal(t, 1, outcome.Canceled)
 	for _, id := range ids {
-		require.NoError(t, f.store.Delete(f.ctx(), f.client, id), "now it counts no more")
+		require.NoError(t, f.store.Delete(f.ctx(), f.client, id), "jobs of a completed batch can be deleted")
 	}
 	require.Equal(t, outcome, f.readBatch(b.ID).Outcome)
 }

@@ -84,7 +84,7 @@ func TestInsertBatch(t *testing.T) {
 	want.CreatedAt, want.Counts = b.CreatedAt, map[job.State]int{job.Queued: 2, job.Created: 1}
 	states := []job.State{"", job.Queued, job.Created, job.Queued}
 	for i, item := range sub.Batch.Items {
-		require.Empty(t, item.State, "the caller's items are its own")
+		require.Empty(t, item.State, "the caller's items are not changed")
 		item.State = states[i]
 		want.Items[i] = item
 	}
@@ -113,7 +113,7 @@ func TestLargestBatch(t *testing.T) {
 	b := f.insertBatch(f.batch(job.MaxBatchItems))
 	require.Equal(t, map[job.State]int{job.Queued: job.MaxBatchItems}, f.readBatch(b.ID).Counts)
 	require.ElementsMatch(t, jobsOf(b), must(f.store.OpenJobs(f.ctx(), f.client, b.ID))(t))
-	require.Equal(t, job.MaxBatchItems*job.MaxWebhooks*2, f.count("deliveries"), "of job.created and job.queued")
+	require.Equal(t, job.MaxBatchItems*job.MaxWebhooks*2, f.count("deliveries"), "job.created and job.queued")
 }
 
 func TestBatchFollowsItsJobs(t *testing.T) {
@@ -126,7 +126,7 @@ func TestBatchFollowsItsJobs(t *testing.T) {
 	f.retry(ids[0], 1) // changes nothing
 	got := f.readBatch(b.ID)
 	require.Equal(t, map[job.State]int{job.Succeeded: 1, job.Running: 1, job.Canceled: 1, job.Queued: 1}, got.Counts)
-	require.Equal(t, b.Items, got.Items, "these tell of the acceptance")
+	require.Equal(t, b.Items, got.Items, "items keep their states from the acceptance")
 	require.ElementsMatch(t, []job.ID{ids[1], ids[3]}, must(f.store.OpenJobs(f.ctx(), f.client, b.ID))(t))
 }
 
@@ -168,7 +168,7 @@ func TestBatchKeys(t *testing.T) {
 	f.expireKeys()
 	require.Equal(t, other.Batch.ID, f.insertBatch(other).ID, "an expired key is taken over")
 	require.Equal(t, 5, f.countJobs())
-	require.Zero(t, f.storageErrors(), "a client's mistake is no trouble of the database")
+	require.Zero(t, f.storageErrors(), "client errors do not count as storage errors")
 	f.checkInvariants()
 }
 
@@ -242,7 +242,7 @@ func TestBatchKeyOutlivesItsBatch(t *testing.T) {
 	f.exec(`DELETE FROM batches`)
 	again, other := f.batch(1, batchKeyed("k")), f.otherBatch(1)
 	require.Equal(t, job.CodeJobGone, codeOf(f.find(f.client, again)))
-	require.Equal(t, job.CodeJobGone, codeOf(f.store.InsertBatch(f.ctx(), again)), "its jobs were done: not again")
+	require.Equal(t, job.CodeJobGone, codeOf(f.store.InsertBatch(f.ctx(), again)), "the jobs are not done again")
 	require.Equal(t, job.CodeIdempotencyConflict, codeOf(f.store.InsertBatch(f.ctx(), other)))
 	f.expireKeys()
 	f.insertBatch(other)
@@ -295,5 +295,5 @@ func TestBatchConnectionLostInTheCommit(t *testing.T) {
 	f.insertBatch(sub)
 
 	f.exec(`CREATE OR REPLACE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE check_violation; END'`)
-	require.Equal(t, job.CodeInternal, codeOf(f.store.InsertBatch(f.ctx(), f.batch(1))), "the server says that nothing was written")
+	require.Equal(t, job.CodeInternal, codeOf(f.store.InsertBatch(f.ctx(), f.batch(1))), "the server refused the commit")
 }

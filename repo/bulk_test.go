@@ -106,7 +106,7 @@ func TestBulkCollectsMatchingJobs(t *testing.T) {
 func (f *fixture) finishAll(b *job.Bulk) { must2(f.store.AbortBulk(f.ctx(), job.ID{}, b.ID))(f.t) }
 
 // An operation skips jobs that were created after it. If there are too many jobs, it takes the newest.
-func TestBulkTakesSoManyOfTheJobsBeforeIt(t *testing.T) {
+func TestBulkTakesTheNewestEarlierJobs(t *testing.T) {
 	f := setup(t)
 	ids := f.submitted(3)
 	b := f.bulk(job.BulkCancel, everything)
@@ -117,7 +117,7 @@ func TestBulkTakesSoManyOfTheJobsBeforeIt(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, job.BulkRunning, first.State())
 	_, ok = must2(f.store.GatherBulk(f.ctx(), b, 2, 2))(t)
-	require.False(t, ok, "a leader of before does the step again")
+	require.False(t, ok, "a former leader cannot repeat the step")
 	b = f.gather(first, 2, 2)
 	require.True(t, b.More)
 	require.Equal(t, 2, b.Total)
@@ -173,11 +173,11 @@ func TestBulkItemsHaveTheirEffectOnce(t *testing.T) {
 		return nil, errors.New("the leader died")
 	}))
 	require.Error(t, err)
-	require.Equal(t, before, f.all(id), "without its result it has no effect")
+	require.Equal(t, before, f.all(id), "a change without its result is undone")
 
 	require.Len(t, f.doItems(b, f.retryAll(false)), 1)
 	require.Equal(t, job.Queued, f.state(id))
-	require.Empty(t, f.doItems(b, f.retryAll(false)), "it has a result")
+	require.Empty(t, f.doItems(b, f.retryAll(false)), "the item has a result")
 	require.Equal(t, 2, f.job(id).Attempt)
 
 	done, ok := must2(f.store.FinishBulk(f.ctx(), b.ID))(t)
@@ -205,7 +205,7 @@ func TestBulkItemsHaveTheirEffectOnce(t *testing.T) {
 }
 
 // A dry run groups jobs by the values that decide whether they would be changed. An operation reports why it skipped jobs.
-func TestBulkSaysWhy(t *testing.T) {
+func TestBulkReportsReasons(t *testing.T) {
 	f := setup(t)
 	f.submit()
 	f.failed(job.FailedOnce, attempts(1))
@@ -259,13 +259,13 @@ func TestBulkCancelsAndDeletes(t *testing.T) {
 	})
 	require.Equal(t, job.Canceled, f.state(queued))
 	_, ok := must2(f.store.FinishBulk(f.ctx(), b.ID))(t)
-	require.False(t, ok, "an item was left")
+	require.False(t, ok, "one item has no result")
 
 	b = f.gathered(job.BulkDelete, everything)
 	f.exec(`UPDATE bulk_items SET event_seq = event_seq - 1 WHERE bulk_id = $1 AND job_id = $2`, b.ID.String(), ended.String())
 	f.doItems(b, func(ctx context.Context, items []job.BulkItem) ([]job.BulkItem, error) {
 		deleted, err := f.store.DeleteItems(ctx, items)
-		require.Equal(t, []job.ID{queued}, deleted, "one that has changed stays")
+		require.Equal(t, []job.ID{queued}, deleted, "a changed job stays")
 		return nil, err
 	})
 	require.Equal(t, job.CodeJobGone, codeOf(f.store.Job(f.ctx(), f.client, queued)))
@@ -278,7 +278,7 @@ func TestBulkAborts(t *testing.T) {
 	f := setup(t)
 	f.at(job.Failed)
 	b := f.gathered(job.BulkRetry, job.BulkFilter{State: job.Failed})
-	require.Equal(t, job.CodeBulkNotFound, codeOf(f.store.AbortBulk(f.ctx(), newID(), b.ID)), "a stranger's")
+	require.Equal(t, job.CodeBulkNotFound, codeOf(f.store.AbortBulk(f.ctx(), newID(), b.ID)), "another client's operation")
 	aborted, changed := must2(f.store.AbortBulk(f.ctx(), f.client, b.ID))(t)
 	require.True(t, changed)
 	require.Equal(t, job.BulkAborted, aborted.State())

@@ -12,7 +12,6 @@ import (
 
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/admin"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
@@ -50,34 +49,6 @@ func (f *fixture) changeKey(client job.ID, id string, change func(k *job.APIKey)
 	}))
 }
 
-func TestInsertClient(t *testing.T) {
-	f := setup(t)
-	c := f.newClient()
-	require.WithinDuration(t, time.Now(), c.CreatedAt, testkit.Patience)
-	_, err := f.store.InsertClient(f.ctx(), c.ID)
-	require.Equal(t, job.CodeConflict, job.CodeOf(err))
-	_, err = f.store.InsertClient(f.ctx(), job.ID{})
-	require.Error(t, err)
-}
-
-func TestNameClient(t *testing.T) {
-	f := setup(t)
-	c := f.newClient()
-	f.newClient()
-	yes := true
-	for _, name := range []string{"Billing", "Rechnungen, 2. Stock", ""} {
-		require.True(t, must(f.store.NameClient(f.ctx(), c.ID, name))(t))
-		named := must(f.store.Admin().Clients(f.ctx(), admin.Range{Named: &yes, Limit: 5}))(t).Data
-		if name == "" {
-			require.Empty(t, named)
-			continue
-		}
-		require.Len(t, named, 1)
-		require.Equal(t, []any{c.ID, name}, []any{named[0].ClientID, *named[0].Name})
-	}
-	require.False(t, must(f.store.NameClient(f.ctx(), newID(), "x"))(t))
-}
-
 func TestKeysAreStoredAndRead(t *testing.T) {
 	f := setup(t)
 	c := f.newClient()
@@ -99,13 +70,6 @@ func TestKeysAreStoredAndRead(t *testing.T) {
 		require.WithinDuration(t, time.Now(), now, testkit.Patience)
 		return job.KeyChange{}, nil
 	}))
-}
-
-func TestCursorKeyIsTheSameForAllProcesses(t *testing.T) {
-	f := setup(t)
-	again := must(f.twoStores()[1].CursorKey(f.ctx()))(t)
-	require.Len(t, again, 32)
-	require.Equal(t, f.cursorKey(), again)
 }
 
 func TestChangeKeysIsAllOrNothing(t *testing.T) {
@@ -135,7 +99,7 @@ func TestChangeKeysIsAllOrNothing(t *testing.T) {
 		require.Empty(t, keys)
 		return job.KeyChange{}, refusal
 	})
-	require.Same(t, refusal, err, "a decision's error comes back as it is")
+	require.Same(t, refusal, err, "the error of decide is returned unchanged")
 	require.Equal(t, troubles, f.storageErrors())
 }
 
@@ -181,12 +145,12 @@ func (f *fixture) watch(s *repo.Store) watch {
 	return w
 }
 
-// requireTold revokes a key and requires that the watch reports it.
-func (f *fixture) requireTold(w watch) {
-	c := f.newClient()
-	f.addKey(c.ID, "k")
-	f.changeKey(c.ID, "k", func(k *job.APIKey) { k.RevokedAt = &k.CreatedAt })
-	require.Equal(f.t, "k", receive(f.t, w.changed))
+// requireReported revokes a key and requires that the watch reports it.
+func (f *fixture) requireReported(w watch) {
+	c, id := f.newClient(), newID().String()
+	f.addKey(c.ID, id)
+	f.changeKey(c.ID, id, func(k *job.APIKey) { k.RevokedAt = &k.CreatedAt })
+	require.Equal(f.t, id, receive(f.t, w.changed))
 }
 
 func receive[T any](t testing.TB, c <-chan T) T {
@@ -194,7 +158,7 @@ func receive[T any](t testing.TB, c <-chan T) T {
 	case v := <-c:
 		return v
 	case <-time.After(testkit.Patience):
-		require.Fail(t, "nothing came")
+		require.Fail(t, "no value was received")
 		panic("unreachable")
 	}
 }
@@ -216,7 +180,7 @@ func TestWatchKeysReportsChanges(t *testing.T) {
 	require.Empty(t, w.changed)
 	require.Empty(t, w.connected)
 	w.end()
-	require.False(t, receive(t, w.connected), "from here on nothing may be trusted")
+	require.False(t, receive(t, w.connected), "the watch has ended")
 }
 
 func TestWatchKeysSurvivesQuietTimes(t *testing.T) {
@@ -228,8 +192,13 @@ func TestWatchKeysSurvivesQuietTimes(t *testing.T) {
 		f.await(`SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'watcher'
 			AND query = '-- ping' AND state_change > $1)`, asked)
 	}
-	f.requireTold(w)
-	require.Empty(t, w.connected, "it was never away")
+	f.requireReported(w)
+	require.Empty(t, w.connected, "the watch was never interrupted")
+
+	f.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'watcher'`)
+	require.False(t, receive(t, w.connected))
+	require.True(t, receive(t, w.connected), "it connects again")
+	f.requireReported(w)
 }
 
 func (f *fixture) useKey(id string) (exists bool) {
@@ -278,7 +247,7 @@ func TestCleanRemovesClientsThatWereNeverUsed(t *testing.T) {
 	for name, id := range clients {
 		require.Equal(t, name != "no key" && name != "two keys", f.clientExists(id), name)
 	}
-	require.True(t, f.clientExists(f.client), "it has a job")
+	require.True(t, f.clientExists(f.client), "the client has a job")
 	require.False(t, f.useKey("a"))
 	require.Equal(t, 6, f.count("api_keys"))
 }

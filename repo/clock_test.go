@@ -45,7 +45,7 @@ func TestJobsOfAClockThatWasAheadAreDueAgain(t *testing.T) {
 	before := each(unchanged, f.all)
 
 	unlock := f.lockRow(instant[4].String())
-	require.Equal(t, 5, f.moveJobs(2), "but for the one that is locked")
+	require.Equal(t, 5, f.moveJobs(2), "all jobs except the locked one")
 	unlock()
 	require.Equal(t, 1, f.moveJobs(100))
 	require.Zero(t, f.moveJobs(100))
@@ -80,7 +80,7 @@ func TestDeliveriesOfAClockThatWasAheadAreDueAgain(t *testing.T) {
 	next := one[time.Time](f, `SELECT next_attempt_at FROM deliveries WHERE webhook_id = $1`, hook.String())
 	require.WithinDuration(t, time.Now().Add(10*time.Minute), next, testkit.Patience)
 	f.exec(`UPDATE deliveries SET tried_at = now() WHERE webhook_id = $1`, hook.String())
-	require.Zero(t, moved(), "a wait of this clock")
+	require.Zero(t, moved(), "the wait was written by the current clock")
 }
 
 func TestLeasesOfAClockThatWasAheadEnd(t *testing.T) {
@@ -102,13 +102,13 @@ func asTestbed(c *repo.Config) { c.Clock = clock.New() }
 
 // move moves the clock and makes the store follow it.
 func move(t *testing.T, s *repo.Store, m testbed.ClockMove) testbed.ClockState {
-	_, settle := must2(s.MoveClock(t.Context(), m.From))(t)
-	return must(settle(t.Context()))(t)
+	_, follow := must2(s.MoveClock(t.Context(), m.From))(t)
+	return must(follow(t.Context()))(t)
 }
 
 func advance(by time.Duration) testbed.ClockMove { return testbed.ClockMove{Advance: &by} }
 
-func frozenBe(frozen bool) testbed.ClockMove { return testbed.ClockMove{Freeze: &frozen} }
+func setFrozen(frozen bool) testbed.ClockMove { return testbed.ClockMove{Freeze: &frozen} }
 
 func rate(rate float64) testbed.ClockMove { return testbed.ClockMove{Rate: &rate} }
 
@@ -118,7 +118,7 @@ func shown(t *testing.T, pool *pgxpool.Pool) (now, precise time.Time) {
 	return now, precise
 }
 
-// All sessions of a test bed use the moved clock. Other sessions do not, nor does the Clock of a process that has not read the move.
+// All sessions of a test bed use the moved clock. Other sessions use Postgres' clock, and so does a process that has not read the move.
 func TestClockOfSessions(t *testing.T) {
 	f := setup(t)
 	s, other := repotest.OpenURL(t, f.url, asTestbed), repotest.OpenURL(t, f.url, asTestbed)
@@ -126,7 +126,7 @@ func TestClockOfSessions(t *testing.T) {
 	now, precise := shown(t, s.Pool())
 	near(time.Now(), now)
 	near(time.Now(), precise)
-	require.False(t, move(t, s, testbed.ClockMove{Rate: ptr(1.0)}).Frozen)
+	require.False(t, move(t, s, testbed.ClockMove{Rate: new(1.0)}).Frozen)
 
 	day := time.Now().Add(24 * time.Hour)
 	near(day, time.Time(move(t, s, advance(24*time.Hour)).Now))
@@ -141,21 +141,19 @@ func TestClockOfSessions(t *testing.T) {
 	must(other.ReadClockMove(t.Context()))(t)
 	near(day, other.Now())
 
-	frozen := time.Time(move(t, s, frozenBe(true)).Now)
+	frozen := time.Time(move(t, s, setFrozen(true)).Now)
 	now, precise = shown(t, other.Pool())
 	require.Equal(t, frozen, now.UTC())
 	require.Equal(t, frozen, precise.UTC())
 	state := move(t, s, rate(3600))
 	require.False(t, state.Frozen)
-	testkit.Eventually(t, "it comes about", func() bool {
+	testkit.Eventually(t, "the clock runs at the rate", func() bool {
 		now, _ := shown(t, s.Pool())
 		return now.Sub(frozen) > 10*time.Minute
 	})
-	require.True(t, move(t, s, frozenBe(true)).Frozen)
-	require.InDelta(t, 3600, move(t, s, frozenBe(false)).Rate, 0)
+	require.True(t, move(t, s, setFrozen(true)).Frozen)
+	require.InDelta(t, 3600, move(t, s, setFrozen(false)).Rate, 0)
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // The clock never goes back, whatever moves happen during the reads. The only exception is a move that was committed too late: it is
 // followed by one more move, which corrects it (TestLateMoveOfTheClock).
@@ -180,7 +178,7 @@ func TestClockNeverGoesBackwards(t *testing.T) {
 		}
 	}
 	readers := []<-chan error{begin(read(&stepsBack[0])), begin(read(&stepsBack[1]))}
-	moves := []testbed.ClockMove{frozenBe(true), frozenBe(false), rate(3600), rate(0.1), rate(1), advance(time.Hour), advance(0)}
+	moves := []testbed.ClockMove{setFrozen(true), setFrozen(false), rate(3600), rate(0.1), rate(1), advance(time.Hour), advance(0)}
 	for range 10 {
 		for _, m := range moves {
 			move(t, s, m)
@@ -203,7 +201,7 @@ func TestLateMoveOfTheClock(t *testing.T) {
 	f := setup(t)
 	s := repotest.OpenURL(t, f.url, asTestbed)
 	move(t, s, rate(3600))
-	_, settle := must2(s.MoveClock(t.Context(), func(c testbed.ClockState) (testbed.ClockState, error) {
+	_, follow := must2(s.MoveClock(t.Context(), func(c testbed.ClockState) (testbed.ClockState, error) {
 		_, err := f.db.Exec(t.Context(), `SELECT pg_sleep(0.3)`)
 		c.Frozen = true
 		return c, err
@@ -211,7 +209,7 @@ func TestLateMoveOfTheClock(t *testing.T) {
 	var read time.Time // latest time of the faster clock
 	require.NoError(t, f.db.QueryRow(t.Context(), `SELECT service_at + (clock_timestamp() - real_at) * rate FROM testbed_clock
 		ORDER BY number LIMIT 1`).Scan(&read))
-	state := must(settle(t.Context()))(t)
+	state := must(follow(t.Context()))(t)
 	require.True(t, state.Frozen)
 	require.False(t, time.Time(state.Now).Before(read), "%s, but %s may have been read", time.Time(state.Now), read)
 }

@@ -1,10 +1,8 @@
 package repo_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,13 +11,12 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
-	"github.com/forgerun/forgerun/repo/repotest"
 )
 
 // impatient stores give up after two seconds, and on a locked row after 0.8 s.
 func impatient(c *repo.Config) { c.Timeout = 2 * time.Second }
 
-// requireTrouble requires an error of the storage with one of the codes.
+// requireTrouble requires a storage error with one of the codes.
 func requireTrouble(t *testing.T, err error, codes ...job.Code) {
 	require.Error(t, err)
 	require.Contains(t, codes, job.CodeOf(err), "%v", err)
@@ -96,131 +93,7 @@ func TestLockedRowSplitsOut(t *testing.T) {
 	unlock()
 	for _, id := range locked {
 		_, before := must2(f.store.Cancel(f.ctx(), f.client, id))(t)
-		require.Equal(t, job.Queued, before.State, "nothing had been written")
-	}
-	f.checkInvariants()
-}
-
-func TestReadOnlyDatabase(t *testing.T) {
-	f := setup(t, impatient)
-	id := f.submit()
-	readOnly := func(value string) {
-		f.exec(`SET default_transaction_read_only = off`) // for this session, which must change the setting
-		f.exec(`ALTER DATABASE "` + one[string](f, `SELECT current_database()`) + `" SET default_transaction_read_only = ` + value)
-	}
-	readOnly("on")
-	f.store.Pool().Reset() // like a failover
-	for range 3 {
-		requireTrouble(t, errOf(f.store.InsertJob(f.ctx(), f.submission())), job.CodeStorageUnavailable)
-		requireTrouble(t, errOf(f.store.Lead(f.ctx(), newID(), time.Second, 0)), job.CodeStorageUnavailable)
-		requireTrouble(t, errOf(f.store.Claim(f.ctx(), f.worker, id, 1)), job.CodeStorageUnavailable)
-		require.Equal(t, job.Queued, f.job(id).State, "reads go on")
-	}
-	readOnly("off")
-	testkit.Eventually(t, "it comes about", func() bool { return errOf(f.store.InsertJob(f.ctx(), f.submission())) == nil })
-	f.claim(id, 1)
-	require.Equal(t, 2, f.countJobs())
-	f.checkInvariants()
-}
-
-// load keeps submitting and executing jobs through all failures. It collects the acknowledged jobs and all errors.
-type load struct {
-	mu      sync.Mutex
-	jobs    []job.ID
-	ended   map[job.ID]bool
-	trouble []error
-}
-
-func (l *load) run(ctx context.Context, f *fixture) {
-	for ctx.Err() == nil {
-		sub := f.submission()
-		_, err := f.store.InsertJob(f.ctx(), sub)
-		accepted, ended := err == nil, false
-		if accepted {
-			ended, err = execute(f, sub.Job.ID)
-		}
-		l.mu.Lock()
-		if accepted {
-			l.jobs = append(l.jobs, sub.Job.ID)
-		}
-		if ended {
-			l.ended[sub.Job.ID] = true
-		}
-		if err != nil {
-			l.trouble = append(l.trouble, err)
-		}
-		l.mu.Unlock()
-	}
-}
-
-// execute reports whether the job's end was acknowledged.
-func execute(f *fixture, id job.ID) (bool, error) {
-	c, _, err := f.store.Claim(f.ctx(), f.worker, id, 1)
-	if err != nil || c == nil {
-		return false, err
-	}
-	if _, err := f.store.Start(f.ctx(), c.ClaimID); err != nil {
-		return false, err
-	}
-	_, err = f.store.Finish(f.ctx(), success(c.ClaimID))
-	return err == nil, err
-}
-
-func (l *load) count() (acknowledged, trouble int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.ended), len(l.trouble)
-}
-
-func TestPostgresCrash(t *testing.T) {
-	t.Parallel()
-	server := repotest.Server(t)
-	f := setupAt(t, server.URL(), impatient)
-	w := f.watch(f.store)
-	leases := f.leases()
-	renew := func() error { return errOf(leases.Renew(f.ctx(), f.worker, time.Hour)) }
-	require.NoError(t, renew())
-
-	l := &load{ended: map[job.ID]bool{}}
-	ctx, stop := context.WithCancel(t.Context())
-	var callers sync.WaitGroup
-	for range 16 {
-		callers.Go(func() { l.run(ctx, f) })
-	}
-	await := func(ended, troubles int) { // waits for this many more
-		endedBefore, troublesBefore := l.count()
-		testkit.Eventually(t, "it comes about", func() bool {
-			endedNow, troublesNow := l.count()
-			return endedNow >= endedBefore+ended && troublesNow >= troublesBefore+troubles
-		})
-	}
-	await(50, 0)
-	require.NoError(t, server.Kill())
-	await(0, 17)
-	late := repotest.OpenURL(t, server.URL(), impatient) // a process that starts during the outage
-	for _, err := range []error{
-		errOf(f.store.Job(f.ctx(), f.client, newID())), renew(), f.store.Ping(f.ctx()), errOf(late.InsertJob(f.ctx(), f.submission())),
-	} {
-		requireTrouble(t, err, job.CodeStorageUnavailable)
-	}
-
-	require.NoError(t, server.Start(f.ctx()))
-	await(50, 0)
-	stop()
-	callers.Wait()
-	for _, err := range l.trouble {
-		requireTrouble(t, err, job.CodeStorageUnavailable, job.CodeDBError)
-	}
-	must(late.InsertJob(f.ctx(), f.submission()))(t)
-	testkit.Eventually(t, "it comes about", func() bool { return renew() == nil })
-	require.False(t, receive(t, w.connected))
-	for !receive(t, w.connected) { // earlier attempts to connect may have failed
-	}
-	f.requireTold(w)
-	for _, id := range l.jobs {
-		if j := f.job(id); l.ended[id] {
-			require.Equal(t, job.Succeeded, j.State, "an acknowledged end")
-		}
+		require.Equal(t, job.Queued, before.State, "the failed cancel wrote nothing")
 	}
 	f.checkInvariants()
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-func TestClaimedDeliveriesHaveAllItTakes(t *testing.T) {
+func TestClaimedDeliveriesAreComplete(t *testing.T) {
 	f := setup(t)
 	hook := f.subscribe("*")
 	must(f.store.RotateWebhookSecret(f.ctx(), f.client, hook, []byte("second"), time.Hour))(t)
@@ -83,8 +83,8 @@ func TestCallbackEndpoints(t *testing.T) {
 	require.NotEqual(t, endpoint("http://cb.test"), one[string](f, `SELECT callback_endpoint(gen_random_uuid(), 'http://cb.test')::text`))
 }
 
-// A claim returns when to ask again, if that is useful.
-func TestClaimsTellWhenToAskAgain(t *testing.T) {
+// A refused claim returns when to retry, if a retry can succeed.
+func TestRefusedClaimsReturnWhenToRetry(t *testing.T) {
 	f := setup(t)
 	hook := f.subscribe(job.EventCreated)
 	f.submit()
@@ -99,33 +99,33 @@ func TestClaimsTellWhenToAskAgain(t *testing.T) {
 		f.exec(`UPDATE deliveries SET claimed_until = NULL, next_attempt_at = clock_timestamp() + $1::interval`, next)
 	}
 	again("1 hour")
-	expect(false, time.Hour-testkit.Patience, time.Hour, "it is not due")
+	expect(false, time.Hour-testkit.Patience, time.Hour, "the delivery is not due")
 	again("0")
 	unlock := f.lock(`SELECT FROM deliveries FOR UPDATE`)
-	expect(false, time.Millisecond, time.Second, "somebody else has it")
+	expect(false, time.Millisecond, time.Second, "another transaction has locked it")
 	unlock()
-	expect(true, 0, 0, "it is due")
-	expect(false, 0, 0, "it is being sent")
+	expect(true, 0, 0, "the delivery is due")
+	expect(false, 0, 0, "the delivery is being sent")
 	again("0")
 	f.patch(hook, enabled(false))
-	expect(false, 0, 0, "it is disabled")
+	expect(false, 0, 0, "the webhook is disabled")
 	f.patch(hook, enabled(true))
 	f.record(delivered(*f.claimDelivery(id)))
-	expect(false, 0, 0, "it is settled")
+	expect(false, 0, 0, "the delivery is settled")
 	f.exec(`DELETE FROM deliveries`)
-	expect(false, 0, 0, "it is gone")
+	expect(false, 0, 0, "the delivery was removed")
 
 	f.submit()
 	id = one[job.ID](f, `SELECT delivery_id FROM deliveries`)
 	again("900 ms")
-	testkit.Eventually(t, "Postgres' clock comes to it", func() bool { return f.claimDelivery(id) != nil })
+	testkit.Eventually(t, "the delivery is due", func() bool { return f.claimDelivery(id) != nil })
 }
 
-// A statement reads a limited amount of data. The rest is claimed later.
+// A statement reads a limited amount of data. The other deliveries are claimed later.
 func TestClaimsReadBoundedData(t *testing.T) {
 	f := setup(t)
 	f.subscribe(job.EventEmitted)
-	const n = 40
+	const n = 34
 	for range n {
 		end := success(f.run())
 		end.Emit = &job.Emission{Name: "x", Data: json.RawMessage(fmt.Sprintf(`"%0*d"`, 250<<10, 1))}
@@ -136,19 +136,6 @@ func TestClaimsReadBoundedData(t *testing.T) {
 	require.Equal(t, 8<<20/(256<<10), f.count(`deliveries WHERE claimed_until IS NOT NULL`))
 }
 
-func TestClaimedBatchCompletion(t *testing.T) {
-	f := setup(t)
-	hook := f.subscribe(job.EventBatchCompleted)
-	b := f.insertBatch(f.batch(1))
-	f.cancel(b.Items[0].JobID)
-	f.completeBatches(b.ID)
-	p := f.claimAll(hook, 10)
-	require.Len(t, p, 1)
-	require.Equal(t, b.ID, p[0].Occurrence.Batch.ID)
-	require.Equal(t, 1, p[0].Occurrence.Batch.Outcome.Canceled)
-	require.True(t, p[0].JobID.IsZero())
-}
-
 func TestClaimsAndReleases(t *testing.T) {
 	f := setup(t)
 	hook, first := f.claimed(2)
@@ -156,23 +143,29 @@ func TestClaimsAndReleases(t *testing.T) {
 	release := func() { require.NoError(t, f.store.ReleaseDelivery(f.ctx(), first[0].ID, first[0].Fence)) }
 	release()
 	again := f.claimAll(hook, 2)
-	require.Equal(t, []any{first[0].ID, 2}, []any{again[0].ID, again[0].Fence}, "it is due as it was")
+	require.Equal(t, []any{first[0].ID, 2}, []any{again[0].ID, again[0].Fence}, "a released delivery is due as before")
 	release()
-	require.Empty(t, f.claimAll(hook, 2), "that claim was not current any more")
+	require.Empty(t, f.claimAll(hook, 2), "the old claim is no longer current")
 
 	reclaim := func() int { return must(f.store.ReclaimDeliveries(f.ctx(), 2))(t) }
 	require.Zero(t, reclaim())
 	f.exec(`UPDATE deliveries SET claimed_until = clock_timestamp() WHERE claimed_until IS NOT NULL`)
 	require.Equal(t, []int{2, 1}, []int{reclaim(), reclaim()})
-	require.ErrorIs(t, errOf(f.store.RecordDelivery(f.ctx(), delivered(first[1]))), job.ErrStale, "it was given up")
+	require.ErrorIs(t, errOf(f.store.RecordDelivery(f.ctx(), delivered(first[1]))), job.ErrStale, "the claim has ended")
 	require.Len(t, f.claimAll(hook, 10), 3)
 	f.checkInvariants()
 }
 
+// Waiting deliveries of a disabled or deleted webhook fail. A tried delivery keeps its error.
 func TestOrphansAreFailed(t *testing.T) {
 	f := setup(t)
 	off, gone, fine := f.subscribe(job.EventCreated), f.subscribe(job.EventCreated), f.subscribe(job.EventCreated)
-	f.submitted(4)
+	f.submitted(5)
+	for _, hook := range []job.ID{off, gone} {
+		r := refused(f.claimAll(hook, 1)[0], time.Hour)
+		r.Sent.Attempt.Reason = "HTTP 500 from 203.0.113.5:443"
+		f.record(r)
+	}
 	held := f.claimAll(off, 1)[0]
 	f.patch(off, enabled(false))
 	require.NoError(t, f.store.DeleteWebhook(f.ctx(), f.client, gone))
@@ -180,41 +173,19 @@ func TestOrphansAreFailed(t *testing.T) {
 	require.Empty(t, f.claimAll(off, 10))
 	require.Empty(t, f.claimAll(gone, 10))
 	total := 0
-	for range 12 { // two endpoints at a time
+	for range 20 { // two deliveries at a time
 		failed := must(f.store.FailOrphans(f.ctx(), 1, 2))(t)
 		require.LessOrEqual(t, len(failed), 2)
 		total += f.count(`deliveries WHERE state = 'FAILED' AND delivery_id = ANY ($1::uuid[])`, each(failed, job.ID.String))
 	}
-	require.Equal(t, 7, total)
+	require.Equal(t, 9, total)
 	for e, n := range map[job.SendError]int{job.SendDisabled: 3, job.SendDeleted: 4} {
 		require.Equal(t, n, f.count(`deliveries WHERE state = 'FAILED' AND last_error = $1`, string(e)))
 	}
+	require.Equal(t, 2, f.count(`deliveries WHERE state = 'FAILED' AND attempts = 1 AND last_status = 500 AND last_error = 'HTTP_5XX'
+		AND last_reason = 'HTTP 500 from 203.0.113.5:443'`))
 	f.record(delivered(held))
-	require.Len(t, f.claimAll(fine, 10), 4)
-	f.checkInvariants()
-}
-
-// A delivery that was tried keeps its error when its webhook is disabled or deleted.
-func TestOrphansKeepTheirError(t *testing.T) {
-	f := setup(t)
-	off, gone := f.subscribe(job.EventCreated), f.subscribe(job.EventCreated)
-	f.submitted(2)
-	for _, hook := range []job.ID{off, gone} {
-		r := refused(f.claimAll(hook, 1)[0], time.Hour)
-		r.Sent.Attempt.Reason = "HTTP 500 from 203.0.113.5:443"
-		f.record(r)
-	}
-	f.patch(off, enabled(false))
-	require.NoError(t, f.store.DeleteWebhook(f.ctx(), f.client, gone))
-	for range 4 { // one endpoint at a time
-		must(f.store.FailOrphans(f.ctx(), 100, 100))(t)
-	}
-	for _, hook := range []job.ID{off, gone} {
-		require.Equal(t, 1, f.count(`deliveries WHERE webhook_id = $1 AND state = 'FAILED' AND attempts = 1 AND last_status = 500
-			AND last_error = 'HTTP_5XX' AND last_reason = 'HTTP 500 from 203.0.113.5:443'`, hook.String()))
-		require.Equal(t, 1, f.count(`deliveries WHERE webhook_id = $1 AND state = 'FAILED' AND attempts = 0
-			AND last_error LIKE 'WEBHOOK%'`, hook.String()))
-	}
+	require.Len(t, f.claimAll(fine, 10), 5)
 	f.checkInvariants()
 }
 
@@ -235,7 +206,7 @@ func TestDueDeliveries(t *testing.T) {
 			next[p.ID] = one[time.Time](f, `SELECT next_attempt_at FROM deliveries WHERE delivery_id = $1`, p.ID.String())
 		}
 	}
-	require.Equal(t, []int{0, 15}, []int{find(0, 0), find(time.Hour, time.Hour)}, "those that were tried have no other to look for them")
+	require.Equal(t, []int{0, 15}, []int{find(0, 0), find(time.Hour, time.Hour)}, "a minimum age applies only to untried deliveries")
 	for _, page := range []struct{ look, limit, calls int }{{100, 100, 1}, {2, 100, 2}, {100, 4, 3}} {
 		found, calls := f.dueDeliveries(page.look, 3, page.limit, 0, time.Hour)
 		seen := map[job.ID][]job.ID{}
@@ -252,7 +223,7 @@ func TestDueDeliveries(t *testing.T) {
 		require.GreaterOrEqual(t, calls, page.calls)
 	}
 	f.patch(hooks[0], enabled(false))
-	require.Equal(t, 10, find(0, time.Hour), "not of one that is disabled")
+	require.Equal(t, 10, find(0, time.Hour), "a disabled webhook has no due deliveries")
 }
 
 // NewDeliveries finds the deliveries of events that have just been written.
@@ -271,15 +242,17 @@ func TestNewDeliveries(t *testing.T) {
 	require.Empty(t, found(nil, nil))
 	require.Empty(t, found([]job.ID{stranger}, []job.ID{newID()}))
 	of := f.count(`deliveries WHERE job_id = $1`, id.String())
-	require.Len(t, found([]job.ID{id}, nil), of, "of the webhook and the callback")
+	require.Len(t, found([]job.ID{id}, nil), of, "the deliveries to the webhook and the callback")
 	require.Len(t, found([]job.ID{id, batched}, nil), of+1)
 	own := found(nil, []job.ID{f.client})
 	require.Len(t, own, 1)
 	require.Equal(t, []job.ID{f.client, hook}, []job.ID{own[0].ClientID, own[0].Endpoint})
-	require.Equal(t, job.EventBatchCompleted, f.claimDelivery(own[0].ID).EventName)
-	require.Empty(t, found(nil, []job.ID{f.client}), "it is being sent")
+	p := f.claimDelivery(own[0].ID)
+	require.Equal(t, []any{job.EventBatchCompleted, b.ID, 1}, []any{p.EventName, p.Occurrence.Batch.ID, p.Occurrence.Batch.Outcome.Canceled})
+	require.True(t, p.JobID.IsZero())
+	require.Empty(t, found(nil, []job.ID{f.client}), "the delivery is being sent")
 	f.record(refused(f.claimAll(hook, 1)[0], 0))
-	require.Len(t, found([]job.ID{id, batched}, nil), of, "one was tried")
+	require.Len(t, found([]job.ID{id, batched}, nil), of, "one delivery was tried")
 }
 
 // reads counts the rows of a table and the entries of its indexes that a statement reads.
@@ -298,7 +271,7 @@ func (f *fixture) reads(table, statement, args string) int {
 	return count() - before
 }
 
-// With a backlog, the search for endpoints costs no more than with one delivery.
+// The search for endpoints reads the same number of rows with a backlog as with one delivery.
 func TestBacklogsAreNotRead(t *testing.T) {
 	f := setup(t)
 	busy, idle := f.subscribe("*"), f.subscribe("*")

@@ -20,10 +20,10 @@ func (f *fixture) another(opts ...func(*job.Submission)) (client, id job.ID) {
 func TestEventsOfManyClientsInOneStatement(t *testing.T) {
 	f := setup(t)
 	var jobs, clients []string
-	var says []*bool // called_back of each event
+	var flags []*bool // called_back of each event
 	client := func(calledBack *bool, opts ...func(*job.Submission)) job.ID {
 		client, id := f.another(opts...)
-		jobs, clients, says = append(jobs, id.String()), append(clients, client.String()), append(says, calledBack)
+		jobs, clients, flags = append(jobs, id.String()), append(clients, client.String()), append(flags, calledBack)
 		return client
 	}
 	subscribe := func(client job.ID, description string, events ...string) {
@@ -53,7 +53,7 @@ func TestEventsOfManyClientsInOneStatement(t *testing.T) {
 		f.exec(`DELETE FROM deliveries`)
 		f.exec(`INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data, called_back)
 			SELECT job, client, 7, gen_random_uuid(), $4, `+test.prev+`, `+test.next+`, 1, now(), '{}', called_back
-			FROM unnest($1::uuid[], $2::uuid[], $3::boolean[]) AS v(job, client, called_back)`, jobs, clients, says, test.event)
+			FROM unnest($1::uuid[], $2::uuid[], $3::boolean[]) AS v(job, client, called_back)`, jobs, clients, flags, test.event)
 		got := one[[]string](f, `SELECT array_agg(coalesce(w.description, d.url) ORDER BY coalesce(w.description, d.url))
 			FROM deliveries d LEFT JOIN webhooks w USING (webhook_id)`)
 		require.Equal(t, test.want, got, name)
@@ -62,8 +62,8 @@ func TestEventsOfManyClientsInOneStatement(t *testing.T) {
 	}
 }
 
-// An event reads its client's webhooks only. It reads its own job only if it has a subscriber, or if its callback is unknown.
-func TestWhatEventsRead(t *testing.T) {
+// An event reads its client's webhooks only. An event reads its own job only if it has a subscriber, or if its callback is unknown.
+func TestEventsReadFewRows(t *testing.T) {
 	f := setup(t)
 	const jobs, events = 5000, 10
 	f.insert("jobs", jobs, columns{"job_id": `('00000000-0000-0000-0000-' || lpad(i::text, 12, '0'))::uuid`})
@@ -78,7 +78,7 @@ func TestWhatEventsRead(t *testing.T) {
 	for _, prepared := range []string{`SELECT 1`, `ANALYZE webhooks`} {
 		f.exec(prepared)
 		require.Zero(t, reads("webhooks", "false"), prepared)
-		require.Zero(t, reads("jobs", "false"), "nobody gets them")
+		require.Zero(t, reads("jobs", "false"), "an event without receivers reads no job")
 	}
 	require.GreaterOrEqual(t, reads("jobs", "NULL"), events)
 	require.GreaterOrEqual(t, reads("jobs", "true"), events)
@@ -103,16 +103,16 @@ func traced(traceparent string) func(*job.Submission) {
 }
 
 // Every statement that returns a job to continue also returns its traceparent.
-func TestTracesGoOnWithTheirJobs(t *testing.T) {
+func TestTracesContinueWithTheirJobs(t *testing.T) {
 	f := setup(t)
 	ofTask := func(tasks []job.Task, id job.ID) string {
 		return tasks[slices.IndexFunc(tasks, func(t job.Task) bool { return t.JobID == id })].TraceParent
 	}
 	for _, want := range []string{oneTrace, ""} {
-		for name, tell := range map[string]func(id job.ID) string{
+		for name, read := range map[string]func(id job.ID) string{
 			"waiting":  func(id job.ID) string { return ofTask(f.waitingJobs(job.QueueCursor{}, 0, 100), id) },
 			"released": func(id job.ID) string { return ofTask(f.release(f.assigned(id, 1)), id) },
-			"retried by itself": func(id job.ID) string {
+			"retried automatically": func(id job.ID) string {
 				return f.finish(withRetry(failure(f.claim(id, 1), job.FailedOnce), time.Second)).Next.TraceParent
 			},
 			"due": func(job.ID) string {
@@ -136,12 +136,12 @@ func TestTracesGoOnWithTheirJobs(t *testing.T) {
 			},
 			"read": func(id job.ID) string { return f.job(id).TraceParent },
 		} {
-			require.Equal(t, want, tell(f.submit(traced(want))), name)
+			require.Equal(t, want, read(f.submit(traced(want))), name)
 		}
 	}
 }
 
-func TestRetryBringsItsOwnTrace(t *testing.T) {
+func TestRetryMayReplaceTheTrace(t *testing.T) {
 	f := setup(t)
 	id := f.submit(traced(oneTrace))
 	for n, test := range []struct{ given, want string }{{"", oneTrace}, {anotherTrace, anotherTrace}, {"", anotherTrace}} {
@@ -153,5 +153,5 @@ func TestRetryBringsItsOwnTrace(t *testing.T) {
 	for _, attempt := range []int{3, 4} {
 		require.False(t, must(f.store.Retry(f.ctx(), f.client, id, attempt, 0, oneTrace))(t).Changed)
 	}
-	require.Equal(t, all, f.all(id), "who changes nothing takes over nothing")
+	require.Equal(t, all, f.all(id), "a refused retry keeps the old trace")
 }

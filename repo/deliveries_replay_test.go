@@ -19,7 +19,7 @@ func (f *fixture) replay(hook job.ID, since time.Time, after job.Position, limit
 // replayAll replays to the end. It returns how many deliveries were queued, and the number of calls.
 func (f *fixture) replayAll(hook job.ID, since time.Time, limit int) (queued, calls int) {
 	for r := (job.Replay{More: true}); r.More; calls++ {
-		require.Less(f.t, calls, 1000, "it makes no progress")
+		require.Less(f.t, calls, 1000, "the replay makes no progress")
 		r = f.replay(hook, since, r.Next, limit)
 		queued += r.Queued
 	}
@@ -48,7 +48,7 @@ func TestReplaySendsMissedEvents(t *testing.T) {
 
 	since := time.Now().Add(-time.Minute)
 	n, _ := f.replayAll(hook, since, 3)
-	require.Equal(t, 2+4+5+1, n, "what failed, what has no delivery and did not occur earlier, what other webhooks were disabled for")
+	require.Equal(t, 2+4+5+1, n, "failed deliveries, recent events without a delivery, and disabling of other webhooks")
 	var got []string
 	for _, p := range f.claimAll(hook, 100) {
 		if p.JobID == early || p.JobID == late {
@@ -61,9 +61,9 @@ func TestReplaySendsMissedEvents(t *testing.T) {
 	for _, id := range []job.ID{before, after} {
 		require.Equal(t, 2, f.count(`deliveries WHERE job_id = $1 AND webhook_id = $2`, id.String(), hook.String()))
 	}
-	require.Equal(t, job.Replay{}, f.replay(hook, since, job.Position{}, 100), "nothing is missing any more")
+	require.Equal(t, job.Replay{}, f.replay(hook, since, job.Position{}, 100), "nothing is missing now")
 	n, _ = f.replayAll(hook, time.Time{}, 100)
-	require.Equal(t, 1, n, "the earlier one")
+	require.Equal(t, 1, n, "the earlier event")
 	f.checkInvariants()
 }
 
@@ -83,15 +83,15 @@ func TestReplayOfALongHistory(t *testing.T) {
 	n, calls := f.replayAll(hook, time.Now().Add(-24*time.Hour), 100)
 	require.Equal(t, 2, n)
 	require.LessOrEqual(t, calls, 8)
-	require.GreaterOrEqual(t, calls, 6, "none looks at more than 5,000 events")
+	require.GreaterOrEqual(t, calls, 6, "a call reads at most 5,000 events")
 
 	f.exec(`DELETE FROM deliveries WHERE event_id = (SELECT event_id FROM events ORDER BY occurred_at DESC LIMIT 1)`)
 	since := time.Now().Add(-time.Hour)
 	found := f.reads("events", repo.Statements["findReplayStart"], quoted(f.client)+`, '`+since.Format(time.RFC3339)+`'`)
-	require.Less(t, found, 400, "a few for each step")
+	require.Less(t, found, 400, "each step reads a few rows")
 	n, calls = f.replayAll(hook, since, 100)
 	require.Equal(t, 1, n)
-	require.LessOrEqual(t, calls, 8, "the last 30,000 have one transaction")
+	require.LessOrEqual(t, calls, 8, "the last 30,000 events have one transaction")
 }
 
 // FAILED deliveries need no position, because redelivered ones are no longer FAILED.
@@ -108,7 +108,7 @@ func TestReplayBeginsWithFailedDeliveries(t *testing.T) {
 	require.Equal(t, job.Replay{Queued: 2, More: true}, f.replay(hook, time.Time{}, job.Position{}, 2))
 	require.Equal(t, 1, f.count(failed))
 	r := f.replay(hook, time.Time{}, job.Position{}, 2)
-	require.Equal(t, 2, r.Queued, "the last one that failed, and the first event that was missed")
+	require.Equal(t, 2, r.Queued, "the last failed delivery and the first missed event")
 	require.True(t, r.More)
 	require.Equal(t, job.Replay{Queued: 1}, f.replay(hook, time.Time{}, r.Next, 2))
 	f.checkInvariants()
@@ -116,14 +116,15 @@ func TestReplayBeginsWithFailedDeliveries(t *testing.T) {
 
 // awaitPast waits until no transaction of this server is older than an event.
 func (f *fixture) awaitPast() {
-	testkit.Eventually(f.t, "it comes about", func() bool {
+	testkit.Eventually(f.t, "no older transaction is left", func() bool {
 		return one[bool](f, `SELECT max(tx::text::bigint) < pg_snapshot_xmin(pg_current_snapshot())::text::bigint FROM events`)
 	})
 }
 
-// While a pending transaction may still write events, a replay sends later events, but its position stays before them. It still ends.
+// While a pending transaction may still write events, a replay sends later events, but its position stays before them. The replay still
+// ends.
 // The test runs alone, because its pending transaction would hold up the replays of other tests on the same server.
-func TestReplayPassesNoPendingTransaction(t *testing.T) {
+func TestReplayStopsBeforePendingTransactions(t *testing.T) {
 	f := setupAt(t, repotest.URL(t))
 	f.submit()
 	end := f.lock(`SELECT pg_current_xact_id()`) // it could still write events
@@ -135,18 +136,18 @@ func TestReplayPassesNoPendingTransaction(t *testing.T) {
 		r = f.replay(hook, time.Time{}, r.Next, 3)
 		queued += r.Queued
 		require.Less(t, r.Next.Tx, number)
-		require.Less(t, calls, 20, "it makes no progress")
+		require.Less(t, calls, 20, "the replay makes no progress")
 	}
 	require.Equal(t, 12, queued)
 
 	f.insert("events", 10_100, columns{"client_id": quoted(f.client), "event_name": "'job.created'"})
-	require.Equal(t, job.Replay{}, f.replay(hook, time.Time{}, job.Position{}, 3), "more of those that it must not pass than it looks at")
+	require.Equal(t, job.Replay{}, f.replay(hook, time.Time{}, job.Position{}, 3), "there are more pending events than one call reads")
 	end()
 	n, _ := f.replayAll(hook, time.Time{}, 3)
 	require.Zero(t, n)
 }
 
-func TestReplayGoesOnOnlyForAnEnabledWebhookOfTheClient(t *testing.T) {
+func TestReplayNeedsAnEnabledWebhookOfTheClient(t *testing.T) {
 	f := setup(t)
 	f.submitted(3)
 	hook := f.subscribe("job.*")

@@ -193,12 +193,12 @@ func TestEventsHaveTheirDeliveries(t *testing.T) {
 // calledBack sets the callback of a submission.
 func calledBack(s *job.Submission) { s.Job.Callback = "http://cb.test/x" }
 
-func TestTestOfAWebhook(t *testing.T) {
+func TestWebhookTestHasOneDelivery(t *testing.T) {
 	f := setup(t)
 	id, other := f.subscribe(job.EventSucceeded), f.subscribe("*")
 	d := must(f.store.TestWebhook(f.ctx(), f.client, id))(t)
 	require.Equal(t, job.EventWebhookTest, d.EventName)
-	require.Equal(t, 1, f.count("deliveries"), "nobody else is told")
+	require.Equal(t, 1, f.count("deliveries"), "only one webhook gets the test")
 	p := f.claimAll(id, 10)[0]
 	require.Equal(t, []job.ID{d.ID, id}, []job.ID{p.ID, p.Occurrence.Webhook})
 	require.JSONEq(t, fmt.Sprintf(`{"webhookId": %q}`, id), string(p.Occurrence.Data))
@@ -219,7 +219,7 @@ func TestListOfDeliveries(t *testing.T) {
 	hook, _ := f.subscribe("job.*"), f.subscribe("*")
 	first := f.at(job.Succeeded)
 	middle := one[time.Time](f, `SELECT clock_timestamp()`)
-	testkit.Eventually(t, "it comes about", func() bool { return f.store.Now().After(middle) })
+	testkit.Eventually(t, "the clock passes the moment", func() bool { return f.store.Now().After(middle) })
 	f.at(job.Failed)
 	f.record(givenUp(f.claimAll(hook, 1)[0]))
 	owner := job.DeliveryOwner{WebhookID: hook}
@@ -232,7 +232,7 @@ func TestListOfDeliveries(t *testing.T) {
 	require.True(t, slices.IsSortedFunc(list, func(a, b job.Delivery) int { return bytes.Compare(b.ID[:], a.ID[:]) }), "newest first")
 	for i, d := range list {
 		require.Equal(t, hook, d.WebhookID)
-		require.True(t, i == 0 || d.ID != list[i-1].ID, "each once")
+		require.True(t, i == 0 || d.ID != list[i-1].ID, "each delivery is listed once")
 	}
 	for n, q := range map[int]job.DeliveryQuery{
 		10: {Owner: job.DeliveryOwner{JobID: first}}, // for both webhooks
@@ -268,11 +268,11 @@ func TestLogAndRedelivery(t *testing.T) {
 	require.Equal(t, []any{job.DeliveryPending, 1, 1, 500, job.SendServerError},
 		[]any{d.State, d.Attempts, d.Tries, d.LastStatus, d.LastError})
 	require.WithinDuration(t, time.Now().Add(time.Hour), *d.NextAttemptAt, testkit.Patience)
-	require.Empty(t, f.claimAll(hook, 1), "it is not due")
+	require.Empty(t, f.claimAll(hook, 1), "the delivery is not due")
 
-	require.Equal(t, 1, f.redeliver(owner, p.ID).Tries, "it only waits no longer")
+	require.Equal(t, 1, f.redeliver(owner, p.ID).Tries, "only the wait ends")
 	p = f.claimAll(hook, 1)[0]
-	require.Equal(t, p.ClaimedUntil, f.redeliver(owner, p.ID).ClaimedUntil, "it is being sent")
+	require.Equal(t, p.ClaimedUntil, f.redeliver(owner, p.ID).ClaimedUntil, "the delivery is being sent")
 	require.Equal(t, 2, f.record(givenUp(p)).Number)
 	again := f.redeliver(job.DeliveryOwner{JobID: p.JobID}, p.ID)
 	require.Equal(t, []any{job.DeliveryPending, 2, 0}, []any{again.State, again.Attempts, again.Tries})

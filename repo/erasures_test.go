@@ -53,7 +53,7 @@ func (f *fixture) eraseStep(id job.ID) job.ErasureStep {
 
 func (f *fixture) eraseAll(id job.ID) *job.Erasure {
 	// An erasure waits for all transactions on the server, including those of other tests.
-	testkit.Eventually(f.t, "it comes about", func() bool {
+	testkit.Eventually(f.t, "the client is erased", func() bool {
 		step := f.eraseStep(id)
 		for step.Progress && step.Erasure.State() != job.ErasureDone {
 			step = f.eraseStep(id)
@@ -72,7 +72,7 @@ func TestErasuresKnowEveryTable(t *testing.T) {
 	rows = must(f.db.Query(f.ctx(), `SELECT DISTINCT table_name FROM information_schema.columns WHERE table_schema = 'public'
 		AND column_name IN ('client_id', 'job_id', 'batch_id', 'webhook_id', 'delivery_id', 'bulk_id', 'event_id', 'key_id', 'resource_id')`))(t)
 	naming := must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
-	require.Subset(t, slices.Concat(job.ErasedTables, []string{"erasures"}), naming, "what names something of a client is not kept")
+	require.Subset(t, slices.Concat(job.ErasedTables, []string{"erasures"}), naming, "tables that refer to a client's rows are erased")
 }
 
 func TestEraseAClientAndNothingElse(t *testing.T) {
@@ -117,9 +117,9 @@ func TestEraseAClientAndNothingElse(t *testing.T) {
 		[]any{record["client_id"], record["erasure_id"], record["operator"], record["reason"]})
 
 	_, _, err := f.store.BeginErasure(f.ctx(), newID(), job.ErasureRequest{ClientID: client})
-	require.Equal(t, job.CodeClientNotFound, job.CodeOf(err), "it is erased")
+	require.Equal(t, job.CodeClientNotFound, job.CodeOf(err), "the client is erased")
 	_, _, err = f.store.BeginErasure(f.ctx(), newID(), job.ErasureRequest{ClientID: newID()})
-	require.Equal(t, job.CodeClientNotFound, job.CodeOf(err), "there was none")
+	require.Equal(t, job.CodeClientNotFound, job.CodeOf(err), "the client never existed")
 	require.Nil(t, must(f.store.EraseStep(f.ctx(), e.ID))(t).Erasure, "a former leader finds nothing to do")
 	list, next := must2(f.store.Erasures(f.ctx(), job.ID{}, 1))(t)
 	require.Zero(t, next)
@@ -127,18 +127,18 @@ func TestEraseAClientAndNothingElse(t *testing.T) {
 }
 
 // Each part is one commit. If a leader dies in a part, the next leader repeats it. A former leader that comes back meanwhile does nothing.
-func TestErasureGoesOnAfterEveryPart(t *testing.T) {
+func TestErasureResumesAfterEveryPart(t *testing.T) {
 	f := setup(t)
 	client := newID()
 	f.fill(client, "6")
 	e := f.erase(client)
 	for parts := 0; ; parts++ {
-		require.Less(t, parts, 1000, "it has an end")
+		require.Less(t, parts, 1000, "the erasure makes no progress")
 		before := f.contents()
 		tx := must(f.db.Begin(f.ctx()))(t)
 		must(tx.Exec(f.ctx(), `SELECT FROM erasures WHERE erasure_id = $1 FOR UPDATE`, e.ID.String()))(t)
 		step := must(f.store.EraseStep(f.ctx(), e.ID))(t)
-		require.Nil(t, step.Erasure, "another leader is at it")
+		require.Nil(t, step.Erasure, "another leader holds the lock")
 		require.NoError(t, tx.Rollback(f.ctx()))
 		require.Equal(t, before, f.contents())
 
@@ -169,7 +169,7 @@ func TestErasureGoesOnAfterEveryPart(t *testing.T) {
 
 // The service itself cannot store data for a client during or after its erasure. A refusal does not affect the other items of the
 // statement. Requests with the client's keys are refused because of the keys: see TestAnEndedKeyChangesNothing.
-func TestNothingNewForAnErasedClient(t *testing.T) {
+func TestErasedClientGetsNoNewData(t *testing.T) {
 	f := setup(t)
 	client := newID()
 	f.fill(client, "1")
@@ -188,17 +188,4 @@ func TestNothingNewForAnErasedClient(t *testing.T) {
 		require.Error(t, err)
 	}
 	require.Zero(t, one[int](f, `SELECT count(*)::int FROM idempotency_keys WHERE client_id = $1`, client.String()))
-}
-
-// An attempt that reports after its job has gone writes nothing.
-func TestALateReportOfAnErasedClientIsRefused(t *testing.T) {
-	f := setup(t)
-	f.exec(`INSERT INTO clients (client_id) VALUES ($1)`, f.client.String())
-	lease := f.run()
-	f.eraseAll(f.erase(f.client).ID)
-	_, err := f.store.Finish(f.ctx(), success(lease))
-	require.ErrorIs(t, err, job.ErrStale)
-	for table, rows := range f.contents() {
-		require.Empty(t, rows, table)
-	}
 }

@@ -135,7 +135,8 @@ func TestFeedInPages(t *testing.T) {
 	}
 }
 
-// A transaction may get its number first, and then wait for a job's row that a later transaction holds. Its event comes after the other's.
+// A transaction may get its number first, and then wait for a job's row that a later transaction holds. The event of the later transaction
+// comes first.
 func TestFeedKeepsAJobsOrderUnderContention(t *testing.T) {
 	f := setup(t)
 	id := f.submit()
@@ -154,16 +155,16 @@ func TestFeedKeepsAJobsOrderUnderContention(t *testing.T) {
 		return errOf(early.Exec(f.ctx(), repo.Statements["cancelJobs"], f.cancelArguments(id)...))
 	})
 	f.awaitBlocked(1)
-	require.False(t, r.read(10), "nothing is committed")
+	require.False(t, r.read(10), "no event is committed")
 	require.NoError(t, late.Commit(f.ctx()))
 	require.NoError(t, <-canceled)
 	require.True(t, r.read(10), "the claim is committed")
-	require.Len(t, r.seen, 2, "but the other transaction may come before it")
+	require.Len(t, r.seen, 2, "the other transaction may still write an earlier event")
 	require.NoError(t, early.Commit(f.ctx()))
 
 	r.readAll(1)
 	require.Equal(t, []string{job.EventCreated, job.EventQueued, job.EventAssigned, job.EventCanceled}, occurred(r.seen))
-	require.Equal(t, occurred(r.seen), occurred((&follower{f: f}).readAll(100)), "whenever it is read")
+	require.Equal(t, occurred(r.seen), occurred((&follower{f: f}).readAll(100)), "every later read has the same order")
 	f.checkInvariants()
 }
 
@@ -178,8 +179,8 @@ func TestFeedIsHeldByAnEarlierTransaction(t *testing.T) {
 	require.Equal(t, job.Feed{Held: true}, f.feed(r.at, 10))
 	latest := must(f.store.LatestPositions(f.ctx(), []job.ID{f.client, newID()}))(t)
 	places := f.places()
-	require.Equal(t, map[job.ID]job.Position{f.client: places[len(places)-1]}, latest, "it is told of all the same")
-	require.Equal(t, job.Feed{}, must(f.store.ClientEvents(f.ctx(), newID(), r.at, 10))(t), "other clients' events hold nothing up")
+	require.Equal(t, map[job.ID]job.Position{f.client: places[len(places)-1]}, latest, "a held event has a position")
+	require.Equal(t, job.Feed{}, must(f.store.ClientEvents(f.ctx(), newID(), r.at, 10))(t), "events of other clients do not hold the feed")
 
 	end()
 	seen := r.readAll(10)
@@ -189,7 +190,7 @@ func TestFeedIsHeldByAnEarlierTransaction(t *testing.T) {
 
 	end = f.lock(`SELECT pg_current_xact_id()`)
 	own := f.clientEvent(f.db)
-	require.Equal(t, job.Feed{Held: true}, f.feed(r.at, 10), "events of no job too")
+	require.Equal(t, job.Feed{Held: true}, f.feed(r.at, 10), "events without a job are held too")
 	require.Equal(t, own, must(f.store.LatestPositions(f.ctx(), []job.ID{f.client}))(t)[f.client].ID)
 	end()
 	require.Equal(t, own, r.readAll(10)[4].ID)
@@ -233,7 +234,7 @@ func TestFeedReportsBatches(t *testing.T) {
 		require.Nil(t, e.Batch)
 	}
 	f.exec(`DELETE FROM batches`)
-	require.Equal(t, positions(events), positions(f.feed(job.Position{}, 100).Events), "an event goes with its batch")
+	require.Equal(t, positions(events), positions(f.feed(job.Position{}, 100).Events), "the event is removed with its batch")
 }
 
 // A reader that reads pages during concurrent changes sees each event once, in the feed's order. That preserves each job's order.
@@ -252,8 +253,8 @@ func TestFeedSkipsAndRepeatsNothing(t *testing.T) {
 			}
 		}()
 	}
-	const people, steps = 8, 150
-	inParallel(people, func(i int) {
+	const callers, steps = 8, 150
+	inParallel(callers, func(i int) {
 		dice := c.dice(i)
 		for range steps {
 			if dice.IntN(6) == 0 {

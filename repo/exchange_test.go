@@ -16,9 +16,9 @@ import (
 
 // steps holds jobs for a claim, a start and a finish.
 type steps struct {
-	f               *fixture
-	queued          job.ID
-	assigned, rests job.ClaimID // to be started, to be finished
+	f                 *fixture
+	queued            job.ID
+	assigned, running job.ClaimID
 }
 
 func newSteps(f *fixture) steps { return steps{f, f.submit(), f.assigned(f.submit(), 1), f.run()} }
@@ -26,7 +26,7 @@ func newSteps(f *fixture) steps { return steps{f, f.submit(), f.assigned(f.submi
 // lock locks the rows of the jobs.
 func (s steps) lock() (unlock func()) {
 	return s.f.lock(`SELECT FROM jobs WHERE job_id = ANY($1) FOR UPDATE`,
-		[]string{s.queued.String(), s.assigned.JobID.String(), s.rests.JobID.String()})
+		[]string{s.queued.String(), s.assigned.JobID.String(), s.running.JobID.String()})
 }
 
 // begin begins the three steps at once.
@@ -35,17 +35,17 @@ func (s steps) begin(ctx context.Context) (done []<-chan error) {
 		begin(func() error {
 			c, not, err := s.f.store.Claim(ctx, s.f.worker, s.queued, 1)
 			if err == nil && (c == nil || not != job.NotClaimed{}) {
-				err = fmt.Errorf("not claimed, or a claim says why it is none: %+v", not)
+				err = fmt.Errorf("not claimed, or both claimed and refused: %+v", not)
 			}
 			return err
 		}),
 		begin(func() error { return errOf(s.f.store.Start(ctx, s.assigned)) }),
-		begin(func() error { return errOf(s.f.store.Finish(ctx, success(s.rests))) }),
+		begin(func() error { return errOf(s.f.store.Finish(ctx, success(s.running))) }),
 	}
 }
 
 func (s steps) states() []job.State {
-	return []job.State{s.f.state(s.queued), s.f.state(s.assigned.JobID), s.f.state(s.rests.JobID)}
+	return []job.State{s.f.state(s.queued), s.f.state(s.assigned.JobID), s.f.state(s.running.JobID)}
 }
 
 // requireDone waits for steps that were begun.
@@ -62,7 +62,7 @@ func (f *fixture) occupySteps() (release func()) {
 	return f.occupy(func() { _, _, _ = f.store.Claim(f.ctx(), f.worker, newID(), 1) })
 }
 
-func TestStepsShareAnExchange(t *testing.T) {
+func TestStepsShareATransaction(t *testing.T) {
 	f := setup(t, patient)
 	const each = 5
 	all, begun := make([]steps, each), make([][]<-chan error, each)
@@ -87,26 +87,9 @@ func TestStepsShareAnExchange(t *testing.T) {
 	f.checkInvariants()
 }
 
-// A failed step undoes the others in the exchange. Then they are repeated without it, and only the bad step gets an error.
-func TestABadStepFailsAlone(t *testing.T) {
-	f := setup(t, patient)
-	s, bad := newSteps(f), f.run()
-	before := f.all(bad.JobID)
-	release := f.occupySteps()
-	begun := s.begin(f.ctx())
-	f.awaitQueued("claim", 3)
-	badly := begin(func() error { return errOf(f.store.Finish(f.ctx(), job.Finish{ClaimID: bad, State: job.Failed})) })
-	f.awaitQueued("claim", 4)
-	release()
-	s.requireDone(begun)
-	require.Equal(t, job.CodeInternal, codeOf(<-badly))
-	require.Equal(t, before, f.all(bad.JobID))
-	f.checkInvariants()
-}
-
-// If the row of one step is locked, other steps in the same exchange and later ones complete anyway. The locked step completes once the
-// row is unlocked.
-func TestALockedRowHoldsUpItsOwnStepAlone(t *testing.T) {
+// If the row of one step is locked, other steps in the same flush and later ones complete anyway. The locked step completes once the row
+// is unlocked.
+func TestLockedRowDelaysOnlyItsOwnStep(t *testing.T) {
 	f := setup(t, patient)
 	locked, free, later := newSteps(f), newSteps(f), newSteps(f)
 	release := f.occupySteps()
@@ -126,7 +109,7 @@ func TestALockedRowHoldsUpItsOwnStepAlone(t *testing.T) {
 	f.checkInvariants()
 }
 
-func TestAStepWaitsForALockedRowUpToTheTimeout(t *testing.T) {
+func TestStepWaitsForALockedRowUpToTheTimeout(t *testing.T) {
 	f := setup(t, func(c *repo.Config) { c.Timeout = time.Second })
 	s := newSteps(f)
 	unlock := s.lock()
@@ -138,13 +121,13 @@ func TestAStepWaitsForALockedRowUpToTheTimeout(t *testing.T) {
 	s.requireDone(s.begin(f.ctx()))
 }
 
-func TestAStepWhoseCallerLeavesALockedRow(t *testing.T) {
+func TestStepOnALockedRowEndsWithItsCaller(t *testing.T) {
 	f := setup(t, patient)
 	s := newSteps(f)
 	unlock := s.lock()
 	ctx, leave := context.WithCancel(f.ctx())
 	begun := s.begin(ctx)
-	testkit.Eventually(t, "it is tried again", func() bool { _, n, _ := f.flushes("claim"); return n > 2 })
+	testkit.Eventually(t, "the steps are tried again", func() bool { _, n, _ := f.flushes("claim"); return n > 2 })
 	leave()
 	for _, step := range begun {
 		require.Contains(t, []job.Code{job.CodeDBError, job.CodeStorageUnavailable}, codeOf(<-step))
@@ -152,21 +135,21 @@ func TestAStepWhoseCallerLeavesALockedRow(t *testing.T) {
 	unlock()
 	for _, step := range s.begin(f.ctx()) {
 		if err := <-step; err != nil {
-			require.ErrorIs(t, err, job.ErrStale, "the finish was on its way when its caller left")
+			require.ErrorIs(t, err, job.ErrStale, "the finish completed after its caller left")
 		}
 	}
 	s.requireDone(nil)
 }
 
 // A claim succeeds for a job that becomes due at that moment, and for a job that is still locked by an earlier, lost claim of the worker.
-func TestAClaimMeetsItsOwnLostOne(t *testing.T) {
+func TestClaimRepeatsALostOne(t *testing.T) {
 	f := setup(t, patient)
 	id := f.submit()
 	tx := f.begin()
 	must(tx.Exec(f.ctx(), repo.Statements["step"], f.stepArguments(job.Assigned, job.ClaimID{JobID: id, Attempt: 1})...))(t)
 	var c *job.Claim
 	claimed := begin(func() (err error) { c, _, err = f.store.Claim(f.ctx(), f.worker, id, 1); return err })
-	testkit.Eventually(t, "it comes about", func() bool { _, n, _ := f.flushes("claim"); return n > 1 })
+	testkit.Eventually(t, "the claim is tried again", func() bool { _, n, _ := f.flushes("claim"); return n > 1 })
 	require.NoError(t, tx.Commit(f.ctx()))
 	require.NoError(t, <-claimed)
 	require.Equal(t, job.ClaimID{JobID: id, Attempt: 1, Fence: 1}, c.ClaimID)

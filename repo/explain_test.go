@@ -39,9 +39,8 @@ type use struct{ index, condition string }
 
 // expected is a statement's entry in testdata/plans.txt.
 type expected struct {
-	args          string
-	uses          []use
-	sized, counts bool
+	args string
+	uses []use
 }
 
 var plans, unexplained = readPlans()
@@ -59,19 +58,17 @@ func readPlans() (plans map[string]expected, unexplained []string) {
 		if !ok {
 			continue
 		}
-		name, flags, _ := strings.Cut(head, " ")
 		args, uses, _ := strings.Cut(rest, " => ")
-		p := expected{sized: strings.Contains(flags, "sized"), counts: strings.Contains(flags, "counts")}
-		p.args = named.Replace(array.ReplaceAllStringFunc(strings.TrimSpace(args), func(element string) string {
+		p := expected{args: named.Replace(array.ReplaceAllStringFunc(strings.TrimSpace(args), func(element string) string {
 			element = strings.Trim(strings.Replace(element, "uuid", nobody, 1), "[]")
 			return `'{` + strings.TrimSuffix(strings.Repeat(element+`,`, 32), `,`) + `}'`
-		}))
+		}))}
 		for _, u := range regexp.MustCompile(` \| | => `).Split(uses, -1) {
 			if index, condition, _ := strings.Cut(u, " "); index != "" {
 				p.uses = append(p.uses, use{index, condition})
 			}
 		}
-		plans[name] = p
+		plans[head] = p
 	}
 	return plans, unexplained
 }
@@ -84,7 +81,7 @@ func read(file string) string {
 	return string(text)
 }
 
-// plan is a node of EXPLAIN's answer.
+// plan is a node of EXPLAIN's output.
 type plan struct {
 	NodeType string   `json:"Node Type"`
 	Relation string   `json:"Relation Name"`
@@ -115,8 +112,8 @@ func (p plan) walks(index string) bool {
 	return slices.ContainsFunc(p.Plans, func(child plan) bool { return child.Index == index })
 }
 
-func explain(t *testing.T, conn *pgxpool.Conn, mode, statement, args string) plan {
-	return parsePlan(t, explainAs(t, conn, "FORMAT JSON", mode, statement, args)[0])
+func explain(t *testing.T, conn *pgxpool.Conn, statement, args string) plan {
+	return parsePlan(t, explainAs(t, conn, "FORMAT JSON", statement, args)[0])
 }
 
 func parsePlan(t *testing.T, text string) plan {
@@ -125,16 +122,15 @@ func parsePlan(t *testing.T, text string) plan {
 	return answer[0].Plan
 }
 
-// explainAs returns the lines of EXPLAIN's answer.
-func explainAs(t *testing.T, conn *pgxpool.Conn, options, mode, statement, args string) (lines []string) {
+// explainAs returns the lines of EXPLAIN's output.
+func explainAs(t *testing.T, conn *pgxpool.Conn, options, statement, args string) (lines []string) {
 	if args != "" {
 		args = "(" + args + ")"
 	}
 	// The simple protocol allows several statements, and text for any type.
 	results := must(conn.Conn().PgConn().Exec(t.Context(), fmt.Sprintf(
-		`SET plan_cache_mode = %s; PREPARE p AS %s; EXPLAIN (%s) EXECUTE p%s; DEALLOCATE p`,
-		mode, statement, options, args)).ReadAll())(t)
-	for _, row := range results[2].Rows {
+		`PREPARE p AS %s; EXPLAIN (%s) EXECUTE p%s; DEALLOCATE p`, statement, options, args)).ReadAll())(t)
+	for _, row := range results[1].Rows {
 		lines = append(lines, string(row[0]))
 	}
 	return lines
@@ -147,16 +143,13 @@ func connection(t *testing.T, pool *pgxpool.Pool) *pgxpool.Conn {
 	return conn
 }
 
-const custom, generic = "force_custom_plan", "force_generic_plan"
-
-// TestPlans checks the plans of all statements, on a database like one after some days.
+// TestPlans checks the plans of all statements on a database with the rows of some days. The sessions of a store use only generic plans.
 func TestPlans(t *testing.T) {
 	f := setup(t)
 	// Sessions keep generic plans. A plan that was made while the tables were empty is used until they are analyzed.
-	t.Run("empty tables", func(t *testing.T) { requireIndexes(t, f, f.store.Pool(), generic) })
+	t.Run("empty tables", func(t *testing.T) { requireIndexes(t, f) })
 	f.script(named.Replace(read("seed.sql")))
-	t.Run("settings of the store", func(t *testing.T) { requireIndexes(t, f, f.store.Pool(), custom, generic) })
-	t.Run("default settings", func(t *testing.T) { requireIndexes(t, f, f.db, custom, generic) })
+	t.Run("after some days", func(t *testing.T) { requireIndexes(t, f) })
 	t.Run("moved clock", func(t *testing.T) { requirePlansInTime(t, f) })
 	t.Run("bucket of history", func(t *testing.T) { requireOwnPart(t, f) })
 	f.exec(`VACUUM jobs`)
@@ -166,37 +159,32 @@ func TestPlans(t *testing.T) {
 	t.Run("labels from the future, without statistics", func(t *testing.T) { requireLabelsByIndex(t, f) })
 }
 
-func requireIndexes(t *testing.T, f *fixture, pool *pgxpool.Pool, modes ...string) {
-	conn := connection(t, pool)
+func requireIndexes(t *testing.T, f *fixture) {
+	conn := connection(t, f.store.Pool())
 	for name, statement := range repo.Statements {
 		want, ok := plans[name]
 		if slices.Contains(unexplained, name) {
 			continue
 		}
 		require.True(t, ok, "%s: testdata/plans.txt does not say how it finds its rows", name)
-		for _, mode := range modes {
-			if pool == f.db && (want.counts || want.sized && mode == generic) {
-				continue
+		p := explain(t, conn, statement, want.args)
+		found := map[use]bool{}
+		p.walk(func(node plan) {
+			if node.NodeType == "Seq Scan" {
+				require.NotContains(t, bigTables, node.Relation, name)
 			}
-			p := explain(t, conn, mode, statement, want.args)
-			found := map[use]bool{}
-			p.walk(func(node plan) {
-				if node.NodeType == "Seq Scan" {
-					require.NotContains(t, bigTables, node.Relation, "%s, %s", name, mode)
-				}
-				for _, u := range want.uses {
-					if node.Index == u.index && strings.Contains(node.Cond, u.condition) {
-						found[u] = true
-					}
-				}
-			})
-			requireLockOrder(t, name, p)
 			for _, u := range want.uses {
-				require.True(t, found[u], "%s, %s: no search of %s by %q in %+v", name, mode, u.index, u.condition, p)
+				if node.Index == u.index && strings.Contains(node.Cond, u.condition) {
+					found[u] = true
+				}
 			}
+		})
+		requireLockOrder(t, name, p)
+		for _, u := range want.uses {
+			require.True(t, found[u], "%s: no search of %s by %q in %+v", name, u.index, u.condition, p)
 		}
 	}
-	require.Len(t, repo.Statements, len(plans)+len(unexplained), "testdata/plans.txt names no other statements")
+	require.Len(t, repo.Statements, len(plans)+len(unexplained), "testdata/plans.txt lists only existing statements")
 }
 
 // requireLockOrder checks that all statements lock rows in the same order, so that there is no deadlock: jobs, deliveries and webhooks by
@@ -221,22 +209,20 @@ func requireLockOrder(t *testing.T, name string, p plan) {
 	})
 }
 
-// Waiting rows are counted only in the indexes, because there may be a million rows of some hundred bytes. There are fewer held ones.
+// Waiting rows are counted only in the indexes, because there may be a million rows of some hundred bytes. Held rows are few.
 func requireCountsInIndexes(t *testing.T, f *fixture) {
 	conn := connection(t, f.store.Pool())
 	for name, indexes := range map[string]int{
 		"countLoad": 2, "countLoadByClient": 1, "unfinishedJobs": 1, "readBacklog": 2, "adminSituation": 2,
 	} {
-		for _, mode := range []string{custom, generic} {
-			counted := map[string]bool{}
-			explain(t, conn, mode, repo.Statements[name], plans[name].args).walk(func(node plan) {
-				if slices.Contains([]string{"jobs_waiting", "jobs_scheduled"}, node.Index) && node.Cond == "" {
-					require.Equal(t, "Index Only Scan", node.NodeType, "%s, %s: %s", name, mode, node.Index)
-					counted[node.Index] = true
-				}
-			})
-			require.Len(t, counted, indexes, "%s, %s", name, mode)
-		}
+		counted := map[string]bool{}
+		explain(t, conn, repo.Statements[name], plans[name].args).walk(func(node plan) {
+			if slices.Contains([]string{"jobs_waiting", "jobs_scheduled"}, node.Index) && node.Cond == "" {
+				require.Equal(t, "Index Only Scan", node.NodeType, "%s: %s", name, node.Index)
+				counted[node.Index] = true
+			}
+		})
+		require.Len(t, counted, indexes, name)
 	}
 }
 
@@ -260,13 +246,13 @@ func requireOwnPart(t *testing.T, f *fixture) {
 	require.Less(t, f.reads("jobs", repo.Statements["writeHistory"], args), 100)
 }
 
-// In sessions of a test bed, statements use the same indexes. Without a move, their plans equal those of other sessions, so the clock
-// costs nothing. After a move, the time is a constant in them.
+// In sessions of a test bed, statements use the same indexes. Without a move, the plans are the same as in other sessions, so the clock
+// costs nothing. After a move, the plans have the time as a constant.
 func requirePlansInTime(t *testing.T, f *fixture) {
 	s := repotest.OpenURL(t, f.url, asTestbed)
 	conn, plain := connection(t, s.Pool()), connection(t, f.store.Pool())
 	text := func(conn *pgxpool.Conn, name string) string {
-		lines := explainAs(t, conn, "COSTS OFF", generic, repo.Statements[name], plans[name].args)
+		lines := explainAs(t, conn, "COSTS OFF", repo.Statements[name], plans[name].args)
 		return strings.ReplaceAll(strings.Join(lines, "\n"), "pg_catalog.", "")
 	}
 	for _, name := range []string{"queueDue", "waitingJobs", "cleanJobs", "dueDeliveries", "claimDeliveries", "step", "insertJobs"} {
@@ -274,7 +260,7 @@ func requirePlansInTime(t *testing.T, f *fixture) {
 	}
 	require.Contains(t, text(conn, "queueDue"), "execution_at <= now()")
 
-	for _, m := range []testbed.ClockMove{advance(time.Hour), rate(60), frozenBe(true)} {
+	for _, m := range []testbed.ClockMove{advance(time.Hour), rate(60), setFrozen(true)} {
 		move(t, s, m)
 		for _, found := range []struct{ name, index, condition string }{
 			{"queueDue", "jobs_scheduled", "execution_at <= "}, {"waitingJobs", "jobs_waiting", "run_at <= "},
@@ -282,7 +268,7 @@ func requirePlansInTime(t *testing.T, f *fixture) {
 			{"cleanResults", "results_expiry", "expires_at <= "}, {"cleanIdempotencyKeys", "idempotency_keys_expiry", "expires_at <= "},
 		} {
 			uses := false
-			explain(t, conn, generic, repo.Statements[found.name], plans[found.name].args).walk(func(node plan) {
+			explain(t, conn, repo.Statements[found.name], plans[found.name].args).walk(func(node plan) {
 				uses = uses || node.Index == found.index && strings.Contains(node.Cond, found.condition) &&
 					!strings.Contains(node.Cond, "public.")
 			})

@@ -23,7 +23,7 @@ func (s *Store) Pool() *pgxpool.Pool { return s.db.Pool }
 // Queued returns the number of items that wait for a flusher.
 func (s *Store) Queued(operation string) int {
 	if slices.Contains([]string{"claim", "start", "finish"}, operation) {
-		operation = "exchange"
+		operation = "steps"
 	}
 	return s.db.Queued(operation)
 }

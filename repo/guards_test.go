@@ -17,75 +17,75 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// things holds ids of a client's resources.
-type things struct{ job, batch, webhook, delivery, schedule job.ID }
+// resources holds ids of a client's resources.
+type resources struct{ job, batch, webhook, delivery, schedule job.ID }
 
-// asked returns all requests for a client's resource.
-func (f *fixture) asked() map[string]func(client job.ID, x things) error {
-	hook := func(x things) job.DeliveryOwner { return job.DeliveryOwner{WebhookID: x.webhook} }
-	of := func(x things) job.DeliveryOwner { return job.DeliveryOwner{JobID: x.job} }
+// requests returns all requests for a client's resource.
+func (f *fixture) requests() map[string]func(client job.ID, x resources) error {
+	hook := func(x resources) job.DeliveryOwner { return job.DeliveryOwner{WebhookID: x.webhook} }
+	of := func(x resources) job.DeliveryOwner { return job.DeliveryOwner{JobID: x.job} }
 	list := func(c job.ID, owner job.DeliveryOwner) error {
 		return errOf(f.store.Deliveries(f.ctx(), c, job.DeliveryQuery{Owner: owner, Limit: 9}))
 	}
-	return map[string]func(c job.ID, x things) error{
-		"job":      func(c job.ID, x things) error { return errOf(f.store.Job(f.ctx(), c, x.job)) },
-		"report":   func(c job.ID, x things) error { return errOf(f.store.Report(f.ctx(), c, x.job, 0)) },
-		"events":   func(c job.ID, x things) error { return errOf(f.store.Events(f.ctx(), c, x.job, 0, 10)) },
-		"attempts": func(c job.ID, x things) error { return errOf(f.store.Attempts(f.ctx(), c, x.job)) },
-		"result":   func(c job.ID, x things) error { return errOf(f.store.Result(f.ctx(), c, x.job)) },
-		"cancel":   func(c job.ID, x things) error { return errOf(f.store.Cancel(f.ctx(), c, x.job)) },
-		"retry":    func(c job.ID, x things) error { return errOf(f.store.Retry(f.ctx(), c, x.job, 1, 0, "")) },
-		"remove":   func(c job.ID, x things) error { return f.store.Delete(f.ctx(), c, x.job) },
-		"batch":    func(c job.ID, x things) error { return errOf(f.store.Batch(f.ctx(), c, x.batch)) },
-		"schedule": func(c job.ID, x things) error { return errOf(f.store.Schedule(f.ctx(), c, x.schedule)) },
-		"change of a schedule": func(c job.ID, x things) error {
+	return map[string]func(c job.ID, x resources) error{
+		"job":      func(c job.ID, x resources) error { return errOf(f.store.Job(f.ctx(), c, x.job)) },
+		"report":   func(c job.ID, x resources) error { return errOf(f.store.Report(f.ctx(), c, x.job, 0)) },
+		"events":   func(c job.ID, x resources) error { return errOf(f.store.Events(f.ctx(), c, x.job, 0, 10)) },
+		"attempts": func(c job.ID, x resources) error { return errOf(f.store.Attempts(f.ctx(), c, x.job)) },
+		"result":   func(c job.ID, x resources) error { return errOf(f.store.Result(f.ctx(), c, x.job)) },
+		"cancel":   func(c job.ID, x resources) error { return errOf(f.store.Cancel(f.ctx(), c, x.job)) },
+		"retry":    func(c job.ID, x resources) error { return errOf(f.store.Retry(f.ctx(), c, x.job, 1, 0, "")) },
+		"remove":   func(c job.ID, x resources) error { return f.store.Delete(f.ctx(), c, x.job) },
+		"batch":    func(c job.ID, x resources) error { return errOf(f.store.Batch(f.ctx(), c, x.batch)) },
+		"schedule": func(c job.ID, x resources) error { return errOf(f.store.Schedule(f.ctx(), c, x.schedule)) },
+		"change of a schedule": func(c job.ID, x resources) error {
 			return errOf(f.store.ChangeSchedule(f.ctx(), c, x.schedule, func(*job.Schedule, time.Time) error { panic("not reached") }))
 		},
-		"end of a schedule": func(c job.ID, x things) error { return f.store.DeleteSchedule(f.ctx(), c, x.schedule) },
-		"webhook":           func(c job.ID, x things) error { return errOf(f.store.Webhook(f.ctx(), c, x.webhook)) },
-		"update": func(c job.ID, x things) error {
+		"end of a schedule": func(c job.ID, x resources) error { return f.store.DeleteSchedule(f.ctx(), c, x.schedule) },
+		"webhook":           func(c job.ID, x resources) error { return errOf(f.store.Webhook(f.ctx(), c, x.webhook)) },
+		"update": func(c job.ID, x resources) error {
 			return errOf(f.store.UpdateWebhook(f.ctx(), c, x.webhook, enabled(false)))
 		},
-		"unsubscribe": func(c job.ID, x things) error { return f.store.DeleteWebhook(f.ctx(), c, x.webhook) },
-		"rotate": func(c job.ID, x things) error {
+		"unsubscribe": func(c job.ID, x resources) error { return f.store.DeleteWebhook(f.ctx(), c, x.webhook) },
+		"rotate": func(c job.ID, x resources) error {
 			return errOf(f.store.RotateWebhookSecret(f.ctx(), c, x.webhook, []byte("x"), time.Hour))
 		},
-		"test": func(c job.ID, x things) error { return errOf(f.store.TestWebhook(f.ctx(), c, x.webhook)) },
-		"failed": func(c job.ID, x things) error {
+		"test": func(c job.ID, x resources) error { return errOf(f.store.TestWebhook(f.ctx(), c, x.webhook)) },
+		"failed": func(c job.ID, x resources) error {
 			return errOf(f.store.RedeliverFailed(f.ctx(), c, x.webhook, time.Time{}, 9))
 		},
-		"replay": func(c job.ID, x things) error {
+		"replay": func(c job.ID, x resources) error {
 			return errOf(f.store.ReplayEvents(f.ctx(), c, x.webhook, time.Time{}, job.Position{}, 9))
 		},
-		"deliveries":          func(c job.ID, x things) error { return list(c, hook(x)) },
-		"deliveries of a job": func(c job.ID, x things) error { return list(c, of(x)) },
-		"delivery":            func(c job.ID, x things) error { return errOf(f.store.Delivery(f.ctx(), c, hook(x), x.delivery)) },
-		"delivery of a job":   func(c job.ID, x things) error { return errOf(f.store.Delivery(f.ctx(), c, of(x), x.delivery)) },
-		"redeliver":           func(c job.ID, x things) error { return errOf(f.store.Redeliver(f.ctx(), c, hook(x), x.delivery)) },
+		"deliveries":          func(c job.ID, x resources) error { return list(c, hook(x)) },
+		"deliveries of a job": func(c job.ID, x resources) error { return list(c, of(x)) },
+		"delivery":            func(c job.ID, x resources) error { return errOf(f.store.Delivery(f.ctx(), c, hook(x), x.delivery)) },
+		"delivery of a job":   func(c job.ID, x resources) error { return errOf(f.store.Delivery(f.ctx(), c, of(x), x.delivery)) },
+		"redeliver":           func(c job.ID, x resources) error { return errOf(f.store.Redeliver(f.ctx(), c, hook(x), x.delivery)) },
 	}
 }
 
-// Requests for another client's resources return the same as for unknown ones, send as many statements, and change nothing.
+// Requests for another client's resources return the same error as for unknown ones after as many statements, and change nothing.
 // Promise: contract 13, 14
 func TestForeignThingsAreUnknown(t *testing.T) {
 	f := setup(t)
-	there := things{webhook: f.subscribe("*"), job: f.at(job.Failed), batch: f.insertBatch(f.batch(1)).ID, schedule: f.schedule().ID}
+	there := resources{webhook: f.subscribe("*"), job: f.at(job.Failed), batch: f.insertBatch(f.batch(1)).ID, schedule: f.schedule().ID}
 	there.delivery = must(job.ParseID(one[string](f, `SELECT delivery_id::text FROM deliveries WHERE job_id = $1 LIMIT 1`, there.job)))(t)
 	before, hook := f.all(there.job), f.hookRow(there.webhook)
 	unknown := map[job.Code]bool{job.CodeJobNotFound: true, job.CodeBatchNotFound: true, job.CodeWebhookNotFound: true,
 		job.CodeScheduleMissing: true}
-	for name, ask := range f.asked() {
-		cost := func(client job.ID, x things) (int64, error) {
+	for name, ask := range f.requests() {
+		cost := func(client job.ID, x resources) (int64, error) {
 			before := f.store.Pool().Stat().AcquireCount()
 			err := ask(client, x)
 			return f.store.Pool().Stat().AcquireCount() - before, err
 		}
 		for _, stranger := range []job.ID{newID(), {}} {
 			if stranger.IsZero() && strings.Contains(name, "schedule") {
-				continue // the zero client stands for an operator
+				continue // the zero client is an operator
 			}
 			costThere, errThere := cost(stranger, there)
-			costNever, errNever := cost(stranger, things{newID(), newID(), newID(), newID(), newID()})
+			costNever, errNever := cost(stranger, resources{newID(), newID(), newID(), newID(), newID()})
 			require.True(t, unknown[job.CodeOf(errThere)], "%s: %v", name, errThere)
 			require.Equal(t, errNever, errThere, name)
 			require.Equal(t, costNever, costThere, name)
@@ -98,7 +98,7 @@ func TestForeignThingsAreUnknown(t *testing.T) {
 		require.Equal(t, job.CodeRequestNotFound, job.CodeOf(err), "a delivery of another webhook or job")
 	}
 	require.NoError(t, f.store.Delete(f.ctx(), f.client, there.job))
-	require.Equal(t, job.CodeJobNotFound, job.CodeOf(f.store.Delete(f.ctx(), newID(), there.job)), "a buried one as well")
+	require.Equal(t, job.CodeJobNotFound, job.CodeOf(f.store.Delete(f.ctx(), newID(), there.job)), "another client's deleted job is not found")
 }
 
 // Ten concurrent requests through two processes take effect once.
@@ -149,10 +149,10 @@ func TestTenAtOnceChangeOnce(t *testing.T) {
 	require.Len(t, f.log(failed), 6)
 	require.Len(t, f.log(waiting), 3)
 	require.Len(t, f.log(due), 2)
-	require.Len(t, f.told(batch.ID), 1)
+	require.Len(t, f.completedEvents(batch.ID), 1)
 	require.Equal(t, job.StatusFailed, f.readBatch(batch.ID).Status())
 	require.Equal(t, 1, f.count("tombstones"))
-	require.Len(t, f.signingKeys(), 1, "the first one")
+	require.Len(t, f.signingKeys(), 1, "only the first key is stored")
 	require.Empty(t, f.log(ended))
 	f.checkInvariants()
 }
@@ -179,7 +179,7 @@ func TestKeyEffectAndAnswerAreOneCommit(t *testing.T) {
 	id := f.submit()
 	answer, replayed := must2(f.store.Once(f.ctx(), f.requestKey("k"), func(ctx context.Context) (job.Answer, error) {
 		a, err := canceling(f.store, f.client, id)(ctx)
-		require.Equal(t, job.Queued, f.job(id).State, "nobody else sees it yet")
+		require.Equal(t, job.Queued, f.job(id).State, "other transactions do not see the change yet")
 		require.Zero(t, f.count("idempotency_keys"))
 		within, readErr := f.store.Job(ctx, f.client, id)
 		require.NoError(t, readErr)
@@ -192,10 +192,10 @@ func TestKeyEffectAndAnswerAreOneCommit(t *testing.T) {
 
 	all := f.all(id)
 	answer, replayed = must2(f.store.Once(f.ctx(), f.requestKey("k"), func(context.Context) (job.Answer, error) {
-		panic("it was done before")
+		panic("not reached")
 	}))(t)
 	require.True(t, replayed)
-	require.Equal(t, someAnswer, answer, "the very bytes")
+	require.Equal(t, someAnswer, answer, "the answer has the same bytes")
 	require.Equal(t, all, f.all(id))
 	other := f.requestKey("k")
 	other.Hash[0]++
@@ -207,23 +207,23 @@ func TestKeyEffectAndAnswerAreOneCommit(t *testing.T) {
 
 	f.expireKeys()
 	_, replayed = must2(f.store.Once(f.ctx(), other, func(context.Context) (job.Answer, error) { return someAnswer, nil }))(t)
-	require.False(t, replayed, "the window is over")
+	require.False(t, replayed, "the key has expired")
 	f.checkInvariants()
 }
 
-func TestFailedTransactionsLeaveNothing(t *testing.T) {
+func TestFailedTransactionsWriteNothing(t *testing.T) {
 	f := setup(t)
 	id := f.submit()
 	all := f.all(id)
 	refusal := job.Errorf(job.CodeConflict, "No.")
 	ended, end := context.WithCancel(f.ctx())
 	for name, after := range map[string]func() error{
-		"a refusal":            func() error { return refusal },
-		"the request's end":    func() error { end(); return nil },
-		"a connection's death": func() error { f.killConnections(); return nil },
+		"a refusal":              func() error { return refusal },
+		"the end of the request": func() error { end(); return nil },
+		"a lost connection":      func() error { f.killConnections(); return nil },
 	} {
 		ctx := f.ctx()
-		if name == "the request's end" {
+		if name == "the end of the request" {
 			ctx = ended
 		}
 		_, _, err := f.store.Once(ctx, f.requestKey(name), func(ctx context.Context) (job.Answer, error) {
@@ -294,7 +294,7 @@ func TestCancelAll(t *testing.T) {
 	f.checkInvariants()
 }
 
-func TestFirstUseOfAKeyIsKept(t *testing.T) {
+func TestFirstUseOfAKeyIsStored(t *testing.T) {
 	f := setup(t)
 	f.addKey(f.newClient().ID, "key")
 	require.Nil(t, must(f.store.Key(f.ctx(), "key"))(t).UsedAt)
@@ -302,5 +302,5 @@ func TestFirstUseOfAKeyIsKept(t *testing.T) {
 	require.WithinDuration(t, time.Now(), *must(f.store.Key(f.ctx(), "key"))(t).UsedAt, testkit.Patience)
 	row := one[string](f, `SELECT xmin::text FROM api_keys`)
 	f.useKey("key")
-	require.Equal(t, row, one[string](f, `SELECT xmin::text FROM api_keys`), "written once")
+	require.Equal(t, row, one[string](f, `SELECT xmin::text FROM api_keys`), "the first use is written once")
 }

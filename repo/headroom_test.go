@@ -11,8 +11,8 @@ import (
 
 func loadOf(n int) job.Load { return job.Load{Active: n, Queued: n} }
 
-// asked returns a lease of a new process, with a limit of 20 jobs.
-func asked(change ...func(*job.Lease)) job.Lease {
+// newLease returns a lease of a new process, with a limit of 20 jobs.
+func newLease(change ...func(*job.Lease)) job.Lease {
 	l := job.Lease{ID: newID(), Process: newID(), New: true, Limit: loadOf(20), Expiry: time.Hour, Need: loadOf(1), Want: loadOf(100)}
 	for _, f := range change {
 		f(&l)
@@ -32,18 +32,18 @@ func under(l job.Lease) func(*job.Submission) { return func(s *job.Submission) {
 
 func TestLeasesShareTheRoom(t *testing.T) {
 	f := setup(t)
-	a, b := asked(), asked()
-	require.Equal(t, 20, f.renew(&a), "alone it may have all")
+	a, b := newLease(), newLease()
+	require.Equal(t, 20, f.renew(&a), "a single lease may have all the room")
 	require.Equal(t, 0, f.renew(&b))
 	a.Keep, a.Want = loadOf(4), loadOf(0)
-	require.Equal(t, 4, f.renew(&a), "what it may have used stays")
-	require.Equal(t, 8, f.renew(&b), "a part of what is free")
+	require.Equal(t, 4, f.renew(&a), "the lease keeps the room that it may have used")
+	require.Equal(t, 8, f.renew(&b), "a share of the free room")
 	a.Keep, a.Want = loadOf(4), loadOf(100)
 	require.Equal(t, 6, f.renew(&a))
 	b.Need = loadOf(14)
-	require.Equal(t, 14, f.renew(&b), "all for a request that needs so much")
+	require.Equal(t, 14, f.renew(&b), "a large request gets all that it needs")
 	a.Need = loadOf(10)
-	require.Equal(t, 4, f.renew(&a), "but not for one that does not fit anyway")
+	require.Equal(t, 4, f.renew(&a), "a request that does not fit gets its share")
 
 	a.Keep, a.Need, a.Stored = loadOf(0), loadOf(1), loadOf(4)
 	require.Equal(t, 1, f.renew(&a))
@@ -52,9 +52,9 @@ func TestLeasesShareTheRoom(t *testing.T) {
 	require.Equal(t, 2, h.Processes)
 }
 
-func TestACountTakesThePlaceOfTheBound(t *testing.T) {
+func TestCountReplacesTheBound(t *testing.T) {
 	f := setup(t)
-	a := asked()
+	a := newLease()
 	f.renew(&a)
 	f.submit()
 	counted := must(f.store.Load(f.ctx(), 100))(t)
@@ -69,14 +69,14 @@ func TestACountTakesThePlaceOfTheBound(t *testing.T) {
 
 func TestAnEndedLeaseStoresNothing(t *testing.T) {
 	f := setup(t)
-	a, b := asked(), asked()
+	a, b := newLease(), newLease()
 	f.renew(&a)
 	f.submit(under(a))
 	failed := f.force(job.Failed)
 
 	f.exec(`UPDATE headroom_leases SET expires_at = now() - interval '1 s'`)
 	f.submit(under(a)) // its room is still free
-	require.Equal(t, 0, f.renew(&b), "all of it may be used")
+	require.Equal(t, 0, f.renew(&b), "the ended lease may have used all its room")
 	require.Equal(t, 20, one[int](f, `SELECT active::int FROM headroom`))
 	require.ErrorIs(t, errOf(f.store.InsertJob(f.ctx(), f.submission(under(a)))), job.ErrLeaseEnded)
 	sub := f.submission(under(a))
@@ -85,17 +85,17 @@ func TestAnEndedLeaseStoresNothing(t *testing.T) {
 	})), job.ErrLeaseEnded)
 	require.ErrorIs(t, errOf(f.store.Retry(job.WithLease(f.ctx(), a.ID), f.client, failed, 1, 0, "")), job.ErrLeaseEnded)
 	require.Equal(t, 2, f.count("jobs WHERE finished_at IS NULL"))
-	require.ErrorIs(t, errOf(f.store.RenewLease(f.ctx(), a)), job.ErrLeaseEnded, "it does not come back")
+	require.ErrorIs(t, errOf(f.store.RenewLease(f.ctx(), a)), job.ErrLeaseEnded, "an ended lease stays ended")
 }
 
-// A statement that began under a lease may still store its jobs. The room stays reserved until it ends.
+// A statement that began under a lease may still store its jobs. The room stays reserved until the statement ends.
 func TestALeaseInUseDoesNotEnd(t *testing.T) {
 	f := setup(t)
-	a, b := asked(func(l *job.Lease) { l.Want = loadOf(10) }), asked()
+	a, b := newLease(func(l *job.Lease) { l.Want = loadOf(10) }), newLease()
 	require.Equal(t, 10, f.renew(&a))
 	tx := f.begin()
 	must(tx.Exec(f.ctx(), `SELECT FROM headroom_leases WHERE lease_id = $1 FOR KEY SHARE`, [16]byte(a.ID)))(t)
-	require.Equal(t, 10, f.renew(&a), "a renewal waits for no statement")
+	require.Equal(t, 10, f.renew(&a), "a renewal does not wait for statements")
 	f.exec(`UPDATE headroom_leases SET expires_at = now() - interval '1 s' WHERE lease_id = $1`, [16]byte(a.ID))
 	require.Equal(t, 5, f.renew(&b))
 	require.Zero(t, one[int](f, `SELECT active::int FROM headroom`))
@@ -104,19 +104,19 @@ func TestALeaseInUseDoesNotEnd(t *testing.T) {
 	require.Equal(t, 10, one[int](f, `SELECT active::int FROM headroom`))
 }
 
-func TestClosedLeasesGiveTheirRoomBack(t *testing.T) {
+func TestClosedLeasesReturnTheirRoom(t *testing.T) {
 	f := setup(t)
-	a, b := asked(), asked()
+	a, b := newLease(), newLease()
 	f.renew(&a)
 	a.Keep, a.Stored = loadOf(0), loadOf(3)
 	require.NoError(t, f.store.CloseLease(f.ctx(), a))
 	require.Equal(t, 17, f.renew(&b))
 	b.Keep = loadOf(5)
 	require.NoError(t, f.store.CloseLease(f.ctx(), b))
-	c := asked()
-	require.Equal(t, 6, f.renew(&c), "what may still be stored is kept for it")
-	ahead := asked(func(l *job.Lease) { l.Expiry = 24 * time.Hour })
+	c := newLease()
+	require.Equal(t, 6, f.renew(&c), "the lease keeps room for pending jobs")
+	ahead := newLease(func(l *job.Lease) { l.Expiry = 24 * time.Hour })
 	f.renew(&ahead)
 	f.renew(&c)
-	require.Equal(t, 2, one[int](f, `SELECT count(*)::int FROM headroom_leases`), "one of before a step of the clock has ended")
+	require.Equal(t, 2, one[int](f, `SELECT count(*)::int FROM headroom_leases`), "a lease from before a clock step has ended")
 }

@@ -3,9 +3,6 @@ package repo_test
 import (
 	"context"
 	"encoding/json"
-	"maps"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,45 +12,13 @@ import (
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/repo/pg"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// columns holds values of a table's columns as SQL expressions.
-type columns map[string]string
+type columns = repotest.Columns
 
-// plain are the default values of rows in tests.
-var plain = map[string]columns{
-	"jobs": {
-		"job_id": "gen_random_uuid()", "client_id": "gen_random_uuid()", "type": "'EXECUTE'", "work_kind": "'SUCCESS_FAST'", "definition": "'{}'",
-		"state": "'QUEUED'", "max_attempts": "4", "auto_retry": "false", "event_seq": "2", "created_at": "now()", "updated_at": "now()",
-		"run_at": "now()", "queued_at": "now()", "language": "'en'", "request_id": "'r-1'",
-	},
-	"events": {
-		"job_id": "gen_random_uuid()", "client_id": "gen_random_uuid()", "seq": "1", "event_id": "gen_random_uuid()", "event_name": "'x'",
-		"attempt": "1", "occurred_at": "now()", "data": "'{}'",
-	},
-	"client_events": {
-		"client_id": "gen_random_uuid()", "event_id": "gen_random_uuid()", "event_name": "'x'", "occurred_at": "now()", "data": "'{}'",
-	},
-	"webhooks": {
-		"webhook_id": "gen_random_uuid()", "client_id": "gen_random_uuid()", "url": "'u'", "events": "'{*}'", "description": "''",
-		"content_mode": "'binary'", "secret": "'x'", "created_at": "now()", "updated_at": "now()",
-	},
-	"deliveries": {
-		"delivery_id": "gen_random_uuid()", "client_id": "gen_random_uuid()", "endpoint_id": "gen_random_uuid()", "job_id": "gen_random_uuid()",
-		"seq": "1", "event_id": "gen_random_uuid()", "event_name": "'x'", "created_at": "now()", "next_attempt_at": "now()",
-	},
-}
-
-// insert writes n rows with plain values as defaults. In the values, i is the number of the row.
 func (f *fixture) insert(table string, n int, given columns) {
-	all := maps.Clone(plain[table])
-	maps.Copy(all, given)
-	names := slices.Sorted(maps.Keys(all))
-	values := make([]string, len(names))
-	for i, name := range names {
-		values[i] = all[name]
-	}
-	f.exec(`INSERT INTO `+table+` (`+strings.Join(names, ", ")+`) SELECT `+strings.Join(values, ", ")+` FROM generate_series(1, $1::int) i`, n)
+	repotest.Insert(f.t, f.url, table, n, given)
 }
 
 // quoted returns an id as an SQL literal.
@@ -103,7 +68,7 @@ func (f *fixture) all(id job.ID) string {
 		'tombstone', (SELECT to_jsonb(t) FROM tombstones t WHERE job_id = $1)))`, id.String())
 }
 
-// The helpers below make batches on purpose: while both flushers of an operation wait for a lock, later callers queue up.
+// The helpers below force batches: while both flushers of an operation wait for a lock, later callers queue up.
 
 // lock runs a locking statement in a new transaction and holds its locks until unlock, which may be called twice, or until the test ends.
 func (f *fixture) lock(sql string, args ...any) (unlock func()) {
@@ -119,7 +84,7 @@ func (f *fixture) begin() pgx.Tx {
 	return tx
 }
 
-// lockRow locks one job like a transition.
+// lockRow locks the row of a job, as a transition does.
 func (f *fixture) lockRow(id string) (unlock func()) {
 	return f.lock(`SELECT FROM jobs WHERE job_id = $1 FOR UPDATE`, id)
 }
@@ -129,14 +94,14 @@ func (f *fixture) awaitBlocked(n int) {
 	f.await(`SELECT count(*) = $1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`, n)
 }
 
-// await waits until a query answers true.
+// await waits until a query returns true.
 func (f *fixture) await(sql string, args ...any) {
 	testkit.Eventually(f.t, sql, func() bool { return one[bool](f, sql, args...) })
 }
 
 // awaitQueued waits until n items of an operation wait for a flusher.
 func (f *fixture) awaitQueued(operation string, n int) {
-	testkit.Eventually(f.t, "it comes about", func() bool { return f.store.Queued(operation) == n })
+	testkit.Eventually(f.t, "the items are queued", func() bool { return f.store.Queued(operation) == n })
 }
 
 // occupy makes all flushers of an operation wait for a table lock, each with one item that do submits. Later items queue up until release.
@@ -153,11 +118,11 @@ func (f *fixture) occupy(do func()) (release func()) {
 	}
 }
 
-// occupyInserts is like occupy, for inserts. The store must be patient.
+// occupyInserts is like occupy, for inserts. The store needs the option patient.
 func (f *fixture) occupyInserts() (release func()) { return f.occupy(func() { f.submit() }) }
 
-// together makes n concurrent calls share a flush. They queue up behind the flushers of the operation, which occupy keeps busy.
-func (f *fixture) together(operation string, occupy func(), n int, do func(i int)) {
+// inOneFlush makes n concurrent calls share a flush. They queue up behind the flushers of the operation, which occupy keeps busy.
+func (f *fixture) inOneFlush(operation string, occupy func(), n int, do func(i int)) {
 	release := f.occupy(occupy)
 	var calls sync.WaitGroup
 	for i := range n {

@@ -107,7 +107,7 @@ func (f *fixture) newWorker() job.ID {
 	return id
 }
 
-// expireWorker ends a worker's lease on Postgres' clock.
+// expireWorker ends a worker's lease by Postgres' clock.
 func (f *fixture) expireWorker(id job.ID) {
 	f.exec(`UPDATE workers SET expires_at = clock_timestamp() - interval '1 ms' WHERE worker_id = $1`, id.String())
 }
@@ -174,7 +174,7 @@ func (f *fixture) submitted(n int, opts ...func(*job.Submission)) (ids []job.ID)
 	return ids
 }
 
-// ofClient makes a submission another client's.
+// ofClient sets the client of a submission.
 func ofClient(id job.ID) func(*job.Submission) {
 	return func(s *job.Submission) { s.Job.ClientID = id }
 }
@@ -185,7 +185,7 @@ func (f *fixture) claim(id job.ID, n int) job.ClaimID { return f.start(f.assigne
 // assigned claims attempt n of a job for the fixture's worker.
 func (f *fixture) assigned(id job.ID, n int) job.ClaimID {
 	c, _ := f.tryClaim(id, n)
-	require.NotNil(f.t, c, "the job is not to be had")
+	require.NotNil(f.t, c, "the job was not claimed")
 	return c.ClaimID
 }
 
@@ -275,10 +275,10 @@ func (f *fixture) flushes(operation string) (statements, items int, seconds floa
 	return n, int(sum), seconds
 }
 
-// awaitFlushed waits until an operation has carried that many items, and returns the number of statements. Items are counted a moment
-// after they are answered.
+// awaitFlushed waits until an operation has flushed this many items, and returns the number of statements. An item is counted shortly after
+// its caller has the result.
 func (f *fixture) awaitFlushed(operation string, items int) (statements int) {
-	testkit.Eventually(f.t, "it comes about", func() bool {
+	testkit.Eventually(f.t, "the items are flushed", func() bool {
 		n, done, _ := f.flushes(operation)
 		statements = n
 		return done == items
@@ -333,11 +333,11 @@ func walk[T any, At comparable](f *fixture, read func(at At) (page []T, next At)
 		if pages++; next == none {
 			return all, pages
 		}
-		require.Less(f.t, pages, 1000, "the walk ends")
+		require.Less(f.t, pages, 1000, "too many pages")
 	}
 }
 
-// inParallel calls f for 0 to n-1 at once, and waits.
+// inParallel calls f for 0 to n-1 at once, and waits for all calls.
 func inParallel(n int, f func(i int)) {
 	var calls sync.WaitGroup
 	for i := range n {

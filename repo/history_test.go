@@ -65,12 +65,12 @@ func TestHistoryCountsWhatHappened(t *testing.T) {
 		f.exec(`UPDATE jobs SET job_id = uuid7($2) WHERE job_id = $1`, f.submit().String(), at.Add(taken))
 	}
 	want := historyRow{2, 2, 1, 1, 2, ms(3000), ms(5000), ms(4000), ms(10000)}
-	require.Equal(t, want, f.writeHistory(at), "of these ten seconds alone")
+	require.Equal(t, want, f.writeHistory(at), "only events of these ten seconds count")
 
 	f.exec(`UPDATE jobs SET started_at = started_at - interval '1 h', execution_at = execution_at - interval '2 h' WHERE job_id = $1`,
 		retried.String())
 	want.WaitP50, want.WaitP99, want.RunP99 = ms(1000), ms(3000), ms(3_610_000)
-	require.Equal(t, want, f.writeHistory(at), "no time is below zero")
+	require.Equal(t, want, f.writeHistory(at), "no duration is negative")
 }
 
 // Jobs that were deleted or expired still count in the history, also when it is written again.
@@ -92,10 +92,10 @@ func TestHistoryKeepsDeletedJobs(t *testing.T) {
 	require.Equal(t, want, f.writeHistory(at))
 	late := f.endedAt(job.Succeeded, at.Add(-time.Hour), 0, 0)
 	require.NoError(t, f.store.Delete(f.ctx(), f.client, late))
-	require.Equal(t, 1, f.count("tombstones WHERE finished_at IS NULL"), "nobody counts it any more")
+	require.Equal(t, 1, f.count("tombstones WHERE finished_at IS NULL"), "the history no longer needs the job")
 }
 
-// Two leaders at the same time, or one that writes a bucket again, do not count twice.
+// A bucket counts each job once, even if two leaders write it at the same time or one writes it again.
 func TestHistoryIsNotDoubled(t *testing.T) {
 	f := setup(t)
 	stores := f.twoStores()
@@ -117,7 +117,7 @@ func TestHistoryIsNotDoubled(t *testing.T) {
 	version := one[string](f, `SELECT string_agg(xmin::text, ' ') FROM history`)
 	f.writeHistory(at)
 	require.NoError(t, f.store.RollUpHistory(f.ctx()))
-	require.Equal(t, version, one[string](f, `SELECT string_agg(xmin::text, ' ') FROM history`), "what is as it should be is not written")
+	require.Equal(t, version, one[string](f, `SELECT string_agg(xmin::text, ' ') FROM history`), "unchanged rows are not written")
 
 	// A transaction that ended late.
 	f.endedAt(job.Succeeded, at.Add(time.Second), time.Second, time.Second)
@@ -127,11 +127,11 @@ func TestHistoryIsNotDoubled(t *testing.T) {
 }
 
 // A new leader writes the missing buckets of the last quarter of an hour, and always the latest three.
-func TestHistoryGoesOnWhereItEnded(t *testing.T) {
+func TestHistoryResumes(t *testing.T) {
 	f := setup(t)
 	missing := must(f.store.MissingHistory(f.ctx()))(t)
 	require.Len(t, missing, 90)
-	require.WithinDuration(t, time.Now(), missing[0], testkit.Patience, "the latest that is over")
+	require.WithinDuration(t, time.Now(), missing[0], testkit.Patience, "the latest ended bucket")
 	for i, at := range missing {
 		require.Equal(t, missing[0].Add(-time.Duration(i)*10*time.Second), at, "the latest first")
 		require.NoError(t, f.store.WriteHistory(f.ctx(), at))
@@ -140,7 +140,7 @@ func TestHistoryGoesOnWhereItEnded(t *testing.T) {
 	gap := []time.Time{missing[20], missing[40]}
 	f.exec(`DELETE FROM history WHERE at = ANY ($1)`, gap)
 	again := must(f.store.MissingHistory(f.ctx()))(t)
-	require.Contains(t, []int{2 + 3, 2 + 4}, len(again), "a further one may be over by now")
+	require.Contains(t, []int{2 + 3, 2 + 4}, len(again), "another bucket may have ended by now")
 	require.Equal(t, gap, again[len(again)-2:])
 	require.NotContains(t, again, missing[2+len(again)-5+1])
 }
@@ -179,7 +179,7 @@ func TestHistoryIsRolledUpAndRead(t *testing.T) {
 	require.Nil(t, quarter[3].WaitMSP50)
 	day := shown(admin.LastDay)
 	require.Equal(t, 3, day[0].Submitted)
-	require.Equal(t, bucket, day[1], "five minutes with one that has something")
+	require.Equal(t, bucket, day[1], "five minutes with one non-empty minute")
 
 	require.Equal(t, admin.Ends{Submitted: 16 + 99, Succeeded: 3, Failed: 1, Canceled: 9}, ends(24*time.Hour))
 	require.Equal(t, admin.Ends{Submitted: 99}, ends(2*time.Minute))
@@ -188,16 +188,7 @@ func TestHistoryIsRolledUpAndRead(t *testing.T) {
 		"of the minute that is not over, too, and nothing twice")
 }
 
-func TestHistoryIsCleaned(t *testing.T) {
-	f := setup(t)
-	f.exec(`INSERT INTO history SELECT width, now() - h * interval '1 h' - interval '1 min', 0, 0, 0, 0, 0
-		FROM generate_series(0, 60) h, unnest(ARRAY[10, 60]) width`)
-	require.Greater(t, f.clean(10), 5)
-	require.Equal(t, "10: 2, 60: 48", one[string](f, `SELECT string_agg(format('%s: %s', width, n), ', ' ORDER BY width)
-		FROM (SELECT width, count(*) AS n FROM history GROUP BY width) h`))
-}
-
-// Postgres itself cancels a bucket that takes too long. The next one can be written.
+// Postgres itself cancels the write of a bucket that takes too long. The next bucket can be written.
 func TestHistoryTimesOut(t *testing.T) {
 	f := setup(t)
 	at := f.ago(time.Minute, 10*time.Second)

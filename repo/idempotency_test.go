@@ -1,7 +1,6 @@
 package repo_test
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"slices"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/repo/pg"
@@ -27,48 +25,23 @@ func TestInsertsAreBoundedInBytes(t *testing.T) {
 		"event":  func(s *job.Submission) { s.Job.Definition.Emit = &job.Emission{Name: "big", Data: big} },
 	} {
 		before := f.awaitFlushed("insert", items)
-		f.together("insert", func() { f.submit() }, 10, func(int) { f.submit(opt) })
+		f.inOneFlush("insert", func() { f.submit() }, 10, func(int) { f.submit(opt) })
 		items += 10 + pg.Flushers
 		require.Equal(t, 3+pg.Flushers, f.awaitFlushed("insert", items)-before, name)
 	}
 }
 
-func TestCloseFlushesWaitingItems(t *testing.T) {
-	f := setup(t, patient)
-	release := f.occupyInserts()
-	waiting := make([]<-chan error, 50)
-	for i := range waiting {
-		waiting[i] = begin(func() error { return errOf(f.store.InsertJob(f.ctx(), f.submission())) })
-	}
-	f.awaitQueued("insert", len(waiting))
-	closed := make(chan struct{})
-	go func() { f.store.Close(); close(closed) }()
-	testkit.Eventually(t, "it comes about", func() bool { // the store takes no more
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		_, err := f.store.InsertJob(ctx, f.submission())
-		return err != nil && strings.Contains(err.Error(), "shutting down")
-	})
-	release()
-	for _, inserted := range waiting {
-		require.NoError(t, <-inserted)
-	}
-	<-closed
-	require.Equal(t, len(waiting)+pg.Flushers, f.countJobs())
-	f.store.Close()
-}
-
-// expireKeys ends the window of all idempotency keys.
+// expireKeys makes all idempotency keys expire.
 func (f *fixture) expireKeys() { f.exec(`UPDATE idempotency_keys SET expires_at = clock_timestamp()`) }
 
 func (f *fixture) countJobs() int { return f.count("jobs") }
 
-// twoStores returns the fixture's store, and one like that of another process.
+// twoStores returns the fixture's store and a second one, like that of another process.
 func (f *fixture) twoStores() []*repo.Store {
 	return []*repo.Store{f.store, repotest.OpenURL(f.t, f.url)}
 }
 
-func TestSameKeySameRequestGetsTheFirstAnswer(t *testing.T) {
+func TestRepeatedSubmissionReturnsTheFirstReceipt(t *testing.T) {
 	f := setup(t)
 	first := must(f.store.InsertJob(f.ctx(), f.submission(keyed("k"))))(t)
 	require.Equal(t, (24 * time.Hour).Seconds(), one[float64](f,
@@ -107,7 +80,7 @@ func TestSameKeyOtherRequestIsAConflict(t *testing.T) {
 	require.Contains(t, conflict.Detail, first.String())
 	require.Equal(t, 1, f.countJobs())
 	require.Equal(t, before, f.all(first))
-	require.Zero(t, f.storageErrors(), "a client's mistake is no trouble of the database")
+	require.Zero(t, f.storageErrors(), "client errors do not count as storage errors")
 
 	f.expireKeys()
 	require.Nil(t, must(f.store.FindReceipt(f.ctx(), f.client, "k", other.RequestHash))(t))
@@ -161,25 +134,6 @@ func TestConcurrentSubmissionsWithOneKeyMakeOneJob(t *testing.T) {
 	require.Equal(t, 3, f.countJobs())
 
 	f.expireKeys() // next: requests in one flush
-	f.together("insert", func() { f.submit() }, 3, func(int) { f.submit(keyed("k")) })
+	f.inOneFlush("insert", func() { f.submit() }, 3, func(int) { f.submit(keyed("k")) })
 	require.Equal(t, 3+pg.Flushers+1, f.countJobs())
-}
-
-// Two processes insert the same keys in opposite orders. Because keys are sorted, there is no deadlock.
-func TestKeysInOppositeOrders(t *testing.T) {
-	f := setup(t)
-	stores := f.twoStores()
-	const keys = 50
-	ids := make([][keys]job.ID, len(stores))
-	f.atOnce(len(stores)*keys, func(i int) error {
-		s, key := i%2, i/2
-		if s == 1 {
-			key = keys - 1 - key
-		}
-		r, err := stores[s].InsertJob(f.ctx(), f.submission(keyed(string(rune('A'+key)))))
-		ids[s][key] = r.JobID
-		return err
-	})
-	require.Equal(t, ids[0], ids[1])
-	require.Equal(t, keys, f.countJobs())
 }

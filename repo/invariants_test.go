@@ -27,13 +27,16 @@ type chaos struct {
 	mu      sync.Mutex
 	jobs    []job.ID
 	batches []job.ID
+	hooks   []job.ID // webhooks to send to and to change
 	leases  []job.ClaimID
 	claimed map[job.ClaimID]job.ID // workers by claim
+	sent    map[any]bool           // claimed deliveries with their fences
 	errs    []error
 }
 
 func newChaos(f *fixture, jobs int) *chaos {
-	c := &chaos{f: f, stores: f.twoStores(), claimed: map[job.ClaimID]job.ID{}, seed: uint64(time.Now().UnixNano()), jobs: f.submitted(jobs)}
+	c := &chaos{f: f, stores: f.twoStores(), claimed: map[job.ClaimID]job.ID{}, sent: map[any]bool{},
+		seed: uint64(time.Now().UnixNano()), jobs: f.submitted(jobs)}
 	f.t.Logf("seed %d", c.seed)
 	return c
 }
@@ -50,7 +53,7 @@ func (c *chaos) note(err error) {
 	c.errs = append(c.errs, err)
 }
 
-// chaosBatch is the size of its batches.
+// chaosBatch is the size of the batches of chaos.
 const chaosBatch = 3
 
 func pick[T any](c *chaos, r *rand.Rand, from *[]T) (v T) {
@@ -96,7 +99,7 @@ func (c *chaos) claim(ctx context.Context, s *repo.Store, r *rand.Rand, worker j
 	defer c.mu.Unlock()
 	if claim != nil {
 		if holder, ok := c.claimed[claim.ClaimID]; ok && holder != worker {
-			c.errs = append(c.errs, fmt.Errorf("%+v was given to two workers", claim.ClaimID))
+			c.errs = append(c.errs, fmt.Errorf("two workers have claim %+v", claim.ClaimID))
 		}
 		c.claimed[claim.ClaimID] = worker
 		c.leases = append(c.leases, claim.ClaimID)
@@ -125,7 +128,7 @@ func (c *chaos) finish(ctx context.Context, s *repo.Store, r *rand.Rand) {
 	c.note(err)
 }
 
-// maintain does one of the leader's chores.
+// maintain does one of the leader's tasks.
 func (c *chaos) maintain(ctx context.Context, s *repo.Store, r *rand.Rand) {
 	switch r.IntN(6) {
 	case 5: // like the end of a job
@@ -157,9 +160,65 @@ func (c *chaos) maintain(ctx context.Context, s *repo.Store, r *rand.Rand) {
 	}
 }
 
+// deliver changes a webhook or sends its deliveries.
+func (c *chaos) deliver(ctx context.Context, s *repo.Store, r *rand.Rand) {
+	hook := pick(c, r, &c.hooks)
+	var err error
+	switch r.IntN(10) {
+	case 0:
+		err = errOf(s.UpdateWebhook(ctx, c.f.client, hook, enabled(r.IntN(4) > 0)))
+	case 1:
+		err = errOf(s.RedeliverFailed(ctx, c.f.client, hook, time.Time{}, 5))
+	case 2:
+		err = errOf(s.ReplayEvents(ctx, c.f.client, hook, time.Now().Add(-time.Hour), job.Position{}, 5))
+	case 3:
+		err = errOf(s.FailOrphans(ctx, 2, 5))
+	case 4:
+		err = errOf(s.ReclaimDeliveries(ctx, 5))
+	default:
+		c.send(ctx, s, r, hook)
+	}
+	if job.CodeOf(err) != job.CodeConflict { // the webhook is disabled
+		c.note(err)
+	}
+}
+
+// send claims due deliveries of a webhook and records their results, or releases them.
+func (c *chaos) send(ctx context.Context, s *repo.Store, r *rand.Rand, hook job.ID) {
+	due, _, err := s.DueDeliveries(ctx, job.EndpointKey{}, 10, 1+r.IntN(5), 100, 0, 0)
+	c.note(err)
+	for i, t := range due {
+		if t.Endpoint != hook {
+			continue
+		}
+		p, _, err := s.ClaimDelivery(ctx, t.ID, time.Duration(r.IntN(50))*time.Millisecond)
+		c.note(err)
+		if p == nil {
+			continue
+		}
+		c.mu.Lock()
+		if claim := [2]any{p.ID, p.Fence}; c.sent[claim] {
+			c.errs = append(c.errs, fmt.Errorf("%+v was claimed twice", p))
+		} else {
+			c.sent[claim] = true
+		}
+		c.mu.Unlock()
+		switch (i + r.IntN(2)) % 4 {
+		case 0:
+			c.note(errOf(s.RecordDelivery(ctx, delivered(*p))))
+		case 1:
+			c.note(errOf(s.RecordDelivery(ctx, refused(*p, 0))))
+		case 2:
+			c.note(s.ReleaseDelivery(ctx, p.ID, p.Fence))
+		default:
+			c.note(errOf(s.RecordDelivery(ctx, givenUp(*p))))
+		}
+	}
+}
+
 // step does one random operation. Claims, starts and finishes are the most frequent, so that jobs make progress.
 func (c *chaos) step(ctx context.Context, s *repo.Store, r *rand.Rand, worker job.ID) {
-	switch n := r.IntN(20); {
+	switch n := r.IntN(22); {
 	case n < 3:
 		c.submit(ctx, s, r)
 	case n < 8:
@@ -176,6 +235,8 @@ func (c *chaos) step(ctx context.Context, s *repo.Store, r *rand.Rand, worker jo
 		if err := s.Delete(ctx, c.f.client, pick(c, r, &c.jobs)); job.CodeOf(err) != job.CodeConflict {
 			c.note(err)
 		}
+	case n < 20 && len(c.hooks) > 0:
+		c.deliver(ctx, s, r)
 	default:
 		c.maintain(ctx, s, r)
 	}
@@ -183,13 +244,13 @@ func (c *chaos) step(ctx context.Context, s *repo.Store, r *rand.Rand, worker jo
 
 // Promise: contract 19
 func TestInvariantsHoldUnderRandomConcurrentOperations(t *testing.T) {
-	f := setup(t)
+	f := setup(t, strict)
 	hook := f.subscribe("*")
 	c := newChaos(f, 10)
-	c.removes = true
+	c.removes, c.hooks = true, []job.ID{f.subscribe("*"), f.subscribe("*")}
 	workers := []job.ID{f.worker, f.newWorker(), f.newWorker(), f.newWorker()}
-	const people, steps = 12, 400
-	inParallel(people, func(i int) {
+	const callers, steps = 12, 250
+	inParallel(callers, func(i int) {
 		r := c.dice(i)
 		for n := range steps {
 			if i == 0 && n == steps/2 { // a worker dies
@@ -199,7 +260,7 @@ func TestInvariantsHoldUnderRandomConcurrentOperations(t *testing.T) {
 		}
 	})
 	require.NoError(t, errors.Join(c.errs...))
-	for _, id := range c.batches { // each is completed once, and its outcome counts all its jobs
+	for _, id := range c.batches { // each batch is completed once, and its outcome counts all jobs
 		for _, open := range must(f.store.OpenJobs(f.ctx(), f.client, id))(t) {
 			f.cancel(open)
 		}
@@ -212,8 +273,10 @@ func TestInvariantsHoldUnderRandomConcurrentOperations(t *testing.T) {
 		WHERE d.delivery_id IS NULL OR e.job_id <> d.job_id OR e.seq <> d.seq`, hook.String()), "each event has its delivery")
 	for _, name := range []string{job.EventRunning, job.EventSucceeded, job.EventFailed, job.EventCanceled, job.EventRetried,
 		job.EventLeaseExpired} {
-		require.NotZero(t, f.count(`events WHERE event_name = $1`, name), "nothing of this kind came about: %s", name)
+		require.NotZero(t, f.count(`events WHERE event_name = $1`, name), "no event %s", name)
 	}
+	require.NotZero(t, f.count(`client_events WHERE event_name = 'webhook.disabled'`))
+	require.NotZero(t, f.count(`deliveries WHERE state = 'DELIVERED'`))
 }
 
 // checkInvariants reads the whole database and checks its invariants.

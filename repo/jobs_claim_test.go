@@ -19,7 +19,7 @@ func TestClaimAssignsAWaitingJob(t *testing.T) {
 	require.Zero(t, not)
 	require.False(t, c.WasCreated)
 	require.Equal(t, job.ClaimID{JobID: id, Attempt: 1, Fence: 1}, c.ClaimID)
-	require.Empty(t, cmp.Diff(f.job(id), &c.Job), "the claim carries the job as it is stored")
+	require.Empty(t, cmp.Diff(f.job(id), &c.Job), "the claim contains the stored job")
 	require.Equal(t, job.Assigned, c.Job.State)
 	require.Equal(t, f.worker.String(), one[string](f, `SELECT worker_id::text FROM jobs WHERE job_id = $1`, id.String()))
 
@@ -46,25 +46,25 @@ func TestClaimRefusals(t *testing.T) {
 		attempt    int
 		not        job.NotClaimed
 	}{
-		"not due":               {f.worker, f.submit(deferred(time.Hour)), 1, job.NotClaimed{StillWaiting: true, Wait: time.Hour}},
-		"in its backoff":        {f.worker, backedOff, 2, job.NotClaimed{StillWaiting: true, Wait: time.Minute}},
-		"released":              {f.worker, returned.JobID, 1, job.NotClaimed{StillWaiting: true, Wait: time.Hour}},
-		"earlier attempt":       {f.worker, backedOff, 1, job.NotClaimed{Wait: time.Minute}},
-		"later attempt":         {f.worker, f.submit(), 2, job.NotClaimed{}},
-		"its next attempt runs": {f.worker, next, 1, job.NotClaimed{}},
-		"later than running":    {f.worker, f.run().JobID, 2, job.NotClaimed{}},
-		"another's, assigned":   {f.newWorker(), f.at(job.Assigned), 1, job.NotClaimed{}},
-		"another's, running":    {f.newWorker(), f.at(job.Running), 1, job.NotClaimed{}},
-		"running, no worker":    {job.ID{}, f.at(job.Running), 1, job.NotClaimed{}},
-		"canceled":              {f.worker, canceled, 1, job.NotClaimed{}},
-		"succeeded":             {f.worker, f.at(job.Succeeded), 1, job.NotClaimed{}},
-		"failed":                {f.worker, f.at(job.Failed), 1, job.NotClaimed{}},
-		"unknown job":           {f.worker, newID(), 1, job.NotClaimed{Unknown: true}},
-		"unknown worker":        {newID(), f.submit(), 1, dead},
-		"no worker":             {job.ID{}, f.submit(), 1, dead},
-		"retired worker":        {gone["retired"], f.submit(), 1, dead},
-		"dead worker":           {gone["dead"], f.submit(), 1, dead},
-		"expired worker":        {gone["expired"], f.submit(), 1, dead},
+		"not due":             {f.worker, f.submit(deferred(time.Hour)), 1, job.NotClaimed{StillWaiting: true, Wait: time.Hour}},
+		"in its backoff":      {f.worker, backedOff, 2, job.NotClaimed{StillWaiting: true, Wait: time.Minute}},
+		"released":            {f.worker, returned.JobID, 1, job.NotClaimed{StillWaiting: true, Wait: time.Hour}},
+		"earlier attempt":     {f.worker, backedOff, 1, job.NotClaimed{Wait: time.Minute}},
+		"later attempt":       {f.worker, f.submit(), 2, job.NotClaimed{}},
+		"next attempt runs":   {f.worker, next, 1, job.NotClaimed{}},
+		"later than running":  {f.worker, f.run().JobID, 2, job.NotClaimed{}},
+		"another's, assigned": {f.newWorker(), f.at(job.Assigned), 1, job.NotClaimed{}},
+		"another's, running":  {f.newWorker(), f.at(job.Running), 1, job.NotClaimed{}},
+		"running, no worker":  {job.ID{}, f.at(job.Running), 1, job.NotClaimed{}},
+		"canceled":            {f.worker, canceled, 1, job.NotClaimed{}},
+		"succeeded":           {f.worker, f.at(job.Succeeded), 1, job.NotClaimed{}},
+		"failed":              {f.worker, f.at(job.Failed), 1, job.NotClaimed{}},
+		"unknown job":         {f.worker, newID(), 1, job.NotClaimed{Unknown: true}},
+		"unknown worker":      {newID(), f.submit(), 1, dead},
+		"no worker":           {job.ID{}, f.submit(), 1, dead},
+		"retired worker":      {gone["retired"], f.submit(), 1, dead},
+		"dead worker":         {gone["dead"], f.submit(), 1, dead},
+		"expired worker":      {gone["expired"], f.submit(), 1, dead},
 	} {
 		before := f.all(test.id)
 		c, not := must2(f.store.Claim(f.ctx(), test.worker, test.id, test.attempt))(t)
@@ -75,7 +75,7 @@ func TestClaimRefusals(t *testing.T) {
 		require.Equal(t, test.not, not, name)
 		require.Equal(t, before, f.all(test.id), name)
 	}
-	require.Zero(t, f.storageErrors(), "a claim in vain is no trouble of the database")
+	require.Zero(t, f.storageErrors(), "a refused claim is not a storage error")
 }
 
 // goneWorkers returns workers that must no longer claim.
@@ -87,13 +87,13 @@ func (f *fixture) goneWorkers() map[string]job.ID {
 	return gone
 }
 
-// Each claim of a flush gets its own answer. If a task is delivered to a worker several times, all its requests get the same claim.
-func TestClaimsOfOneFlushAreAnsweredEachOnItsOwn(t *testing.T) {
+// Each claim of a flush has its own result. If a task is delivered to a worker several times, all its requests get the same claim.
+func TestClaimsOfOneFlushHaveSeparateResults(t *testing.T) {
 	f := setup(t, patient)
 	good, foreign, stranger := f.submit(), f.submit(), f.newWorker()
 	ids := []job.ID{f.submit(deferred(time.Hour)), newID(), foreign, good, good, good, good}
 	claims, nots, errs := make([]*job.Claim, len(ids)), make([]job.NotClaimed, len(ids)), make([]error, len(ids))
-	f.together("claim", func() { _, _, _ = f.store.Claim(f.ctx(), f.worker, newID(), 1) }, len(ids), func(i int) {
+	f.inOneFlush("claim", func() { _, _, _ = f.store.Claim(f.ctx(), f.worker, newID(), 1) }, len(ids), func(i int) {
 		worker := f.worker
 		if ids[i] == foreign {
 			worker = stranger
@@ -113,8 +113,8 @@ func TestClaimsOfOneFlushAreAnsweredEachOnItsOwn(t *testing.T) {
 	f.checkInvariants()
 }
 
-// If the answer to a claim was lost, only the job's holder gets it again.
-func TestClaimIsAnsweredAgain(t *testing.T) {
+// After a lost answer, a repeated claim returns the same claim, but only to the job's holder.
+func TestRepeatedClaimReturnsTheSameClaim(t *testing.T) {
 	f := setup(t)
 	id := f.submit(deferred(time.Hour))
 	f.makeDue(id)
@@ -123,16 +123,16 @@ func TestClaimIsAnsweredAgain(t *testing.T) {
 	before := f.all(id)
 	for range 2 {
 		again, _ := f.tryClaim(id, 1)
-		first.WasCreated = false // only the first answer reports this
+		first.WasCreated = false // only the first claim reports this
 		require.Empty(t, cmp.Diff(first, again))
-		require.Equal(t, before, f.all(id), "nothing happens twice")
+		require.Equal(t, before, f.all(id), "the repeated call changes nothing")
 	}
 	f.start(first.ClaimID)
 	again, _ := f.tryClaim(id, 1)
-	require.Equal(t, first.ClaimID, again.ClaimID, "when it runs as well")
+	require.Equal(t, first.ClaimID, again.ClaimID, "a RUNNING job repeats its claim too")
 }
 
-// stale returns leases that are no longer current, by why. current returns a lease of a new job.
+// stale returns claims that are no longer current, by reason. current returns a claim of a new job.
 func stale(f *fixture, current func() job.ClaimID) map[string]job.ClaimID {
 	old, future, other, canceled := current(), current(), current(), current()
 	old.Fence--
@@ -145,11 +145,11 @@ func stale(f *fixture, current func() job.ClaimID) map[string]job.ClaimID {
 	f.claim(next.JobID, 2)
 	return map[string]job.ClaimID{
 		"old fence": old, "future fence": future, "other attempt": other, "canceled": canceled, "ended": ended,
-		"its next attempt runs": next, "never claimed": {JobID: f.submit(), Attempt: 1}, "unknown job": {JobID: newID(), Attempt: 1, Fence: 1},
+		"next attempt runs": next, "never claimed": {JobID: f.submit(), Attempt: 1}, "unknown job": {JobID: newID(), Attempt: 1, Fence: 1},
 	}
 }
 
-// requireStale tries a step with each lease, and requires job.ErrStale and no change.
+// requireStale tries a step with each claim, and requires job.ErrStale and no change.
 func (f *fixture) requireStale(leases map[string]job.ClaimID, step func(c job.ClaimID) error) {
 	for name, l := range leases {
 		before := f.all(l.JobID)
@@ -165,7 +165,7 @@ func TestStart(t *testing.T) {
 	id := f.submit()
 	c, _ := f.tryClaim(id, 1)
 	at := must(f.store.Start(f.ctx(), c.ClaimID))(t)
-	require.True(t, at.After(c.Job.UpdatedAt), "a time of its own")
+	require.True(t, at.After(c.Job.UpdatedAt), "the start has its own time")
 	j := f.job(id)
 	require.Equal(t, []any{job.Running, at, at}, []any{j.State, *j.StartedAt, j.UpdatedAt})
 	require.Equal(t, c.Job.UpdatedAt, one[time.Time](f, `SELECT assigned_at FROM jobs WHERE job_id = $1`, id.String()))
@@ -174,8 +174,8 @@ func TestStart(t *testing.T) {
 	require.Empty(t, cmp.Diff(event{4, job.EventRunning, "ASSIGNED", "RUNNING", 1, at, log[2].Data}, log[3]))
 
 	before := f.all(id)
-	require.Equal(t, at, must(f.store.Start(f.ctx(), c.ClaimID))(t), "its answer may have been lost")
-	require.Equal(t, before, f.all(id), "nothing happens twice")
+	require.Equal(t, at, must(f.store.Start(f.ctx(), c.ClaimID))(t), "a repeated start returns the same time")
+	require.Equal(t, before, f.all(id), "the repeated call changes nothing")
 	f.checkInvariants()
 }
 
@@ -192,6 +192,6 @@ func TestStartIsFenced(t *testing.T) {
 	released, reclaimed := assigned(), assigned()
 	f.release(released, reclaimed)
 	f.claim(reclaimed.JobID, 1)
-	leases["given back"], leases["another claim runs"] = released, reclaimed
+	leases["released"], leases["claimed again"] = released, reclaimed
 	f.requireStale(leases, func(c job.ClaimID) error { return errOf(f.store.Start(f.ctx(), c)) })
 }

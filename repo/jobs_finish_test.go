@@ -19,8 +19,8 @@ func TestEmitWhileItRuns(t *testing.T) {
 	first := job.Emission{Name: "order.paid", Data: json.RawMessage(`{"order": 4711}`)}
 	require.NoError(t, f.store.Emit(f.ctx(), l, 0, first))
 	once := f.all(l.JobID)
-	require.NoError(t, f.store.Emit(f.ctx(), l, 0, first), "its answer was lost")
-	require.Equal(t, once, f.all(l.JobID), "it is there already")
+	require.NoError(t, f.store.Emit(f.ctx(), l, 0, first), "a repeated call after a lost answer")
+	require.Equal(t, once, f.all(l.JobID), "the event exists already")
 	require.NoError(t, f.store.Emit(f.ctx(), l, 1, job.Emission{Name: "order.sent"}))
 
 	log := f.log(l.JobID)
@@ -48,7 +48,7 @@ func (f *fixture) anEvent(id job.ID) pgx.Tx {
 }
 
 // If another transaction changes the row after the statement began, Emit tries again.
-func TestEmitLooksAgain(t *testing.T) {
+func TestEmitRetriesAfterAConcurrentChange(t *testing.T) {
 	f := setup(t)
 	l := f.run()
 	tx := f.anEvent(l.JobID)
@@ -56,25 +56,7 @@ func TestEmitLooksAgain(t *testing.T) {
 	f.awaitBlocked(1)
 	require.NoError(t, tx.Commit(f.ctx()))
 	require.NoError(t, <-done)
-	require.Len(t, f.log(l.JobID), 5, "the event is there: it is not written again")
-}
-
-// Every read of an attempt includes the request's plan for failures.
-func TestPlannedFailuresAreReadWithTheJob(t *testing.T) {
-	f := setup(t)
-	planned := []job.PlannedFailure{{Attempts: []int{1}, Problem: job.PlannedProblem{Title: "Out of stock",
-		Extensions: json.RawMessage(`{"item": 17}`)}}}
-	l := f.run(func(s *job.Submission) {
-		d := job.DefineCustom(job.Execute, &job.Behavior{Failures: planned, Duration: time.Second}, time.Now(), nil)
-		s.Job.WorkKind, s.Job.Definition = job.Custom, &d
-	})
-	f.finish(failure(l, job.CustomFailed))
-	require.Equal(t, planned, f.job(l.JobID).Origin().Failures)
-	require.Equal(t, planned, f.report(l.JobID, 1).Origin.Failures)
-	origin, _ := must2(f.store.Attempts(f.ctx(), f.client, l.JobID))(t)
-	require.Equal(t, planned, origin.Failures)
-	log := must(f.store.Events(f.ctx(), f.client, l.JobID, 0, 100))(t)
-	require.Equal(t, planned, log.Events[len(log.Events)-1].Origin.Failures)
+	require.Len(t, f.log(l.JobID), 5, "the event exists and is not written again")
 }
 
 func TestFinishWithSuccess(t *testing.T) {
@@ -124,7 +106,7 @@ func TestFinishWithFailure(t *testing.T) {
 	}
 }
 
-// requireRetried checks that attempt 2 of a job waits, without traces of the first attempt.
+// requireRetried checks that attempt 2 of a job waits, without data of the first attempt.
 func (f *fixture) requireRetried(id job.ID, wait time.Duration) {
 	j := f.job(id)
 	require.Equal(f.t, []any{job.Queued, 2, j.UpdatedAt.Add(wait), job.Outcome("")}, []any{j.State, j.Attempt, j.RunAt, j.Outcome})
@@ -150,7 +132,7 @@ func TestFinishWithAutomaticRetry(t *testing.T) {
 	r := f.report(l.JobID, 0)
 	require.Equal(t, 1, r.Number)
 	require.Equal(t, end.Failure, r.Failure, "the failed attempt is kept")
-	require.Equal(t, job.EventFailed, r.Events[len(r.Events)-1].Name, "the retry belongs to the next attempt")
+	require.Equal(t, job.EventFailed, r.Events[len(r.Events)-1].Name, "job.retried belongs to the next attempt")
 
 	c, not := f.tryClaim(l.JobID, 2)
 	require.Nil(t, c)
@@ -159,7 +141,7 @@ func TestFinishWithAutomaticRetry(t *testing.T) {
 	f.exec(`UPDATE jobs SET run_at = now() WHERE job_id = $1`, l.JobID.String())
 	waiting := f.taskOf(l.JobID)
 	waiting.Reason = job.FailedOnce
-	require.Equal(t, []job.Task{waiting}, f.waitingJobs(job.QueueCursor{}, 0, 10), "its task says why the attempt before failed")
+	require.Equal(t, []job.Task{waiting}, f.waitingJobs(job.QueueCursor{}, 0, 10), "the task has the reason of the previous failure")
 }
 
 // Promise: contract 5a
@@ -218,24 +200,5 @@ func TestFinishIsFenced(t *testing.T) {
 		func(c job.ClaimID) job.Finish { return withRetry(failure(c, job.WorkerLost), 0) },
 	} {
 		f.requireStale(leases, func(c job.ClaimID) error { return errOf(f.store.Finish(f.ctx(), end(c))) })
-	}
-}
-
-// The schema refuses invalid arguments, and the statement changes nothing.
-func TestFinishRefusesNonsense(t *testing.T) {
-	f := setup(t)
-	withFailure := success(f.run())
-	withFailure.Failure = job.NewFailure(job.FailedOnce, 1, backoff)
-	for name, end := range map[string]job.Finish{
-		"retry after the last attempt": withRetry(failure(f.run(attempts(1)), job.FailedOnce), 0),
-		"failed without a failure":     {ClaimID: f.run(), State: job.Failed},
-		"no end":                       {ClaimID: f.run(), State: job.Running},
-		"canceled":                     {ClaimID: f.run(), State: job.Canceled},
-		"unknown state":                {ClaimID: f.run(), State: "DREAMING"},
-		"succeeded with a failure":     withFailure,
-	} {
-		before := f.all(end.JobID)
-		require.Equal(t, job.CodeInternal, codeOf(f.store.Finish(f.ctx(), end)), name)
-		require.Equal(t, before, f.all(end.JobID), name)
 	}
 }

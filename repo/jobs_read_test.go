@@ -11,28 +11,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-func TestReportShowsTheWholeLogUpToItsEnd(t *testing.T) {
-	f := setup(t)
-	l := f.run()
-	end := withRetry(failure(l, job.FailedOnce), 0)
-	end.Emit = &job.Emission{Name: "x", Data: json.RawMessage(`{"text":"\"\\ é"}`)}
-	f.finish(end)
-	second := f.claim(l.JobID, 2)
-
-	r := f.report(l.JobID, 0)
-	require.Equal(t, 1, r.Number, "attempt 2 has not ended")
-	require.Len(t, r.Events, 6)
-	f.requireSame(f.log(l.JobID)[:6], r.Events)
-	for _, e := range r.Events {
-		require.Equal(t, time.UTC, e.At.Location())
-	}
-	f.finish(success(second))
-	latest := f.report(l.JobID, 0)
-	require.Equal(t, 2, latest.Number)
-	require.Len(t, latest.Events, len(f.log(l.JobID)))
-	require.Empty(t, cmp.Diff(r, f.report(l.JobID, 1)), "a report never changes")
-}
-
 func TestReportThatDoesNotExistYet(t *testing.T) {
 	f := setup(t)
 	running, ended, second := f.at(job.Running), f.at(job.Failed), f.retrying(0).JobID
@@ -54,7 +32,7 @@ func TestReportThatDoesNotExistYet(t *testing.T) {
 		require.ErrorContains(t, err, test.detail)
 	}
 	f.exec(`DELETE FROM reports WHERE job_id = $1`, ended.String())
-	require.Equal(t, job.CodeJobNotFound, codeOf(f.store.Report(f.ctx(), f.client, ended, 1)), "there is nothing to wait for")
+	require.Equal(t, job.CodeJobNotFound, codeOf(f.store.Report(f.ctx(), f.client, ended, 1)), "a removed report never comes back")
 }
 
 // Promise: patterns Retry API
@@ -108,7 +86,7 @@ func TestResult(t *testing.T) {
 	require.ErrorContains(t, err, l.JobID.String())
 	f.exec(`UPDATE results SET body = '', size = 0, sha256 = sha256('')`)
 	require.Empty(t, must(result(l.JobID))(t).Body)
-	require.Zero(t, f.count("outcome_outbox"), "nobody asks for the stream of outcomes")
+	require.Zero(t, f.count("outcome_outbox"), "the outcome stream is off")
 	require.NoError(t, f.store.Delete(f.ctx(), f.client, l.JobID))
 	require.Equal(t, job.CodeJobGone, codeOf(result(l.JobID)))
 
@@ -144,7 +122,7 @@ func TestResultExpires(t *testing.T) {
 	require.True(t, one[bool](f, `SELECT body IS NULL FROM results WHERE job_id = $1`, id.String()))
 	requireGone()
 	before.Result.Removed = true
-	require.Equal(t, before, f.job(id), "what it was stays known")
+	require.Equal(t, before, f.job(id), "the description remains")
 	require.False(t, f.job(other).Result.Removed)
 	_ = f.report(id, 0)
 }
@@ -181,6 +159,7 @@ func TestEventsTellEveryAttemptsOwnEnd(t *testing.T) {
 	var ended []job.Attempt
 	for _, e := range log.Events {
 		require.Equal(t, origin, e.Origin)
+		require.Equal(t, time.UTC, e.At.Location())
 		require.Equal(t, e.Next.Final(), e.Ended != nil, "%s", e.Name)
 		require.Nil(t, e.Batch)
 		if e.Ended != nil {
@@ -188,9 +167,10 @@ func TestEventsTellEveryAttemptsOwnEnd(t *testing.T) {
 		}
 	}
 	first, second := f.report(l.JobID, 1), f.report(l.JobID, 2)
+	f.requireSame(f.log(l.JobID)[:5], first.Events)
 	require.Equal(t, []job.Origin{origin, origin}, []job.Origin{first.Origin, second.Origin})
 	require.Equal(t, []job.Attempt{first.Attempt, second.Attempt}, ended)
-	require.Equal(t, job.FailedOnce, ended[0].Failure.Reason, "not that of the attempt after it")
+	require.Equal(t, job.FailedOnce, ended[0].Failure.Reason, "the failure of the attempt itself")
 	require.True(t, log.Ended)
 	require.Equal(t, job.EventRetriesExhausted, log.Events[log.Last-1].Name)
 }
@@ -219,7 +199,7 @@ func TestEventsInPages(t *testing.T) {
 	log := f.events(id, 5, 100)
 	require.False(t, log.Ended)
 	require.Equal(t, []string{job.EventRetried}, occurred(log.Events))
-	require.Equal(t, job.Failed, f.events(id, 0, 5).Events[4].Ended.State, "it stays known")
+	require.Equal(t, job.Failed, f.events(id, 0, 5).Events[4].Ended.State, "the failed attempt keeps its end")
 	log = f.events(f.submit(), 2, 100)
 	require.Empty(t, log.Events)
 	require.Equal(t, []any{2, false}, []any{log.Last, log.Ended})
@@ -227,16 +207,6 @@ func TestEventsInPages(t *testing.T) {
 
 func occurred(events []job.Occurrence) []string {
 	return each(events, func(e job.Occurrence) string { return e.Name })
-}
-
-func TestEventSeqs(t *testing.T) {
-	f := setup(t)
-	waiting, ended, gone := f.submit(), f.at(job.Succeeded), f.at(job.Failed)
-	f.age(gone, 2*month)
-	f.clean(10)
-	seqs := must(f.store.EventSeqs(f.ctx(), []job.ID{ended, newID(), gone, waiting}))(t)
-	require.Equal(t, map[job.ID]int{waiting: 2, ended: 5}, seqs)
-	require.Empty(t, must(f.store.EventSeqs(f.ctx(), nil))(t))
 }
 
 // origins returns the job's origin as each way to read a job reports it.
@@ -259,20 +229,27 @@ func (f *fixture) origins(id job.ID) map[string]job.Origin {
 	return all
 }
 
+// Every read of a job reports its scenario and its planned failures.
 func TestScenarioIsReadEverywhere(t *testing.T) {
 	f := setup(t, streaming)
-	id := f.at(job.Succeeded)
+	planned := []job.PlannedFailure{{Attempts: []int{1}, Problem: job.PlannedProblem{Title: "Out of stock",
+		Extensions: json.RawMessage(`{"item": 17}`)}}}
+	id := f.failed(job.CustomFailed, func(s *job.Submission) {
+		d := job.DefineCustom(job.Execute, &job.Behavior{Failures: planned, Duration: time.Second}, time.Now(), nil)
+		s.Job.WorkKind, s.Job.Definition = job.Custom, &d
+	})
 	want, d := f.job(id).Origin(), f.job(id).Definition
+	require.Equal(t, planned, want.Failures)
 	require.Equal(t, job.Scenario{WorkKind: d.WorkKind, DurationMS: d.DurationMS, ExpectedOutcome: d.ExpectedOutcome}, want.Scenario)
 	require.Positive(t, want.Scenario.DurationMS)
 	origins := f.origins(id)
-	require.Len(t, origins, 4+2*5, "each event in both histories")
+	require.Len(t, origins, 4+2*5, "each event is in both histories")
 	for where, got := range origins {
 		require.Equal(t, want, got, where)
 	}
 }
 
-// A damaged definition is read as missing and makes no statement fail. Its job can be claimed, and then fail.
+// A damaged definition is read as missing and makes no statement fail. The job can be claimed, and then fails.
 func TestClaimOfADamagedDefinition(t *testing.T) {
 	f := setup(t, streaming)
 	for _, definition := range []string{`NULL`, `'null'`, `'[]'`, `'"x"'`, `'{"duration_ms": "x"}'`} {

@@ -78,10 +78,11 @@ func TestQueueDueReportsMovedJobs(t *testing.T) {
 	due := f.queueDue(10)
 	require.Len(t, due, 1)
 	want := f.job(id)
-	told := job.Definition{WorkKind: want.WorkKind, DurationMS: want.Definition.DurationMS, ExpectedOutcome: want.Definition.ExpectedOutcome}
+	d := want.Definition
+	definition := job.Definition{WorkKind: want.WorkKind, DurationMS: d.DurationMS, ExpectedOutcome: d.ExpectedOutcome}
 	require.Equal(t, job.Job{
 		ID: id, ClientID: f.client, RequestID: want.RequestID, CorrelationID: "c-1", Callback: want.Callback,
-		WorkKind: want.WorkKind, Definition: &told, ExecutionAt: want.ExecutionAt, UpdatedAt: want.UpdatedAt,
+		WorkKind: want.WorkKind, Definition: &definition, ExecutionAt: want.ExecutionAt, UpdatedAt: want.UpdatedAt,
 	}, due[0])
 
 	// A damaged definition yields no values.
@@ -101,7 +102,7 @@ func TestQueueDueReportsMovedJobs(t *testing.T) {
 	require.Equal(t, durations, got)
 }
 
-func holding(most int) func(*repo.Config) { return func(c *repo.Config) { c.ClientMaxHeld = most } }
+func maxHeld(most int) func(*repo.Config) { return func(c *repo.Config) { c.ClientMaxHeld = most } }
 
 // taskIDs returns the ids of the jobs of tasks.
 func taskIDs(tasks []job.Task) []job.ID {
@@ -133,8 +134,8 @@ func (f *fixture) claimMany(ids []job.ID, stores ...*repo.Store) (claimed []job.
 // Workers hold at most the allowed number of jobs of a client, even if several processes claim at the same moment.
 func TestWorkersHoldNoMoreJobsOfAClient(t *testing.T) {
 	const most = 3
-	f := setup(t, holding(most))
-	others := []*repo.Store{repotest.OpenURL(t, f.url, holding(most)), repotest.OpenURL(t, f.url, holding(most))}
+	f := setup(t, maxHeld(most))
+	others := []*repo.Store{repotest.OpenURL(t, f.url, maxHeld(most)), repotest.OpenURL(t, f.url, maxHeld(most))}
 	ids := f.submitted(30)
 	foreign := f.submit(ofClient(newID()))
 	left, resumed := len(ids), []job.ID(nil)
@@ -155,8 +156,8 @@ func TestWorkersHoldNoMoreJobsOfAClient(t *testing.T) {
 }
 
 // Throttled jobs keep their order: younger jobs wait behind them.
-func TestThrottledJobsComeInTheirOrder(t *testing.T) {
-	f := setup(t, holding(1))
+func TestThrottledJobsKeepTheirOrder(t *testing.T) {
+	f := setup(t, maxHeld(1))
 	first, second, third := f.submit(), f.submit(), f.submit()
 	lease := f.assigned(first, 1)
 	before := f.job(second)
@@ -164,22 +165,22 @@ func TestThrottledJobsComeInTheirOrder(t *testing.T) {
 	throttled := f.job(second)
 	require.Equal(t, job.ThrottledUntil, throttled.RunAt)
 	require.Equal(t, job.WaitingClientLimit, throttled.WaitingFor(time.Now(), 1))
-	require.Equal(t, before.EventSeq, throttled.EventSeq, "no event: it is QUEUED as before")
+	require.Equal(t, before.EventSeq, throttled.EventSeq, "a QUEUED job stays QUEUED, without an event")
 	require.Empty(t, f.resume(1))
 	require.Equal(t, []job.ID{second}, taskIDs(f.finish(success(f.start(lease))).Resumed))
 
 	fourth := f.submit()
-	require.Empty(t, f.claimMany([]job.ID{fourth}), "there is a place, but it is not its")
+	require.Empty(t, f.claimMany([]job.ID{fourth}), "an older job comes first")
 	require.Equal(t, before.RunAt, f.job(second).RunAt)
-	require.Empty(t, f.resume(1), "the place is taken by one that waits for a worker")
+	require.Empty(t, f.resume(1), "a resumed job takes the place")
 	require.Len(t, f.claimMany([]job.ID{second}), 1)
-	require.Equal(t, []job.ID{third, fourth}, f.resume(math.MaxInt32), "without a limit all go on")
+	require.Equal(t, []job.ID{third, fourth}, f.resume(math.MaxInt32), "all jobs resume without a limit")
 	f.checkInvariants()
 }
 
 // A throttled job can be canceled; the next one takes its place. Canceling a held job also makes room.
 func TestThrottledJobsAreCanceled(t *testing.T) {
-	f := setup(t, holding(1))
+	f := setup(t, maxHeld(1))
 	first, second, third := f.submit(), f.submit(), f.submit()
 	f.assigned(first, 1)
 	require.Empty(t, f.claimMany([]job.ID{second, third}))

@@ -100,7 +100,7 @@ func TestInsertJobOneBadRowFailsAlone(t *testing.T) {
 	const good = 50
 	names := slices.Collect(maps.Keys(bad))
 	errs, refused := make([]error, good), make([]error, len(bad))
-	f.together("insert", func() { f.submit() }, good+len(bad), func(i int) {
+	f.inOneFlush("insert", func() { f.submit() }, good+len(bad), func(i int) {
 		if i < good {
 			_, errs[i] = f.store.InsertJob(f.ctx(), f.submission())
 			return
@@ -181,7 +181,7 @@ func TestDeleteRefusesJobsThatAreNotFinal(t *testing.T) {
 }
 
 // While the delete waits for the row, the job is retried and ends again. The waiting delete's snapshot does not contain the new rows.
-func TestDeleteOfAJobThatEndedAnewMeanwhile(t *testing.T) {
+func TestDeleteOfAJobThatIsRetriedMeanwhile(t *testing.T) {
 	f := setup(t, patient)
 	id := f.at(job.Failed)
 	tx := f.anEvent(id)
@@ -246,7 +246,7 @@ func TestCancelFromEachState(t *testing.T) {
 	}
 }
 
-// requireUnchanged checks that a request does not change a job, and that its answer says so.
+// requireUnchanged checks that a request does not change a job, and reports no change.
 func (f *fixture) requireUnchanged(name string, id job.ID, ask func() job.Change) {
 	all, j := f.all(id), f.job(id)
 	require.Equal(f.t, job.Change{JobID: id, State: j.State, Attempt: j.Attempt, UpdatedAt: j.UpdatedAt, RunAt: j.RunAt}, ask(), name)
@@ -257,7 +257,7 @@ func TestCancelsOfOneFlush(t *testing.T) {
 	f := setup(t, patient)
 	ids := []job.ID{f.submit(func(s *job.Submission) { s.Job.ClientID = newID() }), f.run().JobID, f.at(job.Succeeded)}
 	changes, errs := make([]job.Change, len(ids)), make([]error, len(ids))
-	f.together("cancel", func() { _, _, _ = f.store.Cancel(f.ctx(), f.client, newID()) }, len(ids), func(i int) {
+	f.inOneFlush("cancel", func() { _, _, _ = f.store.Cancel(f.ctx(), f.client, newID()) }, len(ids), func(i int) {
 		changes[i], _, errs[i] = f.store.Cancel(f.ctx(), f.client, ids[i])
 	})
 	require.Equal(t, job.CodeJobNotFound, job.CodeOf(errs[0]))

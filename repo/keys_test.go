@@ -71,7 +71,7 @@ func (f *fixture) changesOf() []change {
 	}...)
 }
 
-// additionsFor returns the changes that add something for a client and require nothing else.
+// additionsFor returns the changes that add a row for a client and need no existing row.
 func (f *fixture) additionsFor(client job.ID, key string) []change {
 	hook := f.hook("*")
 	hook.ClientID = client
@@ -154,14 +154,14 @@ func TestSubmissionsDoNotLookAtErasures(t *testing.T) {
 }
 
 // An erasure waits for statements that began before it and have not written yet, because they did not see that the key ended.
-func TestAnErasureWaitsForStatementsUnderWay(t *testing.T) {
+func TestErasureWaitsForEarlierStatements(t *testing.T) {
 	f := setup(t)
 	f.keys("k")
 	old := must(f.db.BeginTx(f.ctx(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead}))(t)
 	t.Cleanup(func() { _ = old.Rollback(context.Background()) })
 	must(old.Exec(f.ctx(), `SELECT FROM jobs`))(t) // takes a snapshot, but no transaction id
 	e := f.erase(f.client)
-	testkit.Eventually(t, "it has come to the step that waits", func() bool { return f.eraseStep(e.ID).Erasure.Step == "settle" })
+	testkit.Eventually(t, "the erasure waits", func() bool { return f.eraseStep(e.ID).Erasure.Step == "settle" })
 	for range 5 {
 		require.Equal(t, "settle", f.eraseStep(e.ID).Erasure.Step)
 	}
@@ -188,5 +188,5 @@ func TestAnEndedKeyReadsNoEvents(t *testing.T) {
 			require.Equal(t, code, read(job.WithKey(f.ctx(), key)), "%s with a key that is %s", name, key)
 		}
 	}
-	require.Empty(t, must(f.store.Events(job.WithKey(f.ctx(), "revoked"), f.client, id, 99, 10))(t).Events, "there is nothing to refuse")
+	require.Empty(t, must(f.store.Events(job.WithKey(f.ctx(), "revoked"), f.client, id, 99, 10))(t).Events, "an empty page needs no key")
 }

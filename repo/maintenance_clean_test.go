@@ -47,17 +47,17 @@ func TestCleanRemovesAJobWithAllThatBelongsToIt(t *testing.T) {
 	removed := one[time.Time](f, `SELECT expired_at FROM tombstones WHERE job_id = $1 AND client_id = $2`, old.String(), f.client.String())
 	require.WithinDuration(t, time.Now(), removed, testkit.Patience)
 
-	asked := f.asked()
+	requests := f.requests()
 	for _, name := range []string{"job", "report", "events", "attempts", "result", "cancel", "retry"} {
 		var gone *job.Error
-		require.ErrorAs(t, asked[name](f.client, things{job: old}), &gone)
-		require.Equal(t, job.CodeJobGone, gone.Code, "%s: its owner is told", name)
-		require.Equal(t, &removed, gone.ExpiredAt, "%s: and since when", name)
-		require.Equal(t, job.CodeJobNotFound, job.CodeOf(asked[name](newID(), things{job: old})), "%s: nobody else is", name)
+		require.ErrorAs(t, requests[name](f.client, resources{job: old}), &gone)
+		require.Equal(t, job.CodeJobGone, gone.Code, "%s of the owner", name)
+		require.Equal(t, &removed, gone.ExpiredAt, "%s: time of removal", name)
+		require.Equal(t, job.CodeJobNotFound, job.CodeOf(requests[name](newID(), resources{job: old})), "%s of another client", name)
 	}
 	f.exec(`UPDATE tombstones SET expired_at = expired_at - interval '90 days'`)
 	f.clean(100)
-	require.Equal(t, job.CodeJobNotFound, codeOf(f.store.Job(f.ctx(), f.client, old)), "after the tombstone's time nothing is known any more")
+	require.Equal(t, job.CodeJobNotFound, codeOf(f.store.Job(f.ctx(), f.client, old)), "the tombstone has expired")
 }
 
 // Promise: patterns Retention
@@ -85,7 +85,7 @@ func TestCleanWorksInBoundedBatches(t *testing.T) {
 		require.Equal(t, left >= 3, must(f.store.Clean(f.ctx(), 3))(t))
 		left = max(0, left-3)
 		require.Equal(t, left, f.count("jobs"))
-		require.Zero(t, f.count(`jobs JOIN ages USING (job_id) WHERE age <= $1`, n-left), "the oldest go first")
+		require.Zero(t, f.count(`jobs JOIN ages USING (job_id) WHERE age <= $1`, n-left), "the oldest jobs are removed first")
 	}
 	require.Equal(t, n, f.count("tombstones"))
 }
@@ -130,6 +130,9 @@ func TestCleanSmallThings(t *testing.T) {
 		"dead workers":                {"workers", worker("DEAD"), []string{"1 hour 1 s", "2 days"}, []string{"59 minutes"}},
 		"stopped workers":             {"workers", worker("STOPPED"), []string{"1 hour 1 s"}, []string{"1 minute"}},
 		"workers not yet marked dead": {"workers", worker("ALIVE"), nil, []string{"2 hours"}},
+		"history of ten seconds": {"history", `SELECT 10, now() - interval '%[2]s', 0, 0, 0, 0, 0`, []string{"2 hours 1 s", "1 day"},
+			[]string{"119 minutes"}},
+		"history of minutes": {"history", `SELECT 60, now() - interval '%[2]s', 0, 0, 0, 0, 0`, []string{"48 hours 1 s"}, []string{"47 hours"}},
 	}
 	want := map[string]int{"workers": 2} // the fixture's worker and the one that holds a job
 	for _, test := range tests {
@@ -142,7 +145,7 @@ func TestCleanSmallThings(t *testing.T) {
 	for table, n := range want {
 		require.Equal(t, n, f.count(table), table)
 	}
-	require.Len(t, f.orphans(10), 1, "the worker's job can still be found")
+	require.Len(t, f.orphans(10), 1, "the dead worker's job is still found")
 }
 
 // Locked rows are skipped until later, and do not block others.
@@ -175,7 +178,7 @@ func TestCleanReportsTrouble(t *testing.T) {
 	f.clientEvent(f.db)
 	f.exec(`UPDATE client_events SET occurred_at = occurred_at - $1::interval`, month)
 	require.Equal(t, job.CodeDBError, codeOf(f.store.Clean(f.ctx(), 10)))
-	require.Zero(t, f.count("client_events"), "other kinds are removed all the same")
+	require.Zero(t, f.count("client_events"), "other kinds of rows are removed")
 	unlock()
 	require.Equal(t, 1, f.clean(10))
 }

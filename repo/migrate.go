@@ -151,7 +151,7 @@ func (turns) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	}
 }
 
-// SessionUnlock lets the next process go on.
+// SessionUnlock lets the next process migrate.
 func (turns) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_unlock($1::bigint # hashtext(current_schema()))`, lock.DefaultLockID)
 	return err

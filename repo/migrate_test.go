@@ -1,12 +1,9 @@
 package repo_test
 
 import (
-	"context"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/pressly/goose/v3/lock"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/testkit"
@@ -38,7 +35,7 @@ func schema(t *testing.T, f *fixture) []string {
 func TestMigrateDownAndUpAgain(t *testing.T) {
 	f := setup(t)
 	require.NoError(t, f.store.Ping(f.ctx()))
-	require.NoError(t, repo.Migrate(f.ctx(), f.url, -1), "nothing to do")
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, -1), "the schema is already at this version")
 	f.fill(f.client, "6")
 	newest := one[int](f, `SELECT max(version_id)::int FROM goose_db_version`)
 	schemas := map[int][]string{newest: schema(t, f)}
@@ -46,12 +43,12 @@ func TestMigrateDownAndUpAgain(t *testing.T) {
 		require.NoError(t, repo.Migrate(f.ctx(), f.url, int64(version)))
 		schemas[version] = schema(t, f)
 		if version >= 3 { // 00003_jobs
-			require.Equal(t, 6, f.count("jobs"), "they stay")
+			require.Equal(t, 6, f.count("jobs"), "the jobs stay")
 		}
 	}
 	require.Equal(t, "goose_db_version", one[string](f, `SELECT string_agg(tablename, ' ') FROM pg_tables WHERE schemaname = 'public'`))
 	require.Zero(t, f.count(`pg_proc WHERE pronamespace = 'public'::regnamespace`))
-	require.NoError(t, repo.Migrate(f.ctx(), f.url, 0), "nothing to do")
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, 0), "the schema is already at this version")
 	err := f.store.Ping(f.ctx())
 	require.Equal(t, job.CodeConfigInvalid, job.CodeOf(err))
 	require.ErrorContains(t, err, "version 0")
@@ -74,28 +71,17 @@ func TestMigrateTenAtOnce(t *testing.T) {
 	f.atOnce(10, func(int) error { return repo.Migrate(f.ctx(), f.url, -1) })
 	require.Equal(t, want, schema(t, f))
 	files := must(migrations.FS.ReadDir("."))(t)
-	require.Equal(t, 1+len(files), f.count("goose_db_version"), "the zeroth version and ours, once each")
+	require.Equal(t, 1+len(files), f.count("goose_db_version"), "version 0 and each migration once")
 	require.NoError(t, f.store.Ping(f.ctx()))
 }
 
-func TestMigrateWaitsForItsTurn(t *testing.T) {
-	f := setup(t)
-	unlock := f.lock(`SELECT pg_advisory_xact_lock($1::bigint # hashtext(current_schema()))`, lock.DefaultLockID)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	require.ErrorIs(t, repo.Migrate(ctx, f.url, 0), context.DeadlineExceeded)
-	require.NoError(t, f.store.Ping(f.ctx()))
-	unlock()
-	require.NoError(t, repo.Migrate(f.ctx(), f.url, 0))
-}
-
-func TestMigrateToTheNewestLeavesANewerSchemaAlone(t *testing.T) {
+func TestMigrateToTheNewestKeepsANewerSchema(t *testing.T) {
 	f := setup(t)
 	before := schema(t, f)
 	f.exec(`INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, true)`)
 	require.NoError(t, repo.Migrate(f.ctx(), f.url, -1))
 	require.Equal(t, before, schema(t, f))
-	require.NoError(t, f.store.Ping(f.ctx()), "it suits this program too")
+	require.NoError(t, f.store.Ping(f.ctx()), "a newer schema works too")
 }
 
 // Default settings of a role or a database for other programs have no effect.
@@ -135,7 +121,7 @@ func TestMigrateRefusesAFormerSchema(t *testing.T) {
 		}
 		err := f.store.Ping(f.ctx())
 		require.Equal(t, job.CodeConfigInvalid, job.CodeOf(err))
-		require.ErrorContains(t, err, "T"+refusal+".", "no role serves it, whatever the number says")
+		require.ErrorContains(t, err, "T"+refusal+".", "no role serves a former schema")
 		i := must(repo.Inspect(f.ctx(), f.url))(t)
 		require.True(t, i.FormerSchema)
 		require.Nil(t, i.State)
@@ -156,7 +142,7 @@ func TestMigrateAndOpenRefuseABadURL(t *testing.T) {
 }
 
 // A dump that is restored into a newer server has labels that are ahead of its transaction numbers.
-func TestMigrateMendsARestoredDatabase(t *testing.T) {
+func TestMigrateRepairsARestoredDatabase(t *testing.T) {
 	f := setup(t)
 	f.at(job.Failed)
 	id := f.submit()
@@ -165,7 +151,7 @@ func TestMigrateMendsARestoredDatabase(t *testing.T) {
 	f.exec(`UPDATE jobs SET event_tx = (event_tx::text::bigint + 1000000000000)::text::xid8 WHERE job_id = $1`, id.String())
 	r := &follower{f: f}
 	testkit.Eventually(t, "the feed shows what is there", func() bool { r.read(100); return len(r.seen) == 6 })
-	require.Equal(t, job.Feed{Held: true}, f.feed(r.at, 100), "it would be for a long time")
+	require.Equal(t, job.Feed{Held: true}, f.feed(r.at, 100), "the feed is held")
 	f.claim(id, 1)
 	key := f.cursorKey()
 
@@ -176,27 +162,27 @@ func TestMigrateMendsARestoredDatabase(t *testing.T) {
 	require.Len(t, seen, 10)
 	require.Equal(t, uint64(1), seen[9].Position.Tx)
 	mended := f.cursorKey()
-	require.NotEqual(t, key, mended, "a position that a client has kept is refused for good")
+	require.NotEqual(t, key, mended, "positions that clients have stored become invalid")
 	require.Len(t, mended, len(key))
 
 	f.exec(`UPDATE client_events SET tx = '1000000000000'`)
 	require.NoError(t, repo.Migrate(f.ctx(), f.url, -1))
 	f.cancel(id)
 	seen = (&follower{f: f}).readAll(2)
-	require.Equal(t, job.EventCanceled, seen[10].Name, "what comes is after what was")
+	require.Equal(t, job.EventCanceled, seen[10].Name, "new events follow the old ones")
 	require.Equal(t, f.places(), positions(seen))
 	f.checkInvariants()
 
 	before, key := f.places(), f.cursorKey()
 	require.NoError(t, repo.Migrate(f.ctx(), f.url, -1))
-	require.Equal(t, before, f.places(), "nothing more to mend")
+	require.Equal(t, before, f.places(), "nothing is left to repair")
 	require.Equal(t, key, f.cursorKey())
 }
 
 func (f *fixture) cursorKey() []byte { return must(f.store.CursorKey(f.ctx()))(f.t) }
 
 // If a migration waits for a reader of a table, such as a dump, writers must not wait behind the migration.
-func TestMigrationDoesNotMakeWritersWait(t *testing.T) {
+func TestMigrationDoesNotBlockWriters(t *testing.T) {
 	f := setup(t)
 	require.NoError(t, repo.Migrate(f.ctx(), f.url, 10)) // its down migration removes a trigger from jobs
 	unlock := f.lock(`SELECT count(*) FROM jobs`)

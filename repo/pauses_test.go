@@ -11,19 +11,19 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// pause returns a pause by an operator.
-func pause(scope job.PauseScope, target string, mode job.PauseMode) job.Pause {
+// newPause returns a pause by an operator.
+func newPause(scope job.PauseScope, target string, mode job.PauseMode) job.Pause {
 	return job.Pause{ID: newID(), Scope: scope, Target: target, Mode: mode, Operator: "ann", Reason: "a release"}
 }
 
-// stop stores a pause.
-func (f *fixture) stop(scope job.PauseScope, target string, mode job.PauseMode) job.Pause {
-	p, added := must2(f.store.AddPause(f.ctx(), pause(scope, target, mode)))(f.t)
+// pause stores a pause.
+func (f *fixture) pause(scope job.PauseScope, target string, mode job.PauseMode) job.Pause {
+	p, added := must2(f.store.AddPause(f.ctx(), newPause(scope, target, mode)))(f.t)
 	require.True(f.t, added)
 	return p
 }
 
-func (f *fixture) goOn(p job.Pause) {
+func (f *fixture) unpause(p job.Pause) {
 	require.Equal(f.t, p, must(f.store.RemovePause(f.ctx(), p.ID))(f.t))
 }
 
@@ -53,7 +53,7 @@ func TestPausedJobsAreParked(t *testing.T) {
 			held := f.assigned(first, 1)
 			before := f.job(third)
 			target := map[job.PauseScope]string{job.PauseClient: f.client.String(), job.PauseKind: string(job.SuccessFast)}[scope]
-			p := f.stop(scope, target, job.ModePause)
+			p := f.pause(scope, target, job.ModePause)
 
 			for range 2 { // the second time, the job is already parked
 				require.Equal(t, job.NotClaimed{Paused: true}, f.refused(third))
@@ -61,14 +61,14 @@ func TestPausedJobsAreParked(t *testing.T) {
 			}
 			parked := f.job(third)
 			require.Equal(t, job.PausedUntil, parked.RunAt)
-			require.Equal(t, before.EventSeq, parked.EventSeq, "no event: it is QUEUED as before")
+			require.Equal(t, before.EventSeq, parked.EventSeq, "a QUEUED job stays QUEUED, without an event")
 			require.Equal(t, job.WaitingPaused, parked.WaitingFor(time.Now(), 1))
 			f.assigned(other, 1)             // not paused
 			f.finish(success(f.start(held))) // nor are earlier claims
 			require.Empty(t, f.resumePaused())
 
-			f.goOn(p)
-			require.Equal(t, []job.ID{second, third}, f.resumePaused(), "in the order of their creation")
+			f.unpause(p)
+			require.Equal(t, []job.ID{second, third}, f.resumePaused(), "jobs resume in order of creation")
 			require.Equal(t, before.RunAt, f.job(third).RunAt)
 			require.Equal(t, 1, one[int](f, `SELECT dispatch FROM jobs WHERE job_id = $1`, third.String()))
 			f.assigned(second, 1)
@@ -79,25 +79,25 @@ func TestPausedJobsAreParked(t *testing.T) {
 }
 
 // While everything is paused or the worker is drained, jobs keep their place, because their tasks are not fetched.
-func TestWhatIsStoppedAsAWholeKeepsItsPlace(t *testing.T) {
+func TestPausesOfEverythingKeepTheOrder(t *testing.T) {
 	f := setup(t)
 	id, future := f.submit(), f.submit(deferred(time.Hour))
 	before := f.all(id)
 	stopped := job.NotClaimed{StillWaiting: true, Stopped: true}
-	all := f.stop(job.PauseAll, "", job.ModePause)
+	all := f.pause(job.PauseAll, "", job.ModePause)
 	require.Equal(t, stopped, f.refused(id))
-	require.NotZero(t, f.refused(future).Wait, "its time is to come, whatever is paused")
-	worker := f.stop(job.PauseWorker, f.worker.String(), job.ModeDrain)
-	f.goOn(all)
+	require.NotZero(t, f.refused(future).Wait, "a future job waits for its time")
+	worker := f.pause(job.PauseWorker, f.worker.String(), job.ModeDrain)
+	f.unpause(all)
 	require.Equal(t, stopped, f.refused(id))
 	require.Equal(t, before, f.all(id))
 	require.Empty(t, f.resumePaused())
 	other := f.newWorker()
 	c, _ := must2(f.store.Claim(f.ctx(), other, f.submit(), 1))(t)
 	require.NotNil(t, c, "another worker is not drained")
-	f.goOn(worker)
-	f.stop(job.PauseAll, "", job.ModeDrain) // accepted jobs run
-	f.stop(job.PauseClient, f.client.String(), job.ModeDrain)
+	f.unpause(worker)
+	f.pause(job.PauseAll, "", job.ModeDrain) // accepted jobs run
+	f.pause(job.PauseClient, f.client.String(), job.ModeDrain)
 	f.assigned(id, 1)
 	f.checkInvariants()
 }
@@ -105,13 +105,13 @@ func TestWhatIsStoppedAsAWholeKeepsItsPlace(t *testing.T) {
 // If the kind or client of a CREATED job is paused, or its client is at its limit, the job is parked once it is QUEUED. Until then, claims
 // are repeated.
 func TestCreatedJobsAreNotParked(t *testing.T) {
-	f := setup(t, holding(1))
+	f := setup(t, maxHeld(1))
 	for reason, parked := range map[job.WaitingReason]job.NotClaimed{
 		job.WaitingPaused: {Paused: true}, job.WaitingClientLimit: {Throttled: true},
 	} {
 		id := f.submit(deferred(time.Hour))
 		if parked.Paused {
-			f.stop(job.PauseClient, f.client.String(), job.ModePause)
+			f.pause(job.PauseClient, f.client.String(), job.ModePause)
 		} else {
 			f.assigned(f.submit(), 1)
 		}
@@ -127,7 +127,7 @@ func TestCreatedJobsAreNotParked(t *testing.T) {
 }
 
 // Jobs are paused and resumed during claims. No job is lost, and none is claimed while it is paused.
-func TestPausesBesideClaims(t *testing.T) {
+func TestPausesDuringClaims(t *testing.T) {
 	f := setup(t)
 	ids := f.submitted(40)
 	claiming := begin(func() error {
@@ -148,7 +148,7 @@ func TestPausesBesideClaims(t *testing.T) {
 		return errors.Join(errs...)
 	})
 	for range 10 {
-		f.goOn(f.stop(job.PauseClient, f.client.String(), job.ModePause))
+		f.unpause(f.pause(job.PauseClient, f.client.String(), job.ModePause))
 		f.resumePaused()
 	}
 	testkit.Eventually(t, "all are claimed", func() bool {
@@ -166,28 +166,28 @@ func TestPausesBesideClaims(t *testing.T) {
 
 func TestPausesAreKept(t *testing.T) {
 	f := setup(t)
-	first := f.stop(job.PauseAll, "", job.ModePause)
-	again, added := must2(f.store.AddPause(f.ctx(), pause(job.PauseAll, "", job.ModePause)))(t)
+	first := f.pause(job.PauseAll, "", job.ModePause)
+	again, added := must2(f.store.AddPause(f.ctx(), newPause(job.PauseAll, "", job.ModePause)))(t)
 	require.False(t, added)
-	require.Equal(t, first, again, "the first stays as it is")
-	drain := f.stop(job.PauseAll, "", job.ModeDrain)
+	require.Equal(t, first, again, "the existing pause stays unchanged")
+	drain := f.pause(job.PauseAll, "", job.ModeDrain)
 	require.Equal(t, job.Pauses{first, drain}, must(f.store.Pauses(f.ctx()))(t))
 
-	unknown := pause(job.PauseWorker, newID().String(), job.ModeDrain)
-	require.Equal(t, job.CodeRequestNotFound, codeOf(f.store.AddPause(f.ctx(), unknown)), "there is no such worker")
+	unknown := newPause(job.PauseWorker, newID().String(), job.ModeDrain)
+	require.Equal(t, job.CodeRequestNotFound, codeOf(f.store.AddPause(f.ctx(), unknown)), "the worker does not exist")
 	require.Equal(t, job.CodeRequestNotFound, codeOf(f.store.RemovePause(f.ctx(), newID())))
 
 	f.exec(`INSERT INTO pauses (pause_id, scope, target, mode, operator, reason)
 		SELECT gen_random_uuid(), 'CLIENT', gen_random_uuid()::text, 'PAUSE', 'ann', 'r' FROM generate_series(3, 100)`)
-	another := pause(job.PauseKind, "SUCCESS_FAST", job.ModePause)
-	require.Equal(t, job.CodeConflict, codeOf(f.store.AddPause(f.ctx(), another)), "each claim looks at all of them")
+	another := newPause(job.PauseKind, "SUCCESS_FAST", job.ModePause)
+	require.Equal(t, job.CodeConflict, codeOf(f.store.AddPause(f.ctx(), another)), "the number of pauses is limited")
 }
 
 // A drained worker's row is removed some time after it stopped, with its pauses.
-func TestPausesOfWorkersThatAreGone(t *testing.T) {
+func TestPausesOfRemovedWorkersAreCleaned(t *testing.T) {
 	f := setup(t)
-	kept, gone := f.stop(job.PauseWorker, f.worker.String(), job.ModeDrain), f.newWorker()
-	f.stop(job.PauseWorker, gone.String(), job.ModeDrain)
+	kept, gone := f.pause(job.PauseWorker, f.worker.String(), job.ModeDrain), f.newWorker()
+	f.pause(job.PauseWorker, gone.String(), job.ModeDrain)
 	f.exec(`DELETE FROM workers WHERE worker_id = $1`, gone.String())
 	f.clean(10)
 	require.Equal(t, job.Pauses{kept}, must(f.store.Pauses(f.ctx()))(t))

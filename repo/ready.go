@@ -46,14 +46,14 @@ type writeCheck struct {
 	suited atomic.Bool // schema and clock fitted this program at the last read
 }
 
-// writeCheckKept is how long the result is kept. It limits the writes, however often readiness is checked.
+// writeCheckKept is how long the result is kept. The cache limits the writes, however often readiness is checked.
 const writeCheckKept = time.Second
 
 // readyPing is the part of Ready's time for reading the schema. The rest is for the write.
 const readyPing = 400 * time.Millisecond
 
-// Ready does what Ping does, and also returns an error unless Postgres accepts this program's writes: its disk has room, and a commit
-// completes. If Ping only waits for a lock on a table that submissions do not use, the store is still ready.
+// Ready is like Ping, and also returns an error unless Postgres accepts this program's writes: the disk has room, and a commit completes.
+// If Ping only waits for a lock on a table that submissions do not use, the store is still ready.
 func (s *Store) Ready(ctx context.Context) error {
 	c := &s.writes
 	brief, cancel := context.WithTimeout(ctx, readyPing)

@@ -52,7 +52,7 @@ func (f *fixture) stepOf(s *job.Schedule) job.ScheduleStep {
 	return job.ScheduleStep{ID: s.ID, Version: s.Version, ScheduleProgress: p, Jobs: []job.Job{j}}
 }
 
-func TestScheduleIsStoredAsItIs(t *testing.T) {
+func TestScheduleIsStored(t *testing.T) {
 	f := setup(t)
 	added := f.schedule()
 	require.JSONEq(t, `{"b": 1, "a":2.0}`, string(added.Job.Params))
@@ -134,7 +134,7 @@ func TestDueTimeHasOneJob(t *testing.T) {
 }
 
 // A leader does not overwrite a change of a schedule that happened after it read the schedule.
-func TestStepOfAChangedScheduleIsNotWritten(t *testing.T) {
+func TestStepOfAChangedScheduleIsSkipped(t *testing.T) {
 	f := setup(t)
 	s := f.schedule()
 	must(f.store.ChangeSchedule(f.ctx(), f.client, s.ID, func(s *job.Schedule, _ time.Time) error { s.Name = "other"; return nil }))(t)
@@ -146,7 +146,7 @@ func TestStepOfAChangedScheduleIsNotWritten(t *testing.T) {
 
 	unlock := f.lock(`SELECT FROM schedules FOR UPDATE`)
 	now := f.due(s.ID)
-	require.Empty(t, advance(&now.Schedule), "it is locked: it has its turn later")
+	require.Empty(t, advance(&now.Schedule), "a locked schedule is skipped")
 	unlock()
 	require.NoError(t, f.store.DeferSchedules(f.ctx(), []job.DueSchedule{now}, time.Hour))
 	wait, _ := must2(f.store.NextLook(f.ctx()))(t)
@@ -169,7 +169,7 @@ func TestScheduleIsBusy(t *testing.T) {
 	must(f.store.AdvanceSchedules(f.ctx(), []job.ScheduleStep{step}))(t)
 	require.True(t, f.due(s.ID).Busy)
 	f.exec(`UPDATE schedules SET overlap = 'allow'`)
-	require.False(t, f.due(s.ID).Busy, "which is not looked at")
+	require.False(t, f.due(s.ID).Busy, "earlier runs do not matter")
 	f.exec(`UPDATE schedules SET overlap = 'queue_one'`)
 	f.finish(success(f.claim(step.Jobs[0].ID, 1)))
 	require.False(t, f.due(s.ID).Busy)

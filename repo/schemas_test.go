@@ -48,7 +48,7 @@ func TestInstallationsInSchemasOfOneDatabase(t *testing.T) {
 	}
 	first := repotest.OpenURL(t, f.inSchema(role, "one"), asTestbed)
 	now, _ := shown(t, first.Pool())
-	require.WithinDuration(t, time.Now().Add(24*time.Hour), now, testkit.Patience, "a move elsewhere changes nothing")
+	require.WithinDuration(t, time.Now().Add(24*time.Hour), now, testkit.Patience, "a move in another schema has no effect")
 	require.Zero(t, f.count("testbed_clock"))
 
 	// A claim, a bulk operation and a migration of another installation do not block this one.
@@ -56,10 +56,10 @@ func TestInstallationsInSchemasOfOneDatabase(t *testing.T) {
 		pg_advisory_xact_lock(hashtextextended('bulk operations', 'jobs'::regclass::oid::bigint)),
 		pg_advisory_xact_lock(` + strconv.FormatInt(lock.DefaultLockID, 10) + `::bigint # hashtext('public'))`)
 	defer unlock()
-	own := setupAt(t, f.inSchema(role, "one"), holding(1))
+	own := setupAt(t, f.inSchema(role, "one"), maxHeld(1))
 	own.claim(own.submit(), 1)
 	own.bulk(job.BulkCancel, everything)
-	require.NoError(t, repo.Migrate(f.ctx(), f.inSchema(role, "one"), 0), "taken back")
+	require.NoError(t, repo.Migrate(f.ctx(), f.inSchema(role, "one"), 0), "the schema was removed")
 	require.NoError(t, repo.Migrate(f.ctx(), f.inSchema(role, "one"), -1))
 }
 
@@ -76,7 +76,7 @@ func TestMigrateNamesMissingPrivilegesFirst(t *testing.T) {
 }
 
 // An error that a retry cannot fix does not ask the client to retry.
-func TestMissingFunctionIsNoReasonToRepeat(t *testing.T) {
+func TestMissingFunctionIsAnInternalError(t *testing.T) {
 	f := setup(t)
 	f.exec(`DROP FUNCTION testbed_moment(timestamptz)`)
 	s := repotest.OpenURL(t, f.url, asTestbed)

@@ -30,7 +30,7 @@ func TestLabelledSessions(t *testing.T) {
 	own := of(f.client)
 	require.NoError(t, f.store.OpenLabelled(f.ctx(), f.client, newID(), "a", 10))
 	session, unlabelled := must2(f.store.EnterSession(f.ctx(), f.client, "a", "r"))(t)
-	require.True(t, session.IsZero() && !unlabelled, "nothing is open")
+	require.True(t, session.IsZero() && !unlabelled, "no session is open")
 
 	main, _ := must2(f.store.StartSession(f.ctx(), f.client, newSession(), 10))(t)
 	rule := fault.Counted{Rule: fault.Rule{Effect: fault.Effect{Status: 503}}, ID: newID().String(), Position: 1}
@@ -61,7 +61,7 @@ func TestLabelledSessions(t *testing.T) {
 	}
 
 	must2(f.store.EndSession(f.ctx(), f.client, b.Session))(t)
-	require.Equal(t, 2, f.openSessions(), "the others go on")
+	require.Equal(t, 2, f.openSessions(), "the other sessions stay open")
 	require.Len(t, must(f.store.Faults(f.ctx(), own))(t), 1)
 	require.False(t, must(f.store.Record(f.ctx(), b, &verdict.Exchange{}))(t))
 	must2(f.store.EndSession(f.ctx(), f.client, sessionID(main)))(t)
@@ -122,7 +122,7 @@ func TestLabelledSessionsAreBounded(t *testing.T) {
 	f.exec(`UPDATE testbed_sessions SET bytes = $1`, verdict.MaxAllBytes)
 	must2(f.store.EndSession(f.ctx(), f.client, sessionID(main)))(t)
 	must2(f.store.StartSession(f.ctx(), f.client, newSession(), 100))(t)
-	require.Equal(t, 4, f.count("testbed_sessions"), "of one no more bytes count than are kept")
+	require.Equal(t, 4, f.count("testbed_sessions"), "a session counts at most the bytes that it stores")
 	for _, label := range []string{"b", "c", "d", "e"} {
 		require.NoError(t, f.store.OpenLabelled(f.ctx(), f.client, newID(), label, keep))
 	}

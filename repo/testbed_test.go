@@ -122,15 +122,15 @@ func TestRulesStayWithTheirSubject(t *testing.T) {
 	})
 	first := slices.Index(applied, true)
 	require.NotEqual(t, -1, first)
-	require.NotContains(t, applied[first+1:], true, "one was the first")
+	require.NotContains(t, applied[first+1:], true, "only the first request binds the rule")
 	require.Len(t, count(subject(first)), 2)
 	require.Len(t, count("another"), 1)
 	require.True(t, must(f.store.FaultApplied(f.ctx(), of(f.client), count(subject(first))[0]))(t))
-	require.True(t, must(f.store.FaultApplied(f.ctx(), of(f.client), count("another")[0]))(t), "the other rule is about any")
+	require.True(t, must(f.store.FaultApplied(f.ctx(), of(f.client), count("another")[0]))(t), "the other rule applies to any subject")
 	kept := must(f.store.Faults(f.ctx(), of(f.client)))(t)
 	require.Equal(t, []int64{n + 3, 2, n + 5, 1}, []int64{kept[0].Seen, kept[0].Applied, kept[1].Seen, kept[1].Applied})
 	require.NoError(t, f.store.ReplaceFaults(f.ctx(), of(f.client), 7, nil))
-	require.False(t, must(f.store.FaultApplied(f.ctx(), of(f.client), found[first][0]))(t), "it was removed")
+	require.False(t, must(f.store.FaultApplied(f.ctx(), of(f.client), found[first][0]))(t), "the rule was removed")
 }
 
 // A rule does not affect more concurrent requests than its window allows.
@@ -237,7 +237,7 @@ func TestSessionsRecord(t *testing.T) {
 	require.Empty(t, record.Attempts)
 	v := verdict.Of(&record)
 	for e := range v.Journal() {
-		require.Equal(t, at.Add(time.Duration(e.Number-requests)*time.Second), time.Time(e.At), "in the order of their beginnings")
+		require.Equal(t, at.Add(time.Duration(e.Number-requests)*time.Second), time.Time(e.At), "exchanges are in order of their start")
 		require.NotEmpty(t, e.Job)
 	}
 	require.Equal(t, requests, f.count("testbed_exchanges"), "a client without a session has no record")
@@ -250,7 +250,7 @@ func TestSessionsRecord(t *testing.T) {
 	again, _ := must2(f.store.EndSession(f.ctx(), f.client, sessionID(session)))(t)
 	require.Equal(t, ended, again)
 	must(f.store.Record(f.ctx(), of(f.client), &verdict.Exchange{}))(t)
-	require.Equal(t, requests, f.count("testbed_exchanges"), "it has ended")
+	require.Equal(t, requests, f.count("testbed_exchanges"), "the session has ended")
 }
 
 // Beyond the size limit, exchanges are only counted.
@@ -264,58 +264,6 @@ func TestSessionsAreBounded(t *testing.T) {
 	require.Equal(t, 1, must(f.store.Recorded(f.ctx(), f.client, n))(t).Log.Len())
 	n, _ = must2(f.store.Session(f.ctx(), f.client, sessionID(n)))(t)
 	require.Equal(t, 2, n.Recorded)
-}
-
-// The oldest sessions are removed with their records.
-func TestSessionsAreForgotten(t *testing.T) {
-	f := setup(t)
-	const keep = 2
-	var last verdict.Session
-	for range 5 {
-		n, ok := must2(f.store.StartSession(f.ctx(), f.client, newSession(), keep))(t)
-		require.True(t, ok)
-		must(f.store.Record(f.ctx(), of(f.client), &verdict.Exchange{Method: "GET"}))(t)
-		last, _ = must2(f.store.EndSession(f.ctx(), f.client, sessionID(n)))(t)
-	}
-	list := must(f.store.Sessions(f.ctx(), f.client, nil))(t)
-	require.Len(t, list, keep)
-	require.Equal(t, last.ID, list[0].ID)
-	require.Equal(t, keep, f.count("testbed_exchanges"))
-}
-
-// Operators see the sessions and rules of all clients, or of one, with the owners of sessions.
-func TestOwnedSessionsAndFaults(t *testing.T) {
-	f := setup(t)
-	other := newID()
-	var begun []string
-	for _, client := range []job.ID{f.client, other} {
-		n, _ := must2(f.store.StartSession(f.ctx(), client, newSession(), verdict.MaxSessions))(t)
-		begun = append(begun, n.ID)
-		rules := make([]fault.Counted, 2)
-		for i := range rules {
-			rules[i] = fault.Counted{Rule: fault.Rule{Effect: fault.Effect{Status: 503}}, ID: newID().String(), Position: i + 1}
-		}
-		require.NoError(t, f.store.ReplaceFaults(f.ctx(), of(client), 7, rules))
-	}
-	first, next, err := f.store.OwnedSessions(f.ctx(), job.ID{}, job.ID{}, 1)
-	require.NoError(t, err)
-	require.Equal(t, []any{other, begun[1]}, []any{first[0].ClientID, first[0].ID}, "the latest")
-	second, end, err := f.store.OwnedSessions(f.ctx(), job.ID{}, next, 1)
-	require.NoError(t, err)
-	require.Equal(t, []any{f.client, begun[0], job.ID{}}, []any{second[0].ClientID, second[0].ID, end})
-	ofOne, _, err := f.store.OwnedSessions(f.ctx(), f.client, job.ID{}, 10)
-	require.NoError(t, err)
-	require.Equal(t, second, ofOne)
-	owner, found := must2(f.store.OwnerOfSession(f.ctx(), sessionID(first[0].Session)))(t)
-	require.True(t, found)
-	require.Equal(t, other, owner)
-	_, found = must2(f.store.OwnerOfSession(f.ctx(), newID()))(t)
-	require.False(t, found)
-
-	require.Len(t, must(f.store.OwnedFaults(f.ctx(), job.ID{}, 3))(t), 3)
-	rules := must(f.store.OwnedFaults(f.ctx(), other, 10))(t)
-	require.Len(t, rules, 2)
-	require.Equal(t, []any{other, 503, int64(7)}, []any{rules[1].ClientID, rules[1].Effect.Status, rules[1].Seed})
 }
 
 // NextDue returns the time of the next job or run of a schedule, not of jobs that wait for something else.

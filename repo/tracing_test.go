@@ -19,7 +19,6 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
-	"github.com/forgerun/forgerun/repo/pg"
 )
 
 // traces stores the spans of a test.
@@ -91,7 +90,7 @@ func TestSpansOfASharedStatement(t *testing.T) {
 	}
 
 	first := spans.only(t, requests[0].SpanContext(), "commit insert")
-	require.EqualValues(t, 5, attributes(first)[telemetry.BatchSize], "those who are not traced count")
+	require.EqualValues(t, 5, attributes(first)[telemetry.BatchSize], "untraced callers count too")
 	require.Empty(t, first.Links)
 	require.Equal(t, trace.SpanKindClient, spans.only(t, first.SpanContext, "query INSERT").SpanKind)
 	for _, request := range requests[1:] {
@@ -110,7 +109,7 @@ func TestSpansOfASharedStatement(t *testing.T) {
 	}
 	require.Equal(t, len(requests), commits)
 	traceID := requests[0].SpanContext().TraceID().String()
-	testkit.Eventually(t, "it comes about", func() bool { return slices.Contains(f.exemplars("group_commit_seconds"), traceID) })
+	testkit.Eventually(t, "the exemplar has the trace", func() bool { return slices.Contains(f.exemplars("group_commit_seconds"), traceID) })
 }
 
 // exemplars returns the trace ids in the exemplars of a histogram.
@@ -170,7 +169,7 @@ func TestSpansOfEachOperation(t *testing.T) {
 
 	text := must(json.Marshal(spans.GetSpans()))(t)
 	for _, planted := range []string{"planted", id.String(), f.client.String(), "pgx.query.parameters"} {
-		require.NotContains(t, string(text), planted, "no parameter is shown")
+		require.NotContains(t, string(text), planted, "spans have no parameters")
 	}
 }
 
@@ -197,7 +196,7 @@ func TestSpansOfFailedCalls(t *testing.T) {
 	}
 }
 
-// The span of a caller that leaves ends, whatever happens to its item.
+// The span of a caller ends when the caller leaves, even if its item is written later.
 func TestSpansOfCanceledCalls(t *testing.T) {
 	spans := newTraces()
 	f := setup(t, patient, spans.store)
@@ -234,17 +233,5 @@ func TestNoSpansWithoutARequest(t *testing.T) {
 	} {
 		require.NoError(t, call(), name)
 		require.Empty(t, spans.GetSpans(), name)
-	}
-}
-
-// Statements are named by their effect, in one word.
-func TestStatementsAreNamedInOneWord(t *testing.T) {
-	t.Parallel()
-	for statement, want := range map[string]string{
-		"-- ping": "PING", "begin": "BEGIN", "commit": "COMMIT", " select 1": "SELECT", "": "",
-		repo.Statements["step"]: "UPDATE", repo.Statements["insertJobs"]: "INSERT", repo.Statements["lockGiven"]: "SELECT",
-		`SELECT FROM jobs FOR NO KEY UPDATE OF j SKIP LOCKED`: "SELECT",
-	} {
-		require.Equal(t, want, pg.Verb(statement), statement)
 	}
 }

@@ -55,14 +55,14 @@ func TestWebhookLife(t *testing.T) {
 	url, mode := "http://y.test", job.ContentStructured
 	w2 := f.patch(w.ID, job.WebhookPatch{URL: &url, ContentMode: &mode})
 	want.URL, want.ContentMode, want.UpdatedAt = url, mode, w2.UpdatedAt
-	require.Equal(t, &want, w2, "what a patch does not name stays")
+	require.Equal(t, &want, w2, "other members stay")
 	require.True(t, w2.UpdatedAt.After(w.UpdatedAt))
 
 	require.ElementsMatch(t, []job.EndpointKey{{Client: f.client, Endpoint: w.ID}, {Client: f.client, Endpoint: second}},
 		must(f.store.Subscribers(f.ctx()))(t))
 	off := f.patch(second, enabled(false))
 	require.Equal(t, job.DisabledByOwner, off.Disabled.Reason)
-	require.Equal(t, off.Disabled, f.patch(second, enabled(false)).Disabled, "repeated, it changes nothing")
+	require.Equal(t, off.Disabled, f.patch(second, enabled(false)).Disabled, "a repeated call changes nothing")
 	f.exec(`UPDATE webhooks SET disabled_reason = 'GONE', consecutive_failures = 3, failing_since = now() WHERE webhook_id = $1`,
 		second.String())
 	require.Equal(t, job.DisabledGone, f.patch(second, enabled(false)).Disabled.Reason, "an earlier reason stays")
@@ -72,7 +72,7 @@ func TestWebhookLife(t *testing.T) {
 	require.Nil(t, on.FailingFrom)
 	f.exec(`UPDATE webhooks SET consecutive_failures = 3, failing_since = now() WHERE webhook_id = $1`, second.String())
 	require.Equal(t, 3, f.patch(second, job.WebhookPatch{Events: []string{"job.*"}}).Failures)
-	require.Zero(t, f.patch(second, job.WebhookPatch{URL: &url}).Failures, "another URL may be well")
+	require.Zero(t, f.patch(second, job.WebhookPatch{URL: &url}).Failures, "a new URL resets the failures")
 
 	require.NoError(t, f.store.DeleteWebhook(f.ctx(), f.client, second))
 	require.NoError(t, f.store.DeleteWebhook(f.ctx(), f.client, w.ID))
@@ -95,7 +95,7 @@ func TestRotatedSecretStaysValid(t *testing.T) {
 	for _, s := range f.webhook(id).Secrets {
 		sealed = append(sealed, string(s.Sealed))
 	}
-	require.Equal(t, []string{"fifth", "fourth", "third", "second"}, sealed, "a few that were rotated in a row are kept")
+	require.Equal(t, []string{"fifth", "fourth", "third", "second"}, sealed, "the last three old secrets are kept")
 	f.exec(`UPDATE webhooks SET old_secrets_until[2] = clock_timestamp()`)
 	require.Len(t, f.webhook(id).Secrets, 3)
 	f.exec(`UPDATE webhooks SET old_secrets_until = array_fill(clock_timestamp(), ARRAY[3])`)
@@ -106,7 +106,7 @@ func TestRotatedSecretStaysValid(t *testing.T) {
 		FROM webhooks`))
 }
 
-// Ten processes add webhooks for one client at once. While the table is locked, each gets as far as possible.
+// Ten processes add webhooks for one client at once. The lock of the table makes their transactions overlap.
 func TestWebhooksAreLimited(t *testing.T) {
 	f := setup(t)
 	f.exec(`INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at)
@@ -133,7 +133,7 @@ func TestWebhooksAreLimited(t *testing.T) {
 	}
 	require.Equal(t, 7, refused)
 	require.Equal(t, job.MaxWebhooks, f.count("webhooks"))
-	require.Equal(t, 3, f.count("idempotency_keys"), "who was refused has used no key")
+	require.Equal(t, 3, f.count("idempotency_keys"), "refused requests use no key")
 }
 
 func TestCleanRemovesDeletedWebhooks(t *testing.T) {
@@ -162,7 +162,7 @@ func (f *fixture) proven(url string) job.ID {
 
 func (f *fixture) provenURLs() []string { return must(f.store.ProvenURLs(f.ctx(), f.client))(f.t) }
 
-// A proof is for one URL. It counts while the webhook has that URL and is enabled.
+// A proof is for one URL. The proof counts while the webhook has that URL and is enabled.
 func TestProofsOfWebhooks(t *testing.T) {
 	f := setup(t)
 	plain := f.subscribe("*")
@@ -172,18 +172,18 @@ func TestProofsOfWebhooks(t *testing.T) {
 	other := f.hook("*")
 	other.ClientID, other.ProvenAt = newID(), &time.Time{}
 	must(f.store.InsertWebhook(f.ctx(), other))(t)
-	require.Equal(t, []string{"https://a.test/x"}, f.provenURLs(), "the client's own only")
+	require.Equal(t, []string{"https://a.test/x"}, f.provenURLs(), "only the client's own URLs")
 
 	f.patch(hook, enabled(false))
 	require.Empty(t, f.provenURLs(), "a disabled webhook")
 	text := "another description"
 	require.NotNil(t, f.patch(hook, job.WebhookPatch{Enabled: new(true), Description: &text}).ProvenAt)
-	require.NotNil(t, f.patch(hook, job.WebhookPatch{URL: new("https://a.test/x")}).ProvenAt, "the URL that it has")
+	require.NotNil(t, f.patch(hook, job.WebhookPatch{URL: new("https://a.test/x")}).ProvenAt, "the current URL")
 	require.Len(t, f.provenURLs(), 1)
 
 	require.Nil(t, f.patch(hook, job.WebhookPatch{URL: new("https://b.test/")}).ProvenAt)
 	require.Empty(t, f.provenURLs())
-	require.Nil(t, f.patch(hook, job.WebhookPatch{URL: new("https://a.test/x")}).ProvenAt, "that was long ago")
+	require.Nil(t, f.patch(hook, job.WebhookPatch{URL: new("https://a.test/x")}).ProvenAt, "a proof of an earlier URL does not count")
 	require.NotNil(t, f.patch(hook, job.WebhookPatch{URL: new("https://b.test/"), Proven: true}).ProvenAt)
 	require.NotNil(t, f.patch(plain, job.WebhookPatch{URL: &f.webhook(plain).URL, Proven: true}).ProvenAt)
 	require.ElementsMatch(t, []string{"https://b.test/", "https://x.test/in"}, f.provenURLs())
@@ -209,13 +209,13 @@ func TestSigningKeys(t *testing.T) {
 	f.addSigningKey("a", false)
 	keys := f.signingKeys()
 	require.Equal(t, []any{"a", "sealed a"}, []any{keys[0].KID, string(keys[0].Sealed)})
-	require.WithinDuration(t, time.Now(), keys[0].SignsFrom, testkit.Patience, "the first one signs at once")
+	require.WithinDuration(t, time.Now(), keys[0].SignsFrom, testkit.Patience, "the first key signs immediately")
 	require.Nil(t, keys[0].RetiresAt)
 
 	f.addSigningKey("x", true)
-	require.Equal(t, keys, f.signingKeys(), "there is one already")
+	require.Equal(t, keys, f.signingKeys(), "a key already exists")
 	f.addSigningKey("a", false)
-	require.Equal(t, keys, f.signingKeys(), "it is known")
+	require.Equal(t, keys, f.signingKeys(), "the key is known")
 
 	f.addSigningKey("b", false)
 	keys = f.signingKeys()
@@ -224,11 +224,11 @@ func TestSigningKeys(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(10*time.Minute), keys[1].SignsFrom, testkit.Patience)
 	require.Equal(t, keys[1].SignsFrom.Add(24*time.Hour), *keys[0].RetiresAt)
 	f.addSigningKey("b", false)
-	require.Equal(t, keys, f.signingKeys(), "repeated, it changes nothing")
+	require.Equal(t, keys, f.signingKeys(), "a repeated call changes nothing")
 
 	f.addSigningKey("a", false)
 	keys = f.signingKeys()
-	require.Equal(t, "a", keys[1].KID, "one that was on its way out is the newest again")
+	require.Equal(t, "a", keys[1].KID, "a retiring key becomes the newest again")
 	require.Nil(t, keys[1].RetiresAt)
 	require.NotNil(t, keys[0].RetiresAt)
 

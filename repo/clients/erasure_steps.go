@@ -40,7 +40,7 @@ type eraseStep struct {
 // eraseSteps remove referencing rows before referenced ones, and rows that can still be written before the rows that need them:
 //
 //   - As soon as the erasure begins, new jobs, batches, webhooks, bulk operations and keys are
-//     refused. settle waits for the transactions that did not see the erasure.
+//     refused. The step settle waits for the transactions that did not see the erasure.
 //   - Jobs are canceled before the first is removed. A job that was retried since is canceled before its removal.
 //   - Deliveries belong to a job or a webhook, and are removed with it.
 //   - settle_jobs waits for transactions that found a job before its removal: its tombstone, and the item
@@ -137,7 +137,7 @@ func (e *erasing) mayGoOn(ctx context.Context) (may bool, err error) {
 	return may, e.tx.QueryRow(ctx, statement("erasureMayGoOn"), pg.UUID(e.Erasure.ID)).Scan(&may)
 }
 
-// erasedJob is a job as it was found.
+// erasedJob is a job of the client.
 type erasedJob struct {
 	ID                job.ID
 	Open              bool

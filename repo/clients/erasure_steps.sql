@@ -39,8 +39,8 @@ UPDATE webhooks SET deleted_at = at, updated_at = at, secret = '', old_secrets =
 FROM (VALUES (clock_timestamp())) AS v(at) WHERE webhook_id = ANY (ARRAY(SELECT webhook_id FROM locked))
 
 -- name: lookErasedJobs
--- Reads @look jobs of a client along the index jobs_client, after a position, and returns those that are not final. It removes their
--- callbacks, so their cancellation is not sent; for that, it skips rows that another transaction has locked.
+-- Reads @look jobs of a client along the index jobs_client, after a position. Removes the callbacks of unfinished jobs, so that their
+-- cancellation is not sent, except from rows that another transaction has locked.
 -- Parameters: @client, @after, @look
 WITH looked AS MATERIALIZED (
   SELECT job_id, finished_at IS NULL AS open, attempt, dispatch FROM jobs

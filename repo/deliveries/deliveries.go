@@ -152,13 +152,13 @@ const (
 	// maxReplayed is how many events one call of ReplayEvents may read, job events and others together.
 	maxReplayed = 5000
 
-	// replaySlack limits how much earlier an event can have occurred than its predecessor in the order of transactions. It is longer than
-	// any transaction that writes events.
+	// replaySlack limits how much earlier an event can have occurred than its predecessor in the order of transactions. No transaction that
+	// writes events takes longer.
 	replaySlack = time.Minute
 )
 
-// ReplayEvents sends a webhook again what it missed since the given time: first its FAILED deliveries, then matching events without a
-// delivery to it, in the order of the client's events. It reads a limited number of events. If there are more, it returns the position to
+// ReplayEvents sends a webhook the events that it missed since the given time: first its FAILED deliveries, then matching events without
+// a delivery to it, in the order of the client's events. It reads a limited number of events. If there are more, it returns the position to
 // continue after; the zero position begins.
 //
 // It skips webhook tests and the event that this webhook was disabled.

@@ -86,12 +86,12 @@ func (s *Store) EventSeqs(ctx context.Context, jobs []job.ID) (map[job.ID]int, e
 	return pg.QueryByID(ctx, s.db, func(seq *int) []any { return []any{seq} }, statement("eventSeqs"), pg.Column(jobs, pg.UUID))
 }
 
-// errFuturePosition refuses a position ahead of this server. It comes from another server, or from before a restore.
+// errFuturePosition refuses a position ahead of this server, which comes from another server or from before a restore.
 var errFuturePosition = job.Errorf(job.CodeMalformed, "This position is after the end of the stream: it does not belong to this stream.")
 
 // ClientEvents reads events of a client after a position, in the order of positions: at most limit of them, within pageBytes.
 //
-// It returns only events that no pending transaction can still insert an event before. Pending transactions have numbers from the
+// ClientEvents returns an event only if no pending transaction can still insert an earlier one. Pending transactions have numbers from the
 // snapshot's xmin on, and label their events with that number or a later one, so they cannot add an event below it.
 func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
 	type line struct {

@@ -6,8 +6,8 @@ SELECT {{batchColumns}}, NULL::jsonb, jsonb_array_length(items), NULL::jsonb
 FROM batches WHERE batch_id = ANY (@ids::uuid[]) AND completed_at IS NOT NULL
 
 -- fragment: endedBy
--- Joins the report of the attempt that an event e ended. It is the event's own attempt, whatever happened to the job since. LIMIT 1 makes
--- the planner find the report by primary key.
+-- Joins the report of the attempt that an event e ended. The report is of the event's own attempt, even if the job was retried since. LIMIT
+-- 1 makes the planner find the report by primary key.
 LEFT JOIN LATERAL (
   SELECT * FROM reports WHERE job_id = e.job_id AND attempt = e.attempt AND e.next_state IN ('SUCCEEDED', 'FAILED', 'CANCELED') LIMIT 1
 ) r ON true

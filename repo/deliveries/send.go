@@ -61,8 +61,8 @@ func (s *Store) DueDeliveries(ctx context.Context, after job.EndpointKey, look, 
 // reaches the limit is still included.
 const maxClaimBytes = 8 << 20
 
-// asked is a delivery requested for a claim.
-type asked struct {
+// claimRequest is a delivery to claim.
+type claimRequest struct {
 	id   job.ID
 	hold time.Duration
 }
@@ -71,13 +71,14 @@ type asked struct {
 // returns nil and how long to wait before the next try. If there is nothing to claim, it returns nil and no wait: the delivery is settled,
 // being sent or gone, or its webhook is disabled or deleted.
 func (s *Store) ClaimDelivery(ctx context.Context, id job.ID, hold time.Duration) (*job.ClaimedDelivery, time.Duration, error) {
-	c, err := s.claims.Do(ctx, asked{id, hold})
+	c, err := s.claims.Do(ctx, claimRequest{id, hold})
 	return c.delivery, c.wait, err
 }
 
-func (s *Store) claimDeliveries(ctx context.Context, db pg.Conn, all []asked) ([]pg.Answer[claim], error) {
+func (s *Store) claimDeliveries(ctx context.Context, db pg.Conn, all []claimRequest) ([]pg.Answer[claim], error) {
 	rows, err := pg.RowsIn(ctx, db, scanClaimed, statement("claimDeliveries"),
-		pg.Column(all, func(a asked) pgtype.UUID { return pg.UUID(a.id) }), pg.Column(all, func(a asked) time.Duration { return a.hold }))
+		pg.Column(all, func(r claimRequest) pgtype.UUID { return pg.UUID(r.id) }),
+		pg.Column(all, func(r claimRequest) time.Duration { return r.hold }))
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +86,7 @@ func (s *Store) claimDeliveries(ctx context.Context, db pg.Conn, all []asked) ([
 	batches, err := s.endedBatches(ctx, pg.Column(rows, func(c claimed) job.ID { return c.batch }))
 	answers := make([]pg.Answer[claim], len(all))
 	for _, c := range rows {
-		a := &answers[c.asked]
+		a := &answers[c.index]
 		a.Value.wait = c.wait
 		switch {
 		case c.ID.IsZero():
@@ -112,7 +113,7 @@ type claim struct {
 // claimed is a row of claimDeliveries.
 type claimed struct {
 	job.ClaimedDelivery
-	asked int
+	index int // of the request
 	wait  time.Duration
 	batch job.ID
 }
@@ -121,7 +122,7 @@ func scanClaimed(row pgx.CollectableRow) (c claimed, err error) {
 	var e eventScanner
 	var secrets secretScanner
 	t := job.Target{ContentMode: job.ContentBinary}
-	err = scanDelivery(row, &c.Delivery, []any{&c.asked, &c.wait}, append([]any{
+	err = scanDelivery(row, &c.Delivery, []any{&c.index, &c.wait}, append([]any{
 		&c.Fence, &c.RequestID, &c.TraceParent, &c.batch, &e.Webhook,
 		&t.URL, &t.ContentMode, &t.Failures, &secrets.current, &secrets.old, &secrets.until}, e.columns()...)...)
 	if err != nil || c.ID.IsZero() {
@@ -152,8 +153,8 @@ func (s *Store) ReclaimDeliveries(ctx context.Context, limit int) (n int, err er
 // It disables a webhook that has failed too often in a row for too long, or if the result asks for it. It then writes the client's event
 // webhook.disabled once.
 //
-// An internal failure, job.SendInternal, is not the receiver's fault. It counts neither against the webhook nor as one of the delivery's
-// tries.
+// An internal failure, job.SendInternal, is not the receiver's fault. Such a failure counts neither against the webhook nor as one of the
+// delivery's tries.
 func (s *Store) RecordDelivery(ctx context.Context, r job.DeliveryResult) (job.Recorded, error) {
 	return s.records.Do(ctx, r)
 }

@@ -16,8 +16,9 @@ WITH RECURSIVE walk AS (
 )
 
 -- fragment: stillWaiting
--- Condition: the delivery d, found by primary key, is waiting. It avoids the expression of the index deliveries_waiting, because the
--- planner might walk that index instead. For the same reason, the condition for claimed deliveries is num_nonnulls(claimed_until) = 1.
+-- Condition: the delivery d, found by primary key, is waiting. The condition differs from the predicate of the index deliveries_waiting,
+-- because the planner might walk that index instead. For the same reason, the condition for claimed deliveries is
+-- num_nonnulls(claimed_until) = 1.
 num_nonnulls(d.claimed_until, d.settled_at) = 0
 
 -- name: newDeliveries
@@ -72,12 +73,12 @@ WITH due AS MATERIALIZED (
   WHERE deliveries.delivery_id = m.delivery_id AND m.before < {{maxClaimBytes}}
   RETURNING deliveries.*, m.prev_state, m.next_state, m.attempt, m.occurred_at, m.data, m.batch_id, m.about
 )
-SELECT i.asked::int - 1, CASE WHEN e.delivery_id IS NULL THEN (SELECT greatest(d.next_attempt_at - clock_timestamp(), '20 ms')
+SELECT i.n::int - 1, CASE WHEN e.delivery_id IS NULL THEN (SELECT greatest(d.next_attempt_at - clock_timestamp(), '20 ms')
     FROM deliveries d WHERE d.delivery_id = i.id AND {{stillWaiting}} AND {{endpointEnabled}}) END,
   {{claimedColumns}}, e.dispatch, coalesce(j.request_id, ''), coalesce(e.traceparent, ''), e.batch_id,
   e.about, w.url, w.content_mode, w.consecutive_failures,
   w.secret, w.old_secrets, w.old_secrets_until, {{eventColumns}}
-FROM unnest(@ids) WITH ORDINALITY AS i(id, asked) LEFT JOIN claimed e ON e.delivery_id = i.id LEFT JOIN jobs j ON j.job_id = e.job_id
+FROM unnest(@ids) WITH ORDINALITY AS i(id, n) LEFT JOIN claimed e ON e.delivery_id = i.id LEFT JOIN jobs j ON j.job_id = e.job_id
 LEFT JOIN LATERAL (
   SELECT * FROM reports WHERE job_id = e.job_id AND attempt = e.attempt
     AND coalesce(e.next_state, e.event_name) IN ('job.retries_exhausted', 'SUCCEEDED', 'FAILED', 'CANCELED') LIMIT 1

@@ -27,7 +27,7 @@ type Store struct {
 	jobs   *jobs.Store
 	limits WebhookLimits
 
-	claims  *pg.Batcher[asked, claim]
+	claims  *pg.Batcher[claimRequest, claim]
 	records *pg.Batcher[job.DeliveryResult, job.Recorded]
 
 	newHooks pg.KeyedMutex[job.ID]    // clients that insert a webhook
@@ -37,7 +37,7 @@ type Store struct {
 // New makes a Store.
 func New(db *pg.DB, j *jobs.Store, limits WebhookLimits) *Store {
 	s := &Store{db: db, jobs: j, limits: limits.orDefault()}
-	s.claims = pg.NewBatcher("pickup", db, s.claimDeliveries, func(a asked) string { return pg.KeyOf(a.id) }, nil)
+	s.claims = pg.NewBatcher("pickup", db, s.claimDeliveries, func(r claimRequest) string { return pg.KeyOf(r.id) }, nil)
 	s.records = pg.NewBatcher("record", db, s.recordDeliveries,
 		func(r job.DeliveryResult) string { return pg.KeyOf(r.DeliveryID) }, resultBytes)
 	db.Start(s.claims, s.records)

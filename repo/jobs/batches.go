@@ -36,7 +36,7 @@ func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.
 		return nil, err
 	}
 	defer release()
-	s.learnClock()
+	s.ensureClock()
 	b := sub.Batch
 	var p place
 	err = s.db.InTx(ctx, "batch", func(ctx context.Context, tx pgx.Tx) error {

@@ -24,7 +24,7 @@ SELECT job_id FROM jobs WHERE batch_id = @batch AND finished_at IS NULL
   AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND client_id = @client)
 
 -- fragment: isReady
--- Condition: the batch b has no unfinished job. It looks each batch up in the index jobs_batch_open. OFFSET 0 prevents a join with all
+-- Condition: the batch b has no unfinished job. Looks up each batch in the index jobs_batch_open. OFFSET 0 prevents a join with all
 -- unfinished jobs.
 NOT EXISTS (SELECT FROM jobs WHERE jobs.batch_id = b.batch_id AND jobs.finished_at IS NULL OFFSET 0)
 
@@ -45,7 +45,7 @@ SELECT batch_id FROM batches b WHERE completed_at IS NULL AND batch_id = ANY (@i
 
 -- name: lockGiven
 -- Locks the given batches that are open and ready, in order of id, and counts their jobs by the index jobs_batch. Skips batches that
--- another process is completing. It is a single statement, so that it counts the same jobs that it found finished.
+-- another process is completing. A single statement counts exactly the jobs that it found finished.
 -- Parameters: @ids
 WITH ready AS MATERIALIZED (
   SELECT batch_id, client_id, request_id, correlation_id, items FROM batches b

@@ -173,7 +173,7 @@ WITH seen AS MATERIALIZED (
 -- name: recordItems
 -- Writes the results of items and counts them, in the transaction that has changed the jobs. So an item with a changed job has its result
 -- and is not taken again, and an item without a result has had no effect. If a leader dies in between, both are undone. The next leader, or
--- a former one that comes back, finds the item unchanged. An item with a result does not change and is not counted again.
+-- a former leader that comes back, finds the item unchanged. An item with a result does not change and is not counted again.
 --
 -- The rows of the items and of the operation are found by primary key; the operation's row is already locked. Items are taken in order of
 -- their jobs, so only those between the first and the last one are searched. The planner does not know whether an operation has ten items

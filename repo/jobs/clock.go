@@ -12,7 +12,7 @@ import (
 // times. The relay then enqueues the due ones.
 const clockInterval = time.Second
 
-// Now returns Postgres' time as far as it is known. Jobs are due by that time, whatever this machine's clock shows. Before the first answer
+// Now returns an estimate of Postgres' time. Jobs are due by that time, even if this machine's clock differs. Before the first answer
 // from Postgres, Now returns this machine's time.
 func (s *Store) Now() time.Time {
 	if now, known := s.order.clock.now(); known {
@@ -21,13 +21,13 @@ func (s *Store) Now() time.Time {
 	return s.serviceTime(time.Now())
 }
 
-// FollowClock keeps Now close to Postgres' clock until ctx ends. It calls learn with how far that clock is ahead of this machine's. While
+// FollowClock keeps Now close to Postgres' clock until ctx ends. It calls report with how far that clock is ahead of this machine's. While
 // Postgres is down, Now continues from the last answer.
-func (s *Store) FollowClock(ctx context.Context, learn func(ahead time.Duration)) {
+func (s *Store) FollowClock(ctx context.Context, report func(ahead time.Duration)) {
 	pg.Every(ctx, clockInterval, func() {
 		if _, err := s.ReadClock(ctx); err == nil {
 			now, _ := s.order.clock.now()
-			learn(now.Round(0).Sub(time.Now().Round(0))) // difference of the wall clocks
+			report(now.Round(0).Sub(time.Now().Round(0))) // difference of the wall clocks
 		}
 	})
 }
@@ -42,10 +42,10 @@ func (s *Store) ReadClock(ctx context.Context) (time.Time, error) {
 	return server, err
 }
 
-// learnClock asks for Postgres' time if it is unknown. If Postgres does not answer, the next flush fails as well.
-func (s *Store) learnClock() {
-	s.order.learning.Lock()
-	defer s.order.learning.Unlock()
+// ensureClock asks for Postgres' time if it is unknown. If Postgres does not answer, the next flush fails as well.
+func (s *Store) ensureClock() {
+	s.order.asking.Lock()
+	defer s.order.asking.Unlock()
 	if _, known := s.order.clock.now(); !known {
 		_, _ = s.ReadClock(context.Background())
 	}

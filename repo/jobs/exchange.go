@@ -19,8 +19,8 @@ var (
 	stepJobsWithin = variant("stepWithin", "stepJobs", "{{candidates}}", "due", "{{within}}", "{{withinLimit}}")
 )
 
-// exchanges is the name of the shared batcher. Each kind of step also has its own name.
-const exchanges = "exchange"
+// stepBatcher is the name of the shared batcher. Each kind of step also has its own name.
+const stepBatcher = "steps"
 
 // The steps of a worker with a job.
 var (
@@ -29,8 +29,7 @@ var (
 	finishStep = pg.Operation{Name: "finish", Span: telemetry.SpanCommit + "finish"}
 )
 
-// step is a claim, a start or a finish of a job; exactly one of the three is set. Steps that wait at the same moment share one exchange
-// with Postgres.
+// step is a claim, a start or a finish of a job; exactly one of the three is set. Steps that wait at the same moment share a flush.
 type step struct {
 	operation pg.Operation
 	job       job.ID
@@ -65,7 +64,7 @@ const (
 	maxLockedWait = 50 * time.Millisecond
 )
 
-// resumeLook is how many of the oldest due jobs an exchange searches for jobs that were already resumed. If it misses one, it resumes one
+// resumeLook is how many of the oldest due jobs a flush searches for jobs that were already resumed. If it misses one, it resumes one
 // job too many, which is throttled again.
 const resumeLook = 1000
 
@@ -75,7 +74,7 @@ const createdWait = time.Second
 // errLocked is returned for a step if its row stayed locked: nothing was written.
 var errLocked = fmt.Errorf("the row is locked by another session: %w", context.DeadlineExceeded)
 
-// step does one step in an exchange that it may share with others. If another session has locked the row, it waits up to the statement
+// step does one step in a flush that it may share with other steps. If another session has locked the row, it waits up to the statement
 // timeout. It waits outside of any transaction, so other callers do not wait with it.
 func (s *Store) step(ctx context.Context, st step) (stepAnswer, error) {
 	done, err := s.steps.Do(ctx, st)
@@ -187,8 +186,9 @@ func send(ctx context.Context, db pg.Conn, queries []query) error {
 	return db.SendBatch(ctx, &batch).Close()
 }
 
-// explain answers the steps without a row. Either they were done before and the answer was lost, or their guard does not hold. If the guard
-// does hold, the row was locked, or the step became possible a moment ago. The other steps are already committed, even if explain fails.
+// explain sets the answers of steps without a row. Either such a step was done before and the answer was lost, or its guard does not hold.
+// If the guard does hold, the row was locked, or the step became possible a moment ago. The other steps are already committed, even if
+// explain fails.
 func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[stepAnswer], left []int) {
 	ids, workers := make([]pgtype.UUID, len(left)), make([]pgtype.UUID, len(left))
 	var claims []claimRequest

@@ -12,10 +12,10 @@
 --
 -- testbed_moment is clock_timestamp(), unless the clock of a test bed was moved. Then the transition gets the time at which it was due: a
 -- claim the job's time, a start the current time, an end the time when the work ended. Only workers of a test bed send ended_at. Recorded
--- work is never shorter than it was, because its worker may learn a moment after Postgres that the clock was slowed down.
+-- work is never shorter than it was, because a worker notices a slowdown of the clock slightly later than Postgres.
 --
--- One statement handles all three steps, because its fixed cost equals that of forty rows: checks are parsed and indexes opened. A start
--- changes no column that an index uses as a key or condition, so its row is updated in place (HOT).
+-- One statement handles all three steps, because its fixed cost, for parsing checks and opening indexes, equals the cost of forty rows. A
+-- start changes no column that an index uses as a key or condition, so its row is updated in place (HOT).
 --
 -- Locks the job rows, found by primary key, and skips those that another session has locked. No row: nothing was written
 -- for that item, see claimedBefore and whyUnchanged.
@@ -131,8 +131,8 @@ held AS MATERIALIZED (
 ),
 
 -- name: lockClaims
--- Lets one transaction at a time claim, by an advisory lock, so that held jobs can be counted. It is sent before stepJobsWithin, which then
--- sees everything that others committed before they released the lock.
+-- Lets one transaction at a time claim, by an advisory lock, so that held jobs can be counted. stepJobsWithin is sent after it,
+-- and sees everything that other transactions committed before they released the lock.
 SELECT pg_advisory_xact_lock(hashtextextended('claims', 'jobs'::regclass::oid::bigint))
 
 -- name: claimedBefore
@@ -144,8 +144,8 @@ FROM unnest(@ids::uuid[], @attempts::int[], @workers::uuid[]) AS i(id, attempt, 
 WHERE jobs.state IN ('ASSIGNED', 'RUNNING') AND jobs.attempt = i.attempt AND jobs.worker_id IS NOT DISTINCT FROM i.worker
 
 -- name: whyUnchanged
--- Reads the current values that the guards of stepJobs check, to explain steps without a row. The worker is the claiming one, or the one
--- that holds the job if it is null. Locks nothing; finds the jobs by primary key. No row: the job does not exist.
+-- Reads the current values that the guards of stepJobs check, to explain steps without a row. @workers are the claiming workers; null
+-- means the worker that holds the job. Locks nothing; finds the jobs by primary key. No row: the job does not exist.
 -- Parameters: @ids, @workers
 SELECT j.job_id, j.state, j.attempt, j.fence, j.started_at, greatest(j.run_at - clock_timestamp(), interval '0'),
   j.run_at >= {{throttledUntil}},

@@ -10,7 +10,7 @@ UPDATE headroom SET
 -- name: endLeases
 -- Removes other processes' ended leases and adds their room to the bound, because all of it may be used. A lease that a statement has
 -- locked stays, because that statement may still store jobs. A lease that ends later than a new one was granted before a step of the clock,
--- and has ended as well. The transaction holds the lock of the ledger.
+-- and has ended too. The transaction holds the lock of the ledger.
 -- Parameters: @lease, @expiry
 WITH ended AS MATERIALIZED (
   SELECT lease_id FROM headroom_leases WHERE lease_id <> @lease

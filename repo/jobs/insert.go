@@ -195,7 +195,7 @@ func (s *Store) FindReceipt(ctx context.Context, client job.ID, key string, hash
 	return s.findKey(ctx, client, jobsEndpoint, key, hash)
 }
 
-// findKey returns the stored answer of a key. For anything but a job, the answer has only the id.
+// findKey returns the stored answer of a key. Only the answer of a job has more than the id.
 func (s *Store) findKey(ctx context.Context, client job.ID, endpoint, key string, hash [32]byte) (*job.Receipt, error) {
 	type known struct {
 		job.Receipt

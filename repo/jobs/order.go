@@ -18,8 +18,8 @@ type order struct {
 	service func(time.Time) time.Time // converts Postgres' time to the service's time
 	late    prometheus.Counter        // jobs handed over after younger ones
 
-	wait     time.Duration // maxHandOverWait
-	learning sync.Mutex    // held while Postgres is asked for its time
+	wait   time.Duration // maxHandOverWait
+	asking sync.Mutex    // held while Postgres is asked for its time
 
 	mu      sync.Mutex
 	taken   int64               // number of the latest flush

@@ -64,8 +64,9 @@ func TestHandOversKeepTheOrderOfFlushes(t *testing.T) {
 	})
 }
 
-// A flush with a commit of more than a second delays other flushes for a second at most. Its own jobs are handed over when it ends.
-func TestAFlushWaitsASecondForTheOneBefore(t *testing.T) {
+// A flush with a commit of more than a second delays other flushes for a second at most. The jobs of the slow flush are handed over when it
+// ends.
+func TestFlushWaitsASecondForAnEarlierOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := testOrder()
@@ -87,11 +88,11 @@ func TestAFlushWaitsASecondForTheOneBefore(t *testing.T) {
 
 // With any transmission times, assigned times are never ahead of Postgres' clock and increase from one flush to the next, even if the clock
 // is unknown at first.
-func TestTimesOfFlushesRise(t *testing.T) {
+func TestFlushTimesIncrease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := testOrder()
-		require.True(t, o.take(3).at(2).IsZero(), "Postgres gives the times")
+		require.True(t, o.take(3).at(2).IsZero(), "Postgres assigns the times")
 		skew := -17 * time.Second
 		server := func() time.Time { return time.Now().Add(skew) }
 		o.stored(time.Time{}, server(), server())
@@ -113,7 +114,7 @@ func TestTimesOfFlushesRise(t *testing.T) {
 }
 
 // When Postgres' clock is set, assigned times follow it from the next answer on.
-func TestTimesFollowAClockThatIsSet(t *testing.T) {
+func TestFlushTimesFollowClockSteps(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]time.Duration{"forward": time.Hour, "back": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -130,12 +131,12 @@ func TestTimesFollowAClockThatIsSet(t *testing.T) {
 	}
 }
 
-// Now returns Postgres' time, whatever this machine's clock shows.
+// Now returns Postgres' time, even if this machine's clock differs.
 func TestNowIsPostgresTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &Store{db: &pg.DB{}, order: testOrder()}
-		require.True(t, s.Now().Equal(time.Now()), "nothing is known yet")
+		require.True(t, s.Now().Equal(time.Now()), "Postgres' time is unknown")
 		s.order.clock.observe(time.Now().Add(-time.Hour), time.Now(), false)
 		time.Sleep(10 * time.Minute) // without an answer
 		require.True(t, s.Now().Equal(time.Now().Add(-time.Hour)))

@@ -15,12 +15,12 @@ import (
 // missed time is due at once (section 10).
 func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
 	return pg.QueryAs(ctx, s.db, "schedule", func(row pgx.CollectableRow) (j job.Job, err error) {
-		var told job.Definition
+		var d job.Definition
 		var readable bool
 		err = pg.ScanRow(row, &j.ID, &j.ClientID, &j.RequestID, &j.CorrelationID, &j.Callback, &j.TraceParent,
-			&j.WorkKind, &told.WorkKind, &readable, &told.DurationMS, &told.ExpectedOutcome, &j.ExecutionAt, &j.UpdatedAt)
+			&j.WorkKind, &d.WorkKind, &readable, &d.DurationMS, &d.ExpectedOutcome, &j.ExecutionAt, &j.UpdatedAt)
 		if readable {
-			j.Definition = &told
+			j.Definition = &d
 		}
 		return j, err
 	}, statement("queueDue"), limit, pg.EventIDs(limit))

@@ -84,7 +84,7 @@ func (s *Store) Emit(ctx context.Context, c job.ClaimID, before int, e job.Emiss
 }
 
 // Finish ends an attempt. It writes the final state, outcome, events, report and result in one statement (stepJobs), and with RetryWait the
-// next attempt as well. The trigger events_delivered writes the deliveries of these events in the same transaction. Finish returns
+// next attempt too. The trigger events_delivered writes the deliveries of these events in the same transaction. Finish returns
 // job.ErrStale and writes nothing if the claim is no longer current.
 func (s *Store) Finish(ctx context.Context, f job.Finish) (job.Finished, error) {
 	if f.State != job.Succeeded && f.State != job.Failed {

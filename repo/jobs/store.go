@@ -59,10 +59,10 @@ func New(db *pg.DB, c *clients.Store, maxHeld int, metrics telemetry.Factory) *S
 	}
 	s.order.service = s.serviceTime
 	s.inserts = pg.NewBatcher("insert", db, s.insertJobs, submissionKey, submissionBytes)
-	s.inserts.Prepare, s.inserts.Begin = s.learnClock, s.beginInserts
+	s.inserts.Prepare, s.inserts.Begin = s.ensureClock, s.beginInserts
 	s.cancels = pg.NewBatcher("cancel", db, s.cancelJobs, func(r cancelRequest) string { return pg.KeyOf(r.id) }, nil)
 	s.retries = pg.NewBatcher("retry", db, s.retryJobs, func(r retryRequest) string { return pg.KeyOf(r.id) }, nil)
-	s.steps = pg.NewBatcher(exchanges, db, s.writeSteps, func(st step) string { return pg.KeyOf(st.job) }, stepBytes)
+	s.steps = pg.NewBatcher(stepBatcher, db, s.writeSteps, func(st step) string { return pg.KeyOf(st.job) }, stepBytes)
 	s.steps.Operation = func(st step) pg.Operation { return st.operation }
 	db.Start(s.inserts, s.cancels, s.retries, s.steps)
 	return s

@@ -10,8 +10,8 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Load counts the unfinished and the QUEUED jobs, each up to limit. It also returns what the processes had reported to the headroom ledger
-// at the moment of the count.
+// Load counts the unfinished and the QUEUED jobs, each up to limit. Load also returns the jobs that processes had reported to the headroom
+// ledger at the moment of the count.
 func (s *Store) Load(ctx context.Context, limit int) (job.Counted, error) {
 	return pg.QueryOne(ctx, s.db, nil, func(row pgx.CollectableRow) (c job.Counted, err error) {
 		return c, pg.ScanRow(row, &c.Jobs.Active, &c.Jobs.Queued, &c.Reported.Active, &c.Reported.Queued)

@@ -1,5 +1,5 @@
 -- name: countLoad
--- Reads the indexes jobs_waiting, jobs_scheduled and jobs_held. It needs no row that was vacuumed since its last change, because the
+-- Reads the indexes jobs_waiting, jobs_scheduled and jobs_held. Rows that were vacuumed since their last change are not read, because the
 -- predicates are the whole condition. Waiting jobs that are not CREATED are QUEUED. Above the limit it counts too few as QUEUED, but then
 -- there is no room anyway.
 -- Parameters: @limit

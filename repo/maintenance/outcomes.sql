@@ -32,7 +32,8 @@ WHERE outcome_outbox.job_id = s.job_id AND outcome_outbox.attempt = s.attempt AN
 
 -- name: republishOutcomes
 -- Makes published outcomes unpublished. Walks the index outcome_outbox_published, and locks the rows in key order. Waits for rows that
--- another transaction has locked, because it must not skip any. They may be gone then, so it also returns the number of found rows.
+-- another transaction has locked, because it must not skip any. Those rows may be gone by then, so the statement also returns the number of
+-- found rows.
 -- Parameters: @limit
 WITH oldest AS MATERIALIZED (
   SELECT job_id, attempt FROM outcome_outbox WHERE published_at IS NOT NULL ORDER BY published_at LIMIT @limit

@@ -23,14 +23,13 @@ const (
 	maxFlushBytes = 4 << 20
 	maxQueued     = 16384
 
-	// Flushers is how many flushes may be in flight. The second one begins when
-	// a full batch waits, or when the first has taken longer than
+	// Flushers is how many flushes may be in flight. The second one begins when a full batch waits, or when the first has taken longer than
 	// slowFlushThreshold.
 	Flushers           = 2
 	slowFlushThreshold = 25 * time.Millisecond
 
-	// LockedRowFraction divides the statement timeout. The result is how long a batch with a locked row waits for each further one. It allows
-	// about 80 such waits.
+	// LockedRowFraction divides the statement timeout. The result is how long a batch with a locked row waits for each further one. A
+	// statement timeout allows about 80 such waits.
 	LockedRowFraction = 100
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// These tests use a batcher of strings without a database. An item is its own key and its own answer. The test scripts the flushes.
+// These tests use a batcher of strings without a database. An item is its own key and its own result. Each test defines the flush.
 
 type flushOfStrings func(items []string) ([]Answer[string], error)
 
@@ -40,7 +40,7 @@ func echo(items []string) ([]Answer[string], error) {
 	return Column(items, func(s string) Answer[string] { return Answer[string]{Value: s} }), nil
 }
 
-// gate is a flush that reports each batch and waits before it answers.
+// gate is a flush that reports each batch and waits before it returns.
 type gate struct {
 	batches chan []string
 	open    chan struct{}
@@ -59,7 +59,7 @@ func (g *gate) flush(items []string) ([]Answer[string], error) {
 	return echo(items)
 }
 
-// call submits an item and sends its answer to the returned channel.
+// call submits an item and sends its result to the returned channel.
 func call(ctx context.Context, b *Batcher[string, string], item string) <-chan Answer[string] {
 	done := make(chan Answer[string], 1)
 	go func() {
@@ -80,10 +80,10 @@ func (g *gate) occupy(ctx context.Context, b *Batcher[string, string]) (calls []
 
 func (b *Batcher[T, R]) awaitQueued(t *testing.T, n int) {
 	t.Helper()
-	testkit.Eventually(t, "it comes about", func() bool { return queued(b) == n })
+	testkit.Eventually(t, "the items are queued", func() bool { return queued(b) == n })
 }
 
-// requireAnswers waits for the answers to calls.
+// requireAnswers waits for the results of calls.
 func requireAnswers(t *testing.T, calls ...<-chan Answer[string]) {
 	t.Helper()
 	for _, done := range calls {
@@ -105,7 +105,7 @@ func TestBatcherKeepsEqualKeysApart(t *testing.T) {
 	require.Equal(t, []string{"a"}, <-g.batches)
 }
 
-func TestBatcherGathersAFewWhileAFlushIsUnderWay(t *testing.T) {
+func TestBatcherGathersItemsDuringAFlush(t *testing.T) {
 	g, b := gated(t)
 	b.slow = time.Hour
 	calls := []<-chan Answer[string]{call(t.Context(), b, "x")}
@@ -116,12 +116,12 @@ func TestBatcherGathersAFewWhileAFlushIsUnderWay(t *testing.T) {
 	}
 	require.Empty(t, g.batches)
 	g.open <- struct{}{}
-	require.Len(t, <-g.batches, MaxFlushItems-1, "all of them in the next one")
+	require.Len(t, <-g.batches, MaxFlushItems-1, "all items go into the next flush")
 
 	for i := range MaxFlushItems {
 		calls = append(calls, call(t.Context(), b, "another "+strconv.Itoa(i)))
 	}
-	require.Len(t, <-g.batches, MaxFlushItems, "so many do not wait")
+	require.Len(t, <-g.batches, MaxFlushItems, "a full batch does not wait")
 	close(g.open)
 	requireAnswers(t, calls...)
 	requireAnswers(t, call(t.Context(), b, "last"))
@@ -129,7 +129,7 @@ func TestBatcherGathersAFewWhileAFlushIsUnderWay(t *testing.T) {
 	require.Zero(t, b.quick)
 }
 
-func TestBatcherDoesNotWaitForAFlushThatIsHeldUp(t *testing.T) {
+func TestBatcherDoesNotWaitForASlowFlush(t *testing.T) {
 	g, b := gated(t)
 	b.slow = time.Millisecond
 	calls := g.occupy(t.Context(), b)
@@ -177,7 +177,7 @@ func TestBatcherRefusesWhenFull(t *testing.T) {
 	require.Len(t, b.queue, maxQueued)
 }
 
-// All parts of a batch share one time limit, whatever the callers' limits are.
+// All parts of a batch share one time limit, independent of the callers' limits.
 func TestBatcherBoundsTheTimeOfABatch(t *testing.T) {
 	g, b := gated(t)
 	var mu sync.Mutex
@@ -229,7 +229,7 @@ func TestBatcherCancelledCaller(t *testing.T) {
 	b.awaitQueued(t, 1)
 	cancel()
 
-	require.Equal(t, job.CodeDBError, job.CodeOf((<-waiting).Err), "it was not taken: nothing is written")
+	require.Equal(t, job.CodeDBError, job.CodeOf((<-waiting).Err), "a withdrawn item is not written")
 	require.Zero(t, queued(b))
 	for _, done := range taken {
 		err := (<-done).Err
@@ -239,7 +239,7 @@ func TestBatcherCancelledCaller(t *testing.T) {
 	}
 	close(g.open)
 	b.stop()
-	require.Empty(t, g.batches, "the withdrawn item was never flushed")
+	require.Empty(t, g.batches, "a withdrawn item is never flushed")
 }
 
 func TestBatcherStopFlushesWaitingItems(t *testing.T) {
@@ -251,7 +251,7 @@ func TestBatcherStopFlushesWaitingItems(t *testing.T) {
 	}
 	stopped := make(chan struct{})
 	go func() { b.stop(); close(stopped) }()
-	testkit.Eventually(t, "it comes about", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.closed })
+	testkit.Eventually(t, "the batcher is closed", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.closed })
 	_, err := b.Do(t.Context(), "late")
 	require.ErrorIs(t, err, errClosed)
 	select {

@@ -48,17 +48,17 @@ func TestTranslate(t *testing.T) {
 	for cause, code := range want {
 		err := Translate(cause)
 		require.Equal(t, code, job.CodeOf(err), "%v", cause)
-		require.ErrorIs(t, err, cause, "the log needs the cause")
+		require.ErrorIs(t, err, cause, "the cause stays available for the log")
 		var e *job.Error
 		require.ErrorAs(t, err, &e)
-		require.NotContains(t, e.Detail, "pg", "a client learns nothing internal")
+		require.NotContains(t, e.Detail, "pg", "the detail has no internals")
 		if e.Code.Spec().Status == 503 {
 			require.Equal(t, RetryAfter, e.RetryAfter)
 		}
 	}
 }
 
-func TestTranslateLeavesKnownErrorsAlone(t *testing.T) {
+func TestTranslateKeepsKnownErrors(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, Translate(nil))
 	for _, err := range []error{job.ErrStale, job.ErrWorkerDead, errFull, fmt.Errorf("wrapped: %w", ErrErased)} {
@@ -114,7 +114,7 @@ func TestBatcherSplitsOutTheBadItems(t *testing.T) {
 	}
 }
 
-func TestBatcherFailsTogetherWhenNoItemIsToBlame(t *testing.T) {
+func TestBatcherFailsTogetherIfNoItemIsBad(t *testing.T) {
 	g, b := gated(t)
 	b.flush = func(_ context.Context, _ Conn, items []string) ([]Answer[string], error) {
 		_, _ = g.flush(items)

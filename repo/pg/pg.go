@@ -1,5 +1,5 @@
 // Package pg holds the shared parts of the store: the pool and its sessions, group commit, transactions, statements, errors and metrics.
-// Its only table is the one of API keys, because every change requires a valid key.
+// Of the tables it reads only api_keys, because every change requires a valid key.
 package pg
 
 import (

@@ -62,7 +62,7 @@ type OwnConn struct {
 	conn   *pgx.Conn // nil until needed, and after drop
 }
 
-// NewOwnConn makes a connection like those of the pool.
+// NewOwnConn makes a connection with the settings of the pool.
 func (d *DB) NewOwnConn() OwnConn { return OwnConn{config: d.probe.own.config} }
 
 // Open returns the connection, and connects if there is none.

@@ -70,7 +70,7 @@ func SetOnConnect(c *pgconn.Config, settings map[string]string, statements ...st
 	}
 }
 
-// searchOwnFirst makes sessions find the installation's own now() and clock_timestamp() before those of Postgres. A test bed moves its own.
+// searchOwnFirst makes sessions find the installation's own now() and clock_timestamp(), which a test bed moves, before those of Postgres.
 // Statements that must not follow a move use pg_catalog.
 const searchOwnFirst = `SELECT set_config('search_path', concat_ws(', ', CASE WHEN 'pg_catalog' = ANY (current_schemas(false))
   THEN (SELECT string_agg(quote_ident(s), ', ' ORDER BY n) FROM unnest(current_schemas(false)) WITH ORDINALITY AS u(s, n)

@@ -27,7 +27,7 @@ SELECT @b
 	require.Equal(t, "SELECT 'shared'\nFROM t WHERE n = $2 AND name = $1 AND nth = $3", statement("testRead"))
 	require.Equal(t, "SELECT 'shared'\nFROM t WHERE $2 > 0 AND name = $1 AND nth = $3",
 		variant("testVariant", "testRead", "{{testGuard}}", "@n > 0"))
-	require.Panics(t, func() { statement("testBroken") }, "a parameter that is not listed")
+	require.Panics(t, func() { statement("testBroken") }, "an unlisted parameter panics")
 	require.Panics(t, func() { statement("testMissing") })
 	require.Panics(t, func() { variant("testWrong", "testRead", "{{testGuard}}", "{{testMissing}}") })
 }

@@ -28,12 +28,26 @@ var plain = map[string]Columns{
 		"seq": "1", "event_id": "gen_random_uuid()", "event_name": "'x'", "created_at": "now()", "next_attempt_at": "now()",
 		"url": "'https://receiver.example'",
 	},
+	"events": {
+		"job_id": "gen_random_uuid()", "client_id": "gen_random_uuid()", "seq": "1", "event_id": "gen_random_uuid()", "event_name": "'x'",
+		"attempt": "1", "occurred_at": "now()", "data": "'{}'",
+	},
+	"client_events": {
+		"client_id": "gen_random_uuid()", "event_id": "gen_random_uuid()", "event_name": "'x'", "occurred_at": "now()", "data": "'{}'",
+	},
+	"webhooks": {
+		"webhook_id": "gen_random_uuid()", "client_id": "gen_random_uuid()", "url": "'u'", "events": "'{*}'", "description": "''",
+		"content_mode": "'binary'", "secret": "'x'", "created_at": "now()", "updated_at": "now()",
+	},
 }
 
 // Insert writes n rows into a table. In the values, i is the number of the row, from 1.
 func Insert(t testing.TB, url, table string, n int, given Columns) {
 	t.Helper()
 	all := maps.Clone(plain[table])
+	if table == "deliveries" && given["webhook_id"] != "" {
+		delete(all, "url") // a delivery has one target
+	}
 	maps.Copy(all, given)
 	names := slices.Sorted(maps.Keys(all))
 	values := make([]string, len(names))

@@ -30,7 +30,7 @@ var unsafeButQuick = map[string]string{
 	"checkpoint_timeout": "1h", "max_wal_size": "1GB", "autovacuum": "off", "jit": "off",
 }
 
-// Shared starts a server for all packages of a run. They find it through the environment variables that it returns.
+// Shared starts a server for all packages of a run. The packages find the server through the environment variables that Shared returns.
 func Shared(ctx context.Context) (variables []string, stop func() error, err error) {
 	made, err := migrated(ctx)
 	if err != nil {

@@ -93,12 +93,12 @@ func (s *Store) MoveClock(ctx context.Context, move func(testbed.ClockState) (te
 	if err != nil {
 		return testbed.ClockState{}, nil, err
 	}
-	return after.state(), func(ctx context.Context) (testbed.ClockState, error) { return s.settleClock(ctx, before, after) }, nil
+	return after.state(), func(ctx context.Context) (testbed.ClockState, error) { return s.correctClock(ctx, before, after) }, nil
 }
 
-// settleClock checks whether a freeze or slowdown was committed too late, because this process or Postgres was delayed. The faster clock
-// has shown later times then. settleClock moves the clock forward to them, so that it does not go backwards.
-func (s *Store) settleClock(ctx context.Context, before, after clockMove) (testbed.ClockState, error) {
+// correctClock checks whether a freeze or slowdown was committed too late, because this process or Postgres was delayed. The faster clock
+// has shown later times then. correctClock moves the clock forward to them, so that it does not go backwards.
+func (s *Store) correctClock(ctx context.Context, before, after clockMove) (testbed.ClockState, error) {
 	now, err := s.readClockMove(ctx)
 	if err != nil || now.Number != after.Number || !now.server.After(after.Real) || after.Rate >= before.effectiveRate() {
 		return now.state(), err

@@ -100,7 +100,7 @@ func (s *Store) Sessions(ctx context.Context, client job.ID, label *string) ([]v
 	return pg.Query(ctx, s.db, scanSession, statement("listSessions"), pg.UUID(client), pgtype.UUID{}, label, verdict.MaxSessions)
 }
 
-// Record records a request in its open session, if there is one.
+// Record records a request in its open session. It returns false if there is none.
 func (s *Store) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exchange) (bool, error) {
 	text, err := json.Marshal(x)
 	if err != nil {
