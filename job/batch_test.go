@@ -160,33 +160,6 @@ func TestBatchDocumentSaysWhatItLeavesOut(t *testing.T) {
 	require.Contains(t, d.Detail, "The first 50 of 200 failed items are listed.")
 }
 
-func TestWaitingFor(t *testing.T) {
-	t.Parallel()
-	now := createdAt
-	for _, test := range []struct {
-		state   job.State
-		runAt   time.Time
-		workers int
-		want    job.WaitingReason
-	}{
-		{job.Created, now.Add(time.Hour), 1, job.WaitingScheduled},
-		{job.Created, now.Add(-time.Second), 0, job.WaitingScheduled},
-		{job.Queued, now.Add(time.Second), 1, job.WaitingBackoff},
-		{job.Queued, job.PausedUntil, 0, job.WaitingPaused},
-		{job.Queued, job.ThrottledUntil, 1, job.WaitingClientLimit},
-		{job.Queued, now, 0, job.WaitingNoWorkers},
-		{job.Queued, now, 1, job.WaitingQueue},
-		{job.Assigned, now, 1, ""},
-		{job.Running, now, 1, ""},
-		{job.Failed, now, 0, ""},
-		{job.Succeeded, now, 0, ""},
-		{job.Canceled, now, 0, ""},
-	} {
-		j := &job.Job{State: test.state, RunAt: test.runAt}
-		require.Equal(t, test.want, j.WaitingFor(now, test.workers), "%+v", test)
-	}
-}
-
 // Promise: patterns Polling
 func TestEstimatedCompletion(t *testing.T) {
 	t.Parallel()
@@ -204,13 +177,4 @@ func TestEstimatedCompletion(t *testing.T) {
 	} {
 		require.Nil(t, j.EstimatedCompletion(1), j.State)
 	}
-}
-
-func TestExpiredResult(t *testing.T) {
-	t.Parallel()
-	r := &job.ResultInfo{ExpiresAt: createdAt}
-	require.False(t, r.Expired(createdAt.Add(-1)))
-	require.True(t, r.Expired(createdAt))
-	r.Removed = true
-	require.True(t, r.Expired(createdAt.Add(-time.Hour)))
 }

@@ -91,6 +91,9 @@ func TestDefineCustom(t *testing.T) {
 	require.Equal(t, job.EventEmitted, d.Emit.Name)
 	require.NoError(t, d.Validate())
 
+	d.Retry = &job.RetryPolicy{
+		MaxAttempts: 3, Strategy: job.Listed, Delays: []time.Duration{1500 * time.Millisecond}, Codes: []job.Code{job.CodeTimeout},
+	}
 	stored := must(json.Marshal(d))(t)
 	var read job.Definition
 	require.NoError(t, json.Unmarshal(stored, &read))

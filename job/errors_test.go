@@ -1,7 +1,6 @@
 package job_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -99,32 +98,8 @@ func TestCodeOf(t *testing.T) {
 	require.Equal(t, job.CodeInternal, job.CodeOf(io.EOF))
 }
 
-func TestViolationsInJSON(t *testing.T) {
+func TestPlainTextIsCutBetweenCharacters(t *testing.T) {
 	t.Parallel()
-	for text, v := range map[string]job.Violation{
-		`{"pointer":"/type","detail":"a"}`:   {Pointer: "/type", Detail: "a"},
-		`{"pointer":"","detail":"b"}`:        {Detail: "b"},
-		`{"parameter":"limit","detail":"c"}`: {Parameter: "limit", Detail: "c"},
-	} {
-		got := must(json.Marshal([]job.Violation{v}))(t)
-		require.Equal(t, "["+text+"]", string(got))
-		var again job.Violation
-		require.NoError(t, json.Unmarshal([]byte(text), &again))
-		require.Equal(t, v, again)
-	}
-}
-
-func TestPlainText(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"":                    "",
-		"The job is é.":       "The job is é.",
-		"a\x00b\nc\x1b[31md":  "a\uFFFDb\uFFFDc\uFFFD[31md",
-		"a\u0085b\u202ec":     "a\uFFFDb\uFFFDc",
-		"a\u2028b\u200bc\x7f": "a\uFFFDb\uFFFDc\uFFFD",
-	} {
-		require.Equal(t, want, job.PlainText(text, 100))
-	}
 	for limit := 3; limit < 12; limit++ {
 		cut := job.PlainText("ééééééééé", limit)
 		require.LessOrEqual(t, len(cut), limit)
@@ -133,66 +108,20 @@ func TestPlainText(t *testing.T) {
 	}
 }
 
-func TestRefusalNamesTheFirstViolation(t *testing.T) {
-	t.Parallel()
-	kind := job.Violation{Pointer: "/work_kind", Detail: "No such kind."}
-	whole := job.Violation{Detail: "The body must be an object."}
-	limit := job.Violation{Parameter: "limit", Detail: "Must be a number."}
-	values, form := "The request has invalid values.", "The body does not have the expected form."
-	for want, err := range map[string]*job.Error{
-		values:                                job.Invalid(),
-		values + " /work_kind: No such kind.": job.Invalid(kind),
-		values + " /work_kind: No such kind. One more is in violations.": job.Invalid(kind, whole),
-		values + " limit: Must be a number. 2 more are in violations.":   job.Invalid(limit, kind, whole),
-		values + " /a\uFFFDb: No.":                                       job.Invalid(job.Violation{Pointer: "/a\x1bb", Detail: "No."}),
-		form + " The body must be an object.":                            job.Request{Malformed: true}.Refusal([]job.Violation{whole}),
-	} {
-		require.Equal(t, want, err.Detail)
-	}
-	long := job.Violation{Pointer: "/" + strings.Repeat("é", 1000), Detail: strings.Repeat("é", 2000)}
-	detail := job.Invalid(long, kind, kind).Detail
-	require.LessOrEqual(t, len(detail), job.MaxDetailBytes)
-	require.True(t, utf8.ValidString(detail))
-	require.True(t, strings.HasSuffix(detail, "2 more are in violations."))
-}
-
 func TestReasons(t *testing.T) {
 	t.Parallel()
-	type row struct {
-		code      job.Code
-		retryable bool
-	}
-	want := map[job.Reason]row{
-		"failed-immediately":    {"RFA_INTERNAL", false},
-		"failed-after-progress": {"RFA_INTERNAL", false},
-		"dependency-failed":     {"RFA_DEPENDENCY_TIMEOUT", true},
-		"failed-once":           {"RFA_DEPENDENCY_TIMEOUT", true},
-		"failed-again":          {"RFA_DEPENDENCY_TIMEOUT", true},
-		"job-timed-out":         {"RFA_EXEC_TIMEOUT", true},
-		"worker-lost":           {"RFA_EXEC_WORKER_UNAVAILABLE", true},
-		"worker-shutdown":       {"RFA_EXEC_WORKER_UNAVAILABLE", true},
-		"worker-exhausted":      {"RFA_EXEC_WORKER_UNAVAILABLE", true},
-		"definition-invalid":    {"RFA_INTERNAL", false},
-		"output-invalid":        {"RFA_INTERNAL", false},
-		"work-panicked":         {"RFA_INTERNAL", false},
-		"custom-failure":        {"RFA_DEPENDENCY_TIMEOUT", true},
-	}
 	stages := []job.Stage{"validation", "authorization", "queuing", "processing", "rendering", "conversion", "storage", "delivery"}
 	for i, s := range job.Stages {
 		require.Equal(t, stages[i], s.Stage, "the draft's table 3, in its order")
 		require.NotEmpty(t, s.About)
 	}
 	require.Len(t, job.Stages, len(stages))
-	got := map[job.Reason]row{}
 	for _, s := range job.Reasons {
-		got[s.Reason] = row{s.Code, s.Retryable}
 		require.Equal(t, s, s.Reason.Spec())
 		require.Contains(t, stages, s.Stage, "a name of the draft's table 3")
 		require.NotEmpty(t, s.Title, s.Reason)
 		require.NotEmpty(t, s.Detail, s.Reason)
 	}
-	require.Equal(t, want, got)
-	require.Len(t, job.Reasons, len(want), "each once")
 	require.Equal(t, job.WorkPanicked.Spec(), job.Reason("unheard-of").Spec())
 }
 

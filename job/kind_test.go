@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
@@ -238,13 +237,6 @@ func TestDefinitionJSON(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{"work_kind":"RETRY_ON_FAIL","duration_ms":3000,"should_fail":true,
 		"payload_size":4096,"expected_outcome":"FAILED","seed":1896091200123456}`, string(text))
-
-	d.Emit = &job.Emission{Name: "order.paid", Data: json.RawMessage(`{"n":1}`)}
-	text = must(json.Marshal(d))(t)
-	require.Contains(t, string(text), `"emit":{"name":"order.paid","data":{"n":1}}`)
-	var back job.Definition
-	require.NoError(t, json.Unmarshal(text, &back))
-	require.Empty(t, cmp.Diff(d, back))
 }
 
 func TestValidateDefinition(t *testing.T) {

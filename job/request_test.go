@@ -1,7 +1,6 @@
 package job_test
 
 import (
-	"encoding/json"
 	"math"
 	"reflect"
 	"testing"
@@ -102,18 +101,6 @@ func TestTooLate(t *testing.T) {
 	require.True(t, late, "whatever the type should have been")
 }
 
-func TestRefusal(t *testing.T) {
-	t.Parallel()
-	many := make([]job.Violation, job.MaxViolations+5)
-	values := job.Request{}.Refusal(many)
-	require.Equal(t, job.CodeValidationFailed, values.Code)
-	require.Len(t, values.Violations, job.MaxViolations)
-	form := job.Request{Malformed: true}.Refusal(many[:2])
-	require.Equal(t, job.CodeMalformed, form.Code)
-	require.Len(t, form.Violations, 2)
-	require.NotEqual(t, values.Detail, form.Detail)
-}
-
 var usual = job.Backoff{Base: time.Second, Max: time.Minute}
 
 // asked returns a job with a policy in its request.
@@ -167,20 +154,6 @@ func TestRetryPolicyOfAttempts(t *testing.T) {
 	require.Nil(t, others.RetryWait, "another code")
 	require.True(t, others.Failure.Retryable, "the client may")
 	require.False(t, others.Exhausted)
-}
-
-// A stored policy is read back unchanged. A job without a policy has no such member.
-func TestRetryPolicyIsStored(t *testing.T) {
-	t.Parallel()
-	p := &job.RetryPolicy{
-		MaxAttempts: 3, Strategy: job.Listed, Delays: []time.Duration{1500 * time.Millisecond}, Codes: []job.Code{job.CodeTimeout},
-	}
-	stored := must(json.Marshal(asked(p).Definition))(t)
-	var d job.Definition
-	require.NoError(t, json.Unmarshal(stored, &d))
-	require.Equal(t, p, d.Retry)
-	without := must(json.Marshal(asked(nil).Definition))(t)
-	require.NotContains(t, string(without), "retry")
 }
 
 func TestBackoffCeiling(t *testing.T) {

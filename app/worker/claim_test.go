@@ -171,38 +171,51 @@ func (w *world) requireUnstarted(task job.Task, fenced float64) {
 
 // Promise: contract 9b
 func TestCancelBetweenClaimAndStart(t *testing.T) {
+	canceled := func(w *world, task job.Task) { w.happens(task, job.Canceled) }
 	for name, test := range map[string]struct {
 		operation string
-		before    bool // cancel before the operation takes effect
-		signal    bool
-		fenced    float64
+		before    bool // it happens before the operation takes effect
+		happens   func(*world, job.Task)
 	}{
-		"before the claim is answered":            {"Claim", false, false, 1},
-		"signalled before the claim is answered":  {"Claim", false, true, 1},
-		"while the start is on its way":           {"Start", true, false, 1},
-		"signalled while the start is on its way": {"Start", true, true, 0},
+		"cancel before the claim is answered":      {"Claim", false, canceled},
+		"signal before the claim is answered":      {"Claim", false, (*world).cancel},
+		"cancel while the start is on its way":     {"Start", true, canceled},
+		"signal while the start is on its way":     {"Start", true, (*world).cancel},
+		"lease ends while the start is on its way": {"Start", true, func(w *world, _ job.Task) { w.store.expire() }},
 	} {
 		apptest.Run(t, name, func(t *testing.T) {
 			w := newWorld(t)
 			w.runner = w.never
 			w.start()
 			task := w.store.add()
-			cancel := func(context.Context) error {
-				w.happens(task, job.Canceled)
-				if test.signal {
-					w.worker.Canceled(task.JobID)
-				}
+			happens := func(context.Context) error {
+				test.happens(w, task)
 				return nil
 			}
-			h := hook{after: cancel}
+			h := hook{after: happens}
 			if test.before {
-				h = hook{before: cancel}
+				h = hook{before: happens}
 			}
 			w.store.hook(test.operation, h)
 			require.NoError(t, w.handle(task), "there is nothing left for the queue to do")
-			w.requireUnstarted(task, test.fenced)
+			w.requireUnstarted(task, 1)
 		})
 	}
+}
+
+// The log and the counter agree with storage if a cancel arrives between the commit of a start and its answer.
+func TestCancelBeforeStartIsAnswered(t *testing.T) {
+	working(t, apptest.Takes(time.Minute), func(t *testing.T, w *world) {
+		task := w.store.add()
+		w.store.hook("Start", hook{after: func(ctx context.Context) error {
+			w.cancel(task)
+			return ctx.Err()
+		}})
+		require.NoError(t, w.handle(task))
+		w.Logged(task, "run", "ASSIGNED", "RUNNING")
+		require.Equal(t, 1.0, w.Metric(w.Metrics.Running.WithLabelValues("SUCCESS_FAST")))
+		require.Zero(t, w.store.count("Finish"))
+	})
 }
 
 func TestCancelDuringStorageTrouble(t *testing.T) {
@@ -225,20 +238,4 @@ func TestCancelDuringStorageTrouble(t *testing.T) {
 			require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("stale")))
 		})
 	}
-}
-
-// The lease ends on Postgres' clock between claim and start: the worker drops the job.
-func TestLeaseEndsBeforeStart(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.runner = w.never
-		w.start()
-		task := w.store.add()
-		w.store.hook("Start", hook{before: func(context.Context) error {
-			w.store.expire()
-			return nil
-		}})
-		require.NoError(t, w.handle(task))
-		w.requireUnstarted(task, 1)
-		require.Equal(t, job.Assigned, w.store.row(task.JobID).State, "the rescuer gives it back")
-	})
 }

@@ -54,6 +54,8 @@ func TestDrain(t *testing.T) {
 		"its start has no answer":  {apptest.Takes(time.Hour), hooked("Start", lost), time.Second, time.Second, job.Failed, nil, job.WorkerLost},
 		"its end is never taken": {apptest.Takes(time.Hour), hooked("Finish", away), time.Second, time.Second + apptest.LeaseTime, job.Running,
 			nil, ""},
+		"storage is gone for good": {apptest.Takes(time.Hour), map[string]hook{"Finish": away, "Renew": away, "Register": away, "Retire": away},
+			time.Second, apptest.LeaseTime * 9 / 10, job.Running, nil, ""},
 	} {
 		apptest.Run(t, name, func(t *testing.T) {
 			w := newWorld(t)
@@ -80,20 +82,6 @@ func TestDrain(t *testing.T) {
 			}
 		})
 	}
-}
-
-// If storage or the lease is gone permanently, Drain ends with the lease.
-func TestDrainIsBoundedByTheLease(t *testing.T) {
-	working(t, apptest.Takes(time.Hour), func(t *testing.T, w *world) {
-		handled := w.handling(w.store.add())
-		for _, operation := range []string{"Finish", "Renew", "Register", "Retire"} {
-			w.store.hook(operation, hook{before: fails(-1, errStorage)})
-		}
-		began := time.Now()
-		w.draining(time.Second)()
-		require.Less(t, time.Since(began), apptest.LeaseTime)
-		require.NoError(t, <-handled)
-	})
 }
 
 func TestDrainSurvivesALostLease(t *testing.T) {

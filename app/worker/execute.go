@@ -65,7 +65,7 @@ func (w *Worker) reportAssigned(ctx context.Context, worker job.ID, c *job.Claim
 func (w *Worker) start(ctx context.Context, c *job.Claim) bool {
 	var at time.Time
 	err := w.write(ctx, c, "start", nil, func() (err error) {
-		at, err = w.Store.Start(ctx, c.ClaimID)
+		at, err = w.Store.Start(context.WithoutCancel(ctx), c.ClaimID) // a canceled call could hide that the start was committed
 		return err
 	})
 	if err != nil {
