@@ -67,26 +67,8 @@ func TestAKeyExpiresToTheInstant(t *testing.T) {
 	})
 }
 
-// The log of an invalid credential has the client of an existing key with the same public part.
-func TestLogHasClientOfInvalidKey(t *testing.T) {
-	withKeys(t, func(t *testing.T, k *keyWorld) {
-		key := k.newKey()
-		public := keyPrefix + key.ID
-		for _, named := range []string{key.Secret, public, public + "_wrong", key.Secret + "x", public + strings.Repeat("x", 200)} {
-			require.Equal(t, job.Caller{ClientID: key.ClientID, KeyID: key.ID}, k.Named(t.Context(), named), named)
-		}
-		for _, none := range []string{"", "frk_", key.Secret[len(keyPrefix):], "frk_\xff\x0000000000_", operatorToken} {
-			require.Zero(t, k.Named(t.Context(), none), none)
-		}
-		unknown, _ := newAPIKey()
-		require.Zero(t, k.Named(t.Context(), unknown))
-		k.store.Close()
-		require.Zero(t, k.Named(t.Context(), key.Secret))
-	})
-}
-
 // Each action has one log line and one span in its own request. They have the client and key ids, but no secret.
-func TestRevokedKeysArePublished(t *testing.T) {
+func TestKeyActionsAreLogged(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		var client job.ID
 		var first, renewed job.IssuedKey
@@ -167,41 +149,18 @@ func TestAPIKeyFormat(t *testing.T) {
 		require.Equal(t, id, parsed)
 		require.False(t, seen[key] || seen[id])
 		seen[key], seen[id] = true, true
-		require.NotContains(t, string(bytesOf(hashAPIKey(key))), key)
-	}
-}
-
-func bytesOf(b [32]byte) []byte { return b[:] }
-
-func TestAPIKeyUsesAllDigits(t *testing.T) {
-	t.Parallel()
-	drawn := randomBase62(20_000)
-	for _, digit := range base62 {
-		require.InDelta(t, 20_000/62, strings.Count(drawn, string(digit)), 150, "digit %c", digit)
-	}
-}
-
-func TestKeysThatAreNone(t *testing.T) {
-	t.Parallel()
-	key, _ := newAPIKey()
-	body := "frk_00000000000-_" + strings.Repeat("0", secretLength)
-	for _, bad := range []string{
-		"", "frk_", key + " ", " " + key, "Bearer " + key, strings.ToUpper(key), strings.ToLower(key), strings.Repeat("0", keyLength),
-		body + checksum(body), // a right checksum does not make an invalid id valid
-	} {
-		_, ok := parseAPIKey(bad)
-		require.False(t, ok, "%q", bad)
 	}
 }
 
 func FuzzParseAPIKey(f *testing.F) {
-	for range 3 {
-		key, _ := newAPIKey()
-		f.Add(key)
-		f.Add(key[:keyLength-1])
+	key, _ := newAPIKey()
+	badID := "frk_00000000000-_" + strings.Repeat("0", secretLength)
+	for _, seed := range []string{
+		"", "frk_", key, key[:keyLength-1], key + " ", " " + key, "Bearer " + key, strings.ToUpper(key), strings.ToLower(key),
+		strings.Repeat("0", keyLength), "frk_" + strings.Repeat("é", 40), badID + checksum(badID),
+	} {
+		f.Add(seed)
 	}
-	f.Add("")
-	f.Add("frk_" + strings.Repeat("é", 40))
 	f.Fuzz(func(t *testing.T, key string) {
 		id, ok := parseAPIKey(key)
 		if !ok {

@@ -37,24 +37,6 @@ func TestHangingEndpointDoesNotDelayOthers(t *testing.T) {
 	quit()
 }
 
-// A client with many hanging endpoints uses at most its share. internal/fair tests how several such clients take turns.
-func TestClientWithHangingEndpointsGetsHalfOfTheSends(t *testing.T) {
-	r := newReceivers(func(p job.ClaimedDelivery) bool { return p.ClientID == apptest.ClientA })
-	w := newWorld(t, r.send)
-	var tasks []job.DeliveryTask
-	for range 10 {
-		tasks = append(tasks, w.deliveries(2, apptest.ClientA, w.webhook(apptest.ClientA))...)
-	}
-	_, quit := w.handleAll(tasks)
-	w.eventually("they hang", func() bool { return w.Metric(w.Metrics.Sends) == 5 })
-	healthy := w.webhook(apptest.ClientB)
-	wait, _ := w.handleAll(w.deliveries(10, apptest.ClientB, healthy))
-	wait()
-	require.Equal(t, 10, r.of(r.answered, healthy))
-	require.Equal(t, 5.0, w.Metric(w.Metrics.Sends), "half of ten")
-	quit()
-}
-
 // A failing endpoint gets one delivery at a time until it succeeds. So does a callback, although storage does not count its failures.
 func TestFailingEndpointGetsOneDeliveryAtATime(t *testing.T) {
 	arrived, status := make(chan struct{}), make(chan int)
@@ -87,7 +69,8 @@ func TestFailingEndpointGetsOneDeliveryAtATime(t *testing.T) {
 	require.NoError(t, end(200))
 }
 
-// A client with many deliveries does not delay other clients.
+// A client with many deliveries to hanging endpoints uses half of the sends and claims, and does not delay other clients. internal/fair
+// tests how several such clients take turns.
 func TestBacklogDoesNotDelayOtherClients(t *testing.T) {
 	r := newReceivers(func(p job.ClaimedDelivery) bool { return p.ClientID == apptest.ClientA })
 	w := newWorld(t, r.send)
@@ -101,6 +84,7 @@ func TestBacklogDoesNotDelayOtherClients(t *testing.T) {
 	wait, _ := w.handleAll(w.deliveries(20, apptest.ClientB, healthy))
 	wait()
 	require.Equal(t, 20, r.of(r.answered, healthy))
+	require.Equal(t, 5.0, w.Metric(w.Metrics.Sends), "half of ten")
 	require.LessOrEqual(t, w.count("deliveries WHERE claimed_until IS NOT NULL"), claimShare*10/2, "their data is in memory")
 	quit()
 }

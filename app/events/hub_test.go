@@ -164,19 +164,17 @@ func TestHubMergesPendingNotifications(t *testing.T) {
 		"all of these in sequence": {[]job.Notification{at(1, 10), event, at(1, 50), {Ended: true}, at(1, 20)},
 			job.Notification{Attempt: 1, Progress: apptest.Percent(50), Ended: true}},
 	}
+	w := newWorld(t, nil)
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w, id := newWorld(t, nil), app.NewID()
-			notifications, stop := w.hub.Watch(apptest.ClientA, id)
-			defer stop()
-			for _, n := range test.notifications {
-				n.ClientID, n.JobID = apptest.ClientA, id
-				w.hub.Received(n)
-			}
-			test.want.ClientID, test.want.JobID = apptest.ClientA, id
-			require.Equal(t, test.want, w.requireHeard(notifications, "merged"))
-		})
+		id := app.NewID()
+		notifications, stop := w.hub.Watch(apptest.ClientA, id)
+		for _, n := range test.notifications {
+			n.ClientID, n.JobID = apptest.ClientA, id
+			w.hub.Received(n)
+		}
+		test.want.ClientID, test.want.JobID = apptest.ClientA, id
+		require.Equal(t, test.want, w.requireHeard(notifications, name))
+		stop()
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/codes"
@@ -153,17 +152,4 @@ func TestDelete(t *testing.T) {
 	}
 	require.Error(t, w.Delete(t.Context(), apptest.ClientA, w.submit(w.Service).JobID))
 	require.Error(t, w.Delete(t.Context(), apptest.ClientA, app.NewID()))
-}
-
-// CancelClient stops all jobs of one client only.
-func TestCancelClient(t *testing.T) {
-	w := newWorld(t)
-	w.submit(w.Service, deferred(time.Hour))
-	w.submit(w.Service)
-	w.submit(w.Service, of(apptest.ClientB))
-	canceled, more, err := w.CancelClient(t.Context(), apptest.ClientA)
-	require.NoError(t, err)
-	require.Equal(t, 2, canceled)
-	require.False(t, more)
-	require.Equal(t, 1, w.active())
 }

@@ -7,10 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/events"
-	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -77,29 +75,14 @@ func (w *world) await(ctx context.Context, id job.ID) <-chan awaited {
 func TestAwait(t *testing.T) {
 	w := newWorld(t)
 	w.Hub = events.NewHub(w.store, connected{}, w.World.Metrics, w.Logger)
-	id := w.submit(w.Service).JobID
-	w.Queue.Notifications()
-	answer := w.await(t.Context(), id)
-	apptest.Must(w.Cancel(t.Context(), apptest.ClientA, id))(t)
-	require.Empty(t, answer)
-	for _, n := range w.Queue.Notifications() {
-		w.Hub.Received(n)
-	}
-	a := <-answer
-	require.NoError(t, a.err)
-	require.Equal(t, job.Canceled, a.job.State, "told of the end")
-	require.Zero(t, w.Sum("watchers"))
-	a = <-w.await(t.Context(), id)
-	require.Equal(t, job.Canceled, a.job.State, "what is done already")
-
 	// After the timeout the job is returned in its current state.
 	running := w.submit(w.Service).JobID
 	w.run(running, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	answer = w.await(ctx, running)
+	answer := w.await(ctx, running)
 	w.Queue.Publish(job.Notification{JobID: running, Attempt: 1, Progress: apptest.Percent(60)})
 	cancel()
-	a = <-answer
+	a := <-answer
 	require.NoError(t, a.err)
 	require.Equal(t, job.Running, a.job.State)
 	require.Equal(t, apptest.Percent(60), a.job.Progress)
@@ -114,19 +97,5 @@ func TestAwait(t *testing.T) {
 		w.Hub.Received(n)
 	}
 	require.Equal(t, job.CodeJobGone, job.CodeOf((<-answer).err))
-	require.Error(t, second(w.Job(t.Context(), apptest.ClientA, app.NewID())))
 	require.Zero(t, w.Sum("watchers"))
-}
-
-// The key is read once.
-func TestCursorKey(t *testing.T) {
-	w := newWorld(t)
-	key := apptest.Must(w.CursorKey(t.Context()))(t)
-	require.NotEmpty(t, key)
-	w.Service.Store.Close()
-	require.Equal(t, key, apptest.Must(w.CursorKey(t.Context()))(t))
-	testkit.Eventually(t, "another process reads the same", func() bool {
-		other, err := w.service(1).CursorKey(t.Context())
-		return err == nil && string(other) == string(key)
-	})
 }

@@ -42,16 +42,6 @@ func TestSubmitDrawsAKind(t *testing.T) {
 	require.Equal(t, j.WorkKind, j.Definition.WorkKind)
 }
 
-// A deferred job has a task as soon as it is committed, even far ahead: the queue knows its own limit.
-func TestSubmitDispatchesDeferredJobs(t *testing.T) {
-	w := newWorld(t)
-	receipt := w.submit(w.Service, deferred(1000*time.Hour))
-	require.Equal(t, job.Created, receipt.State)
-	j := w.stored(receipt.JobID)
-	require.Equal(t, []job.Task{{JobID: j.ID, Attempt: 1, RunAt: *j.ExecutionAt, ClientID: j.ClientID, WorkKind: j.WorkKind}}, w.Queue.Sent())
-	require.Equal(t, []float64{1, 0}, []float64{w.Sum("jobs_submitted_total"), w.Sum("jobs_queued_total")}, "it is not queued yet")
-}
-
 // One answer has all violations: of structure, values and time.
 // Promise: contract 14a
 func TestSubmitReturnsAllViolations(t *testing.T) {

@@ -23,37 +23,54 @@ func manyFailed(e admin.Ends) bool {
 	return ended >= fewestEnded && float64(e.Failed) > failedShare*float64(ended)
 }
 
+type findings []admin.Attention
+
+func (f *findings) add(code, href, format string, args ...any) {
+	*f = append(*f, admin.Attention{Code: code, Text: fmt.Sprintf(format, args...), Href: href})
+}
+
+// addWebhooks adds failing and disabled webhooks.
+func (f *findings) addWebhooks(now admin.Situation) {
+	if t := now.Failing; t.Count > 0 {
+		f.add("webhooks_failing", oneWebhook(t, "#/webhooks?enabled=true"), "%s %s: %d attempts in a row failed%s, the first of them %s ago.",
+			count(t.Count, "webhook"), verb(t.Count, "fails", "fail"), t.Failures, verb(t.Count, "", " at one"),
+			roughly(since(now.AsOf, t.Since)))
+	}
+	if d := now.Disabled; d.Count > 0 {
+		f.add("webhooks_disabled", oneWebhook(d, "#/webhooks?enabled=false"),
+			"%s %s disabled by the service, because %s receiver failed or is gone.",
+			count(d.Count, "webhook"), verb(d.Count, "is", "are"), verb(d.Count, "its", "their"))
+	}
+}
+
 // attention returns what an operator should look at, most urgent first. failures are the recent ones by group, largest group first; they
 // may be empty.
 func attention(now admin.Situation, recent admin.Ends, failures []admin.FailureGroup) []admin.Attention {
-	found := []admin.Attention{}
-	add := func(code, href, format string, args ...any) {
-		found = append(found, admin.Attention{Code: code, Text: fmt.Sprintf(format, args...), Href: href})
-	}
+	found := findings{}
 	if now.LeaderGone {
-		add("no_leader", "#/system", "No process leads the maintenance: scheduled, lost and retried jobs wait for a leader.")
+		found.add("no_leader", "#/system", "No process leads the maintenance: scheduled, lost and retried jobs wait for a leader.")
 	}
 	for _, p := range now.Pauses {
-		add("paused", "#/queues", "%s has %s: %s", p.Operator, stopped(p), p.Reason)
+		found.add("paused", "#/queues", "%s has %s: %s", p.Operator, stopped(p), p.Reason)
 	}
 	switch {
 	case now.Workers.Alive > 0:
 	case now.Waiting.Due > 0:
-		add("no_workers", "#/workers", "No worker is alive, and %s %s for one.",
+		found.add("no_workers", "#/workers", "No worker is alive, and %s %s for one.",
 			count(now.Waiting.Due, "job"), verb(now.Waiting.Due, "waits", "wait"))
 	default:
-		add("no_workers", "#/workers", "No worker is alive: submitted jobs do not run.")
+		found.add("no_workers", "#/workers", "No worker is alive: submitted jobs do not run.")
 	}
 	if now.LostWorkers > 0 {
-		add("lost_workers", "#/workers", "%s without a lease still %s %s: the leader should have requeued them.",
+		found.add("lost_workers", "#/workers", "%s without a lease still %s %s: the leader should have requeued them.",
 			count(now.LostWorkers, "worker"), verb(now.LostWorkers, "holds", "hold"), count(now.LostJobs, "job"))
 	}
 	for _, w := range now.Silent {
-		add("silent_worker", "#/workers", "Worker %s has sent no heartbeat for %s and holds %s. It counts as dead in %s.", w.Name,
+		found.add("silent_worker", "#/workers", "Worker %s has sent no heartbeat for %s and holds %s. It counts as dead in %s.", w.Name,
 			roughly(since(now.AsOf, &w.HeartbeatAt)), count(w.Held, "job"), roughly(max(0, -since(now.AsOf, &w.ExpiresAt))))
 	}
 	if late := since(now.AsOf, now.Waiting.OldestRunAt); late > jobLate && !allPaused(now.Pauses) {
-		add("jobs_late", "#/jobs?state=QUEUED", "%s %s due and %s for a worker; the oldest could have run %s ago. In the last 15 "+
+		found.add("jobs_late", "#/jobs?state=QUEUED", "%s %s due and %s for a worker; the oldest could have run %s ago. In the last 15 "+
 			"minutes %d were submitted, and %d ended.", count(now.Waiting.Due, "job"), verb(now.Waiting.Due, "is", "are"),
 			verb(now.Waiting.Due, "waits", "wait"), roughly(late), recent.Submitted, recent.Succeeded+recent.Failed+recent.Canceled)
 	}
@@ -62,28 +79,19 @@ func attention(now admin.Situation, recent admin.Ends, failures []admin.FailureG
 		if len(failures) > 0 {
 			most = fmt.Sprintf(" Most often %s with %s (%d).", failures[0].WorkKind, failures[0].Code, failures[0].Count)
 		}
-		add("many_failures", "#/failures", "%d %% of the jobs that ended in the last 15 minutes failed: %d of %d.%s",
+		found.add("many_failures", "#/failures", "%d %% of the jobs that ended in the last 15 minutes failed: %d of %d.%s",
 			100*recent.Failed/ended, recent.Failed, ended, most)
 	}
-	if f := now.Failing; f.Count > 0 {
-		add("webhooks_failing", oneWebhook(f, "#/webhooks?enabled=true"), "%s %s: %d attempts in a row failed%s, the first of them %s ago.",
-			count(f.Count, "webhook"), verb(f.Count, "fails", "fail"), f.Failures, verb(f.Count, "", " at one"),
-			roughly(since(now.AsOf, f.Since)))
-	}
-	if d := now.Disabled; d.Count > 0 {
-		add("webhooks_disabled", oneWebhook(d, "#/webhooks?enabled=false"),
-			"%s %s disabled by the service, because %s receiver failed or is gone.",
-			count(d.Count, "webhook"), verb(d.Count, "is", "are"), verb(d.Count, "its", "their"))
-	}
+	found.addWebhooks(now)
 	if late := since(now.AsOf, now.Deliveries.FirstDueAt); late > deliveryLate {
-		add("deliveries_late", "#/deliveries?state=PENDING", "The oldest waiting delivery was due %s ago.", roughly(late))
+		found.add("deliveries_late", "#/deliveries?state=PENDING", "The oldest waiting delivery was due %s ago.", roughly(late))
 	}
 	if now.Throttled > 0 {
-		add("clients_throttled", "#/jobs?state=QUEUED", "%s %s the maximum number of jobs per client: more jobs wait until some end.",
+		found.add("clients_throttled", "#/jobs?state=QUEUED", "%s %s the maximum number of jobs per client: more jobs wait until some end.",
 			count(now.Throttled, "client"), verb(now.Throttled, "runs", "run"))
 	}
 	if now.Died > 0 {
-		add("workers_died", "#/workers?state=DEAD", "%s died in the last 15 minutes: heartbeats stopped without a shutdown.",
+		found.add("workers_died", "#/workers?state=DEAD", "%s died in the last 15 minutes: heartbeats stopped without a shutdown.",
 			count(now.Died, "worker"))
 	}
 	return found

@@ -84,22 +84,17 @@ func TestWhatAsksForAttention(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change           func(s *signs)
-		code, href, text string // empty: no attention expected
+		code, href, text string // text is a part of the shown text; without a code, no attention is expected
 	}{
-		"a sound service": {func(*signs) {}, "", "", ""},
-		"no leader": {func(s *signs) { s.LeaderGone = true }, "no_leader", "#/system",
-			"No process leads the maintenance: scheduled, lost and retried jobs wait for a leader."},
-		"no worker, and jobs wait": {func(s *signs) { s.Workers.Alive = 0 }, "no_workers", "#/workers",
-			"No worker is alive, and 2 jobs wait for one."},
-		"no worker, and no job is due": {func(s *signs) { s.Workers.Alive, s.Waiting.Due = 0, 0 }, "no_workers", "#/workers",
-			"No worker is alive: submitted jobs do not run."},
+		"a sound service":              {func(*signs) {}, "", "", ""},
+		"no leader":                    {func(s *signs) { s.LeaderGone = true }, "no_leader", "#/system", ""},
+		"no worker, and jobs wait":     {func(s *signs) { s.Workers.Alive = 0 }, "no_workers", "#/workers", "and 2 jobs wait for one."},
+		"no worker, and no job is due": {func(s *signs) { s.Workers.Alive, s.Waiting.Due = 0, 0 }, "no_workers", "#/workers", ""},
 		"a silent worker": {func(s *signs) {
 			s.Silent = []admin.SilentWorker{{Name: "w1", Held: 1, HeartbeatAt: *ago(17 * time.Second), ExpiresAt: *ago(-13 * time.Second)}}
 		}, "silent_worker", "#/workers", "Worker w1 has sent no heartbeat for 17 seconds and holds 1 job. It counts as dead in 13 seconds."},
-		"workers died": {func(s *signs) { s.Died = 2 }, "workers_died", "#/workers?state=DEAD",
-			"2 workers died in the last 15 minutes: heartbeats stopped without a shutdown."},
-		"lost workers": {func(s *signs) { s.LostWorkers, s.LostJobs = 1, 3 }, "lost_workers", "#/workers",
-			"1 worker without a lease still holds 3 jobs: the leader should have requeued them."},
+		"workers died": {func(s *signs) { s.Died = 2 }, "workers_died", "#/workers?state=DEAD", "2 workers died"},
+		"lost workers": {func(s *signs) { s.LostWorkers, s.LostJobs = 1, 3 }, "lost_workers", "#/workers", "still holds 3 jobs"},
 		"a job waits": {func(s *signs) { s.Waiting.OldestRunAt = ago(61 * time.Second) }, "jobs_late", "#/jobs?state=QUEUED",
 			"2 jobs are due and wait for a worker; the oldest could have run 61 seconds ago. " +
 				"In the last 15 minutes 90 were submitted, and 15 ended."},
@@ -119,13 +114,10 @@ func TestWhatAsksForAttention(t *testing.T) {
 			s.Failing = admin.WebhookTrouble{Count: 2, WebhookID: &job.ID{1}, Failures: 5, Since: ago(time.Second)}
 		}, "webhooks_failing", "#/webhooks?enabled=true",
 			"2 webhooks fail: 5 attempts in a row failed at one, the first of them 1 second ago."},
-		"disabled webhooks": {func(s *signs) { s.Disabled.Count = 2 }, "webhooks_disabled", "#/webhooks?enabled=false",
-			"2 webhooks are disabled by the service, because their receiver failed or is gone."},
+		"disabled webhooks":      {func(s *signs) { s.Disabled.Count = 2 }, "webhooks_disabled", "#/webhooks?enabled=false", "2 webhooks are"},
 		"deliveries are not due": {func(s *signs) { s.Deliveries.FirstDueAt = ago(-time.Hour) }, "", "", ""},
-		"deliveries": {func(s *signs) { s.Deliveries.FirstDueAt = ago(3 * time.Hour) }, "deliveries_late", "#/deliveries?state=PENDING",
-			"The oldest waiting delivery was due 3 hours ago."},
-		"throttled clients": {func(s *signs) { s.Throttled = 1 }, "clients_throttled", "#/jobs?state=QUEUED",
-			"1 client runs the maximum number of jobs per client: more jobs wait until some end."},
+		"deliveries":             {func(s *signs) { s.Deliveries.FirstDueAt = ago(3 * time.Hour) }, "deliveries_late", "#/deliveries?state=PENDING", "3 hours"},
+		"throttled clients":      {func(s *signs) { s.Throttled = 1 }, "clients_throttled", "#/jobs?state=QUEUED", "1 client runs"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -136,11 +128,14 @@ func TestWhatAsksForAttention(t *testing.T) {
 				Deliveries: admin.PendingDeliveries{FirstDueAt: ago(5 * time.Minute)},
 			}}
 			c.change(&s)
-			want := []admin.Attention{}
-			if c.code != "" {
-				want = append(want, admin.Attention{Code: c.code, Href: c.href, Text: c.text})
+			got := attention(s.Situation, s.recent, s.failures)
+			if c.code == "" {
+				require.Equal(t, []admin.Attention{}, got)
+				return
 			}
-			require.Equal(t, want, attention(s.Situation, s.recent, s.failures))
+			require.Len(t, got, 1)
+			require.Equal(t, []string{c.code, c.href}, []string{got[0].Code, got[0].Href})
+			require.Contains(t, got[0].Text, c.text)
 		})
 	}
 }
