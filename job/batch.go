@@ -9,7 +9,8 @@ import (
 // MaxBatchItems limits the jobs of a batch.
 const MaxBatchItems = 1000
 
-// MaxFailedItems is how many failed items a batch's outcome document lists (draft section 7.1.1). The list of the batch's jobs has all.
+// MaxFailedItems is how many failed items a batch's outcome document lists (draft section 7.1.1). The list of the batch's jobs has all of
+// them.
 const MaxFailedItems = 50
 
 // BatchRequest is a decoded request for many jobs.
@@ -27,8 +28,8 @@ type BatchRequest struct {
 	Language      string
 }
 
-// Warnings returns the warnings of the items without violations so far, with pointers into the request. It lists at most MaxViolations,
-// and the number of further ones.
+// Warnings returns the warnings of the items without violations so far, with pointers into the request. It lists at most MaxViolations and
+// the number of omitted ones.
 func (r BatchRequest) Warnings() (warnings []Violation) {
 	more := 0
 	for i, item := range r.Items {
@@ -87,7 +88,7 @@ func (b *Batch) Unfinished() bool {
 	return false
 }
 
-// BatchItem is one item in the original answer to a batch: accepted with a job, or refused.
+// BatchItem is one item in the original response to a batch. It was accepted with a job, or refused.
 type BatchItem struct {
 	ItemID  string   `json:"item_id"`
 	JobID   ID       `json:"job_id,omitzero"`
@@ -126,7 +127,7 @@ type ItemFailure struct {
 	Stage     Stage  `json:"stage"`
 }
 
-// In returns the detail in a language.
+// In returns the detail in the given language.
 func (f ItemFailure) In(language string) string {
 	if refused := batchTextOf(language).refused; f.JobID.IsZero() && refused != "" {
 		return refused
@@ -189,7 +190,7 @@ func (b *Batch) Status() Status {
 // BatchPath returns the path of a batch.
 func BatchPath(id ID) string { return "/v1/batches/" + id.String() }
 
-// ItemInstance names an item of a batch without a job: by its index in the request, below the path of the batch.
+// ItemInstance returns the path of a batch item that has no job. It consists of the path of the batch and the item's index in the request.
 func ItemInstance(batch ID, index int) string {
 	return BatchPath(batch) + "#/jobs/" + strconv.Itoa(index)
 }
@@ -222,7 +223,7 @@ func (l Links) BatchDocument(b *Batch) Document {
 	return d
 }
 
-// The problem types of batches, as the last part of their URI.
+// Problem types of batches, as the last part of the type URI.
 const (
 	BatchPartiallyFailed = "batch-partially-failed"
 	BatchFailed          = "batch-failed"
@@ -233,9 +234,9 @@ type batchText struct {
 	partial, failed            string // titles
 	succeededItems             counted
 	failedItems, canceledItems counted
-	all                        string // every failed item is listed
-	some                       string // listed, failed
-	refused                    string // detail of a refused item; "" for the stored one
+	all                        string // if every failed item is listed
+	some                       string // format with the numbers of listed and of failed items
+	refused                    string // detail of a refused item; "" means the stored detail
 }
 
 // counted is a phrase with a number, in singular and plural.

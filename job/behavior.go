@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Custom is the work kind whose behavior is in the request, see Behavior. It is not in the catalogue, so it is never drawn, and only a test
-// bed accepts it.
+// Custom is the work kind of jobs with a Behavior in their request. It is not in the catalogue, so it is never drawn, and only a test bed
+// accepts it.
 const Custom Kind = "CUSTOM"
 
 // AllKinds lists all kinds of jobs: those of the catalogue, and Custom.
 func AllKinds() []Kind { return append(Kinds(), Custom) }
 
-// Limits of a Behavior. The limits of memory and I/O are the maxima of the catalogue: MEMORY_SPIKE and IO_HEAVY.
+// Limits of a Behavior. The limits of memory and I/O are those of the kinds MEMORY_SPIKE and IO_HEAVY.
 const (
 	DefaultBehaviorSteps  = 10
 	MaxBehaviorSteps      = 100
@@ -85,7 +85,7 @@ type PlannedEvent struct {
 // behaviorAt is the JSON Pointer to the behavior in a request.
 const behaviorAt = "/params/behavior"
 
-// Check returns the violations by values that depend on each other, or on the execution limit, before which an attempt must end.
+// Check returns the violations of rules between several values, and of the execution limit: an attempt must end before it.
 func (b *Behavior) Check(limit time.Duration) (violations []Violation) {
 	if b == nil {
 		return nil
@@ -143,7 +143,7 @@ func plannedFor(failures []PlannedFailure, attempt int) *PlannedFailure {
 	return nil
 }
 
-// StepsTotal returns the number of progress steps.
+// StepsTotal returns the number of progress steps, or the default.
 func (b *Behavior) StepsTotal() int { return cmp.Or(b.Steps, DefaultBehaviorSteps) }
 
 // ResultSize returns the size of the result in bytes.
@@ -223,7 +223,7 @@ func (j *Job) RetryWait(now time.Time, b Backoff, random float64) time.Duration 
 	return j.Backoff(b).Wait(j.Attempt, random)
 }
 
-// on applies the planned values to the document of a failure.
+// on sets the planned values in the outcome document of a failure.
 func (p *PlannedProblem) on(d *Document) {
 	d.Type, d.Title = cmp.Or(p.Type, d.Type), cmp.Or(p.Title, d.Title)
 	d.Status, d.Detail = cmp.Or(p.Status, d.Status), cmp.Or(p.Detail, d.Detail)

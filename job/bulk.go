@@ -12,26 +12,26 @@ const (
 	MaxOpenBulksClient   = 10      // open operations of one client
 	MaxBulkRate          = 1000    // items per second
 	DefaultBulkRate      = 200
-	BulkSample           = 10 // jobs in a dry run's answer
+	BulkSample           = 10 // jobs in the response to a dry run
 	MaxOpenBulksOperator = 10 // open operations of operators, separate so that clients cannot block them
 )
 
 // BulkAction is the action of a bulk operation on each of its jobs.
 type BulkAction string
 
-// The actions.
+// Actions of bulk operations.
 const (
 	BulkRetry  BulkAction = "retry"
 	BulkCancel BulkAction = "cancel"
 	BulkDelete BulkAction = "delete"
 )
 
-// BulkActions are all actions.
+// BulkActions lists all actions.
 var BulkActions = []BulkAction{BulkRetry, BulkCancel, BulkDelete}
 
 // BulkFilter selects the jobs of a bulk operation: those that match all given members. It is stored and shown unchanged.
 type BulkFilter struct {
-	All           bool   `json:"all,omitempty"` // instead of all other members
+	All           bool   `json:"all,omitempty"` // selects all jobs; excludes all other members
 	State         State  `json:"state,omitempty"`
 	Type          Type   `json:"type,omitempty"`
 	WorkKind      Kind   `json:"work_kind,omitempty"`
@@ -44,10 +44,10 @@ type BulkFilter struct {
 	FailureDetail string `json:"failure_detail,omitempty"` // for operators only
 }
 
-// Names reports whether the filter has a member.
+// Names reports whether any member of the filter is set.
 func (f BulkFilter) Names() bool { return f != BulkFilter{} }
 
-// BulkOwner is the owner of bulk operations: a client, for its own jobs, or the operators if ClientID is zero, for the jobs of all clients.
+// BulkOwner is the owner of bulk operations: a client for its own jobs or, if ClientID is zero, the operators for the jobs of all clients.
 // Operators also see clients' operations and can abort them.
 type BulkOwner struct {
 	ClientID ID
@@ -69,7 +69,7 @@ type BulkRequest struct {
 	Filter    BulkFilter
 	DryRun    bool
 	Rate      int  // items per second
-	Override  bool // operators' retry that ignores retryability and max_attempts
+	Override  bool // retry by an operator that ignores retryability and max_attempts
 	RequestID string
 }
 
@@ -85,7 +85,7 @@ type Bulk struct {
 
 	CreatedAt  time.Time
 	StartedAt  *time.Time
-	GatheredAt *time.Time // when its items were complete
+	GatheredAt *time.Time // when all items were gathered
 	FinishedAt *time.Time
 	Aborted    bool
 
@@ -97,7 +97,7 @@ type Bulk struct {
 // BulkState is the stage of a bulk operation.
 type BulkState string
 
-// The states of a bulk operation; the last two are final.
+// States of a bulk operation. The last two are final.
 const (
 	BulkPending BulkState = "PENDING"
 	BulkRunning BulkState = "RUNNING"
@@ -119,7 +119,7 @@ func (b *Bulk) State() BulkState {
 	}
 }
 
-// JobsOf returns the client of the operation's jobs, zero for all.
+// JobsOf returns the client of the operation's jobs, or zero for the jobs of all clients.
 func (b *Bulk) JobsOf() ID {
 	if b.Owner.ClientID.IsZero() {
 		return b.Filter.ClientID
@@ -130,7 +130,7 @@ func (b *Bulk) JobsOf() ID {
 // BulkResult is the result of an item.
 type BulkResult string
 
-// The results. The last three correspond to the answers to a single request: changed, unchanged, and an error.
+// Results of items. The last three correspond to the responses to a single request: changed, unchanged, and an error.
 const (
 	ItemPending   BulkResult = "PENDING"
 	ItemSucceeded BulkResult = "SUCCEEDED"
@@ -138,7 +138,7 @@ const (
 	ItemFailed    BulkResult = "FAILED"
 )
 
-// BulkResults are all results.
+// BulkResults lists all results.
 var BulkResults = []BulkResult{ItemPending, ItemSucceeded, ItemSkipped, ItemFailed}
 
 // BulkItem is one job of a bulk operation. Attempt and EventSeq are the job's values when it was gathered.
@@ -195,10 +195,10 @@ func (b *Bulk) Left(i BulkItem) (BulkItem, bool) {
 type ItemRetry struct {
 	Item  BulkItem
 	Wait  time.Duration
-	Lease ID // of headroom
+	Lease ID // lease of headroom
 }
 
-// BulkCount is the answer to a dry run.
+// BulkCount is the result of a dry run.
 type BulkCount struct {
 	Count   int
 	More    bool // not all jobs were read, or there are more than MaxBulkItems
@@ -233,7 +233,7 @@ type BulkAlike struct {
 	Count       int   `json:"count"`
 }
 
-// BulkQuery asks for a part of a list of bulk operations, or of the items of one.
+// BulkQuery selects a page of bulk operations, or of the items of one operation.
 type BulkQuery struct {
 	After  ID
 	Limit  int

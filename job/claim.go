@@ -16,10 +16,10 @@ type Task struct {
 	// TraceParent is the parent span, as in W3C Trace Context; "" for an untraced job.
 	TraceParent string
 
-	// These are for display in the queue. Handlers do not get them.
+	// The following members are for display in the queue. Handlers do not get them.
 	ClientID ID
 	WorkKind Kind
-	Reason   Reason // failure of the previous attempt; "" for a first one
+	Reason   Reason // failure of the previous attempt; "" for a first attempt
 }
 
 // The errors of a handled task follow. Any other error means that the infrastructure failed, and the task is handled again.
@@ -62,7 +62,7 @@ type Claim struct {
 	ClaimID
 	Job        Job
 	QueuedAt   time.Time // when it entered QUEUED; Job.UpdatedAt is when it left QUEUED
-	WasCreated bool      // claimed before the scheduler queued it; the claim took it through QUEUED
+	WasCreated bool      // the job was claimed in CREATED, before the scheduler queued it; the claim moved it through QUEUED
 }
 
 // NotClaimed is the reason why a claim got no job.
@@ -104,7 +104,7 @@ type Finish struct {
 	State   State
 	Failure *Failure
 	Result  *Result
-	// RetryWait, if not nil, queues the next attempt in the same commit (auto_retry), to run after that time.
+	// RetryWait, if not nil, queues the next attempt in the same commit (auto_retry), to run after this wait.
 	RetryWait *time.Duration
 	// Exhausted adds job.retries_exhausted, if the last attempt failed.
 	Exhausted bool
@@ -147,9 +147,9 @@ type AttemptClock interface {
 	Start() time.Time
 }
 
-// Observer receives events while work is done. Each function may be nil.
+// Observer receives progress and events of running work. Each function may be nil.
 type Observer struct {
-	Clock    AttemptClock // nil means this machine's clock, from the call on
+	Clock    AttemptClock // nil means this machine's clock, starting at the call
 	Progress func(Progress)
 	// Emit records an event. before is how many events the attempt has already emitted. An error ends the work.
 	Emit func(before int, e Emission) error
@@ -164,23 +164,23 @@ type QueueCursor struct {
 // Cursor returns the position of a task's job.
 func (t Task) Cursor() QueueCursor { return QueueCursor{RunAt: t.RunAt, JobID: t.JobID} }
 
-// Load is an amount of work.
+// Load is a number of unfinished jobs.
 type Load struct {
 	Active int // unfinished jobs
 	Queued int // jobs in QUEUED, which are part of Active
 }
 
-// Plus adds another load, or subtracts it if sign is -1.
+// Plus returns the sum of both loads, or the difference if sign is -1.
 func (l Load) Plus(other Load, sign int) Load {
 	return Load{Active: l.Active + sign*other.Active, Queued: l.Queued + sign*other.Queued}
 }
 
-// Min returns the smaller of both numbers of each kind.
+// Min returns the minimum of each number.
 func (l Load) Min(other Load) Load {
 	return Load{Active: min(l.Active, other.Active), Queued: min(l.Queued, other.Queued)}
 }
 
-// Max returns the greater of both numbers of each kind.
+// Max returns the maximum of each number.
 func (l Load) Max(other Load) Load {
 	return Load{Active: max(l.Active, other.Active), Queued: max(l.Queued, other.Queued)}
 }
@@ -213,10 +213,10 @@ func (f Finished) Notification() Notification {
 type Backlog struct {
 	// Jobs counts unfinished jobs by state, each up to the limit of the count.
 	Jobs map[State]int
-	// OldestDue is how long the oldest waiting job has been due. 0 if none waits.
+	// OldestDue is how long the oldest waiting job has been due, or 0 if no job waits.
 	OldestDue time.Duration
 
-	Workers int // with a valid lease
+	Workers int // workers with a valid lease
 	Slots   int // jobs that they can hold at once
 
 	Deliveries       int           // pending, up to the limit

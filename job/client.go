@@ -33,7 +33,7 @@ type APIKey struct {
 // Scope is the set of requests that a key allows.
 type Scope string
 
-// The scopes; each includes the previous ones.
+// Scopes of keys. Each scope includes the previous ones.
 const (
 	ScopeRead   Scope = "read"
 	ScopeSubmit Scope = "submit" // jobs and batches
@@ -48,18 +48,18 @@ func (s Scope) Allows(needed Scope) bool {
 	return slices.Index(Scopes, s) >= slices.Index(Scopes, needed)
 }
 
-// KeyIssue is the action that made a key.
+// KeyIssue is the action that created a key.
 type KeyIssue string
 
-// The actions that make keys.
+// Actions that create keys.
 const (
 	KeyCreated KeyIssue = "CREATED" // because the client had no usable key
 	KeyRenewed KeyIssue = "RENEWED"
 	KeyRotated KeyIssue = "ROTATED"
 )
 
-// IssuedKey is the answer to creating or renewing a key. Secret is the whole key, which is shown only once. It is "" if an existing key was
-// found instead.
+// IssuedKey is the response to creating or renewing a key. Secret is the whole key, which is shown only once. It is "" if an existing key
+// was found instead.
 type IssuedKey struct {
 	APIKey
 	Secret string
@@ -85,17 +85,18 @@ type Allowance struct {
 	Limit      int           // requests per window
 	Remaining  int           // requests left now
 	Reset      time.Duration // until the full limit is available again
-	RetryAfter time.Duration // until the next request can pass, if !OK
+	RetryAfter time.Duration // until the next request can pass; 0 if OK is true
 }
 
 type keyOfChanges struct{}
 
-// WithKey makes the store refuse changes, and reads of events for streams, if the API key was revoked or has expired by then.
+// WithKey returns a context for the requests of an API key. The store refuses changes, and reads for event streams, once the key is
+// revoked or has expired.
 func WithKey(ctx context.Context, keyID string) context.Context {
 	return context.WithValue(ctx, keyOfChanges{}, keyID)
 }
 
-// KeyOf returns the key of WithKey, or "" if there is none.
+// KeyOf returns the key that WithKey has set, or "".
 func KeyOf(ctx context.Context) string {
 	id, _ := ctx.Value(keyOfChanges{}).(string)
 	return id
@@ -118,7 +119,7 @@ var ErasedTables = []string{
 // ErasureState is the stage of an erasure.
 type ErasureState string
 
-// The states.
+// States of an erasure.
 const (
 	ErasurePending ErasureState = "PENDING"
 	ErasureRunning ErasureState = "RUNNING"

@@ -11,7 +11,7 @@ import (
 // Type is the type of a requested job (section 8).
 type Type string
 
-// The three job types.
+// Job types.
 const (
 	Execute   Type = "EXECUTE"    // run as soon as possible
 	Deferred  Type = "DEFERRED"   // run at execution_at
@@ -28,7 +28,7 @@ func (t Type) Valid() bool { return t == Execute || t == Deferred || t == EmitEv
 type Emission struct {
 	Name string          `json:"name"`
 	Data json.RawMessage `json:"data,omitempty"`
-	At   *time.Time      `json:"-"` // due time, see Finish.EndedAt
+	At   *time.Time      `json:"-"` // planned time by the clock of a test bed, see Finish.EndedAt
 }
 
 // Definition describes the work of a job. It is made when the job is accepted, and never changes.
@@ -62,8 +62,8 @@ func (c Catalogue) Offered() []Kind {
 	return append(append([]Kind(nil), c.Kinds...), Custom)
 }
 
-// Define makes the definition of a job that was requested at the given moment. The moment is the seed, so the same moment and catalogue
-// produce the same definition (section 6). If kind is "", it draws one, but never PAYLOAD_INVALID.
+// Define returns the definition of a job that was requested at the given time. The time is the seed, so the same time and catalogue
+// produce the same definition (section 6). If kind is "", Define draws a kind, but never PAYLOAD_INVALID.
 func (c Catalogue) Define(t Type, kind Kind, requestedAt time.Time, emit *Emission) (Definition, error) {
 	seed := requestedAt.UnixMicro()
 	if kind == "" {
@@ -81,7 +81,7 @@ func (c Catalogue) Define(t Type, kind Kind, requestedAt time.Time, emit *Emissi
 	return d, nil
 }
 
-// DefineCustom makes the definition of a CUSTOM job from b. The time of the request is the seed, unless b has one.
+// DefineCustom returns the definition of a CUSTOM job with behavior b. The time of the request is the seed, unless b has one.
 func DefineCustom(t Type, b *Behavior, requestedAt time.Time, emit *Emission) Definition {
 	if b == nil {
 		b = &Behavior{}
@@ -138,7 +138,7 @@ func (c Catalogue) draw(t Type, seed int64) Kind {
 	return matching[r.IntN(len(matching))]
 }
 
-// ErrExhausted is wrapped by errors of work that concern only this machine: no room in its temp folder, no memory, or no file handles.
+// ErrExhausted is wrapped by errors of work that are caused by this machine: no room in its temp folder, no memory, or no file handles.
 var ErrExhausted = errors.New("the machine lacks what the work needs")
 
 // ErrBadDefinition is wrapped by every error of Definition.Validate.
@@ -183,10 +183,10 @@ func (j *Job) Weight(receivers int) int {
 	return weight
 }
 
-// smallAnswer is the size up to which a receiver's answer does not count, in bytes.
-const smallAnswer = 1 * kib
+// smallResponse is the size in bytes up to which a receiver's response does not count.
+const smallResponse = 1 * kib
 
-// Weight returns the weight of a receiver's answer, in units.
+// Weight returns the weight of the receiver's response, in units.
 func (a *DeliveryAttempt) Weight() int {
 	size := len(a.Body)
 	for name, values := range a.Header {
@@ -194,7 +194,7 @@ func (a *DeliveryAttempt) Weight() int {
 			size += len(name) + len(v)
 		}
 	}
-	if size <= smallAnswer {
+	if size <= smallResponse {
 		return 0
 	}
 	return units(size)

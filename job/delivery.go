@@ -9,14 +9,14 @@ import (
 // DeliveryState is the state of a delivery.
 type DeliveryState string
 
-// The states of a delivery. A finished delivery can be sent again; it becomes PENDING then.
+// States of a delivery. A finished delivery can be sent again, which makes it PENDING.
 const (
 	DeliveryPending   DeliveryState = "PENDING"
-	DeliveryDelivered DeliveryState = "DELIVERED" // the receiver answered 2xx
+	DeliveryDelivered DeliveryState = "DELIVERED" // the receiver returned 2xx
 	DeliveryFailed    DeliveryState = "FAILED"    // given up
 )
 
-// DeliveryStates are all states.
+// DeliveryStates lists all states.
 var DeliveryStates = []DeliveryState{DeliveryPending, DeliveryDelivered, DeliveryFailed}
 
 // Valid reports whether s is a known state.
@@ -46,17 +46,17 @@ type Delivery struct {
 	LastReason    string     // what failed and the receiver's address; "" if LastError is enough
 }
 
-// DeliveryAttempt is one try, with its answer and its error.
+// DeliveryAttempt is one attempt to send a delivery, with the response or the error.
 type DeliveryAttempt struct {
 	Number    int
 	StartedAt time.Time
 	Duration  time.Duration
-	Status    int       // HTTP, 0 without an answer
+	Status    int       // HTTP status; 0 without a response
 	Error     SendError // "" if delivered
 	Reason    string    // what failed and the receiver's address
 	Header    map[string][]string
-	Body      []byte // first bytes of the answer, at most MaxStoredBody
-	Truncated bool   // the answer had more
+	Body      []byte // first bytes of the response, at most MaxStoredBody
+	Truncated bool   // the response had more
 }
 
 // MaxStoredBody limits the stored part of a receiver's response, in bytes.
@@ -65,11 +65,11 @@ const MaxStoredBody = 8 << 10
 // SendError is the class of an attempt's error.
 type SendError string
 
-// The classes. With the last ones, the delivery ended without an attempt.
+// Classes of errors. The last ones end a delivery without an attempt.
 const (
-	SendTimeout     SendError = "TIMEOUT"           // no complete answer within the time limit
+	SendTimeout     SendError = "TIMEOUT"           // no complete response within the time limit
 	SendRefused     SendError = "CONNECTION_FAILED" // no connection to the host or port
-	SendReset       SendError = "CONNECTION_LOST"   // closed or reset before the answer was complete
+	SendReset       SendError = "CONNECTION_LOST"   // closed or reset before the response was complete
 	SendDNS         SendError = "NAME_NOT_RESOLVED" // no address, or a forbidden one
 	SendTLS         SendError = "TLS_FAILED"
 	SendForbidden   SendError = "ADDRESS_FORBIDDEN" // forbidden address in the URL
@@ -85,10 +85,10 @@ const (
 	SendDeleted  SendError = "WEBHOOK_DELETED"
 )
 
-// Text returns the meaning of the class in a sentence, "" for an unknown one.
+// Text returns a sentence about the class, or "" for an unknown class.
 func (e SendError) Text() string { return sendTexts[e] }
 
-// SendErrors are all classes.
+// SendErrors lists all classes.
 var SendErrors = []SendError{
 	SendTimeout, SendRefused, SendReset, SendDNS, SendTLS, SendForbidden, SendRedirect, SendBadAnswer, SendRateLimited, SendGone,
 	SendClientError, SendServerError, SendInternal, SendDisabled, SendDeleted,
@@ -115,7 +115,7 @@ var sendTexts = map[SendError]string{
 // ClaimedDelivery is a claimed delivery with the data to send it.
 type ClaimedDelivery struct {
 	Delivery
-	Fence       int // of this claim; results under an older fence have no effect
+	Fence       int // fence of this claim; results with an older fence have no effect
 	Target      Target
 	Occurrence  Occurrence
 	RequestID   string // of the event's job; "" if there is none
@@ -141,15 +141,15 @@ type DeliveryResult struct {
 	DeliveryID ID
 	Fence      int
 	Sent       Sent
-	State      DeliveryState  // after it
+	State      DeliveryState  // state after the attempt
 	Wait       time.Duration  // until the next attempt, while PENDING
-	Disable    DisabledReason // "" does not disable the webhook
+	Disable    DisabledReason // reason to disable the webhook, or ""
 }
 
-// Recorded is the store's answer to a DeliveryResult.
+// Recorded is the effect of a stored DeliveryResult.
 type Recorded struct {
 	Number   int            // of the attempt, from 1
-	Disabled DisabledReason // why the result disabled the webhook, "" if it did not
+	Disabled DisabledReason // why the result disabled the webhook, or ""
 }
 
 // EndpointKey is a position in the order of endpoints. The zero value comes first.
@@ -157,7 +157,7 @@ type EndpointKey struct {
 	Client, Endpoint ID
 }
 
-// DeliveryPolicy decides on further attempts.
+// DeliveryPolicy decides whether and when a delivery is sent again.
 type DeliveryPolicy struct {
 	MaxRetries int // attempts after the first
 	Backoff    Backoff
@@ -198,7 +198,7 @@ func (p DeliveryPolicy) Next(d *Delivery, s Sent, random float64) (DeliveryState
 	return DeliveryPending, jittered(wait, random)
 }
 
-// jittered returns half the wait plus a random part of the other half.
+// jittered returns half of the wait plus a random part of the other half.
 func jittered(wait time.Duration, random float64) time.Duration {
 	return wait/2 + time.Duration(random*float64(wait/2))
 }
@@ -239,7 +239,7 @@ type Replay struct {
 	Next   Position // position of the next request
 }
 
-// OutcomeMessage is an outcome for the stream.
+// OutcomeMessage is an outcome to publish in the outcome stream.
 type OutcomeMessage struct {
 	JobID   ID
 	Attempt int

@@ -14,7 +14,7 @@ import (
 // Code is an error code of the API (section 14), always prefixed with RFA_.
 type Code string
 
-// The 22 codes of the contract, and nine others.
+// Error codes: the 22 of the contract, then additional ones.
 const (
 	CodeMalformed            Code = "RFA_REQUEST_MALFORMED"
 	CodeUnsupportedMediaType Code = "RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE"
@@ -51,7 +51,7 @@ const (
 	CodeResultGone      Code = "RFA_RESULT_GONE"
 )
 
-// CodeSpec is the contract's row of an error code.
+// CodeSpec describes an error code, as in the contract's table.
 type CodeSpec struct {
 	Code   Code
 	Status int    // HTTP status
@@ -60,7 +60,7 @@ type CodeSpec struct {
 	Action string // what the caller can do
 }
 
-// Codes is the table of section 14, in its order, with the additions at the end.
+// Codes is the table of section 14, in the same order, followed by the additional codes.
 var Codes = []CodeSpec{
 	{CodeMalformed, 400, "request-malformed", "Malformed request", "Correct the request; compare it with the schema."},
 	{CodeUnsupportedMediaType, 415, "unsupported-media-type", "Unsupported media type", "Send the body as application/json."},
@@ -101,7 +101,7 @@ var Codes = []CodeSpec{
 	{CodeResultGone, 410, "result-gone", "Result no longer available", "Submit the job again if the result is still needed."},
 }
 
-// Spec returns the contract's row for c. An unknown code counts as an internal error.
+// Spec returns the description of c. An unknown code counts as an internal error.
 func (c Code) Spec() CodeSpec {
 	for _, s := range Codes {
 		if s.Code == c {
@@ -113,7 +113,7 @@ func (c Code) Spec() CodeSpec {
 
 // Violation is a mistake in a request. It concerns a query parameter if Parameter is set, otherwise the body.
 type Violation struct {
-	Pointer   string `json:"pointer,omitempty"`   // JSON Pointer (RFC 6901) into the body; "" is the whole
+	Pointer   string `json:"pointer,omitempty"`   // JSON Pointer (RFC 6901) into the body; "" means the whole body
 	Parameter string `json:"parameter,omitempty"` // name of a query parameter
 	Detail    string `json:"detail"`              // what is wrong and what is allowed
 }
@@ -146,12 +146,12 @@ type Error struct {
 	Cause      error
 }
 
-// Errorf makes an Error with a formatted detail.
+// Errorf returns an Error with a formatted detail.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Malformed makes the error for a malformed request. It appends the first violation to the general detail.
+// Malformed returns the error for a malformed request. It appends the first violation to the general detail.
 func Malformed(detail string, violations ...Violation) *Error {
 	return &Error{Code: CodeMalformed, Detail: WithFirst(detail, violations), Violations: violations}
 }
@@ -177,27 +177,27 @@ func CodeOf(err error) Code {
 	return CodeInternal
 }
 
-// Invalid makes the error for a request whose values break business rules.
+// Invalid returns the error for a request with values that break business rules.
 func Invalid(violations ...Violation) *Error {
 	return &Error{Code: CodeValidationFailed, Detail: WithFirst("The request has invalid values.", violations), Violations: violations}
 }
 
-// ErrStale refuses a write that came too late: the job is no longer held under the given attempt and fence. The holder must stop, and must
-// not write or publish anything more.
+// ErrStale refuses a late write: the job is no longer held under the given attempt and fence. The holder must stop, and must not write or
+// publish anything else.
 var ErrStale = errors.New("the claim is no longer current")
 
 // ErrWorkerDead is returned to a worker with an ended lease.
 var ErrWorkerDead = errors.New("the worker's lease has ended")
 
-// ErrUnproven is returned, and nothing is changed, if a webhook's URL needs a proof first. The caller challenges the receiver, outside of
+// ErrUnproven is returned if a webhook's URL needs a proof first. Nothing is changed then. The caller challenges the receiver, outside of
 // any transaction, and repeats the request with the proof.
 var ErrUnproven = errors.New("the receiver has not confirmed that it wants events")
 
-// MaxDetailBytes limits the texts of an error for the client.
+// MaxDetailBytes limits the detail of an error for the client.
 const MaxDetailBytes = 1024
 
-// PlainText prepares text for display in one line. It replaces control characters, and characters that change how others are displayed, by
-// U+FFFD, and cuts the text after limit bytes.
+// PlainText prepares text for display in one line. It replaces control and formatting characters by U+FFFD, and cuts the text after limit
+// bytes.
 func PlainText(text string, limit int) string {
 	const dots = "..."
 	plain := strings.Map(func(c rune) rune {
@@ -216,11 +216,11 @@ func PlainText(text string, limit int) string {
 	return plain[:cut] + dots[:min(len(dots), limit)]
 }
 
-// maxPlaceBytes limits the place of a violation in a detail.
+// maxPlaceBytes limits the pointer or parameter name in a detail.
 const maxPlaceBytes = 100
 
-// WithFirst returns the detail of an error: a lead, the first violation, and the number of further ones. It is at most MaxDetailBytes
-// long.
+// WithFirst returns the detail of an error: an introduction, the first violation, and the number of further violations. It is at most
+// MaxDetailBytes long.
 func WithFirst(lead string, violations []Violation) string {
 	if len(violations) == 0 {
 		return lead

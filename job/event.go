@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Names of events. Those of transitions have both states; the others (progress, exhausted, emitted) have none.
+// Names of events. Events of transitions have both states. The others (progress, exhausted, emitted) have no states.
 const (
 	EventCreated          = "job.created"
 	EventQueued           = "job.queued"
@@ -39,7 +39,7 @@ type Event struct {
 	Data    json.RawMessage // always has work_kind, duration_ms and expected_outcome
 }
 
-// EventOf returns the name of a transition's event, "" if the pair is no transition.
+// EventOf returns the event name of a transition, or "" if it is not a transition.
 func EventOf(from, to State) string {
 	switch {
 	case from == "" && to == Created:
@@ -57,8 +57,8 @@ func EventOf(from, to State) string {
 	}[to]
 }
 
-// Position is a place in the order of a client's events: by transaction, then by job (or, for an event without a job, by event), then by
-// sequence. The zero Position comes first.
+// Position is a position in a client's events, which are ordered by transaction, then by job, then by sequence. An event without a job is
+// ordered by its own id. The zero Position comes first.
 //
 // Tx is the transaction that wrote the event, or the Tx of the job's previous event if that is later. So a job's events keep their order.
 type Position struct {
@@ -72,17 +72,17 @@ func (p Position) Before(q Position) bool {
 	return cmp.Or(cmp.Compare(p.Tx, q.Tx), bytes.Compare(p.ID[:], q.ID[:]), cmp.Compare(p.Seq, q.Seq)) < 0
 }
 
-// Occurrence is an event with all the data to publish it.
+// Occurrence is an event with all the data that a publisher needs.
 type Occurrence struct {
 	Event
 	Position Position
-	Origin   Origin   // of the job; zero without one
-	Ended    *Attempt // attempt ended by the event, nil if none
+	Origin   Origin   // origin of the job; zero for an event without a job
+	Ended    *Attempt // attempt that the event ended; nil if it ended none
 	Batch    *Batch   // of batch.completed
 	Webhook  ID       // of webhook.disabled and webhook.test
 }
 
-// Log is a part of a job's events. There are more unless the last of them is Last.
+// Log is a part of a job's events. There are more events unless the last one has the seq Last.
 type Log struct {
 	Events []Occurrence
 	Last   int  // seq of the job's latest event
@@ -97,7 +97,7 @@ type Feed struct {
 	Held bool
 }
 
-// Notification says that something happened to a job. Like a task it is best effort; the receiver reads the database.
+// Notification announces a change of a job. Like a task, it is best effort: receivers read the database.
 type Notification struct {
 	ClientID, JobID ID
 	Attempt         int       // of Progress

@@ -1,10 +1,10 @@
 package job
 
-// Reason is why an attempt failed. It is also the last part of the failure's problem type URI, so it is public and its meaning never
+// Reason is the reason for a failed attempt. It is also the last part of the problem type URI, so it is public and its meaning never
 // changes.
 type Reason string
 
-// The reasons.
+// Reasons for failed attempts.
 const (
 	FailedImmediately   Reason = "failed-immediately"
 	FailedAfterProgress Reason = "failed-after-progress"
@@ -24,7 +24,7 @@ const (
 // Stage is the pipeline step of a failure (draft section 3.8, table 3).
 type Stage string
 
-// The stages, all of the draft's table.
+// Stages of the draft's table 3.
 const (
 	StageValidation    Stage = "validation"
 	StageAuthorization Stage = "authorization"
@@ -54,7 +54,7 @@ var Stages = []StageSpec{
 	{StageDelivery, "The outcome could not be delivered to the client's address. The job's own outcome does not depend on it."},
 }
 
-// ReasonSpec is the fixed data of a reason.
+// ReasonSpec describes a reason.
 type ReasonSpec struct {
 	Reason    Reason
 	Code      Code
@@ -98,7 +98,7 @@ func FailureCodes() []Code {
 	return codes
 }
 
-// Spec returns the row of r. An unknown reason counts as a crash.
+// Spec returns the description of r. An unknown reason counts as a crash.
 func (r Reason) Spec() ReasonSpec {
 	for _, s := range Reasons {
 		if s.Reason == r {
@@ -118,7 +118,7 @@ type Failure struct {
 	Detail     string // in English
 }
 
-// In returns the detail in a language. English is the text stored with the attempt; translations belong to the reason.
+// In returns the detail in the given language. English is the text stored with the attempt; translations are by reason.
 func (f *Failure) In(language string) string {
 	if t, ok := translations[language][f.Reason]; ok {
 		return t.detail
@@ -126,7 +126,7 @@ func (f *Failure) In(language string) string {
 	return f.Detail
 }
 
-// NewFailure makes the failure of an attempt that ended for the given reason. b determines RetryAfter of a retryable failure.
+// NewFailure returns the failure of an attempt with the given reason. b determines RetryAfter of a retryable failure.
 func NewFailure(r Reason, attempt int, b Backoff) *Failure {
 	s := r.Spec()
 	f := &Failure{Reason: s.Reason, Code: s.Code, Retryable: s.Retryable, Stage: s.Stage, Detail: s.Detail}
@@ -139,7 +139,7 @@ func NewFailure(r Reason, attempt int, b Backoff) *Failure {
 // Languages are the languages of titles and details in outcome documents; the first is the default.
 var Languages = []string{"en", "de", "fr"}
 
-// Title returns the reason's title in a language, English if it is not one of Languages.
+// Title returns the title in the given language, or in English if the language is not one of Languages.
 func (r Reason) Title(language string) string {
 	if t, ok := translations[language][r]; ok {
 		return t.title
@@ -149,7 +149,7 @@ func (r Reason) Title(language string) string {
 
 type translation struct{ title, detail string }
 
-// translations of the table Reasons, which is in English.
+// translations has the texts of Reasons in other languages than English.
 var translations = map[string]map[Reason]translation{
 	"de": {
 		FailedImmediately: {"Job sofort fehlgeschlagen", "Die Eingabe des Jobs wurde gleich nach dem Start abgelehnt."},

@@ -18,7 +18,7 @@ type Lease struct {
 	Counted     *Counted      // new count of the jobs, if there is one
 }
 
-// Counted is a count of the jobs, with the number of jobs that processes had reported at that moment.
+// Counted is a count of the jobs, with the number of jobs that processes had reported at that time.
 type Counted struct{ Jobs, Reported Load }
 
 // Headroom is the grant of a lease.
@@ -33,7 +33,7 @@ var ErrLeaseEnded = &Error{Code: CodeStorageUnavailable, RetryAfter: time.Second
 
 type leaseKey struct{}
 
-// WithLease makes retries with this context use the room of a lease.
+// WithLease returns a context for retries that use the room of a lease.
 func WithLease(ctx context.Context, lease ID) context.Context {
 	return context.WithValue(ctx, leaseKey{}, lease)
 }

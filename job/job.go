@@ -38,11 +38,11 @@ type Job struct {
 	Failure *Failure // FAILED only
 	Result  *ResultInfo
 
-	// Added by the use case.
+	// The following members are set by use cases, not by the store.
 	Progress *Progress     // RUNNING only; nil if unknown
 	Waiting  WaitingReason // "" unless the job waits
 
-	Lease ID // of headroom, for a job being stored; zero if there is none
+	Lease ID // lease of headroom for a job that is being stored; zero if there is none
 
 	BatchID       ID         // zero if there is none
 	ScheduleID    ID         // zero if there is none
@@ -66,10 +66,10 @@ type ResultInfo struct {
 // Expired reports whether the body is no longer available.
 func (r *ResultInfo) Expired(now time.Time) bool { return r.Removed || !now.Before(r.ExpiresAt) }
 
-// WaitingReason is why an unclaimed job waits.
+// WaitingReason is the reason why an unclaimed job waits.
 type WaitingReason string
 
-// The reasons to wait.
+// Reasons why a job waits.
 const (
 	WaitingScheduled   WaitingReason = "SCHEDULED"    // for its execution_at
 	WaitingBackoff     WaitingReason = "BACKOFF"      // for the end of the wait between attempts
@@ -105,7 +105,7 @@ var ThrottledUntil = time.Date(2200, time.January, 1, 0, 0, 0, 0, time.UTC)
 // Throttled reports whether j waits until its client runs fewer jobs.
 func (j *Job) Throttled() bool { return j.State == Queued && !j.RunAt.Before(ThrottledUntil) }
 
-// WaitingFor returns why j waits at the given moment, "" if it does not. workers is the number of live workers.
+// WaitingFor returns why j waits at the given time, or "" if it does not wait. workers is the number of live workers.
 func (j *Job) WaitingFor(now time.Time, workers int) WaitingReason {
 	switch {
 	case !j.State.Waiting():
@@ -147,8 +147,8 @@ func (j *Job) EstimatedCompletion(scale float64) *time.Time {
 // CanRetry reports whether /retry would queue the job again (section 11).
 func (j *Job) CanRetry() bool { return j.RefusalOfRetry() == nil }
 
-// RefusalOfRetry returns why a final job cannot be retried, nil if it can. Only a retryable failure can (job management patterns, retry
-// API).
+// RefusalOfRetry returns why a final job cannot be retried, or nil if it can. Only jobs with a retryable failure can be retried (job
+// management patterns, retry API).
 func (j *Job) RefusalOfRetry() error {
 	switch err := j.RefusalOfAnyRetry(); {
 	case err != nil:
@@ -163,7 +163,7 @@ func (j *Job) RefusalOfRetry() error {
 	return nil
 }
 
-// RefusalOfAnyRetry returns why not even an operator can retry a job, nil if it is possible.
+// RefusalOfAnyRetry returns why not even an operator can retry a job, or nil if an operator can.
 func (j *Job) RefusalOfAnyRetry() error {
 	if j.State != Failed {
 		return Errorf(CodeConflict, "The job is %s; only a FAILED job can be retried.", j.State)
@@ -249,7 +249,7 @@ type Submission struct {
 	Committed func(Receipt)
 }
 
-// Receipt is the durable answer to a submission.
+// Receipt is the result of a durable submission.
 type Receipt struct {
 	JobID     ID
 	State     State
@@ -257,13 +257,13 @@ type Receipt struct {
 	Replayed  bool // an earlier request with the same key created the job
 }
 
-// Canceling is the cancel of an unfinished job.
+// Canceling is a cancel of an unfinished job.
 type Canceling struct {
 	Change Change
 	Before *Job // only identity, batch, state, start, definition, callback and trace
 }
 
-// Change is the answer to a cancel or a retry, with the current state of the job.
+// Change is the result of a cancel or a retry, with the current state of the job.
 type Change struct {
 	JobID     ID
 	State     State

@@ -2,10 +2,10 @@ package job
 
 import "time"
 
-// Kind names a synthetic behaviour of the catalogue (section 6).
+// Kind is a kind of synthetic work in the catalogue (section 6).
 type Kind string
 
-// The 31 work kinds.
+// Work kinds.
 const (
 	SuccessFast                 Kind = "SUCCESS_FAST"
 	SuccessNormal               Kind = "SUCCESS_NORMAL"

@@ -13,7 +13,7 @@ import (
 // Status is the draft's jobStatus (draft section 4).
 type Status string
 
-// The draft's registered values.
+// Statuses of the draft's registry.
 const (
 	StatusAccepted            Status = "ACCEPTED"
 	StatusProcessing          Status = "PROCESSING"
@@ -48,7 +48,7 @@ func StatusOf(s State, failure *Failure) Status {
 type Document struct {
 	Type     string `json:"type,omitempty"`
 	Title    string `json:"title,omitempty"`
-	Status   int    `json:"status,omitempty"` // HTTP status of a synchronous answer
+	Status   int    `json:"status,omitempty"` // HTTP status of a synchronous response
 	Detail   string `json:"detail,omitempty"`
 	Instance string `json:"instance,omitempty"`
 	Code     Code   `json:"code,omitempty"`
@@ -72,7 +72,7 @@ type Document struct {
 	extensions json.RawMessage // JSON object of members that a CUSTOM job's request has for its failure
 }
 
-// MarshalJSON encodes d without escapes for HTML. The caller decides about those.
+// MarshalJSON encodes d without escapes for HTML. Escaping is up to the caller.
 func (d Document) MarshalJSON() ([]byte, error) {
 	type plain Document
 	var buf bytes.Buffer
@@ -88,7 +88,8 @@ func (d Document) MarshalJSON() ([]byte, error) {
 	return append(append(text[:len(text)-1], ','), d.extensions[1:]...), nil
 }
 
-// Scenario is the catalogue's plan for a job (section 6). It never changes. With a damaged definition only the kind is known.
+// Scenario is the work that the catalogue plans for a job (section 6). It never changes. If the definition is damaged, only the kind is
+// known.
 type Scenario struct {
 	WorkKind        Kind   `json:"workKind"`
 	DurationMS      int64  `json:"durationMs,omitempty"`
@@ -113,7 +114,7 @@ func (d Document) Encode() (mediaType string, body []byte, err error) {
 	return mediaType, bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
 }
 
-// Links makes outcome documents and the addresses in them.
+// Links builds outcome documents and their links.
 type Links struct {
 	PublicURL string // base of all addresses, without a trailing slash
 	Absolute  bool   // for documents that are sent and not requested, because the receiver cannot resolve a path
@@ -131,8 +132,8 @@ func (l Links) languageOf(requested string) string {
 // ProblemType returns the URI of a problem type, from an error code's slug or a failure's reason.
 func (l Links) ProblemType(slug string) string { return l.PublicURL + "/problems/" + slug }
 
-// At returns the address of a path of the API. It is absolute in sent documents, and if the public URL has a path. A proxy removes that
-// path from requests, so a path alone would be ambiguous.
+// At returns the address of a path of the API. The address is absolute in sent documents, and if the public URL has a path: a proxy
+// removes that path from requests, so a relative address would be ambiguous.
 func (l Links) At(path string) string {
 	_, host, _ := strings.Cut(l.PublicURL, "://")
 	if l.Absolute || strings.Contains(host, "/") {
@@ -148,7 +149,7 @@ func AttemptPath(id ID, attempt int) string {
 
 // Origin is the data from a job's or batch's request that outcome documents need. It never changes.
 type Origin struct {
-	JobID         ID // of the job, or of the batch
+	JobID         ID // id of the job or batch
 	CreatedAt     time.Time
 	CorrelationID string
 	Language      string // of the request; one of Languages

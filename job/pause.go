@@ -5,7 +5,7 @@ import "time"
 // PauseScope is the extent of a pause.
 type PauseScope string
 
-// The scopes.
+// Scopes of pauses.
 const (
 	PauseAll    PauseScope = "ALL"    // every job
 	PauseKind   PauseScope = "KIND"   // jobs of a work kind
@@ -13,13 +13,13 @@ const (
 	PauseWorker PauseScope = "WORKER" // one worker process
 )
 
-// PauseScopes are all scopes.
+// PauseScopes lists all scopes.
 var PauseScopes = []PauseScope{PauseAll, PauseKind, PauseClient, PauseWorker}
 
 // PauseMode is the effect of a pause.
 type PauseMode string
 
-// The modes.
+// Modes of pauses.
 const (
 	// ModePause starts no jobs. Submissions are accepted, and running jobs continue.
 	ModePause PauseMode = "PAUSE"
@@ -27,7 +27,7 @@ const (
 	ModeDrain PauseMode = "DRAIN"
 )
 
-// PauseModes are all modes.
+// PauseModes lists all modes.
 var PauseModes = []PauseMode{ModePause, ModeDrain}
 
 // MaxPauses limits the pauses, because each claim reads all of them.
@@ -44,13 +44,13 @@ type Pause struct {
 	CreatedAt time.Time
 }
 
-// Pauses are the pauses at a moment.
+// Pauses are all current pauses.
 type Pauses []Pause
 
 // Stops reports whether jobs of the kind and client must not start.
 func (p Pauses) Stops(kind Kind, client ID) bool { return p.about(ModePause, kind, client) != nil }
 
-// Reason returns why a job waits. r is the reason without pauses.
+// Reason returns why a job waits, given the reason without pauses.
 func (p Pauses) Reason(r WaitingReason, kind Kind, client ID) WaitingReason {
 	if (r == WaitingQueue || r == WaitingNoWorkers) && p.Stops(kind, client) {
 		return WaitingPaused

@@ -7,11 +7,11 @@ import (
 )
 
 // MaxViolations limits the listed violations of a request. A batch with more violations in its jobs is refused as a whole, because the
-// answer would be many times larger than the request.
+// response would be many times larger than the request.
 const MaxViolations = 100
 
-// Request is a decoded request for a job. Violations has the values that decoding refused, so that the caller learns of all mistakes at
-// once. The other members do not have refused values.
+// Request is a decoded request for a job. Violations lists the values that decoding refused, so that one response reports all mistakes.
+// Other members do not contain refused values.
 type Request struct {
 	ClientID    ID
 	RequestID   string
@@ -41,7 +41,7 @@ type Request struct {
 	Warnings []Violation
 }
 
-// Refusal returns the error for r with the violations. Of more than MaxViolations, it lists the first ones and the number of the others.
+// Refusal returns the error for r with the violations. It lists at most MaxViolations and the number of omitted ones.
 func (r Request) Refusal(violations []Violation) *Error {
 	listed := violations[:min(len(violations), MaxViolations)]
 	err := Invalid(listed...)
@@ -67,7 +67,7 @@ func (r *Request) Emitted(attempts int) (n int) {
 }
 
 // Check returns all violations of r under the catalogue c that do not depend on the current time. TooLate checks the time separately,
-// because a repeated request must get its first answer, however late it comes.
+// because a repeated request gets the first response, even if the time has passed since.
 func (c Catalogue) Check(r Request) []Violation {
 	violations := append([]Violation(nil), r.Violations...)
 	add := func(pointer, detail string) {
@@ -122,8 +122,8 @@ func (r Request) TooLate(now time.Time) (Violation, bool) {
 		"up to one second in the past is taken as now. The server's time is " + now.UTC().Format(time.RFC3339) + "."}, true
 }
 
-// TooFar returns a violation if execution_at is further ahead than limit, otherwise false. A limit of 0 means no limit. An accepted time
-// never becomes too far.
+// TooFar returns a violation if execution_at is further in the future than limit, otherwise false. A limit of 0 means no limit. An
+// accepted time never becomes too far.
 func (r Request) TooFar(now time.Time, limit time.Duration) (Violation, bool) {
 	if limit == 0 || r.ExecutionAt == nil || !r.ExecutionAt.After(now.Add(limit)) || r.Type == Execute || r.Type == EmitEvent {
 		return Violation{}, false
@@ -166,7 +166,7 @@ type RequestKey struct {
 	Hash     [32]byte // of method, path and body
 }
 
-// Answer is the answer to a request with an idempotency key. It must not contain secrets, because it is stored unchanged.
+// Answer is the stored response to a request with an idempotency key. It must not contain secrets, because it is stored unchanged.
 type Answer struct {
 	Status  int // 0 if only Subject is known
 	Header  map[string]string

@@ -202,7 +202,7 @@ func TestBackoffJitter(t *testing.T) {
 	require.Equal(t, 30*time.Second, b.Wait(100, 0.5))
 }
 
-// A run of a schedule has all members of the scheduled job.
+// The request for a run of a schedule has all members of the scheduled job.
 func TestScheduledJobsKeepEachMember(t *testing.T) {
 	t.Parallel()
 	var s job.Schedule

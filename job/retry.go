@@ -9,14 +9,14 @@ import (
 // Strategy determines how the waits between a job's attempts grow.
 type Strategy string
 
-// The strategies.
+// Strategies for waits.
 const (
 	Exponential Strategy = "EXPONENTIAL" // doubled each time, with full jitter; the default
 	Constant    Strategy = "CONSTANT"    // the same each time, without jitter
 	Listed      Strategy = "LIST"        // each delay of the list in turn, then always the last one, without jitter
 )
 
-// Strategies are all strategies.
+// Strategies lists all strategies.
 var Strategies = []Strategy{Exponential, Constant, Listed}
 
 // Limits of a request's values.
@@ -33,7 +33,7 @@ type RetryPolicy struct {
 	Codes       []Code          `json:"codes,omitempty"`        // failures to retry automatically; empty means all retryable ones
 }
 
-// attempts returns the policy's number of attempts; usual is the default.
+// attempts returns the policy's number of attempts, or usual if the policy has none.
 func (p *RetryPolicy) attempts(usual int) int {
 	if p == nil || p.MaxAttempts == 0 {
 		return usual
@@ -52,7 +52,7 @@ func (p *RetryPolicy) backoff(b Backoff) Backoff {
 	return Backoff{Exact: p.Delays}
 }
 
-// retries reports whether the service automatically retries a failure with the code, if it retries any.
+// retries reports whether the policy allows automatic retries of failures with the code.
 func (p *RetryPolicy) retries(c Code) bool {
 	return p == nil || len(p.Codes) == 0 || slices.Contains(p.Codes, c)
 }
@@ -80,7 +80,7 @@ func (j *Job) Backoff(b Backoff) Backoff { return j.Definition.Policy().backoff(
 type Backoff struct {
 	Base time.Duration
 	Max  time.Duration
-	// Exact lists the waits after each attempt, from the first on, without jitter. The last one also applies to later attempts.
+	// Exact lists the waits after the attempts, without jitter. The last wait also applies to later attempts.
 	Exact []time.Duration
 }
 

@@ -24,33 +24,33 @@ const (
 // Overlap is the policy for a due time while an earlier run of the schedule is not final.
 type Overlap string
 
-// The overlap policies.
+// Overlap policies.
 const (
 	OverlapAllow    Overlap = "allow"     // run it
 	OverlapSkip     Overlap = "skip"      // do not run it
 	OverlapQueueOne Overlap = "queue_one" // one due time waits for the end of the run, others are skipped
 )
 
-// Overlaps are all policies.
+// Overlaps lists all policies.
 var Overlaps = []Overlap{OverlapAllow, OverlapSkip, OverlapQueueOne}
 
 // CatchUp is the policy for missed due times, which are more than ScheduleOnTime late.
 type CatchUp string
 
-// The catch-up policies.
+// Catch-up policies.
 const (
 	CatchUpNone CatchUp = "none"
 	CatchUpLast CatchUp = "last" // the latest one
 	CatchUpAll  CatchUp = "all"  // the latest ones, at most CatchUpMax
 )
 
-// CatchUps are all policies.
+// CatchUps lists all policies.
 var CatchUps = []CatchUp{CatchUpNone, CatchUpLast, CatchUpAll}
 
-// Timetable is when a schedule is due: by Cron in TimeZone, or at each Interval.
+// Timetable determines when a schedule is due: by Cron in TimeZone, or at each Interval.
 type Timetable struct {
 	Cron     string
-	TimeZone string        // IANA; of Cron only
+	TimeZone string        // IANA name; with Cron only
 	Interval time.Duration // 0 with Cron
 	Jitter   time.Duration // maximum delay of a run after its due time
 	StartAt  *time.Time    // first possible due time; intervals count from it
@@ -109,7 +109,7 @@ type ScheduleProgress struct {
 	LastError             *ScheduleError
 }
 
-// ScheduleError is why a due time has no job, or no job yet.
+// ScheduleError is the reason why a due time has no job, or no job yet.
 type ScheduleError struct {
 	DueAt  Time   `json:"scheduled_for"`
 	Code   Code   `json:"code"`
@@ -129,7 +129,7 @@ func NewScheduleError(due time.Time, err error) *ScheduleError {
 // ScheduleState says whether a schedule will run.
 type ScheduleState string
 
-// The states of a schedule.
+// States of a schedule.
 const (
 	ScheduleActive ScheduleState = "ACTIVE"
 	SchedulePaused ScheduleState = "PAUSED"
@@ -174,7 +174,7 @@ type DueSchedule struct {
 	Jumped *time.Time
 }
 
-// ScheduleStep is the leader's change of a schedule. If the schedule is no longer at Version, nothing of it is written.
+// ScheduleStep is the leader's change of a schedule. If the schedule is no longer at Version, nothing is written.
 type ScheduleStep struct {
 	ID      ID
 	Version int64 // version of the schedule when it was read
@@ -206,7 +206,7 @@ type ScheduleQuery struct {
 // SchedulePath returns the path of a schedule.
 func SchedulePath(id ID) string { return "/v1/schedules/" + id.String() }
 
-// SchedulePatch is a decoded change of a schedule. Nil members do not change.
+// SchedulePatch is a decoded change of a schedule. Nil members stay unchanged.
 type SchedulePatch struct {
 	Name       *string
 	Cron       *string        // "" removes it
@@ -226,7 +226,7 @@ type SchedulePatch struct {
 	Malformed  bool
 }
 
-// Apply changes a schedule.
+// Apply applies the patch to a schedule.
 func (p SchedulePatch) Apply(s *Schedule) {
 	set(&s.Name, p.Name)
 	set(&s.Cron, p.Cron)

@@ -1,15 +1,15 @@
 package job
 
-// State is where a job is in its lifecycle (API specification, section 9).
+// State is a state in the lifecycle of a job (section 9 of the API specification).
 type State string
 
-// The seven states.
+// States of a job.
 const (
 	Created   State = "CREATED"   // accepted, waits for its execution_at
 	Queued    State = "QUEUED"    // ready, waits for a worker
 	Assigned  State = "ASSIGNED"  // claimed by a worker, not started
 	Running   State = "RUNNING"   // a worker executes it
-	Succeeded State = "SUCCEEDED" // finished well
+	Succeeded State = "SUCCEEDED" // finished with a result
 	Failed    State = "FAILED"    // finished with an error; may be retried
 	Canceled  State = "CANCELED"  // stopped before completion
 )
@@ -17,7 +17,7 @@ const (
 // States lists all states in lifecycle order.
 var States = []State{Created, Queued, Assigned, Running, Succeeded, Failed, Canceled}
 
-// next is the transition table. It has all transitions by clients and workers.
+// next is the transition table: all transitions that clients and workers cause.
 var next = map[State][]State{
 	Created:  {Queued, Canceled},
 	Queued:   {Assigned, Canceled},
@@ -26,8 +26,8 @@ var next = map[State][]State{
 	Failed:   {Queued},
 }
 
-// CanTransition reports whether a job may change from one state to another (section 9). It is false for the return after an expired lease,
-// see IsLeaseReturn.
+// CanTransition reports whether a job may change from one state to another (section 9). It returns false for the return of a job after an
+// expired lease, see IsLeaseReturn.
 func CanTransition(from, to State) bool {
 	for _, s := range next[from] {
 		if s == to {
@@ -37,8 +37,8 @@ func CanTransition(from, to State) bool {
 	return false
 }
 
-// IsLeaseReturn reports whether the step is ASSIGNED -> QUEUED. Section 9 forbids it, but section 12 requires it of the system. It happens
-// only when a lease has expired, and always with the event job.lease_expired.
+// IsLeaseReturn reports whether the transition is ASSIGNED -> QUEUED. Section 9 forbids it to clients and workers, but section 12 requires
+// it after a lease has expired. It always has the event job.lease_expired.
 func IsLeaseReturn(from, to State) bool { return from == Assigned && to == Queued }
 
 // Valid reports whether s is one of the seven states.
@@ -63,14 +63,14 @@ func (s State) Held() bool { return s == Assigned || s == Running }
 // Outcome is the outcome of a finished job (section 8, get job).
 type Outcome string
 
-// The three outcomes.
+// Outcomes of finished jobs.
 const (
 	OutcomeSuccess  Outcome = "SUCCESS"
 	OutcomeFailed   Outcome = "FAILED"
 	OutcomeCanceled Outcome = "CANCELED"
 )
 
-// OutcomeOf returns the outcome of a final state, "" for other states.
+// OutcomeOf returns the outcome of a final state, or "" for other states.
 func OutcomeOf(s State) Outcome {
 	switch s {
 	case Succeeded:

@@ -81,7 +81,7 @@ func ParseTime(s string) (time.Time, error) {
 	return t.Truncate(time.Microsecond), nil
 }
 
-// Time is a moment in the format of the API: RFC 3339, UTC, with Z.
+// Time is a time with the JSON format of the API: RFC 3339 in UTC, with Z.
 type Time time.Time
 
 const timeLayout = "2006-01-02T15:04:05.000000Z"
@@ -98,7 +98,7 @@ func (t *Time) UnmarshalText(text []byte) error {
 	return err
 }
 
-// TimeOf returns a *Time for an optional moment.
+// TimeOf converts an optional time.
 func TimeOf(t *time.Time) *Time {
 	if t == nil {
 		return nil

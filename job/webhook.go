@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Webhook is a client's subscription. Its URL gets the requested events (section 8). Secrets are encrypted with a key that is not in the
-// database.
+// Webhook is a client's subscription. The service sends the requested events to its URL (section 8). Secrets are encrypted with a key that
+// is not in the database.
 type Webhook struct {
 	ID          ID
 	ClientID    ID
@@ -31,7 +31,8 @@ type SealedSecret struct {
 	Until  *time.Time // nil for the current secret
 }
 
-// ContentMode is the form of a CloudEvent over HTTP: its attributes are in headers, or around the data in the body.
+// ContentMode is the form of a CloudEvent in an HTTP request: attributes are in headers (binary) or in the body around the data
+// (structured).
 type ContentMode string
 
 // The content modes of CloudEvents' HTTP binding.
@@ -43,19 +44,19 @@ const (
 // Valid reports whether m is one of the two.
 func (m ContentMode) Valid() bool { return m == ContentBinary || m == ContentStructured }
 
-// Disabled says since when and why a webhook is disabled.
+// Disabled has the time and the reason of disabling a webhook.
 type Disabled struct {
 	At     time.Time
 	Reason DisabledReason
 }
 
-// DisabledReason is why a webhook was disabled.
+// DisabledReason is the reason why a webhook was disabled.
 type DisabledReason string
 
-// The reasons.
+// Reasons for disabling a webhook.
 const (
 	DisabledByOwner DisabledReason = "OWNER"
-	DisabledGone    DisabledReason = "GONE"    // the receiver answered 410
+	DisabledGone    DisabledReason = "GONE"    // the receiver returned 410
 	DisabledFailing DisabledReason = "FAILING" // too many failures in a row for too long
 )
 
@@ -87,7 +88,7 @@ func Subscribable(name string) bool {
 	return name == "*" || name == "job.*" || slices.Contains(SubscribableEvents, name)
 }
 
-// SubscribableNames lists all names that Subscribable allows, for a sentence.
+// SubscribableNames returns all names that Subscribable allows, as text.
 func SubscribableNames() string { return "*, job.*, " + strings.Join(SubscribableEvents, ", ") }
 
 // WebhookRequest is a decoded request for a webhook. Violations has the values that decoding refused.
@@ -121,7 +122,7 @@ type WebhookPatch struct {
 	Malformed  bool
 }
 
-// IssuedWebhook is the answer to registering a webhook or rotating its secret.
+// IssuedWebhook is the response to registering a webhook or rotating its secret.
 type IssuedWebhook struct {
 	Webhook
 	Secret string // whsec_..., shown only once

@@ -1,7 +1,7 @@
 //go:generate go run -C ../../tools ./apitypes ../job/admin/types.yaml
 
-// Package admin contains the answers of the operator API. The store fills them in, and the admin listener sends them unchanged. Members
-// have the names of the API's document.
+// Package admin contains the response types of the operator API. The store fills them in, and the admin listener sends them unchanged.
+// Members have the names of the API's document.
 package admin
 
 import (
@@ -30,7 +30,7 @@ type JobQuery struct {
 // Order is the order of a list of jobs. It follows from the filters, so that an index provides it.
 type Order int
 
-// The orders of lists of jobs.
+// Orders of lists of jobs.
 const (
 	ByID       Order = iota // the newest first
 	ByEnd                   // latest end first: final states
@@ -56,7 +56,8 @@ func (q JobQuery) Order() Order {
 	return ByID
 }
 
-// Place is a position in a list: after the job with this id and, in orders by time, this time. The zero value is the beginning.
+// Place is a position in a list: after the job with this id, and with this time if the list is ordered by time. The zero value is the
+// beginning.
 type Place struct {
 	At time.Time
 	ID job.ID
@@ -65,7 +66,7 @@ type Place struct {
 // IsZero reports whether p is the beginning.
 func (p Place) IsZero() bool { return p.ID.IsZero() }
 
-// SummaryOf returns the summary of a job that was read in another way.
+// SummaryOf returns the summary of j.
 func SummaryOf(j *job.Job) JobSummary {
 	s := JobSummary{
 		JobID: j.ID, ClientID: j.ClientID, Type: j.Type, WorkKind: j.WorkKind, State: j.State, Outcome: view.OrNull(j.Outcome),
@@ -83,7 +84,7 @@ func SummaryOf(j *job.Job) JobSummary {
 	return s
 }
 
-// ProgressOf returns the view of a progress, nil if it is unknown.
+// ProgressOf returns p as in the API, or nil if p is nil.
 func ProgressOf(p *job.Progress) *Progress {
 	if p == nil {
 		return nil

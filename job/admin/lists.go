@@ -6,7 +6,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Range selects by time, client and the other filters of lists. Zero members select all.
+// Range selects list entries by time, client and other filters. Zero members select all.
 type Range struct {
 	ClientID  job.ID
 	WebhookID job.ID
@@ -16,7 +16,7 @@ type Range struct {
 	State     string
 	EventName string
 	Enabled   *bool
-	Named     *bool // of clients
+	Named     *bool // clients that have a name, or have none
 	From, To  *time.Time
 	After     job.ID // position after this one; lists run from new to old
 	Limit     int
@@ -28,7 +28,7 @@ type Page[T any] struct {
 	Next job.ID // position of the next page; zero at the end
 }
 
-// Bounded is a list from a limited number of rows.
+// Bounded is a list that was built from a limited number of rows.
 type Bounded[T any] struct {
 	Data []T  `json:"data"`
 	More bool `json:"more"`

@@ -9,7 +9,7 @@ import (
 // Window is how far an overview looks back.
 type Window string
 
-// The windows of an overview.
+// Windows of an overview.
 const (
 	LastQuarterHour Window = "15m"
 	LastHour        Window = "1h"
@@ -29,7 +29,7 @@ func (w Window) Span() (length, step time.Duration) {
 	return 0, 0
 }
 
-// Situation is the state of the service at one moment, as far as the database has it.
+// Situation is the state of the service at one moment, as read from the database.
 type Situation struct {
 	AsOf     job.Time     `json:"as_of"`
 	Created  int          `json:"created"`
@@ -38,7 +38,8 @@ type Situation struct {
 	Running  int          `json:"running"`
 	Waiting  WaitingJobs  `json:"waiting"`
 	Workers  WorkerTotals `json:"workers"`
-	// LostWorkers is the number of workers that have had no lease for some seconds but still hold jobs, LostJobs their number of jobs.
+	// LostWorkers is the number of workers that have had no lease for some seconds but still hold jobs. LostJobs is the number of these
+	// jobs.
 	LostWorkers int `json:"lost_workers"`
 	LostJobs    int `json:"lost_jobs"`
 	// Silent are workers with a valid lease that missed three heartbeats in a row.
@@ -46,7 +47,7 @@ type Situation struct {
 	// Died is the number of workers found dead in the last quarter of an hour.
 	Died       int  `json:"died"`
 	LeaderGone bool `json:"leader_gone"` // there has been no leader for some seconds
-	Throttled  int  `json:"throttled"`   // clients with jobs that wait because their client runs enough of them
+	Throttled  int  `json:"throttled"`   // clients with jobs that wait because the client runs its maximum
 	// Pauses are the operators' current pauses.
 	Pauses     job.Pauses        `json:"pauses"`
 	Failing    WebhookTrouble    `json:"failing"`  // enabled webhooks that have failed FailingAfter times in a row
@@ -54,7 +55,7 @@ type Situation struct {
 	Deliveries PendingDeliveries `json:"deliveries"`
 }
 
-// FailingAfter is the number of failures in a row from which on a webhook counts as failing. Fewer are usual while a receiver restarts.
+// FailingAfter is how many failures in a row make a webhook count as failing. Fewer are normal while a receiver restarts.
 const FailingAfter = 5
 
 // WebhookTrouble counts webhooks with problems, and names the one with the most failures in a row.
@@ -62,7 +63,7 @@ type WebhookTrouble struct {
 	Count     int       `json:"count"`
 	WebhookID *job.ID   `json:"webhook_id"`
 	Failures  int       `json:"failures"`
-	Since     *job.Time `json:"since"` // first of the failures in a row
+	Since     *job.Time `json:"since"` // time of the first of these failures
 }
 
 // SilentWorker is a worker without heartbeats.
@@ -70,7 +71,7 @@ type SilentWorker struct {
 	Name        string   `json:"name"`
 	Held        int      `json:"held"`
 	HeartbeatAt job.Time `json:"heartbeat_at"` // latest heartbeat
-	ExpiresAt   job.Time `json:"expires_at"`   // when it counts as dead
+	ExpiresAt   job.Time `json:"expires_at"`   // when the worker counts as dead
 }
 
 // Ends counts submitted jobs, and ended jobs by state.

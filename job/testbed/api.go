@@ -37,8 +37,8 @@ var roles = map[string]verdict.Role{
 // RoleOf returns the role of an operation.
 func RoleOf(operation string) verdict.Role { return roles[operation] }
 
-// Shape describes how documents show jobs, batches and bulk operations, in both vocabularies. For an event or a delivery, its name counts
-// instead of its own state. The filter of a bulk operation contains a batch id and a state, but shows neither.
+// Shape describes how documents show jobs, batches and bulk operations, in both vocabularies. For an event or a delivery, the event name
+// counts, not the state. The filter of a bulk operation contains a batch id and a state, but shows neither.
 var Shape = wire.Shape{
 	Things: []wire.Thing{
 		{
@@ -70,7 +70,7 @@ var ends = append([]string{
 	"SUCCEEDED", "FAILED", "CANCELED", "COMPLETED", "COMPLETED_WITH_ERRORS", "TIMED_OUT", "CANCELLED", "DONE", "ABORTED",
 }, Ends...)
 
-// Ends are the events that report an end.
+// Ends lists the events that report an end.
 var Ends = []string{
 	job.EventSucceeded, job.EventFailed, job.EventCanceled, job.EventRetriesExhausted, job.EventBatchCompleted, job.EventBulkCompleted,
 }
@@ -95,7 +95,7 @@ func ErrorOf(e *fault.Effect) job.Code {
 	return code
 }
 
-// usual has the codes of statuses with several codes, unless it is the first one.
+// usual has the code to use for a status with several codes, unless the first code in the table is right.
 var usual = map[int]job.Code{503: job.CodeStorageUnavailable, 404: job.CodeJobNotFound}
 
 // CodeOf returns the usual code of an error with a status, or false if there is none.

@@ -25,8 +25,8 @@ const (
 
 // ClockMove is a move of the clock. Exactly one member is set.
 type ClockMove struct {
-	Advance *time.Duration // jump by this
-	Set     *time.Time     // jump to this time
+	Advance *time.Duration // duration of the jump
+	Set     *time.Time     // target of the jump
 	Freeze  *bool          // true stops it, false resumes it at its rate
 	Rate    *float64       // runs it at this rate, even if it was frozen
 }

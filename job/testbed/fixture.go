@@ -12,10 +12,10 @@ const MaxFixtures = 20
 // FixtureState is the state that a test requests for a job.
 type FixtureState string
 
-// The states.
+// States of fixtures.
 const (
-	FixtureScheduled FixtureState = "scheduled" // CREATED, a day ahead
-	FixtureRunning   FixtureState = "running"   // after Progress
+	FixtureScheduled FixtureState = "scheduled" // CREATED, due in a day
+	FixtureRunning   FixtureState = "running"   // running, with Progress
 	FixtureSucceeded FixtureState = "succeeded" // with Result
 	FixtureFailed    FixtureState = "failed"    // at its first attempt, with Problem
 	FixtureExhausted FixtureState = "exhausted" // failed after all attempts, with Problem
@@ -24,7 +24,7 @@ const (
 	FixtureExpired   FixtureState = "expired" // succeeded, with an expired result
 )
 
-// FixtureStates are all states.
+// FixtureStates lists all states.
 var FixtureStates = []FixtureState{
 	FixtureScheduled, FixtureRunning, FixtureSucceeded, FixtureFailed, FixtureExhausted, FixtureCanceled, FixtureGone, FixtureExpired,
 }
@@ -41,7 +41,7 @@ func (s FixtureState) Ends() bool {
 // Fails reports whether the job fails.
 func (s FixtureState) Fails() bool { return s == FixtureFailed || s == FixtureExhausted }
 
-// Fixture is a test's request for a job in a state.
+// Fixture is a test's request for a job in a given state.
 type Fixture struct {
 	State         FixtureState
 	Progress      int // percent, of a running job
@@ -49,11 +49,11 @@ type Fixture struct {
 	Problem       job.PlannedProblem
 	Result        job.PlannedResult
 
-	// Original texts, for the params of the job.
+	// JSON texts of the request, for the params of the job.
 	ProblemText, ResultText json.RawMessage
 }
 
-// Made is a job that was made for a test.
+// Made is a job that was created for a test.
 type Made struct {
 	JobID   job.ID
 	Fixture FixtureState

@@ -2,13 +2,13 @@ package view
 
 import "github.com/forgerun/forgerun/job"
 
-// Bulk is a bulk operation without its filter, which has other names in each API.
+// Bulk is a bulk operation without its filter, which differs between the APIs.
 type Bulk struct {
 	BulkID     job.ID         `json:"bulk_id"`
 	Action     job.BulkAction `json:"action"`
 	Rate       int            `json:"rate"`
 	State      job.BulkState  `json:"state"`
-	Total      int            `json:"total"` // so far, until gathering ends
+	Total      int            `json:"total"` // grows until gathering ends
 	More       bool           `json:"more"`
 	Done       int            `json:"done"`
 	Succeeded  int            `json:"succeeded"`
@@ -30,7 +30,7 @@ func BulkOf(b *job.Bulk) Bulk {
 	}
 }
 
-// BulkCount is the answer to a dry run.
+// BulkCount is the response to a dry run.
 type BulkCount[V any] struct {
 	Count   int              `json:"count"`
 	Changes int              `json:"changes"` // jobs that the operation would change

@@ -13,18 +13,18 @@ type Cause struct {
 	Detail string `json:"detail"`
 }
 
-// SendCause is why a delivery failed: the class, and the reason with the receiver's address.
+// SendCause is the cause of a failed delivery: the error class, and the reason with the receiver's address.
 type SendCause struct {
 	Code   job.SendError `json:"code"`
 	Reason string        `json:"detail"`
 }
 
-// MarshalJSON writes the sentence of the class if there is no reason.
+// MarshalJSON writes the code and the reason, or a sentence about the class if there is no reason.
 func (c SendCause) MarshalJSON() ([]byte, error) {
 	return json.Marshal(Cause{string(c.Code), cmp.Or(c.Reason, c.Code.Text())})
 }
 
-// DisabledCause is why a webhook is disabled, with a sentence.
+// DisabledCause is the reason why a webhook is disabled.
 type DisabledCause job.DisabledReason
 
 // MarshalJSON writes the code with its sentence.
