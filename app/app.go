@@ -16,26 +16,26 @@ import (
 
 // Queue is best effort: the relay repairs lost tasks, and storage checks every task before it is run.
 type Queue interface {
-	// Enqueue enqueues a task, best effort, non-blocking.
+	// Enqueue enqueues a task. It is best effort and does not block.
 	Enqueue(job.Task)
-	// Remove removes the task of a canceled or deleted job, unless a worker has taken it. Best effort, non-blocking.
+	// Remove removes the task of a canceled or deleted job, unless a worker has taken it. It is best effort and does not block.
 	Remove(job.Task)
-	// SignalCancel asks the workers to stop a job, best effort.
+	// SignalCancel asks the workers to stop a job. It is best effort.
 	SignalCancel(job.ID)
-	// Publish notifies watchers of a committed change or of progress; best effort, non-blocking.
+	// Publish notifies watchers of a committed change or of progress. It is best effort and does not block.
 	Publish(job.Notification)
-	// Deliver announces new events that may have deliveries: of a job or, with the zero job, of the client itself. Best effort,
-	// non-blocking.
+	// Deliver announces new events of a job that may have deliveries. The zero job id means events of the client itself. Deliver is best
+	// effort and does not block.
 	Deliver(client, jobID job.ID)
 }
 
-// Tasks removes tasks from the queue, best effort, non-blocking.
+// Tasks removes tasks from the queue. It is best effort and does not block.
 type Tasks interface {
 	Remove(job.Task)
 	RemoveDeliveries(ids ...job.ID)
 }
 
-// NotificationOf returns the notification of an event of j.
+// NotificationOf returns the notification for an event of j.
 func NotificationOf(j *job.Job) job.Notification {
 	return job.Notification{ClientID: j.ClientID, JobID: j.ID}
 }
@@ -57,7 +57,7 @@ func NewID() job.ID { return job.ID(uuid.Must(uuid.NewV7())) }
 // Sleep waits for d or for the end of ctx, and reports whether d passed.
 func Sleep(ctx context.Context, d time.Duration) bool { return Rest(ctx, d, nil) }
 
-// Rest waits for d, or until wake delivers or is closed. It returns false if ctx ended before.
+// Rest waits until d has passed, or until wake receives a value or is closed. It returns false if ctx ends first.
 func Rest(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -85,13 +85,13 @@ func Repeat(ctx context.Context, rest time.Duration, log *slog.Logger, message, 
 	}
 }
 
-// Refused reports whether storage will always refuse the data, even if the write is retried.
+// Refused reports whether err means that storage will never accept the data, even if the write is retried.
 func Refused(err error) bool {
 	var known *job.Error
 	return errors.As(err, &known) && known.Code == job.CodeInternal
 }
 
-// Targets returns why a URL is not allowed for deliveries, or "".
+// Targets decides about the URLs of deliveries. Check returns why a URL is not allowed, or "".
 type Targets interface {
 	Check(url string) string
 }

@@ -16,7 +16,7 @@ type Idempotency struct {
 }
 
 // Once calls do with a context for the use case's writes, and commits them together with the key and the answer. Then it runs the
-// functions passed to AfterCommit. For a known key it only returns the first answer.
+// functions passed to AfterCommit. For a known key it only returns the stored response.
 func (i *Idempotency) Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
 	answer job.Answer, replayed bool, err error,
 ) {
@@ -52,7 +52,7 @@ type afterCommit []func()
 type afterCommitKey struct{}
 
 // AfterCommit runs f when the writes of the use case are committed: now, or after the commit of Once. Notifications and counts must not
-// precede the commit. f does not run if the commit fails or its result is unknown: then the relay and the readers find the writes.
+// precede the commit. f does not run if the commit fails or its result is unknown. The relay and the readers find the writes then.
 func AfterCommit(ctx context.Context, f func()) {
 	if rest, ok := ctx.Value(afterCommitKey{}).(*afterCommit); ok {
 		*rest = append(*rest, f)

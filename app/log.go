@@ -29,7 +29,7 @@ func LogTransition(ctx context.Context, log *slog.Logger, action string, j *job.
 	telemetry.LogInfo(ctx, log, "job transition", append(attrs, more...))
 }
 
-// FailureAttrs returns the log fields of a failure; none for nil.
+// FailureAttrs returns the log fields of a failure, or none if f is nil.
 func FailureAttrs(f *job.Failure) []slog.Attr {
 	if f == nil {
 		return nil

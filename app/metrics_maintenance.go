@@ -16,10 +16,10 @@ const (
 	RepairEnqueued  = "enqueued"
 )
 
-// RepairStranded is the repair of jobs and deliveries written while Postgres' clock was ahead.
+// RepairStranded labels repairs of jobs and deliveries that were written while Postgres' clock was ahead.
 const RepairStranded = "stranded"
 
-// Resumed is the repair of a job that waited because of its client's limit.
+// Resumed labels jobs that are enqueued because their client's limit has room again.
 const Resumed = "client_limit"
 
 // Clocks that are checked for steps.
@@ -115,7 +115,7 @@ func (m *maintenanceMetrics) Blocked(task string, blocked bool) {
 	}
 }
 
-// ForgetBacklog hides the backlog, since another process shows its own.
+// ForgetBacklog hides the backlog, because another process exports it now.
 func (m *maintenanceMetrics) ForgetBacklog() {
 	m.Backlog.show(job.Backlog{})
 	m.Backlog.takenAt.Set(0)

@@ -66,7 +66,7 @@ func TestOpenBatch(t *testing.T) {
 		"correlationId": "order-17"
 	}`)
 	b.Outcome = &job.BatchOutcome{Status: job.StatusCompleted}
-	require.EqualValues(t, "COMPLETED", b.Status(), "frozen, whatever its jobs do later")
+	require.EqualValues(t, "COMPLETED", b.Status(), "the outcome is final")
 }
 
 // Promise: draft 7.2

@@ -223,15 +223,15 @@ func (j *Job) RetryWait(now time.Time, b Backoff, random float64) time.Duration 
 	return j.Backoff(b).Wait(j.Attempt, random)
 }
 
-// on sets the planned values in the outcome document of a failure.
-func (p *PlannedProblem) on(d *Document) {
+// applyTo sets the planned values in the outcome document of a failure.
+func (p *PlannedProblem) applyTo(d *Document) {
 	d.Type, d.Title = cmp.Or(p.Type, d.Type), cmp.Or(p.Title, d.Title)
 	d.Status, d.Detail = cmp.Or(p.Status, d.Status), cmp.Or(p.Detail, d.Detail)
 	d.extensions = p.Extensions
 }
 
-// sound reports whether a stored behavior is valid.
-func (b *Behavior) sound() bool {
+// valid reports whether a stored behavior is valid.
+func (b *Behavior) valid() bool {
 	const most = 25 * time.Hour
 	if b == nil || b.Duration < 0 || b.Jitter < 0 || b.Jitter > b.Duration || b.Duration > most || b.Steps < 0 || b.Steps > MaxBehaviorSteps {
 		return false

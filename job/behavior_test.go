@@ -28,10 +28,10 @@ func TestCustomIsNeverDrawn(t *testing.T) {
 	require.NotContains(t, c.Offered(), job.Custom)
 	c.TestBed = true
 	require.Contains(t, c.Offered(), job.Custom)
-	require.Equal(t, job.Kinds(), c.Kinds, "the list of the catalogue is not written to")
+	require.Equal(t, job.Kinds(), c.Kinds, "the catalogue is unchanged")
 	for i := range 500 {
 		at := requestedAt.Add(time.Duration(i) * time.Microsecond)
-		require.Equal(t, define(t, fullCatalogue(), job.Execute, "", at), define(t, c, job.Execute, "", at), "for others nothing changes")
+		require.Equal(t, define(t, fullCatalogue(), job.Execute, "", at), define(t, c, job.Execute, "", at), "draws are unchanged")
 	}
 }
 
@@ -72,7 +72,7 @@ func TestBehaviorCheck(t *testing.T) {
 	require.Equal(t, []string{"/work_kind"}, pointers(fullCatalogue().Check(job.Request{Type: job.Execute, WorkKind: job.Custom})))
 	catalogue := fullCatalogue()
 	catalogue.TestBed = true
-	require.Empty(t, catalogue.Check(job.Request{Type: job.Execute, WorkKind: job.Custom}), "no behavior is the zero one")
+	require.Empty(t, catalogue.Check(job.Request{Type: job.Execute, WorkKind: job.Custom}), "without a behavior")
 }
 
 func TestDefineCustom(t *testing.T) {
@@ -98,7 +98,7 @@ func TestDefineCustom(t *testing.T) {
 	var read job.Definition
 	require.NoError(t, json.Unmarshal(stored, &read))
 	require.Equal(t, d, read)
-	for name, spoil := range map[string]func(*job.Definition){
+	for name, damage := range map[string]func(*job.Definition){
 		"no behavior":       func(d *job.Definition) { d.Behavior = nil },
 		"negative duration": func(d *job.Definition) { d.Behavior.Duration = -1 },
 		"steps":             func(d *job.Definition) { d.Behavior.Steps = 101 },
@@ -106,7 +106,7 @@ func TestDefineCustom(t *testing.T) {
 		"size":              func(d *job.Definition) { d.PayloadSize = job.MaxResultBytes + 1 },
 	} {
 		bad := job.DefineCustom(job.Execute, nil, requestedAt, nil)
-		spoil(&bad)
+		damage(&bad)
 		require.ErrorIs(t, bad.Validate(), job.ErrBadDefinition, name)
 	}
 }
@@ -125,8 +125,8 @@ func TestTimeline(t *testing.T) {
 	require.Nil(t, second.Failure)
 	require.Equal(t, []string{"a", "b", "c", "last"}, eventsOf(second))
 	require.Equal(t, second.Duration, second.End)
-	require.NotEqual(t, first.Duration, second.Duration, "each attempt draws its own")
-	require.Equal(t, d.Timeline(3).Duration, d.Timeline(3).End, "it fails at the end")
+	require.NotEqual(t, first.Duration, second.Duration, "each attempt has its own jitter")
+	require.Equal(t, d.Timeline(3).Duration, d.Timeline(3).End, "the failure is at the end")
 	require.Equal(t, second, d.Timeline(2))
 
 	shortest, longest := time.Hour, time.Duration(0)
@@ -163,7 +163,7 @@ func TestPlannedFailure(t *testing.T) {
 	f = held.FailAsPlanned(&job.PlannedFailure{Problem: problem}, backoff, 0.5)
 	require.Equal(t, &job.Failure{Reason: job.CustomFailed, Code: job.CodeTimeout, Retryable: true, RetryAfter: 2, Stage: job.StageStorage,
 		Detail: "d"}, f.Failure)
-	require.Equal(t, 2*time.Second, *f.RetryWait, "as it is advised")
+	require.Equal(t, 2*time.Second, *f.RetryWait, "the planned retry_after")
 
 	f = held.FailAsPlanned(&job.PlannedFailure{Problem: job.PlannedProblem{Retryable: ref(false)}}, backoff, 0.5)
 	require.False(t, f.Failure.Retryable)
@@ -179,10 +179,10 @@ func TestRetryWait(t *testing.T) {
 	b := failing(job.PlannedFailure{Attempts: []int{1}, Problem: job.PlannedProblem{RetryAfter: 5}}, job.PlannedFailure{Attempts: []int{2}})
 	d := job.DefineCustom(job.Execute, &b, requestedAt, nil)
 	j := job.Job{Attempt: 1, FinishedAt: &ended, Definition: &d, Failure: &job.Failure{Reason: job.CustomFailed}}
-	require.Equal(t, 3*time.Second, j.RetryWait(ended.Add(2*time.Second), backoff, 0.5), "what is left")
+	require.Equal(t, 3*time.Second, j.RetryWait(ended.Add(2*time.Second), backoff, 0.5), "the rest of the planned wait")
 	require.Zero(t, j.RetryWait(ended.Add(time.Minute), backoff, 0.5))
 	j.Failure.Reason = job.WorkerLost
-	require.Equal(t, 4*time.Second, j.RetryWait(ended, backoff, 0.5), "not the failure that was planned")
+	require.Equal(t, 4*time.Second, j.RetryWait(ended, backoff, 0.5), "a failure that was not planned")
 	j.Failure.Reason, j.Attempt = job.CustomFailed, 2
 	require.Equal(t, 8*time.Second, j.RetryWait(ended, backoff, 0.5), "no wait was planned")
 }
@@ -207,5 +207,5 @@ func TestDocumentOfAPlannedFailure(t *testing.T) {
 	require.Equal(t, "https://x.test/problems/custom-failure", d.Type)
 	require.Equal(t, job.CustomFailed.Spec().Title, d.Title)
 	attempt.Number, failure.Reason = 2, job.WorkerLost
-	require.Equal(t, "https://x.test/problems/worker-lost", links.Document(origin, attempt).Type, "not the failure that was planned")
+	require.Equal(t, "https://x.test/problems/worker-lost", links.Document(origin, attempt).Type, "a failure that was not planned")
 }

@@ -151,7 +151,7 @@ func (d Definition) Validate() error {
 		least = 0
 	}
 	switch {
-	case custom && !d.Behavior.sound():
+	case custom && !d.Behavior.valid():
 		return fmt.Errorf("%w: it has no behavior to run", ErrBadDefinition)
 	case !custom && !d.WorkKind.Valid() || d.WorkKind == PayloadInvalid:
 		return fmt.Errorf("%w: work_kind %q", ErrBadDefinition, d.WorkKind)

@@ -65,7 +65,7 @@ func TestCodes(t *testing.T) {
 		require.NotEmpty(t, s.Action, s.Code)
 	}
 	require.Equal(t, statuses, got)
-	require.Len(t, job.Codes, len(statuses), "each once")
+	require.Len(t, job.Codes, len(statuses), "no duplicates")
 	require.Equal(t, job.CodeInternal.Spec(), job.Code("RFA_UNHEARD_OF").Spec())
 }
 
@@ -92,7 +92,7 @@ func TestCodeOf(t *testing.T) {
 	inner := job.Errorf(job.CodeDBError, "")
 	outer := &job.Error{Code: job.CodeTimeout, Cause: inner}
 	require.Equal(t, job.CodeDBError, job.CodeOf(fmt.Errorf("saving: %w", inner)))
-	require.Equal(t, job.CodeTimeout, job.CodeOf(outer), "the outermost counts")
+	require.Equal(t, job.CodeTimeout, job.CodeOf(outer), "the outermost code")
 	require.ErrorIs(t, outer, inner)
 	require.Equal(t, job.CodeTimeout, job.CodeOf(errors.Join(io.EOF, outer)))
 	require.Equal(t, job.CodeInternal, job.CodeOf(io.EOF))
@@ -118,7 +118,7 @@ func TestReasons(t *testing.T) {
 	require.Len(t, job.Stages, len(stages))
 	for _, s := range job.Reasons {
 		require.Equal(t, s, s.Reason.Spec())
-		require.Contains(t, stages, s.Stage, "a name of the draft's table 3")
+		require.Contains(t, stages, s.Stage, "a stage of the draft")
 		require.NotEmpty(t, s.Title, s.Reason)
 		require.NotEmpty(t, s.Detail, s.Reason)
 	}

@@ -147,7 +147,7 @@ func TestDefinitionDependsOnTheMomentAlone(t *testing.T) {
 		require.Equal(t, first, define(t, fullCatalogue(), job.Execute, "", at))
 		require.Equal(t, first, define(t, fullCatalogue(), job.Deferred, "", at))
 		require.Equal(t, first, define(t, fullCatalogue(), job.Execute, "", at.In(elsewhere)))
-		require.Equal(t, first, define(t, fullCatalogue(), job.Execute, first.WorkKind, at), "named or drawn, it is the same")
+		require.Equal(t, first, define(t, fullCatalogue(), job.Execute, first.WorkKind, at), "a named kind gives the same definition")
 	}
 }
 
@@ -208,7 +208,7 @@ func TestDrawKeepsToTheAllowedKinds(t *testing.T) {
 	}
 	for _, kinds := range [][]job.Kind{nil, {job.PayloadInvalid}} {
 		_, err := job.Catalogue{Kinds: kinds}.Define(job.Execute, "", requestedAt, nil)
-		require.Error(t, err, "there is nothing to draw from")
+		require.Error(t, err, "no kind can be drawn")
 	}
 }
 
@@ -220,11 +220,11 @@ func TestEmitEvent(t *testing.T) {
 	d, err := c.Define(job.EmitEvent, "", requestedAt, own)
 	require.NoError(t, err)
 	require.Equal(t, own, d.Emit)
-	require.Equal(t, job.SuccessFast, d.WorkKind, "it exists to publish: it never draws a failure")
+	require.Equal(t, job.SuccessFast, d.WorkKind, "EMIT_EVENT never draws a failing kind")
 
 	d = must(c.Define(job.EmitEvent, job.RetryOnFail, requestedAt, nil))(t)
 	require.Equal(t, &job.Emission{Name: "event.emitted"}, d.Emit)
-	require.Equal(t, job.RetryOnFail, d.WorkKind, "a named kind stands")
+	require.Equal(t, job.RetryOnFail, d.WorkKind, "a named kind is kept")
 
 	d = must(c.Define(job.Execute, "", requestedAt, own))(t)
 	require.Nil(t, d.Emit)

@@ -194,7 +194,7 @@ func (l Links) Document(o Origin, a Attempt) Document {
 			d.RetryAfter = f.RetryAfter
 		}
 		if p := plannedFor(o.Failures, a.Number); p != nil && f.Reason == CustomFailed {
-			p.Problem.on(&d)
+			p.Problem.applyTo(&d)
 		}
 	}
 	return d

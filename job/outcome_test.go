@@ -125,7 +125,7 @@ func TestCanRetry(t *testing.T) {
 				j := job.Job{State: s, Attempt: attempt, MaxAttempts: 4, Failure: job.NewFailure(r.Reason, attempt, job.Backoff{})}
 				require.Equal(t, s == "FAILED" && attempt < 4 && r.Retryable, j.CanRetry(), "%s, attempt %d, %s", s, attempt, r.Reason)
 			}
-			require.False(t, (&job.Job{State: s, Attempt: attempt, MaxAttempts: 4}).CanRetry(), "no failure is known")
+			require.False(t, (&job.Job{State: s, Attempt: attempt, MaxAttempts: 4}).CanRetry(), "without a failure")
 		}
 	}
 }

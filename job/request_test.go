@@ -70,7 +70,7 @@ func TestCheck(t *testing.T) {
 			require.NotEmpty(t, v.Detail, name)
 		}
 		if name == "type and kind off" {
-			require.Contains(t, got[0].Detail, "EXECUTE, EMIT_EVENT", "what is allowed")
+			require.Contains(t, got[0].Detail, "EXECUTE, EMIT_EVENT", "the allowed types are listed")
 			require.Contains(t, got[1].Detail, "SUCCESS_FAST, PAYLOAD_INVALID")
 		}
 	}
@@ -96,9 +96,9 @@ func TestTooLate(t *testing.T) {
 	_, late := job.Request{Type: job.Execute}.TooLate(now)
 	require.False(t, late)
 	_, late = job.Request{Type: job.Execute, ExecutionAt: &time.Time{}}.TooLate(now)
-	require.False(t, late, "Check refuses it already")
+	require.False(t, late, "Check refuses it")
 	_, late = job.Request{ExecutionAt: &time.Time{}}.TooLate(now)
-	require.True(t, late, "whatever the type should have been")
+	require.True(t, late, "unknown type")
 }
 
 var usual = job.Backoff{Base: time.Second, Max: time.Minute}
@@ -130,9 +130,9 @@ func TestRetryPolicyWaits(t *testing.T) {
 			require.Equal(t, want, b.Wait(i+1, 0.5), "%s, attempt %d", name, i+1)
 		}
 	}
-	require.Equal(t, time.Second, asked(listed).Backoff(usual).Ceiling(0), "there is no attempt 0; it waits as the first does")
+	require.Equal(t, time.Second, asked(listed).Backoff(usual).Ceiling(0), "attempt 0 waits like attempt 1")
 	require.Equal(t, 60, asked(listed).Backoff(usual).RetryAfter(2))
-	require.Equal(t, usual, (&job.Job{}).Backoff(usual), "a definition that is damaged")
+	require.Equal(t, usual, (&job.Job{}).Backoff(usual), "damaged definition")
 }
 
 func TestRetryPolicyOfAttempts(t *testing.T) {
@@ -148,11 +148,11 @@ func TestRetryPolicyOfAttempts(t *testing.T) {
 	constant := &job.RetryPolicy{Strategy: job.Constant, Delays: []time.Duration{7 * time.Second}, Codes: []job.Code{code}}
 	f := fail(constant, true)
 	require.Equal(t, 7*time.Second, *f.RetryWait)
-	require.Equal(t, 7, f.Failure.RetryAfter, "what the failure advises is what is waited")
-	require.Nil(t, fail(constant, false).RetryWait, "it is not asked to retry by itself")
+	require.Equal(t, 7, f.Failure.RetryAfter, "RetryAfter equals the wait")
+	require.Nil(t, fail(constant, false).RetryWait, "auto_retry is off")
 	others := fail(&job.RetryPolicy{Codes: []job.Code{job.CodeTimeout}}, true)
 	require.Nil(t, others.RetryWait, "another code")
-	require.True(t, others.Failure.Retryable, "the client may")
+	require.True(t, others.Failure.Retryable, "the client can retry")
 	require.False(t, others.Exhausted)
 }
 
@@ -166,8 +166,8 @@ func TestBackoffCeiling(t *testing.T) {
 	}
 	require.Equal(t, 7*time.Second, job.Backoff{Base: 5 * time.Second, Max: 7 * time.Second}.Ceiling(2))
 	require.Equal(t, 8*time.Second, job.Backoff{Base: 4 * time.Second, Max: 8 * time.Second}.Ceiling(2))
-	require.Equal(t, 2*time.Second, job.Backoff{Base: 9 * time.Second, Max: 2 * time.Second}.Ceiling(1), "Max bounds the first wait too")
-	require.Equal(t, time.Second, b.Ceiling(0), "there is no attempt 0; it waits as the first does")
+	require.Equal(t, 2*time.Second, job.Backoff{Base: 9 * time.Second, Max: 2 * time.Second}.Ceiling(1), "Max limits the first wait")
+	require.Equal(t, time.Second, b.Ceiling(0), "attempt 0 waits like attempt 1")
 }
 
 func TestBackoffOfExtremeValues(t *testing.T) {

@@ -56,7 +56,7 @@ func TestIDInJSON(t *testing.T) {
 
 	kept := d.ID
 	require.ErrorIs(t, d.ID.UnmarshalText([]byte("x")), job.ErrBadID)
-	require.Equal(t, kept, d.ID, "a refused text changes nothing")
+	require.Equal(t, kept, d.ID, "an invalid text changes nothing")
 }
 
 func FuzzParseID(f *testing.F) {
@@ -164,7 +164,7 @@ func FuzzParseTime(f *testing.F) {
 			exact = exact.Truncate(time.Microsecond) // the last possible microsecond
 			require.Equal(t, time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC), got)
 		}
-		require.False(t, got.Before(exact), "never earlier than what was written")
+		require.False(t, got.Before(exact), "rounded up")
 		require.Less(t, got.Sub(exact), time.Microsecond)
 
 		text := must(job.Time(got).MarshalText())(t)

@@ -23,7 +23,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// requireAllWorks uses all functions of the packages with Redis.
+// requireAllWorks uses all functions of the packages below tasks with one Redis.
 func requireAllWorks(t *testing.T, url string) {
 	t.Helper()
 	ctx := t.Context()
@@ -36,7 +36,7 @@ func requireAllWorks(t *testing.T, url string) {
 	q.Enqueue(ts[299])
 	q.EnqueueDelivery(deliveries[99])
 	redistest.Eventually(t, func() bool { return redistest.Info(t, r, redisconn.Jobs).Pending == len(ts) })
-	require.Zero(t, redistest.Must(q.Ensure(ctx, ts))(t), "all are there")
+	require.Zero(t, redistest.Must(q.Ensure(ctx, ts))(t), "no task is missing")
 	require.NoError(t, q.Mend(ctx))
 	handled, canceled, delivered := make(chan job.Task, 1000), make(chan job.ID, 10_000), make(chan job.DeliveryTask, 1000)
 	for _, c := range []*consumer.Consumer{
@@ -99,7 +99,7 @@ func handInto[T any](ch chan<- T) func(context.Context, T) error {
 	}
 }
 
-// requireEach receives each of the tasks once, in any order.
+// requireEach asserts that each of the tasks is received once, in any order.
 func requireEach[T any](t *testing.T, ts []T, came <-chan T) {
 	t.Helper()
 	var got []T
@@ -148,14 +148,14 @@ func TestCluster(t *testing.T) {
 	require.Len(t, masters, 2)
 	require.Equal(t, []string{"1", "1"}, []string{masters[0].AppendOnly, masters[1].AppendOnly})
 
-	// If a cluster has lost the server of a queue, the queue is not ready, whatever the other servers answer.
+	// If a cluster has lost the server of a queue, the queue is not ready, even if the other servers respond.
 	r := redistest.Connect(t, url)
 	jobs, webhooks := queue.New(r, queue.Config{}), queue.New(r, queue.Config{})
 	redistest.Eventually(t, func() bool { return jobs.Ready(t.Context(), redisconn.Jobs) == nil })
 	require.NoError(t, holder.Kill())
 	redistest.Eventually(t, func() bool { return jobs.Ready(t.Context(), redisconn.Jobs) != nil })
 	require.NoError(t, webhooks.Ready(t.Context(), redisconn.Webhooks))
-	require.NoError(t, first.Ping(t.Context()), "it answers")
+	require.NoError(t, first.Ping(t.Context()), "the other server responds")
 }
 
 func TestSentinel(t *testing.T) {
@@ -173,7 +173,7 @@ func TestTLS(t *testing.T) {
 	require.ErrorContains(t, strict.Ping(t.Context()), "certificate")
 }
 
-// Workers stop although an asynq server waits for the answer to its first subscription without a limit.
+// Workers stop even though an asynq server waits without a limit for the response to its first subscription.
 func TestWorkersStopWhileASubscriptionHangs(t *testing.T) {
 	t.Parallel()
 	subscribed := make(chan struct{}, 100)
@@ -199,7 +199,7 @@ func TestMetrics(t *testing.T) {
 	r, registry := redistest.ConnectCounted(t, redistest.URL(t), redistest.Within)
 	redistest.Eventually(t, func() bool { return redistest.Gauge(t, registry, "redis_up") == 1 })
 	want := redistest.SeriesOf(t, registry)
-	require.Zero(t, testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("depth")), "a queue without tasks is no error")
+	require.Zero(t, testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("depth")), "an empty queue is not an error")
 	q := redistest.Start(t, queue.New(r, queue.Config{}))
 	for _, task := range redistest.Tasks(50) {
 		q.Enqueue(task)
@@ -216,7 +216,7 @@ func TestMetrics(t *testing.T) {
 		redistest.Eventually(t, func() bool { return testutil.ToFloat64(counter.WithLabelValues(ok)) == 50 })
 	}
 	require.Equal(t, 20., testutil.ToFloat64(r.Metrics.Ensured.WithLabelValues(ok)))
-	require.Equal(t, want, redistest.SeriesOf(t, registry), "using them adds none")
+	require.Equal(t, want, redistest.SeriesOf(t, registry), "use adds no series")
 	got := map[string]float64{}
 	for _, f := range redistest.Must(registry.Gather())(t) {
 		for _, m := range f.GetMetric() {

@@ -6,6 +6,6 @@
 //   - notify: events, progress and cancel signals by pub/sub
 //   - ratelimit: counts requests for the rate limit
 //
-// They expose no asynq or Redis types except in the dashboard's handler, and do not depend on Postgres or HTTP. This package itself has
-// the tests that use all of them, with every kind of Redis.
+// The packages do not depend on Postgres or HTTP. Only the handler of the dashboard exposes types of asynq or Redis. This package itself
+// has tests that use all of the packages, with every kind of Redis.
 package tasks

@@ -21,7 +21,7 @@ import (
 )
 
 // startRedis starts a server with settings in a new folder. A cluster member also needs the port 10,000 above its own. If an outgoing
-// connection uses that, it is started on another port.
+// connection uses that port, startRedis tries another pair of ports.
 func startRedis(t *testing.T, settings map[string]string) (server *stack.Redis, data string) {
 	t.Helper()
 	redistest.NeedServer(t)

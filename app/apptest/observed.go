@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Logged asserts that a transition was logged once, with the fields that section 16 and the scenario require.
+// Logged asserts that a transition was logged once, with the required fields (section 16).
 func (w *World) Logged(task job.Task, action, from, to string) map[string]any {
 	w.T.Helper()
 	lines := w.Log.Lines(w.T, map[string]any{

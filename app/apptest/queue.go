@@ -44,7 +44,7 @@ type Queue struct {
 	signals   []job.ID
 	published []job.Notification
 	delivered []job.ID                    // jobs, in order
-	progress  map[job.ID]job.Notification // the latest for each job
+	progress  map[job.ID]job.Notification // latest progress of each job
 	Err       error
 }
 
@@ -53,7 +53,7 @@ func NewQueue() *Queue {
 	return &Queue{progress: map[job.ID]job.Notification{}}
 }
 
-// Change changes the queue under its lock.
+// Change calls f under the queue's lock.
 func (q *Queue) Change(f func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -77,7 +77,7 @@ func (q *Queue) Deliver(_, jobID job.ID) {
 	q.Change(func() { q.delivered = append(q.delivered, jobID) })
 }
 
-// Delivered returns the jobs in calls of Deliver since the last call of Delivered. The zero id stands for events without a job.
+// Delivered returns the jobs in calls of Deliver since the last call of Delivered. The zero id means an event without a job.
 func (q *Queue) Delivered() (jobs []job.ID) {
 	q.Change(func() { jobs, q.delivered = q.delivered, nil })
 	return jobs
@@ -104,7 +104,7 @@ func (q *Queue) Sent() (tasks []job.Task) {
 	return tasks
 }
 
-// Signaled returns the jobs with a signaled cancel so far.
+// Signaled returns the jobs for which a cancel was signaled so far.
 func (q *Queue) Signaled() (ids []job.ID) {
 	q.Change(func() { ids = slices.Clone(q.signals) })
 	return ids

@@ -38,12 +38,12 @@ func (f RunnerFunc) Run(ctx context.Context, d job.Definition, attempt int, _ jo
 // Probe always succeeds.
 func (RunnerFunc) Probe(context.Context, job.Kind) error { return nil }
 
-// Fixed is work that returns immediately.
+// Fixed returns work that ends immediately with the given result.
 func Fixed(result *job.Result, err error) RunnerFunc {
 	return func(context.Context, job.Definition, int) (*job.Result, error) { return result, err }
 }
 
-// Takes is work that takes d, unless its context ends.
+// Takes returns work that succeeds after d, unless its context ends first.
 func Takes(d time.Duration) RunnerFunc {
 	return func(ctx context.Context, definition job.Definition, _ int) (*job.Result, error) {
 		if !app.Sleep(ctx, d) {
@@ -76,7 +76,7 @@ func (f Failure) Error() string { return string(f.Reason) }
 // FailureReason returns why the attempt fails.
 func (f Failure) FailureReason() job.Reason { return f.Reason }
 
-// NoLocals are Targets that refuse URLs with the word local.
+// NoLocals is an app.Targets that refuses URLs with the word "local".
 type NoLocals struct{}
 
 // Check implements app.Targets.

@@ -1,4 +1,4 @@
-// Package apptest has what the tests of several packages below app share: a queue that records its calls, values, and a world with
+// Package apptest has helpers for the tests of several packages below app: a queue that records its calls, test values, and a World with
 // metrics, spans and a log. Helpers for the tests of one package stay in that package.
 package apptest
 
@@ -23,7 +23,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// World has the dependencies of use cases, in memory.
+// World has in-memory dependencies of use cases.
 type World struct {
 	T        testing.TB
 	Queue    *Queue
@@ -94,7 +94,7 @@ func (w *World) Background(loop func(context.Context)) (stop func()) {
 // Metric returns the value of a counter or gauge.
 func (w *World) Metric(c prometheus.Collector) float64 { return testutil.ToFloat64(c) }
 
-// Sum adds up a metric over its labels; for a histogram, the observed values.
+// Sum returns the sum of a metric over all its labels. For a histogram it adds the observed values.
 func (w *World) Sum(name string) (sum float64) {
 	for _, m := range w.Gather(name) {
 		sum += m.GetHistogram().GetSampleSum() + m.GetCounter().GetValue() + m.GetGauge().GetValue()
@@ -125,7 +125,7 @@ func (w *World) Exemplars(name string) (traces []string) {
 	return traces
 }
 
-// Gather returns a metric with all its labels.
+// Gather returns all series of a metric.
 func (w *World) Gather(name string) []*dto.Metric {
 	families, err := w.Registry.Gather()
 	require.NoError(w.T, err)

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// RestInterval is the time between two rounds. Each job of a batch touches it, and only the last one matters.
+	// RestInterval is the time between two rounds. Each job of a batch touches the batch, but only the last job can complete it.
 	RestInterval = 50 * time.Millisecond
 	// ChunkSize is the number of batches per statement.
 	ChunkSize = 100
@@ -32,7 +32,7 @@ type Completer struct {
 
 	mu      sync.Mutex
 	touched map[job.ID]struct{}
-	wake    chan struct{} // holds a token while batches are touched
+	wake    chan struct{} // has a token while touched batches wait
 }
 
 // NewCompleter returns a completer. Run completes batches.

@@ -19,7 +19,7 @@ const (
 	lookTime   = 2 * time.Second
 )
 
-// Service has the use cases of bulk operations. An owner with the zero client means the operations of all clients.
+// Service has the use cases of bulk operations. An owner with the zero client id has access to the operations of all clients.
 type Service struct {
 	store *repo.Store
 	log   *slog.Logger
@@ -118,7 +118,7 @@ func (s *Service) Items(ctx context.Context, owner job.BulkOwner, id job.ID, q j
 	return s.store.BulkItems(ctx, owner.ClientID, id, q)
 }
 
-// Abort stops an operation of the owner; items that are done stay done. A repetition returns the same answer. Aborting a finished
+// Abort stops an operation of the owner; items that are done stay done. A repetition returns the same result. Aborting a finished
 // operation is a conflict.
 func (s *Service) Abort(ctx context.Context, owner job.BulkOwner, id job.ID) (*job.Bulk, error) {
 	b, changed, err := s.store.AbortBulk(ctx, owner.ClientID, id)

@@ -13,13 +13,13 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Each part is a short transaction. The Runner rests after it for as long as it took.
+// The Runner applies items in parts. Each part is a short transaction, followed by a rest of the same duration.
 const (
 	roundTime    = time.Second // new operations get a turn in the next round
 	gatherAtOnce = 2000        // jobs per statement
 	itemsAtOnce  = 50
-	maxRate      = job.MaxBulkRate // items per second of all operations together
-	maxCatchUp   = time.Second     // of the rate, after a pause
+	maxRate      = job.MaxBulkRate // items per second, for all operations together
+	maxCatchUp   = time.Second     // limit for catching up with the rate after a pause
 )
 
 // Runner applies the operations in parts. Only one goroutine may use it.
@@ -128,7 +128,8 @@ func (r *Runner) part(ctx context.Context, b *job.Bulk, after job.ID, limit int)
 	return taken, ended, nil
 }
 
-// single applies the item after a job. If storage will never accept the change, the item fails; after other errors it is retried later.
+// single applies the item that follows the given job. If storage will never accept the change, the item fails; after other errors it is
+// retried later.
 func (r *Runner) single(ctx context.Context, b *job.Bulk, after job.ID) (ended int, err error) {
 	_, ended, err = r.commit(ctx, b, after, 1, r.jobs.DoItems)
 	if app.Refused(err) {

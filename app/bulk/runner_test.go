@@ -94,7 +94,7 @@ func TestLockedJobDoesNotDelayOthers(t *testing.T) {
 
 	require.Error(t, round())
 	require.Nil(t, read(failing).GatheredAt)
-	require.NotNil(t, read(b).GatheredAt, "its turn comes after the failing one")
+	require.NotNil(t, read(b).GatheredAt, "a failing operation does not block the next one")
 
 	held, release, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {

@@ -8,9 +8,9 @@ import (
 
 // turns decides which operation is next, and how many items it may process.
 type turns struct {
-	budget tokens // of all operations
+	budget tokens // shared by all operations
 	work   map[job.ID]*work
-	taken  int // turns so far
+	taken  int // number of turns so far
 }
 
 // work is the state of an open operation.

@@ -65,8 +65,8 @@ func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, 
 	return caller, errExpiredKey
 }
 
-// use stores the first use of a key durably: from then on no older key can be renewed. Later uses cost nothing. Clients with unused keys
-// lose them eventually.
+// use stores the first use of a key durably. From then on, no older key can be renewed. Later uses are not stored. Maintenance removes
+// keys that were never used.
 func (k *Service) use(ctx context.Context, key *job.APIKey) error {
 	if key.UsedAt != nil {
 		return nil

@@ -45,10 +45,10 @@ func TestAuthenticate(t *testing.T) {
 
 		closed := k.elsewhere(func(c *Config) { c.Operators, c.OpenRegistration = operators.Tokens{}, false })
 		caller, err = closed.Authenticate(context.Background(), "")
-		require.Error(t, err, "no token is not an empty token")
+		require.Error(t, err, "an empty token is not an operator's token")
 		require.Equal(t, anonymous, caller)
 		caller, err = k.elsewhere(func(c *Config) { c.Operators = operators.Tokens{} }).Authenticate(context.Background(), "")
-		require.NoError(t, err, "anybody may register")
+		require.NoError(t, err, "registration is open")
 		require.Equal(t, anonymous, caller)
 	})
 }
@@ -63,7 +63,7 @@ func TestAKeyExpiresToTheInstant(t *testing.T) {
 		k.pass(time.Microsecond)
 		caller, err := k.Authenticate(context.Background(), key.Secret)
 		require.Equal(t, job.CodeTokenExpired, job.CodeOf(err))
-		require.Equal(t, key.ClientID, caller.ClientID, "for the log")
+		require.Equal(t, key.ClientID, caller.ClientID, "the caller is returned for the log")
 	})
 }
 
@@ -104,8 +104,8 @@ func TestKeyActionsAreLogged(t *testing.T) {
 // Keys are cached while storage reports changes, up to a limit, and only if no key changed during the lookup.
 func TestKeysAreCachedOnlyWhileChangesAreReported(t *testing.T) {
 	t.Parallel()
-	k, told := New(testKeys, nil, nil, nil), 0
-	stop := k.WatchKey("a", func() { told++ })
+	k, calls := New(testKeys, nil, nil, nil), 0
+	stop := k.WatchKey("a", func() { calls++ })
 	remembers := func(want bool, meanwhile func(), why string) {
 		t.Helper()
 		_, _, generation := k.memory.recall("a")
@@ -115,20 +115,20 @@ func TestKeysAreCachedOnlyWhileChangesAreReported(t *testing.T) {
 		require.Equal(t, want, known, why)
 	}
 	nothing := func() {}
-	remembers(false, nothing, "nobody watches yet")
+	remembers(false, nothing, "changes are not watched yet")
 	k.memory.connected(true)
 	remembers(true, nothing, "remembered")
 	k.memory.forget("b")
 	require.Len(t, k.memory.known, 1)
-	remembers(false, func() { k.memory.forget("a") }, "revoked since")
-	remembers(false, func() { k.memory.connected(false) }, "disconnected since")
-	remembers(false, nothing, "not until the watch is back")
+	remembers(false, func() { k.memory.forget("a") }, "revoked during the lookup")
+	remembers(false, func() { k.memory.connected(false) }, "disconnected during the lookup")
+	remembers(false, nothing, "the watch is disconnected")
 	k.memory.connected(true)
-	remembers(false, func() { k.memory.connected(false); k.memory.connected(true) }, "it was disconnected")
-	require.Equal(t, 4, told, "watchers look again after each change that there may have been")
+	remembers(false, func() { k.memory.connected(false); k.memory.connected(true) }, "reconnected during the lookup")
+	require.Equal(t, 4, calls, "each possible change notifies watchers")
 	stop()
 	k.memory.forget("a")
-	require.Equal(t, 4, told)
+	require.Equal(t, 4, calls)
 
 	for range maxRemembered {
 		k.memory.known[randomBase62(keyIDLength)] = job.APIKey{}

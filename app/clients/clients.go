@@ -33,8 +33,8 @@ const (
 	RenewWindow = 7 * 24 * time.Hour
 )
 
-// maxKeys limits a client's usable full keys, and separately its keys with a lesser scope. Keys of one kind must not block the
-// replacement of the other.
+// maxKeys limits the usable keys of a client: once for keys with full scope, and separately for keys with a lesser scope. Keys of one kind
+// must not block the replacement of the other.
 const maxKeys = 10
 
 // Service creates clients, and creates, changes and authenticates their API keys.
@@ -44,7 +44,7 @@ type Service struct {
 	clock  app.Clock
 	log    *slog.Logger
 	memory memory
-	uses   singleflight.Group // stores of first uses, by key
+	uses   singleflight.Group // pending writes of first uses, by key id
 }
 
 // New returns the service. WatchKeys keeps its key cache current.

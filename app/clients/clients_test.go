@@ -31,17 +31,17 @@ func TestCreateClient(t *testing.T) {
 func TestFirstKeyNeedsNoCredentialsOnceAndForAWhile(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		client := k.newClient()
-		k.refused(job.CodeInvalidCredentials, second(k.scoped(anonymous, client, false, job.ScopeRead)), "it may do all")
+		k.refused(job.CodeInvalidCredentials, second(k.scoped(anonymous, client, false, job.ScopeRead)), "the first key has full scope")
 		key := k.issue(k.create(anonymous, client, false))
 		require.Equal(t, client, key.ClientID)
 		require.Equal(t, testKeys.TTL, key.ExpiresAt.Sub(key.CreatedAt))
 		caller := apptest.Must(k.Authenticate(context.Background(), key.Secret))(t)
 		require.Equal(t, callerOf(key), caller)
 		for _, rotate := range []bool{false, true} {
-			k.refused(job.CodeInvalidCredentials, second(k.create(anonymous, client, rotate)), "once")
+			k.refused(job.CodeInvalidCredentials, second(k.create(anonymous, client, rotate)), "only once")
 		}
 		require.NoError(t, k.revoke(admin, client, key.ID))
-		k.refused(job.CodeInvalidCredentials, second(k.create(anonymous, client, false)), "not after a revocation either")
+		k.refused(job.CodeInvalidCredentials, second(k.create(anonymous, client, false)), "also after a revocation")
 
 		inTime, late := k.newClient(), k.newClient()
 		k.pass(testKeys.RegistrationWindow)
@@ -49,7 +49,7 @@ func TestFirstKeyNeedsNoCredentialsOnceAndForAWhile(t *testing.T) {
 		k.pass(time.Microsecond)
 		k.refused(job.CodeInvalidCredentials, second(k.create(anonymous, late, false)), "the window is over")
 		k.issue(k.create(admin, late, false))
-		k.refused(job.CodeInvalidCredentials, second(k.create(anonymous, app.NewID(), false)), "which clients exist is nobody's business")
+		k.refused(job.CodeInvalidCredentials, second(k.create(anonymous, app.NewID(), false)), "unknown clients get the same error")
 	})
 }
 
@@ -109,7 +109,7 @@ func TestReplacedKeyStaysValidForOverlap(t *testing.T) {
 
 				lost := k.issue(replace(k, old)) // the answer was lost: the old key can still be replaced
 				stored := apptest.Must(k.store.Key(context.Background(), old.ID))(t)
-				require.Equal(t, key.ID, stored.ReplacedBy, "what took over first")
+				require.Equal(t, key.ID, stored.ReplacedBy, "the first replacement")
 				k.pass(time.Microsecond)
 				k.ended(job.CodeTokenExpired, old) // its expiry does not change
 				k.valid(key, lost)
@@ -132,10 +132,10 @@ func TestRenewNeedsAKeyToRenew(t *testing.T) {
 		client := k.newClient()
 		k.refused(job.CodeInvalidCredentials, second(k.renew(anonymous, client)))
 		k.refused(job.CodeConflict, second(k.renew(admin, client)))
-		k.refused(job.CodeClientNotFound, second(k.renew(admin, app.NewID())), "a client that does not exist is not one without a key")
+		k.refused(job.CodeClientNotFound, second(k.renew(admin, app.NewID())), "unknown client")
 		key := k.issue(k.create(admin, client, false))
 		k.pass(testKeys.TTL)
-		k.refused(job.CodeConflict, second(k.renew(admin, client)), "it has expired")
+		k.refused(job.CodeConflict, second(k.renew(admin, client)), "the key has expired")
 		k.ended(job.CodeTokenExpired, key)
 	})
 }
@@ -149,7 +149,7 @@ func TestRevoke(t *testing.T) {
 		k.valid(key)
 		k.refused(job.CodeInvalidCredentials, k.revoke(anonymous, key.ClientID, key.ID))
 		k.refused(job.CodeClientNotFound, k.revoke(callerOf(other), key.ClientID, key.ID))
-		k.refused(job.CodeRequestNotFound, k.revoke(callerOf(other), other.ClientID, key.ID), "the key of somebody else")
+		k.refused(job.CodeRequestNotFound, k.revoke(callerOf(other), other.ClientID, key.ID), "key of another client")
 		k.refused(job.CodeClientNotFound, k.revoke(admin, app.NewID(), key.ID))
 		k.valid(key)
 
@@ -157,7 +157,7 @@ func TestRevoke(t *testing.T) {
 		k.ended(job.CodeKeyDisabled, key)
 		at := *k.keys(key.ClientID)[0].RevokedAt
 		k.pass(time.Minute)
-		require.NoError(t, k.revoke(admin, key.ClientID, key.ID), "again")
+		require.NoError(t, k.revoke(admin, key.ClientID, key.ID), "repeated revocation")
 		require.Equal(t, at, *k.keys(key.ClientID)[0].RevokedAt)
 		require.Len(t, k.Log.Lines(t, map[string]any{"action": "revoke_key", "new": true}), 1)
 

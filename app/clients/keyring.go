@@ -7,7 +7,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// keyring is a client with its keys, under the lock of the client. Each key with full scope replaces the one before it. Keys with a
+// keyring is a client with its keys, read under the lock of the client. Each key with full scope replaces the one before it. Keys with a
 // lesser scope neither replace keys nor are replaced.
 type keyring struct {
 	client job.Client
@@ -87,7 +87,7 @@ func (r keyring) renewable(id string, window time.Duration) error {
 	return nil
 }
 
-// replaced returns the keys that a new key replaces, valid for the overlap at most. Keys that were replaced before keep their end.
+// replaced returns the keys that a new key replaces, valid for the overlap at most. Keys that were already replaced keep their end.
 func (r keyring) replaced(by job.APIKey, overlap time.Duration) (changed []job.APIKey) {
 	if by.Scope != job.ScopeAll {
 		return nil

@@ -53,7 +53,8 @@ func (m *memory) forget(id string) {
 	}
 }
 
-// connected clears the cache. Watched keys may have changed unnoticed, so they are looked up when storage is back.
+// connected clears the cache when the connection for changes is lost or made. Watched keys may have changed meanwhile, so their watchers
+// are called when it is back.
 func (m *memory) connected(up bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -76,7 +77,7 @@ func (m *memory) recall(id string) (key job.APIKey, known bool, generation uint6
 	return key, known, m.generation
 }
 
-// remember caches a key that was looked up, unless keys have changed since that generation.
+// remember caches a key that was looked up, unless keys have changed since the given generation.
 func (m *memory) remember(key job.APIKey, generation uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

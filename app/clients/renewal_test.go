@@ -24,7 +24,7 @@ func (k *keyWorld) present(key job.IssuedKey) (job.IssuedKey, error) {
 // expired returns a client's key that has just expired.
 func (k *keyWorld) expired() job.IssuedKey {
 	key := k.newKey()
-	require.Empty(k.t, k.code(key.Secret), "it was used")
+	require.Empty(k.t, k.code(key.Secret), "the key is used")
 	k.pass(testKeys.TTL)
 	require.Equal(k.t, job.CodeTokenExpired, k.code(key.Secret))
 	return key
@@ -78,7 +78,7 @@ func TestKeyEndedByRotationOrRevocationIsNotRenewed(t *testing.T) {
 
 		older := k.expired()
 		k.issue(k.create(admin, older.ClientID, true))
-		k.refused(job.CodeTokenExpired, second(k.present(older)), "a rotation ends those that had expired before, too")
+		k.refused(job.CodeTokenExpired, second(k.present(older)), "a rotation also ends expired keys")
 
 		revoked := k.expired()
 		require.NoError(t, k.revoke(admin, revoked.ClientID, revoked.ID))
@@ -113,7 +113,7 @@ func TestKeyCanBeRemovedBeforeFirstUse(t *testing.T) {
 		_, _, generation := k.memory.recall(key.ID)
 		k.memory.remember(key.APIKey, generation)
 		k.ended(job.CodeInvalidCredentials, key)
-		require.Empty(t, k.memory.known, "it is remembered no longer")
+		require.Empty(t, k.memory.known, "the key is dropped from the cache")
 	})
 }
 
@@ -135,7 +135,7 @@ func TestReplacedKeyCannotChangeKeysAfterUseOfSuccessor(t *testing.T) {
 		}
 		k.valid(mended)
 		k.issue(k.renew(callerOf(mended), leaked.ClientID))
-		require.NoError(t, k.revoke(callerOf(leaked), leaked.ClientID, leaked.ID), "it may end itself")
+		require.NoError(t, k.revoke(callerOf(leaked), leaked.ClientID, leaked.ID), "a key can revoke itself")
 	})
 }
 
@@ -164,7 +164,7 @@ func TestKeysOfLesserScopeReplaceNothing(t *testing.T) {
 			return k.scoped(caller, client, false, scope)
 		}
 		client := k.newClient()
-		require.Equal(t, job.CodeInvalidCredentials, job.CodeOf(second(scoped(anonymous, client, job.ScopeRead))), "the first key may do all")
+		require.Equal(t, job.CodeInvalidCredentials, job.CodeOf(second(scoped(anonymous, client, job.ScopeRead))), "first keys have full scope")
 		all := k.issue(k.create(anonymous, client, false))
 		read := k.issue(scoped(callerOf(all), client, job.ScopeRead))
 		submit := k.issue(scoped(callerOf(all), client, job.ScopeSubmit))

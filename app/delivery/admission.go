@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// busyTime is how long the admitted tasks of an endpoint keep it busy: asynq brings deferred tasks back at whole seconds.
+	// busyTime is how long the admitted tasks should keep an endpoint busy. asynq returns deferred tasks at whole seconds.
 	busyTime = 2 * time.Second
-	// unknownRoom is how many tasks of an endpoint are admitted before its first answer. They are sent one at a time.
+	// unknownRoom is how many tasks of an endpoint are admitted before its first response. They are sent one at a time.
 	unknownRoom = 4
 	// How long a task is deferred. The relay ignores tasks that return within this time.
 	minBusy = time.Second
@@ -23,16 +23,16 @@ const (
 	knownEndpoints = 10_000
 	// paceWeight is the weight of the moving average: the latest delivery counts as 1/paceWeight.
 	paceWeight = 16
-	// After paceKnown deliveries the pace of an endpoint is known. Before, tasks are deferred for minSpacing.
+	// After paceKnown deliveries the pace of an endpoint is known. Until then, tasks are deferred for minSpacing.
 	paceKnown  = 64
 	minSpacing = 200 * time.Microsecond
 )
 
 // admission limits how many tasks of an endpoint and of a client are handled at once, so that tasks of a slow receiver do not occupy all
-// handlers. It defers the tasks over the limit, and spreads their return over the time that sending takes.
+// handlers. It defers the tasks above the limit, and spreads their return over the time that sending takes.
 type admission struct {
 	handlers int // tasks at the same time
-	limit    int // simultaneous sends to an endpoint that answers
+	limit    int // simultaneous sends to an endpoint that responds
 	active   prometheus.Gauge
 
 	mu        sync.Mutex // guards the fields below, and those of clients and endpoints
@@ -49,7 +49,7 @@ type clientTasks struct {
 // endpointTasks is the known state of an endpoint and its tasks.
 type endpointTasks struct {
 	client *clientTasks
-	turn   chan struct{} // holds a token during a send, unless the endpoint is known to answer
+	turn   chan struct{} // has a token during a send, unless the endpoint is known to respond
 	held   int
 	since  time.Time // time of the latest send, or of the first task
 	health health
@@ -83,7 +83,7 @@ func (a *admission) enter(t job.DeliveryTask) (e *endpointTasks, busy time.Durat
 	switch {
 	case c.rest.After(now):
 		return e, e.putOff(now, c.rest.Sub(now))
-	// A client holds fewer tasks than are free, and an endpoint fewer than its client may still take.
+	// A client may hold fewer tasks than are free, and an endpoint fewer tasks than its client may still take.
 	case e.held >= min(a.most(e), a.handlers-a.held-c.held):
 		return e, e.putOff(now, e.spacing(now))
 	}
@@ -138,8 +138,8 @@ func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	}
 }
 
-// spacing returns the time between the returns of two tasks: slightly less than sending takes, so that the endpoint never waits for
-// tasks. Before the first answer it grows with the time since the send.
+// spacing returns the time between the returns of two deferred tasks: slightly less than a send takes, so that the endpoint never waits
+// for tasks. Before the first response, spacing grows with the time since the send.
 func (e *endpointTasks) spacing(now time.Time) time.Duration {
 	switch {
 	case e.health == unknown && e.held > 0:
@@ -150,7 +150,7 @@ func (e *endpointTasks) spacing(now time.Time) time.Duration {
 	return e.pace * 3 / 4
 }
 
-// putOff reserves the time at which a task returns, at least after later than the previous one.
+// putOff returns the wait of a deferred task. Each task returns at least the given time after the previous one.
 func (e *endpointTasks) putOff(now time.Time, after time.Duration) time.Duration {
 	if e.next.Before(now) {
 		e.next = now
@@ -164,8 +164,8 @@ func (e *endpointTasks) putOff(now time.Time, after time.Duration) time.Duration
 	return max(wait, minBusy)
 }
 
-// learn records the result of the latest attempt to send to an endpoint.
-func (a *admission) learn(e *endpointTasks, h health) { a.update(func() { e.health = h }) }
+// setHealth records the result of the latest attempt to send to an endpoint.
+func (a *admission) setHealth(e *endpointTasks, h health) { a.update(func() { e.health = h }) }
 
 // update changes or reads an endpoint under the lock.
 func (a *admission) update(f func()) {

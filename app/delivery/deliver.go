@@ -19,7 +19,8 @@ import (
 const (
 	recordTries = 6
 	recordPause = 100 * time.Millisecond // doubled after each failure
-	// How long a client's deliveries pause at its rate limit: other processes may return unused attempts meanwhile.
+	// minRest and maxRest limit how long a client's deliveries pause at its rate limit. Meanwhile other processes may return unused
+	// attempts.
 	minRest = 100 * time.Millisecond
 	maxRest = 10 * time.Second
 )
@@ -67,13 +68,13 @@ func (w *Worker) claim(e *endpointTasks, t job.DeliveryTask) (claimed, error) {
 	defer cancel()
 	for {
 		if !w.claimSlots.Acquire(t.ClientID, waiting.Done()) {
-			return claimed{}, w.gaveUp(e)
+			return claimed{}, w.noSlot(e)
 		}
 		asked := time.Now()
 		d, wait, err := w.store.ClaimDelivery(w.storing, t.ID, w.hold)
 		if d != nil && err == nil {
 			if d.Target.Failures > 0 {
-				w.admission.learn(e, failing)
+				w.admission.setHealth(e, failing)
 			}
 			return claimed{*d, e, asked.Add(w.hold)}, nil
 		}
@@ -102,10 +103,10 @@ func (w *Worker) deliver(c claimed) (sent bool, err error) {
 	defer span.End()
 	switch result.Attempt.Error {
 	case "":
-		w.admission.learn(c.at, answering)
+		w.admission.setHealth(c.at, answering)
 	case job.SendInternal: // this is not the endpoint's fault
 	default:
-		w.admission.learn(c.at, failing)
+		w.admission.setHealth(c.at, failing)
 	}
 	return true, w.record(trace.ContextWithSpan(w.storing, span), c, result)
 }
@@ -122,12 +123,12 @@ func (w *Worker) attempt(c claimed) (job.Sent, trace.Span, error) {
 		case c.at.turn <- struct{}{}:
 			defer func() { <-c.at.turn }()
 		case <-waiting.Done():
-			return job.Sent{}, nil, w.gaveUp(c.at)
+			return job.Sent{}, nil, w.noSlot(c.at)
 		}
 	}
 	release := w.sends.acquire(receiverOf(c.ClaimedDelivery), waiting.Done())
 	if release == nil {
-		return job.Sent{}, nil, w.gaveUp(c.at)
+		return job.Sent{}, nil, w.noSlot(c.at)
 	}
 	defer release()
 	return w.sendInTime(c)
@@ -138,8 +139,8 @@ func receiverOf(p job.ClaimedDelivery) receiver {
 	return receiver{p.ClientID, cmp.Or(job.OriginOf(p.Target.URL), p.Endpoint.String())} // without an origin the sender refuses it
 }
 
-// gaveUp returns when a task that got no slot in time must return.
-func (w *Worker) gaveUp(e *endpointTasks) error {
+// noSlot returns the error for a task that got no slot in time. It says when the task returns.
+func (w *Worker) noSlot(e *endpointTasks) error {
 	early := &job.TaskEarly{}
 	if w.open.Err() == nil {
 		now := time.Now()
@@ -148,8 +149,8 @@ func (w *Worker) gaveUp(e *endpointTasks) error {
 	return early
 }
 
-// sendInTime sends a delivery if its claim lasts long enough and its client is within its rate. It also fails if Stop interrupted the
-// send.
+// sendInTime sends a delivery if its claim lasts long enough and its client is within its rate. It also returns an error if Stop
+// interrupted the send.
 func (w *Worker) sendInTime(c claimed) (sent job.Sent, span trace.Span, err error) {
 	if w.open.Err() != nil || time.Until(c.until) < w.cfg.Timeout+sendMargin {
 		return job.Sent{}, nil, &job.TaskEarly{}
@@ -190,15 +191,15 @@ func (w *Worker) send(ctx context.Context, p job.ClaimedDelivery) (sent job.Sent
 	return w.sender.Send(ctx, p)
 }
 
-// record stores a result while the claim lasts, and returns the result of the task. If the answer of storage is lost, the retry returns
-// stale. A delivery that cannot be recorded is sent again after its claim has ended.
+// record stores a result while the claim lasts, and returns the result of the task. If the response of storage is lost, the retry returns
+// a stale error. A delivery that cannot be recorded is sent again after its claim has ended.
 func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
 	if w.cfg.Clock.Moved() { // the attempt must lie between events of the same clock
 		sent.Attempt.StartedAt = w.cfg.Clock.Now().Add(-sent.Attempt.Duration).UTC()
 	}
-	// Leave out the answer if the client has no storage left today.
+	// The response is dropped if the client has no storage left today.
 	if weight := sent.Attempt.Weight(); weight > 0 && w.cfg.Storage != nil && !w.cfg.Storage(ctx, c.ClientID, weight).OK {
-		forgetAnswer(&sent.Attempt)
+		dropResponse(&sent.Attempt)
 	}
 	r := job.DeliveryResult{DeliveryID: c.Delivery.ID, Fence: c.Fence, Sent: sent}
 	r.State, r.Wait = w.cfg.Policy.Next(&c.Delivery, sent, rand.Float64())
@@ -217,8 +218,8 @@ func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
 				"status", sent.Attempt.Status, "error_code", string(sent.Attempt.Error))...)
 			return job.ErrTaskStale
 		case app.Refused(err) && (len(r.Sent.Attempt.Header) > 0 || len(r.Sent.Attempt.Body) > 0):
-			// An attempt without its answer is better than a delivery that never ends.
-			forgetAnswer(&r.Sent.Attempt)
+			// The attempt is recorded without its response. Otherwise the delivery would never end.
+			dropResponse(&r.Sent.Attempt)
 			continue
 		}
 		wait := recordPause << try
@@ -243,7 +244,7 @@ func (w *Worker) taskEnd(r job.DeliveryResult) error {
 	return failed
 }
 
-func forgetAnswer(a *job.DeliveryAttempt) {
+func dropResponse(a *job.DeliveryAttempt) {
 	a.Header, a.Body, a.Truncated = nil, nil, a.Truncated || len(a.Body) > 0
 }
 

@@ -20,7 +20,7 @@ func TestDelivering(t *testing.T) {
 	require.NoError(t, w.handle(task))
 	d, attempts := w.read(task)
 	require.Equal(t, []any{job.DeliveryDelivered, 1, 200}, []any{d.State, len(attempts), attempts[0].Status})
-	require.ErrorIs(t, w.handle(task), job.ErrTaskStale, "nothing is due")
+	require.ErrorIs(t, w.handle(task), job.ErrTaskStale, "the delivery is no longer due")
 
 	lines := w.Log.Lines(t, map[string]any{"action": "deliver"})
 	require.Len(t, lines, 1)
@@ -63,7 +63,7 @@ func TestFailuresAreRetriedUntilTheLimit(t *testing.T) {
 		ceiling := testPolicy.Backoff.Ceiling(try + 1)
 		require.GreaterOrEqual(t, end.Again, ceiling/2)
 		require.LessOrEqual(t, end.Again, ceiling)
-		require.IsType(t, &job.TaskEarly{}, w.handle(task), "never before its time")
+		require.IsType(t, &job.TaskEarly{}, w.handle(task), "no attempt before the backoff has passed")
 		w.exec(`UPDATE deliveries SET next_attempt_at = now()`)
 	}
 	require.Equal(t, &job.TaskFailed{Text: text}, w.handle(task), "the task is archived")
@@ -83,7 +83,7 @@ func TestDisabledWebhookHasReason(t *testing.T) {
 	require.Equal(t, job.DisabledGone, apptest.Must(w.store.Webhook(t.Context(), apptest.ClientA, task.Endpoint))(t).Disabled.Reason)
 	require.Equal(t, 1.0, w.Metric(w.Metrics.WebhooksDisabled.WithLabelValues("GONE")))
 	require.Len(t, w.Log.Lines(t, map[string]any{"msg": "webhook disabled", "reason": "GONE", "webhook_id": task.Endpoint.String()}), 1)
-	require.Equal(t, []job.Notification{{ClientID: apptest.ClientA}}, w.queue.Notifications(), "it is an event")
+	require.Equal(t, []job.Notification{{ClientID: apptest.ClientA}}, w.queue.Notifications(), "disabling is an event")
 }
 
 func TestPanicWhileSendingIsAFailedAttempt(t *testing.T) {
@@ -123,7 +123,7 @@ func TestTasksThatComeTooEarly(t *testing.T) {
 	w.exec(`UPDATE deliveries SET next_attempt_at = now() + interval '300 ms'`)
 	require.NoError(t, w.handle(task))
 	w.store.Close()
-	require.Equal(t, job.CodeStorageUnavailable, job.CodeOf(w.handle(task)), "asynq brings it again")
+	require.Equal(t, job.CodeStorageUnavailable, job.CodeOf(w.handle(task)), "asynq retries the task")
 }
 
 // Recording a result is retried as long as the claim allows.
@@ -143,11 +143,11 @@ func TestRecordingIsRepeated(t *testing.T) {
 	repotest.Refuse(t, w.url, "INSERT ON delivery_attempts")
 	require.Error(t, w.handle(task))
 	d, _ := w.read(task)
-	require.NotNil(t, d.ClaimedUntil, "it is sent again when the claim has ended")
+	require.NotNil(t, d.ClaimedUntil, "the claim stays until it expires")
 	require.Len(t, w.Log.Lines(t, map[string]any{"msg": "cannot record a delivery attempt"}), 1)
 }
 
-// If storage refuses the answer, the attempt is recorded without it. Otherwise the delivery would be repeated forever.
+// If storage refuses the response, the attempt is recorded without it. Otherwise the delivery would be repeated forever.
 func TestAttemptIsRecordedWithoutRefusedAnswer(t *testing.T) {
 	w := newWorld(t, answers(200))
 	task := w.delivery()
@@ -181,7 +181,7 @@ func (w *world) claim(task job.DeliveryTask) claimed {
 	return apptest.Must(w.worker.claim(e, task))(w.T)
 }
 
-// A send that would outlast its claim does not start: another process may have the delivery by then.
+// A send that could take longer than its claim does not start, because another process may claim the delivery meanwhile.
 func TestClaimThatEndsTooSoonIsReleased(t *testing.T) {
 	w := newWorld(t, answers(200))
 	task := w.delivery()
@@ -214,7 +214,7 @@ func TestStopping(t *testing.T) {
 			}
 			go func() { w.worker.Stop(stop); close(stopped) }()
 			if !cutOff {
-				require.IsType(t, &job.TaskEarly{}, <-ends, "it gave back what waits")
+				require.IsType(t, &job.TaskEarly{}, <-ends, "the waiting delivery is released")
 				close(r.goOn)
 				require.NoError(t, <-ends)
 				<-stopped
@@ -227,9 +227,9 @@ func TestStopping(t *testing.T) {
 				w.requireUntouched(tasks[0])
 			}
 			w.requireUntouched(tasks[1])
-			require.Equal(t, &job.TaskEarly{Wait: minBusy}, w.handle(tasks[2]), "it takes no more")
+			require.Equal(t, &job.TaskEarly{Wait: minBusy}, w.handle(tasks[2]), "no more tasks are accepted")
 			sent, _, err := w.worker.attempt(unused)
-			require.Equal(t, &job.TaskEarly{}, err, "a claim whose answer came late")
+			require.Equal(t, &job.TaskEarly{}, err, "a late claim is released")
 			require.Empty(t, sent)
 		})
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Queue holds the tasks of jobs and deliveries. Calls without an error are best effort and do not block.
+// Queue holds the tasks of jobs and deliveries. Methods that return no error are best effort and do not block.
 type Queue interface {
 	Enqueue(t job.Task)
 	Remove(t job.Task)
@@ -27,12 +27,12 @@ type Queue interface {
 
 const (
 	feedPause  = 5 * time.Millisecond // between two reads of new deliveries
-	maxFeed    = 4096                 // jobs and clients per read; the relay finds the rest
+	maxFeed    = 4096                 // jobs and clients per read; the relay finds the deliveries of others
 	recentFeed = 16384                // deliveries known to have a task; at most twice as many are kept
 )
 
-// Notifier is the queue of processes that write events. After Publish (for clients with webhooks) and Deliver, Run finds the deliveries
-// of the event and enqueues their tasks. All of it is best effort; the relay repairs it.
+// Notifier is the queue of processes that write events. After Publish (for clients with webhooks) and Deliver, Run finds the deliveries of
+// the event and enqueues their tasks. The notifier is best effort: the relay replaces missing tasks.
 type Notifier struct {
 	Queue
 	subscribers *Subscribers
@@ -41,7 +41,7 @@ type Notifier struct {
 
 	mu            sync.Mutex
 	jobs, clients map[job.ID]struct{} // with new events
-	some          chan struct{}       // holds a token while there are any
+	some          chan struct{}       // has a token while jobs or clients are pending
 
 	recent, older map[job.ID]struct{} // deliveries that have a task; used by Run only
 }

@@ -32,8 +32,8 @@ func TestHangingEndpointDoesNotDelayOthers(t *testing.T) {
 	wait()
 	require.Equal(t, []int{60, 0}, []int{r.of(r.answered, healthy), r.of(r.answered, hangs)})
 	require.Equal(t, 1, r.of(r.most, hangs))
-	require.LessOrEqual(t, r.of(r.most, healthy), 2, "a fifth of ten")
-	require.LessOrEqual(t, w.count("deliveries WHERE claimed_until IS NOT NULL"), unknownRoom, "what cannot be sent in time is not held")
+	require.LessOrEqual(t, r.of(r.most, healthy), 2, "an endpoint gets a fifth of ten sends")
+	require.LessOrEqual(t, w.count("deliveries WHERE claimed_until IS NOT NULL"), unknownRoom, "few claims until the endpoint responds")
 	quit()
 }
 
@@ -65,7 +65,7 @@ func TestFailingEndpointGetsOneDeliveryAtATime(t *testing.T) {
 	require.IsType(t, &job.TaskFailed{}, end(500))
 	w.exec(`UPDATE webhooks SET consecutive_failures = 0, failing_since = NULL`)
 	begin()
-	require.IsType(t, &job.TaskEarly{}, w.handle(tasks[0]), "it was seen to fail here")
+	require.IsType(t, &job.TaskEarly{}, w.handle(tasks[0]), "the worker remembers the failure")
 	require.NoError(t, end(200))
 }
 
@@ -84,8 +84,8 @@ func TestBacklogDoesNotDelayOtherClients(t *testing.T) {
 	wait, _ := w.handleAll(w.deliveries(20, apptest.ClientB, healthy))
 	wait()
 	require.Equal(t, 20, r.of(r.answered, healthy))
-	require.Equal(t, 5.0, w.Metric(w.Metrics.Sends), "half of ten")
-	require.LessOrEqual(t, w.count("deliveries WHERE claimed_until IS NOT NULL"), claimShare*10/2, "their data is in memory")
+	require.Equal(t, 5.0, w.Metric(w.Metrics.Sends), "a client gets half of ten sends")
+	require.LessOrEqual(t, w.count("deliveries WHERE claimed_until IS NOT NULL"), claimShare*10/2, "claimed deliveries are limited")
 	quit()
 }
 
@@ -111,7 +111,7 @@ func TestDeferredTasksKeepEndpointBusy(t *testing.T) {
 					slots <- struct{}{}
 					time.Sleep(took)
 					<-slots
-					a.learn(e, answering)
+					a.setHealth(e, answering)
 					a.leave(e, time.Since(began))
 					done.Add(1)
 					return
@@ -151,7 +151,7 @@ func TestWebhooksAtOneOriginShareItsLimit(t *testing.T) {
 	require.Empty(t, s.receivers)
 }
 
-// Large answers of receivers count as storage. Without room, the attempt is recorded without the answer.
+// Large responses of receivers count as storage. Without room, the attempt is recorded without the response.
 func TestLargeAnswersCount(t *testing.T) {
 	const room = 2
 	large := strings.Repeat("x", job.MaxStoredBody)
@@ -201,7 +201,7 @@ func TestDeliveriesOverTheRateWait(t *testing.T) {
 		require.GreaterOrEqual(t, early.Wait, minBusy)
 		w.requireUntouched(task)
 	}
-	require.EqualValues(t, 6, asked.Load(), "tasks that come while the client rests are not claimed")
+	require.EqualValues(t, 6, asked.Load(), "no claims while the client rests")
 	require.NoError(t, w.handle(w.deliveries(1, apptest.ClientB, w.webhook(apptest.ClientB))[0]))
 
 	left.Store(12)
@@ -212,7 +212,7 @@ func TestDeliveriesOverTheRateWait(t *testing.T) {
 }
 
 // A client with any number of hanging receivers has two challenges in flight, and other clients' challenges start immediately. An
-// interrupted answer is not a refusal.
+// interrupted challenge is not a refusal.
 func TestChallengesPerClientAreLimited(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		var busy, most atomic.Int32

@@ -16,12 +16,12 @@ const (
 	orphanBatch  = 500
 	orphanLook   = 10_000          // endpoints per round
 	dueLook      = 5000            // endpoints per read
-	dueMinAge    = time.Second     // tasks of younger ones are created by the writer of the event
+	dueMinAge    = time.Second     // the writer of the event creates the tasks of younger deliveries
 	dueSoon      = 5 * time.Second // retries due within this time get tasks in advance
 	dueBatch     = 2500            // deliveries per read
 	roundTime    = 3 * time.Second // a longer round would count as hanging
-	// restShare and restAtMost set the rest after a read that found most tasks in place: restShare times its duration, up to restAtMost.
-	// Each task behind the first pending ones costs two Redis requests.
+	// restShare and restAtMost determine the rest after a read that found few missing tasks: restShare times its duration, up to
+	// restAtMost. Each task behind the first pending ones costs two Redis requests.
 	restShare  = 10
 	restAtMost = 3 * time.Second
 	// How many deliveries of an endpoint one read checks: few, and more while tasks are missing.
@@ -37,7 +37,7 @@ type Relay struct {
 	metrics *app.Metrics
 	log     *slog.Logger
 
-	// Used by the leader's loop only.
+	// The following members are used by the leader's loop only.
 	cursor job.EndpointKey // next endpoint to read
 	due    int             // deliveries of each endpoint in the next read
 	next   time.Time       // time of the next read

@@ -32,10 +32,10 @@ func TestDeliveriesOfDisabledWebhooksAreGivenUp(t *testing.T) {
 	require.NoError(t, w.store.DeleteWebhook(t.Context(), apptest.ClientA, hook))
 	led := 0
 	require.NoError(t, w.relay.FailOrphans(t.Context(), func() bool { led++; return led <= 1 }))
-	require.Equal(t, orphanBatch, w.count("deliveries WHERE state = 'FAILED'"), "no more than one statement without the lead")
+	require.Equal(t, orphanBatch, w.count("deliveries WHERE state = 'FAILED'"), "a round without leadership ends after one statement")
 	require.NoError(t, w.relay.FailOrphans(t.Context(), always))
 	require.Equal(t, float64(orphanBatch+1), w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("orphaned")))
-	require.Equal(t, orphanBatch+1, w.queue.removed, "their tasks go too")
+	require.Equal(t, orphanBatch+1, w.queue.removed, "their tasks are removed")
 }
 
 func TestClaimsOfDeadWorkersEnd(t *testing.T) {
@@ -69,7 +69,7 @@ func TestRelayMakesLostTasks(t *testing.T) {
 	w.relay.cursor = cursor
 	w.queue.Change(func() { w.queue.Err = apptest.ErrQueue })
 	round(apptest.ErrQueue, 0)
-	require.Equal(t, cursor, w.relay.cursor, "without the queue the walk does not go on")
+	require.Equal(t, cursor, w.relay.cursor, "the cursor stays if the queue fails")
 	w.queue.Change(func() { w.queue.Err = nil })
 	round(nil, mostDue+1)
 }
@@ -86,7 +86,7 @@ func TestSubscribersAreRead(t *testing.T) {
 	s.Add(added) // it was enabled again
 	require.Equal(t, 1, s.Webhooks(apptest.ClientB))
 	s.replace(nil)
-	require.Equal(t, []int{0, 1}, []int{s.Webhooks(apptest.ClientA), s.Webhooks(apptest.ClientB)}, "that read began before the registration")
+	require.Equal(t, []int{0, 1}, []int{s.Webhooks(apptest.ClientA), s.Webhooks(apptest.ClientB)}, "webhooks added during a read are kept")
 	require.NoError(t, s.read(t.Context()))
 	require.Equal(t, []int{1, 0}, []int{s.Webhooks(apptest.ClientA), s.Webhooks(apptest.ClientB)})
 	require.NoError(t, w.store.DeleteWebhook(t.Context(), apptest.ClientA, hook))
@@ -114,7 +114,7 @@ func TestNewDeliveriesHaveTheirTasks(t *testing.T) {
 	n.Deliver(c.ClientID, c.JobID)
 	require.NoError(t, n.feed(t.Context()))
 	require.Equal(t, []job.Notification{a, b}, w.queue.Notifications())
-	require.Equal(t, 2, w.queue.waiting(), "b's client is not known to have webhooks: the relay finds that")
+	require.Equal(t, 2, w.queue.waiting(), "a client without known webhooks is left to the relay")
 	w.queue.flush()
 	progress := a
 	progress.Progress = &job.Progress{Percentage: 1}
@@ -125,14 +125,14 @@ func TestNewDeliveriesHaveTheirTasks(t *testing.T) {
 		n.Publish(a)
 	}
 	jobs, _ = n.gather()
-	require.Equal(t, []job.ID{a.JobID}, jobs, "one look for all")
+	require.Equal(t, []job.ID{a.JobID}, jobs, "repeated notifications are merged")
 	n.Publish(a)
 	n.Deliver(apptest.ClientB, job.ID{})
 	w.deliveries(1, apptest.ClientB, foreign)
 	require.NoError(t, n.feed(t.Context()))
-	require.Equal(t, 1, w.queue.waiting(), "the client's event; a's delivery was enqueued before")
+	require.Equal(t, 1, w.queue.waiting(), "only the client's event is new")
 	n.Publish(written(apptest.ClientA))
-	require.Error(t, n.feed(ended()), "it is left to the relay")
+	require.Error(t, n.feed(ended()), "a failed read is left to the relay")
 	require.NoError(t, n.feed(t.Context()))
 	require.Equal(t, 1, w.queue.waiting())
 }

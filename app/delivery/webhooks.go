@@ -21,8 +21,8 @@ type WebhooksDeps struct {
 	// NewSecret returns a signing secret. If it is nil, there is no master key, and webhooks cannot be registered.
 	NewSecret func(webhook job.ID) (secret string, sealed []byte, err error)
 	Targets   app.Targets
-	// Challenge asks a receiver whether it wants events. It returns what is wrong with the answer, or "", in limited time. If it is nil,
-	// receivers are not asked.
+	// Challenge asks a receiver whether it wants events. It returns what is wrong with the response, or "". It takes limited time. If it
+	// is nil, receivers are not asked.
 	Challenge   func(ctx context.Context, url string) (wrong string)
 	Queue       Queue
 	Subscribers *Subscribers
@@ -78,7 +78,7 @@ var errManyProofs = &job.Error{
 }
 
 // Prove challenges the receiver at a URL, which was checked before. It takes some seconds, so the caller must not hold locks or
-// transactions. A wrong answer is a violation of the URL.
+// transactions. A wrong response is a violation of the URL.
 func (s *Webhooks) Prove(ctx context.Context, client job.ID, url string) error {
 	if s.deps.Challenge == nil {
 		return nil
@@ -89,7 +89,7 @@ func (s *Webhooks) Prove(ctx context.Context, client job.ID, url string) error {
 	}
 	defer release()
 	wrong := s.deps.Challenge(ctx, url)
-	if err := ctx.Err(); err != nil || wrong == "" { // an interrupted answer proves nothing
+	if err := ctx.Err(); err != nil || wrong == "" { // an interrupted challenge proves nothing
 		return err
 	}
 	return job.Invalid(job.Violation{Pointer: "/url", Detail: wrong})
@@ -201,7 +201,7 @@ func taskOf(d *job.Delivery) job.DeliveryTask {
 	return job.DeliveryTask{ID: d.ID, ClientID: d.ClientID, Endpoint: d.Endpoint}
 }
 
-// Redeliver sends a delivery again, now. If it has a waiting task, the relay runs that.
+// Redeliver sends a delivery again, now. If the delivery already has a waiting task, the relay runs it.
 func (s *Webhooks) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
 	d, err := s.deps.Store.Redeliver(ctx, client, owner, id)
 	if err != nil {

@@ -92,7 +92,7 @@ func TestAllViolationsAreReturned(t *testing.T) {
 		Violations: []job.Violation{{Pointer: "/enabled", Detail: "Not a boolean."}},
 	})
 	require.Equal(t, []string{"/enabled", "/url", "/events", "/description", "/content_mode"}, pointers(t, err))
-	require.NoError(t, second(h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{})), "nothing is changed")
+	require.NoError(t, second(h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{})), "an empty patch is valid")
 }
 
 // pointers returns the pointers of an error's violations.
@@ -116,7 +116,7 @@ func TestMissingMasterKeyIsReported(t *testing.T) {
 		require.ErrorContains(t, err, "FORGERUN_MASTER_KEY")
 	}
 	_, err := h.Register(context.Background(), webhookRequest(func(r *job.WebhookRequest) { r.URL = "" }))
-	require.Equal(t, []string{"/url"}, pointers(t, err), "what the client can change comes first")
+	require.Equal(t, []string{"/url"}, pointers(t, err), "violations come before the missing key")
 }
 
 func TestRegisterWebhook(t *testing.T) {
@@ -131,12 +131,12 @@ func TestRegisterWebhook(t *testing.T) {
 		return repotest.All[string](t, h.url, `SELECT convert_from(secret, 'utf8') FROM webhooks`)
 	}
 	require.Equal(t, []string{first.ID.String() + first.Secret}, sealed())
-	require.Equal(t, 1, h.deps.Subscribers.Webhooks(apptest.ClientA), "at once")
+	require.Equal(t, 1, h.deps.Subscribers.Webhooks(apptest.ClientA), "the subscriber is known immediately")
 
 	second := apptest.Must(h.RotateSecret(telemetry.WithRequest(t.Context(), "rotate_webhook_secret"), apptest.ClientA, first.ID))(t)
 	require.NotEqual(t, first.Secret, second.Secret)
 	require.Equal(t, []string{first.ID.String() + second.Secret}, sealed())
-	require.WithinDuration(t, time.Now().Add(24*time.Hour), *second.Secrets[1].Until, time.Hour, "the old one is kept for a day")
+	require.WithinDuration(t, time.Now().Add(24*time.Hour), *second.Secrets[1].Until, time.Hour, "the old secret stays valid for a day")
 	url := "https://other.example/secret-path"
 	_, err := h.Update(telemetry.WithRequest(t.Context(), "update_webhook"), apptest.ClientA, first.ID, job.WebhookPatch{URL: &url})
 	require.NoError(t, err)
@@ -150,13 +150,13 @@ func TestRegisterWebhook(t *testing.T) {
 	}
 }
 
-// A test and a redelivery have a task immediately. A replay does one step per request, and does not send future events.
+// A test and a redelivery have a task immediately. A replay does one step per request. Its start time must be in the past.
 func TestSendingAgain(t *testing.T) {
 	h := newWebhooks(t)
 	id, ctx := h.registered().ID, context.Background()
 	d := apptest.Must(h.Test(ctx, apptest.ClientA, id))(t)
 	require.Equal(t, 1, h.queue.waiting())
-	require.Len(t, h.queue.Notifications(), 1, "it is an event of the client's stream as well")
+	require.Len(t, h.queue.Notifications(), 1, "the event is also in the client's stream")
 	h.exec(`UPDATE deliveries SET state = 'FAILED', next_attempt_at = NULL, settled_at = now(), last_error = 'HTTP_5XX'`)
 	h.queue.flush()
 	require.NoError(t, second(h.Redeliver(ctx, apptest.ClientA, job.DeliveryOwner{WebhookID: id}, d.ID)))
@@ -174,7 +174,7 @@ func TestSendingAgain(t *testing.T) {
 	}
 	require.True(t, apptest.Must(replay(time.Now().Add(-time.Hour)))(t).More)
 	h.deps.Clock = func() time.Time { return time.Now().Add(time.Hour) }
-	require.NoError(t, second(replay(time.Now().Add(time.Minute))), "by the clock of the test bed it is past")
+	require.NoError(t, second(replay(time.Now().Add(time.Minute))), "the time is past by the clock of the test bed")
 }
 
 func TestRegistrationNeedsAProof(t *testing.T) {
@@ -183,7 +183,7 @@ func TestRegistrationNeedsAProof(t *testing.T) {
 		d.Challenge = func(_ context.Context, url string) string { asked = append(asked, url); return "" }
 	})
 	_, err := h.Register(t.Context(), webhookRequest(func(r *job.WebhookRequest) { r.URL = "http://localhost/" }))
-	require.Equal(t, job.CodeValidationFailed, job.CodeOf(err), "a request that is refused anyway needs none")
+	require.Equal(t, job.CodeValidationFailed, job.CodeOf(err), "an invalid request needs no proof")
 	require.ErrorIs(t, second(h.Register(t.Context(), webhookRequest())), job.ErrUnproven)
 	require.Empty(t, h.all())
 	require.NoError(t, h.Prove(t.Context(), apptest.ClientA, webhookRequest().URL))
@@ -192,12 +192,12 @@ func TestRegistrationNeedsAProof(t *testing.T) {
 	require.NotNil(t, issued.ProvenAt)
 
 	url, text := "https://other.example/", "mine"
-	require.NoError(t, second(h.Update(t.Context(), apptest.ClientA, issued.ID, job.WebhookPatch{Description: &text})), "the URL stays")
+	require.NoError(t, second(h.Update(t.Context(), apptest.ClientA, issued.ID, job.WebhookPatch{Description: &text})), "same URL")
 	for _, u := range []string{url, webhookRequest().URL} {
 		require.ErrorIs(t, second(h.Update(t.Context(), apptest.ClientA, issued.ID, job.WebhookPatch{URL: &u})), job.ErrUnproven)
 	}
 	_, err = h.Update(t.Context(), apptest.ClientB, issued.ID, job.WebhookPatch{URL: &url})
-	require.Equal(t, job.CodeWebhookNotFound, job.CodeOf(err), "no receiver is asked because of another client's webhook")
+	require.Equal(t, job.CodeWebhookNotFound, job.CodeOf(err), "another client's webhook causes no challenge")
 	w := apptest.Must(h.Update(t.Context(), apptest.ClientA, issued.ID, job.WebhookPatch{URL: &url, Proven: true}))(t)
 	require.Equal(t, url, w.URL)
 

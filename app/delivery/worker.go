@@ -29,10 +29,10 @@ type WorkerConfig struct {
 	Policy      job.DeliveryPolicy
 	// Rate counts an attempt of a client if it is within the limit; otherwise it returns when the next one is. nil means no limit.
 	Rate func(ctx context.Context, client job.ID) job.Allowance
-	// Storage counts an answer against the client's daily storage, in units of job.WeightUnit. nil means no limit.
+	// Storage counts a response against the client's daily storage, in units of job.WeightUnit. nil means no limit.
 	Storage func(ctx context.Context, client job.ID, units int) job.Allowance
 	Tracer  trace.Tracer // nil: deliveries are not traced
-	Clock   *clock.Clock // of a test bed; nil: the machine's
+	Clock   *clock.Clock // clock of a test bed; nil: the machine's clock
 }
 
 const (
@@ -40,10 +40,10 @@ const (
 	endpointShare = 5
 	// claimShare limits the claimed deliveries to a multiple of the sends, because their data is in memory.
 	claimShare = 4
-	// holdMargin is how much longer a claim lasts than the timeout of a send. The delivery may wait, be sent late, and is recorded.
+	// holdMargin is how much longer a claim lasts than the timeout of a send: the time to wait for a slot and to record the result.
 	holdMargin = 15 * time.Second
-	// sendMargin is the part of a claim that is reserved for recording after a send with the full timeout. sendGrace of it is for the
-	// sender, which enforces the timeout itself.
+	// sendMargin is the part of a claim that is reserved for recording after a send with the full timeout. It includes sendGrace: the
+	// sender enforces the timeout itself, and its context ends sendGrace later.
 	sendMargin = 3 * time.Second
 	sendGrace  = time.Second
 	// maxSlotWait is how long a task waits to claim its delivery, and again to send it.
@@ -68,20 +68,20 @@ type Worker struct {
 	metrics *app.Metrics
 	log     *slog.Logger
 
-	hold       time.Duration // of a claim
+	hold       time.Duration // duration of a claim
 	admission  *admission
 	claimSlots *fair.Semaphore[job.ID]
 	sends      *slots
 
 	open    context.Context // ended by Stop: no new claims or sends
 	quit    context.CancelFunc
-	sending context.Context // of sends
+	sending context.Context // context of sends
 	cut     context.CancelFunc
-	storing context.Context // of statements
+	storing context.Context // context of statements
 	abandon context.CancelFunc
 
 	mu      sync.Mutex     // guards additions to running
-	running sync.WaitGroup // tasks
+	running sync.WaitGroup // running tasks
 }
 
 // NewWorker returns a delivery worker. Call Handle for each task.

@@ -34,7 +34,7 @@ type world struct {
 	relay  *Relay
 }
 
-// send is a Sender.
+// send implements Sender.
 type send func(ctx context.Context, p job.ClaimedDelivery) job.Sent
 
 func (f send) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent { return f(ctx, p) }
@@ -142,7 +142,7 @@ func (w *world) eventually(what string, condition func() bool) {
 	testkit.Eventually(w.T, what, condition)
 }
 
-// answers is a receiver that immediately answers with a status.
+// answers returns a receiver that immediately responds with a status.
 func answers(status int) send {
 	return func(context.Context, job.ClaimedDelivery) job.Sent {
 		class := job.SendServerError
@@ -161,7 +161,7 @@ func answer(class job.SendError, status int) job.Sent {
 		Body: []byte("an answer")}}
 }
 
-// receivers are receivers of which some hang. It counts deliveries.
+// receivers simulates receivers, some of which hang, and counts deliveries.
 type receivers struct {
 	hangs func(job.ClaimedDelivery) bool
 	goOn  chan struct{} // closing it ends the hanging

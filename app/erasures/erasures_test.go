@@ -122,5 +122,5 @@ func TestRunnerStopsWithTheLead(t *testing.T) {
 	repotest.Exec(t, w.url, `UPDATE erasures SET step = 'batches'`)
 	asked := 0
 	require.NoError(t, w.runner.Round(t.Context(), func() bool { asked++; return asked <= 3 }))
-	require.Equal(t, []string{"bulk_items"}, repotest.All[string](t, w.url, `SELECT step FROM erasures`), "two parts: batches and tombstones")
+	require.Equal(t, []string{"bulk_items"}, repotest.All[string](t, w.url, `SELECT step FROM erasures`), "the round ends after two parts")
 }

@@ -22,7 +22,7 @@ type Listener interface {
 	Connected() bool // notifications are arriving
 }
 
-// MaxConcurrentReads limits how many watchers read storage at once. After a reconnect all of them want to read, but others need
+// MaxConcurrentReads limits how many watchers read storage at once. After a reconnect all watchers want to read, but other requests need
 // connections too.
 const MaxConcurrentReads = 4
 
@@ -93,7 +93,7 @@ func (h *Hub) leave(t *topic, w *watcher) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, ok := t.watchers[w]; !ok {
-		return // it has already left
+		return // the watcher has already left
 	}
 	delete(t.watchers, w)
 	h.metrics.Watchers.WithLabelValues(t.kind()).Dec()
@@ -155,7 +155,7 @@ func (h *Hub) notify(t *topic, n job.Notification, source string) {
 	}
 }
 
-// merge returns a notification for both, with the later progress.
+// merge combines a pending notification with a new one. It keeps the later progress.
 func merge(pending, n job.Notification) job.Notification {
 	if p := pending.Progress; p != nil && (n.Progress == nil || pending.Attempt > n.Attempt ||
 		pending.Attempt == n.Attempt && p.Percentage > n.Progress.Percentage) {

@@ -84,7 +84,7 @@ func TestHubListensForWatchedClientsOnly(t *testing.T) {
 	_, second := w.hub.Watch(apptest.ClientA, job.ID{})
 	watched, changes := w.listener.watching(apptest.ClientA)
 	require.True(t, watched)
-	require.Equal(t, 1, changes, "once for all of a client's watchers")
+	require.Equal(t, 1, changes, "one subscription for all watchers of a client")
 	require.Equal(t, 1.0, w.Metric(w.Metrics.Watchers.WithLabelValues("job")))
 	require.Equal(t, 1.0, w.Metric(w.Metrics.Watchers.WithLabelValues("client")))
 	first()
@@ -126,7 +126,7 @@ func TestHubPassesNotificationsOn(t *testing.T) {
 	w.hub.Received(n)
 	require.Equal(t, n, w.requireHeard(one, "progress"))
 	require.Equal(t, n, w.requireHeard(two, "progress"))
-	w.requireQuiet(feed, "progress is of single jobs")
+	w.requireQuiet(feed, "a client's feed has no progress")
 
 	w.hub.Received(job.Notification{ClientID: apptest.ClientA})
 	w.requireHeard(feed, "a batch")
@@ -139,7 +139,7 @@ func TestHubPassesNotificationsOn(t *testing.T) {
 	}
 	require.Equal(t, 4.0, w.Metric(w.Metrics.Notifications.WithLabelValues("resumed")))
 	for _, notifications := range quiet {
-		w.requireQuiet(notifications, "somebody else's")
+		w.requireQuiet(notifications, "notification of another client")
 	}
 }
 
@@ -178,7 +178,7 @@ func TestHubMergesPendingNotifications(t *testing.T) {
 	}
 }
 
-// Everything happens at once, for the race detector. Watchers that stay receive the last notification.
+// All operations run concurrently, for the race detector. Watchers that stay receive the last notification.
 func TestHubUnderLoad(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -43,7 +43,7 @@ func (w *world) cancel(id job.ID) {
 	require.NoError(w.T, err)
 }
 
-// watch watches a job, or with the zero id the client.
+// watch watches a job, or the client if id is zero.
 func (w *world) watch(id job.ID) <-chan job.Notification {
 	notifications, stop := w.hub.Watch(apptest.ClientA, id)
 	w.T.Cleanup(stop)
@@ -76,23 +76,23 @@ func TestSweepReplacesLostNotifications(t *testing.T) {
 	for range 2 {
 		w.sweep()
 	}
-	w.requireQuiet(notifications, "nothing happened")
-	w.requireQuiet(feed, "nothing happened")
+	w.requireQuiet(notifications, "without changes")
+	w.requireQuiet(feed, "without changes")
 
 	w.cancel(changed)
 	require.NoError(t, w.hub.store.Delete(t.Context(), apptest.ClientA, gone))
 	w.sweep()
 	require.Equal(t, job.Notification{ClientID: apptest.ClientA, JobID: changed}, w.requireHeard(notifications, "a lost notification"))
 	require.Equal(t, job.Notification{ClientID: apptest.ClientA}, w.requireHeard(feed, "a lost notification"))
-	w.requireHeard(deleted, "it is gone")
-	w.requireQuiet(unchanged, "no stampede")
+	w.requireHeard(deleted, "the job was deleted")
+	w.requireQuiet(unchanged, "the job is unchanged")
 	require.Equal(t, 3.0, w.Metric(w.Metrics.Notifications.WithLabelValues("sweep")))
 
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.Error(t, second(w.hub.JobEvents(canceled, apptest.ClientA, changed, 2, 10)))
 	w.sweep()
-	w.requireHeard(notifications, "whose reading failed, again")
+	w.requireHeard(notifications, "after a failed read")
 }
 
 func second[T any](_ T, err error) error { return err }
@@ -107,18 +107,18 @@ func TestFirstSweepUsesReadPositions(t *testing.T) {
 	w.read(same)
 	w.cancel(changed)
 	w.sweep()
-	w.requireHeard(first, "of the change")
-	w.requireQuiet(second, "no stampede")
+	w.requireHeard(first, "the job changed")
+	w.requireQuiet(second, "the job is unchanged")
 
 	late := w.add()
 	before := w.read(late) // unwatched: the hub does not see it
 	notifications := w.watch(late)
 	w.cancel(late)
 	w.sweep()
-	w.requireQuiet(notifications, "the sweep could not know")
+	w.requireQuiet(notifications, "the sweep does not know the position")
 	w.hub.saw(apptest.ClientA, late, job.Position{Seq: before.Last})
 	w.sweep()
-	w.requireHeard(notifications, "what came after the reading")
+	w.requireHeard(notifications, "the job changed after the read")
 }
 
 // Sweeps are rare while notifications arrive, and frequent while they do not.
@@ -128,13 +128,13 @@ func TestSweepsFollowTheConnection(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t, closed)
 		w.watch(app.NewID())
-		require.False(t, w.hub.calm(calmRounds))
-		require.True(t, w.hub.calm(calmRounds+1))
+		require.False(t, w.hub.canSkip(calmRounds))
+		require.True(t, w.hub.canSkip(calmRounds+1))
 		w.Background(w.hub.Run)
 		apptest.Pass((calmRounds + 2) * SweepInterval)
 		require.Len(t, w.Log.Lines(t, map[string]any{"level": "WARN", "msg": "cannot look for missed events"}), 3)
 		w.listener.up = false
-		require.False(t, w.hub.calm(calmRounds+1))
+		require.False(t, w.hub.canSkip(calmRounds+1))
 	})
 }
 
@@ -176,7 +176,7 @@ func (a *waiting) received(n job.Notification) {
 	synctest.Wait()
 }
 
-// is returns a read of a job in a state.
+// is returns a read function that returns a job in the given state.
 func is(s job.State) func(context.Context) (*job.Job, error) {
 	return func(context.Context) (*job.Job, error) { return &job.Job{State: s}, nil }
 }
@@ -186,16 +186,16 @@ func TestAwait(t *testing.T) {
 		w := newWorld(t, nil)
 		a := await(w, time.Minute, is(job.Queued))
 		a.received(job.Notification{Attempt: 1, Progress: apptest.Percent(50)})
-		require.Equal(t, 1, a.reads, "progress is no reason to read")
+		require.Equal(t, 1, a.reads, "progress causes no read")
 		a.received(job.Notification{})
-		require.Equal(t, 2, a.reads, "read again with each event")
+		require.Equal(t, 2, a.reads, "each event causes a read")
 		a.read = is(job.Canceled)
 		a.received(job.Notification{})
 		require.Equal(t, waited{&job.Job{State: job.Canceled}, false, nil}, <-a.over)
 
 		a = await(w, time.Minute, is(job.Failed))
 		require.Equal(t, job.Failed, (<-a.over).job.State)
-		require.Equal(t, 1, a.reads, "what is done already")
+		require.Equal(t, 1, a.reads, "a finished job is read once")
 
 		began := time.Now()
 		require.Equal(t, waited{&job.Job{State: job.Running}, true, nil}, <-await(w, 30*time.Second, is(job.Running)).over)
@@ -204,7 +204,7 @@ func TestAwait(t *testing.T) {
 	})
 }
 
-// The change happens between the read of the job and the wait.
+// A change between the read of the job and the wait is not missed.
 func TestAwaitMissesNoChangeBetweenReadAndWait(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -226,16 +226,16 @@ func TestAwaitThroughTrouble(t *testing.T) {
 	}
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t, nil)
-		require.ErrorIs(t, (<-await(w, time.Second, hangs).over).err, context.DeadlineExceeded, "it was never read")
+		require.ErrorIs(t, (<-await(w, time.Second, hangs).over).err, context.DeadlineExceeded, "the first read timed out")
 		again := func(read func(context.Context) (*job.Job, error)) waited {
 			a := await(w, 10*time.Second, is(job.Queued))
 			a.read = read
 			a.received(job.Notification{})
 			return <-a.over
 		}
-		require.Equal(t, waited{&job.Job{State: job.Queued}, true, nil}, again(hangs), "the time was up while it was read again")
+		require.Equal(t, waited{&job.Job{State: job.Queued}, true, nil}, again(hangs), "the second read timed out")
 		gone := job.Errorf(job.CodeJobNotFound, "gone")
-		require.Equal(t, waited{nil, false, gone}, again(func(context.Context) (*job.Job, error) { return nil, gone }), "the store's own answer")
+		require.Equal(t, waited{nil, false, gone}, again(func(context.Context) (*job.Job, error) { return nil, gone }), "the error of the store")
 		require.Zero(t, w.Sum("watchers"))
 	})
 }
@@ -270,7 +270,7 @@ func TestFewWatchersReadAtOnce(t *testing.T) {
 			second(w.hub.ClientEvents(hasty, apptest.ClientA, job.Position{}, 10)),
 			(<-await(w, time.Second, is(job.Failed)).over).err,
 		} {
-			require.ErrorIs(t, err, context.DeadlineExceeded, "each read takes its turn")
+			require.ErrorIs(t, err, context.DeadlineExceeded, "reads wait for their turn")
 		}
 		close(release)
 		synctest.Wait()

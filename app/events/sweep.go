@@ -20,7 +20,7 @@ const (
 func (h *Hub) Run(ctx context.Context) {
 	failed := false
 	for round := 1; app.Sleep(ctx, SweepInterval); round++ {
-		if !failed && h.calm(round) {
+		if !failed && h.canSkip(round) {
 			continue
 		}
 		err := h.sweep(ctx)
@@ -31,8 +31,8 @@ func (h *Hub) Run(ctx context.Context) {
 	}
 }
 
-// calm reports whether a round can skip the sweep.
-func (h *Hub) calm(round int) bool { return h.listener.Connected() && round%calmRounds != 0 }
+// canSkip reports whether a round can skip the sweep.
+func (h *Hub) canSkip(round int) bool { return h.listener.Connected() && round%calmRounds != 0 }
 
 // sweep notifies the watchers of histories with new events.
 func (h *Hub) sweep(ctx context.Context) error {

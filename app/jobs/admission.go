@@ -50,7 +50,7 @@ func (s *Service) admit(ctx context.Context, client job.ID, jobs []job.Job) (*re
 	return room, nil
 }
 
-// drained refuses jobs that operators have paused.
+// drained returns the refusal of submissions that an operator has stopped.
 func drained(p *job.Pause) error {
 	of := map[job.PauseScope]string{
 		job.PauseAll: "jobs", job.PauseKind: "jobs of the work kind " + p.Target, job.PauseClient: "jobs of this client",
@@ -59,7 +59,7 @@ func drained(p *job.Pause) error {
 		Detail: "The operator has stopped accepting " + of + ". Nothing was accepted; jobs accepted before still run."}
 }
 
-// reserve takes room in the limits of active and queued jobs. It returns nil without an Admission.
+// reserve takes room within the limits of active and queued jobs. It returns nil if a is nil.
 func (a *Admission) reserve(ctx context.Context, client job.ID, jobs job.Load) (*reservation, error) {
 	if a == nil {
 		return nil, nil

@@ -29,7 +29,7 @@ func TestDrainedSubmissionsAreRefused(t *testing.T) {
 		require.Equal(t, job.CodeQueueFull, job.CodeOf(err), "%+v", p)
 		_, err = NewScheduled(w.Service).Trigger(t.Context(), app.NewID(), newRequest())
 		require.Equal(t, job.CodeQueueFull, job.CodeOf(err), "%+v", p)
-		require.Equal(t, first.JobID, w.submit(w.Service, withKey("key")).JobID, "it was accepted before")
+		require.Equal(t, first.JobID, w.submit(w.Service, withKey("key")).JobID, "replay of an accepted request")
 	}
 	for _, p := range []job.Pause{
 		{Scope: job.PauseAll, Mode: job.ModePause}, {Scope: job.PauseWorker, Target: client, Mode: job.ModeDrain},
@@ -67,7 +67,7 @@ func TestRefusalForLimitsHasRetryAfter(t *testing.T) {
 	testkit.Eventually(t, "a job that is not queued yet is accepted", func() bool {
 		return second(w.Submit(t.Context(), newRequest(deferred(time.Hour)))) == nil
 	})
-	require.Equal(t, job.CodeQueueFull, w.refused(w.Service, deferred(time.Hour)).Code, "but it is active")
+	require.Equal(t, job.CodeQueueFull, w.refused(w.Service, deferred(time.Hour)).Code, "a deferred job counts as active")
 }
 
 func TestOneClientCannotTakeAll(t *testing.T) {

@@ -20,15 +20,15 @@ const (
 	// backlogMemory is the number of intervals that count. If many clients connect at once, few submissions are accepted for some
 	// seconds. A limit that followed immediately would refuse most of them, and refusing their retries would keep the machine busy.
 	backlogMemory = 10
-	// BacklogFloor is how many jobs may wait at any speed of storage. It absorbs bursts and fills the statements of group commits.
+	// BacklogFloor is how many jobs may always wait, even if storage is slow. It absorbs bursts and fills the statements of group commits.
 	BacklogFloor = 4096
-	// BatchBacklogFloor is the same for batches; few of them are stored at once.
+	// BatchBacklogFloor is the floor for batches. It is lower because few batches are stored at once.
 	BatchBacklogFloor = 64
 	// refusalInterval is the time between two log lines of refusals.
 	refusalInterval = time.Second
 )
 
-// errTooManyWait is allocated once: it is the usual answer under overload.
+// errTooManyWait is allocated once because it is returned very often under overload.
 var errTooManyWait = &job.Error{Code: job.CodeQueueFull, RetryAfter: time.Second,
 	Detail: "Too many submissions are waiting to be stored. This one was not processed; repeat it after Retry-After."}
 
@@ -44,7 +44,7 @@ type Backlog struct {
 
 	mu      sync.Mutex
 	waiting int
-	began   time.Time          // of the current interval of backlogWait
+	began   time.Time          // start of the current interval of backlogWait
 	served  [backlogMemory]int // accepted in the current and earlier intervals
 	refused int                // since the last log line
 	logged  time.Time          // time of the last log line

@@ -51,7 +51,7 @@ func TestBacklogRefusesAboveLimit(t *testing.T) {
 		require.Equal(t, job.CodeQueueFull, refusal.Code)
 		require.Positive(t, refusal.RetryAfter)
 		leave(a, 1)
-		require.NoError(t, a.Enter(), "there is room again at once")
+		require.NoError(t, a.Enter(), "there is room again")
 		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP submissions_waiting Submissions in this process that are being stored or wait to be stored.
 # TYPE submissions_waiting gauge
@@ -115,17 +115,17 @@ func TestBacklogUnderOverload(t *testing.T) {
 		a, _, _ := newBacklog()
 		s := &fastStore{admission: a, perTick: 40} // 8,000 a second
 		_, refused := s.serve(2*time.Second, 39)
-		require.Zero(t, refused, "below what storage takes nobody is refused")
+		require.Zero(t, refused, "no refusals below the capacity of storage")
 
 		accepted, refused := s.serve(10*time.Second, 80) // twice its capacity
 		require.GreaterOrEqual(t, accepted, 79_000, "storage is kept busy")
 		require.Greater(t, refused, 70_000)
-		require.Less(t, s.longest, 2*backlogWait, "the accepted ones wait for a bounded time")
+		require.Less(t, s.longest, 2*backlogWait, "accepted submissions wait for a limited time")
 
 		s.serve(backlogWait, 0)
 		s.longest = 0
 		_, refused = s.serve(2*time.Second, 39)
-		require.Zero(t, refused, "when the load falls, everybody is welcome at once")
+		require.Zero(t, refused, "no refusals after the load has fallen")
 		require.Less(t, s.longest, 2*serveTick)
 	})
 }
@@ -142,7 +142,7 @@ func TestBacklogRemembersBestInterval(t *testing.T) {
 		require.Zero(t, refused)
 
 		_, refused = s.serve((backlogMemory-3)*time.Second, 10)
-		require.NotZero(t, refused, "in the end it is what storage takes")
+		require.NotZero(t, refused, "the limit finally equals the capacity of storage")
 	})
 }
 
@@ -153,14 +153,14 @@ func TestBacklogWhileStorageIsDown(t *testing.T) {
 		s.serve(time.Second, 75)
 		s.perTick = 0
 		_, refused := s.serve(3*time.Second, 75)
-		require.LessOrEqual(t, len(s.waiting), 80*int(backlogWait/serveTick), "no heap of waiters")
+		require.LessOrEqual(t, len(s.waiting), 80*int(backlogWait/serveTick), "few submissions wait")
 		require.Greater(t, refused, 29_000)
 		lines := log.Lines(t, map[string]any{"level": "WARN", "action": "admit", "error_code": "RFA_EXEC_QUEUE_FULL"})
-		require.Contains(t, []int{2, 3, 4}, len(lines), "the log tells of it and is not full of it")
+		require.Contains(t, []int{2, 3, 4}, len(lines), "one log line per second of refusals")
 
 		s.perTick = 80
 		s.serve(backlogWait, 75)
 		_, refused = s.serve(time.Second, 75)
-		require.Zero(t, refused, "as soon as storage goes on, so does the service")
+		require.Zero(t, refused, "no refusals once storage works again")
 	})
 }

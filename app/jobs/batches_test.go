@@ -45,10 +45,10 @@ func TestSubmitBatch(t *testing.T) {
 		require.Nil(t, item.Refusal)
 		j := w.stored(item.JobID)
 		require.Equal(t, []any{item.State, "request-1", "de", b.ID, 4}, []any{j.State, j.RequestID, j.Language, j.BatchID, j.MaxAttempts})
-		require.Equal(t, r.ReceivedAt.UnixMicro()+int64(i), j.Definition.Seed, "each item draws for itself")
+		require.Equal(t, r.ReceivedAt.UnixMicro()+int64(i), j.Definition.Seed, "each item has its own seed")
 		jobs, ids = append(jobs, j), append(ids, j.ID.String())
 	}
-	require.IsIncreasing(t, ids, "in the request's order")
+	require.IsIncreasing(t, ids, "ids are in the order of the request")
 	require.Equal(t, job.Created, b.Items[1].State)
 	require.Equal(t, "own", jobs[0].CorrelationID)
 	require.True(t, jobs[2].AutoRetry)
@@ -65,7 +65,7 @@ func TestSubmitBatch(t *testing.T) {
 	r.CorrelationID = "trace"
 	b = w.submitBatch(w.Service, r)
 	require.Equal(t, "trace", b.CorrelationID)
-	require.Equal(t, "trace", w.stored(b.Items[0].JobID).CorrelationID, "the request's wins over the item's")
+	require.Equal(t, "trace", w.stored(b.Items[0].JobID).CorrelationID, "the batch's correlation id takes precedence")
 }
 
 // Promise: patterns Batch
@@ -108,10 +108,10 @@ func TestSubmitBatchRefusesItemByItem(t *testing.T) {
 			require.Equal(t, want.pointers, pointers(item.Refusal.Violations), i)
 		}
 	}
-	require.Equal(t, job.Load{Active: 1, Queued: 1}, w.Admission.Capacity.lease.used, "refused items take no room")
+	require.Equal(t, job.Load{Active: 1, Queued: 1}, w.Admission.Capacity.lease.used, "refused items reserve no room")
 }
 
-// A batch with more violations than can be listed is refused as a whole, so that the answer is not much larger than the request.
+// A batch with more violations than can be listed is refused as a whole, so that the response is not much larger than the request.
 func TestBatchWithTooManyViolationsIsRefused(t *testing.T) {
 	w := newWorld(t)
 	wrong := newRequest(ofKind(job.PayloadInvalid))
@@ -120,7 +120,7 @@ func TestBatchWithTooManyViolationsIsRefused(t *testing.T) {
 		requests[i] = wrong
 	}
 	b := w.submitBatch(w.Service, newBatchRequest(append(requests[:job.MaxViolations:job.MaxViolations], newRequest())...))
-	require.Equal(t, job.MaxViolations, b.Refused(), "as many as can be listed")
+	require.Equal(t, job.MaxViolations, b.Refused(), "all violations are listed")
 	var refused *job.Error
 	_, _, err := w.SubmitBatch(t.Context(), newBatchRequest(requests...))
 	require.ErrorAs(t, err, &refused)
@@ -149,7 +149,7 @@ func TestBatchIsAcceptedCompletelyOrNotAtAll(t *testing.T) {
 
 	w.cfg.Catalogue.Kinds = []job.Kind{job.PayloadInvalid}
 	b := w.submitBatch(w.Service, newBatchRequest(newRequest(), newRequest(ofKind(""))))
-	require.Equal(t, "/jobs/1/work_kind", b.Items[1].Refusal.Violations[0].Pointer, "nothing to draw from")
+	require.Equal(t, "/jobs/1/work_kind", b.Items[1].Refusal.Violations[0].Pointer, "no kind is allowed")
 	require.Equal(t, 2, b.Refused(), "there is room for a batch without jobs")
 }
 
@@ -175,7 +175,7 @@ func TestSubmitBatchReplays(t *testing.T) {
 		require.True(t, replayed, step.what)
 		require.Equal(t, first.Items[0].JobID, again.Items[0].JobID, step.what)
 	}
-	require.Zero(t, w.Admission.Capacity.lease.used, "a replay takes no room")
+	require.Zero(t, w.Admission.Capacity.lease.used, "a replay reserves no room")
 	require.Equal(t, 3.0, w.Metric(w.World.Metrics.IdempotencyHits))
 	r.Hash = [32]byte{2}
 	for _, limit := range []int{10, 0} {
@@ -187,7 +187,7 @@ func TestSubmitBatchReplays(t *testing.T) {
 	require.Empty(t, w.Queue.Notifications())
 	w.Service.Store.Close()
 	_, _, err := w.SubmitBatch(t.Context(), r)
-	require.GreaterOrEqual(t, job.CodeOf(err).Spec().Status, 500, "whether it was accepted before is not known")
+	require.GreaterOrEqual(t, job.CodeOf(err).Spec().Status, 500, "storage could not look up the key")
 }
 
 func TestCancelBatch(t *testing.T) {
@@ -204,12 +204,12 @@ func TestCancelBatch(t *testing.T) {
 	for range 2 { // a repetition changes nothing
 		canceled := apptest.Must(w.CancelBatch(t.Context(), apptest.ClientA, b.ID))(t)
 		require.Equal(t, map[job.State]int{job.Canceled: 99, job.Failed: 1}, canceled.Counts)
-		require.NotNil(t, canceled.Outcome, "completed at once")
+		require.NotNil(t, canceled.Outcome, "the batch is completed")
 		require.Equal(t, job.StatusCompletedWithErrors, canceled.Outcome.Status)
 		require.Equal(t, 99.0, w.Metric(w.World.Metrics.Canceled.WithLabelValues("SUCCESS_FAST")))
 		require.Equal(t, []job.ID{b.Items[51].JobID}, w.Queue.Signaled())
 	}
-	require.Len(t, w.Queue.Notifications(), 99+1, "each job, and the batch once")
+	require.Len(t, w.Queue.Notifications(), 99+1, "one for each job and one for the batch")
 
 	// A batch that another process completes is returned with its outcome.
 	other := w.submitBatch(w.Service, newBatchRequest(newRequests(3)...))
@@ -232,7 +232,7 @@ func TestCancelBatchThroughTrouble(t *testing.T) {
 	accept()
 	accept = repotest.Refuse(t, w.url, "UPDATE ON batches")
 	answer := apptest.Must(cancel())(t)
-	require.Equal(t, 3, answer.Counts[job.Canceled], "its jobs are canceled all the same")
+	require.Equal(t, 3, answer.Counts[job.Canceled], "the jobs are canceled")
 	require.Nil(t, answer.Outcome)
 
 	var completing sync.WaitGroup

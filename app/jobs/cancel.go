@@ -23,7 +23,7 @@ func (s *Service) Cancel(ctx context.Context, client, id job.ID) (change job.Cha
 	return change, nil
 }
 
-// canceledAtOnce limits the jobs of one call of CancelClient, which takes some seconds.
+// canceledAtOnce limits the jobs of one call of CancelClient. Canceling that many takes some seconds.
 const canceledAtOnce = 1000
 
 // CancelClient cancels unfinished jobs of a client. more reports whether there may be others.

@@ -28,7 +28,7 @@ const (
 	// Counting a million jobs takes 0.1 s or more. The ledger's limit holds without a count, but only a count finds the room of ended
 	// jobs.
 	countShare = 100     // pause after a count, as a multiple of its duration: 1 % of a core
-	nearShare  = 10      // the same while room is short
+	nearShare  = 10      // the same factor while room is short
 	fewJobs    = 100_000 // fast to count
 	maxRate    = 50_000  // jobs per second that all other processes may accept together
 )
@@ -46,10 +46,10 @@ type Capacity struct {
 	mu        sync.Mutex
 	lease     *lease
 	need      job.Load  // largest waiting request
-	needed    job.Load  // the same when the last renewal was requested
+	needed    job.Load  // value of need at the last request for a renewal
 	short     bool      // the last grant was less than requested
 	again     time.Time // requests without room are refused until then
-	refusal   error     // error of those requests
+	refusal   error     // error of requests until again
 	processes int       // processes with leases
 	shares    shares
 	accepted  []clientLoad // since the count by client started
@@ -183,7 +183,7 @@ func (c *Capacity) ask() job.Lease {
 	return c.lease.ask(c.needed)
 }
 
-// answered handles the answer to a renewal.
+// answered applies the result of a renewal.
 func (c *Capacity) answered(ask job.Lease, sent time.Time, h job.Headroom, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -201,7 +201,7 @@ func (c *Capacity) answered(ask job.Lease, sent time.Time, h job.Headroom, err e
 	}
 }
 
-// close keeps the lease for jobs with an unknown outcome, and starts a new lease.
+// close ends the lease, except for the room of jobs with an unknown outcome, and starts a new lease.
 func (c *Capacity) close(ctx context.Context) error {
 	c.mu.Lock()
 	l := c.lease

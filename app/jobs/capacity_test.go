@@ -52,7 +52,7 @@ func TestLimitsAreExactWithinAProcess(t *testing.T) {
 	})
 }
 
-// A job stored during a count may be in the count or not. It is counted here until a count that started later.
+// A job stored during a count may be in the count or not. The process also counts it until a count that started later.
 func TestLimitsHoldWhileStorageCounts(t *testing.T) {
 	w := newWorld(t)
 	c := w.Admission.Capacity
@@ -96,14 +96,14 @@ func TestTwoProcessesNeverExceedTheLimit(t *testing.T) {
 					_, _ = s.Submit(t.Context(), newRequest())
 					_, _, _ = s.SubmitBatch(t.Context(), newBatchRequest(newRequests(2)...))
 				}
-				// A job is stored, but the answer is lost.
+				// A job is stored, but the response is lost.
 				j, _, _ := s.define(newRequest(), time.Now(), nil)
 				jobs := []job.Job{j}
 				if room, err := s.admit(t.Context(), j.ClientID, jobs); err == nil {
 					_, _ = s.Store.InsertJob(t.Context(), job.Submission{Job: jobs[0]})
 					room.end(t.Context(), false, unknown)
 				}
-				// A renewal is stored, but the answer is lost.
+				// A renewal is stored, but the response is lost.
 				c := s.Admission.Capacity
 				c.renewing.Lock()
 				ask := c.ask()
@@ -188,17 +188,17 @@ func TestCountsOfManyJobsAreRareUnlessRoomIsShort(t *testing.T) {
 		accepted int // in each of 100 seconds
 		min, max int64
 	}{
-		"many, and many come":       {load(million, million), 0, oneClient(10*million, 10*million), tenth, 5000, 9, 11},
-		"many, quickly":             {load(million, million), 0, oneClient(10*million, 10*million), 30 * time.Millisecond, 0, 25, 34},
-		"near the limit":            {load(million, million), 0, oneClient(million+1000, 10*million), tenth, 600, 85, 101},
-		"near it, without requests": {load(million, million), 0, oneClient(million+1000, 10*million), tenth, 0, 9, 11},
-		"scheduled ones, some come": {load(million, 10), 0, oneClient(10*million, 10*million), tenth, 500, 9, 11},
-		"of those queued at limit":  {load(million, 10*million), 0, oneClient(20*million, 10*million), tenth, 1, 85, 101},
+		"many jobs, many submissions":      {load(million, million), 0, oneClient(10*million, 10*million), tenth, 5000, 9, 11},
+		"many jobs, fast counts":           {load(million, million), 0, oneClient(10*million, 10*million), 30 * time.Millisecond, 0, 25, 34},
+		"near the limit":                   {load(million, million), 0, oneClient(million+1000, 10*million), tenth, 600, 85, 101},
+		"near the limit, no submissions":   {load(million, million), 0, oneClient(million+1000, 10*million), tenth, 0, 9, 11},
+		"scheduled jobs, some submissions": {load(million, 10), 0, oneClient(10*million, 10*million), tenth, 500, 9, 11},
+		"at the limit of queued jobs":      {load(million, 10*million), 0, oneClient(20*million, 10*million), tenth, 1, 85, 101},
 
-		"less than half a share":       {load(120_000, 120_000), 120_000, share, twentieth, 10, 0, 0},
-		"far from the end of a share":  {load(800_000, 800_000), 130_000, share, twentieth, 10, 9, 11},
-		"at the end of a share":        {load(800_000, 800_000), 250_000, share, twentieth, 1, 60, 91},
-		"at its end, without requests": {load(800_000, 800_000), 250_000, share, twentieth, 0, 9, 11},
+		"less than half a share":                {load(120_000, 120_000), 120_000, share, twentieth, 10, 0, 0},
+		"far from the end of a share":           {load(800_000, 800_000), 130_000, share, twentieth, 10, 9, 11},
+		"at the end of a share":                 {load(800_000, 800_000), 250_000, share, twentieth, 1, 60, 91},
+		"at the end of a share, no submissions": {load(800_000, 800_000), 250_000, share, twentieth, 0, 9, 11},
 	} {
 		s := &simulation{Capacity: NewCapacity(c.limits, nil, nil), now: time.Unix(1, 0), load: c.load, has: c.has, took: c.took}
 		s.clock = func() time.Time { return s.now }

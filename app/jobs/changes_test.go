@@ -32,9 +32,9 @@ func TestCancel(t *testing.T) {
 		w.Logged(task, "cancel", []string{"QUEUED", "RUNNING"}[i], "CANCELED")
 		require.Equal(t, float64(i+1), w.Metric(w.World.Metrics.Canceled.WithLabelValues("SUCCESS_FAST")))
 		n, _ := w.Executions(job.Canceled)
-		require.EqualValues(t, i, n, "only a job that ran took time")
+		require.EqualValues(t, i, n, "only a running job has an execution time")
 	}
-	require.Equal(t, []job.ID{running}, w.Queue.Signaled(), "its worker is told")
+	require.Equal(t, []job.ID{running}, w.Queue.Signaled(), "the worker gets a signal")
 	require.Equal(t, []job.ID{queued}, w.Queue.Delivered(), "it has a callback")
 }
 
@@ -91,7 +91,7 @@ func TestRetryThatIsRefused(t *testing.T) {
 	require.Empty(t, w.Queue.Notifications())
 	require.Zero(t, w.Sum("job_retries_total"))
 	for _, id := range []job.ID{last, lasting} {
-		require.True(t, apptest.Must(w.RetryAnyway(t.Context(), apptest.ClientA, id))(t).Changed, "an operator may")
+		require.True(t, apptest.Must(w.RetryAnyway(t.Context(), apptest.ClientA, id))(t).Changed, "operators can retry it")
 	}
 }
 

@@ -35,8 +35,8 @@ func (l *lease) take(now time.Time, jobs job.Load) bool {
 	return true
 }
 
-// ask returns the request for a renewal. It wants twice the demand since the last one. Until the answer arrives, the process uses no more
-// than the size it asks to keep, so losing the request or the answer does no harm.
+// ask returns the request for a renewal: for twice the demand since the last renewal. Until the response arrives, the process uses only
+// the size that it asks to keep, so losing the request or the response does no harm.
 func (l *lease) ask(need job.Load) job.Lease {
 	l.used, l.size, l.report = l.used.Plus(l.stored, -1), l.size.Plus(l.stored, -1), l.report.Plus(l.stored, 1)
 	want := l.used.Plus(need, 1).Plus(l.demand, 2)
@@ -45,7 +45,7 @@ func (l *lease) ask(need job.Load) job.Lease {
 	return job.Lease{ID: l.id, New: !l.known, Keep: l.size, Stored: l.report, Need: l.used.Plus(need, 1), Want: want}
 }
 
-// granted applies the answer to a request that was sent at the given time.
+// granted applies the response to a request that was sent at the given time.
 func (l *lease) granted(sent time.Time, ask job.Lease, size job.Load) {
 	l.known, l.until, l.size = true, sent.Add(leaseUse), size
 	l.report = l.report.Plus(ask.Stored, -1)
@@ -58,7 +58,7 @@ type reservation struct {
 	lease *lease
 }
 
-// leased returns the lease under which the jobs are stored; the zero id for a nil reservation.
+// leased returns the lease under which the jobs are stored, or the zero id if r is nil.
 func (r *reservation) leased() job.ID {
 	if r == nil {
 		return job.ID{}

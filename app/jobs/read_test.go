@@ -24,7 +24,7 @@ func TestWhatAJobWaitsFor(t *testing.T) {
 	apptest.Must(w.Retry(t.Context(), apptest.ClientA, backoff))(t)
 	w.run(running, 1)
 	workers := w.Admission.Capacity
-	require.Equal(t, job.WaitingQueue, waiting(queued), "nobody has counted yet")
+	require.Equal(t, job.WaitingQueue, waiting(queued), "before the first count of workers")
 	require.NoError(t, workers.countWorkers(t.Context()))
 	require.Equal(t, job.WaitingQueue, waiting(queued), "there is a worker")
 	require.Equal(t, job.WaitingScheduled, waiting(scheduled))
@@ -41,9 +41,9 @@ func TestWhatAJobWaitsFor(t *testing.T) {
 
 	w.pauses = job.Pauses{{Scope: job.PauseClient, Target: apptest.ClientA.String(), Mode: job.ModePause}}
 	require.Equal(t, job.WaitingPaused, waiting(queued))
-	require.Equal(t, job.WaitingScheduled, waiting(scheduled), "its time comes first")
+	require.Equal(t, job.WaitingScheduled, waiting(scheduled), "the execution time takes precedence")
 	w.pauses[0].Mode = job.ModeDrain
-	require.Equal(t, job.WaitingNoWorkers, waiting(queued), "it is run")
+	require.Equal(t, job.WaitingNoWorkers, waiting(queued), "a drained client's jobs run")
 }
 
 // connected is a listener whose notifications the test sends.

@@ -39,12 +39,12 @@ func newShares(limits Limits) shares {
 	return s
 }
 
-// none reports whether one client may use the whole limit.
-func (s *shares) none() bool { return s.ClientActive >= s.Active && s.ClientQueued >= s.Queued }
+// unlimited reports whether one client may use the whole limit.
+func (s *shares) unlimited() bool { return s.ClientActive >= s.Active && s.ClientQueued >= s.Queued }
 
 // refusal returns nil if there is room for jobs of a client.
 func (s *shares) refusal(client job.ID, jobs job.Load) error {
-	if s.none() {
+	if s.unlimited() {
 		return nil
 	}
 	has, listed := s.counted[client]
@@ -70,7 +70,7 @@ func errShare(what string, share int) error {
 
 // add counts jobs reserved here; with sign -1 it removes them.
 func (s *shares) add(client job.ID, jobs job.Load, sign int) {
-	if s.none() {
+	if s.unlimited() {
 		return
 	}
 	sum := s.mine[client].Plus(jobs, sign)
@@ -82,7 +82,7 @@ func (s *shares) add(client job.ID, jobs job.Load, sign int) {
 }
 
 // mayMatter reports whether a client could hold more than assumed, given the number of all jobs.
-func (s *shares) mayMatter(total job.Load) bool { return !s.none() && total.Active > s.few }
+func (s *shares) mayMatter(total job.Load) bool { return !s.unlimited() && total.Active > s.few }
 
 // counts applies a count by client, or nil if none was needed, and the number of all jobs.
 func (s *shares) counts(counted map[job.ID]job.Load, total job.Load) {

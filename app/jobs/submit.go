@@ -15,7 +15,7 @@ import (
 )
 
 // Submit accepts a job (section 7): when it returns without an error, the job is durable. A request that repeats an idempotency key gets
-// the first answer, even if it is too late or the service too busy now.
+// the first response, even if its time has passed or the service is too busy now.
 func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receipt, err error) {
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanSubmit, r.ClientID)
 	defer func() { app.EndSpan(span, receipt.JobID, receipt.State, err) }()

@@ -13,8 +13,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// SubmitBatch accepts many jobs in one commit. Invalid items are refused individually; the others are all accepted or none. A request
-// that repeats an idempotency key gets the first answer, even if it is too late or the service too busy now.
+// SubmitBatch accepts many jobs in one commit. Invalid items are refused individually; the others are all accepted or none. A request that
+// repeats an idempotency key gets the first response, even if its time has passed or the service is too busy now.
 func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.Batch, replayed bool, err error) {
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanBatch, r.ClientID)
 	defer func() { endBatchSpan(span, r.RequestID, b, err) }()
@@ -66,7 +66,7 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 }
 
 // defineBatch checks each item. The ids ascend in the order of the request, so lists show the jobs in that order. An error refuses all
-// items: together they have more violations than the answer can list.
+// items: together they have more violations than the response can list.
 func (s *Service) defineBatch(r job.BatchRequest, proven origins) (job.BatchSubmission, error) {
 	sub := job.BatchSubmission{
 		Batch: job.Batch{

@@ -42,7 +42,7 @@ func TestSubmitDrawsAKind(t *testing.T) {
 	require.Equal(t, j.WorkKind, j.Definition.WorkKind)
 }
 
-// One answer has all violations: of structure, values and time.
+// One response has all violations: of structure, values and time.
 // Promise: contract 14a
 func TestSubmitReturnsAllViolations(t *testing.T) {
 	w := newWorld(t)
@@ -87,9 +87,9 @@ func TestSubmitRefusesThePast(t *testing.T) {
 	w.submit(w.Service, at(24*time.Hour))
 	for _, given := range []time.Duration{-time.Second, 0} {
 		receipt := w.submit(w.Service, at(given))
-		require.True(t, now.Add(given).Equal(*w.stored(receipt.JobID).ExecutionAt), "as the client gave it")
+		require.True(t, now.Add(given).Equal(*w.stored(receipt.JobID).ExecutionAt), "execution_at is unchanged")
 	}
-	require.Len(t, w.Queue.Sent(), 3, "they are dispatched at once")
+	require.Len(t, w.Queue.Sent(), 3, "tasks are enqueued on acceptance")
 }
 
 // The store guarantees one job per key. This test checks that a repetition is answered before any refusal for time or load.
@@ -115,7 +115,7 @@ func TestSubmitReplays(t *testing.T) {
 		again := apptest.Must(w.Submit(t.Context(), r))(t)
 		require.Equal(t, []any{first.JobID, first.State, true}, []any{again.JobID, again.State, again.Replayed}, step.what)
 	}
-	require.Zero(t, w.Admission.Capacity.lease.used, "a replay takes no room")
+	require.Zero(t, w.Admission.Capacity.lease.used, "a replay reserves no room")
 	require.Equal(t, 4.0, w.Metric(w.World.Metrics.IdempotencyHits))
 
 	other := r
@@ -128,9 +128,9 @@ func TestSubmitReplays(t *testing.T) {
 	for malformed, code := range map[bool]job.Code{true: job.CodeMalformed, false: job.CodeValidationFailed} {
 		flawed("/colour", malformed)(&r)
 		var refusal *job.Error
-		require.ErrorAs(t, second(w.Submit(t.Context(), r)), &refusal, "only lateness is forgiven to a repetition")
+		require.ErrorAs(t, second(w.Submit(t.Context(), r)), &refusal, "a repetition may be late, but not invalid")
 		require.Equal(t, code, refusal.Code)
-		require.Len(t, refusal.Violations, 2, "the time as well")
+		require.Len(t, refusal.Violations, 2, "includes the time")
 	}
 	require.Len(t, w.Queue.Sent(), sent)
 	require.Empty(t, w.Queue.Notifications())
@@ -143,7 +143,7 @@ func TestSubmitReportsStorageErrors(t *testing.T) {
 	w.Queue.Notifications()
 	w.Service.Store.Close()
 	for _, err := range []*job.Error{w.refused(w.Service), w.refused(w.Service, deferred(-time.Hour), withKey("k"))} {
-		require.GreaterOrEqual(t, err.Code.Spec().Status, 500, "whether the key is known is not known")
+		require.GreaterOrEqual(t, err.Code.Spec().Status, 500, "storage could not look up the key")
 	}
 	require.Len(t, w.Queue.Sent(), 1)
 	require.Empty(t, w.Queue.Notifications())
@@ -195,7 +195,7 @@ func TestMaxAttemptsHasALimit(t *testing.T) {
 	require.NoError(t, err, "the limit was lowered after the schedule was stored")
 	scheduled.Finish(t.Context(), []Run{run}, false, nil)
 	require.Equal(t, 4, run.Job.MaxAttempts)
-	require.Equal(t, 9, r.Retry.MaxAttempts, "the schedule keeps what was asked for")
+	require.Equal(t, 9, r.Retry.MaxAttempts, "the stored request is unchanged")
 }
 
 func TestCallbacksNeedAProvenOrigin(t *testing.T) {
@@ -227,11 +227,11 @@ func TestCallbacksNeedAProvenOrigin(t *testing.T) {
 	require.Nil(t, b.Items[0].Refusal)
 	require.Equal(t, "/jobs/1/callback", b.Items[1].Refusal.Violations[0].Pointer)
 
-	// An accepted request gets its first answer, even if the webhook has changed since.
+	// An accepted request gets its first response, even if the webhook has changed since.
 	w.Admission.ProvenCallbacks = false
 	first := w.submit(w.Service, calling("https://gone.example/"), withKey("k"))
 	w.Admission.ProvenCallbacks = true
 	require.Equal(t, first.JobID, w.submit(w.Service, calling("https://gone.example/"), withKey("k")).JobID)
 	both := w.refused(w.Service, calling("https://gone.example/"), withKey("another"), deferred(-time.Hour))
-	require.ElementsMatch(t, []string{"/execution_at", "/callback"}, pointers(both.Violations), "everything at once")
+	require.ElementsMatch(t, []string{"/execution_at", "/callback"}, pointers(both.Violations), "one response with all violations")
 }

@@ -44,7 +44,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 	return w
 }
 
-// service returns the use cases of another process. limit limits active and queued jobs.
+// service returns the use cases of another process. limit is the maximum number of active and of queued jobs.
 func (w *world) service(limit int, change ...func(*Config)) *Service {
 	cfg := Config{Catalogue: testCatalogue, MaxAttempts: 4, Backoff: apptest.Backoff}
 	for _, f := range change {
@@ -60,7 +60,7 @@ func (w *world) service(limit int, change ...func(*Config)) *Service {
 	})
 }
 
-// daily is the daily storage limit; nothing is left if full.
+// daily is the daily storage limit. If full is true, nothing is left.
 type daily struct{ full bool }
 
 func (d *daily) AllowUnits(context.Context, job.ID, int) job.Allowance {
@@ -91,7 +91,7 @@ func (w *world) submit(s *Service, change ...func(*job.Request)) job.Receipt {
 	return receipt
 }
 
-// enqueued waits until a job has a task: the store reports a commit just after it has answered.
+// enqueued waits until a job has a task: the store reports a commit just after it has returned.
 func (w *world) enqueued(id job.ID) {
 	w.T.Helper()
 	testkit.Eventually(w.T, "the job has a task", func() bool {

@@ -11,8 +11,8 @@ import (
 const (
 	clockInterval = time.Second
 	clockStep     = time.Second // a smaller step cannot be distinguished from the duration of a query
-	// strandedTime is how long, in addition to the step, stranded rows are searched after a clock was set back. By then all pending
-	// writes are visible. Times computed from rows of the future are in the future too.
+	// strandedTime is how long the search for stranded rows continues after a clock was set back, in addition to the step. By then all
+	// pending writes are visible. Times computed from rows of the future are in the future too.
 	strandedTime = time.Minute
 	// strandedRest is the rest after a search, as a multiple of its duration.
 	strandedRest = 20
@@ -131,7 +131,7 @@ func (m *Maintenance) moveStranded(ctx context.Context, leading func() bool) (mo
 	return jobs + deliveries, err
 }
 
-// walk calls part until it reports the end. A part that moved the maximum may be repeated from the start.
+// walk calls part until part reports the end. If the last part moved the maximum number of rows, walk starts again.
 func walk[Cursor comparable](leading func() bool, full int, part func(after Cursor) (int, Cursor, error)) (moved int, err error) {
 	var first, after Cursor
 	for leading() {

@@ -19,8 +19,8 @@ const (
 // leader runs tasks while this process holds the leader's lease.
 type leader struct {
 	id job.ID
-	// elect takes or keeps the lease. It takes another holder's lease once that has been expired for at least vacant. With a lease of 0
-	// this process keeps leading, but others may take over at once.
+	// elect takes or keeps the lease. It takes another holder's lease once the lease has been expired for at least vacant. With a lease of
+	// 0 this process keeps leading, but others may take over at once.
 	elect   func(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error)
 	resign  func(ctx context.Context, holder job.ID) error
 	metrics *app.Metrics
@@ -51,11 +51,11 @@ func (l *leader) run(ctx context.Context) {
 	loops.Wait()
 }
 
-// lead keeps trying to get or keep the lease. The lease counts from before each request, so that this process gives up before storage
-// does.
+// lead keeps trying to get or keep the lease. The lease counts from before each request, so that this process stops before storage lets
+// another process lead.
 //
-// If a vital task is blocked, the process does not hold the lease: it continues its work, but an unblocked process takes over
-// immediately. A blocked process takes a lease only if that was free for a whole lease time: part of the work is better than none.
+// If a vital task is blocked, the process does not hold the lease: it continues its work, but an unblocked process takes over immediately.
+// A blocked process takes a lease only if the lease was free for its whole duration: a part of the work is better than no work.
 func (l *leader) lead(ctx context.Context) {
 	for ctx.Err() == nil {
 		asked := time.Now()
@@ -113,7 +113,7 @@ func (l *leader) leading() bool {
 	return time.Now().Before(l.until)
 }
 
-// show shows the backlog while this process leads. Afterwards another process shows its own.
+// show exports the backlog in the metrics while this process leads. Afterwards the next leader exports its own count.
 func (l *leader) show(b job.Backlog) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,7 +163,7 @@ func (l *leader) leadUntil(until time.Time) {
 	}
 }
 
-// lapsed ends a leadership that was not renewed in time, even during an election. The last backlog is shown for a while longer, because
+// lapsed ends a leadership that was not renewed in time, even during an election. The last backlog stays visible for a while, because
 // there may be no other process to count it.
 func (l *leader) lapsed() {
 	l.mu.Lock()

@@ -22,7 +22,7 @@ type election struct {
 	holder  job.ID
 	until   time.Time
 	before  func(context.Context) error // called before each election
-	after   func(context.Context) error // called before its answer
+	after   func(context.Context) error // called before it returns
 	resigns func(context.Context) error
 }
 
@@ -86,14 +86,14 @@ func (e *election) run(tasks ...*task) (l *leader, stop func()) {
 	return l, e.Background(l.run)
 }
 
-// obstacle is an optional problem of a vital task.
+// obstacle makes a vital task fail or hang.
 type obstacle struct {
 	atomic.Pointer[func(context.Context) error]
 }
 
 func (o *obstacle) set(f func(context.Context) error) { o.Store(&f) }
 
-// vital returns a vital task that works, or has a problem.
+// vital returns a vital task that works unless o says otherwise.
 func vital(o *obstacle) *task {
 	o.set(works)
 	return &task{name: "relay", interval: 500 * time.Millisecond, vital: true, run: func(ctx context.Context, leading func() bool) error {
@@ -121,7 +121,7 @@ func TestOnlyTheLeaderWorks(t *testing.T) {
 		require.Zero(t, rounds.Load())
 		apptest.Pass(30*time.Second + leaderInterval)
 		require.True(t, l.leading())
-		require.EqualValues(t, 1, rounds.Load(), "a round that is woken begins at once")
+		require.EqualValues(t, 1, rounds.Load(), "waking starts a round")
 	})
 }
 
@@ -150,7 +150,7 @@ func TestALeaderIsReplaced(t *testing.T) {
 // A leader that cannot renew its lease must stop before storage lets another process lead. A long round ends with the leadership.
 func TestLeaderStopsByItsOwnClock(t *testing.T) {
 	for name, before := range map[string]func(context.Context) error{
-		"cannot ask": fails, "gets no answer": hangs,
+		"storage fails": fails, "storage hangs": hangs,
 	} {
 		apptest.Run(t, name, func(t *testing.T) {
 			e := newElection(t)
@@ -171,13 +171,13 @@ func TestLeaderStopsByItsOwnClock(t *testing.T) {
 			apptest.Pass(time.Minute)
 			require.LessOrEqual(t, parts.Load(), ended+1)
 			require.Zero(t, e.Metric(e.Metrics.Leading))
-			require.Equal(t, name == "cannot ask", e.Metric(e.Metrics.MaintenanceErrors.WithLabelValues("leader")) > 0)
+			require.Equal(t, name == "storage fails", e.Metric(e.Metrics.MaintenanceErrors.WithLabelValues("leader")) > 0)
 			require.Len(t, e.Log.Lines(t, map[string]any{"msg": "leadership changed", "leading": false}), 1)
 		})
 	}
 }
 
-// A process that was paused during an election gets an old answer.
+// A process that was paused during an election gets a late result.
 func TestLateAnswerDoesNotMakeLeader(t *testing.T) {
 	electing(t, func(t *testing.T, e *election) {
 		e.after = takes(leaderLease + time.Second)
@@ -275,7 +275,7 @@ func TestBlockedProcessLeadsIfAllAreBlocked(t *testing.T) {
 		}
 		changes := len(e.Log.Lines(t, map[string]any{"msg": "leadership changed"}))
 		apptest.Pass(time.Minute)
-		require.Len(t, e.Log.Lines(t, map[string]any{"msg": "leadership changed"}), changes, "it does not go round and round")
+		require.Len(t, e.Log.Lines(t, map[string]any{"msg": "leadership changed"}), changes, "the leadership does not change any more")
 	})
 }
 
@@ -309,7 +309,7 @@ func TestRoundsAreMeasured(t *testing.T) {
 		require.Equal(t, 3.0, e.Sum("maintenance_round_seconds"))
 		require.InDelta(t, float64(time.Now().Unix()), e.Metric(e.Metrics.SucceededAt.WithLabelValues("cleaner")), 2)
 		require.Zero(t, e.Metric(e.Metrics.SucceededAt.WithLabelValues("rescuer")))
-		require.Equal(t, 14.0, e.Metric(e.Metrics.MaintenanceErrors.WithLabelValues("rescuer")), "a round that fails does not spin")
+		require.Equal(t, 14.0, e.Metric(e.Metrics.MaintenanceErrors.WithLabelValues("rescuer")), "failed rounds keep the interval")
 		require.NotEmpty(t, e.Log.Lines(t, map[string]any{"msg": "maintenance failed", "task": "rescuer"}))
 	})
 }
@@ -323,10 +323,10 @@ func TestBacklogIsHiddenAfterLeadership(t *testing.T) {
 	for name, end := range map[string]func(e *election, l *leader, stop func()){
 		"resigned":                func(_ *election, _ *leader, stop func()) { stop() },
 		"lost to another process": func(e *election, _ *leader, _ func()) { lost(e) },
-		"storage is away for long": func(e *election, _ *leader, _ func()) {
+		"storage down for long": func(e *election, _ *leader, _ func()) {
 			away(e)
 			apptest.Pass(leaderLease)
-			require.Equal(e.T, 3.0, e.Sum("job_queue_depth"), "the last one is shown while no process can count")
+			require.Equal(e.T, 3.0, e.Sum("job_queue_depth"), "the last backlog stays visible for a while")
 			apptest.Pass(backlogMemory)
 		},
 		"counted too late": func(e *election, l *leader, _ func()) {

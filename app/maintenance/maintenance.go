@@ -19,7 +19,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Queue has the tasks of jobs and deliveries, and the stream of outcomes. Calls that return an error wait for the answer.
+// Queue has the tasks of jobs and deliveries, and the stream of outcomes. Methods that return an error wait for the response.
 type Queue interface {
 	delivery.Queue
 	// Ensure makes sure that each due job has a task that will run, and returns how many were missing.

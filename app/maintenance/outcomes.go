@@ -35,7 +35,7 @@ type publisher struct {
 	metrics   *app.Metrics
 	log       *slog.Logger
 
-	// Used by the leader's loop only.
+	// The following members are used by the leader's loop only.
 	last     string               // expected id of the stream's last entry
 	appended []job.OutcomeMessage // in the stream, but not marked in storage yet
 	removed  time.Time            // time of the last removal
@@ -94,7 +94,8 @@ func (p *publisher) repair(ctx context.Context, last string) error {
 	return nil
 }
 
-// remove removes outcomes that were published a minute before the stream was known to have them. While Redis is down it keeps all.
+// remove removes outcomes that were published a minute before the stream was known to have them. While Redis is down, all outcomes are
+// kept.
 func (p *publisher) remove(ctx context.Context, asked time.Time) error {
 	if asked.Sub(p.removed) < removalInterval {
 		return nil
@@ -106,7 +107,7 @@ func (p *publisher) remove(ctx context.Context, asked time.Time) error {
 	return nil
 }
 
-// publish appends outcomes. It drops those that cannot be rendered, so that they do not block the others.
+// publish appends outcomes. It drops outcomes that cannot be rendered, so that they do not block the others.
 func (p *publisher) publish(ctx context.Context, messages []job.OutcomeMessage) error {
 	links := job.Links{PublicURL: p.publicURL, Absolute: true, Language: job.Languages[0]} // readers of the stream cannot negotiate
 	entries := make([]job.StreamEntry, 0, len(messages))

@@ -74,7 +74,7 @@ func TestOutcomesArePublishedAsOutcomeDocuments(t *testing.T) {
 		require.Equal(t, want.status, d.JobStatus)
 		require.Equal(t, definition.DurationMS, d.Scenario.DurationMS)
 		require.Equal(t, want.language, d.Language)
-		require.Contains(t, string(entry.Value), `"correlationId":"<c>"`, "without the escapes of HTML")
+		require.Contains(t, string(entry.Value), `"correlationId":"<c>"`, "HTML is not escaped")
 		require.NotContains(t, string(entry.Value), "\n")
 	}
 	require.Contains(t, string(w.queue.stream[1].Value), `"type":"https://run.example/problems/`)
@@ -82,7 +82,7 @@ func TestOutcomesArePublishedAsOutcomeDocuments(t *testing.T) {
 	require.Zero(t, w.unpublished())
 	require.Equal(t, 2.0, w.Metric(w.Metrics.OutcomesPublished))
 	require.NoError(t, w.round("outcomes"))
-	require.Len(t, w.queue.stream, 2, "once, as long as nothing goes wrong")
+	require.Len(t, w.queue.stream, 2, "published once")
 }
 
 // A round publishes all pages, and stops when the process loses the leadership.
@@ -102,15 +102,15 @@ func TestOutcomesArePublishedAtLeastOnce(t *testing.T) {
 		during  int // entries after three rounds during the failure
 		after   int // entries at the end
 	}{
-		"the stream is away": {func(w *world) func() {
+		"stream fails": {func(w *world) func() {
 			w.queue.fail(apptest.ErrQueue)
 			return func() { w.queue.fail(nil) }
 		}, 0, 1},
-		"the stream's answers are lost": {func(w *world) func() {
+		"responses of the stream are lost": {func(w *world) func() {
 			w.queue.appendsLost = true
 			return func() { w.queue.appendsLost = false }
 		}, 3, 4},
-		"storage does not mark it": {func(w *world) func() {
+		"storage cannot mark the outcome": {func(w *world) func() {
 			return repotest.Refuse(w.T, w.url, "UPDATE ON outcome_outbox")
 		}, 1, 1},
 	} {
@@ -142,7 +142,7 @@ func TestStreamIsRepairedAfterDataLoss(t *testing.T) {
 	w.exec(`UPDATE outcome_outbox SET published_at = now() - interval '2 min'`)
 	p.removed = time.Time{}
 	require.NoError(t, p.round(t.Context(), always))
-	require.Zero(t, w.count("outcome_outbox"), "it is kept for a while only")
+	require.Zero(t, w.count("outcome_outbox"), "published outcomes are removed")
 	w.outcomes(1)
 	require.NoError(t, p.round(t.Context(), always))
 	require.Len(t, w.queue.stream, 2)
@@ -154,7 +154,7 @@ func TestStreamIsRepairedAfterDataLoss(t *testing.T) {
 	require.Error(t, p.round(t.Context(), always))
 	accept()
 	require.NoError(t, p.round(t.Context(), always))
-	require.Len(t, w.queue.stream, 1, "the stream is repaired before anything is removed")
+	require.Len(t, w.queue.stream, 1, "outcomes are kept until the stream is repaired")
 	require.Zero(t, w.unpublished())
 }
 

@@ -15,7 +15,7 @@ const (
 	pauseBatch    = 1000
 	// pauseOverlap is how long after a change of the pauses a claim may still use the earlier pauses.
 	pauseOverlap = 5 * time.Second
-	// pauseSweepEvery is the time between sweeps without a change, in case a change was missed.
+	// pauseSweepEvery is the time between periodic sweeps, in case a change was missed.
 	pauseSweepEvery = 30 * time.Second
 )
 

@@ -32,7 +32,7 @@ type relay struct {
 	clock   *clock.Clock
 
 	rounds  int             // since the last look at a later batch
-	further job.QueueCursor // start of the next one
+	further job.QueueCursor // start of the next later batch
 }
 
 func (r *relay) round(ctx context.Context, leading func() bool) error {

@@ -35,15 +35,15 @@ func TestRelayEnqueuesTheOldestFirst(t *testing.T) {
 	w := newWorld(t)
 	ids := w.backlog(n)
 	first, second, third := ids[:relayBatch], ids[relayBatch:2*relayBatch], ids[2*relayBatch:]
-	require.Equal(t, [][]job.ID{first, second, third}, w.ensured(), "a batch that lacked tasks is followed at once by the next")
+	require.Equal(t, [][]job.ID{first, second, third}, w.ensured(), "a batch with missing tasks is followed by the next one")
 	require.Equal(t, n, w.repaired("relay"))
 
-	require.Equal(t, [][]job.ID{first}, w.ensured(), "the oldest have their tasks: the round ends")
+	require.Equal(t, [][]job.ID{first}, w.ensured(), "the round ends if the oldest jobs have tasks")
 	delete(w.queue.tasks, ids[n-1])
 	delete(w.queue.tasks, ids[1])
 	require.Equal(t, [][]job.ID{first, second}, w.ensured())
 	w.exec(`DELETE FROM jobs WHERE job_id IN (SELECT job_id FROM jobs ORDER BY run_at LIMIT $1)`, 2*relayBatch)
-	require.Equal(t, [][]job.ID{third}, w.ensured(), "a lost task further back, now among the oldest")
+	require.Equal(t, [][]job.ID{third}, w.ensured(), "a lost task is found once its job is among the oldest")
 	require.Equal(t, n+2, w.repaired("relay"))
 }
 
@@ -55,7 +55,7 @@ func TestRelayLooksBehindTheOldest(t *testing.T) {
 	for _, lost := range []job.ID{ids[relayBatch+1], ids[3*relayBatch], ids[2*relayBatch]} {
 		delete(w.queue.tasks, lost)
 		for rounds := 0; !w.queue.tasks[lost]; rounds++ {
-			require.Less(t, rounds, 4*furtherEvery, "once around")
+			require.Less(t, rounds, 4*furtherEvery, "found in one walk over all jobs")
 			w.ensured()
 		}
 	}

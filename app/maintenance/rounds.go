@@ -109,8 +109,8 @@ func (m *Maintenance) throttleInterval() time.Duration {
 	return throttleInterval
 }
 
-// resumeThrottled enqueues jobs that waited for other jobs of their client, as many as the limit allows. Without a limit it enqueues all,
-// because they wait due to an earlier limit.
+// resumeThrottled enqueues jobs that waited for other jobs of their client, as many as the limit allows. Without a limit it enqueues all
+// of them: they still wait because of an earlier limit.
 func (m *Maintenance) resumeThrottled(ctx context.Context, leading func() bool) error {
 	most := m.ClientMaxRunning
 	if most == 0 {

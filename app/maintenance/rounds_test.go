@@ -28,7 +28,7 @@ func TestDueJobsAreQueued(t *testing.T) {
 	w.insert("jobs", 1, missed)
 	w.insert("jobs", 1, later)
 	require.NoError(t, w.round("scheduler"))
-	require.Equal(t, 1, w.count("jobs WHERE state = 'QUEUED' AND callback IS NOT NULL"), "a missed time is due at once")
+	require.Equal(t, 1, w.count("jobs WHERE state = 'QUEUED' AND callback IS NOT NULL"), "a missed time is due immediately")
 	require.Equal(t, 1, w.count("jobs WHERE state = 'CREATED'"))
 	require.Equal(t, []float64{1, 1}, []float64{float64(w.repaired("scheduler")), w.Sum("jobs_queued_total")})
 	require.InDelta(t, 3600, w.Sum("job_schedule_lateness_seconds"), 600)
@@ -88,7 +88,7 @@ func TestJobsOfDeadWorkersAreReleased(t *testing.T) {
 	held["state"], held["started_at"] = "'RUNNING'", "now()"
 	w.insert("jobs", rescuerBatch, held)
 	require.NoError(t, w.round("rescuer"))
-	require.Zero(t, w.count("jobs WHERE worker_id IS NOT NULL"), "in one round, however many")
+	require.Zero(t, w.count("jobs WHERE worker_id IS NOT NULL"), "one round releases all jobs")
 	for _, state := range []job.State{job.Assigned, job.Running} {
 		require.EqualValues(t, rescuerBatch, w.Metric(w.Metrics.LeasesExpired.WithLabelValues(string(state))))
 	}
@@ -139,7 +139,7 @@ func TestMaintenanceCompletesBatches(t *testing.T) {
 	w.m.completeAfter = early
 	accept := repotest.Refuse(t, w.url, "UPDATE ON batches")
 	require.Error(t, w.round("batch_completer"))
-	require.Equal(t, early, w.m.completeAfter, "they are tried again")
+	require.Equal(t, early, w.m.completeAfter, "the position stays after a failure")
 	accept()
 	require.NoError(t, w.round("batch_completer"))
 	completed := "batches WHERE completed_at IS NOT NULL"
@@ -160,7 +160,7 @@ func TestCleaningContinuesWhileThereIsMore(t *testing.T) {
 	old := "now() - interval '40 d'"
 	w.insert("jobs", 2*cleanerBatch+1, repotest.Columns{"state": "'SUCCEEDED'", "outcome": "'SUCCESS'", "started_at": old, "finished_at": old})
 	require.NoError(t, w.roundWhile("cleaner", times(1)))
-	require.Equal(t, cleanerBatch+1, w.count("jobs"), "no more than one batch without the lead")
+	require.Equal(t, cleanerBatch+1, w.count("jobs"), "the round ends after one batch")
 	require.NoError(t, w.round("cleaner"))
 	require.Zero(t, w.count("jobs"))
 }
@@ -176,7 +176,7 @@ func TestTheLeaderShowsTheBacklog(t *testing.T) {
 	require.Equal(t, []float64{5, 3}, []float64{w.Sum("jobs_current"), w.Sum("job_queue_depth")})
 	w.exec(`DELETE FROM jobs`)
 	require.NoError(t, w.round("backlog"))
-	require.Zero(t, w.Sum("jobs_current"), "a state without jobs is 0 again")
+	require.Zero(t, w.Sum("jobs_current"), "a state without jobs is reset to 0")
 }
 
 // One round writes all missing buckets. If storage refuses a bucket, the round ends, and the next one starts with the latest.
@@ -187,12 +187,12 @@ func TestTheLeaderWritesTheHistory(t *testing.T) {
 	accept := repotest.Refuse(t, w.url, "INSERT ON history")
 	asked := 0
 	require.Error(t, w.roundWhile("history", func() bool { asked++; return true }))
-	require.Equal(t, 1, asked, "one bucket")
+	require.Equal(t, 1, asked, "the round ends with the first failure")
 	accept()
 	require.NoError(t, w.roundWhile("history", times(1)))
 	require.Equal(t, 1, w.count("history WHERE width = 10"))
 	require.NoError(t, w.round("history"))
-	require.Less(t, len(apptest.Must(w.store.MissingHistory(t.Context()))(t)), 10, "the latest are written again")
+	require.Less(t, len(apptest.Must(w.store.MissingHistory(t.Context()))(t)), 10, "only the latest buckets are still open")
 	require.NotZero(t, w.count("history WHERE width = 60"))
 }
 
@@ -203,10 +203,10 @@ func TestStepsOfAClockAreNoticed(t *testing.T) {
 	look := func(at, way time.Duration, ahead time.Duration) time.Duration {
 		return w.observe(start.Add(at+way/2+ahead), at, at+way).Round(time.Second)
 	}
-	require.Zero(t, look(0, 100*time.Millisecond, 0), "the first look")
-	require.Zero(t, look(time.Second, 100*time.Millisecond, 100*time.Millisecond), "slewed")
+	require.Zero(t, look(0, 100*time.Millisecond, 0), "first observation")
+	require.Zero(t, look(time.Second, 100*time.Millisecond, 100*time.Millisecond), "a slewed clock is not a step")
 	require.Equal(t, time.Hour, look(2*time.Second, 100*time.Millisecond, time.Hour))
-	require.Zero(t, look(3*time.Second, 2*time.Second, 2*time.Hour), "an answer that took too long says nothing")
+	require.Zero(t, look(3*time.Second, 2*time.Second, 2*time.Hour), "a slow observation is ignored")
 	require.Zero(t, look(6*time.Second, time.Millisecond, time.Hour))
 	require.Equal(t, -time.Hour, look(7*time.Second, time.Millisecond, 0))
 	require.Zero(t, look(24*time.Hour, time.Millisecond, 0))
@@ -227,17 +227,17 @@ func TestStrandedRowsAreSearchedAfterClockStep(t *testing.T) {
 		}
 		return n
 	}
-	require.Positive(t, searches(time.Second, 0), "who begins to lead looks")
+	require.Positive(t, searches(time.Second, 0), "a new leader searches")
 	require.Positive(t, searches(2*strandedTime, 0))
 	require.Zero(t, searches(10*strandedTime, 0), "no clock was set")
-	require.False(t, w.due(time.Hour, at, at), "a clock that is set forward strands nothing yet")
+	require.False(t, w.due(time.Hour, at, at), "a step forward starts no search")
 	require.True(t, w.due(-time.Hour, at, at))
-	require.Positive(t, searches(time.Hour, 0), "until the times of the future are past")
+	require.Positive(t, searches(time.Hour, 0), "the search continues for the duration of the step")
 	require.Positive(t, searches(2*strandedTime, 0))
 	require.Zero(t, searches(10*strandedTime, 0))
 	at += leaderLease
-	require.Positive(t, searches(time.Second, 1), "it did not lead in the meantime")
-	require.Positive(t, searches(10*strandedTime, 1), "as long as there are some")
+	require.Positive(t, searches(time.Second, 1), "after a gap in the leadership")
+	require.Positive(t, searches(10*strandedTime, 1), "while stranded rows are found")
 }
 
 func TestStrandedRowsAreMoved(t *testing.T) {
@@ -268,7 +268,7 @@ func TestPausedJobsAreCheckedAfterAChange(t *testing.T) {
 		return due
 	}
 	one := job.Pause{ID: app.NewID()}
-	require.True(t, looks(0), "a leader that begins")
+	require.True(t, looks(0), "first sweep of a leader")
 	require.False(t, looks(time.Second))
 	require.True(t, looks(time.Second, one))
 	require.True(t, looks(pauseOverlap, one), "a claim may still defer a job")
@@ -278,7 +278,7 @@ func TestPausedJobsAreCheckedAfterAChange(t *testing.T) {
 	require.True(t, looks(pauseSweepEvery))
 }
 
-// One round enqueues all of them.
+// One round enqueues all jobs whose pause has ended.
 func TestPausedJobsAreResumed(t *testing.T) {
 	w := newWorld(t)
 	w.insert("jobs", pauseBatch+1, repotest.Columns{"run_at": "'" + job.PausedUntil.Format(time.RFC3339) + "'"})
@@ -287,7 +287,7 @@ func TestPausedJobsAreResumed(t *testing.T) {
 	require.Equal(t, pauseBatch+1, w.repaired(app.Resumed))
 }
 
-// Without a limit all jobs are resumed that wait due to an earlier limit.
+// Without a limit, all jobs that still wait because of an earlier limit are resumed.
 func TestThrottledJobsAreDispatched(t *testing.T) {
 	for limit, want := range map[int]int{0: throttleBatch + 1, 7: 7} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {

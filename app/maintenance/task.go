@@ -55,14 +55,14 @@ func (t *task) ended(err error) {
 	t.sign = time.Time{}
 }
 
-// tries reports whether the task is tried without the leadership, to find out whether the process could lead again.
+// tries reports whether the task runs without the leadership, to find out whether the process could lead again.
 func (t *task) tries() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.vital && !t.failing.IsZero()
 }
 
-// judge reports whether the task is blocked, and whether that has changed.
+// judge reports whether the task is blocked, and whether this has changed since the last call.
 func (t *task) judge(now time.Time) (blocked, changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,8 +95,8 @@ func (l *leader) repeat(ctx context.Context, t *task) {
 	}
 }
 
-// leadingIn returns the function that a round calls before each part of its work. Each call after the first is a sign of progress.
-// Without the leadership a round tries one part only, which does no harm because all statements are guarded.
+// leadingIn returns the function that a round calls before each part of its work. Each call after the first is a sign of progress. Without
+// the leadership, a round does only one part. This is safe because all statements are guarded.
 func (l *leader) leadingIn(t *task) func() bool {
 	var asked atomic.Bool
 	return func() bool {

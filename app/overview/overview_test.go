@@ -86,7 +86,7 @@ func TestWhatAsksForAttention(t *testing.T) {
 		change           func(s *signs)
 		code, href, text string // text is a part of the shown text; without a code, no attention is expected
 	}{
-		"a sound service":              {func(*signs) {}, "", "", ""},
+		"healthy service":              {func(*signs) {}, "", "", ""},
 		"no leader":                    {func(s *signs) { s.LeaderGone = true }, "no_leader", "#/system", ""},
 		"no worker, and jobs wait":     {func(s *signs) { s.Workers.Alive = 0 }, "no_workers", "#/workers", "and 2 jobs wait for one."},
 		"no worker, and no job is due": {func(s *signs) { s.Workers.Alive, s.Waiting.Due = 0, 0 }, "no_workers", "#/workers", ""},
@@ -105,7 +105,7 @@ func TestWhatAsksForAttention(t *testing.T) {
 			"Most often FAIL_IMMEDIATE with RFA_INTERNAL (2)."},
 		"many failures, retried meanwhile": {func(s *signs) { s.recent = admin.Ends{Failed: 5} }, "many_failures", "#/failures",
 			"100 % of the jobs that ended in the last 15 minutes failed: 5 of 5."},
-		"few jobs say nothing": {func(s *signs) { s.recent = admin.Ends{Failed: 4, Canceled: 100} }, "", "", ""},
+		"too few jobs": {func(s *signs) { s.recent = admin.Ends{Failed: 4, Canceled: 100} }, "", "", ""},
 		"a failing webhook": {func(s *signs) {
 			s.Failing = admin.WebhookTrouble{Count: 1, WebhookID: &job.ID{1}, Failures: 616, Since: ago(time.Hour)}
 		}, "webhooks_failing", "#/webhooks/01000000-0000-0000-0000-000000000000",

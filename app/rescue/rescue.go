@@ -19,7 +19,7 @@ import (
 )
 
 // Rescuer releases jobs of missing holders: ASSIGNED jobs return to the queue, RUNNING ones fail and are retryable (section 14). It does
-// not know which jobs have a callback, so it looks for deliveries of each. Rescues are rare.
+// not know which jobs have a callback, so it looks for deliveries of every job. Rescues are rare.
 type Rescuer struct {
 	Store     *repo.Store
 	Queue     app.Queue
@@ -31,7 +31,7 @@ type Rescuer struct {
 	OfDead    bool // the holders' leases have ended; otherwise a live worker releases jobs that it lost
 }
 
-// rescueConcurrency lets the failures of a round share statements.
+// rescueConcurrency is how many jobs are failed concurrently, so that they share statements.
 const rescueConcurrency = 64
 
 // GiveBack releases as many jobs as it can, logs the others, and returns the first error.
@@ -52,8 +52,8 @@ func (r *Rescuer) GiveBack(ctx context.Context, held []job.Held) error {
 	return group.Wait()
 }
 
-// wait returns the delay before the next attempt: 0 at first, then a backoff. Otherwise a job that crashes its workers would do so at
-// full speed.
+// wait returns the delay before the next attempt: 0 at first, then a backoff. Without a backoff, a job that crashes workers would crash
+// them all quickly.
 func (r *Rescuer) wait(h job.Held) time.Duration {
 	if h.LeaseExpiries == 0 {
 		return 0

@@ -28,7 +28,7 @@ type Runner struct {
 	log     *slog.Logger
 	wake    chan struct{}
 
-	mu    sync.Mutex // held during a round, because moving a test bed's clock also runs rounds
+	mu    sync.Mutex // held during a round; moving a test bed's clock also runs rounds
 	timer *time.Timer
 }
 

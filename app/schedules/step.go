@@ -15,7 +15,7 @@ const (
 	bytesOfStep = 1 << 20
 	// ordinaryBytes is the size of a job without its params.
 	ordinaryBytes = 4 << 10
-	// pendingInterval is the time between checks whether the run has ended that a pending run waits for.
+	// pendingInterval is how often a pending run checks whether the earlier run has ended.
 	pendingInterval = time.Second
 	// retryInterval is the pause after a refused submission.
 	retryInterval = time.Second
@@ -26,7 +26,7 @@ const (
 // prepare builds the job of a run at its due time, or refuses it.
 type prepare func(due time.Time) (jobs.Run, error)
 
-// stepper decides about the due times of a schedule up to now, in order. Each is run, missed, skipped or pending.
+// stepper decides about the due times of a schedule up to now, in order. Each due time is run, missed, skipped or pending.
 type stepper struct {
 	s       job.DueSchedule
 	times   *timetable.Times
@@ -107,7 +107,7 @@ func bytesOf(s *job.Schedule) int { return ordinaryBytes + len(s.Job.Params) }
 // catchUp moves DueAt past the late due times, and returns those to run anyway.
 func (w *stepper) catchUp() (chosen []time.Time) {
 	p := &w.step.ScheduleProgress
-	late := w.s.Now.Add(-job.ScheduleOnTime - w.s.Jitter - time.Nanosecond) // and everything before
+	late := w.s.Now.Add(-job.ScheduleOnTime - w.s.Jitter - time.Nanosecond) // due times up to here are late
 	if p.DueAt.After(late) || w.jumped(*p.DueAt) {
 		return nil
 	}

@@ -38,7 +38,7 @@ func step(t *testing.T, s job.DueSchedule, at time.Duration, refuse ...error) (j
 	s.Now = noon.Add(at)
 	var runs []float64
 	w, err := newStepper(s, func(due time.Time) (jobs.Run, error) {
-		require.False(t, due.After(s.Now), "none is early")
+		require.False(t, due.After(s.Now), "no run is early")
 		if len(refuse) > 0 {
 			return jobs.Run{}, refuse[0]
 		}
@@ -69,7 +69,7 @@ func TestStepRunsWhatIsDue(t *testing.T) {
 	require.Equal(t, []int64{1, 0, 0}, []int64{p.Runs, p.Missed, p.Skipped})
 	require.Equal(t, p.Jobs[0].ID, p.LastJobID)
 	_, runs = step(t, minutely(), 60*time.Second)
-	require.Equal(t, []float64{0, 60}, runs, "a minute is not late: another leader had to be found")
+	require.Equal(t, []float64{0, 60}, runs, "a minute late counts as on time")
 	p, runs = step(t, minutely(func(s *job.DueSchedule) { s.EndAt = after(time.Minute) }), 60*time.Second)
 	require.Equal(t, []float64{0, 60}, runs)
 	require.Nil(t, p.DueAt)
@@ -90,9 +90,9 @@ func TestStepCatchesUp(t *testing.T) {
 	}
 	p, runs := step(t, minutely(func(s *job.DueSchedule) { s.CatchUp, s.Overlap = job.CatchUpAll, job.OverlapSkip }), ten)
 	require.Equal(t, []float64{0}, runs)
-	require.Equal(t, []int64{1, 0, 10}, []int64{p.Runs, p.Missed, p.Skipped}, "later ones overlap the first")
+	require.Equal(t, []int64{1, 0, 10}, []int64{p.Runs, p.Missed, p.Skipped}, "later due times overlap the first run")
 	_, runs = step(t, minutely(func(s *job.DueSchedule) { s.Jumped = after(ten) }), ten)
-	require.Len(t, runs, 11, "what the clock of a test bed jumps over is not missed")
+	require.Len(t, runs, 11, "due times that the clock jumped over are not missed")
 }
 
 // A step with many runs is split, and nothing is left out.
@@ -119,12 +119,12 @@ func TestStepsOfALongGap(t *testing.T) {
 	require.Len(t, runs, 2)
 	s.Jumped = after(1000 * time.Minute)
 	_, runs = step(t, s, 1000*time.Minute)
-	require.Len(t, runs, 4, "of a mebibyte")
+	require.Len(t, runs, 4, "limited by the size of the jobs")
 
 	years := minutely(func(s *job.DueSchedule) { s.Cron, s.CatchUp = "* * * * * *", job.CatchUpLast })
 	p, runs := step(t, years, 20*365*24*time.Hour)
 	require.Len(t, runs, 1+61)
-	require.EqualValues(t, maxMissed-1, p.Missed, "which is as far as is counted")
+	require.EqualValues(t, maxMissed-1, p.Missed, "the count of missed due times is limited")
 }
 
 func TestStepOverlap(t *testing.T) {
@@ -146,12 +146,12 @@ func TestStepOverlap(t *testing.T) {
 	require.EqualValues(t, 1, p.Skipped)
 	s.ScheduleProgress, s.Busy = p.ScheduleProgress, false
 	p, runs = step(t, s, 61*time.Second)
-	require.Equal(t, []float64{0}, runs, "the one that waited")
+	require.Equal(t, []float64{0}, runs, "the pending run")
 	require.Nil(t, p.Pending)
 	require.Equal(t, 120.0, seconds(p.LookAt))
 	p, runs = step(t, s, 120*time.Second)
 	require.Equal(t, []float64{0}, runs)
-	require.Equal(t, 120.0, seconds(p.Pending), "which then waits for it")
+	require.Equal(t, 120.0, seconds(p.Pending), "the next due time is pending")
 	s.DueAt = nil
 	require.Equal(t, job.ScheduleActive, s.State())
 }
@@ -180,15 +180,15 @@ func TestStepRefused(t *testing.T) {
 	require.Equal(t, 60.0, seconds(p.DueAt))
 	require.EqualValues(t, 1, p.Missed)
 	p, _ = step(t, minutely(), 60*time.Second, errFull)
-	require.EqualValues(t, 1, p.Missed, "two were due at once")
+	require.EqualValues(t, 1, p.Missed, "the first of two due times is missed")
 	require.Equal(t, 60.0, seconds(p.DueAt))
 
 	hourly := minutely(func(s *job.DueSchedule) { s.Cron, s.Retrying = "0 * * * *", true })
 	_, runs = step(t, hourly, 59*time.Minute)
-	require.Equal(t, []float64{0}, runs, "it is not left to catch_up meanwhile")
+	require.Equal(t, []float64{0}, runs, "a retried due time is not missed before the next one")
 	once := minutely(func(s *job.DueSchedule) { s.EndAt = after(0) })
 	p, _ = step(t, once, 0, errFull)
-	require.Equal(t, noon, *p.DueAt, "the last one is tried for good")
+	require.Equal(t, noon, *p.DueAt, "the last due time is retried forever")
 
 	p, _ = step(t, minutely(), 0, errors.New("password=secret"))
 	require.NotContains(t, p.LastError.Detail, "secret")

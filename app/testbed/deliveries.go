@@ -69,7 +69,7 @@ func (s *Service) deliveryFault(ctx context.Context, p *job.ClaimedDelivery) (te
 	return scope, e, err
 }
 
-// drop loses an attempt, unless the loss cannot be recorded: the client would be blamed for it.
+// drop loses an attempt. An attempt is sent if the loss cannot be recorded, because the client would be blamed for it.
 func (d *Deliveries) drop(ctx context.Context, scope testbed.Scope, p job.ClaimedDelivery, again time.Duration) job.Sent {
 	began := time.Now()
 	if !d.record(ctx, scope, p, fault.Effect{Drop: true, Delay: fault.Duration(again)}, began, job.Sent{}) {
@@ -79,7 +79,7 @@ func (d *Deliveries) drop(ctx context.Context, scope testbed.Scope, p job.Claime
 	return job.Sent{Attempt: lost, RetryAfter: again}
 }
 
-// sendExtra sends additional requests, and records their answers.
+// sendExtra sends additional requests, and records their responses.
 func (d *Deliveries) sendExtra(ctx context.Context, scope testbed.Scope, p job.ClaimedDelivery, e fault.Effect, times int) {
 	limited, cancel := context.WithTimeout(ctx, fault.ExtraTimeout)
 	defer cancel()

@@ -36,8 +36,8 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 	return began, err
 }
 
-// Enter returns the session of a request with a label, and of the jobs that it creates. That is the open session with the label, or a new
-// one if a session without a label is open. Otherwise the label has no effect. request is "" for a request that creates no jobs.
+// Enter returns the session of a request with a label, and of the jobs that it creates. It is the open session with the label, or a new
+// session if a session without a label is open. Otherwise the label has no effect. request is "" for a request that creates no jobs.
 func (s *Service) Enter(ctx context.Context, client job.ID, label, request string) (testbed.Scope, error) {
 	scope := testbed.Scope{Client: client}
 	session, unlabelled, err := s.store.EnterSession(ctx, client, label, request)
@@ -56,7 +56,7 @@ func (s *Service) Enter(ctx context.Context, client job.ID, label, request strin
 	return scope, err
 }
 
-// Sessions returns the sessions of a client, latest first; with a label, only those.
+// Sessions returns the sessions of a client, latest first. If label is not nil, it returns only sessions with the label.
 func (s *Service) Sessions(ctx context.Context, client job.ID, label *string) ([]verdict.Session, error) {
 	return s.store.Sessions(ctx, client, label)
 }
@@ -110,7 +110,7 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdi
 }
 
 // Record records a request in its session, if that is open. It returns an error only if the client had a session at its last request
-// through this process: most clients have none, and miss nothing.
+// through this process: most clients have no session.
 func (s *Service) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exchange) error {
 	recorded, err := s.store.Record(ctx, scope, x)
 	client := scope.Client

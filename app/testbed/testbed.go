@@ -26,7 +26,7 @@ type Service struct {
 	turns *fair.Semaphore[job.ID]
 
 	most          int  // open sessions of a client
-	outcomeStream bool // clients may learn of ends from the unrecorded outcome stream
+	outcomeStream bool // clients may read ends from the outcome stream, which is not recorded
 }
 
 // Bed has all use cases of the clients of a test bed.
@@ -52,7 +52,7 @@ func (s *Service) ReplaceFaults(ctx context.Context, scope testbed.Scope, seed i
 	return s.replaceFaults(ctx, scope, seed, rules, p)
 }
 
-// changeable refuses to change the rules of an open session with a profile: its verdict would cover less.
+// changeable refuses to change the rules of an open session with a profile, because its verdict would cover less.
 func (s *Service) changeable(ctx context.Context, scope testbed.Scope) error {
 	n, err := s.current(ctx, scope)
 	if err == nil && n.EndedAt == nil && n.Profile != "" {

@@ -63,7 +63,7 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 			w.Log.WarnContext(ctx, "cannot claim a job", "action", "assign", "job_id", t.JobID.String(), "attempt", t.Attempt,
 				app.ErrorFields(failed))
 			w.pauseClaims(ctx)
-			if job.CodeOf(failed) != job.CodeStorageUnavailable { // storage only fails for this job
+			if job.CodeOf(failed) != job.CodeStorageUnavailable { // only the claim of this job fails
 				tries++
 			}
 			if ctx.Err() != nil {
@@ -97,7 +97,7 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 	return job.ID{}, nil, errors.Join(failed, errBusy)
 }
 
-// soon is how long a slot waits for a job to become due. The queue would offer it later.
+// soon is how long a slot waits for a job to become due. If the wait is longer, the task returns to the queue.
 const soon = 50 * time.Millisecond
 
 // dropTask counts a stale task.
@@ -106,7 +106,7 @@ func (w *Worker) dropTask(reason string) error {
 	return job.ErrTaskStale
 }
 
-// stoppedWait is the wait before a task is offered again that was fetched before a pause or drain.
+// stoppedWait is the delay of a task that was fetched just before a pause or drain.
 const stoppedWait = time.Second
 
 // Stopped reports whether operators have stopped this worker from fetching tasks. A drained worker stays drained under the new id of its

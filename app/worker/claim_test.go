@@ -47,8 +47,8 @@ func (w *world) ranOnce(task job.Task, runs *atomic.Int64) {
 func TestClaimAndStartAreRetriedWhileStorageFails(t *testing.T) {
 	for operation, action := range map[string]string{"Claim": "assign", "Start": "start"} {
 		for name, h := range map[string]hook{
-			"refused":      {before: fails(10, errStorage)},
-			"answers lost": {after: fails(4, errStorage)},
+			"refused":        {before: fails(10, errStorage)},
+			"responses lost": {after: fails(4, errStorage)},
 		} {
 			t.Run(operation+" "+name, func(t *testing.T) {
 				counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
@@ -60,7 +60,7 @@ func TestClaimAndStartAreRetriedWhileStorageFails(t *testing.T) {
 					require.Len(t, lines, w.store.count(operation)-1)
 					require.Equal(t, "RFA_STORAGE_UNAVAILABLE", lines[0]["error_code"])
 
-					require.NoError(t, w.handle(task), "offered again, the task is used")
+					require.NoError(t, w.handle(task), "the task is stale")
 					require.EqualValues(t, 1, runs.Load())
 					require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("stale")))
 				}, func(c *Config) { c.Lease, c.Heartbeat = 3*time.Minute, time.Minute }) // no heartbeat in between
@@ -69,7 +69,7 @@ func TestClaimAndStartAreRetriedWhileStorageFails(t *testing.T) {
 	}
 }
 
-// The queue gives up a task with an unanswered claim, and offers it again.
+// If the queue gives up a task during a claim, the next task of the job gets the stored claim.
 func TestNextTaskGetsLostClaim(t *testing.T) {
 	counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
 		task := w.store.add()
@@ -79,7 +79,7 @@ func TestNextTaskGetsLostClaim(t *testing.T) {
 		began := time.Now()
 		require.ErrorIs(t, w.worker.Handle(ctx, task), errStorage)
 		require.Equal(t, time.Second/2, time.Since(began))
-		require.Equal(t, job.Assigned, w.store.row(task.JobID).State, "without anybody who runs it")
+		require.Equal(t, job.Assigned, w.store.row(task.JobID).State, "no worker runs it")
 		require.Empty(t, w.worker.holding)
 
 		w.store.hook("Claim", hook{})
@@ -89,7 +89,7 @@ func TestNextTaskGetsLostClaim(t *testing.T) {
 }
 
 func TestTasksOfOneJobRunItOnce(t *testing.T) {
-	for name, h := range map[string]hook{"one after the other": {}, "claims at once": {after: slow(time.Second / 2)}} {
+	for name, h := range map[string]hook{"claims one after the other": {}, "concurrent claims": {after: slow(time.Second / 2)}} {
 		t.Run(name, func(t *testing.T) {
 			counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
 				w.store.hook("Claim", h)
@@ -110,7 +110,7 @@ func TestTasksOfOneJobRunItOnce(t *testing.T) {
 	}
 }
 
-// A claim with a pending answer is not lost, after any number of heartbeats.
+// A pending claim does not count as lost, after any number of heartbeats.
 func TestSlowClaimIsNotReleased(t *testing.T) {
 	counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
 		w.store.hook("Claim", hook{after: slow(10 * time.Second)})
@@ -128,8 +128,8 @@ func TestLostClaimEndsWithLease(t *testing.T) {
 		h   hook
 		own bool // the job finally runs here
 	}{
-		"answer lost": {h: hook{after: fails(3, errStorage)}},
-		"refused":     {h: hook{before: fails(3, errStorage)}, own: true},
+		"response lost": {h: hook{after: fails(3, errStorage)}},
+		"refused":       {h: hook{before: fails(3, errStorage)}, own: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
@@ -146,7 +146,7 @@ func TestLostClaimEndsWithLease(t *testing.T) {
 					return
 				}
 				require.Zero(t, runs.Load())
-				require.Equal(t, first, w.store.row(task.JobID).worker, "the rescuer finds it there")
+				require.Equal(t, first, w.store.row(task.JobID).worker, "the job is left to the rescuer")
 				require.Equal(t, job.Assigned, w.store.row(task.JobID).State)
 			})
 		})
@@ -159,7 +159,7 @@ func (w *world) never(context.Context, job.Definition, int) (*job.Result, error)
 	return nil, nil
 }
 
-// requireUnstarted asserts that a job was only claimed, and that its known state was published once.
+// requireUnstarted asserts that a job was claimed but not started, and that the claim was published once.
 func (w *world) requireUnstarted(task job.Task, fenced float64) {
 	w.T.Helper()
 	require.Equal(w.T, []job.Notification{apptest.Event(task)}, w.Queue.Notifications())
@@ -174,7 +174,7 @@ func TestCancelBetweenClaimAndStart(t *testing.T) {
 	canceled := func(w *world, task job.Task) { w.happens(task, job.Canceled) }
 	for name, test := range map[string]struct {
 		operation string
-		before    bool // it happens before the operation takes effect
+		before    bool // happens is called before the operation takes effect
 		happens   func(*world, job.Task)
 	}{
 		"cancel before the claim is answered":      {"Claim", false, canceled},
@@ -197,13 +197,13 @@ func TestCancelBetweenClaimAndStart(t *testing.T) {
 				h = hook{before: happens}
 			}
 			w.store.hook(test.operation, h)
-			require.NoError(t, w.handle(task), "there is nothing left for the queue to do")
+			require.NoError(t, w.handle(task), "the task is done")
 			w.requireUnstarted(task, 1)
 		})
 	}
 }
 
-// The log and the counter agree with storage if a cancel arrives between the commit of a start and its answer.
+// The log and the counter agree with storage if a cancel arrives between the commit of a start and its response.
 func TestCancelBeforeStartIsAnswered(t *testing.T) {
 	working(t, apptest.Takes(time.Minute), func(t *testing.T, w *world) {
 		task := w.store.add()
@@ -230,7 +230,7 @@ func TestCancelDuringStorageTrouble(t *testing.T) {
 			w.store.hook(operation, h)
 			handled := w.handling(task)
 			w.cancel(task)
-			require.NoError(t, <-handled, "there is nothing left for the queue to do")
+			require.NoError(t, <-handled, "the task is done")
 			if operation == "Start" {
 				w.requireUnstarted(task, 0)
 				return

@@ -27,7 +27,7 @@ func (w *world) draining(grace time.Duration) (drained func()) {
 
 func hooked(operation string, h hook) map[string]hook { return map[string]hook{operation: h} }
 
-// How jobs end while the worker drains, and how long that takes.
+// Each case checks how a job ends while the worker drains, and how long draining takes.
 func TestDrain(t *testing.T) {
 	away, lost := hook{before: fails(-1, errStorage)}, hook{after: fails(-1, errStorage)}
 	late := hook{after: slow(4 * time.Second)}
@@ -44,17 +44,17 @@ func TestDrain(t *testing.T) {
 		err    error // of the task
 		reason job.Reason
 	}{
-		"it runs":                  {apptest.Takes(20 * time.Second), nil, 30 * time.Second, 20 * time.Second, job.Succeeded, nil, ""},
-		"it runs for too long":     {apptest.Takes(time.Hour), nil, 30 * time.Second, 30 * time.Second, job.Failed, nil, job.WorkerShutdown},
-		"it ends just in time":     {justInTime, nil, time.Second, time.Second, job.Succeeded, nil, ""},
-		"its claim is under way":   {apptest.Takes(5 * time.Second), hooked("Claim", late), time.Minute, 9 * time.Second, job.Succeeded, nil, ""},
-		"its claim comes too late": {apptest.Takes(time.Hour), hooked("Claim", late), time.Second, 4 * time.Second, job.Queued, nil, ""},
-		"its claim is refused":     {apptest.Takes(time.Hour), hooked("Claim", away), 10 * time.Second, 0, job.Queued, errBusy, ""},
-		"its start is refused":     {apptest.Takes(time.Hour), hooked("Start", away), time.Second, time.Second, job.Queued, nil, ""},
-		"its start has no answer":  {apptest.Takes(time.Hour), hooked("Start", lost), time.Second, time.Second, job.Failed, nil, job.WorkerLost},
-		"its end is never taken": {apptest.Takes(time.Hour), hooked("Finish", away), time.Second, time.Second + apptest.LeaseTime, job.Running,
+		"job ends in time":    {apptest.Takes(20 * time.Second), nil, 30 * time.Second, 20 * time.Second, job.Succeeded, nil, ""},
+		"job runs too long":   {apptest.Takes(time.Hour), nil, 30 * time.Second, 30 * time.Second, job.Failed, nil, job.WorkerShutdown},
+		"job ends on stop":    {justInTime, nil, time.Second, time.Second, job.Succeeded, nil, ""},
+		"claim is pending":    {apptest.Takes(5 * time.Second), hooked("Claim", late), time.Minute, 9 * time.Second, job.Succeeded, nil, ""},
+		"late claim":          {apptest.Takes(time.Hour), hooked("Claim", late), time.Second, 4 * time.Second, job.Queued, nil, ""},
+		"claim fails":         {apptest.Takes(time.Hour), hooked("Claim", away), 10 * time.Second, 0, job.Queued, errBusy, ""},
+		"start fails":         {apptest.Takes(time.Hour), hooked("Start", away), time.Second, time.Second, job.Queued, nil, ""},
+		"start response lost": {apptest.Takes(time.Hour), hooked("Start", lost), time.Second, time.Second, job.Failed, nil, job.WorkerLost},
+		"outcome not stored": {apptest.Takes(time.Hour), hooked("Finish", away), time.Second, time.Second + apptest.LeaseTime, job.Running,
 			nil, ""},
-		"storage is gone for good": {apptest.Takes(time.Hour), map[string]hook{"Finish": away, "Renew": away, "Register": away, "Retire": away},
+		"storage down": {apptest.Takes(time.Hour), map[string]hook{"Finish": away, "Renew": away, "Register": away, "Retire": away},
 			time.Second, apptest.LeaseTime * 9 / 10, job.Running, nil, ""},
 	} {
 		apptest.Run(t, name, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestDrain(t *testing.T) {
 			require.ErrorIs(t, <-handled, c.err)
 			require.Equal(t, c.took, time.Since(began))
 			r := w.store.row(task.JobID)
-			require.Equal(t, []any{c.want, 1}, []any{r.State, r.Attempt}, "no attempt is used up")
+			require.Equal(t, []any{c.want, 1}, []any{r.State, r.Attempt}, "attempt is unchanged")
 			require.Empty(t, w.worker.holding)
 			if c.reason != "" {
 				failure := r.ends[0].Failure
@@ -104,7 +104,7 @@ func TestDrainRefusesWaitingTasks(t *testing.T) {
 		w.worker.Drain(context.Background()) // before Run
 		require.ErrorIs(t, <-leaseless, errBusy)
 		stop := w.start()
-		require.ErrorIs(t, w.handle(w.store.add()), errBusy, "draining is for good")
+		require.ErrorIs(t, w.handle(w.store.add()), errBusy, "draining is permanent")
 		stop()
 		w.worker.Drain(context.Background()) // after Run
 
@@ -116,6 +116,6 @@ func TestDrainRefusesWaitingTasks(t *testing.T) {
 		require.NoError(t, <-first)
 		require.ErrorIs(t, <-slotless, errBusy)
 		require.Equal(t, 1, w.store.count("Claim"))
-		require.NotZero(t, w.store.count("Renew"), "heartbeats went on")
+		require.NotZero(t, w.store.count("Renew"), "heartbeats continued")
 	})
 }

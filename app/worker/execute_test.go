@@ -127,18 +127,18 @@ func TestExecuteFails(t *testing.T) {
 		runner apptest.RunnerFunc
 		want   job.Reason
 	}{
-		"by the catalogue": {failing(job.FailedAgain), job.FailedAgain},
+		"planned by the catalogue": {failing(job.FailedAgain), job.FailedAgain},
 		"panic": {func(context.Context, job.Definition, int) (*job.Result, error) { panic("boom") },
 			job.WorkPanicked},
-		"unexpected error":          {apptest.Fixed(nil, errors.New("no space left on device")), job.WorkPanicked},
-		"refused by the runner":     {apptest.Fixed(nil, job.ErrBadDefinition), job.DefinitionInvalid},
-		"no result":                 {apptest.Fixed(nil, nil), job.OutputInvalid},
-		"result without media type": {altered(func(r *job.Result) { r.MediaType = "" }), job.OutputInvalid},
+		"unexpected error":                 {apptest.Fixed(nil, errors.New("no space left on device")), job.WorkPanicked},
+		"definition refused by the runner": {apptest.Fixed(nil, job.ErrBadDefinition), job.DefinitionInvalid},
+		"no result":                        {apptest.Fixed(nil, nil), job.OutputInvalid},
+		"result without media type":        {altered(func(r *job.Result) { r.MediaType = "" }), job.OutputInvalid},
 		"short result": {altered(func(r *job.Result) { r.Body = r.Body[1:]; r.SHA256 = sha256.Sum256(r.Body) }),
 			job.OutputInvalid},
-		"result with a wrong digest":     {altered(func(r *job.Result) { r.SHA256[0]++ }), job.OutputInvalid},
-		"result that cannot be stored":   {altered(func(r *job.Result) { r.MediaType = "a\x00b" }), job.OutputInvalid},
-		"planned by a client's behavior": {failing(job.CustomFailed), job.CustomFailed},
+		"result with a wrong digest":             {altered(func(r *job.Result) { r.SHA256[0]++ }), job.OutputInvalid},
+		"result that cannot be stored":           {altered(func(r *job.Result) { r.MediaType = "a\x00b" }), job.OutputInvalid},
+		"planned by the behavior in the request": {failing(job.CustomFailed), job.CustomFailed},
 	} {
 		s.runner = test.runner
 		task := s.add()
@@ -148,7 +148,7 @@ func TestExecuteFails(t *testing.T) {
 		j := s.job(task)
 		require.Equal(t, job.Failed, j.State, name)
 		require.Equal(t, []any{want.Code, want.Reason, want.Detail}, []any{j.Failure.Code, j.Failure.Reason, j.Failure.Detail}, name)
-		require.Equal(t, string(want.Code)+": "+want.Detail, failed.Text, "the queue is told what was recorded")
+		require.Equal(t, string(want.Code)+": "+want.Detail, failed.Text, "the task's error is the stored failure")
 		line := s.Logged(task, "finish", "RUNNING", "FAILED")
 		require.Equal(t, []any{string(want.Code), want.Detail}, []any{line["error_code"], line["error_message"]}, name)
 	}
@@ -178,7 +178,7 @@ func TestTheTimeLimitIsHard(t *testing.T) {
 			}
 			return result, nil
 		}
-		require.Equal(t, job.TimedOut, s.run(s.add()).Failure.Reason, "also with a result that comes after it")
+		require.Equal(t, job.TimedOut, s.run(s.add()).Failure.Reason, "a result after the limit is dropped")
 	}
 }
 
@@ -204,9 +204,9 @@ func TestAutomaticRetry(t *testing.T) {
 	}
 	require.Equal(t, []float64{1, 1, 1, 1, 0}, counted())
 
-	require.Equal(t, job.Failed, s.run(s.add(retried, func(j *job.Job) { j.MaxAttempts = 1 })).State, "not after the last attempt")
+	require.Equal(t, job.Failed, s.run(s.add(retried, func(j *job.Job) { j.MaxAttempts = 1 })).State, "no retry after the last attempt")
 	s.runner = failing(job.FailedImmediately)
-	require.Equal(t, job.Failed, s.run(s.add(retried)).State, "not after a failure that would come again")
+	require.Equal(t, job.Failed, s.run(s.add(retried)).State, "no retry of a permanent failure")
 	require.Len(t, s.Queue.Sent(), 1)
 	require.Equal(t, []float64{3, 3, 1, 1, 0}, counted())
 }
@@ -222,7 +222,7 @@ func TestPlannedFailureIsWritten(t *testing.T) {
 	require.Equal(t, "planned", line["error_message"])
 }
 
-// Storage's answer for an unclaimed job decides what happens to its task.
+// The task of a job that cannot be claimed is dropped, with a reason in the metrics.
 func TestHandleDropsTasks(t *testing.T) {
 	s := newSite(t, time.Hour, func(c *repo.Config) { c.ClientMaxHeld = 1 })
 	s.runner = func(context.Context, job.Definition, int) (*job.Result, error) { panic("must not run") }
@@ -242,11 +242,11 @@ func TestHandleDropsTasks(t *testing.T) {
 		task   job.Task
 		reason string
 	}{
-		{"of another attempt", earlier, "stale"},
-		{"of a job that is held by somebody", held, "stale"},
-		{"of an unknown job", job.Task{JobID: app.NewID(), Attempt: 1}, "unknown"},
-		{"of a throttled job", s.add(other), "client_limit"},
-		{"of a paused job", s.add(func(j *job.Job) {
+		{"another attempt", earlier, "stale"},
+		{"job held by another worker", held, "stale"},
+		{"unknown job", job.Task{JobID: app.NewID(), Attempt: 1}, "unknown"},
+		{"throttled job", s.add(other), "client_limit"},
+		{"paused job", s.add(func(j *job.Job) {
 			j.WorkKind, j.Definition = job.FailImmediate, apptest.DefinitionOf(job.FailImmediate)
 		}), "paused"},
 	} {
@@ -305,7 +305,7 @@ func TestGiveBack(t *testing.T) {
 	once := func(j *job.Job) { j.MaxAttempts = 1 }
 	assigned, running, last, again := hold(false), hold(true), hold(true, retried, once), hold(true, retried)
 	jobs := apptest.Must(s.leases.Held(t.Context(), s.worker.id, held))(t)
-	for range 2 { // jobs that have changed meanwhile are left alone
+	for range 2 { // the second call changes nothing
 		require.NoError(t, s.rescuer.GiveBack(t.Context(), jobs))
 	}
 	for task, want := range map[job.Task][]any{
@@ -318,7 +318,7 @@ func TestGiveBack(t *testing.T) {
 	require.Len(t, s.Queue.Sent(), 2)
 	require.ElementsMatch(t, []job.Notification{apptest.Event(assigned), apptest.End(running), apptest.End(last), apptest.End(again)},
 		s.Queue.Notifications())
-	require.ElementsMatch(t, []job.ID{assigned.JobID, running.JobID, last.JobID, again.JobID}, s.Queue.Delivered(), "they may have callbacks")
+	require.ElementsMatch(t, []job.ID{assigned.JobID, running.JobID, last.JobID, again.JobID}, s.Queue.Delivered(), "callbacks are delivered")
 	require.Equal(t, []float64{1, 3}, []float64{s.Metric(s.Metrics.Repaired.WithLabelValues("rescuer_requeued")),
 		s.Metric(s.Metrics.Repaired.WithLabelValues("rescuer_failed"))})
 	for action, n := range map[string]int{"requeue": 1, "fail": 3, "auto_retry": 1} {

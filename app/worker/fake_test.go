@@ -21,7 +21,7 @@ type fakeStore struct {
 	retired map[job.ID]bool
 	hooks   map[string]hook
 	calls   map[string]int
-	refuse  func() job.NotClaimed // answer to claims that would succeed; nil or a zero answer: they do
+	refuse  func() job.NotClaimed // result of claims that would succeed; they do succeed if it is nil or returns the zero value
 }
 
 type row struct {
@@ -39,7 +39,7 @@ func newFakeStore() *fakeStore {
 	}
 }
 
-// hook makes an operation fail before it takes effect, or afterwards, so that the answer is lost.
+// hook makes an operation fail before it takes effect, or afterwards, so that its response is lost.
 type hook struct{ before, after func(context.Context) error }
 
 func (s *fakeStore) hook(operation string, h hook) { s.update(func() { s.hooks[operation] = h }) }

@@ -19,7 +19,7 @@ func TestCancelDuringRun(t *testing.T) {
 		cancel func(*world, job.Task)
 		within time.Duration
 	}{
-		"at once": {(*world).cancel, 0},
+		"with a signal": {(*world).cancel, 0},
 		"without a signal, with the next heartbeat": {func(w *world, task job.Task) { w.happens(task, job.Canceled) }, apptest.Heartbeat},
 	} {
 		run(t, name, apptest.Takes(time.Minute), func(t *testing.T, w *world) {
@@ -29,7 +29,7 @@ func TestCancelDuringRun(t *testing.T) {
 			test.cancel(w, task)
 			require.NoError(t, <-handled)
 			require.LessOrEqual(t, time.Since(began), test.within)
-			require.Zero(t, w.store.count("Finish"), "it says nothing")
+			require.Zero(t, w.store.count("Finish"), "no outcome is stored")
 			require.NoError(t, <-unharmed)
 			w.ended(other, job.Succeeded)
 		})
@@ -41,7 +41,7 @@ func TestLateCancel(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		task := w.store.add()
 		w.store.hook("Finish", hook{after: func(ctx context.Context) error {
-			w.worker.Canceled(task.JobID) // of an attempt with a stored outcome
+			w.worker.Canceled(task.JobID) // the outcome is already stored
 			return ctx.Err()
 		}})
 		require.NoError(t, w.handle(task))
@@ -64,11 +64,12 @@ func TestFinishIsRetriedWhileStorageFails(t *testing.T) {
 		w.store.hook("Finish", hook{after: fails(1, errStorage)})
 		require.NoError(t, w.handle(task))
 		w.ended(task, job.Succeeded)
-		require.Equal(t, 1.0, w.Metric(w.Metrics.FencedWrites.WithLabelValues("finish")), "an answer that is lost is written once")
+		require.Equal(t, 1.0, w.Metric(w.Metrics.FencedWrites.WithLabelValues("finish")), "the retry after a lost response is fenced")
 	})
 }
 
-// A heartbeat can start after an outcome was committed and be answered before the outcome's write. It correctly misses the job.
+// A heartbeat can start after an outcome is committed and return before the write of the outcome does. The job is then missing in its
+// result, which must not stop the write.
 func TestHeartbeatDuringFinish(t *testing.T) {
 	working(t, apptest.Takes(time.Second), func(t *testing.T, w *world) {
 		task := w.store.add()

@@ -28,7 +28,7 @@ func TestHandleClaimsJobThatBecomesDue(t *testing.T) {
 		w.ended(task, job.Succeeded)
 
 		almost = 100
-		require.ErrorIs(t, w.handle(w.store.add()), errBusy, "not for ever")
+		require.ErrorIs(t, w.handle(w.store.add()), errBusy, "tries are limited")
 		require.Equal(t, 2*claimTries, w.store.count("Claim"))
 	})
 }
@@ -47,7 +47,7 @@ func TestHandleOnDeadWorkerGetsNewLeaseImmediately(t *testing.T) {
 
 		claims := w.store.count("Claim")
 		w.refusing(job.NotClaimed{StillWaiting: true, WorkerDead: true}) // the claim was checked just before a renewal was committed
-		require.ErrorIs(t, w.handle(w.store.add()), errBusy, "not for ever")
+		require.ErrorIs(t, w.handle(w.store.add()), errBusy, "tries are limited")
 		require.Equal(t, claims+claimTries, w.store.count("Claim"))
 	})
 }
@@ -61,7 +61,7 @@ func TestHandleSlowsDownWhileStorageFails(t *testing.T) {
 		task := w.store.add()
 		require.NoError(t, w.handle(task))
 		w.ended(task, job.Succeeded)
-		require.Equal(t, (3+2*claimTries)*w.worker.pause(), time.Since(began), "a whole queue must not be churned through meanwhile")
+		require.Equal(t, (3+2*claimTries)*w.worker.pause(), time.Since(began), "each failure holds the slot for a moment")
 		require.Equal(t, 2*claimTries+1, w.store.count("Claim"))
 	})
 }
@@ -75,10 +75,10 @@ func TestHandleStopsWaitingWithTheQueue(t *testing.T) {
 			defer cancel()
 			return w.worker.Handle(ctx, task)
 		}
-		require.ErrorIs(t, impatient(w.store.add()), context.DeadlineExceeded, "there is no lease")
+		require.ErrorIs(t, impatient(w.store.add()), context.DeadlineExceeded, "waiting for a lease")
 		w.start()
 		running := w.handling(w.store.add())
-		require.ErrorIs(t, impatient(w.store.add()), context.DeadlineExceeded, "there is no slot")
+		require.ErrorIs(t, impatient(w.store.add()), context.DeadlineExceeded, "waiting for a slot")
 		require.NoError(t, <-running)
 
 		task := w.store.add()
@@ -86,7 +86,7 @@ func TestHandleStopsWaitingWithTheQueue(t *testing.T) {
 			app.Sleep(ctx, 2*time.Second)
 			return ctx.Err()
 		}})
-		require.NoError(t, impatient(task), "neither a claim nor a job is given up half-way")
+		require.NoError(t, impatient(task), "a started claim and its job are completed")
 		w.ended(task, job.Succeeded)
 	})
 }
@@ -125,7 +125,7 @@ func TestDrainedWorkerStaysDrained(t *testing.T) {
 			{Scope: job.PauseWorker, Target: app.NewID().String(), Mode: job.ModeDrain},
 		}))
 		w.worker.lose(before, errLapsed)
-		require.True(t, w.worker.Stopped(drained), "without a lease, too")
+		require.True(t, w.worker.Stopped(drained), "also without a lease")
 		for range maxIdentities - 1 {
 			_, err := w.worker.register(t.Context())
 			require.NoError(t, err)
@@ -177,10 +177,10 @@ func TestExhaustedKindIsRefused(t *testing.T) {
 		named, unnamed, other := w.store.add(heavy), w.store.add(heavy), w.store.add()
 		named.WorkKind = job.IOHeavy
 		var early *job.TaskEarly
-		require.True(t, errors.As(w.worker.Handle(context.Background(), named), &early), "others may take it")
+		require.True(t, errors.As(w.worker.Handle(context.Background(), named), &early), "the task returns for other workers")
 		require.NoError(t, w.handle(unnamed))
 		row := w.store.row(unnamed.JobID)
-		require.Equal(t, []any{job.Queued, 1}, []any{row.State, row.Attempt}, "given back, in the same attempt")
+		require.Equal(t, []any{job.Queued, 1}, []any{row.State, row.Attempt}, "requeued in the same attempt")
 		require.NoError(t, w.handle(other))
 		require.Equal(t, job.Succeeded, w.store.row(other.JobID).State)
 		require.Equal(t, 2, disk.ran)

@@ -76,7 +76,7 @@ func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 		w.lose(id, err)
 		return // storage knows that
 	}
-	// If the answer to a renewal was lost, storage may consider the lease valid. Its jobs would wait until it expires.
+	// If the response to a renewal was lost, storage may consider the lease valid. Its jobs would wait until the lease expires.
 	retiring, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Heartbeat)
 	defer cancel()
 	if err := w.Store.Retire(retiring, id); err != nil {
@@ -126,10 +126,9 @@ func (w *Worker) lose(id job.ID, err error) {
 	w.signalChange()
 }
 
-// reconcile compares the jobs that storage assigns to this worker with those that it holds. It stops jobs that are no longer its own,
-// except a job with an outcome being stored: that may be why it is missing, and the write will find out. Jobs that are unknown in two
-// heartbeats and not being claimed come from a claim or start with a lost answer. The worker releases them with each heartbeat until
-// storage agrees.
+// reconcile compares the jobs that storage assigns to this worker with those that it holds. It stops jobs that are no longer its own. It
+// does not interrupt the write of an outcome: the job may be missing because of that write. Jobs that are unknown in two heartbeats and
+// not being claimed come from a claim or start with a lost response. The worker releases them with each heartbeat until storage agrees.
 func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.ClaimID, asked time.Time) {
 	unknown := make(map[job.ClaimID]bool, len(held))
 	for _, claim := range held {

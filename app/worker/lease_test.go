@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// holdsUnknowingly is a job that storage assigns to the worker although the claim was never answered.
+// holdsUnknowingly assigns a job to the worker in storage although the worker got no response to its claim.
 func (w *world) holdsUnknowingly(s job.State) func(*row) {
 	return func(r *row) {
 		began := time.Now()
@@ -60,12 +60,12 @@ func TestLeaseEndsBeforeItExpiresInStorage(t *testing.T) {
 		return hangs(ctx)
 	}
 	for name, h := range map[string]hook{
-		"slow, then hangs":          {before: slowThenSilent, after: slow(9 * time.Second)},
-		"fails":                     {before: fails(-1, errStorage)},
-		"hangs":                     {before: hangs},
-		"hangs and does not stop":   {before: stubborn},
-		"answers are lost":          {after: hangs},
-		"the answer comes too late": {after: slow(apptest.LeaseTime)},
+		"slow, then hangs":        {before: slowThenSilent, after: slow(9 * time.Second)},
+		"fails":                   {before: fails(-1, errStorage)},
+		"hangs":                   {before: hangs},
+		"hangs and does not stop": {before: stubborn},
+		"responses are lost":      {after: hangs},
+		"response comes too late": {after: slow(apptest.LeaseTime)},
 	} {
 		apptest.Run(t, name, func(t *testing.T) {
 			w := newWorld(t)
@@ -78,11 +78,11 @@ func TestLeaseEndsBeforeItExpiresInStorage(t *testing.T) {
 			w.store.hook("Renew", h)
 			require.NoError(t, <-running)
 
-			require.GreaterOrEqual(t, time.Since(began), apptest.LeaseTime/2, "not at the first failure")
+			require.GreaterOrEqual(t, time.Since(began), apptest.LeaseTime/2, "the lease survives the first failure")
 			w.store.update(func() { require.True(t, time.Now().Before(w.store.leases[first])) })
 			require.NotEqual(t, first, w.identityNow())
 			require.Zero(t, w.store.count("Finish"))
-			require.Equal(t, job.Running, w.store.row(task.JobID).State, "the rescuer decides")
+			require.Equal(t, job.Running, w.store.row(task.JobID).State, "the job is left to the rescuer")
 			require.Equal(t, 1.0, w.Metric(w.Metrics.LeasesLost))
 			require.Len(t, w.Log.Lines(t, map[string]any{"level": "ERROR", "jobs": 1.0}), 1)
 
@@ -90,7 +90,7 @@ func TestLeaseEndsBeforeItExpiresInStorage(t *testing.T) {
 			apptest.Pass(5 * apptest.LeaseTime)
 			require.True(t, w.worker.Alive())
 			require.NotEqual(t, first, w.identityNow())
-			require.True(t, w.store.retired[first], "storage may count the old lease on")
+			require.True(t, w.store.retired[first], "the old lease is released")
 			require.Equal(t, 1.0, w.Metric(w.Metrics.LeasesLost))
 		})
 	}
@@ -121,7 +121,7 @@ func TestWorkerDeclaredDeadStopsEverything(t *testing.T) {
 		synctest.Wait()
 		require.NotEqual(t, first, w.identityNow())
 		require.True(t, w.worker.Alive())
-		require.False(t, w.store.retired[first], "it stays what it is: dead")
+		require.False(t, w.store.retired[first], "a dead worker is not retired")
 	})
 }
 
@@ -144,7 +144,7 @@ func TestJobsOfEarlierLeaseAreNotFinishedUnderNext(t *testing.T) {
 	})
 }
 
-// The claim was committed under a lease that ended before the answer arrived.
+// The claim was committed under a lease that ended before the response arrived.
 func TestClaimWithExpiredLeaseIsNotRun(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		first := w.identityNow()
@@ -165,7 +165,7 @@ func TestClaimWithExpiredLeaseIsNotRun(t *testing.T) {
 		require.Equal(t, job.Assigned, r.State)
 		require.Zero(t, w.store.count("Start"))
 		require.Len(t, w.Log.Lines(t, map[string]any{"msg": "skipping a claimed job", "job_id": task.JobID.String()}), 1)
-		require.Equal(t, first, r.worker, "the rescuer finds it there")
+		require.Equal(t, first, r.worker, "the job is left to the rescuer")
 		require.Empty(t, w.worker.holding)
 	})
 }
@@ -175,7 +175,7 @@ func TestJobClaimedDuringHeartbeatIsNotStopped(t *testing.T) {
 		task := w.store.add()
 		var running <-chan error
 		w.store.hook("Renew", hook{after: func(context.Context) error {
-			if running == nil { // after storage has answered, before the answer arrives
+			if running == nil { // after the renewal, before its response arrives
 				time.Sleep(time.Second)
 				answer := make(chan error, 1)
 				go func() { answer <- w.handle(task) }()
@@ -195,7 +195,7 @@ func TestJobsOfLostClaimsAreReleasedOnSecondHeartbeat(t *testing.T) {
 		assigned := w.store.add(w.holdsUnknowingly(job.Assigned))
 		running := w.store.add(w.holdsUnknowingly(job.Running))
 		apptest.Pass(apptest.Heartbeat + time.Second)
-		require.Equal(t, job.Assigned, w.store.row(assigned.JobID).State, "on one beat its answer may be on the way")
+		require.Equal(t, job.Assigned, w.store.row(assigned.JobID).State, "the claim may be pending during one heartbeat")
 		require.Equal(t, job.Running, w.store.row(running.JobID).State)
 
 		apptest.Pass(apptest.Heartbeat)
@@ -211,13 +211,13 @@ func TestReleaseIsRetriedUntilStorageAgrees(t *testing.T) {
 		task := w.store.add(w.holdsUnknowingly(job.Assigned))
 		w.store.hook("GiveBack", hook{before: fails(2, errStorage)})
 		apptest.Pass(4*apptest.Heartbeat + time.Second)
-		require.Equal(t, job.Queued, w.store.row(task.JobID).State, "beats 2 and 3 failed, beat 4 did not")
+		require.Equal(t, job.Queued, w.store.row(task.JobID).State, "the release succeeds at the fourth heartbeat")
 		require.Equal(t, 3, w.store.count("GiveBack"))
 
 		w.store.hook("GiveBack", hook{before: hangs})
 		w.store.add(w.holdsUnknowingly(job.Running))
 		apptest.Pass(5 * time.Minute)
-		require.Equal(t, 1, w.store.count("Register"), "it never costs the lease")
+		require.Equal(t, 1, w.store.count("Register"), "the lease is kept")
 		require.Zero(t, w.Metric(w.Metrics.LeasesLost))
 	})
 }
@@ -230,10 +230,10 @@ func TestRunGivesTheLeaseUp(t *testing.T) {
 		running := w.handling(w.store.add()) // without a drain
 		stop()
 		require.NoError(t, <-running)
-		require.Zero(t, w.store.count("Finish"), "the rescuer fails them")
+		require.Zero(t, w.store.count("Finish"), "the job is left to the rescuer")
 		require.True(t, w.store.retired[id])
 		require.False(t, w.worker.Alive())
-		require.Zero(t, w.Metric(w.Metrics.LeasesLost), "it was not lost")
+		require.Zero(t, w.Metric(w.Metrics.LeasesLost), "the lease was released, not lost")
 		require.ErrorIs(t, w.handle(w.store.add()), errBusy)
 		w.worker.Drain(context.Background())
 	})

@@ -29,7 +29,7 @@ func percentages(t *testing.T, notifications []job.Notification) []int {
 	for _, n := range notifications {
 		over = over || n.Ended
 		if n.Progress != nil {
-			require.False(t, over, "after the end")
+			require.False(t, over, "progress after the end")
 			require.Equal(t, 1, n.Attempt)
 			reached = append(reached, n.Progress.Percentage)
 		}
@@ -45,7 +45,7 @@ func TestProgressIsPublished(t *testing.T) {
 			for _, n := range []int{0, 10, 10, 40, 20} {
 				report(*apptest.Percent(n))
 			}
-			for i := range 50 { // without a reader
+			for i := range 50 { // while nothing reads the progress
 				go report(*apptest.Percent(50 + i))
 			}
 			return apptest.GoodResult(*apptest.DefinitionOf(job.SuccessFast)), nil
@@ -60,9 +60,9 @@ func TestProgressIsPublished(t *testing.T) {
 		over()
 		report(*apptest.Percent(100)) // although its context is still open
 		reached := percentages(t, w.Queue.Notifications())
-		require.Equal(t, []int{0, 10, 10, 40}, reached[:4], "never backwards")
+		require.Equal(t, []int{0, 10, 10, 40}, reached[:4], "progress never decreases")
 		require.IsNonDecreasing(t, reached)
-		require.NotContains(t, reached, 100, "nothing after the end")
+		require.NotContains(t, reached, 100, "no progress after the end")
 	})
 }
 
@@ -88,7 +88,7 @@ func TestProgressOfStoppedWorkIsNotPublished(t *testing.T) {
 			synctest.Wait()
 			notifications := w.Queue.Notifications()
 			require.Equal(t, []int{30}, percentages(t, notifications))
-			require.Equal(t, apptest.End(task), notifications[len(notifications)-1], "the progress is of no more use")
+			require.Equal(t, apptest.End(task), notifications[len(notifications)-1], "the end of the attempt is published last")
 		})
 	}
 }
@@ -127,7 +127,7 @@ func TestEventsAreRecordedOnTheWay(t *testing.T) {
 		task := w.store.add()
 		require.NoError(t, w.handle(task))
 		row := w.store.row(task.JobID)
-		require.Equal(t, events, row.emitted, "as often as it takes, each once")
+		require.Equal(t, events, row.emitted, "each event is stored once despite retries")
 		require.Equal(t, job.Succeeded, row.State)
 	})
 }
@@ -139,7 +139,7 @@ func TestEventsEndWithTheClaim(t *testing.T) {
 		w.store.hook("Emit", hook{before: func(context.Context) error { return job.ErrStale }})
 		task := w.store.add()
 		require.NoError(t, w.handle(task))
-		require.Empty(t, w.store.row(task.JobID).ends, "nothing is written")
+		require.Empty(t, w.store.row(task.JobID).ends, "no outcome is stored")
 		require.Equal(t, 1.0, w.Metric(w.Metrics.FencedWrites.WithLabelValues("emit")))
 	})
 }

@@ -77,7 +77,7 @@ func (t *timeline) latest() *time.Time {
 	return &at
 }
 
-// ended returns when work that returned err ended. nil means now, because something else ended it.
+// ended returns when the work ended, given its error. nil means now: the work was ended by something else than its plan.
 func (t *timeline) ended(err error) *time.Time {
 	var planned interface{ FailureReason() job.Reason }
 	if err == nil || errors.As(err, &planned) || errors.Is(err, errTimeLimit) {

@@ -44,7 +44,7 @@ type Config struct {
 	Lease       time.Duration // without a heartbeat for this long, the worker counts as dead
 	Heartbeat   time.Duration
 	Limit       time.Duration // execution limit
-	Clock       *clock.Clock  // clock of a test bed for the jobs; nil: the machine's
+	Clock       *clock.Clock  // clock of a test bed for the jobs; nil: the machine's clock
 	Backoff     job.Backoff
 }
 
@@ -147,8 +147,8 @@ func (w *Worker) signalChange() {
 	w.changed = make(chan struct{})
 }
 
-// enter marks an attempt as being handled until leave is called. That includes a claim with a pending answer, so Drain waits for its
-// result. It refuses a second call for the attempt, because storage would answer a repeated claim of the same worker.
+// enter marks an attempt as being handled until leave is called. That includes a pending claim, so Drain waits for its result. It refuses
+// a second call for the attempt, because storage would accept a repeated claim of the same worker.
 func (w *Worker) enter(a attempt) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

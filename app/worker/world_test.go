@@ -57,7 +57,7 @@ func working(t *testing.T, runner apptest.RunnerFunc, f func(t *testing.T, w *wo
 	})
 }
 
-// run is working as a subtest.
+// run is like working, in a subtest.
 func run(t *testing.T, name string, runner apptest.RunnerFunc, f func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { working(t, runner, f) })
@@ -106,7 +106,7 @@ func (w *world) identityNow() job.ID {
 	return w.worker.id
 }
 
-// refusing answers each claim with not; the zero value restores normal answers.
+// refusing makes each claim return not. The zero value restores normal claims.
 func (w *world) refusing(not job.NotClaimed) {
 	w.store.update(func() { w.store.refuse = func() job.NotClaimed { return not } })
 }

@@ -27,7 +27,7 @@ type Config struct {
 	Concurrency int
 	// TaskCheckInterval is how often an idle consumer looks for tasks. Default 40 ms.
 	TaskCheckInterval time.Duration
-	// DelayedTaskCheckInterval is how often a consumer looks for deferred tasks that are due. Default 250 ms.
+	// DelayedTaskCheckInterval is how often a consumer looks for due deferred tasks. Default 250 ms.
 	DelayedTaskCheckInterval time.Duration
 	// ShutdownTimeout is how long Stop waits for handlers before it puts their tasks back. Default 35 s, longer than a job's grace period.
 	ShutdownTimeout time.Duration
@@ -43,13 +43,14 @@ func (c *Config) setDefaults() {
 }
 
 const (
-	// timeouts multiplies the Redis timeout for consumers. If Redis answers a fetch after the timeout, the task is active without a worker.
+	// timeouts is the factor for the Redis timeout of consumers. A task that Redis returns after the timeout would be active without a
+	// worker.
 	timeouts = 5
 	// quietWait limits how long Quiet waits for a fetch that hangs in Redis.
 	quietWait = time.Second
-	// cutAfter is how much Stop may exceed ShutdownTimeout before it cuts the connections.
+	// cutAfter is how long Stop waits after ShutdownTimeout before it closes the connections.
 	cutAfter = 2 * time.Second
-	// longestWait limits the wait of an early task. While a clock is frozen, the task's time does not come.
+	// longestWait limits the wait of an early task: while a clock is frozen, the task never becomes due.
 	longestWait = 365 * 24 * time.Hour
 )
 
@@ -62,7 +63,7 @@ type Consumer struct {
 	canceled func(job.ID) // nil for no cancel signals
 
 	client     redis.UniversalClient
-	cut        context.CancelFunc // breaks its connections
+	cut        context.CancelFunc // closes the connections of client
 	subscriber *notify.Subscriber
 	values     context.Context // of handlers
 
@@ -83,8 +84,8 @@ func newConsumer(r *redisconn.Redis, cfg Config, name string, handle asynq.Handl
 	return &Consumer{redis: r, cfg: cfg, queue: name, handler: handle, stopping: make(chan struct{}), stopped: make(chan struct{})}
 }
 
-// Start begins to fetch. It does not wait for Redis, and retries until Stop. ctx provides values to handlers; its end is ignored. A
-// second Start, or one after Quiet or Stop, does nothing.
+// Start begins to fetch. It does not wait for Redis, and retries until Stop. Handlers get the values of ctx, but not its cancellation. A
+// second Start, or a Start after Quiet or Stop, does nothing.
 func (c *Consumer) Start(ctx context.Context) (err error) {
 	c.start.Do(func() {
 		c.values = context.WithoutCancel(ctx)
@@ -96,13 +97,13 @@ func (c *Consumer) Start(ctx context.Context) (err error) {
 	return err
 }
 
-// connect makes the consumer's own client, with its timeouts and interruptible connections.
+// connect creates the consumer's own Redis client, with longer timeouts and connections that Stop can close.
 func (c *Consumer) connect() {
 	o := c.redis.ClientOptions(timeouts*c.redis.Timeout, 16)
 	var connections context.Context
 	connections, c.cut = context.WithCancel(context.Background())
 	o.Dialer = c.redis.DialUntil(connections)
-	o.MaxRetries = 1 // asynq itself does not repeat a lost "retry" or "archive"
+	o.MaxRetries = 1 // asynq itself does not repeat a failed "retry" or "archive" command
 	c.client = c.redis.NewClient(o)
 	c.client.AddHook(pacer{redis: c.redis, stop: c.stopping})
 	if c.canceled != nil {
@@ -174,7 +175,7 @@ func handler[T any](
 	}
 }
 
-// resultOf returns the metric's result of a handled task, and the error for asynq.
+// resultOf returns the result label of a handled task for the metrics, and the error for asynq.
 func resultOf(err error) (string, error) {
 	var failed *job.TaskFailed
 	var early *job.TaskEarly
@@ -194,7 +195,7 @@ func resultOf(err error) (string, error) {
 }
 
 // Hold pauses or resumes fetching. Running handlers continue. Call it after Start. A stopped asynq server cannot resume, so Hold starts
-// another one.
+// another server.
 func (c *Consumer) Hold(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,7 +223,7 @@ func (c *Consumer) stopFetching() {
 	}
 }
 
-// Quiet stops fetching. Running handlers continue, and a fetch in flight may still return a task. It may be called again.
+// Quiet stops fetching. Running handlers continue, and a pending fetch may still return a task. Quiet may be called again.
 func (c *Consumer) Quiet() {
 	c.start.Do(func() {}) // a later Start starts nothing
 	c.mu.Lock()
@@ -234,8 +235,8 @@ func (c *Consumer) Quiet() {
 	_ = redisconn.WaitFor(ctx, c.quieting.Wait)
 }
 
-// Stop stops fetching, waits up to ShutdownTimeout for the handlers, and returns the tasks of running handlers to the queue. It does not
-// end handlers. If ctx ends first, Stop returns and continues in the background. It may be called again, before Start, and while Redis
+// Stop stops fetching, waits up to ShutdownTimeout for the handlers, and returns the tasks of running handlers to the queue. Stop does not
+// cancel handlers. If ctx ends first, Stop returns and continues in the background. It may be called again, before Start, and while Redis
 // hangs.
 func (c *Consumer) Stop(ctx context.Context) error {
 	c.Quiet()

@@ -15,17 +15,17 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// NewJobs makes a consumer of job tasks. It passes each task to handle and the id of each canceled job to canceled, which must return
-// quickly.
+// NewJobs makes a consumer of job tasks. The consumer passes each task to handle, and the id of each canceled job to canceled, which must
+// return quickly.
 //
 // handle returns nil once the task is done; asynq then forgets it. The task errors of package job report a failed attempt, an early task,
 // or a stale one. Any other error means that the infrastructure failed; the task is run again after 1 to 10 seconds. The context ends when
-// Redis has been away for half a minute or queue.Config.MaxTaskTime is over. asynq then gives the task to another consumer while handle
-// still runs; handle need not stop. If the task names a span, the context has a child of it. The task's own TraceParent stays empty.
+// Redis has been down for half a minute or queue.Config.MaxTaskTime is over. asynq then gives the task to another consumer while handle
+// still runs; handle need not stop. If the task has a parent span, the context has a child span. The TraceParent that handle gets is
+// empty.
 func NewJobs(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, t job.Task) error, canceled func(job.ID)) *Consumer {
 	onTime := func(ctx context.Context, t job.Task) error {
-		// asynq stores whole seconds. A task that comes more than a second early was sent early on purpose; the database knows when the job
-		// is due.
+		// asynq stores whole seconds. A task that is more than a second early was run manually; the database knows when the job is due.
 		if left := t.RunAt.Sub(cfg.Clock.Now()); left > 0 && left < time.Second {
 			return &job.TaskEarly{Wait: cfg.Clock.Wait(left)}
 		}

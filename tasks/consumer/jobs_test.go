@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// collector is a handler that counts the jobs that it got.
+// collector is a handler that counts the jobs that it receives.
 type collector struct {
 	mu  sync.Mutex
 	got map[job.ID]int
@@ -58,7 +58,7 @@ func enqueue(t testing.TB, r *redisconn.Redis, ts ...job.Task) {
 	redistest.Ensure(t, queue.New(r, queue.Config{}), ts...)
 }
 
-// Three workers handle each task once, and as many at once as allowed.
+// Three workers handle each task once, and as many tasks at once as allowed.
 func TestWorkersHandleEachTaskOnce(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
@@ -84,14 +84,14 @@ func TestWorkersHandleEachTaskOnce(t *testing.T) {
 			return c.handle(ctx, task)
 		})
 	}
-	redistest.Eventually(t, func() bool { return redistest.Info(t, r, redisconn.Jobs).Size == 0 }, "a handled task leaves nothing")
+	redistest.Eventually(t, func() bool { return redistest.Info(t, r, redisconn.Jobs).Size == 0 }, "handled tasks are removed")
 	for _, task := range ts {
 		require.Equal(t, 1, c.got[task.JobID])
 	}
 	require.False(t, tooMany.Load())
 	require.Equal(t, 500, redistest.Info(t, r, redisconn.Jobs).Processed)
 	require.Equal(t, 500., testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultOK)))
-	require.Equal(t, 1, redistest.Info(t, r, redisconn.Webhooks).Pending, "the other queue is left alone")
+	require.Equal(t, 1, redistest.Info(t, r, redisconn.Webhooks).Pending, "the deliveries queue is untouched")
 }
 
 func TestRetryDelay(t *testing.T) {
@@ -105,7 +105,7 @@ func TestRetryDelay(t *testing.T) {
 	require.Equal(t, longestWait, retryDelay(0, &job.TaskEarly{Wait: 1<<63 - 1}, nil), "the clock is frozen")
 }
 
-// asynq counts and keeps tasks by how they ended, which the dashboard shows.
+// asynq counts and keeps tasks by their result, which the dashboard shows.
 // Promise: patterns Dead Letter
 func TestWorkersTellHowATaskEnded(t *testing.T) {
 	t.Parallel()
@@ -141,7 +141,7 @@ func TestWorkersTellHowATaskEnded(t *testing.T) {
 				require.Equal(t, times, c.got[ts[i].JobID], i)
 			}
 			info := redistest.Info(t, r, redisconn.Jobs)
-			require.Equal(t, []int{9, 4}, []int{info.Processed, info.Failed}, "the early one is counted once")
+			require.Equal(t, []int{9, 4}, []int{info.Processed, info.Failed}, "an early task counts once")
 			kept := redistest.Must(r.Inspector.ListArchivedTasks(redisconn.Jobs))(t)
 			texts := map[string]string{kept[0].ID: kept[0].LastErr, kept[1].ID: kept[1].LastErr}
 			require.Equal(t, "RFA_INTERNAL: it broke", texts[queue.TaskName(ts[2])])
@@ -179,7 +179,7 @@ func TestWorkersHoldEarlyTasksBack(t *testing.T) {
 		require.Contains(t, due, id)
 		delete(due, id)
 	}
-	require.Zero(t, testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultFailed)), "none came too early")
+	require.Zero(t, testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultFailed)), "no task came too early")
 }
 
 // startHeld starts a consumer with a handler that holds a task until release.
@@ -215,7 +215,7 @@ func TestWorkersHold(t *testing.T) {
 		if round == 1 { // after another server has continued
 			require.Equal(t, "active", redistest.JobState(t, r, task))
 			release()
-			redistest.Eventually(t, func() bool { return redistest.JobState(t, r, task) == "" }, "its handler went on")
+			redistest.Eventually(t, func() bool { return redistest.JobState(t, r, task) == "" }, "the handler continued")
 		}
 		require.Equal(t, "pending", redistest.JobState(t, r, later))
 		w.Hold(false)
@@ -225,7 +225,7 @@ func TestWorkersHold(t *testing.T) {
 	w.Hold(true)
 	requireStops(t, w)
 	w.Hold(false)
-	require.Nil(t, w.server, "it was stopped")
+	require.Nil(t, w.server, "a stopped consumer stays stopped")
 }
 
 func TestWorkersStopWaitsForHandlers(t *testing.T) {
@@ -242,7 +242,7 @@ func TestWorkersStopWaitsForHandlers(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	require.Error(t, redisconn.WaitFor(short, stops.Wait), "a handler runs")
+	require.Error(t, redisconn.WaitFor(short, stops.Wait), "Stop waits for the handler")
 	release()
 	stops.Wait()
 	require.Empty(t, redistest.JobState(t, r, task), "done")

@@ -14,7 +14,8 @@ import (
 // pacePause is the minimum duration of a consumer's failed commands.
 const pacePause = 200 * time.Millisecond
 
-// pacer is a go-redis hook for consumers. asynq fetches again immediately after a failure, and would otherwise spin until Redis works.
+// pacer is a go-redis hook for consumers. asynq fetches again immediately after a failure. Without a pause it would spin until Redis works
+// again.
 type pacer struct {
 	redis *redisconn.Redis
 	stop  <-chan struct{} // closed to end pauses
@@ -40,7 +41,7 @@ func (p pacer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return next
 }
 
-// isOutage reports whether Redis failed. Expected answers are no outage: an empty queue, an unknown script, or a missing task.
+// isOutage reports whether Redis failed. Expected errors are not an outage: an empty queue, an unknown script, or a missing task.
 func isOutage(err error) bool {
 	if err == nil || errors.Is(err, redis.Nil) || errors.Is(err, context.Canceled) {
 		return false

@@ -89,7 +89,7 @@ func TestTraceGoesThroughTheQueue(t *testing.T) {
 	require.Equal(t, producer.SpanContext.SpanID(), consumer.Parent.SpanID())
 	require.True(t, consumer.Parent.IsRemote())
 	require.Equal(t, consumer.SpanContext, trace.SpanContextFromContext(ctx))
-	require.Equal(t, codes.Unset, consumer.Status.Code, "the task is done with")
+	require.Equal(t, codes.Unset, consumer.Status.Code, "a failed attempt is not an error of the task")
 	requireTaskAttributes(t, consumer, task, "process")
 	require.Len(t, got.GetSpans(), 1)
 
@@ -112,7 +112,7 @@ func requireTaskAttributes(t *testing.T, span tracetest.SpanStub, task job.Task,
 	}, got)
 }
 
-// A process without tracing passes the span on, so the process of the handler can continue the trace.
+// A process without tracing passes the parent span on, so that the handler of another process can continue the trace.
 func TestTraceContinuesThroughProcessesThatDoNotTrace(t *testing.T) {
 	t.Parallel()
 	url := redistest.MiniURL(t)
@@ -127,6 +127,6 @@ func TestTraceContinuesThroughProcessesThatDoNotTrace(t *testing.T) {
 		require.Equal(t, want, headerOf(t, r, task))
 	}
 	for _, ctx := range process(t, r, 5, nil) {
-		require.False(t, trace.SpanContextFromContext(ctx).IsValid(), "no log line tells of what cannot be looked up")
+		require.False(t, trace.SpanContextFromContext(ctx).IsValid(), "an unrecorded span is not in the context")
 	}
 }

@@ -68,7 +68,7 @@ func requireWorks(t *testing.T, r *redisconn.Redis, c *collector) {
 func TestWorkersSurviveRedis(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]func(*testing.T, *redisconn.Redis, *stack.Redis){
-		"away at the start": nil,
+		"down at the start": nil,
 		"kill": func(t *testing.T, r *redisconn.Redis, server *stack.Redis) {
 			require.NoError(t, server.Kill())
 			requirePaced(t, r)

@@ -21,7 +21,7 @@ type hearing struct {
 	resumed chan job.ID
 }
 
-// hear starts a receiver and waits until it receives the clients' notifications.
+// hear starts a receiver and waits until it receives the notifications of the clients.
 func hear(t *testing.T, r *redisconn.Redis, clients ...job.ID) *hearing {
 	t.Helper()
 	h := &hearing{NewEvents(r), make(chan job.Notification, 100_000), make(chan job.ID, 100_000)}

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// Clients and jobs of the tests below.
+// Clients and jobs for tests.
 var (
 	anna, bert   = job.ID{15: 0xa}, job.ID{15: 0xb}
 	first, other = job.ID{15: 1}, job.ID{15: 2}
@@ -61,18 +61,18 @@ func TestMerge(t *testing.T) {
 		want          string
 	}{
 		"events of a job":           {[]job.Notification{event, event, event}, "a:1+"},
-		"first mention first":       {[]job.Notification{otherEvent, event, bertsEvent, otherEvent, batchEvent}, "a:2+ a:1+ b:3+ b:0+"},
+		"order of first mention":    {[]job.Notification{otherEvent, event, bertsEvent, otherEvent, batchEvent}, "a:2+ a:1+ b:3+ b:0+"},
 		"the latest progress":       {[]job.Notification{p(1, 10), p(1, 20), p(1, 90)}, "a:1/1@90"},
 		"a newer attempt":           {[]job.Notification{p(1, 90), p(2, 0)}, "a:1/2@0"},
 		"events around progress":    {[]job.Notification{event, p(1, 1), event, p(1, 2)}, "a:1/1@2+"},
 		"progress before its end":   {[]job.Notification{p(1, 100), end(1)}, "a:1/1@100+!"},
-		"both in one":               {[]job.Notification{lastWords}, "a:1/1@100+!"},
+		"progress with its end":     {[]job.Notification{lastWords}, "a:1/1@100+!"},
 		"an end without an attempt": {[]job.Notification{p(4, 1), end(0)}, "a:1/4@1+"},
-		"the end of an older one":   {[]job.Notification{p(2, 50), end(1)}, "a:1/2@50+"},
+		"end of an older attempt":   {[]job.Notification{p(2, 50), end(1)}, "a:1/2@50+"},
 		"the next attempt":          {[]job.Notification{p(1, 50), end(1), p(2, 5)}, "a:1/2@5+"},
 		"the end alone":             {[]job.Notification{end(1)}, "a:1+!"},
 		"progress of no job":        {[]job.Notification{{ClientID: anna, Attempt: 1, Progress: &job.Progress{}}}, "a:0"},
-		"a time that JSON lacks":    {[]job.Notification{late}, "a:1"},
+		"year beyond JSON":          {[]job.Notification{late}, "a:1"},
 	} {
 		require.Equal(t, test.want, merged(test.notifications), name)
 	}
@@ -145,9 +145,9 @@ func TestProgressWithoutRedis(t *testing.T) {
 	for range 1000 {
 		require.Nil(t, p.Progress(t.Context(), first, 1))
 	}
-	require.Less(t, testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("progress")), 10., "few ask")
+	require.Less(t, testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("progress")), 10., "few calls ask Redis")
 	require.True(t, p.reading.IsOpen())
-	require.False(t, p.events.Circuit.IsOpen(), "slow reading does not end publishing")
+	require.False(t, p.events.Circuit.IsOpen(), "slow reads do not stop publishing")
 	require.False(t, p.signals.Circuit.IsOpen())
 	require.NoError(t, server.Resume())
 	requireProgress(t, p, first, 1, &job.Progress{Percentage: 10})

@@ -20,7 +20,8 @@ const (
 
 func progressKey(id job.ID) string { return "forgerun:progress:" + id.String() }
 
-// keepProgress adds the command that updates the progress in Redis. Each key expires once no attempt can still run.
+// keepProgress adds the command that updates the progress in Redis to the pipeline. Each key expires when no attempt can be running any
+// more.
 func (p *Publisher) keepProgress(ctx context.Context, pipe redis.Pipeliner, u *update, line []byte) {
 	kept := p.progressTTL
 	if u.ended {
@@ -33,13 +34,13 @@ func (p *Publisher) keepProgress(ctx context.Context, pipe redis.Pipeliner, u *u
 	}
 }
 
-// Progress reads the progress of a running job's attempt. It returns nil if the progress is unknown or Redis does not answer at once. While
-// Redis is known to be down, it does not try.
+// Progress reads the progress of a running job's attempt. It returns nil if the progress is unknown or Redis does not respond quickly.
+// While Redis is known to be down, it does not try.
 func (p *Publisher) Progress(ctx context.Context, id job.ID, attempt int) *job.Progress {
 	if ctx.Err() != nil || !p.reading.Allow() {
 		return nil
 	}
-	// A canceled caller says nothing about Redis.
+	// The cancel of a caller must not count as a failure of Redis.
 	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), progressWait)
 	defer cancel()
 	value, err := p.redis.Client.Get(short, progressKey(id)).Bytes()
@@ -48,12 +49,12 @@ func (p *Publisher) Progress(ctx context.Context, id job.ID, attempt int) *job.P
 	}
 	err = p.redis.Failed("progress", err)
 	var answer redis.Error
-	if errors.As(err, &answer) { // Redis answered, so it is not down
+	if errors.As(err, &answer) { // Redis responded, so it is not down
 		err = nil
 	}
 	p.reading.Report(err)
 	var kept update
-	if json.Unmarshal(value, &kept) != nil || kept.Attempt != attempt || kept.Progress == nil || !isSound(kept.Progress) {
+	if json.Unmarshal(value, &kept) != nil || kept.Attempt != attempt || kept.Progress == nil || !isPlausible(kept.Progress) {
 		return nil
 	}
 	return kept.Progress

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// publishPause is the pause after sending. Notifications collect meanwhile, because many concern the same jobs and clients.
+	// publishPause is the pause after sending. Meanwhile notifications collect, so that those of the same job are merged.
 	publishPause  = 5 * time.Millisecond
 	publishBuffer = 16384 // notifications that may wait
 	maxPublished  = 1000  // notifications in one round trip
@@ -22,7 +22,7 @@ const (
 	maxSignals    = 100 // in one round trip
 )
 
-// cancelChannel carries the ids of canceled jobs to the workers. A worker that misses a signal learns of it with its next heartbeat.
+// cancelChannel carries the ids of canceled jobs to the workers. A worker that misses a signal notices the cancel at its next heartbeat.
 const cancelChannel = "forgerun:cancel"
 
 // Publisher sends events and progress of jobs, and cancel signals, to all processes (best effort). It stores the progress of running jobs
@@ -35,7 +35,8 @@ type Publisher struct {
 	signals     *Sender[job.ID]
 }
 
-// NewPublisher makes a publisher that buffers until Start. Progress is stored for progressTTL, unless the end of the attempt is published.
+// NewPublisher makes a publisher that buffers until Start. Progress is stored for progressTTL, or until the end of the attempt is
+// published.
 func NewPublisher(r *redisconn.Redis, progressTTL time.Duration) *Publisher {
 	p := &Publisher{redis: r, progressTTL: progressTTL, reading: redisconn.NewCircuit("reading progress", r.Log, nil)}
 	p.events = NewSender(SenderConfig[job.Notification]{
@@ -61,9 +62,9 @@ func (p *Publisher) Stop(ctx context.Context) error {
 	return p.signals.Stop(ctx)
 }
 
-// Publish notifies watchers of the client's jobs and stores the job's progress in Redis until the attempt has ended. It does not block:
-// with a full buffer or a Redis outage, the notification is dropped and counted. Notifications of a job arrive in order, but those of one
-// round are merged into the latest progress and one event.
+// Publish notifies watchers of the client's jobs and stores the job's progress in Redis until the attempt has ended. It does not block: if
+// the buffer is full or Redis is down, the notification is dropped and counted. Notifications of a job arrive in order. Those in one batch
+// are merged into the latest progress and one event.
 //
 // n.Progress must not be changed afterwards. The process that publishes an attempt's progress also publishes its end, with Ended and
 // Attempt.
@@ -72,8 +73,8 @@ func (p *Publisher) Publish(n job.Notification) { p.events.Add(n) }
 // SignalCancel signals the cancel of the job to all workers. It is best effort and does not block.
 func (p *Publisher) SignalCancel(id job.ID) { p.signals.Add(id) }
 
-// update combines the notifications of a job. A message to the watchers of a client has a line for each. Redis stores the last line with
-// progress.
+// update combines the notifications of a job. A message to the watchers of a client has one line per update. Redis stores the last line
+// that has progress.
 type update struct {
 	client   job.ID
 	Job      job.ID        `json:"job,omitzero"` // zero for an event without a job
@@ -83,13 +84,13 @@ type update struct {
 	ended    bool          // the attempt has ended, so its progress is removed
 }
 
-// isSound reports whether the progress is plausible. JSON supports years up to 9999.
-func isSound(p *job.Progress) bool {
+// isPlausible reports whether the progress is plausible. JSON supports years up to 9999.
+func isPlausible(p *job.Progress) bool {
 	return p.Percentage <= 100 && min(p.Percentage, p.StepsCompleted, p.StepsTotal, p.ItemsProcessed, p.ItemsTotal) >= 0 &&
 		p.UpdatedAt.Year() <= 9999
 }
 
-// merge combines the notifications of each job into one update. The sender of progress makes sure that it does not go backwards.
+// merge combines the notifications of each job into one update. Senders make sure that progress never decreases.
 func merge(ns []job.Notification) (updates []*update) {
 	of := make(map[[2]job.ID]*update, len(ns))
 	for _, n := range ns {
@@ -99,7 +100,7 @@ func merge(ns []job.Notification) (updates []*update) {
 			of[[2]job.ID{n.ClientID, n.JobID}] = u
 			updates = append(updates, u)
 		}
-		if n.Progress != nil && !n.JobID.IsZero() && isSound(n.Progress) {
+		if n.Progress != nil && !n.JobID.IsZero() && isPlausible(n.Progress) {
 			u.Attempt, u.Progress, u.ended = n.Attempt, n.Progress, false
 		}
 		u.Event = u.Event || n.Progress == nil || n.Ended
@@ -108,8 +109,8 @@ func merge(ns []job.Notification) (updates []*update) {
 	return updates
 }
 
-// sendEvents sends everything in one round trip, progress first, so that receivers of a message can read it. It returns the error of the
-// messages only: a Redis without room for progress still delivers them.
+// sendEvents stores progress and sends messages in one round trip. Progress is stored first, so that receivers of a message can read it.
+// Only errors of messages are returned: a Redis that is out of memory still delivers messages.
 func (p *Publisher) sendEvents(ctx context.Context, ns []job.Notification) error {
 	pipe, messages := p.redis.Client.Pipeline(), map[job.ID][][]byte{}
 	for _, u := range merge(ns) {

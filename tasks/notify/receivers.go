@@ -28,7 +28,8 @@ type Events struct{ *Subscriber }
 func NewEvents(r *redisconn.Redis) *Events { return &Events{newSubscriber(r, r.Client, r.Log)} }
 
 // Start begins to receive; see Subscriber.begin. It calls received with each notification of watched clients, without Ended. It calls
-// resumed with a client when it begins to receive its notifications, after Watch or a broken connection. Earlier ones may be lost.
+// resumed with a client when it begins to receive the client's notifications, after Watch or a broken connection. Earlier notifications
+// may be lost.
 func (e *Events) Start(received func(job.Notification), resumed func(client job.ID)) {
 	e.begin(func(channel, message string) {
 		for line := range strings.SplitSeq(message, "\n") {
@@ -41,7 +42,7 @@ func (e *Events) receive(client job.ID, line string, received func(job.Notificat
 	results := e.redis.Metrics.Notifications
 	var u update
 	err := json.Unmarshal([]byte(line), &u)
-	if err != nil || u.Progress == nil && !u.Event || u.Progress != nil && (!isSound(u.Progress) || u.Attempt < 1 || u.Job.IsZero()) {
+	if err != nil || u.Progress == nil && !u.Event || u.Progress != nil && (!isPlausible(u.Progress) || u.Attempt < 1 || u.Job.IsZero()) {
 		results.WithLabelValues(redisconn.ResultBad).Inc()
 		return
 	}
@@ -55,10 +56,10 @@ func (e *Events) receive(client job.ID, line string, received func(job.Notificat
 	}
 }
 
-// Watch begins to receive the client's notifications; resumed is called when it does. It never blocks.
+// Watch begins to receive the client's notifications; resumed is called when that has happened. Watch never blocks.
 func (e *Events) Watch(client job.ID) { e.want(eventChannel(client), true) }
 
-// Unwatch stops receiving the client's notifications. It never blocks.
+// Unwatch stops receiving the client's notifications. Unwatch never blocks.
 func (e *Events) Unwatch(client job.ID) { e.want(eventChannel(client), false) }
 
 // ReceiveCancels calls canceled with the ids of canceled jobs until Stop, over a connection of the client.

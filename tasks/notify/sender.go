@@ -1,7 +1,7 @@
 // Package notify sends messages other than tasks between processes through Redis: events and progress of jobs, and cancel signals. All
 // messages use Sender and Subscriber.
 //
-// Notifications are best effort: unsent ones are counted and dropped, so receivers also poll.
+// Notifications are best effort: unsent notifications are counted and dropped, so receivers also poll.
 package notify
 
 import (
@@ -17,7 +17,7 @@ import (
 
 // SenderConfig configures a sender. Buffer, Batch, Send and Circuit are required.
 type SenderConfig[T any] struct {
-	Buffer int // maximum number of buffered items; further ones are dropped
+	Buffer int // maximum number of buffered items; more items are dropped
 	Batch  int // maximum number of items per Send
 	// Send sends the items, which it must not retain, and counts the results.
 	Send func(ctx context.Context, items []T) error

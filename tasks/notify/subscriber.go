@@ -50,11 +50,11 @@ func newSubscriber(r *redisconn.Redis, client redis.UniversalClient, log *slog.L
 	return s
 }
 
-// begin begins to receive. It does not wait for Redis, and retries until Stop. A second call, or one after Stop, does nothing.
+// begin begins to receive. It does not wait for Redis, and retries until Stop. A second call, or a call after Stop, does nothing.
 //
-// It calls received with each message of a wanted channel. It calls subscribed when it begins to receive a channel: at least once after the
-// channel was added, and after each broken connection. Earlier messages may be lost. One goroutine makes all calls. While a call blocks,
-// nothing is received, and Redis closes the connection if too many messages queue up. The functions must not call Stop.
+// begin calls received with each message of a wanted channel. It calls subscribed when it begins to receive a channel: at least once after
+// the channel was added, and after each broken connection. Earlier messages may be lost. One goroutine makes all calls. While a call
+// blocks, nothing is received, and Redis closes the connection if too many messages queue up. The functions must not call Stop.
 func (s *Subscriber) begin(received func(channel, message string), subscribed func(channel string)) {
 	s.start.Do(func() {
 		s.received, s.subscribed = received, subscribed
@@ -62,7 +62,7 @@ func (s *Subscriber) begin(received func(channel, message string), subscribed fu
 	})
 }
 
-// Stop stops receiving, within ctx. No function is called afterwards. While Redis hangs, it takes up to the client's timeout. It may be
+// Stop stops receiving, within ctx. No function is called afterwards. While Redis hangs, Stop takes up to the client's timeout. It may be
 // called again and before Start, and must be called before Redis.Close.
 func (s *Subscriber) Stop(ctx context.Context) error {
 	s.start.Do(func() {}) // a later Start starts nothing
@@ -70,7 +70,7 @@ func (s *Subscriber) Stop(ctx context.Context) error {
 	return redisconn.WaitFor(ctx, s.running.Wait)
 }
 
-// Connected reports whether Redis answers on the subscriber's connection. It is false before the first answer.
+// Connected reports whether Redis responds on the subscriber's connection. It returns false before the first response.
 func (s *Subscriber) Connected() bool { return s.connected.Load() }
 
 // want sets whether to receive the channel. It never blocks; the change takes effect soon. Messages of unwanted channels are dropped.
@@ -134,7 +134,7 @@ func (s *Subscriber) receive() error {
 		}
 	})
 	for {
-		// After a timeout a reply may have been read in part, so this connection must not be read again.
+		// After a timeout, part of a reply may have been read, so this connection must not be used again.
 		reply, err := pubsub.ReceiveTimeout(ctx, pingEvery+2*s.redis.Timeout)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -172,7 +172,8 @@ func (s *Subscriber) subscribe(ctx context.Context, pubsub *redis.PubSub) error 
 	}
 }
 
-// reconcile sends the changes. A channel that was removed and added again is subscribed again, so that subscribed is called again.
+// reconcile sends changed subscriptions to Redis. A channel that was removed and added again is subscribed again, so that subscribed is
+// called again.
 func (s *Subscriber) reconcile(ctx context.Context, pubsub *redis.PubSub) error {
 	var wanted, unwanted []string
 	s.mu.Lock()

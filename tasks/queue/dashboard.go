@@ -12,8 +12,8 @@ import (
 )
 
 // DashboardHandler serves asynqmon, the queue dashboard, below rootPath (such as "/asynqmon"). It is read-only, because its buttons would
-// only change Redis, which decides nothing, and would confuse users. It needs no other host. The listener's headers keep browsers from
-// contacting other hosts and from showing it in a frame.
+// only change Redis and not the jobs in Postgres. The page needs no other host. The listener's headers keep browsers from contacting other
+// hosts and from showing it in a frame.
 func DashboardHandler(r *redisconn.Redis, rootPath string) http.Handler {
 	dashboard := asynqmon.New(asynqmon.Options{RootPath: rootPath, RedisConnOpt: r, ReadOnly: true})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -33,8 +33,8 @@ func DashboardHandler(r *redisconn.Redis, rootPath string) http.Handler {
 	})
 }
 
-// pageWriter removes links to other hosts from asynqmon's page. They load fonts, for which the page has fallbacks. The page has no content
-// type and is served under any path without a file, and also as a file.
+// pageWriter removes links to other hosts from asynqmon's page. The links load fonts, for which the page has fallbacks. asynqmon serves
+// the page under its own path and under every path without a file, and sets no content type.
 type pageWriter struct {
 	http.ResponseWriter
 	page bytes.Buffer

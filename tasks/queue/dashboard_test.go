@@ -28,7 +28,7 @@ func TestMonitorNeedsNoOtherHost(t *testing.T) {
 		require.Equal(t, "text/html; charset=utf-8", page.Header().Get("Content-Type"), path)
 		require.NotRegexp(t, `(?i)(https?:)?//[a-z]`, page.Body.String(), path)
 		if path != "/index.html" { // asynqmon does not fill in this one
-			require.Contains(t, page.Body.String(), `window.FLAG_ROOT_PATH="\/asynqmon"`, "the page knows where it is")
+			require.Contains(t, page.Body.String(), `window.FLAG_ROOT_PATH="\/asynqmon"`, "the page has the root path")
 			require.Contains(t, page.Body.String(), `window.FLAG_READ_ONLY="true"`)
 		}
 		require.Equal(t, http.StatusOK, ask(r, "HEAD", path).Code)

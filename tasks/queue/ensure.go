@@ -17,22 +17,22 @@ import (
 const (
 	listPage = 1000 // pending tasks read in one round trip
 	maxPages = 5    // pages read by one call; the rest of a longer list is unknown
-	// maxAgain is how many repetitions of a task may exist besides the first one.
+	// maxAgain is how many repetitions of a task may exist in addition to the first task.
 	maxAgain = 8
-	// stuckPending is how long a task may be pending without being in the list. stuckActive is how long it may be active while its job is
-	// not claimed; asynq itself notices a killed worker only after a minute or two.
+	// stuckPending is how long a task may be pending without being in the list. stuckActive is how long a task may be active while its job
+	// is not claimed. asynq itself notices a killed worker only after a minute or two.
 	stuckPending = 2 * time.Second
 	stuckActive  = 10 * time.Second
-	// A task that will run again within this time is left alone, even if its handler has just deferred it.
+	// Ensure does not touch a task that will run within this time, even if its handler has just deferred it.
 	soonEnough = 3 * time.Second
 	busyEnough = 35 * time.Second
-	// sightingsKept is how long a sighting is remembered after the last one.
+	// sightingsKept is how long a sighting is kept after the state was last seen.
 	sightingsKept = time.Minute
 )
 
-// Ensure makes sure that each of the due, unclaimed jobs has a task that is going to run. It returns for how many it made a task or made an
-// existing one run. A job that is not due yet gets a task if it has none. After an error, some jobs may have got their task; the call can
-// be repeated.
+// Ensure makes sure that each of the due, unclaimed jobs has a task that will run. It returns the number of jobs for which it created a
+// task or made a task run. A job that is not due yet gets a task if it has none. After an error, some jobs may have their task already;
+// the call can be repeated.
 func (q *Queue) Ensure(ctx context.Context, ts []job.Task) (made int, err error) {
 	return q.ensure(ctx, redisconn.Jobs, hintsOf(ts, jobHint))
 }
@@ -65,11 +65,11 @@ func (q *Queue) ensure(ctx context.Context, name string, hints []hint) (made int
 	return made, nil
 }
 
-// look is one call's view of a queue.
+// look is the state of a queue during one call of Ensure.
 type look struct {
 	queue  *Queue
 	name   string
-	listed map[string]bool // pending tasks, by their first name
+	listed map[string]bool // pending tasks by their id, without the number of the repetition
 	pages  int             // number of pages read
 	ended  bool            // all pages were read
 }
@@ -79,12 +79,12 @@ func (l *look) page(ctx context.Context) error {
 	l.pages++
 	tasks, err := l.queue.redis.Inspector.ListPendingTasks(l.name, asynq.PageSize(listPage), asynq.Page(l.pages))
 	switch {
-	case errors.Is(err, asynq.ErrQueueNotFound): // the queue is empty, or Redis was emptied and other processes continued
+	case errors.Is(err, asynq.ErrQueueNotFound): // the queue is empty, or Redis was emptied and other processes have enqueued since
 		if err := l.queue.register(ctx, l.name); err != nil {
 			return err
 		}
 	case err != nil && strings.Contains(err.Error(), "WRONGTYPE"):
-		tasks = nil // one task is unreadable, which makes the page unreadable; existing tasks are found by name
+		tasks = nil // an unreadable task makes its whole page unreadable; other tasks are found by id
 	case err != nil:
 		return err
 	}
@@ -130,20 +130,20 @@ func (l *look) ensureAll(ctx context.Context, hints []hint) (made int, err error
 type finding int
 
 const (
-	waits finding = iota // the task is going to run
+	waits finding = iota // the task will run
 	made                 // the task was made to run now
-	freed                // the task was removed, because no worker would have got it
+	freed                // the task was removed, because no worker would have received it
 	taken                // the task's worker seems to be gone, and no other worker can take it
 )
 
-// ensureOne makes a task under the first free name, unless one is already going to run.
-func (l *look) ensureOne(ctx context.Context, h hint, ahead bool) (bool, error) {
+// ensureOne creates a task with the first free id, unless an existing task will run.
+func (l *look) ensureOne(ctx context.Context, h hint, notDue bool) (bool, error) {
 	for n, tries := 0, 0; n <= maxAgain && tries <= 2*maxAgain; tries++ {
 		err := l.queue.put(ctx, h, n)
 		if !errors.Is(err, asynq.ErrTaskIDConflict) {
 			return err == nil, err
 		}
-		if ahead {
+		if notDue {
 			return false, nil
 		}
 		found, err := l.judge(ctx, h, h.name(n))
@@ -159,7 +159,7 @@ func (l *look) ensureOne(ctx context.Context, h hint, ahead bool) (bool, error) 
 	return false, nil
 }
 
-// judge reads the task with a name and acts on its state.
+// judge reads the task with an id and acts on its state.
 func (l *look) judge(ctx context.Context, h hint, id string) (finding, error) {
 	info, err := l.queue.redis.Inspector.GetTaskInfo(l.name, id)
 	if err != nil { // the task is gone or damaged, or Redis is down

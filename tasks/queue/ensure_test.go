@@ -67,7 +67,7 @@ func TestEnsureByState(t *testing.T) {
 	type world struct {
 		*redisconn.Redis
 		*testing.T
-		name, key string // of the pending task
+		name, key string // id and key of the pending task
 	}
 	pending := redisconn.QueueKey(redisconn.Jobs, "pending")
 	move := func(w world, state string, wait time.Duration) {
@@ -77,31 +77,31 @@ func TestEnsureByState(t *testing.T) {
 		prepare      func(w world)
 		after        time.Duration // time between the two calls
 		first, later int           // number of tasks that each call makes
-		runs         []string      // names of the task that run afterwards
+		runs         []string      // suffixes of the ids of tasks that run afterwards
 	}{
-		"gone":          {func(w world) { w.Client.FlushDB(w.Context()) }, stuckActive, 1, 0, []string{""}},
-		"pending":       {func(world) {}, stuckActive, 0, 0, []string{""}},
-		"active":        {func(w world) { move(w, "active", time.Minute) }, stuckActive - time.Second, 0, 0, nil},
-		"active, stuck": {func(w world) { move(w, "active", time.Minute) }, stuckActive, 0, 1, []string{"/1"}},
-		"too late":      {func(w world) { move(w, "scheduled", time.Hour) }, 0, 1, 0, []string{""}},
-		"soon again":    {func(w world) { move(w, "retry", 2*time.Second) }, 0, 0, 0, nil},
-		"later again":   {func(w world) { move(w, "retry", time.Minute) }, 0, 1, 0, []string{""}},
-		"archived":      {func(w world) { move(w, "archived", 0) }, 0, 1, 0, []string{""}},
-		"completed":     {func(w world) { move(w, "completed", time.Hour) }, 0, 1, 0, []string{""}},
-		"the list is gone": {
+		"missing":            {func(w world) { w.Client.FlushDB(w.Context()) }, stuckActive, 1, 0, []string{""}},
+		"pending":            {func(world) {}, stuckActive, 0, 0, []string{""}},
+		"active":             {func(w world) { move(w, "active", time.Minute) }, stuckActive - time.Second, 0, 0, nil},
+		"active, stuck":      {func(w world) { move(w, "active", time.Minute) }, stuckActive, 0, 1, []string{"/1"}},
+		"scheduled too late": {func(w world) { move(w, "scheduled", time.Hour) }, 0, 1, 0, []string{""}},
+		"retried soon":       {func(w world) { move(w, "retry", 2*time.Second) }, 0, 0, 0, nil},
+		"retried later":      {func(w world) { move(w, "retry", time.Minute) }, 0, 1, 0, []string{""}},
+		"archived":           {func(w world) { move(w, "archived", 0) }, 0, 1, 0, []string{""}},
+		"completed":          {func(w world) { move(w, "completed", time.Hour) }, 0, 1, 0, []string{""}},
+		"pending list missing": {
 			func(w world) { w.Client.Del(w.Context(), pending) }, stuckPending, 0, 1, []string{""},
 		},
-		"not in the list": {
+		"missing in the pending list": {
 			func(w world) { w.Client.LRem(w.Context(), pending, 0, w.name) }, stuckPending, 0, 1, []string{""},
 		},
-		"lost for a moment": {
+		"pending list missing briefly": {
 			func(w world) { w.Client.Del(w.Context(), pending) }, stuckPending - time.Second, 0, 0, nil,
 		},
-		"not in its set": {func(w world) {
+		"missing in the scheduled set": {func(w world) {
 			move(w, "scheduled", time.Hour)
 			w.Client.Del(w.Context(), redisconn.QueueKey(redisconn.Jobs, "scheduled"))
 		}, 0, 1, 0, []string{""}},
-		"completed, not in its set": {func(w world) {
+		"missing in the completed set": {func(w world) {
 			move(w, "completed", time.Hour)
 			w.Client.Del(w.Context(), redisconn.QueueKey(redisconn.Jobs, "completed"))
 		}, 0, 1, 0, []string{""}},
@@ -111,11 +111,11 @@ func TestEnsureByState(t *testing.T) {
 		"without a state": {
 			func(w world) { w.Client.HDel(w.Context(), w.key, "state"); w.Client.Del(w.Context(), pending) }, 0, 1, 0, []string{""},
 		},
-		"of another type": {func(w world) {
+		"key of another type": {func(w world) {
 			w.Client.Set(w.Context(), w.key, "x", 0)
 			w.Client.Del(w.Context(), pending)
 		}, 0, 1, 0, []string{""}},
-		"of another type in the list": {func(w world) { w.Client.Set(w.Context(), w.key, "x", 0) }, 0, 1, 0, []string{""}},
+		"pending key of another type": {func(w world) { w.Client.Set(w.Context(), w.key, "x", 0) }, 0, 1, 0, []string{""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -129,7 +129,7 @@ func TestEnsureByState(t *testing.T) {
 			q.sawEarlier(c.after)
 			require.Equal(t, c.later, redistest.Must(q.Ensure(t.Context(), ts))(t))
 			for range 3 {
-				require.Zero(t, redistest.Must(q.Ensure(t.Context(), ts))(t), "once is enough")
+				require.Zero(t, redistest.Must(q.Ensure(t.Context(), ts))(t), "no further task is made")
 			}
 			var want []string
 			for _, suffix := range c.runs {
@@ -137,7 +137,7 @@ func TestEnsureByState(t *testing.T) {
 			}
 			active := r.Client.LLen(t.Context(), redisconn.QueueKey(redisconn.Jobs, "active"))
 			requireRuns(t, r, redisconn.Jobs, want...)
-			require.Equal(t, active.Val(), r.Client.LLen(t.Context(), redisconn.QueueKey(redisconn.Jobs, "active")).Val(), "no second one")
+			require.Equal(t, active.Val(), r.Client.LLen(t.Context(), redisconn.QueueKey(redisconn.Jobs, "active")).Val(), "no second active task")
 		})
 	}
 }
@@ -160,7 +160,7 @@ func TestEnsureStopsAtSomeNames(t *testing.T) {
 	require.Equal(t, made, redistest.Info(t, r, redisconn.Jobs).Active)
 }
 
-// Redis is emptied while 3,000 jobs are waiting, more than one page of the list.
+// Redis is emptied while 3,000 jobs are waiting, which is more than one page of the list.
 func TestEnsureAfterFlush(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
@@ -175,7 +175,7 @@ func TestEnsureAfterFlush(t *testing.T) {
 	q.sawEarlier(stuckActive)
 	require.Zero(t, redistest.Must(q.Ensure(t.Context(), ts))(t), "the end of a long list is read")
 	require.NoError(t, r.Client.LRem(t.Context(), redisconn.QueueKey(redisconn.Jobs, "pending"), 1, want[len(want)-1]).Err())
-	require.Equal(t, 1, redistest.Must(q.Ensure(t.Context(), ts))(t), "one is lost")
+	require.Equal(t, 1, redistest.Must(q.Ensure(t.Context(), ts))(t), "the lost task is made again")
 	require.NoError(t, r.Client.FlushDB(t.Context()).Err())
 	redistest.Ensure(t, q, ts...)
 	slices.Reverse(want) // asynq takes from the end
@@ -229,7 +229,7 @@ func TestEnsureDeliveries(t *testing.T) {
 	require.Equal(t, "scheduled", redistest.StateOf(t, r, redisconn.Webhooks, ahead.ID.String()))
 }
 
-// A task that was deferred because its endpoint is busy will run again, so it is left alone. A failed task is run if it is due.
+// A task that was deferred because its endpoint is busy will run again, so Ensure does not touch it. A due failed task is run.
 func TestEnsureLeavesBusyDeliveries(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -36,7 +36,7 @@ type Inspection struct {
 	Servers []ServerFacts
 
 	Paused []string          // queues paused by asynq's tools
-	Wrong  map[string]string // keys with a type other than asynq's, and that type
+	Wrong  map[string]string // types of keys whose type is not the one that asynq uses
 }
 
 // ServerFacts are the facts of one server: the only one, the sentinels' master, or a master of a cluster. "" means unknown.
@@ -60,8 +60,8 @@ type ServerFacts struct {
 // inspectTimeout limits each round trip.
 const inspectTimeout = 3 * time.Second
 
-// Inspect reads the Redis at the address (see redisconn.Connect) over its own connections, with read-only commands. Its error is one of the
-// errors above, with Redis' message but never with the password.
+// Inspect reads the Redis at the address (see redisconn.Connect) over its own connections, with read-only commands. Its error wraps one of
+// the Err variables of this file, with the message of Redis but never with the password.
 func Inspect(ctx context.Context, address string) (Inspection, error) {
 	r, err := redisconn.Connect(address, redisconn.Options{Timeout: inspectTimeout})
 	if err != nil {
@@ -130,7 +130,7 @@ func (s *ServerFacts) readInfo(info string) {
 	s.MaxMemory, s.Used = number("maxmemory"), number("used_memory")
 }
 
-// clockTries is how often Inspect reads the clock. It uses the fastest answer, which is the most exact.
+// clockTries is how often Inspect reads the clock. It uses the fastest response, which is the most accurate.
 const clockTries = 3
 
 // readClock skips a server that is still loading, or does not know TIME.
@@ -152,7 +152,7 @@ func (s *ServerFacts) readClock(ctx context.Context, c *redis.Client) error {
 	return nil
 }
 
-// obstacle maps errors to those above.
+// obstacle wraps an error in the Err variable that describes it.
 func obstacle(err error) error {
 	var refused redis.Error
 	var network net.Error

@@ -11,8 +11,8 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// Mend removes keys of the queues with a type other than asynq's, because every script that uses them would fail. Ensure and
-// EnsureDeliveries then make the missing tasks.
+// Mend removes keys of the queues that have the wrong type, because every script that uses them would fail. Ensure and EnsureDeliveries
+// then create the missing tasks.
 func (q *Queue) Mend(ctx context.Context) error {
 	damaged, err := wrongTypes(ctx, q.redis.Client)
 	for key, holds := range damaged {
@@ -25,7 +25,7 @@ func (q *Queue) Mend(ctx context.Context) error {
 	return q.redis.Failed("mend", err)
 }
 
-// wrongTypes returns the keys of the queues with a type other than asynq's, and those types.
+// wrongTypes returns the keys of the queues that have the wrong type, with their types.
 func wrongTypes(ctx context.Context, client redis.UniversalClient) (map[string]string, error) {
 	want := map[string]string{"asynq:queues": "set", "asynq:servers": "zset", "asynq:workers": "zset"}
 	for _, queue := range redisconn.Queues {
@@ -64,7 +64,7 @@ func countKeys(queue string) []string {
 	}
 }
 
-// discard removes a task that no worker has, even one that asynq cannot remove because it is unreadable or missing in its list.
+// discard removes a task that no worker has, even if asynq cannot remove it because it is unreadable or missing in its list.
 func (q *Queue) discard(ctx context.Context, queue, id string) error {
 	err := q.redis.Inspector.DeleteTask(queue, id)
 	if err == nil || errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {

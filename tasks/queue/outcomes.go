@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limits of one round trip. The entry that reaches maxAppendBytes is the last one.
+// Limits of one round trip. The entry that reaches maxAppendBytes is the last one in its round trip.
 const (
 	maxAppend      = 500
 	maxAppendBytes = 1 << 20
@@ -24,10 +24,10 @@ func (q *Queue) LastOutcome(ctx context.Context, stream string) (last string, er
 	return lastOf(entries), nil
 }
 
-// AppendOutcomes appends the entries to the Redis stream, in order, and trims it to about maxLen entries; 0 disables trimming. An entry has
-// the fields "key", "content-type", "content-language" if its value has texts, and "value". It returns the ids of the entry before the new
-// ones, or "" if there is none, and of the last one. If another process appends an entry in between, that is the entry before. After an
-// error, some entries may have been appended. Appending all again repeats those and keeps the order.
+// AppendOutcomes appends the entries to the Redis stream, in order, and trims it to about maxLen entries; 0 disables trimming. An entry
+// has the fields "key", "content-type", "content-language" if its value has texts, and "value". It returns the id of the entry before the
+// new entries ("" if there is none) and the id of the last new entry. An entry that another process appends in between counts as the entry
+// before. After an error, some entries may have been appended. Appending all entries again repeats those and keeps the order.
 func (q *Queue) AppendOutcomes(
 	ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry,
 ) (before, last string, err error) {

@@ -32,7 +32,7 @@ func streamOf(t testing.TB, r *redisconn.Redis) (entries []job.StreamEntry) {
 	t.Helper()
 	for _, m := range redistest.Must(r.Client.XRange(context.Background(), "outcomes", "-", "+").Result())(t) {
 		language, named := m.Values["content-language"].(string)
-		require.Equal(t, named, language != "", "no field without a language")
+		require.Equal(t, named, language != "", "the language field is never empty")
 		entries = append(entries, job.StreamEntry{
 			Key: m.Values["key"].(string), ContentType: m.Values["content-type"].(string), Language: language,
 			Value: []byte(m.Values["value"].(string)),
@@ -55,7 +55,7 @@ func TestAppendOutcomes(t *testing.T) {
 	entries := newEntries(2*maxAppend+7, 3) // includes bytes that are not valid text
 	require.NoError(t, appended(t, q, 0, entries))
 	require.NoError(t, appended(t, q, 1_000_000, entries))
-	require.Equal(t, append(entries, entries...), streamOf(t, r), "in order, and not trimmed")
+	require.Equal(t, append(entries, entries...), streamOf(t, r), "entries are in order and not trimmed")
 	last := redistest.Must(q.LastOutcome(t.Context(), "outcomes"))(t)
 	before, after, err := q.AppendOutcomes(t.Context(), "outcomes", 0, newEntries(maxAppend+1, 1))
 	require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestOutcomesAreTrimmed(t *testing.T) {
 	require.NoError(t, appended(t, q, 1000, entries))
 	kept := streamOf(t, r)
 	require.GreaterOrEqual(t, len(kept), 1000)
-	require.Less(t, len(kept), 1000+200, "whole blocks, of a hundred entries by default")
+	require.Less(t, len(kept), 1000+200, "trimming removes whole blocks")
 	require.Equal(t, entries[5000-len(kept):], kept)
 }
 

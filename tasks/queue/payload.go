@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// The asynq types of job tasks and delivery tasks.
+// asynq types of job tasks and delivery tasks.
 const (
 	JobTask      = "job"
 	DeliveryTask = "delivery"

@@ -1,7 +1,7 @@
 // Package queue puts tasks into the asynq queues and reads their state.
 //
-// A task is a hint: "check job J, attempt N", or "check delivery D". It may come late, twice, or never. Unsent tasks are counted and
-// dropped. The relay makes them again from Postgres.
+// A task is a hint: "check job J, attempt N", or "check delivery D". A task may come late, twice, or never. Unsent tasks are counted and
+// dropped. The relay creates them again from Postgres.
 package queue
 
 import (
@@ -21,7 +21,7 @@ import (
 )
 
 // MaxRetry is how often asynq repeats a task after its handler reported a failure of the infrastructure or of a delivery. It is not the
-// number of a job's attempts. After that, asynq archives the task, and the relay makes it run again.
+// number of a job's attempts. After the last retry, asynq archives the task, and the relay runs it again.
 const MaxRetry = 1000
 
 const (
@@ -35,8 +35,8 @@ const (
 
 // Config configures a queue. Zero members have defaults.
 type Config struct {
-	// MaxTaskTime is after what time asynq considers the handler of a job lost, and runs the task again. It must be longer than any job.
-	// Default 1 h. It is rounded up to whole seconds.
+	// MaxTaskTime is the time after which asynq considers the handler of a job lost, and runs the task again. It must be longer than any
+	// job. Default 1 h. It is rounded up to whole seconds.
 	MaxTaskTime time.Duration
 	// Buffer is the number of buffered job tasks. Default 65536.
 	Buffer int
@@ -88,11 +88,11 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 	return q
 }
 
-// registration is the task of register.
+// registration is the type of the task that register enqueues.
 const registration = "registration"
 
-// register makes a queue known to asynq's inspectors. An asynq client does that only once, with its first task. So after Redis was emptied,
-// register uses a new client and a task that it removes at once.
+// register makes a queue known to asynq's inspectors. An asynq client registers a queue only once, with its first task. So after Redis was
+// emptied, register uses a new client and a task that it removes immediately.
 func (q *Queue) register(ctx context.Context, name string) error {
 	_, err := asynq.NewClientFromRedisClient(q.redis.Client).EnqueueContext(ctx, asynq.NewTask(registration, nil), asynq.Queue(name),
 		asynq.TaskID(registration), asynq.ProcessIn(farAhead))
@@ -128,8 +128,8 @@ func (q *Queue) Stop(ctx context.Context) error {
 	return q.removals.Stop(ctx)
 }
 
-// Enqueue puts the task into the queue, after earlier ones. It does not block: with a full buffer or a Redis outage, the task is dropped
-// and counted, and the relay makes it again.
+// Enqueue puts the task into the queue, after earlier ones. It does not block: if the buffer is full or Redis is down, the task is dropped
+// and counted, and the relay creates it again.
 func (q *Queue) Enqueue(t job.Task) { q.jobs.Add(jobHint(t)) }
 
 // EnqueueDelivery does the same for a delivery.
@@ -152,7 +152,7 @@ func (q *Queue) send(ctx context.Context, hints []hint, results *prometheus.Coun
 	return nil
 }
 
-// put enqueues a task under its n-th name. The error asynq.ErrTaskIDConflict means that a task with this name exists.
+// put enqueues the n-th repetition of a task. It returns asynq.ErrTaskIDConflict if a task with the same id exists.
 func (q *Queue) put(ctx context.Context, h hint, n int) (err error) {
 	if q.redis.Tracer != nil && h.traceparent != "" {
 		var end func(error)
@@ -168,7 +168,7 @@ func (q *Queue) put(ctx context.Context, h hint, n int) (err error) {
 	return err
 }
 
-// processAt converts t from the service's time to the machine's time. The result is at most a year ahead, for instance while a clock is
+// processAt converts t from the service's time to the machine's time. The result is at most a year in the future, even while a clock is
 // frozen.
 func (q *Queue) processAt(t time.Time) time.Time {
 	if t.IsZero() {

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
-// counted returns a counter's number of tasks with the result.
+// counted returns the number of tasks with a result.
 func counted(results *prometheus.CounterVec, result string) float64 {
 	return testutil.ToFloat64(results.WithLabelValues(result))
 }
@@ -59,7 +59,7 @@ func TestEnqueue(t *testing.T) {
 		require.Equal(t, want.payload, info.Payload)
 		require.Equal(t, want.timeout, info.Timeout, "whole seconds, rounded up")
 		require.Equal(t, MaxRetry, info.MaxRetry)
-		require.Zero(t, info.Retention, "the name of a handled task is free at once")
+		require.Zero(t, info.Retention, "handled tasks are not retained")
 	}
 }
 
@@ -121,7 +121,7 @@ func TestTasksKeepTheirOrder(t *testing.T) {
 
 	q.Enqueue(redistest.Task())
 	q.EnqueueDelivery(redistest.Deliveries(1)[0])
-	require.Equal(t, 1., counted(r.Metrics.Enqueued, redisconn.ResultDropped), "it is stopped")
+	require.Equal(t, 1., counted(r.Metrics.Enqueued, redisconn.ResultDropped), "the queue is stopped")
 	require.Equal(t, 1., counted(r.Metrics.DeliveriesEnqueued, redisconn.ResultDropped))
 	redistest.Ensure(t, q, redistest.Task()) // Stop ends only the senders
 }
@@ -299,7 +299,7 @@ func TestRemove(t *testing.T) {
 	require.Zero(t, redistest.Info(t, r, redisconn.Webhooks).Size)
 }
 
-// Valkey reports the compatible Redis version, and its own version in another field.
+// Valkey reports the compatible Redis version in the field of Redis, and its own version in another field.
 func TestReadInfoOfValkey(t *testing.T) {
 	t.Parallel()
 	var s ServerFacts

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrRefused is returned if Redis answers, but refuses writes.
+// ErrRefused is returned if Redis responds but refuses writes.
 var ErrRefused = errors.New("it refuses writes")
 
 const (

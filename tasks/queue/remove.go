@@ -25,8 +25,8 @@ type removal struct {
 	again     bool // the task was missing the first time
 }
 
-// Remove removes the task from the queue, unless a worker has it. It is best effort and does not block. For a worker, a remaining task is
-// stale.
+// Remove removes the task from the queue, unless a worker has it. It is best effort and does not block. A worker that gets a remaining
+// task drops it as stale.
 func (q *Queue) Remove(t job.Task) { q.removals.Add(removal{queue: redisconn.Jobs, id: TaskName(t)}) }
 
 // RemoveDeliveries does the same for the tasks of deliveries.
@@ -47,7 +47,7 @@ func (q *Queue) sendRemovals(ctx context.Context, removals []removal) error {
 			missing = append(missing, removal{r.queue, r.id, true})
 		}
 	}
-	if len(missing) > 0 { // when the process ends, workers handle the rest
+	if len(missing) > 0 { // if the process ends first, workers drop the remaining tasks
 		missing = slices.Clip(missing)
 		time.AfterFunc(removeAgain, func() {
 			for _, r := range missing {
@@ -58,8 +58,8 @@ func (q *Queue) sendRemovals(ctx context.Context, removals []removal) error {
 	return nil
 }
 
-// remove removes the task and reports whether it was missing. It leaves a pending task in a long list, which Redis would have to search.
-// Its worker finds nothing to do.
+// remove removes the task and reports whether it was missing. It does not remove a pending task from a long list, because Redis would have
+// to search the list. The worker that gets the task drops it.
 func (q *Queue) remove(ctx context.Context, r removal) (gone bool, err error) {
 	if q.Condition().Long {
 		if info, err := q.redis.Inspector.GetTaskInfo(r.queue, r.id); err == nil && info.State == asynq.TaskStatePending {

@@ -20,7 +20,8 @@ const TraceHeader = "traceparent"
 // MaxTraceparent is twice the length in the current version of W3C Trace Context. Other programs could write longer values to Redis.
 const MaxTraceparent = 110
 
-// trace begins a span of the task, and returns the traceparent for the worker. end ends the span; an existing task is not an error.
+// trace starts the span of a task, and returns the traceparent for the worker. end ends the span. A conflict with an existing task is not
+// an error.
 func (q *Queue) trace(ctx context.Context, h hint) (traceparent string, end func(error)) {
 	within, span := telemetry.Continue(ctx, q.redis.Tracer, h.traceparent, telemetry.SpanEnqueue, trace.WithSpanKind(trace.SpanKindProducer))
 	traceparent = h.traceparent

@@ -17,13 +17,13 @@ const (
 	queuesEvery   = 5 // read queue lengths every fifth time, because asynq needs three round trips for each
 )
 
-// longQueue is the number of pending tasks from which on the list is not searched for a task.
+// longQueue is the number of pending tasks above which the list is not searched for a task.
 const longQueue = 1000
 
 // Condition describes problems of Redis that an operator must fix, and whether many tasks wait.
 type Condition struct {
 	Paused []string // queues paused by asynq's tools
-	Evicts string   // maxmemory-policy that evicts keys when Redis is full; "" if none does
+	Evicts string   // maxmemory-policy by which a full Redis evicts keys; "" if it evicts none
 	Long   bool     // a queue has many pending tasks
 }
 
@@ -49,7 +49,7 @@ func (q *Queue) Watch(ctx context.Context) {
 	}
 }
 
-// look reads the condition. With everything, it also checks whether Redis was emptied.
+// look reads the condition. If everything is true, it also checks whether Redis was emptied.
 func (q *Queue) look(ctx context.Context, everything bool) {
 	paused, err := pausedQueues(ctx, q.redis.Client)
 	if err != nil {
@@ -82,7 +82,7 @@ func evicts(info string) string {
 // pausedQueues returns the queues with asynq's key for a pause, whatever its value.
 func pausedQueues(ctx context.Context, client redis.UniversalClient) (paused []string, err error) {
 	gets := make([]*redis.StringCmd, len(redisconn.Queues))
-	_, _ = client.Pipelined(ctx, func(p redis.Pipeliner) error { // each answer has its own error
+	_, _ = client.Pipelined(ctx, func(p redis.Pipeliner) error { // each reply has its own error
 		for i, queue := range redisconn.Queues {
 			gets[i] = p.Get(ctx, redisconn.QueueKey(queue, "paused"))
 		}

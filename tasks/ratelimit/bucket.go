@@ -12,9 +12,9 @@ const day = 24 * time.Hour
 const (
 	maxPerMinute = 100_000_000
 	usualChunk   = 100
-	// trust is how long a refusal by the shared counts is valid, because another process may return tokens.
+	// trust is how long a refusal by the shared counts is valid. It is short because another process may return tokens.
 	trust = 200 * time.Millisecond
-	// trustQuota is the same for the day's quota.
+	// trustQuota is how long a refusal by the day's quota is valid.
 	trustQuota = time.Second
 )
 
@@ -23,7 +23,7 @@ type rates struct {
 	perMinute int
 	perDay    int // 0: no limit
 	chunk     int // tokens taken from the shared counts at a time
-	maxChunk  int // maximum for a process that uses that many in half a second
+	maxChunk  int // maximum size of a chunk, for a process that uses as many tokens in half a second
 	noMinute  bool
 }
 
@@ -41,7 +41,7 @@ func newRates(perMinute, perDay int) rates {
 	return r
 }
 
-// verdict is a bucket's answer to a request.
+// verdict is the result of a request to a bucket.
 type verdict int
 
 const (
@@ -51,25 +51,25 @@ const (
 	mustAsk           // only Redis knows
 )
 
-// chunk holds tokens from one answer of Redis. Each token is for one request.
+// chunk holds tokens from one response of Redis. Each token is for one request.
 type chunk struct {
 	n     int
 	slot  int64     // of Redis' clock, for their count
 	day   int64     // of Redis' clock, for their count
-	until time.Time // when they end
+	until time.Time // time until which the tokens can be used
 }
 
-// bucket is this process's part of one client's rate limit. It reads no clock; times in calls must not go back.
+// bucket is this process's part of one client's rate limit. It reads no clock. The times that callers pass must not go back.
 type bucket struct {
 	rates rates
 	began time.Time
 	own   window // requests that passed here; they are limited even if Redis allows more
 
 	chunks []chunk // oldest first, none empty
-	held   int     // their sum
+	held   int     // number of tokens in chunks
 	unused []chunk // to be returned
 
-	asked      bool // Redis has answered; the members below are from the last answer
+	asked      bool // Redis has responded; the members below are from its latest response
 	available  int  // tokens left for any process
 	believedTo time.Time
 	freeAt     time.Time // time of the next token
@@ -77,15 +77,15 @@ type bucket struct {
 
 	day       int64
 	dayEnds   time.Time
-	used      int // the day's count of all processes at the last answer, including held tokens
+	used      int // the day's count of all processes in the latest response, including held tokens
 	usedAt    time.Time
-	owed      int // requests that passed since then without a token
+	owed      int // requests that passed without a token since the latest response
 	owedToday int // the part of owed that counts for the day
 }
 
 func newBucket(r rates, now time.Time) *bucket {
 	b := &bucket{rates: r, began: now, day: dayOf(now)}
-	// Until Redis reports when its day ends.
+	// This is an estimate until Redis reports the end of its day.
 	b.dayEnds = now.Add(time.Unix((b.day+1)*int64(day/time.Second), 0).Sub(now))
 	return b
 }
@@ -99,7 +99,7 @@ func (b *bucket) advance(now time.Time) {
 		days := now.Sub(b.dayEnds)/day + 1
 		b.day, b.dayEnds = b.day+int64(days), b.dayEnds.Add(days*day)
 		b.used, b.usedAt, b.owedToday = 0, time.Time{}, 0
-		b.putBack(len(b.chunks)) // they belong to the previous day
+		b.putBack(len(b.chunks)) // the tokens belong to the previous day
 	}
 	ended := 0
 	for ended < len(b.chunks) && !now.Before(b.chunks[ended].until) {
@@ -108,7 +108,7 @@ func (b *bucket) advance(now time.Time) {
 	b.putBack(ended)
 }
 
-// putBack moves the rest of the oldest n chunks to unused.
+// putBack moves the remaining tokens of the oldest n chunks to unused.
 func (b *bucket) putBack(n int) {
 	for _, c := range b.chunks[:n] {
 		b.held -= c.n
@@ -137,18 +137,18 @@ func (b *bucket) use(n int) {
 // part returns a process's share of a limit. Together the processes do not exceed it, except that each has at least 1.
 func part(limit, processes int) int { return max(1, limit/max(1, processes)) }
 
-// take takes n tokens for a request if it may pass; otherwise it takes none. alone is the number of processes that share the limits
-// without Redis; zero with Redis.
-func (b *bucket) take(now time.Time, n, alone int) verdict {
+// take takes n tokens for a request if it may pass; otherwise it takes none. sharers is the number of processes that share the limits
+// without Redis, or 0 while Redis works.
+func (b *bucket) take(now time.Time, n, sharers int) verdict {
 	b.advance(now)
 	missing := n - b.held
 	switch {
-	case b.own.total+n > part(b.rates.perMinute, alone):
+	case b.own.total+n > part(b.rates.perMinute, sharers):
 		return tooFast
 	case missing <= 0:
 		b.use(n)
-	case alone > 0:
-		if b.rates.perDay > 0 && b.owedToday+missing > b.leftToday(alone) {
+	case sharers > 0:
+		if b.rates.perDay > 0 && b.owedToday+missing > b.leftToday(sharers) {
 			return quotaUsed
 		}
 		b.use(b.held)
@@ -165,16 +165,16 @@ func (b *bucket) take(now time.Time, n, alone int) verdict {
 	return passed
 }
 
-// leftToday returns this process' part of the rest of the day's quota, without the requests that passed without a token.
-func (b *bucket) leftToday(alone int) int {
+// leftToday returns the share of this process in the remaining quota of the day, not counting requests that passed without a token.
+func (b *bucket) leftToday(sharers int) int {
 	if left := b.rates.perDay - b.used; left > 0 {
-		return part(left, alone)
+		return part(left, sharers)
 	}
 	return 0
 }
 
 // busy reports whether more requests pass here in half a second than a usual chunk has. Tokens are then requested early, in case Redis
-// needs a quarter of a second to answer.
+// needs a quarter of a second to respond.
 func (b *bucket) busy(now time.Time) bool { return b.chunk(now) > b.rates.chunk }
 
 // chunk returns how many tokens to hold: a usual chunk, or the number of requests in half a second.
@@ -182,7 +182,7 @@ func (b *bucket) chunk(now time.Time) int {
 	return max(b.rates.chunk, min(b.own.pace(now.Sub(b.began)), b.rates.maxChunk))
 }
 
-// ready returns how many of the held tokens will be left when Redis answers.
+// ready returns how many of the held tokens will be left when Redis responds.
 func (b *bucket) ready(now time.Time) int {
 	n := b.held
 	if b.busy(now) {
@@ -195,13 +195,13 @@ func (b *bucket) ready(now time.Time) int {
 	return n
 }
 
-// wants reports whether to take more tokens before the last one is used. With chunks of one, that is never the case.
+// wants reports whether to request more tokens before the last one is used. It never is for chunks of one token.
 func (b *bucket) wants(now time.Time) bool {
 	quota := b.rates.perDay == 0 || b.used < b.rates.perDay
 	return quota && b.ready(now) < b.chunk(now)/2 && b.available > 0
 }
 
-// report is sent to the shared counts: returned tokens, and requests that passed without one.
+// report has the changes for the shared counts: returned tokens, and requests that passed without a token.
 type report struct {
 	unused          []chunk
 	owed, owedToday int
@@ -209,10 +209,10 @@ type report struct {
 	day             int64
 }
 
-// none reports whether there is nothing to report.
-func (r report) none() bool { return len(r.unused) == 0 && r.owed == 0 && r.owedToday == 0 }
+// empty reports whether there is nothing to report.
+func (r report) empty() bool { return len(r.unused) == 0 && r.owed == 0 && r.owedToday == 0 }
 
-// report returns and clears the counts since the last report.
+// report returns the changes since the last report, and clears them.
 func (b *bucket) report(now time.Time) report {
 	b.advance(now)
 	r := report{unused: b.unused, owed: b.owed, owedToday: b.owedToday, counting: min(b.owed, b.own.total), day: b.day}
@@ -231,7 +231,7 @@ func (r report) usedChange() int {
 	return change
 }
 
-// takeBack restores a report that was not sent, except returned tokens, because those may have arrived.
+// takeBack restores a report that failed. Returned tokens stay returned, because Redis may have received them.
 func (b *bucket) takeBack(r report) {
 	b.owed += r.owed
 	if r.day == b.day {
@@ -239,7 +239,7 @@ func (b *bucket) takeBack(r report) {
 	}
 }
 
-// answer is the answer of the shared counts.
+// answer is the response of the shared counts.
 type answer struct {
 	taken     int
 	available int   // tokens left
@@ -251,7 +251,7 @@ type answer struct {
 	used      int
 }
 
-// receive applies the answer to a request that was sent at a time.
+// receive applies the response to a request that was sent at the given time.
 func (b *bucket) receive(now, sent time.Time, a answer) {
 	b.advance(now)
 	b.asked, b.available = true, a.available
@@ -259,7 +259,7 @@ func (b *bucket) receive(now, sent time.Time, a answer) {
 	b.believedTo = now.Add(min(a.free, trust))
 	b.day, b.dayEnds, b.used, b.usedAt = a.day, now.Add(a.dayLeft), a.used, now
 	if a.taken > 0 {
-		// The tokens were taken after the request was sent, so they expire early enough, however late the answer is.
+		// The tokens were taken after the request was sent, so they expire early enough even if the response is late.
 		b.chunks = append(b.chunks, chunk{a.taken, a.slot, a.day, sent.Add(keepHeld)})
 		b.held += a.taken
 		b.advance(now)
@@ -273,16 +273,17 @@ func (b *bucket) idle(now time.Time) bool {
 	return nothing && (b.rates.perDay == 0 || now.Sub(b.usedAt) > time.Minute)
 }
 
-// allowance describes the bucket after a request: the limit that refused the request, or the one with less left. needs is the number of
-// tokens that a refused request needs. For several shared tokens, only the time when all tokens are available again is known.
-func (b *bucket) allowance(now time.Time, needs int, v verdict, alone int) job.Allowance {
-	limit := part(b.rates.perMinute, alone)
+// allowance describes the bucket after a request: the limit that refused the request, or the limit with fewer remaining requests. needs is
+// the number of tokens that a refused request needs. If it needs several shared tokens, only the time when all tokens are available again
+// is known.
+func (b *bucket) allowance(now time.Time, needs int, v verdict, sharers int) job.Allowance {
+	limit := part(b.rates.perMinute, sharers)
 	have := max(0, limit-b.own.total)
-	together := b.asked && alone == 0
+	together := b.asked && sharers == 0
 	if together {
 		have = min(have, b.held+b.available)
 	}
-	left := max(0, b.leftToday(alone)-b.owedToday+b.held)
+	left := max(0, b.leftToday(sharers)-b.owedToday+b.held)
 	var a job.Allowance
 	byDay := b.rates.perDay > 0 && left < have
 	if v == quotaUsed || (v == passed && byDay) || b.rates.noMinute {

@@ -12,7 +12,7 @@ import (
 
 var noon = time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
 
-// at returns an answer for the day of noon.
+// at returns a response for the day of noon.
 func at(taken, available, used int) answer {
 	return answer{taken: taken, available: available, slot: 7, day: dayOf(noon), dayLeft: 12 * time.Hour, used: used}
 }
@@ -50,16 +50,16 @@ func TestBucketUsesHeldTokens(t *testing.T) {
 	none := at(0, 0, 600)
 	none.free, none.whole = 5*time.Second, minute
 	b.receive(noon, noon, none)
-	require.Equal(t, tooFast, b.take(noon.Add(trust-1), 1, 0), "what is known to be used up is not asked")
+	require.Equal(t, tooFast, b.take(noon.Add(trust-1), 1, 0), "a refusal is cached")
 	refused := b.allowance(noon, 1, tooFast, 0)
 	require.Equal(t, 5*time.Second, refused.RetryAfter)
-	require.Equal(t, mustAsk, b.take(noon.Add(trust), 1, 0), "for a moment")
+	require.Equal(t, mustAsk, b.take(noon.Add(trust), 1, 0), "the cached refusal has expired")
 	none.free = time.Millisecond
 	b.receive(noon.Add(trust), noon, none)
-	require.Equal(t, mustAsk, b.take(noon.Add(trust+time.Millisecond), 1, 0), "until something ended")
+	require.Equal(t, mustAsk, b.take(noon.Add(trust+time.Millisecond), 1, 0), "a token is free again")
 }
 
-// A busy process asks for tokens when the rest lasts for a quarter of a second, so an answer that takes as long delays no request.
+// A busy process asks for tokens when its rest lasts for a quarter of a second, so a response that takes as long delays no request.
 func TestABusyBucketAsksInTimeForASlowRedis(t *testing.T) {
 	t.Parallel()
 	const each = 5 * time.Millisecond
@@ -79,7 +79,7 @@ func TestABusyBucketAsksInTimeForASlowRedis(t *testing.T) {
 	}
 }
 
-// A token counts for a minute after its last possible use, so the time for its use begins when the request for it was sent.
+// A token counts for a minute after its last possible use, so the time for its use begins when the token is requested.
 func TestBucketDoesNotUseLateTokens(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(600, 0), noon)

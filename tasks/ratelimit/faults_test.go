@@ -20,7 +20,7 @@ func TestLimiterWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]struct {
 		fault, heal func(*stack.Redis) error
-		slack       int // requests that Redis counts although its answer was lost
+		slack       int // requests that Redis counts although its response was lost
 	}{
 		"down":  {fault: (*stack.Redis).Kill, heal: func(s *stack.Redis) error { return s.Start(t.Context()) }},
 		"hangs": {fault: (*stack.Redis).Pause, heal: (*stack.Redis).Resume, slack: 2 * 8},
@@ -43,9 +43,9 @@ func TestLimiterWithoutRedis(t *testing.T) {
 			refused := a.Allow(t.Context(), client)
 			require.Positive(t, refused.RetryAfter)
 			require.LessOrEqual(t, refused.RetryAfter, minute+slotWidth)
-			require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Alone))
-			// These are the first exchange of each process, and a probe. A hanging Redis executes them later, but must not count the owed
-			// requests again.
+			require.Equal(t, 1., testutil.ToFloat64(r.Metrics.RateLimitAlone))
+			// Three requests to Redis fail: the first one of each process, and a probe. A hanging Redis executes them later, but must not
+			// count the owed requests again.
 			redistest.Eventually(t, func() bool {
 				a.Allow(t.Context(), client)
 				return testutil.ToFloat64(r.Metrics.Grants.WithLabelValues(redisconn.ResultFailed)) >= 3
@@ -59,7 +59,7 @@ func TestLimiterWithoutRedis(t *testing.T) {
 			require.LessOrEqual(t, used, 200+how.slack)
 			a.cfg.Wait, b.cfg.Wait = redistest.Within, redistest.Within
 			third := newLimiter(t, r, cfg)
-			require.Zero(t, hammer(t, client, third), "what passed meanwhile counts for the minute")
+			require.Zero(t, hammer(t, client, third), "requests that passed without Redis count for the minute")
 			require.Equal(t, 100, hammer(t, redistest.Task().JobID, a, b, third), "shared again")
 		})
 	}
@@ -74,7 +74,7 @@ func openConnections(r *redisconn.Redis, n int) {
 	blocked.Wait()
 }
 
-// requireShared waits until the limiter works with Redis again and has reported all.
+// requireShared waits until the limiter works with Redis again and has reported all requests.
 func requireShared(t *testing.T, l *Limiter) {
 	t.Helper()
 	redistest.Eventually(t, func() bool {
@@ -100,8 +100,8 @@ func TestLimiterDoesNotWaitForASlowRedis(t *testing.T) {
 	require.NoError(t, server.Pause())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.True(t, l.Allow(ctx, job.ID{1}).OK, "a request that is given up is decided at once")
-	require.False(t, l.circuit.IsOpen(), "and says nothing about Redis")
+	require.True(t, l.Allow(ctx, job.ID{1}).OK, "a canceled request is decided immediately")
+	require.False(t, l.circuit.IsOpen(), "a canceled request does not open the circuit")
 	l.cfg.Wait = time.Millisecond
 	require.True(t, l.Allow(t.Context(), job.ID{1}).OK)
 	require.True(t, l.circuit.IsOpen())
@@ -123,7 +123,7 @@ func TestLimiterAfterAFlush(t *testing.T) {
 	require.Equal(t, 300, hammer(t, client, a, b))
 }
 
-// If Redis' clock goes back, no additional requests pass, and no request waits longer.
+// If Redis' clock goes back, no additional requests pass, and refused requests do not have to wait longer.
 func TestTheClockOfRedisGoesBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -20,8 +20,8 @@ var limiterScript = redis.NewScript(limiterSource)
 
 var errSlow = errors.New("no answer in time")
 
-// ask begins an exchange with the client's shared counts, or joins a pending one. It returns a channel that is closed when the exchange
-// ends, nil while the circuit is open. The caller holds c.mu.
+// ask sends a request to the client's shared counts in Redis, or joins a pending request. It returns a channel that is closed when the
+// request has ended, or nil while the circuit is open. The caller holds c.mu.
 func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 	if c.asking != nil {
 		return c.asking
@@ -44,12 +44,12 @@ func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 	return c.asking
 }
 
-// askForTokens asks for a chunk, or for as many tokens as requests wait for.
+// askForTokens asks for a chunk, or for as many tokens as waiting requests need.
 func (l *Limiter) askForTokens(c *client) <-chan struct{} {
 	return l.ask(c, max(0, c.waiting, c.bucket.chunk(l.now())-c.bucket.ready(l.now())))
 }
 
-// reportAndTake reports to the shared counts and takes tokens from them, in the background. The caller holds c.mu.
+// reportAndTake sends a report to the shared counts and takes tokens from them, in the background. The caller holds c.mu.
 func (l *Limiter) reportAndTake(c *client, wanted int, r report) {
 	answered := make(chan struct{})
 	c.asking = answered
@@ -108,11 +108,11 @@ func (l *Limiter) key(id job.ID) string {
 // limiterKey returns the default Redis key of a client's hash.
 func limiterKey(id job.ID) string { return "forgerun:rate:{" + id.String() + "}" }
 
-// giveBack returns all unused tokens, and reports requests that passed without a token.
+// giveBack returns the unused tokens of all clients, and reports requests that passed without a token.
 func (l *Limiter) giveBack() {
 	l.each(func(c *client) {
 		c.bucket.putBack(len(c.bucket.chunks))
-		if r := c.bucket.report(l.now()); !r.none() && c.asking == nil && l.circuit.Allow() {
+		if r := c.bucket.report(l.now()); !r.empty() && c.asking == nil && l.circuit.Allow() {
 			l.reportAndTake(c, 0, r)
 		}
 	})

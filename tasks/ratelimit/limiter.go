@@ -12,11 +12,11 @@ import (
 
 // Config configures the limits of a client.
 type Config struct {
-	// Name is what the limit counts, "" for requests. It is part of the keys in Redis, so that several limits are independent.
+	// Name says what the limit counts; "" means requests. It is part of the keys in Redis, so that several limits are independent.
 	Name string
-	// PerMinute is the limit for any 60 seconds and the largest burst; 0 if there is none.
+	// PerMinute is the limit for any 60 seconds, and the largest burst. 0 means no limit.
 	PerMinute int
-	// PerDay is the limit for each UTC day; 0 if there is none.
+	// PerDay is the limit for each UTC day. 0 means no limit.
 	PerDay int
 	// Wait limits how long a request waits for Redis. Default 500 ms.
 	Wait time.Duration
@@ -28,14 +28,14 @@ type Config struct {
 
 // Limiter limits each client's requests over all processes: never more than PerMinute pass in any 60 seconds.
 //
-// Redis counts the tokens of the last minute. This process takes tokens from it in chunks: of one token if the limit is small, larger ones
-// if many requests pass here. A request asks Redis only if no token is held; later requests wait for the same answer. A token may be used
-// for keepHeld, and counts until a minute after that. Unused tokens are returned; those of a process that dies count until then. Because
-// Redis counts in slots, a passed request counts for 60.5 to 61 seconds.
+// Redis counts the tokens of the last minute. This process takes tokens from Redis in chunks: of one token if the limit is small, and of
+// more tokens if many requests pass here. A request asks Redis only if no token is held; later requests wait for the same response. A
+// token may be used for keepHeld, and counts until a minute after that. Unused tokens are returned. Tokens of a process that dies count
+// until their minute is over. Because Redis counts in slots, a passed request counts for 60.5 to 61 seconds.
 //
 // Without Redis, each process applies its share of the limit without waiting: the limit divided by Config.Processes, but at least 1. It
-// reports these requests when Redis is back, and also those for which Redis took longer than Config.Wait. If Redis is flushed, all counts
-// are lost, including the day's quota; each process still limits its own requests.
+// reports these requests when Redis is back, and also the requests for which Redis took longer than Config.Wait. If Redis is flushed, all
+// counts are lost, including the day's quota; each process still limits its own requests.
 type Limiter struct {
 	redis   *redisconn.Redis
 	cfg     Config
@@ -52,21 +52,21 @@ type Limiter struct {
 	asking      sync.WaitGroup
 }
 
-// client is a bucket with its lock and its pending exchange with Redis.
+// client is a bucket with its lock and its pending request to Redis.
 type client struct {
 	id job.ID
 
 	mu      sync.Mutex
 	bucket  *bucket
-	asking  chan struct{} // closed with the answer; nil if no request waits
-	waiting int           // tokens that requests wait for
+	asking  chan struct{} // closed when Redis has responded; nil without a pending request
+	waiting int           // tokens that waiting requests need
 }
 
 func (c *client) isIdle(now time.Time) bool {
 	return c.bucket.idle(now) && c.asking == nil && c.waiting == 0
 }
 
-// New makes a limiter. It works without Start, which only cleans up in the background.
+// New returns a limiter. It also works without Start, which only cleans up in the background.
 func New(r *redisconn.Redis, cfg Config) *Limiter {
 	cfg.Wait = redisconn.Default(cfg.Wait, 500*time.Millisecond)
 	l := &Limiter{
@@ -84,7 +84,7 @@ func New(r *redisconn.Redis, cfg Config) *Limiter {
 		return l
 	}
 	l.circuit = redisconn.NewCircuit("the shared rate limit", r.Log, func(open bool) {
-		r.Metrics.Alone.Set(map[bool]float64{true: 1}[open])
+		r.Metrics.RateLimitAlone.Set(map[bool]float64{true: 1}[open])
 	})
 	return l
 }
@@ -93,8 +93,8 @@ func New(r *redisconn.Redis, cfg Config) *Limiter {
 // at most Config.Wait, or until ctx ends.
 func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance { return l.allow(ctx, id, 1, 1) }
 
-// AllowItems counts the items of a request that Allow has accepted. Each item takes a token. The request's own token pays for the first.
-// The number is capped at the limit, so that any request can pass. If the items may not pass, none of them counts.
+// AllowItems counts the items of a request that Allow has accepted. Each item takes a token, and the request's own token counts for the
+// first item. The number is capped at the limit, so that any request can pass. If the items may not pass, none of them counts.
 func (l *Limiter) AllowItems(ctx context.Context, id job.ID, items int) job.Allowance {
 	parts := 1
 	if l.circuit.IsOpen() {
@@ -121,15 +121,15 @@ func (l *Limiter) allow(ctx context.Context, id job.ID, n, needs int) job.Allowa
 		return job.Allowance{OK: true}
 	}
 	var timer *time.Timer
-	for alone := 0; ; {
+	for sharers := 0; ; {
 		c := l.lock(id)
 		if l.circuit.IsOpen() {
-			alone = l.cfg.Processes()
+			sharers = l.cfg.Processes()
 		}
-		v := c.bucket.take(l.now(), n, alone)
+		v := c.bucket.take(l.now(), n, sharers)
 		if v != mustAsk {
-			a := c.bucket.allowance(l.now(), needs, v, alone)
-			if alone > 0 || c.bucket.wants(l.now()) {
+			a := c.bucket.allowance(l.now(), needs, v, sharers)
+			if sharers > 0 || c.bucket.wants(l.now()) {
 				l.askForTokens(c)
 			}
 			c.mu.Unlock()
@@ -142,8 +142,8 @@ func (l *Limiter) allow(ctx context.Context, id job.ID, n, needs int) job.Allowa
 			timer = time.NewTimer(l.cfg.Wait)
 			defer timer.Stop()
 		}
-		if alone = 0; !l.await(ctx, timer, answered) {
-			alone = l.cfg.Processes()
+		if sharers = 0; !l.await(ctx, timer, answered) {
+			sharers = l.cfg.Processes()
 		}
 		c.mu.Lock()
 		c.waiting -= n
@@ -151,7 +151,7 @@ func (l *Limiter) allow(ctx context.Context, id job.ID, n, needs int) job.Allowa
 	}
 }
 
-// await waits for an answer and reports whether it came. A timeout opens the circuit, so that others do not wait.
+// await waits for a response of Redis and reports whether it came. A timeout opens the circuit, so that other requests do not wait.
 func (l *Limiter) await(ctx context.Context, timer *time.Timer, answered <-chan struct{}) bool {
 	if answered == nil {
 		return false
@@ -187,7 +187,7 @@ func (l *Limiter) lock(id job.ID) *client {
 	return c
 }
 
-// sweepEvery is how often unused tokens are returned, so that they are back within a second after they were taken.
+// sweepEvery is how often unused tokens are returned: they must be back within a second after they were taken.
 const sweepEvery = keepHeld / 2
 
 // Start begins to clean up in the background: it returns unused tokens to the shared counts and forgets idle clients.
@@ -208,7 +208,7 @@ func (l *Limiter) Start() {
 	})
 }
 
-// sweep reports to the shared counts, and forgets idle clients.
+// sweep sends reports to the shared counts, and forgets idle clients.
 func (l *Limiter) sweep() {
 	var idle []*client
 	l.each(func(c *client) {
@@ -217,7 +217,7 @@ func (l *Limiter) sweep() {
 			idle = append(idle, c)
 		case len(c.bucket.unused) == 0 && c.bucket.owed == 0:
 		case c.bucket.busy(l.now()):
-			l.askForTokens(c) // no request can ask meanwhile
+			l.askForTokens(c) // no request can ask Redis meanwhile
 		default:
 			l.ask(c, 0)
 		}
@@ -247,8 +247,8 @@ func (l *Limiter) each(f func(*client)) {
 	}
 }
 
-// Stop returns unused tokens and ends, within ctx. Later requests are still answered, by this process alone. It may be called again, and
-// before Start.
+// Stop returns unused tokens and ends the cleanup, within ctx. Later requests are still limited, but without Redis. It may be called
+// again, and before Start.
 func (l *Limiter) Stop(ctx context.Context) error {
 	l.start.Do(func() {})
 	l.halt.Do(func() {

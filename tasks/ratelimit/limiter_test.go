@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// whole is the maximum time after which no request counts.
+// whole is the time after which a request no longer counts.
 const whole = minute + keepHeld + slotWidth
 
 func TestABurstOfTheWholeLimitPasses(t *testing.T) {
@@ -28,7 +28,7 @@ func TestABurstOfTheWholeLimitPasses(t *testing.T) {
 		others := []*Limiter{one, w.process(cfg, time.Hour), w.process(cfg, -time.Hour), w.process(cfg, 0)}
 		require.Equal(t, limit, hammer(t, client, others...), "limit %d, four processes", limit)
 		require.Zero(t, hammer(t, client, others...))
-		require.True(t, one.Allow(t.Context(), redistest.Task().JobID).OK, "clients do not share")
+		require.True(t, one.Allow(t.Context(), redistest.Task().JobID).OK, "another client has its own limit")
 	}
 }
 
@@ -48,7 +48,7 @@ func TestLimitsOfOtherThings(t *testing.T) {
 	require.Equal(t, 10, hammer(t, client, requests))
 }
 
-// No 60 seconds have more requests than the limit, with any arrivals, number of processes and clocks.
+// No 60 seconds have more requests than the limit, for random arrivals, processes and clocks.
 func TestNoMinuteHasMoreThanTheLimit(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
@@ -65,7 +65,7 @@ func TestNoMinuteHasMoreThanTheLimit(t *testing.T) {
 			passed := burstsAtRandom(w, random, client, limit)
 			requireNoMinuteHasMore(t, passed, limit)
 			w.advance(whole)
-			require.Equal(t, limit, hammer(t, client, w.all...), "nothing is lost for long")
+			require.Equal(t, limit, hammer(t, client, w.all...), "the whole limit is available again")
 		})
 	}
 }
@@ -149,7 +149,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 		last := b.Allow(t.Context(), client)
 		require.True(t, last.OK)
 		w.advance(last.Reset)
-		require.Equal(t, limit, hammer(t, client, b), "and by then it has the whole limit again")
+		require.Equal(t, limit, hammer(t, client, b), "the whole limit is available after Reset")
 	}
 }
 
@@ -178,7 +178,7 @@ func TestNoLimit(t *testing.T) {
 	require.Empty(t, l.clients)
 }
 
-// Other processes get unused tokens of a process back in less than a second.
+// The unused tokens of a process are available to other processes within a second.
 func TestUnusedTokensComeBackWithinASecond(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -196,9 +196,9 @@ func TestUnusedTokensComeBackWithinASecond(t *testing.T) {
 
 	require.True(t, a.Allow(t.Context(), client).OK)
 	require.NoError(t, a.Stop(t.Context()))
-	require.Equal(t, strconv.Itoa(1+5900+99+1), w.mini.HGet(limiterKey(client), "used"), "a process that ends gives everything back")
+	require.Equal(t, strconv.Itoa(1+5900+99+1), w.mini.HGet(limiterKey(client), "used"), "Stop returns unused tokens")
 	require.NoError(t, a.Stop(t.Context()))
-	require.True(t, a.Allow(t.Context(), client).OK, "and goes on alone")
+	require.True(t, a.Allow(t.Context(), client).OK, "a stopped limiter still works")
 }
 
 func TestLimiterForgetsIdleClients(t *testing.T) {
@@ -219,7 +219,7 @@ func TestLimiterForgetsIdleClients(t *testing.T) {
 	require.NoError(t, l.Stop(t.Context()))
 	l.Start()
 	w.advance(whole)
-	require.Empty(t, w.mini.Keys(), "and so does Redis")
+	require.Empty(t, w.mini.Keys(), "Redis has dropped the counts")
 }
 
 // The number of counts per client is limited, in Redis and in the process, with any limit.
@@ -238,7 +238,7 @@ func TestCountsOfAClientAreBounded(t *testing.T) {
 	}
 	keys := redistest.Must(w.mini.HKeys(limiterKey(client)))(t)
 	require.LessOrEqual(t, len(keys), fields)
-	require.Less(t, fields, 128, "Redis keeps a hash of so few in one compact piece")
+	require.Less(t, fields, 128, "Redis stores small hashes compactly")
 	c := l.lock(client)
 	defer c.mu.Unlock()
 	require.LessOrEqual(t, len(c.bucket.own.counts), fields)
@@ -268,10 +268,10 @@ func TestItemsPassTogether(t *testing.T) {
 		require.Positive(t, refused.RetryAfter)
 		w.advance(2 * keepHeld)
 		w.sweep()
-		require.Equal(t, limit-half-1, hammer(t, client, a, b), "the refused one took no more than its request")
+		require.Equal(t, limit-half-1, hammer(t, client, a, b), "a refused batch takes one token")
 		w.advance(whole)
-		require.True(t, batch(b, 10*limit+1).OK, "one that is larger than the limit can pass")
-		require.False(t, a.Allow(t.Context(), client).OK, "and is all of it")
+		require.True(t, batch(b, 10*limit+1).OK, "a batch above the limit can pass")
+		require.False(t, a.Allow(t.Context(), client).OK, "it uses the whole limit")
 		answer := batch(b, limit)
 		require.False(t, answer.OK)
 		for tries := 0; !answer.OK; tries++ { // waits first for the request to pass, then for the items

@@ -37,8 +37,8 @@ func newWorld(t testing.TB) *world {
 
 func (w *world) now() time.Time { return time.UnixMicro(w.us.Load()).UTC() }
 
-// advance waits for pending exchanges, then advances the time. Redis' clock advances first, because tokens are requested before they are
-// taken.
+// advance waits for pending requests to Redis, then advances the time. Redis' clock advances first, because tokens are requested before
+// they are taken.
 func (w *world) advance(d time.Duration) {
 	for _, l := range w.all {
 		l.asking.Wait()
@@ -67,7 +67,7 @@ func (w *world) sweep() {
 	}
 }
 
-// newLimiter makes a limiter that waits for Redis for a long time, so that it does not continue alone on a slow machine.
+// newLimiter returns a limiter that waits long for Redis, so that it does not continue without Redis on a slow machine.
 func newLimiter(t testing.TB, r *redisconn.Redis, cfg Config) *Limiter {
 	t.Helper()
 	if cfg.Wait == 0 {

@@ -8,8 +8,8 @@ const (
 	// slotWidth is the precision of counting. A request counts until a minute after the end of its slot, so no count ends early. The
 	// number of counts per client does not depend on its limit.
 	slotWidth = 500 * time.Millisecond
-	// keepHeld is how long a process may use the tokens that it took. In Redis they count for that much longer, because the minute begins
-	// with their last possible use. After keepHeld, unused tokens are returned.
+	// keepHeld is how long a process may use the tokens that it took. In Redis, tokens count for keepHeld longer than a minute, because
+	// the minute begins with their last possible use. After keepHeld, unused tokens are returned.
 	keepHeld = 500 * time.Millisecond
 )
 

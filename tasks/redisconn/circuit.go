@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// How long an open circuit refuses all tries. The pause doubles with each failed probe.
+// FirstPause and MaxPause limit how long an open circuit refuses all calls. The pause doubles with each failed probe.
 const (
 	FirstPause = 250 * time.Millisecond
 	MaxPause   = 2 * time.Second
 )
 
-// Circuit is a circuit breaker. After a failure, no caller tries for a while, then one does. It logs the start and the end of an outage.
-// With gobreaker, the pause could not grow with each failed probe.
+// Circuit is a circuit breaker. After a failure it refuses all calls for a while, then allows a single probe. It logs the start and the
+// end of an outage. With gobreaker, the pause could not grow with each failed probe.
 type Circuit struct {
 	what    string // name of the failing operation, for the log
 	log     *slog.Logger
@@ -46,7 +46,7 @@ func (c *Circuit) IsOpen() bool {
 	return c.open
 }
 
-// Allow reports whether to try. An allowed caller must call Report.
+// Allow reports whether a call is allowed. The caller must then call Report.
 func (c *Circuit) Allow() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +57,7 @@ func (c *Circuit) Allow() bool {
 	return true
 }
 
-// Report applies the result of a try.
+// Report records the result of an allowed call.
 func (c *Circuit) Report(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

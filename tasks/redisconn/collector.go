@@ -30,7 +30,7 @@ func (c serverCollector) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect reads the queues only if Redis answers, so that it waits at most once. A queue that never had a task counts as empty.
+// Collect reads the queues only if Redis responds, so that it waits at most once. A queue that never had a task counts as empty.
 func (c serverCollector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, n int64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), labels...)
@@ -65,7 +65,8 @@ func (c serverCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// QueueInfo returns asynq's information about a queue. asynq.ErrQueueNotFound means an empty queue; asynq's own call hides that error.
+// QueueInfo returns asynq's information about a queue. It returns asynq.ErrQueueNotFound for an empty queue; asynq's own call hides that
+// error.
 func (r *Redis) QueueInfo(name string) (*asynq.QueueInfo, error) {
 	known, err := r.Inspector.Queues()
 	if err == nil && !slices.Contains(known, name) {
@@ -77,8 +78,8 @@ func (r *Redis) QueueInfo(name string) (*asynq.QueueInfo, error) {
 	return r.Inspector.GetQueueInfo(name)
 }
 
-// connections adds up the pools of all clients. Clients of a cluster may first ask for its nodes, for longer than a scrape may wait. So
-// they are counted only while Redis is up.
+// connections adds up the pools of all clients. A client of a cluster may first ask for the nodes, which can take longer than a scrape. So
+// connections are counted only while Redis is up.
 func (r *Redis) connections(up bool) (total, idle, timeouts int64, ok bool) {
 	if r.address.IsClusterMode && !up {
 		return 0, 0, 0, false

@@ -2,7 +2,7 @@ package redisconn
 
 import "fmt"
 
-// The asynq queues of job tasks and delivery tasks.
+// asynq queues of job tasks and delivery tasks.
 const (
 	Jobs     = "jobs"
 	Webhooks = "webhooks"
@@ -11,5 +11,5 @@ const (
 // Queues lists the asynq queues in the order of the dashboard.
 var Queues = []string{Jobs, Webhooks}
 
-// QueueKey returns one of asynq's keys for a queue. Such keys are read only to find damage by other programs.
+// QueueKey returns an asynq key of a queue. This project reads such keys only to find damage by other programs.
 func QueueKey(queue, name string) string { return fmt.Sprintf("asynq:{%s}:%s", queue, name) }

@@ -25,7 +25,7 @@ var operations = []string{
 	"notify", "progress", "listen", "append", "remove", "ready", "mend",
 }
 
-// Metrics are the metrics of everything that uses a Redis. They exist from the start.
+// Metrics are the metrics of all users of a Redis. All series exist from the start.
 type Metrics struct {
 	Errors             *prometheus.CounterVec
 	Enqueued           *prometheus.CounterVec
@@ -37,7 +37,7 @@ type Metrics struct {
 	DeliveriesHandled  *prometheus.CounterVec
 	Grants             *prometheus.CounterVec
 	Buffered           prometheus.Gauge
-	Alone              prometheus.Gauge
+	RateLimitAlone     prometheus.Gauge
 }
 
 func newMetrics(registry prometheus.Registerer) *Metrics {
@@ -61,8 +61,8 @@ func newMetrics(registry prometheus.Registerer) *Metrics {
 			ResultOK, ResultConflict, ResultFailed, ResultDropped, ResultSkipped),
 		DeliveriesHandled: results("delivery_tasks_handled_total", "Tasks that delivery workers took from the queue.",
 			ResultOK, ResultStale, ResultEarly, ResultFailed, ResultBad),
-		Grants:   results("rate_limit_grants_total", "Exchanges with the shared rate limit.", ResultOK, ResultFailed),
-		Buffered: in.Gauge("tasks_enqueue_buffer", "Tasks that wait in this process to be enqueued."),
-		Alone:    in.Gauge("rate_limit_alone", "1 while this process applies the rate limit without Redis."),
+		Grants:         results("rate_limit_grants_total", "Exchanges with the shared rate limit.", ResultOK, ResultFailed),
+		Buffered:       in.Gauge("tasks_enqueue_buffer", "Tasks that wait in this process to be enqueued."),
+		RateLimitAlone: in.Gauge("rate_limit_alone", "1 while this process applies the rate limit without Redis."),
 	}
 }

@@ -28,11 +28,11 @@ const clusterReload = 2 * time.Second
 type Options struct {
 	// Logger may be nil. asynq and go-redis log to it, too.
 	Logger *slog.Logger
-	// Registry gets the metrics; nil if there is none. One Redis per registry.
+	// Registry registers the metrics. It may be nil, and can have only one Redis.
 	Registry prometheus.Registerer
 	// Timeout limits each round trip to Redis. Default 1 s.
 	Timeout time.Duration
-	// Tracer begins the spans of tasks; nil if there is none.
+	// Tracer starts the spans of tasks. It may be nil.
 	Tracer trace.Tracer
 }
 
@@ -52,8 +52,8 @@ type Redis struct {
 	clients []redis.UniversalClient // all clients, for their statistics
 }
 
-// Connect prepares the connection to the Redis at the address; see errBadURL for its forms. It does not connect, so Redis may be down. An
-// error says what is wrong with the address, without quoting it.
+// Connect prepares the connection to the Redis at the address; see errBadURL for its forms. It does not connect yet, so Redis may be down.
+// An error describes the mistake in the address, without quoting it.
 func Connect(address string, o Options) (*Redis, error) {
 	parsed, err := parseURL(address)
 	if err != nil {
@@ -72,15 +72,15 @@ func Connect(address string, o Options) (*Redis, error) {
 	return r, nil
 }
 
-// ClientOptions returns the settings of a client. Commands are tried only once, because callers retry themselves, and a command with a lost
-// answer must not be executed twice.
+// ClientOptions returns the settings of a client. Commands are tried only once, because callers retry themselves, and a command with a
+// lost response must not be executed twice.
 func (r *Redis) ClientOptions(timeout time.Duration, pool int) *redis.UniversalOptions {
 	o := *r.address
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = r.Timeout, timeout, timeout, timeout
 	o.DialerRetries, o.MaxRetries = 1, -1
 	o.PoolSize, o.ContextTimeoutEnabled = pool, true
 	o.DisableIdentity = true
-	o.Protocol = 2 // with 3, go-redis searches each answer for push messages, which are not used here
+	o.Protocol = 2 // with version 3, go-redis searches each reply for push messages, which are not used here
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return &o
 }
@@ -109,12 +109,12 @@ func (r *Redis) MakeRedisClient() any { return r.Client }
 // Addrs returns the hosts, or the socket, of the address.
 func (r *Redis) Addrs() []string { return r.address.Addrs }
 
-// Ping returns an error unless Redis answers within ctx and Options.Timeout.
+// Ping returns an error unless Redis responds within ctx and Options.Timeout.
 func (r *Redis) Ping(ctx context.Context) error {
 	return r.Failed("ping", r.Client.Ping(ctx).Err())
 }
 
-// Close closes the connections. Their users must have stopped. It may be called again.
+// Close closes the connections. All users of the connections must have stopped. Close may be called again.
 func (r *Redis) Close() error { return r.close() }
 
 // Failed counts an error of the operation and wraps it with the operation's name. It returns nil for nil.

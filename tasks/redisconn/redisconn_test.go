@@ -23,7 +23,7 @@ func TestCircuit(t *testing.T) {
 	require.True(t, c.Allow())
 	c.Report(nil)
 	require.True(t, c.Allow())
-	require.True(t, c.Allow(), "a closed circuit lets everybody try")
+	require.True(t, c.Allow(), "a closed circuit allows all calls")
 	c.Report(failure)
 	c.Report(failure) // from a call that was already in progress
 	require.True(t, c.IsOpen())
@@ -35,7 +35,7 @@ func TestCircuit(t *testing.T) {
 		require.False(t, c.Allow())
 		now = now.Add(time.Nanosecond)
 		require.True(t, c.Allow(), "one probe after %v", pause)
-		require.False(t, c.Allow(), "only one")
+		require.False(t, c.Allow(), "only one probe")
 		c.Report(failure)
 		pause = min(2*pause, MaxPause)
 	}

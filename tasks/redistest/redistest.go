@@ -1,6 +1,6 @@
 // Package redistest provides helpers for the tests below tasks: Redis servers, tasks, and waiting.
 //
-// Mini is an embedded Redis for tests that only need answers. DB is a database of a real server, for tests that depend on the server's
+// Mini is an embedded Redis for tests that only need replies. DB is a database of a real server, for tests that depend on the server's
 // behavior: blocking, publishing, persistence, expiry, and scripts that must equal asynq's. Own is a server that the test may break. "go
 // test -short" skips tests with real servers.
 package redistest
@@ -83,7 +83,7 @@ func Own(t testing.TB) *stack.Redis {
 	return servers.Redis
 }
 
-// Shared returns the server that most tests of a real one share, each with its own database.
+// Shared returns the real server that most tests share. Each test uses its own database.
 func Shared(t testing.TB) *stack.Redis {
 	t.Helper()
 	NeedServer(t)
@@ -185,7 +185,7 @@ func Start[T interface {
 	return s
 }
 
-// Ensure requires that q makes all of the tasks.
+// Ensure asserts that q creates all of the tasks.
 func Ensure(t testing.TB, q interface {
 	Ensure(ctx context.Context, ts []job.Task) (made int, err error)
 }, ts ...job.Task) {
