@@ -192,16 +192,6 @@ func TestBackoffOfExtremeValues(t *testing.T) {
 	}
 }
 
-func TestBackoffJitter(t *testing.T) {
-	t.Parallel()
-	b := job.Backoff{Base: time.Second, Max: 60 * time.Second}
-	require.Zero(t, b.Wait(3, 0))
-	require.Equal(t, time.Second, b.Wait(3, 0.25))
-	require.Equal(t, 3*time.Second, b.Wait(3, 0.75))
-	require.Less(t, b.Wait(3, math.Nextafter(1, 0)), 4*time.Second+1)
-	require.Equal(t, 30*time.Second, b.Wait(100, 0.5))
-}
-
 // The request for a run of a schedule has all members of the scheduled job.
 func TestScheduledJobsKeepEachMember(t *testing.T) {
 	t.Parallel()

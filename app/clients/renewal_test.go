@@ -60,12 +60,6 @@ func TestLostAnswerIsRepairedByNextRenewal(t *testing.T) {
 			k.refused(job.CodeForbidden, second(k.present(old)), "a successor was used")
 		}
 		require.NoError(t, second(k.present(got)))
-
-		replaced := k.newKey()
-		unseen := k.issue(k.present(replaced)) // before its end
-		k.pass(testKeys.Overlap)
-		k.issue(k.present(replaced))
-		_ = unseen
 	})
 }
 

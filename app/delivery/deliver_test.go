@@ -38,8 +38,8 @@ func TestDelivering(t *testing.T) {
 	require.Zero(t, w.Metric(w.Metrics.Sends)+w.Metric(w.Metrics.Endpoints))
 }
 
-// Logs have only the host of a callback, and there is no webhook to disable.
-func TestDeliveringToACallback(t *testing.T) {
+// A receiver that is gone disables its webhook. For a callback there is no webhook to disable, and logs have only its host.
+func TestDeliveringToReceiversThatAreGone(t *testing.T) {
 	w := newWorld(t, answers(410))
 	_, task := w.ofJob(func(j *job.Job) { j.Callback = "https://user:password@receiver.example:8443/secret?token=secret" })
 	require.Equal(t, &job.TaskFailed{Text: "GONE: " + job.SendGone.Text()}, w.handle(task))
@@ -50,6 +50,14 @@ func TestDeliveringToACallback(t *testing.T) {
 	require.NotContains(t, w.Log.String(), "secret")
 	require.Equal(t, 1, w.count("deliveries WHERE state = 'FAILED'"))
 	require.Empty(t, w.Log.Lines(t, map[string]any{"msg": "webhook disabled"}))
+
+	task = w.delivery()
+	w.queue.Notifications()
+	require.Error(t, w.handle(task))
+	require.Equal(t, job.DisabledGone, apptest.Must(w.store.Webhook(t.Context(), apptest.ClientA, task.Endpoint))(t).Disabled.Reason)
+	require.Equal(t, 1.0, w.Metric(w.Metrics.WebhooksDisabled.WithLabelValues("GONE")))
+	require.Len(t, w.Log.Lines(t, map[string]any{"msg": "webhook disabled", "reason": "GONE", "webhook_id": task.Endpoint.String()}), 1)
+	require.Equal(t, []job.Notification{{ClientID: apptest.ClientA}}, w.queue.Notifications(), "disabling is an event")
 }
 
 func TestFailuresAreRetriedUntilTheLimit(t *testing.T) {
@@ -74,16 +82,6 @@ func TestFailuresAreRetriedUntilTheLimit(t *testing.T) {
 	require.Equal(t, 1.0, w.Metric(w.Metrics.Deliveries.WithLabelValues("webhook.test", "failed")))
 	require.Equal(t, 3.0, w.Metric(w.Metrics.DeliveryFailures.WithLabelValues("HTTP_5XX", "5xx")))
 	require.Zero(t, w.Sum("webhook_latency_seconds"))
-}
-
-func TestDisabledWebhookHasReason(t *testing.T) {
-	w := newWorld(t, answers(410))
-	task := w.delivery()
-	require.Error(t, w.handle(task))
-	require.Equal(t, job.DisabledGone, apptest.Must(w.store.Webhook(t.Context(), apptest.ClientA, task.Endpoint))(t).Disabled.Reason)
-	require.Equal(t, 1.0, w.Metric(w.Metrics.WebhooksDisabled.WithLabelValues("GONE")))
-	require.Len(t, w.Log.Lines(t, map[string]any{"msg": "webhook disabled", "reason": "GONE", "webhook_id": task.Endpoint.String()}), 1)
-	require.Equal(t, []job.Notification{{ClientID: apptest.ClientA}}, w.queue.Notifications(), "disabling is an event")
 }
 
 func TestPanicWhileSendingIsAFailedAttempt(t *testing.T) {
@@ -126,7 +124,8 @@ func TestTasksThatComeTooEarly(t *testing.T) {
 	require.Equal(t, job.CodeStorageUnavailable, job.CodeOf(w.handle(task)), "asynq retries the task")
 }
 
-// Recording a result is retried as long as the claim allows.
+// Recording a result is retried as long as the claim allows. If storage refuses the response, the attempt is recorded without it.
+// Otherwise the delivery would be repeated forever.
 func TestRecordingIsRepeated(t *testing.T) {
 	w := newWorld(t, answers(200))
 	task := w.delivery()
@@ -140,22 +139,19 @@ func TestRecordingIsRepeated(t *testing.T) {
 	require.Equal(t, "an answer", string(attempts[0].Body))
 
 	task = w.delivery()
-	repotest.Refuse(t, w.url, "INSERT ON delivery_attempts")
-	require.Error(t, w.handle(task))
-	d, _ := w.read(task)
-	require.NotNil(t, d.ClaimedUntil, "the claim stays until it expires")
-	require.Len(t, w.Log.Lines(t, map[string]any{"msg": "cannot record a delivery attempt"}), 1)
-}
-
-// If storage refuses the response, the attempt is recorded without it. Otherwise the delivery would be repeated forever.
-func TestAttemptIsRecordedWithoutRefusedAnswer(t *testing.T) {
-	w := newWorld(t, answers(200))
-	task := w.delivery()
-	w.exec(`ALTER TABLE delivery_attempts ADD CHECK (response_body IS NULL)`)
+	w.exec(`ALTER TABLE delivery_attempts ADD CONSTRAINT without_body CHECK (response_body IS NULL) NOT VALID`)
 	require.NoError(t, w.handle(task))
 	d, attempts := w.read(task)
-	require.Equal(t, job.DeliveryDelivered, d.State)
+	require.Equal(t, job.DeliveryDelivered, d.State, "recorded without the response that storage refuses")
 	require.Empty(t, attempts[0].Body)
+	w.exec(`ALTER TABLE delivery_attempts DROP CONSTRAINT without_body`)
+
+	task = w.delivery()
+	repotest.Refuse(t, w.url, "INSERT ON delivery_attempts")
+	require.Error(t, w.handle(task))
+	d, _ = w.read(task)
+	require.NotNil(t, d.ClaimedUntil, "the claim stays until it expires")
+	require.Len(t, w.Log.Lines(t, map[string]any{"msg": "cannot record a delivery attempt"}), 1)
 }
 
 func TestLateResultIsIgnored(t *testing.T) {

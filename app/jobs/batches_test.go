@@ -153,43 +153,6 @@ func TestBatchIsAcceptedCompletelyOrNotAtAll(t *testing.T) {
 	require.Equal(t, 2, b.Refused(), "there is room for a batch without jobs")
 }
 
-func TestSubmitBatchReplays(t *testing.T) {
-	now := time.Now()
-	w := newWorld(t, func(c *Config) { c.Clock = func() time.Time { return now } })
-	r := newBatchRequest(newRequest(), newRequest(deferred(time.Hour)))
-	r.IdempotencyKey = "k"
-	first := w.submitBatch(w.Service, r)
-	sent := len(w.Queue.Sent())
-	w.Queue.Notifications()
-	for _, step := range []struct {
-		what   string
-		change func()
-	}{
-		{"the server is full", func() { w.limit(w.Service, oneClient(0, 0)) }},
-		{"an item is late", func() { now = now.Add(2 * time.Hour) }},
-		{"nothing is in its way", func() { now = now.Add(-2 * time.Hour); w.limit(w.Service, oneClient(10, 10)) }},
-	} {
-		step.change()
-		again, replayed, err := w.SubmitBatch(t.Context(), r)
-		require.NoError(t, err, step.what)
-		require.True(t, replayed, step.what)
-		require.Equal(t, first.Items[0].JobID, again.Items[0].JobID, step.what)
-	}
-	require.Zero(t, w.Admission.Capacity.lease.used, "a replay reserves no room")
-	require.Equal(t, 3.0, w.Metric(w.World.Metrics.IdempotencyHits))
-	r.Hash = [32]byte{2}
-	for _, limit := range []int{10, 0} {
-		w.limit(w.Service, oneClient(limit, limit))
-		_, _, err := w.SubmitBatch(t.Context(), r)
-		require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err))
-	}
-	require.Len(t, w.Queue.Sent(), sent)
-	require.Empty(t, w.Queue.Notifications())
-	w.Service.Store.Close()
-	_, _, err := w.SubmitBatch(t.Context(), r)
-	require.GreaterOrEqual(t, job.CodeOf(err).Spec().Status, 500, "storage could not look up the key")
-}
-
 func TestCancelBatch(t *testing.T) {
 	w := newWorld(t)
 	w.limit(w.Service, oneClient(1000, 1000))

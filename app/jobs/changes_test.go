@@ -10,7 +10,6 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
@@ -139,17 +138,4 @@ func TestTraceOfAJobsLife(t *testing.T) {
 		steps = append(steps, [3]any{line["action"], line["next_state"], trace})
 	}
 	require.Equal(t, [][3]any{{"submit", "CREATED", 1}, {"submit", "QUEUED", 1}, {"retry", "QUEUED", 2}, {"cancel", "CANCELED", 3}}, steps)
-}
-
-// A deletion has no event, but wakes the watchers of the job.
-func TestDelete(t *testing.T) {
-	w := newWorld(t)
-	id := w.failed(w.Service)
-	w.Queue.Notifications()
-	for range 2 {
-		require.NoError(t, w.Delete(t.Context(), apptest.ClientA, id))
-		require.Equal(t, []job.Notification{{ClientID: apptest.ClientA, JobID: id}}, w.Queue.Notifications())
-	}
-	require.Error(t, w.Delete(t.Context(), apptest.ClientA, w.submit(w.Service).JobID))
-	require.Error(t, w.Delete(t.Context(), apptest.ClientA, app.NewID()))
 }

@@ -92,14 +92,16 @@ func TestSubmitRefusesThePast(t *testing.T) {
 	require.Len(t, w.Queue.Sent(), 3, "tasks are enqueued on acceptance")
 }
 
-// The store guarantees one job per key. This test checks that a repetition is answered before any refusal for time or load.
-func TestSubmitReplays(t *testing.T) {
+// The store guarantees one job per key. This test checks that a repetition gets its first response despite time and load.
+func TestSubmissionsReplay(t *testing.T) {
 	now := time.Now()
 	w := newWorld(t, func(c *Config) { c.Clock = func() time.Time { return now } })
-	w.limit(w.Service, oneClient(1, 1))
-	r := newRequest(deferred(time.Hour), withKey("k"))
+	w.limit(w.Service, oneClient(3, 3))
+	r, batch := newRequest(deferred(time.Hour), withKey("k")), newBatchRequest(newRequest(), newRequest(deferred(time.Hour)))
+	batch.IdempotencyKey = "batch"
 	first := apptest.Must(w.Submit(t.Context(), r))(t)
 	w.enqueued(first.JobID)
+	firstBatch := w.submitBatch(w.Service, batch)
 	sent := len(w.Queue.Sent())
 	w.Queue.Notifications()
 	for _, step := range []struct {
@@ -108,21 +110,27 @@ func TestSubmitReplays(t *testing.T) {
 	}{
 		{"the server is full", func() { w.limit(w.Service, oneClient(0, 0)) }},
 		{"an operator stopped submissions", func() { w.pauses = job.Pauses{{Scope: job.PauseAll, Mode: job.ModeDrain}} }},
-		{"it is late", func() { now = now.Add(2 * time.Hour) }},
-		{"nothing is in its way", func() { now, w.pauses = now.Add(-2*time.Hour), nil; w.limit(w.Service, oneClient(10, 10)) }},
+		{"the time has passed", func() { now = now.Add(2 * time.Hour) }},
+		{"without obstacles", func() { now, w.pauses = now.Add(-2*time.Hour), nil; w.limit(w.Service, oneClient(10, 10)) }},
 	} {
 		step.change()
 		again := apptest.Must(w.Submit(t.Context(), r))(t)
 		require.Equal(t, []any{first.JobID, first.State, true}, []any{again.JobID, again.State, again.Replayed}, step.what)
+		againBatch, replayed, err := w.SubmitBatch(t.Context(), batch)
+		require.NoError(t, err, step.what)
+		require.True(t, replayed, step.what)
+		require.Equal(t, firstBatch.Items[0].JobID, againBatch.Items[0].JobID, step.what)
 	}
 	require.Zero(t, w.Admission.Capacity.lease.used, "a replay reserves no room")
-	require.Equal(t, 4.0, w.Metric(w.World.Metrics.IdempotencyHits))
+	require.Equal(t, 8.0, w.Metric(w.World.Metrics.IdempotencyHits))
 
-	other := r
-	other.Hash = [32]byte{2}
+	other, otherBatch := r, batch
+	other.Hash, otherBatch.Hash = [32]byte{2}, [32]byte{2}
 	for _, limit := range []int{100, 0} {
 		w.limit(w.Service, oneClient(limit, limit))
 		require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(second(w.Submit(t.Context(), other))))
+		_, _, err := w.SubmitBatch(t.Context(), otherBatch)
+		require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err))
 	}
 	now = now.Add(2 * time.Hour)
 	for malformed, code := range map[bool]job.Code{true: job.CodeMalformed, false: job.CodeValidationFailed} {
@@ -134,6 +142,9 @@ func TestSubmitReplays(t *testing.T) {
 	}
 	require.Len(t, w.Queue.Sent(), sent)
 	require.Empty(t, w.Queue.Notifications())
+	w.Service.Store.Close()
+	_, _, err := w.SubmitBatch(t.Context(), batch)
+	require.GreaterOrEqual(t, job.CodeOf(err).Spec().Status, 500, "storage could not look up the key")
 }
 
 // If storage fails, nothing is enqueued, and the room is kept only as long as the job may be stored.

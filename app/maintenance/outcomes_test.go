@@ -1,38 +1,14 @@
 package maintenance
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
-	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
-
-// ended runs a job to its end; failure may be nil.
-func (w *world) ended(failure *job.Failure) job.ID {
-	ctx, id, worker := w.T.Context(), app.NewID(), app.NewID()
-	leases := w.store.NewLeases()
-	defer leases.Close()
-	require.NoError(w.T, leases.Register(ctx, worker, "w", 1, time.Hour))
-	apptest.Must(w.store.InsertJob(ctx, job.Submission{Job: job.Job{
-		ID: id, ClientID: apptest.ClientA, Type: job.Execute, WorkKind: job.SuccessFast, Definition: apptest.DefinitionOf(job.SuccessFast),
-		MaxAttempts: 1, Language: "de", CorrelationID: "<c>", RequestID: "request-1",
-	}}))(w.T)
-	claim, _, err := w.store.Claim(ctx, worker, id, 1)
-	require.NoError(w.T, err)
-	apptest.Must(w.store.Start(ctx, claim.ClaimID))(w.T)
-	end := job.Finish{ClaimID: claim.ClaimID, State: job.Succeeded, Result: apptest.GoodResult(*apptest.DefinitionOf(job.SuccessFast))}
-	if failure != nil {
-		end.State, end.Result, end.Failure = job.Failed, nil, failure
-	}
-	apptest.Must(w.store.Finish(ctx, end))(w.T)
-	return id
-}
 
 // outcomes stores n unpublished outcomes.
 func (w *world) outcomes(n int) {
@@ -54,37 +30,6 @@ func (w *world) appended() map[string]int {
 	return times
 }
 
-func TestOutcomesArePublishedAsOutcomeDocuments(t *testing.T) {
-	w := newWorld(t)
-	good, bad := w.ended(nil), w.ended(job.NewFailure(job.TimedOut, 1, apptest.Backoff))
-	require.NoError(t, w.round("outcomes"))
-	require.Len(t, w.queue.stream, 2)
-	definition := apptest.DefinitionOf(job.SuccessFast)
-	for i, want := range []struct {
-		id          job.ID
-		contentType string
-		language    string
-		status      job.Status
-	}{{good, "application/json", "", job.StatusCompleted}, {bad, "application/problem+json", "en", job.StatusTimedOut}} {
-		entry := w.queue.stream[i]
-		require.Equal(t, []string{want.id.String(), want.contentType, want.language}, []string{entry.Key, entry.ContentType, entry.Language})
-		var d job.Document
-		require.NoError(t, json.Unmarshal(entry.Value, &d))
-		require.Equal(t, want.id, d.JobID)
-		require.Equal(t, want.status, d.JobStatus)
-		require.Equal(t, definition.DurationMS, d.Scenario.DurationMS)
-		require.Equal(t, want.language, d.Language)
-		require.Contains(t, string(entry.Value), `"correlationId":"<c>"`, "HTML is not escaped")
-		require.NotContains(t, string(entry.Value), "\n")
-	}
-	require.Contains(t, string(w.queue.stream[1].Value), `"type":"https://run.example/problems/`)
-	require.Contains(t, string(w.queue.stream[1].Value), "The job ran longer than the execution limit.", "in English")
-	require.Zero(t, w.unpublished())
-	require.Equal(t, 2.0, w.Metric(w.Metrics.OutcomesPublished))
-	require.NoError(t, w.round("outcomes"))
-	require.Len(t, w.queue.stream, 2, "published once")
-}
-
 // A round publishes all pages, and stops when the process loses the leadership.
 func TestRoundPublishesManyPages(t *testing.T) {
 	w := newWorld(t)
@@ -94,6 +39,7 @@ func TestRoundPublishesManyPages(t *testing.T) {
 	require.NoError(t, w.round("outcomes"))
 	require.Len(t, w.queue.stream, 3*publisherBatch+1)
 	require.Zero(t, w.unpublished())
+	require.EqualValues(t, 3*publisherBatch+1, w.Metric(w.Metrics.OutcomesPublished))
 }
 
 func TestOutcomesArePublishedAtLeastOnce(t *testing.T) {
