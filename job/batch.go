@@ -72,7 +72,7 @@ type Batch struct {
 	CorrelationID string
 	Language      string
 	RequestID     string
-	Items         []BatchItem // in the request's order; never changes
+	Items         []BatchItem // items in the order of the request; they never change
 	Unread        int         // number of items that were not read, only counted
 	Counts        map[State]int
 	Outcome       *BatchOutcome // nil until all jobs are final for the first time
@@ -113,7 +113,7 @@ type BatchOutcome struct {
 	Succeeded   int
 	Failed      int // includes items that timed out or were refused
 	Canceled    int
-	Failures    []ItemFailure // of failed items, at most MaxFailedItems
+	Failures    []ItemFailure // failed items, at most MaxFailedItems
 }
 
 // ItemFailure is a failed item of a batch.
@@ -122,7 +122,7 @@ type ItemFailure struct {
 	JobID     ID     `json:"job_id,omitzero"` // zero for a refused item
 	Status    Status `json:"status"`          // FAILED or TIMED_OUT
 	Reason    Reason `json:"reason,omitempty"`
-	Detail    string `json:"detail"` // in English
+	Detail    string `json:"detail"` // English text
 	Retryable bool   `json:"retryable"`
 	Stage     Stage  `json:"stage"`
 }

@@ -25,7 +25,7 @@ const (
 	MaxPlannedEvents      = 100
 	MaxPlannedRetryAfter  = 24 * 60 * 60 // seconds
 	MaxExtensions         = 20
-	MaxExtensionBytes     = 2 * kib // of one problem
+	MaxExtensionBytes     = 2 * kib // bytes of the extension members of one problem
 	MaxPlannedText        = 1000    // characters of a title, a detail or a type
 	MaxResultBytes        = 256 * kib
 	MaxBehaviorMemory     = 64 * kib * kib
@@ -40,7 +40,7 @@ type Behavior struct {
 	Duration    time.Duration    `json:"duration,omitempty"`
 	Jitter      time.Duration    `json:"jitter,omitempty"`   // maximum deviation of an attempt's duration
 	BeginAt     float64          `json:"begin_at,omitempty"` // share of the duration that counts as done at the beginning of an attempt
-	Steps       int              `json:"steps,omitempty"`    // of progress; 0: DefaultBehaviorSteps
+	Steps       int              `json:"steps,omitempty"`    // progress steps; 0 means DefaultBehaviorSteps
 	Failures    []PlannedFailure `json:"failures,omitempty"`
 	Result      PlannedResult    `json:"result,omitzero"`
 	Emit        []PlannedEvent   `json:"emit,omitempty"`
@@ -160,10 +160,10 @@ func (b *Behavior) ResultSize() int {
 // Timeline is the course of one attempt of a CUSTOM job. It depends only on the definition and the attempt, so it is the same on every
 // worker. The time scale is not applied to its times.
 type Timeline struct {
-	Duration time.Duration   // with jitter; progress is spread over it
+	Duration time.Duration   // duration with jitter; progress is spread over it
 	End      time.Duration   // end of the attempt; before Duration if it fails earlier
 	Failure  *PlannedFailure // nil if it succeeds
-	Events   []PlannedEvent  // in order of their times, none after End
+	Events   []PlannedEvent  // events in the order of their times, none after End
 }
 
 // Timeline returns the course of an attempt of a CUSTOM job. If the jitter moves the end before an event, the event moves to the end.

@@ -7,7 +7,7 @@ import (
 
 // Limits of bulk operations.
 const (
-	MaxBulkItems         = 100_000 // of one operation
+	MaxBulkItems         = 100_000 // items of one operation
 	MaxOpenBulks         = 100     // open operations of all clients
 	MaxOpenBulksClient   = 10      // open operations of one client
 	MaxBulkRate          = 1000    // items per second
@@ -150,8 +150,8 @@ type BulkItem struct {
 	Job      *Job // current state, without Params; nil if deleted, and in lists
 
 	Result BulkResult
-	Code   Code   // of a FAILED item, or of a SKIPPED one if its reason has a code
-	Detail string // in English
+	Code   Code   // error code of a FAILED item, or of a SKIPPED item if the reason has a code
+	Detail string // English text
 	At     *time.Time
 }
 
@@ -237,7 +237,7 @@ type BulkAlike struct {
 type BulkQuery struct {
 	After  ID
 	Limit  int
-	Result BulkResult // of items; "" for all
+	Result BulkResult // result of the items; "" selects all
 }
 
 // BulkPath returns the path of a bulk operation.

@@ -121,7 +121,7 @@ type Finished struct {
 	BatchID  ID    // zero if there is none
 	State    State // SUCCEEDED, FAILED, or QUEUED after an automatic retry
 	WorkKind Kind
-	Duration time.Duration // of the attempt
+	Duration time.Duration // duration of the attempt
 	Next     *Task         // task of the automatic retry
 	// Resumed are the tasks of throttled jobs that now have room.
 	Resumed []Task

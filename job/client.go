@@ -69,7 +69,7 @@ type IssuedKey struct {
 type Caller struct {
 	ClientID ID     // zero for the operator and anonymous callers
 	KeyID    string // "" unless a key was presented
-	Scope    Scope  // of that key
+	Scope    Scope  // scope of the key
 	Admin    bool   // holds an operator's token
 	Operator string // name of that token
 	Expired  bool   // the key has expired
@@ -84,8 +84,8 @@ type Allowance struct {
 	Policy     string        // name of the limit: "minute" or "day"
 	Limit      int           // requests per window
 	Remaining  int           // requests left now
-	Reset      time.Duration // until the full limit is available again
-	RetryAfter time.Duration // until the next request can pass; 0 if OK is true
+	Reset      time.Duration // time until the full limit is available again
+	RetryAfter time.Duration // time until the next request can pass; 0 if OK is true
 }
 
 type keyOfChanges struct{}
@@ -152,7 +152,7 @@ type Erasure struct {
 	Remaining   map[string]int // rows by table, counted after the removal
 
 	Record string // hashed text: canonical JSON (RFC 8785); "" until it is done
-	SHA256 []byte // of Record
+	SHA256 []byte // hash of Record
 }
 
 // State returns the stage of the erasure.
@@ -200,6 +200,6 @@ type ErasureStep struct {
 	Erasure    *Erasure // state after the part
 	Progress   bool     // false if the erasure must wait for something else
 	Unfinished []ID     // jobs to cancel
-	Tasks      []Task   // of removed jobs
+	Tasks      []Task   // tasks of removed jobs
 	Deliveries []ID     // removed deliveries that may have a task
 }

@@ -28,9 +28,9 @@ type Delivery struct {
 	ClientID  ID
 	Endpoint  ID     // the webhook, or an id for the callback's origin; endpoints share the sending capacity
 	WebhookID ID     // zero for a callback
-	URL       string // of a callback; "" otherwise
+	URL       string // URL of a callback; "" for a webhook
 	JobID     ID     // zero for an event without a job
-	Seq       int    // of the event within its job
+	Seq       int    // seq of the event within its job
 	EventID   ID
 	EventName string
 	CreatedAt time.Time
@@ -38,11 +38,11 @@ type Delivery struct {
 	State         DeliveryState
 	Attempts      int
 	Tries         int        // attempts since it was created or last redelivered
-	NextAttemptAt *time.Time // while PENDING
-	ClaimedUntil  *time.Time // while being sent
-	SettledAt     *time.Time // unless PENDING
+	NextAttemptAt *time.Time // set while PENDING
+	ClaimedUntil  *time.Time // set while the delivery is being sent
+	SettledAt     *time.Time // set unless PENDING
 	LastStatus    int        // HTTP status of the latest attempt, or 0 if there is none
-	LastError     SendError  // of the latest attempt, or "" if there is none
+	LastError     SendError  // error of the latest attempt, or "" if there is none
 	LastReason    string     // what failed and the receiver's address; "" if LastError is enough
 }
 
@@ -118,8 +118,8 @@ type ClaimedDelivery struct {
 	Fence       int // fence of this claim; results with an older fence have no effect
 	Target      Target
 	Occurrence  Occurrence
-	RequestID   string // of the event's job; "" if there is none
-	TraceParent string // of the event's job at that time; "" if there is none
+	RequestID   string // request id of the event's job; "" if there is none
+	TraceParent string // traceparent of the event's job at the time of the event; "" if there is none
 }
 
 // Target is the destination of a delivery.
@@ -142,13 +142,13 @@ type DeliveryResult struct {
 	Fence      int
 	Sent       Sent
 	State      DeliveryState  // state after the attempt
-	Wait       time.Duration  // until the next attempt, while PENDING
+	Wait       time.Duration  // wait before the next attempt, while PENDING
 	Disable    DisabledReason // reason to disable the webhook, or ""
 }
 
 // Recorded is the effect of a stored DeliveryResult.
 type Recorded struct {
-	Number   int            // of the attempt, from 1
+	Number   int            // number of the attempt, from 1
 	Disabled DisabledReason // why the result disabled the webhook, or ""
 }
 
@@ -251,6 +251,6 @@ type OutcomeMessage struct {
 type StreamEntry struct {
 	Key         string // the job's id
 	ContentType string
-	Language    string // of the texts in Value; "" if there are none
+	Language    string // language of the texts in Value; "" if there are none
 	Value       []byte
 }

@@ -20,7 +20,7 @@ const (
 	EventLeaseExpired     = "job.lease_expired"
 	EventRetriesExhausted = "job.retries_exhausted"
 	EventEmitted          = "event.emitted"
-	EventBatchCompleted   = "batch.completed" // this and the following events have no job
+	EventBatchCompleted   = "batch.completed" // this event and the following ones have no job
 	EventBulkCompleted    = "bulk.completed"
 	EventWebhookDisabled  = "webhook.disabled"
 	EventWebhookTest      = "webhook.test"
@@ -78,8 +78,8 @@ type Occurrence struct {
 	Position Position
 	Origin   Origin   // origin of the job; zero for an event without a job
 	Ended    *Attempt // attempt that the event ended; nil if it ended none
-	Batch    *Batch   // of batch.completed
-	Webhook  ID       // of webhook.disabled and webhook.test
+	Batch    *Batch   // batch of batch.completed
+	Webhook  ID       // webhook of webhook.disabled and webhook.test
 }
 
 // Log is a part of a job's events. There are more events unless the last one has the seq Last.
@@ -100,7 +100,7 @@ type Feed struct {
 // Notification announces a change of a job. Like a task, it is best effort: receivers read the database.
 type Notification struct {
 	ClientID, JobID ID
-	Attempt         int       // of Progress
+	Attempt         int       // attempt of Progress
 	Progress        *Progress // nil if an event was recorded
 	Ended           bool      // the attempt has ended, so its progress is outdated
 }

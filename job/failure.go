@@ -115,7 +115,7 @@ type Failure struct {
 	Retryable  bool
 	RetryAfter int // whole seconds, at least 1 when Retryable, else 0
 	Stage      Stage
-	Detail     string // in English
+	Detail     string // English text
 }
 
 // In returns the detail in the given language. English is the text stored with the attempt; translations are by reason.

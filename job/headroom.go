@@ -9,7 +9,7 @@ import (
 type Lease struct {
 	ID, Process ID
 	New         bool          // not yet in the ledger
-	Limit       Load          // of all jobs
+	Limit       Load          // limit of all jobs
 	Keep        Load          // room that may already be in use; always granted
 	Stored      Load          // jobs stored under the lease since the last report
 	Need        Load          // room for one waiting request

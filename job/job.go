@@ -23,7 +23,7 @@ type Job struct {
 
 	State       State
 	Outcome     Outcome // "" until final
-	Attempt     int     // from 1
+	Attempt     int     // number of the current attempt, from 1
 	MaxAttempts int
 	AutoRetry   bool
 	EventSeq    int // seq of the latest event
@@ -32,8 +32,8 @@ type Job struct {
 	UpdatedAt   time.Time
 	ExecutionAt *time.Time // DEFERRED only
 	RunAt       time.Time  // earliest time
-	StartedAt   *time.Time // of the current attempt
-	FinishedAt  *time.Time // of the current attempt
+	StartedAt   *time.Time // start of the current attempt
+	FinishedAt  *time.Time // end of the current attempt
 
 	Failure *Failure // FAILED only
 	Result  *ResultInfo
@@ -203,7 +203,7 @@ type Report struct {
 	Origin
 	Attempt
 	Duration time.Duration // whole milliseconds
-	Events   []Event       // from seq 1 to the attempt's end
+	Events   []Event       // events from seq 1 to the end of the attempt
 }
 
 // Result is the body produced by a successful job.
@@ -243,7 +243,7 @@ type Page struct {
 type Submission struct {
 	Job            Job
 	IdempotencyKey string   // "" if there is none; scoped to the client
-	RequestHash    [32]byte // of the canonical request without the key
+	RequestHash    [32]byte // hash of the canonical request without the key
 	// Committed, if not nil, is called once the job is durable, in the order of created_at of all jobs of the process. It must not block.
 	// It is not called for a replay, or if the outcome of the commit is unknown.
 	Committed func(Receipt)
@@ -270,6 +270,6 @@ type Change struct {
 	Attempt   int
 	UpdatedAt time.Time
 	RunAt     time.Time
-	Dispatch  int  // of a canceled job's task
+	Dispatch  int  // dispatch of the task of a canceled job
 	Changed   bool // false if nothing was written, because the request was a repetition or had no effect
 }

@@ -65,7 +65,7 @@ type Document struct {
 	// Extension members of this API.
 	Attempt  int       `json:"attempt,omitempty"`  // absent in a batch's document
 	Scenario *Scenario `json:"scenario,omitempty"` // absent in a batch's document
-	Language string    `json:"language,omitempty"` // of Title and Detail; one of Languages, "" without these texts
+	Language string    `json:"language,omitempty"` // language of Title and Detail, one of Languages; "" without these texts
 
 	Results []ItemOutcome `json:"results,omitempty"` // a batch's failed items, at most MaxFailedItems
 
@@ -152,9 +152,9 @@ type Origin struct {
 	JobID         ID // id of the job or batch
 	CreatedAt     time.Time
 	CorrelationID string
-	Language      string // of the request; one of Languages
+	Language      string // language of the request, one of Languages
 	Scenario      Scenario
-	Failures      []PlannedFailure // of a CUSTOM job
+	Failures      []PlannedFailure // planned failures of a CUSTOM job
 }
 
 // Origin returns the origin of j.

@@ -94,7 +94,7 @@ func TestDocumentOfAFailure(t *testing.T) {
 	require.Nil(t, links.Document(j.Origin(), a).Scenario)
 }
 
-// The draft's rules on members, for each reason on each attempt.
+// Documents follow the draft's rules about members, for each reason and attempt.
 // Promise: draft 3.6, 3.7, 6.7
 func TestDocumentRules(t *testing.T) {
 	t.Parallel()
@@ -236,18 +236,4 @@ func endedBatches(t *testing.T) []*job.Batch {
 		batches = append(batches, b)
 	}
 	return batches
-}
-
-func TestAddressesBelowAPath(t *testing.T) {
-	t.Parallel()
-	for public, want := range map[string]string{
-		"": "/v1", "http://x.example": "/v1", "http://[::1]:8080": "/v1", "https://x.example/forge": "https://x.example/forge/v1",
-		"https://x.example/a/b%20c": "https://x.example/a/b%20c/v1",
-	} {
-		require.Equal(t, want, job.Links{PublicURL: public}.At("/v1"), public)
-	}
-	below := job.Links{PublicURL: "https://x.example/forge"}
-	d := below.Document(job.Origin{}, job.Attempt{Number: 2})
-	require.Equal(t, below.PublicURL+job.AttemptPath(job.ID{}, 2), d.Instance)
-	require.Equal(t, below.PublicURL+job.BatchPath(job.ID{}), below.BatchDocument(&job.Batch{}).Instance)
 }

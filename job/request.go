@@ -24,10 +24,10 @@ type Request struct {
 	AutoRetry   bool
 	Retry       *RetryPolicy // nil means the service's settings
 	Emit        *Emission
-	Behavior    *Behavior // of a CUSTOM job; nil means the zero Behavior
+	Behavior    *Behavior // behavior of a CUSTOM job; nil means the zero Behavior
 
 	IdempotencyKey string
-	Hash           [32]byte // of the canonical request without the key
+	Hash           [32]byte // hash of the canonical request without the key
 
 	CorrelationID string
 	TraceParent   string
@@ -163,7 +163,7 @@ type RequestKey struct {
 	ClientID ID     // zero for a request without a client's credentials
 	Scope    string // equal keys in different scopes are independent
 	Key      string
-	Hash     [32]byte // of method, path and body
+	Hash     [32]byte // hash of method, path and body
 }
 
 // Answer is the stored response to a request with an idempotency key. It must not contain secrets, because it is stored unchanged.

@@ -115,7 +115,7 @@ func TestRetryPolicyWaits(t *testing.T) {
 	listed := &job.RetryPolicy{Strategy: job.Listed, Delays: []time.Duration{time.Second, time.Minute}}
 	for name, test := range map[string]struct {
 		policy *job.RetryPolicy
-		want   []time.Duration // after each attempt from 1 on, with a jitter of one half
+		want   []time.Duration // waits after attempts 1, 2 and so on, with a jitter of one half
 	}{
 		"none":     {nil, []time.Duration{time.Second / 2, time.Second, 2 * time.Second}},
 		"attempts": {&job.RetryPolicy{MaxAttempts: 9}, []time.Duration{time.Second / 2, time.Second, 2 * time.Second}},

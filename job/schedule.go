@@ -66,7 +66,7 @@ type ScheduledJob struct {
 	AutoRetry     bool            `json:"auto_retry,omitempty"`
 	Emit          *Emission       `json:"event,omitempty"`
 	CorrelationID string          `json:"correlation_id,omitempty"`
-	Behavior      *Behavior       `json:"behavior,omitempty"` // of a CUSTOM job, from Params
+	Behavior      *Behavior       `json:"behavior,omitempty"` // behavior of a CUSTOM job, from Params
 	Retry         *RetryPolicy    `json:"retry,omitempty"`
 }
 
@@ -86,7 +86,7 @@ type Schedule struct {
 	CatchUpMax int
 	Job        ScheduledJob
 	Language   string
-	RequestID  string // of its creation, also used by its jobs
+	RequestID  string // request id of the creation, also used by the jobs
 	Paused     bool
 	CreatedAt  time.Time
 	UpdatedAt  time.Time
@@ -168,7 +168,7 @@ func (s *Schedule) Request(due time.Time) Request {
 // DueSchedule is a schedule that the leader must check.
 type DueSchedule struct {
 	Schedule
-	Now  time.Time // by the clock that decides on due times
+	Now  time.Time // current time by the clock that decides on due times
 	Busy bool      // an earlier run is not final; false if Overlap allows it
 	// Jumped is the target of a jump of a test bed's clock. Due times up to then count as on time.
 	Jumped *time.Time
@@ -179,7 +179,7 @@ type ScheduleStep struct {
 	ID      ID
 	Version int64 // version of the schedule when it was read
 	ScheduleProgress
-	Jobs []Job // with ScheduledFor
+	Jobs []Job // jobs to submit, with ScheduledFor
 }
 
 // ScheduleRequest is a decoded request for a schedule. Violations has the values that decoding refused.

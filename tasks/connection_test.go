@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
@@ -192,38 +191,4 @@ func TestWorkersStopWhileASubscriptionHangs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), redistest.Within)
 	defer cancel()
 	require.NoError(t, c.Stop(ctx))
-}
-
-func TestMetrics(t *testing.T) {
-	t.Parallel()
-	r, registry := redistest.ConnectCounted(t, redistest.URL(t), redistest.Within)
-	redistest.Eventually(t, func() bool { return redistest.Gauge(t, registry, "redis_up") == 1 })
-	want := redistest.SeriesOf(t, registry)
-	require.Zero(t, testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("depth")), "an empty queue is not an error")
-	q := redistest.Start(t, queue.New(r, queue.Config{}))
-	for _, task := range redistest.Tasks(50) {
-		q.Enqueue(task)
-		q.SignalCancel(task.JobID)
-		q.EnqueueDelivery(job.DeliveryTask{ID: task.JobID})
-		q.Publish(job.Notification{JobID: task.JobID, Attempt: 1, Progress: &job.Progress{}})
-		_ = q.Progress(t.Context(), task.JobID, 1)
-	}
-	redistest.Ensure(t, q, redistest.Tasks(20)...)
-	ok := redisconn.ResultOK
-	for _, counter := range []*prometheus.CounterVec{
-		r.Metrics.Enqueued, r.Metrics.DeliveriesEnqueued, r.Metrics.Notifications, r.Metrics.Signals,
-	} {
-		redistest.Eventually(t, func() bool { return testutil.ToFloat64(counter.WithLabelValues(ok)) == 50 })
-	}
-	require.Equal(t, 20., testutil.ToFloat64(r.Metrics.Ensured.WithLabelValues(ok)))
-	require.Equal(t, want, redistest.SeriesOf(t, registry), "use adds no series")
-	got := map[string]float64{}
-	for _, f := range redistest.Must(registry.Gather())(t) {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == "asynq_queue_tasks" && m.GetGauge().GetValue() > 0 {
-				got[m.GetLabel()[0].GetValue()+" "+m.GetLabel()[1].GetValue()] = m.GetGauge().GetValue()
-			}
-		}
-	}
-	require.Equal(t, map[string]float64{"jobs pending": 70, "webhooks pending": 50}, got)
 }

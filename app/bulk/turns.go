@@ -23,7 +23,7 @@ type work struct {
 // tokens is the number of items that may be processed now.
 type tokens struct {
 	n  float64
-	at time.Time // of the last refill; zero at first
+	at time.Time // time of the last refill; zero at first
 }
 
 // refill adds the tokens since the last refill, at a rate per second.

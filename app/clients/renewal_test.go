@@ -36,7 +36,7 @@ func TestExpiredKeyIsRenewedWithinWindow(t *testing.T) {
 		key := k.expired()
 		k.pass(testKeys.RenewWindow - 2*time.Microsecond)
 		next := k.issue(k.present(key))
-		k.ended(job.CodeTokenExpired, key) // it stays expired for everything else
+		k.ended(job.CodeTokenExpired, key) // the key stays expired for everything else
 		k.valid(next)
 
 		late := k.expired()
@@ -169,7 +169,7 @@ func TestKeysOfLesserScopeReplaceNothing(t *testing.T) {
 		newest := k.issue(k.renew(callerOf(all), client))
 		k.pass(testKeys.Overlap)
 		k.ended(job.CodeTokenExpired, all)
-		k.valid(read, submit, newest) // they were not replaced
+		k.valid(read, submit, newest) // these keys were not replaced
 		require.NoError(t, k.revoke(callerOf(newest), client, all.ID))
 		k.ended(job.CodeKeyDisabled, read) // created by the revoked key
 	})

@@ -165,7 +165,7 @@ func (k *keyWorld) scoped(caller job.Caller, client job.ID, rotate bool, scope j
 	return k.CreateKey(context.Background(), caller, client, rotate, scope)
 }
 
-// renew renews a key and advances the clock like create.
+// renew renews a key and, like create, advances the clock by a microsecond.
 func (k *keyWorld) renew(caller job.Caller, client job.ID) (job.IssuedKey, error) {
 	defer k.pass(time.Microsecond)
 	return k.RenewKey(context.Background(), caller, client)

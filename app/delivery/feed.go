@@ -40,7 +40,7 @@ type Notifier struct {
 	log         *slog.Logger
 
 	mu            sync.Mutex
-	jobs, clients map[job.ID]struct{} // with new events
+	jobs, clients map[job.ID]struct{} // jobs and clients with new events
 	some          chan struct{}       // has a token while jobs or clients are pending
 
 	recent, older map[job.ID]struct{} // deliveries that have a task; used by Run only

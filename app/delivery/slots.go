@@ -14,7 +14,7 @@ type slots struct {
 	limit int // for one receiver
 
 	mu        sync.Mutex
-	receivers map[receiver]*turns // those in use
+	receivers map[receiver]*turns // receivers in use
 }
 
 // receiver is an origin (scheme, host and port) used by one client, for any of its webhooks and callbacks.

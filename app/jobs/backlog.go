@@ -17,8 +17,8 @@ import (
 const (
 	// backlogWait is the longest wait of a submission for storage.
 	backlogWait = time.Second
-	// backlogMemory is the number of intervals that count. If many clients connect at once, few submissions are accepted for some
-	// seconds. A limit that followed immediately would refuse most of them, and refusing their retries would keep the machine busy.
+	// backlogMemory is the number of intervals that count. If many clients connect at once, few submissions are accepted for some seconds.
+	// If the limit fell immediately, most submissions would be refused, and refusing the retries would keep the machine busy.
 	backlogMemory = 10
 	// BacklogFloor is how many jobs may always wait, even if storage is slow. It absorbs bursts and fills the statements of group commits.
 	BacklogFloor = 4096

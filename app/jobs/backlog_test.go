@@ -130,8 +130,8 @@ func TestBacklogUnderOverload(t *testing.T) {
 	})
 }
 
-// If many clients connect at once, little time is left for storing. If the limit followed, they would be refused, retry, and leave even
-// less time.
+// If many clients connect at once, little time is left for storing. If the limit fell immediately, their submissions would be refused and
+// retried, which leaves even less time.
 func TestBacklogRemembersBestInterval(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		a, _, _ := newBacklog()

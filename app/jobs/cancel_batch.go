@@ -43,7 +43,7 @@ func (s *Service) completed(ctx context.Context, client, id job.ID) (*job.Batch,
 			return b, nil
 		}
 		if _, err := s.Completer.Complete(ctx, []job.ID{id}); err != nil {
-			s.Completer.Touch(id) // its jobs have ended without an outcome
+			s.Completer.Touch(id) // all jobs have ended, but the batch has no outcome
 			return b, nil
 		}
 	}

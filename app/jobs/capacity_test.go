@@ -182,10 +182,10 @@ func TestCountsOfManyJobsAreRareUnlessRoomIsShort(t *testing.T) {
 	share := shared(10*million, million/4)
 	for name, c := range map[string]struct {
 		load     job.Load
-		has      int // of these, of one client
+		has      int // jobs of one client
 		limits   Limits
 		took     time.Duration
-		accepted int // in each of 100 seconds
+		accepted int // submissions in each of 100 seconds
 		min, max int64
 	}{
 		"many jobs, many submissions":      {load(million, million), 0, oneClient(10*million, 10*million), tenth, 5000, 9, 11},

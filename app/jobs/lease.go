@@ -14,7 +14,7 @@ import (
 type lease struct {
 	id      job.ID
 	known   bool      // the ledger has it
-	until   time.Time // by this process' clock
+	until   time.Time // end of the lease by this process' clock
 	size    job.Load  // known minimum of the lease's size in the ledger
 	used    job.Load  // reserved, not yet reported
 	stored  job.Load  // part of used that is stored

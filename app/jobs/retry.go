@@ -16,12 +16,12 @@ func (s *Service) Retry(ctx context.Context, client, id job.ID) (job.Change, err
 	return s.retry(ctx, client, id, retryOptions{})
 }
 
-// RetryAnyway is Retry for operators. It ignores whether the failure is retryable and how many attempts are left.
+// RetryAnyway is like Retry, for operators: it ignores whether the failure is retryable and how many attempts are left.
 func (s *Service) RetryAnyway(ctx context.Context, client, id job.ID) (job.Change, error) {
 	return s.retry(ctx, client, id, retryOptions{anyway: true})
 }
 
-// RetryNow is Retry without the backoff, for a test bed.
+// RetryNow is like Retry, but without the backoff. A test bed uses it.
 func (s *Service) RetryNow(ctx context.Context, client, id job.ID) (job.Change, error) {
 	return s.retry(ctx, client, id, retryOptions{now: true})
 }

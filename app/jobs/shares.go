@@ -25,7 +25,7 @@ type shares struct {
 	Limits
 	few int // largest load assumed for an uncounted client
 
-	counted map[job.ID]job.Load // from storage
+	counted map[job.ID]job.Load // counts from storage
 	rest    job.Load            // upper bound for each uncounted client
 	mine    map[job.ID]job.Load // reserved in this process and possibly uncounted
 	room    int                 // smallest room of a client that submitted since the count started
@@ -96,5 +96,5 @@ func (s *shares) mayBeFull(age time.Duration) bool {
 	return float64(s.room) <= elsewhere
 }
 
-// full reports whether more jobs would exceed the limit. Zero jobs always fit.
+// full reports whether more jobs would exceed the limit. It returns false for zero more jobs.
 func full(there, more, limit int) bool { return more > 0 && there+more > limit }

@@ -156,7 +156,7 @@ func (s *Service) recordSubmitted(ctx context.Context, j *job.Job, state job.Sta
 	s.Metrics.Submitted.WithLabelValues(string(j.WorkKind)).Inc()
 	s.Metrics.Entered(state, j.WorkKind)
 	app.LogTransition(ctx, s.Log, "submit", j, "", job.Created, slog.Int("attempt", 1))
-	if state == job.Queued { // in the same commit, with its own event
+	if state == job.Queued { // QUEUED follows in the same commit, with its own event
 		app.LogTransition(ctx, s.Log, "submit", j, job.Created, job.Queued, slog.Int("attempt", 1))
 	}
 }

@@ -37,7 +37,7 @@ type publisher struct {
 
 	// The following members are used by the leader's loop only.
 	last     string               // expected id of the stream's last entry
-	appended []job.OutcomeMessage // in the stream, but not marked in storage yet
+	appended []job.OutcomeMessage // outcomes that are in the stream, but not marked in storage yet
 	removed  time.Time            // time of the last removal
 }
 

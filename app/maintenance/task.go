@@ -108,7 +108,7 @@ func (l *leader) leadingIn(t *task) func() bool {
 	}
 }
 
-// awaitLead waits until this process leads or the task is to be tried. It returns false if ctx ends.
+// awaitLead waits until this process leads, or may run the task without the leadership. It returns false if ctx ends.
 func (l *leader) awaitLead(ctx context.Context, t *task) bool {
 	if t.tries() {
 		return ctx.Err() == nil

@@ -75,7 +75,7 @@ func quoted(id job.ID) string { return `'` + id.String() + `'` }
 type fakeQueue struct {
 	*apptest.Queue
 	tasks   map[job.ID]bool
-	ensured [][]job.ID // by each call, in order
+	ensured [][]job.ID // jobs of each call of Ensure, in order
 
 	stream      []job.StreamEntry
 	added       int  // number of entries ever appended

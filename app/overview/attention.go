@@ -11,9 +11,9 @@ import (
 
 // Thresholds of attention.
 const (
-	jobLate      = time.Minute     // after its due time
-	deliveryLate = 5 * time.Minute // after its due time
-	failedShare  = 0.2             // of ended jobs
+	jobLate      = time.Minute     // time after the due time
+	deliveryLate = 5 * time.Minute // time after the due time
+	failedShare  = 0.2             // share of ended jobs
 	fewestEnded  = 5               // minimum number of ended jobs for a share
 )
 

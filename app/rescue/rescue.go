@@ -114,7 +114,7 @@ func (r *Rescuer) fail(ctx context.Context, h job.Held) (err error) {
 	f := h.Fail(job.WorkerLost, r.Backoff, rand.Float64())
 	done, err := r.Store.Finish(ctx, f)
 	if errors.Is(err, job.ErrStale) {
-		return nil // it has ended or was released meanwhile
+		return nil // the job has ended or was released meanwhile
 	}
 	if err != nil {
 		r.Log.WarnContext(ctx, "cannot fail a job of a lost worker", "action", "fail", "request_id", h.RequestID,

@@ -95,7 +95,7 @@ func (r *Runner) look(ctx context.Context) (advanced bool, err error) {
 // part is the work of a transaction.
 type part struct {
 	steps      []*stepper
-	unreadable []job.DueSchedule // their timetable cannot be parsed
+	unreadable []job.DueSchedule // schedules whose timetable cannot be parsed
 	bytes      int
 }
 

@@ -159,7 +159,7 @@ func (s *Service) SetPaused(ctx context.Context, client, id job.ID, paused bool)
 		}
 		sched.Paused = paused
 		err := beginFrom(sched, now)
-		if errors.Is(err, errNever) { // it has ended meanwhile
+		if errors.Is(err, errNever) { // the schedule has ended meanwhile
 			err = nil
 			if sched.Pending != nil {
 				sched.LookAt = &now

@@ -32,7 +32,7 @@ type stepper struct {
 	times   *timetable.Times
 	prepare prepare
 	step    job.ScheduleStep
-	runs    []jobs.Run // of step.Jobs
+	runs    []jobs.Run // runs of step.Jobs
 	late    []float64  // delays of runs in seconds
 }
 

@@ -17,7 +17,7 @@ import (
 
 const (
 	fixtureTime  = 8 * time.Second // how long a request waits for workers
-	fixtureDelay = 24 * time.Hour  // of deferred jobs
+	fixtureDelay = 24 * time.Hour  // delay of deferred jobs
 	fixtureSteps = 100
 	fixtureRuns  = 10 * time.Minute // at most nine tenths of the execution limit
 )
@@ -26,7 +26,7 @@ const (
 type Fixtures struct {
 	Jobs  *jobs.Service
 	Store *repo.Store
-	Limit time.Duration // of executions
+	Limit time.Duration // execution limit
 }
 
 // MakeFixtures creates jobs, and returns when each is in its state. With an idempotency key, a repetition finds the jobs and continues.

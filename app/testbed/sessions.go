@@ -67,7 +67,7 @@ func (s *Service) Session(ctx context.Context, client, id job.ID) (verdict.Sessi
 	return n, found(ok, err)
 }
 
-// The end of a stream is recorded shortly after the client has closed it. Streams that stay open longer are not awaited.
+// The end of a stream is recorded shortly after the client has closed it. EndSession does not wait for streams that stay open longer.
 const (
 	streamPatience = time.Second
 	streamPause    = 50 * time.Millisecond

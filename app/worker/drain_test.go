@@ -41,7 +41,7 @@ func TestDrain(t *testing.T) {
 		grace  time.Duration
 		took   time.Duration
 		want   job.State
-		err    error // of the task
+		err    error // error of the task
 		reason job.Reason
 	}{
 		"job ends in time":    {apptest.Takes(20 * time.Second), nil, 30 * time.Second, 20 * time.Second, job.Succeeded, nil, ""},

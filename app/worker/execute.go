@@ -30,7 +30,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error
 		return job.ErrTaskStale
 	}
 	defer w.drop(c.ClaimID)
-	if w.refuses(c.Job.WorkKind) { // its task did not name the kind, or the refusal is new
+	if w.refuses(c.Job.WorkKind) { // the task did not name the kind, or the refusal is new
 		w.giveBack(ctx, worker, []job.ClaimID{c.ClaimID})
 		return job.ErrTaskStale
 	}

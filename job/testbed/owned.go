@@ -21,7 +21,7 @@ type OwnedVerdict struct {
 // OwnedRule is a rule with its owner, for operators.
 type OwnedRule struct {
 	ClientID job.ID `json:"client_id"`
-	Label    string `json:"label,omitempty"` // of the session
+	Label    string `json:"label,omitempty"` // label of the session
 	fault.View
 }
 

@@ -65,7 +65,7 @@ type Consumer struct {
 	client     redis.UniversalClient
 	cut        context.CancelFunc // closes the connections of client
 	subscriber *notify.Subscriber
-	values     context.Context // of handlers
+	values     context.Context // values for handlers
 
 	start, halt sync.Once
 	stopping    chan struct{} // closed by Stop, to end pauses after errors
@@ -84,7 +84,7 @@ func newConsumer(r *redisconn.Redis, cfg Config, name string, handle asynq.Handl
 	return &Consumer{redis: r, cfg: cfg, queue: name, handler: handle, stopping: make(chan struct{}), stopped: make(chan struct{})}
 }
 
-// Start begins to fetch. It does not wait for Redis, and retries until Stop. Handlers get the values of ctx, but not its cancellation. A
+// Start starts fetching. It does not wait for Redis, and retries until Stop. Handlers get the values of ctx, but not its cancellation. A
 // second Start, or a Start after Quiet or Stop, does nothing.
 func (c *Consumer) Start(ctx context.Context) (err error) {
 	c.start.Do(func() {
@@ -263,7 +263,7 @@ func (c *Consumer) shutDown() {
 		c.redis.Log.Warn("Redis does not answer; closing its connections to stop")
 		c.cut()
 	})
-	for _, s := range c.held { // after Quiet no other goroutine changes it
+	for _, s := range c.held { // after Quiet no other goroutine changes held
 		c.ending.Go(s.Shutdown)
 	}
 	if c.subscriber != nil {

@@ -19,7 +19,7 @@ const (
 	publishBuffer = 16384 // notifications that may wait
 	maxPublished  = 1000  // notifications in one round trip
 	signalBuffer  = 4096
-	maxSignals    = 100 // in one round trip
+	maxSignals    = 100 // signals in one round trip
 )
 
 // cancelChannel carries the ids of canceled jobs to the workers. A worker that misses a signal notices the cancel at its next heartbeat.
@@ -30,7 +30,7 @@ const cancelChannel = "forgerun:cancel"
 type Publisher struct {
 	redis       *redisconn.Redis
 	progressTTL time.Duration
-	reading     *redisconn.Circuit // of Progress, which has a shorter timeout
+	reading     *redisconn.Circuit // circuit of Progress, which has a shorter timeout
 	events      *Sender[job.Notification]
 	signals     *Sender[job.ID]
 }
@@ -50,7 +50,7 @@ func NewPublisher(r *redisconn.Redis, progressTTL time.Duration) *Publisher {
 	return p
 }
 
-// Start begins to send. It does not wait for Redis and may be called again.
+// Start starts sending. It does not wait for Redis and may be called again.
 func (p *Publisher) Start() {
 	p.events.Start()
 	p.signals.Start()

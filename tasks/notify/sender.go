@@ -62,7 +62,7 @@ func (s *Sender[T]) Add(item T) {
 	s.count(redisconn.ResultDropped, 1)
 }
 
-// Start begins to send. It may be called again.
+// Start starts sending. It may be called again.
 func (s *Sender[T]) Start() {
 	s.start.Do(func() { s.running.Go(s.work) })
 }

@@ -50,7 +50,7 @@ func newSubscriber(r *redisconn.Redis, client redis.UniversalClient, log *slog.L
 	return s
 }
 
-// begin begins to receive. It does not wait for Redis, and retries until Stop. A second call, or a call after Stop, does nothing.
+// begin starts receiving messages. It does not wait for Redis, and retries until Stop. A second call, or a call after Stop, does nothing.
 //
 // begin calls received with each message of a wanted channel. It calls subscribed when it begins to receive a channel: at least once after
 // the channel was added, and after each broken connection. Earlier messages may be lost. One goroutine makes all calls. While a call

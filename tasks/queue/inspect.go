@@ -43,7 +43,7 @@ type Inspection struct {
 type ServerFacts struct {
 	Address string
 	Product string // redis or valkey
-	Version string // of Redis, or for Valkey the compatible version of Redis
+	Version string // version of Redis, or the compatible version for Valkey
 	Release string // the product's own version
 	RunID   string
 	Role    string // master or slave

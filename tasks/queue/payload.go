@@ -29,7 +29,7 @@ type hint struct {
 	kind        string // asynq's type
 	id          string
 	payload     []byte
-	at          time.Time // in the service's time; zero: immediately
+	at          time.Time // time to run, in the service's time; zero means immediately
 	traceparent string    // "" if there is none
 	of          job.Task  // zero for a delivery
 }

@@ -112,7 +112,7 @@ func (q *Queue) newSender(buffer int, what string, results *prometheus.CounterVe
 	})
 }
 
-// Start begins to send. It does not wait for Redis and may be called again.
+// Start starts sending. It does not wait for Redis and may be called again.
 func (q *Queue) Start() {
 	q.Publisher.Start()
 	q.jobs.Start()

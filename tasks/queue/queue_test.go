@@ -134,7 +134,7 @@ func TestNothingWaitsForRedis(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
 			server := redistest.Own(t)
-			r, _ := redistest.ConnectCounted(t, server.URL(), time.Second/2)
+			r := redistest.ConnectTimeout(t, server.URL(), time.Second/2)
 			q := redistest.Start(t, New(r, Config{}))
 			redistest.Eventually(t, func() bool { return r.Ping(ctx) == nil })
 			fault, heal := server.Stop, func() error { return server.Start(ctx) }
@@ -184,8 +184,8 @@ func TestTasksWaitForTheirTime(t *testing.T) {
 		number int64 // number of moves of the clock
 		rate   float64
 		ahead  time.Duration // how far Postgres' clock is ahead of the machine's
-		due    time.Duration // from now, in the service's time
-		want   time.Duration // from now, by the machine's clock
+		due    time.Duration // due time from now, in the service's time
+		want   time.Duration // expected time from now, by the machine's clock
 	}{
 		"never moved":         {0, 0, 0, hour, hour},
 		"Postgres is ahead":   {0, 0, 10 * time.Minute, hour, hour},

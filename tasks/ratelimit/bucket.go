@@ -54,8 +54,8 @@ const (
 // chunk holds tokens from one response of Redis. Each token is for one request.
 type chunk struct {
 	n     int
-	slot  int64     // of Redis' clock, for their count
-	day   int64     // of Redis' clock, for their count
+	slot  int64     // slot of Redis' clock in which the tokens count
+	day   int64     // day of Redis' clock on which the tokens count
 	until time.Time // time until which the tokens can be used
 }
 
@@ -67,7 +67,7 @@ type bucket struct {
 
 	chunks []chunk // oldest first, none empty
 	held   int     // number of tokens in chunks
-	unused []chunk // to be returned
+	unused []chunk // chunks to return
 
 	asked      bool // Redis has responded; the members below are from its latest response
 	available  int  // tokens left for any process
@@ -243,7 +243,7 @@ func (b *bucket) takeBack(r report) {
 type answer struct {
 	taken     int
 	available int   // tokens left
-	slot      int64 // of the taken tokens
+	slot      int64 // slot of the taken tokens
 	free      time.Duration
 	whole     time.Duration
 	day       int64

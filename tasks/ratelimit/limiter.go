@@ -190,7 +190,7 @@ func (l *Limiter) lock(id job.ID) *client {
 // sweepEvery is how often unused tokens are returned: they must be back within a second after they were taken.
 const sweepEvery = keepHeld / 2
 
-// Start begins to clean up in the background: it returns unused tokens to the shared counts and forgets idle clients.
+// Start starts the cleanup in the background: it returns unused tokens to the shared counts and forgets idle clients.
 func (l *Limiter) Start() {
 	l.start.Do(func() {
 		l.sweeping.Go(func() {

@@ -18,7 +18,7 @@ type asynqLog struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	written map[string]time.Time // by kind, which is the beginning of a message
+	written map[string]time.Time // time of the last line by kind, which is the beginning of a message
 }
 
 const (

@@ -217,52 +217,22 @@ func Mini(t testing.TB) *redisconn.Redis {
 // Connect makes a connection with a long timeout, so that a slow machine does not make tests fail.
 func Connect(t testing.TB, url string) *redisconn.Redis {
 	t.Helper()
-	r, _ := ConnectCounted(t, url, Within)
-	return r
+	return ConnectTimeout(t, url, Within)
 }
 
 // ConnectHanging makes a connection for tests in which Redis hangs.
 func ConnectHanging(t testing.TB, url string) *redisconn.Redis {
 	t.Helper()
-	r, _ := ConnectCounted(t, url, 2*time.Second)
-	return r
+	return ConnectTimeout(t, url, 2*time.Second)
 }
 
-// ConnectCounted also returns the connection's metrics.
-func ConnectCounted(t testing.TB, url string, timeout time.Duration) (*redisconn.Redis, *prometheus.Registry) {
+// ConnectTimeout makes a connection with the given timeout.
+func ConnectTimeout(t testing.TB, url string, timeout time.Duration) *redisconn.Redis {
 	t.Helper()
-	registry := prometheus.NewRegistry()
-	r, err := redisconn.Connect(url, redisconn.Options{Registry: registry, Timeout: timeout, Logger: Log(t)})
+	r, err := redisconn.Connect(url, redisconn.Options{Registry: prometheus.NewRegistry(), Timeout: timeout, Logger: Log(t)})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
-	return r, registry
-}
-
-// SeriesOf returns the number of series by the metric's name.
-func SeriesOf(t testing.TB, g prometheus.Gatherer) map[string]int {
-	t.Helper()
-	families, err := g.Gather()
-	require.NoError(t, err)
-	series := map[string]int{}
-	for _, f := range families {
-		series[f.GetName()] = len(f.GetMetric())
-	}
-	return series
-}
-
-// Gauge reads the only series of a gauge.
-func Gauge(t testing.TB, g prometheus.Gatherer, name string) float64 {
-	t.Helper()
-	families, err := g.Gather()
-	require.NoError(t, err)
-	for _, f := range families {
-		if f.GetName() == name {
-			require.Len(t, f.GetMetric(), 1)
-			return f.GetMetric()[0].GetGauge().GetValue()
-		}
-	}
-	require.FailNow(t, "no metric "+name)
-	return 0
+	return r
 }
 
 // StateOf returns the asynq state of a task in a queue, or "" if there is none.
