@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/verdict"
-	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // by sets a request's connection and credentials.
@@ -204,65 +203,5 @@ func TestPollersThatAreWrong(t *testing.T) {
 				require.Contains(t, []verdict.Status{verdict.Warn, verdict.Fail}, r.Status, "%s: %+v", name, r)
 			}
 		})
-	}
-}
-
-// A client need not retry a submission that was refused temporarily, because no job was created.
-func TestRefusedForNow(t *testing.T) {
-	t.Parallel()
-	for _, code := range []int{429, 503} {
-		trace := newTrace().send(submit(7, unavailable, func(x *verdict.Exchange) { x.Status = code }))
-		require.Equal(t, verdict.NotTested, status(trace, "retry-only-retryable"), code)
-	}
-}
-
-// The evidence of polling rules describes what happened.
-func TestWordsOfPolling(t *testing.T) {
-	t.Parallel()
-	trace := newTrace().each(5, func(byte) {})
-	trace.each(5, func(byte) { trace.wait(200 * time.Millisecond).send(poll(7, tagged)) })
-	for _, r := range trace.judge().Results {
-		if r.Rule == "retry-after" {
-			require.Equal(t, "The client read the same resource again after 0.2 s; Retry-After said 1 s.", r.Evidence[0].Found)
-			require.Equal(t, "Wait 1 s.", r.Evidence[0].Expected)
-			require.Equal(t, 4, r.Failures)
-		}
-	}
-	trace = newTrace()
-	trace.Standards, trace.Session.Rules = true, verdict.StandardIDs()
-	trace.each(100, func(byte) { trace.send(poll(7, untold)) })
-	for _, r := range trace.judge().Results {
-		if r.Rule == "retry-after" {
-			require.Equal(t, "The client read the same resource 50 times in a row, less than 50 ms apart.", r.Evidence[0].Found)
-			require.Contains(t, r.See, "testbed.md")
-		}
-	}
-}
-
-// The rule cites different sentences for an old time stamp and for an invalid signature.
-func TestForgeriesAreCited(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		tampers []fault.Tamper
-		quotes  []string
-	}{
-		{[]fault.Tamper{fault.TamperTimestamp}, []string{"allowable tolerance"}},
-		{[]fault.Tamper{fault.TamperBody, fault.TamperKey}, []string{"valid signature"}},
-		{[]fault.Tamper{fault.TamperTarget, fault.TamperTimestamp}, []string{"valid signature", "allowable tolerance"}},
-	} {
-		trace := newTrace()
-		trace.Standards, trace.Session.Rules = true, []string{"tampered-refused"}
-		for _, tamper := range c.tampers {
-			trace.sent(fault.Effect{Tamper: tamper}, 204)
-		}
-		r := trace.judge().Results[0]
-		require.Equal(t, verdict.Fail, r.Status)
-		for _, sentence := range []string{"allowable tolerance", "valid signature"} {
-			if contains := fmt.Sprint(c.quotes); len(c.quotes) == 2 || contains == "["+sentence+"]" {
-				require.Contains(t, r.Quote, sentence)
-			} else {
-				require.NotContains(t, r.Quote, sentence)
-			}
-		}
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
 )
@@ -27,57 +25,47 @@ func late(x verdict.Exchange, n int) verdict.Exchange {
 	return x
 }
 
+// A client resumes a stream with the last event id, and keeps the id and the retry time until it gets new ones.
 func TestResumedStreams(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		status verdict.Status
-		does   func(*trace)
-	}{
-		"with the newest id":        {verdict.OK, func(t *trace) { t.send(cut(stream("", "1", "2"))).wait(time.Second).send(stream("2")) }},
-		"with the second newest id": {verdict.Fail, func(t *trace) { t.send(cut(stream("", "1", "2"))).wait(time.Second).send(stream("1")) }},
-		"with an id of an earlier connection": {verdict.Fail, func(t *trace) {
-			t.send(cut(stream("", "1", "2"))).wait(time.Second).send(cut(stream("2", "3", "4"))).wait(time.Second).send(stream("2"))
-		}},
-		"with its own id after an empty connection": {verdict.OK, func(t *trace) {
-			t.send(cut(stream("2"))).wait(time.Second).send(stream("2"))
-		}},
-		"without an id": {verdict.Fail, func(t *trace) { t.send(cut(stream("", "1", "2"))).wait(time.Second).send(stream("")) }},
-		"without an id, after an empty one": {verdict.NotTested, func(t *trace) {
-			t.send(cut(stream("", "1", ""))).wait(time.Second).send(stream(""))
-		}},
-		"with the id after an empty one": {verdict.OK, func(t *trace) {
-			t.send(cut(stream("", "1", "", "2"))).wait(time.Second).send(stream("2"))
-		}},
-		"with the id before the late events": {verdict.OK, func(t *trace) {
-			t.send(late(cut(stream("", "1", "2", "3")), 2)).wait(time.Second).send(stream("1"))
-		}},
-		"with the id of a late event": {verdict.OK, func(t *trace) {
-			t.send(late(cut(stream("", "1", "2", "3")), 2)).wait(time.Second).send(stream("2"))
-		}},
-		"without an id, though all events are late": {verdict.Fail, func(t *trace) {
-			t.send(late(cut(stream("", "1", "2")), 2)).wait(time.Second).send(stream(""))
-		}},
-		"with an old id, though some events are late": {verdict.Fail, func(t *trace) {
-			t.send(cut(stream("", "1", "2"))).wait(time.Second).send(late(cut(stream("2", "3", "4")), 1)).wait(time.Second).send(stream("1"))
-		}},
-		"each with its own id": {verdict.OK, func(t *trace) {
-			t.send(of(cut(stream("", "1", "2")), "type=a", "k1")).send(of(cut(stream("", "7", "8")), "type=b", "k1")).wait(time.Second)
-			t.send(of(stream("2"), "type=a", "k1")).send(of(stream("8"), "type=b", "k1"))
-		}},
-		"each with the other's id": {verdict.NotTested, func(t *trace) {
-			t.send(of(cut(stream("", "1", "2")), "", "k1")).send(of(cut(stream("", "7", "8")), "", "k2")).wait(time.Second)
-			t.send(of(stream("8"), "", "k1")).send(of(stream("2"), "", "k2"))
-		}},
-		"with a cursor beside other parameters": {verdict.OK, func(t *trace) {
-			t.send(of(cut(stream("", "1", "2")), "type=a", "k1")).wait(time.Second).send(of(stream(""), "type=a&cursor=2", "k1"))
-		}},
-	} {
-		for _, standards := range []bool{false, true} {
-			trace := newTrace()
-			trace.Standards, trace.Session.Rules = standards, []string{"stream-resume"}
-			c.does(trace)
-			r := trace.judge().Results[0]
-			require.Equal(t, c.status, r.Status, "%s: %+v", name, r)
+	const ok, fail, not = verdict.OK, verdict.Fail, verdict.NotTested
+	slow := cut(stream("", "1"))
+	slow.Stream.Retry = 10_000
+	first, empty := cut(stream("", "1", "2")), cut(stream("2"))
+	then := func(wait time.Duration, all ...verdict.Exchange) func(*trace) {
+		return func(t *trace) {
+			for _, x := range all {
+				t.send(x).wait(wait)
+			}
 		}
 	}
+	checkClients(t, "stream-resume", clients{
+		"sends the newest id":                  {ok, ok, then(time.Second, first, stream("2"))},
+		"sends the second newest id":           {fail, fail, then(time.Second, first, stream("1"))},
+		"sends an id of an earlier connection": {fail, fail, then(time.Second, first, cut(stream("2", "3", "4")), stream("2"))},
+		"sends no id":                          {fail, fail, then(time.Second, first, stream(""))},
+		"sends no id after an empty one":       {not, not, then(time.Second, cut(stream("", "1", "")), stream(""))},
+		"sends the id after an empty one":      {ok, ok, then(time.Second, cut(stream("", "1", "", "2")), stream("2"))},
+		"sends the id before the late events":  {ok, ok, then(time.Second, late(cut(stream("", "1", "2", "3")), 2), stream("1"))},
+		"sends the id of a late event":         {ok, ok, then(time.Second, late(cut(stream("", "1", "2", "3")), 2), stream("2"))},
+		"sends no id, though all are late":     {fail, fail, then(time.Second, late(cut(stream("", "1", "2")), 2), stream(""))},
+		"sends an old id, though some are late": {fail, fail,
+			then(time.Second, first, late(cut(stream("2", "3", "4")), 1), stream("1"))},
+		"resumes two streams": {ok, ok, func(t *trace) {
+			t.send(of(first, "type=a", "k1")).send(of(cut(stream("", "7", "8")), "type=b", "k1")).wait(time.Second)
+			t.send(of(stream("2"), "type=a", "k1")).send(of(stream("8"), "type=b", "k1"))
+		}},
+		"swaps the ids of two streams": {not, not, func(t *trace) {
+			t.send(of(first, "", "k1")).send(of(cut(stream("", "7", "8")), "", "k2")).wait(time.Second)
+			t.send(of(stream("8"), "", "k1")).send(of(stream("2"), "", "k2"))
+		}},
+		"sends a cursor with other parameters": {ok, ok,
+			then(time.Second, of(first, "type=a", "k1"), of(stream(""), "type=a&cursor=2", "k1"))},
+		"sends the id again after an empty connection": {ok, ok, then(time.Second, first, empty, stream("2", "3"))},
+		"forgets the id after an empty connection":     {fail, fail, then(time.Second, first, empty, stream(""))},
+		"forgets the id after two empty connections":   {fail, fail, then(time.Second, first, empty, empty, stream(""))},
+		"waits for the retry time":                     {ok, ok, then(10*time.Second, slow, stream("1"))},
+		"waits for less than the retry time":           {fail, fail, then(time.Second, slow, stream("1"))},
+		"waits for the retry time after the next cut":  {ok, ok, then(10*time.Second, slow, cut(stream("1", "2")), stream("2"))},
+	})
 }

@@ -109,7 +109,7 @@ func TestUnknownThings(t *testing.T) {
 		all["stops at "+name] = does{fail, warn, sees(poll(7, with(&e)), false)}
 		all["goes on after "+name] = does{ok, ok, sees(poll(7, with(&e)), true)}
 	}
-	outcomes(t, "tolerant-reader", all)
+	checkClients(t, "tolerant-reader", all)
 }
 
 // A client continues at an unknown final state and stops at a known one. It may read on if the job continues after all.
@@ -117,7 +117,7 @@ func TestOtherEnds(t *testing.T) {
 	t.Parallel()
 	const ok, warn, not = verdict.OK, verdict.Warn, verdict.NotTested
 	other := poll(7, final, with(&fault.Effect{OtherEnd: true}))
-	outcomes(t, "stop-at-end", clients{
+	checkClients(t, "stop-at-end", clients{
 		"stops":              {ok, ok, func(t *trace) { t.send(poll(7)).wait(time.Second).send(other) }},
 		"looks again, twice": {ok, ok, func(t *trace) { t.send(poll(7)).every(time.Second, 3, other) }},
 		"reads on":           {warn, warn, func(t *trace) { t.send(poll(7)).every(time.Second, 4, other) }},
@@ -138,11 +138,6 @@ func TestOtherEnds(t *testing.T) {
 		}},
 		"does not read": {not, not, func(t *trace) { t.send(submit(7)) }},
 	})
-	trace := newTrace().send(poll(7)).every(time.Second, 4, other)
-	trace.Standards = true
-	r := trace.result("stop-at-end")
-	require.Contains(t, r.See, "testbed.md")
-	require.Equal(t, "A client should stop polling a job that has ended.", r.Quote)
 }
 
 // A client may give up a job after repeated refusals. It must not give up at the first one.
@@ -216,14 +211,8 @@ func TestJobsThatAreGivenUp(t *testing.T) {
 		}},
 		"twice, and reads it after all": {ok, ok, func(t *trace) { ends(key, key)(t); t.send(poll(7, final)) }},
 	}
-	outcomes(t, "outcome-learned", all)
+	checkClients(t, "outcome-learned", all)
 	trace := newTrace()
-	ends(poll(7), key)(trace)
-	trace.Standards = true
-	r := trace.result("outcome-learned")
-	require.Contains(t, r.See, "testbed.md")
-	require.Equal(t, "A client should learn how each of its jobs ended, within a minute of its end.", r.Quote)
-	trace = newTrace()
 	ends(key, key)(trace)
 	require.Equal(t, "the client gave up on a job after repeated refusals", trace.result("outcome-learned").Reason)
 }
@@ -240,7 +229,7 @@ func TestCopies(t *testing.T) {
 			t.sent(fault.Effect{Repeat: 1}, status)
 		}
 	}
-	outcomes(t, "repeated-delivery", clients{
+	checkClients(t, "repeated-delivery", clients{
 		"accepts a copy":                        {ok, ok, copies(204, 200)},
 		"refuses a copy":                        {fail, warn, copies(409, 200)},
 		"refuses an attempt and a copy":         {fail, warn, copies(500, 500, 200)},
@@ -251,31 +240,6 @@ func TestCopies(t *testing.T) {
 			copies(204, 0, 200)(t)
 		}},
 		"does not answer the copy": {not, not, copies(0, 200)},
-	})
-}
-
-// A client keeps the last event id and the retry time of a stream until it gets new ones.
-func TestStreamsThatAreCutTwice(t *testing.T) {
-	t.Parallel()
-	const ok, fail = verdict.OK, verdict.Fail
-	first, empty := cut(stream("", "1", "2")), cut(stream("2"))
-	slow := cut(stream("", "1"))
-	slow.Stream.Retry = 10_000
-	then := func(wait time.Duration, all ...verdict.Exchange) func(*trace) {
-		return func(t *trace) {
-			for _, x := range all {
-				t.send(x).wait(wait)
-			}
-		}
-	}
-	outcomes(t, "stream-resume", clients{
-		"sends the last id again":                 {ok, ok, then(time.Second, first, empty, stream("2", "3"))},
-		"forgets the id":                          {fail, fail, then(time.Second, first, empty, stream(""))},
-		"forgets the id after two cuts":           {fail, fail, then(time.Second, first, empty, empty, stream(""))},
-		"sends an older id":                       {fail, fail, then(time.Second, first, empty, stream("1"))},
-		"waits for 10 s":                          {ok, ok, then(10*time.Second, slow, stream("1"))},
-		"waits for 1 s":                           {fail, fail, then(time.Second, slow, stream("1"))},
-		"waits for 10 s again after the next cut": {ok, ok, then(10*time.Second, slow, cut(stream("1", "2")), stream("2"))},
 	})
 }
 

@@ -376,19 +376,6 @@ func TestDroppedDeliveriesAreNotTheClients(t *testing.T) {
 	require.Empty(t, broken)
 }
 
-// A client is not blamed for a new connection after a fault closed the old one.
-func TestClosedConnectionsAreNotTheClients(t *testing.T) {
-	t.Parallel()
-	for _, f := range []fault.Effect{{SlowBytes: 4096}, {Close: fault.CloseMidBody}} {
-		trace := newTrace()
-		for n := byte(1); n < 15; n++ {
-			trace.wait(time.Second).send(submit(n, with(&f), func(x *verdict.Exchange) { x.Reused = false }))
-		}
-		broken, _ := statuses(trace.judge())
-		require.NotContains(t, broken, "connection-reuse")
-	}
-}
-
 // Clients of other APIs are judged only by the demands of standards.
 func TestStandards(t *testing.T) {
 	t.Parallel()

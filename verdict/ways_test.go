@@ -1,6 +1,7 @@
 package verdict_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -174,49 +175,109 @@ func (t *trace) each(times int, do func(n byte)) *trace {
 // A repeated mistake is reported once, with its count and the request that set the expectation.
 func TestEvidenceIsAPair(t *testing.T) {
 	t.Parallel()
-	trace := newTrace().send(submit(7))
-	trace.each(9, func(byte) { trace.send(poll(7, conditional)) })
-	for _, r := range trace.judge().Results {
-		if r.Rule != "retry-after" {
-			continue
-		}
-		require.Equal(t, 8, r.Failures)
-		require.Len(t, r.Evidence, 1)
-		e := r.Evidence[0]
-		require.Equal(t, 8, e.Times)
-		require.Equal(t, "GET /v1/jobs/job-7", e.Before.Request)
-		require.Equal(t, "200, Retry-After: 1, ETag: \"1\"", e.Before.Answer)
-		require.Equal(t, []string{"If-None-Match: \"1\""}, e.Request.Headers)
-		require.True(t, time.Time(e.Request.At).After(time.Time(e.Before.Until)))
-	}
-	trace = right()
-	trace.sent(fault.Effect{RotatedSecret: true}, 401)
+	r := newTrace().send(submit(7)).every(0, 9, poll(7, conditional)).result("retry-after")
+	require.Equal(t, 8, r.Failures)
+	require.Len(t, r.Evidence, 1)
+	e := r.Evidence[0]
+	require.Equal(t, 8, e.Times)
+	require.Equal(t, "GET /v1/jobs/job-7", e.Before.Request)
+	require.Equal(t, "200, Retry-After: 1, ETag: \"1\"", e.Before.Answer)
+	require.Equal(t, []string{"If-None-Match: \"1\""}, e.Request.Headers)
+	require.True(t, time.Time(e.Request.At).After(time.Time(e.Before.Until)))
+
+	trace := newTrace().sent(fault.Effect{RotatedSecret: true}, 401)
 	trace.Attempts = append(trace.Attempts, verdict.Attempt{DeliveryID: id(9), Number: 2, At: trace.now, Status: 401, Error: "HTTP_4XX"})
-	for _, r := range trace.judge().Results {
-		if r.Status.Broken() {
-			require.Equal(t, "deliveries-answered", r.Rule)
-			require.Equal(t, `also signed with a second secret {"rotated_secret":true}`, r.Evidence[0].Request.Fault)
-			require.Nil(t, r.Evidence[0].Before)
-		}
-	}
+	e = trace.result("deliveries-answered").Evidence[0]
+	require.Equal(t, `also signed with a second secret {"rotated_secret":true}`, e.Request.Fault)
+	require.Nil(t, e.Before)
 }
 
-// The evidence shows how an answer was lost.
-func TestEvidenceNamesLostAnswers(t *testing.T) {
+// The evidence shows how a response was lost.
+func TestEvidenceNamesLostResponses(t *testing.T) {
 	t.Parallel()
-	for answer, e := range map[string]fault.Effect{
+	for response, e := range map[string]fault.Effect{
 		"none: a 202 was lost after processing":                        {Close: fault.AfterCommit},
 		"none: the request was cut off before processing, by a reset":  {Close: fault.CloseBefore, Reset: true},
 		"none: the service neither answered nor closed the connection": {Close: fault.CloseNever},
 		"cut off: only part of a 202 was sent":                         {Close: fault.CloseMidBody},
+		"stalled: only part of a 202 arrived":                          {Close: fault.CloseStall},
 	} {
 		trace := newTrace().send(submit(7, with(&e), func(x *verdict.Exchange) { x.Made, x.Job, x.Shown = "", "", nil }))
 		trace.wait(time.Second).send(submit(7, func(x *verdict.Exchange) { x.Key = "another" }))
-		for _, r := range trace.judge().Results {
-			if r.Rule == "idempotency-key" {
-				require.True(t, r.Status.Broken(), answer)
-				require.Equal(t, answer, r.Evidence[0].Before.Answer)
+		r := trace.result("idempotency-key")
+		require.True(t, r.Status.Broken(), response)
+		require.Equal(t, response, r.Evidence[0].Before.Answer)
+	}
+}
+
+// A broken rule says what the client did, and cites the sentence about that mistake.
+func TestCitations(t *testing.T) {
+	t.Parallel()
+	repeated := func(times int, x verdict.Exchange) func(*trace) {
+		return func(t *trace) { t.every(time.Second, times, x) }
+	}
+	missing := func(t *trace) { t.send(submit(7)).every(time.Second, 40, poll(7, refused(404))) }
+	forged := func(tampers ...fault.Tamper) func(*trace) {
+		return func(t *trace) {
+			for _, tamper := range tampers {
+				t.sent(fault.Effect{Tamper: tamper}, 204)
 			}
 		}
 	}
+	lostMethod := func(status int) func(*trace) {
+		return func(t *trace) { t.send(submit(1, byFault(status))).send(submit(1, asGet)) }
+	}
+	elsewhere := func(t *trace) {
+		t.send(poll(7, on("a.example:80"), leads("http://B.example/v1/jobs/job-7"))).send(poll(7, on("b.example")))
+	}
+	for _, c := range []struct {
+		rule       string
+		does       func(*trace)
+		see, found string // see: end of the address
+		quote      string
+	}{
+		{"retry-only-retryable", repeated(4, poll(7, refused(401))), "-15.5.2", "The client sent the refused request 4 times.", ""},
+		{"retry-only-retryable", repeated(4, poll(7, refused(410))), "-15.5.11", "The client sent the refused request 4 times.", ""},
+		{"retry-only-retryable", func(t *trace) {
+			t.every(time.Second, 4, poll(7, refused(401))).every(time.Second, 4, poll(8, refused(403)))
+		}, "-15.5.4", "The client sent the refused request 4 times.", ""},
+		{"retry-only-retryable", missing, verdictSection, "The client read the job 40 times in a row, and it was never found.", "ten reads"},
+		{"retry-budget", repeated(15, submit(7, refused(500))), "-9.2.2",
+			"The client sent the same request 15 times in a row, and none succeeded.", ""},
+		{"backoff", func(t *trace) { t.every(0, 200, submit(7, refused(503))) }, "-10.2.3",
+			"The client sent the same request 200 times in 2.2 s, each time immediately after a failure.", ""},
+		{"retry-after", func(t *trace) { t.every(200*time.Millisecond, 5, poll(7, tagged)) }, "-10.2.3",
+			"The client read the same resource again after 0.2 s; Retry-After said 1 s.", ""},
+		{"retry-after", func(t *trace) { t.every(0, 100, poll(7, untold)) }, verdictSection,
+			"The client read the same resource 50 times in a row, less than 50 ms apart.", "pause between polls"},
+		{"stop-at-end", func(t *trace) { t.send(poll(7)).every(time.Second, 4, poll(7, final)) }, verdictSection,
+			"The client read the finished job 3 more times.", "stop polling"},
+		{"outcome-learned", func(t *trace) { t.send(submit(7)).end(7) }, verdictSection,
+			"Job job-7 SUCCEEDED at 12:00:00; the client never learned that.", "within a minute of its end"},
+		{"redirects", lostMethod(307), "-15.4.8", "The client followed the redirect with GET: the method and the body were lost.", ""},
+		{"redirects", lostMethod(308), "-15.4.9", "The client followed the redirect with GET: the method and the body were lost.", ""},
+		{"redirects", func(t *trace) { t.send(submit(1, byFault(303))).send(submit(1)) }, "-15.4.4",
+			"The client followed 303 with POST, which repeated the request.", ""},
+		{"redirects", loop(60), "-15.4", "The client followed 59 redirects in a row for one request.", ""},
+		{"no-key-elsewhere", elsewhere, "-15.4", "The client followed a redirect from a.example:80 and sent its key to b.example.", ""},
+		{"tampered-refused", forged(fault.TamperTimestamp), "#verifying-signatures",
+			"The client answered 204, although the request was signed an hour ago.", "Make sure to verify"},
+		{"tampered-refused", forged(fault.TamperKey, fault.TamperBody), "#webhook-headers-sending-metadata-to-consumers",
+			"The client answered 204, although it was not signed with the service's key and secret.", "valid signature"},
+		{"tampered-refused", forged(fault.TamperTarget, fault.TamperTimestamp), "#verifying-signatures",
+			"The client answered 204, although the request was signed for another receiver.", "valid signature. [...] Make sure to verify"},
+	} {
+		trace := newTrace()
+		trace.Standards = true
+		c.does(trace)
+		r := trace.result(c.rule)
+		require.True(t, strings.HasSuffix(r.See, c.see), "%s: %s", c.rule, r.See)
+		require.Contains(t, r.Quote, c.quote)
+		require.Equal(t, c.found, r.Evidence[0].Found)
+	}
+	trace := newTrace()
+	missing(trace)
+	require.Contains(t, trace.result("retry-only-retryable").See, "api.md", "our API has its own demand")
 }
+
+const verdictSection = "/docs/reference/testbed.md#sessions-and-the-verdict"

@@ -50,12 +50,12 @@ func TestConnectionsEnd(t *testing.T) {
 			mux.HandleFunc("GET /events", stream)
 			b := newBench(t, "rules: [time-outs]", mux)
 			id := b.session("")
-			operation, ask := "submit", func() answer { return b.do("POST", "/things", `{"a": 1}`) }
+			operation, ask := "submit", func() response { return b.do("POST", "/things", `{"a": 1}`) }
 			if name == "a stream" {
-				operation, ask = "stream", func() answer { return b.do("GET", "/events", "", "Accept", "text/event-stream") }
+				operation, ask = "stream", func() response { return b.do("GET", "/events", "", "Accept", "text/event-stream") }
 			}
 			b.faults(nth(operation, 1, c.effect))
-			var last answer
+			var last response
 			for _, want := range []error{c.first, c.second, nil} {
 				b.client.Timeout = 0
 				if want == context.DeadlineExceeded { //nolint:errorlint // one of the table
@@ -120,13 +120,7 @@ func TestConnectionsAreRefused(t *testing.T) {
 func TestTLSFails(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"HTTP/1.1", "HTTP/2.0"} {
-		b := newBenchBy(t, "", things(location), func(p *proxy.Proxy) *tls.Config {
-			authority, err := p.UseTLS("")
-			require.NoError(t, err)
-			trusted := x509.NewCertPool()
-			require.True(t, trusted.AppendCertsFromPEM(authority))
-			return &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}
-		})
+		b := newBenchBy(t, "", things(location), func(p *proxy.Proxy) *tls.Config { return trusting(t, p) })
 		b.client.Transport.(*http.Transport).ForceAttemptHTTP2 = version == "HTTP/2.0"
 		for wrong, is := range map[fault.TLS]func(error) bool{
 			fault.TLSExpired: func(err error) bool {

@@ -3,8 +3,6 @@ package proxy_test
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -13,72 +11,44 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/verdict/api"
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// A Go client uses a forward proxy with HTTP/1.1 and HTTP/2 to reach the target and another host. The target sees the Host that the client
-// sent, and addresses in its answers do not change. A web page that reaches the proxy gets no further access.
+// A client uses a forward proxy with HTTP/1.1 and HTTP/2. The target sees the Host that the client sent, and addresses in its responses
+// do not change. A web page that reaches the proxy gets no further access.
 func TestForwardProxy(t *testing.T) {
 	t.Parallel()
-	seen := make(chan string, 10)
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		seen <- r.Proto + " " + r.Host
+	seen := make(chan string, 2)
+	target := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen <- r.Host
 		w.Header().Set("Location", "https://"+r.Host+"/jobs/1")
 		w.WriteHeader(http.StatusAccepted)
-	})
-	target := httptest.NewUnstartedServer(handler)
+	}))
 	target.EnableHTTP2 = true
 	target.StartTLS()
 	defer target.Close()
-	other := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "untouched") }))
-	defer other.Close()
-
-	at, err := url.Parse(target.URL)
-	require.NoError(t, err)
-	description, err := api.Load("")
-	require.NoError(t, err)
-	p := proxy.New(at, description, slog.New(slog.DiscardHandler))
+	host := strings.TrimPrefix(target.URL, "https://")
+	p := newProxy(t, target.URL, "")
 	proxy.TrustAny(p)
 	authority, err := p.Forward()
 	require.NoError(t, err)
-	server := p.Server()
-	listener, err := p.Listen("127.0.0.1:0")
-	require.NoError(t, err)
-	go func() { _ = server.Serve(listener) }()
-	defer func() { _ = server.Close() }()
-
+	address := listen(t, p)
 	roots := x509.NewCertPool()
 	require.True(t, roots.AppendCertsFromPEM(authority))
-	roots.AddCert(other.Certificate())
-	via, err := url.Parse("http://" + listener.Addr().String())
-	require.NoError(t, err)
 	for _, h2 := range []bool{false, true} {
-		client := &http.Client{Transport: &http.Transport{
-			Proxy: http.ProxyURL(via), TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: h2,
-		}}
-		answer, err := client.Post(target.URL+"/jobs", "application/json", strings.NewReader("{}"))
-		require.NoError(t, err)
-		_ = answer.Body.Close()
-		require.Equal(t, http.StatusAccepted, answer.StatusCode)
-		require.Equal(t, h2, answer.ProtoMajor == 2)
-		require.Equal(t, "https://"+at.Host+"/jobs/1", answer.Header.Get("Location"))
-		require.Contains(t, <-seen, at.Host)
-		require.Equal(t, "ForgeRun proxy", answer.TLS.VerifiedChains[0][1].Subject.CommonName)
-
-		answer, err = client.Get(other.URL)
-		require.NoError(t, err)
-		body, err := io.ReadAll(answer.Body)
-		require.NoError(t, err)
-		require.Equal(t, "untouched", string(body))
-		require.Equal(t, other.Certificate().Raw, answer.TLS.PeerCertificates[0].Raw)
-		client.CloseIdleConnections()
+		transport := &http.Transport{
+			Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: address}), ForceAttemptHTTP2: h2,
+			TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		}
+		t.Cleanup(transport.CloseIdleConnections)
+		a := (&bench{t, target.URL, &http.Client{Transport: transport}}).do("POST", "/jobs", "{}")
+		require.NoError(t, a.err)
+		require.Equal(t, http.StatusAccepted, a.StatusCode)
+		require.Equal(t, h2, a.ProtoMajor == 2)
+		require.Equal(t, "https://"+host+"/jobs/1", a.Header.Get("Location"))
+		require.Equal(t, host, <-seen)
 	}
-	rebound, err := http.NewRequest(http.MethodGet, via.String(), http.NoBody)
-	require.NoError(t, err)
-	rebound.Host = "evil.example"
-	answer, err := http.DefaultClient.Do(rebound)
-	require.NoError(t, err)
-	_ = answer.Body.Close()
-	require.Equal(t, http.StatusMisdirectedRequest, answer.StatusCode)
+	c := dial(t, address)
+	c.send("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+	require.Contains(t, c.until("\r\n\r\n"), "421 Misdirected Request")
 }

@@ -1,7 +1,6 @@
 package proxy_test
 
 import (
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -10,20 +9,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/verdict/api"
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// guarded returns a proxy in front of a target that answers "target".
+// guarded returns a proxy in front of a target.
 func guarded(t *testing.T) *proxy.Proxy {
 	t.Helper()
-	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("target")) }))
-	t.Cleanup(target.Close)
-	to, err := url.Parse(target.URL)
-	require.NoError(t, err)
-	a, err := api.Parse(nil)
-	require.NoError(t, err)
-	return proxy.New(to, a, slog.New(slog.DiscardHandler))
+	return newProxy(t, serverOf(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})), "")
 }
 
 // ask sends a request with a Host and headers to a handler and returns the status.

@@ -3,10 +3,7 @@ package proxy_test
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
@@ -15,12 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/verdict"
-	"github.com/forgerun/forgerun/verdict/api"
 	"github.com/forgerun/forgerun/verdict/fault"
-	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-const label = "ForgeRun-Session"
+const sessionHeader = "ForgeRun-Session"
 
 // labelled returns the session with a label, which ended with the session without one.
 func (b *bench) labelled(name string) (n verdict.Session) {
@@ -36,7 +31,7 @@ func TestLabels(t *testing.T) {
 	t.Parallel()
 	target := things(location)
 	b := newBench(t, "", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get(label) != "" {
+		if r.Header.Get(sessionHeader) != "" {
 			w.WriteHeader(http.StatusTeapot)
 			return
 		}
@@ -52,14 +47,14 @@ func TestLabels(t *testing.T) {
 			if n%2 == 1 {
 				key = []string{"X-Test", "forgets its key"}
 			}
-			key = append(key, label, name)
+			key = append(key, sessionHeader, name)
 			for range 2 { // the first answer is lost
 				b.do("POST", "/things", fmt.Sprintf(`{"n": %d}`, n), key...)
 			}
 		})
 	}
 	tests.Wait()
-	require.Equal(t, http.StatusBadRequest, b.do("GET", "/echo", "", label, strings.Repeat("l", 201)).StatusCode)
+	require.Equal(t, http.StatusBadRequest, b.do("GET", "/echo", "", sessionHeader, strings.Repeat("l", 201)).StatusCode)
 	v, _ := b.verdict(main)
 	require.Zero(t, v.Recorded)
 	for n := range 6 {
@@ -69,45 +64,30 @@ func TestLabels(t *testing.T) {
 		v, results := b.verdict(session.ID)
 		require.Equal(t, map[bool]verdict.Status{true: verdict.OK, false: verdict.Warn}[n%2 == 0], results["idempotency-key"].Status, v.Label)
 	}
-	require.Error(t, b.do("DELETE", "/things", "", label, "x").err, "nothing is open: the proxy's own rules hold, as for any request")
+	require.Error(t, b.do("DELETE", "/things", "", sessionHeader, "x").err, "without an open session, the rules of the proxy apply")
 	require.Contains(t, string(b.own("GET", "sessions?label=x", "", 200)), `"data":[]`)
 }
 
 // A delivery belongs to its job's session, and the rules of that session disturb it.
 func TestLabelsOfDeliveries(t *testing.T) {
 	t.Parallel()
-	target := httptest.NewServer(things(location))
-	defer target.Close()
-	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	defer receiver.Close()
-	a, err := api.Parse(nil)
-	require.NoError(t, err)
-	to, _ := url.Parse(target.URL)
-	p := proxy.New(to, a, slog.New(slog.DiscardHandler))
-	server, hook := httptest.NewServer(p), httptest.NewServer(p.Hook(must(url.Parse(receiver.URL)), ""))
-	defer server.Close()
-	defer hook.Close()
-	b := &bench{t, server.URL, http.DefaultClient}
+	p := newProxy(t, serverOf(t, things(location)), "")
+	receiver := serverOf(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	hook := &bench{t, serverOf(t, p.Hook(must(url.Parse(receiver)), "")), plain(t)}
+	b := benchAt(t, listen(t, p))
 	main := b.session(`{"rules": ["deliveries-answered"]}`)
-	job := b.do("POST", "/things", `{}`, label, "a").Header.Get("Location")
+	job := b.do("POST", "/things", `{}`, sessionHeader, "a").Header.Get("Location")
 	path := must(url.Parse(job)).Path
 	a1 := b.do("PUT", "/-/forgerun/v1/testbed/faults", `[{"match": {"operation": "delivery"}, "effect": {"drop": true}}]`,
-		label, "a", "Content-Type", "application/json")
+		sessionHeader, "a", "Content-Type", "application/json")
 	require.Equal(t, 200, a1.StatusCode, a1.text)
-	send := func(body string) error {
-		res, err := http.Post(hook.URL, "application/json", strings.NewReader(body))
-		if err == nil {
-			_, _ = io.Copy(io.Discard, res.Body)
-			err = res.Body.Close()
-		}
-		return err
-	}
-	require.Error(t, send(fmt.Sprintf(`{"id": %q, "status": "Succeeded"}`, path)), "it is dropped")
+	send := func(body string) error { return hook.do("POST", "/", body, "Content-Type", "application/json").err }
+	require.Error(t, send(fmt.Sprintf(`{"id": %q, "status": "Succeeded"}`, path)), "dropped")
 	require.NoError(t, send(`{"id": "another", "status": "Succeeded"}`))
 	v, _ := b.verdict(main)
 	require.Equal(t, 1, v.Recorded)
-	require.Equal(t, verdict.Passed, v.Verdict, "all that was recorded is judged")
-	require.Equal(t, 3, b.labelled("a").Recorded, "the submission, the delivery, and that it was not sent")
+	require.Equal(t, verdict.Passed, v.Verdict)
+	require.Equal(t, 3, b.labelled("a").Recorded, "the submission, the delivery, and the dropped request")
 }
 
 func must[T any](v T, err error) T {

@@ -1,21 +1,16 @@
 package proxy_test
 
 import (
-	"crypto/tls"
-	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
-	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/verdict/api"
 	"github.com/forgerun/forgerun/verdict/fault"
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
@@ -170,35 +165,21 @@ func checkOf(t *testing.T, e fault.Effect, framing, got, body string) {
 // disturbing starts a proxy in front of a target, with one rule for the first submission. It trusts the target's certificate.
 func disturbing(t *testing.T, target string, e fault.Effect) (address string) {
 	t.Helper()
-	to, err := url.Parse(target)
-	require.NoError(t, err)
-	a, err := api.Parse(nil)
-	require.NoError(t, err)
-	p := proxy.New(to, a, slog.New(slog.DiscardHandler))
+	p := newProxy(t, target, "")
 	proxy.TrustAny(p)
-	server := p.Server()
-	l, err := p.Listen("127.0.0.1:0")
-	require.NoError(t, err)
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(func() { _ = server.Close() })
-	rules, err := json.Marshal([]fault.Rule{nth("submit", 1, e)})
-	require.NoError(t, err)
-	b := &bench{t: t, url: "http://" + l.Addr().String(), client: plain(t)}
-	b.own("PUT", "faults", string(rules), 200)
-	return l.Addr().String()
+	address = listen(t, p)
+	benchAt(t, address).faults(nth("submit", 1, e))
+	return address
 }
 
 // byHTTP2 sends the request with HTTP/2 without TLS.
 func byHTTP2(t *testing.T, address string, end fault.Close, status int, body string) {
 	t.Helper()
-	transport := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}}
-	transport.Protocols.SetUnencryptedHTTP2(true)
-	t.Cleanup(transport.CloseIdleConnections)
 	begun := false
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotFirstResponseByte: func() { begun = true }})
 	r, err := http.NewRequestWithContext(ctx, "POST", "http://"+address+"/x", strings.NewReader("{}"))
 	require.NoError(t, err)
-	res, err := transport.RoundTrip(r)
+	res, err := cleartext(t).RoundTrip(r)
 	if status == 0 {
 		require.Error(t, err)
 		require.False(t, begun)
@@ -229,7 +210,7 @@ func TestLostStreams(t *testing.T) {
 	})
 	for effect, want := range map[fault.Effect]string{{Close: fault.AfterCommit}: "", {CutAfter: new(0)}: "HTTP/1.1 200 OK"} {
 		address := before(t, target)
-		b := &bench{t: t, url: "http://" + address, client: plain(t)}
+		b := benchAt(t, address)
 		id := b.session("")
 		b.faults(fault.Rule{Match: fault.Match{Operation: "stream"}, Effect: effect})
 		c := dial(t, address)

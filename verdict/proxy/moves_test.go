@@ -2,7 +2,6 @@ package proxy_test
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -43,11 +42,7 @@ func TestRedirectsToAnotherOrigin(t *testing.T) {
 						if !secure {
 							return nil
 						}
-						authority, err := p.UseTLS("")
-						require.NoError(t, err)
-						trusted := x509.NewCertPool()
-						require.True(t, trusted.AppendCertsFromPEM(authority))
-						return &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}
+						return trusting(t, p)
 					})
 					other := map[string]string{"127.0.0.1": "localhost", "localhost": "127.0.0.1"}[name]
 					there := strings.Replace(b.url, "127.0.0.1", other, 1)

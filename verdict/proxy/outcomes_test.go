@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -12,7 +11,6 @@ import (
 
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/api"
-	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 const orders = `
@@ -45,7 +43,7 @@ func shop(shipped int32) http.Handler {
 }
 
 // The proxy reads a job that has only an id at the end of the session, so that it can judge a client that never read it.
-func TestJobsWithIDsAloneAreAskedFor(t *testing.T) {
+func TestJobsAreReadAtTheEnd(t *testing.T) {
 	t.Parallel()
 	for reads, statuses := range map[int][2]verdict.Status{
 		0: {verdict.Warn, verdict.NotTested}, 1: {verdict.OK, verdict.Warn}, 2: {verdict.OK, verdict.OK},
@@ -80,42 +78,12 @@ func TestReadPath(t *testing.T) {
 	}
 }
 
-// A client does not see the end if a fault made the state unknown, unless other members show it.
-func TestStatesThatAFaultHides(t *testing.T) {
-	t.Parallel()
-	for _, goesOn := range []bool{false, true} {
-		b := newBench(t, "", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			if r.Method == http.MethodPost {
-				w.Header().Set("Location", "/jobs/1")
-				w.WriteHeader(http.StatusAccepted)
-			}
-			_, _ = io.WriteString(w, `{"id": "1", "state": "`+map[string]string{"POST": "queued", "GET": "done"}[r.Method]+`", "result": 1}`)
-		}))
-		id := b.session(`{"rules":["outcome-learned","tolerant-reader","stop-at-end"]}`)
-		b.faults(fault.Rule{Match: fault.Match{Operation: "read", Nth: 1, Times: 4}, Effect: fault.Effect{JobStatus: "PONDERING"}})
-		require.NoError(t, b.do("POST", "/jobs", "{}").err)
-		a := b.do("GET", "/jobs/1", "")
-		require.True(t, strings.Contains(a.text, "PONDERING"), a.text)
-		if goesOn {
-			for range 4 {
-				require.NoError(t, b.do("GET", "/jobs/1", "").err)
-			}
-		}
-		_, rules := b.verdict(id)
-		want := map[bool]verdict.Status{false: verdict.NotTested, true: verdict.OK}[goesOn]
-		for rule := range rules {
-			require.Equal(t, want, rules[rule].Status, "%s, %v", rule, goesOn)
-		}
-	}
-}
-
 // A client is not blamed for not reading a job if the target may notify it outside the proxy.
 func TestClientsMayBeNotifiedElsewhere(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		path, body, query, header string
-		told                      bool
+		notified                  bool
 	}{
 		"callback": {"/v1/north/orders", `{"callback_url": "http://127.0.0.1:4000/c"}`, "", "", true},
 		"callback in a member": {"/v1/north/orders", `{"notify": {"url": "https://example.com"}, "notifications": ["https://example.com"]}`,
@@ -131,7 +99,7 @@ func TestClientsMayBeNotifiedElsewhere(t *testing.T) {
 		require.NoError(t, b.do("POST", "/v1/north/orders", `{"n": 1}`, "Authorization", "Bearer x").err)
 		require.NoError(t, b.do("POST", c.path+c.query, c.body, "Content-Type", "application/json", "X-Callback-Url", c.header).err)
 		_, rules := b.verdict(id)
-		want := map[bool]verdict.Status{true: verdict.NotTested, false: verdict.Warn}[c.told]
+		want := map[bool]verdict.Status{true: verdict.NotTested, false: verdict.Warn}[c.notified]
 		require.Equal(t, want, rules["outcome-learned"].Status, name)
 	}
 }

@@ -64,6 +64,12 @@ func (c *careful) run() {
 	}
 }
 
+// contains reports whether a response names the job at a path.
+func contains(response, path string) bool {
+	name := path[strings.LastIndexByte(path, '/')+1:]
+	return strings.Contains(response, name+`"`) || strings.HasSuffix(response, name)
+}
+
 // ended reports whether a document shows a final state. Unknown states are not final.
 func ended(text string) bool {
 	var d struct {
@@ -96,7 +102,7 @@ func waitOf(h http.Header) time.Duration {
 }
 
 // ask sends a request until it is answered.
-func (c *careful) ask(method, path, body, key string) (answer, error) {
+func (c *careful) ask(method, path, body, key string) (response, error) {
 	refused := 0
 	for try := range mostTries {
 		a := c.try(method, path, body, key)
@@ -123,15 +129,15 @@ func (c *careful) ask(method, path, body, key string) (answer, error) {
 		}
 		time.Sleep(wait)
 	}
-	return answer{}, errGaveUp
+	return response{}, errGaveUp
 }
 
-func (c *careful) try(method, path, body, key string) answer {
+func (c *careful) try(method, path, body, key string) response {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 3*time.Second)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, c.url+path, strings.NewReader(body))
 	if err != nil {
-		return answer{err: err}
+		return response{err: err}
 	}
 	r.Header.Set("Authorization", "Bearer k")
 	if key != "" && c.api.key != "" {
@@ -139,11 +145,11 @@ func (c *careful) try(method, path, body, key string) answer {
 	}
 	res, err := c.client.Do(r)
 	if err != nil {
-		return answer{err: err}
+		return response{err: err}
 	}
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
-	return answer{res, string(text), err}
+	return response{res, string(text), err}
 }
 
 // A correct client is never blamed, with any profile and seed.

@@ -3,8 +3,8 @@ package proxy_test
 import (
 	"bufio"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -31,6 +31,12 @@ type bench struct {
 	client *http.Client
 }
 
+// benchAt returns the bench of a running proxy.
+func benchAt(t testing.TB, address string) *bench {
+	t.Helper()
+	return &bench{t, "http://" + address, plain(t)}
+}
+
 func newBench(t testing.TB, description string, target http.Handler) *bench {
 	t.Helper()
 	return newBenchBy(t, description, target, func(*proxy.Proxy) *tls.Config { return nil })
@@ -39,39 +45,65 @@ func newBench(t testing.TB, description string, target http.Handler) *bench {
 // newBenchBy is like newBench, but calls prepare with the proxy. prepare may return a TLS configuration.
 func newBenchBy(t testing.TB, description string, target http.Handler, prepare func(*proxy.Proxy) *tls.Config) *bench {
 	t.Helper()
-	before := httptest.NewServer(target)
-	t.Cleanup(before.Close)
-	to, err := url.Parse(before.URL)
-	require.NoError(t, err)
+	p := newProxy(t, serverOf(t, target), description)
+	secure, scheme := prepare(p), "http://"
+	if secure != nil {
+		scheme = "https://"
+	}
+	transport := &http.Transport{TLSClientConfig: secure, ForceAttemptHTTP2: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &bench{t, scheme + listen(t, p), client}
+}
+
+// serverOf returns the address of a server.
+func serverOf(t testing.TB, handler http.Handler) string {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// newProxy returns a proxy in front of a server. The description is the name of a ready-made one, YAML, or empty.
+func newProxy(t testing.TB, target, description string) *proxy.Proxy {
+	t.Helper()
 	a, err := api.Load(description)
 	if err != nil {
 		a, err = api.Parse([]byte(description))
 	}
 	require.NoError(t, err)
-	p := proxy.New(to, a, slog.New(slog.DiscardHandler))
-	secure, scheme := prepare(p), "http://"
-	if secure != nil {
-		scheme = "https://"
-	}
-	server := p.Server()
-	listener, err := p.Listen("127.0.0.1:0")
-	require.NoError(t, err)
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(func() { _ = server.Close() })
-	transport := &http.Transport{TLSClientConfig: secure, ForceAttemptHTTP2: true}
-	t.Cleanup(transport.CloseIdleConnections)
-	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	return &bench{t, scheme + listener.Addr().String(), client}
+	return proxy.New(must(url.Parse(target)), a, slog.New(slog.DiscardHandler))
 }
 
-// answer is an answer that the client got.
-type answer struct {
+// listen runs a proxy and returns its address.
+func listen(t testing.TB, p *proxy.Proxy) (address string) {
+	t.Helper()
+	server := p.Server()
+	l, err := p.Listen("127.0.0.1:0")
+	require.NoError(t, err)
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+	return l.Addr().String()
+}
+
+// trusting makes a proxy listen with TLS and returns a configuration that trusts it.
+func trusting(t testing.TB, p *proxy.Proxy) *tls.Config {
+	t.Helper()
+	authority, err := p.UseTLS("")
+	require.NoError(t, err)
+	trusted := x509.NewCertPool()
+	require.True(t, trusted.AppendCertsFromPEM(authority))
+	return &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}
+}
+
+// response is a response that the client got.
+type response struct {
 	*http.Response
 	text string
 	err  error
 }
 
-func (b *bench) do(method, path, body string, headers ...string) answer {
+func (b *bench) do(method, path, body string, headers ...string) response {
 	b.t.Helper()
 	r, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path, strings.NewReader(body))
 	require.NoError(b.t, err)
@@ -80,11 +112,11 @@ func (b *bench) do(method, path, body string, headers ...string) answer {
 	}
 	res, err := b.client.Do(r)
 	if err != nil {
-		return answer{err: err}
+		return response{err: err}
 	}
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
-	return answer{res, string(text), err}
+	return response{res, string(text), err}
 }
 
 // own calls a route of the proxy itself.
@@ -206,56 +238,43 @@ func TestJobsAreFoundByTheStandards(t *testing.T) {
 	}
 }
 
-// The proxy reads jobs that the client did not read at the end of the session. Otherwise it could not blame the client.
-func TestJobsThatNobodyReadAreAsked(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, "rules: [outcome-learned]", things(location))
-	id := b.session("")
-	b.do("POST", "/things", `{"a": 1}`)
-	for range 2 {
-		b.do("GET", "/operations/1", "")
-	}
-	_, rules := b.verdict(id)
-	require.True(t, rules["outcome-learned"].Status.Broken())
-}
-
 // Each fault changes an answer exactly as described.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	own := "errors:\n  429: {content_type: application/vnd.x+json, body: '{\"mine\": true}'}\n"
 	for name, c := range map[string]struct {
 		effect fault.Effect
-		check  func(t *testing.T, a answer)
+		check  func(t *testing.T, a response)
 	}{
-		"closed before": {fault.Effect{Close: fault.CloseBefore}, func(t *testing.T, a answer) { require.ErrorIs(t, a.err, io.EOF) }},
-		"lost":          {fault.Effect{Close: fault.AfterCommit}, func(t *testing.T, a answer) { require.ErrorIs(t, a.err, io.EOF) }},
-		"cut in the middle": {fault.Effect{Close: fault.CloseMidBody}, func(t *testing.T, a answer) {
+		"closed before": {fault.Effect{Close: fault.CloseBefore}, func(t *testing.T, a response) { require.ErrorIs(t, a.err, io.EOF) }},
+		"lost":          {fault.Effect{Close: fault.AfterCommit}, func(t *testing.T, a response) { require.ErrorIs(t, a.err, io.EOF) }},
+		"cut in the middle": {fault.Effect{Close: fault.CloseMidBody}, func(t *testing.T, a response) {
 			require.ErrorIs(t, a.err, io.ErrUnexpectedEOF)
 			require.Equal(t, `{"acce`+`pte`, a.text)
 		}},
-		"an error": {fault.Effect{Status: 503, RetryAfter: new(2)}, func(t *testing.T, a answer) {
+		"an error": {fault.Effect{Status: 503, RetryAfter: new(2)}, func(t *testing.T, a response) {
 			require.Equal(t, 503, a.StatusCode)
 			require.Equal(t, "2", a.Header.Get("Retry-After"))
 			require.Equal(t, "application/problem+json", a.Header.Get("Content-Type"))
 		}},
-		"an error of the API": {fault.Effect{Status: 429}, func(t *testing.T, a answer) {
+		"an error of the API": {fault.Effect{Status: 429}, func(t *testing.T, a response) {
 			require.Equal(t, "application/vnd.x+json", a.Header.Get("Content-Type"))
 			require.JSONEq(t, `{"mine": true}`, a.text)
 		}},
-		"a page": {fault.Effect{HTML: true}, func(t *testing.T, a answer) {
+		"a page": {fault.Effect{HTML: true}, func(t *testing.T, a response) {
 			require.Equal(t, 502, a.StatusCode)
 			require.Contains(t, a.text, "<h1>502 Bad Gateway</h1>")
 		}},
-		"moved": {fault.Effect{Moved: 308}, func(t *testing.T, a answer) {
+		"moved": {fault.Effect{Moved: 308}, func(t *testing.T, a response) {
 			require.Equal(t, 308, a.StatusCode)
 			require.Equal(t, "/things", a.Header.Get("Location"))
 		}},
-		"another type": {fault.Effect{ContentType: "text/odd"}, func(t *testing.T, a answer) {
+		"another type": {fault.Effect{ContentType: "text/odd"}, func(t *testing.T, a response) {
 			require.Equal(t, "text/odd", a.Header.Get("Content-Type"))
 			require.JSONEq(t, `{"accepted": true}`, a.text)
 		}},
-		"more members": {fault.Effect{Extensions: true}, func(t *testing.T, a answer) { require.Contains(t, a.text, "x_extension") }},
-		"slow":         {fault.Effect{SlowBytes: 400}, func(t *testing.T, a answer) { require.JSONEq(t, `{"accepted": true}`, a.text) }},
+		"more members": {fault.Effect{Extensions: true}, func(t *testing.T, a response) { require.Contains(t, a.text, "x_extension") }},
+		"slow":         {fault.Effect{SlowBytes: 400}, func(t *testing.T, a response) { require.JSONEq(t, `{"accepted": true}`, a.text) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -276,42 +295,6 @@ func TestFaults(t *testing.T) {
 			require.Len(t, journal, 2)
 			require.Equal(t, repeated, strings.Contains(journal[1], `"idempotency-key"`))
 		})
-	}
-}
-
-// A client that never sends an ETag stores no answers. One that does must send the newest ETag each time.
-func TestClientsWithoutETagsUpdateNothing(t *testing.T) {
-	t.Parallel()
-	for tags, want := range map[string]verdict.Status{
-		",": verdict.NotTested, `"0","0"`: verdict.Warn, `,"1"`: verdict.OK, `"1","1"`: verdict.OK,
-	} {
-		b := newBench(t, "", things(location))
-		id := b.session("")
-		for n := range 3 {
-			b.do("POST", "/things", `{}`)
-			operation := fmt.Sprint("/operations/", n+1)
-			b.do("GET", operation, "")
-			for tag := range strings.SplitSeq(tags, ",") {
-				b.do("GET", operation, "", "If-None-Match", tag)
-			}
-		}
-		_, rules := b.verdict(id)
-		require.Equal(t, want, rules["conditional-requests"].Status, tags)
-	}
-}
-
-// Equal submissions without a key are tries of one order if only one was accepted.
-func TestBackoffWithoutKeys(t *testing.T) {
-	t.Parallel()
-	for accepted, want := range map[int]verdict.Status{1: verdict.Warn, 2: verdict.NotTested} {
-		b := newBench(t, "", things(location))
-		id := b.session("")
-		b.faults(nth("submit", 1, fault.Effect{Status: 503, RetryAfter: new(1)}))
-		for range accepted + 1 {
-			b.do("POST", "/things", `{"a": 1}`)
-		}
-		_, rules := b.verdict(id)
-		require.Equal(t, want, rules["backoff"].Status, accepted)
 	}
 }
 
@@ -435,17 +418,8 @@ func TestTargetCutsItsAnswer(t *testing.T) {
 // The verdict distinguishes an unreachable target from a fault.
 func TestTargetIsDown(t *testing.T) {
 	t.Parallel()
-	down, err := url.Parse("http://127.0.0.1:1")
-	require.NoError(t, err)
-	a, err := api.Parse(nil)
-	require.NoError(t, err)
-	server := httptest.NewServer(proxy.New(down, a, slog.New(slog.DiscardHandler)))
-	defer server.Close()
-	res, err := http.Get(server.URL)
-	require.NoError(t, err)
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	require.NoError(t, errors.Join(err))
-	require.Equal(t, 502, res.StatusCode)
-	require.Contains(t, string(text), "did not answer")
+	a := benchAt(t, listen(t, newProxy(t, "http://127.0.0.1:1", ""))).do("GET", "/", "")
+	require.NoError(t, a.err)
+	require.Equal(t, 502, a.StatusCode)
+	require.Contains(t, a.text, "did not answer")
 }

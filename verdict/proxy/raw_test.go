@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"log/slog"
-	"net/http/httptest"
 	"net/http/httputil"
 	"net/textproto"
 	"net/url"
@@ -14,9 +12,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/forgerun/forgerun/verdict/api"
-	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
 // endToEnd returns a message without its hop-by-hop parts: the version, the order and case of names, chunk sizes, and hop-by-hop fields.
@@ -222,12 +217,9 @@ func TestDeliveriesPassAsTheyAre(t *testing.T) {
 			got <- c.request()
 			c.send("HTTP/1.1 " + answer)
 		})
-		a := must(api.Parse(nil))
-		p := proxy.New(must(url.Parse("http://127.0.0.1:1")), a, slog.New(slog.DiscardHandler))
-		hook := httptest.NewServer(p.Hook(must(url.Parse("http://"+receiver+"/hook")), ""))
-		t.Cleanup(hook.Close)
-		c := dial(t, strings.TrimPrefix(hook.URL, "http://"))
-		c.send(strings.ReplaceAll(delivery, "HOST", strings.TrimPrefix(hook.URL, "http://")))
+		hook := strings.TrimPrefix(serverOf(t, newProxy(t, "http://127.0.0.1:1", "").Hook(must(url.Parse("http://"+receiver+"/hook")), "")), "http://")
+		c := dial(t, hook)
+		c.send(strings.ReplaceAll(delivery, "HOST", hook))
 		require.Equal(t, endToEnd("HTTP/1.1 "+answer), endToEnd(c.all()))
 		require.Equal(t, endToEnd(strings.ReplaceAll(delivery, "HOST", receiver)), endToEnd(<-got))
 	}

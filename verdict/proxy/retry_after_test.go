@@ -55,7 +55,7 @@ func TestRetryAfterIsSet(t *testing.T) {
 	}
 }
 
-// headerBy returns the header of an answer with a version of HTTP.
+// headerBy returns the header of a response over a version of HTTP.
 func (b *bench) headerBy(version, path string) http.Header {
 	b.t.Helper()
 	if version == "2" {
@@ -71,6 +71,7 @@ func (b *bench) headerBy(version, path string) http.Header {
 
 // cleartext is HTTP/2 without TLS.
 func cleartext(t testing.TB) *http.Transport {
+	t.Helper()
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
 	t.Cleanup(transport.CloseIdleConnections)

@@ -2,7 +2,6 @@ package proxy_test
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,7 +25,7 @@ func TestAnswersStall(t *testing.T) {
 				t.Run(fmt.Sprint(framing, e.Extensions, version), func(t *testing.T) {
 					t.Parallel()
 					address := disturbing(t, target(t), e)
-					b := &bench{t: t, url: "http://" + address, client: plain(t)}
+					b := benchAt(t, address)
 					id := b.session("")
 					if version == "2" {
 						r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+address+"/x", strings.NewReader("{}"))
@@ -94,11 +93,8 @@ func TestHalfClosedConnections(t *testing.T) {
 		var config *tls.Config
 		b := newBenchBy(t, "", target, func(p *proxy.Proxy) *tls.Config {
 			if secure {
-				authority, err := p.UseTLS("")
-				require.NoError(t, err)
-				trusted := x509.NewCertPool()
-				require.True(t, trusted.AppendCertsFromPEM(authority))
-				config = &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12, ServerName: "localhost"}
+				config = trusting(t, p)
+				config.ServerName = "localhost"
 			}
 			return config
 		})

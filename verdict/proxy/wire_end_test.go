@@ -4,18 +4,13 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/textproto"
-	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/forgerun/forgerun/verdict/api"
-	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
 // rawTarget starts a TCP server. It calls handle for each connection and closes the connection afterwards.
@@ -42,17 +37,7 @@ func rawTarget(t *testing.T, handle func(c *wireEnd)) (address string) {
 // before starts a proxy in front of a server and returns the proxy's address.
 func before(t *testing.T, target string) (address string) {
 	t.Helper()
-	to, err := url.Parse("http://" + target)
-	require.NoError(t, err)
-	a, err := api.Parse(nil)
-	require.NoError(t, err)
-	p := proxy.New(to, a, slog.New(slog.DiscardHandler))
-	server := p.Server()
-	l, err := p.Listen("127.0.0.1:0")
-	require.NoError(t, err)
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(func() { _ = server.Close() })
-	return l.Addr().String()
+	return listen(t, newProxy(t, "http://"+target, ""))
 }
 
 // wireEnd is one end of a connection.
@@ -121,7 +106,8 @@ func fields(head string) textproto.MIMEHeader {
 	return h
 }
 
-func plain(t *testing.T) *http.Client {
+// plain returns a client with its own connections.
+func plain(t testing.TB) *http.Client {
 	t.Helper()
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
