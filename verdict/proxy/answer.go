@@ -183,6 +183,9 @@ func (a *answer) begin() {
 			e = nil
 		}
 	}
+	if e != nil {
+		a.Header().Del("Content-Length") // the effect changes the length
+	}
 	if a.body.whole.Load() {
 		a.body.take(a.proxy.api, x)
 	}
