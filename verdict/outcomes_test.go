@@ -204,8 +204,6 @@ func TestUnknownStates(t *testing.T) {
 		does   func(*trace)
 		status verdict.Status
 	}{
-		"stops":                            {func(t *trace) { t.send(poll(7, pondering)).end(7) }, verdict.Fail},
-		"goes on":                          {func(t *trace) { t.send(poll(7, pondering)).end(7).send(poll(7, final)) }, verdict.OK},
 		"goes on while it is unknown":      {func(t *trace) { t.send(poll(7, pondering)).send(poll(7)) }, verdict.OK},
 		"goes by another member":           {func(t *trace) { t.end(7).send(poll(7, pondering, told)) }, verdict.NotTested},
 		"goes by it, and reads the result": {func(t *trace) { t.end(7).send(poll(7, pondering, told)).send(poll(7, final)) }, verdict.OK},

@@ -52,10 +52,12 @@ func TestRedirects(t *testing.T) {
 		"reads again after 303":           {ok, ok, func(t *trace) { t.send(poll(1, byFault(303))).send(poll(1)) }},
 		"stops after 303":                 {warn, warn, func(t *trace) { t.send(poll(1, byFault(303))).send(poll(2)) }},
 		"does not need the target of 303": {not, not, func(t *trace) { t.send(poll(1, to303("/v1/results/1?"))).send(poll(2)) }},
-		"reads the target of 303":         {ok, ok, func(t *trace) { t.send(poll(1, to303("/v1/results/1?"))).send(poll(1, at("/v1/results/1"))) }},
-		"reads a job after 303":           {ok, ok, func(t *trace) { t.send(submit(1, to303("/v1/jobs/job-1?"))).send(poll(1, alone)) }},
-		"submits again after 303":         {warn, warn, func(t *trace) { t.send(submit(1, byFault(303))).send(submit(1)) }},
-		"ignores 303 after a POST":        {not, not, func(t *trace) { t.send(submit(1, byFault(303))).wait(2 * time.Second).send(poll(2)) }},
+		"reads the target of 303": {ok, ok, func(t *trace) {
+			t.send(poll(1, to303("/v1/results/1?"))).send(poll(1, at("/v1/results/1")))
+		}},
+		"reads a job after 303":    {ok, ok, func(t *trace) { t.send(submit(1, to303("/v1/jobs/job-1?"))).send(poll(1, alone)) }},
+		"submits again after 303":  {warn, warn, func(t *trace) { t.send(submit(1, byFault(303))).send(submit(1)) }},
+		"ignores 303 after a POST": {not, not, func(t *trace) { t.send(submit(1, byFault(303))).wait(2 * time.Second).send(poll(2)) }},
 		"follows three in a row": {ok, ok, func(t *trace) {
 			t.send(poll(1, byFault(307))).send(poll(1, byFault(308))).send(poll(1, byFault(303))).send(poll(1))
 		}},

@@ -208,6 +208,10 @@ func TestBackoff(t *testing.T) {
 		"makes a key for each of many immediate tries": {fail, warn, func(t *trace) {
 			t.each(200, func(n byte) { t.send(submit(7, lost, keyed(n))) })
 		}},
+		"repeats a submission without a key at once": {not, warn, once(submit(7, bare, refused(503), within(1)), 0)},
+		"submits two equal jobs without a key": {not, not, func(t *trace) {
+			t.send(submit(7, bare, refused(503), within(1))).send(submit(7, bare)).send(submit(7, bare))
+		}},
 		"repeats an undescribed request at once": {fail, warn, storm(200, submit(7, refused(500), bare, undescribed))},
 		"repeats a conflict at once":             {not, warn, storm(200, submit(7, refused(409)))},
 		"repeats a read at once after 404":       {not, not, storm(200, poll(7, refused(404)))},
@@ -254,7 +258,7 @@ func TestOddWaits(t *testing.T) {
 			for _, seconds := range told {
 				t.send(poll(7, tagged, within(seconds))).wait(pause)
 			}
-			t.send(poll(7, tagged, untold))
+			t.send(poll(7, tagged, noRetryAfter))
 		}
 	}
 	checkClients(t, "retry-after", clients{

@@ -257,7 +257,7 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 				x.Status, x.Code, x.Made, x.Shown = 400, "INVALID", "", nil
 			}), 4)
 		},
-		"retry-budget": func(t *trace) { again(t.wait(time.Second), cancel(4, unavailable, untold), 11) },
+		"retry-budget": func(t *trace) { again(t.wait(time.Second), cancel(4, unavailable, noRetryAfter), 11) },
 		"no-key-elsewhere": func(t *trace) {
 			t.wait(time.Second).send(poll(4, final, func(x *verdict.Exchange) { x.Host = "b.example" }))
 		},
@@ -381,7 +381,6 @@ func TestStandards(t *testing.T) {
 	t.Parallel()
 	bare := func(x *verdict.Exchange) { x.Key, x.Correlation = "", "" }
 	put := func(x *verdict.Exchange) { x.Method = "PUT" }
-	one := 1
 	for name, c := range map[string]struct {
 		does   func(*trace)
 		broken []string
@@ -410,16 +409,6 @@ func TestStandards(t *testing.T) {
 		"repeats a refused submission": {func(t *trace) {
 			t.send(submit(1, bare, unavailable)).wait(2 * time.Second).send(submit(1, bare))
 		}, nil},
-		"comes too early": {func(t *trace) { t.send(submit(1, bare, unavailable)).send(submit(1, bare)) }, []string{"backoff"}},
-		"retries without Retry-After": {func(t *trace) {
-			again := func(x *verdict.Exchange) { x.RetryAfter = nil }
-			t.each(5, func(byte) { t.send(poll(1, unavailable, again)) })
-		}, nil},
-		"reads an accepted job at once": {func(t *trace) {
-			t.each(3, func(n byte) {
-				t.send(submit(n, bare, func(x *verdict.Exchange) { x.RetryAfter = &one })).send(poll(n))
-			})
-		}, []string{"retry-after"}},
 	} {
 		trace := newTrace()
 		trace.Standards, trace.Session.Rules = true, verdict.StandardIDs()

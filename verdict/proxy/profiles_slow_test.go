@@ -4,13 +4,10 @@ package proxy_test
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,16 +16,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// errGaveUp is returned by a client that gave up and told its user.
+// errGaveUp reports that the client gave up.
 var errGaveUp = errors.New("gave up")
 
 // careful is a correct client: it obeys Retry-After up to 10 s, and has a time-out, a limit of tries, and one key per job.
 type careful struct {
 	*bench
-	api    longRunning
-	client *http.Client
+	api longRunning
 }
 
 const (
@@ -85,27 +82,24 @@ func ended(text string) bool {
 	return d.Done
 }
 
-// waitOf reads Retry-After.
+// waitOf returns how long Retry-After tells a client to wait, rounded up.
 func waitOf(h http.Header) time.Duration {
-	all := h.Values("Retry-After")
-	if len(all) != 1 {
+	seconds := wire.RetryAfter(h["Retry-After"], time.Now().Truncate(time.Second))
+	if seconds == nil {
 		return 0
 	}
-	if s, err := strconv.ParseUint(all[0], 10, 31); err == nil {
-		return time.Duration(s) * time.Second
-	}
-	at, err := http.ParseTime(all[0])
-	if err != nil {
-		return 0
-	}
-	return max(0, time.Until(at)+time.Second)
+	return time.Duration(*seconds) * time.Second
 }
 
 // ask sends a request until it is answered.
 func (c *careful) ask(method, path, body, key string) (response, error) {
+	headers := []string{"Authorization", "Bearer k"}
+	if key != "" && c.api.key != "" {
+		headers = append(headers, c.api.key, key)
+	}
 	refused := 0
 	for try := range mostTries {
-		a := c.try(method, path, body, key)
+		a := c.do(method, path, body, headers...)
 		wait := 500 * time.Millisecond << try
 		switch {
 		case a.err != nil && method != "GET" && c.api.key == "":
@@ -132,26 +126,6 @@ func (c *careful) ask(method, path, body, key string) (response, error) {
 	return response{}, errGaveUp
 }
 
-func (c *careful) try(method, path, body, key string) response {
-	ctx, cancel := context.WithTimeout(c.t.Context(), 3*time.Second)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, c.url+path, strings.NewReader(body))
-	if err != nil {
-		return response{err: err}
-	}
-	r.Header.Set("Authorization", "Bearer k")
-	if key != "" && c.api.key != "" {
-		r.Header.Set(c.api.key, key)
-	}
-	res, err := c.client.Do(r)
-	if err != nil {
-		return response{err: err}
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	return response{res, string(text), err}
-}
-
 // A correct client is never blamed, with any profile and seed.
 func TestCarefulClients(t *testing.T) {
 	t.Parallel()
@@ -167,9 +141,9 @@ func TestCarefulClients(t *testing.T) {
 					t.Run(fmt.Sprintf("%s/%s/%d", name, profile, seed), func(t *testing.T) {
 						b := newBench(t, name, described[name].server())
 						id := b.session(fmt.Sprintf(`{"profile": %q, "seed": %d}`, profile, seed))
-						transport := &http.Transport{}
-						t.Cleanup(transport.CloseIdleConnections)
-						(&careful{b, described[name], &http.Client{Transport: transport}}).run()
+						client := plain(t)
+						client.Timeout = 3 * time.Second
+						(&careful{&bench{t, b.url, client}, described[name]}).run()
 						v, _ := b.verdict(id)
 						for _, r := range v.Results {
 							if profile.MayGiveUp() && r.Rule == "outcome-learned" {

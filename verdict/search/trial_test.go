@@ -79,27 +79,3 @@ func TestHappened(t *testing.T) {
 		s.happened(shown).String())
 	require.Equal(t, 2, s[2].Times)
 }
-
-// Of a long schedule each step is tried, and each pair of them, at the requests that are left.
-func TestFew(t *testing.T) {
-	t.Parallel()
-	read := Operation{"read", fault.Lookups, 2}
-	s := Schedule{newStep(read, 1, full), newStep(read, 2, reset), newStep(read, 3, behind), newStep(read, 4, cut)}
-	var said []string
-	for _, part := range few(s) {
-		said = append(said, fmt.Sprint(part))
-	}
-	require.Equal(t, []string{
-		"1st read of a job: 503 with Retry-After: 1",
-		"1st read of a job: connection reset before processing",
-		"1st read of a job: document changed",
-		"2nd read of a job: response cut in the middle",
-		"1st read of a job: 503 with Retry-After: 1; then 2nd read of a job: connection reset before processing",
-		"1st read of a job: connection reset before processing; then 2nd read of a job: document changed",
-		"1st read of a job: document changed; then 2nd read of a job: response cut in the middle",
-		"1st read of a job: 503 with Retry-After: 1; then 2nd read of a job: document changed",
-		"1st read of a job: connection reset before processing; then 3rd read of a job: response cut in the middle",
-		"1st read of a job: 503 with Retry-After: 1; then 3rd read of a job: response cut in the middle",
-	}, said)
-	require.Empty(t, few(s[:3]))
-}
