@@ -10,7 +10,7 @@ import (
 // faults counts the faults of the session by kind and use. Faults of its profile that did not happen have a count of 0.
 func faults(r *record) []fault.Count {
 	counts := []fault.Count{}
-	requests, anyhow := map[fault.Use]int{fault.Deliveries: len(r.Attempts)}, map[string]int{}
+	requests, byKind := map[fault.Use]int{fault.Deliveries: len(r.Attempts)}, map[string]int{}
 	for i := range r.exchanges {
 		x := &r.exchanges[i]
 		of := faultUses[x.Role]
@@ -22,7 +22,7 @@ func faults(r *record) []fault.Count {
 			continue
 		}
 		for _, kind := range x.Fault.Kinds() {
-			anyhow[kind]++
+			byKind[kind]++
 			at := slices.IndexFunc(counts, func(c fault.Count) bool { return c.Fault == kind && c.Of == of })
 			if at < 0 {
 				at, counts = len(counts), append(counts, fault.Count{Fault: kind, Of: of})
@@ -32,7 +32,7 @@ func faults(r *record) []fault.Count {
 	}
 	for _, sure := range r.Session.Profile.About(r.API, r.Session.Seed) {
 		met := slices.ContainsFunc(counts, func(c fault.Count) bool { return c.Fault == sure.Fault && c.Of == sure.Of })
-		if !met && (sure.Of != fault.AnyRequest || anyhow[sure.Fault] == 0) {
+		if !met && (sure.Of != fault.AnyRequest || byKind[sure.Fault] == 0) {
 			counts = append(counts, sure)
 		}
 	}

@@ -66,16 +66,16 @@ var tamperText = map[fault.Tamper]string{
 // repeated checks that the client answers 2xx to a copy of a delivery that it answered with 2xx. A missing answer shows nothing. Neither
 // does 2xx if another attempt failed: the receiver may have stored the id but lost the event.
 func repeated(r *record, f *finding) {
-	vain := map[string]bool{} // failed deliveries
+	failedDeliveries := map[string]bool{} // failed deliveries
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
 		if a.Status/100 != 2 && !r.disturbed[attempt{a.DeliveryID, a.Number}].dropped {
-			vain[a.DeliveryID] = true
+			failedDeliveries[a.DeliveryID] = true
 		}
 	}
 	for i := range r.sent {
 		x := &r.sent[i]
-		if x.Fault.Repeat == 0 || x.Status == 0 || x.Status/100 == 2 && vain[x.Delivery] {
+		if x.Fault.Repeat == 0 || x.Status == 0 || x.Status/100 == 2 && failedDeliveries[x.Delivery] {
 			continue
 		}
 		f.judge(x.Status/100 == 2, nil, x, fmt.Sprintf("The client answered the copy with %d.", x.Status),

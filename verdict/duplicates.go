@@ -51,9 +51,9 @@ func duplicates(r *record, f *finding) {
 		first, second := cmp.Or(x.Made, x.Created), cmp.Or(again.Made, again.Created)
 		switch looked := lookups.next(x); {
 		case first != "" && first == second:
-			f.hold(x, again, "The client repeated the submission, and the service returned the existing job.")
+			f.pass(x, again, "The client repeated the submission, and the service returned the existing job.")
 		case x.Key != "" && x.Key == again.Key:
-			f.hold(x, again, "The retry has the Idempotency-Key of the first try.")
+			f.pass(x, again, "The retry has the Idempotency-Key of the first try.")
 		case looked != nil && looked.End().Before(again.Start):
 			return // the client may have found that none exists
 		case first != "" && second != "":

@@ -15,7 +15,7 @@ import (
 // finding is the interim result of a rule.
 type finding struct {
 	times, failures int
-	held, broken    []Evidence
+	passed, broken  []Evidence
 	ways            []string // shapes of broken, to count equal mistakes together
 	broke           []int    // journal places of the mistakes
 	doubtful        string   // why it is uncertain that the rule was kept; empty: certain
@@ -26,10 +26,10 @@ type finding struct {
 func (f *finding) doubt(what string) { f.doubtful = what }
 
 // hold notes that x kept the rule; before set the expectation. Either may be nil.
-func (f *finding) hold(before, x *exchange, found string) {
+func (f *finding) pass(before, x *exchange, found string) {
 	f.times++
-	if len(f.held) == 0 {
-		f.held = append(f.held, Evidence{Before: moment(before), Request: moment(x), Found: found, Expected: "This.", Times: 1})
+	if len(f.passed) == 0 {
+		f.passed = append(f.passed, Evidence{Before: moment(before), Request: moment(x), Found: found, Expected: "This.", Times: 1})
 	}
 }
 
@@ -64,7 +64,7 @@ func (f *finding) failBy(cites *demand, before, x *exchange, found, expected str
 // judge notes success or a mistake.
 func (f *finding) judge(ok bool, before, x *exchange, found, expected string) {
 	if ok {
-		f.hold(before, x, found)
+		f.pass(before, x, found)
 		return
 	}
 	f.fail(before, x, found, expected)
@@ -103,7 +103,7 @@ func moment(x *exchange) *Moment {
 	}
 	return &Moment{
 		At: fault.Time(x.Start), Until: fault.Time(x.End()), Request: requestText(x), Headers: headers(x), Connection: x.Connection,
-		Answer: answerText(x), Fault: faultText(x.Fault),
+		Answer: responseText(x), Fault: faultText(x.Fault),
 	}
 }
 
@@ -140,7 +140,7 @@ func hashed(sum string) string {
 	return "(hash " + sum[:min(len(sum), 8)] + ")"
 }
 
-func answerText(x *exchange) string {
+func responseText(x *exchange) string {
 	switch {
 	case x.HungUp:
 		return "none: the client hung up"

@@ -87,7 +87,7 @@ type Exchange struct {
 	Unreached  string   `json:"unreached,omitempty"` // why the target did not answer, such as "connection refused at 127.0.0.1:3000"
 	Final      []string `json:"final,omitempty"`     // jobs shown in a final state
 	Shown      []string `json:"shown,omitempty"`     // jobs shown in another state
-	Told       []string `json:"told,omitempty"`      // jobs in an unknown state while another member shows that they ended
+	MaybeFinal []string `json:"told,omitempty"`      // jobs in an unknown state while another member shows that they ended
 	More       bool     `json:"more,omitempty"`      // more jobs than these were shown
 
 	Fault  *fault.Effect `json:"fault,omitempty"`

@@ -18,7 +18,7 @@ type record struct {
 
 	reads     map[place]group     // without streams
 	shared    map[uint64]bool     // connections that served several requests
-	told      map[string]jobHints // hints by job; "": without a job
+	hints     map[string]jobHints // hints by job; "": without a job
 	open      map[string]spans    // exchanges that may have shown a job, such as streams without an end, by job; "": any job
 	ends      map[string]ends     // by job, batch or bulk operation
 	disturbed map[attempt]disturbance
@@ -81,7 +81,7 @@ func (r *record) index() {
 		for _, id := range x.Final {
 			r.ends[id] = append(r.ends[id], end{exchange: x})
 		}
-		for _, id := range x.Told {
+		for _, id := range x.MaybeFinal {
 			r.open[id] = append(r.open[id], span{x.Start, x.End()})
 		}
 		if x.More {

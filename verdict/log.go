@@ -14,11 +14,11 @@ import (
 // Log stores the exchanges of a session compactly: equal requests, answers and texts are stored once. It is not safe for concurrent use.
 // Added exchanges do not change.
 type Log struct {
-	kept     []*kept
-	requests map[uint64]*request // by hash
-	answers  map[uint64]*answer
-	texts    map[string]string
-	bytes    int // approximate size of everything
+	kept      []*kept
+	requests  map[uint64]*request // by hash
+	responses map[uint64]*response
+	texts     map[string]string
+	bytes     int // approximate size of everything
 }
 
 // kept is an Exchange in the form of a Log.
@@ -30,7 +30,7 @@ type kept struct {
 	Reused            bool
 	Stream            *Part
 	*request
-	*answer
+	*response
 }
 
 // request is the shared part of equal requests.
@@ -44,35 +44,35 @@ type request struct {
 }
 
 // answer is the shared part of equal answers.
-type answer struct {
-	Status          int
-	RetryAfter      *int
-	Code, Job, Made string
-	Created         string
-	Location        string
-	Unreached       string
-	Final           []string
-	Shown, Told     []string
-	Fault           *fault.Effect
-	Expired, HungUp bool
-	More            bool
+type response struct {
+	Status            int
+	RetryAfter        *int
+	Code, Job, Made   string
+	Created           string
+	Location          string
+	Unreached         string
+	Final             []string
+	Shown, MaybeFinal []string
+	Fault             *fault.Effect
+	Expired, HungUp   bool
+	More              bool
 }
 
 // Sizes of the parts of a Log without their texts, in bytes, including their places in maps and slices.
 const (
-	keptSize    = 200
-	requestSize = 50 // and its JSON
-	answerSize  = 80 // and its JSON
-	textSize    = 60
-	shownSize   = 16 // of a job
-	partSize    = 100
+	keptSize     = 200
+	requestSize  = 50 // and its JSON
+	responseSize = 80 // and its JSON
+	textSize     = 60
+	shownSize    = 16 // of a job
+	partSize     = 100
 )
 
 // Add adds an exchange, takes ownership of its members, and returns the bytes that it takes.
 func (l *Log) Add(x *Exchange) (bytes int) {
 	before := l.bytes
 	if l.texts == nil {
-		l.requests, l.answers, l.texts = map[uint64]*request{}, map[uint64]*answer{}, map[string]string{}
+		l.requests, l.responses, l.texts = map[uint64]*request{}, map[uint64]*response{}, map[string]string{}
 	}
 	k := &kept{
 		Start: x.Start, took: max(0, x.End.Sub(x.Start)), ETag: l.text(x.ETag), IfNoneMatch: l.text(x.IfNoneMatch),
@@ -85,15 +85,15 @@ func (l *Log) Add(x *Exchange) (bytes int) {
 			Delivery: x.Delivery, Number: x.Number, Event: x.Event,
 		}),
 	}
-	for _, jobs := range [][]string{x.Final, x.Shown, x.Told} {
+	for _, jobs := range [][]string{x.Final, x.Shown, x.MaybeFinal} {
 		for i := range jobs {
 			jobs[i] = l.text(jobs[i])
 		}
 	}
-	k.answer = shared(l, l.answers, answerSize, &answer{
+	k.response = shared(l, l.responses, responseSize, &response{
 		Status: x.Status, Code: x.Code, RetryAfter: x.RetryAfter, Job: l.text(x.Job), Made: l.text(x.Made), Final: x.Final, Shown: x.Shown,
 		Created: l.text(x.Created), Unreached: l.text(x.Unreached), Location: l.text(x.Location),
-		Told: x.Told, More: x.More, Fault: x.Fault, Expired: x.Expired, HungUp: x.HungUp,
+		MaybeFinal: x.MaybeFinal, More: x.More, Fault: x.Fault, Expired: x.Expired, HungUp: x.HungUp,
 	})
 	l.kept = append(l.kept, k)
 	l.bytes += keptSize
@@ -204,6 +204,6 @@ func (r *record) attempted(a *Attempt) *exchange {
 			Method: http.MethodPost, Role: Delivery, Operation: fault.Delivery, Delivery: a.DeliveryID, Number: a.Number,
 			Event: a.Event, Unsigned: a.Unsigned,
 		},
-		answer: &answer{Status: a.Status, Fault: r.disturbed[attempt{a.DeliveryID, a.Number}].effect},
+		response: &response{Status: a.Status, Fault: r.disturbed[attempt{a.DeliveryID, a.Number}].effect},
 	}}
 }

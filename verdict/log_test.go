@@ -51,6 +51,6 @@ func TestLogKeepsEachMember(t *testing.T) {
 	for range 10 {
 		log.Add(&Exchange{Path: "a", Shown: []string{"a"}})
 		require.Same(t, log.kept[size].request, log.kept[log.Len()-1].request)
-		require.Same(t, log.kept[size].answer, log.kept[log.Len()-1].answer)
+		require.Same(t, log.kept[size].response, log.kept[log.Len()-1].response)
 	}
 }

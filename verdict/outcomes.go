@@ -100,23 +100,23 @@ func (r *record) gaveUp() func(run *Run) bool {
 		target
 		body, key string
 	}
-	vain := map[ask]int{}     // consecutive failed requests
-	quit := map[string]bool{} // by job: whether the last request about it justified giving up
-	var last bool             // whether the last request of any kind did
+	failures := map[ask]int{}    // consecutive failed requests
+	mayQuit := map[string]bool{} // by job: whether the last request about it justified giving up
+	var last bool                // whether the last request of any kind did
 	r.each(func(x *exchange) {
 		if x.Stream != nil {
-			last, quit[x.Job] = false, false
+			last, mayQuit[x.Job] = false, false
 			return
 		}
 		at := ask{x.era, targetOf(x), x.Body, x.Key}
-		if vain[at]++; !gotNothing(x) {
-			vain[at] = 0
+		if failures[at]++; !failedForClient(x) {
+			failures[at] = 0
 		}
-		last = vain[at] >= MaxRereads || vain[at] == 1 && isPermanent(x)
-		quit[x.Job] = last
+		last = failures[at] >= MaxRereads || failures[at] == 1 && isPermanent(x)
+		mayQuit[x.Job] = last
 	})
 	return func(run *Run) bool {
-		return last || quit[run.ID] || slices.ContainsFunc(run.Groups, func(id string) bool { return quit[id] })
+		return last || mayQuit[run.ID] || slices.ContainsFunc(run.Groups, func(id string) bool { return mayQuit[id] })
 	}
 }
 
@@ -126,7 +126,7 @@ func (r *record) blockedTimes() (all spans) {
 	r.each(func(x *exchange) {
 		switch refused := failed(x) || x.Status == http.StatusForbidden; {
 		case refused && x.Arrived() && x.RetryAfter != nil:
-			all = append(all, span{x.Start, x.End().Add(toldWait(x))})
+			all = append(all, span{x.Start, x.End().Add(requiredWait(x))})
 		case x.Fault != nil && x.Fault.Held() > 0:
 			all = append(all, span{x.Start, x.Start.Add(min(x.took, WaitAtMost))})
 		}
@@ -152,8 +152,8 @@ func (s spans) within(since, until time.Time) (sum time.Duration) {
 	return sum
 }
 
-// gotNothing reports whether the request failed for the client. A result that is missing may still come, so it does not count.
-func gotNothing(x *exchange) bool {
+// failedForClient reports whether the request failed for the client. A result that is missing may still come, so it does not count.
+func failedForClient(x *exchange) bool {
 	return failed(x) || slices.Contains([]int{401, 403, 410}, x.Status) || slices.Contains(fault.Moves, x.Status) ||
 		x.Status == http.StatusNotFound && (x.Role != Outcome || x.Disturbed())
 }
@@ -161,7 +161,7 @@ func gotNothing(x *exchange) bool {
 // isPermanent reports whether a client may give up after this answer alone: because of 410, a long Retry-After, or a redirect to another
 // host.
 func isPermanent(x *exchange) bool {
-	return x.Arrived() && (x.Status == http.StatusGone || x.RetryAfter != nil && toldWait(x) >= LearnWithin || x.otherHost() != "")
+	return x.Arrived() && (x.Status == http.StatusGone || x.RetryAfter != nil && requiredWait(x) >= LearnWithin || x.otherHost() != "")
 }
 
 // endedBefore reports whether the session ended before a moment.
@@ -186,15 +186,15 @@ func (r *record) wouldPollAgain() func(x *exchange) bool {
 	r.each(func(x *exchange) {
 		if last = x.Start; !polls && x.Role == Read && x.Job != "" && slices.Contains(x.Shown, x.Job) {
 			y := r.sameReads(x).next(x)
-			polls = y != nil && !waits(y) && r.told[x.Job].by(y.Start) == 0 && !r.mayHaveShown(x.Job, x.Start, y.Start)
+			polls = y != nil && !waits(y) && r.hints[x.Job].by(y.Start) == 0 && !r.mayHaveShown(x.Job, x.Start, y.Start)
 		}
 	})
 	return func(x *exchange) bool {
 		pause := time.Second
 		if x.RetryAfter != nil {
-			pause = max(pause, toldWait(x))
+			pause = max(pause, requiredWait(x))
 		}
-		return polls && x.Role == Read && len(r.told[x.Job]) == 0 && last.Sub(x.End()) > 2*pause
+		return polls && x.Role == Read && len(r.hints[x.Job]) == 0 && last.Sub(x.End()) > 2*pause
 	}
 }
 
@@ -261,6 +261,6 @@ func unretried(r *record, f *finding) {
 			f.fail(seen, again, "The client retried a job that had failed permanently.", "Do not retry it: its failure says `retryable: false`.")
 			continue
 		}
-		f.hold(seen, nil, "The client did not retry the job.")
+		f.pass(seen, nil, "The client did not retry the job.")
 	}
 }

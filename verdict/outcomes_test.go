@@ -199,7 +199,7 @@ func keyOf(n, other byte) verdict.Exchange {
 func TestUnknownStates(t *testing.T) {
 	t.Parallel()
 	pondering := with(&fault.Effect{JobStatus: "PONDERING"})
-	told := func(x *verdict.Exchange) { x.Told = []string{x.Job} }
+	told := func(x *verdict.Exchange) { x.MaybeFinal = []string{x.Job} }
 	for name, c := range map[string]struct {
 		does   func(*trace)
 		status verdict.Status

@@ -33,23 +33,23 @@ func retryAfter(r *record, f *finding) {
 		if began && len(y.Final) > 0 {
 			return // the client may have waited for the end in another way
 		}
-		told := y.Status < 300 || y.Status == http.StatusNotModified || y.Status == http.StatusNotFound
+		readable := y.Status < 300 || y.Status == http.StatusNotModified || y.Status == http.StatusNotFound
 		waited, job := y.Start.Sub(x.End()), cmp.Or(x.Job, x.Made)
-		if toldWait(x) <= Tolerance {
+		if requiredWait(x) <= Tolerance {
 			return // an immediate request is right
 		}
 		found := fmt.Sprintf("The client read %s %s; Retry-After said %d s.",
 			either(began, "the job", "the same resource again"), after(waited), *x.RetryAfter)
 		switch {
-		case waited >= toldWait(x)-Tolerance:
+		case waited >= requiredWait(x)-Tolerance:
 			readers.right(r.readerOf(y), x, y, found)
-		case len(y.Final) > 0, !told, hints.use(x, y, job):
+		case len(y.Final) > 0, !readable, hints.use(x, y, job):
 			// The client may have learned of the end in another way.
 		default:
-			readers.wrong(r.readerOf(y), r.crowded(x, y, toldWait(x)), mistake{x, y, found, fmt.Sprintf("Wait %d s.", *x.RetryAfter)})
+			readers.wrong(r.readerOf(y), r.crowded(x, y, requiredWait(x)), mistake{x, y, found, fmt.Sprintf("Wait %d s.", *x.RetryAfter)})
 		}
 	})
-	if told := f.failures; pollsWithoutPause(r, f) && told == 0 {
+	if before := f.failures; pollsWithoutPause(r, f) && before == 0 {
 		f.cites = &demand{see: judging, quote: "A client should pause between polls even without Retry-After."}
 	}
 }
@@ -269,14 +269,14 @@ func (r *record) nextRequestFinder() func(x *exchange) *exchange {
 func backoff(r *record, f *finding) {
 	again, next := r.repetitions(func(x *exchange) (scope, bool) { return scope{target: targetOf(x)}, true }), r.nextRequestFinder()
 	copied := r.copies(func(*exchange) bool { return true })
-	hasty, hints := map[content]int{}, r.newHints() // consecutive immediate repetitions
+	immediate, hints := map[content]int{}, r.newHints() // consecutive immediate repetitions
 	r.each(func(x *exchange) {
-		told := x.Arrived() && x.RetryAfter != nil
-		if x.Stream != nil || !failed(x) && !(told && x.Status == http.StatusForbidden) {
-			delete(hasty, contentOf(x))
+		hasWait := x.Arrived() && x.RetryAfter != nil
+		if x.Stream != nil || !failed(x) && !(hasWait && x.Status == http.StatusForbidden) {
+			delete(immediate, contentOf(x))
 			return
 		}
-		if !told && r.Standards {
+		if !hasWait && r.Standards {
 			return // no standard sets a time: see storms
 		}
 		var y *exchange
@@ -292,21 +292,21 @@ func backoff(r *record, f *finding) {
 			return
 		}
 		waited := y.Start.Sub(x.End())
-		if told {
-			if waited < toldWait(x)-Tolerance && hints.use(x, y, x.Job) {
+		if hasWait {
+			if waited < requiredWait(x)-Tolerance && hints.use(x, y, x.Job) {
 				return
 			}
-			f.judge(waited >= toldWait(x)-Tolerance, x, y,
+			f.judge(waited >= requiredWait(x)-Tolerance, x, y,
 				fmt.Sprintf("The client repeated the request %s; Retry-After said %d s.", after(waited), *x.RetryAfter),
 				fmt.Sprintf("Wait %d s.", *x.RetryAfter))
 			return
 		}
 		at := contentOf(x)
-		if hasty[at]++; !atOnce(x, y) {
-			hasty[at] = 0
+		if immediate[at]++; !atOnce(x, y) {
+			immediate[at] = 0
 		}
-		f.judge(hasty[at] < 3, x, y, fmt.Sprintf("The client repeated the request %s", after(waited))+
-			either(hasty[at] < 2, ".", fmt.Sprintf(", %d times in a row.", hasty[at])), "Wait longer each time.")
+		f.judge(immediate[at] < 3, x, y, fmt.Sprintf("The client repeated the request %s", after(waited))+
+			either(immediate[at] < 2, ".", fmt.Sprintf(", %d times in a row.", immediate[at])), "Wait longer each time.")
 	})
 	if r.Standards || f.failures == 0 {
 		storms(r, f)

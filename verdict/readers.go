@@ -90,7 +90,7 @@ func newLoops(f *finding) *loops { return &loops{f, map[reader]*row{}} }
 // right notes that a reader kept the rule.
 func (l *loops) right(who reader, before, x *exchange, found string) {
 	delete(l.rows, who)
-	l.hold(before, x, found)
+	l.pass(before, x, found)
 }
 
 // wrong notes that a reader broke the rule. Mistakes count once they form a loop. Otherwise the reader may be several that take turns,
@@ -144,7 +144,7 @@ type jobHint struct {
 
 // indexHints finds the hints about each job.
 func (r *record) indexHints() {
-	r.told = map[string]jobHints{}
+	r.hints = map[string]jobHints{}
 	r.each(func(x *exchange) {
 		if x.Stream == nil || x.Stream.Events == 0 {
 			return
@@ -153,15 +153,15 @@ func (r *record) indexHints() {
 		slices.Sort(ids)
 		for _, id := range slices.Compact(ids) {
 			if id != "" {
-				r.told[id] = append(r.told[id], jobHint{x.Start, x.Stream.Events})
+				r.hints[id] = append(r.hints[id], jobHint{x.Start, x.Stream.Events})
 			}
 		}
 	})
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
-		r.told[a.JobID] = append(r.told[a.JobID], jobHint{a.At, 1})
+		r.hints[a.JobID] = append(r.hints[a.JobID], jobHint{a.At, 1})
 	}
-	for _, all := range r.told {
+	for _, all := range r.hints {
 		slices.SortStableFunc(all, func(x, y jobHint) int { return x.at.Compare(y.at) })
 		for i := 1; i < len(all); i++ {
 			all[i].sum += all[i-1].sum
@@ -181,7 +181,7 @@ func (all jobHints) by(moment time.Time) int {
 // use reports whether an unused hint about one of these jobs may have caused y, which follows x. It marks the hint as used for y's
 // resource.
 func (h *hints) use(x, y *exchange, jobs ...string) bool {
-	total := h.r.told[""].by(y.Start)
+	total := h.r.hints[""].by(y.Start)
 	for _, id := range jobs {
 		if id == "" {
 			continue
@@ -189,7 +189,7 @@ func (h *hints) use(x, y *exchange, jobs ...string) bool {
 		if h.r.mayHaveShown(id, x.Start, y.Start) {
 			return true
 		}
-		total += h.r.told[id].by(y.Start)
+		total += h.r.hints[id].by(y.Start)
 	}
 	if total <= h.used[targetOf(y)] {
 		return false

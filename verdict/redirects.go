@@ -116,7 +116,7 @@ func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
 	switch {
 	case x.Status == http.StatusSeeOther && !x.retrieves():
 		if z != nil {
-			f.hold(x, z, "The client read the address in Location with GET.")
+			f.pass(x, z, "The client read the address in Location with GET.")
 		} else if in {
 			f.failBy(&got303, x, y, fmt.Sprintf("The client followed 303 with %s, which repeated the request.", x.Method),
 				"Read the address in Location with GET.")
@@ -130,7 +130,7 @@ func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
 	case !in && x.Key == "" && x.Correlation == "":
 		// y may be a separate, equal request.
 	default:
-		f.hold(x, y, "The client repeated the request at the new address.")
+		f.pass(x, y, "The client repeated the request at the new address.")
 	}
 }
 
@@ -169,34 +169,34 @@ func (x *exchange) otherHost() string {
 // keySentElsewhere checks that a client does not send its key to another host after a redirect. It may send keys to hosts that it sent a
 // key to before.
 func keySentElsewhere(r *record, f *finding) {
-	own, home := map[string]bool{}, map[string]bool{} // hosts, and the client's keys for them
-	led := map[string]*exchange{}                     // first redirect to each foreign host
+	ownHosts, ownKeys := map[string]bool{}, map[string]bool{} // hosts, and the client's keys for them
+	redirectedTo := map[string]*exchange{}                    // first redirect to each foreign host
 	r.each(func(x *exchange) {
 		host := strings.ToLower(x.Host)
-		before := led[host]
+		before := redirectedTo[host]
 		if before == nil && x.KeyID != "" {
-			own[host], home[x.KeyID] = true, true
+			ownHosts[host], ownKeys[x.KeyID] = true, true
 		}
-		if to := x.otherHost(); to != "" && led[to] == nil && x.KeyID != "" && !own[to] {
-			led[to] = x
+		if to := x.otherHost(); to != "" && redirectedTo[to] == nil && x.KeyID != "" && !ownHosts[to] {
+			redirectedTo[to] = x
 		}
 		switch {
 		case before == nil || !x.Start.After(before.End()):
-		case home[x.KeyID]:
+		case ownKeys[x.KeyID]:
 			f.fail(before, x, "The client followed a redirect from "+before.Host+" and sent its key to "+x.Host+".",
 				"Do not send the key when a redirect leads to another host.")
 		case x.KeyID == "":
-			f.hold(before, x, "The client followed the redirect to another host without its key.")
+			f.pass(before, x, "The client followed the redirect to another host without its key.")
 		}
 	})
 	asked := indexed(r, func(x *exchange, add func(string)) { add(strings.ToLower(x.Host)) })
 	r.each(func(x *exchange) {
 		to := x.otherHost()
-		if to == "" || led[to] == nil || !x.Disturbed() || asked[to].next(x) != nil { // other hosts' requests are not recorded
+		if to == "" || redirectedTo[to] == nil || !x.Disturbed() || asked[to].next(x) != nil { // other hosts' requests are not recorded
 			return
 		}
 		if y := asked[strings.ToLower(x.Host)].next(x); y != nil {
-			f.hold(x, y, "The client continued without following the redirect to another host.")
+			f.pass(x, y, "The client continued without following the redirect to another host.")
 		}
 	})
 }

@@ -80,7 +80,7 @@ func repeatedRefusals(r *record, f *finding) {
 		cites := either(r.Standards, map[int]*demand{401: &unauthorized, 410: &gone}, nil)[s.last.Status]
 		switch {
 		case s.n <= MaxRereads:
-			f.hold(s.first, s.last, found)
+			f.pass(s.first, s.last, found)
 		case s.last.Status == http.StatusUnauthorized:
 			f.failBy(cites, s.first, s.last, found,
 				"Try once more, with a new key if there is one. Then give up, and report that the key is refused.")
@@ -111,7 +111,7 @@ func rereadsMissing(r *record, f *finding) {
 				fmt.Sprintf("The client read the job %d times in a row, and it was never found.", s.n),
 				fmt.Sprintf("Read again, because a job may become visible late. Give up after %d reads, and report it.", MaxTries))
 		case s.ended || s.n > MaxRereads:
-			f.hold(s.first, s.last, fmt.Sprintf("The client read a job that was not found %s.", times(s.n)))
+			f.pass(s.first, s.last, fmt.Sprintf("The client read a job that was not found %s.", times(s.n)))
 		}
 	}
 }
@@ -222,7 +222,7 @@ func budget(r *record, f *finding) {
 				fmt.Sprintf("Give up on a request after %d tries, and report it. Retry in one layer only: "+
 					"nested retries multiply.", MaxTries))
 		case s.n > 1 && !s.ended && r.reactionOver(s.last.End()):
-			f.hold(s.first, s.last, fmt.Sprintf("The client gave up on the request after %d tries.", s.n))
+			f.pass(s.first, s.last, fmt.Sprintf("The client gave up on the request after %d tries.", s.n))
 		}
 	}
 }

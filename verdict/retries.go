@@ -27,9 +27,9 @@ func retried(r *record, f *finding) {
 		}
 		tries := o.submissions.resubmissions(scope{}, x)
 		switch again := next(tries, x); {
-		case o.settled(x):
+		case o.succeeded(x):
 			if again != nil {
-				f.hold(x, again, "The client retried until it received a response.")
+				f.pass(x, again, "The client retried until it received a response.")
 			}
 		case again == nil && !slices.ContainsFunc(tries, func(g group) bool { return len(g) > 0 && g[len(g)-1].place > x.place }):
 			o.givenUp(f, x) // the last try, without a simultaneous one
@@ -70,7 +70,7 @@ func ordersOf(r *record) *orders {
 }
 
 // settled reports whether a later or simultaneous try succeeded, or the client found the job in another way.
-func (o *orders) settled(x *exchange) bool {
+func (o *orders) succeeded(x *exchange) bool {
 	for _, same := range resubmitted(scope{}, x) {
 		if o.made[same].After(x.Start) {
 			return true
@@ -111,7 +111,7 @@ func (r *record) submissionFinder() (found func(x *exchange) bool) {
 	})
 	shown := indexed(r, func(x *exchange, add func(string)) {
 		if x.Arrived() {
-			addAmong(made, add, x.Final, x.Shown, x.Told)
+			addAmong(made, add, x.Final, x.Shown, x.MaybeFinal)
 		}
 	})
 	return func(x *exchange) bool {

@@ -55,7 +55,7 @@ func storms(r *record, f *finding) {
 			order = append(order, at)
 		case resent(s.last, x):
 			s.last = x
-		case r.stormy(s.last) && atOnce(s.last, x):
+		case r.failedWithoutWait(s.last) && atOnce(s.last, x):
 			s.last = x
 			s.repetitions++
 		default:
@@ -68,8 +68,8 @@ func storms(r *record, f *finding) {
 	}
 }
 
-// stormy reports whether the request failed without Retry-After.
-func (r *record) stormy(x *exchange) bool {
+// failedWithoutWait reports whether the request failed without Retry-After.
+func (r *record) failedWithoutWait(x *exchange) bool {
 	switch {
 	case x.Stream != nil || x.RetryAfter != nil:
 		return false

@@ -118,7 +118,7 @@ func resumed(r *record, f *finding) {
 		if y == nil || x.Stream.Events == 0 && x.LastEventID == "" || want == "" { // nothing to resume from
 			return
 		}
-		told := time.Duration(x.Stream.Retry) * time.Millisecond
+		retry := time.Duration(x.Stream.Retry) * time.Millisecond
 		waited, byCursor := y.Start.Sub(x.End()), strings.Contains("&"+y.Query, "&"+cursor)
 		expected := "Send Last-Event-ID: " + want + ", the id of the last event received, so that no event is missed."
 		switch {
@@ -138,11 +138,11 @@ func resumed(r *record, f *finding) {
 		switch {
 		case x.Job != "" && showsFinal(x, x.Job), x.Fault != nil && x.Fault.StallAfter != nil:
 			return // the client checks whether the stream is complete, or it caused the silence itself
-		case waited < max(told-Tolerance, Tolerance):
+		case waited < max(retry-Tolerance, Tolerance):
 			f.fail(x, y, "The client reopened the stream "+after(waited)+fmt.Sprintf("; its `retry` said %d ms.", x.Stream.Retry),
 				fmt.Sprintf("Wait %d ms first.", max(x.Stream.Retry, int(Tolerance/time.Millisecond))))
 		default:
-			f.hold(x, y, either(byCursor, "The client resumed the stream with a cursor, ",
+			f.pass(x, y, either(byCursor, "The client resumed the stream with a cursor, ",
 				"The client resumed the stream with Last-Event-ID: "+y.LastEventID+", ")+after(waited)+".")
 		}
 	})

@@ -23,7 +23,7 @@ func keyed(r *record, f *finding) {
 			return
 		}
 		y := earliest(next(submissions.resubmissions(scope{}, x), x), copied(x))
-		if y == nil || x.Made != "" && r.undone(x.Made, y.Start) {
+		if y == nil || x.Made != "" && r.endedUnsuccessfully(x.Made, y.Start) {
 			return
 		}
 		same := x.Key != "" && x.Key == y.Key
@@ -91,7 +91,7 @@ func (in *intentions) note(x *exchange) {
 		w = base
 		w.round = in.round[base]
 		if made := in.made[w]; len(made) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(made)), func(id string) bool {
-			return !in.undone(id, x.Start)
+			return !in.endedUnsuccessfully(id, x.Start)
 		}) {
 			in.round[base]++
 			w.round++
@@ -110,22 +110,22 @@ func (in *intentions) note(x *exchange) {
 }
 
 // undone reports whether the client had seen before a moment that a job or batch ended without success. It is false for removed jobs.
-func (r *record) undone(id string, by time.Time) bool {
+func (r *record) endedUnsuccessfully(id string, by time.Time) bool {
 	ends := r.ends[id]
 	if len(ends) == 0 || !ends[0].until().Before(by) {
 		return false
 	}
 	if run := r.runs[id]; run != nil {
-		return run.undone()
+		return run.unsuccessful()
 	}
 	of := func(run Run) bool { return run.Batch == id }
-	return !slices.ContainsFunc(r.Runs, of) || slices.ContainsFunc(r.Runs, func(run Run) bool { return of(run) && run.undone() })
+	return !slices.ContainsFunc(r.Runs, of) || slices.ContainsFunc(r.Runs, func(run Run) bool { return of(run) && run.unsuccessful() })
 }
 
 // successes are the names of successful final states, in lower case.
 var successes = []string{"succeeded", "success", "successful", "completed", "complete", "done", "finished"}
 
-func (run *Run) undone() bool { return !slices.Contains(successes, strings.ToLower(run.State)) }
+func (run *Run) unsuccessful() bool { return !slices.Contains(successes, strings.ToLower(run.State)) }
 
 // once checks that each intention creates at most one job. An order after the client saw a failure is a new intention.
 func once(r *record, f *finding) {
@@ -218,14 +218,14 @@ func correlated(r *record, f *finding) {
 		at := owner{x.era, x.Correlation}
 		switch other := owners[at]; {
 		case x.Correlation == "" && x.Trace != "":
-			f.hold(nil, x, "The client sent a traceparent.")
+			f.pass(nil, x, "The client sent a traceparent.")
 		case x.Correlation == "":
 			f.fail(nil, x, "The client sent no X-Correlation-ID.", "Send an X-Correlation-ID with each submission.")
 		case other != nil && other.Body != x.Body && x.Body != "":
 			f.fail(other, x, "The client sent the X-Correlation-ID of another job.", "Send a different X-Correlation-ID for each intended job.")
 		default:
 			owners[at] = x
-			f.hold(nil, x, "The client sent an X-Correlation-ID.")
+			f.pass(nil, x, "The client sent an X-Correlation-ID.")
 		}
 	})
 }

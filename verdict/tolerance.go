@@ -29,7 +29,7 @@ func tolerant(r *record, f *finding) {
 			t.shown(x, id)
 		}
 		if len(x.Final) > 0 && i+1 < len(r.exchanges) {
-			f.hold(x, &r.exchanges[i+1], "The client continued.")
+			f.pass(x, &r.exchanges[i+1], "The client continued.")
 		}
 	}
 	t.deliveries()
@@ -63,7 +63,7 @@ func (t *tolerance) shown(x *exchange, id string) {
 	if y == nil && (x.Job == id || x.Role == List || x.Role == ReadMany) {
 		y = t.reads[t.ofKey(x)].next(x)
 	}
-	if y == nil && (slices.Contains(x.Told, id) || t.unclear(x, id)) {
+	if y == nil && (slices.Contains(x.MaybeFinal, id) || t.unclear(x, id)) {
 		return
 	}
 	t.judge(y != nil, x, y, either(y != nil, "The client continued with the job.", "The client never read job "+id+" again."),
@@ -106,14 +106,14 @@ func (t *tolerance) error(x *exchange) {
 // retriesReads reports whether the client repeated every read of a job that failed with a known type of error. Without such a read it is
 // false.
 func (r *record) retriesReads() bool {
-	came, left := false, false
+	repeated, dropped := false, false
 	r.each(func(x *exchange) {
 		if x.Role == Read && failed(x) && !(x.Fault != nil && unfamiliar(x.Fault)) {
 			again := r.reads[r.ofKey(x)].next(x) != nil
-			came, left = came || again, left || !again
+			repeated, dropped = repeated || again, dropped || !again
 		}
 	})
-	return came && !left
+	return repeated && !dropped
 }
 
 // deliveries judges the answers to deliveries with unknown parts. It skips missing answers.

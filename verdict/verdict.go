@@ -179,7 +179,7 @@ func (r rule) result(record *record) Result {
 	d := r.demand(record.Standards)
 	result := Result{
 		Rule: r.id, Title: r.title, Level: d.level, Quote: d.quote, Status: OK, Times: f.times, Failures: f.failures,
-		Evidence: f.held, See: d.see, Fix: guides[r.id].fix,
+		Evidence: f.passed, See: d.see, Fix: guides[r.id].fix,
 	}
 	switch {
 	case f.failures > 0:
@@ -233,5 +233,5 @@ func submits(x *exchange) bool { return x.Role == Submit || batch(x) }
 // batch reports whether x submits several jobs.
 func batch(x *exchange) bool { return x.Role == SubmitMany }
 
-// toldWait returns how long an answer tells a client to wait.
-func toldWait(x *exchange) time.Duration { return time.Duration(*x.RetryAfter) * time.Second }
+// requiredWait returns how long an answer tells a client to wait.
+func requiredWait(x *exchange) time.Duration { return time.Duration(*x.RetryAfter) * time.Second }

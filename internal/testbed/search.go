@@ -119,11 +119,11 @@ func (r *searchRun) check() error {
 // play searches, or replays findings, with its own service, a running service, or proxies.
 func (r *searchRun) play(ctx context.Context) int {
 	return r.within(ctx, func() int {
-		dismiss, err := r.hire()
+		stopWorkers, err := r.startWorkers()
 		if err != nil {
 			return r.Unusable(err)
 		}
-		defer dismiss()
+		defer stopWorkers()
 		r.Run = r.try
 		if r.regressions != "" {
 			return r.replay(ctx)

@@ -22,10 +22,10 @@ import (
 	"github.com/forgerun/forgerun/verdict/search"
 )
 
-// hire prepares the workers; with --target each gets its own proxy. The returned function stops the proxies.
-func (r *searchRun) hire() (dismiss func(), err error) {
+// startWorkers prepares the workers; with --target each gets its own proxy. The returned function stops the proxies.
+func (r *searchRun) startWorkers() (stopWorkers func(), err error) {
 	var stops []func()
-	dismiss = func() {
+	stopWorkers = func() {
 		for _, stop := range stops {
 			stop()
 		}
@@ -35,7 +35,7 @@ func (r *searchRun) hire() (dismiss func(), err error) {
 		if n > 0 && len(w.targets) > 0 { // the first worker uses the proxy that already runs
 			p, err := w.proxied.start(w.Stderr)
 			if err != nil {
-				dismiss()
+				stopWorkers()
 				return nil, err
 			}
 			stops = append(stops, p.stop)
@@ -43,7 +43,7 @@ func (r *searchRun) hire() (dismiss func(), err error) {
 		}
 		r.each = append(r.each, w)
 	}
-	return dismiss, nil
+	return stopWorkers, nil
 }
 
 // try runs the command once with fault rules.
@@ -119,15 +119,15 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// complaint matches the start of a line with an error message.
-var complaint = regexp.MustCompile(`(?i)\w*(error|exception|panic)\b`)
+// errorLine matches the start of a line with an error message.
+var errorLine = regexp.MustCompile(`(?i)\w*(error|exception|panic)\b`)
 
 // last returns the last error message, or else the last non-empty line.
 func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	lines := strings.Split(strings.TrimSpace(strings.ToValidUTF8(string(t.text), "?")), "\n")
-	if said := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !complaint.MatchString(line) }); len(said) > 0 {
+	if said := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !errorLine.MatchString(line) }); len(said) > 0 {
 		lines = said
 	}
 	return strings.TrimSpace(strings.Map(func(r rune) rune { // the line goes into files and pages

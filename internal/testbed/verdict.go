@@ -200,8 +200,8 @@ func commandOf(c *cobra.Command, args []string) ([]string, error) {
 	return args, nil
 }
 
-// chosen are the variables that this command sets for a service that it starts.
-var chosen = []string{"FORGERUN_DATA_DIR", "FORGERUN_HTTP_ADDR", "FORGERUN_ADMIN_ADDR", "FORGERUN_ADMIN_TOKEN", "FORGERUN_LOG_FORMAT"}
+// reservedVariables are the variables that this command sets for a service that it starts.
+var reservedVariables = []string{"FORGERUN_DATA_DIR", "FORGERUN_HTTP_ADDR", "FORGERUN_ADMIN_ADDR", "FORGERUN_ADMIN_TOKEN", "FORGERUN_LOG_FORMAT"}
 
 // check refuses missing or contradictory flags.
 func (v *verdictRun) check(f *pflag.FlagSet) error {
@@ -232,7 +232,7 @@ func (v *verdictRun) check(f *pflag.FlagSet) error {
 		if !ok || !strings.HasPrefix(name, "FORGERUN_") {
 			return fmt.Errorf("--set %q must be NAME=VALUE, with a variable that 'forgerun config --all' names", setting)
 		}
-		if slices.Contains(chosen, name) {
+		if slices.Contains(reservedVariables, name) {
 			return fmt.Errorf("--set cannot change %s: the command sets it itself", name)
 		}
 	}

@@ -73,8 +73,8 @@ func (v *verdictRun) updateBaseline(shown *summary.Summary) error {
 	return nil
 }
 
-// tellActions, in GitHub Actions, writes the step summary and adds annotations to the log.
-func (v *verdictRun) tellActions(shown *summary.Summary) error {
+// reportToActions, in GitHub Actions, writes the step summary and adds annotations to the log.
+func (v *verdictRun) reportToActions(shown *summary.Summary) error {
 	if path := os.Getenv("GITHUB_STEP_SUMMARY"); path != "" {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, sharedFile) //nolint:gosec // the runner's file
 		if err != nil {
@@ -183,7 +183,7 @@ func (v *verdictRun) write(shown *summary.Summary) error {
 	if !v.json {
 		print = func(w io.Writer) error { return shown.Text(w, term.Of(w, os.Getenv)) }
 	}
-	return errors.Join(append(failed, print(v.Stdout), v.tellActions(shown))...)
+	return errors.Join(append(failed, print(v.Stdout), v.reportToActions(shown))...)
 }
 
 // guessFile is the file for the description of an API without recognized submissions.

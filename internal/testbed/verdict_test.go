@@ -74,34 +74,34 @@ func (f *fakeTestbed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer f.mu.Unlock()
 	request := r.Method + " " + r.URL.Path
 	f.asked = append(f.asked, strings.TrimSpace(request+" "+string(body)))
-	status, answer := f.refuse[request], `{"detail":"So."}`
+	status, response := f.refuse[request], `{"detail":"So."}`
 	if id, sub, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v1/testbed/sessions/"), "/"); status == 0 {
-		status, answer = 200, f.session(f.began, strings.TrimLeft(id, "0123456789"))
+		status, response = 200, f.session(f.began, strings.TrimLeft(id, "0123456789"))
 		switch {
 		case request == "POST /v1/clients":
-			status, answer = 201, `{"client_id":"0190a1b2-c3d4-7000-8000-0000000000e1"}`
+			status, response = 201, `{"client_id":"0190a1b2-c3d4-7000-8000-0000000000e1"}`
 		case strings.HasSuffix(request, "/keys"):
-			status, answer = 201, `{"api_key":"frk_secret","key_id":"k","scope":"all"}`
+			status, response = 201, `{"api_key":"frk_secret","key_id":"k","scope":"all"}`
 		case request == "POST /v1/testbed/sessions":
 			f.began++
-			status, answer = 201, f.session(f.began, "")
+			status, response = 201, f.session(f.began, "")
 		case request == "GET /v1/testbed/sessions":
 			sessions := []string{f.session(f.began, ""), f.session(f.began-1, "of another run")}
 			for _, label := range f.labels {
 				sessions = append([]string{f.session(f.began, label)}, sessions...)
 			}
-			answer = `{"data":[` + strings.Join(sessions, ",") + `],"page":{}}`
+			response = `{"data":[` + strings.Join(sessions, ",") + `],"page":{}}`
 		case request == "PUT /v1/testbed/faults":
-			answer = `{"data":[]}`
+			response = `{"data":[]}`
 		case sub == "verdict":
-			if answer = f.verdict(answer); r.Header.Get("Accept") == "text/html" {
-				answer = "<title>A page</title>"
+			if response = f.verdict(response); r.Header.Get("Accept") == "text/html" {
+				response = "<title>A page</title>"
 			}
 		}
 	}
 	w.Header().Set("Content-Type", map[bool]string{true: "application/json", false: problemType}[status < 400])
 	w.WriteHeader(status)
-	_, _ = w.Write([]byte(answer))
+	_, _ = w.Write([]byte(response))
 }
 
 func testbedWith(t *testing.T, conclusion string) *fakeTestbed {
@@ -113,7 +113,7 @@ func testbedWith(t *testing.T, conclusion string) *fakeTestbed {
 	return f
 }
 
-const tell = `echo "at $FORGERUN_URL with $FORGERUN_API_KEY of $FORGERUN_CLIENT_ID"`
+const printVariables = `echo "at $FORGERUN_URL with $FORGERUN_API_KEY of $FORGERUN_CLIENT_ID"`
 
 // The command gets the service's address, its output is passed on, and the exit code shows the result.
 func TestVerdict(t *testing.T) {
@@ -124,17 +124,16 @@ func TestVerdict(t *testing.T) {
 		command    string
 		code       int
 	}{
-		"passed":               {"passed", nil, tell, exitOK},
-		"failed":               {"failed", nil, tell, exitDifferent},
-		"failed, the command":  {"failed", nil, tell + "; exit 3", exitDifferent},
-		"the command alone":    {"passed", nil, tell + "; exit 3", exitUnusable},
-		"required to be all":   {"passed", []string{"--complete"}, tell, exitDifferent},
-		"required":             {"passed", []string{"--require", "backoff"}, tell, exitOK},
-		"required and missing": {"passed", []string{"--require", "backoff,time-outs"}, tell, exitDifferent},
-		"only reported":        {"failed", []string{"--warn", "backoff"}, tell, exitOK},
-		"warnings":             {"passed_with_warnings", nil, tell, exitOK},
-		"strict":               {"passed_with_warnings", []string{"--strict"}, tell, exitDifferent},
-		"nothing judged":       {"nothing_judged", nil, tell, exitUnusable},
+		"passed":               {"passed", nil, printVariables, exitOK},
+		"failed":               {"failed", nil, printVariables, exitDifferent},
+		"failed, the command":  {"failed", nil, printVariables + "; exit 3", exitDifferent},
+		"the command alone":    {"passed", nil, printVariables + "; exit 3", exitUnusable},
+		"required to be all":   {"passed", []string{"--complete"}, printVariables, exitDifferent},
+		"required and missing": {"passed", []string{"--require", "backoff,time-outs"}, printVariables, exitDifferent},
+		"only reported":        {"failed", []string{"--warn", "backoff"}, printVariables, exitOK},
+		"warnings":             {"passed_with_warnings", nil, printVariables, exitOK},
+		"strict":               {"passed_with_warnings", []string{"--strict"}, printVariables, exitDifferent},
+		"nothing judged":       {"nothing_judged", nil, printVariables, exitUnusable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -166,7 +165,7 @@ func TestVerdict(t *testing.T) {
 func TestVerdictAsJSON(t *testing.T) {
 	t.Parallel()
 	service := testbedWith(t, "passed")
-	code, stdout, stderr := invoke(t, "verdict", "--url", service.url, "--json", "--", "sh", "-c", tell)
+	code, stdout, stderr := invoke(t, "verdict", "--url", service.url, "--json", "--", "sh", "-c", printVariables)
 	require.Equal(t, exitOK, code, stderr)
 	require.Contains(t, stderr, "at "+service.url)
 	var document struct {
@@ -185,7 +184,7 @@ func TestVerdictWithoutItsFiles(t *testing.T) {
 		service := testbedWith(t, "failed")
 		dir := t.TempDir()
 		for _, path := range []string{dir, filepath.Join(dir, "missing", "v")} {
-			code, stdout, stderr := invoke(t, "verdict", "--url", service.url, flag, path, "--", "sh", "-c", tell)
+			code, stdout, stderr := invoke(t, "verdict", "--url", service.url, flag, path, "--", "sh", "-c", printVariables)
 			require.Equal(t, exitUnusable, code)
 			require.Empty(t, stdout)
 			require.Contains(t, stderr, flag+": open "+path+": ")
@@ -214,7 +213,7 @@ func TestVerdictUnderSeveralProfiles(t *testing.T) {
 	service := testbedWith(t, "passed")
 	service.labels = []string{"test_a", "test_b"}
 	html := filepath.Join(t.TempDir(), "v.html")
-	failsAsTheSecond := tell + `; test "$(echo x >> "$0"; wc -l < "$0")" -ne 2`
+	failsAsTheSecond := printVariables + `; test "$(echo x >> "$0"; wc -l < "$0")" -ne 2`
 	code, stdout, stderr := invoke(t, "verdict", "--url", service.url, "--profiles", "none,overloaded", "--seeds", "2", "--seed", "5",
 		"--skip", "backoff", "--html", html, "--", "sh", "-c", failsAsTheSecond, filepath.Join(t.TempDir(), "runs"))
 	require.Equal(t, exitUnusable, code, stdout+stderr)
@@ -226,7 +225,7 @@ func TestVerdictUnderSeveralProfiles(t *testing.T) {
 		at := slices.IndexFunc(wanted, func(body string) bool { return strings.HasPrefix(body, want) })
 		require.GreaterOrEqual(t, at, 0, "%d %v", i, wanted)
 		require.NotContains(t, wanted[at], "backoff")
-		require.Contains(t, wanted[at], "lost-answer")
+		require.Contains(t, wanted[at], "lost-response")
 	}
 	require.Equal(t, 3, strings.Count(stdout, " test_a "), stdout)
 	require.Equal(t, 3, strings.Count(stdout, " test_b "), stdout)
@@ -249,7 +248,7 @@ func TestVerdictOfClientWithOwnFaults(t *testing.T) {
 	faults := filepath.Join(t.TempDir(), "faults.yaml")
 	require.NoError(t, os.WriteFile(faults, []byte("- match: {operation: submitJob, nth: 1}\n  effect: {close: after_commit}\n"), 0o600))
 	run := func() (int, string, string) {
-		return invoke(t, "verdict", "--url", service.url, "--key", "frk_mine", "--faults", faults, "--", "sh", "-c", tell)
+		return invoke(t, "verdict", "--url", service.url, "--key", "frk_mine", "--faults", faults, "--", "sh", "-c", printVariables)
 	}
 	code, stdout, stderr := run()
 	require.Equal(t, exitOK, code, stderr)

@@ -8,9 +8,9 @@ import (
 
 // Kinds describes the fault, each kind in a few words.
 func (e *Effect) Kinds() (kinds []string) {
-	told := ""
+	retryAfter := ""
 	if e.RetryAfter != nil || e.RetryAfterAs != "" {
-		told = strings.TrimSuffix(" with Retry-After ("+string(e.RetryAfterAs)+")", " ()")
+		retryAfter = strings.TrimSuffix(" with Retry-After ("+string(e.RetryAfterAs)+")", " ()")
 	}
 	closed, reset := "closed", ""
 	if e.Reset {
@@ -31,11 +31,11 @@ func (e *Effect) Kinds() (kinds []string) {
 	add(e.Refuse > 0, "connections refused")
 	add(e.TLS != "", "TLS failure")
 	add(e.HTML, "error page of a proxy")
-	add(e.Status != 0 && !e.HTML, fmt.Sprint(e.Status, told))
-	add(e.Status == 0 && e.Code != "", e.Code+told)
+	add(e.Status != 0 && !e.HTML, fmt.Sprint(e.Status, retryAfter))
+	add(e.Status == 0 && e.Code != "", e.Code+retryAfter)
 	add(e.Moved != 0 && !e.OtherHost, fmt.Sprint(e.Moved))
 	add(e.Moved != 0 && e.OtherHost, fmt.Sprint(e.Moved, " to another host"))
-	add(told != "" && !e.Replaces(), "answer"+told)
+	add(retryAfter != "" && !e.Replaces(), "answer"+retryAfter)
 	add(e.Delay > 0, "delay")
 	add(e.SlowBytes > 0, "slow response")
 	add(e.CutAfter != nil && e.Close != AfterCommit, "stream cut"+reset)

@@ -84,7 +84,7 @@ func (p *Proxy) forwarded(w http.ResponseWriter, r *http.Request) bool {
 }
 
 // named reports whether the client uses the proxy as a forward proxy. A web page cannot make it do so.
-func (p *Proxy) named(r *http.Request) bool {
+func (p *Proxy) usedByName(r *http.Request) bool {
 	return p.forwards != nil && (r.URL.Host != "" || r.Method == http.MethodConnect || r.Context().Value(openedKey{}) != nil)
 }
 
@@ -116,7 +116,7 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	client = &begun{client, target, io.MultiReader(io.LimitReader(buffered, int64(buffered.Reader.Buffered())), client)}
+	client = &bufferedConn{client, target, io.MultiReader(io.LimitReader(buffered, int64(buffered.Reader.Buffered())), client)}
 	switch {
 	case target == nil:
 		passThrough(client, beyond)
@@ -134,20 +134,20 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// begun is a connection with a buffer of bytes that were already read.
-type begun struct {
+// bufferedConn is a connection with a buffer of bytes that were already read.
+type bufferedConn struct {
 	net.Conn
 	target *url.URL // nil for another host
 	read   io.Reader
 }
 
-func (b *begun) Read(p []byte) (int, error) { return b.read.Read(p) }
+func (b *bufferedConn) Read(p []byte) (int, error) { return b.read.Read(p) }
 
 // NetConn returns the connection below.
-func (b *begun) NetConn() net.Conn { return b.Conn }
+func (b *bufferedConn) NetConn() net.Conn { return b.Conn }
 
 // CloseWrite closes the sending side.
-func (b *begun) CloseWrite() error { return closeWrite(b.Conn) }
+func (b *bufferedConn) CloseWrite() error { return closeWrite(b.Conn) }
 
 func closeWrite(c net.Conn) error {
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
@@ -202,7 +202,7 @@ func tunnelled(ctx context.Context, c net.Conn) context.Context {
 	if secured, ok := c.(*tls.Conn); ok {
 		c = secured.NetConn()
 	}
-	if opened, ok := c.(*begun); ok {
+	if opened, ok := c.(*bufferedConn); ok {
 		return context.WithValue(ctx, openedKey{}, opened.target)
 	}
 	return ctx

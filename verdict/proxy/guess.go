@@ -131,7 +131,7 @@ func (g *guesses) posted(r *http.Request, status int, id, place string) {
 // got notes how a created resource is read. The path of the read contains its id.
 func (g *guesses) got(r *http.Request, document any) {
 	if o := g.created[r.URL.RequestURI()]; o != nil { // by its Location
-		o.saw(r.URL.RequestURI(), document)
+		o.noteState(r.URL.RequestURI(), document)
 		return
 	}
 	segments := strings.Split(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
@@ -146,12 +146,12 @@ func (g *guesses) got(r *http.Request, document any) {
 			before := strings.TrimSuffix(template("/"+strings.Join(segments[:i], "/")), "/")
 			o.read = strings.Join(append([]string{before, "{id}"}, rest...), "/")
 		}
-		o.saw(id, document)
+		o.noteState(id, document)
 		return
 	}
 }
 
-func (o *guessed) saw(id string, document any) {
+func (o *guessed) noteState(id string, document any) {
 	state, place := stateOf(document)
 	last, known := o.latest[id]
 	if state == "" || len(state) > maxDescribed || len(o.passing) > maxStates || !known && len(o.latest) == maxCreated {

@@ -215,7 +215,7 @@ func (s *sessions) delivered(d *delivery, document any) {
 	switch {
 	case len(x.Final) > 0:
 		if d.JobID, d.Final = x.Final[0], !d.Unsigned; d.Final { // an unsigned delivery ends no job
-			n.jobs[d.JobID].became(api.State{Known: true, Final: true, Name: "final"}, d.At)
+			n.jobs[d.JobID].setState(api.State{Known: true, Final: true, Name: "final"}, d.At)
 		}
 	case len(x.Shown) > 0:
 		d.JobID = x.Shown[0]

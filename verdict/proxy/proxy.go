@@ -86,7 +86,7 @@ func (b *buffers) Put(buffer []byte) { b.pool.Put(&buffer) }
 // ServeHTTP answers a request.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
-	case !p.open && !p.named(r) && p.misdirected(w, r):
+	case !p.open && !p.usedByName(r) && p.misdirected(w, r):
 	case p.forwarded(w, r):
 	case r.Method == http.MethodConnect:
 		writeProblem(w, http.StatusMethodNotAllowed, "This proxy forwards to one server. Call the proxy's own address, without CONNECT.")
@@ -122,7 +122,7 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 	body := newBody(r)
 	x.Fault = p.fault(in, x.Operation, r, body)
 	e := x.Fault
-	a := &answer{
+	a := &response{
 		ResponseWriter: w, proxy: p, in: in, request: r, body: body, exchange: x, effect: e, described: described, left: -1, rest: -1,
 	}
 	defer func() { a.finish(recover()) }()
@@ -131,7 +131,7 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 	case e.Replaces():
 		a.body.fetch(false) // to compare the body with the next try
 		if e.Wait() == 0 || wait(r.Context(), e.Wait()) {
-			p.instead(a, r, e)
+			p.inject(a, r, e)
 		}
 		return
 	case e.Wait() > 0:
@@ -159,7 +159,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 
 // failed ends a request after the target did not answer or the client has gone.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
-	if a, ok := w.(*answer); ok {
+	if a, ok := w.(*response); ok {
 		if a.exchange.HungUp = r.Context().Err() != nil || a.body.broken.Load(); a.exchange.HungUp {
 			panic(http.ErrAbortHandler)
 		}
@@ -170,7 +170,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	at := p.targetFor(r.URL)
 	target := redact.URL(at.String())
-	if a, ok := w.(*answer); ok {
+	if a, ok := w.(*response); ok {
 		a.exchange.Unreached = unreached(err, at)
 	}
 	p.log.Warn("the target did not answer", "target", target, "method", redact.Keep(r.Method), "path", redact.KeepURL(r.URL.EscapedPath()),
@@ -193,7 +193,7 @@ func unreached(err error, target *url.URL) string {
 }
 
 // instead answers in place of the target.
-func (p *Proxy) instead(a *answer, r *http.Request, e *fault.Effect) {
+func (p *Proxy) inject(a *response, r *http.Request, e *fault.Effect) {
 	if a.own = true; e.Unanswered() {
 		a.lost = true
 		return

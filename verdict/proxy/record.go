@@ -150,7 +150,7 @@ func (n *session) job(name string) *jobSeen {
 
 // answered notes the jobs in an answer of the target, in the session and in the exchange. The exchange has them even if a fault makes the
 // client lose the answer.
-func (s *sessions) answered(in *session, r *http.Request, x *verdict.Exchange, described bool, h http.Header, body []byte) {
+func (s *sessions) noteResponse(in *session, r *http.Request, x *verdict.Exchange, described bool, h http.Header, body []byte) {
 	document := api.Decode(body)
 	x.Location = s.location(r, x.Status, h)
 	s.mu.Lock()
@@ -168,10 +168,10 @@ func (s *sessions) answered(in *session, r *http.Request, x *verdict.Exchange, d
 	}
 	switch {
 	case x.Role == verdict.Read && x.Job != "":
-		if final, known := n.saw(s.api, x.Job, x.Status, h, document, time.Now()); known {
+		if final, known := n.noteState(s.api, x.Job, x.Status, h, document, time.Now()); known {
 			wire.Show(x, x.Job, final)
 		}
-		n.pend(x, h, body)
+		n.keepPending(x, h, body)
 		if address := m.Result(x.Status); address != nil && len(n.results) < verdict.MaxExchanges && n.spare() {
 			result := s.at(address, address.RequestURI())
 			if n.results[result] == "" {
@@ -183,7 +183,7 @@ func (s *sessions) answered(in *session, r *http.Request, x *verdict.Exchange, d
 		wire.Show(x, x.Job, true)
 	case x.Status < http.StatusMultipleChoices && document != nil:
 		s.show(n, document, x)
-		n.showed(x.Final)
+		n.noteEnds(x.Final)
 	}
 }
 
@@ -212,11 +212,11 @@ func (n *session) made(s *sessions, r *http.Request, x *verdict.Exchange, m *api
 	}
 	x.Made, x.Job = j.ID, j.ID
 	if fresh && address != nil {
-		j.askAt(address, r.Header, &n.bytes)
+		j.keepAddress(address, r.Header, &n.bytes)
 	}
 	if state := s.api.StateOf(m.Body); state.Known {
-		n.passes(state)
-		j.became(state, time.Now())
+		n.noteOpenState(state)
+		j.setState(state, time.Now())
 		wire.Show(x, j.ID, state.Final)
 	} else {
 		wire.Show(x, j.ID, false)
@@ -224,13 +224,13 @@ func (n *session) made(s *sessions, r *http.Request, x *verdict.Exchange, m *api
 }
 
 // saw notes the state in which an answer shows a job. The document, 303 to a result, or 200 after 202 may show it.
-func (n *session) saw(a *api.API, name string, status int, h http.Header, document any, at time.Time) (final, known bool) {
+func (n *session) noteState(a *api.API, name string, status int, h http.Header, document any, at time.Time) (final, known bool) {
 	j := n.job(name)
 	if j == nil {
 		return false, false
 	}
 	state := a.StateOf(document)
-	n.passes(state)
+	n.noteOpenState(state)
 	switch {
 	case status == http.StatusSeeOther:
 		state = api.State{Known: true, Final: true, Name: "done"}
@@ -242,19 +242,19 @@ func (n *session) saw(a *api.API, name string, status int, h http.Header, docume
 	case !state.Known && j.waited && h.Get("Retry-After") == "":
 		state = api.State{Known: true, Final: true, Name: "done"}
 	}
-	j.became(state, at)
+	j.setState(state, at)
 	return state.Final, state.Known
 }
 
 // passes remembers an unfinished state of the API.
-func (n *session) passes(s api.State) {
+func (n *session) noteOpenState(s api.State) {
 	if s.Known && !s.Final {
 		n.passing = redact.Keep(s.Name)
 	}
 }
 
 // became sets the state, unless the job has ended.
-func (j *jobSeen) became(s api.State, at time.Time) {
+func (j *jobSeen) setState(s api.State, at time.Time) {
 	if !s.Known || !j.Finished.IsZero() {
 		return
 	}
@@ -267,7 +267,7 @@ func (j *jobSeen) became(s api.State, at time.Time) {
 }
 
 // showed notes which jobs a list or an event shows as ended. The end of the session reads them for details.
-func (n *session) showed(ended []string) {
+func (n *session) noteEnds(ended []string) {
 	for _, name := range ended {
 		if j := n.jobs[name]; j != nil && j.shown.IsZero() {
 			j.shown = time.Now()
@@ -276,7 +276,7 @@ func (n *session) showed(ended []string) {
 }
 
 // askAt notes how to read a job at the end of the session, unless that takes too much memory. It adds the stored bytes to bytes.
-func (j *jobSeen) askAt(address *url.URL, h http.Header, bytes *int) {
+func (j *jobSeen) keepAddress(address *url.URL, h http.Header, bytes *int) {
 	text, as, size := address.String(), credentials(h), 0
 	for name, all := range as {
 		size += perText + len(name) + len(strings.Join(all, ""))

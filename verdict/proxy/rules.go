@@ -36,7 +36,7 @@ func (r *rules) again() rules {
 }
 
 // asks reports whether a rule needs the subject of a request, or of a delivery if request is nil.
-func (r *rules) asks(operation string, request *http.Request) bool {
+func (r *rules) needSubject(operation string, request *http.Request) bool {
 	return slices.ContainsFunc(r.list, func(c fault.Counted) bool {
 		return c.Match.Same && about(&c.Match, operation, request, time.Now())
 	})
@@ -105,7 +105,7 @@ func (s *sessions) fault(in *session, operation string, r *http.Request, subject
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	about := ""
-	if s.rulesOf(in).asks(operation, r) {
+	if s.rulesOf(in).needSubject(operation, r) {
 		s.mu.Unlock()
 		about = subject()
 		s.mu.Lock()

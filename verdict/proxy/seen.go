@@ -14,30 +14,30 @@ import (
 )
 
 // heard notes the jobs in an event, and how the reader sees them after the effect has rewritten the event.
-func (s *sessions) heard(in *session, x *verdict.Exchange, e *fault.Effect, data []byte) {
+func (s *sessions) noteEvent(in *session, x *verdict.Exchange, e *fault.Effect, data []byte) {
 	document := api.Decode(data)
 	if document == nil {
 		return
 	}
-	said := verdict.Exchange{Job: x.Job}
-	s.said(in, document, &said)
+	shown := verdict.Exchange{Job: x.Job}
+	s.noteEventJobs(in, document, &shown)
 	if e != nil && e.Rewrites() {
-		s.recordRewritten(in, &said, e, s.shape(in).Rewrite(e, data))
+		s.recordRewritten(in, &shown, e, s.shape(in).Rewrite(e, data))
 	}
-	for _, job := range said.Final {
+	for _, job := range shown.Final {
 		wire.Show(x, job, true)
 	}
-	for _, job := range said.Shown {
+	for _, job := range shown.Shown {
 		wire.Show(x, job, false)
 	}
-	for _, job := range said.Told {
-		wire.Tell(x, job)
+	for _, job := range shown.MaybeFinal {
+		wire.ShowMaybeFinal(x, job)
 	}
-	x.More = x.More || said.More
+	x.More = x.More || shown.More
 }
 
-// said notes the jobs that an event of the target shows, including the job of the stream, and which of them have ended.
-func (s *sessions) said(in *session, document any, x *verdict.Exchange) {
+// shown notes the jobs that an event of the target shows, including the job of the stream, and which of them have ended.
+func (s *sessions) noteEventJobs(in *session, document any, x *verdict.Exchange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.open(in)
@@ -48,10 +48,10 @@ func (s *sessions) said(in *session, document any, x *verdict.Exchange) {
 	if state := s.api.StateOf(document); x.Job != "" && state.Known {
 		wire.Show(x, x.Job, state.Final)
 	}
-	n.showed(x.Final)
+	n.noteEnds(x.Final)
 	for _, job := range x.Final {
 		if j := n.jobs[job]; j != nil {
-			j.became(api.State{Known: true, Final: true, Name: "final"}, time.Now())
+			j.setState(api.State{Known: true, Final: true, Name: "final"}, time.Now())
 		}
 	}
 }
@@ -88,7 +88,7 @@ func (s *sessions) recordRewritten(in *session, x *verdict.Exchange, e *fault.Ef
 	for _, job := range ended {
 		open := !slices.Contains(seen.Final, job) && slices.Contains(seen.Shown, job)
 		if wire.Show(x, job, !open); open && e.JobStatus != "" && !e.Unfinished {
-			wire.Tell(x, job)
+			wire.ShowMaybeFinal(x, job)
 		}
 	}
 }
@@ -121,7 +121,7 @@ type pending struct {
 }
 
 // pend stores such an answer, unless it is large. The caller holds the lock.
-func (n *session) pend(x *verdict.Exchange, h http.Header, body []byte) {
+func (n *session) keepPending(x *verdict.Exchange, h http.Header, body []byte) {
 	j := n.jobs[x.Job]
 	if j == nil || x.Status != http.StatusAccepted || len(body) > maxProbe || !n.spare() {
 		return
@@ -132,7 +132,7 @@ func (n *session) pend(x *verdict.Exchange, h http.Header, body []byte) {
 	j.pending = &pending{x.Status, http.Header{}, bytes.Clone(body)}
 	n.bytes += len(body)
 	for _, name := range append([]string{"Content-Type", "Retry-After"}, addressed...) {
-		if all, said := h[name]; said {
+		if all, set := h[name]; set {
 			j.pending.header[name] = all
 		}
 	}
@@ -143,7 +143,7 @@ func (n *session) pend(x *verdict.Exchange, h http.Header, body []byte) {
 
 // pending returns a stored answer to send in place of a, if the effect hides the end and the API shows it only by the status. It returns
 // nil if there is none.
-func (a *answer) pending() (p *pending) {
+func (a *response) pending() (p *pending) {
 	x, s := a.exchange, a.proxy.sessions
 	ends := a.status == http.StatusSeeOther || a.status >= 200 && a.status < 300 && a.status != http.StatusAccepted
 	if a.effect == nil || !a.effect.Unfinished || a.own || x.Role != verdict.Read || x.Method != http.MethodGet || !ends {
@@ -158,7 +158,7 @@ func (a *answer) pending() (p *pending) {
 }
 
 // instead makes finish send an earlier answer, with the effect's Retry-After.
-func (a *answer) instead(p *pending) {
+func (a *response) sendEarlier(p *pending) {
 	a.earlier = &pending{p.status, p.header.Clone(), p.body}
 	a.retryAfter(a.earlier.header)
 	a.status, a.held, a.rest, a.isJSON = p.status, a.earlier.header, -1, false

@@ -217,7 +217,7 @@ func (s *sessions) end(id string) (verdict.Session, error) {
 	}
 	s.mu.Unlock()
 	for ending, jobs := range asked {
-		s.ask(ending, jobs)
+		s.readUnfinished(ending, jobs)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,12 +264,12 @@ func (n *session) unfinished() map[string]jobSeen {
 }
 
 // ask reads the jobs that were not seen final, with the client's credentials, to find ends that the client missed.
-func (s *sessions) ask(n *session, jobs map[string]jobSeen) {
+func (s *sessions) readUnfinished(n *session, jobs map[string]jobSeen) {
 	for name, j := range jobs {
 		status, h, document := s.probe(j.address, j.as)
 		if status >= http.StatusOK && status < http.StatusBadRequest {
 			s.mu.Lock()
-			n.saw(s.api, name, status, h, document, time.Now())
+			n.noteState(s.api, name, status, h, document, time.Now())
 			s.mu.Unlock()
 		}
 	}

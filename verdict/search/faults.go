@@ -58,13 +58,13 @@ func cost(e *fault.Effect) time.Duration {
 	return d + time.Second + time.Duration(e.StreamRetry)*time.Millisecond
 }
 
-// patience is the minimum cost of a patient fault.
-const patience = 10 * time.Second
+// patientCost is the minimum cost of a patient fault.
+const patientCost = 10 * time.Second
 
 // final reports whether a client may take the fault for the end: a refused key, a missing job.
-func final(e *fault.Effect) bool { return e.Status == 401 || e.Status == 404 }
+func mayEndClient(e *fault.Effect) bool { return e.Status == 401 || e.Status == 404 }
 
-// asksAgain reports whether a request follows from the fault: a repetition, where a redirect leads to, or the rest of a stream.
-func asksAgain(e *fault.Effect) bool {
+// causesRequest reports whether a request follows from the fault: a repetition, where a redirect leads to, or the rest of a stream.
+func causesRequest(e *fault.Effect) bool {
 	return failing(e) || e.NextRequest != "" || e.Moved != 0 || e.CutAfter != nil || e.HalfEventAfter != nil
 }

@@ -62,7 +62,7 @@ func (p *planner) singles(nth int) (quick, patient []Schedule) {
 		for _, e := range catalogue[o.Of] {
 			switch one := newStep(o, nth, e); {
 			case nth > o.Requests:
-			case cost(&e) >= patience:
+			case cost(&e) >= patientCost:
 				patient = append(patient, Schedule{one})
 			default:
 				quick = append(quick, Schedule{one})
@@ -79,8 +79,8 @@ func (p *planner) singles(nth int) (quick, patient []Schedule) {
 func (p *planner) pairsOf(o Operation, alone bool) (all []pair) {
 	list := catalogue[o.Of]
 	add := func(a, b fault.Effect) {
-		unlike := final(&a) || final(&b) || a.NextRequest != "" || b.NextRequest != "" || cost(&b) >= patience
-		if unlike == alone && (asksAgain(&a) || o.Of == fault.Deliveries) && cost(&a) < patience {
+		unlike := mayEndClient(&a) || mayEndClient(&b) || a.NextRequest != "" || b.NextRequest != "" || cost(&b) >= patientCost
+		if unlike == alone && (causesRequest(&a) || o.Of == fault.Deliveries) && cost(&a) < patientCost {
 			all = append(all, pair{a, b})
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Soon after the single faults, each fault that makes the client ask again was followed by each other one at the next request.
+// Soon after the single faults, each fault that makes the client ask again was processed by each other one at the next request.
 func TestPlannerTriesPairsFirst(t *testing.T) {
 	t.Parallel()
 	for seed := range int64(5) {
@@ -18,7 +18,7 @@ func TestPlannerTriesPairsFirst(t *testing.T) {
 		for _, o := range p.operations {
 			for _, a := range catalogue[o.Of] {
 				for _, b := range catalogue[o.Of] {
-					if s := row(o, 1, []fault.Effect{a, b}); asksAgain(&a) && cost(&a) < patience && s.failsInRow() <= 2 {
+					if s := row(o, 1, []fault.Effect{a, b}); causesRequest(&a) && cost(&a) < patientCost && s.failsInRow() <= 2 {
 						left[s[0].kind()+fmt.Sprint(" then ", text(b))] = true
 					}
 				}

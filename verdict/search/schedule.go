@@ -194,7 +194,7 @@ func failing(e *fault.Effect) bool {
 
 // mayFail reports whether a client may give up under the schedule. A retry need not cure a 500.
 func (s Schedule) mayFail() bool {
-	return slices.ContainsFunc(s, func(step Step) bool { return final(&step.Effect) || step.Effect.Status == 500 })
+	return slices.ContainsFunc(s, func(step Step) bool { return mayEndClient(&step.Effect) || step.Effect.Status == 500 })
 }
 
 // waits returns the longest time that the faults may keep a client waiting.

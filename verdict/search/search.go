@@ -13,12 +13,12 @@ import (
 const (
 	// lag is how many trials may run ahead of what plans the next one. It does not depend on the number of workers, so that the search
 	// does not either.
-	lag          = 32
-	maxFindings  = 20
-	maxStrays    = 3
-	hangAfter    = 15 * time.Second // and four times as long as without faults, and the waits of the faults
-	gaugeTrials  = 2                // at least, without faults
-	firstTrialIn = 5 * time.Minute
+	lag            = 32
+	maxFindings    = 20
+	maxFlaky       = 3
+	hangAfter      = 15 * time.Second // and four times as long as without faults, and the waits of the faults
+	baselineTrials = 2                // at least, without faults
+	firstTrialIn   = 5 * time.Minute
 )
 
 // MaxWorkers is the most runs at once.
@@ -97,15 +97,15 @@ type Tried struct {
 // search is a running search.
 type search struct {
 	Config
-	free    chan int // workers
-	began   time.Time
-	base    base
-	planner *planner
-	known   map[string]bool    // groups of findings
-	strays  map[string]int     // schedules that broke the client only sometimes, by groups
-	shown   map[string][]Break // by schedules that were tried
-	fresh   []Schedule         // of findings that the planner does not know yet
-	report  Report
+	free        chan int // workers
+	began       time.Time
+	base        base
+	planner     *planner
+	known       map[string]bool    // groups of findings
+	flakyGroups map[string]int     // schedules that broke the client only sometimes, by groups
+	shown       map[string][]Break // by schedules that were tried
+	fresh       []Schedule         // of findings that the planner does not know yet
+	report      Report
 
 	mu        sync.Mutex // of what follows, report.Trials and Progress
 	seen      map[Cell]bool
@@ -118,7 +118,7 @@ type search struct {
 // results so far.
 func Search(ctx context.Context, c Config) (*Report, error) {
 	s := newSearch(c)
-	if err := s.gauge(ctx); err != nil {
+	if err := s.measure(ctx); err != nil {
 		return nil, err
 	}
 	s.planner = newPlanner(s.report.Operations, c.InRow, c.Seed)
@@ -134,7 +134,7 @@ func Search(ctx context.Context, c Config) (*Report, error) {
 func newSearch(c Config) *search {
 	s := &search{
 		Config: c, free: make(chan int, c.Workers), began: time.Now(), seen: map[Cell]bool{}, tried: map[Cell]int{}, known: map[string]bool{},
-		strays: map[string]int{}, shown: map[string][]Break{},
+		flakyGroups: map[string]int{}, shown: map[string][]Break{},
 		report: Report{Seed: c.Seed, Findings: []Finding{}, Flaky: []Finding{}},
 	}
 	for n := range c.Workers {
@@ -156,12 +156,12 @@ func (s *search) limit(schedule Schedule) time.Duration {
 
 // pending is a running trial.
 type pending struct {
-	schedule Schedule
-	done     chan struct{}
-	trial    *Trial
-	err      error
-	followed bool
-	found    []Schedule // findings that came of it
+	schedule  Schedule
+	done      chan struct{}
+	trial     *Trial
+	err       error
+	processed bool
+	found     []Schedule // findings that came of it
 }
 
 // explore tries schedules, and shrinks those that break the client, in the order of the trials. What a trial has shown counts for the
@@ -180,11 +180,11 @@ func (s *search) explore(ctx context.Context) (failed error) {
 		}
 		if p := ended(running); p != nil { // by now, or while there was no worker
 			s.free <- worker
-			failed = s.follow(ctx, p)
+			failed = s.process(ctx, p)
 			continue
 		}
 		if len(running) >= lag {
-			s.learn(running[0])
+			s.applyResult(running[0])
 			running = running[1:]
 		}
 		next, ok := s.planner.next()
@@ -198,10 +198,10 @@ func (s *search) explore(ctx context.Context) (failed error) {
 		if failed != nil || s.enough() {
 			cancel()
 		}
-		if <-p.done; p.followed {
+		if <-p.done; p.processed {
 			continue
 		}
-		if err := s.follow(ctx, p); failed == nil && !s.enough() {
+		if err := s.process(ctx, p); failed == nil && !s.enough() {
 			failed = err
 		}
 	}
@@ -219,10 +219,10 @@ func (s *search) start(ctx context.Context, worker int, schedule Schedule) *pend
 	return p
 }
 
-// ended returns the first trial that was not followed, if it has ended.
+// ended returns the first trial that was not processed, if it has ended.
 func ended(running []*pending) *pending {
 	for _, p := range running {
-		if p.followed {
+		if p.processed {
 			continue
 		}
 		select {
@@ -236,7 +236,7 @@ func ended(running []*pending) *pending {
 }
 
 // learn has the planner know what a trial has shown.
-func (s *search) learn(p *pending) {
+func (s *search) applyResult(p *pending) {
 	if len(p.schedule) == 1 && p.schedule.mayFail() && p.trial.Failed != "" {
 		s.planner.ends[p.schedule[0].kind()] = true
 	}
@@ -276,13 +276,13 @@ func (s *search) try(ctx context.Context, worker int, schedule Schedule) (*Trial
 	for cell := range t.faults(false) {
 		s.tried[cell]++
 	}
-	s.tell()
+	s.reportProgress()
 	return t, nil
 }
 
 // follow pursues what is new of what a trial has shown.
-func (s *search) follow(ctx context.Context, p *pending) error {
-	p.followed = true
+func (s *search) process(ctx context.Context, p *pending) error {
+	p.processed = true
 	if p.err != nil {
 		return p.err
 	}
@@ -292,11 +292,11 @@ func (s *search) follow(ctx context.Context, p *pending) error {
 		if s.explained(p.schedule, b) || s.enough() || ctx.Err() != nil {
 			continue
 		}
-		s.tellShrinking(b.Rule)
+		s.reportShrinking(b.Rule)
 		if err := s.pursue(ctx, p, b); err != nil {
 			return err
 		}
-		s.tellShrinking("")
+		s.reportShrinking("")
 	}
 	p.found, s.fresh = s.fresh, nil
 	return nil
@@ -304,19 +304,19 @@ func (s *search) follow(ctx context.Context, p *pending) error {
 
 // explained reports whether a break has already been found.
 func (s *search) explained(schedule Schedule, b Break) bool {
-	return s.known[b.group()] || s.strays[b.group()] >= maxStrays || slices.ContainsFunc(s.report.Findings, func(f Finding) bool {
+	return s.known[b.group()] || s.flakyGroups[b.group()] >= maxFlaky || slices.ContainsFunc(s.report.Findings, func(f Finding) bool {
 		return schedule.contains(f.Schedule) && slices.ContainsFunc(f.Breaks, func(known Break) bool { return known.Rule == b.Rule })
 	})
 }
 
 // tell tells how far the search is.
-func (s *search) tell() {
+func (s *search) reportProgress() {
 	s.Progress(Progress{Trials: s.report.Trials, Covered: len(s.seen), Findings: s.kept, Shrinking: s.shrinking})
 }
 
-func (s *search) tellShrinking(rule string) {
+func (s *search) reportShrinking(rule string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.shrinking, s.kept = rule, len(s.report.Findings)+len(s.report.Flaky)
-	s.tell()
+	s.reportProgress()
 }

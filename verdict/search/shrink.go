@@ -29,11 +29,11 @@ func (s *search) pursue(ctx context.Context, p *pending, b Break) error {
 		return s.cut(ctx, Finding{Schedule: schedule, Breaks: []Break{b}, Hits: 1, Runs: 1, Once: true}, err)
 	}
 	if hits < s.Support {
-		s.strays[b.group()]++
-		s.keep(Finding{Schedule: schedule, Breaks: append(leading(shown, b), b), Hits: hits + 1, Runs: s.Support + 1}) // with the first
+		s.flakyGroups[b.group()]++
+		s.keep(Finding{Schedule: schedule, Breaks: append(sortFirst(shown, b), b), Hits: hits + 1, Runs: s.Support + 1}) // with the first
 		return nil
 	}
-	found := Finding{Schedule: schedule, Breaks: append(leading(shown, b), b), Hits: hits, Runs: s.Support}
+	found := Finding{Schedule: schedule, Breaks: append(sortFirst(shown, b), b), Hits: hits, Runs: s.Support}
 	smaller, err := s.shrink(ctx, schedule, b)
 	if err != nil {
 		return s.cut(ctx, found, err)
@@ -43,15 +43,15 @@ func (s *search) pursue(ctx context.Context, p *pending, b Break) error {
 			return s.cut(ctx, found, err)
 		}
 		if hits == s.Support { // otherwise the schedule that always breaks the client stays
-			found.Schedule, found.Breaks = smaller, append(leading(shown, b), b)
+			found.Schedule, found.Breaks = smaller, append(sortFirst(shown, b), b)
 		}
 	}
 	s.keep(found)
 	return nil
 }
 
-// leading has the break that is like b first.
-func leading(shown []Break, b Break) []Break {
+// sortFirst has the break that is like b first.
+func sortFirst(shown []Break, b Break) []Break {
 	slices.SortStableFunc(shown, func(x, y Break) int {
 		switch {
 		case x.Rule == b.Rule && y.Rule != b.Rule:
@@ -157,7 +157,7 @@ func (s *search) startAll(ctx context.Context, schedule Schedule, times int) (ru
 func (s *search) shrink(ctx context.Context, schedule Schedule, b Break) (Schedule, error) {
 	for {
 		before := schedule.key()
-		for _, candidates := range []func(Schedule) []Schedule{few, fewer, earlier, simpler} {
+		for _, candidates := range []func(Schedule) []Schedule{shortParts, withoutStep, earlier, simpler} {
 			for {
 				next, err := s.first(ctx, candidates(schedule), b)
 				if err != nil {
@@ -192,7 +192,7 @@ func (s *search) first(ctx context.Context, candidates []Schedule, b Break) (Sch
 		}
 	}()
 	broke := func(p *pending) bool {
-		if p.followed = true; p.err == nil {
+		if p.processed = true; p.err == nil {
 			s.shown[p.schedule.key()] = s.base.breaks(p.schedule, p.trial)
 		}
 		return same(s.shown[p.schedule.key()], b)
@@ -211,7 +211,7 @@ func (s *search) first(ctx context.Context, candidates []Schedule, b Break) (Sch
 		running = append(running, s.start(ctx, worker, c))
 	}
 	for _, p := range running {
-		if <-p.done; !p.followed && (p.err != nil || broke(p)) {
+		if <-p.done; !p.processed && (p.err != nil || broke(p)) {
 			return p.schedule, p.err
 		}
 	}
@@ -219,7 +219,7 @@ func (s *search) first(ctx context.Context, candidates []Schedule, b Break) (Sch
 }
 
 // few has the schedules of one and of two steps of a longer one, neighbours first: most mistakes need no more.
-func few(s Schedule) (all []Schedule) {
+func shortParts(s Schedule) (all []Schedule) {
 	if len(s) <= 3 { // fewer has them
 		return nil
 	}
@@ -231,12 +231,12 @@ func few(s Schedule) (all []Schedule) {
 	return all
 }
 
-// only is the schedule without its other steps. What followed those that make the client ask again comes as much earlier.
+// only is the schedule without its other steps. What processed those that make the client ask again comes as much earlier.
 func (s Schedule) only(i, k int) (part Schedule) {
 	for _, at := range slices.Compact([]int{i, k}) {
 		step := s[at]
 		for n, before := range s[:at] {
-			if n != i && before.Operation == step.Operation && asksAgain(&before.Effect) {
+			if n != i && before.Operation == step.Operation && causesRequest(&before.Effect) {
 				step.Nth = max(1, step.Nth-before.Times)
 			}
 		}
@@ -245,8 +245,8 @@ func (s Schedule) only(i, k int) (part Schedule) {
 	return part
 }
 
-// fewer has the schedules with a step, or a repetition of one, left out. What followed it comes at the same requests, or as much earlier.
-func fewer(s Schedule) (all []Schedule) {
+// fewer has the schedules with a step, or a repetition of one, left out. What processed it comes at the same requests, or as much earlier.
+func withoutStep(s Schedule) (all []Schedule) {
 	for i, step := range s {
 		rest := slices.Delete(slices.Clone(s), i, i+1)
 		moved := slices.Clone(rest)
@@ -295,7 +295,7 @@ func simpler(s Schedule) (all []Schedule) {
 		list := catalogue[step.Of]
 		at := slices.IndexFunc(list, func(e fault.Effect) bool { return text(e) == text(step.Effect) })
 		for _, e := range list[:max(0, min(at, simplerTried))] {
-			if final(&e) && !final(&step.Effect) {
+			if mayEndClient(&e) && !mayEndClient(&step.Effect) {
 				continue
 			}
 			other := slices.Clone(s)

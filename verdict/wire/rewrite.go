@@ -39,7 +39,7 @@ func (s *Shape) Rewrite(e *fault.Effect, document []byte) []byte {
 			}
 			rewrite(e, failure)
 		}
-		around(e, d)
+		addMembers(e, d)
 	}
 	out, err := encoded(v, document)
 	if err != nil {
@@ -48,8 +48,8 @@ func (s *Shape) Rewrite(e *fault.Effect, document []byte) []byte {
 	return out
 }
 
-// around adds members to a document, and removes optional ones.
-func around(e *fault.Effect, d map[string]any) {
+// addMembers adds members to a document, and removes optional ones.
+func addMembers(e *fault.Effect, d map[string]any) {
 	for _, name := range optional {
 		if _, there := d[name]; there && e.NullOptional {
 			d[name] = nil

@@ -147,7 +147,7 @@ func TestRecordsOfRewrittenDocuments(t *testing.T) {
 		e    fault.Effect
 		want verdict.Exchange
 	}{
-		{odd, verdict.Exchange{Shown: []string{one}, Told: []string{one}}},
+		{odd, verdict.Exchange{Shown: []string{one}, MaybeFinal: []string{one}}},
 		{open, verdict.Exchange{Shown: []string{one}}},
 		{fault.Effect{JobStatus: "PONDERING", Unfinished: true}, verdict.Exchange{Shown: []string{one}}},
 		{other, verdict.Exchange{Final: []string{one}}},

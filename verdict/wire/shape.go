@@ -34,7 +34,7 @@ func (s *Shape) Jobs(document []byte, x *verdict.Exchange) {
 }
 
 // Rewritten notes the jobs in a document as the effect rewrites it. If an ended job has an unknown state then, but another member shows
-// the end, it notes the job in Told.
+// the end, it notes the job in MaybeFinal.
 func (s *Shape) Rewritten(e *fault.Effect, document []byte, x *verdict.Exchange) {
 	s.Jobs(s.Rewrite(e, document), x)
 	if e.JobStatus == "" || e.Unfinished {
@@ -43,7 +43,7 @@ func (s *Shape) Rewritten(e *fault.Effect, document []byte, x *verdict.Exchange)
 	var truth verdict.Exchange
 	s.Jobs(document, &truth)
 	for _, job := range truth.Final {
-		Tell(x, job)
+		ShowMaybeFinal(x, job)
 	}
 }
 
@@ -115,10 +115,10 @@ func Show(x *verdict.Exchange, job string, final bool) {
 	}
 }
 
-// Tell notes that an exchange has shown a job's end without a final state.
-func Tell(x *verdict.Exchange, job string) {
-	if !slices.Contains(x.Final, job) && !slices.Contains(x.Told, job) && len(x.Told) < verdict.MaxShown {
-		x.Told = append(x.Told, job)
+// ShowMaybeFinal notes that an exchange has shown a job's end without a final state.
+func ShowMaybeFinal(x *verdict.Exchange, job string) {
+	if !slices.Contains(x.Final, job) && !slices.Contains(x.MaybeFinal, job) && len(x.MaybeFinal) < verdict.MaxShown {
+		x.MaybeFinal = append(x.MaybeFinal, job)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 )
 
 // gauge measures the client's behavior without faults.
-func (s *search) gauge(ctx context.Context) error {
-	runs, err := s.startAll(ctx, nil, max(gaugeTrials, s.Workers)) // at once, so that the machine is as busy as later on
+func (s *search) measure(ctx context.Context) error {
+	runs, err := s.startAll(ctx, nil, max(baselineTrials, s.Workers)) // at once, so that the machine is as busy as later on
 	for _, p := range runs {
 		<-p.done
 		if err = cmp.Or(err, p.err); errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
@@ -66,7 +66,7 @@ func operations(entries []Entry) (all []Operation) {
 // Replay runs the client under each list of rules, and returns how each broke it.
 func Replay(ctx context.Context, c Config, lists [][]fault.Rule) ([][]Break, error) {
 	s := newSearch(c)
-	if err := s.gauge(ctx); err != nil {
+	if err := s.measure(ctx); err != nil {
 		return nil, err
 	}
 	all := make([][]Break, len(lists))

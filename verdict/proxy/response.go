@@ -23,7 +23,7 @@ var errEnded = errors.New("a fault ended the response")
 
 // answer passes an answer to the client. It applies faults, and reads event streams and JSON documents up to maxDocument. It hides the
 // connection's http.Flusher, because httputil.ReverseProxy would flush withheld bytes.
-type answer struct {
+type response struct {
 	http.ResponseWriter
 	proxy     *Proxy
 	in        *session
@@ -48,7 +48,7 @@ type answer struct {
 }
 
 // WriteHeader receives the head of the answer.
-func (a *answer) WriteHeader(status int) {
+func (a *response) WriteHeader(status int) {
 	if status < http.StatusOK {
 		a.interim(status)
 		return
@@ -77,7 +77,7 @@ func (a *answer) WriteHeader(status int) {
 		a.disturb(e, h, said)
 	}
 	if p := a.pending(); p != nil && !a.lost && (status == http.StatusSeeOther || !said) {
-		a.instead(p)
+		a.sendEarlier(p)
 	}
 	if e != nil && e.ContentType != "" {
 		h.Set("Content-Type", e.ContentType)
@@ -91,7 +91,7 @@ func (a *answer) WriteHeader(status int) {
 }
 
 // retryAfter sets Retry-After from the effect.
-func (a *answer) retryAfter(h http.Header) {
+func (a *response) retryAfter(h http.Header) {
 	if a.effect == nil {
 		return
 	}
@@ -104,7 +104,7 @@ func (a *answer) retryAfter(h http.Header) {
 }
 
 // interim passes interim answers on, unless the answer is lost. A client that is asked for its body still sends it.
-func (a *answer) interim(status int) {
+func (a *response) interim(status int) {
 	lost := a.effect != nil && a.effect.Close == fault.AfterCommit
 	if a.request.ProtoAtLeast(1, 1) && (status == http.StatusContinue || !lost) {
 		a.ResponseWriter.WriteHeader(status)
@@ -127,7 +127,7 @@ func length(method string, status int, h http.Header) int {
 
 // FlushError sends the bytes that may be sent so far. The end of an answer is sent only after the exchange is recorded, so that a client
 // with the whole answer finds the record.
-func (a *answer) FlushError() error {
+func (a *response) FlushError() error {
 	if a.status == 0 || a.lost || a.held != nil || a.rest == 0 && a.left < 0 {
 		return nil
 	}
@@ -135,7 +135,7 @@ func (a *answer) FlushError() error {
 }
 
 // disconnect applies the effects that concern new connections, before any part of the answer is sent.
-func (a *answer) disconnect() {
+func (a *response) disconnect() {
 	e, p := a.effect, a.proxy
 	if e == nil || a.ended {
 		return
@@ -151,7 +151,7 @@ func (a *answer) disconnect() {
 }
 
 // disturb applies an effect to an answer that is not an event stream.
-func (a *answer) disturb(e *fault.Effect, h http.Header, isJSON bool) {
+func (a *response) disturb(e *fault.Effect, h http.Header, isJSON bool) {
 	switch {
 	case e.Close == fault.AfterCommit:
 		a.lost = true
@@ -173,7 +173,7 @@ func digested(h http.Header) bool {
 }
 
 // begin begins an event stream. It records the start at once, because the stream may last long.
-func (a *answer) begin() {
+func (a *response) begin() {
 	x := a.exchange
 	e := a.effect
 	if e != nil {
@@ -195,7 +195,7 @@ func (a *answer) begin() {
 	a.stream = &wire.Stream{
 		To: flushing{a.ResponseWriter}, Shape: a.proxy.sessions.shape(a.in), Effect: e,
 		Resumed: x.LastEventID != "", Closed: a.request.Context().Done(),
-		Note: func(data []byte) { a.proxy.sessions.heard(a.in, x, e, data) },
+		Note: func(data []byte) { a.proxy.sessions.noteEvent(a.in, x, e, data) },
 	}
 }
 
@@ -211,7 +211,7 @@ func (f flushing) Write(b []byte) (int, error) {
 }
 
 // Write receives a part of the body.
-func (a *answer) Write(b []byte) (int, error) {
+func (a *response) Write(b []byte) (int, error) {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)
 	}
@@ -247,7 +247,7 @@ func (a *answer) Write(b []byte) (int, error) {
 }
 
 // release sends the held document. The target's trailers follow it.
-func (a *answer) release(document []byte) error {
+func (a *response) release(document []byte) error {
 	h := a.Header()
 	after := h.Clone()
 	clear(h)
@@ -262,7 +262,7 @@ func (a *answer) release(document []byte) error {
 }
 
 // send sends bytes of the body. The effect may limit the speed or cut the body.
-func (a *answer) send(b []byte) error {
+func (a *response) send(b []byte) error {
 	if a.left >= 0 {
 		b = b[:min(len(b), a.left)]
 		a.left -= len(b)
@@ -280,14 +280,14 @@ func (a *answer) send(b []byte) error {
 }
 
 // finish sends the held bytes, records the exchange, and cuts the connection if a fault requires it or the answer has ended early.
-func (a *answer) finish(panicked any) {
+func (a *response) finish(panicked any) {
 	a.disconnect()
 	x := a.exchange
 	var rewritten []byte
 	if a.held != nil {
 		document := a.document.Bytes()
 		if p := a.pending(); p != nil && !a.proxy.api.StateOf(api.Decode(document)).Known {
-			a.instead(p)
+			a.sendEarlier(p)
 		}
 		if a.earlier != nil {
 			document = a.earlier.body
@@ -310,7 +310,7 @@ func (a *answer) finish(panicked any) {
 	_ = a.FlushError()
 	a.body.end(a.proxy.api, x)
 	if x.Status != 0 && x.Stream == nil {
-		a.proxy.sessions.answered(a.in, a.request, x, a.described, a.Header(), a.document.Bytes())
+		a.proxy.sessions.noteResponse(a.in, a.request, x, a.described, a.Header(), a.document.Bytes())
 		if rewritten != nil {
 			a.proxy.sessions.recordRewritten(a.in, x, a.effect, rewritten)
 		}
