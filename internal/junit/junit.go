@@ -1,4 +1,4 @@
-// Package junit writes results of tests as JUnit XML, which CI servers read.
+// Package junit writes test results as JUnit XML for CI servers.
 package junit
 
 import (
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Suite is one run of tests.
+// Suite holds the results of one test run.
 type Suite struct {
 	Name       string
 	Began      time.Time
@@ -23,7 +23,7 @@ type Property struct {
 	Value string `xml:"value,attr"`
 }
 
-// Case is one test. It has passed unless it has a Failure or is Skipped.
+// Case is one test. It passed unless Failure or Skipped is set.
 type Case struct {
 	Name    string   `xml:"name,attr"`
 	Class   string   `xml:"classname,attr"`
@@ -32,7 +32,7 @@ type Case struct {
 	Skipped *Message `xml:"skipped,omitempty"`
 }
 
-// Message is the reason: a sentence, and the evidence.
+// Message explains why a test failed or was skipped.
 type Message struct {
 	Message string `xml:"message,attr"`
 	Text    string `xml:",chardata"`
@@ -51,10 +51,10 @@ type element struct {
 	Cases      []Case     `xml:"testcase"`
 }
 
-// Write writes the suite as a document.
+// Write writes the suite as an XML document.
 func (s Suite) Write(w io.Writer) error { return write(w, s.element()) }
 
-// Write writes several suites as one document.
+// Write writes several suites as one XML document.
 func Write(w io.Writer, suites []Suite) error {
 	all := struct {
 		XMLName xml.Name `xml:"testsuites"`

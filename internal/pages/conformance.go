@@ -35,15 +35,15 @@ func promises() (tests map[string][]string, err error) {
 			}
 		}
 		if lines != 0 {
-			return fmt.Errorf("%s: a Promise that is not in the comment of a test", file)
+			return fmt.Errorf("%s: a Promise line outside the comment of a test", file)
 		}
 		return err
 	})
 	return tests, err
 }
 
-// nameTests fills the last cell of each row of the conformance page. A row's id is the last word of its heading and its first cell:
-// "contract 9b".
+// nameTests fills the last cell of each row of the conformance page. A row's id is the last word of its heading and its first cell, such
+// as "contract 9b".
 func nameTests(page string, tests map[string][]string) (string, error) {
 	unknown := maps.Clone(tests)
 	seen := map[string]bool{}
@@ -59,7 +59,7 @@ func nameTests(page string, tests map[string][]string) (string, error) {
 		}
 		id := heading + " " + strings.TrimSpace(cells[1])
 		if len(cells) != 5 || seen[id] {
-			return "", fmt.Errorf("the row %q has not three cells, or its id is taken", line)
+			return "", fmt.Errorf("the row %q must have three cells and an unused id", line)
 		}
 		seen[id] = true
 		named := "not tested"

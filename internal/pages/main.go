@@ -1,4 +1,4 @@
-// Command pages writes the tests of each row of docs/explanation/conformance.md. "go generate" runs it.
+// Command pages writes the names of the tests into docs/explanation/conformance.md. "go generate" runs it.
 package main
 
 import (

@@ -17,5 +17,5 @@ func TestNameTests(t *testing.T) {
 	_, err = nameTests(page, map[string][]string{"contract 5c": {"TestOne"}})
 	require.ErrorContains(t, err, `[TestOne]: no row is "contract 5c"`)
 	_, err = nameTests(page+"| 5b | three | |\n", nil)
-	require.ErrorContains(t, err, "its id is taken")
+	require.ErrorContains(t, err, "an unused id")
 }

@@ -15,21 +15,21 @@ import (
 	"software.sslmate.com/src/go-pkcs12"
 )
 
-// trustPassword is the password of the trust store for Java, which has no secrets.
+// trustPassword is the password of the trust store for Java. The trust store contains no secrets.
 const trustPassword = "changeit"
 
-// rootFiles are the usual files of trusted root certificates.
+// rootFiles lists common paths of trusted root certificates.
 var rootFiles = []string{
 	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",
 }
 
 // forwarding holds the settings of a forward proxy for the environment of its clients.
 type forwarding struct {
-	proxy string // its address
-	dir   string // of the files with certificates
+	proxy string // proxy address
+	dir   string // folder with the certificates
 }
 
-// newForwarding writes the certificates for programs to trust: this machine's roots and the proxy's authority.
+// newForwarding writes the certificates that clients must trust: this machine's roots and the proxy's authority.
 func newForwarding(proxy string, authority []byte) (f *forwarding, err error) {
 	f = &forwarding{proxy: proxy}
 	if f.dir, err = os.MkdirTemp("", "forgerun-ca-"); err != nil {
@@ -48,14 +48,14 @@ func newForwarding(proxy string, authority []byte) (f *forwarding, err error) {
 	return f, nil
 }
 
-// systemRoots reads the certificates that this machine trusts, or the user's own file if there is one.
+// systemRoots reads the user's certificate file, or else the certificates that this machine trusts.
 func systemRoots(own string) []byte {
 	for _, file := range append([]string{own}, rootFiles...) {
 		if text, err := os.ReadFile(file); err == nil { //nolint:gosec // the user names the file
 			return text
 		}
 	}
-	return nil // then programs trust only the proxy
+	return nil // clients then trust only the proxy
 }
 
 // trustStore returns certificates in Java's trust store format.
@@ -69,8 +69,8 @@ func trustStore(bundle []byte) ([]byte, error) {
 	return pkcs12.Modern.EncodeTrustStore(all, trustPassword)
 }
 
-// environment returns variables that make programs use and trust the proxy. They cover curl, Python, Go, Node (22.21, 24 and
-// later), Ruby, Java and AWS.
+// environment returns variables that make programs use and trust the proxy: curl, Python, Go, Node (22.21, 24 and later), Ruby,
+// Java and AWS tools.
 func (f *forwarding) environment() (variables []string) {
 	all := filepath.Join(f.dir, "all.pem")
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY"} {
@@ -90,7 +90,7 @@ func (f *forwarding) environment() (variables []string) {
 	return append(variables, "NO_PROXY=", "no_proxy=", "NODE_USE_ENV_PROXY=1", "JAVA_TOOL_OPTIONS="+strings.TrimSpace(java))
 }
 
-// exports returns the same variables as shell commands.
+// exports returns the variables of environment as shell commands.
 func (f *forwarding) exports() string {
 	var b bytes.Buffer
 	for _, variable := range f.environment() {

@@ -52,26 +52,26 @@ const (
 	headerTimeout = 10 * time.Second // of deliveries
 )
 
-// runningProxy is a proxy that listens.
+// runningProxy is a proxy that accepts requests.
 type runningProxy struct {
 	url, control, hook string
 	rules              []string    // rules to judge by default
-	via                *forwarding // nil: clients use the proxy's address
+	via                *forwarding // nil: clients use the proxy's address directly
 	stop               func()
 }
 
-// proxied describes the API behind a proxy.
+// proxied holds the settings of a proxy and the API behind it.
 type proxied struct {
 	listen                    string
 	targets                   []string // more than one only with forward
-	forward                   bool     // clients use the target's address and reach the proxy through their environment
-	tls                       string   // file for the certificate that clients must trust; empty: without TLS
+	forward                   bool     // clients use the target's address; environment variables point them to the proxy
+	tls                       string   // file for the certificate that clients must trust; empty: no TLS
 	api, openAPI              string
 	hosts                     []string // additional host names of the proxy
-	webhook, secret, hookPort string   // the client's receiver, the signing secret of deliveries, and the address that the target calls
+	webhook, secret, hookPort string   // address of the client's receiver, signing secret of webhooks, address that the target calls
 }
 
-// flags adds the flags of all commands with a proxy.
+// flags adds the flags that all commands with a proxy share.
 func (o *proxied) flags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.targets, "target", nil, "`address` of the server of any HTTP API: a proxy starts in front of it;\n"+
 		"may be repeated with --forward")
@@ -113,7 +113,7 @@ func (all *servers) stop() {
 	}
 }
 
-// start starts a proxy, with a second listener for webhooks if there is a receiver.
+// start starts a proxy. If there is a receiver, it also listens for webhooks.
 func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 	if o.forward && o.tls != "" {
 		return nil, errors.New("--forward creates certificates for the target's host itself: it cannot be combined with --tls")
@@ -149,7 +149,7 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 		return nil, err
 	}
 	p.url = scheme + p.url
-	own := &http.Server{Handler: before.Own(), ReadHeaderTimeout: headerTimeout} // for who may be refused at the other
+	own := &http.Server{Handler: before.Own(), ReadHeaderTimeout: headerTimeout} // stays open while a fault refuses connections
 	if p.control, err = all.serve(own, plainly, "127.0.0.1:0"); err != nil {
 		p.stop()
 		return nil, err
@@ -171,7 +171,7 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 	return p, nil
 }
 
-// addresses reads the targets.
+// addresses parses the targets.
 func (o *proxied) addresses() (all []*url.URL, err error) {
 	if len(o.targets) > 1 && !o.forward {
 		return nil, errors.New("a proxy has one --target; several targets need --forward")
@@ -189,7 +189,7 @@ func (o *proxied) addresses() (all []*url.URL, err error) {
 	return all, nil
 }
 
-// shown returns the targets without secrets.
+// shown returns the targets with secrets masked.
 func (o *proxied) shown() string {
 	var all []string
 	for _, text := range o.targets {
@@ -198,7 +198,7 @@ func (o *proxied) shown() string {
 	return strings.Join(all, ", ")
 }
 
-// startHook listens for the target's webhooks and returns the address that the target must call.
+// startHook listens for the target's webhooks. It returns the address that the target must call.
 func (o *proxied) startHook(before *proxy.Proxy, all *servers) (string, error) {
 	receiver, err := address("--webhook", o.webhook)
 	if err != nil {
@@ -243,7 +243,7 @@ func (o *proxied) describe() (*api.API, error) {
 	return a, nil
 }
 
-// address parses a flag that is an address.
+// address parses the address in a flag.
 func address(flag, text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {

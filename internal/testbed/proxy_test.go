@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The first line has the proxy's address, its target and the address of its sessions; the second has the permanent address of the
-// sessions.
+// The proxy prints its address and its target. It also prints the address of the sessions, and one that is never refused.
 func TestProxyPrintsItsAddresses(t *testing.T) {
 	t.Parallel()
 	stopped, stop := context.WithCancel(t.Context())

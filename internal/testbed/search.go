@@ -49,7 +49,7 @@ type searchRun struct {
 	tries            int
 	dir, regressions string
 
-	each []verdictRun // of each worker
+	each []verdictRun // one for each worker
 }
 
 func searchCommand(p command.Program) *cobra.Command {
@@ -98,7 +98,7 @@ func (r *searchRun) outputFlags() *pflag.FlagSet {
 	return f
 }
 
-// check refuses invalid numbers.
+// check validates the flags of the search.
 func (r *searchRun) check() error {
 	switch {
 	case r.budget <= 0:
@@ -116,7 +116,7 @@ func (r *searchRun) check() error {
 	return nil
 }
 
-// play searches, or replays findings, with its own service, a running service, or proxies.
+// play searches, or replays known findings. It uses its own service, a running service, or proxies.
 func (r *searchRun) play(ctx context.Context) int {
 	return r.within(ctx, func() int {
 		stopWorkers, err := r.startWorkers()
@@ -132,7 +132,7 @@ func (r *searchRun) play(ctx context.Context) int {
 	})
 }
 
-// replayed returns the command line that replays the faults of a file.
+// replayed returns the command line that replays the faults in a file.
 func (r *searchRun) replayed(file string) string {
 	words := []string{"forgerun", "verdict", "--faults", file}
 	for _, target := range r.targets {

@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/search"
 )
 
-// startWorkers prepares the workers; with --target each gets its own proxy. The returned function stops the proxies.
+// startWorkers prepares the workers. With --target, each worker gets its own proxy; the returned function stops these proxies.
 func (r *searchRun) startWorkers() (stopWorkers func(), err error) {
 	var stops []func()
 	stopWorkers = func() {
@@ -46,7 +46,7 @@ func (r *searchRun) startWorkers() (stopWorkers func(), err error) {
 	return stopWorkers, nil
 }
 
-// try runs the command once with fault rules.
+// try runs the command once under fault rules.
 func (r *searchRun) try(ctx context.Context, worker int, rules []fault.Rule, limit time.Duration) (*search.Trial, error) {
 	v := r.each[worker]
 	said, printed := &tail{}, &tail{}
@@ -84,7 +84,7 @@ func (r *searchRun) try(ctx context.Context, worker int, rules []fault.Rule, lim
 	return t, errors.Join(err, ended)
 }
 
-// entriesOf reads the parts of a journal that a search needs.
+// entriesOf extracts the fields of a journal that a search needs.
 func entriesOf(journal []byte) (all []search.Entry) {
 	for line := range strings.Lines(string(journal)) {
 		var e struct {
@@ -92,7 +92,7 @@ func entriesOf(journal []byte) (all []search.Entry) {
 			Of                    fault.Use
 			State                 verdict.JobState `json:"job_state"`
 		}
-		if json.Unmarshal([]byte(line), &e) != nil { // the journal was encoded from the same types
+		if json.Unmarshal([]byte(line), &e) != nil { // cannot fail: the journal was encoded from the same types
 			continue
 		}
 		kinds, _, _ := strings.Cut(e.Fault, " {")
@@ -103,7 +103,7 @@ func entriesOf(journal []byte) (all []search.Entry) {
 	return all
 }
 
-// tail keeps the end of a command's output.
+// tail is a writer that keeps only the end of a command's output.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -122,7 +122,7 @@ func (t *tail) Write(p []byte) (int, error) {
 // errorLine matches the start of a line with an error message.
 var errorLine = regexp.MustCompile(`(?i)\w*(error|exception|panic)\b`)
 
-// last returns the last error message, or else the last non-empty line.
+// last returns the last line with an error message, or else the last non-empty line.
 func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -130,7 +130,7 @@ func (t *tail) last() string {
 	if said := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !errorLine.MatchString(line) }); len(said) > 0 {
 		lines = said
 	}
-	return strings.TrimSpace(strings.Map(func(r rune) rune { // the line goes into files and pages
+	return strings.TrimSpace(strings.Map(func(r rune) rune { // the line is written to files and pages
 		if unicode.IsPrint(r) {
 			return r
 		}
@@ -138,7 +138,7 @@ func (t *tail) last() string {
 	}, lines[len(lines)-1]))
 }
 
-// find runs the search, and prints and writes the findings.
+// find runs the search, then prints the findings and writes them to files.
 func (r *searchRun) find(interrupt context.Context) int {
 	ctx, cancel := context.WithTimeout(interrupt, r.budget)
 	defer cancel()
@@ -172,7 +172,7 @@ func (r *searchRun) find(interrupt context.Context) int {
 	return exitOK
 }
 
-// writeFindings writes a file for each finding and the page.
+// writeFindings writes the page and a file for each finding.
 func (r *searchRun) writeFindings(report *search.Report) error {
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
 		return fmt.Errorf("--out: %w", err)
@@ -196,7 +196,7 @@ func (r *searchRun) writeFindings(report *search.Report) error {
 	return r.writeFile(filepath.Join(r.dir, "index.html"), []byte(b.String()))
 }
 
-// print prints the report.
+// print prints the report as text or JSON.
 func (r *searchRun) print(report *search.Report) error {
 	if r.json {
 		e := json.NewEncoder(r.Stdout)
@@ -217,7 +217,7 @@ func (r *searchRun) print(report *search.Report) error {
 	return err
 }
 
-// describe writes a finding as text.
+// describe writes a finding as text to b.
 func (r *searchRun) describe(b *strings.Builder, f *search.Finding) {
 	style := term.Of(r.Stdout, os.Getenv)
 	fmt.Fprintf(b, "%s\n  %s\n", style.Paint(term.Strong, f.Name), f.Words)
@@ -281,7 +281,7 @@ func readRules(path string) (rules []fault.Rule, err error) {
 	return rules, json.Unmarshal(text, &rules)
 }
 
-// unsearchable explains why there was no search.
+// unsearchable prints why the search could not start.
 func (r *searchRun) unsearchable(err error) int {
 	if errors.Is(err, search.ErrBroken) {
 		err = fmt.Errorf("%s: fix this first (forgerun verdict --profile none)", strings.ReplaceAll(err.Error(), "\n", ": "))

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/search"
 )
 
-// endedJobs is a standards-based API with jobs that end at once. It has no idempotency keys.
+// endedJobs starts an API that follows the standards. Its jobs end at once, and it has no idempotency keys.
 func endedJobs(t *testing.T) string {
 	t.Helper()
 	var made atomic.Int64
@@ -66,7 +66,7 @@ func TestSearch(t *testing.T) {
 	require.Contains(t, said, "the client is broken without any fault: it failed (exit status 1): ")
 }
 
-// With --json standard output is the report.
+// With --json, standard output is the report.
 func TestSearchAsJSON(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := invoke(t, "search", "--json", "--first", "--out", t.TempDir(), "--target", endedJobs(t), "--",

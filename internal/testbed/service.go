@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	readyFile     = "dev.json" // written by forgerun dev once it is ready, removed at its end
+	readyFile     = "dev.json" // forgerun dev writes it when it is ready, and removes it when it ends
 	startPatience = 60 * time.Second
-	stopPatience  = 60 * time.Second // before a kill
+	stopPatience  = 60 * time.Second // time to end before it is killed
 	anyPort       = "127.0.0.1:0"
-	logTail       = 20 // lines of the log
+	logTail       = 20 // number of log lines to show
 )
 
 // service is a ForgeRun started by this process: `forgerun dev` as a child process at a fixed address, with a temporary data
@@ -34,8 +34,8 @@ type service struct {
 	child    *stack.Process // nil: not running
 }
 
-// newService returns a service. It drops FORGERUN_ variables from the given environment, so it never uses stores that are
-// configured for another service.
+// newService returns a service that is not started yet. It drops FORGERUN_ variables from the environment, so the service never
+// uses the stores of another one.
 func newService(binary string, base []string, scale float64, settings ...string) (*service, error) {
 	address, err := stack.FreeAddress()
 	if err != nil {
@@ -77,8 +77,8 @@ func (s *service) checkSettings(ctx context.Context, settings []string) error {
 	return nil
 }
 
-// play starts the service, runs do, and always stops and removes the service. The exit code is unclean if the service did not end
-// cleanly.
+// play starts the service, runs do, and always stops and removes the service. If the service does not end cleanly, the exit code
+// is at least unclean.
 func (s *service) play(ctx context.Context, p command.Program, unclean int, do func() int) int {
 	defer func() { _ = os.RemoveAll(s.dir) }()
 	began, code := time.Now(), exitInterrupted
@@ -115,7 +115,7 @@ func (s *service) start(ctx context.Context) (err error) {
 	return err
 }
 
-// stop stops the child and returns an error after an unclean end. Without a child it does nothing.
+// stop stops the child, if any, and returns an error if it did not end cleanly.
 func (s *service) stop() error {
 	err := s.child.Stop(stopPatience)
 	s.child = nil
@@ -125,7 +125,7 @@ func (s *service) stop() error {
 	return nil
 }
 
-// showLog writes the end of the child's log.
+// showLog writes the last lines of the child's log.
 func (s *service) showLog(w io.Writer) {
 	if b, err := os.ReadFile(s.command.Log); err == nil {
 		lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// The started service can judge a client, and it ends cleanly.
+// A started service judges clients and ends cleanly.
 func TestStartedService(t *testing.T) {
 	t.Parallel()
 	s, err := newService(testkit.Program(t, "forgerun"), os.Environ(), 0.02)
@@ -20,10 +20,10 @@ func TestStartedService(t *testing.T) {
 	t.Cleanup(func() { _ = s.stop(); _ = os.RemoveAll(s.dir) })
 	require.NoError(t, s.start(t.Context()))
 	address, pid := s.url, s.child.PID()
-	asks := []string{"sh", "-c", `echo "at $FORGERUN_URL"; exec "$0" jobs submit SUCCESS_FAST --wait`, testkit.Program(t, "forgerun")}
+	client := []string{"sh", "-c", `echo "at $FORGERUN_URL"; exec "$0" jobs submit SUCCESS_FAST --wait`, testkit.Program(t, "forgerun")}
 	for code, args := range map[int][]string{
-		exitOK: append([]string{"--"}, asks...), exitDifferent: append([]string{"--complete", "--"}, asks...),
-		exitUnusable: {"--", "sh", "-c", `echo "at $FORGERUN_URL"`}, // which asks nothing
+		exitOK: append([]string{"--"}, client...), exitDifferent: append([]string{"--complete", "--"}, client...),
+		exitUnusable: {"--", "sh", "-c", `echo "at $FORGERUN_URL"`}, // sends no request
 	} {
 		got, stdout, stderr := invoke(t, append([]string{"verdict", "--url", address}, args...)...)
 		require.Equal(t, code, got, stderr)
@@ -33,7 +33,7 @@ func TestStartedService(t *testing.T) {
 	}
 	require.NoError(t, s.stop())
 	require.NoError(t, s.stop(), "a second stop does nothing")
-	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH, "it has ended and was waited for")
+	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH, "the process has ended and was reaped")
 }
 
 func TestEnvironmentOfAService(t *testing.T) {
@@ -48,7 +48,7 @@ func TestEnvironmentOfAService(t *testing.T) {
 	require.NotContains(t, strings.Join(environ, " "), "postgres://prod")
 }
 
-// A service without a test bed is reported before anything runs.
+// If the service has no test bed, the command reports that before it runs anything.
 func TestVerdictWithoutATestBed(t *testing.T) {
 	t.Parallel()
 	ran := filepath.Join(t.TempDir(), "ran")

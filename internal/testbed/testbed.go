@@ -16,7 +16,7 @@ const (
 	exitInterrupted = command.Interrupted // Ctrl-C
 )
 
-// Commands returns the commands about clients.
+// Commands returns the commands of the test bed.
 func Commands(p command.Program) []*cobra.Command {
 	return command.Unbroken(verdictCommand(p), searchCommand(p), proxyCommand(p))
 }

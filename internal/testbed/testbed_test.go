@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// invoke runs a command as a shell would.
+// invoke runs a command line and returns its exit code and output.
 func invoke(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	return invokeIn(t.Context(), args...)
@@ -40,7 +40,7 @@ func invokeIn(ctx context.Context, args ...string) (code int, stdout, stderr str
 	return code, out.String(), errOut.String()
 }
 
-// serve returns the address of a server that always sends the given response.
+// serve starts a server that always sends the given response, and returns its address.
 func serve(t *testing.T, status int, mediaType, body string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -57,7 +57,7 @@ const (
 	away        = "http://127.0.0.1:1"
 )
 
-// Wrong input is reported in one sentence before anything runs.
+// A usage error is reported in one line before anything runs.
 func TestBadUse(t *testing.T) {
 	t.Parallel()
 	usable := serve(t, http.StatusCreated, "application/json", `{"client_id":"c","api_key":"k","key_id":"i"}`)

@@ -56,40 +56,40 @@ Exit codes; the first that applies to any run:
   0  PASSED, or PASSED WITH WARNINGS: the client broke only rules that say should
   130  interrupted (Ctrl-C): the traffic until then is judged and printed`
 
-// verdictRun is one or more runs of a command against a service, with the output of the verdicts.
+// verdictRun runs a command one or more times against a service, and prints the verdicts.
 type verdictRun struct {
 	command.Program
 	proxied
-	url, key, token string   // of a running test bed; token is the operator token of a started service
+	url, key, token string   // of a running test bed; token: operator token of a started service
 	urlNames        []string // further variables for the url
-	control         string   // address of the sessions; empty: the url
+	control         string   // base address for sessions; empty: url
 	hook            string   // address for the target's webhooks
 	via             *forwarding
-	binary, fetch   string // fetch: source of a missing Postgres for a started service
+	binary, fetch   string // fetch: where a started service downloads Postgres if none is installed
 	scale           float64
 	settings        []string
 	profile         string
 	profiles        []string
 	seed            int64
 	seeds           int
-	faults          string // file
+	faults          string // file with fault rules
 	advance         advance
-	limit           time.Duration // of a run of the command; 0: none
+	limit           time.Duration // time limit of each run of the command; 0: none
 	rules, skip     []string
 	policy          summary.Policy
-	json            bool // on standard output; the command's output then goes to standard error
+	json            bool // print JSON; the command's standard output then goes to standard error
 	jsonFile        string
 	junit, html     string // files
 	markdown        string // file
 	baselinePath    string
 	baseline        *summary.Baseline // nil: none
-	update          bool              // whether to update it
-	shared          bool              // other users may read these files
-	unwritten       error             // why a session's page is missing
+	update          bool              // whether to update the baseline
+	shared          bool              // whether other users may read the reports
+	unwritten       error             // error of writing a session's page
 	command         []string
 	stdin           io.Reader // of the command
 
-	first shownSession // session of the written page
+	first shownSession // session of the page that was written first
 }
 
 func verdictCommand(p command.Program) *cobra.Command {
@@ -188,7 +188,7 @@ func (v *verdictRun) fileFlags() *pflag.FlagSet {
 	return f
 }
 
-// commandOf returns the command that follows --.
+// commandOf returns the command that follows "--".
 func commandOf(c *cobra.Command, args []string) ([]string, error) {
 	at := c.ArgsLenAtDash()
 	if at > 0 || at < 0 && len(args) > 0 {
@@ -200,10 +200,12 @@ func commandOf(c *cobra.Command, args []string) ([]string, error) {
 	return args, nil
 }
 
-// reservedVariables are the variables that this command sets for a service that it starts.
-var reservedVariables = []string{"FORGERUN_DATA_DIR", "FORGERUN_HTTP_ADDR", "FORGERUN_ADMIN_ADDR", "FORGERUN_ADMIN_TOKEN", "FORGERUN_LOG_FORMAT"}
+// reservedVariables lists the variables that this command sets for a service that it starts.
+var reservedVariables = []string{
+	"FORGERUN_DATA_DIR", "FORGERUN_HTTP_ADDR", "FORGERUN_ADMIN_ADDR", "FORGERUN_ADMIN_TOKEN", "FORGERUN_LOG_FORMAT",
+}
 
-// check refuses missing or contradictory flags.
+// check validates the flags of the command.
 func (v *verdictRun) check(f *pflag.FlagSet) error {
 	targeted := len(v.targets) > 0
 	own := !targeted && v.url == ""
@@ -239,7 +241,7 @@ func (v *verdictRun) check(f *pflag.FlagSet) error {
 	return v.checkNames()
 }
 
-// checkNames refuses unknown profiles and rules.
+// checkNames validates the names of profiles and rules.
 func (v *verdictRun) checkNames() error {
 	names := profileNames()
 	for _, name := range append(slices.Clone(v.profiles), v.profile) {
@@ -286,7 +288,7 @@ func profileNames() (names []string) {
 	return names
 }
 
-// columns lists names in lines of at most six.
+// columns returns the names, six per line.
 func columns(names []string) string {
 	var lines []string
 	for line := range slices.Chunk(names, 6) {
@@ -295,7 +297,7 @@ func columns(names []string) string {
 	return strings.Join(lines, ",\n")
 }
 
-// complete makes the shell complete flags of a command with names.
+// complete makes the shell complete the flags of a command with names.
 func complete(c *cobra.Command, names []string, flags ...string) {
 	for _, flag := range flags {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	minInterval = 100 * time.Millisecond // between two moves of the clock
-	askedPause  = 100 * time.Millisecond // between two checks for a request of the command
+	minInterval = 100 * time.Millisecond // shortest interval between two moves of the clock
+	askedPause  = 100 * time.Millisecond // pause between two checks for a request of the command
 )
 
-// advance is how far and how often the clock moves while the command runs.
+// advance says how far and how often the clock moves while the command runs.
 type advance struct {
 	by, every time.Duration // every is 0 for a single move
 }
@@ -45,7 +45,8 @@ func (a *advance) Set(text string) (err error) {
 	return nil
 }
 
-// run moves the clock once the client's session or a later session has a request, and again after each interval, until ctx ends.
+// run waits for the first request in the client's session or a later one. It then moves the clock, and again after each interval,
+// until ctx ends.
 func (a *advance) run(ctx context.Context, c *client.Client, session string) error {
 	err := a.awaitRequest(ctx, c, session)
 	for err == nil {

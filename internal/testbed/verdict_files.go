@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	privateFile = 0o600 // of reports, which show the client's requests
+	privateFile = 0o600 // reports contain the client's requests
 	sharedFile  = 0o644 // with --shared-files
 )
 
-// checkFiles returns an error if a report cannot be written to its file.
+// checkFiles returns an error if a report file cannot be written.
 func (v *verdictRun) checkFiles() error {
 	for flag, path := range map[string]string{"json-file": v.jsonFile, "junit": v.junit, "html": v.html, "summary": v.markdown} {
 		info, err := os.Stat(path)
@@ -46,7 +46,7 @@ func (v *verdictRun) checkFiles() error {
 // baselineFile is the file for --update-baseline without --baseline.
 const baselineFile = "forgerun-baseline.yaml"
 
-// readBaseline reads the baseline, if any. With --update-baseline the file may be missing.
+// readBaseline reads the baseline if a flag requests it. With --update-baseline, the file may be missing.
 func (v *verdictRun) readBaseline() (err error) {
 	path := v.baselinePath
 	if path == "" && v.update {
@@ -63,7 +63,7 @@ func (v *verdictRun) readBaseline() (err error) {
 	return nil
 }
 
-// updateBaseline writes the baseline and prints a note.
+// updateBaseline writes the baseline and adds a note to the summary.
 func (v *verdictRun) updateBaseline(shown *summary.Summary) error {
 	if err := shown.UpdateBaseline(); err != nil {
 		return fmt.Errorf("--update-baseline: %w", err)
@@ -73,7 +73,7 @@ func (v *verdictRun) updateBaseline(shown *summary.Summary) error {
 	return nil
 }
 
-// reportToActions, in GitHub Actions, writes the step summary and adds annotations to the log.
+// reportToActions writes the step summary and annotations if the program runs in GitHub Actions.
 func (v *verdictRun) reportToActions(shown *summary.Summary) error {
 	if path := os.Getenv("GITHUB_STEP_SUMMARY"); path != "" {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, sharedFile) //nolint:gosec // the runner's file
@@ -90,7 +90,7 @@ func (v *verdictRun) reportToActions(shown *summary.Summary) error {
 	return nil
 }
 
-// writeFile writes a report. Unless it is shared, only the owner can read it, even if it replaces a file that others could read.
+// writeFile writes a report. Without --shared-files, only the owner can read it, even if it replaces a file that others could read.
 func (v *verdictRun) writeFile(path string, content []byte) error {
 	mode := os.FileMode(privateFile)
 	if v.shared {
@@ -102,7 +102,7 @@ func (v *verdictRun) writeFile(path string, content []byte) error {
 	}
 	info, err := f.Stat()
 	if err == nil && info.Mode().IsRegular() { // skip devices such as /dev/stdout
-		err = cmp.Or(f.Chmod(mode), f.Truncate(0)) // before the content is written
+		err = cmp.Or(f.Chmod(mode), f.Truncate(0)) // restrict access before writing the content
 	}
 	if err == nil {
 		_, err = f.Write(content)
@@ -110,8 +110,8 @@ func (v *verdictRun) writeFile(path string, content []byte) error {
 	return cmp.Or(err, f.Close())
 }
 
-// writePage writes the page of the numbered session and its journal next to it. A single session's page is the requested file.
-// Pages of several sessions are in a folder next to it.
+// writePage writes the page and the journal of the nth session. The page of a single session is the requested file; the pages of
+// several sessions are in a folder next to that file.
 func (v *verdictRun) writePage(n shownSession, number int) error {
 	path := v.html
 	if number > 1 {
@@ -128,7 +128,7 @@ func (v *verdictRun) writePage(n shownSession, number int) error {
 	switch number {
 	case 0:
 		path = v.pagePath(1)
-		_ = os.Remove(journalOf(v.html)) // written with the first page
+		_ = os.Remove(journalOf(v.html)) // was written with the first page
 	case 1:
 		v.first = n
 	}
@@ -137,10 +137,10 @@ func (v *verdictRun) writePage(n shownSession, number int) error {
 	return cmp.Or(v.writeFile(journalOf(path), n.journal), v.writeFile(path, page))
 }
 
-// journalOf returns the journal's file next to a page.
+// journalOf returns the path of the journal next to a page.
 func journalOf(page string) string { return strings.TrimSuffix(page, ".html") + ".journal.ndjson" }
 
-// pageFolder returns the folder of pages, and pagePath a page in it.
+// pageFolder returns the name of the folder with the pages of several sessions.
 func (v *verdictRun) pageFolder() string {
 	return strings.TrimSuffix(filepath.Base(v.html), ".html") + "-sessions"
 }
@@ -149,7 +149,7 @@ func (v *verdictRun) pagePath(number int) string {
 	return filepath.Join(filepath.Dir(v.html), v.pageFolder(), strconv.Itoa(number)+".html")
 }
 
-// index returns a function that writes a page with links to the sessions' pages, if there are several.
+// index returns a function that writes the page with links to the sessions' pages.
 func (v *verdictRun) index(shown *summary.Summary) func(io.Writer) error {
 	return func(w io.Writer) error {
 		var links []string
@@ -164,7 +164,7 @@ func (v *verdictRun) index(shown *summary.Summary) func(io.Writer) error {
 func (v *verdictRun) write(shown *summary.Summary) error {
 	index, print := v.html, shown.JSON
 	if len(shown.Sessions) == 1 {
-		index = "" // the file is the session's page
+		index = "" // the file already contains the session's page
 	}
 	failed := []error{v.unwritten}
 	if v.unwritten != nil {
@@ -186,10 +186,10 @@ func (v *verdictRun) write(shown *summary.Summary) error {
 	return errors.Join(append(failed, print(v.Stdout), v.reportToActions(shown))...)
 }
 
-// guessFile is the file for the description of an API without recognized submissions.
+// guessFile is the file for a guessed description of the API.
 const guessFile = "forgerun-api.yaml"
 
-// writeGuess writes a description that fits the traffic, if no submission was recognized. It does not overwrite a user's file.
+// writeGuess writes a guessed description of the API if no submission was recognized. It does not overwrite a user's file.
 func (v *verdictRun) writeGuess(shown *summary.Summary) error {
 	guess := shown.Guess()
 	if guess == nil || len(v.targets) == 0 {

@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 )
 
-// thumbnails is an API that follows no standard: POST returns 201 with an id, and GET shows a state. It has no idempotency keys.
+// thumbnails starts an API that follows no standard: POST returns 201 with an id, and GET shows a state. It has no idempotency keys.
 func thumbnails(t *testing.T) string {
 	t.Helper()
 	var made, read atomic.Int64
@@ -45,8 +45,8 @@ id=$(curl -s --retry 2 --retry-all-errors --retry-delay 0 "$FORGERUN_URL/thumbna
   sed 's/.*"id": "\([^"]*\)".*/\1/')
 for n in 1 2; do curl -s "$FORGERUN_URL/thumbnails/$id" > /dev/null; done`
 
-// For an API with unrecognized submissions, the command writes a description that makes them recognizable.
-func TestUnrecognisedAPIIsDescribed(t *testing.T) {
+// If no submission is recognized, the command writes a description of the API. With that description, submissions are recognized.
+func TestUnrecognizedAPIIsDescribed(t *testing.T) {
 	t.Chdir(t.TempDir())
 	target := thumbnails(t)
 	run := func(flags ...string) (code int, stdout string) {
@@ -73,7 +73,7 @@ func TestUnrecognisedAPIIsDescribed(t *testing.T) {
 	require.NoError(t, os.WriteFile(guessFile, []byte("name: mine\n"), 0o600))
 	code, stdout = run()
 	require.Equal(t, exitUnusable, code)
-	require.NotContains(t, stdout, "run again with", "a file that somebody wrote stays")
+	require.NotContains(t, stdout, "run again with", "a file of the user is not overwritten")
 	text, err = os.ReadFile(guessFile)
 	require.NoError(t, err)
 	require.Equal(t, "name: mine\n", string(text))
@@ -88,25 +88,27 @@ func TestNothingJudged(t *testing.T) {
 	require.NoError(t, socket.Close())
 	up := thumbnails(t)
 	for name, c := range map[string]struct {
-		target, command, says string
+		target, command, why, note string
 	}{
 		"the target is down": {"http://" + down, `curl -s "$FORGERUN_URL/thumbnails" -d '{}'; curl -s "$FORGERUN_URL/thumbnails/1"; true`,
-			"The target never answered: connection refused at " + down + "."},
-		"no request":          {up, `true`, "No request arrived.\nDoes the command use FORGERUN_URL, or a variable of --url-env, instead of " + up + "?"},
-		"only a health check": {up, `curl -s "$FORGERUN_URL/healthz"`, "No rule about jobs was tested: no job was polled with Retry-After, "},
+			"The target never answered: connection refused at " + down + ".", ""},
+		"no request": {up, `true`,
+			"No request arrived.", "\nDoes the command use FORGERUN_URL, or a variable of --url-env, instead of " + up + "?\n"},
+		"only a health check": {up, `curl -s "$FORGERUN_URL/healthz"`, "No rule about jobs was tested: no job was polled with Retry-After, ", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "v.json")
 			code, stdout, _ := invoke(t, "verdict", "--target", c.target, "--json-file", file, "--", "sh", "-c", c.command)
 			require.Equal(t, exitUnusable, code, stdout)
-			require.Contains(t, stdout, "NOTHING JUDGED\n"+c.says)
+			require.Contains(t, stdout, "NOTHING JUDGED\n"+c.why)
+			require.Contains(t, stdout, c.note)
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
 			var document struct{ Verdict, Why string }
 			require.NoError(t, json.Unmarshal(text, &document))
 			require.Equal(t, "nothing_judged", document.Verdict)
-			require.Contains(t, c.says, document.Why)
+			require.True(t, strings.HasPrefix(document.Why, c.why), document.Why)
 		})
 	}
 	code, stdout, stderr := invoke(t, "verdict", "--target", up, "--", "no-such-command")
@@ -115,7 +117,7 @@ func TestNothingJudged(t *testing.T) {
 	require.Contains(t, stderr, `NOTHING JUDGED: the command "no-such-command" was not found: executable file not found in $PATH`)
 }
 
-// A client that creates something twice fails, even without a description of the API. A client with known retries does not.
+// A client that creates a duplicate fails, even without a description of the API. A client that sends an Idempotency-Key does not.
 func TestDuplicatesFail(t *testing.T) {
 	t.Chdir(t.TempDir())
 	faults := filepath.Join(t.TempDir(), "faults.json")
@@ -132,8 +134,8 @@ func TestDuplicatesFail(t *testing.T) {
 	require.NotContains(t, stdout, "create duplicates", code)
 }
 
-// If the command fails, the verdict lists ForgeRun's faults.
-func TestCommandsFailureIsExplained(t *testing.T) {
+// If the command fails, the verdict lists the faults that ForgeRun injected.
+func TestCommandFailureIsExplained(t *testing.T) {
 	t.Parallel()
 	faults := filepath.Join(t.TempDir(), "faults.json")
 	const busy = `[{"match": {"operation": "GET /thumbnails/{id}", "nth": 2}, "effect": {"status": 503}}]`
@@ -153,7 +155,7 @@ func TestCommandsFailureIsExplained(t *testing.T) {
 	require.Contains(t, stdout, "Your command failed (exit status 3). ForgeRun had disturbed none of its 3 requests.\n")
 }
 
-// With a baseline written by a run, the same client passes. A fixed client fails, because the baseline is stale.
+// With a baseline that a run has written, the same client passes. A fixed client fails, because the baseline is stale.
 func TestBaselineOfACommand(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "known.yaml")
@@ -176,7 +178,7 @@ func TestBaselineOfACommand(t *testing.T) {
 	require.Contains(t, stdout, path+":4: command under default is no longer broken: delete this line.\n")
 }
 
-// Without a profile the command runs under the default profile. It may fail under a profile with permanent refusals.
+// Without --profile, the command runs under the default profile. Under a profile with permanent refusals, the command may fail.
 func TestProfileOfARun(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

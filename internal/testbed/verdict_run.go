@@ -23,23 +23,23 @@ import (
 
 const (
 	verdictGrace = 5 * time.Second // for the command to end after a signal
-	verdictCalls = time.Minute     // for the simulator's own requests
+	verdictCalls = time.Minute     // for this program's own requests
 )
 
-// conditions are the profile, if any, and the seed of a run of the command.
+// conditions are the profile, seed and extra faults of one run of the command.
 type conditions struct {
 	profile string // empty: none
 	seed    int64
-	faults  []client.FaultRule // in addition to --faults; nil: none, and no journal is kept
+	faults  []client.FaultRule // rules of a search; nil outside a search
 }
 
-// series returns the conditions of the runs. Without faults a seed has no effect.
+// series returns the conditions of all runs. It ignores further seeds for runs without faults, because a seed has no effect there.
 func (v *verdictRun) series() (all []conditions) {
 	profiles := v.profiles
 	switch {
 	case slices.Contains(profiles, allProfiles):
 		profiles = slices.DeleteFunc(append([]string{noFaults}, profileNames()...), func(name string) bool {
-			return name == string(fault.Default) // includes the others
+			return name == string(fault.Default) // it combines faults of the others
 		})
 	case len(profiles) == 0 && v.faults != "":
 		profiles = []string{""}
@@ -58,7 +58,7 @@ func (v *verdictRun) series() (all []conditions) {
 	return all
 }
 
-// judgedRules returns the rules to judge: the given rules, or else all, without the skipped ones.
+// judgedRules returns the rules of --rules, or else all, without those of --skip.
 func (v *verdictRun) judgedRules(all []string) []string {
 	rules := v.rules
 	if len(rules) == 0 {
@@ -67,13 +67,12 @@ func (v *verdictRun) judgedRules(all []string) []string {
 	return slices.DeleteFunc(slices.Clone(rules), func(id string) bool { return slices.Contains(v.skip, id) })
 }
 
-// run judges the command with a service.
+// run starts what the command needs, and judges the command.
 func (v *verdictRun) run(ctx context.Context) int {
 	return v.within(ctx, func() int { return v.judge(ctx) })
 }
 
-// within runs a function with a service or a proxy for the command. It always stops a service that it started and removes its
-// folder.
+// within calls do while a service or a proxy for the command runs. It always stops a service that it started, and removes its folder.
 func (v *verdictRun) within(ctx context.Context, do func() int) int {
 	if _, err := exec.LookPath(v.command[0]); err != nil {
 		return v.Unusable(fmt.Errorf("NOTHING JUDGED: the command %q was not found: %w", v.command[0], errors.Unwrap(err)))
@@ -88,7 +87,7 @@ func (v *verdictRun) within(ctx context.Context, do func() int) int {
 		v.use(p)
 		all = p.rules
 	}
-	if len(v.skip) > 0 { // otherwise the service decides
+	if len(v.skip) > 0 { // otherwise the service chooses the rules
 		v.rules = v.judgedRules(all)
 	}
 	if v.url != "" {
@@ -114,7 +113,7 @@ func (v *verdictRun) within(ctx context.Context, do func() int) int {
 	return s.play(ctx, v.Program, exitUnusable, do)
 }
 
-// use makes the command use a proxy.
+// use makes the command send its requests to a proxy.
 func (v *verdictRun) use(p *runningProxy) {
 	v.url, v.control, v.hook, v.via = p.url, p.control, p.hook, p.via
 }
@@ -154,7 +153,7 @@ func (v *verdictRun) judge(ctx context.Context) int {
 	return exitOK
 }
 
-// once runs the command in a session, and adds the results of this session and of labeled sessions.
+// once runs the command in a session, and adds the results of this session and of its labeled sessions to shown.
 func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.Summary) error {
 	as, err := v.begin(ctx, under)
 	if err != nil {
@@ -196,7 +195,7 @@ func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.
 	return cmp.Or(err, ended)
 }
 
-// explainFailure describes the command's failure, and ForgeRun's faults before it.
+// explainFailure describes the command's failure, and the injected faults that may have caused it.
 func explainFailure(failed error, sessions []shownSession, by string) string {
 	requests, faulty := 0, 0
 	var kinds []string
@@ -240,8 +239,8 @@ type overtime struct{ limit time.Duration }
 
 func (o overtime) Error() string { return fmt.Sprintf("it was ended after %v", o.limit) }
 
-// runCommand runs the command in its own process group and kills the group afterwards. It returns the command's failure, and the
-// reason why the clock could not be moved.
+// runCommand runs the command in its own process group and kills the group afterwards. failed is the command's error; err is set if
+// the clock could not be moved.
 func (v *verdictRun) runCommand(ctx context.Context, as *judged) (failed, err error) {
 	if v.limit > 0 {
 		var cancel context.CancelFunc
@@ -283,7 +282,7 @@ func (v *verdictRun) runCommand(ctx context.Context, as *judged) (failed, err er
 	}
 	stop()
 	if command.Process != nil {
-		_ = stack.SignalGroup(command.Process.Pid, syscall.SIGKILL) // the group may be empty
+		_ = stack.SignalGroup(command.Process.Pid, syscall.SIGKILL) // may fail: the group may be empty
 	}
 	return failed, <-moved
 }

@@ -23,11 +23,11 @@ import (
 type judged struct {
 	*client.Client
 	id, key, session string
-	pages, journal   bool           // wanted, too
-	operator         *client.Client // nil: not known
+	pages, journal   bool           // whether to read the pages and the journal as well
+	operator         *client.Client // client with the operator token; nil without one
 }
 
-// begin registers a client if there is none, and starts its session.
+// begin starts a session. It registers a client first if no key is given.
 func (v *verdictRun) begin(ctx context.Context, under conditions) (as *judged, err error) {
 	ctx, cancel := context.WithTimeout(ctx, verdictCalls)
 	defer cancel()
@@ -62,7 +62,7 @@ func (v *verdictRun) begin(ctx context.Context, under conditions) (as *judged, e
 	return as, nil
 }
 
-// explain adds a hint to a refusal.
+// explain adds a hint to an error of the service.
 func (v *verdictRun) explain(err error) error {
 	p, ok := errors.AsType[*client.Problem](err)
 	switch {
@@ -103,7 +103,7 @@ func readFaults(path string) (rules []client.FaultRule, err error) {
 	return rules, nil
 }
 
-// sessionsSince returns the session with an id and all later sessions, in order.
+// sessionsSince returns the session with the id and all later sessions, oldest first.
 func sessionsSince(ctx context.Context, c *client.Client, id string) (sessions []client.Session, err error) {
 	for n, err := range c.Sessions(ctx) {
 		if err != nil {
@@ -118,14 +118,14 @@ func sessionsSince(ctx context.Context, c *client.Client, id string) (sessions [
 	return sessions, nil
 }
 
-// shownSession is a session's result, with a page if requested.
+// shownSession is the result of a session, with its page and journal if requested.
 type shownSession struct {
 	verdict.Verdict
 	page, journal []byte
 }
 
-// end ends the session and labeled sessions, and returns their verdicts. It omits an empty session without a label if there are
-// others.
+// end ends the session and its labeled sessions, and returns their verdicts. It omits the session without a label if that one is
+// empty and there are others.
 func (j *judged) end(ctx context.Context) (ended []shownSession, err error) {
 	_, err = j.EndSession(ctx, j.session)
 	if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == http.StatusUnauthorized && j.id != "" {
@@ -167,7 +167,7 @@ func (j *judged) end(ctx context.Context) (ended []shownSession, err error) {
 	return ended, nil
 }
 
-// renew replaces an expired key. Only an operator can do this if the command has already renewed the key.
+// renew replaces an expired key. If the command has renewed the key before, only an operator can replace it.
 func (j *judged) renew(ctx context.Context) error {
 	var made *client.Key
 	var err error

@@ -20,16 +20,16 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// fakeTestbed is a service with fixed verdicts. It records the bodies of its requests.
+// fakeTestbed is a test bed that returns fixed verdicts and records its requests.
 type fakeTestbed struct {
 	url        string
 	conclusion string
-	refuse     map[string]int // statuses by method and path
+	refuse     map[string]int // status of refused requests by method and path
 
 	mu     sync.Mutex
 	asked  []string // method, path and body
-	began  int      // sessions
-	labels []string // of the client's labeled sessions
+	began  int      // number of started sessions
+	labels []string // labels of the client's other sessions
 }
 
 func (f *fakeTestbed) requests(prefix string) (found []string) {
@@ -43,7 +43,7 @@ func (f *fakeTestbed) requests(prefix string) (found []string) {
 	return found
 }
 
-// verdict returns a document with two rules: one is broken unless the client is correct, the other is untested.
+// verdict returns a verdict on two rules: backoff has the fixed result, and time-outs is untested.
 func (f *fakeTestbed) verdict(session string) string {
 	status, level := "fail", "must"
 	switch f.conclusion {
@@ -124,16 +124,16 @@ func TestVerdict(t *testing.T) {
 		command    string
 		code       int
 	}{
-		"passed":               {"passed", nil, printVariables, exitOK},
-		"failed":               {"failed", nil, printVariables, exitDifferent},
-		"failed, the command":  {"failed", nil, printVariables + "; exit 3", exitDifferent},
-		"the command alone":    {"passed", nil, printVariables + "; exit 3", exitUnusable},
-		"required to be all":   {"passed", []string{"--complete"}, printVariables, exitDifferent},
-		"required and missing": {"passed", []string{"--require", "backoff,time-outs"}, printVariables, exitDifferent},
-		"only reported":        {"failed", []string{"--warn", "backoff"}, printVariables, exitOK},
-		"warnings":             {"passed_with_warnings", nil, printVariables, exitOK},
-		"strict":               {"passed_with_warnings", []string{"--strict"}, printVariables, exitDifferent},
-		"nothing judged":       {"nothing_judged", nil, printVariables, exitUnusable},
+		"passed":                      {"passed", nil, printVariables, exitOK},
+		"failed":                      {"failed", nil, printVariables, exitDifferent},
+		"rule broken, command failed": {"failed", nil, printVariables + "; exit 3", exitDifferent},
+		"only the command failed":     {"passed", nil, printVariables + "; exit 3", exitUnusable},
+		"complete":                    {"passed", []string{"--complete"}, printVariables, exitDifferent},
+		"required and missing":        {"passed", []string{"--require", "backoff,time-outs"}, printVariables, exitDifferent},
+		"only reported":               {"failed", []string{"--warn", "backoff"}, printVariables, exitOK},
+		"warnings":                    {"passed_with_warnings", nil, printVariables, exitOK},
+		"strict":                      {"passed_with_warnings", []string{"--strict"}, printVariables, exitDifferent},
+		"nothing judged":              {"nothing_judged", nil, printVariables, exitUnusable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -161,7 +161,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// With --json standard output is one JSON document: the command's output goes to standard error.
+// With --json, standard output is one JSON document. The command's output goes to standard error.
 func TestVerdictAsJSON(t *testing.T) {
 	t.Parallel()
 	service := testbedWith(t, "passed")
@@ -177,7 +177,7 @@ func TestVerdictAsJSON(t *testing.T) {
 	require.Len(t, document.Sessions, 1)
 }
 
-// A file that cannot be written is reported before anything starts. If writing fails at the end, the verdict is still printed.
+// An unwritable file is reported before anything starts. If writing fails at the end, the verdict is still printed.
 func TestVerdictWithoutItsFiles(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"--json-file", "--junit", "--html"} {
@@ -197,14 +197,14 @@ func TestVerdictWithoutItsFiles(t *testing.T) {
 		code, stdout, stderr := invoke(t, "verdict", "--url", service.url, flag, path, "--seeds", "2", "--profile", "overloaded", "--",
 			"sh", "-c", `cat "$1"; test ! -d "$0" || rmdir "$0"`, folder, kept)
 		require.Equal(t, exitDifferent, code, "the client failed")
-		require.Equal(t, 2, strings.Count(stdout, "as before"), "each run goes on: %s", stderr)
-		require.Contains(t, stdout, "The client waits.", "the verdict of both")
+		require.Equal(t, 2, strings.Count(stdout, "as before"), "the second run starts: %s", stderr)
+		require.Contains(t, stdout, "The client waits.", "the verdict is printed")
 		require.Contains(t, stderr, path)
 	}
 	empty, dir := filepath.Join(t.TempDir(), "new"), t.TempDir()
 	code, _, _ := invoke(t, "verdict", "--json-file", empty, "--junit", dir, "--", "true")
 	require.Equal(t, exitUnusable, code)
-	require.NoFileExists(t, empty, "nothing is left of the look whether it can be written")
+	require.NoFileExists(t, empty, "the check leaves no file behind")
 }
 
 // The command runs once per profile and seed, each time as a separate client. One table shows all sessions.
@@ -213,13 +213,13 @@ func TestVerdictUnderSeveralProfiles(t *testing.T) {
 	service := testbedWith(t, "passed")
 	service.labels = []string{"test_a", "test_b"}
 	html := filepath.Join(t.TempDir(), "v.html")
-	failsAsTheSecond := printVariables + `; test "$(echo x >> "$0"; wc -l < "$0")" -ne 2`
+	failsInSecondRun := printVariables + `; test "$(echo x >> "$0"; wc -l < "$0")" -ne 2`
 	code, stdout, stderr := invoke(t, "verdict", "--url", service.url, "--profiles", "none,overloaded", "--seeds", "2", "--seed", "5",
-		"--skip", "backoff", "--html", html, "--", "sh", "-c", failsAsTheSecond, filepath.Join(t.TempDir(), "runs"))
+		"--skip", "backoff", "--html", html, "--", "sh", "-c", failsInSecondRun, filepath.Join(t.TempDir(), "runs"))
 	require.Equal(t, exitUnusable, code, stdout+stderr)
 	require.Contains(t, stderr, "Run 2 of 3: overloaded, seed 5\n"+
 		"Run 3 of 3: overloaded, seed 6\n")
-	require.Len(t, service.requests("POST /v1/clients"), 6, "and a key each")
+	require.Len(t, service.requests("POST /v1/clients"), 6, "one client and one key per run")
 	wanted := service.requests("POST /v1/testbed/sessions")
 	for i, want := range []string{`{"seed":5,"rules":[`, `{"profile":"overloaded","seed":5,`, `{"profile":"overloaded","seed":6,`} {
 		at := slices.IndexFunc(wanted, func(body string) bool { return strings.HasPrefix(body, want) })
@@ -237,11 +237,11 @@ func TestVerdictUnderSeveralProfiles(t *testing.T) {
 		require.Contains(t, string(index), `<a href="`+page+`">`)
 		require.FileExists(t, filepath.Join(filepath.Dir(html), page))
 	}
-	require.Contains(t, stdout, " in 6 sessions\n", "not those without a label, in which nothing was asked")
+	require.Contains(t, stdout, " in 6 sessions\n", "empty sessions without a label do not count")
 }
 
-// With a key the client already exists and may have its own faults.
-func TestVerdictOfClientWithOwnFaults(t *testing.T) {
+// With --key, the command uses an existing client. --faults replaces its faults.
+func TestVerdictOfExistingClient(t *testing.T) {
 	t.Parallel()
 	service := testbedWith(t, "passed")
 	service.refuse["POST /v1/clients"] = 403
@@ -270,7 +270,7 @@ func TestVerdictOfClientWithOwnFaults(t *testing.T) {
 	require.Contains(t, stderr, "403")
 }
 
-// Reports show a client's requests: other users cannot read them unless they are shared, even over an existing file.
+// Only the owner can read reports, even if they replace a readable file. With --shared-files, other users can read them too.
 func TestReportsArePrivate(t *testing.T) {
 	t.Parallel()
 	for shared, mode := range map[bool]os.FileMode{false: 0o600, true: 0o644} {
@@ -299,7 +299,7 @@ func TestReportsArePrivate(t *testing.T) {
 	}
 }
 
-// On an interrupt the command gets a signal to end, and the requests so far are judged.
+// After an interrupt, the command is told to end, and its requests so far are judged.
 func TestInterruptedVerdict(t *testing.T) {
 	t.Parallel()
 	service := testbedWith(t, "failed")
@@ -321,7 +321,7 @@ func TestInterruptedVerdict(t *testing.T) {
 	require.NotContains(t, stderr, "Run 2 of 9")
 }
 
-// A started service gets the requested variables, its clock moves, and its client's key may expire during the run.
+// A started service gets the variables of --set, and --advance moves its clock. The client's key may expire during the run.
 func TestVerdictWithStartedService(t *testing.T) {
 	t.Parallel()
 	program := testkit.Program(t, "forgerun")

@@ -14,14 +14,14 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// Baseline lists the rules that a client is known to break. A known break does not fail the verdict. A new break does, and so does
+// Baseline lists the rules that a client is known to break. Known breaks do not fail the verdict. A new break fails it, and so does
 // an entry for a rule that the client now keeps.
 type Baseline struct {
 	Path    string
 	entries []known
 }
 
-// known is one entry: a rule broken under a profile (or a file of faults, or "none"), in the session with a label.
+// known is an entry of a baseline: a rule that is broken under a profile, a file of faults, or "none".
 type known struct {
 	Profile string `yaml:"profile"`
 	Test    string `yaml:"test"` // label of the session; empty: the session without a label
@@ -91,8 +91,8 @@ const commandRule = "command"
 // Run is one run of the command.
 type Run struct {
 	Disturbed string // as in Session
-	Failed    bool   // by its exit code
-	MayFail   bool   // the profile has permanent refusals
+	Failed    bool   // whether the exit code was not 0
+	MayFail   bool   // whether the profile refuses requests permanently
 }
 
 // AddRun adds a run of the command. Call it after adding the run's sessions.
@@ -100,19 +100,19 @@ func (s *Summary) AddRun(disturbed string, failed, mayFail bool) {
 	s.runs = append(s.runs, Run{cmp.Or(disturbed, "none"), failed, mayFail})
 }
 
-// CommandFailed reports whether the command failed in a run where it must succeed and no baseline entry allows it.
+// CommandFailed reports whether the command failed in a run in which it must succeed, unless the baseline allows that.
 func (s *Summary) CommandFailed() bool {
 	return slices.ContainsFunc(s.runs, func(r Run) bool { return r.Failed && !r.MayFail && !s.Baseline.has(r.Disturbed, "", commandRule) })
 }
 
-// has reports whether a session is known to break a rule. A nil baseline has no entries.
+// has reports whether the baseline has an entry. A nil baseline has none.
 func (b *Baseline) has(disturbed, label, rule string) bool {
 	return b != nil && slices.ContainsFunc(b.entries, func(k known) bool {
 		return k.Profile == disturbed && k.Test == label && k.Rule == rule
 	})
 }
 
-// outcomes returns the results of the sessions of an entry for its rule.
+// outcomes reports whether the rule of an entry was broken and whether it was kept, in any matching session.
 func (s *Summary) outcomes(k known) (broken, kept bool) {
 	if k.Rule == commandRule {
 		for _, r := range s.runs {
@@ -135,7 +135,7 @@ func (s *Summary) outcomes(k known) (broken, kept bool) {
 	return broken, kept
 }
 
-// Stale returns the entries of the baseline to delete, since the rule was tested and kept. An untested entry stays.
+// Stale returns the baseline entries to delete: those with a rule that was tested and kept.
 func (s *Summary) Stale() (stale []string) {
 	if s.Baseline == nil {
 		return nil
@@ -148,8 +148,8 @@ func (s *Summary) Stale() (stale []string) {
 	return stale
 }
 
-// UpdateBaseline writes all breaks of these sessions to the baseline's file, and judges the sessions by it. It keeps entries that
-// the sessions did not test.
+// UpdateBaseline writes the breaks of these sessions to the baseline's file, and judges the sessions by the new baseline. Entries
+// that the sessions did not test stay.
 func (s *Summary) UpdateBaseline() error {
 	b := &Baseline{Path: s.Baseline.Path}
 	for _, k := range s.Baseline.entries {
@@ -187,7 +187,7 @@ func (s *Summary) UpdateBaseline() error {
 	return nil
 }
 
-// text returns one entry per line, so that a stale one can be deleted with its line.
+// text returns the file with one entry per line, so that users can delete a stale entry by its line.
 func (b *Baseline) text() []byte {
 	text := bytes.NewBufferString("# Rules that this client is known to break (forgerun verdict --baseline).\n" +
 		"# Delete the line of a rule once the client keeps it.\nknown:")
@@ -206,5 +206,5 @@ func (b *Baseline) text() []byte {
 	return text.Bytes()
 }
 
-// quoted returns a YAML scalar on one line: JSON strings are YAML.
+// quoted returns a text as a JSON string, which is also a YAML scalar on one line.
 func quoted(text string) string { return fmt.Sprintf("%q", text) }

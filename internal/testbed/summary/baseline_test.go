@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// statuses holds the status of the rule backoff, by profile and test.
+// statuses holds the status of the rule backoff by profile and test.
 type statuses map[[2]string]verdict.Status
 
 func sessionsOf(b *Baseline, all statuses) *Summary {
@@ -33,7 +33,7 @@ func baseline(t *testing.T, text string) *Baseline {
 	return b
 }
 
-// A known break does not fail. A new break fails, and so does an entry for a rule that is now kept. Untested rules have no effect.
+// A known break passes. A new break fails, and so does an entry for a rule that is kept now. Untested rules have no effect.
 func TestBaseline(t *testing.T) {
 	t.Parallel()
 	const known = "# mine\nknown:\n  - {profile: overloaded, test: test_a, rule: backoff}\n"
@@ -63,7 +63,7 @@ func TestBaseline(t *testing.T) {
 	}
 }
 
-// One seed that breaks a rule keeps its entry.
+// An entry is not stale if the rule is broken with one of several seeds.
 func TestBaselineOfSeveralSeeds(t *testing.T) {
 	t.Parallel()
 	s := &Summary{Baseline: baseline(t, `known: [{profile: overloaded, rule: backoff}]`)}
@@ -73,7 +73,7 @@ func TestBaselineOfSeveralSeeds(t *testing.T) {
 	require.Contains(t, text(t, s), "\n  known   backoff: Wait.\n")
 }
 
-// An updated baseline has the current breaks and the untested entries. The sessions that produced it pass with it.
+// An updated baseline contains the current breaks and the entries that were not tested. The same sessions pass with it.
 func TestUpdateBaseline(t *testing.T) {
 	t.Parallel()
 	b := baseline(t, `known:
@@ -109,7 +109,7 @@ known:
 	require.True(t, again.has("failover", `a "b": {c}`, "backoff"))
 }
 
-// An entry that can never match is an error, since a wrong name would silently have no effect.
+// An entry that can never match is an error, because a wrong name would silently have no effect.
 func TestBaselineRefusals(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -128,7 +128,7 @@ func TestBaselineRefusals(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// Text from clients and servers is escaped in the summary and starts no workflow command.
+// Text from clients and servers is escaped in the summary and cannot start a workflow command.
 func TestMarkdownAndAnnotations(t *testing.T) {
 	t.Parallel()
 	s := &Summary{Policy: Policy{Require: []string{"time-outs"}}, Notes: []string{hostile}}
@@ -141,7 +141,7 @@ func TestMarkdownAndAnnotations(t *testing.T) {
 	require.Contains(t, summary.String(), "## ForgeRun: FAILED: 1 error\n")
 	require.Contains(t, summary.String(), "| FAIL | `backoff` | The client waits. | overloaded, seed 7, a\\|b |\n")
 	parts := strings.Split(summary.String(), "\n````")
-	require.Len(t, parts, 3, "the fence is longer than that of the text")
+	require.Len(t, parts, 3, "the fence is longer than any in the text")
 	require.NotContains(t, parts[0]+parts[2], "<script>")
 	require.NotContains(t, summary.String(), "\x1b")
 	require.Contains(t, log.String(), "::error title=ForgeRun backoff::The client waits. Broken in overloaded, seed 7, a|b. Wait.\n")

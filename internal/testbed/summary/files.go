@@ -31,7 +31,7 @@ func (s *Summary) JSON(w io.Writer) error {
 	return e.Encode(document)
 }
 
-// JUnit writes a test suite for each session, with a case for each rule and each fault, and one for the policy's missing requirements.
+// JUnit writes a test suite for each session, and one for unmet requirements. A suite has a case for each rule and each fault.
 func (s *Summary) JUnit(w io.Writer) error {
 	var suites []junit.Suite
 	for _, n := range s.Sessions {
@@ -57,8 +57,7 @@ var indexTemplate = template.Must(template.New("index").Funcs(template.FuncMap{
 	"tone":  report.Tone,
 }).Parse(indexText))
 
-// Index writes a page without a script. It has a table of the sessions, failed ones first. links holds the addresses of their
-// pages.
+// Index writes a page without scripts. Its table lists the sessions, failed ones first, with links to their pages.
 func (s *Summary) Index(w io.Writer, links []string) error {
 	pages := map[string]string{}
 	for i, n := range s.Sessions {

@@ -56,7 +56,7 @@ func markdown(text string) string {
 // maxEvidenceLine limits a line of evidence, since CI servers limit the size of a summary.
 const maxEvidenceLine = 400
 
-// evidence returns a code block with the requests that show a break. Its fence is longer than any in the text.
+// evidence returns a code block with the requests that show a break. The fence is longer than any fence in the text.
 func evidence(e verdict.Evidence) (string, error) {
 	var b strings.Builder
 	if err := texts.ExecuteTemplate(&b, "evidence", e); err != nil {
@@ -77,7 +77,7 @@ func evidence(e verdict.Evidence) (string, error) {
 	return fence + "text\n" + text + "\n" + fence + "\n", nil
 }
 
-// Annotations writes a workflow command of GitHub Actions for each broken rule, for each missing rule and for each stale entry.
+// Annotations writes a GitHub Actions workflow command for each broken rule, unmet requirement and stale baseline entry.
 func (s *Summary) Annotations(w io.Writer) error {
 	var b strings.Builder
 	for _, r := range s.ByWeight() {
@@ -95,7 +95,7 @@ func (s *Summary) Annotations(w io.Writer) error {
 	return err
 }
 
-// escapeCommand escapes the text of a workflow command, which ends with its line.
+// escapeCommand escapes the text of a workflow command, which must be a single line.
 func escapeCommand(text string) string {
 	return strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace(term.Masked(text))
 }

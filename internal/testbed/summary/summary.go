@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Policy lists requirements besides keeping all "must" rules.
+// Policy changes what the exit code requires of the rules.
 type Policy struct {
 	Require  []string // ids of rules that must be kept in at least one session, and broken in none
 	Warn     []string // ids of rules that may be broken
@@ -19,7 +19,7 @@ type Policy struct {
 	Complete bool     // test every rule, and apply every fault of the profiles, in at least one session
 }
 
-// level returns the level of a rule under the policy; own is the rule's own level.
+// level returns the level of a rule under the policy. own is the level without a policy.
 func (p Policy) level(rule string, own verdict.Level) verdict.Level {
 	switch {
 	case slices.Contains(p.Warn, rule):
@@ -32,29 +32,29 @@ func (p Policy) level(rule string, own verdict.Level) verdict.Level {
 
 // Session is the result of one session.
 type Session struct {
-	Disturbed string // a profile, a file, or none
+	Disturbed string // name of the profile or the file of faults, or "none"
 	verdict.Verdict
 }
 
-// Summary holds the results of a command's sessions, ordered by start.
+// Summary holds the results of a command's sessions, sorted by start.
 type Summary struct {
 	Policy   Policy
 	Baseline *Baseline // may be nil
 	Sessions []Session
-	Page     string   // file for the page, if any
-	Notes    []string // further remarks as sentences, for instance that the command failed
+	Page     string   // file of the HTML page; may be empty
+	Notes    []string // further sentences to print, such as that the command failed
 	runs     []Run
 }
 
-// Add adds a session disturbed by a file of faults, a profile or nothing, judged by the policy and the baseline.
+// Add adds a session and judges it by the policy and the baseline. disturbed names the file of faults, if any.
 func (s *Summary) Add(disturbed string, v verdict.Verdict) {
 	n := Session{cmp.Or(string(v.Profile), disturbed, "none"), v}
 	s.judge(&n)
 	s.Sessions = append(s.Sessions, n)
 }
 
-// judge applies the policy and the baseline to the rules' statuses, and derives the session's verdict from them. A known break of a
-// "must" rule is a warning of level must.
+// judge applies the policy and the baseline to the results of the rules, and sets the session's verdict. A known break of a "must"
+// rule becomes a warning with the level must.
 func (s *Summary) judge(n *Session) {
 	counts := map[verdict.Status]int{}
 	for i := range n.Results {
@@ -78,11 +78,11 @@ func (s *Summary) judge(n *Session) {
 	}
 }
 
-// conclusions are ordered from best to worst. The worst conclusion of all sessions is the overall conclusion.
+// conclusions lists all conclusions from best to worst.
 var conclusions = []verdict.Conclusion{verdict.Passed, verdict.Warned, verdict.NothingJudged, verdict.Failed}
 
-// Verdict returns the worst verdict of all runs. A run judged nothing only if none of its sessions did, since a single test may
-// send no requests.
+// Verdict returns the worst verdict of all runs. It ignores a session that judged nothing if another session of the run judged
+// something, because a single test may send no requests.
 func (s *Summary) Verdict() verdict.Conclusion {
 	type run struct {
 		disturbed string
@@ -108,7 +108,7 @@ func (s *Summary) Verdict() verdict.Conclusion {
 	return worst
 }
 
-// Results returns each rule once, with its worst result in all sessions; it is untested only if no session tested it.
+// Results returns the worst result of each rule in all sessions.
 func (s *Summary) Results() (all []verdict.Result) {
 	worst := []verdict.Status{verdict.NotTested, verdict.OK, verdict.Warn, verdict.Fail}
 	for _, n := range s.Sessions {
@@ -118,7 +118,7 @@ func (s *Summary) Results() (all []verdict.Result) {
 			case at < 0:
 				all = append(all, r)
 			case slices.Index(worst, r.Status) > slices.Index(worst, all[at].Status), r.Status == all[at].Status &&
-				len(r.Exercise) < len(all[at].Exercise): // the profile could have tested the rule; the reason names no other profile
+				len(r.Exercise) < len(all[at].Exercise): // shorter advice: the session's profile could have tested the rule
 				all[at] = r
 			}
 		}
@@ -135,7 +135,7 @@ func (s *Summary) Headline() string {
 	return c.Words() + ": " + verdict.Headline(s.Results())
 }
 
-// Why returns a sentence about what was tested, or about why nothing was tested.
+// Why returns a sentence that says what was tested, or why nothing was tested.
 func (s *Summary) Why() string {
 	if len(s.Sessions) == 0 {
 		return "No session has ended."
@@ -155,7 +155,7 @@ func (s *Summary) Why() string {
 	return text
 }
 
-// Guess describes the API of the first session without recognized submissions; nil if there is none.
+// Guess returns the guessed description of the API from the first session that has one; nil if none has.
 func (s *Summary) Guess() *verdict.Guess {
 	for _, n := range s.Sessions {
 		if n.Guess != nil && n.Guess.YAML != "" {
@@ -173,7 +173,7 @@ func (s *Summary) Requests() (n int) {
 	return n
 }
 
-// Missing returns the unmet requirements of the policy, a sentence each.
+// Missing returns a sentence for each unmet requirement of the policy.
 func (s *Summary) Missing() (missing []string) {
 	var untested []string
 	for _, r := range s.Results() {
@@ -203,7 +203,7 @@ func (s *Summary) Failed() bool {
 	return s.Verdict() == verdict.Failed || len(s.Missing()) > 0 || len(s.Stale()) > 0
 }
 
-// unmet returns the profiles' faults that happened in no session.
+// unmet returns the faults of the profiles that happened in no session.
 func (s *Summary) unmet() (faults []string) {
 	type kind struct {
 		profile fault.Profile

@@ -17,7 +17,7 @@ import (
 
 const hostile = "<script>alert(1)</script>]]>&\x1b[31m\x00\""
 
-// judged returns a verdict with the given statuses of backoff (a must rule) and time-outs (a should rule).
+// judged returns a verdict with the given statuses of backoff, which is a "must" rule, and time-outs, which is a "should" rule.
 func judged(profile fault.Profile, label string, backoff, timeOuts verdict.Status, met int) verdict.Verdict {
 	began := fault.Time(time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC))
 	v := verdict.Verdict{
@@ -44,30 +44,30 @@ const (
 	held, broken, skipped = verdict.OK, verdict.Fail, verdict.NotTested
 )
 
-// The verdict of several sessions is the worst of them. Rules that no session exercised matter only with --complete.
+// The worst verdict of several sessions counts. Rules that no session tested matter only with --complete or --require.
 func TestSummaryVerdict(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		policy  Policy
-		rules   string // per session the status of backoff (must) and time-outs (should): held, broken, or not exercised (-)
+		rules   string // for each session the statuses of backoff and time-outs: h (held), b (broken) or - (not tested)
 		met     int
 		verdict verdict.Conclusion
 		missing int
 		failed  bool
 	}{
-		"right":                         {Policy{}, "h- -h", 1, verdict.Passed, 0, false},
-		"one is wrong":                  {Policy{}, "hh bh hh", 1, verdict.Failed, 0, true},
-		"one could be better":           {Policy{}, "hb h-", 1, verdict.Warned, 0, false},
-		"one should be better":          {Policy{Strict: true}, "hb", 1, verdict.Failed, 0, true},
-		"broken, and only reported":     {Policy{Warn: []string{"backoff"}}, "bh", 1, verdict.Warned, 0, false},
-		"reported in spite of strict":   {Policy{Warn: []string{"time-outs"}, Strict: true}, "hb", 1, verdict.Warned, 0, false},
-		"never exercised":               {Policy{}, "h- h-", 1, verdict.Passed, 0, false},
-		"to be complete":                {Policy{Complete: true}, "h- h-", 1, verdict.Passed, 1, true},
-		"complete together":             {Policy{Complete: true}, "h- hh", 1, verdict.Passed, 0, false},
-		"with a fault that none met":    {Policy{Complete: true}, "hh hh", 0, verdict.Passed, 1, true},
-		"required and kept in one":      {Policy{Require: []string{"time-outs"}}, "h- hh", 1, verdict.Passed, 0, false},
-		"required and not exercised":    {Policy{Require: []string{"time-outs"}}, "h-", 1, verdict.Passed, 1, true},
-		"required and broken, a should": {Policy{Require: []string{"time-outs"}}, "hh hb", 1, verdict.Failed, 0, true},
+		"all kept":                         {Policy{}, "h- -h", 1, verdict.Passed, 0, false},
+		"a must rule is broken":            {Policy{}, "hh bh hh", 1, verdict.Failed, 0, true},
+		"a should rule is broken":          {Policy{}, "hb h-", 1, verdict.Warned, 0, false},
+		"a should rule is broken, strict":  {Policy{Strict: true}, "hb", 1, verdict.Failed, 0, true},
+		"broken, only a warning":           {Policy{Warn: []string{"backoff"}}, "bh", 1, verdict.Warned, 0, false},
+		"only a warning, strict":           {Policy{Warn: []string{"time-outs"}, Strict: true}, "hb", 1, verdict.Warned, 0, false},
+		"not tested":                       {Policy{}, "h- h-", 1, verdict.Passed, 0, false},
+		"not tested, complete":             {Policy{Complete: true}, "h- h-", 1, verdict.Passed, 1, true},
+		"tested in one session, complete":  {Policy{Complete: true}, "h- hh", 1, verdict.Passed, 0, false},
+		"a fault did not happen, complete": {Policy{Complete: true}, "hh hh", 0, verdict.Passed, 1, true},
+		"required and kept in one session": {Policy{Require: []string{"time-outs"}}, "h- hh", 1, verdict.Passed, 0, false},
+		"required and not tested":          {Policy{Require: []string{"time-outs"}}, "h-", 1, verdict.Passed, 1, true},
+		"required should rule is broken":   {Policy{Require: []string{"time-outs"}}, "hh hb", 1, verdict.Failed, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -90,7 +90,7 @@ func text(t *testing.T, s *Summary) string {
 	return b.String()
 }
 
-// Any text from the client is printable in the terminal.
+// Text from the client is printable, and the most important results come last.
 func TestSessionAsText(t *testing.T) {
 	t.Parallel()
 	s := &Summary{}
@@ -103,13 +103,13 @@ func TestSessionAsText(t *testing.T) {
 	require.Contains(t, shown, "(2 of 3 times)")
 	require.Regexp(t, `(?s)12:00:00.000  POST /first.*POST <script.*Another. \(2 times\)`, shown)
 	require.Regexp(t, `(?s)  -     not tested: no wait +time-outs\n  ok    stop-at-end .* FAIL   backoff`, shown,
-		"what matters most is the end")
+		"the broken rule comes last")
 	require.Contains(t, shown, "FAILED: 1 error\n  must    backoff: Wait.\n1 rule passed.\n")
 	require.Contains(t, shown, "  faults in 9 submissions:\n        2  429\n\n")
 	require.NotContains(t, shown, "\x1b")
 }
 
-// Each of several sessions has a line and a test suite. The text shows the first evidence of each broken rule.
+// Each session has a line and a test suite. The text shows the first evidence of each broken rule.
 func TestSeveralSessions(t *testing.T) {
 	t.Parallel()
 	s := &Summary{Policy: Policy{Require: []string{"time-outs"}}}
@@ -129,7 +129,9 @@ func TestSeveralSessions(t *testing.T) {
 	require.NoError(t, s.JUnit(&junit))
 	names := regexp.MustCompile(`<testsuite name="([^"]+)" tests="\d+" failures="(\d)"`).FindAllStringSubmatch(junit.String(), -1)
 	require.Len(t, names, 4)
-	for i, want := range []string{"mine.yaml, seed 7 0", "overloaded, seed 7, test_a 1", "overloaded, seed 7, test_&lt;b&gt; 1", "all sessions 1"} {
+	for i, want := range []string{
+		"mine.yaml, seed 7 0", "overloaded, seed 7, test_a 1", "overloaded, seed 7, test_&lt;b&gt; 1", "all sessions 1",
+	} {
 		require.Equal(t, "forgerun verdict: "+want, names[i][1]+" "+names[i][2])
 	}
 

@@ -26,8 +26,7 @@ var texts = template.Must(template.New("session").Funcs(template.FuncMap{
 	"table": table, "weight": weight,
 }).Parse(sessionText))
 
-// rank returns a result's position in the text and its index in marks. The most important results come last, at the end of the
-// output.
+// rank returns the index of a result in marks. Text prints results by rank, so the most important ones are at the end of the output.
 func rank(r verdict.Result) int {
 	switch {
 	case r.Status == verdict.Fail:
@@ -42,10 +41,10 @@ func rank(r verdict.Result) int {
 	return 0
 }
 
-// isKnown reports whether the baseline has this break.
+// isKnown reports whether the baseline contains this break.
 func isKnown(r verdict.Result) bool { return r.Status == verdict.Warn && r.Level == verdict.Must }
 
-// weight returns a word for the importance of a broken rule.
+// weight returns the level of a broken rule, or "known" if the baseline contains it.
 func weight(r verdict.Result) string {
 	if isKnown(r) {
 		return "known"
@@ -53,14 +52,14 @@ func weight(r verdict.Result) string {
 	return string(r.Level)
 }
 
-// sorted returns the results of the tested rules in order.
+// sorted returns the results of the tested rules by rank.
 func sorted(results []verdict.Result) []verdict.Result {
 	tested := slices.DeleteFunc(slices.Clone(results), func(r verdict.Result) bool { return r.Status == verdict.NotTested })
 	slices.SortStableFunc(tested, func(a, b verdict.Result) int { return rank(a) - rank(b) })
 	return tested
 }
 
-// reason groups rules that were not tested for the same reason.
+// reason holds the rules that were not tested for one reason.
 type reason struct{ Reason, Rules string }
 
 // untested groups the untested rules by reason.
@@ -78,14 +77,14 @@ func untested(results []verdict.Result) (all []reason) {
 	return all
 }
 
-// marks are printed in front of a rule, by rank.
+// marks are printed in front of a rule. The index is its rank.
 var marks = []struct {
 	text  string
 	color term.Color
 }{{"  -   ", term.Plain}, {"  ok  ", term.Good}, {" WARN ", term.Warn}, {" KNOWN", term.Warn}, {" FAIL ", term.Bad}}
 
-// Text writes the results with the first evidence of each broken rule. Files contain all evidence. For a single session it prints a
-// table of rules, for several a table of sessions.
+// Text writes the results with the first evidence of each broken rule. For a single session it prints a table of rules; for several
+// it prints a table of sessions.
 func (s *Summary) Text(w io.Writer, style term.Style) error {
 	var b strings.Builder
 	var err error
@@ -94,7 +93,7 @@ func (s *Summary) Text(w io.Writer, style term.Style) error {
 	} else {
 		err = texts.ExecuteTemplate(&b, "sessions", s)
 	}
-	text := term.MaskedLines(b.String()) // colors are not printable
+	text := term.MaskedLines(b.String()) // colors are added afterwards
 	for _, m := range marks {
 		text = strings.ReplaceAll(text, "\n"+m.text+"  ", "\n"+style.Paint(m.color, m.text)+"  ")
 	}
@@ -110,7 +109,7 @@ func (s *Summary) Text(w io.Writer, style term.Style) error {
 	return err
 }
 
-// table returns a line for each session, the failed ones first.
+// table returns a line for each session, failed ones first.
 func table(sessions []Session) (string, error) {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -123,7 +122,7 @@ func table(sessions []Session) (string, error) {
 	return b.String(), err
 }
 
-// ByFailure sorts sessions: the worst first.
+// ByFailure returns the sessions, the worst first.
 func ByFailure(sessions []Session) []Session {
 	return slices.SortedStableFunc(slices.Values(sessions), func(a, b Session) int {
 		return cmp.Or(slices.Index(conclusions, b.Verdict.Verdict)-slices.Index(conclusions, a.Verdict.Verdict),
@@ -134,8 +133,8 @@ func ByFailure(sessions []Session) []Session {
 // Break is a broken rule, with the first session that broke it.
 type Break struct {
 	verdict.Result
-	In   string // session
-	More int    // number of further sessions
+	In   string // name of the session
+	More int    // number of other sessions that broke the rule
 }
 
 // Broken returns the broken rules, "must" rules last.
@@ -167,7 +166,7 @@ func (s *Summary) ByWeight() []Break {
 	return all
 }
 
-// Having returns the session's rules with a status.
+// Having returns the ids of the rules with a status.
 func (n Session) Having(status verdict.Status) (rules []string) {
 	for _, r := range n.Results {
 		if r.Status == status {
@@ -177,7 +176,7 @@ func (n Session) Having(status verdict.Status) (rules []string) {
 	return rules
 }
 
-// Name distinguishes the session from the others of a summary.
+// Name identifies the session within a summary.
 func (n Session) Name() string {
 	name := fmt.Sprintf("%s, seed %d", n.Disturbed, n.Seed)
 	if n.Label != "" {
