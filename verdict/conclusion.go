@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// trivial lists rules about all requests. Passing only these says little about a client.
+// trivial lists rules that any request tests. A client that passes only these has shown little.
 var trivial = []string{"no-key-in-url", "connection-reuse", "content-negotiation"}
 
-// noRetryIdentity is why rules about retries were not tested for a client that sends neither keys nor correlation ids.
+// noRetryIdentity is the reason why rules about retries were not tested: the client sends neither keys nor correlation ids.
 const noRetryIdentity = "retries cannot be told from new submissions"
 
-// maxReasons limits how many reasons for untested rules Sentence lists.
+// maxReasons limits the reasons for untested rules that Sentence lists.
 const maxReasons = 4
 
-// conclude sets the verdict's conclusion and its reason.
+// conclude sets the conclusion of the verdict and its reason.
 func (r *record) conclude(v *Verdict) {
 	nothing := r.whyNothingJudged(v)
 	v.Why = Sentence(v.Results)
@@ -41,7 +41,7 @@ func (r *record) conclude(v *Verdict) {
 	}
 }
 
-// whyNothingJudged returns why the session shows nothing about the client, or "".
+// whyNothingJudged returns why the session shows nothing about the client. It returns "" if the session shows something.
 func (r *record) whyNothingJudged(v *Verdict) string {
 	answered, posted, submitted, unreached := 0, false, false, ""
 	r.each(func(x *exchange) {
@@ -107,7 +107,7 @@ func (r *record) untested(rule string) string {
 // unnamed reports whether x is a submission whose retries look like new orders.
 func unnamed(x *exchange) bool { return submits(x) && x.Key == "" && x.Correlation == "" }
 
-// reasons returns the distinct reasons for untested rules.
+// reasons returns the distinct reasons of untested rules.
 func reasons(results []Result) (all []string) {
 	for _, r := range results {
 		if r.Status == NotTested && r.Reason != "" && !slices.Contains(all, r.Reason) {
@@ -120,7 +120,7 @@ func reasons(results []Result) (all []string) {
 	return all
 }
 
-// Sentence says how many rules passed and why others were not tested, such as "6 rules passed, 10 not tested: no webhooks.".
+// Sentence returns the number of passed rules and the reasons for untested ones, such as "6 rules passed, 10 not tested: no webhooks.".
 func Sentence(results []Result) string {
 	passed, untested := 0, 0
 	for _, r := range results {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// renewed checks that keys are replaced before they expire.
+// renewed checks that the client replaces its keys before they expire.
 func renewed(r *record, f *finding) {
 	refused := map[string]bool{}
 	var whole group
@@ -56,7 +56,7 @@ var slow = regexp.MustCompile(`(?i)^(python|node|deno|bun|undici|axios|got |ruby
 // closingAgents matches the User-Agent of libraries that ask to close the connection by default.
 var closingAgents = regexp.MustCompile(`^(Python-urllib|PHP|http\.rb|axios|node-fetch)/?`)
 
-// minStartup is a lower bound of the time from a process' start to its first request, by User-Agent.
+// minStartup returns the shortest time that a program with the User-Agent needs from its start to its first request.
 func minStartup(agent string) time.Duration {
 	if slow.MatchString(agent) {
 		return 15 * time.Millisecond
@@ -67,15 +67,15 @@ func minStartup(agent string) time.Duration {
 // caller is a part of a client that should keep connections.
 type caller struct {
 	fresh, able int // requests over new connections, and requests that could have reused one
-	unkept      int // fresh requests that ask to close the connection, or came sooner than a new process could send them
+	unkept      int // fresh requests that a new process cannot explain
 	gone        int // connections that the client could not keep
 	last        *exchange
-	until       time.Time // end of the earlier exchanges
+	until       time.Time // latest end of an earlier exchange
 }
 
 func (c *caller) add(x *exchange) {
 	gap := x.Start.Sub(c.until)
-	if x.Start.After(c.until) && gap < KeptFor { // otherwise the connection is in use, or may be closed by now
+	if x.Start.After(c.until) && gap < KeptFor { // otherwise the connection is in use or may be closed
 		c.able++
 		if !x.Reused {
 			c.fresh++
@@ -86,15 +86,15 @@ func (c *caller) add(x *exchange) {
 		}
 	}
 	if f := x.Fault; f != nil && (f.Disconnects() || f.NextRequest != "" || f.OtherHost) || x.HungUp || x.Status >= 400 && x.Code == "" {
-		c.gone++ // these faults close the connection, and an intermediary's answer may do so too
+		c.gone++ // the fault, or the response of an intermediary, may have closed the connection
 	}
 	if x.End().After(c.until) {
 		c.until = x.End()
 	}
 }
 
-// reused checks that the client reuses connections. A script that starts a process per request cannot keep them, so new connections only
-// count if the client asked to close some, or opened some sooner than a process can start.
+// reused checks that the client reuses connections. A script that starts a process per request cannot keep them. New connections
+// therefore count only if the client asked to close some, or opened some sooner than a process can start.
 func reused(r *record, f *finding) {
 	callers := map[string]*caller{}
 	var order []*caller

@@ -7,7 +7,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// faults counts the faults of the session by kind and use. Faults of its profile that did not happen have a count of 0.
+// faults counts the faults of the session by kind and use. Faults of the profile that did not happen have the count 0.
 func faults(r *record) []fault.Count {
 	counts := []fault.Count{}
 	requests, byKind := map[fault.Use]int{fault.Deliveries: len(r.Attempts)}, map[string]int{}
@@ -45,7 +45,7 @@ func faults(r *record) []fault.Count {
 	return counts
 }
 
-// missedKinds counts the kinds of faults in the profile that did not happen.
+// missedKinds returns the number of kinds of faults that did not happen.
 func missedKinds(counts []fault.Count) (n int) {
 	for _, c := range counts {
 		if c.Times == 0 {

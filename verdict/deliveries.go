@@ -6,11 +6,11 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// answered checks that deliveries get 2xx in time.
+// answered checks that the client answers deliveries with 2xx in time.
 func answered(r *record, f *finding) {
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
-		if a.Unsigned && a.Error == "STATUS" { // a receiver may refuse it
+		if a.Unsigned && a.Error == "STATUS" { // a receiver may refuse an unsigned delivery
 			continue
 		}
 		if r.disturbed[attempt{a.DeliveryID, a.Number}].dropped || a.GaveUp && a.Took < AnswerWithin { // the client might have answered in time
@@ -30,8 +30,8 @@ func answered(r *record, f *finding) {
 	}
 }
 
-// refused checks that the client does not answer 2xx to forged requests: those with an invalid, foreign or outdated signature. A missing
-// answer shows nothing.
+// refused checks that the client does not answer 2xx to forged requests, which have an invalid, foreign or outdated signature. It skips
+// requests without a response.
 func refused(r *record, f *finding) {
 	old, forged := false, false
 	for i := range r.sent {
@@ -63,10 +63,10 @@ var tamperText = map[fault.Tamper]string{
 	fault.TamperTarget:    "the request was signed for another receiver",
 }
 
-// repeated checks that the client answers 2xx to a copy of a delivery that it answered with 2xx. A missing answer shows nothing. Neither
-// does 2xx if another attempt failed: the receiver may have stored the id but lost the event.
+// repeated checks that the client answers a copy of a delivery with 2xx. It skips requests without a response. It also skips a 2xx if an
+// attempt of the delivery failed, because the receiver may have stored the id but lost the event.
 func repeated(r *record, f *finding) {
-	failedDeliveries := map[string]bool{} // failed deliveries
+	failedDeliveries := map[string]bool{} // by id
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
 		if a.Status/100 != 2 && !r.disturbed[attempt{a.DeliveryID, a.Number}].dropped {

@@ -11,16 +11,16 @@ type content struct{ method, path, query, body string }
 
 func contentOf(x *exchange) content { return content{x.Method, x.Path, x.Query, x.Body} }
 
-// duplicates checks that the service does not accept a submission again after its answer was lost. It judges every POST, even if the
-// API's jobs are not recognized: two created resources are proof enough.
+// duplicates checks that the client does not create a second job after the response to a submission was lost. It judges every POST,
+// even if the API's jobs are not recognized, because two created resources are proof.
 func duplicates(r *record, f *finding) {
 	posts := indexed(r, func(x *exchange, add func(content)) {
 		if x.Method == http.MethodPost {
 			add(contentOf(x))
 		}
 	})
-	arrived := map[content]int{} // accepted POSTs with a received answer; with several, the client may want each
-	lookups := group{}           // reads by which the client may check for a job; reads of known jobs do not count
+	arrived := map[content]int{} // number of accepted POSTs whose response arrived; the client may want several equal jobs
+	lookups := group{}           // reads that may check whether a job exists; reads of known jobs do not count
 	r.each(func(x *exchange) {
 		switch {
 		case x.Method == http.MethodPost && x.Arrived() && accepted(x):
@@ -55,7 +55,7 @@ func duplicates(r *record, f *finding) {
 		case x.Key != "" && x.Key == again.Key:
 			f.pass(x, again, "The retry has the Idempotency-Key of the first try.")
 		case looked != nil && looked.End().Before(again.Start):
-			return // the client may have found that none exists
+			return // the client may have found that no job exists
 		case first != "" && second != "":
 			f.fail(x, again, fmt.Sprintf("The client sent the same submission twice, and the service created two jobs: %s and %s.", first, second),
 				fixDuplicate)
@@ -66,7 +66,7 @@ func duplicates(r *record, f *finding) {
 	})
 }
 
-// sameOrder reports whether two requests with equal bodies may be tries of one order. Different correlation ids rule it out.
+// sameOrder reports whether two requests with equal bodies may be tries of one submission. Different correlation ids rule that out.
 func sameOrder(x, y *exchange) bool {
 	return x.Correlation == "" || y.Correlation == "" || x.Correlation == y.Correlation
 }
@@ -75,6 +75,6 @@ const fixDuplicate = "Send the Idempotency-Key of the first try with the retry, 
 
 // accepted reports whether the service accepted x, even if the client did not learn of it.
 func accepted(x *exchange) bool {
-	replaced := x.Fault != nil && x.Fault.Replaces() // the status is not from the service
+	replaced := x.Fault != nil && x.Fault.Replaces() // then the status is not from the service
 	return x.Made != "" || !replaced && x.Status >= 200 && x.Status < 300
 }

@@ -17,15 +17,15 @@ type finding struct {
 	times, failures int
 	passed, broken  []Evidence
 	ways            []string // shapes of broken, to count equal mistakes together
-	broke           []int    // journal places of the mistakes
-	doubtful        string   // why it is uncertain that the rule was kept; empty: certain
-	cites           *demand  // source of the demand, if it depends on the mistake; nil: the rule's own
+	broke           []int    // places of the mistakes in the journal
+	doubtful        string   // why the record does not show whether the rule was kept; empty: it does
+	cites           *demand  // source of the demand if it depends on the mistake; nil: the rule's own source
 }
 
-// doubt notes a possible mistake that cannot be confirmed from outside.
+// doubt notes a possible mistake that the record cannot confirm.
 func (f *finding) doubt(what string) { f.doubtful = what }
 
-// hold notes that x kept the rule; before set the expectation. Either may be nil.
+// pass notes that x kept the rule. before is the request that set the expectation. Either may be nil.
 func (f *finding) pass(before, x *exchange, found string) {
 	f.times++
 	if len(f.passed) == 0 {
@@ -33,13 +33,13 @@ func (f *finding) pass(before, x *exchange, found string) {
 	}
 }
 
-// fail notes a mistake, or a repetition of one.
+// fail notes a mistake.
 func (f *finding) fail(before, x *exchange, found, expected string) {
 	f.failBy(nil, before, x, found, expected)
 }
 
-// failBy notes a mistake against a demand other than the rule's own; nil means the rule's own. The rule cites that demand if all mistakes
-// are against it.
+// failBy is like fail for a mistake against another demand than the rule's own. If all mistakes are against this demand, the result cites
+// it. A nil demand is the rule's own.
 func (f *finding) failBy(cites *demand, before, x *exchange, found, expected string) {
 	if f.failures > 0 && f.cites != cites {
 		cites = nil
@@ -61,7 +61,7 @@ func (f *finding) failBy(cites *demand, before, x *exchange, found, expected str
 	}
 }
 
-// judge notes success or a mistake.
+// judge calls pass or fail.
 func (f *finding) judge(ok bool, before, x *exchange, found, expected string) {
 	if ok {
 		f.pass(before, x, found)
@@ -78,7 +78,7 @@ func either[T any](first bool, one, other T) T {
 	return other
 }
 
-// shape identifies equal mistakes: the kind of request for any job, and its fault without delays.
+// shape identifies equal mistakes. It contains the kind of request without its job, and the fault without delays.
 func shape(x *exchange) string {
 	if x == nil {
 		return ""
@@ -118,7 +118,7 @@ func requestText(x *exchange) string {
 	return text
 }
 
-// headers returns the request's headers that rules use. Secrets appear as a hash.
+// headers returns the headers of the request that rules use. Secrets appear as hashes.
 func headers(x *exchange) []string {
 	list := []string{}
 	for _, h := range []struct{ name, value string }{
@@ -163,7 +163,7 @@ func responseText(x *exchange) string {
 	return strings.Join(parts, ", ")
 }
 
-// lostText describes how an answer was lost. How the connection ends depends on the protocol.
+// lostText describes how a response was lost.
 func lostText(x *exchange) string {
 	by := either(x.Fault.Reset, ", by a reset", "")
 	switch x.Fault.Close {
@@ -184,7 +184,7 @@ func lostText(x *exchange) string {
 	return fmt.Sprintf("none: a %d was lost after processing%s", x.Status, by)
 }
 
-// faultText describes a fault in words, with the effect as in a rule: "response lost after processing {...}".
+// faultText describes a fault in words and as JSON, such as "response lost after processing {...}".
 func faultText(e *fault.Effect) string {
 	if e == nil {
 		return ""
@@ -196,7 +196,7 @@ func faultText(e *fault.Effect) string {
 	return strings.Join(e.Kinds(), ", ") + " " + string(text)
 }
 
-// after says how long it took, such as "after 1.2 s".
+// after formats an elapsed time, such as "after 1.2 s".
 func after(d time.Duration) string {
 	if d < 100*time.Millisecond {
 		return "within 0.1 s"

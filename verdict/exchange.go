@@ -8,21 +8,21 @@ import (
 
 // Limits of recorded exchanges.
 const (
-	MaxSessions  = 1_000        // sessions kept per client, including open ones; the oldest are removed first
+	MaxSessions  = 1_000        // sessions per client, including open ones; the oldest are removed first
 	MaxAllBytes  = 5 * MaxBytes // of all sessions of a client
 	MaxExchanges = 200_000      // per session; later ones are counted but not judged
 	MaxBytes     = 128 << 20    // per session
 	MaxLabelled  = 4 << 20      // per session with a label
-	MaxShown     = 1_000        // jobs recorded as shown by one answer or stream
+	MaxShown     = 1_000        // recorded jobs per response or stream
 )
 
 // MaxLabel is the maximum length of a session's label.
 const MaxLabel = 200
 
-// Role is the purpose of a request. A job is the result of any submission; its id is opaque.
+// Role is the purpose of a request.
 type Role string
 
-// The roles; other requests have none.
+// The roles. Other requests have an empty role.
 const (
 	Submit     Role = "submit"      // creates a job
 	SubmitMany Role = "submit_many" // creates several jobs
@@ -30,10 +30,10 @@ const (
 	ReadMany   Role = "read_many"   // shows the states of jobs submitted together
 	List       Role = "list"        // shows jobs
 	Outcome    Role = "outcome"     // shows the outcome of a job
-	Stream     Role = "stream"      // of events
+	Stream     Role = "stream"      // reads a stream of events
 	Retry      Role = "retry"       // asks the service to retry a job
-	Delivery   Role = "delivery"    // of an event, by the service to the client
-	Reset      Role = "reset"       // removes the client's data: later requests do not repeat earlier ones
+	Delivery   Role = "delivery"    // delivers an event to the client
+	Reset      Role = "reset"       // removes the client's data; later requests are not repetitions of earlier ones
 )
 
 var faultUses = map[Role]fault.Use{
@@ -41,26 +41,25 @@ var faultUses = map[Role]fault.Use{
 	Outcome: fault.Outcomes, Stream: fault.Streams, Delivery: fault.Deliveries, Retry: fault.Others, Reset: fault.Others, "": fault.Others,
 }
 
-// Exchange is a client's request in a session with its answer, or a request that was sent to the client. It contains neither keys nor
-// bodies.
+// Exchange is a request of the client with its response, or a request that was sent to the client. It contains neither keys nor bodies.
 type Exchange struct {
 	Start time.Time `json:"start"` // when the request was read
-	End   time.Time `json:"end"`   // when the answer was complete, or the stream ended
+	End   time.Time `json:"end"`   // when the response was complete, or the stream ended
 
 	Method    string `json:"method"`
-	Host      string `json:"host,omitempty"` // from the client, with port
+	Host      string `json:"host,omitempty"` // Host header, with port
 	Path      string `json:"path"`
 	Query     string `json:"query,omitempty"`
 	Operation string `json:"operation,omitempty"` // the API's name; empty if unknown
 	Role      Role   `json:"role,omitempty"`
 
-	Repeatable bool `json:"repeatable,omitempty"` // the API says that the operation may be repeated
+	Repeatable bool `json:"repeatable,omitempty"` // the API allows repeating the operation
 
 	// Request.
-	Key         string `json:"key,omitempty"`  // hash of its idempotency key
-	Body        string `json:"body,omitempty"` // hash of its body, independent of member order and spacing
+	Key         string `json:"key,omitempty"`  // hash of the idempotency key
+	Body        string `json:"body,omitempty"` // hash of the body, independent of member order and spacing
 	Correlation string `json:"correlation,omitempty"`
-	Trace       string `json:"trace,omitempty"` // trace-id of its traceparent
+	Trace       string `json:"trace,omitempty"` // trace-id of the header traceparent
 	Prefer      string `json:"prefer,omitempty"`
 	ContentType string `json:"content_type,omitempty"`
 	Accept      string `json:"accept,omitempty"`
@@ -70,44 +69,44 @@ type Exchange struct {
 	Expired     bool   `json:"expired,omitempty"` // the key was refused as expired
 	KeyInURL    bool   `json:"key_in_url,omitempty"`
 	Connection  uint64 `json:"connection,omitempty"`
-	Receiver    bool   `json:"receiver,omitempty"` // it may name a receiver of notifications
-	Reused      bool   `json:"reused,omitempty"`   // its connection served an earlier request
-	Closes      bool   `json:"closes,omitempty"`   // it asks to close its connection
-	Agent       string `json:"agent,omitempty"`    // its User-Agent
+	Receiver    bool   `json:"receiver,omitempty"` // the request may name a receiver of notifications
+	Reused      bool   `json:"reused,omitempty"`   // the connection served an earlier request
+	Closes      bool   `json:"closes,omitempty"`   // the request asks to close the connection
+	Agent       string `json:"agent,omitempty"`    // User-Agent
 
-	// Answer.
+	// Response.
 	Status     int      `json:"status"`
 	Code       string   `json:"code,omitempty"`
 	RetryAfter *int     `json:"retry_after,omitempty"` // s
 	ETag       string   `json:"etag,omitempty"`
 	Location   string   `json:"location,omitempty"`  // target of a redirect: path and query, or the whole URL for another origin
 	Job        string   `json:"job,omitempty"`       // the job in the path, or the created one
-	Made       string   `json:"made,omitempty"`      // job of a submission, even if an earlier try created it
-	Created    string   `json:"created,omitempty"`   // id or address in the answer to a POST, of a job or anything else
-	Unreached  string   `json:"unreached,omitempty"` // why the target did not answer, such as "connection refused at 127.0.0.1:3000"
+	Made       string   `json:"made,omitempty"`      // job of the submission, even if an earlier try created it
+	Created    string   `json:"created,omitempty"`   // id or address of any resource in the response to a POST
+	Unreached  string   `json:"unreached,omitempty"` // why there is no response, such as "connection refused at 127.0.0.1:3000"
 	Final      []string `json:"final,omitempty"`     // jobs shown in a final state
-	Shown      []string `json:"shown,omitempty"`     // jobs shown in another state
-	MaybeFinal []string `json:"told,omitempty"`      // jobs in an unknown state while another member shows that they ended
-	More       bool     `json:"more,omitempty"`      // more jobs than these were shown
+	Shown      []string `json:"shown,omitempty"`     // jobs shown in a state that is not final
+	MaybeFinal []string `json:"told,omitempty"`      // jobs with an unknown state and another member that shows their end
+	More       bool     `json:"more,omitempty"`      // the response showed more jobs than these
 
 	Fault  *fault.Effect `json:"fault,omitempty"`
-	HungUp bool          `json:"hung_up,omitempty"` // the client hung up while waiting
+	HungUp bool          `json:"hung_up,omitempty"` // the client hung up before the response was complete
 
-	// A request that the service sent to the client as part of a disturbed delivery, or withheld: see Effect.
+	// Requests of a disturbed delivery, sent to the client or withheld: see fault.Effect.
 	Delivery string `json:"delivery,omitempty"`
 	Number   int    `json:"attempt,omitempty"`
 	Event    string `json:"event,omitempty"`
 
-	Stream *Part `json:"stream,omitempty"` // nil unless the answer was an event stream
+	Stream *Part `json:"stream,omitempty"` // nil unless the response was an event stream
 }
 
 // Part is the part of an event stream that a client received over one connection.
 type Part struct {
-	Open   bool     `json:"open,omitempty"` // record of the beginning; another record, with equal Start, has the end
+	Open   bool     `json:"open,omitempty"` // recorded at the start; a second record with equal Start has the end
 	Events int      `json:"events"`
-	Cut    bool     `json:"cut,omitempty"`   // ended or silenced by a fault
+	Cut    bool     `json:"cut,omitempty"`   // a fault ended or silenced the stream
 	IDs    []string `json:"ids,omitempty"`   // ids of the last MaxShown events; "" resets the last event ID
-	Late   int      `json:"late,omitempty"`  // number of last ids that the client may have lost: they came at the moment of the fault
+	Late   int      `json:"late,omitempty"`  // number of last ids that the client may have missed at the moment of the fault
 	Half   string   `json:"half,omitempty"`  // id of an event that was cut in half
 	Retry  int      `json:"retry,omitempty"` // reconnection time from the service, in ms
 }
@@ -115,11 +114,11 @@ type Part struct {
 // Run is a job of a session's client.
 type Run struct {
 	ID        string
-	State     string    // as shown to people
-	Finished  time.Time // zero while it is not final
-	Permanent bool      // failed, and another try would not help
-	Batch     string    // id of its batch; "" if none
-	Groups    []string  // ids of its batch, and of the bulk operations that changed or skipped it; their end implies its end
+	State     string    // for people
+	Finished  time.Time // zero while the job is not final
+	Permanent bool      // the job failed, and a retry would not help
+	Batch     string    // id of the batch; "" if none
+	Groups    []string  // ids of the batch and of bulk operations, whose end implies the end of the job
 }
 
 // Attempt is a request that delivered an event to a client of a session.
@@ -131,7 +130,7 @@ type Attempt struct {
 	Final      bool // the event reports the end of the job
 	At         time.Time
 	Took       time.Duration
-	Status     int    // 0 without an answer
+	Status     int    // 0 without a response
 	Error      string // error class; empty if delivered
 	GaveUp     bool   // the service gave up after Took
 	Unsigned   bool   // missing or invalid signature

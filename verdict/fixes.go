@@ -1,12 +1,12 @@
 package verdict
 
-// guide helps a client's author with a rule.
+// guide helps the author of a client with a rule.
 type guide struct {
-	untested string // why the rule was not tested, as part of a sentence
+	untested string // why the rule was not tested, as a phrase
 	fix      Fix
 }
 
-// guides holds the guide of each rule by its id.
+// guides holds the guides by the id of their rule.
 var guides = map[string]guide{
 	"retry-after": {"no job was polled with Retry-After", Fix{
 		"Sleep for the seconds in Retry-After before you read the job again.",

@@ -8,18 +8,18 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// record is a judged Record with its indexes. Rules visit each exchange once, and use an index to find related ones.
+// record is a Record with the indexes that rules use to find related exchanges.
 type record struct {
 	Record
-	exchanges []exchange // in order of their beginnings
-	sent      []exchange // exchanges that were sent to the client as part of disturbed deliveries, or withheld
+	exchanges []exchange // sorted by start
+	sent      []exchange // requests of disturbed deliveries, sent to the client or withheld
 	journal   *journal
-	runs      map[string]*Run // by their ids
+	runs      map[string]*Run // by id
 
-	reads     map[place]group     // without streams
+	reads     map[place]group     // reads by resource and reader, without streams
 	shared    map[uint64]bool     // connections that served several requests
-	hints     map[string]jobHints // hints by job; "": without a job
-	open      map[string]spans    // exchanges that may have shown a job, such as streams without an end, by job; "": any job
+	hints     map[string]jobHints // hints by job; "": hints that name no job
+	open      map[string]spans    // times in which a response may have shown a job, by job; "": any job
 	ends      map[string]ends     // by job, batch or bulk operation
 	disturbed map[attempt]disturbance
 }
@@ -48,14 +48,14 @@ type disturbance struct {
 	dropped bool
 }
 
-// index makes the indexes that several rules use.
+// index builds the indexes.
 func (r *record) index() {
 	r.runs = map[string]*Run{}
 	for i := range r.Runs {
 		r.runs[r.Runs[i].ID] = &r.Runs[i]
 	}
 	r.countEras()
-	if r.Standards && len(r.Attempts) == 0 { // the service may send notifications past the recorder
+	if r.Standards && len(r.Attempts) == 0 { // the service may send notifications that are not recorded
 		r.each(func(x *exchange) { r.Elsewhere = r.Elsewhere || x.Receiver })
 	}
 	r.disturbed = map[attempt]disturbance{}
@@ -100,7 +100,7 @@ func (r *record) index() {
 	}
 }
 
-// countEras sets the era of each exchange: the number of resets that ended before it began.
+// countEras sets the era of each exchange: the number of resets before it.
 func (r *record) countEras() {
 	var resets []time.Time
 	r.each(func(x *exchange) {
@@ -121,7 +121,7 @@ func (r *record) each(f func(x *exchange)) {
 	}
 }
 
-// group is a list of exchanges in order of their beginnings.
+// group is a list of exchanges, sorted by start.
 type group []*exchange
 
 // indexed groups exchanges by key. The function keys adds each exchange's keys.
@@ -151,8 +151,8 @@ func (g group) next(x *exchange) *exchange {
 	return nil
 }
 
-// since returns the first exchange that began after x did, nil for none. A service notices late that a client has hung up: the client may
-// have asked again by then.
+// since returns the first exchange that began after the start of x, or nil if there is none. The end of x may be late, because a service
+// notices late that a client has hung up.
 func (g group) since(x *exchange) *exchange {
 	for _, y := range g[sort.Search(len(g), func(i int) bool { return g[i].place > x.place }):] {
 		if y.Start.After(x.Start) {
@@ -162,7 +162,7 @@ func (g group) since(x *exchange) *exchange {
 	return nil
 }
 
-// earliest returns the exchange that began first; nil if all are nil.
+// earliest returns the exchange that began first, or nil if all are nil.
 func earliest(all ...*exchange) (first *exchange) {
 	for _, x := range all {
 		if x != nil && (first == nil || x.place < first.place) {
@@ -175,7 +175,7 @@ func earliest(all ...*exchange) (first *exchange) {
 // span is the time of an exchange.
 type span struct{ from, until time.Time }
 
-// spans are sorted by start. Each lasts at least until all earlier ones are over.
+// spans are sorted by start. Each span ends no earlier than the spans before it.
 type spans []span
 
 func sortSpans[K comparable](all map[K]spans) {
@@ -189,13 +189,13 @@ func sortSpans[K comparable](all map[K]spans) {
 	}
 }
 
-// overlap reports whether a span began before until and ended after since.
+// overlap reports whether any span overlaps the time from since to until.
 func (s spans) overlap(since, until time.Time) bool {
 	n := sort.Search(len(s), func(i int) bool { return !s[i].from.Before(until) })
 	return n > 0 && s[n-1].until.After(since)
 }
 
-// begin reports whether a span began between two moments.
+// begin reports whether any span began between two moments.
 func (s spans) begin(since, until time.Time) bool {
 	n := sort.Search(len(s), func(i int) bool { return s[i].from.After(since) })
 	return n < len(s) && s[n].from.Before(until)
@@ -207,7 +207,7 @@ type end struct {
 	attempt  *Attempt
 }
 
-// from returns the earliest moment at which the client may have seen the end. For a stream, that is its start.
+// from returns the earliest moment at which the client may have seen the end: for a stream, its start.
 func (e end) from() time.Time {
 	if e.exchange != nil && e.exchange.Stream != nil {
 		return e.exchange.Start
@@ -223,10 +223,10 @@ func (e end) until() time.Time {
 	return e.attempt.At
 }
 
-// ends are sorted by their last moments.
+// ends are sorted by until.
 type ends []end
 
-// since returns the first end shown at or after a moment, and the earliest time at which the client may have seen it.
+// since returns the first end that was shown at or after a moment, and the earliest time at which the client may have seen it.
 func (all ends) since(moment time.Time) (first end, at time.Time) {
 	n := sort.Search(len(all), func(i int) bool { return !all[i].until().Before(moment) })
 	for _, e := range all[n:] {

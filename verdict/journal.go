@@ -13,33 +13,33 @@ import (
 type Entry struct {
 	Number int `json:"number"` // from 1, in order of start
 	Moment
-	Operation string       `json:"operation,omitempty"` // name in fault rules
+	Operation string       `json:"operation,omitempty"` // name of the operation in fault rules
 	Of        fault.Use    `json:"of"`                  // purpose of the operation
 	Job       string       `json:"job,omitempty"`
 	JobState  JobState     `json:"job_state,omitempty"` // empty: the request names no job
-	Breaks    []string     `json:"breaks"`              // rules that it broke, or that required a later request that did not come
+	Breaks    []string     `json:"breaks"`              // ids of broken rules; a missing later request may break a rule too
 	Role      Role         `json:"-"`
-	Status    int          `json:"-"` // 0: there was no answer
+	Status    int          `json:"-"` // 0: no response
 	Effect    fault.Effect `json:"-"` // of the fault
 }
 
-// JobState is a job's state as far as the client had seen it before a request.
+// JobState is the state of a job as the client knew it before a request.
 type JobState string
 
 // The states of a job as a client knows them.
 const (
-	JobUnknown JobState = "unknown" // no answer that arrived named it
-	JobOpen    JobState = "open"    // known, and not shown as final
+	JobUnknown JobState = "unknown" // no response that arrived named the job
+	JobOpen    JobState = "open"    // a response named the job, and none showed it as final
 	JobFinal   JobState = "final"
 )
 
-// journal holds the judged exchanges and attempts in order of start.
+// journal holds the judged exchanges and attempts, sorted by start.
 type journal struct {
 	record *record
 	lines  []line
-	states []JobState       // before each line
-	breaks map[int][]string // ids of broken rules, by place
-	edit   func(*Moment)    // nil: entries stay as they are
+	states []JobState       // job state before each line
+	breaks map[int][]string // ids of broken rules by place
+	edit   func(*Moment)    // changes each entry; may be nil
 }
 
 // line is an exchange or an attempt.
@@ -55,7 +55,7 @@ func (l line) start() time.Time {
 	return l.attempt.At
 }
 
-// job returns the line's job, or "" if there is none.
+// job returns the job of the line, or "" if there is none.
 func (l line) job() string {
 	if l.attempt != nil {
 		return l.attempt.JobID
@@ -63,8 +63,8 @@ func (l line) job() string {
 	return cmp.Or(l.exchange.Job, l.exchange.Made)
 }
 
-// newJournal numbers the attempts and exchanges of a record. A disturbed delivery has no line of its own if its attempt has one; the
-// additional requests of a fault do.
+// newJournal numbers the attempts and exchanges of a record. A disturbed delivery and its attempt share a line. Additional requests of a
+// fault have their own lines.
 func newJournal(r *record) *journal {
 	j := &journal{
 		record: r, breaks: map[int][]string{}, lines: make([]line, 0, len(r.Attempts)+len(r.exchanges)+len(r.sent)),
@@ -95,7 +95,7 @@ func newJournal(r *record) *journal {
 	return j
 }
 
-// know sets, for each line, what the client knew about its job.
+// know sets the state of the job before each line, as the client knew it.
 func (j *journal) know() {
 	known := map[string]JobState{}
 	j.states = make([]JobState, len(j.lines))
@@ -116,7 +116,7 @@ func (j *journal) know() {
 	}
 }
 
-// faulty counts the lines that a fault changed, and returns the first and the last of them.
+// faulty returns the number of lines with a fault, and the first and the last of them.
 func (j *journal) faulty() (n int, first, last *Moment) {
 	var latest *exchange
 	for _, l := range j.lines {
@@ -138,7 +138,7 @@ func (j *journal) faulty() (n int, first, last *Moment) {
 	return n, first, last
 }
 
-// note records that a rule was broken at these places.
+// note records that the requests at these places broke a rule.
 func (j *journal) note(rule string, places []int) {
 	slices.Sort(places)
 	for _, place := range slices.Compact(places) {
@@ -160,7 +160,7 @@ func (v *Verdict) Journal() iter.Seq[Entry] {
 	}
 }
 
-// Edit applies f to each request that the verdict shows, as evidence and in its journal.
+// Edit applies f to each request in the evidence and in the journal of the verdict.
 func (v *Verdict) Edit(f func(*Moment)) {
 	for _, m := range []*Moment{v.First, v.Last} {
 		if m != nil {

@@ -11,20 +11,19 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Log stores the exchanges of a session compactly: equal requests, answers and texts are stored once. It is not safe for concurrent use.
-// Added exchanges do not change.
+// Log stores the exchanges of a session compactly: it stores equal requests, responses and texts once. It is not safe for concurrent use.
 type Log struct {
 	kept      []*kept
 	requests  map[uint64]*request // by hash
 	responses map[uint64]*response
 	texts     map[string]string
-	bytes     int // approximate size of everything
+	bytes     int // approximate size of the Log
 }
 
-// kept is an Exchange in the form of a Log.
+// kept is the stored form of an Exchange.
 type kept struct {
 	Start             time.Time
-	took              time.Duration // until its end
+	took              time.Duration // from start to end
 	ETag, IfNoneMatch string
 	Connection        uint64
 	Reused            bool
@@ -43,7 +42,7 @@ type request struct {
 	Repeatable, KeyInURL, Unsigned, Closes, Receiver           bool
 }
 
-// answer is the shared part of equal answers.
+// response is the shared part of equal responses.
 type response struct {
 	Status            int
 	RetryAfter        *int
@@ -58,17 +57,17 @@ type response struct {
 	More              bool
 }
 
-// Sizes of the parts of a Log without their texts, in bytes, including their places in maps and slices.
+// Sizes of the parts of a Log in bytes, without texts but including entries of maps and slices.
 const (
 	keptSize     = 200
-	requestSize  = 50 // and its JSON
-	responseSize = 80 // and its JSON
+	requestSize  = 50 // without its JSON
+	responseSize = 80 // without its JSON
 	textSize     = 60
-	shownSize    = 16 // of a job
+	shownSize    = 16 // of a job in a list
 	partSize     = 100
 )
 
-// Add adds an exchange, takes ownership of its members, and returns the bytes that it takes.
+// Add adds an exchange and returns the number of bytes by which the Log grew. It takes ownership of the exchange.
 func (l *Log) Add(x *Exchange) (bytes int) {
 	before := l.bytes
 	if l.texts == nil {
@@ -114,11 +113,11 @@ func (l *Log) Len() int {
 	return len(l.kept)
 }
 
-// Copy returns a Log with the exchanges so far, which can be judged while the original grows.
+// Copy returns a Log with the exchanges so far. The copy can be judged while the original grows.
 func (l *Log) Copy() *Log { return &Log{kept: l.kept[:len(l.kept):len(l.kept)]} }
 
-// FoundKey marks the exchanges with a key in their URL and removes the key. without returns a URL without the key, and whether it had
-// one. Copies of the Log do not change.
+// FoundKey marks the exchanges with a key in their URL and removes the key. without returns the URL without the key and reports whether it
+// contained the key. Copies of the Log do not change.
 func (l *Log) FoundKey(without func(path, query string) (shownPath, shownQuery string, found bool)) {
 	var changed []*kept
 	for i, k := range l.kept {
@@ -138,7 +137,7 @@ func (l *Log) FoundKey(without func(path, query string) (shownPath, shownQuery s
 	}
 }
 
-// text interns a text.
+// text returns the stored copy of a text.
 func (l *Log) text(text string) string {
 	if one, ok := l.texts[text]; ok {
 		return one
@@ -150,8 +149,8 @@ func (l *Log) text(text string) string {
 
 var seed = maphash.MakeSeed()
 
-// shared returns the known value equal to v, or adds v. The length of its JSON approximates the length of its texts. After a hash
-// collision, it keeps the last value.
+// shared returns the stored value that equals v, or stores v. The length of the JSON approximates the length of the texts. In a hash
+// collision, v replaces the stored value.
 func shared[T any](l *Log, known map[uint64]*T, size int, v *T) *T {
 	text, err := json.Marshal(v)
 	if err != nil { // exchanges have no values that cannot be encoded
@@ -166,24 +165,24 @@ func shared[T any](l *Log, known map[uint64]*T, size int, v *T) *T {
 	return v
 }
 
-// until returns x with another end.
+// until returns a copy of x with another end.
 func (x *kept) until(end time.Time) *kept {
 	other := *x
 	other.took = max(0, end.Sub(x.Start))
 	return &other
 }
 
-// as returns x with another role.
+// as returns a copy of x with another role.
 func (x *kept) as(role Role) *kept {
 	other, r := *x, *x.request
 	r.Role, other.request = role, &r
 	return &other
 }
 
-// End returns when the answer was complete, or the stream ended.
+// End returns when the response was complete, or the stream ended.
 func (x *kept) End() time.Time { return x.Start.Add(x.took) }
 
-// Arrived reports whether the client got the whole answer.
+// Arrived reports whether the client received the whole response.
 func (x *kept) Arrived() bool {
 	return !x.HungUp && (x.Stream != nil || x.Fault == nil || x.Fault.Close == "")
 }
@@ -191,7 +190,7 @@ func (x *kept) Arrived() bool {
 // Disturbed reports whether a fault changed what the client saw.
 func (x *kept) Disturbed() bool { return x.Fault != nil }
 
-// extra reports whether x is an additional request sent by a fault, not an attempt of the service.
+// extra reports whether a fault sent x in addition to the attempts of the service.
 func (x *kept) extra() bool {
 	return x.Fault != nil && (x.Fault.Tamper != "" || x.Fault.Repeat > 0)
 }

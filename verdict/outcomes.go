@@ -10,8 +10,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// learned returns the exchange and the time in which the client first saw that a job, batch or bulk operation had ended, at or after a
-// moment. Both are zero if it never did.
+// learned returns the exchange that first showed the client the end of a job, batch or bulk operation after a moment, and its time. Both
+// are zero if there is none.
 func (r *record) learned(id string, since time.Time) (first *exchange, at time.Time) {
 	e, at := r.ends[id].since(since.Add(-Tolerance))
 	if e.attempt != nil {
@@ -20,9 +20,9 @@ func (r *record) learned(id string, since time.Time) (first *exchange, at time.T
 	return e.exchange, at
 }
 
-// ended returns how the client learned of a run's end, and how late. The client may see the end of the run, or of its batch or bulk
-// operation. The time limit starts at the end of what it follows; waiting is true before that. Times in which the client was blocked do
-// not count.
+// ended returns the exchange in which the client learned that a run had ended, and how late it was. The client may follow the run, its
+// batch or a bulk operation, and the time limit starts when that ends. waiting reports whether one of them has not ended. Times in which
+// the client was blocked do not count.
 func (r *record) ended(run *Run, kept spans) (first *exchange, late time.Duration, waiting bool) {
 	consider := func(id string, due time.Time) {
 		x, at := r.learned(id, run.Finished)
@@ -44,12 +44,12 @@ func (r *record) ended(run *Run, kept spans) (first *exchange, late time.Duratio
 			due = run.Finished
 		}
 		consider(id, due)
-		consider(id+"/"+run.ID, due) // its item in a bulk operation
+		consider(id+"/"+run.ID, due) // the item of the run in a bulk operation
 	}
 	return first, late, waiting
 }
 
-// knownJobs returns, for each job that the client knows, the submission that made it known.
+// knownJobs returns the submissions whose responses showed the client a job, by job.
 func (r *record) knownJobs() map[string]*exchange {
 	known := map[string]*exchange{}
 	r.each(func(x *exchange) {
@@ -65,7 +65,7 @@ func (r *record) knownJobs() map[string]*exchange {
 	return known
 }
 
-// outcome checks that the client learns the end of each known job within LearnWithin.
+// outcome checks that the client learns of the end of each known job within LearnWithin.
 func outcome(r *record, f *finding) {
 	known, gaveUp, kept := r.knownJobs(), r.gaveUp(), r.blockedTimes()
 	for i := range r.Runs {
@@ -92,17 +92,17 @@ func outcome(r *record, f *finding) {
 	}
 }
 
-// gaveUp returns a function that reports whether the client may have given up a job because of errors: its last reads of the job, or its
-// last requests of any kind, failed repeatedly or permanently.
+// gaveUp returns a function that reports whether the client may have given up on a job because of errors. Then the last reads of the job,
+// or the last requests of any kind, failed repeatedly or permanently.
 func (r *record) gaveUp() func(run *Run) bool {
 	type ask struct {
 		era int
 		target
 		body, key string
 	}
-	failures := map[ask]int{}    // consecutive failed requests
-	mayQuit := map[string]bool{} // by job: whether the last request about it justified giving up
-	var last bool                // whether the last request of any kind did
+	failures := map[ask]int{}    // number of consecutive failures
+	mayQuit := map[string]bool{} // by job: whether the last request about the job justified giving up
+	var last bool                // whether the last request of any kind justified giving up
 	r.each(func(x *exchange) {
 		if x.Stream != nil {
 			last, mayQuit[x.Job] = false, false
@@ -120,7 +120,7 @@ func (r *record) gaveUp() func(run *Run) bool {
 	}
 }
 
-// blockedTimes returns the times in which a client that sends one request at a time could not ask: it had to wait after a refusal, or a
+// blockedTimes returns the times in which a client that sends one request at a time could not read: it had to wait after a refusal, or a
 // fault delayed its request.
 func (r *record) blockedTimes() (all spans) {
 	r.each(func(x *exchange) {
@@ -134,7 +134,7 @@ func (r *record) blockedTimes() (all spans) {
 	return all
 }
 
-// within returns how much of the time between two moments the spans, sorted by start, cover.
+// within returns how much of the time between two moments the spans cover.
 func (s spans) within(since, until time.Time) (sum time.Duration) {
 	for _, one := range s {
 		from, to := one.from, one.until
@@ -152,14 +152,13 @@ func (s spans) within(since, until time.Time) (sum time.Duration) {
 	return sum
 }
 
-// failedForClient reports whether the request failed for the client. A result that is missing may still come, so it does not count.
+// failedForClient reports whether the client could not use the response. A missing result may still appear, so it does not count.
 func failedForClient(x *exchange) bool {
 	return failed(x) || slices.Contains([]int{401, 403, 410}, x.Status) || slices.Contains(fault.Moves, x.Status) ||
 		x.Status == http.StatusNotFound && (x.Role != Outcome || x.Disturbed())
 }
 
-// isPermanent reports whether a client may give up after this answer alone: because of 410, a long Retry-After, or a redirect to another
-// host.
+// isPermanent reports whether a client may give up after this response alone: a 410, a long Retry-After, or a redirect to another host.
 func isPermanent(x *exchange) bool {
 	return x.Arrived() && (x.Status == http.StatusGone || x.RetryAfter != nil && requiredWait(x) >= LearnWithin || x.otherHost() != "")
 }
@@ -178,11 +177,11 @@ func (r *record) unended(id string) bool {
 	return (!over || r.endedBefore(end)) && slices.ContainsFunc(r.Runs, func(run Run) bool { return run.Batch == id })
 }
 
-// wouldPollAgain returns a function that reports whether a client that still waits for the job would have read it again after x: it polls
-// unfinished jobs, nothing else showed it this job, and it kept sending other requests past the required pause.
+// wouldPollAgain returns a function that reports whether a waiting client would have read the job again after x. It would if it polls
+// unfinished jobs, got no hint about this job, and sent other requests after the required pause.
 func (r *record) wouldPollAgain() func(x *exchange) bool {
 	polls := false
-	var last time.Time // time of its last request
+	var last time.Time // start of the last request
 	r.each(func(x *exchange) {
 		if last = x.Start; !polls && x.Role == Read && x.Job != "" && slices.Contains(x.Shown, x.Job) {
 			y := r.sameReads(x).next(x)
@@ -198,7 +197,7 @@ func (r *record) wouldPollAgain() func(x *exchange) bool {
 	}
 }
 
-// mayHaveLearned reports whether an exchange with unknown content may have shown the run's end to the client.
+// mayHaveLearned reports whether an exchange with unknown content may have shown the client the end of the run.
 func (r *record) mayHaveLearned(run *Run) bool {
 	return slices.ContainsFunc(append([]string{run.ID}, run.Groups...), func(id string) bool {
 		return r.mayHaveShown(id, run.Finished.Add(-Tolerance), run.Finished.Add(LearnWithin))
@@ -211,7 +210,7 @@ func (run *Run) text() string {
 		run.Finished.UTC().Format(time.TimeOnly))
 }
 
-// endText returns a verb for a final state, such as "succeeded".
+// endText returns a verb phrase for a final state, such as "was CANCELED".
 func endText(state string) string {
 	switch strings.ToUpper(state) {
 	case "SUCCEEDED", "FAILED", "COMPLETED", "FINISHED", "EXPIRED":
@@ -224,7 +223,7 @@ func endText(state string) string {
 
 // unretried checks that the client does not retry permanently failed jobs.
 func unretried(r *record, f *finding) {
-	first, seen := map[string]*exchange{}, map[string]*exchange{} // submissions of jobs, and exchanges that showed their ends
+	first, seen := map[string]*exchange{}, map[string]*exchange{} // by job: its submission, and the exchange that showed its end
 	r.each(func(x *exchange) {
 		if submits(x) && first[x.Made] == nil {
 			first[x.Made] = x

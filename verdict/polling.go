@@ -18,7 +18,7 @@ func retryAfter(r *record, f *finding) {
 	})
 	readers, hints := newLoops(f), r.newHints()
 	r.each(func(x *exchange) {
-		began := r.Standards && submits(x) && x.Status == http.StatusAccepted // its Retry-After applies to the first read of the job
+		began := r.Standards && submits(x) && x.Status == http.StatusAccepted // then Retry-After applies to the first read of the job
 		if x.RetryAfter == nil || !x.Arrived() || x.Method != http.MethodGet && !began || len(x.Final) > 0 ||
 			!slices.Contains([]int{http.StatusOK, http.StatusAccepted, http.StatusNotModified, http.StatusNotFound}, x.Status) {
 			return
@@ -31,7 +31,7 @@ func retryAfter(r *record, f *finding) {
 			return
 		}
 		if began && len(y.Final) > 0 {
-			return // the client may have waited for the end in another way
+			return // the client may have learned of the end in another way
 		}
 		readable := y.Status < 300 || y.Status == http.StatusNotModified || y.Status == http.StatusNotFound
 		waited, job := y.Start.Sub(x.End()), cmp.Or(x.Job, x.Made)
@@ -54,9 +54,9 @@ func retryAfter(r *record, f *finding) {
 	}
 }
 
-// pollsWithoutPause checks that a reader pauses between polls even without Retry-After. It reports whether a reader did not.
+// pollsWithoutPause checks that readers pause between polls even without Retry-After. It reports whether a reader did not pause.
 func pollsWithoutPause(r *record, f *finding) (found bool) {
-	rows := map[place]int{} // reads without a pause
+	rows := map[place]int{} // number of consecutive reads without a pause
 	r.each(func(x *exchange) {
 		shows := x.Arrived() && (x.Status < 300 || x.Status == http.StatusNotModified)
 		if x.RetryAfter != nil || !shows || !slices.Contains([]Role{Read, ReadMany, List}, x.Role) {
@@ -76,7 +76,7 @@ func pollsWithoutPause(r *record, f *finding) (found bool) {
 	return found
 }
 
-// listing checks that a list with unfinished jobs is not polled too often.
+// listing checks that the client does not poll a list with unfinished jobs too often.
 func listing(r *record, f *finding) {
 	readers, hints := newLoops(f), r.newHints()
 	r.each(func(x *exchange) {
@@ -100,13 +100,13 @@ func listing(r *record, f *finding) {
 	})
 }
 
-// tail is a reader's behavior around the end of a job.
+// tail describes how a reader reads a job around its end.
 type tail struct {
 	job       string
-	end, last *exchange     // last: its last read so far
-	pace      time.Duration // shortest time between two reads up to the end; 0 with only one read
-	gap       time.Duration // before the last read
-	row, most int           // consecutive reads at a steady pace: current and maximum
+	end, last *exchange     // first read that showed the end, and latest read
+	pace      time.Duration // shortest time between two reads before the end; 0 with only one read
+	gap       time.Duration // time before the latest read
+	row, most int           // current and maximum number of consecutive reads at a steady pace
 }
 
 // poll notes a read up to the end.
@@ -118,12 +118,12 @@ func (t *tail) poll(y *exchange) {
 	t.last = y
 }
 
-// visitors reports whether several parts of the client may have read the job once each. That is possible if the client did not poll
+// visitors reports whether several parts of the client may have read the ended job once each. That is possible if the client did not poll
 // before, or polled much more slowly.
 func (t *tail) visitors() bool { return t.pace == 0 || t.gap < t.pace/3 }
 
-// add counts a read after the end. A polling loop reads at a steady pace; people who open a page do not. Reads caused by a hint do not
-// count.
+// add notes a read after the end. Only reads at a steady pace count, because people who open a page read irregularly. Reads after a hint do
+// not count.
 func (t *tail) add(y *exchange, hinted bool) {
 	gap := y.Start.Sub(t.last.End())
 	steady := gap <= 3*t.gap+50*time.Millisecond && t.gap <= 3*gap+50*time.Millisecond
@@ -159,7 +159,7 @@ func stopAtEnd(r *record, f *finding) {
 		}
 		switch {
 		case t.end != nil && t.most <= MaxRereads && x.Start.After(t.end.End()) && slices.Contains(x.Shown, t.job):
-			*t = tail{job: t.job} // it has not ended
+			*t = tail{job: t.job} // the job has not ended after all
 			t.poll(x)
 		case t.end != nil && x.Start.After(t.end.End()) && (showsFinal(x, t.job) || x.Status == http.StatusNotModified):
 			t.add(x, hints.use(t.end, x, t.job))
@@ -181,15 +181,14 @@ func stopAtEnd(r *record, f *finding) {
 	}
 }
 
-// conditional checks that polls send the newest ETag that the reader got. A single poll without one may come from another part of the
-// client.
+// conditional checks that polls send the newest ETag that the reader received.
 func conditional(r *record, f *finding) {
 	type store struct {
 		target
 		keyID, accept, agent string
 	}
 	of := func(x *exchange) store { return store{targetOf(x), x.KeyID, x.Accept, x.Agent} }
-	stored := map[store]bool{} // resources that the client has sent an ETag for, so it stores their answers
+	stored := map[store]bool{} // resources with responses that the client stores, because it has sent their ETags
 	r.each(func(x *exchange) {
 		if x.IfNoneMatch != "" {
 			stored[of(x)] = true
@@ -199,14 +198,14 @@ func conditional(r *record, f *finding) {
 		store
 		tag string
 	}
-	received := map[version][]time.Time{} // by any connection of the client
+	received := map[version][]time.Time{} // over any connection of the client
 	r.each(func(x *exchange) {
-		if x.Method == http.MethodGet && (x.ETag != "" || x.Status == http.StatusOK) && x.Arrived() { // an answer without one
+		if x.Method == http.MethodGet && (x.ETag != "" || x.Status == http.StatusOK) && x.Arrived() { // the tag may be empty
 			at := version{of(x), x.ETag}
 			received[at] = append(received[at], x.End())
 		}
 	})
-	// elsewhere reports whether the client received the version that y names over another connection, after x.
+	// elsewhere reports whether the client received the version in y over another connection after x.
 	elsewhere := func(x, y *exchange) bool {
 		return slices.ContainsFunc(received[version{of(y), y.IfNoneMatch}], func(at time.Time) bool {
 			return !at.Before(x.End()) && at.Before(y.Start)
@@ -235,8 +234,8 @@ func conditional(r *record, f *finding) {
 	})
 }
 
-// nextRequestFinder returns a function that finds the reader's next request for the target of x. A request over another connection counts
-// as the same reader's, unless that connection read the target before.
+// nextRequestFinder returns a function that finds the next request of a reader for the target of x. It includes requests over connections
+// that did not read the target before.
 func (r *record) nextRequestFinder() func(x *exchange) *exchange {
 	type visit struct {
 		place
@@ -265,11 +264,11 @@ func (r *record) nextRequestFinder() func(x *exchange) *exchange {
 	}
 }
 
-// backoff checks that a client obeys Retry-After after a failure. Without one, the client must not retry immediately again and again.
+// backoff checks that a client obeys Retry-After after a failure. Without Retry-After, the client must not keep retrying immediately.
 func backoff(r *record, f *finding) {
 	again, next := r.repetitions(func(x *exchange) (scope, bool) { return scope{target: targetOf(x)}, true }), r.nextRequestFinder()
 	copied := r.copies(func(*exchange) bool { return true })
-	immediate, hints := map[content]int{}, r.newHints() // consecutive immediate repetitions
+	immediate, hints := map[content]int{}, r.newHints() // number of consecutive immediate repetitions
 	r.each(func(x *exchange) {
 		hasWait := x.Arrived() && x.RetryAfter != nil
 		if x.Stream != nil || !failed(x) && !(hasWait && x.Status == http.StatusForbidden) {
@@ -313,7 +312,7 @@ func backoff(r *record, f *finding) {
 	}
 }
 
-// timeouts checks that a client stops waiting for an answer within WaitAtMost.
+// timeouts checks that a client stops waiting for a response after WaitAtMost.
 func timeouts(r *record, f *finding) {
 	r.each(func(x *exchange) {
 		if x.Fault == nil || x.Fault.Held() < WaitAtMost || waits(x) && !x.HungUp { // the client asked for a long poll

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// reader is a part of a client that reads, such as a process, a browser tab or a user. Requests with equal fields belong to one reader.
+// reader is a part of a client that reads, such as a process, a browser tab or a user. Requests with equal fields come from one reader.
 type reader struct {
 	keyID, accept, agent string
-	connection           uint64 // 0 if unknown, or if each request has its own
+	connection           uint64 // 0 if unknown, or if each request uses a new connection
 }
 
 func (r *record) readerOf(x *exchange) reader {
@@ -21,7 +21,7 @@ func (r *record) readerOf(x *exchange) reader {
 	return who
 }
 
-// place is a resource as read by one reader.
+// place is a resource and one of its readers.
 type place struct {
 	target
 	reader
@@ -47,12 +47,12 @@ func (r *record) indexReaders() {
 	})
 }
 
-// ofKey returns the place for reads of x's resource with its API key, by any reader.
+// ofKey returns the place for reads of the resource of x by any reader with the same API key.
 func (r *record) ofKey(x *exchange) place {
 	return place{targetOf(x), reader{keyID: x.KeyID, agent: anyAgent}}
 }
 
-const anyAgent = "\x00" // no User-Agent
+const anyAgent = "\x00" // equals no User-Agent
 
 // sameReads returns the reads of the same resource by the same reader.
 func (r *record) sameReads(x *exchange) group {
@@ -63,11 +63,11 @@ func (r *record) sameReads(x *exchange) group {
 }
 
 const (
-	loop  = 3 // consecutive mistakes that make a loop; fewer may come from different parts of the client
-	turns = 3 // readers that may look like one, such as browser tabs that share a connection
+	loop  = 3 // minimum number of consecutive mistakes of a loop; fewer may come from different parts of the client
+	turns = 3 // maximum number of readers that look like one, such as browser tabs that share a connection
 )
 
-// loops judges each reader by its consecutive requests.
+// loops finds loops in the consecutive requests of each reader.
 type loops struct {
 	*finding
 	rows map[reader]*row
@@ -77,7 +77,7 @@ type loops struct {
 type row struct {
 	mistakes []mistake
 	gaps     []time.Duration
-	crowded  bool // too many reads for several readers that take turns
+	crowded  bool // the reads are too frequent for several readers that take turns
 }
 
 type mistake struct {
@@ -93,8 +93,8 @@ func (l *loops) right(who reader, before, x *exchange, found string) {
 	l.pass(before, x, found)
 }
 
-// wrong notes that a reader broke the rule. Mistakes count once they form a loop. Otherwise the reader may be several that take turns,
-// such as browser tabs, unless the reads are crowded or evenly spaced.
+// wrong notes that a reader broke the rule. Mistakes count once they form a loop: several in a row that are crowded or evenly spaced. Other
+// mistakes may come from several readers that take turns, such as browser tabs.
 func (l *loops) wrong(who reader, crowded bool, m mistake) {
 	now := l.rows[who]
 	if now == nil {
@@ -119,7 +119,7 @@ func evenlySpaced(gaps []time.Duration) bool {
 	return most <= least+least/10+10*time.Millisecond
 }
 
-// crowded reports whether the reads up to y are too frequent even for as many readers as turns that each wait as told.
+// crowded reports whether the reads up to y are too frequent even for several readers that take turns and each wait long enough.
 func (r *record) crowded(x, y *exchange, told time.Duration) bool {
 	all := r.sameReads(x)
 	i := sort.Search(len(all), func(i int) bool { return all[i].place >= x.place }) - (turns - 1)
@@ -178,8 +178,8 @@ func (all jobHints) by(moment time.Time) int {
 	return all[n-1].sum
 }
 
-// use reports whether an unused hint about one of these jobs may have caused y, which follows x. It marks the hint as used for y's
-// resource.
+// use reports whether an unused hint about one of the jobs may have caused y, which follows x. It marks the hint as used for the resource
+// of y.
 func (h *hints) use(x, y *exchange, jobs ...string) bool {
 	total := h.r.hints[""].by(y.Start)
 	for _, id := range jobs {

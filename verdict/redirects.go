@@ -14,13 +14,13 @@ import (
 
 // Limits of consecutive redirects.
 const (
-	MaxHops = 50 // followed by common clients
-	FewHops = 3  // after these, a client may assume a redirect loop
-	// HopWithin is the longest time of a followed redirect; a client that gives up and starts again takes longer.
+	MaxHops = 50 // maximum that common clients follow
+	FewHops = 3  // minimum after which a client may assume a redirect loop
+	// HopWithin is the longest time in which a client follows a redirect. A client that gives up and starts again takes longer.
 	HopWithin = 200 * time.Millisecond
 )
 
-// sent identifies a request and the one that follows its redirect. It includes the query if the redirect keeps the path.
+// sent identifies a redirected request and the request that follows the redirect. It includes the query if the redirect keeps the path.
 type sent struct{ method, path, query, body, key, correlation, keyID, agent string }
 
 func (s sent) on(path, query string, samePath bool) sent {
@@ -34,7 +34,7 @@ func sentBy(x *exchange) sent {
 	return sent{method: x.Method, path: x.Path, body: x.Body, key: x.Key, correlation: x.Correlation, keyID: x.KeyID, agent: x.Agent}
 }
 
-// redirected returns the target of a redirect on the same host; ok is false for others.
+// redirected returns the target of a redirect on the same host. ok is false for other responses.
 func (x *exchange) redirected() (path, query string, ok bool) {
 	switch {
 	case !x.Arrived() || !slices.Contains(fault.Moves, x.Status) || x.otherHost() != "":
@@ -46,7 +46,7 @@ func (x *exchange) redirected() (path, query string, ok bool) {
 	return path, query, strings.HasPrefix(path, "/")
 }
 
-// Sources of the demands, besides the rule's own.
+// Demands about single statuses and about loops.
 var (
 	kept307 = demand{Should, rfc9110 + "15.4.8", "The 307 (Temporary Redirect) status code indicates that the target resource resides " +
 		"temporarily under a different URI and the user agent MUST NOT change the request method if it performs an automatic " +
@@ -58,15 +58,15 @@ var (
 	movedBy = map[int]*demand{303: &got303, 307: &kept307}
 )
 
-// hops are consecutive followed redirects.
+// hops is a chain of redirects that the client followed.
 type hops struct {
 	first *exchange
 	n     int
-	burst int // number of the latest hops that were followed immediately
+	burst int // number of latest redirects that were followed immediately
 }
 
-// followed checks that the client sends a redirected request to the new address, unchanged or, after 303, with GET. It also checks that
-// the client stops in a redirect loop.
+// followed checks that the client sends a redirected request to the new address: unchanged, or with GET after 303. It also checks that the
+// client stops in a redirect loop.
 func followed(r *record, f *finding) {
 	gets := indexed(r, func(x *exchange, add func(string)) {
 		if x.retrieves() {
@@ -77,8 +77,8 @@ func followed(r *record, f *finding) {
 		add(sentBy(x))
 		add(sentBy(x).on(x.Path, x.Query, true))
 	})
-	used := map[sent]int{} // number of such requests that followed a redirect
-	rows := map[int]hops{} // by the place of the request after the last one
+	used := map[sent]int{} // number of requests that are known to follow a redirect
+	rows := map[int]hops{} // by the place of the request that followed the last redirect
 	r.each(func(x *exchange) {
 		path, query, ok := x.redirected()
 		if !ok || !r.reactionOver(x.End()) {
@@ -108,8 +108,8 @@ func followed(r *record, f *finding) {
 	})
 }
 
-// follow judges the requests after the redirect x: y is the same request, z a GET instead of it; either may be nil. hops is how many
-// consecutive redirects the client followed before x.
+// follow judges the requests after the redirect x. y is the repeated request, and z a GET in its place; either may be nil. hops is the
+// number of consecutive redirects before x.
 func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
 	const same = "Send the same request, with its method and body, to the address in Location."
 	in := y != nil && y.Start.Sub(x.End()) < FollowWithin
@@ -124,7 +124,7 @@ func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
 	case z != nil:
 		f.failBy(movedBy[x.Status], x, z, "The client followed the redirect with GET: the method and the body were lost.", same)
 	case y == nil && (hops >= FewHops || x.Status == http.StatusSeeOther && !x.Disturbed()):
-		// The client gave up on a redirect loop, or needed only the 303.
+		// The client gave up in a redirect loop, or did not need the target of the 303.
 	case y == nil:
 		f.failBy(movedBy[x.Status], x, y, "The client did not repeat the request at the new address.", same)
 	case !in && x.Key == "" && x.Correlation == "":
@@ -149,7 +149,7 @@ func (x *exchange) lostBy(gets group, y *exchange) *exchange {
 
 func (x *exchange) retrieves() bool { return x.Method == http.MethodGet || x.Method == http.MethodHead }
 
-// lostMethod reports whether the GET z may be the redirected x without its method and body.
+// lostMethod reports whether the client may have sent the GET z in place of the redirected request x.
 func (x *exchange) lostMethod(z *exchange) bool {
 	if x.retrieves() || x.KeyID != z.KeyID || x.Agent != z.Agent {
 		return false
@@ -157,7 +157,7 @@ func (x *exchange) lostMethod(z *exchange) bool {
 	return x.Key != "" && x.Key == z.Key || x.Connection == z.Connection || !z.Reused // other requests have their own connections
 }
 
-// otherHost returns the target host of a redirect to another host, "" for other answers.
+// otherHost returns the host that a redirect to another host leads to, or "" for other responses.
 func (x *exchange) otherHost() string {
 	to, err := url.Parse(x.Location)
 	if err != nil || x.Host == "" || x.Status/100 != 3 || !x.Arrived() || strings.EqualFold(to.Host, x.Host) {
@@ -166,10 +166,10 @@ func (x *exchange) otherHost() string {
 	return strings.ToLower(to.Host)
 }
 
-// keySentElsewhere checks that a client does not send its key to another host after a redirect. It may send keys to hosts that it sent a
-// key to before.
+// keySentElsewhere checks that a client does not send its key to another host after a redirect. The client may send keys to hosts that it
+// used before.
 func keySentElsewhere(r *record, f *finding) {
-	ownHosts, ownKeys := map[string]bool{}, map[string]bool{} // hosts, and the client's keys for them
+	ownHosts, ownKeys := map[string]bool{}, map[string]bool{} // hosts of the client, and its keys for them
 	redirectedTo := map[string]*exchange{}                    // first redirect to each foreign host
 	r.each(func(x *exchange) {
 		host := strings.ToLower(x.Host)

@@ -16,10 +16,10 @@ const (
 type streak struct {
 	first, last *exchange
 	n           int
-	ended       bool // another answer has ended it
+	ended       bool // a different response ended the series
 }
 
-// streaks are the streaks of a session, in the order of their beginnings.
+// streaks collects the streaks of a session, sorted by start.
 type streaks[K comparable] struct {
 	open map[K]*streak
 	all  []*streak
@@ -45,7 +45,7 @@ func (s *streaks[K]) end(at K) {
 	}
 }
 
-// Demands on clients of any API to give up refused requests.
+// Demands to give up on refused requests.
 var (
 	unauthorized = demand{Should, rfc9110 + "15.5.2", "If the 401 response contains the same challenge as the prior response, and the user " +
 		"agent has already attempted authentication at least once, then the user agent SHOULD present the enclosed representation to the " +
@@ -56,7 +56,7 @@ var (
 	notFoundForAny = demand{Should, judging, "A client should give up on a job that stays 404 after ten reads."}
 )
 
-// repeatedRefusals checks that a refused request is not repeated again and again with the same key.
+// repeatedRefusals checks that the client does not keep repeating a refused request with the same key.
 func repeatedRefusals(r *record, f *finding) {
 	type request struct {
 		era                              int
@@ -65,7 +65,7 @@ func repeatedRefusals(r *record, f *finding) {
 	refused := newStreaks[request]()
 	r.each(func(x *exchange) {
 		at := request{x.era, x.Method, x.Path, x.Query, x.Body, x.KeyID}
-		if x.Body == "" { // it may not have been read
+		if x.Body == "" { // the body may not have been read
 			at.body = x.Key + " " + x.Correlation
 		}
 		switch {
@@ -90,7 +90,8 @@ func repeatedRefusals(r *record, f *finding) {
 	}
 }
 
-// rereadsMissing checks that the client does not keep reading a submitted job that is not found. A missing result may still come.
+// rereadsMissing checks that the client does not keep reading a submitted job that is not found. It skips missing results, which may still
+// appear.
 func rereadsMissing(r *record, f *finding) {
 	known, missing := r.knownJobs(), newStreaks[place]()
 	r.each(func(x *exchange) {
@@ -116,11 +117,11 @@ func rereadsMissing(r *record, f *finding) {
 	}
 }
 
-// renewals are our operations that create a new key.
+// renewals lists the operations of our API that create a new key.
 var renewals = []string{"createKey", "renewKey"}
 
-// uselessRenewals checks that a client does not keep renewing its key while the same request is refused with each new one. It skips other
-// APIs: how they create keys is unknown, and several keys may belong to several users.
+// uselessRenewals checks that a client does not keep renewing its key while the same request is refused with each new key. It judges only
+// clients of our API: other APIs create keys in unknown ways, and several keys may belong to several users.
 func uselessRenewals(r *record, f *finding) {
 	type row struct {
 		first   *exchange
@@ -161,7 +162,7 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// refusal reports whether the answer refuses the request permanently. 403 with Retry-After is a rate limit.
+// refusal reports whether the response refuses the request permanently. A 403 with Retry-After is a rate limit.
 func refusal(x *exchange) bool {
 	if !x.Arrived() || x.Stream != nil {
 		return false
@@ -175,13 +176,13 @@ func refusal(x *exchange) bool {
 	return false
 }
 
-// effort identifies tries with the same purpose.
+// effort identifies the tries of one request.
 type effort struct {
 	era                                       int
 	method, path, query, key, correlate, body string
 }
 
-// effortOf returns the effort of x, or false if x may be a new request that only looks like an earlier one.
+// effortOf returns the effort of x. ok is false if x may be a new request that only looks like an earlier one.
 func (r *record) effortOf(x *exchange) (at effort, ok bool) {
 	at = effort{era: x.era, method: x.Method, path: x.Path, query: x.Query}
 	switch {
@@ -189,7 +190,7 @@ func (r *record) effortOf(x *exchange) (at effort, ok bool) {
 		return at, false
 	case x.Key != "" && (r.Standards || x.Correlation == "" || batch(x)):
 		at.key = x.Key
-	case x.Correlation != "" && !batch(x): // a client may wrongly make a new key for each try
+	case x.Correlation != "" && !batch(x): // the client may wrongly use a new key for each try
 		at.correlate, at.body = x.Correlation, x.Body
 	case batch(x) && x.Body != "", !submits(x) && x.Job != "":
 		at.body = x.Body
@@ -199,7 +200,7 @@ func (r *record) effortOf(x *exchange) (at effort, ok bool) {
 	return at, true
 }
 
-// budget checks that a client gives up a request that keeps failing. It skips reads, because polling may take long.
+// budget checks that a client gives up on a request that keeps failing. It skips reads, because polling may take long.
 func budget(r *record, f *finding) {
 	efforts := newStreaks[effort]()
 	r.each(func(x *exchange) {

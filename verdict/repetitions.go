@@ -2,7 +2,7 @@ package verdict
 
 import "net/http"
 
-// repetitions finds requests that repeat an earlier one. Equal bodies alone prove nothing: the client may want several equal jobs.
+// repetitions finds requests that repeat an earlier one. Equal bodies are not enough, because the client may want several equal jobs.
 type repetitions map[intentKey]group
 
 // intentKey identifies requests that repeat each other.
@@ -12,22 +12,22 @@ type intentKey struct {
 	text, body string
 }
 
-// What requests have in common, besides the scope.
+// What requests with an equal intentKey have in common, besides the scope.
 const (
-	sameTarget      = iota // nothing
-	sameKey                // idempotency keys
-	sameCorrelation        // correlation ids
-	sameIntention          // correlation ids and bodies
-	sameBatch              // bodies of batches
+	sameTarget      = iota // only the scope
+	sameKey                // idempotency key
+	sameCorrelation        // correlation id
+	sameIntention          // correlation id and body
+	sameBatch              // body of a batch
 )
 
-// scope limits the search for repetitions to a target and an era. Without a target, all targets match.
+// scope limits a search for repetitions to a target and an era. An empty target matches all targets.
 type scope struct {
 	target
 	era int
 }
 
-// repetitions indexes the requests for which in returns true, by their scope.
+// repetitions indexes requests. in returns the scope of a request, or false to skip it.
 func (r *record) repetitions(in func(*exchange) (scope, bool)) repetitions {
 	return indexed(r, func(x *exchange, add func(intentKey)) {
 		s, ok := in(x)
@@ -49,13 +49,13 @@ func (r *record) repetitions(in func(*exchange) (scope, bool)) repetitions {
 	})
 }
 
-// submissions returns the repetitions among submissions.
+// submissions indexes the submissions.
 func (r *record) submissions() repetitions {
 	return r.repetitions(func(x *exchange) (scope, bool) { return scope{}, submits(x) })
 }
 
-// intended returns the requests with the same intention as x: an equal correlation id and body, or an equal batch. A body that was not
-// read equals any other.
+// intended returns the requests with the same intention as x: an equal correlation id and body, or an equal batch. An unread body equals
+// any other body.
 func (all repetitions) intended(s scope, x *exchange) []group { return all.of(intentKeys(s, x)) }
 
 // intentKeys returns the keys of requests with the same intention as x.
@@ -70,10 +70,10 @@ func intentKeys(s scope, x *exchange) []intentKey {
 	return []intentKey{{s, sameIntention, x.Correlation, x.Body}, {s, sameIntention, x.Correlation, ""}}
 }
 
-// resubmissions returns the requests of intended and those with the same key.
+// resubmissions returns the requests with the same intention or idempotency key as x.
 func (all repetitions) resubmissions(s scope, x *exchange) []group { return all.of(resubmitted(s, x)) }
 
-// resubmitted returns the keys of resubmissions.
+// resubmitted returns the keys of requests with the same intention or idempotency key as x.
 func resubmitted(s scope, x *exchange) []intentKey {
 	same := intentKeys(s, x)
 	s.era = x.era
@@ -88,7 +88,7 @@ func (all repetitions) of(same []intentKey) []group {
 	return groups
 }
 
-// tries counts x and its resubmissions. It stops counting once the client may give up.
+// tries returns the number of tries of x. It stops counting when the client may give up.
 func (all repetitions) tries(x *exchange) int {
 	tries := map[*exchange]bool{x: true}
 	for _, g := range all.resubmissions(scope{}, x) {
@@ -118,8 +118,8 @@ func next(groups []group, x *exchange) (first *exchange) {
 	return first
 }
 
-// copies finds equal requests that the client wanted only once, because at most one was accepted. It serves clients of other APIs, which
-// may send neither keys nor correlation ids. For our API it finds nothing.
+// copies returns a function that finds the next copy of a request without a key, if at most one copy was accepted. It is for clients of
+// other APIs, which may send neither keys nor correlation ids. For our API it finds nothing.
 func (r *record) copies(among func(*exchange) bool) (next func(x *exchange) *exchange) {
 	if !r.Standards {
 		return func(*exchange) *exchange { return nil }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// failed reports whether a request failed in a way that allows a retry.
+// failed reports whether a request failed temporarily, so that the client may retry it.
 func failed(x *exchange) bool {
 	return !x.Arrived() || x.Status == 429 || x.Status >= 500
 }
@@ -32,20 +32,20 @@ func retried(r *record, f *finding) {
 				f.pass(x, again, "The client retried until it received a response.")
 			}
 		case again == nil && !slices.ContainsFunc(tries, func(g group) bool { return len(g) > 0 && g[len(g)-1].place > x.place }):
-			o.givenUp(f, x) // the last try, without a simultaneous one
+			o.givenUp(f, x) // the last try
 		}
 	})
 }
 
-// orders holds the submissions of a session with their known results.
+// orders holds the submissions of a session and what is known about their results.
 type orders struct {
 	*record
 	submissions repetitions
 	made        map[intentKey]time.Time // end of the latest successful try
-	found       func(*exchange) bool
-	patience    time.Duration // longest time that the client waited for an answer to a submission
-	retries     bool          // the client has retried a submission after a temporary refusal
-	last        int           // place of the client's last request
+	found       func(*exchange) bool    // reports whether the client saw the job of a submission
+	patience    time.Duration           // longest time that the client waited for the response to a submission
+	retries     bool                    // whether the client has retried a submission after a temporary refusal
+	last        int                     // place of the last request
 }
 
 func ordersOf(r *record) *orders {
@@ -69,7 +69,7 @@ func ordersOf(r *record) *orders {
 	return o
 }
 
-// settled reports whether a later or simultaneous try succeeded, or the client found the job in another way.
+// succeeded reports whether a later or simultaneous try succeeded, or the client found the job in another way.
 func (o *orders) succeeded(x *exchange) bool {
 	for _, same := range resubmitted(scope{}, x) {
 		if o.made[same].After(x.Start) {
@@ -79,8 +79,8 @@ func (o *orders) succeeded(x *exchange) bool {
 	return o.found(x)
 }
 
-// givenUp judges the last try of a submission. A client may give up after the required tries. A client that never retries may report the
-// failure to its user at once, which the record does not show.
+// givenUp judges the last try of a failed submission. A client may give up after the required tries. A client that never retries may report
+// the failure to its user at once, which the record does not show.
 func (o *orders) givenUp(f *finding, x *exchange) {
 	tries := o.submissions.tries(x)
 	const expected = "Retry for as long as the caller waits, then report that no job was submitted."
@@ -88,7 +88,7 @@ func (o *orders) givenUp(f *finding, x *exchange) {
 	case o.found(x), tries == 1 && x.Arrived() && !o.retries:
 	case tries <= MaxRereads:
 		f.fail(x, nil, "The client gave up on the submission after "+map[int]string{1: "one try", 2: "two tries"}[tries]+".", expected)
-	case x.HungUp && x.took < o.patience && x.place < o.last: // a single time-out for all tries ended the last one
+	case x.HungUp && x.took < o.patience && x.place < o.last: // one time-out for all tries ended the last try
 		f.fail(x, nil, fmt.Sprintf("The client hung up on the last try after %.1f s, though it had waited %.1f s for another response. "+
 			"It gave up on the submission.", x.took.Seconds(), o.patience.Seconds()), "Give each try its own time-out. "+expected)
 	default:
@@ -96,10 +96,10 @@ func (o *orders) givenUp(f *finding, x *exchange) {
 	}
 }
 
-// submissionFinder returns a function that reports whether the client saw a submission's job. If no job is known and the answer was lost,
-// reading a list is enough.
+// submissionFinder returns a function that reports whether the client saw the job of a submission. If the response was lost and no job is
+// known, it is enough that the client read a list.
 func (r *record) submissionFinder() (found func(x *exchange) bool) {
-	made := map[string]bool{} // by failed submissions
+	made := map[string]bool{} // jobs of failed submissions
 	var lists group
 	r.each(func(x *exchange) {
 		if submits(x) && failed(x) && x.Made != "" {
@@ -122,7 +122,7 @@ func (r *record) submissionFinder() (found func(x *exchange) bool) {
 	}
 }
 
-// addAmong calls add for each wanted id in lists.
+// addAmong calls add for each id in lists that is wanted.
 func addAmong(wanted map[string]bool, add func(string), lists ...[]string) {
 	for _, list := range lists {
 		for _, id := range list {

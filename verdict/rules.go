@@ -16,7 +16,7 @@ const (
 const retryAfterSentence = `Servers send the "Retry-After" header field to indicate how long the user agent ought to wait before making ` +
 	"a follow-up request."
 
-// rules are all rules.
+// rules lists all rules in order.
 var rules = []rule{
 	{
 		id: "retry-after", title: "The client waits for Retry-After before it polls again.",

@@ -6,7 +6,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// ValidLabel reports whether a text may be a session's label. Labels are sent in a header.
+// ValidLabel reports whether a text may be the label of a session. Clients send labels in a header.
 func ValidLabel(text string) bool {
 	for _, b := range []byte(text) {
 		if b < ' ' || b > '~' {
@@ -19,19 +19,19 @@ func ValidLabel(text string) bool {
 // Session is a period in which a client's traffic is recorded and judged.
 type Session struct {
 	ID        string        `json:"session_id"`
-	Label     string        `json:"label,omitempty"` // value of the session header in its requests; empty: requests without that header
+	Label     string        `json:"label,omitempty"` // value of the session header of its requests; empty: requests without the header
 	Profile   fault.Profile `json:"profile,omitempty"`
 	Seed      int64         `json:"seed"`
 	Rules     []string      `json:"rules"` // ids of the judged rules
 	CreatedAt fault.Time    `json:"created_at"`
-	EndedAt   *fault.Time   `json:"ended_at"`  // nil while it runs
-	Recorded  int           `json:"exchanges"` // requests so far; at most MaxExchanges with MaxBytes are judged
+	EndedAt   *fault.Time   `json:"ended_at"`  // nil while the session is open
+	Recorded  int           `json:"exchanges"` // number of requests so far; at most MaxExchanges and MaxBytes are judged
 }
 
 // Conclusion is the result of a verdict.
 type Conclusion string
 
-// The conclusions, from the best to the worst. Only the first two are green.
+// The conclusions, from best to worst. The first two are a success.
 const (
 	Passed        Conclusion = "passed"               // no rule is broken
 	Warned        Conclusion = "passed_with_warnings" // only "should" rules are broken
@@ -39,7 +39,7 @@ const (
 	Failed        Conclusion = "failed"               // a "must" rule is broken
 )
 
-// Words returns the conclusion for people, such as "PASSED WITH WARNINGS".
+// Words returns the conclusion in words, such as "PASSED WITH WARNINGS".
 func (c Conclusion) Words() string { return strings.ToUpper(strings.ReplaceAll(string(c), "_", " ")) }
 
 // Status is the result of a rule.
@@ -56,7 +56,7 @@ const (
 // Broken reports whether the client broke the rule.
 func (s Status) Broken() bool { return s == Warn || s == Fail }
 
-// At returns the status of the rule, limited to the level.
+// At returns the status that a broken rule has at the level. Other statuses do not change.
 func (s Status) At(l Level) Status {
 	switch {
 	case !s.Broken():
@@ -67,7 +67,7 @@ func (s Status) At(l Level) Status {
 	return Warn
 }
 
-// Level is the strictness of a rule, by its cited sentence.
+// Level is the strictness of a rule: the word in the cited sentence.
 type Level string
 
 // The levels.
@@ -80,38 +80,38 @@ const (
 type Verdict struct {
 	Session
 	Verdict Conclusion     `json:"verdict"`
-	Why     string         `json:"why"`             // one sentence: how many rules were tested, or why none was
-	Counts  map[Status]int `json:"counts"`          // of rules
-	Judged  int            `json:"judged"`          // judged requests and deliveries
-	Faulty  int            `json:"faulty"`          // requests and deliveries changed by a fault
-	First   *Moment        `json:"first,omitempty"` // first faulty request; nil if none
-	Last    *Moment        `json:"last,omitempty"`  // last faulty request
+	Why     string         `json:"why"`             // sentence about how many rules were tested, or why none was
+	Counts  map[Status]int `json:"counts"`          // number of rules by status
+	Judged  int            `json:"judged"`          // number of judged requests and deliveries
+	Faulty  int            `json:"faulty"`          // number of requests and deliveries with a fault
+	First   *Moment        `json:"first,omitempty"` // first request with a fault; nil if none
+	Last    *Moment        `json:"last,omitempty"`  // last request with a fault; nil if none
 	Faults  []fault.Count  `json:"faults"`          // by kind
 	Guess   *Guess         `json:"guess,omitempty"` // guessed description of the API; nil if a submission was recognized
-	Results []Result       `json:"results"`         // of each rule
+	Results []Result       `json:"results"`         // one for each rule
 
 	journal *journal // nil if the verdict was read from JSON
 }
 
 // Guess is a description of an API, guessed from its traffic because no submission was recognized.
 type Guess struct {
-	Seen string `json:"seen"` // such as "POST /thumbnails answered 201 with {id}"
-	YAML string `json:"yaml"` // description for --api; empty if no answer to a POST named anything
+	Seen string `json:"seen"` // summary, such as "POST /thumbnails answered 201 with {id}"
+	YAML string `json:"yaml"` // description for --api; empty if no response to a POST named a resource
 }
 
 // Result is the result of one rule.
 type Result struct {
-	Rule     string     `json:"rule"`  // its id
+	Rule     string     `json:"rule"`  // id of the rule
 	Title    string     `json:"title"` // the demand on clients, as a sentence
 	Level    Level      `json:"level"`
 	Status   Status     `json:"status"`
 	Times    int        `json:"times"`              // number of tests
 	Failures int        `json:"failures"`           // number of mistakes
-	Evidence []Evidence `json:"evidence"`           // first mistakes, or one success
+	Evidence []Evidence `json:"evidence"`           // the first mistakes, or one success
 	See      string     `json:"see"`                // address of the sentence with the demand
 	Quote    string     `json:"quote"`              // the cited sentence
-	Reason   string     `json:"reason,omitempty"`   // short reason why it was not tested
-	Exercise string     `json:"exercise,omitempty"` // how to test it
+	Reason   string     `json:"reason,omitempty"`   // reason why the rule was not tested
+	Exercise string     `json:"exercise,omitempty"` // how to test the rule
 	Fix      Fix        `json:"fix"`
 }
 
@@ -132,13 +132,13 @@ type Evidence struct {
 	Request  *Moment `json:"request,omitempty"` // request that kept or broke the rule; nil if none came
 }
 
-// Moment is a request as evidence. It stands for all equal ones.
+// Moment is a request as evidence. It represents all equal requests.
 type Moment struct {
 	At         fault.Time `json:"at"`
 	Until      fault.Time `json:"until"`
 	Request    string     `json:"request"`              // such as "GET /v1/jobs/0190..."
 	Headers    []string   `json:"headers"`              // headers that rules use
-	Connection uint64     `json:"connection,omitempty"` // its number; 0: unknown
+	Connection uint64     `json:"connection,omitempty"` // number of the connection; 0: unknown
 	Answer     string     `json:"answer"`               // such as "503 RFA_STORAGE_UNAVAILABLE, Retry-After: 2"
-	Fault      string     `json:"fault,omitempty"`      // fault that it got, in words
+	Fault      string     `json:"fault,omitempty"`      // fault of the request, in words
 }

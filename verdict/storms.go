@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Limits of a storm of repetitions.
+// Limits of a retry storm.
 const (
 	AtOnce     = 50 * time.Millisecond // longest pause of an immediate repetition after a failure
 	StormAfter = 10                    // immediate repetitions, each after a failure
 )
 
-// sameRequest identifies tries of one request. Without a key or a correlation id, all requests with one body may be tries.
+// sameRequest identifies tries of one request. Requests without a key and a correlation id are tries if their bodies are equal.
 type sameRequest struct {
 	era                        int
 	method, path, query, keyID string
@@ -27,14 +27,14 @@ func sameRequestOf(x *exchange) sameRequest {
 	return same
 }
 
-// storm is a sequence of tries, each immediately after the previous one failed.
+// storm is a sequence of tries. Each try follows immediately after the previous one failed.
 type storm struct {
 	first, last *exchange
 	repetitions int
 }
 
-// storms checks that the client does not keep repeating a failed request immediately when no answer has Retry-After. Overlapping requests
-// do not count: several parts of a client may each send one.
+// storms checks that the client does not keep repeating a failed request immediately, without a Retry-After. Overlapping requests do not
+// count, because several parts of the client may each send one.
 func storms(r *record, f *finding) {
 	open := map[sameRequest]*storm{}
 	var order []sameRequest
@@ -68,7 +68,7 @@ func storms(r *record, f *finding) {
 	}
 }
 
-// failedWithoutWait reports whether the request failed without Retry-After.
+// failedWithoutWait reports whether the request failed and the response has no Retry-After.
 func (r *record) failedWithoutWait(x *exchange) bool {
 	switch {
 	case x.Stream != nil || x.RetryAfter != nil:
@@ -81,13 +81,13 @@ func (r *record) failedWithoutWait(x *exchange) bool {
 	return x.Status == http.StatusTooManyRequests || x.Status >= 500
 }
 
-// resent reports whether the client's HTTP library may have sent y by itself: many libraries resend a request if its reused connection
-// was closed before the answer.
+// resent reports whether the HTTP library of the client may have sent y on its own. Many libraries resend a request if a reused connection
+// is closed before the response.
 func resent(x, y *exchange) bool {
 	return !x.Arrived() && x.Reused && x.Connection != y.Connection && y.Start.Sub(x.End()) < FollowWithin
 }
 
-// atOnce reports whether y came immediately after x. If the answer was lost, the client may have noticed that as soon as x started.
+// atOnce reports whether y came immediately after x. If the response was lost, the client may have noticed that as soon as x started.
 func atOnce(x, y *exchange) bool {
 	from := x.End()
 	if !x.Arrived() {

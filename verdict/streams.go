@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// feed identifies a stream that a client follows over several consecutive connections.
+// feed identifies an event stream that a client may follow over several connections.
 type feed struct{ path, query, keyID string }
 
 func feedOf(x *exchange) feed {
@@ -19,8 +19,8 @@ func feedOf(x *exchange) feed {
 // cursor is the query parameter that can replace Last-Event-ID.
 const cursor = "cursor="
 
-// joinStreamRecords joins the two records of a stream: of its start and of its end. A stream without an end is still open, or its process
-// was killed. Until the next stream of the feed began, it may have shown the client anything.
+// joinStreamRecords joins the two records of each stream, of its start and of its end. A stream without an end is still open, or the
+// process that recorded it was killed. It counts as open until the next stream of the feed began.
 func (r *record) joinStreamRecords() {
 	type stream struct {
 		start      time.Time
@@ -41,7 +41,7 @@ func (r *record) joinStreamRecords() {
 	if r.Session.EndedAt != nil {
 		last = time.Time(*r.Session.EndedAt)
 	}
-	began := map[feed]time.Time{} // beginning of the next stream
+	began := map[feed]time.Time{} // start of the next stream
 	for i := range slices.Backward(r.exchanges) {
 		x := &r.exchanges[i]
 		if x.Stream == nil {
@@ -58,13 +58,13 @@ func (r *record) joinStreamRecords() {
 	}
 }
 
-// mayHaveShown reports whether a stream with an unknown end may have shown the client a job between two moments.
+// mayHaveShown reports whether a response with unknown content may have shown the client a job between two moments.
 func (r *record) mayHaveShown(id string, since, until time.Time) bool {
 	return r.open[""].overlap(since, until) || r.open[id].overlap(since, until)
 }
 
-// resumptions returns a function that finds the stream that continues a stream ended by a fault. It returns nil if other streams may have
-// been open at the same time.
+// resumptions returns a function that finds the stream with which the client continued a stream that a fault ended. The function returns
+// nil if other streams may have been open at the same time.
 func (r *record) resumptions() (resumption func(x *exchange) *exchange) {
 	streams := indexed(r, func(x *exchange, add func(feed)) {
 		if x.Stream != nil && x.Method == http.MethodGet {
@@ -90,8 +90,8 @@ func (r *record) resumptions() (resumption func(x *exchange) *exchange) {
 	}
 }
 
-// newest returns the id to resume from after x: the last one that the reader received or sent. It also returns all acceptable ids,
-// because the reader may have lost the last events.
+// newest returns the id to resume from after x: the last id that the reader received or sent. may contains all acceptable ids, because the
+// reader may have missed the last events.
 func newest(x *exchange) (id string, may []string) {
 	all := append([]string{x.LastEventID}, x.Stream.IDs...)
 	last := len(all) - 1
@@ -101,7 +101,7 @@ func newest(x *exchange) (id string, may []string) {
 // resumed checks that the client resumes a cut stream where it ended, and not too early.
 func resumed(r *record, f *finding) {
 	resumption := r.resumptions()
-	ids := map[feed]map[string]bool{} // sent ids
+	ids := map[feed]map[string]bool{} // ids of all events
 	r.each(func(x *exchange) {
 		if x.Stream == nil {
 			return
@@ -133,7 +133,7 @@ func resumed(r *record, f *finding) {
 			f.fail(x, y, "The client resumed the stream with Last-Event-ID: "+y.LastEventID+"; the last id that it received was "+want+".", expected)
 			return
 		default:
-			return // the event was cut in half, or its record was lost with its process
+			return // the event was cut in half, or its record was lost
 		}
 		switch {
 		case x.Job != "" && showsFinal(x, x.Job), x.Fault != nil && x.Fault.StallAfter != nil:
@@ -148,7 +148,7 @@ func resumed(r *record, f *finding) {
 	})
 }
 
-// halfEvents checks that the client discards half an event and requests it again.
+// halfEvents checks that the client discards an incomplete event and requests it again.
 func halfEvents(r *record, f *finding) {
 	type event struct {
 		feed

@@ -12,7 +12,7 @@ import (
 // keyed checks that the client repeats a submission with its original key.
 func keyed(r *record, f *finding) {
 	submissions, copied := r.submissions(), r.copies(submits)
-	reads := group{} // possible checks by the client
+	reads := group{} // reads that may check whether the job exists
 	r.each(func(x *exchange) {
 		if x.Method == http.MethodGet && x.Arrived() && x.Status < 500 {
 			reads = append(reads, x)
@@ -28,7 +28,7 @@ func keyed(r *record, f *finding) {
 		}
 		same := x.Key != "" && x.Key == y.Key
 		if z := reads.next(x); r.Standards && !same && z != nil && z.End().Before(y.Start) {
-			return // it may have found out whether the first one had an effect
+			return // the client may have checked whether the first try had an effect
 		}
 		f.judge(same, x, y, either(same, "The client repeated the submission with its Idempotency-Key.",
 			"The client repeated the submission "+either(y.Key == "", "without an Idempotency-Key.", "with another Idempotency-Key.")),
@@ -36,7 +36,7 @@ func keyed(r *record, f *finding) {
 	})
 }
 
-// sameBody checks that the client uses a key for one method, path and body only. Keys of different roles are separate. A request that
+// sameBody checks that the client uses each key for only one method, path and body. Different roles may use the same key. A request that
 // follows a redirect may have another path.
 func sameBody(r *record, f *finding) {
 	type use struct {
@@ -67,22 +67,22 @@ func sameBody(r *record, f *finding) {
 
 // want identifies one job that the client wants.
 type want struct {
-	era, round        int // a round ends when the client has seen the job fail, or learned that it was canceled
+	era, round        int // a round ends when the client sees that the job failed or was canceled
 	correlation, body string
 }
 
-// intentions are the wants of a session so far.
+// intentions collects the wants of a session.
 type intentions struct {
 	*record
-	round map[want]int // by the want of round 0
-	home  map[string]want
-	made  map[want]map[string]bool
-	first map[want]*exchange
-	again map[want]*exchange // second submission
-	order []want
+	round map[want]int             // current round, by the want of round 0
+	home  map[string]want          // want of each job
+	made  map[want]map[string]bool // jobs of each want
+	first map[want]*exchange       // first submission
+	again map[want]*exchange       // second submission
+	order []want                   // wants that were submitted twice
 }
 
-// note counts a submission for its want.
+// note adds a submission to its want.
 func (in *intentions) note(x *exchange) {
 	base := want{era: x.era, correlation: x.Correlation, body: x.Body}
 	w := in.home[x.Made]
@@ -109,7 +109,8 @@ func (in *intentions) note(x *exchange) {
 	}
 }
 
-// undone reports whether the client had seen before a moment that a job or batch ended without success. It is false for removed jobs.
+// undone reports whether the client had seen by a moment that a job or batch ended without success. It returns false for
+// removed jobs.
 func (r *record) endedUnsuccessfully(id string, by time.Time) bool {
 	ends := r.ends[id]
 	if len(ends) == 0 || !ends[0].until().Before(by) {
@@ -127,13 +128,13 @@ var successes = []string{"succeeded", "success", "successful", "completed", "com
 
 func (run *Run) unsuccessful() bool { return !slices.Contains(successes, strings.ToLower(run.State)) }
 
-// once checks that each intention creates at most one job. An order after the client saw a failure is a new intention.
+// once checks that each intention creates at most one job. A submission after the client saw a failure is a new intention.
 func once(r *record, f *finding) {
 	type use struct {
 		era int
 		key string
 	}
-	done := map[use]*exchange{} // submissions that the client knows to be accepted, by key
+	done := map[use]*exchange{} // accepted submissions by key
 	in := &intentions{
 		record: r, round: map[want]int{}, home: map[string]want{}, made: map[want]map[string]bool{}, first: map[want]*exchange{},
 		again: map[want]*exchange{},
@@ -160,14 +161,14 @@ func once(r *record, f *finding) {
 	for _, w := range in.order {
 		n := len(in.made[w])
 		if n == 0 {
-			continue // each try failed
+			continue // all tries failed
 		}
 		f.judge(n <= 1, in.first[w], in.again[w], fmt.Sprintf("Requests with the same correlation id and body created %d jobs.", n),
 			"Repeat the submission with the Idempotency-Key of the first try: the service then returns the existing job.")
 	}
 }
 
-// lookedUp checks that a client finds the job of a submission with a lost answer.
+// lookedUp checks that the client finds the job of a submission after the response was lost.
 func lookedUp(r *record, f *finding) {
 	lost := map[string]bool{}
 	r.each(func(x *exchange) {
@@ -190,7 +191,7 @@ func lookedUp(r *record, f *finding) {
 		}
 		y := about[x.Made].since(x)
 		if y != nil && !y.Arrived() {
-			return // the answer to the repetition was lost too; it is judged separately
+			return // the response to the repetition was lost too; the rule judges that one separately
 		}
 		if y == nil && again.next(scope{target: targetOf(x)}, x) != nil {
 			return // the client is still trying
@@ -204,7 +205,7 @@ func lookedUp(r *record, f *finding) {
 	})
 }
 
-// correlated checks that each submission has a correlation id, and that different intentions have different ones.
+// correlated checks that each submission has a correlation id, and that different intentions have different ids.
 func correlated(r *record, f *finding) {
 	type owner struct {
 		era         int
@@ -212,7 +213,7 @@ func correlated(r *record, f *finding) {
 	}
 	owners := map[owner]*exchange{}
 	r.each(func(x *exchange) {
-		if !submits(x) || batch(x) { // items may have one each
+		if !submits(x) || batch(x) { // each item may have its own id
 			return
 		}
 		at := owner{x.era, x.Correlation}

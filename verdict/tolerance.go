@@ -7,8 +7,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// tolerant checks that unknown members, states or types in an answer or event do not stop the client. A client that stops at an unknown
-// state may also have seen the job's end in another member; the record does not show which.
+// tolerant checks that unknown members, states or types in a response or event do not stop the client. If the client stops at an unknown
+// state, it may instead have seen the end of the job in another member.
 func tolerant(r *record, f *finding) {
 	t := &tolerance{record: r, finding: f, polls: r.wouldPollAgain(), retries: r.retriesReads()}
 	t.asked = indexed(r, func(x *exchange, add func(string)) {
@@ -35,7 +35,7 @@ func tolerant(r *record, f *finding) {
 	t.deliveries()
 }
 
-// unfamiliar reports whether the effect adds anything that the client may not know. Known states of the API do not count.
+// unfamiliar reports whether the effect adds anything that the client may not know. States of the API are known.
 func unfamiliar(e *fault.Effect) bool {
 	unknown := *e
 	unknown.Unfinished, unknown.OtherEnd = false, false
@@ -48,13 +48,13 @@ type tolerance struct {
 	*finding
 	polls   func(*exchange) bool
 	asked   map[string]group // requests about each job
-	retries bool             // the client repeats reads that fail with a known error
+	retries bool             // whether the client repeats reads that fail with a known error
 }
 
 // shown judges the requests after x showed a job.
 func (t *tolerance) shown(x *exchange, id string) {
 	if x.Role == List && t.runs[id] == nil || t.knew(id, x) {
-		return // the job may not be the client's, or the client knows its end
+		return // the job may belong to another client, or the client knows its end
 	}
 	y, _ := t.learned(id, x.End())
 	if y == nil && submits(x) {
@@ -70,7 +70,7 @@ func (t *tolerance) shown(x *exchange, id string) {
 		"Ignore unknown members. Treat an unknown state as not final, and continue.")
 }
 
-// knew reports whether the client learned of a job's end, or of the end of its group, before the end of x.
+// knew reports whether the client had learned that the job or its group ended, before the end of x.
 func (t *tolerance) knew(id string, x *exchange) bool {
 	of := []string{id}
 	if run := t.runs[id]; run != nil {
@@ -82,12 +82,12 @@ func (t *tolerance) knew(id string, x *exchange) bool {
 	})
 }
 
-// unclear reports whether the client may have had a good reason not to ask about the job after x.
+// unclear reports whether the client may have had a good reason not to read the job after x.
 func (t *tolerance) unclear(x *exchange, id string) bool {
 	return t.Elsewhere || t.mayHaveShown(id, x.End(), t.Now) || t.unended(id) && !t.polls(x)
 }
 
-// error judges the requests after a read of a job failed temporarily, with an error of an unknown type.
+// error judges the requests after a read of a job that failed temporarily with an error of an unknown type.
 func (t *tolerance) error(x *exchange) {
 	if x.Role != Read || x.Job == "" || !failed(x) {
 		return
@@ -103,8 +103,8 @@ func (t *tolerance) error(x *exchange) {
 		"If you do not know the type of an error, use its HTTP status.")
 }
 
-// retriesReads reports whether the client repeated every read of a job that failed with a known type of error. Without such a read it is
-// false.
+// retriesReads reports whether the client repeated every read of a job that failed with a known error. It returns false if there is no such
+// read.
 func (r *record) retriesReads() bool {
 	repeated, dropped := false, false
 	r.each(func(x *exchange) {
@@ -116,7 +116,7 @@ func (r *record) retriesReads() bool {
 	return repeated && !dropped
 }
 
-// deliveries judges the answers to deliveries with unknown parts. It skips missing answers.
+// deliveries judges how the client answered deliveries with unknown parts. It skips deliveries without a response.
 func (t *tolerance) deliveries() {
 	for i := range t.Attempts {
 		a := &t.Attempts[i]

@@ -1,5 +1,5 @@
-// Package verdict judges the recorded traffic of a client: which rules it kept, which it broke, and the evidence. It gives the client the
-// benefit of the doubt: answers that may have been lost count as lost, simultaneous requests prove nothing about each other, and a rule
+// Package verdict judges the recorded traffic of a client: which rules the client kept, which it broke, and the evidence. The client gets
+// the benefit of the doubt: responses that may have been lost count as lost, the order of simultaneous requests is unknown, and a rule
 // without enough evidence counts as not tested.
 package verdict
 
@@ -15,21 +15,21 @@ import (
 
 // Limits of the rules.
 const (
-	Tolerance    = 100 * time.Millisecond // how early a client may come
-	LearnWithin  = time.Minute            // to learn of a job's end, or of a lost answer
-	AnswerWithin = 10 * time.Second       // to answer a delivery
+	Tolerance    = 100 * time.Millisecond // how much earlier than required a client may send a request
+	LearnWithin  = time.Minute            // time to learn of the end of a job or of a lost response
+	AnswerWithin = 10 * time.Second       // time to answer a delivery
 	// StandardAnswerWithin is AnswerWithin for other APIs: the minimum that Standard Webhooks recommends.
 	StandardAnswerWithin = 15 * time.Second
-	WaitAtMost           = 30 * time.Second // longest wait for an answer
-	MaxRereads           = 2                // reads of a job after the client saw it final
-	KeptFor              = 4 * time.Second  // idle connections, by common clients
-	FewRequests          = 10               // too few for a judgement of connections
-	FewUnkept            = 3                // new connections that one process per request does not explain
-	Pause                = 50 * time.Millisecond
-	FewUnpaused          = 50          // reads without that pause
-	FollowWithin         = time.Second // longest time in which an HTTP library follows a redirect
-	ListEvery            = time.Second // shortest interval of polling a list
-	maxEvidence          = 5           // per rule
+	WaitAtMost           = 30 * time.Second      // longest wait for a response
+	MaxRereads           = 2                     // maximum number of reads of a job after the client saw its end
+	KeptFor              = 4 * time.Second       // time for which common clients keep idle connections
+	FewRequests          = 10                    // minimum number of requests for judging connections
+	FewUnkept            = 3                     // minimum number of new connections that one process per request does not explain
+	Pause                = 50 * time.Millisecond // shortest pause between two reads
+	FewUnpaused          = 50                    // number of reads without a pause that break a rule
+	FollowWithin         = time.Second           // longest time in which an HTTP library follows a redirect
+	ListEvery            = time.Second           // shortest interval of polling a list
+	maxEvidence          = 5                     // pieces of evidence per rule
 )
 
 // Record is the recorded traffic of a session.
@@ -39,16 +39,16 @@ type Record struct {
 	Log      *Log
 	Runs     []Run
 	Groups   map[string]time.Time // ends of batches and bulk operations
-	Attempts []Attempt            // of deliveries, in order of their beginnings
-	Expiries map[string]time.Time // of the client's expiring keys
+	Attempts []Attempt            // delivery attempts, sorted by start
+	Expiries map[string]time.Time // times when keys of the client expire, by id
 	Now      time.Time
-	// Submits reports whether requests with a method and path submit jobs. If it is nil, the role decides.
+	// Submits reports whether requests with a method and path submit jobs. If nil, the role decides.
 	Submits func(method, path string) bool
-	// Guess is a description of the API, guessed from its traffic; nil if nothing in it looks like a submission.
+	// Guess is a description of the API, guessed from the traffic; nil if no request looks like a submission.
 	Guess *Guess
-	// Elsewhere is set if clients may also learn of ends in ways that are not recorded.
+	// Elsewhere is set if clients may also learn of the end of jobs in ways that are not recorded.
 	Elsewhere bool
-	// Standards is set if the API is not ours: the rules then demand only what standards say.
+	// Standards is set if the API is not ours. The rules then demand only what standards demand.
 	Standards bool
 }
 
@@ -57,20 +57,20 @@ type rule struct {
 	id, title string
 	level     Level
 	see       string          // source of the demand
-	quote     string          // sentence with the demand
-	standard  demand          // demand on clients of any API; empty if see is a standard itself, or if there is no such demand
+	quote     string          // cited sentence
+	standard  demand          // demand on clients of any API; empty if see is a standard, or if no standard demands it
 	exercise  string          // how to exercise the rule
 	profiles  []fault.Profile // profiles that exercise it; empty: any
 	check     func(*record, *finding)
 }
 
-// demand is a sentence's demand on clients.
+// demand is a demand on clients, with the sentence that makes it.
 type demand struct {
 	level      Level
 	see, quote string
 }
 
-// demand returns the demand on clients of our API, or of any API.
+// demand returns the demand on clients of our API or, with standards, of any API.
 func (r rule) demand(standards bool) demand {
 	if standards && r.standard.see != "" {
 		return r.standard
@@ -78,7 +78,7 @@ func (r rule) demand(standards bool) demand {
 	return demand{r.level, r.see, r.quote}
 }
 
-// advice returns how to exercise the rule, for a session with a profile or none.
+// advice returns how to exercise the rule in a session with a profile. It names profiles that exercise the rule if this one does not.
 func (r rule) advice(p fault.Profile) string {
 	if len(r.profiles) == 0 || slices.Contains(r.profiles, p) {
 		return r.exercise + "."
@@ -100,7 +100,7 @@ func IDs() []string {
 	return ids
 }
 
-// StandardIDs returns the ids of the rules for clients of any API, which a standard demands.
+// StandardIDs returns the ids of the rules that apply to clients of any API.
 func StandardIDs() (ids []string) {
 	for _, r := range rules {
 		if r.demand(true).see != client {
@@ -117,7 +117,7 @@ type Rule struct {
 	See, Quote, Exercise string
 }
 
-// Rules returns all rules in order, for the clients of our API or of any.
+// Rules returns all rules in order, for clients of our API or, with standards, of any API.
 func Rules(standards bool) []Rule {
 	all := make([]Rule, len(rules))
 	for i, r := range rules {
@@ -156,7 +156,7 @@ func of(r *record, faults []fault.Count) Verdict {
 		Faults: faults, Session: r.Session, Results: []Result{}, journal: r.journal, Judged: len(r.exchanges) + len(r.sent),
 		Counts: map[Status]int{OK: 0, Warn: 0, Fail: 0, NotTested: 0},
 	}
-	if r.Standards { // the proxy's record includes delivery attempts
+	if r.Standards { // the proxy counts delivery attempts as recorded requests
 		v.Judged += len(r.Attempts)
 	}
 	v.Faulty, v.First, v.Last = r.journal.faulty()
@@ -199,7 +199,7 @@ func (r *record) reactionOver(since time.Time) bool {
 	return r.Session.EndedAt != nil || r.Now.Sub(since) > LearnWithin
 }
 
-// waits reports whether a request is a long poll, which is answered once there is something new.
+// waits reports whether a request is a long poll.
 func waits(x *exchange) bool {
 	for preference := range strings.SplitSeq(x.Prefer, ",") {
 		if name, value, _ := strings.Cut(strings.TrimSpace(preference), "="); strings.EqualFold(name, "wait") && value != "0" {
@@ -212,7 +212,7 @@ func waits(x *exchange) bool {
 // showsFinal reports whether the client saw the job in a final state.
 func showsFinal(x *exchange, id string) bool { return x.Arrived() && slices.Contains(x.Final, id) }
 
-// unanswered reports whether the answer leaves the client uncertain if the request had an effect.
+// unanswered reports whether the client cannot tell from the response if the request had an effect.
 func unanswered(x *exchange) bool {
 	return !x.Arrived() || x.Status == http.StatusBadGateway || x.Status == http.StatusGatewayTimeout
 }
@@ -222,7 +222,7 @@ func idempotent(x *exchange) bool {
 	return x.Repeatable || slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}, x.Method)
 }
 
-// safe reports whether the request changes nothing. Keys have no meaning for it.
+// safe reports whether the method is safe (RFC 9110, section 9.2.1). An idempotency key has no meaning for such a request.
 func safe(x *exchange) bool {
 	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}, x.Method)
 }
@@ -233,5 +233,5 @@ func submits(x *exchange) bool { return x.Role == Submit || batch(x) }
 // batch reports whether x submits several jobs.
 func batch(x *exchange) bool { return x.Role == SubmitMany }
 
-// requiredWait returns how long an answer tells a client to wait.
+// requiredWait returns how long the Retry-After of x tells a client to wait. x must have one.
 func requiredWait(x *exchange) time.Duration { return time.Duration(*x.RetryAfter) * time.Second }

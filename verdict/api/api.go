@@ -1,5 +1,5 @@
 // Package api describes HTTP APIs for long-running work: which requests submit a job, read it, or read its events; how jobs are named; and
-// which states are final. For undescribed parts it assumes the standards: 202 with Location, Operation-Location, Content-Location or Link.
+// which states are final. If a description lacks a part, the standards apply: 202 with Location, Operation-Location or Link.
 package api
 
 import (
@@ -33,9 +33,9 @@ type API struct {
 	Job     Job      `yaml:"job,omitempty"`
 
 	Key         []string         `yaml:"key,omitempty"`         // places of the idempotency key in a request
-	Correlation []string         `yaml:"correlation,omitempty"` // places of the correlation id, which is equal in all tries
+	Correlation []string         `yaml:"correlation,omitempty"` // places of the correlation id; all tries of a request have the same one
 	Repeatable  []string         `yaml:"repeatable,omitempty"`  // operations that are safe to repeat without a key
-	Errors      map[int]Document `yaml:"errors,omitempty"`      // bodies of errors from faults, by status; 0: all other statuses
+	Errors      map[int]Document `yaml:"errors,omitempty"`      // error bodies of faults by status; 0: all other statuses
 	Rules       []string         `yaml:"rules,omitempty"`       // additional rules to judge
 
 	operations []operation
@@ -43,8 +43,8 @@ type API struct {
 
 // Job describes how the API names jobs and shows their states. Places are JSON Pointers into bodies, or "header:NAME".
 type Job struct {
-	ID      []string `yaml:"id,omitempty"`      // places of the id in answers to submissions; other operations have it in their path as {id}
-	Address []string `yaml:"address,omitempty"` // places of the job's address, instead of an id
+	ID      []string `yaml:"id,omitempty"`      // places of the id in responses to submissions; paths of other operations have {id}
+	Address []string `yaml:"address,omitempty"` // places of the job's address, if it has no id
 	State   []string `yaml:"state,omitempty"`
 	Final   []string `yaml:"final,omitempty"` // final states; case is ignored
 }
@@ -155,7 +155,7 @@ func (a *API) checkPlaces() error {
 	return nil
 }
 
-// RuleIDs returns the ids of the rules that clients of the API are judged by, by default.
+// RuleIDs returns the ids of the rules that apply to clients of the API by default.
 func (a *API) RuleIDs() (ids []string) {
 	standard := verdict.StandardIDs()
 	for _, id := range verdict.IDs() { // in order
@@ -166,13 +166,13 @@ func (a *API) RuleIDs() (ids []string) {
 	return ids
 }
 
-// Faults describes an API to profiles. An operation's name is its role.
+// Faults describes the operations of any API to fault profiles. The name of an operation is its role.
 var Faults = fault.API{Refuses: true, Lists: []string{string(verdict.List)}, Operations: map[fault.Use][]string{
 	fault.Submissions: {string(verdict.Submit)}, fault.Lookups: {string(verdict.Read), string(verdict.List)},
 	fault.Outcomes: {string(verdict.Outcome)}, fault.Streams: {string(verdict.Stream)},
 }}
 
-// Match returns the role of a described request, and the job id in its path.
+// Match returns the role of a request and the job id in its path. ok is false if the request is not described.
 func (a *API) Match(r *http.Request) (role verdict.Role, id string, ok bool) {
 	for _, o := range a.operations {
 		if o.method != r.Method {
@@ -185,8 +185,8 @@ func (a *API) Match(r *http.Request) (role verdict.Role, id string, ok bool) {
 	return "", "", false
 }
 
-// ReadPath returns the path for reading a submitted job, or "" if there is none. It fills in the job's id, and other names from the
-// submission's path.
+// ReadPath returns the path for reading a submitted job, or "" if the description has none. It takes the values of other names from the
+// path of the submission.
 func (a *API) ReadPath(submission, id string) string {
 	sent := strings.Split(strings.TrimPrefix(submission, "/"), "/")
 	names := map[string]string{"{id}": url.PathEscape(id), "{id...}": id}
@@ -211,7 +211,7 @@ func (a *API) ReadPath(submission, id string) string {
 	return ""
 }
 
-// fill returns the path with the names filled in; empty if a name has no value.
+// fill replaces the names in the path by their values. It returns "" if a name has no value.
 func (o *operation) fill(names map[string]string) string {
 	path, named := "", false
 	for _, segment := range o.segments {

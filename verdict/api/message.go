@@ -18,7 +18,7 @@ const (
 	queryPlace  = "query:"
 )
 
-// Message is the part of a request or an answer that descriptions refer to.
+// Message is the part of a request or response that descriptions refer to.
 type Message struct {
 	URL    *url.URL // of the request
 	Header http.Header
@@ -35,7 +35,7 @@ func Decode(body []byte) (document any) {
 	return document
 }
 
-// Text returns the first text found at the places, or "" if there is none.
+// Text returns the first non-empty text at the places, or "" if there is none.
 func (m *Message) Text(places ...string) string {
 	for _, place := range places {
 		if name, ok := strings.CutPrefix(place, headerPlace); ok {
@@ -84,11 +84,12 @@ func (a *API) Names(header string) bool {
 	})
 }
 
-// addresses lists the headers that may hold a job's address, the most specific first. It includes Azure's older name.
+// addresses lists the headers that may contain a job's address, the most specific first. Azure-AsyncOperation is the older name of
+// Operation-Location.
 var addresses = []string{"Operation-Location", "Azure-AsyncOperation", "Location", "Content-Location"}
 
-// Made returns the address or the id of the job that a request created, according to its answer. If the operation is not described, the
-// answer must follow a standard.
+// Made returns the address or the id of the job that a request created, according to the response m. If the operation is not described,
+// the response must follow a standard.
 func (a *API) Made(m *Message, status int, described bool) (address *url.URL, id string) {
 	if status < 200 || status > 299 {
 		return nil, ""
@@ -114,7 +115,7 @@ func (a *API) Made(m *Message, status int, described bool) (address *url.URL, id
 	return m.link("status", "monitor"), ""
 }
 
-// link returns the address in Link headers (RFC 8288) for one of the relations, nil if missing.
+// link returns the address that Link headers (RFC 8288) contain for one of the relations, or nil.
 func (m *Message) link(relations ...string) *url.URL {
 	for _, header := range m.Header.Values("Link") {
 		for link := range wire.Links(header) {
@@ -142,7 +143,7 @@ func (m *Message) resolve(address string) *url.URL {
 	return m.URL.ResolveReference(parsed)
 }
 
-// Result returns the address of the job's result according to an answer.
+// Result returns the address of the job's result if the response redirects to it, or nil.
 func (m *Message) Result(status int) *url.URL {
 	if location := m.Header.Get("Location"); status == http.StatusSeeOther && location != "" {
 		return m.resolve(location)
@@ -154,18 +155,18 @@ func (m *Message) Result(status int) *url.URL {
 type State struct {
 	Known     bool // the document shows a state
 	Final     bool
-	Permanent bool   // failed in a way that a retry would not help
-	Name      string // as shown to people
+	Permanent bool   // the job failed, and a retry would not help
+	Name      string // for people
 }
 
-// finals lists states, in lower case, that are final in every known API that uses them: the async problem details draft, ForgeRun, Azure,
-// Kubernetes, OpenAI and others.
+// finals lists states, in lower case, that are final in every known API: the async problem details draft, ForgeRun, Azure, Kubernetes,
+// OpenAI and others.
 var finals = []string{
 	"succeeded", "success", "successful", "completed", "complete", "completed_with_errors", "done", "finished", "failed", "failure",
 	"error", "errored", "timed_out", "timedout", "canceled", "cancelled", "aborted", "expired", "terminated",
 }
 
-// known lists where documents of common APIs have the state.
+// known lists the places of the state in documents of common APIs.
 var known = []string{
 	"/jobStatus", "/state", "/status", "/properties/provisioningState", "/properties/status", "/done", "/data/attributes/status",
 }
@@ -222,7 +223,7 @@ func (a *API) isFinal(state string) bool {
 	return slices.ContainsFunc(finals, is)
 }
 
-// Shape describes how documents show jobs. job returns the job with an id; open is the state that replaces a final state.
+// Shape describes how documents show jobs. job looks up a job by its id. open is the state that replaces a final state; it may be empty.
 func (a *API) Shape(open string, job func(id string) (string, bool)) wire.Shape {
 	return wire.Shape{
 		Things: []wire.Thing{{
@@ -235,7 +236,7 @@ func (a *API) Shape(open string, job func(id string) (string, bool)) wire.Shape 
 	}
 }
 
-// members returns the suffixes of JSON Pointers, the longest first. A list may contain the inner object of a pointer as an item.
+// members returns the suffixes of JSON Pointers, the longest first, because an item of a list may be the inner object of a pointer.
 func members(places []string, usual ...string) (paths []string) {
 	if !slices.ContainsFunc(places, func(place string) bool { return strings.HasPrefix(place, "/") }) {
 		places = usual

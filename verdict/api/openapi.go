@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// document is the relevant part of an OpenAPI document, in YAML or JSON.
+// document is the relevant part of an OpenAPI document.
 type document struct {
 	OpenAPI string `yaml:"openapi"`
 	Servers []struct {
@@ -33,8 +33,8 @@ type documented struct {
 	} `yaml:"responses"`
 }
 
-// AddOpenAPI adds operations from an OpenAPI document to the description. Operations with a 202 answer or callbacks are submissions, GETs
-// of event streams are streams, and a GET of a single resource below a submission's path is a read.
+// AddOpenAPI adds operations from an OpenAPI document to the description. Operations with a 202 response or callbacks are submissions, a
+// GET with an event stream is a stream, and a GET of a single resource below the path of a submission is a read.
 func (a *API) AddOpenAPI(text []byte) error {
 	var d document
 	if err := yaml.Unmarshal(text, &d); err != nil {
@@ -81,7 +81,7 @@ func (a *API) AddOpenAPI(text []byte) error {
 	return nil
 }
 
-// base is the path of the first server.
+// base returns the path of the first server.
 func (d *document) base() string {
 	if len(d.Servers) == 0 {
 		return ""
@@ -110,8 +110,8 @@ func (o *documented) role(method string) (role verdict.Role, key string) {
 		}
 		return "", ""
 	}
-	for _, answer := range o.Responses {
-		if _, ok := answer.Content[eventStream]; ok {
+	for _, response := range o.Responses {
+		if _, ok := response.Content[eventStream]; ok {
 			return verdict.Stream, ""
 		}
 	}

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// hooks are parts of names that suggest notifications.
+// hooks lists parts of names that suggest notifications.
 var hooks = []string{"hook", "callback", "notif", "subscription"}
 
-// NamesReceiver reports whether a request may make the service send notifications. It names a URL in a header, member or parameter with
-// one of these names, or in a document sent to a path with one. Bulk operations count as well, as they send a notification at their end.
+// NamesReceiver reports whether a request may make the service send notifications. Such a request has a URL in a header, member or
+// parameter with a name like "callback", or in a document sent to a path like "/webhooks". Bulk operations also notify at their end.
 func NamesReceiver(m *Message) bool {
 	path := strings.ToLower(m.URL.Path)
 	if strings.HasSuffix(path, "/bulk") {
@@ -37,7 +37,7 @@ func isURL(text string) bool {
 	return strings.HasPrefix(text, "http://") || strings.HasPrefix(text, "https://")
 }
 
-// hasReceiver reports whether a value has a URL below a name that suggests notifications.
+// hasReceiver reports whether a value contains a URL under a name that suggests notifications.
 func hasReceiver(v any, named bool) bool {
 	switch v := v.(type) {
 	case string:

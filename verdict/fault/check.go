@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Wrong is a violation in a member of a rule.
+// Wrong is an invalid member of a rule.
 type Wrong struct{ Pointer, Detail string }
 
-// Error returns the place and the violation.
+// Error returns the pointer to the member and the violation.
 func (w *Wrong) Error() string { return w.Pointer + ": " + w.Detail }
 
-// Check returns the first violation of a rule, for any API.
+// Check returns the first violation of a rule. It does not depend on the API.
 func (r *Rule) Check() error {
 	m, e := &r.Match, &r.Effect
 	ranges := []struct {
@@ -70,7 +70,7 @@ func (e *Effect) ResetsNothing() bool {
 	return e.Reset && !ends
 }
 
-// NextIsGone reports whether NextRequest cannot take effect, because another member ends the connection first.
+// NextIsGone reports whether NextRequest cannot take effect because another member ends the connection first.
 func (e *Effect) NextIsGone() bool { return e.NextRequest != "" && (e.Disconnects() || e.OfStreams()) }
 
 func count(all ...bool) (n int) {

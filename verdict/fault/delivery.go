@@ -10,7 +10,7 @@ const (
 	MaxDeliveryDelay = 10 * time.Second
 	MaxCopies        = 5
 	MaxPadding       = 4 << 20
-	// DeliveryExtra limits the additional time of a disturbed attempt: the delay, the forged requests before and after it, and the copies.
+	// DeliveryExtra limits the additional time of a disturbed attempt: the delay, two forged requests, and the copies.
 	DeliveryExtra = MaxDeliveryDelay + 3*ExtraTimeout
 	// ExtraTimeout limits each forged request, and all copies together.
 	ExtraTimeout = 10 * time.Second
@@ -19,7 +19,7 @@ const (
 // Tamper is the difference between a forged request and a valid delivery.
 type Tamper string
 
-// Kinds of tampering. Each makes both signatures invalid.
+// The kinds of tampering. Each makes both signatures invalid.
 const (
 	TamperBody      Tamper = "body"      // a space was added after signing
 	TamperSignature Tamper = "signature" // both signatures were changed

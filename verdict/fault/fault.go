@@ -1,5 +1,5 @@
-// Package fault describes faults in a client's traffic: rules, the requests that they match, and their effects. With them, clients can be
-// tested against what happens in production. The package is independent of any API.
+// Package fault describes faults in a client's traffic: rules, the requests that they match, and their effects. The faults imitate what
+// happens in production. The package is independent of any API.
 package fault
 
 import (
@@ -17,8 +17,8 @@ const (
 	MaxRuleBytes = 4 << 10
 	MaxDelay     = time.Minute
 	MaxRetry     = 3600 // s, of Retry-After
-	MaxEvents    = 1000 // after which a stream is disturbed
-	MaxTimes     = 1000 // of a window
+	MaxEvents    = 1000 // events before a stream is disturbed
+	MaxTimes     = 1000 // applications of a rule in a window
 	MaxFor       = 10 * time.Minute
 	MaxRefuse    = 10 * time.Second
 )
@@ -29,40 +29,40 @@ type Rule struct {
 	Effect Effect `json:"effect"`
 }
 
-// Match selects requests; without members, all of them. Nth, Every and Probability exclude each other; they count the requests that the
-// other members match, from 1.
+// Match selects requests. An empty Match selects all. Nth, Every and Probability exclude each other; they count the requests that the
+// other members match, starting at 1.
 type Match struct {
-	Operation   string   `json:"operation,omitempty"` // the API's name, or Delivery; empty: all requests
-	Nth         int      `json:"nth,omitempty"`       // this request, or the window that begins with it
-	Times       int      `json:"times,omitempty"`     // the window lasts until the rule has applied this often; default 1
-	For         Duration `json:"for,omitempty"`       // and this long after the rule first applied
+	Operation   string   `json:"operation,omitempty"` // the API's name of an operation, or Delivery; empty: all requests
+	Nth         int      `json:"nth,omitempty"`       // the nth request, or a window that begins with it
+	Times       int      `json:"times,omitempty"`     // length of the window in applications of the rule; default 1
+	For         Duration `json:"for,omitempty"`       // minimum length of the window since the rule first applied
 	Every       int      `json:"every,omitempty"`     // each nth request
 	Probability float64  `json:"probability,omitempty"`
-	Same        bool     `json:"same,omitempty"`  // after the first use, only requests with the same Subject
+	Same        bool     `json:"same,omitempty"`  // once the rule has applied, match only requests with the same Subject
 	From        *Time    `json:"from,omitempty"`  // inclusive
 	Until       *Time    `json:"until,omitempty"` // exclusive
 }
 
 // Effect is a fault. Members of different groups may be combined.
 type Effect struct {
-	// Answer in place of the service's: an error document of the API, or a proxy's error page.
+	// Response in place of the service's: an error document of the API, a proxy's error page, or a redirect.
 	Status    int    `json:"status,omitempty"`
 	Code      string `json:"code,omitempty"`
 	HTML      bool   `json:"html,omitempty"`
 	Moved     int    `json:"moved,omitempty"`         // 303, 307 or 308 to the same address
-	OtherHost bool   `json:"to_other_host,omitempty"` // with Moved: to another name of the same machine, so to another origin
+	OtherHost bool   `json:"to_other_host,omitempty"` // with Moved: redirect to another name of the same machine, which is another origin
 
-	// Retry-After of any answer.
+	// Retry-After of any response.
 	RetryAfter   *int       `json:"retry_after,omitempty"` // s
 	RetryAfterAs RetryAfter `json:"retry_after_as,omitempty"`
 
 	// Timing and connection.
-	Delay       Duration `json:"delay,omitempty"` // before the work
+	Delay       Duration `json:"delay,omitempty"` // before the request is processed
 	Close       Close    `json:"close,omitempty"`
 	NextRequest Close    `json:"next_request,omitempty"` // fault of the next request on the connection: see NextCloses
-	Reset       bool     `json:"reset,omitempty"`        // with a member that ends the connection: end it by a TCP reset
-	Refuse      Duration `json:"refuse,omitempty"`       // refuse new connections of all clients for this long after the answer
-	TLS         TLS      `json:"tls,omitempty"`          // fault of the next connection of any client; this connection ends
+	Reset       bool     `json:"reset,omitempty"`        // with a member that ends the connection: use a TCP reset
+	Refuse      Duration `json:"refuse,omitempty"`       // time after the response in which new connections of all clients are refused
+	TLS         TLS      `json:"tls,omitempty"`          // fault of the next connection of any client; the current connection is closed
 	SlowBytes   int      `json:"slow_bytes,omitempty"`   // per second
 	ContentType string   `json:"content_type,omitempty"`
 
@@ -70,15 +70,15 @@ type Effect struct {
 	CutAfter       *int `json:"cut_after,omitempty"`
 	HalfEventAfter *int `json:"half_event_after,omitempty"`
 	StallAfter     *int `json:"stall_after,omitempty"`
-	RepeatAfter    int  `json:"repeat_after_resume,omitempty"` // events repeated after a stream was resumed
+	RepeatAfter    int  `json:"repeat_after_resume,omitempty"` // number of events to repeat after the client resumed a stream
 	CommentsOnly   bool `json:"comments_only,omitempty"`
 	ExtraEvents    bool `json:"extra_events,omitempty"` // add an event of an unknown type after each one, with a NUL in its id
-	StreamRetry    int  `json:"stream_retry,omitempty"` // ms: retry field at the beginning of the stream
+	StreamRetry    int  `json:"stream_retry,omitempty"` // retry field at the beginning of the stream, in ms
 
 	// Deliveries.
 	Drop          bool   `json:"drop,omitempty"`           // withhold the delivery and try again after Delay
-	Repeat        int    `json:"repeat,omitempty"`         // copies after a delivery with a 2xx answer
-	Tamper        Tamper `json:"tamper,omitempty"`         // forged request before the delivery, and after a 2xx answer
+	Repeat        int    `json:"repeat,omitempty"`         // copies of a delivery after a 2xx response
+	Tamper        Tamper `json:"tamper,omitempty"`         // forged request before the delivery and after a 2xx response
 	RotatedSecret bool   `json:"rotated_secret,omitempty"` // additional signature with another secret, before the right one
 	Padding       int    `json:"padding,omitempty"`        // spaces at the end of the body, in bytes
 
@@ -93,26 +93,26 @@ type Effect struct {
 	Language     string `json:"language,omitempty"`
 }
 
-// Close is the moment at which the connection is closed.
+// Close says when the connection is closed.
 type Close string
 
 // The moments at which a connection may be closed.
 const (
 	CloseBefore  Close = "before"       // the request has no effect
-	AfterCommit  Close = "after_commit" // it has an effect, but its answer is lost
-	CloseMidBody Close = "mid_body"     // in the middle of the answer
-	CloseNever   Close = "never"        // no effect and no answer until the client hangs up, for at most MaxDelay
-	CloseStall   Close = "stall"        // half of the answer, then nothing until the client hangs up, for at most MaxDelay
+	AfterCommit  Close = "after_commit" // the request has an effect, but its response is lost
+	CloseMidBody Close = "mid_body"     // in the middle of the response
+	CloseNever   Close = "never"        // the request has no effect and gets no response until the client hangs up, for at most MaxDelay
+	CloseStall   Close = "stall"        // half of the response, then nothing until the client hangs up, for at most MaxDelay
 	CloseHalf    Close = "half"         // the service closes its side of the connection without announcing it in a header
 )
 
-// Closes are the values for Close, NextCloses those for NextRequest.
+// Closes lists the values of Effect.Close, and NextCloses those of Effect.NextRequest.
 var (
 	Closes     = []Close{CloseBefore, AfterCommit, CloseMidBody, CloseNever, CloseStall}
 	NextCloses = []Close{CloseBefore, CloseNever, CloseHalf}
 )
 
-// Moves are the statuses of redirections.
+// Moves lists the values of Effect.Moved.
 var Moves = []int{303, 307, 308}
 
 // TLS is a fault of a connection's TLS.
@@ -128,15 +128,15 @@ const (
 // TLSes lists all faults of TLS.
 var TLSes = []TLS{TLSHandshake, TLSExpired, TLSWrongHost}
 
-// Languages are the languages of texts for Effect.Language.
+// Languages lists the values of Effect.Language.
 var Languages = []string{"de", "fr"}
 
-// Replaces reports whether the fault is an answer itself, so that the request has no effect.
+// Replaces reports whether the fault replaces the service's response, so that the request has no effect.
 func (e *Effect) Replaces() bool {
 	return e.Status != 0 || e.Code != "" || e.HTML || e.Moved != 0 || e.Unanswered()
 }
 
-// Unanswered reports whether the request has neither effect nor answer.
+// Unanswered reports whether the request has no effect and gets no response.
 func (e *Effect) Unanswered() bool { return e.Close == CloseBefore || e.Close == CloseNever }
 
 // OfStreams reports whether the fault disturbs event streams.
@@ -145,12 +145,12 @@ func (e *Effect) OfStreams() bool {
 		e.ExtraEvents || e.StreamRetry > 0
 }
 
-// Disconnects reports whether the connection ends with the answer.
+// Disconnects reports whether the connection is closed after the response, or earlier.
 func (e *Effect) Disconnects() bool {
 	return e.Close != "" || e.SlowBytes > 0 || e.Refuse > 0 || e.TLS != ""
 }
 
-// Wait returns how long the client waits before the work.
+// Wait returns how long the client waits before the request is processed.
 func (e *Effect) Wait() time.Duration {
 	if e.Close == CloseNever {
 		return MaxDelay
@@ -158,7 +158,7 @@ func (e *Effect) Wait() time.Duration {
 	return time.Duration(e.Delay)
 }
 
-// Held returns how long the client waits for the end of the answer, before the work or in the middle of the answer.
+// Held returns how long the fault delays the end of the response.
 func (e *Effect) Held() time.Duration {
 	if e.Close == CloseStall {
 		return time.Duration(e.Delay) + MaxDelay
@@ -166,7 +166,7 @@ func (e *Effect) Held() time.Duration {
 	return e.Wait()
 }
 
-// OnNext returns the fault for the next request on the connection, or nil if there is none.
+// OnNext returns the fault of the next request on the connection, or nil.
 func (e *Effect) OnNext() *Effect {
 	if e.NextRequest == "" {
 		return nil
@@ -174,8 +174,8 @@ func (e *Effect) OnNext() *Effect {
 	return &Effect{Close: e.NextRequest, Reset: e.Reset}
 }
 
-// OnStream returns the fault for an event stream. If the answer is lost, the stream sends nothing; if it is cut in the middle, the stream
-// ends within the first event.
+// OnStream returns the fault as it applies to an event stream. A lost response becomes a stream without events. A response that is cut
+// in the middle becomes a stream that ends within the first event.
 func (e *Effect) OnStream() *Effect {
 	on := *e
 	switch e.Close {
@@ -197,7 +197,7 @@ func (e *Effect) Rewrites() bool {
 		e.Language != ""
 }
 
-// Counted is a stored rule with counts of how often it matched and applied.
+// Counted is a stored rule with the numbers of requests that it matched and applied to.
 type Counted struct {
 	Rule
 	ID       string
@@ -205,11 +205,11 @@ type Counted struct {
 	Seed     int64
 	Seen     int64
 	Applied  int64
-	Subject  string         // for Match.Same: the first request that it applied to
-	Age      *time.Duration // since its first use; nil: unused
+	Subject  string         // of the first request that the rule applied to; for Match.Same
+	Age      *time.Duration // time since the rule first applied; nil if it never did
 }
 
-// View is a rule with its counts, as clients see it.
+// View is the JSON form of a rule with its counts.
 type View struct {
 	RuleID  string `json:"rule_id"`
 	Match   Match  `json:"match"`
@@ -225,8 +225,8 @@ func ViewOf(c Counted) View { return View{c.ID, c.Match, c.Effect, c.Seed, c.See
 // Window reports whether the nth request begins a window of several requests.
 func (m *Match) Window() bool { return m.Times > 0 || m.For > 0 }
 
-// Applies reports whether the rule applies to the request that it counted last. The result depends only on the seed, the rule's position
-// and the count. In a window, it also depends on when and how often the rule applied.
+// Applies reports whether the rule applies to the request that it counted last. The result depends on the seed, the position of the rule
+// and the count, and in a window on when and how often the rule applied.
 func (c *Counted) Applies() bool {
 	switch m := c.Match; {
 	case m.Window():
@@ -254,7 +254,7 @@ func Subject(method, path string, key, body []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// draw returns a number from 0 to 1. Equal arguments give equal numbers.
+// draw returns a pseudo-random number in [0, 1) that depends only on the arguments.
 func draw(seed int64, position int, n int64) float64 {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%d/%d/%d", seed, position, n)
@@ -267,7 +267,7 @@ func draw(seed int64, position int, n int64) float64 {
 	return float64(x>>11) / (1 << 53)
 }
 
-// Duration is a duration in the form "1.5s".
+// Duration is a duration with the JSON form "1.5s".
 type Duration time.Duration
 
 // MarshalJSON implements json.Marshaler.
@@ -284,7 +284,7 @@ func (d *Duration) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// Time is a moment in RFC 3339, UTC, with Z and microseconds.
+// Time is a moment with the JSON form of RFC 3339, in UTC and with microseconds.
 type Time time.Time
 
 // MarshalText implements encoding.TextMarshaler.

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Kinds describes the fault, each kind in a few words.
+// Kinds describes each part of the fault in a few words.
 func (e *Effect) Kinds() (kinds []string) {
 	retryAfter := ""
 	if e.RetryAfter != nil || e.RetryAfterAs != "" {
@@ -54,7 +54,7 @@ func (e *Effect) Kinds() (kinds []string) {
 	return kinds
 }
 
-// Use is the purpose of operations.
+// Use is the purpose of an operation.
 type Use string
 
 // The uses.
@@ -71,15 +71,15 @@ const (
 // Uses lists all uses in display order.
 var Uses = []Use{Submissions, Lookups, Outcomes, Streams, Deliveries, Others, AnyRequest}
 
-// Count is how often a kind of fault happened to requests of a use.
+// Count says how often a kind of fault happened to requests with a use.
 type Count struct {
 	Fault    string `json:"fault"`
 	Of       Use    `json:"of"`
-	Requests int    `json:"requests"` // of this use
+	Requests int    `json:"requests"` // number of requests with this use
 	Times    int    `json:"times"`    // 0: the profile has it, but it did not happen
 }
 
-// About returns the kinds of faults that the profile certainly causes if their operations are used. Their counts are 0.
+// About returns the kinds of faults that the profile causes with certainty if the client uses their operations. The counts are 0.
 func (p Profile) About(api API, seed int64) (about []Count) {
 	for _, r := range p.Rules(api, seed) {
 		if r.Match.Probability > 0 {

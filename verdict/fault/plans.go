@@ -10,29 +10,31 @@ const (
 	unknownType  = "https://example.com/problems/of-a-later-version"
 )
 
-// all stands for all operations except deliveries.
+// all matches all operations except deliveries.
 var all = []string{""}
 
-// step is one of the consecutive faults of an operation.
+// step is a fault in a sequence of faults of one operation.
 type step struct {
 	Effect
 	window Match // without its operation
 }
 
-// once returns a step for one request, lasting for a duration, and stuck for one request and a number of its repetitions.
+// once returns a step for one request.
 func once(e Effect) step { return step{e, Match{Times: 1}} }
 
+// lasting returns a step that lasts at least for a duration.
 func lasting(d time.Duration, e Effect) step { return step{e, Match{Times: 1, For: Duration(d)}} }
 
+// stuck returns a step for one request and its repetitions, up to a number of times.
 func stuck(times int, e Effect) step { return step{e, Match{Times: times, Same: true}} }
 
 // chain returns rules that apply the steps to each operation, one after the other.
 func chain(operations []string, steps ...step) []Rule { return chainFrom(1, operations, steps...) }
 
-// later is the first use that a profile may refuse permanently: by then, a client with one job knows its end.
+// later is the first request that a profile may refuse permanently. By then, a client with one job knows its end.
 const later = 7
 
-// chainFrom is like chain, but begins at the nth use.
+// chainFrom is like chain, but begins at the nth request.
 func chainFrom(nth int, operations []string, steps ...step) (rules []Rule) {
 	for _, operation := range operations {
 		for n, s := range steps {
@@ -44,7 +46,7 @@ func chainFrom(nth int, operations []string, steps ...step) (rules []Rule) {
 	return rules
 }
 
-// drawn returns one step for each effect, in random order.
+// drawn returns a step for each effect, in random order.
 func (p *plan) drawn(of func(Effect) step, effects ...Effect) (steps []step) {
 	for _, n := range p.Perm(len(effects)) {
 		steps = append(steps, of(effects[n]))
@@ -52,7 +54,7 @@ func (p *plan) drawn(of func(Effect) step, effects ...Effect) (steps []step) {
 	return steps
 }
 
-// first applies the effects to the first uses of each operation, in random order.
+// first applies the effects to the first requests of each operation, in random order.
 func (p *plan) first(operations []string, effects ...Effect) (rules []Rule) {
 	for _, operation := range operations {
 		order := p.Perm(len(effects))
@@ -77,8 +79,8 @@ func random(operations []string, probability float64, e Effect) (rules []Rule) {
 	return rules
 }
 
-// oddRetryAfter refuses requests with odd forms of Retry-After. Forms without a time last a second; a client that does not wait retries
-// many times in it. Between refusals, an answer shows the job unfinished, so that a client with one job sees all forms.
+// oddRetryAfter refuses requests with odd forms of Retry-After. Forms without a valid time last one second, in which an impatient client
+// retries many times. Between refusals, a response shows the job as unfinished, so that a client with one job sees all forms.
 func (p *plan) oddRetryAfter() []Rule {
 	refusal := func(status int, as RetryAfter, seconds int) Effect {
 		return Effect{Status: status, RetryAfterAs: as, RetryAfter: new(seconds)}
@@ -104,7 +106,7 @@ func (p *plan) newVersion() []Rule {
 		Effect{Unfinished: true, Extensions: true, NullOptional: true},
 		Effect{Status: 503, RetryAfter: new(1), ProblemType: unknownType, Extensions: true})
 	end := step{Effect{OtherEnd: true}, Match{Times: 3, For: Duration(15 * time.Second), Same: true}}
-	known := once(Effect{Status: 503, RetryAfter: new(1)}) // shows whether the client repeats failed reads at all
+	known := once(Effect{Status: 503, RetryAfter: new(1)}) // shows whether the client retries reads at all
 	return slices.Concat(chain(p.lookups, append([]step{known}, steps...)...), chainFrom(later, p.lookups, end),
 		p.first(p.outcomes, Effect{Extensions: true, NullOptional: true}),
 		chain([]string{Delivery}, once(Effect{Extensions: true, JobStatus: unknownState})),
@@ -112,7 +114,7 @@ func (p *plan) newVersion() []Rule {
 		random(all, 0.3, Effect{Extensions: true}))
 }
 
-// credentials refuses a key once, limits the rate with 403, and finally refuses the key permanently for the reads of one job.
+// credentials refuses a key once, limits the rate with 403, and finally keeps refusing the reads of one job.
 func (p *plan) credentials() []Rule {
 	expired, secondary := Effect{Status: 401, Code: p.Expired}, Effect{Status: 403, RetryAfter: new(2)}
 	return slices.Concat(chain(p.lookups, once(expired), once(Effect{Unfinished: true}), once(secondary)),
@@ -120,7 +122,7 @@ func (p *plan) credentials() []Rule {
 		chain(p.submissions, once(Effect{RetryAfter: new(1)}), once(secondary)))
 }
 
-// eventual shows accepted jobs only after a while, or never.
+// eventual imitates an eventually consistent API: accepted jobs appear late or never.
 func (p *plan) eventual() []Rule {
 	missing, gone, behind := Effect{Status: 404}, Effect{Status: 410}, Effect{Unfinished: true}
 	lost := p.drawn(func(e Effect) step { return stuck(40, e) }, missing, gone)
@@ -129,7 +131,7 @@ func (p *plan) eventual() []Rule {
 		chain(p.submissions, once(Effect{RetryAfter: new(2)})))
 }
 
-// staleConnections has dead connections that look usable, and answers that never end.
+// staleConnections causes dead connections that look usable, and responses that never end.
 func (p *plan) staleConnections() []Rule {
 	dead, half := Effect{NextRequest: CloseBefore, Reset: true}, Effect{NextRequest: CloseHalf}
 	return slices.Concat(p.first(p.submissions, dead, half),
@@ -148,7 +150,7 @@ func (p *plan) moved() []Rule {
 		chain(p.outcomes, once(temporary)))
 }
 
-// outage keeps refusing one order, never answers another one, and makes reads fail for a while.
+// outage keeps refusing one submission, never answers another one, and makes reads fail for a while.
 func (p *plan) outage() []Rule {
 	return slices.Concat(
 		chain(p.submissions, once(Effect{RetryAfter: new(1)}), stuck(15, Effect{Status: 500}),

@@ -29,28 +29,28 @@ const (
 	Outage           Profile = "outage"
 )
 
-// Profiles are all profiles.
+// Profiles lists all profiles.
 var Profiles = []Profile{
 	Default, FlakyNetwork, Overloaded, MaintenanceWindow, SlowEverything, Failover, DuplicateDeliveries,
 	OddRetryAfter, NewVersion, Credentials, Eventual, StaleConnections, Moved, Outage,
 }
 
-// MayGiveUp reports whether the profile refuses something permanently. A client may then give up and report the failure.
+// MayGiveUp reports whether the profile refuses some requests permanently. A client may then give up and report the failure.
 func (p Profile) MayGiveUp() bool {
 	return slices.Contains([]Profile{OddRetryAfter, NewVersion, Credentials, Eventual, Outage}, p)
 }
 
-// API is the profiles' view of an API.
+// API is the part of an API that profiles need to know.
 type API struct {
 	Operations map[Use][]string // operations by use, without Others and Deliveries
-	Lists      []string         // Lookups that show several jobs
-	Full       string           // code of a 503 for a full service
-	Limited    string           // code of a 429
-	Expired    string           // code of a 401 for an expired key
-	Refuses    bool             // whether connections may be refused; a service with many clients cannot refuse only one client's
+	Lists      []string         // lookups that show several jobs
+	Full       string           // error code of a 503 from a full service
+	Limited    string           // error code of a 429
+	Expired    string           // error code of a 401 for an expired key
+	Refuses    bool             // whether connections may be refused; false if that would affect other clients
 }
 
-// use returns the purpose of a rule's operation.
+// use returns the use of an operation.
 func (a API) use(operation string) Use {
 	switch operation {
 	case "":
@@ -73,7 +73,7 @@ type plan struct {
 	submissions, lookups, reads, outcomes, streams []string
 }
 
-// plans are the plans of the profiles.
+// plans holds the function that draws the rules of each profile.
 var plans = map[Profile]func(*plan) []Rule{
 	Default: (*plan).short, FlakyNetwork: (*plan).flakyNetwork, Overloaded: (*plan).overloaded,
 	MaintenanceWindow: (*plan).maintenance, SlowEverything: (*plan).slow, Failover: (*plan).failover,
@@ -82,8 +82,8 @@ var plans = map[Profile]func(*plan) []Rule{
 	Outage: (*plan).outage,
 }
 
-// Rules returns the rules of a profile. Each fault comes at one of the first uses of its operation; the seed decides which one. More
-// faults follow with a probability, or in a window that begins with a request of the client.
+// Rules returns the rules of a profile. Each fault disturbs one of the first requests of its operation; the seed decides which one.
+// Further faults follow with a probability, or in a window that begins with a request of the client.
 func (p Profile) Rules(api API, seed int64) []Rule {
 	draw, ok := plans[p]
 	if !ok {
@@ -97,7 +97,7 @@ func (p Profile) Rules(api API, seed int64) []Rule {
 	})
 }
 
-// short has one fault of each kind that is common in production. It lasts at most half a minute.
+// short causes one fault of each kind that is common in production. It takes at most half a minute.
 func (p *plan) short() []Rule {
 	lost, full := Effect{Close: AfterCommit}, Effect{Status: 503, Code: p.Full, RetryAfter: new(1)}
 	limited, refused := Effect{Status: 429, Code: p.Limited, RetryAfter: new(2)}, Effect{Close: CloseBefore, Reset: true}
@@ -148,7 +148,7 @@ func (p *plan) failover() []Rule {
 	})
 }
 
-// deliveries disturbs the first three deliveries in each way, forges the next ones in the other ways, and disturbs half of the rest.
+// deliveries disturbs the first three deliveries in different ways, forges the next ones, and disturbs half of the rest.
 func (p *plan) deliveries() []Rule {
 	tampers, operation := slices.Clone(Tampers), []string{Delivery}
 	p.Shuffle(len(tampers), func(i, j int) { tampers[i], tampers[j] = tampers[j], tampers[i] })

@@ -8,7 +8,7 @@ import (
 // RetryAfter is the form of the header Retry-After.
 type RetryAfter string
 
-// The forms. Effect.RetryAfter is the number in forms that have one.
+// The forms. Effect.RetryAfter is the number of seconds in forms that contain one.
 const (
 	AsDate     RetryAfter = "date"      // HTTP-date this many seconds ahead
 	AsPast     RetryAfter = "past"      // HTTP-date an hour ago

@@ -1,4 +1,4 @@
-// Package report writes the result of a test bed's session, for CI servers and as a page.
+// Package report writes the verdict on a session as JUnit XML, as an HTML page, and as a journal.
 package report
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Style is the style sheet of reports: headings, cards, tables, tiles.
+// Style is the style sheet that all reports share.
 //
 //go:embed style.css
 var Style string
@@ -39,12 +39,12 @@ type view struct {
 	timeline
 	Entries      int
 	Shown        int  // number of requests in First
-	First        rows // first requests
+	First        rows // first requests of the session
 	Breaking     rows // first requests that broke rules
-	MoreBreaking int
+	MoreBreaking int  // number of further requests that broke rules
 }
 
-// HTML writes the verdict as a single-file page without a script. Of many requests, it shows only a part; the journal has all.
+// HTML writes the verdict as a single-file page without scripts. It limits the number of requests; the journal contains all of them.
 func HTML(w io.Writer, v *verdict.Verdict) error {
 	shown := view{Verdict: v}
 	var points []point
@@ -90,7 +90,7 @@ func (s *view) Headline() string {
 	return s.Verdict.Verdict.Words() + ": " + verdict.Headline(s.Results)
 }
 
-// Tone returns the class of a conclusion in Style.
+// Tone returns the CSS class of a conclusion in Style.
 func Tone(c verdict.Conclusion) string {
 	return cmp.Or(map[verdict.Conclusion]string{verdict.Passed: "good", verdict.Failed: "bad"}[c], "open")
 }
@@ -122,12 +122,12 @@ func having(v *verdict.Verdict, s string) (found []verdict.Result) {
 	return found
 }
 
-// broken returns the rules that were broken, the failed ones first.
+// broken returns the results of broken rules, failed ones first.
 func broken(v *verdict.Verdict) []verdict.Result {
 	return append(having(v, string(verdict.Fail)), having(v, string(verdict.Warn))...)
 }
 
-// at formats a time of a verdict, or a pointer to one.
+// at formats a fault.Time or a pointer to one.
 func at(t any, layout string) string {
 	if p, ok := t.(*fault.Time); ok {
 		t = *p
@@ -147,7 +147,7 @@ func grouped(n int) string {
 
 func plural(n int, what string) string { return grouped(n) + " " + what + either(n == 1, "", "s") }
 
-// lasted formats a duration with two units at most.
+// lasted formats a duration with at most two units.
 func lasted(d time.Duration) string {
 	switch {
 	case d >= time.Hour:
@@ -160,7 +160,7 @@ func lasted(d time.Duration) string {
 	return fmt.Sprintf("%d ms", d.Milliseconds())
 }
 
-// printable replaces invisible characters, and characters that change how others are displayed.
+// printable replaces characters that are not printable.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

@@ -13,8 +13,8 @@ import (
 // JUnit writes the verdict in JUnit XML.
 func JUnit(w io.Writer, v *verdict.Verdict) error { return Suite(v).Write(w) }
 
-// Suite returns a test case for each rule and each fault. Warnings and untested rules are skipped, with the reason. A session that judged
-// nothing has an error.
+// Suite returns a test suite with a case for each rule and each fault. Warnings and untested rules become skipped cases with a reason. If
+// the session judged nothing, an additional case fails.
 func Suite(v *verdict.Verdict) junit.Suite {
 	s := junit.Suite{Name: strings.TrimSpace("forgerun verdict " + string(v.Profile)), Began: time.Time(v.CreatedAt)}
 	if v.EndedAt != nil {
@@ -64,7 +64,7 @@ func evidenceText(r verdict.Result) string {
 	return b.String()
 }
 
-// times returns the count in words if it is more than one.
+// times formats a count, such as " (2 times)". It returns "" for one.
 func times(n int) string {
 	if n < 2 {
 		return ""

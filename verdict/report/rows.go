@@ -11,18 +11,18 @@ import (
 // maxRows limits the rows of a table of requests.
 const maxRows = 500
 
-// row is a request in a table, or the first of several consecutive equal ones.
+// row is a request in a table, or several consecutive equal requests.
 type row struct {
 	verdict.Entry
 	Count  int
 	Last   int        // number of the last request
-	LastAt fault.Time // when that began
+	LastAt fault.Time // start of the last request
 }
 
 // rows are the rows of a table of requests.
 type rows []row
 
-// add adds a request and reports whether there was room. A repetition of the previous request increases that row's count.
+// add adds a request and reports whether there was room. If the request repeats the previous one, add increases the count of that row.
 func (all *rows) add(e *verdict.Entry) bool {
 	if n := len(*all); n > 0 && (*all)[n-1].repeatedBy(e) {
 		last := &(*all)[n-1]
@@ -39,8 +39,7 @@ func (all *rows) add(e *verdict.Entry) bool {
 	return true
 }
 
-// repeatedBy reports whether a request follows the row immediately and equals it. Its job may differ, unless a rule was broken or a fault
-// happened.
+// repeatedBy reports whether a request follows the row immediately and equals it. Without a fault and a broken rule, the job may differ.
 func (r *row) repeatedBy(e *verdict.Entry) bool {
 	if e.Number != r.Last+1 || e.Answer != r.Answer || e.Fault != r.Fault || !slices.Equal(e.Breaks, r.Breaks) {
 		return false

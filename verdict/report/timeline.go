@@ -11,37 +11,37 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// bins is the number of time steps in a picture, and its width; laneHeight is the height of each lane.
+// Sizes of the timeline. bins is the number of time steps and the width.
 const (
 	bins       = 160
 	laneHeight = 32
 	barHeight  = 24
 )
 
-// timeline is a picture of requests over time, in lanes by role.
+// timeline is a picture of the requests over time, with a lane for each role.
 type timeline struct {
-	Took  time.Duration // from the first to the last
-	Bin   time.Duration
+	Took  time.Duration // time from the first to the last request
+	Bin   time.Duration // length of a time step
 	Lanes []lane
-	Times []string // along the bottom
+	Times []string // labels of the time axis
 }
 
 // lane shows the requests of one role.
 type lane struct {
 	Name                       string
 	Requests, Faulty, Breaking int
-	Most                       int    // in one bin
-	Bars, Faults               string // paths
+	Most                       int    // maximum number of requests in one bin
+	Bars, Faults               string // SVG paths
 	Marks                      []mark
 }
 
 // mark marks a bin with requests that broke rules.
 type mark struct {
-	X, Y float64 // of the bar's top
+	X, Y float64 // position of the top of the bar
 	Text string
 }
 
-// point is a request in the picture.
+// point is a request in the timeline.
 type point struct {
 	at     time.Time
 	role   verdict.Role
@@ -53,7 +53,7 @@ func pointOf(e *verdict.Entry) point {
 	return point{time.Time(e.At), e.Role, e.Fault != "", e.Breaks}
 }
 
-// laneNames name the roles, in order of the lanes.
+// laneNames lists the roles with their names, in the order of the lanes.
 var laneNames = []struct {
 	role verdict.Role
 	name string
@@ -63,13 +63,13 @@ var laneNames = []struct {
 	{verdict.Delivery, "Deliveries"}, {"", "Others"},
 }
 
-// bin is a part of a lane.
+// bin counts the requests of a lane in one time step.
 type bin struct {
 	requests, faulty, breaking int
 	breaks                     map[string]int // by rule
 }
 
-// timelineOf draws points, which are sorted by time.
+// timelineOf draws points. They must be sorted by time.
 func timelineOf(points []point) (t timeline) {
 	if len(points) == 0 {
 		return t
@@ -112,7 +112,7 @@ func timelineOf(points []point) (t timeline) {
 	return t
 }
 
-// draw returns a lane: its bars, the share of faults at their foot, and the marks above them.
+// draw draws a lane: a bar for each bin, the share of faults at the bottom of the bar, and a mark above it if rules were broken.
 func draw(name string, parts *[bins]bin, began time.Time, width time.Duration) lane {
 	l := lane{Name: name}
 	for _, b := range parts {
