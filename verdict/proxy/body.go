@@ -16,34 +16,34 @@ import (
 )
 
 const (
-	maxFetched  = 8 << 20                // bytes that the proxy reads of a body in place of the target
-	restTimeout = 100 * time.Millisecond // time to read the rest of a body that the target did not read
-	askTimeout  = time.Second            // time for the target to ask for a body, if the proxy cannot see whether the client sends it anyway
+	maxFetched  = 8 << 20                // maximum number of bytes that the proxy reads in place of the target
+	restTimeout = 100 * time.Millisecond // time for reading the rest of a body that the target did not read
+	askTimeout  = time.Second            // time for the target to send 100 Continue, if the proxy cannot see whether the client waits
 )
 
-// requestBody is the body of a request to the target. It notes the content for the record.
+// requestBody is the body of a request to the target. It keeps the content for the record.
 type requestBody struct {
 	io.ReadCloser
 	request  *http.Request
 	trailer  http.Header   // trailer for the target
 	expected bool          // the client waits for 100 Continue
 	gate     func() error  // waits until the client sends the body or may be asked for it
-	ask      func()        // notes that the target asked for it
+	ask      func()        // notes that the target sent 100 Continue
 	over     chan struct{} // closed at the end of the exchange
 
 	reading sync.Mutex // held while the client's body is read
-	ahead   []byte     // read before the target asked
+	ahead   []byte     // bytes that were read before the target read them
 
 	mu    sync.Mutex // guards noted and taken
 	noted *payload   // nil without a body
-	taken bool       // the content is in the record
+	taken bool       // whether the content is in the record
 
 	opened atomic.Bool // the client was asked for the body, or sends it unasked
-	whole  atomic.Bool // read to its end
-	broken atomic.Bool // incomplete, because the client has gone
+	whole  atomic.Bool // the body was read to its end
+	broken atomic.Bool // the body is incomplete, because the client has gone
 }
 
-// newBody replaces the body of a request by a requestBody. A missing body counts as whole.
+// newBody replaces the body of a request by a requestBody. A missing body is complete.
 func newBody(r *http.Request) *requestBody {
 	b := &requestBody{request: r, over: make(chan struct{}), trailer: http.Header{}, ask: func() {}, gate: func() error { return nil }}
 	if r.Body == nil || r.ContentLength == 0 {
@@ -123,8 +123,8 @@ func (b *requestBody) read(p []byte) (int, error) {
 	return n, err
 }
 
-// fetch reads a body before the target does, or in its place. This lets net/http notice when the client hangs up. With keep, the target
-// still gets the body. fetch does not ask for a body that the client holds back.
+// fetch reads the body before the target does, so that net/http notices when the client hangs up. With keep, the target still gets the
+// body. fetch does not read a body that the client holds back.
 func (b *requestBody) fetch(keep bool) {
 	if b.expected && !b.opened.Load() {
 		return
@@ -146,12 +146,12 @@ func (b *requestBody) fetch(keep bool) {
 	}
 }
 
-// end completes the record of the request. It reads the rest of the body if the target has not, unless that takes too long.
+// end completes the record of the request. It reads what the target did not read of the body, unless that takes too long.
 func (b *requestBody) end(a *api.API, x *verdict.Exchange) {
 	close(b.over)
 	if b.noted != nil && !b.whole.Load() {
 		rest := make(chan struct{})
-		go func() { // net/http ends the read after the answer
+		go func() { // net/http ends this read after the response
 			defer close(rest)
 			b.fetch(false)
 		}()
@@ -163,7 +163,7 @@ func (b *requestBody) end(a *api.API, x *verdict.Exchange) {
 	b.take(a, x)
 }
 
-// take notes the content of the request, once.
+// take adds the content of the request to the record. Only the first call has an effect.
 func (b *requestBody) take(a *api.API, x *verdict.Exchange) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -14,14 +14,14 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// Limits of clients' connections.
+// Limits of client connections.
 const (
 	headerTimeout = 30 * time.Second
 	idleTimeout   = 2 * time.Minute
 	halfTimeout   = 10 * time.Second // time for another request on a half-closed connection
 )
 
-// Server returns the server of the proxy, for HTTP/1.1 and HTTP/2.
+// Server returns the HTTP/1.1 and HTTP/2 server of the proxy.
 func (p *Proxy) Server() *http.Server {
 	var connections atomic.Uint64
 	var open sync.Map // open connections
@@ -52,14 +52,14 @@ func (p *Proxy) Server() *http.Server {
 	return s
 }
 
-// Listen opens the socket of the server. While it refuses new connections, existing ones end as soon as they are idle.
+// Listen opens the socket of the server. While the socket refuses new connections, the server closes idle ones.
 func (p *Proxy) Listen(address string) (net.Listener, error) {
 	socket, err := wire.Listen(address)
 	if err != nil {
 		return nil, err
 	}
 	p.open = beyondLoopback(socket)
-	if p.forwards != nil { // the socket is not refused, because that would affect other hosts
+	if p.forwards != nil { // the socket never refuses connections, because that would affect other hosts
 		go func() { _ = p.server.Serve(p.forwards) }() // until Shutdown or Close
 		return wire.Watched{Listener: socket}, nil
 	}
@@ -77,11 +77,11 @@ type connection struct {
 	below    *wire.Conn // nil: from another listener
 	number   uint64
 	requests atomic.Int64
-	next     atomic.Pointer[fault.Effect] // fault of the next request; nil if there is none
-	half     atomic.Bool                  // the proxy half-closes the connection after the answer
+	next     atomic.Pointer[fault.Effect] // fault of the next request; may be nil
+	half     atomic.Bool                  // whether the proxy half-closes the connection after the response
 }
 
-// end half-closes the connection, and closes it if no request comes.
+// end half-closes the connection. It closes the connection completely after halfTimeout.
 func (c *connection) end() {
 	if secured, ok := c.Conn.(*tls.Conn); ok {
 		_ = secured.CloseWrite()
@@ -94,7 +94,7 @@ func (c *connection) end() {
 
 type connKey struct{}
 
-// below returns the connection below TLS and a tunnel.
+// below returns the connection below TLS and a tunnel, or nil.
 func below(c net.Conn) *wire.Conn {
 	for {
 		if ours, ok := c.(*wire.Conn); ok {
@@ -108,7 +108,7 @@ func below(c net.Conn) *wire.Conn {
 	}
 }
 
-// fault returns the fault for a request. It comes from an earlier request on the connection, or from the rules.
+// fault returns the fault of a request, or nil. The fault comes from an earlier request on the connection or from the rules.
 func (p *Proxy) fault(in *session, operation string, r *http.Request, body *requestBody) *fault.Effect {
 	subject := func() string { return p.subject(r, body) }
 	c, ok := r.Context().Value(connKey{}).(*connection)

@@ -12,9 +12,9 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// rewrite makes the request to the target: the client's request without hop-by-hop fields. A target without TLS is probably in development
-// and gets the client's Host, so that addresses in its answers lead through the proxy. The target must not compress answers, because the
-// proxy reads them.
+// rewrite prepares the request to the target: the request of the client without hop-by-hop fields. A target without TLS is probably in
+// development. It gets the client's Host, so that addresses in its responses lead through the proxy. The target must not compress
+// responses, because the proxy reads them.
 func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	in, out := pr.In, pr.Out
 	out.URL = p.at(in)
@@ -57,7 +57,7 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	}
 }
 
-// at returns the address of a request at the target. It keeps the path and the query exactly as the client wrote them.
+// at returns the address of a request at the target. The path and the query are exactly as the client wrote them.
 func (p *Proxy) at(in *http.Request) *url.URL {
 	to, target := *in.URL, p.targetFor(in.URL)
 	to.Scheme, to.Host, to.User = target.Scheme, target.Host, nil
@@ -73,7 +73,7 @@ func (p *Proxy) at(in *http.Request) *url.URL {
 	return &to
 }
 
-// passing is an answer that the proxy does not read.
+// passing passes on a response that the proxy does not read.
 type passing struct {
 	http.ResponseWriter
 	proxy   *Proxy
@@ -83,7 +83,7 @@ type passing struct {
 // Unwrap allows a hijack of the connection.
 func (w *passing) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader receives the head of the answer.
+// WriteHeader receives the status and the header of the response.
 func (w *passing) WriteHeader(status int) {
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		w.proxy.asSent(w.Header(), status, w.request)
@@ -91,9 +91,9 @@ func (w *passing) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// unchanged prevents net/http from changing the header of an answer.
+// unchanged prevents net/http from changing the header of a response.
 func unchanged(h http.Header, status int) {
-	for _, name := range []string{"Date", "Content-Type"} { // net/http adds its own if they are missing
+	for _, name := range []string{"Date", "Content-Type"} { // net/http adds missing ones
 		if _, said := h[name]; !said {
 			h[name] = nil
 		}
@@ -109,10 +109,10 @@ func unchanged(h http.Header, status int) {
 	}
 }
 
-// addressed lists the headers that contain an address.
+// addressed lists the headers that contain one address.
 var addressed = []string{"Location", "Content-Location", "Operation-Location", "Azure-Asyncoperation"}
 
-// asSent passes the header of an answer on unchanged, except that addresses of the target lead through the proxy.
+// asSent keeps the header of a response unchanged, except that addresses of the target lead through the proxy.
 func (p *Proxy) asSent(h http.Header, status int, in *http.Request) {
 	unchanged(h, status)
 	for _, name := range addressed {
@@ -138,8 +138,8 @@ func (p *Proxy) linksThrough(header string, in *http.Request) string {
 	return b.String()
 }
 
-// through returns the proxy's address for an address at the target, and other addresses unchanged. A target that gets the client's Host
-// does not know that the proxy listens with TLS.
+// through returns the proxy's address for an address of the target, and other addresses unchanged. A target that gets the client's Host
+// uses http, because it does not know that the proxy listens with TLS.
 func (p *Proxy) through(address string, in *http.Request) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil {
@@ -165,7 +165,7 @@ func (p *Proxy) through(address string, in *http.Request) string {
 	return scheme + "://" + in.Host + rest
 }
 
-// targetAt returns the target with the same origin as the address, or nil if there is none.
+// targetAt returns the target with the origin of an address, or nil.
 func (p *Proxy) targetAt(u *url.URL) *url.URL {
 	for _, target := range p.targets {
 		if origin(target) == origin(u) {
@@ -175,7 +175,7 @@ func (p *Proxy) targetAt(u *url.URL) *url.URL {
 	return nil
 }
 
-// targetFor returns the target of a request or a job. Addresses at the proxy itself belong to the first target.
+// targetFor returns the target of an address. Addresses of the proxy itself belong to the first target.
 func (p *Proxy) targetFor(u *url.URL) *url.URL { return cmp.Or(p.targetAt(u), p.targets[0]) }
 
 // origin returns the origin of an address (RFC 6454).

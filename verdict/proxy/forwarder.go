@@ -15,13 +15,13 @@ import (
 	"github.com/forgerun/forgerun/verdict/redact"
 )
 
-const dialTimeout = 10 * time.Second // for hosts that are not judged
+const dialTimeout = 10 * time.Second // for hosts other than the targets
 
-// forwarder makes the proxy a forward proxy (RFC 9110, section 3.7). Clients name the host of each request. The proxy reads only requests
-// to targets.
+// forwarder makes the proxy a forward proxy (RFC 9110, section 3.7): clients name the host of each request. The proxy reads only requests
+// to its targets.
 type forwarder struct {
 	ca     *authority
-	opened chan net.Conn // connections of clients that asked for a target by CONNECT
+	opened chan net.Conn // connections to targets that clients opened by CONNECT
 	done   chan struct{}
 	once   sync.Once
 	others httputil.ReverseProxy // for requests without TLS to other hosts
@@ -29,9 +29,9 @@ type forwarder struct {
 
 type openedKey struct{}
 
-// Forward makes p a forward proxy, for clients with a fixed base address. It returns, in PEM, the certificate authority that they must
-// trust. The authority's key exists only in memory. Further targets are judged together with the first one; their recorded paths begin
-// with the host, as in "//api.example.com/jobs". Forward must be called before Server.
+// Forward makes p a forward proxy, for clients with a fixed base address. It returns the certificate authority that clients must trust, in
+// PEM. The key of the authority exists only in memory. Requests to further targets are judged too; their recorded paths begin with the
+// host, as in "//api.example.com/jobs". Forward must be called before Server.
 func (p *Proxy) Forward(further ...*url.URL) ([]byte, error) {
 	ca, err := newAuthority()
 	if err != nil {
@@ -63,7 +63,7 @@ func (p *Proxy) Forward(further ...*url.URL) ([]byte, error) {
 	return ca.pem(), nil
 }
 
-// forwarded serves requests that are special to a forward proxy, and reports whether this was one.
+// forwarded serves CONNECT and requests to other hosts if p is a forward proxy. It reports whether it served the request.
 func (p *Proxy) forwarded(w http.ResponseWriter, r *http.Request) bool {
 	switch {
 	case p.forwards == nil:
@@ -83,12 +83,12 @@ func (p *Proxy) forwarded(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// named reports whether the client uses the proxy as a forward proxy. A web page cannot make it do so.
+// usedByName reports whether the client uses p as a forward proxy. A web page cannot make a browser do that.
 func (p *Proxy) usedByName(r *http.Request) bool {
 	return p.forwards != nil && (r.URL.Host != "" || r.Method == http.MethodConnect || r.Context().Value(openedKey{}) != nil)
 }
 
-// connect opens a tunnel. A tunnel to a target ends at the proxy, with a certificate for that host; others pass through.
+// connect opens a tunnel. A tunnel to a target ends at the proxy, which has a certificate for the host. Other tunnels pass through.
 func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
 	target := cmp.Or(p.targetAt(&url.URL{Scheme: "https", Host: r.Host}), p.targetAt(&url.URL{Scheme: "http", Host: r.Host}))
 	var beyond net.Conn
@@ -134,11 +134,11 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// bufferedConn is a connection with a buffer of bytes that were already read.
+// bufferedConn is a connection on which some bytes were already read.
 type bufferedConn struct {
 	net.Conn
-	target *url.URL // nil for another host
-	read   io.Reader
+	target *url.URL  // nil for another host
+	read   io.Reader // the bytes that were already read, and then the rest
 }
 
 func (b *bufferedConn) Read(p []byte) (int, error) { return b.read.Read(p) }
@@ -156,7 +156,7 @@ func closeWrite(c net.Conn) error {
 	return c.Close()
 }
 
-// passThrough copies in both directions until both sides have ended.
+// passThrough copies bytes in both directions until both sides have closed.
 func passThrough(client, beyond net.Conn) {
 	defer func() { _, _ = client.Close(), beyond.Close() }()
 	var both sync.WaitGroup
@@ -169,7 +169,7 @@ func passThrough(client, beyond net.Conn) {
 	both.Wait()
 }
 
-// serve hands a connection to the server of the proxy.
+// serve passes a connection to the server of the proxy.
 func (f *forwarder) serve(c net.Conn) {
 	select {
 	case f.opened <- c:
@@ -178,7 +178,7 @@ func (f *forwarder) serve(c net.Conn) {
 	}
 }
 
-// Accept returns the next connection opened by CONNECT. With Close and Addr, it makes f a net.Listener.
+// Accept implements net.Listener. It returns the next connection that a client opened by CONNECT.
 func (f *forwarder) Accept() (net.Conn, error) {
 	select {
 	case c := <-f.opened:
@@ -188,16 +188,16 @@ func (f *forwarder) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends the listener.
+// Close implements net.Listener.
 func (f *forwarder) Close() error {
 	f.once.Do(func() { close(f.done) })
 	return nil
 }
 
-// Addr returns an empty address: the listener has no port.
+// Addr implements net.Listener. The address is empty, because f has no port.
 func (f *forwarder) Addr() net.Addr { return &net.TCPAddr{} }
 
-// tunnelled adds the target of a connection opened by CONNECT to the context of its requests.
+// tunnelled adds the target of a connection that was opened by CONNECT to the context of its requests.
 func tunnelled(ctx context.Context, c net.Conn) context.Context {
 	if secured, ok := c.(*tls.Conn); ok {
 		c = secured.NetConn()

@@ -10,10 +10,10 @@ import (
 	"github.com/forgerun/forgerun/internal/localhosts"
 )
 
-// AllowHosts sets further host names that requests to a proxy on loopback may use.
+// AllowHosts sets the additional host names that a proxy on loopback accepts.
 func (p *Proxy) AllowHosts(names ...string) { p.hosts = localhosts.ThisMachine(names...) }
 
-// misdirected refuses a request with a Host other than this machine. A web page may make its own name point here (DNS rebinding).
+// misdirected refuses a request with the Host of another machine. A web page may make its own host name point here (DNS rebinding).
 func (p *Proxy) misdirected(w http.ResponseWriter, r *http.Request) bool {
 	if p.hosts(r.Host) || r.Host == "" && !r.ProtoAtLeast(1, 1) { // every browser sends a Host
 		return false
@@ -32,7 +32,7 @@ func foreign(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// notJSON refuses a body without a JSON content type. A form on any web page may send other types.
+// notJSON refuses a body without a JSON content type, because a form on any web page can send other types.
 func notJSON(w http.ResponseWriter, r *http.Request) bool {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if r.ContentLength == 0 || kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json") {

@@ -18,13 +18,12 @@ import (
 
 // Limits of the data for a guess.
 const (
-	maxGuesses = 20  // operations that may submit things
-	maxCreated = 500 // resources that they created
+	maxGuesses = 20  // operations that may submit jobs
+	maxCreated = 500 // resources that these operations created
 	maxStates  = 20  // states of a resource
 )
 
-// guesses collects hints on how an API works, in case its description does not fit. The hints are answers to POSTs that name a resource,
-// and later reads of it.
+// guesses collects data for guessing a description of the API: responses to POSTs that name a resource, and later reads of that resource.
 type guesses struct {
 	operations []*guessed
 	created    map[string]*guessed // by id
@@ -32,23 +31,23 @@ type guesses struct {
 
 // guessed is an operation that may submit jobs.
 type guessed struct {
-	method, path string // the path has {a} for segments that look like ids
+	method, path string // path: {a}, {b} and so on replace segments that look like ids
 	status       int
 	place        string            // place of the id: a JSON Pointer or header:Location
-	read         string            // operation that reads its results; empty if unknown
-	state        string            // place of the state in answers to read; empty if unknown
-	latest       map[string]string // states of its results, by id
-	passing      map[string]bool   // states that were followed by another one
+	read         string            // path that reads a created resource; empty if unknown
+	state        string            // place of the state in a response to a read; empty if unknown
+	latest       map[string]string // latest states of created resources by id
+	passing      map[string]bool   // states that another state followed
 }
 
-// idNames are common names of the id in an answer, the most usual first.
+// idNames lists common names of the id in a response, the most common first.
 var idNames = []string{"id", "job_id", "jobId", "task_id", "taskId", "operation_id", "operationId", "request_id", "requestId",
 	"uuid", "name"}
 
-// stateNames are common names of the state.
+// stateNames lists common names of the state.
 var stateNames = []string{"status", "state", "jobStatus", "job_status", "phase", "done"}
 
-// idOf returns the id in an answer to a POST, and its place. It looks at the document and objects one level deep.
+// idOf returns the id in a response to a POST, and its place. It searches the document and objects that are one level deep.
 func idOf(document any, h http.Header, at *url.URL) (id, place string) {
 	object, _ := document.(map[string]any)
 	look := func(object map[string]any, under string) bool {
@@ -74,7 +73,7 @@ func idOf(document any, h http.Header, at *url.URL) (id, place string) {
 	return "", ""
 }
 
-// stateOf returns a state in a document, and its place.
+// stateOf returns the state in a document, and its place.
 func stateOf(document any) (state, place string) {
 	object, _ := document.(map[string]any)
 	for _, under := range append([]string{""}, slices.Sorted(maps.Keys(object))...) {
@@ -95,7 +94,7 @@ func stateOf(document any) (state, place string) {
 	return "", ""
 }
 
-// see notes an answer.
+// see notes a response.
 func (g *guesses) see(r *http.Request, x *verdict.Exchange, h http.Header, document any) {
 	switch {
 	case r.Method == http.MethodPost && x.Status >= 200 && x.Status <= 202:
@@ -128,9 +127,9 @@ func (g *guesses) posted(r *http.Request, status int, id, place string) {
 	}
 }
 
-// got notes how a created resource is read. The path of the read contains its id.
+// got notes the read of a created resource. The path of the read contains the id of the resource.
 func (g *guesses) got(r *http.Request, document any) {
-	if o := g.created[r.URL.RequestURI()]; o != nil { // by its Location
+	if o := g.created[r.URL.RequestURI()]; o != nil { // the id is the Location
 		o.noteState(r.URL.RequestURI(), document)
 		return
 	}
@@ -163,12 +162,12 @@ func (o *guessed) noteState(id string, document any) {
 	o.state, o.latest[id] = place, state
 }
 
-const maxDescribed = 100 // characters of a state
+const maxDescribed = 100 // maximum length of a state
 
 // looksLikeID matches path segments that are probably ids.
 var looksLikeID = regexp.MustCompile(`^([0-9]+|[0-9a-fA-F-]{16,}|[A-Za-z]+_[0-9A-Za-z]{8,})$`)
 
-// template replaces the segments of a path that look like ids.
+// template replaces the segments of a path that look like ids by {a}, {b} and so on.
 func template(path string) string {
 	segments := strings.Split(path, "/")
 	for i, segment := range segments {
@@ -179,7 +178,7 @@ func template(path string) string {
 	return strings.Join(segments, "/")
 }
 
-// guess describes the API, nil if no answer to a POST named a resource. Operations with later reads come first.
+// guess returns a description of the API, or nil if no response to a POST named a resource. It prefers operations with later reads.
 func (g *guesses) guess() *verdict.Guess {
 	all := slices.DeleteFunc(slices.Clone(g.operations), func(o *guessed) bool { return o.read == "" && o.place != "header:Location" })
 	if len(all) == 0 {
@@ -204,14 +203,14 @@ func (g *guesses) guess() *verdict.Guess {
 			description.Job.State = add(description.Job.State, o.state)
 		}
 		for _, state := range o.latest {
-			if len(o.passing) > 0 && !o.passing[state] { // a final state follows another one
+			if len(o.passing) > 0 && !o.passing[state] { // a final state is never followed by another one
 				finals[state] = true
 			}
 		}
 	}
 	description.Job.Final = slices.Sorted(maps.Keys(finals))
 	text, err := yaml.Marshal(&description)
-	if err != nil { // impossible: it contains only strings
+	if err != nil { // impossible: the description contains only strings
 		return nil
 	}
 	o := all[0]

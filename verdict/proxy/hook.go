@@ -21,21 +21,22 @@ import (
 
 const (
 	maxDelivery  = 8 << 20
-	hookTimeout  = 30 * time.Second // for a receiver's answer
+	hookTimeout  = 30 * time.Second // time for the receiver to answer
 	extraTimeout = fault.ExtraTimeout
 )
 
-// Hook is a handler that the target calls in place of the client's receiver. It passes deliveries on, disturbs them according to the rules
-// for deliveries, and records the answers.
+// Hook is a handler that the target calls in place of the client's receiver. It passes deliveries on, applies the rules for deliveries, and
+// records the responses.
 type Hook struct {
 	proxy    *Proxy
 	receiver *url.URL
-	secret   []byte // for signatures; nil if unknown
-	open     bool   // other machines may reach the listener, with any Host
+	secret   []byte // secret for signatures; nil if unknown
+	open     bool   // whether other machines may reach the listener, with any Host
 	client   http.Client
 }
 
-// Hook returns a hook in front of a receiver. With the target's signing secret, it can also sign outdated and padded deliveries.
+// Hook returns a hook in front of a receiver. If it knows the signing secret of the target, it can also sign outdated and padded
+// deliveries.
 func (p *Proxy) Hook(receiver *url.URL, secret string) *Hook {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableCompression = true
@@ -74,7 +75,7 @@ func (h *Hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	to := *h.receiver
 	to.RawQuery = cmp.Or(r.URL.RawQuery, to.RawQuery)
 	d := &delivery{method: r.Method, url: to.String(), header: r.Header.Clone(), body: body}
-	for _, name := range []string{"Connection", "Keep-Alive", "Te", "Trailer", "Upgrade", "Expect"} { // they concern this connection
+	for _, name := range []string{"Connection", "Keep-Alive", "Te", "Trailer", "Upgrade", "Expect"} { // hop-by-hop fields
 		d.header.Del(name)
 	}
 	if _, said := d.header["User-Agent"]; !said {
@@ -105,7 +106,7 @@ func (h *Hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.deliver(r.Context(), w, d, e)
 }
 
-// deliver sends a delivery to the receiver, with the additional requests before and after it.
+// deliver sends a delivery to the receiver, with additional requests before and after it.
 func (h *Hook) deliver(ctx context.Context, w http.ResponseWriter, d *delivery, e *fault.Effect) {
 	forged, canForge := h.forged(d, e.Tamper)
 	forge := func() {
@@ -147,7 +148,7 @@ func (h *Hook) deliver(ctx context.Context, w http.ResponseWriter, d *delivery, 
 	_, _ = w.Write(body)
 }
 
-// extra sends an additional request and returns the status of the answer, or 0 if there is none.
+// extra sends an additional request and returns the status of the response, or 0 without a response.
 func (h *Hook) extra(ctx context.Context, d *delivery) int {
 	status, _, _, err := h.send(ctx, d, extraTimeout)
 	if err != nil {
@@ -173,7 +174,7 @@ func (h *Hook) send(ctx context.Context, d *delivery, timeout time.Duration) (st
 	return res.StatusCode, res.Header, body, err
 }
 
-// sessionOf returns the labelled session that owns a job in the document, nil for the session without a label.
+// sessionOf returns the labelled session that contains a job of the document. It returns nil if only the session without a label may.
 func (s *sessions) sessionOf(document any) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +190,7 @@ func (s *sessions) sessionOf(document any) *session {
 	return nil
 }
 
-// delivered notes the id of a delivery and its job.
+// delivered sets the id, the attempt number and the job of a delivery.
 func (s *sessions) delivered(d *delivery, document any) {
 	m := &api.Message{URL: &url.URL{}, Header: d.header, Body: document}
 	d.DeliveryID = redact.Keep(cmp.Or(m.Text("header:Webhook-Id", "header:X-GitHub-Delivery", "/id"), wire.Sum(d.body)))
@@ -214,7 +215,7 @@ func (s *sessions) delivered(d *delivery, document any) {
 	s.show(n, document, &x)
 	switch {
 	case len(x.Final) > 0:
-		if d.JobID, d.Final = x.Final[0], !d.Unsigned; d.Final { // an unsigned delivery ends no job
+		if d.JobID, d.Final = x.Final[0], !d.Unsigned; d.Final { // an unsigned delivery proves nothing
 			n.jobs[d.JobID].setState(api.State{Known: true, Final: true, Name: "final"}, d.At)
 		}
 	case len(x.Shown) > 0:
@@ -237,7 +238,7 @@ func (s *sessions) attempted(d *delivery) {
 	}
 }
 
-// sent records an additional or withheld request of a delivery.
+// sent records a request of a delivery that a fault added or withheld.
 func (s *sessions) sent(d *delivery, e *fault.Effect, status int) {
 	now := time.Now().UTC()
 	s.record(d.in, &verdict.Exchange{

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	maxKeys  = 1000 // keys per session
+	maxKeys  = 1000 // maximum number of keys per session
 	minKey   = 8    // minimum length of a key with a digit
 	plainKey = 16   // minimum length of a key without a digit; shorter ones may be words
 )
 
 var keySeed = maphash.MakeSeed()
 
-// keys are the hashes of the credentials that clients sent in headers.
+// keys holds the hashes of the credentials that clients sent in headers.
 type keys struct {
 	hashes map[uint64]bool
 	sizes  []int
@@ -43,12 +43,12 @@ func (k *keys) add(key string) bool {
 	return true
 }
 
-// in returns a key that a URL contains, in any escaping, or "" if there is none.
+// in returns a key that a URL contains in any escaping, or "" if there is none.
 func (k *keys) in(text string) string {
 	for _, form := range forms(text) {
 		for _, size := range k.sizes {
 			for at := 0; at+size <= len(form); at++ {
-				if at > 0 && alphanumeric(form[at-1]) || at+size < len(form) && alphanumeric(form[at+size]) { // within another word
+				if at > 0 && alphanumeric(form[at-1]) || at+size < len(form) && alphanumeric(form[at+size]) { // part of another word
 					continue
 				}
 				if part := form[at : at+size]; k.hashes[maphash.String(keySeed, part)] {
@@ -85,8 +85,8 @@ func forms(text string) []string {
 	return all
 }
 
-// keyInURL notes whether a URL contains a key (RFC 6750, section 2.3) that a request of the session has in a header. Addresses that the
-// target returned are not the client's mistake.
+// keyInURL notes whether a URL contains a key (RFC 6750, section 2.3) that any request of the session sent in a header. It skips addresses
+// that the target returned, because those are not the client's mistake.
 func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
 	x.KeyInURL = r.URL.RawQuery != "" && r.URL.Query().Has("access_token")
 }
 
-// without masks a key in a stored path and query, and reports whether they contained it. In the query, it may be masked already.
+// without masks a key in a stored path and query, and reports whether they contained the key. In the query, it may already be masked.
 func without(key, path, query string) (shownPath, shownQuery string, found bool) {
 	one := keys{}
 	one.add(key)
@@ -126,14 +126,14 @@ func without(key, path, query string) (shownPath, shownQuery string, found bool)
 			continue
 		}
 		found = true
-		if *part = masked.Replace(*part); one.in(*part) != "" { // another escaping
+		if *part = masked.Replace(*part); one.in(*part) != "" { // escaped differently
 			*part = redact.Mask(key)
 		}
 	}
 	return path, query, found
 }
 
-// notKeys matches names of headers, without punctuation, that look like credentials but are none, or are shared.
+// notKeys matches header names, without punctuation, that look like credentials but are not, or that several clients share.
 var notKeys = regexp.MustCompile(`cookie|csrf|xsrf|session|signature|hmac|` +
 	`^sig$|^sid$|^code$|page|continuation|next|idempotency|xamzsecurity`)
 
@@ -153,7 +153,7 @@ func (s *sessions) keysOf(h http.Header) (all []string) {
 	return all
 }
 
-// keyOf returns the key in a header value, or "" if there is none. It may follow a scheme, or be the password of Basic.
+// keyOf returns the key in a header value, or "" if there is none. The key may follow a scheme, or be the password of Basic.
 func keyOf(value string) string {
 	scheme, key, credentials := strings.Cut(strings.TrimSpace(value), " ")
 	switch {

@@ -16,8 +16,8 @@ const (
 	maxMoves  = 1000
 )
 
-// moves remembers the proxy's own redirects to another name of this machine, so to another origin. Clients should not send their
-// credentials there. A read without credentials gets those of the redirected request, as if its address were signed.
+// moves remembers redirects to another name of this machine, which is another origin. Clients should not send their credentials there. If
+// they do not, the proxy adds the credentials of the redirected request, so that the read succeeds.
 type moves struct {
 	mu  sync.Mutex
 	all map[string]move // by host and path
@@ -28,7 +28,7 @@ type move struct {
 	until time.Time
 }
 
-// to returns the address of the request at another host, and remembers its credentials.
+// to returns the address of a request at another host, and remembers the credentials of the request.
 func (m *moves) to(r *http.Request, host string) string {
 	as, size := http.Header{}, len(r.URL.RequestURI())
 	for name, all := range r.Header {
@@ -54,7 +54,7 @@ func (m *moves) to(r *http.Request, host string) string {
 	return scheme + host + r.URL.RequestURI()
 }
 
-// restore adds the remembered credentials to a read that followed a redirect without any.
+// restore adds the remembered credentials to a read that followed a redirect without credentials.
 func (m *moves) restore(r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return

@@ -23,12 +23,12 @@ import (
 )
 
 const (
-	maxDocument = 1 << 20 // bytes of a body that the proxy parses; larger ones pass unread
-	maxUnpacked = 8 << 20 // bytes of a body after decompression
-	maxNested   = 3       // levels of multipart bodies
+	maxDocument = 1 << 20 // maximum size of a body that the proxy parses; it does not read larger ones
+	maxUnpacked = 8 << 20 // maximum size of a body after decompression
+	maxNested   = 3       // maximum depth of nested multipart bodies
 )
 
-// payload identifies the content of a body. Equal payloads have equal sums, whatever their framing, compression and member order. A payload
+// payload identifies the content of a body. Equal contents have equal sums, even if framing, compression or member order differ. A payload
 // that cannot be compared has no sum.
 type payload struct {
 	kind   string // media type
@@ -48,7 +48,7 @@ func newPayload(h http.Header) *payload {
 	return p
 }
 
-// note adds the next piece.
+// note adds the next piece of the body.
 func (p *payload) note(b []byte) {
 	p.size += int64(len(b))
 	if p.parts != nil {
@@ -59,7 +59,8 @@ func (p *payload) note(b []byte) {
 	p.text = append(p.text, b[:min(len(b), maxDocument-len(p.text))]...)
 }
 
-// end returns the sum of the payload, "" if it cannot be compared, and the decoded document if it is JSON. It must be called once.
+// end returns the sum of the payload, and the decoded document if it is JSON. The sum is "" if the payload cannot be compared. end must be
+// called once.
 func (p *payload) end(whole bool) (same string, document any) {
 	if p.parts != nil {
 		return p.parts.end(whole), nil
@@ -81,12 +82,12 @@ func (p *payload) end(whole bool) (same string, document any) {
 	if fits {
 		if document = api.Decode(text); document != nil { // independent of member order and spacing
 			alike := jsontext.Value(text).Clone()
-			_ = alike.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // or stays as it is
+			_ = alike.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // unchanged on an error
 			return wire.Sum(alike), document
 		}
 	}
 	switch {
-	case encrypted(p.kind), !fits && ordered(p.kind), strings.HasPrefix(p.kind, "multipart/"): // multipart without a boundary, or compressed
+	case encrypted(p.kind), !fits && ordered(p.kind), strings.HasPrefix(p.kind, "multipart/"): // multipart: without a boundary, or compressed
 		return "", nil
 	case p.kind == "application/x-www-form-urlencoded":
 		if form, err := url.ParseQuery(string(text)); err == nil {
@@ -99,17 +100,17 @@ func (p *payload) end(whole bool) (same string, document any) {
 	return hex.EncodeToString(p.hash.Sum(nil)[:8]), nil
 }
 
-// ordered reports whether equal bodies of a media type may differ in member order.
+// ordered reports whether bodies of a media type with equal content may differ in member order.
 func ordered(kind string) bool {
 	return kind == "" || strings.HasSuffix(kind, "json") || kind == "application/x-www-form-urlencoded"
 }
 
-// encrypted reports whether equal contents of a media type have a different body each time.
+// encrypted reports whether bodies of a media type with equal content differ each time.
 func encrypted(kind string) bool {
 	return strings.HasPrefix(kind, "application/jose") || strings.HasPrefix(kind, "application/pkcs7") || strings.HasSuffix(kind, "encrypted")
 }
 
-// unpacked returns the decompressed text, nil if it is too large or damaged.
+// unpacked returns the decompressed text, or nil if it is too large or damaged.
 func unpacked(packed []byte) []byte {
 	r, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
@@ -122,7 +123,7 @@ func unpacked(packed []byte) []byte {
 	return text
 }
 
-// parts sums a multipart body as it passes. The sum is independent of the boundary.
+// parts computes the sum of a multipart body as it passes. The sum does not depend on the boundary.
 type parts struct {
 	*io.PipeWriter
 	sum chan string
@@ -131,12 +132,12 @@ type parts struct {
 func newParts(boundary string) *parts {
 	from, to := io.Pipe()
 	p := &parts{to, make(chan string, 1)}
-	go func() { // ends with end
+	go func() { // runs until end is called
 		same, err := sumOfParts(from, boundary, 0)
 		if err != nil {
 			same = ""
 		}
-		if _, err = io.Copy(io.Discard, from); err != nil { // the client went
+		if _, err = io.Copy(io.Discard, from); err != nil { // the client has gone
 			same = ""
 		}
 		p.sum <- same
@@ -153,7 +154,7 @@ func (p *parts) end(whole bool) string {
 	return <-p.sum
 }
 
-// sumOfParts returns the sum of the parts, independent of their order.
+// sumOfParts returns the sum of the parts. It does not depend on their order.
 func sumOfParts(body io.Reader, boundary string, depth int) (string, error) {
 	var all []string
 	for r := multipart.NewReader(body, boundary); ; {
@@ -175,7 +176,7 @@ func sumOfParts(body io.Reader, boundary string, depth int) (string, error) {
 
 func sumOfPart(part *multipart.Part, depth int) (string, error) {
 	if part.Header.Get("Content-Id") != "" { // ids are random, and other parts refer to them
-		return "", fmt.Errorf("the parts reference each other")
+		return "", fmt.Errorf("the parts refer to each other")
 	}
 	h := sha256.New()
 	kind, parameters, _ := mime.ParseMediaType(part.Header.Get("Content-Type"))

@@ -1,5 +1,5 @@
-// Package proxy is a reverse proxy in front of any HTTP API for long-running work. It disturbs a client's requests with the rules and
-// profiles of package fault, records them, and judges them with package verdict. It keeps everything in memory.
+// Package proxy implements a proxy in front of any HTTP API for long-running work. It injects faults into the requests of a client, records
+// the requests, and judges the client with package verdict. It keeps everything in memory.
 package proxy
 
 import (
@@ -27,16 +27,16 @@ const eventStream = "text/event-stream"
 // sessionHeader holds the label of a request's session.
 const sessionHeader = "ForgeRun-Session"
 
-// Limits of the proxy's own requests and connections.
+// Limits of requests and connections to the target.
 const (
 	probeTimeout  = 5 * time.Second
 	idleTarget    = 4 * time.Second  // many servers close idle connections after 5 s
-	flushInterval = time.Millisecond // delay before a part of an answer is flushed
+	flushInterval = time.Millisecond // delay before a part of a response is flushed
 )
 
-// Proxy is the handler. It serves its own routes below Prefix, and passes all other requests to the target.
+// Proxy is the handler. It serves its own routes below Prefix and passes other requests to the target.
 type Proxy struct {
-	targets  []*url.URL // the target of New, and those of Forward
+	targets  []*url.URL // target of New, and further targets of Forward
 	api      *api.API
 	log      *slog.Logger
 	sessions *sessions
@@ -46,12 +46,12 @@ type Proxy struct {
 	socket   *wire.Listener
 	tls      *secure // nil without TLS
 	hosts    func(host string) bool
-	open     bool // other machines may reach the listener, with any Host
+	open     bool // whether other machines may reach the listener, with any Host
 	moves    moves
 	forwards *forwarder // nil for a reverse proxy
 }
 
-// New makes a proxy in front of a target.
+// New returns a proxy in front of a target.
 func New(target *url.URL, a *api.API, log *slog.Logger) *Proxy {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableCompression, transport.Proxy = true, nil
@@ -69,10 +69,10 @@ func New(target *url.URL, a *api.API, log *slog.Logger) *Proxy {
 	return p
 }
 
-// buffers are pooled buffers for copying bodies.
+// buffers is a pool of buffers for copying bodies.
 type buffers struct{ pool sync.Pool }
 
-// Get returns a buffer of io.Copy's size.
+// Get returns a buffer of the size that io.Copy uses.
 func (b *buffers) Get() []byte {
 	if buffer, ok := b.pool.Get().(*[]byte); ok {
 		return *buffer
@@ -83,7 +83,7 @@ func (b *buffers) Get() []byte {
 // Put returns a buffer to the pool.
 func (b *buffers) Put(buffer []byte) { b.pool.Put(&buffer) }
 
-// ServeHTTP answers a request.
+// ServeHTTP implements http.Handler.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !p.open && !p.usedByName(r) && p.misdirected(w, r):
@@ -99,7 +99,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// upgrades reports whether a request asks for a protocol other than HTTP/2. Clients that offer HTTP/2 accept an answer with HTTP/1.1.
+// upgrades reports whether a request asks for a protocol other than HTTP/2. Clients that offer HTTP/2 also accept HTTP/1.1.
 func upgrades(r *http.Request) bool {
 	upgrade := r.Header.Get("Upgrade")
 	return upgrade != "" && !strings.EqualFold(upgrade, "h2c") && r.ProtoMajor == 1
@@ -107,7 +107,7 @@ func upgrades(r *http.Request) bool {
 
 // exchange passes a request on, applies its fault, and records it.
 func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
-	_ = http.NewResponseController(w).EnableFullDuplex() // a target may answer before it has read everything
+	_ = http.NewResponseController(w).EnableFullDuplex() // a target may respond before it has read the whole body
 	in, err := p.sessions.sessionFor(r.Header.Get(sessionHeader))
 	if err != nil {
 		refuseLabel(w, err)
@@ -147,7 +147,7 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 	p.forward.ServeHTTP(a, r)
 }
 
-// wait waits and reports whether the client is still there afterwards.
+// wait waits for d. It returns false as soon as ctx ends.
 func wait(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -157,7 +157,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// failed ends a request after the target did not answer or the client has gone.
+// failed ends a request if the target did not respond or the client has gone.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	if a, ok := w.(*response); ok {
 		if a.exchange.HungUp = r.Context().Err() != nil || a.body.broken.Load(); a.exchange.HungUp {
@@ -178,7 +178,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	writeProblem(w, http.StatusBadGateway, "The target "+target+" did not answer: is it running?")
 }
 
-// unreached returns why the target did not answer, such as "connection refused at 127.0.0.1:3000".
+// unreached returns why the target did not respond, such as "connection refused at 127.0.0.1:3000".
 func unreached(err error, target *url.URL) string {
 	why := err.Error()
 	switch {
@@ -192,7 +192,7 @@ func unreached(err error, target *url.URL) string {
 	return redact.Keep(why + " at " + target.Host)
 }
 
-// instead answers in place of the target.
+// inject sends the response of a fault in place of the target.
 func (p *Proxy) inject(a *response, r *http.Request, e *fault.Effect) {
 	if a.own = true; e.Unanswered() {
 		a.lost = true
@@ -205,7 +205,7 @@ func (p *Proxy) inject(a *response, r *http.Request, e *fault.Effect) {
 			to = p.moves.to(r, other)
 		}
 		a.Header().Set("Location", to)
-		a.Header().Set("Content-Length", "0") // so that the answer is recorded before it is sent
+		a.Header().Set("Content-Length", "0") // so that the response is recorded before it is sent
 		a.WriteHeader(e.Moved)
 	case e.HTML:
 		status := e.Status
@@ -218,7 +218,7 @@ func (p *Proxy) inject(a *response, r *http.Request, e *fault.Effect) {
 	}
 }
 
-// refuse answers with an error: a document of the API, or one of RFC 9457.
+// refuse sends an error document of the API or, if the API has none, of RFC 9457.
 func (p *Proxy) refuse(w http.ResponseWriter, e *fault.Effect) {
 	status := e.Status
 	if status == 0 {
@@ -256,5 +256,5 @@ func (p *Proxy) probe(t http.RoundTripper) func(*url.URL, http.Header) (int, htt
 	}
 }
 
-// unfollowed leaves redirects to the caller.
+// unfollowed makes an http.Client return redirects to the caller.
 func unfollowed(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

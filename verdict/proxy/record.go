@@ -15,13 +15,13 @@ import (
 
 const (
 	perJob     = 400      // memory of a job without its name, in bytes
-	perText    = 100      // of a map entry
-	perAttempt = 250      // of a delivery attempt
-	minID      = 8        // minimum length of the last segment of a job's address for use as its id in lists and events
-	maxProbe   = 16 << 10 // maximum length of the address and credentials for reading a job at the end of a session
+	perText    = 100      // memory of a map entry, in bytes
+	perAttempt = 250      // memory of a delivery attempt, in bytes
+	minID      = 8        // minimum length of the last segment of a job's address to be the job's id in lists and events
+	maxProbe   = 16 << 10 // maximum size of the address and credentials for reading a job at the end of a session
 )
 
-// at returns the recorded form of a path. For a further target, it includes the host.
+// at returns the recorded form of a path. For a further target, the form includes the host.
 func (s *sessions) at(u *url.URL, path string) string {
 	if len(s.further) > 0 && s.further[origin(u)] {
 		path = "//" + u.Host + path
@@ -29,7 +29,7 @@ func (s *sessions) at(u *url.URL, path string) string {
 	return redact.KeepURL(path)
 }
 
-// exchange begins the record of a request.
+// exchange returns the record of a request that has just arrived.
 func (s *sessions) exchange(r *http.Request) *verdict.Exchange {
 	h := r.Header
 	x := &verdict.Exchange{
@@ -56,8 +56,8 @@ func traceID(traceparent string) string {
 
 func values(h http.Header, name string) string { return strings.Join(h.Values(name), ", ") }
 
-// operation returns the role and the job of a request, as far as they are known before the answer. They follow from the description, from
-// the addresses of known jobs, or from the request's form.
+// operation returns the role and the job of a request, as far as they are known before the response. They follow from the description, the
+// addresses of known jobs, or the form of the request.
 func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, job string, described bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +66,7 @@ func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, j
 		n = &session{}
 	}
 	if role, id, ok := s.api.Match(r); ok {
-		plain, _ := url.PathUnescape(id) // answers contain it unescaped
+		plain, _ := url.PathUnescape(id) // responses contain the id unescaped
 		if id = redact.KeepURL(id); n.jobs[id] == nil && n.jobs[redact.KeepURL(plain)] != nil {
 			id = redact.KeepURL(plain)
 		}
@@ -91,12 +91,12 @@ func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, j
 	case n.jobs[here] != nil, s.api.Described(verdict.Submit):
 		return "", "", false
 	case r.Method == http.MethodPost, r.Method == http.MethodPut, r.Method == http.MethodPatch:
-		return verdict.Submit, "", false // it may be one; the verdict decides
+		return verdict.Submit, "", false // the request may be a submission; the verdict decides
 	}
 	return "", "", false
 }
 
-// jobOfPath returns the job that a path lies below.
+// jobOfPath returns the job whose address is a prefix of the path, or "".
 func (n *session) jobOfPath(path string) string {
 	for name := range n.jobs {
 		if strings.HasPrefix(path, strings.TrimSuffix(name, "/")+"/") {
@@ -106,7 +106,7 @@ func (n *session) jobOfPath(path string) string {
 	return ""
 }
 
-// record adds a complete exchange to a session.
+// record adds an exchange to a session.
 func (s *sessions) record(in *session, x *verdict.Exchange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +120,7 @@ func (s *sessions) record(in *session, x *verdict.Exchange) {
 	}
 }
 
-// spare reports whether a session may store more. Each addition is small compared to the limit.
+// spare reports whether a session may store more data.
 func (n *session) spare() bool {
 	if n.Label != "" {
 		return n.bytes < verdict.MaxLabelled
@@ -128,7 +128,7 @@ func (n *session) spare() bool {
 	return n.bytes < verdict.MaxBytes
 }
 
-// job returns the entry of a job, nil if there is no room for a new one.
+// job returns the entry of a job. It adds a missing entry, and returns nil if there is no room for that.
 func (n *session) job(name string) *jobSeen {
 	if n.jobs[name] == nil {
 		if len(n.jobs) >= verdict.MaxExchanges || !n.spare() {
@@ -148,8 +148,8 @@ func (n *session) job(name string) *jobSeen {
 	return n.jobs[name]
 }
 
-// answered notes the jobs in an answer of the target, in the session and in the exchange. The exchange has them even if a fault makes the
-// client lose the answer.
+// noteResponse adds the jobs in a response of the target to the session and to the exchange. It does so even if the client does not get the
+// response.
 func (s *sessions) noteResponse(in *session, r *http.Request, x *verdict.Exchange, described bool, h http.Header, body []byte) {
 	document := api.Decode(body)
 	x.Location = s.location(r, x.Status, h)
@@ -187,14 +187,14 @@ func (s *sessions) noteResponse(in *session, r *http.Request, x *verdict.Exchang
 	}
 }
 
-// made notes the job of a submission.
+// made adds the job of a submission to the session and the exchange.
 func (n *session) made(s *sessions, r *http.Request, x *verdict.Exchange, m *api.Message, described bool) {
 	address, id := s.api.Made(m, x.Status, described)
 	if address != nil {
 		id = s.at(address, address.RequestURI())
 	} else {
 		if path := s.api.ReadPath(r.URL.EscapedPath(), id); path != "" {
-			address, _ = r.URL.Parse(s.base + path) // nil on an error: the job cannot be read at the end
+			address, _ = r.URL.Parse(s.base + path) // nil on an error: the proxy cannot read the job at the end
 		}
 		id = redact.KeepURL(id)
 	}
@@ -223,7 +223,7 @@ func (n *session) made(s *sessions, r *http.Request, x *verdict.Exchange, m *api
 	}
 }
 
-// saw notes the state in which an answer shows a job. The document, 303 to a result, or 200 after 202 may show it.
+// noteState notes the state in which a response shows a job. The document shows it, or the status: 303 to a result, or 200 after 202.
 func (n *session) noteState(a *api.API, name string, status int, h http.Header, document any, at time.Time) (final, known bool) {
 	j := n.job(name)
 	if j == nil {
@@ -246,14 +246,14 @@ func (n *session) noteState(a *api.API, name string, status int, h http.Header, 
 	return state.Final, state.Known
 }
 
-// passes remembers an unfinished state of the API.
+// noteOpenState remembers a state of the API that is not final.
 func (n *session) noteOpenState(s api.State) {
 	if s.Known && !s.Final {
 		n.passing = redact.Keep(s.Name)
 	}
 }
 
-// became sets the state, unless the job has ended.
+// setState sets the state of a job that has not ended.
 func (j *jobSeen) setState(s api.State, at time.Time) {
 	if !s.Known || !j.Finished.IsZero() {
 		return
@@ -266,7 +266,7 @@ func (j *jobSeen) setState(s api.State, at time.Time) {
 	}
 }
 
-// showed notes which jobs a list or an event shows as ended. The end of the session reads them for details.
+// noteEnds notes the time at which a list or an event first showed that jobs ended. The proxy reads the details at the end of the session.
 func (n *session) noteEnds(ended []string) {
 	for _, name := range ended {
 		if j := n.jobs[name]; j != nil && j.shown.IsZero() {
@@ -275,7 +275,7 @@ func (n *session) noteEnds(ended []string) {
 	}
 }
 
-// askAt notes how to read a job at the end of the session, unless that takes too much memory. It adds the stored bytes to bytes.
+// keepAddress stores how to read a job at the end of the session, unless that takes too much memory. It adds the stored size to bytes.
 func (j *jobSeen) keepAddress(address *url.URL, h http.Header, bytes *int) {
 	text, as, size := address.String(), credentials(h), 0
 	for name, all := range as {
@@ -284,13 +284,13 @@ func (j *jobSeen) keepAddress(address *url.URL, h http.Header, bytes *int) {
 	if size += len(text); size > maxProbe {
 		return
 	}
-	if own, err := url.Parse(strings.Clone(text)); err == nil { // the original would keep the answer's header in memory
+	if own, err := url.Parse(strings.Clone(text)); err == nil { // a copy, because the original would keep the header in memory
 		j.address, j.as = own, as
 		*bytes += size
 	}
 }
 
-// credentials returns the headers by which a target may identify the client.
+// credentials returns the headers that may identify the client.
 func credentials(h http.Header) http.Header {
 	as := http.Header{}
 	for name, all := range h {

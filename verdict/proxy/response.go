@@ -18,11 +18,11 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// errEnded is returned once a fault has ended the answer.
+// errEnded is the error of writes after a fault has ended the response.
 var errEnded = errors.New("a fault ended the response")
 
-// answer passes an answer to the client. It applies faults, and reads event streams and JSON documents up to maxDocument. It hides the
-// connection's http.Flusher, because httputil.ReverseProxy would flush withheld bytes.
+// response passes a response to the client. It applies faults, and reads event streams and JSON documents up to maxDocument. It hides the
+// http.Flusher of the connection, because httputil.ReverseProxy would flush withheld bytes.
 type response struct {
 	http.ResponseWriter
 	proxy     *Proxy
@@ -30,24 +30,24 @@ type response struct {
 	request   *http.Request
 	body      *requestBody
 	exchange  *verdict.Exchange
-	effect    *fault.Effect // nil if there is none
-	described bool          // the API's description has the operation
+	effect    *fault.Effect // nil without a fault
+	described bool          // whether the description of the API contains the operation
 
-	own      bool // from the proxy, not the target
+	own      bool // whether the response comes from the proxy, not from the target
 	status   int
 	document bytes.Buffer // received part of a JSON document
-	isJSON   bool         // the document is JSON, or may be: many servers send no suitable Content-Type
-	held     http.Header  // header of a document that will be rewritten and sent at the end; nil otherwise
-	earlier  *pending     // answer sent in place of this one; nil if there is none
-	lost     bool         // the client gets nothing
+	isJSON   bool         // whether the document may be JSON; many servers send no suitable Content-Type
+	held     http.Header  // header of a document that is rewritten and sent at the end; nil otherwise
+	earlier  *pending     // earlier response to send in place of this one; may be nil
+	lost     bool         // whether the client gets nothing
 	left     int          // bytes until the connection is cut; -1 without a cut
 	rest     int          // bytes still expected from the target; -1 if unknown
-	last     []byte       // last bytes, which are sent after the exchange is recorded
-	ended    bool         // disconnect has run
+	last     []byte       // last bytes, sent after the exchange is recorded
+	ended    bool         // whether disconnect has run
 	stream   *wire.Stream
 }
 
-// WriteHeader receives the head of the answer.
+// WriteHeader receives the status and the header of the response.
 func (a *response) WriteHeader(status int) {
 	if status < http.StatusOK {
 		a.interim(status)
@@ -70,7 +70,7 @@ func (a *response) WriteHeader(status int) {
 	switch streams := kind == eventStream && status == http.StatusOK && a.request.Method != http.MethodHead; {
 	case streams && e != nil && e.Close == fault.AfterCommit:
 		a.lost, a.exchange.Fault, a.exchange.Stream = true, e.OnStream(), &verdict.Part{Cut: true}
-		panic(http.ErrAbortHandler) // the target may never end it
+		panic(http.ErrAbortHandler) // the target may never end the stream
 	case streams:
 		a.begin()
 	case e != nil:
@@ -85,7 +85,7 @@ func (a *response) WriteHeader(status int) {
 	if !a.lost && a.held == nil {
 		a.ResponseWriter.WriteHeader(status)
 	}
-	if a.stream != nil { // its first event may be withheld
+	if a.stream != nil { // send the header, because the first event may be withheld
 		_ = http.NewResponseController(a.ResponseWriter).Flush()
 	}
 }
@@ -103,7 +103,7 @@ func (a *response) retryAfter(h http.Header) {
 	}
 }
 
-// interim passes interim answers on, unless the answer is lost. A client that is asked for its body still sends it.
+// interim passes interim responses on, unless the response is lost. 100 Continue always passes, so that the client sends its body.
 func (a *response) interim(status int) {
 	lost := a.effect != nil && a.effect.Close == fault.AfterCommit
 	if a.request.ProtoAtLeast(1, 1) && (status == http.StatusContinue || !lost) {
@@ -114,7 +114,7 @@ func (a *response) interim(status int) {
 	}
 }
 
-// length returns the length of an answer's body, -1 if unknown.
+// length returns the length of the body of a response, or -1 if it is unknown.
 func length(method string, status int, h http.Header) int {
 	if method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified {
 		return 0
@@ -125,8 +125,8 @@ func length(method string, status int, h http.Header) int {
 	return -1
 }
 
-// FlushError sends the bytes that may be sent so far. The end of an answer is sent only after the exchange is recorded, so that a client
-// with the whole answer finds the record.
+// FlushError sends the bytes that may be sent so far. The end of a response is sent after the exchange is recorded, so that a client with
+// the whole response finds the record.
 func (a *response) FlushError() error {
 	if a.status == 0 || a.lost || a.held != nil || a.rest == 0 && a.left < 0 {
 		return nil
@@ -134,7 +134,7 @@ func (a *response) FlushError() error {
 	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
-// disconnect applies the effects that concern new connections, before any part of the answer is sent.
+// disconnect applies the effects on new connections. It runs before any part of the response is sent.
 func (a *response) disconnect() {
 	e, p := a.effect, a.proxy
 	if e == nil || a.ended {
@@ -150,14 +150,14 @@ func (a *response) disconnect() {
 	}
 }
 
-// disturb applies an effect to an answer that is not an event stream.
+// disturb applies an effect to a response that is not an event stream.
 func (a *response) disturb(e *fault.Effect, h http.Header, isJSON bool) {
 	switch {
 	case e.Close == fault.AfterCommit:
 		a.lost = true
 	case e.Close == fault.CloseMidBody, e.Close == fault.CloseStall:
 		a.left = max(1, a.rest/2)
-		a.lost = a.rest == 0 || a.rest == 1 // an answer without a body has no middle
+		a.lost = a.rest == 0 || a.rest == 1 // a response without a body has no middle
 	}
 	if isJSON && e.Rewrites() && !a.lost && !digested(h) {
 		h.Del("Content-Length")
@@ -172,7 +172,7 @@ func digested(h http.Header) bool {
 	return h.Get("Repr-Digest")+h.Get("Content-Digest")+h.Get("Digest")+h.Get("Content-Md5") != ""
 }
 
-// begin begins an event stream. It records the start at once, because the stream may last long.
+// begin begins an event stream. It records the start immediately, because the stream may last long.
 func (a *response) begin() {
 	x := a.exchange
 	e := a.effect
@@ -232,7 +232,7 @@ func (a *response) Write(b []byte) (int, error) {
 		}
 		a.document = bytes.Buffer{}
 	}
-	if (a.lost || a.left == 0) && !a.isJSON { // the rest is not needed, and the answer may never end
+	if (a.lost || a.left == 0) && !a.isJSON { // the rest is not needed, and the response may never end
 		return 0, errEnded
 	}
 	if a.lost || a.held != nil {
@@ -246,7 +246,7 @@ func (a *response) Write(b []byte) (int, error) {
 	return n, a.send(b)
 }
 
-// release sends the held document. The target's trailers follow it.
+// release sends the held header and a document. The trailers of the target follow.
 func (a *response) release(document []byte) error {
 	h := a.Header()
 	after := h.Clone()
@@ -261,7 +261,7 @@ func (a *response) release(document []byte) error {
 	return a.send(document)
 }
 
-// send sends bytes of the body. The effect may limit the speed or cut the body.
+// send sends a part of the body. The effect may limit the speed or cut the body.
 func (a *response) send(b []byte) error {
 	if a.left >= 0 {
 		b = b[:min(len(b), a.left)]
@@ -279,7 +279,7 @@ func (a *response) send(b []byte) error {
 	return err
 }
 
-// finish sends the held bytes, records the exchange, and cuts the connection if a fault requires it or the answer has ended early.
+// finish sends the held bytes and records the exchange. It then cuts the connection if a fault requires that or the response ended early.
 func (a *response) finish(panicked any) {
 	a.disconnect()
 	x := a.exchange
@@ -305,7 +305,7 @@ func (a *response) finish(panicked any) {
 		x.Stream = a.stream.Part()
 		cut = cut || x.Stream.Cut
 	} else if panicked != nil && !a.lost && a.left < 0 || a.request.Context().Err() != nil && x.Status == 0 {
-		x.HungUp = true // the client or the target hung up, so the client does not have the whole answer
+		x.HungUp = true // the client or the target hung up before the end of the response
 	}
 	_ = a.FlushError()
 	a.body.end(a.proxy.api, x)
@@ -323,7 +323,7 @@ func (a *response) finish(panicked any) {
 		x.HungUp = !wait(a.request.Context(), fault.MaxDelay)
 	}
 	x.End = time.Now().UTC()
-	if !a.body.broken.Load() || x.Status != 0 { // the target did not get a request with an incomplete body
+	if !a.body.broken.Load() || x.Status != 0 { // otherwise the body was incomplete, and the target did not get the request
 		a.proxy.sessions.record(a.in, x)
 	}
 	if panicked != nil && panicked != http.ErrAbortHandler { //nolint:errorlint // compares the panic value itself
@@ -340,7 +340,7 @@ func (a *response) finish(panicked any) {
 	}
 }
 
-// readUpTo reads at most so many bytes, and ignores errors.
+// readUpTo reads at most most bytes and ignores errors.
 func readUpTo(r io.Reader, most int64) []byte {
 	b, _ := io.ReadAll(io.LimitReader(r, most))
 	return b

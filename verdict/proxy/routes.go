@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/report"
 )
 
-// Prefix is the prefix of the proxy's own routes. Below it, they are the same as in the service's test bed.
+// Prefix is the prefix of the proxy's own routes. The routes below it are the same as those of ForgeRun's test bed.
 const Prefix = "/-/forgerun/"
 
 const maxRequest = 1 << 20
@@ -51,7 +51,7 @@ func (p *Proxy) routes() http.Handler {
 	at("POST sessions/{id}/end", func(_ http.ResponseWriter, r *http.Request) (int, any, error) {
 		n, err := s.end(r.PathValue("id"))
 		if err == nil && p.socket != nil {
-			p.socket.Reopen() // refused connections end with the session
+			p.socket.Reopen() // a session also ends the refusal of connections
 		}
 		return http.StatusOK, n, err
 	})
@@ -82,7 +82,7 @@ func (p *Proxy) routes() http.Handler {
 	return mux
 }
 
-// Own returns a handler for only the proxy's own routes, for a listener on loopback.
+// Own returns a handler that serves only the proxy's own routes. It is for a listener on loopback.
 func (p *Proxy) Own() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !p.misdirected(w, r) {
@@ -139,7 +139,7 @@ func (p *Proxy) startSession(w http.ResponseWriter, r *http.Request) (int, any, 
 	return http.StatusCreated, began, err
 }
 
-// checkSession refuses unknown profiles and rules.
+// checkSession returns an error for an unknown profile or rule.
 func checkSession(n verdict.Session) error {
 	if n.Profile != "" && !slices.Contains(fault.Profiles, n.Profile) {
 		return fmt.Errorf("unknown profile %q; use one of %v", n.Profile, fault.Profiles)
@@ -152,7 +152,7 @@ func checkSession(n verdict.Session) error {
 	return nil
 }
 
-// getVerdict answers in the requested form: JSON, JUnit XML, or a page.
+// getVerdict sends the verdict in the requested form: JSON, JUnit XML, or an HTML page.
 func (p *Proxy) getVerdict(w http.ResponseWriter, r *http.Request) (int, any, error) {
 	v, err := p.sessions.verdict(r.PathValue("id"))
 	accept := r.Header.Get("Accept")
@@ -169,7 +169,7 @@ func (p *Proxy) getVerdict(w http.ResponseWriter, r *http.Request) (int, any, er
 	return http.StatusOK, v, nil
 }
 
-// faultRules holds rules and a seed. Its JSON form is an array of rules, or an object.
+// faultRules holds rules and a seed. The JSON form is an array of rules, or an object.
 type faultRules struct {
 	Seed  int64        `json:"seed"`
 	Rules []fault.Rule `json:"rules"`
@@ -228,7 +228,7 @@ func (p *Proxy) faultList(in *session) any {
 	return listOf(items)
 }
 
-// listOf returns a list in the form that the service uses.
+// listOf returns a list in the form that ForgeRun uses.
 func listOf[T any](items []T) any {
 	return map[string]any{"data": items, "page": map[string]any{"limit": len(items), "next_cursor": nil}}
 }
@@ -248,7 +248,7 @@ func refuse(w http.ResponseWriter, err error) {
 	writeProblem(w, status, err.Error())
 }
 
-// refuseLabel refuses a request with an invalid label, like the service.
+// refuseLabel refuses a request with an invalid label, as ForgeRun does.
 func refuseLabel(w http.ResponseWriter, err error) {
 	writeProblem(w, http.StatusBadRequest, "The header "+sessionHeader+": "+err.Error()+".")
 }
@@ -268,8 +268,8 @@ func writeJSON(w http.ResponseWriter, kind string, status int, v any) {
 	writeWhole(w, kind, status, append(body, '\n'))
 }
 
-// writeWhole writes an answer with a length, so that the proxy's own answer is recorded before any of it is sent. Otherwise a client could
-// end the session after reading the status, before the exchange is recorded.
+// writeWhole writes a response with a length, so that the exchange is recorded before any part of the response is sent. Otherwise a client
+// could end the session after it has read the status and before the exchange is recorded.
 func writeWhole(w http.ResponseWriter, kind string, status int, body []byte) {
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Length", itoa(len(body)))

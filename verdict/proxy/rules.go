@@ -14,7 +14,7 @@ import (
 // rules is a list of fault rules with their counts.
 type rules struct {
 	list  []fault.Counted
-	began map[string]time.Time // first use of a rule, by its id
+	began map[string]time.Time // time when each rule first applied, by id
 }
 
 func newRules(list []fault.Rule, seed int64) rules {
@@ -25,7 +25,7 @@ func newRules(list []fault.Rule, seed int64) rules {
 	return made
 }
 
-// again returns the same rules with new counts.
+// again returns a copy of the rules with counts of zero.
 func (r *rules) again() rules {
 	same := rules{slices.Clone(r.list), map[string]time.Time{}}
 	for i := range same.list {
@@ -35,14 +35,14 @@ func (r *rules) again() rules {
 	return same
 }
 
-// asks reports whether a rule needs the subject of a request, or of a delivery if request is nil.
+// needSubject reports whether a rule needs the subject of a request, or of a delivery if request is nil.
 func (r *rules) needSubject(operation string, request *http.Request) bool {
 	return slices.ContainsFunc(r.list, func(c fault.Counted) bool {
 		return c.Match.Same && about(&c.Match, operation, request, time.Now())
 	})
 }
 
-// count counts a request, or a delivery if request is nil. It returns the effect on it, or nil if there is none.
+// count counts a request, or a delivery if request is nil. It returns the effect of the first rule that applies, or nil.
 func (r *rules) count(operation string, request *http.Request, subject string) (effect *fault.Effect) {
 	now := time.Now()
 	for i := range r.list {
@@ -70,8 +70,8 @@ func about(m *fault.Match, operation string, r *http.Request, now time.Time) boo
 		(m.From == nil || !now.Before(time.Time(*m.From))) && (m.Until == nil || now.Before(time.Time(*m.Until)))
 }
 
-// rulesOf returns the rules of a labelled session, or those of the proxy for nil. They are empty if the session has ended. The caller holds
-// the lock.
+// rulesOf returns the rules of a labelled session, or those of the proxy if in is nil. An ended session has no rules. The caller holds the
+// lock.
 func (s *sessions) rulesOf(in *session) *rules {
 	switch {
 	case in == nil:
@@ -99,8 +99,8 @@ func (s *sessions) faults(in *session) []fault.Counted {
 	return slices.Clone(s.rulesOf(in).list)
 }
 
-// fault counts a request of a session, or a delivery if r is nil. It returns the effect on it, or nil if there is none. It calls subject,
-// which may read the body, only if a rule needs it.
+// fault counts a request of a session, or a delivery if r is nil. It returns the effect on the request, or nil. It calls subject only if a
+// rule needs the result, because subject may read the body.
 func (s *sessions) fault(in *session, operation string, r *http.Request, subject func() string) *fault.Effect {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *sessions) fault(in *session, operation string, r *http.Request, subject
 	return s.rulesOf(in).count(operation, r, about)
 }
 
-// subject returns the subject of a request. It reads the body only if nothing else identifies it.
+// subject returns the subject of a request. It reads the body only if no header or query parameter contains an idempotency key.
 func (p *Proxy) subject(r *http.Request, b *requestBody) string {
 	path, m := r.URL.EscapedPath(), &api.Message{URL: r.URL, Header: r.Header}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// heard notes the jobs in an event, and how the reader sees them after the effect has rewritten the event.
+// noteEvent adds the jobs in an event to x, as the client sees them after the effect has rewritten the event.
 func (s *sessions) noteEvent(in *session, x *verdict.Exchange, e *fault.Effect, data []byte) {
 	document := api.Decode(data)
 	if document == nil {
@@ -36,7 +36,7 @@ func (s *sessions) noteEvent(in *session, x *verdict.Exchange, e *fault.Effect, 
 	x.More = x.More || shown.More
 }
 
-// shown notes the jobs that an event of the target shows, including the job of the stream, and which of them have ended.
+// noteEventJobs adds the jobs in an event of the target to x and notes their ends in the session. It includes the job of the stream.
 func (s *sessions) noteEventJobs(in *session, document any, x *verdict.Exchange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,7 @@ func (s *sessions) noteEventJobs(in *session, document any, x *verdict.Exchange)
 	}
 }
 
-// shape returns how documents show the jobs of a session. The caller does not hold the lock.
+// shape describes how documents show the jobs of a session. The caller must not hold the lock.
 func (s *sessions) shape(in *session) *wire.Shape {
 	locked := func(do func(n *session)) {
 		s.mu.Lock()
@@ -74,8 +74,8 @@ func (s *sessions) shape(in *session) *wire.Shape {
 	return &shape
 }
 
-// recordRewritten notes how the client sees ended jobs after the effect has rewritten the document. If the new state is unknown, other
-// members still show the end, unless the effect hides them too.
+// recordRewritten changes x to show how the client sees ended jobs after the effect has rewritten the document. If the new state is
+// unknown, other members may still show the end, unless the effect hides them too.
 func (s *sessions) recordRewritten(in *session, x *verdict.Exchange, e *fault.Effect, rewritten []byte) {
 	var seen verdict.Exchange
 	document := api.Decode(rewritten)
@@ -93,13 +93,13 @@ func (s *sessions) recordRewritten(in *session, x *verdict.Exchange, e *fault.Ef
 	}
 }
 
-// show notes in x the jobs of a session in a document.
+// show adds the jobs of a session in a document to x.
 func (s *sessions) show(n *session, document any, x *verdict.Exchange) {
 	shape := s.api.Shape("", n.known)
 	shape.Walk(document, x)
 }
 
-// known returns the job with an id, or with an address that ends in it; false if there is none.
+// known returns the job with an id, or with an address that ends in the id. ok is false if there is none.
 func (n *session) known(id string) (job string, ok bool) {
 	if n.jobs[id] == nil {
 		id = redact.KeepURL(id)
@@ -113,14 +113,14 @@ func (n *session) known(id string) (job string, ok bool) {
 	return "", false
 }
 
-// pending is an answer that shows an unfinished job by its status.
+// pending is a stored response that shows by its status that a job is unfinished.
 type pending struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// pend stores such an answer, unless it is large. The caller holds the lock.
+// keepPending stores a 202 response to a read, unless it is large. The caller holds the lock.
 func (n *session) keepPending(x *verdict.Exchange, h http.Header, body []byte) {
 	j := n.jobs[x.Job]
 	if j == nil || x.Status != http.StatusAccepted || len(body) > maxProbe || !n.spare() {
@@ -136,13 +136,13 @@ func (n *session) keepPending(x *verdict.Exchange, h http.Header, body []byte) {
 			j.pending.header[name] = all
 		}
 	}
-	if x.Fault != nil && (x.Fault.RetryAfter != nil || x.Fault.RetryAfterAs != "") { // not from the target
+	if x.Fault != nil && (x.Fault.RetryAfter != nil || x.Fault.RetryAfterAs != "") { // the header is not from the target
 		j.pending.header.Del("Retry-After")
 	}
 }
 
-// pending returns a stored answer to send in place of a, if the effect hides the end and the API shows it only by the status. It returns
-// nil if there is none.
+// pending returns a stored response to send in place of a, or nil. It applies if the effect hides the end of the job and the API shows the
+// end only by the status.
 func (a *response) pending() (p *pending) {
 	x, s := a.exchange, a.proxy.sessions
 	ends := a.status == http.StatusSeeOther || a.status >= 200 && a.status < 300 && a.status != http.StatusAccepted
@@ -157,7 +157,7 @@ func (a *response) pending() (p *pending) {
 	return p
 }
 
-// instead makes finish send an earlier answer, with the effect's Retry-After.
+// sendEarlier makes finish send an earlier response, with the Retry-After of the effect.
 func (a *response) sendEarlier(p *pending) {
 	a.earlier = &pending{p.status, p.header.Clone(), p.body}
 	a.retryAfter(a.earlier.header)

@@ -26,16 +26,16 @@ var (
 	errProfile  = errors.New("a session is using the rules of its profile: end the session first")
 )
 
-// sessions holds the sessions of a proxy and its rules in memory. At most one session with each label, and one without, is open. Methods
-// with a parameter "in" take a labelled session, or nil for the session without a label.
+// sessions holds the sessions of a proxy and its rules in memory. At most one session with each label, and one without a label, is open.
+// The parameter "in" of methods is a labelled session, or nil for the session without a label.
 type sessions struct {
 	api     *api.API
-	base    string          // path of the target, without a slash at its end
-	further map[string]bool // origins of targets besides the first
+	base    string          // path of the target without a trailing slash
+	further map[string]bool // origins of all targets except the first
 	probe   func(address *url.URL, as http.Header) (status int, h http.Header, document any)
 
 	mu       sync.Mutex
-	all      []*session          // the latest last
+	all      []*session          // sorted by start
 	main     *session            // open session without a label; may be nil
 	labelled map[string]*session // open sessions with a label
 	rules    rules               // for requests without a label
@@ -45,32 +45,32 @@ type sessions struct {
 type session struct {
 	verdict.Session
 	log       *verdict.Log
-	faults    rules // of a session with a label
-	bytes     int
-	attempts  []verdict.Attempt   // of deliveries
-	tries     map[string]int      // by the id of a delivery
+	faults    rules               // rules of a session with a label
+	bytes     int                 // approximate size of the session
+	attempts  []verdict.Attempt   // delivery attempts
+	tries     map[string]int      // number of attempts by id of the delivery
 	jobs      map[string]*jobSeen // by id or address
-	results   map[string]string   // jobs by the address of their result
+	results   map[string]string   // job by address of its result
 	keys      keys
 	submitted map[string]bool // methods and paths of requests that created a job
 	guesses   guesses
-	ends      map[string]string // jobs by the last segment of their address; "" if several share it
+	ends      map[string]string // job by last segment of its address; "" if several jobs share the segment
 	passing   string            // latest state of an unfinished job
 }
 
-// jobSeen is a job in the target's answers.
+// jobSeen is a job that a response of the target showed.
 type jobSeen struct {
 	verdict.Run
 	address *url.URL
-	as      http.Header // credentials of its submission
-	waited  bool        // an answer was 202
-	pending *pending    // last 202 answer, unless it is large
-	shown   time.Time   // when a list or an event first showed its end; zero if none did
+	as      http.Header // credentials of the submission
+	waited  bool        // whether a read got 202
+	pending *pending    // last 202 response to a read, unless it was large
+	shown   time.Time   // time when a list or an event first showed the end; zero if none did
 }
 
 func newSessions(a *api.API) *sessions { return &sessions{api: a, labelled: map[string]*session{}} }
 
-// open returns a session if it is open, nil otherwise. The caller holds the lock.
+// open returns a session if it is open, and nil otherwise. The caller holds the lock.
 func (s *sessions) open(in *session) *session {
 	switch {
 	case in == nil:
@@ -102,7 +102,7 @@ func (s *sessions) start(n verdict.Session) (verdict.Session, error) {
 	return began.Session, nil
 }
 
-// begin opens a session. It removes the oldest ended sessions beyond the limits. The caller holds the lock.
+// begin opens a session. It removes the oldest ended sessions if there are too many. The caller holds the lock.
 func (s *sessions) begin(n verdict.Session) (*session, error) {
 	if s.openOnes() >= verdict.MaxSessions {
 		return nil, errFull
@@ -130,7 +130,7 @@ func (s *sessions) begin(n verdict.Session) (*session, error) {
 	return began, nil
 }
 
-// openOnes counts the open sessions. The caller holds the lock.
+// openOnes returns the number of open sessions. The caller holds the lock.
 func (s *sessions) openOnes() int {
 	if s.main == nil {
 		return len(s.labelled)
@@ -139,7 +139,7 @@ func (s *sessions) openOnes() int {
 }
 
 // sessionFor returns the open session with the label. If there is none, it opens one with the settings of the open session without a label.
-// If there is no such session either, it returns nil.
+// Without an open session it returns nil.
 func (s *sessions) sessionFor(label string) (*session, error) {
 	if label == "" {
 		return nil, nil
@@ -160,7 +160,7 @@ func (s *sessions) sessionFor(label string) (*session, error) {
 	return n, err
 }
 
-// list returns the sessions, latest first. If label is set, it returns only sessions with that label.
+// list returns the sessions with a label, latest first. An empty label matches all sessions.
 func (s *sessions) list(label string) []verdict.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,8 +193,8 @@ func (s *sessions) get(id string) (verdict.Session, error) {
 	return n.Session, nil
 }
 
-// end ends a session and the faults of its profile. The session without a label also ends all labelled ones. An ended session does not
-// change.
+// end ends a session and the faults of its profile. The end of the session without a label also ends all labelled sessions. An ended
+// session does not change.
 func (s *sessions) end(id string) (verdict.Session, error) {
 	s.mu.Lock()
 	n, err := s.find(id)
@@ -233,7 +233,7 @@ func (s *sessions) end(id string) (verdict.Session, error) {
 	return n.Session, nil
 }
 
-// within returns the session in the form of the parameter "in": nil for one without a label.
+// within returns the value of the parameter "in" for a session: nil if it has no label.
 func within(n *session) *session {
 	if n.Label == "" {
 		return nil
@@ -241,7 +241,7 @@ func within(n *session) *session {
 	return n
 }
 
-// endingWith returns the open sessions that end with n: n itself and, if it has no label, all labelled ones. The caller holds the lock.
+// endingWith returns the open sessions that end with n: n itself and, if n has no label, all labelled sessions. The caller holds the lock.
 func (s *sessions) endingWith(n *session) []*session {
 	var all []*session
 	for _, other := range s.all {
@@ -252,7 +252,7 @@ func (s *sessions) endingWith(n *session) []*session {
 	return all
 }
 
-// unfinished returns the jobs that were not seen final.
+// unfinished returns the jobs without a known end that the proxy can read.
 func (n *session) unfinished() map[string]jobSeen {
 	list := map[string]jobSeen{}
 	for name, j := range n.jobs {
@@ -263,7 +263,7 @@ func (n *session) unfinished() map[string]jobSeen {
 	return list
 }
 
-// ask reads the jobs that were not seen final, with the client's credentials, to find ends that the client missed.
+// readUnfinished reads jobs without a known end, with the credentials of the client, to find ends that the client missed.
 func (s *sessions) readUnfinished(n *session, jobs map[string]jobSeen) {
 	for name, j := range jobs {
 		status, h, document := s.probe(j.address, j.as)
@@ -275,7 +275,7 @@ func (s *sessions) readUnfinished(n *session, jobs map[string]jobSeen) {
 	}
 }
 
-// verdict judges a session so far.
+// verdict judges the requests of a session so far.
 func (s *sessions) verdict(id string) (verdict.Verdict, error) {
 	s.mu.Lock()
 	n, err := s.find(id)
@@ -290,7 +290,7 @@ func (s *sessions) verdict(id string) (verdict.Verdict, error) {
 	for _, j := range n.jobs {
 		r.Runs = append(r.Runs, j.Run)
 	}
-	if submitted := maps.Clone(n.submitted); !s.api.Described(verdict.Submit) { // answers decide which requests submit jobs
+	if submitted := maps.Clone(n.submitted); !s.api.Described(verdict.Submit) { // responses decide which requests submit jobs
 		r.Submits = func(method, path string) bool { return submitted[method+" "+path] }
 	}
 	s.mu.Unlock()

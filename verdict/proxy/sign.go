@@ -21,17 +21,17 @@ import (
 // scheme is a way to sign deliveries.
 type scheme struct {
 	header string // header of the signature
-	dated  bool   // the signature covers a time
+	dated  bool   // whether the signature covers a time
 	secret func(text []byte) []byte
 	sign   func(h http.Header, body []byte, at time.Time, secret []byte) // nil if signing needs the sender's private key
-	// signed returns the time of a delivery's signatures, or zero if there is none, and the signatures in the form of sign.
+	// signed returns the signatures of a delivery, in the form that sign writes, and their time. The time is zero if there is none.
 	signed func(h http.Header) (at time.Time, signatures []string)
 }
 
-// maxAge limits how far the time of a valid signature may be in the past or future, as Standard Webhooks and Stripe recommend.
+// maxAge is the maximum difference between the time of a valid signature and now, as Standard Webhooks and Stripe recommend.
 const maxAge = 5 * time.Minute
 
-// schemes are the known schemes, by header.
+// schemes lists the known schemes.
 var schemes = []scheme{
 	{ // https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md#signature-scheme
 		header: "Webhook-Signature", dated: true,
@@ -106,7 +106,7 @@ func schemesOf(h http.Header) (all []*scheme) {
 	return all
 }
 
-// signedAt reports whether one of a delivery's signatures by a scheme is valid, and when it was made.
+// signedAt reports whether a delivery has a valid signature by a scheme, and returns the time of its signatures.
 func (h *Hook) signedAt(s *scheme, d *delivery) (at time.Time, holds bool) {
 	at, signatures := s.signed(d.header)
 	if s.dated && d.At.Sub(at).Abs() > maxAge {
@@ -119,8 +119,8 @@ func (h *Hook) signedAt(s *scheme, d *delivery) (at time.Time, holds bool) {
 	})
 }
 
-// holds reports whether all signatures of a delivery that the secret can check are valid. Without a secret it is true. With a secret, a
-// delivery without a signature is invalid.
+// holds reports whether all signatures of a delivery that the secret can check are valid. Without a secret it returns true. With a secret,
+// a delivery must have a signature.
 func (h *Hook) holds(d *delivery) bool {
 	if len(h.secret) == 0 {
 		return true
@@ -137,7 +137,7 @@ func (h *Hook) holds(d *delivery) bool {
 	return len(all) > 0
 }
 
-// key returns the secret in the form of the scheme; nil if unknown.
+// key returns the secret in the form that the scheme uses, or nil if it is unknown.
 func (h *Hook) key(s *scheme) []byte {
 	if len(h.secret) == 0 || s.secret == nil {
 		return h.secret
@@ -145,7 +145,8 @@ func (h *Hook) key(s *scheme) []byte {
 	return s.secret(h.secret)
 }
 
-// forged returns a request that a receiver must refuse, or false if there is none. Without signatures, a receiver cannot tell a forgery.
+// forged returns a forged copy of a delivery, which a receiver must refuse. It returns false if the hook cannot forge it, for example
+// because the delivery has no signature.
 func (h *Hook) forged(d *delivery, kind fault.Tamper) (*delivery, bool) {
 	all := schemesOf(d.header)
 	if kind == "" || len(all) == 0 || d.Unsigned {
@@ -166,7 +167,7 @@ func (h *Hook) forged(d *delivery, kind fault.Tamper) (*delivery, bool) {
 	default:
 		f.header.Set(s.header, altered(f.header.Get(s.header)))
 	}
-	for _, other := range all[1:] { // otherwise a receiver that checks only the other scheme could accept it
+	for _, other := range all[1:] { // otherwise a receiver that checks only the other scheme would accept the request
 		f.header.Set(other.header, altered(f.header.Get(other.header)))
 	}
 	return f, true
@@ -190,9 +191,9 @@ func altered(header string) string {
 	})
 }
 
-// applyEffect changes a delivery but keeps it valid: its media type, size and document, and an additional signature with an unknown secret.
-// It does not change a delivery with an invalid signature, because signing it would make the receiver trust it. It changes the document
-// only if it can sign it again. It returns the effect that the receiver sees.
+// applyEffect changes a delivery but keeps it valid. It changes the media type, size and document, and may add a signature with an unknown
+// secret. It does not change a delivery with an invalid signature, because a new signature would make the receiver trust it. It changes the
+// document only if it can sign the delivery again. It returns the effect on the document.
 func (h *Hook) applyEffect(d *delivery, e *fault.Effect) (seen *fault.Effect) {
 	seen = &fault.Effect{}
 	if d.Unsigned {
@@ -219,7 +220,7 @@ func (h *Hook) applyEffect(d *delivery, e *fault.Effect) (seen *fault.Effect) {
 	return seen
 }
 
-// resign replaces the body of a delivery and signs it as before. It reports whether that was possible.
+// resign replaces the body of a delivery and signs the delivery again. It reports whether that was possible.
 func (h *Hook) resign(d *delivery, body []byte) bool {
 	all := schemesOf(d.header)
 	unknown := len(all) > 0 && len(h.secret) == 0 || d.header.Get("Content-Digest") != "" ||

@@ -18,13 +18,13 @@ import (
 
 const day = 24 * time.Hour
 
-// secure is the proxy's TLS configuration.
+// secure is the TLS configuration of the proxy.
 type secure struct {
-	next  atomic.Pointer[fault.TLS] // fault of the next connection; nil if there is none
-	certs map[fault.TLS]*tls.Config // "": without a fault
+	next  atomic.Pointer[fault.TLS] // fault of the next connection; may be nil
+	certs map[fault.TLS]*tls.Config // configuration for each fault; "": no fault
 }
 
-// authority signs certificates. Its key exists only in memory.
+// authority is a certificate authority. Its key exists only in memory.
 type authority struct {
 	key  *ecdsa.PrivateKey
 	cert *x509.Certificate
@@ -50,7 +50,7 @@ func (a *authority) pem() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.der})
 }
 
-// sign returns a configuration with a certificate for hosts that is valid until a time.
+// sign returns a configuration with a certificate for the hosts.
 func (a *authority) sign(until time.Time, hosts ...string) (*tls.Config, error) {
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	if err != nil {
@@ -77,8 +77,8 @@ func (a *authority) sign(until time.Time, hosts ...string) (*tls.Config, error) 
 	}, nil
 }
 
-// UseTLS makes the proxy listen with TLS, with a certificate for localhost and another host. It returns, in PEM, the certificate authority
-// that clients must trust.
+// UseTLS makes the proxy listen with TLS, with a certificate for localhost and another host. It returns the certificate authority that
+// clients must trust, in PEM.
 func (p *Proxy) UseTLS(host string) ([]byte, error) {
 	ca, err := newAuthority()
 	if err != nil {
@@ -105,7 +105,7 @@ func (p *Proxy) UseTLS(host string) ([]byte, error) {
 	return ca.pem(), nil
 }
 
-// config returns the configuration of the listener: each connection gets the next fault.
+// config returns the configuration of the listener. It applies the next fault to a connection.
 func (s *secure) config() *tls.Config {
 	c := s.certs[""].Clone()
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
