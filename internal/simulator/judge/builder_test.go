@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// world is a run of a correct service as the simulator sees it. Tests use it unchanged or spoil it.
+// world is a run of a correct service as the simulator sees it. Tests use it unchanged or corrupt it.
 type world struct {
 	facts []history.Fact
 	run   RunContext
@@ -46,20 +46,20 @@ func newWorld() *world {
 	return w
 }
 
-// tale is a job of the world under construction.
-type tale struct {
-	w      *world
-	id     string
-	tenant int
-	ticket int64
-	now    time.Time
-	row    history.Job
-	sub    history.Submission
-	log    []history.Event
-	state  string
-	code   string // of the failure
-	starts time.Time
-	told   []history.Report
+// jobBuilder adds the facts about one job to a world.
+type jobBuilder struct {
+	w       *world
+	id      string
+	tenant  int
+	ticket  int64
+	now     time.Time
+	row     history.Job
+	sub     history.Submission
+	log     []history.Event
+	state   string
+	code    string // of the failure
+	starts  time.Time
+	reports []history.Report
 }
 
 func (w *world) add(f history.Fact) { w.facts = append(w.facts, f) }
@@ -68,10 +68,10 @@ func (w *world) add(f history.Fact) { w.facts = append(w.facts, f) }
 func (w *world) end() time.Time { return w.start.Add(time.Hour) }
 
 // job submits a job a second after the previous one.
-func (w *world) job(tenant int, kind string, options ...func(*tale)) *tale {
+func (w *world) job(tenant int, kind string, options ...func(*jobBuilder)) *jobBuilder {
 	w.last++
 	w.run.Tickets = w.last
-	t := &tale{w: w, id: fmt.Sprintf("job-%04d", w.last), tenant: tenant, ticket: w.last,
+	t := &jobBuilder{w: w, id: fmt.Sprintf("job-%04d", w.last), tenant: tenant, ticket: w.last,
 		now: w.start.Add(time.Duration(w.last%1000) * second)}
 	t.row = history.Job{Keys: 1, Job: client.Job{
 		Type: "EXECUTE", WorkKind: kind, Attempt: 1, MaxAttempts: 4, CreatedAt: t.now,
@@ -93,24 +93,24 @@ func (w *world) job(tenant int, kind string, options ...func(*tale)) *tale {
 	return t
 }
 
-func deferred(ahead time.Duration) func(*tale) {
-	return func(t *tale) {
+func deferred(ahead time.Duration) func(*jobBuilder) {
+	return func(t *jobBuilder) {
 		t.row.Type, t.row.ExecutionAt = "DEFERRED", t.now.Add(ahead)
 	}
 }
 
 // emits turns the job into one that publishes a client event.
-func emits(t *tale) { t.row.Type = emitEvent }
+func emits(t *jobBuilder) { t.row.Type = emitEvent }
 
-func autoRetry(t *tale)                 { t.sub.AutoRetry = true }
-func inBatch(id string) func(*tale)     { return func(t *tale) { t.row.BatchID = id } }
-func calledBack(url string) func(*tale) { return func(t *tale) { t.sub.Callback = url } }
-func (t *tale) fact(k history.Kind) history.Fact {
+func autoRetry(t *jobBuilder)                 { t.sub.AutoRetry = true }
+func inBatch(id string) func(*jobBuilder)     { return func(t *jobBuilder) { t.row.BatchID = id } }
+func calledBack(url string) func(*jobBuilder) { return func(t *jobBuilder) { t.sub.Callback = url } }
+func (t *jobBuilder) fact(k history.Kind) history.Fact {
 	return history.Fact{Kind: k, Tenant: t.tenant, Job: t.id, Ticket: t.ticket}
 }
 
 // try submits the job once more.
-func (t *tale) try(replay bool) *tale {
+func (t *jobBuilder) try(replay bool) *jobBuilder {
 	state := queued
 	if !t.row.ExecutionAt.IsZero() {
 		state = created
@@ -123,19 +123,19 @@ func (t *tale) try(replay bool) *tale {
 }
 
 // scenario returns the expected behavior of the job's kind.
-func (t *tale) scenario() history.Scenario {
+func (t *jobBuilder) scenario() history.Scenario {
 	ms := int(cmp.Or(catalogue[t.row.WorkKind].duration, 150*second).Milliseconds())
 	return history.Scenario{WorkKind: t.row.WorkKind, DurationMS: ms, ExpectedOutcome: expectedOutcome(t.row.WorkKind)}
 }
 
 // wait lets time pass.
-func (t *tale) wait(d time.Duration) *tale {
+func (t *jobBuilder) wait(d time.Duration) *jobBuilder {
 	t.now = t.now.Add(d)
 	return t
 }
 
 // event appends to the log, the stream and the subscribers' deliveries.
-func (t *tale) event(name, next string) *tale {
+func (t *jobBuilder) event(name, next string) *jobBuilder {
 	e := history.Event{
 		ID: fmt.Sprintf("%s-event-%d", t.id, len(t.log)+1), Seq: len(t.log) + 1, Name: name, Prev: t.state, Next: next,
 		Attempt: t.row.Attempt, At: t.now, Scenario: t.scenario(), Job: t.id,
@@ -175,7 +175,7 @@ func (t *tale) event(name, next string) *tale {
 }
 
 // deliver makes the delivery of an event, with a try for each answer.
-func (t *tale) deliver(e history.Event, hook, url string, answers ...int) {
+func (t *jobBuilder) deliver(e history.Event, hook, url string, answers ...int) {
 	d := history.Delivery{
 		ID: fmt.Sprint(e.ID, "-to-", hook, url), Webhook: hook, URL: url, EventID: e.ID, EventName: e.Name, Seq: e.Seq,
 		State: "DELIVERED", Attempts: len(answers),
@@ -188,10 +188,10 @@ func (t *tale) deliver(e history.Event, hook, url string, answers ...int) {
 	}
 	stored := t.fact(history.StoredDeliver)
 	stored.At, stored.Delivery, stored.Ticket = t.w.end(), &d, 0
-	told, shown := stored, d
+	api, shown := stored, d
 	shown.HasLog, shown.CreatedAt, shown.SettledAt = true, t.now, t.now.Add(time.Duration(len(answers))*100*time.Millisecond)
-	told.Kind, told.Delivery = history.APIDelivery, &shown
-	t.w.facts = append(t.w.facts, stored, told)
+	api.Kind, api.Delivery = history.APIDelivery, &shown
+	t.w.facts = append(t.w.facts, stored, api)
 	for n, status := range answers {
 		shown.Log = append(shown.Log, client.DeliveryAttempt{Number: n + 1, Status: status, DurationMS: 20})
 		at := t.now.Add(time.Duration(n+1) * 100 * time.Millisecond)
@@ -205,35 +205,30 @@ func (t *tale) deliver(e history.Event, hook, url string, answers ...int) {
 }
 
 // claim makes a worker claim the job.
-func (t *tale) claim() *tale {
+func (t *jobBuilder) claim() *jobBuilder {
 	if t.state == created {
-		t.now = later(t.now, t.row.ExecutionAt)
+		if t.now.Before(t.row.ExecutionAt) {
+			t.now = t.row.ExecutionAt
+		}
 		t.event("job.queued", queued)
 	}
 	return t.wait(10*time.Millisecond).event("job.assigned", assigned)
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
 // run starts a claimed job.
-func (t *tale) run() *tale {
+func (t *jobBuilder) run() *jobBuilder {
 	t.wait(10*time.Millisecond).event("job.running", running)
 	t.starts, t.row.StartedAt = t.now, t.now
 	return t
 }
 
 // loseLease makes the worker lose its lease.
-func (t *tale) loseLease() *tale {
+func (t *jobBuilder) loseLease() *jobBuilder {
 	return t.wait(3*second).event("job.lease_expired", queued)
 }
 
 // ends ends the attempt after the work's time, with a failure's code or "".
-func (t *tale) ends(state, code string) *tale {
+func (t *jobBuilder) ends(state, code string) *jobBuilder {
 	if state != canceled {
 		t.wait(catalogue[t.row.WorkKind].duration + 30*time.Millisecond)
 	}
@@ -256,22 +251,22 @@ func (t *tale) ends(state, code string) *tale {
 		size := catalogue[t.row.WorkKind].result
 		r.ResultSize = &size
 	}
-	t.told = append(t.told, r)
+	t.reports = append(t.reports, r)
 	return t
 }
 
-func (t *tale) success() *tale            { return t.claim().run().ends(succeeded, "") }
-func (t *tale) failure(code string) *tale { return t.claim().run().ends(failed, code) }
+func (t *jobBuilder) success() *jobBuilder            { return t.claim().run().ends(succeeded, "") }
+func (t *jobBuilder) failure(code string) *jobBuilder { return t.claim().run().ends(failed, code) }
 
 // retried queues the next attempt.
-func (t *tale) retried() *tale {
+func (t *jobBuilder) retried() *jobBuilder {
 	t.row.Attempt++
 	t.row.FinishedAt, t.row.StartedAt, t.starts, t.row.Outcome, t.code = time.Time{}, time.Time{}, time.Time{}, "", ""
 	return t.event("job.retried", queued)
 }
 
-// acts adds a cancel or a retry that returns the job's current state.
-func (t *tale) acts(verb string, status int) *tale {
+// requests adds a cancel or a retry that returns the job's current state.
+func (t *jobBuilder) requests(verb string, status int) *jobBuilder {
 	f := t.fact(history.Acted)
 	f.At = t.now.Add(5 * time.Millisecond)
 	f.Action = &history.Answer{Verb: verb, Sent: t.now.Add(-5 * time.Millisecond), Status: status}
@@ -284,18 +279,18 @@ func (t *tale) acts(verb string, status int) *tale {
 	return t
 }
 
-// looks adds a poll of the job.
-func (t *tale) looks() *tale {
+// polled adds a poll of the job.
+func (t *jobBuilder) polled() *jobBuilder {
 	f := t.fact(history.Looked)
-	told := t.shown()
-	told.Definition = definitionOf(told.WorkKind)
-	switch told.State {
+	shown := t.shown()
+	shown.Definition = definitionOf(shown.WorkKind)
+	switch shown.State {
 	case succeeded:
-		told.Result = &client.ResultInfo{SizeBytes: told.Definition.PayloadSize, Checksum: &client.Checksum{Value: "ab"}}
+		shown.Result = &client.ResultInfo{SizeBytes: shown.Definition.PayloadSize, Checksum: &client.Checksum{Value: "ab"}}
 	case failed:
-		told.Failure = documentOf(t.id, t.code, t.code != codeInternal)
+		shown.Failure = documentOf(t.id, t.code, t.code != codeInternal)
 	}
-	f.At, f.Sent, f.Shown = t.now.Add(4*time.Millisecond), t.now.Add(2*time.Millisecond), &told
+	f.At, f.Sent, f.Shown = t.now.Add(4*time.Millisecond), t.now.Add(2*time.Millisecond), &shown
 	t.w.add(f)
 	return t.wait(10 * time.Millisecond)
 }
@@ -307,14 +302,14 @@ func definitionOf(kind string) *client.Definition {
 }
 
 // shown returns the job as the API shows it.
-func (t *tale) shown() history.Job {
+func (t *jobBuilder) shown() history.Job {
 	j := history.Job{Job: t.row.Job}
 	j.Definition = nil
 	return j
 }
 
 // close adds the final state of all sources.
-func (t *tale) close() *tale {
+func (t *jobBuilder) close() *jobBuilder {
 	end := t.w.end()
 	f := t.fact(history.Submitted)
 	f.At, f.Submission = t.now, &t.sub
@@ -328,14 +323,14 @@ func (t *tale) close() *tale {
 	f = t.fact(history.StoredJob)
 	f.At, f.Shown = end, &row
 	t.w.add(f)
-	for _, r := range t.told {
-		stored, told := r, r
-		stored.Events, stored.ResultSize, told.EventSeq, told.Job = nil, nil, 0, t.id
+	for _, r := range t.reports {
+		stored, api := r, r
+		stored.Events, stored.ResultSize, api.EventSeq, api.Job = nil, nil, 0, t.id
 		f = t.fact(history.StoredReport)
 		f.At, f.Report, f.Ticket = end, &stored, 0
 		t.w.add(f)
 		f = t.fact(history.APIReport)
-		f.At, f.Report, f.Ticket = end, &told, 0
+		f.At, f.Report, f.Ticket = end, &api, 0
 		t.w.add(f)
 	}
 	return t

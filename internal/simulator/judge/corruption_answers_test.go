@@ -7,7 +7,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// answerCorruptions spoil the API's answers.
+// answerCorruptions change the API's answers.
 var answerCorruptions = []corruption{
 	{"the submission was answered with 202 and cannot be read", answered, 0, func(w *world) { w.refused().Tries[0].Status = 202 }, true},
 	{"the acceptance has no created_at", answered, plainJob, func(w *world) { w.sub(plainJob).Tries[0].CreatedAt = time.Time{} }, true},
@@ -63,21 +63,21 @@ var answerCorruptions = []corruption{
 		f := w.find(history.Looked, polledJob)
 		f.Shown, f.Note = &history.Job{}, "forgerun answered 404"
 	}, true},
-	{`a poll shows SUCCEEDED with outcome "FAILED"`, answered, polledJob, polled(func(j *history.Job) { j.Outcome = "FAILED" }), true},
-	{"of kind CPU_BURST with execution_at (none)", answered, polledJob, polled(func(j *history.Job) { j.WorkKind = "CPU_BURST" }), false},
-	{"a poll shows created_at 00:00:00", answered, polledJob, polled(func(j *history.Job) { j.CreatedAt = time.Unix(0, 0).UTC() }), true},
-	{"and updated_at 00:00:00", answered, polledJob, polled(func(j *history.Job) { j.UpdatedAt = time.Unix(0, 0).UTC() }), true},
+	{`a poll shows SUCCEEDED with outcome "FAILED"`, answered, polledJob, lastPoll(func(j *history.Job) { j.Outcome = "FAILED" }), true},
+	{"of kind CPU_BURST with execution_at (none)", answered, polledJob, lastPoll(func(j *history.Job) { j.WorkKind = "CPU_BURST" }), false},
+	{"a poll shows created_at 00:00:00", answered, polledJob, lastPoll(func(j *history.Job) { j.CreatedAt = time.Unix(0, 0).UTC() }), true},
+	{"and updated_at 00:00:00", answered, polledJob, lastPoll(func(j *history.Job) { j.UpdatedAt = time.Unix(0, 0).UTC() }), true},
 	{"a poll shows a time that is not in UTC", answered, polledJob,
-		polled(func(j *history.Job) { j.UpdatedAt = j.UpdatedAt.In(time.FixedZone("", 3600)) }), true},
-	{"a poll shows max_attempts 0 at attempt 1", answered, polledJob, polled(func(j *history.Job) { j.MaxAttempts = 0 }), true},
-	{"the result has no checksum", answered, polledJob, polled(func(j *history.Job) { j.Result.Checksum.Value = "" }), true},
-	{"result.size_bytes is 1, expected 4096", expected, polledJob, polled(func(j *history.Job) { j.Result.SizeBytes = 1 }), true},
+		lastPoll(func(j *history.Job) { j.UpdatedAt = j.UpdatedAt.In(time.FixedZone("", 3600)) }), true},
+	{"a poll shows max_attempts 0 at attempt 1", answered, polledJob, lastPoll(func(j *history.Job) { j.MaxAttempts = 0 }), true},
+	{"the result has no checksum", answered, polledJob, lastPoll(func(j *history.Job) { j.Result.Checksum.Value = "" }), true},
+	{"result.size_bytes is 1, expected 4096", expected, polledJob, lastPoll(func(j *history.Job) { j.Result.SizeBytes = 1 }), true},
 	{"definition.duration_ms is 1, the catalogue has 1000", expected, polledJob,
-		polled(func(j *history.Job) { j.Definition.DurationMS = 1 }), true},
-	{"definition.should_fail is true", expected, polledJob, polled(func(j *history.Job) { j.Definition.ShouldFail = true }), true},
+		lastPoll(func(j *history.Job) { j.Definition.DurationMS = 1 }), true},
+	{"definition.should_fail is true", expected, polledJob, lastPoll(func(j *history.Job) { j.Definition.ShouldFail = true }), true},
 	{"definition.payload_size is 7, the catalogue has 4096", expected, polledJob,
-		polled(func(j *history.Job) { j.Definition.PayloadSize = 7 }), true},
-	{"the SUCCEEDED job carries a failure", answered, polledJob, polled(func(j *history.Job) { j.Failure = &client.Outcome{} }), true},
+		lastPoll(func(j *history.Job) { j.Definition.PayloadSize = 7 }), true},
+	{"the SUCCEEDED job carries a failure", answered, polledJob, lastPoll(func(j *history.Job) { j.Failure = &client.Outcome{} }), true},
 
 	{"the failed job carries no failure", answered, othersJob, func(w *world) { w.poll(othersJob, failed).Failure = nil }, true},
 	{`failure.jobId is "x"`, answered, othersJob, document(othersJob, func(d *client.Outcome) { d.JobID = "x" }), true},
@@ -101,16 +101,16 @@ var answerCorruptions = []corruption{
 		func(w *world) { w.shown(plainJob).Events = w.shown(plainJob).Events[:4] }, false},
 	{"is of SUCCESS from", ended, plainJob, func(w *world) { w.shown(plainJob).FinishedAt = time.Time{} }, false},
 	{"its events end with SUCCEEDED of attempt 1", ended, plainJob, func(w *world) { w.shown(plainJob).Outcome = "CANCELED" }, false},
-	{"is not in the log there", answered, plainJob, told(2, func(e *history.Event) { e.ID = "another" }), true},
-	{`of the report of attempt 1 is of job "x"`, answered, plainJob, told(2, func(e *history.Event) { e.Job = "x" }), true},
-	{`has work kind ""`, expected, plainJob, told(2, func(e *history.Event) { e.WorkKind = "" }), true},
-	{"is out of order: seq 7", logged, plainJob, told(2, func(e *history.Event) { e.Seq = 7 }), false},
-	{"is out of order", logged, plainJob, told(2, func(e *history.Event) { e.At = e.At.Add(-time.Minute) }), false},
-	{"seq 3 of attempt 2", logged, plainJob, told(2, func(e *history.Event) { e.Attempt = 2 }), false},
-	{`leads from "CREATED" to "ASSIGNED"`, logged, plainJob, told(2, func(e *history.Event) { e.Prev = created }), false},
-	{`leads from "QUEUED" to "ASSIGNED"`, logged, plainJob, told(2, func(e *history.Event) { e.Name = "job.queued" }), false},
+	{"is not in the log there", answered, plainJob, reportEvent(2, func(e *history.Event) { e.ID = "another" }), true},
+	{`of the report of attempt 1 is of job "x"`, answered, plainJob, reportEvent(2, func(e *history.Event) { e.Job = "x" }), true},
+	{`has work kind ""`, expected, plainJob, reportEvent(2, func(e *history.Event) { e.WorkKind = "" }), true},
+	{"is out of order: seq 7", logged, plainJob, reportEvent(2, func(e *history.Event) { e.Seq = 7 }), false},
+	{"is out of order", logged, plainJob, reportEvent(2, func(e *history.Event) { e.At = e.At.Add(-time.Minute) }), false},
+	{"seq 3 of attempt 2", logged, plainJob, reportEvent(2, func(e *history.Event) { e.Attempt = 2 }), false},
+	{`leads from "CREATED" to "ASSIGNED"`, logged, plainJob, reportEvent(2, func(e *history.Event) { e.Prev = created }), false},
+	{`leads from "QUEUED" to "ASSIGNED"`, logged, plainJob, reportEvent(2, func(e *history.Event) { e.Name = "job.queued" }), false},
 	{"the API shows no report: 404", answered, plainJob, func(w *world) {
-		f := w.find(toldReport, plainJob)
+		f := w.find(apiReport, plainJob)
 		f.Report, f.Note = nil, "404"
 	}, true},
 	{"the API does not give the result: damaged", answered, plainJob,
@@ -118,7 +118,7 @@ var answerCorruptions = []corruption{
 	{`the report of attempt 1 is of job "x"`, answered, plainJob, func(w *world) { w.shown(plainJob).Job = "x" }, true},
 }
 
-// acted spoils the first answer to a cancel or a retry.
+// acted changes the first answer to a cancel or a retry.
 func acted(job int, fn func(a *history.Answer)) func(w *world) {
 	return func(w *world) { fn(w.find(history.Acted, job).Action) }
 }
@@ -128,22 +128,22 @@ func (w *world) poll(job int, state string) *history.Job {
 	return w.find(history.Looked, job, func(f *history.Fact) bool { return f.Shown.State == state }).Shown
 }
 
-// polled spoils the poll that shows the job at its end.
-func polled(fn func(j *history.Job)) func(w *world) {
+// lastPoll changes the poll that shows the job at its end.
+func lastPoll(fn func(j *history.Job)) func(w *world) {
 	return func(w *world) { fn(w.poll(polledJob, succeeded)) }
 }
 
-// document spoils the failure that a poll shows.
+// document changes the failure that a poll shows.
 func document(job int, fn func(d *client.Outcome)) func(w *world) {
 	return func(w *world) { fn(w.poll(job, failed).Failure) }
 }
 
-// told spoils an event, counted from 0, of the report that the API shows.
-func told(n int, fn func(e *history.Event)) func(w *world) {
+// reportEvent changes an event, counted from 0, of the report that the API shows.
+func reportEvent(n int, fn func(e *history.Event)) func(w *world) {
 	return func(w *world) { fn(&w.shown(plainJob).Events[n]) }
 }
 
-// deliveryCorruptions spoil stored, shown, attempted and received deliveries.
+// deliveryCorruptions change stored, shown, attempted and received deliveries.
 var deliveryCorruptions = []corruption{
 	{"event 5 (job.succeeded) has no delivery to webhook hook-0", delivered, plainJob, func(w *world) {
 		w.dropAll(func(f *history.Fact) bool {
@@ -162,16 +162,16 @@ var deliveryCorruptions = []corruption{
 	{"is of event 5 (job.succeeded), which the job does not have", delivered, plainJob,
 		func(w *world) { w.find(storedDelivery, plainJob, named("job.succeeded")).Delivery.EventID = "nobody's" }, false},
 	{"is of event 4 (job.succeeded), which the job does not have", delivered, plainJob, func(w *world) {
-		w.change(plainJob, func(f *history.Fact) { f.Delivery.Seq = 4 }, of(storedDelivery, toldDelivery), named("job.succeeded"))
+		w.change(plainJob, func(f *history.Fact) { f.Delivery.Seq = 4 }, of(storedDelivery, apiDelivery), named("job.succeeded"))
 	}, true},
 	{"has 1 answers with 2xx on record, the receiver gave 0", delivered, plainJob,
-		func(w *world) { w.got("job.succeeded").Status = 500 }, true},
+		func(w *world) { w.message("job.succeeded").Status = 500 }, true},
 	{"is DELIVERED, but its receiver never answered with 2xx", delivered, plainJob,
-		func(w *world) { w.drop(w.find(came, plainJob, named("job.succeeded"))) }, true},
-	{`is "ODD"`, delivered, failingJob, last(func(d *history.Delivery) { d.State = "ODD" }), true},
+		func(w *world) { w.drop(w.find(arrived, plainJob, named("job.succeeded"))) }, true},
+	{`is "ODD"`, delivered, failingJob, failedDelivery(func(d *history.Delivery) { d.State = "ODD" }), true},
 	{"batch-delivery has 1 answers with 2xx on record, the receiver gave 0", delivered, 0,
 		func(w *world) {
-			w.change(0, func(f *history.Fact) { f.Delivery.Status = 503 }, of(came), named("batch.completed"))
+			w.change(0, func(f *history.Fact) { f.Delivery.Status = 503 }, of(arrived), named("batch.completed"))
 		}, true},
 	{"delivery batch-delivery arrived, but no delivery has this id", received, 0,
 		func(w *world) {
@@ -179,9 +179,9 @@ var deliveryCorruptions = []corruption{
 		}, true},
 
 	{"is PENDING, and was due at 04:04:04.000000Z", delivered, failingJob, func(w *world) {
-		last(func(d *history.Delivery) { d.State, d.Next, d.SettledAt = "PENDING", w.end().Add(-second), time.Time{} })(w)
+		failedDelivery(func(d *history.Delivery) { d.State, d.Next, d.SettledAt = "PENDING", w.end().Add(-second), time.Time{} })(w)
 	}, true},
-	{"is PENDING, and was due at (none)", delivered, failingJob, last(func(d *history.Delivery) { d.State = "PENDING" }), true},
+	{"is PENDING, and was due at (none)", delivered, failingJob, failedDelivery(func(d *history.Delivery) { d.State = "PENDING" }), true},
 	{"is FAILED (HTTP_5XX, last status 503) after 2 attempts of 3", delivered, failingJob, func(w *world) { w.tried(500, 503) }, true},
 	{"is FAILED (HTTP_5XX, last status 500) after 1 attempts of 0", delivered, failingJob, func(w *world) {
 		w.tried(500)
@@ -190,68 +190,68 @@ var deliveryCorruptions = []corruption{
 	{"is FAILED, and 1 of its attempts were answered with 2xx", delivered, failingJob, func(w *world) { w.tried(500, 503, 204) }, true},
 	{"is FAILED (HTTP_5XX, last status 410) after 1 attempts of 3", delivered, failingJob, func(w *world) { // and the receiver is not gone
 		w.tried(500)
-		last(func(d *history.Delivery) { d.Status = 410 })(w)
+		failedDelivery(func(d *history.Delivery) { d.Status = 410 })(w)
 	}, true},
 	{"is FAILED (WEBHOOK_DISABLED, last status 0)", delivered, plainJob, func(w *world) { w.untried("FAILED", sendDisabled) }, true},
 	{"is FAILED (WEBHOOK_DISABLED, last status 500)", delivered, failingJob, func(w *world) { // and callbacks cannot be disabled
 		w.tried(500)
-		last(func(d *history.Delivery) { d.Error = sendDisabled })(w)
+		failedDelivery(func(d *history.Delivery) { d.Error = sendDisabled })(w)
 	}, true},
 
-	{`it is DELIVERED with last_error "HTTP_5XX"`, delivered, plainJob, logged1(func(d *history.Delivery) { d.Error = "HTTP_5XX" }), true},
-	{"it is DELIVERED with settled_at (none)", delivered, plainJob, logged1(func(d *history.Delivery) { d.SettledAt = time.Time{} }), true},
-	{"it has 1 attempts and a log of 0", delivered, plainJob, logged1(func(d *history.Delivery) { d.Log = nil }), true},
-	{"entry 1 of the log of tries has number 2", delivered, plainJob, logged1(func(d *history.Delivery) { d.Log[0].Number = 2 }), true},
+	{`it is DELIVERED with last_error "HTTP_5XX"`, delivered, plainJob, shownDelivery(func(d *history.Delivery) { d.Error = "HTTP_5XX" }), true},
+	{"it is DELIVERED with settled_at (none)", delivered, plainJob, shownDelivery(func(d *history.Delivery) { d.SettledAt = time.Time{} }), true},
+	{"it has 1 attempts and a log of 0", delivered, plainJob, shownDelivery(func(d *history.Delivery) { d.Log = nil }), true},
+	{"entry 1 of the log of tries has number 2", delivered, plainJob, shownDelivery(func(d *history.Delivery) { d.Log[0].Number = 2 }), true},
 	{"try 1 is logged with status 200, the receiver answered 204", delivered, plainJob,
-		logged1(func(d *history.Delivery) { d.Log[0].Status = 200 }), true},
+		shownDelivery(func(d *history.Delivery) { d.Log[0].Status = 200 }), true},
 	{"try 1 is logged with 0s, the receiver took 10ms", delivered, plainJob,
-		logged1(func(d *history.Delivery) { d.Log[0].DurationMS = 0 }), true},
+		shownDelivery(func(d *history.Delivery) { d.Log[0].DurationMS = 0 }), true},
 	{"try 1 was given up after 20ms, the receiver answers after 10ms", delivered, plainJob,
-		logged1(func(d *history.Delivery) { d.Log[0].Status = 0 }), true},
+		shownDelivery(func(d *history.Delivery) { d.Log[0].Status = 0 }), true},
 	{"it was settled 0s after its event, before the receiver answered", delivered, plainJob,
-		logged1(func(d *history.Delivery) { d.SettledAt = d.CreatedAt }), true},
+		shownDelivery(func(d *history.Delivery) { d.SettledAt = d.CreatedAt }), true},
 	{"the service counts 1 tries, the receiver saw 2", delivered, plainJob,
-		func(w *world) { w.again(came, plainJob, named("job.succeeded")) }, true},
+		func(w *world) { w.again(arrived, plainJob, named("job.succeeded")) }, true},
 	{"it was sent again after the receiver had accepted it", delivered, calledJob,
-		func(w *world) { w.find(came, calledJob, named("job.succeeded"), ofCallback).Delivery.Status = 200 }, true},
+		func(w *world) { w.find(arrived, calledJob, named("job.succeeded"), ofCallback).Delivery.Status = 200 }, true},
 	{"the API shows 4 deliveries of the job, 5 are stored", answered, plainJob,
-		func(w *world) { w.drop(w.find(toldDelivery, plainJob)) }, true},
-	{"differently than it is stored", answered, plainJob, logged1(func(d *history.Delivery) { d.Webhook = "hook-9" }), true},
+		func(w *world) { w.drop(w.find(apiDelivery, plainJob)) }, true},
+	{"differently than it is stored", answered, plainJob, shownDelivery(func(d *history.Delivery) { d.Webhook = "hook-9" }), true},
 
 	{"came again with other bytes", received, calledJob,
 		func(w *world) {
-			w.find(came, calledJob, func(f *history.Fact) bool { return f.Delivery.Status == 200 }).Delivery.Body = "other"
+			w.find(arrived, calledJob, func(f *history.Fact) bool { return f.Delivery.Status == 200 }).Delivery.Body = "other"
 		}, true},
 	{"brought event nobody's as 1 (job.created), which the job does not have", received, plainJob,
-		func(w *world) { w.got("job.created").EventID = "nobody's" }, true},
-	{"arrived, but no delivery has this id", received, plainJob, func(w *world) { w.got("job.created").ID = "nobody's" }, false},
-	{"came 1m1s before its event", received, plainJob, func(w *world) { w.find(came, plainJob).At = w.start.Add(-time.Minute) }, true},
-	{"brought event job-0001-event-1 as 3 (job.created)", received, plainJob, func(w *world) { w.got("job.created").Seq = 3 }, true},
+		func(w *world) { w.message("job.created").EventID = "nobody's" }, true},
+	{"arrived, but no delivery has this id", received, plainJob, func(w *world) { w.message("job.created").ID = "nobody's" }, false},
+	{"came 1m1s before its event", received, plainJob, func(w *world) { w.find(arrived, plainJob).At = w.start.Add(-time.Minute) }, true},
+	{"brought event job-0001-event-1 as 3 (job.created)", received, plainJob, func(w *world) { w.message("job.created").Seq = 3 }, true},
 	{`brings "simulated 1" as the client's own event`, received, emittingJob,
-		func(w *world) { w.find(came, emittingJob, named(nameEmitted)).Delivery.Emitted = "simulated 1" }, true},
-	{"of job.running has no duration", received, plainJob, func(w *world) { w.got("job.running").Scenario.DurationMS = 0 }, true},
+		func(w *world) { w.find(arrived, emittingJob, named(nameEmitted)).Delivery.Emitted = "simulated 1" }, true},
+	{"of job.running has no duration", received, plainJob, func(w *world) { w.message("job.running").Scenario.DurationMS = 0 }, true},
 	{"of job.succeeded has a duration of 7 ms", received, plainJob,
-		func(w *world) { w.got("job.succeeded").Scenario.DurationMS = 7 }, true},
+		func(w *world) { w.message("job.succeeded").Scenario.DurationMS = 7 }, true},
 	{`of job.succeeded has the attribute workkind "CPU_BURST"`, received, plainJob,
-		func(w *world) { w.got("job.succeeded").WorkKind = "CPU_BURST" }, true},
+		func(w *world) { w.message("job.succeeded").WorkKind = "CPU_BURST" }, true},
 	{`of job.failed shows jobStatus "TIMED_OUT"`, received, othersJob,
-		func(w *world) { w.find(came, othersJob, named("job.failed")).Delivery.JobStatus = "TIMED_OUT" }, true},
+		func(w *world) { w.find(arrived, othersJob, named("job.failed")).Delivery.JobStatus = "TIMED_OUT" }, true},
 }
 
-// got returns the received message of the plain job's event.
-func (w *world) got(event string) *history.Delivery {
-	return w.find(came, plainJob, named(event)).Delivery
+// message returns the received message of the plain job's event.
+func (w *world) message(event string) *history.Delivery {
+	return w.find(arrived, plainJob, named(event)).Delivery
 }
 
-// logged1 spoils the delivery of the plain job's success as the API shows it, with its log of tries.
-func logged1(fn func(d *history.Delivery)) func(w *world) {
-	return func(w *world) { fn(w.find(toldDelivery, plainJob, named("job.succeeded")).Delivery) }
+// shownDelivery changes the delivery of the plain job's success as the API shows it, with its log of tries.
+func shownDelivery(fn func(d *history.Delivery)) func(w *world) {
+	return func(w *world) { fn(w.find(apiDelivery, plainJob, named("job.succeeded")).Delivery) }
 }
 
-// last spoils the stored and the shown delivery of the failing job's last event to its callback.
-func last(fn func(d *history.Delivery)) func(w *world) {
+// failedDelivery changes the stored and the shown delivery of the failing job's last event to its callback.
+func failedDelivery(fn func(d *history.Delivery)) func(w *world) {
 	return func(w *world) {
-		w.change(failingJob, func(f *history.Fact) { fn(f.Delivery) }, of(storedDelivery, toldDelivery), named("job.succeeded"), toBroken)
+		w.change(failingJob, func(f *history.Fact) { fn(f.Delivery) }, of(storedDelivery, apiDelivery), named("job.succeeded"), toBroken)
 	}
 }
 
@@ -262,7 +262,7 @@ func ofCallback(f *history.Fact) bool { return f.Delivery.URL != "" }
 func (w *world) tried(answers ...int) {
 	n, accepted := 0, 0
 	w.dropAll(func(f *history.Fact) bool {
-		if f.Kind != came || f.Job != jobName(failingJob) || !named("job.succeeded")(f) || !toBroken(f) {
+		if f.Kind != arrived || f.Job != jobName(failingJob) || !named("job.succeeded")(f) || !toBroken(f) {
 			return false
 		}
 		if n++; n <= len(answers) {
@@ -271,7 +271,7 @@ func (w *world) tried(answers ...int) {
 		}
 		return n > len(answers)
 	})
-	last(func(d *history.Delivery) {
+	failedDelivery(func(d *history.Delivery) {
 		d.Attempts, d.Status, d.Accepted = len(answers), answers[len(answers)-1], accepted
 		if d.HasLog {
 			d.Log = d.Log[:len(answers)]
@@ -287,6 +287,6 @@ func (w *world) untried(state, code string) {
 	w.change(plainJob, func(f *history.Fact) {
 		d := f.Delivery
 		d.State, d.Error, d.Attempts, d.Accepted, d.Log = state, code, 0, 0, nil
-	}, of(storedDelivery, toldDelivery), named("job.succeeded"))
-	w.drop(w.find(came, plainJob, named("job.succeeded")))
+	}, of(storedDelivery, apiDelivery), named("job.succeeded"))
+	w.drop(w.find(arrived, plainJob, named("job.succeeded")))
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// corruption spoils a sound world so that one job violates one invariant.
+// corruption changes a sound world so that one job violates one invariant.
 type corruption struct {
 	what      string // the expected violation text, or a part of it
 	invariant string
 	job       int // 0: none
-	spoil     func(w *world)
+	corrupt   func(w *world)
 	alone     bool // it violates no other invariant
 }
 
@@ -45,7 +45,7 @@ var jobCorruptions = []corruption{
 	{"the job was sent with batch", accepted, plainJob, func(w *world) { w.sub(plainJob).Batch = "batch-9" }, true},
 
 	{"the job is RUNNING though all should have ended", ended, plainJob, func(w *world) {
-		w.told(plainJob, func(j *history.Job) { j.State, j.Outcome, j.FinishedAt = running, "", time.Time{} })
+		w.changeJob(plainJob, func(j *history.Job) { j.State, j.Outcome, j.FinishedAt = running, "", time.Time{} })
 	}, false},
 	{"the job is CREATED though all should have ended", ended, waitingJob, func(w *world) {
 		at := w.end().Add(-second)
@@ -65,11 +65,11 @@ var jobCorruptions = []corruption{
 
 	{"event 2 (job.queued) came 1ms before execution_at", early, deferredJob, func(w *world) {
 		at := w.row(deferredJob).ExecutionAt.Add(time.Millisecond)
-		w.told(deferredJob, func(j *history.Job) { j.ExecutionAt = at })
+		w.changeJob(deferredJob, func(j *history.Job) { j.ExecutionAt = at })
 		w.sub(deferredJob).ExecutionAt = at
 	}, true},
 	{"the job started at 03:04:05.000000Z, before execution_at", early, deferredJob,
-		func(w *world) { w.told(deferredJob, func(j *history.Job) { j.StartedAt = w.start }) }, false},
+		func(w *world) { w.changeJob(deferredJob, func(j *history.Job) { j.StartedAt = w.start }) }, false},
 
 	{"ticket 1 has more than one job", keyed, plainJob, func(w *world) { twin(w, plainJob) }, false},
 	{"the job's idempotency key is not kept", keyed, plainJob, func(w *world) { w.row(plainJob).Keys = 0 }, true},
@@ -80,9 +80,9 @@ var jobCorruptions = []corruption{
 	{"a list of tenant 0 shows the job of tenant 1", foreign, othersJob, func(w *world) { w.again(listed, othersJob).Tenant = 0 }, false},
 	{"an answer to a submission of tenant 0 shows the job of tenant 1", foreign, othersJob,
 		func(w *world) { w.again(submitted, plainJob).Job = jobName(othersJob) }, false},
-	{"a delivery of tenant 0 shows the job of tenant 1", foreign, othersJob, func(w *world) { w.find(came, othersJob).Tenant = 0 }, true},
+	{"a delivery of tenant 0 shows the job of tenant 1", foreign, othersJob, func(w *world) { w.find(arrived, othersJob).Tenant = 0 }, true},
 	{"goes to a webhook of tenant 1, the job is of tenant 0", foreign, plainJob, func(w *world) {
-		w.change(plainJob, func(f *history.Fact) { f.Delivery.Webhook = "hook-1" }, of(storedDelivery, toldDelivery), named("job.succeeded"))
+		w.change(plainJob, func(f *history.Fact) { f.Delivery.Webhook = "hook-1" }, of(storedDelivery, apiDelivery), named("job.succeeded"))
 	}, false},
 	{"tenant 0 could cancel the job of tenant 1", foreign, othersJob, func(w *world) {
 		w.add(history.Fact{Kind: history.Acted, At: w.end(), Job: jobName(othersJob), Tenant: 0, Action: &history.Answer{Verb: "cancel",
@@ -143,10 +143,10 @@ var jobCorruptions = []corruption{
 	{"a job has work kind PAYLOAD_INVALID", expected, plainJob, func(w *world) { rename(w, plainJob, payloadInvalid) }, false},
 	{"PAYLOAD_INVALID was accepted as job job-0001", expected, plainJob, func(w *world) { rename(w, plainJob, payloadInvalid) }, false},
 	{"the job has max_attempts 1, the service allows 4", expected, emittingJob,
-		func(w *world) { w.told(emittingJob, func(j *history.Job) { j.MaxAttempts = 1 }) }, false},
+		func(w *world) { w.changeJob(emittingJob, func(j *history.Job) { j.MaxAttempts = 1 }) }, false},
 	{"the job came to attempt 4 of at most 3", expected, exhaustedJob, func(w *world) {
 		w.run.MaxAttempts = 0
-		w.told(exhaustedJob, func(j *history.Job) { j.MaxAttempts = 3 })
+		w.changeJob(exhaustedJob, func(j *history.Job) { j.MaxAttempts = 3 })
 	}, false},
 	{"the result of SUCCESS_FAST has 1 bytes", expected, plainJob, func(w *world) { size := 1; w.shown(plainJob).ResultSize = &size }, true},
 }
@@ -160,7 +160,7 @@ func TestCorruptionsAreCaught(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()
 			w := soundWorld()
-			c.spoil(w)
+			c.corrupt(w)
 			v := w.judge(t)
 			name := ""
 			if c.job > 0 {
@@ -168,7 +168,7 @@ func TestCorruptionsAreCaught(t *testing.T) {
 			}
 			require.True(t, slices.ContainsFunc(v.Violations, func(v Violation) bool {
 				return v.Invariant == c.invariant && v.Job == name && strings.Contains(v.What, c.what)
-			}), printed(v))
+			}), v.Violations)
 			for _, violation := range v.Violations {
 				require.Contains(t, []string{name, "a-twin", ""}, violation.Job, "another job is accused: %s", violation.What)
 				if c.alone {
@@ -182,7 +182,7 @@ func TestCorruptionsAreCaught(t *testing.T) {
 	}
 }
 
-// logCorruptions spoil the log of events, and its view in streams.
+// logCorruptions change the log of events, and its view in streams.
 var logCorruptions = []corruption{
 	{`is "simulated 1", which the client did not ask for`, logged, emittingJob,
 		func(w *world) { w.event(emittingJob, nameEmitted).Emitted = "simulated 1" }, false},

@@ -11,21 +11,13 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-func printed(v *Verdict) string {
-	var text strings.Builder
-	for _, violation := range v.Violations {
-		text.WriteString(violation.String())
-	}
-	return text.String()
-}
-
-// A correct service passes, and every invariant is checked.
+// A history of a correct service passes, and every invariant is checked.
 func TestSoundHistoryPasses(t *testing.T) {
 	t.Parallel()
 	w := soundWorld()
 	v, err := Judge(t.Context(), w.write(t), w.run) // from the disk
 	require.NoError(t, err)
-	require.Empty(t, printed(v))
+	require.Empty(t, v.Violations)
 	require.Zero(t, v.ViolationCount)
 	require.EqualValues(t, 18, v.Jobs)
 	require.EqualValues(t, 19, v.Tickets)
@@ -37,7 +29,7 @@ func TestSoundHistoryPasses(t *testing.T) {
 	}
 }
 
-// without removes a source from the world, as if it was not requested or failed.
+// without removes a source from the world, as if reading it had failed.
 func (w *world) without(s Source, facts ...history.Kind) *world {
 	w.run.Collected.Missing[s] = "it broke off"
 	w.dropAll(of(facts...))
@@ -58,7 +50,7 @@ func TestMissingSourcesAreReported(t *testing.T) {
 		"no rows": {func(w *world) {
 			w.without(Rows, rowFacts...)
 		}, map[string]string{fenced: "not checked: rows: it broke off", accepted: "in part", tasked: "not checked"}},
-		"events half-way": {func(w *world) { w.without(Rows); w.halfOf(history.StoredEvent) }, map[string]string{logged: "rows: it broke off"}},
+		"half of the events": {func(w *world) { w.without(Rows); w.halfOf(history.StoredEvent) }, map[string]string{logged: "rows: it broke off"}},
 		"no lists": {func(w *world) {
 			w.without(Lists, history.ListedJob)
 		}, map[string]string{accepted: "in part, without job lists: it broke off"}},
@@ -72,14 +64,14 @@ func TestMissingSourcesAreReported(t *testing.T) {
 			w.without(Metrics)
 			w.run.Collected.Measured = nil
 		}, map[string]string{measured: "not checked: metrics: it broke off"}},
-		"no whole counters": {func(w *world) { w.run.Counters = false }, map[string]string{measured: "in part, without counters"}},
+		"incomplete counters": {func(w *world) { w.run.Counters = false }, map[string]string{measured: "in part, without counters"}},
 		"no streams": {func(w *world) {
 			w.run.Streams = nil
 			w.dropAll(of(streams))
 		}, map[string]string{streamed: "this run had nothing to check"}},
-		"nothing but the client": {func(w *world) {
+		"only the client": {func(w *world) {
 			w.run.Collected = Collected{}
-			w.dropAll(of(listed, toldReport, toldDelivery, history.QueuedTask))
+			w.dropAll(of(listed, apiReport, apiDelivery, history.QueuedTask))
 			w.dropAll(of(rowFacts...))
 		}, map[string]string{accepted: "not checked: job lists: not asked for", fenced: "not checked", delivered: "rows"}},
 		"no subscriber": {func(w *world) {
@@ -91,10 +83,10 @@ func TestMissingSourcesAreReported(t *testing.T) {
 				}
 			}
 		}, map[string]string{delivered: "this run had nothing to check", received: "this run had nothing to check"}},
-		"counters that were not read": {func(w *world) {
+		"unread counters": {func(w *world) {
 			w.run.Collected.Measured = w.run.Collected.Measured[1:]
 		}, map[string]string{measured: "in part, without counters"}},
-		"lists alone": {func(w *world) {
+		"only lists": {func(w *world) {
 			w.without(Rows, rowFacts...).without(Reports, history.APIReport, history.APIDelivery)
 		}, map[string]string{logged: "not checked", accepted: "in part"}},
 	}
@@ -104,7 +96,7 @@ func TestMissingSourcesAreReported(t *testing.T) {
 			w := soundWorld()
 			test.miss(w)
 			v := w.judge(t)
-			require.Empty(t, printed(v))
+			require.Empty(t, v.Violations)
 			for invariant, why := range test.skipped {
 				require.Contains(t, v.Of(invariant).Skipped, why)
 			}
@@ -128,57 +120,57 @@ func (w *world) halfOf(k history.Kind) {
 // Without rows, the API's reports and lists are judged instead.
 func TestReportsAreJudgedWithoutRows(t *testing.T) {
 	t.Parallel()
-	for want, spoil := range map[string]func(w *world){
+	for want, corrupt := range map[string]func(w *world){
 		"accepted: the job was accepted":            func(w *world) { w.drop(w.find(listed, plainJob)) },
 		"log: event 3 (job.assigned) of the report": func(w *world) { w.shown(plainJob).Events[2].Prev = created },
 		"final: the report of attempt 1 is of":      func(w *world) { w.shown(deferredJob).StartedAt = w.start },
 		"duration: attempt 1 took 1.03s":            func(w *world) { w.shown(plainJob).DurationMS = 1 },
 		"catalogue: attempt 1 of FAIL_IMMEDIATE":    failedWith(othersJob, codeWorkerLost),
-		"delivery: event 1 (job.created) has no":    func(w *world) { w.drop(w.find(toldDelivery, plainJob)) },
+		"delivery: event 1 (job.created) has no":    func(w *world) { w.drop(w.find(apiDelivery, plainJob)) },
 		"stream: the stream ends before event 5":    func(w *world) { w.drop(w.find(streams, plainJob, named("job.succeeded"))) },
 		"answers: the cancel was answered with":     acted(polledJob, func(a *history.Answer) { a.State = canceled }),
 		"early: event 2 (job.queued) came":          func(w *world) { w.sub(deferredJob).ExecutionAt = w.start.Add(time.Hour) },
 		"the stream does not show that attempt 1": func(w *world) {
-			w.drop(w.find(toldReport, plainJob))
+			w.drop(w.find(apiReport, plainJob))
 			w.drop(w.find(streams, plainJob, named("job.succeeded")))
 		},
 	} {
 		w := soundWorld().without(Rows, rowFacts...)
-		spoil(w)
-		require.Contains(t, printed(w.judge(t)), want)
+		corrupt(w)
+		require.Contains(t, fmt.Sprint(w.judge(t).Violations), want)
 	}
 }
 
-// Faults excuse some violations; the others are still reported.
+// Some violations are excused by faults.
 func TestFaultsExcuse(t *testing.T) {
 	t.Parallel()
-	loosened := func(w *world) {
+	withoutDelivery := func(w *world) {
 		w.dropAll(func(f *history.Fact) bool {
 			return f.Job == jobName(plainJob) && named("job.succeeded")(f) && f.Delivery != nil
 		})
 	}
 	tests := map[string]struct {
-		spoil  func(w *world)
-		excuse func(run *RunContext)
+		corrupt func(w *world)
+		excuse  func(run *RunContext)
 	}{
-		"a lost worker": {failedWith(othersJob, codeWorkerLost), func(run *RunContext) { run.Killed = true }},
-		"a webhook by its rows": {loosened, func(run *RunContext) {
+		"a killed worker": {failedWith(othersJob, codeWorkerLost), func(run *RunContext) { run.Killed = true }},
+		"a webhook changed during the run": {withoutDelivery, func(run *RunContext) {
 			run.Collected.Webhooks = map[string]time.Time{"hook-0": newWorld().start}
 		}},
-		"a stream that broke off": {func(w *world) {
+		"an interrupted stream": {func(w *world) {
 			w.drop(w.find(history.Streamed, plainJob))
 		}, func(run *RunContext) { run.Streams[0].Whole = false }},
 	}
 	for name, test := range tests {
 		w := soundWorld()
-		test.spoil(w)
+		test.corrupt(w)
 		require.Positive(t, w.judge(t).ViolationCount, name)
 		test.excuse(&w.run)
-		require.Empty(t, printed(w.judge(t)), name)
+		require.Empty(t, w.judge(t).Violations, name)
 	}
 }
 
-// A verdict counts all violations but stays small.
+// A verdict counts all violations but lists only the first ones.
 func TestVerdictIsBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -186,25 +178,25 @@ func TestVerdictIsBounded(t *testing.T) {
 	for range jobs {
 		w.job(0, "SUCCESS_FAST").success().close()
 	}
-	w.dropAll(func(f *history.Fact) bool { // and the stream's end events of the jobs that are judged last
+	w.dropAll(func(f *history.Fact) bool { // and the last event on the stream of the last 30 jobs
 		return f.Kind == submitted || f.Kind == streams && f.Job > jobName(jobs-30) && named("job.succeeded")(f)
 	})
 	v := w.judge(t)
 	require.EqualValues(t, jobs+30, v.ViolationCount)
 	require.EqualValues(t, jobs, v.Of(accepted).Violations)
 	require.EqualValues(t, 30, v.Of(streamed).Violations)
-	of, told := map[string]int{}, map[string]int{}
+	listed, histories := map[string]int{}, map[string]int{}
 	for _, violation := range v.Violations {
-		of[violation.Invariant]++
+		listed[violation.Invariant]++
 		if violation.History != nil {
-			told[violation.Invariant]++
+			histories[violation.Invariant]++
 		}
 	}
-	require.Equal(t, map[string]int{accepted: maxViolations, streamed: 30}, of, "one that is broken often does not hide another one")
-	require.Equal(t, map[string]int{accepted: maxHistories, streamed: maxHistories}, told)
+	require.Equal(t, map[string]int{accepted: maxViolations, streamed: 30}, listed, "frequent violations do not hide others")
+	require.Equal(t, map[string]int{accepted: maxHistories, streamed: maxHistories}, histories)
 }
 
-// A history is readable line by line, in order, and shows no secret.
+// The history of a violation lists the facts in order and shows no secret.
 func TestViolationIsReadable(t *testing.T) {
 	t.Parallel()
 	w := soundWorld()
@@ -215,7 +207,7 @@ func TestViolationIsReadable(t *testing.T) {
 	w.find(listed, calledJob).Shown.CorrelationID = "frk_hush \x1b[2J"
 	v := w.judge(t)
 	require.NotEmpty(t, v.Violations)
-	text := printed(v)
+	text := fmt.Sprint(v.Violations)
 	require.NotContains(t, text, "hush")
 	require.NotContains(t, text, "\x1b")
 	require.Contains(t, text, "would make another job, job "+jobName(calledJob)+fmt.Sprintf(", ticket %d\n", calledJob))

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	jumpAt = 20 * time.Second // the clock jumps this long after the start,
-	jumpBy = 10 * time.Minute // past most events
+	jumpAt = 20 * time.Second // time of the jump after the start
+	jumpBy = 10 * time.Minute // size of the jump, which skips most events
 )
 
-// jumps makes the world's clock jump. Stored values stay unchanged; a client's observations use the time of its own clock. The
+// clockJumps makes the world's clock jump. Stored values stay unchanged; a client's observations use the time of its own clock. The
 // client sees skipped events soon after the jump, in the same order.
-func (w *world) jumps() *world {
+func (w *world) clockJumps() *world {
 	from := w.start.Add(jumpAt)
 	w.run.Collected.Moves = history.Moves{{Number: 1, Real: from, Service: from.Add(jumpBy), Rate: 1}}
 	seen := func(at *time.Time) {
@@ -47,13 +47,11 @@ func (w *world) jumps() *world {
 	return w
 }
 
-// spoilt returns the violated invariants.
-func (w *world) spoilt(t *testing.T) map[string]int64 {
+// violated returns the number of violations by invariant.
+func (w *world) violated(t *testing.T) map[string]int64 {
 	t.Helper()
-	v, err := Judge(t.Context(), w, w.run)
-	require.NoError(t, err)
 	found := map[string]int64{}
-	for _, r := range v.Invariants {
+	for _, r := range w.judge(t).Invariants {
 		if r.Violations > 0 {
 			found[r.Key] = r.Violations
 		}
@@ -69,111 +67,110 @@ func TestResultsAreGoneAfterADay(t *testing.T) {
 		end := w.facts[len(w.facts)-1].At
 		w.run.Collected.Moves = history.Moves{{Number: 1, Real: end, Service: end.Add(ahead), Rate: 1}}
 		w.shown(plainJob).ResultSize, w.shown(plainJob).ResultError = nil, resultGone
-		require.Len(t, w.spoilt(t), violated, ahead)
+		require.Len(t, w.violated(t), violated, ahead)
 	}
 }
 
 func TestSoundHistoryOfAMovedClockPasses(t *testing.T) {
 	t.Parallel()
-	w := soundWorld().jumps()
-	v, err := Judge(t.Context(), w, w.run)
-	require.NoError(t, err)
-	require.Empty(t, printed(v))
+	w := soundWorld().clockJumps()
+	v := w.judge(t)
+	require.Empty(t, v.Violations)
 	for _, invariant := range Invariants {
 		require.Positive(t, v.Of(invariant.Key).Checked, invariant.Key)
 	}
 
 	w.run.Collected.Moves = nil
-	require.NotEmpty(t, w.spoilt(t), "it is no history of a clock that was not moved")
+	require.NotEmpty(t, w.violated(t), "without the moves, the history violates invariants")
 }
 
 // Corruptions found with an unmoved clock are also found with a moved one.
 func TestCorruptionsAreCaughtWithMovedClock(t *testing.T) {
 	t.Parallel()
 	for _, c := range corruptions {
-		if slices.Contains([]string{accepted, keyed, foreign, expected, measured, tasked}, c.invariant) { // these checks use no clock
+		if slices.Contains([]string{accepted, keyed, foreign, expected, measured, tasked}, c.invariant) { // these invariants use no clock
 			continue
 		}
-		if strings.Contains(c.what, "it was settled 0s after its event") { // takes no time on a frozen clock
+		if strings.Contains(c.what, "it was settled 0s after its event") { // a frozen clock shows no duration
 			continue
 		}
 		w := soundWorld()
-		c.spoil(w)
-		require.Positive(t, w.jumps().spoilt(t)[c.invariant], c.what)
+		c.corrupt(w)
+		require.Positive(t, w.clockJumps().violated(t)[c.invariant], c.what)
 	}
 }
 
-func TestSpoiltByAMovedClock(t *testing.T) {
+func TestViolationsWithMovedClock(t *testing.T) {
 	t.Parallel()
 	queuedEvent := func(w *world) *history.Event { return w.find(storedEvent, deferredJob, named("job.queued")).Event }
 	for _, c := range []struct {
 		name, invariant string
-		spoil           func(w *world)
+		corrupt         func(w *world)
 	}{
-		{"a job that starts before its time", early, func(w *world) {
+		{"a job starts before execution_at", early, func(w *world) {
 			e := queuedEvent(w)
 			e.At = e.At.Add(-time.Millisecond)
 		}},
-		{"a job that was jumped over and is queued with the time after the jump", early, func(w *world) {
+		{"a skipped job is queued with a time after the jump", early, func(w *world) {
 			for _, name := range []string{"job.queued", "job.assigned", "job.running", "job.succeeded"} {
 				w.find(storedEvent, deferredJob, named(name)).Event.At = w.start.Add(jumpAt + jumpBy + time.Minute)
 			}
 		}},
-		{"a job that was jumped over and never queued", ended, func(w *world) {
+		{"a skipped job is never queued", ended, func(w *world) {
 			due := w.start.Add(jumpAt + jumpBy/2)
 			w.find(storedJob, waitingJob).Shown.RunAt = due
 		}},
-		{"an event on the stream before the clock showed its time", streamed,
+		{"an event is streamed before the clock shows its time", streamed,
 			func(w *world) {
 				w.find(history.Streamed, deferredJob, named("job.queued")).At = w.start.Add(jumpAt / 2)
 			}},
-		{"a delivery before the clock showed its time", received,
+		{"a delivery arrives before the clock shows its time", received,
 			func(w *world) {
 				w.find(history.Received, deferredJob, named("job.queued")).At = w.start.Add(jumpAt / 2)
 			}},
-		{"an answer that is older than what was streamed", answered, func(w *world) {
+		{"a response shows a state older than the stream", answered, func(w *world) {
 			f := w.find(history.Looked, polledJob)
 			last := w.find(history.Streamed, polledJob, named("job.succeeded")).At
 			f.Sent, f.At = last.Add(second), last.Add(2*second)
 		}},
-		{"a valid request that was refused, since its time was thought to be over", answered, func(w *world) {
+		{"a valid request is refused as if its time had passed", answered, func(w *world) {
 			s := w.refused()
 			at := w.start.Add(jumpAt + jumpBy + time.Hour)
 			s.WorkKind, s.ExecutionAt = "SCHEDULED_ON_TIME", at
 			s.Tries[0].Sent, s.Tries[0].Answered = w.start.Add(jumpAt+second), w.start.Add(jumpAt+second)
 		}},
-		{"a delivery that waits past its time", delivered,
+		{"a delivery waits after it became due", delivered,
 			func(w *world) {
-				last(func(d *history.Delivery) { d.State, d.Next = "PENDING", w.end().Add(-second) })(w)
+				failedDelivery(func(d *history.Delivery) { d.State, d.Next = "PENDING", w.end().Add(-second) })(w)
 			}},
 	} {
-		w := soundWorld().jumps()
-		c.spoil(w)
-		require.Positive(t, w.spoilt(t)[c.invariant], c.name)
+		w := soundWorld().clockJumps()
+		c.corrupt(w)
+		require.Positive(t, w.violated(t)[c.invariant], c.name)
 	}
 
-	w := soundWorld().jumps() // a time that passed only through the jump
+	w := soundWorld().clockJumps() // execution_at passed only because of the jump
 	s := w.refused()
 	at := w.start.Add(jumpAt + jumpBy/2)
 	s.WorkKind, s.ExecutionAt = "SCHEDULED_ON_TIME", at
 	s.Tries[0].Sent, s.Tries[0].Answered = w.start.Add(jumpAt+second), w.start.Add(jumpAt+second)
-	require.Empty(t, w.spoilt(t))
+	require.Empty(t, w.violated(t))
 }
 
 // Without rows, Judge uses the moves seen during the run.
 func TestMovesSeenDuringRun(t *testing.T) {
 	t.Parallel()
-	w := soundWorld().jumps().without(Rows, rowFacts...)
-	require.NotEmpty(t, w.spoilt(t), "the moves of rows that cannot be read are not known")
+	w := soundWorld().clockJumps().without(Rows, rowFacts...)
+	require.NotEmpty(t, w.violated(t), "the moves are unknown without rows")
 	w.run.Moves = w.run.Collected.Moves
-	require.Empty(t, w.spoilt(t))
+	require.Empty(t, w.violated(t))
 }
 
 // runOf turns a job into the run of a schedule for a due time.
 func (w *world) runOf(schedule string, job int, due time.Time) {
 	for _, kind := range []history.Kind{storedJob, history.ListedJob} {
-		told := w.find(kind, job).Shown
-		told.ScheduleID, told.ScheduledFor = schedule, due
+		shown := w.find(kind, job).Shown
+		shown.ScheduleID, shown.ScheduledFor = schedule, due
 	}
 }
 
@@ -196,7 +193,7 @@ func (w *world) theSchedule() *history.Schedule {
 	return nil
 }
 
-// scheduleCorruptions spoil the schedule of the sound world.
+// scheduleCorruptions change the schedule of the sound world.
 var scheduleCorruptions = []corruption{
 	{"0 jobs are for 03:04:23.000000Z of schedule schedule-1, not one", scheduled, 0, func(w *world) {
 		s := w.theSchedule()

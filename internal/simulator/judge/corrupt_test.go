@@ -8,18 +8,18 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// Short names of frequently spoilt kinds of facts.
+// Short names of the kinds of facts that corruptions change.
 const (
 	submitted      = history.Submitted
 	listed         = history.ListedJob
 	streams        = history.Streamed
-	came           = history.Received
+	arrived        = history.Received
 	storedEvent    = history.StoredEvent
 	storedReport   = history.StoredReport
 	storedJob      = history.StoredJob
 	storedDelivery = history.StoredDeliver
-	toldReport     = history.APIReport
-	toldDelivery   = history.APIDelivery
+	apiReport      = history.APIReport
+	apiDelivery    = history.APIDelivery
 )
 
 func jobName(n int) string { return fmt.Sprintf("job-%04d", n) }
@@ -83,7 +83,7 @@ func (w *world) again(k history.Kind, job int, tests ...func(*history.Fact) bool
 	return &w.facts[len(w.facts)-1]
 }
 
-// change spoils all facts about a job (0: without one) that pass the tests.
+// change changes all facts about a job (0: without one) that pass the tests.
 func (w *world) change(job int, fn func(f *history.Fact), tests ...func(*history.Fact) bool) {
 	for i := range w.facts {
 		f := &w.facts[i]
@@ -104,7 +104,7 @@ func of(kinds ...history.Kind) func(*history.Fact) bool {
 // The job in the rows, the client, the streams and the API.
 func (w *world) row(job int) *history.Job        { return w.find(storedJob, job).Shown }
 func (w *world) sub(job int) *history.Submission { return w.find(submitted, job).Submission }
-func (w *world) shown(job int) *history.Report   { return w.find(toldReport, job).Report }
+func (w *world) shown(job int) *history.Report   { return w.find(apiReport, job).Report }
 
 func (w *world) event(job int, name string) *history.Event {
 	return w.find(storedEvent, job, named(name)).Event
@@ -114,14 +114,14 @@ func (w *world) onStream(job int, name string) *history.Event {
 	return w.find(streams, job, named(name)).Event
 }
 
-// told spoils the job in rows and lists.
-func (w *world) told(job int, fn func(j *history.Job)) {
+// changeJob changes the job in rows and lists.
+func (w *world) changeJob(job int, fn func(j *history.Job)) {
 	w.change(job, func(f *history.Fact) { fn(f.Shown) }, of(storedJob, listed))
 }
 
-// reports spoils all stored and shown reports of the job.
+// reports changes all stored and shown reports of the job.
 func (w *world) reports(job int, fn func(r *history.Report)) {
-	w.change(job, func(f *history.Fact) { fn(f.Report) }, of(storedReport, toldReport))
+	w.change(job, func(f *history.Fact) { fn(f.Report) }, of(storedReport, apiReport))
 }
 
 func (w *world) refused() *history.Submission {
@@ -141,9 +141,9 @@ func twin(w *world, job int) {
 		}
 		f.Job = "a-twin"
 		if f.Shown != nil {
-			told := *f.Shown
-			told.CreatedAt = told.CreatedAt.Add(-second)
-			f.Shown = &told
+			shown := *f.Shown
+			shown.CreatedAt = shown.CreatedAt.Add(-second)
+			f.Shown = &shown
 		}
 		w.add(f)
 	}
@@ -166,7 +166,7 @@ func rename(w *world, job int, kind string) {
 }
 
 func correlated(id string) func(w *world) {
-	return func(w *world) { w.told(plainJob, func(j *history.Job) { j.CorrelationID = id }) }
+	return func(w *world) { w.changeJob(plainJob, func(j *history.Job) { j.CorrelationID = id }) }
 }
 
 // failedWith changes the job's failure code wherever it appears.
@@ -182,7 +182,7 @@ func intruder(status int) func(w *world) {
 }
 
 func (w *world) typed(job int, name string) {
-	w.told(job, func(j *history.Job) { j.Type = name })
+	w.changeJob(job, func(j *history.Job) { j.Type = name })
 	w.sub(job).Type = name
 }
 
