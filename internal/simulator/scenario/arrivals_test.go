@@ -21,7 +21,7 @@ func times(t *testing.T, head, phases string) []time.Duration {
 	return at
 }
 
-func TestRampsFollowTheirIntegral(t *testing.T) {
+func TestRampArrivalsMatchIntegral(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		from, to float64
@@ -37,7 +37,7 @@ func TestRampsFollowTheirIntegral(t *testing.T) {
 	}
 }
 
-func TestPhasesRepeatAndLoseNothing(t *testing.T) {
+func TestPhasesRepeatWithoutLosingArrivals(t *testing.T) {
 	t.Parallel()
 	at := times(t, "duration: 100s", "{for: 1s, rate: 0.5}, {for: 1s, rate: 0}, {for: 1s, from: 0, to: 1}")
 	require.InDelta(t, 34, len(at), 1, "one and a half seconds' worth of arrivals, in each of 33 rounds, at 0.5/s on average")
@@ -55,10 +55,10 @@ func TestBursts(t *testing.T) {
 		want = append(want, time.Duration(second)*time.Second)
 	}
 	require.Equal(t, want, at)
-	require.Len(t, times(t, "duration: 20s", "{burst: 7}"), 7, "once, unless it is said how often")
+	require.Len(t, times(t, "duration: 20s", "{burst: 7}"), 7, "a burst without every occurs once")
 }
 
-func TestPoissonHasItsRateAndItsSpread(t *testing.T) {
+func TestPoissonRateAndVariance(t *testing.T) {
 	t.Parallel()
 	at := times(t, "duration: 1000s", "{rate: 50, arrivals: poisson}")
 	require.InDelta(t, 50_000, len(at), 4*math.Sqrt(50_000))
@@ -75,7 +75,7 @@ func TestPoissonHasItsRateAndItsSpread(t *testing.T) {
 	require.InDelta(t, 50, variance, 10)
 }
 
-func TestTheEarlierOfDurationAndJobsEndsThePlan(t *testing.T) {
+func TestDurationOrJobsEndPlan(t *testing.T) {
 	t.Parallel()
 	require.Len(t, times(t, "duration: 10s, jobs: 5", "{rate: 1}"), 5)
 	require.Len(t, times(t, "duration: 3s, jobs: 50", "{rate: 1}"), 3)

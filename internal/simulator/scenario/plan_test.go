@@ -91,7 +91,7 @@ func distance(seen, expected float64) float64 {
 
 // The sum of the distances follows the chi-square distribution. The seed is fixed, so the test is not flaky, and a wrong weight
 // exceeds the bound by far.
-func TestWeightsAreKept(t *testing.T) {
+func TestWeights(t *testing.T) {
 	t.Parallel()
 	const n = 50_000
 	s := parse(t, mixed)
@@ -150,7 +150,7 @@ mix:
 	for _, i := range first(s, 100) {
 		got = append(got, i.Work.Type+" "+i.Kind)
 		if i.Work.Batch > 0 {
-			require.Subset(t, i.Kinds, []string{"FAIL_IMMEDIATE", "CPU_BURST", "IO_HEAVY"}, "a batch as long has all kinds")
+			require.Subset(t, i.Kinds, []string{"FAIL_IMMEDIATE", "CPU_BURST", "IO_HEAVY"}, "a batch with as many items has all kinds")
 		}
 	}
 	round := []string{"EXECUTE SUCCESS_FAST", "EXECUTE RUNS_LONG", "EMIT_EVENT ", "EXECUTE "}
