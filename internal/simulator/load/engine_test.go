@@ -21,10 +21,11 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// script holds the response status of each submission in order; 0 drops the response. Later submissions are accepted.
+// script holds the responses to the first submissions, in order; "0" drops the response. Later submissions are accepted.
 type script []string
 
-// serve starts a service that shows each job as SUCCEEDED, and returns its URL and the keys of the submissions in order.
+// serve starts a fake service on which every job is SUCCEEDED. It returns the URL, and a function that returns the idempotency keys of
+// all submissions in order.
 func serve(t *testing.T, s script, before func()) (url string, keys func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -87,7 +88,7 @@ func (m *memory) Add(f history.Fact) {
 	m.list = append(m.list, f)
 }
 
-// start makes an engine that is ready to run.
+// start returns an engine after Prepare.
 func start(t *testing.T, url, text string) (e *Engine, recorder *report.Recorder, facts *memory) {
 	t.Helper()
 	s, err := scenario.Parse("test.yaml", []byte(text))
@@ -133,12 +134,12 @@ func TestSubmissions(t *testing.T) {
 		tries           map[int64]string
 		answers, states map[string]int64
 	}{
-		"of unknown fate, repeated with the key": {
+		"a submission with an unknown outcome is repeated with its key": {
 			jobs: 1, work: "kind: SUCCESS_FAST", script: script{problem(503, "RFA_STORAGE_UNAVAILABLE"), "0", limited},
 			requests: 4, keys: 1, tries: map[int64]string{1: " 503 0 429 202"}, answers: map[string]int64{report.Accepted: 1},
 			states: map[string]int64{client.Succeeded: 1},
 		},
-		"refused, which is an answer": {
+		"a refused submission is not repeated": {
 			jobs: 4, work: "kind: SUCCESS_FAST",
 			script:   script{limited, problem(503, "RFA_EXEC_QUEUE_FULL"), problem(400, "RFA_JOB_VALIDATION_FAILED")},
 			requests: 4, keys: 4, answers: map[string]int64{report.Refused: 2, report.Rejected: 1, report.Accepted: 1},
@@ -156,11 +157,11 @@ func TestSubmissions(t *testing.T) {
 			jobs: 1, work: "kind: SUCCESS_FAST, duplicate: {copies: 2, key: different, at_once: true}", requests: 3, keys: 3,
 			tries: map[int64]string{1: " 202", 2: " 202", 3: " 202"}, states: map[string]int64{client.Succeeded: 3},
 		},
-		"a batch, of which an item is refused": {
+		"a batch with a refused item": {
 			jobs: 1, work: "kind: SUCCESS_FAST, batch: 2", requests: 1, keys: 1, tries: map[int64]string{1: " 202", 2: " 400"},
 			answers: map[string]int64{report.Accepted: 1, report.Rejected: 1},
 		},
-		"a batch, of which no item is taken": {
+		"a refused batch": {
 			jobs: 1, work: "kind: SUCCESS_FAST, batch: 3", script: script{limited}, requests: 1, keys: 1,
 			answers: map[string]int64{report.Refused: 3},
 		},
@@ -203,8 +204,8 @@ func TestSubmissions(t *testing.T) {
 	}
 }
 
-// Another tenant requests some of the jobs, in every way, and the answers are recorded.
-func TestStrangersAskForJobs(t *testing.T) {
+// Other tenants request two percent of the jobs with each kind of request, and the responses are recorded.
+func TestOtherTenantsRequestJobs(t *testing.T) {
 	t.Parallel()
 	url, _ := serve(t, nil, nil)
 	p := play(t, url, "jobs: 100\ntenants: 2\narrival: {open: [{rate: 500/s}]}\nmix: [{kind: SUCCESS_FAST}]")
@@ -219,25 +220,25 @@ func TestStrangersAskForJobs(t *testing.T) {
 			require.Equal(t, 200, f.Action.Status)
 		}
 	}
-	require.Len(t, asked, 14, "two of the hundred, in seven ways")
+	require.Len(t, asked, 14, "two of the hundred jobs, with seven requests each")
 }
 
-// A stalled service delays requests without lowering the latencies, since these count from the intended send times.
+// Latencies count from the intended send times, so they include the delays that a stalled service causes.
 func TestLatenciesIncludeStalls(t *testing.T) {
 	t.Parallel()
-	moving := make(chan struct{})
+	resumed := make(chan struct{})
 	var once sync.Once
 	url, _ := serve(t, nil, func() {
-		once.Do(func() { time.AfterFunc(time.Second, func() { close(moving) }) })
-		<-moving
+		once.Do(func() { time.AfterFunc(time.Second, func() { close(resumed) }) })
+		<-resumed
 	})
 	p := play(t, url, "jobs: 100\narrival: {open: [{rate: 100/s}]}\nmix: [{kind: SUCCESS_FAST}]")
 	latency := p.recorder.Run().Numbers.Submit
-	require.Greater(t, latency.P50, 300*time.Millisecond, "half of them were to be sent in the first half of the stall")
+	require.Greater(t, latency.P50, 300*time.Millisecond, "half of the requests were due in the first half of the stall")
 }
 
 // An interrupted run does not wait for the service, which responds only after the test.
-func TestAnInterruptedRunEndsAtOnce(t *testing.T) {
+func TestInterruptedRunEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	asked, over := make(chan struct{}, 1000), make(chan struct{})
 	url, _ := serve(t, nil, func() {

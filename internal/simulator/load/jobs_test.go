@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// watched is a registry that records ends and state counts.
+// watchedJobs records the ends of jobs and the number of jobs in each state.
 type watchedJobs struct {
 	*jobs
 	ends   []string
@@ -25,7 +25,7 @@ func newWatched() *watchedJobs {
 // step is an observation of job a.
 type step func(t *testing.T, w *watchedJobs)
 
-func taken(held, auto bool) step {
+func accepted(held, auto bool) step {
 	return func(_ *testing.T, w *watchedJobs) {
 		w.accepted("a", client.Queued, held, func(j *job) { j.ticket, j.autoRetry = 1, auto })
 	}
@@ -39,7 +39,7 @@ func streamed(attempt int, states ...string) step {
 	}
 }
 
-// answered is an answer to a poll, a cancel or a retry.
+// answered is an update from the response to a poll, a cancel or a retry.
 func answered(attempt int, state string) step {
 	return func(_ *testing.T, w *watchedJobs) { w.saw("a", update{state: state, attempt: attempt, at: time.Now()}) }
 }
@@ -58,14 +58,14 @@ func shows(attempt int, state string) step {
 	}
 }
 
-// A job counts in one state at a time. It is dropped once its end was streamed and it is not held.
+// A job counts in one state at a time. It is dropped once the stream has shown its end and nothing holds it.
 func TestJobLifecycle(t *testing.T) {
 	t.Parallel()
 	const (
 		queued, assigned, running = client.Queued, client.Assigned, client.Running
 		failed, succeeded         = client.Failed, client.Succeeded
 	)
-	unknown := func(t *testing.T, w *watchedJobs) { require.Empty(t, w.ends, "it is not known whose it is") }
+	unknown := func(t *testing.T, w *watchedJobs) { require.Empty(t, w.ends, "the ticket of the job is unknown") }
 	forGood := func(_ *testing.T, w *watchedJobs) {
 		w.saw("a", update{state: failed, attempt: 1, at: time.Now(), streamed: true})
 	}
@@ -73,36 +73,36 @@ func TestJobLifecycle(t *testing.T) {
 		end   string
 		steps []step
 	}{
-		"as usual": {succeeded, []step{
-			taken(false, false), streamed(1, assigned, running), shows(1, running), streamed(1, succeeded),
+		"without retries": {succeeded, []step{
+			accepted(false, false), streamed(1, assigned, running), shows(1, running), streamed(1, succeeded),
 		}},
-		"events quicker than the answer": {succeeded, []step{streamed(1, queued, running, succeeded), unknown, taken(false, false)}},
-		"news that come late": {succeeded, []step{
-			taken(true, false), streamed(1, running, assigned), shows(1, running), streamed(1, failed), streamed(2, queued),
+		"events before the response": {succeeded, []step{streamed(1, queued, running, succeeded), unknown, accepted(false, false)}},
+		"late events": {succeeded, []step{
+			accepted(true, false), streamed(1, running, assigned), shows(1, running), streamed(1, failed), streamed(2, queued),
 			streamed(1, failed), shows(2, queued), released, streamed(2, succeeded),
 		}},
 		"a lease that expired": {succeeded, []step{
-			taken(false, false), streamed(1, assigned, queued), shows(1, queued),
+			accepted(false, false), streamed(1, assigned, queued), shows(1, queued),
 			streamed(1, assigned, running, succeeded),
 		}},
 		"held, and retried": {succeeded, []step{
-			taken(true, false), streamed(1, failed), shows(1, failed), streamed(2, queued), released, shows(2, queued),
+			accepted(true, false), streamed(1, failed), shows(1, failed), streamed(2, queued), released, shows(2, queued),
 			streamed(2, succeeded),
 		}},
 		"retried by the server": {failed, []step{
-			taken(false, true), streamed(1, failed), shows(1, failed), streamed(2, queued, failed),
+			accepted(false, true), streamed(1, failed), shows(1, failed), streamed(2, queued, failed),
 			exhausted, exhausted,
 		}},
-		"failed for good": {failed, []step{taken(false, true), forGood}},
-		"an end that is streamed late": {succeeded, []step{
-			taken(true, false), answered(1, succeeded), released, shows(1, succeeded),
+		"a final failure": {failed, []step{accepted(false, true), forGood}},
+		"the stream shows the end late": {succeeded, []step{
+			accepted(true, false), answered(1, succeeded), released, shows(1, succeeded),
 			streamed(1, assigned, succeeded),
 		}},
-		"a poll that is answered after the end": {succeeded, []step{
-			taken(false, false), streamed(1, running, succeeded), answered(1, running),
+		"a late poll response": {succeeded, []step{
+			accepted(false, false), streamed(1, running, succeeded), answered(1, running),
 		}},
-		"the end of an attempt after that": {succeeded, []step{
-			taken(true, false), streamed(1, failed), answered(2, queued), answered(2, succeeded), released, shows(2, succeeded),
+		"the stream skips the end of the first attempt": {succeeded, []step{
+			accepted(true, false), streamed(1, failed), answered(2, queued), answered(2, succeeded), released, shows(2, succeeded),
 			streamed(2, succeeded),
 		}},
 	} {
@@ -118,7 +118,7 @@ func TestJobLifecycle(t *testing.T) {
 	}
 }
 
-func TestScheduledJobsBeyondTheLimitAreNotWaitedFor(t *testing.T) {
+func TestDrainSkipsJobsScheduledBeyondTheLimit(t *testing.T) {
 	t.Parallel()
 	w := newWatched()
 	w.accepted("a", client.Created, false, func(j *job) { j.ticket, j.waits = 1, time.Now().Add(time.Hour) })

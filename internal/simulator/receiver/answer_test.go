@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestDrawsFollowTheSharesAndRepeat(t *testing.T) {
+func TestDrawFollowsSharesAndIsRepeatable(t *testing.T) {
 	t.Parallel()
 	answers := []Answer{{Share: 0.7}, {Status: 503, Share: 0.2}, {Hang: true}, {Reset: true, Share: 0.1}}
 	const messages = 20_000

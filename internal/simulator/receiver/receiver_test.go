@@ -19,8 +19,8 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// bench is a receiver with its history.
-type bench struct {
+// testReceiver is a receiver that stores its history in memory.
+type testReceiver struct {
 	*receiver.Receiver
 	t       *testing.T
 	history memory
@@ -45,9 +45,9 @@ func (m *memory) count() int {
 }
 
 // start listens with tenant 0's receiver "hook" registered, and "callback" not.
-func start(t *testing.T, o receiver.Options) *bench {
+func start(t *testing.T, o receiver.Options) *testReceiver {
 	t.Helper()
-	b := &bench{t: t}
+	b := &testReceiver{t: t}
 	var err error
 	o.History = &b.history
 	if o.Names == nil {
@@ -64,13 +64,13 @@ func start(t *testing.T, o receiver.Options) *bench {
 }
 
 // register registers the receiver "hook".
-func (b *bench) register(tenant int, id, secret string) {
+func (b *testReceiver) register(tenant int, id, secret string) {
 	b.t.Helper()
 	require.NoError(b.t, b.Register(tenant, "hook", func(string) (string, string, error) { return id, secret, nil }))
 }
 
 // facts closes the receiver and returns the history.
-func (b *bench) facts() []history.Fact {
+func (b *testReceiver) facts() []history.Fact {
 	b.t.Helper()
 	b.Close()
 	return b.history.list
@@ -78,16 +78,16 @@ func (b *bench) facts() []history.Fact {
 
 func TestGoodMessagesAreReceived(t *testing.T) {
 	t.Parallel()
-	var told atomic.Int32
+	var delivered atomic.Int32
 	b := start(t, receiver.Options{
-		Delivered: func(ok bool) { require.True(t, ok); told.Add(1) },
+		Delivered: func(ok bool) { require.True(t, ok); delivered.Add(1) },
 	})
 	began := time.Now()
 	bound := of(b.URL(0, "hook"), "d-1", "job-1")
 	bound.correlation = "run.17"
 	callback := of(b.URL(0, "callback"), "d-2", "job-1")
 	callback.secret = ""
-	early := of(b.URL(0, "hook"), "d-3", "job-of-an-answer-to-come")
+	early := of(b.URL(0, "hook"), "d-3", "job-without-response")
 	batch := of(b.URL(0, "hook"), "d-4", "batch-1")
 	batch.event, batch.subject = "batch.completed", "batches/batch-1"
 	test := of(b.URL(0, "hook"), "d-5", "")
@@ -101,7 +101,7 @@ func TestGoodMessagesAreReceived(t *testing.T) {
 		status, err := d.send(t.Context(), t)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusNoContent, status, d.id)
-		require.EqualValues(t, i+1, b.history.count(), "written before it was answered")
+		require.EqualValues(t, i+1, b.history.count(), "recorded before the response")
 	}
 	facts := map[string]history.Fact{}
 	for _, f := range b.facts() {
@@ -110,7 +110,7 @@ func TestGoodMessagesAreReceived(t *testing.T) {
 		facts[f.Delivery.ID] = f
 	}
 	require.Len(t, facts, 7)
-	require.EqualValues(t, 7, told.Load())
+	require.EqualValues(t, 7, delivered.Load())
 	f := facts["d-1"]
 	f.At = time.Time{}
 	require.Equal(t, history.Fact{
@@ -122,7 +122,7 @@ func TestGoodMessagesAreReceived(t *testing.T) {
 	}, f)
 	require.Len(t, f.Delivery.Body, 64, "SHA-256 in hexadecimal")
 	require.Empty(t, facts["d-2"].Delivery.Webhook)
-	require.Equal(t, "job-of-an-answer-to-come", facts["d-3"].Job)
+	require.Equal(t, "job-without-response", facts["d-3"].Job)
 	require.Empty(t, facts["d-4"].Job, "of a batch")
 	require.Equal(t, "webhook.test", facts["d-5"].Delivery.EventName)
 	require.Equal(t, "job-1", facts["d-6"].Job)
@@ -146,7 +146,7 @@ func TestForbiddenMessages(t *testing.T) {
 		"another secret": {change: func(d *delivery) { d.secret = "whsec_b3RoZXItb3RoZXItb3RoZXItb3RoZXI=" },
 			note: "without a valid signature by the webhook's secret: "},
 		"another key": {change: func(d *delivery) { d.key = anotherKey }, note: "without a valid signature by a published key: "},
-		"signed for elsewhere": {change: func(d *delivery) { d.signedURL = "http://receiver.test/0/hook" },
+		"signature for another URL": {change: func(d *delivery) { d.signedURL = "http://receiver.test/0/hook" },
 			note: "without a valid signature by a published key: "},
 		"body of another job": {change: func(d *delivery) { d.jobID = "job-2" },
 			note: `a message of job "job-2" with the subject "jobs/job-1"`},
@@ -154,14 +154,14 @@ func TestForbiddenMessages(t *testing.T) {
 			note: `a message of job "job-1" with the subject "jobs/job-2"`},
 		"body of no job": {change: func(d *delivery) { d.body = []byte(`{}`) },
 			note: `a message of job none with the subject "jobs/job-1"`},
-		"not JSON":                   {change: func(d *delivery) { d.body = []byte(`job-1`) }, note: "a message that cannot be read"},
-		"too long":                   {change: func(d *delivery) { d.body = make([]byte, 4<<20+1) }, note: "a message of more than 4 MiB"},
-		"far too much of everything": {change: func(d *delivery) { d.subject = "jobs/" + strings.Repeat("x", 10_000) }, note: "with the subject"},
+		"not JSON":            {change: func(d *delivery) { d.body = []byte(`job-1`) }, note: "a message that cannot be read"},
+		"too long":            {change: func(d *delivery) { d.body = make([]byte, 4<<20+1) }, note: "a message of more than 4 MiB"},
+		"a very long subject": {change: func(d *delivery) { d.subject = "jobs/" + strings.Repeat("x", 10_000) }, note: "with the subject"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := start(t, receiver.Options{
-				Delivered: func(bool) { t.Error("it is no delivery") },
+				Delivered: func(bool) { t.Error("a forbidden message counts as a delivery") },
 			})
 			b.register(1, "webhook-2", "whsec_YW5vdGhlci1hbm90aGVyLWFub3RoZXI=")
 			d := of(b.URL(0, "hook"), "d-1", "job-1")
@@ -185,8 +185,8 @@ func TestAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer   receiver.Answer
 		status   int   // 0: the sender gets no answer
-		err      error // then
-		given    func(b *bench) bool
+		err      error // expected if status is 0
+		giveUp   func(b *testReceiver) bool
 		note     string
 		accepted bool
 	}{
@@ -194,9 +194,9 @@ func TestAnswers(t *testing.T) {
 		"late":   {answer: receiver.Answer{Status: 200, After: 50 * time.Millisecond}, status: 200, accepted: true},
 		"reset":  {answer: receiver.Answer{Reset: true}, err: syscall.ECONNRESET},
 		"hang": {answer: receiver.Answer{Hang: true}, err: context.Canceled,
-			given: func(b *bench) bool { return b.history.count() > 0 }},
-		"later than the sender waits": {answer: receiver.Answer{Status: 200, After: time.Hour}, err: context.Canceled,
-			given: func(b *bench) bool { return b.Held() > 0 }, note: "the sender gave up before it was answered"},
+			giveUp: func(b *testReceiver) bool { return b.history.count() > 0 }},
+		"after the sender gives up": {answer: receiver.Answer{Status: 200, After: time.Hour}, err: context.Canceled,
+			giveUp: func(b *testReceiver) bool { return b.Held() > 0 }, note: "the sender gave up before it was answered"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -207,9 +207,9 @@ func TestAnswers(t *testing.T) {
 			})
 			ctx, giveUp := context.WithCancel(t.Context())
 			defer giveUp()
-			if c.given != nil {
+			if c.giveUp != nil {
 				go func() {
-					for ctx.Err() == nil && !c.given(b) {
+					for ctx.Err() == nil && !c.giveUp(b) {
 						time.Sleep(time.Millisecond)
 					}
 					giveUp()
@@ -233,12 +233,12 @@ func TestAnswers(t *testing.T) {
 // TestCloseEndsHeldRequests checks that Close ends held requests and records their responses before it returns.
 func TestCloseEndsHeldRequests(t *testing.T) {
 	t.Parallel()
-	var told atomic.Int32
+	var delivered atomic.Int32
 	b := start(t, receiver.Options{
 		Names: map[string][]receiver.Answer{"hook": {{Hang: true}}, "callback": {{Status: 200, After: time.Hour}}},
 		Delivered: func(bool) {
 			time.Sleep(50 * time.Millisecond) // Close must wait for it
-			told.Add(1)
+			delivered.Add(1)
 		},
 	})
 	ended := make(chan error, 2)
@@ -256,7 +256,7 @@ func TestCloseEndsHeldRequests(t *testing.T) {
 		closers.Go(b.Close)
 	}
 	closers.Wait()
-	require.EqualValues(t, 2, told.Load())
+	require.EqualValues(t, 2, delivered.Load())
 	require.Error(t, <-ended)
 	require.Error(t, <-ended)
 	facts := b.facts()
@@ -269,14 +269,14 @@ func TestCloseEndsHeldRequests(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
 
-// TestUnavailableKeys checks that the receiver rejects a message that it cannot verify, so that the sender retries.
+// TestUnavailableKeys checks that the receiver returns 503 for a message that it cannot verify, so that the sender retries.
 func TestUnavailableKeys(t *testing.T) {
 	t.Parallel()
-	var away atomic.Bool
-	away.Store(true)
+	var unavailable atomic.Bool
+	unavailable.Store(true)
 	b := start(t, receiver.Options{Keys: func(id string) (ed25519.PublicKey, error) {
-		if away.Load() {
-			return nil, errors.New("the service is away")
+		if unavailable.Load() {
+			return nil, errors.New("the service is unavailable")
 		}
 		return publishedKeys(id)
 	}})
@@ -284,14 +284,14 @@ func TestUnavailableKeys(t *testing.T) {
 	status, err := d.send(t.Context(), t)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusServiceUnavailable, status)
-	away.Store(false)
+	unavailable.Store(false)
 	status, err = d.send(t.Context(), t)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusNoContent, status)
 	facts := b.facts()
 	require.Len(t, facts, 2)
 	require.Equal(t, 503, facts[0].Delivery.Status)
-	require.Contains(t, facts[0].Note, "the service is away")
+	require.Contains(t, facts[0].Note, "the service is unavailable")
 	require.Equal(t, history.Received, facts[0].Kind)
 	require.Equal(t, 204, facts[1].Delivery.Status)
 }

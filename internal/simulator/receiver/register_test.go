@@ -12,9 +12,9 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/receiver"
 )
 
-// TestMessagesBeforeTheAnswerToTheRegistration sends a message before the service has responded to the registration, as another
-// job's event may.
-func TestMessagesBeforeTheAnswerToTheRegistration(t *testing.T) {
+// TestMessagesBeforeTheRegistrationResponse sends a message before the service has responded to the registration. This happens when an
+// event of another job occurs meanwhile.
+func TestMessagesBeforeTheRegistrationResponse(t *testing.T) {
 	t.Parallel()
 	b := start(t, receiver.Options{})
 	const secret = "whsec_c2VjcmV0LW9mLXRlbmFudC0yLXNlY3JldC0y"
@@ -34,7 +34,7 @@ func TestMessagesBeforeTheAnswerToTheRegistration(t *testing.T) {
 		select {
 		case early := <-answers:
 			t.Errorf("answered %d before the webhook was known (%v)", early.status, early.err)
-		case <-time.After(100 * time.Millisecond): // time in which a receiver that does not wait would usually respond
+		case <-time.After(100 * time.Millisecond): // a receiver that does not wait usually responds within this time
 		}
 		return "webhook-2", secret, nil
 	}))
@@ -67,7 +67,7 @@ func TestReceiversAcceptHandshake(t *testing.T) {
 	require.Equal(t, []string{"forgerun.example", "*", "POST, OPTIONS"}, []string{
 		answer.Header.Get("WebHook-Allowed-Origin"), answer.Header.Get("WebHook-Allowed-Rate"), answer.Header.Get("Allow"),
 	})
-	require.Empty(t, ask(b.URL(0, "hook"), "").Header.Get("WebHook-Allowed-Origin"), "nobody asked")
+	require.Empty(t, ask(b.URL(0, "hook"), "").Header.Get("WebHook-Allowed-Origin"), "no Origin header was sent")
 	require.Equal(t, http.StatusNotFound, ask(strings.Replace(b.URL(0, "hook"), "hook", "unknown", 1), "forgerun.example").StatusCode)
 	require.Empty(t, b.facts())
 }

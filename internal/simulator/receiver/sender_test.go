@@ -21,7 +21,7 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// The only tenant's secrets and keys. The signing code here follows the webhook documentation and shares no code with the service.
+// The secret and the key of the only tenant. The signing code below follows the webhook documentation and shares no code with the service.
 const (
 	keyID      = "key-1"
 	secretText = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"
@@ -36,7 +36,7 @@ type delivery struct {
 	event          string
 	subject, jobID string
 	correlation    string
-	body           []byte // in place of the usual one
+	body           []byte // nil: the default body
 	mediaType      string // application/json if empty; structured mode has no ce- headers
 	secret         string
 	key            ed25519.PrivateKey
