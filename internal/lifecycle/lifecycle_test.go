@@ -28,33 +28,15 @@ func (j *journal) part(name string, start, stop error) lifecycle.Part {
 func TestPartsStopInReverseOrderAndOnce(t *testing.T) {
 	t.Parallel()
 	var j journal
-	var g lifecycle.Group
-	g.Stop() // before anything began
-	require.NoError(t, g.Start(t.Context(), j.part("a", nil, nil), j.part("b", nil, nil)))
-	require.NoError(t, g.Start(t.Context(), j.part("c", nil, nil)))
-	g.Stop()
-	g.Stop()
-	require.Equal(t, []string{"start a", "start b", "start c", "stop c", "stop b", "stop a"}, j.entries)
-}
-
-func TestFailedPartIsNotStopped(t *testing.T) {
-	t.Parallel()
-	var j journal
-	var g lifecycle.Group
-	failed := errors.New("no")
-	require.ErrorIs(t, g.Start(t.Context(), j.part("a", nil, nil), j.part("b", failed, nil), j.part("c", nil, nil)), failed)
-	g.Stop()
-	require.Equal(t, []string{"start a", "start b", "stop a"}, j.entries)
-}
-
-func TestStuckPartDoesNotDelayOthers(t *testing.T) {
-	t.Parallel()
-	var j journal
 	var out bytes.Buffer
 	g := lifecycle.Group{Log: slog.New(slog.NewTextHandler(&out, nil))}
+	g.Stop() // before anything began
 	require.NoError(t, g.Start(t.Context(), j.part("a", nil, nil), j.part("b", nil, errors.New("stuck"))))
+	failed := errors.New("no")
+	require.ErrorIs(t, g.Start(t.Context(), j.part("c", nil, nil), j.part("d", failed, nil), j.part("e", nil, nil)), failed)
 	g.Stop()
-	require.Equal(t, []string{"start a", "start b", "stop b", "stop a"}, j.entries)
+	g.Stop()
+	require.Equal(t, []string{"start a", "start b", "start c", "start d", "stop c", "stop b", "stop a"}, j.entries)
 	require.Contains(t, out.String(), "part=b")
 	require.Contains(t, out.String(), "stuck")
 }

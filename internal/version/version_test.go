@@ -63,9 +63,3 @@ func TestLine(t *testing.T) {
 	require.Equal(t, "forgerun dev (commit unknown, date unknown, go1.26.8, linux/amd64)",
 		Info{Version: "dev", Go: "go1.26.8", Platform: "linux/amd64"}.Line("forgerun"))
 }
-
-func TestGet(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, "dev", Number())
-	require.NotEmpty(t, Get().Go)
-}

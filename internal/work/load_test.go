@@ -2,7 +2,6 @@ package work
 
 import (
 	"context"
-	"crypto/sha256"
 	"io"
 	"os"
 	"path/filepath"
@@ -15,21 +14,6 @@ import (
 
 	"github.com/forgerun/forgerun/job"
 )
-
-func TestHashing(t *testing.T) {
-	t.Parallel()
-	h := &hasher{turns: make(chan struct{}, 1)}
-	var want [4096]byte
-	for range 5 {
-		require.NoError(t, h.unit(t.Context()))
-		for range 16 {
-			sum := sha256.Sum256(want[:])
-			copy(want[:], sum[:])
-		}
-	}
-	require.Equal(t, want, h.block)
-	require.Empty(t, h.turns, "the turn is given back")
-}
 
 func TestCPUBurstWaitsForATurn(t *testing.T) {
 	t.Parallel()
