@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// simulate runs a command as a shell would, "run" and the like below "forgerun simulate".
+// simulate runs "forgerun simulate ARGS", or "forgerun demo".
 func simulate(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	return simulateIn(t.Context(), args...)
@@ -44,24 +44,7 @@ func simulateIn(ctx context.Context, args ...string) (code int, stdout, stderr s
 	return code, out.String(), errOut.String()
 }
 
-func TestHelp(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		args, want []string
-	}{
-		{[]string{"--help"}, []string{"Examples:", "forgerun simulate run steady", "Exit codes:"}},
-		{[]string{"run", "--help"}, []string{"  redis-pause ", "-time-scale-hint number", "-receiver-addr address", "3s)"}},
-	} {
-		code, stdout, stderr := simulate(t, c.args...)
-		require.Equal(t, exitOK, code, c.args)
-		require.Empty(t, stderr, c.args)
-		for _, want := range c.want {
-			require.Contains(t, stdout, want, c.args)
-		}
-	}
-}
-
-// serve returns the address of a server that always sends this answer.
+// serve returns the address of a server that always sends this response.
 func serve(t *testing.T, status int, mediaType, body string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -79,7 +62,7 @@ const (
 	steady      = "run steady --url " + away
 )
 
-// Wrong input is reported in one sentence before anything runs.
+// The command reports wrong input in one sentence and runs nothing.
 func TestBadUse(t *testing.T) {
 	t.Parallel()
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
@@ -95,22 +78,22 @@ func TestBadUse(t *testing.T) {
 		"run tour --drain -1s":                          "must not be negative",
 		"run tour --receiver-addr no --url " + usable:   "choose another --receiver-addr",
 		"run tour --receiver-url x --url " + usable:     "give --receiver-url such as",
-		"demo now":                                  `forgerun demo does not know "now"`,
-		"demo --forgerun /none":                     "there is no forgerun program at /none",
-		"scenarios nothing":                         `unknown scenario "nothing"; use one of `,
-		"run":                                       "name a scenario: a file, or one of autoscale",
-		"run stedy":                                 `neither a file nor one of autoscale, `,
-		"run " + bad:                                `bad.yaml:4:11: kind must be one of ALL, SUCCESS_FAST, `,
-		"run steady --url " + away:                  "the service at " + away + " cannot be used",
-		"run steady --chaos kil=3s":                 `there is no fault "kil"; there are kill`,
-		"run steady --workers many":                 "many",
-		"run steady --forgerun /none":               "/none",
-		steady + " --chaos kill=3s":                 "--chaos affects only processes that the simulator started",
-		steady + " --workers 2":                     "--workers for a service at --url needs its --database-url",
-		"run steady --key frk_x":                    "--time-scale-hint need --url",
-		"run steady --admin-url http://x:1":         "give --url and --database-url too",
-		"run steady --admin-url x:1 --url http://x": "is not an address such as",
-		"run steady --lease 10ms":                   "--lease must be at least 1s",
+		"demo now":                          `forgerun demo does not know "now"`,
+		"demo --forgerun /none":             "there is no forgerun program at /none",
+		"scenarios nothing":                 `unknown scenario "nothing"; use one of `,
+		"run":                               "name a scenario: a file, or one of autoscale",
+		"run stedy":                         `neither a file nor one of autoscale, `,
+		"run " + bad:                        `bad.yaml:4:11: kind must be one of ALL, SUCCESS_FAST, `,
+		steady:                              "the service at " + away + " cannot be used: ",
+		"run steady --chaos kil=3s":         `there is no fault "kil"; there are kill`,
+		"run steady --workers many":         "many",
+		"run steady --forgerun /none":       "/none",
+		steady + " --chaos kill=3s":         "--chaos affects only processes that the simulator started",
+		steady + " --workers 2":             "--workers for a service at --url needs its --database-url",
+		"run steady --key frk_x":            "--time-scale-hint need --url",
+		"run steady --admin-url http://x:1": "give --url and --database-url too",
+		"run steady --admin-url x:1 --url http://x":                                      "is not an address such as",
+		"run steady --lease 10ms":                                                        "--lease must be at least 1s",
 		"run steady --redis-url redis://:hush@127.0.0.1:1 --url " + usable:               "the Redis server does not answer",
 		"run steady --url " + usable + " --database-url postgres://u:hush@127.0.0.1:1/d": "the database cannot be read",
 	} {
@@ -137,14 +120,13 @@ func TestUnusableServices(t *testing.T) {
 	}
 	foreign := serve(t, http.StatusNotFound, "text/plain", "404 page not found")
 	for name, c := range map[string]struct{ url, key, want string }{
-		"away":              {away, "", "connection refused; is it running"},
-		"wrong key":         {problem(401, "RFA_AUTH_INVALID_CREDENTIALS"), "frk_wrong", "RFA_AUTH_INVALID_CREDENTIALS"},
-		"strangers refused": {problem(403, "RFA_AUTH_FORBIDDEN"), "", "RFA_AUTH_FORBIDDEN"},
-		"not now":           {problem(503, "RFA_STORAGE_UNAVAILABLE"), "frk_x", "RFA_STORAGE_UNAVAILABLE"},
-		"another server":    {foreign, "", "unexpected answer to POST"},
-		"another, with key": {foreign, "frk_x", "unexpected answer to GET"},
-		"wrong path":        {problem(404, "RFA_REQUEST_NOT_FOUND"), "frk_x", "RFA_REQUEST_NOT_FOUND"},
-		"no client id":      {serve(t, 201, "application/json", `{}`), "", "cannot be used"},
+		"wrong key":            {problem(401, "RFA_AUTH_INVALID_CREDENTIALS"), "frk_wrong", "RFA_AUTH_INVALID_CREDENTIALS"},
+		"registration refused": {problem(403, "RFA_AUTH_FORBIDDEN"), "", "RFA_AUTH_FORBIDDEN"},
+		"unavailable":          {problem(503, "RFA_STORAGE_UNAVAILABLE"), "frk_x", "RFA_STORAGE_UNAVAILABLE"},
+		"another server":       {foreign, "", "unexpected answer to POST"},
+		"another, with key":    {foreign, "frk_x", "unexpected answer to GET"},
+		"wrong path":           {problem(404, "RFA_REQUEST_NOT_FOUND"), "frk_x", "RFA_REQUEST_NOT_FOUND"},
+		"no client id":         {serve(t, 201, "application/json", `{}`), "", "cannot be used"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// Runs the demo as users do, with the restart across a job's due time.
+// The demo runs all work kinds and restarts the service around the due time of a job.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := simulate(t, "demo", "--forgerun", testkit.Program(t, "forgerun"), "--out", t.TempDir())
@@ -20,7 +20,7 @@ func TestDemo(t *testing.T) {
 	require.Contains(t, stdout, "\n31 of 31 work kinds as expected\n")
 }
 
-// program is a program in place of forgerun.
+// program writes a shell script that replaces the forgerun binary.
 func program(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "forgerun")

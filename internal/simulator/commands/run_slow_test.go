@@ -15,8 +15,8 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// told is the part of report.json that the tests read.
-type told struct {
+// runReport is the part of report.json that the tests read.
+type runReport struct {
 	Outcome string
 	Totals  struct {
 		Faults   int
@@ -28,7 +28,7 @@ type told struct {
 }
 
 // runScenario runs a scenario against its own real service and requires that no invariant is violated.
-func runScenario(t *testing.T, args ...string) (report told) {
+func runScenario(t *testing.T, args ...string) (report runReport) {
 	t.Helper()
 	out := t.TempDir()
 	args = append([]string{"run", "--forgerun", testkit.Program(t, "forgerun"), "--out", out}, args...)
@@ -46,7 +46,7 @@ func runScenario(t *testing.T, args ...string) (report told) {
 	}
 	require.NoError(t, xml.Unmarshal(junit, &suite))
 	require.NotEmpty(t, suite.Cases)
-	require.NoDirExists(t, filepath.Join(out, "history"), "it was not needed")
+	require.NoDirExists(t, filepath.Join(out, "history"), "the history of a run without violations is removed")
 	t.Logf("%s", stdout)
 	return report
 }
@@ -63,26 +63,26 @@ func TestRunAutoscale(t *testing.T) {
 // TestRunSoakUnderFaults runs a mixed load of several tenants while workers start and stop and every kind of fault hits every
 // component. No invariant may be violated. The seed fixes requests and faults.
 func TestRunSoakUnderFaults(t *testing.T) {
-	// Not parallel: the load in its time determines how much it proves.
+	// Not parallel, because the test needs the CPU for enough load.
 	report := runScenario(t, "soak", "--duration", "60s", "--seed", "7", "--workers", "1..3",
 		"--chaos", "kill=8s,stop=15s,term=20s,flush=20s,redis=30s,redis-pause=30s,redis-full=40s,postgres=40s,cut=2s,lose=3s,slow=10s,stall=20s")
 	require.Greater(t, report.Totals.Faults, 100)
-	require.Greater(t, len(report.FaultKinds), 8, "faults of nearly all kinds")
+	require.Greater(t, len(report.FaultKinds), 8, "kinds of faults")
 	require.Greater(t, report.Totals.Finished["SUCCEEDED"], 1000)
 }
 
-// TestRunSoakWithAClockThatJumps does the same with a clock that jumps, freezes and changes its rate, besides other faults. No job
-// starts before its time, and all due jobs have ended.
+// TestRunSoakWithAClockThatJumps injects clock faults (jumps, freezes, changed rates) and other faults. No job starts before its
+// execution_at, and all due jobs have ended.
 func TestRunSoakWithAClockThatJumps(t *testing.T) {
-	// Not parallel, as above.
+	// Not parallel, because the test needs the CPU for enough load.
 	report := runScenario(t, "moved-clock", "--seed", "7", "--chaos", "clock=700ms,kill=6s,flush=10s,cut=2s,lose=3s")
 	require.Greater(t, report.Totals.Finished["SUCCEEDED"], 50)
 	moves := map[string]int{}
 	for _, f := range report.Faults {
 		if f.Kind == "clock" {
-			what, _, _ := strings.Cut(strings.TrimPrefix(f.Target, "clock, "), " ")
-			moves[what]++
+			move, _, _ := strings.Cut(strings.TrimPrefix(f.Target, "clock, "), " ")
+			moves[move]++
 		}
 	}
-	require.Len(t, moves, 3, "it jumped, stood still and ran at another rate: %v", moves)
+	require.Len(t, moves, 3, "kinds of clock faults: %v", moves)
 }

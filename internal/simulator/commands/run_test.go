@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-func TestTheReportShowsNoSecret(t *testing.T) {
+func TestReportedCommandHasNoSecrets(t *testing.T) {
 	t.Parallel()
 	line := commandLine("forgerun simulate run", []string{"simulate", "run", "steady", "--key", "frk_a", "--key=frk_b", "-key", "frk_c",
 		"--database-url", "host=h password=p", "--redis-url=redis://:p@h", "--seed", "3"})
@@ -37,7 +37,7 @@ func TestScenariosAreListedAndPrinted(t *testing.T) {
 	require.True(t, json.Valid([]byte(stdout)))
 }
 
-// A shorter run has fewer steps of workers, not shorter ones; a ramp still spans it.
+// With --duration, a scenario keeps the length of its worker steps and drops the last ones. A ramp always spans the run.
 func TestShorterRunsHaveFewerSteps(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -58,7 +58,7 @@ func TestShorterRunsHaveFewerSteps(t *testing.T) {
 	}
 }
 
-// A run with nearly all submissions refused has tested nothing. It does not pass, although no invariant is violated.
+// If the service refuses nearly all submissions, the run is inconclusive, although no invariant is violated.
 func TestRunWithTooFewAcceptedSubmissions(t *testing.T) {
 	t.Parallel()
 	const text = `
@@ -74,7 +74,7 @@ service: {time_scale: 0.05, env: {FORGERUN_MAX_ACTIVE_JOBS: 3}}
 	require.Equal(t, exitUnusable, code, "%s\n%s", stdout, stderr)
 	require.Regexp(t,
 		`^\nINCONCLUSIVE 1\d of 16 invariants held: [0-9.]+ % of 60 submissions accepted, [0-9.]+ % refused, 0 % unanswered\n`, stdout)
-	require.Contains(t, stdout, "503 RFA_EXEC_QUEUE_FULL", "why they were refused")
+	require.Contains(t, stdout, "503 RFA_EXEC_QUEUE_FULL", "the reason of the refusals")
 	content, err := os.ReadFile(filepath.Join(out, "report.json"))
 	require.NoError(t, err)
 	var report struct{ Outcome string }

@@ -28,15 +28,15 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// view is the result of lookAround.
+// view is the result of inspectPage in the browser.
 type view struct {
-	Width           float64 // that one could scroll
+	Width           float64 // width of the content, in pixels
 	Charts          []string
 	Hidden, Outside []string
 	Text            string
 }
 
-const lookAround = `(async () => {
+const inspectPage = `(async () => {
 	await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
 	const width = document.documentElement.clientWidth;
 	const seen = {Width: document.documentElement.scrollWidth, Charts: [], Hidden: [], Outside: [], Text: document.body.innerText};
@@ -70,17 +70,17 @@ func TestPageInABrowser(t *testing.T) {
 	t.Cleanup(stop)
 
 	var mu sync.Mutex
-	var complaints, fetched []string
+	var consoleErrors, fetched []string
 	require.NoError(t, chromedp.Listen(ctx, func(event any) {
 		mu.Lock()
 		defer mu.Unlock()
 		switch e := event.(type) {
 		case *log.EventEntryAdded:
-			complaints = append(complaints, e.Entry.Text)
+			consoleErrors = append(consoleErrors, e.Entry.Text)
 		case *runtime.EventConsoleAPICalled:
-			complaints = append(complaints, "console: "+string(e.Type))
+			consoleErrors = append(consoleErrors, "console: "+string(e.Type))
 		case *runtime.EventExceptionThrown:
-			complaints = append(complaints, e.ExceptionDetails.Text)
+			consoleErrors = append(consoleErrors, e.ExceptionDetails.Text)
 		case *network.EventRequestWillBeSent:
 			if !strings.HasPrefix(e.Request.URL, "data:") {
 				fetched = append(fetched, e.Request.URL)
@@ -99,29 +99,29 @@ func TestPageInABrowser(t *testing.T) {
 		address := (&url.URL{Scheme: "file", Path: file}).String()
 		for _, width := range []int64{390, 1200} {
 			require.NoError(t, chromedp.Do(ctx, chromedp.EmulateViewport(width, 900), chromedp.Navigate(address), chromedp.WaitReady("main")))
-			seen, err := chromedp.Run(ctx, chromedp.Evaluate[view](lookAround, chromedp.EvalAwaitPromise))
+			seen, err := chromedp.Run(ctx, chromedp.Evaluate[view](inspectPage, chromedp.EvalAwaitPromise))
 			require.NoError(t, err, name)
-			require.LessOrEqual(t, seen.Width, float64(width), "%s at %d: scrolls sideways", name, width)
+			require.LessOrEqual(t, seen.Width, float64(width), "%s at %d: the page scrolls sideways", name, width)
 			if name == "faults" {
 				require.Equal(t, charts, seen.Charts)
-				require.Empty(t, seen.Hidden, "at %d: charts without a size, or without a curve that is seen", width)
+				require.Empty(t, seen.Hidden, "at %d: charts without a size or a visible curve", width)
 			}
-			require.Empty(t, seen.Outside, "%s at %d: sticks out", name, width)
+			require.Empty(t, seen.Outside, "%s at %d: elements outside the window", name, width)
 			require.Equal(t, -1, strings.IndexFunc(seen.Text, func(r rune) bool { return !unicode.IsPrint(r) && r != '\n' && r != '\t' }),
-				"%s: no character is hidden, or turns the text", name)
+				"%s: no invisible or bidirectional control characters", name)
 		}
 		if name == "faults" {
 			_, err = chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}},
 			})
 			require.NoError(t, err)
-			seen, err := chromedp.Run(ctx, chromedp.Evaluate[view](lookAround, chromedp.EvalAwaitPromise))
+			seen, err := chromedp.Run(ctx, chromedp.Evaluate[view](inspectPage, chromedp.EvalAwaitPromise))
 			require.NoError(t, err)
-			require.Empty(t, seen.Hidden, "in the dark")
+			require.Empty(t, seen.Hidden, "dark mode")
 		}
 		mu.Lock()
-		require.Empty(t, complaints, name)
-		require.Equal(t, []string{address, address}, fetched, "%s: the page and nothing else", name)
+		require.Empty(t, consoleErrors, name)
+		require.Equal(t, []string{address, address}, fetched, "%s: only the page is fetched", name)
 		fetched = nil
 		mu.Unlock()
 	}

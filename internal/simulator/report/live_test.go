@@ -46,13 +46,13 @@ func TestLiveOnTerminalIsOneLine(t *testing.T) {
 		require.NoError(t, pty.Setsize(w, &pty.Winsize{Rows: 24, Cols: width}))
 		shown(w, busyRecorder(&clock{began}))
 		require.NoError(t, w.Close())
-		written, _ := io.ReadAll(terminal) // an error says that the other side is closed
+		written, _ := io.ReadAll(terminal) // returns an error because the other side is closed
 		require.NoError(t, terminal.Close())
 		drawn := strings.Split(string(written), "\r\x1b[K")
-		require.Len(t, drawn, 4, "%q: drawn twice, removed once", written)
+		require.Len(t, drawn, 4, "%q: drawn twice, cleared once", written)
 		require.NotEmpty(t, drawn[2])
-		require.Empty(t, drawn[3], "nothing is left")
-		require.Less(t, len([]rune(drawn[1])), int(width), "it does not wrap")
+		require.Empty(t, drawn[3], "the line is cleared")
+		require.Less(t, len([]rune(drawn[1])), int(width), "the line does not wrap")
 		require.Contains(t, drawn[1], "load  [#########...........] 49%  0:20")
 	}
 }

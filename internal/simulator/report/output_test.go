@@ -106,7 +106,7 @@ func TestSummaryBeginsWithTheVerdict(t *testing.T) {
 	require.Contains(t, text, "violation 10 of 1,000")
 	require.NotContains(t, text, "violation 11 of 1,000")
 	require.Contains(t, text, "and 990 more")
-	require.Equal(t, 3*6, strings.Count(text, "job.running"), "the histories of the first three")
+	require.Equal(t, 3*6, strings.Count(text, "job.running"), "only the first three violations have their history")
 	require.Less(t, strings.Count(text, "\n"), 100)
 }
 
@@ -116,9 +116,9 @@ func TestSummaryBeginsWithTheShares(t *testing.T) {
 	const held = " 15 of 16 invariants held: "
 	enough, tooFew := Expectation{Evidence: true, OK: true}, Expectation{Evidence: true}
 	for _, c := range []struct {
-		answers map[string]int64
-		is      Expectation
-		want    string
+		answers  map[string]int64
+		evidence Expectation
+		want     string
 	}{
 		{map[string]int64{Accepted: 1000, Replayed: 11, Refused: 22, Unanswered: 6}, enough,
 			"PASSED" + held + "97.3 % of 1,039 submissions accepted, 2.1 % refused, 0.6 % unanswered\n"},
@@ -130,7 +130,7 @@ func TestSummaryBeginsWithTheShares(t *testing.T) {
 			"INCONCLUSIVE" + held + "<0.1 % of 10,000 submissions accepted, 0 % refused, >99.9 % failed, 0 % unanswered\n"},
 		{nil, tooFew, "INCONCLUSIVE" + held + "0 % of 0 submissions accepted, 0 % refused, 0 % unanswered\n"},
 	} {
-		run := Run{Verdict: goodVerdict(), Numbers: Numbers{Answers: c.answers}, Expectations: []Expectation{c.is}}
+		run := Run{Verdict: goodVerdict(), Numbers: Numbers{Answers: c.answers}, Expectations: []Expectation{c.evidence}}
 		require.Equal(t, c.want, written(t, WriteSummary, run)[1:len(c.want)+1])
 	}
 }
@@ -168,20 +168,20 @@ func TestJUnit(t *testing.T) {
 		require.NoError(t, xml.Unmarshal([]byte(text), &suite), name)
 		require.Less(t, len(text), 1<<20, name)
 		for _, c := range suite.Cases {
-			require.True(t, c.Skipped == nil || c.Skipped.Message != "", "%s: a skipped one says why", name)
+			require.True(t, c.Skipped == nil || c.Skipped.Message != "", "%s: a skipped test case has a reason", name)
 		}
 		counts := []int{len(suite.Cases), suite.Failures, suite.Skipped}
 		switch name {
 		case "nothing", "empty":
 			require.Equal(t, []int{1, 0, 1}, counts)
 		case "faults":
-			require.Equal(t, []int{len(judge.Invariants) + 2, 0, 1}, counts, "an invariant was not looked at")
+			require.Equal(t, []int{len(judge.Invariants) + 2, 0, 1}, counts, "one invariant is skipped")
 		case "violations":
 			require.Equal(t, 3, suite.Failures)
-			require.Contains(t, suite.Cases[0].Failure.Text, "job.running", "with what was seen")
+			require.Contains(t, suite.Cases[0].Failure.Text, "job.running", "the history of the job")
 			require.Contains(t, suite.Cases[0].Failure.Text, "and 324 more")
 		case "hostile":
-			require.Equal(t, 3, suite.Failures, "two invariants and an expectation")
+			require.Equal(t, 3, suite.Failures, "two invariants and one expectation")
 		}
 	}
 }
@@ -211,7 +211,7 @@ func TestJSON(t *testing.T) {
 			Faults []map[string]any
 		}
 		require.NoError(t, json.Unmarshal([]byte(text), &d), name)
-		if name != "hostile" { // its invalid bytes are replaced
+		if name != "hostile" { // invalid bytes are replaced in its names
 			require.Equal(t, run.Series, d.Series, name)
 		}
 		var series map[string]json.RawMessage
@@ -247,11 +247,11 @@ func TestPage(t *testing.T) {
 		require.Less(t, len(text), 3<<20, name)
 		require.Contains(t, text, "</html>", name)
 		for _, attribute := range regexp.MustCompile(`(?:src|href)="([^"]*)"`).FindAllStringSubmatch(text, -1) {
-			require.Regexp(t, `^(#violations|data:,)$`, attribute[1], "%s: nothing is fetched", name)
+			require.Regexp(t, `^(#violations|data:,)$`, attribute[1], "%s: the page fetches nothing", name)
 		}
 		require.NotContains(t, text, "alert(1)</script>", name)
 		require.NotContains(t, text, "<img", name)
-		require.Contains(t, text, "Permission is hereby granted", "the licence of the library")
+		require.Contains(t, text, "Permission is hereby granted", "the license of the chart library")
 		switch name {
 		case "faults":
 			require.Contains(t, text, "✓ PASSED")

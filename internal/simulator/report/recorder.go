@@ -43,7 +43,7 @@ type Recorder struct {
 	submit latencies
 	finish latencies
 	stages []Stage
-	share  func() float64 // of the last stage
+	share  func() float64 // progress of the last stage
 	faults []Fault
 }
 
@@ -271,7 +271,7 @@ func (s Snapshot) line() string {
 	if n.Faults > 0 {
 		parts = append(parts, "faults "+grouped(n.Faults))
 	}
-	if n.Workers > 0 { // they are ours
+	if n.Workers > 0 { // the simulator started them
 		parts = append(parts, fmt.Sprintf("workers %d", n.Workers))
 	}
 	parts = append(parts, "submit p99 "+brief(n.Submit.P99), "finish p99 "+brief(n.Finish.P99), listed(n.Answers, Accepted))

@@ -26,7 +26,7 @@ type Run struct {
 	Series  Series        `json:"series"`
 	Stages  []Stage       `json:"stages"`
 	Faults  []Fault       `json:"faults"`      // the first 2,000
-	Kinds   []FaultKind   `json:"fault_kinds"` // of all of them, by name
+	Kinds   []FaultKind   `json:"fault_kinds"` // totals of all faults, by name
 
 	WorkKinds    []WorkKind     `json:"work_kinds"` // of scenarios with expectations for them
 	Verdict      *judge.Verdict `json:"verdict"`    // nil: not judged

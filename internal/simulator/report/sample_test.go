@@ -10,7 +10,7 @@ import (
 
 var began = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
-// clock is set by hand.
+// clock returns the time that the test sets.
 type clock struct{ now time.Time }
 
 func (c *clock) read() time.Time { return c.now }

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lead prevents all processes from becoming the leader.
-func (p *played) lead() {
+// blockLeaders prevents every process from becoming the leader.
+func (p *played) blockLeaders() {
 	p.exec(`UPDATE maintenance_state SET leader_id = gen_random_uuid(), leader_expires_at = clock_timestamp() + interval '30 s'`)
 }
 
@@ -33,7 +33,7 @@ func (p *played) violated() (violated []string) {
 	return violated
 }
 
-// changes are replacement values for a type, in the order of use.
+// changes returns SQL expressions that change a value of a column type, in the order in which they are tried.
 func changes(kind string) []string {
 	return map[string][]string{
 		"text": {`%[1]s || 'x'`, `'x'`, `'FAILED'`, `'SUCCEEDED'`,
@@ -72,7 +72,7 @@ func (p *played) change(table, column, kind string, skip int) (undo func(), done
 				RETURNING ctid::text`,
 			table, name, strings.ReplaceAll(value, "%[1]s", name), strings.ReplaceAll(value, "%[1]s", name)), key, before).Scan(&now)
 		if err != nil {
-			continue // not allowed, or the same
+			continue // a constraint refuses it, or the value stays the same
 		}
 		var cast string
 		require.NoError(p.t, p.db.QueryRow(ctx, `SELECT format_type(atttypid, atttypmod) FROM pg_attribute
@@ -87,12 +87,12 @@ func (p *played) change(table, column, kind string, skip int) (undo func(), done
 // TestFaultColumns changes every column of every table in a few rows. The judge must report each change, except for unseenColumns.
 func TestFaultColumns(t *testing.T) {
 	p := play(t)
-	// No worker runs from here on, so changed rows stay unchanged. The queue and the metrics are not read again for each change.
+	// Without workers, the rows change only here. The queue and the metrics are not read again for each change.
 	require.NoError(t, p.trial.stack.Scale(t.Context(), 0))
 	p.config.RedisURL, p.config.MetricsURLs, p.config.MaxWait = "", nil, time.Second
-	p.lead()
-	time.Sleep(6 * time.Second) // the leader notices
-	require.Empty(t, p.violated(), "nothing is wrong yet")
+	p.blockLeaders()
+	time.Sleep(6 * time.Second) // until the leader has stopped
+	require.Empty(t, p.violated(), "no violation before the first change")
 	p.exec(`SET session_replication_role = replica`) // no triggers, no foreign keys
 	rows, err := p.db.Query(t.Context(), `SELECT table_name, column_name, data_type FROM information_schema.columns
 		WHERE table_schema = 'public' AND table_name IN (SELECT table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE')
@@ -121,18 +121,18 @@ func TestFaultColumns(t *testing.T) {
 		}
 		violated := p.damage(c.Table, c.Name, c.Type)
 		t.Logf("%s: %s", full, strings.Join(violated, ", "))
-		require.NotEmpty(t, violated, "%s was changed, and nobody noticed: add a rule, or the reason to unseenColumns", full)
+		require.NotEmpty(t, violated, "the judge did not report the change of %s: add a rule, or a reason to unseenColumns", full)
 	}
-	require.Empty(t, excused, "there are no such columns")
+	require.Empty(t, excused, "unseenColumns names columns that do not exist")
 	p.exec(`RESET session_replication_role`)
-	require.Empty(t, p.violated(), "everything was undone")
+	require.Empty(t, p.violated(), "all changes were undone")
 }
 
 // damage changes a column in one row, and then in others until the judge reports it.
 func (p *played) damage(table, column, kind string) (violated []string) {
 	p.t.Helper()
 	for _, skip := range []int{0, 1, 2, 3, 5, 8, 13, 21} {
-		p.lead()
+		p.blockLeaders()
 		undo, done := p.change(table, column, kind, skip)
 		if !done {
 			continue

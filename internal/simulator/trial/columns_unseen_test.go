@@ -2,7 +2,7 @@
 
 package trial
 
-// unseenColumns are the columns with changes that the judge cannot see, by reason.
+// unseenColumns lists the columns for which the judge cannot detect a change, by reason.
 var unseenColumns = []struct {
 	why     string
 	columns []string
@@ -12,7 +12,7 @@ var unseenColumns = []struct {
 		"jobs.state", "jobs.outcome", "jobs.worker_id", "reports.outcome", "results.size", "results.body", "workers.state",
 		"webhooks.content_mode", "maintenance_state.only_row", "headroom.only_row", "history.width",
 	}},
-	{"No row of such a run has a value: nothing is traced, revoked, deleted, disabled or proven, and nothing waits at its end", []string{
+	{"No row of the run has a value: nothing is traced, revoked, deleted, disabled or proven, and nothing waits at the end", []string{
 		"api_keys.revoked_at", "api_keys.replaced_by", "api_keys.issued_by", "api_keys.made_by", "batches.correlation_id",
 		"client_events.webhook_id", "deliveries.claimed_until", "deliveries.traceparent", "jobs.traceparent",
 		"outcome_outbox.job_id", "outcome_outbox.attempt", "outcome_outbox.finished_at", "outcome_outbox.published_at",
@@ -22,12 +22,12 @@ var unseenColumns = []struct {
 		"webhooks.old_secrets_until", "webhooks.deleted_at", "webhooks.disabled_at", "webhooks.disabled_reason",
 		"webhooks.failing_since", "webhooks.proven_at", "webhooks.proven_url", "goose_db_version.tstamp",
 	}},
-	{"Who may call, and with what: a wrong value is an answer of 401, and the processes remember keys that were right", []string{
+	{"Credentials: a wrong value makes the service return 401, and the processes remember valid keys", []string{
 		"api_keys.key_id", "api_keys.client_id", "api_keys.secret_hash", "api_keys.created_at", "api_keys.expires_at",
 		"api_keys.used_at", "api_keys.scope", "clients.client_id", "clients.created_at",
 		"clients.name",
 	}},
-	{"Stored once, and told as it is stored: there is nothing to compare it with after the run", []string{
+	{"Stored once and shown unchanged: no other source has the value after the run", []string{
 		"batches.created_at", "batches.language", "batches.request_id", "batches.refused", "batches.failures", "deliveries.settled_at",
 		"deliveries.last_reason", "delivery_attempts.reason",
 		"delivery_attempts.duration_ms", "delivery_attempts.error", "delivery_attempts.response_header",
@@ -39,10 +39,10 @@ var unseenColumns = []struct {
 		"history.at", "history.submitted", "history.succeeded", "history.failed", "history.canceled", "history.retried",
 		"history.wait_ms_p50", "history.wait_ms_p99", "history.run_ms_p50", "history.run_ms_p99",
 	}},
-	{"A label of order: any value that keeps the order is as good", []string{
+	{"Sort keys: any value that keeps the order is valid", []string{
 		"client_events.event_id", "client_events.tx", "events.tx",
 	}},
-	{"The service's own account of work that is under way, which ends with the run", []string{
+	{"State of work in progress, which ends with the run", []string{
 		"headroom.active", "headroom.queued", "headroom.reported_active", "headroom.reported_queued",
 		"headroom_leases.lease_id", "headroom_leases.process_id", "headroom_leases.active", "headroom_leases.queued",
 		"headroom_leases.expires_at", "deliveries.resent_at", "deliveries.dispatch", "events.called_back", "jobs.dispatch", "jobs.run_at",
@@ -57,7 +57,7 @@ var unseenColumns = []struct {
 	}},
 }
 
-// emptyTables have no rows after the run, which uses no operators, test beds or schedules.
+// emptyTables have no rows after the run, because the run uses no operators, test beds or schedules.
 var emptyTables = []string{
 	"audit", "bulk_items", "bulk_operations", "ended_sessions", "erasures", "pauses", "schedules", "testbed_clock", "testbed_exchanges",
 	"testbed_faults", "testbed_requests", "testbed_sessions",

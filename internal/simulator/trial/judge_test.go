@@ -23,34 +23,26 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-func printed(v *judge.Verdict) string {
-	var text strings.Builder
-	for _, violation := range v.Violations {
-		text.WriteString(violation.String())
-	}
-	return text.String()
-}
-
-// TestJudgeOfARealService judges a run of a real service: first unchanged, then with unreadable sources, then with spoilt rows.
+// TestJudgeOfARealService judges a run of a real service: first unchanged, then with unreadable sources, then with damaged rows.
 func TestJudgeOfARealService(t *testing.T) {
 	t.Parallel()
 	p := play(t)
 	collected, v := p.judge()
 	require.Empty(t, collected.Missing)
-	require.Empty(t, printed(v))
+	require.Empty(t, v.Violations)
 	for _, invariant := range judge.Invariants {
 		require.Positive(t, v.Of(invariant.Key).Checked, invariant.Key)
 		require.Empty(t, v.Of(invariant.Key).Skipped, invariant.Key)
 	}
 	p.config.MaxWait = 100 * time.Millisecond
-	p.missing()
-	p.seenByURL()
-	p.strangersJob()
-	p.spoilt()
+	p.unreadableSources()
+	p.externalService()
+	p.otherClientsData()
+	p.damagedRows()
 }
 
-// seenByURL checks that metrics are compared with rows if the addresses of the admin listeners are given.
-func (p *played) seenByURL() {
+// externalService checks that the judge compares metrics with rows if the addresses of the admin listeners are given.
+func (p *played) externalService() {
 	s, err := scenario.Parse("outside.yaml", []byte("jobs: 3\narrival: {closed: {clients: 1}}\nmix: [{kind: SUCCESS_FAST}]"))
 	require.NoError(p.t, err)
 	o := Options{Scenario: s, URL: p.trial.stack.URL(), DatabaseURL: p.trial.o.DatabaseURL, ReceiverAddr: "127.0.0.1:0",
@@ -64,12 +56,12 @@ func (p *played) seenByURL() {
 	require.NoError(p.t, outside.Drive(p.t.Context()))
 	v, err := outside.Judge(p.t.Context())
 	require.NoError(p.t, err)
-	require.Empty(p.t, printed(v))
+	require.Empty(p.t, v.Violations)
 	require.Positive(p.t, v.Of("metrics").Checked, v.Of("metrics").Skipped)
 }
 
-// strangersJob checks that another client's queued job and an expired second key are no violations.
-func (p *played) strangersJob() {
+// otherClientsData checks that another client's queued job and an expired second key are no violations.
+func (p *played) otherClientsData() {
 	c, err := client.New(client.Config{URL: p.trial.stack.URL()})
 	require.NoError(p.t, err)
 	id, err := c.CreateClient(p.t.Context())
@@ -86,15 +78,15 @@ func (p *played) strangersJob() {
 		SELECT client_id, endpoint, 'expired', request_hash, resource_id, state, created_at, now()
 		FROM idempotency_keys WHERE resource_id IS NOT NULL LIMIT 1`)
 	metrics := p.config.MetricsURLs
-	p.config.MetricsURLs = nil // which have not counted it yet
+	p.config.MetricsURLs = nil // they have not counted the new job yet
 	collected, v := p.judge()
 	require.Empty(p.t, collected.Missing)
-	require.Empty(p.t, printed(v))
+	require.Empty(p.t, v.Violations)
 	p.config.MetricsURLs = metrics
 }
 
-// missing checks that an unreadable source is reported with the reason and without secrets, and that the others are still judged.
-func (p *played) missing() {
+// unreadableSources checks that the judge reports an unreadable source without secrets and still judges the others.
+func (p *played) unreadableSources() {
 	good := p.config
 	idle := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "backlog_timestamp_seconds 0\n")
@@ -102,7 +94,7 @@ func (p *played) missing() {
 	p.t.Cleanup(idle.Close)
 	for why, c := range map[string]struct {
 		source judge.Source
-		miss   func(c *collect.Config)
+		remove func(c *collect.Config)
 	}{
 		"failed to connect": {judge.Rows, func(c *collect.Config) { c.DatabaseURL = "postgres://user:hush@127.0.0.1:1/none" }},
 		"refused":           {judge.Queue, func(c *collect.Config) { c.RedisURL = "redis://:hush@127.0.0.1:1/0" }},
@@ -115,11 +107,11 @@ func (p *played) missing() {
 		}},
 	} {
 		p.config = good
-		c.miss(&p.config)
+		c.remove(&p.config)
 		collected, v := p.judge()
 		require.Contains(p.t, collected.Missing[c.source], why)
 		require.NotContains(p.t, fmt.Sprint(collected.Missing), "hush")
-		require.Empty(p.t, printed(v), why)
+		require.Empty(p.t, v.Violations, why)
 		for _, invariant := range judge.Invariants {
 			require.True(p.t, v.Of(invariant.Key).Checked > 0 || v.Of(invariant.Key).Skipped != "", "%s passed silently", invariant.Key)
 		}
@@ -127,8 +119,8 @@ func (p *played) missing() {
 	p.config = good
 }
 
-// damages are statements with the expected violation, of the job or of no particular job. Each changes the rows of a different job
-// that succeeded at once.
+// damages are statements with the violation that the judge must report, for the job or for no job. Each statement changes the rows of
+// another job that succeeded on its first attempt.
 var damages = []struct{ sql, want string }{
 	{"UPDATE deliveries SET url = 'http://receiver/1' WHERE url IS NOT NULL AND event_name = 'job.running' AND job_id = $1",
 		"delivery: a delivery has another target than its webhook or job"}, // of a job with a callback
@@ -174,8 +166,8 @@ var damages = []struct{ sql, want string }{
 		"final: a complete batch has its one event, an open one none"},
 }
 
-// spoilt checks that only the damage is reported.
-func (p *played) spoilt() {
+// damagedRows checks that the judge reports each damage and no other violation.
+func (p *played) damagedRows() {
 	p.exec(`SET session_replication_role = replica`) // no triggers, no foreign keys
 	rows, err := p.db.Query(p.t.Context(), `SELECT job_id::text FROM jobs j WHERE state = 'SUCCEEDED' AND attempt = 1 AND batch_id IS NULL
 		AND type <> 'EMIT_EVENT' AND EXISTS (SELECT FROM deliveries d WHERE d.job_id = j.job_id AND d.webhook_id IS NOT NULL)
@@ -183,7 +175,7 @@ func (p *played) spoilt() {
 	require.NoError(p.t, err)
 	victims, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(p.t, err)
-	require.Len(p.t, victims, len(damages), "the scenario has a job for each")
+	require.Len(p.t, victims, len(damages), "one job for each statement")
 	for n, d := range damages {
 		p.exec(d.sql, victims[n])
 	}
@@ -198,7 +190,7 @@ func (p *played) spoilt() {
 	require.NoError(p.t, redis.Close())
 
 	_, v := p.judge()
-	text := printed(v)
+	text := fmt.Sprint(v.Violations)
 	for n, d := range damages {
 		require.True(p.t, slices.ContainsFunc(v.Violations, func(v judge.Violation) bool {
 			return strings.Contains(v.Invariant+": "+v.What, d.want) && (v.Job == victims[n] || v.Job == "")
@@ -210,6 +202,6 @@ func (p *played) spoilt() {
 	require.Contains(p.t, text, "metrics: webhook_deliveries_total is ")
 	require.Contains(p.t, text, "queue: task "+victims[0])
 	require.NoError(p.t, p.trial.Write(p.trial.Summarize(p.trial.recorder.Run(), v)))
-	require.DirExists(p.t, filepath.Join(p.trial.o.Out, HistoryFolder), "it is kept where something was wrong")
+	require.DirExists(p.t, filepath.Join(p.trial.o.Out, HistoryFolder), "the history of a run with violations is kept")
 	require.FileExists(p.t, filepath.Join(p.trial.o.Out, "logs", "api-1.log"))
 }

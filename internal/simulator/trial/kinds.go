@@ -16,7 +16,7 @@ import (
 
 const (
 	punctual = 2 * time.Second // allowed delay of a scheduled job's queueing
-	recovery = 5 * time.Second // the same if the service was down at its time
+	recovery = 5 * time.Second // allowed delay if the service was down at the due time
 )
 
 // outage holds the times when all processes were stopped, restarted and ready again.
@@ -75,7 +75,7 @@ func (t *Trial) workKind(kind, expected string, stories []*story, violations []j
 		}
 		for _, v := range violations {
 			about := v.Job != "" && v.Job == s.job || v.Ticket != 0 && v.Ticket == s.ticket
-			if about && !slices.Contains(r.Findings, v.What) { // several places may have the same one
+			if about && !slices.Contains(r.Findings, v.What) { // several invariants may report the same text
 				r.Findings = append(r.Findings, v.What)
 			}
 		}

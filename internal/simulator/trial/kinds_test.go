@@ -13,7 +13,7 @@ import (
 
 var due = time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
 
-func look(state string, attempt int, document *client.Outcome) history.Fact {
+func poll(state string, attempt int, document *client.Outcome) history.Fact {
 	return history.Fact{Kind: history.Looked, Shown: &history.Job{Job: client.Job{State: state, Attempt: attempt, Failure: document}}}
 }
 
@@ -21,7 +21,7 @@ func acted(verb string, status int) history.Fact {
 	return history.Fact{Kind: history.Acted, Action: &history.Answer{Verb: verb, Status: status}}
 }
 
-func told(state string, attempts int) history.Fact {
+func delivery(state string, attempts int) history.Fact {
 	return history.Fact{Kind: history.APIDelivery, Delivery: &history.Delivery{EventName: "job.succeeded", State: state, Attempts: attempts}}
 }
 
@@ -36,7 +36,7 @@ func TestOutcomesOfWorkKinds(t *testing.T) {
 	require.NoError(t, err)
 	timedOut := &client.Outcome{OutcomeDocument: client.OutcomeDocument{JobStatus: "TIMED_OUT"}}
 	listed := history.Fact{Kind: history.ListedJob, Shown: &history.Job{Job: client.Job{State: "FAILED", Attempt: 1}}}
-	succeeded := look("SUCCEEDED", 1, nil)
+	succeeded := poll("SUCCEEDED", 1, nil)
 	down := outage{due.Add(-time.Second), due.Add(time.Second), due.Add(2 * time.Second)}
 	type seen = []history.Fact
 	for n, c := range []struct {
@@ -47,17 +47,17 @@ func TestOutcomesOfWorkKinds(t *testing.T) {
 	}{
 		{want: "REJECTED"},
 		{want: "SUCCEEDED", facts: seen{succeeded}},
-		{want: "FAILED", facts: seen{look("FAILED", 1, &client.Outcome{})}},
-		{want: "FAILED, retryable", facts: seen{look("FAILED", 1, retryable), listed}},
-		{want: "FAILED, timed out", facts: seen{look("FAILED", 1, timedOut)}},
-		{want: "FAILED, then SUCCEEDED", facts: seen{acted("retry", 200), look("SUCCEEDED", 2, nil)}},
-		{want: "FAILED, no retry left", facts: seen{acted("retry", 200), look("FAILED", 4, nil), acted("retry", 409)}},
-		{want: "CANCELED, never ran", facts: seen{acted("cancel", 200), look("CANCELED", 1, nil)}},
-		{want: "CANCELED, while it ran", facts: seen{look("CANCELED", 1, nil), reported("RUNNING", 0)}},
-		{want: "SUCCEEDED, delivered", facts: seen{succeeded, told("DELIVERED", 1)}},
-		{want: "SUCCEEDED, delivered on retry", facts: seen{succeeded, told("DELIVERED", 2)}},
-		{want: "SUCCEEDED, delivery FAILED", facts: seen{succeeded, told("FAILED", 4)}},
-		{want: "SUCCEEDED, delivery PENDING", facts: seen{succeeded, told("PENDING", 2)}},
+		{want: "FAILED", facts: seen{poll("FAILED", 1, &client.Outcome{})}},
+		{want: "FAILED, retryable", facts: seen{poll("FAILED", 1, retryable), listed}},
+		{want: "FAILED, timed out", facts: seen{poll("FAILED", 1, timedOut)}},
+		{want: "FAILED, then SUCCEEDED", facts: seen{acted("retry", 200), poll("SUCCEEDED", 2, nil)}},
+		{want: "FAILED, no retry left", facts: seen{acted("retry", 200), poll("FAILED", 4, nil), acted("retry", 409)}},
+		{want: "CANCELED, never ran", facts: seen{acted("cancel", 200), poll("CANCELED", 1, nil)}},
+		{want: "CANCELED, while it ran", facts: seen{poll("CANCELED", 1, nil), reported("RUNNING", 0)}},
+		{want: "SUCCEEDED, delivered", facts: seen{succeeded, delivery("DELIVERED", 1)}},
+		{want: "SUCCEEDED, delivered on retry", facts: seen{succeeded, delivery("DELIVERED", 2)}},
+		{want: "SUCCEEDED, delivery FAILED", facts: seen{succeeded, delivery("FAILED", 4)}},
+		{want: "SUCCEEDED, delivery PENDING", facts: seen{succeeded, delivery("PENDING", 2)}},
 		{want: "SUCCEEDED", facts: seen{succeeded, reported("QUEUED", 2*time.Second)}},
 		{want: "SUCCEEDED", facts: seen{succeeded, reported("QUEUED", 3*time.Second)},
 			finding: "it was queued 3s after its time, but only 2s are allowed"},
@@ -91,9 +91,9 @@ func submitted(ticket int64, facts []history.Fact) *story {
 // A kind with several jobs meets the expectation if all jobs do. A job that ended before its cancel arrived does not count.
 func TestWorkKindOfSeveralJobs(t *testing.T) {
 	t.Parallel()
-	succeeded := []history.Fact{look("SUCCEEDED", 1, nil)}
-	overtaken := []history.Fact{look("SUCCEEDED", 1, nil), acted("cancel", 409)}
-	canceled := []history.Fact{acted("cancel", 200), look("CANCELED", 1, nil), acted("cancel", 409)}
+	succeeded := []history.Fact{poll("SUCCEEDED", 1, nil)}
+	overtaken := []history.Fact{poll("SUCCEEDED", 1, nil), acted("cancel", 409)}
+	canceled := []history.Fact{acted("cancel", 200), poll("CANCELED", 1, nil), acted("cancel", 409)}
 	for n, c := range []struct {
 		jobs [][]history.Fact
 		want string

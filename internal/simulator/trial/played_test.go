@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// columnsScenario has jobs with every outcome and their data.
+// columnsScenario has jobs with every outcome.
 const columnsScenario = `
 seed: 7
 jobs: 60
@@ -56,7 +56,7 @@ service:
     FORGERUN_WEBHOOK_BACKOFF_MAX: 500ms
 `
 
-// played is a trial after Drive, with everything needed to judge it again.
+// played is a trial after Drive. It can be judged again and again.
 type played struct {
 	t      *testing.T
 	trial  *Trial

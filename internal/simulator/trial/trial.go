@@ -62,7 +62,7 @@ type Trial struct {
 	engine   *load.Engine
 	chaos    stack.Chaos
 	workers  stack.Schedule
-	// disturbed means that faults were injected or processes were stopped, which loses their counts.
+	// disturbed means that faults were injected or processes were stopped, so their counters are incomplete.
 	disturbed atomic.Bool
 
 	mu       sync.Mutex
@@ -100,7 +100,7 @@ func (t *Trial) Run(ctx context.Context) (outcome report.Outcome, err error) {
 		fmt.Fprintf(t.o.Stderr, "The logs are in %s\n", filepath.Join(t.o.Out, "logs"))
 	}
 	if err != nil {
-		if t.facts != nil { // it is this run's
+		if t.facts != nil { // the folder belongs to this run
 			_ = os.RemoveAll(filepath.Join(t.o.Out, HistoryFolder))
 		}
 		_ = os.Remove(t.o.Out) // fails unless it is empty
@@ -218,7 +218,7 @@ func (t *Trial) leave(ctx context.Context) {
 					break
 				}
 				if _, ours := judge.TicketOf(t.id, j.CorrelationID); ours {
-					_, _ = a.Client.Cancel(ctx, j.JobID) // it may have ended meanwhile
+					_, _ = a.Client.Cancel(ctx, j.JobID) // fails if the job has ended meanwhile
 				}
 			}
 		}
