@@ -88,15 +88,15 @@ type Submission struct {
 	ExecutionAt time.Time `json:"execution_at"`
 	AutoRetry   bool      `json:"auto_retry"`
 	Callback    string    `json:"callback"` // URL
-	Params      string    `json:"params"`   // their ParamsDigest
-	Batch       string    `json:"batch"`    // id of its batch
+	Params      string    `json:"params"`   // ParamsDigest of the params
+	Batch       string    `json:"batch"`    // id of the batch
 	Tries       []Answer  `json:"tries"`
 }
 
 // Answer is a request and its response. Status 0 means that no complete response arrived; the service may still have handled the
 // request.
 type Answer struct {
-	Verb      string    `json:"verb"` // of an action: cancel, retry
+	Verb      string    `json:"verb"` // cancel or retry; "" for a submission
 	Sent      time.Time `json:"sent"`
 	Answered  time.Time `json:"answered"`
 	Status    int       `json:"status"`
@@ -199,9 +199,9 @@ type Delivery struct {
 	Error     string    `json:"error"`      // code, as the service reports it
 	Accepted  int       `json:"accepted"`   // rows: attempts with a 2xx answer
 	Uncounted int       `json:"uncounted"`  // rows: internal failures, excluded from the limit
-	Next      time.Time `json:"next"`       // next try of a PENDING one
+	Next      time.Time `json:"next"`       // time of the next attempt of a PENDING delivery
 	Body      string    `json:"body"`       // digest of the bytes
-	JobStatus string    `json:"job_status"` // of the received body
+	JobStatus string    `json:"job_status"` // jobStatus in the received body
 	Emitted   string    `json:"emitted"`    // of event.emitted: as in Event
 
 	// Received only.
@@ -212,7 +212,7 @@ type Delivery struct {
 	// API only.
 	CreatedAt time.Time                `json:"created_at"`
 	SettledAt time.Time                `json:"settled_at"`
-	HasLog    bool                     `json:"has_log"` // read individually
+	HasLog    bool                     `json:"has_log"` // the delivery was read individually
 	Log       []client.DeliveryAttempt `json:"log"`
 }
 

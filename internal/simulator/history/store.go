@@ -21,7 +21,7 @@ import (
 // Buckets is the number of files for facts, besides the one for facts without a job.
 const Buckets = 256
 
-// Loose is the bucket of facts without a subject: submissions that ended without a job.
+// Loose is the bucket of facts without a subject, such as submissions that ended without a job.
 const Loose = Buckets
 
 const bufferSize = 16 << 10
@@ -142,7 +142,7 @@ type Move struct {
 	Number  int64 // from 1; 0: only a reading
 	Real    time.Time
 	Service time.Time
-	Rate    float64 // 0: it was frozen
+	Rate    float64 // 0: frozen
 }
 
 func (m Move) at(real time.Time) time.Time {
@@ -201,7 +201,7 @@ func (ms Moves) At(real time.Time) time.Time {
 	return real
 }
 
-// Most returns the most service time that passes within a real time d on both sides of a move: 2 d if the clock just runs.
+// Most returns the most service time that can pass in a real time d before and d after any move; without moves it is 2 d.
 func (ms Moves) Most(d time.Duration) time.Duration {
 	most := 2 * d
 	for _, m := range ms {
@@ -232,8 +232,8 @@ type Passing struct {
 	Before time.Time
 }
 
-// Passed returns how the service time passed at, given the largest delay of a move. It returns zero if an unmoved clock passed at,
-// or no clock did.
+// Passed returns how the service time passed at, given the largest delay of a move. It returns zero if the
+// clock ran normally through at, or has not reached it.
 func (ms Moves) Passed(at time.Time, lag time.Duration) Passing {
 	for i, m := range ms {
 		if i == 0 && m.Number != 1 && at.Before(m.Service) {

@@ -33,7 +33,7 @@ type RunContext struct {
 	Moves     history.Moves // of the service's clock, as seen during the run; used without rows
 
 	across     *across                        // set by Judge
-	latestSeen func(real time.Time) time.Time // of the moves, set by Judge
+	latestSeen func(real time.Time) time.Time // upper bound from the moves; set by Judge
 }
 
 // Stream is a reader of a tenant's event stream.
@@ -109,7 +109,7 @@ const (
 	Metrics Source = "metrics"
 )
 
-// Collected is the other results of reading the sources.
+// Collected holds the results of reading the sources that are not facts.
 type Collected struct {
 	Asked   map[Source]bool   // sources that were asked
 	Missing map[Source]string // why a source was not read completely
@@ -255,7 +255,8 @@ const (
 	nameEmitted      = "event.emitted"
 )
 
-// transitions is the table of section 9: the possible next states of each state, with the names of the events. "" is before the job.
+// transitions is the table of section 9: the possible next states of each state, with the names of the events. A new job has the
+// previous state "".
 var transitions = map[string]map[string]string{
 	"":       {created: "job.created"},
 	created:  {queued: "job.queued", canceled: "job.canceled"},

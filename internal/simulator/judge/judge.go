@@ -164,7 +164,7 @@ var rules = []func(*checker){
 	(*checker).checkStreams, (*checker).checkDeliveries, (*checker).checkReceived, (*checker).checkDeliveryLogs, (*checker).checkTasks,
 }
 
-// must counts a check and adds a violation unless ok. The text begins with the violation.
+// must counts a check, and adds a violation with the formatted text unless ok.
 func (c *checker) must(ok bool, invariant, format string, args ...any) {
 	c.looked[invariant]++
 	if !ok {

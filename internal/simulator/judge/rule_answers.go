@@ -26,8 +26,8 @@ const longestRequest = 30 * time.Second
 
 func (o *observation) asked() time.Time { return cmp.Or(o.sent, o.at.Add(-longestRequest)) }
 
-// checkOrder: each response shows a state that the job had between request and response. It is never older than the state in a
-// response that arrived before the request.
+// checkOrder checks that each response shows a state that the job had between request and response. The state is never older than
+// the state in a response that arrived before the request.
 func (c *checker) checkOrder() {
 	if !c.logComplete || len(c.steps) == 0 {
 		return
@@ -58,10 +58,10 @@ func (c *checker) match(o *observation) bool {
 			continue
 		}
 		if step.At.After(c.run.latest(o.at)) {
-			continue // had not happened
+			continue // the step had not happened yet
 		}
 		if i+1 < len(c.steps) && !o.replay && c.happenedBefore(c.steps[i+1], o.asked()) {
-			continue // was over
+			continue // the next step had already happened
 		}
 		if !found {
 			o.first, found = i, true
@@ -114,12 +114,12 @@ func (c *checker) observations() (all []*observation) {
 	return all
 }
 
-// isRefusal: a client error other than "later".
+// isRefusal reports whether a status is a client error that is not temporary.
 func isRefusal(status int) bool {
 	return status >= 400 && status < 500 && status != http.StatusTooManyRequests
 }
 
-// checkRefusals: valid requests are refused only temporarily, invalid ones always.
+// checkRefusals checks that valid requests are refused only temporarily, and invalid requests are always refused.
 func (c *checker) checkRefusals(s *history.Submission) {
 	for _, t := range s.Tries {
 		c.checkReceipt(s, t)
@@ -134,13 +134,13 @@ func (c *checker) checkRefusals(s *history.Submission) {
 	}
 }
 
-// valid: the request was valid, and execution_at was ahead by the service's clock.
+// valid reports whether the request was valid and its execution_at was in the future by the service's clock.
 func (c *checker) valid(s *history.Submission, t history.Answer) bool {
 	ahead := func(at time.Time) bool { return s.ExecutionAt.IsZero() || s.ExecutionAt.After(c.run.latest(at)) }
 	return s.WorkKind != payloadInvalid && ahead(t.Sent) && ahead(t.Answered)
 }
 
-// checkTries: all attempts of a ticket show the same job with the same creation time.
+// checkTries checks that all attempts of a ticket show the same job with the same creation time.
 func (c *checker) checkTries() {
 	for _, f := range c.byKind[history.Submitted] {
 		if f.Submission == nil {
@@ -170,8 +170,8 @@ func (c *checker) madeAt(at time.Time) bool {
 	return at.IsZero() || made.IsZero() || at.Equal(made)
 }
 
-// checkActions: a job has ended after a cancel response, a retry is refused only if no attempt may follow, and no job is canceled
-// without a request.
+// checkActions checks that a job has ended after a cancel response, a retry is refused only if no attempt may follow, and no job is
+// canceled without a request.
 func (c *checker) checkActions() {
 	j, asked := c.job, false
 	for _, f := range c.byKind[history.Acted] {
@@ -197,8 +197,8 @@ func (c *checker) checkActions() {
 	c.must(j == nil || j.State != canceled || asked || c.submission == nil, answered, "the job is CANCELED, and no cancel was sent")
 }
 
-// mayRefuseRetry: the job's failures are not retryable, or meanwhile it was SUCCEEDED,
-// CANCELED, or out of attempts.
+// mayRefuseRetry reports whether the service may refuse a retry: the failures are not retryable, or the job had succeeded, was canceled,
+// or had no attempts left.
 func (c *checker) mayRefuseRetry(f *history.Fact) bool {
 	if !c.logComplete || c.job == nil {
 		return true
@@ -214,7 +214,7 @@ func (c *checker) mayRefuseRetry(f *history.Fact) bool {
 	return was(succeeded, 0) || was(canceled, 0) || was(failed, c.job.MaxAttempts)
 }
 
-// checkLists: the list contains the job once, with the values of the rows.
+// checkLists checks that the list contains the job once, with the values of the rows.
 func (c *checker) checkLists() {
 	listed := c.byKind[history.ListedJob]
 	for _, f := range listed {

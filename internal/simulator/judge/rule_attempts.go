@@ -8,7 +8,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// checkEnd: at the end a job is final, or waits for a future time. The run waited for every job.
+// checkEnd checks that at the end a job is final, or waits for a future time.
 func (c *checker) checkEnd() {
 	j := c.job
 	if j == nil {
@@ -45,8 +45,8 @@ func (c *checker) emits(text string) bool {
 	return c.job.Type == emitEvent && text == fmt.Sprintf("simulated %d", c.ticket)
 }
 
-// checkTasks: each queued task has a job that waits for it. Exceptions are the active task of a dead worker and the scheduled task
-// of a canceled job.
+// checkTasks checks that each queued task has a job that waits for it. Exceptions are the active task of a dead worker and the scheduled
+// task of a canceled job.
 func (c *checker) checkTasks() {
 	for _, f := range c.byKind[history.QueuedTask] {
 		if !c.run.complete(Rows) {
@@ -63,8 +63,8 @@ func (c *checker) checkTasks() {
 	}
 }
 
-// checkEarly: nothing begins before execution_at. If a moved clock passed that time while the job existed, the job is queued with
-// that time, however late. All times are service times.
+// checkEarly checks that nothing begins before execution_at. If a moved clock passed that time while the job existed, the job is queued
+// with that time, however late. All times are service times.
 func (c *checker) checkEarly() {
 	due := time.Time{}
 	if c.submission != nil {
@@ -101,7 +101,7 @@ func (c *checker) checkEarly() {
 	}
 }
 
-// checkDurations: a report's duration is the time from start to end, and a completed attempt took as long as its work.
+// checkDurations checks that a report's duration is the time from start to end, and a completed attempt took as long as its work.
 func (c *checker) checkDurations() {
 	for _, n := range c.attempts {
 		r := c.reports[n]
@@ -135,7 +135,7 @@ const (
 	codeInternal   = "RFA_INTERNAL"
 	codeDependency = "RFA_DEPENDENCY_TIMEOUT"
 	codeTimeout    = "RFA_EXEC_TIMEOUT"
-	codeWorkerLost = "RFA_EXEC_WORKER_UNAVAILABLE" // lost or shut down
+	codeWorkerLost = "RFA_EXEC_WORKER_UNAVAILABLE" // the worker was lost or shut down
 )
 
 const (
@@ -145,10 +145,10 @@ const (
 
 // workKind is the expected end of an attempt without faults (section 6).
 type workKind struct {
-	duration time.Duration // before the time scale; 0: depends on the service's settings
+	duration time.Duration // without the time scale; 0: depends on the service's settings
 	result   int           // bytes of the result of a success
 	fails    int           // number of failing attempts
-	code     string        // of the failures
+	code     string        // failure code
 }
 
 const always = 1 << 30
@@ -180,8 +180,8 @@ var catalogue = map[string]workKind{
 	"PAYLOAD_SMALL": succeeds(2_000, 1), "PAYLOAD_MEDIUM": succeeds(2_000, 16), "PAYLOAD_LARGE": succeeds(2_000, 256),
 }
 
-// checkCatalogue: an attempt ends as its work kind says, unless it was canceled, lost its worker or hit the execution limit. A
-// result has the catalogue's size.
+// checkCatalogue checks that an attempt ends as its work kind says, unless it was canceled, lost its worker or hit the execution limit.
+// A result has the catalogue's size.
 func (c *checker) checkCatalogue() {
 	kind, known := catalogue[c.kind]
 	if !known {
@@ -221,7 +221,7 @@ func (c *checker) mayFail(kind workKind, r *history.Report) bool {
 	return r.Failure == kind.code && (r.Attempt <= kind.fails || kind.code == codeTimeout)
 }
 
-// checkLimit: a job has at most as many attempts as the service allows.
+// checkLimit checks that a job has at most as many attempts as the service allows.
 func (c *checker) checkLimit() {
 	if c.job == nil || c.job.MaxAttempts == 0 {
 		return
@@ -231,7 +231,7 @@ func (c *checker) checkLimit() {
 	c.must(c.job.Attempt <= limit, expected, "the job came to attempt %d of at most %d", c.job.Attempt, limit)
 }
 
-// checkRetries: a job with auto_retry is queued again after each failure that advises it, while attempts are left.
+// checkRetries checks that a job with auto_retry is queued again after each failure that advises it, while attempts are left.
 func (c *checker) checkRetries() {
 	if c.submission == nil || !c.submission.AutoRetry || c.job == nil || c.job.MaxAttempts == 0 || !c.logComplete {
 		return

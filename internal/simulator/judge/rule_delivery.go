@@ -15,7 +15,7 @@ const (
 	sendDeleted  = "WEBHOOK_DELETED"
 )
 
-// checkDeliveries: each event has one delivery to each subscriber, DELIVERED ones got a 2xx response, and none is missing.
+// checkDeliveries checks that each event has one delivery to each subscriber, DELIVERED ones got a 2xx response, and none is missing.
 func (c *checker) checkDeliveries() {
 	facts, ok := c.knownDeliveries()
 	if !ok || c.run.complete(Rows) && c.row == nil {
@@ -51,7 +51,7 @@ func (c *checker) checkDeliveries() {
 	}
 }
 
-// checkShownDeliveries: the API shows each delivery as it is stored.
+// checkShownDeliveries checks that the API shows each delivery as it is stored.
 func (c *checker) checkShownDeliveries() {
 	if !c.run.complete(Rows) || len(c.byKind[history.APIReport]) == 0 {
 		return
@@ -79,7 +79,7 @@ func (c *checker) knownDeliveries() ([]*history.Fact, bool) {
 	return c.byKind[history.APIDelivery], len(c.byKind[history.APIReport]) > 0 // both are read together
 }
 
-// checkDelivery: the state at the end agrees with the receiver's answers.
+// checkDelivery checks that the state at the end agrees with the receiver's answers.
 func (c *checker) checkDelivery(f *history.Fact) {
 	d := f.Delivery
 	must := func(ok bool, format string, args ...any) {
@@ -127,7 +127,7 @@ func (c *checker) mayHaveFailed(f *history.Fact, gone bool) bool {
 	return d.Attempts >= tries
 }
 
-// checkReceived: a message describes an existing, past event of the job, with the event's data.
+// checkReceived checks that a message describes an existing, past event of the job, with the event's data.
 func (c *checker) checkReceived() {
 	c.checkMessages(c.knownDeliveries())
 	for _, f := range c.byKind[history.Received] {
@@ -150,7 +150,7 @@ func (c *checker) checkReceived() {
 	}
 }
 
-// checkDeliveryLogs: the API shows the attempts that the receiver saw. A dying worker may send one attempt without recording it.
+// checkDeliveryLogs checks that the API shows the attempts that the receiver saw. A dying worker may send an unrecorded attempt.
 func (c *checker) checkDeliveryLogs() {
 	for _, f := range c.byKind[history.APIDelivery] {
 		if f.Delivery.HasLog && !c.run.Chaos && !c.run.Killed {
@@ -198,7 +198,7 @@ func (c *checker) checkDeliveryLog(d *history.Delivery) {
 	}
 }
 
-// checkClientEvent: deliveries of a batch's or a webhook's event agree with the receiver's answers.
+// checkClientEvent checks that deliveries of a batch's or a webhook's event agree with the receiver's answers.
 func (c *checker) checkClientEvent() {
 	for _, f := range c.byKind[history.StoredDeliver] {
 		c.checkDelivery(f)
@@ -206,7 +206,7 @@ func (c *checker) checkClientEvent() {
 	c.checkMessages(c.knownDeliveries())
 }
 
-// checkMessages: all attempts of a delivery send the same bytes and belong to a known delivery.
+// checkMessages checks that all attempts of a delivery send the same bytes and belong to a known delivery.
 func (c *checker) checkMessages(deliveries []*history.Fact, known bool) {
 	first, made := map[string]*history.Delivery{}, map[string]bool{}
 	for _, f := range deliveries {

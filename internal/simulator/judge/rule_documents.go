@@ -8,7 +8,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// checkReceipt: the response to a submission has the job, its address, its time and an initial state.
+// checkReceipt checks that the response to a submission has the job, its address, its time and an initial state.
 func (c *checker) checkReceipt(s *history.Submission, t history.Answer) {
 	switch {
 	case t.Status >= 200 && t.Status < 400 && t.Job == "":
@@ -22,7 +22,7 @@ func (c *checker) checkReceipt(s *history.Submission, t history.Answer) {
 	}
 }
 
-// checkPolls: a poll shows the owner the requested job with its kind's values and the document of its state.
+// checkPolls checks that a poll shows the owner the requested job with its kind's values and the document of its state.
 func (c *checker) checkPolls() {
 	for _, f := range c.byKind[history.Looked] {
 		if f.Shown != nil && f.Tenant == c.tenant {
@@ -79,7 +79,7 @@ func deref[T any](p *T) (v T) {
 	return v
 }
 
-// checkFailureDocument: a failed job has the document of its failure, with the report's code. Other jobs have none.
+// checkFailureDocument checks that a failed job has the document of its failure, with the report's code. Other jobs have none.
 func (c *checker) checkFailureDocument(shown *history.Job) {
 	d := shown.Failure
 	if shown.State != failed || d == nil {
@@ -102,7 +102,7 @@ const (
 	resultGone = "410 RFA_RESULT_GONE"
 )
 
-// checkAPIReports: the API shows each stored report, of this job and with the result.
+// checkAPIReports checks that the API shows each stored report, of this job and with the result.
 func (c *checker) checkAPIReports() {
 	for _, f := range c.byKind[history.APIReport] {
 		r := f.Report
@@ -121,7 +121,7 @@ func (c *checker) checkAPIReports() {
 	}
 }
 
-// checkAPIEvents: a report's events are the log from its beginning to the end of the attempt.
+// checkAPIEvents checks that a report's events are the log from its beginning to the end of the attempt.
 func (c *checker) checkAPIEvents(r *history.Report) {
 	var was history.Event // and Next is the job's state
 	var start, end time.Time
@@ -191,7 +191,7 @@ func (c *checker) wrongScenario(shown history.Scenario) string {
 	return ""
 }
 
-// checkStreams: a completely read stream has each event of the job's log once, in order. Other streams have no duplicates.
+// checkStreams checks that a completely read stream has each event of the job's log once, in order. Other streams have no duplicates.
 func (c *checker) checkStreams() {
 	if c.tenant < 0 {
 		return
@@ -250,7 +250,7 @@ func (c *checker) checkStream(s Stream, events []*history.Fact) {
 	}
 }
 
-// hasStatus: the event and the attempt's report require this jobStatus.
+// hasStatus reports whether the event and the report of the attempt require this jobStatus.
 func (c *checker) hasStatus(name string, attempt int, status string) bool {
 	if r := c.reports[attempt]; r != nil {
 		return status == statusOf(name, r.Failure)

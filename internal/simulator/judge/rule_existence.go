@@ -11,8 +11,8 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// checkExistence: an accepted job exists, and an existing job was requested with these values. checkTicket checks that jobs do not
-// share a ticket.
+// checkExistence checks that an accepted job exists, and an existing job was requested with these values. checkTicket checks that jobs
+// do not share a ticket.
 func (c *checker) checkExistence() {
 	submitted := c.byKind[history.Submitted]
 	rows, lists := c.run.complete(Rows), c.run.complete(Lists)
@@ -52,7 +52,7 @@ func (c *checker) checkExistence() {
 	}
 }
 
-// checkKey: the attempts of a ticket share one key, so they created one job, and the key is stored.
+// checkKey checks that the attempts of a ticket share one key, so they created one job, and the key is stored.
 func (c *checker) checkKey() {
 	if c.submission == nil {
 		return
@@ -98,7 +98,7 @@ func exposure(f *history.Fact) string {
 	return exposures[f.Kind]
 }
 
-// checkOwners: only its tenant sees a job or acts on it.
+// checkOwners checks that only its tenant sees a job or acts on it.
 func (c *checker) checkOwners() {
 	owned := c.tenant >= 0
 	if !owned && !c.run.complete(Rows) && !c.run.complete(Lists) {
@@ -127,7 +127,7 @@ func (c *checker) checkOwners() {
 	}
 }
 
-// checkOutsiders: another tenant's request gets the response for a missing job, never the one for a deleted job (410).
+// checkOutsiders checks that another tenant's request gets the response for a missing job, never the one for a deleted job (410).
 func (c *checker) checkOutsiders() {
 	for _, f := range c.byKind[history.Intruded] {
 		a := f.Action
@@ -188,7 +188,7 @@ func (a *across) sent(f *history.Fact) {
 	a.mark(f.Ticket, flags)
 }
 
-// checkTicket: each accepted ticket has one job, and a refused ticket has none. Submissions without a job are already marked.
+// checkTicket checks that each accepted ticket has one job, and a refused ticket has none. Submissions without a job are already marked.
 func (c *checker) checkTicket() {
 	for _, f := range c.byKind[history.Submitted] {
 		if f.Submission != nil {
@@ -230,7 +230,7 @@ func (a *across) addRun(j *history.Job) {
 	}
 }
 
-// checkRun: a run belongs to a schedule of its client and to one of that schedule's due times, and is not early.
+// checkRun checks that a run belongs to a schedule of its client and to one of that schedule's due times, and is not early.
 func (c *checker) checkRun() {
 	s := c.run.across.schedules[c.job.ScheduleID]
 	if s == nil {
@@ -248,7 +248,7 @@ func (c *checker) checkRun() {
 	c.must(!c.job.CreatedAt.Before(due), scheduled, "the job is for %s, and was created before, at %s", clock(due), clock(c.job.CreatedAt))
 }
 
-// checkSchedules: each due time has one job. The run waits for the end of its schedules unless it is interrupted.
+// checkSchedules checks that each due time has one job. The run waits for the end of its schedules unless it is interrupted.
 func (c *checker) checkSchedules() {
 	if !c.run.complete(Rows) && !c.run.complete(Lists) {
 		return

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	maxViolations = 100 // listed violations of each invariant
-	maxHistories  = 10  // of these with the history of the job
+	maxViolations = 100 // violations listed for each invariant
+	maxHistories  = 10  // violations of each invariant that include the history of the job
 )
 
 // Verdict is the outcome of a judgement.

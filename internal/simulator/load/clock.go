@@ -43,12 +43,12 @@ func (e *Engine) lookAtClock(ctx context.Context) (movable bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
 	sent := time.Now().UTC()
-	shown, err := e.accounts[0].quick.Clock(ctx) // that of any of them
+	shown, err := e.accounts[0].quick.Clock(ctx) // all accounts see the same clock
 	took := time.Since(sent)
 	problem, refused := errors.AsType[*client.Problem](err)
 	switch {
 	case refused && problem.Status == http.StatusNotFound, err == nil && shown.Now.IsZero():
-		return false, nil // it is no test bed
+		return false, nil // the service is not a test bed
 	case err != nil:
 		return false, err
 	case shown.Frozen:

@@ -50,10 +50,10 @@ type Engine struct {
 	plan      *scenario.Plan
 	mu        sync.Mutex
 	callbacks []*ticket          // the first ones of the run
-	schedules []*client.Schedule // as many for each account, in order
+	schedules []*client.Schedule // the same number for each account, in order
 	jobs      *jobs
 	clock     serviceClock
-	timeout   time.Duration // of one of its requests
+	timeout   time.Duration // limit of one request
 	awaitEnd  bool          // closed loop: the next request comes after the job's end
 
 	background sync.WaitGroup // streams
@@ -122,7 +122,7 @@ func (e *Engine) runOpen(ctx context.Context) {
 			return nil
 		})
 	}
-	_ = senders.Wait() // there is none
+	_ = senders.Wait() // no sender returns an error
 }
 
 // runClosed lets each client send its next request after the end of its last job, until the scenario's time is over.
@@ -149,8 +149,7 @@ func (e *Engine) runClosed(ctx context.Context, c scenario.Closed) {
 	clients.Wait()
 }
 
-// play sends an intent and begins to follow its jobs; in a closed loop it waits
-// for their end.
+// play sends an intent and begins to follow its jobs. In a closed loop it waits for their end.
 func (e *Engine) play(ctx context.Context, in scenario.Intent, intended time.Time) {
 	list := e.send(ctx, in, intended.UTC())
 	follows := &e.follows
@@ -170,7 +169,7 @@ func (e *Engine) play(ctx context.Context, in scenario.Intent, intended time.Tim
 	}
 }
 
-// scheduledTicket stands for the missing ticket of jobs from schedules.
+// scheduledTicket is the ticket number of all jobs that a schedule created.
 const scheduledTicket = -1
 
 // lateRuns is the allowed delay of a schedule's last runs, since the service may first have to elect a new leader.
@@ -197,7 +196,7 @@ func (e *Engine) schedule(ctx context.Context) error {
 	return nil
 }
 
-// awaitSchedules waits until no due time is left, and makes Drain wait for the schedules' jobs as well.
+// awaitSchedules waits until no due time is left, and makes Drain wait for the jobs of the schedules too.
 func (e *Engine) awaitSchedules(ctx context.Context) error {
 	for n, s := range e.schedules {
 		a := e.accounts[n/e.o.Scenario.Schedules.Count]

@@ -45,7 +45,7 @@ type job struct {
 	autoRetry bool // the service retries temporary failures
 	held      int  // number of holders; a held job is not dropped
 	finished  bool
-	streamed  bool // the end of this attempt
+	streamed  bool // the stream has shown the end of this attempt
 	// changed is closed at the next update; created on demand.
 	changed chan struct{}
 }
@@ -76,7 +76,7 @@ func (js *jobs) of(id string, create bool, fn func(*job)) {
 
 func (js *jobs) over(j *job) bool { return j.finished && (j.streamed || !js.streamed) }
 
-// accepted lets fill note a job's ticket; hold keeps the job until release.
+// accepted adds an accepted job, and calls fill to set its ticket. hold keeps the job until release.
 func (js *jobs) accepted(id, state string, hold bool, fill func(*job)) {
 	js.of(id, true, func(j *job) {
 		fill(j)
@@ -96,7 +96,7 @@ type update struct {
 	state   string
 	attempt int
 	at      time.Time
-	// retryable: a failure that the service retries, if requested.
+	// retryable means that the service retries the failure if the job requests it.
 	retryable bool
 	streamed  bool // from the stream
 }
@@ -232,7 +232,7 @@ func (e *Engine) logged(m client.Message, f *history.Fact) error {
 	f.Job = v.JobID
 	f.Event, err = history.EventOf(v)
 	switch {
-	case v.JobID == "": // of a batch or a webhook
+	case v.JobID == "": // an event of a batch or a webhook
 	case v.NextState != "":
 		e.jobs.saw(v.JobID, update{state: v.NextState, attempt: v.Attempt, at: f.At, streamed: true})
 	case v.EventName == "job.retries_exhausted":

@@ -97,12 +97,12 @@ func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Tim
 			if in.Work.Batch > 0 {
 				e.handInBatch(ctx, list, at)
 			} else {
-				e.handIn(ctx, list[min(i, len(list)-1)], at) // with the same key it is one ticket
+				e.handIn(ctx, list[min(i, len(list)-1)], at) // copies with the same key share a ticket
 			}
 			return nil
 		})
 	}
-	_ = group.Wait() // there is none
+	_ = group.Wait() // no copy returns an error
 	for _, t := range list {
 		e.o.History.Add(history.Fact{
 			At: time.Now().UTC(), Kind: history.Submitted, Tenant: t.tenant, Ticket: t.number, Job: t.job, Submission: &t.fact,
@@ -251,7 +251,7 @@ func (e *Engine) mustRefuse(t *ticket, a history.Answer) bool {
 	return t.fact.WorkKind == "PAYLOAD_INVALID" || !due.IsZero() && (len(e.ClockMoves()) > 0 || a.Answered.After(due))
 }
 
-// note records an attempt. From the first accepted one on, the end of the job is expected. batch is "" if unknown or none.
+// note records an attempt. Once an attempt is accepted, the engine waits for the end of the job. batch may be "".
 func (e *Engine) note(t *ticket, try history.Answer, batch string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -24,7 +24,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// Answer is a receiver's answer to a message; 204 without a status.
+// Answer is a receiver's response to a message; 204 without a status.
 type Answer = scenario.Answer
 
 // ServeHTTP receives one message.
@@ -70,7 +70,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// consent answers the handshake of "HTTP 1.1 Web Hooks for Event Delivery" (section 4): every origin may send, at any rate.
+// consent responds to the handshake of "HTTP 1.1 Web Hooks for Event Delivery" (section 4): every origin may send, at any rate.
 func consent(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Allow", "POST, OPTIONS")
 	if origin := req.Header.Get("WebHook-Request-Origin"); origin != "" {
@@ -94,7 +94,7 @@ func (r *Receiver) find(u *url.URL) (address, bool) {
 	return address{tenant, name}, err == nil && wrong == nil && tenant >= 0 && known
 }
 
-// draw picks an answer. It depends only on its arguments, so runs with the same seed get the same answers.
+// draw picks a response. It depends only on its arguments, so runs with the same seed get the same responses.
 func draw(answers []Answer, seed uint64, subject string, try int) Answer {
 	var sum scenario.Share
 	for _, a := range answers {
@@ -116,7 +116,7 @@ func draw(answers []Answer, seed uint64, subject string, try int) Answer {
 	return answers[len(answers)-1] // rounding, or no shares
 }
 
-// answer answers a message. It records the answer before sending it.
+// answer responds to a message. It records the response before sending it.
 func (r *Receiver) answer(w http.ResponseWriter, req *http.Request, m message, a Answer, note string) {
 	status := cmp.Or(a.Status, http.StatusNoContent)
 	if a.Hang || a.Reset {

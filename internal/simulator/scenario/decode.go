@@ -106,14 +106,14 @@ func (c *Cancel) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*plain)(c))
 }
 
-// UnmarshalYAML is like that of Cancel.
+// UnmarshalYAML sets the default share to 1, like that of Cancel.
 func (r *Retry) UnmarshalYAML(n *yaml.Node) error {
 	type plain Retry
 	*r = Retry{Share: 1, Max: 1}
 	return n.Decode((*plain)(r))
 }
 
-// UnmarshalYAML is like that of Cancel.
+// UnmarshalYAML sets the default share to 1, like that of Cancel.
 func (d *Duplicate) UnmarshalYAML(n *yaml.Node) error {
 	type plain Duplicate
 	*d = Duplicate{Share: 1, Copies: 1, Key: SameKey}

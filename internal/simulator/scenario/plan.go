@@ -70,7 +70,7 @@ func (s *Scenario) Plan() *Plan {
 		p.bounds = append(p.bounds, sum)
 		switch {
 		case s.Pick != InTurn:
-		case len(w.Kinds) == 0 || w.Batch > 0: // a batch is one entry
+		case len(w.Kinds) == 0 || w.Batch > 0: // a batch is a single entry
 			p.sequence = append(p.sequence, entry{work: w})
 		default:
 			for _, kind := range w.Kinds {
@@ -199,23 +199,23 @@ type arrivals struct {
 	limit  time.Duration
 	random *rand.Rand
 
-	phase int           // the current one
-	start time.Duration // when it started
+	phase int           // current phase
+	start time.Duration // start of the current phase
 	area  float64       // the integral since then, at the next arrival
-	burst int           // sent jobs of the phase's bursts
+	burst int           // number of sent jobs of the phase's bursts
 }
 
-// longest is the longest run.
+// longest limits the duration of a run.
 const longest = 7 * 24 * time.Hour
 
-// A phase does not contain an arrival that is only a rounding error before its end.
+// An arrival within areaError of the end of a phase belongs to the next phase, since the difference is a rounding error.
 const areaError = 1e-9
 
 func newArrivals(s *Scenario) arrivals {
 	a := arrivals{phases: s.Arrival.Open, limit: cmp.Or(s.Duration, longest)}
 	a.random = rand.New(rand.NewPCG(s.Seed, math.MaxUint64)) // no intent has this index
 	if first := slices.IndexFunc(a.phases, Phase.hasRate); first >= 0 && a.phases[first].Poisson {
-		a.area = a.random.ExpFloat64() // even arrivals begin at once
+		a.area = a.random.ExpFloat64() // even arrivals begin at the start
 	}
 	return a
 }

@@ -112,7 +112,7 @@ type Cancel struct {
 // Retry is a client's retry of a failed job.
 type Retry struct {
 	Share Share // of the entry's jobs, 0 to 1
-	Max   int   // largest number for one job
+	Max   int   // most retries of one job
 }
 
 // Duplicate is a client's repetition of a submission.
@@ -126,7 +126,7 @@ type Duplicate struct {
 // Receiver is an endpoint for webhooks: each tenant registers it, or jobs name it as their callback.
 type Receiver struct {
 	Name     string   // lower-case letters, digits and dashes; unique
-	Events   []string // requested events of a registered one; none for a callback
+	Events   []string // events that a registered receiver subscribes to; none for a callback
 	Answers  []Answer // at least one; their shares add up to 1
 	Callback bool     // only for callbacks, not registered
 }
@@ -134,7 +134,7 @@ type Receiver struct {
 // Answer is a possible response of a receiver. With Hang it never responds; with Reset it resets the connection.
 type Answer struct {
 	Status int           // 0 with Hang or Reset
-	After  time.Duration // how long it takes
+	After  time.Duration // delay of the response
 	Hang   bool
 	Reset  bool
 	Share  Share // 0 to 1
@@ -145,7 +145,7 @@ type Answer struct {
 type Readers struct {
 	Streams   int           // event streams that each tenant reads
 	Slow      int           // additional slow streams per tenant, without use
-	SlowPause time.Duration `yaml:"slow_pause"` // after each message of a slow one
+	SlowPause time.Duration `yaml:"slow_pause"` // pause after each message of a slow stream
 	Poll      Share         // additionally polled share of jobs, 0 to 1
 }
 
@@ -158,7 +158,7 @@ type Schedules struct {
 // Service is the configuration of a service started by the simulator.
 type Service struct {
 	Workers     string            // processes: "2", "1..4" (ramp) or "1,4,2" (steps)
-	Concurrency int               // jobs at once in each of them
+	Concurrency int               // concurrent jobs in each process
 	Down        Range             // all processes are down from Min to Max after the start; zero: never
 	TimeScale   *float64          `yaml:"time_scale"` // multiplies the catalogue's durations; nil: unset
 	Env         map[string]string // further FORGERUN_ settings

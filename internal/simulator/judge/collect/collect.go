@@ -25,8 +25,8 @@ import (
 // Config selects the sources. Missing ones are reported as not asked for.
 type Config struct {
 	Run      string
-	Tickets  int64     // of the run
-	Since    time.Time // of the first submission; zero: lists are read to their end
+	Tickets  int64     // number of tickets of the run
+	Since    time.Time // time of the first submission; zero: lists are read to their end
 	Accounts []history.Account
 
 	DatabaseURL, RedisURL string
@@ -35,7 +35,7 @@ type Config struct {
 
 	SampleReports int    // jobs with reports, results and deliveries read over HTTP
 	DeliveryLogs  bool   // read each delivery of the sample individually, with its tries
-	Seed          uint64 // of the sample
+	Seed          uint64 // seed of the sample
 
 	MaxWait time.Duration // for the queue to drain, and metrics to follow the rows; 0: 15 s
 }
@@ -51,8 +51,8 @@ type collector struct {
 
 	asOf        time.Time      // of the rows, by Postgres' clock
 	tenants     map[string]int // by client id
-	clientIDs   []string       // made by the run, including all their data
-	otherTenant int            // of every other client
+	clientIDs   []string       // clients that the run created; all their data belongs to the run
+	otherTenant int            // tenant number of every other client
 }
 
 // Run reads all sources and adds their state to the history. Collected has the failed sources; the error is the context's.
