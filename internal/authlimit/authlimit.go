@@ -57,7 +57,7 @@ type Limiter struct {
 
 // failures are the failures of one address or key.
 type failures struct {
-	*rate.Limiter // takes one for each
+	*rate.Limiter // one token for each failure
 	last          time.Time
 }
 
@@ -154,8 +154,7 @@ func (l *Limiter) Succeeded(credential string) {
 	}
 }
 
-// Line reports whether to log a failure, and returns the number of unlogged failures by reason since the last line. There are few
-// reasons.
+// Line reports whether to log a failure, and returns the number of unlogged failures by reason since the last line.
 func (l *Limiter) Line(reason string) (omitted map[string]int, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -167,7 +166,7 @@ func (l *Limiter) Line(reason string) (omitted map[string]int, due bool) {
 	return omitted, true
 }
 
-// An API key begins with its public part: frk_, 12 characters and a line.
+// An API key begins with its public part: frk_, 12 characters and an underscore.
 const (
 	keyPrefix   = "frk_"
 	keyIDLength = 12

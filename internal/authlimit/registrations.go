@@ -29,7 +29,7 @@ func NewRegistrations(perMinute int, clock func() time.Time) *Registrations {
 	return &Registrations{perMinute: perMinute, clock: clock, addresses: newTable[netip.Addr, *rate.Limiter]()}
 }
 
-// PerMinute is the limit.
+// PerMinute returns the limit per address and minute.
 func (r *Registrations) PerMinute() int { return r.perMinute }
 
 // Take counts a registration. It returns zero if the registration is allowed, otherwise the wait before the next one.

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	clients     = 64              // that submit at once
+	clients     = 64              // concurrent clients
 	quiet       = 2 * time.Second // time for a system to become idle
 	readyWithin = 20 * time.Second
 	stopGrace   = 2 * time.Minute
@@ -163,7 +163,7 @@ func (l *lab) sleep(d time.Duration) {
 	check(l.ctx.Err())
 }
 
-// system is a measured system: an API, and processes that can be started later.
+// system is a system under measurement: an API, and processes that can be started later.
 type system struct {
 	target
 	*lab

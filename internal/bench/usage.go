@@ -83,7 +83,7 @@ func readProcesses() processes {
 	return p
 }
 
-// scheduled is the time of a process' threads as the scheduler counts it: an idle process uses less than a tick. 0: not counted.
+// scheduled returns the CPU time of a process' threads from the scheduler, since an idle process uses less than a tick; 0 if unknown.
 func scheduled(pid int) (seconds float64) {
 	threads, _ := procfs.AllThreads(pid)
 	for _, thread := range threads {
@@ -94,7 +94,7 @@ func scheduled(pid int) (seconds float64) {
 	return seconds
 }
 
-// tree sums a process and its descendants; 0 is no process.
+// tree returns the CPU time of a process and its descendants. It returns 0 for process 0.
 func (p processes) tree(root int) (seconds float64) {
 	for queue := []int{root}; root != 0 && len(queue) > 0; queue = queue[1:] {
 		seconds += p.used[queue[0]]

@@ -50,7 +50,7 @@ func query(f *pflag.FlagSet, params []param) func() (url.Values, error) {
 	return func() (url.Values, error) {
 		values := url.Values{}
 		for _, p := range params {
-			text, _ := f.GetString(p.flag) // it was added
+			text, _ := f.GetString(p.flag) // the flag exists
 			if p.isTime() && text != "" {
 				at, err := ago(text, time.Now())
 				if err != nil {
@@ -168,7 +168,7 @@ func (c *call) admin(method, path string, body any) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A request without a body has the header too, since a web form cannot send it.
+	// A request without a body has the header too, because a web form cannot set it.
 	return api.Do(c, method, path, nil, body, client.Header("Content-Type", "application/json"))
 }
 

@@ -26,7 +26,7 @@ var reportView = output.NewView("JOB:job_id, ATTEMPT:attempt, OUTCOME:outcome, D
 	return output.Span(time.Duration(n) * time.Millisecond)
 }, detail)
 
-// jobs is the command "jobs".
+// jobs returns the command "jobs".
 func (s *Shell) jobs() *cobra.Command {
 	submit := s.cmd("submit [KIND]", "Submit a job", submit)
 	submit.ValidArgsFunction = completeKinds

@@ -28,7 +28,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// listen is the command "webhooks listen".
+// listen returns the command "webhooks listen".
 func (s *Shell) listen() *cobra.Command {
 	c := s.cmd("listen [-- COMMAND [ARGUMENT...]]", "Receive events on this machine: register a webhook, verify and print each message",
 		func(flags *pflag.FlagSet) run {

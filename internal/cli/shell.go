@@ -107,7 +107,7 @@ func (s *Shell) forOperators(c *cobra.Command) *cobra.Command {
 	return s.plain(c)
 }
 
-// plain adds the flags of all commands.
+// plain adds the flags that every command has.
 func (s *Shell) plain(c *cobra.Command) *cobra.Command {
 	f := c.PersistentFlags()
 	if f.Lookup("output") != nil {

@@ -200,7 +200,7 @@ func (c *call) unknownKind(err error, kind string) error {
 
 var kindView = output.NewView("KIND:work_kind, DOES:does")
 
-// kinds is the command "kinds".
+// kinds returns the command "kinds".
 func (s *Shell) kinds() *cobra.Command {
 	return s.plain(s.cmd("kinds", "List the work kinds and what they do",
 		plainly(func(c *call) error { return c.List(kindView, output.Items(client.Kinds)) })))

@@ -20,7 +20,7 @@ var (
 	replayView = output.NewView("QUEUED:queued")
 )
 
-// webhooks is the command "webhooks".
+// webhooks returns the command "webhooks".
 func (s *Shell) webhooks() *cobra.Command {
 	return s.forClients(s.group("webhooks", "Receive, list, test and repeat deliveries to webhooks",
 		s.listen(),

@@ -14,7 +14,7 @@ import (
 // oldestPostgres is the oldest major version that Postgres still supports. The SQL needs version 13 (xid8, gen_random_uuid).
 const oldestPostgres = 14
 
-// postgresObstacles are the advice if Postgres cannot be inspected.
+// postgresObstacles has the advice for each reason why Postgres cannot be inspected.
 var postgresObstacles = obstacles{ //nolint:gosec // the address is an example
 	repo.ErrBadURL:     "write FORGERUN_DATABASE_URL as postgres://user:password@host:5432/database, the password percent-encoded",
 	repo.ErrAway:       "start Postgres, or correct host and port in FORGERUN_DATABASE_URL; a firewall may be in between",
@@ -109,11 +109,11 @@ func (fs *Findings) judgePrivileges(i repo.Inspection) {
 		Case{i.SchemaVersion > 0, Healthy, i.User + " may read and write all tables", ""})
 }
 
-// besidesPool is the number of connections of a process outside its pool.
-var besidesPool = map[string]int{"api": 2, "worker": 2, "deliverer": 1, "dev": 3}
+// extraConnections is the number of connections that a process of each role opens besides its pool.
+var extraConnections = map[string]int{"api": 2, "worker": 2, "deliverer": 1, "dev": 3}
 
 func (fs *Findings) judgeConnections(role string, i repo.Inspection) {
-	own := i.PoolSize + besidesPool[role]
+	own := i.PoolSize + extraConnections[role]
 	room := i.Usable / own
 	found := fmt.Sprintf("%d for this user (max_connections %s), %d taken now; a process takes up to %d: room for %d",
 		i.Usable, i.Settings["max_connections"], i.Connections, own, room)
@@ -155,7 +155,7 @@ func (fs *Findings) JudgeState(s *repo.State) {
 		OK("there is one"))
 }
 
-// redisObstacles are the advice if Redis cannot be inspected.
+// redisObstacles has the advice for each reason why Redis cannot be inspected.
 var redisObstacles = obstacles{
 	queue.ErrBadURL:     "correct FORGERUN_REDIS_URL",
 	queue.ErrAway:       "start Redis, or correct the hosts in FORGERUN_REDIS_URL; until then jobs are accepted, but wait",

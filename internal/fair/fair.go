@@ -16,7 +16,7 @@ type Semaphore[K comparable] struct {
 	waiting []*places // clients with tickets; the last served client is at the end
 }
 
-// places are a client's held and wanted places.
+// places holds the number of places that a client has, and its tickets for more.
 type places struct {
 	held    int
 	tickets []chan struct{} // closed when there is a place, in order

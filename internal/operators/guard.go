@@ -29,9 +29,9 @@ type Guard struct {
 type Refusal struct {
 	Status     int // 401, 403, 429 or 503
 	Detail     string
-	RetryAfter time.Duration // of 429
+	RetryAfter time.Duration // set for 429 and 503
 
-	Challenge string // of 401, for WWW-Authenticate
+	Challenge string // value of WWW-Authenticate for 401
 }
 
 // Challenge asks the sender of a request without a token to present one. A browser that opens a page shows a dialog.
@@ -188,7 +188,7 @@ func (g Guard) Login(r *http.Request, token string) (Session, *Refusal) {
 	return s, nil
 }
 
-// openSession is the session of all requests if there are no tokens.
+// openSession is the session of every request if no tokens are configured.
 var openSession = Session{Operator: Operator{Name: DefaultName}, CSRFToken: "none-is-needed"}
 
 // Session returns the rights of a page, from its cookie or the browser's other credentials.

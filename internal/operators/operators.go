@@ -31,7 +31,7 @@ const minToken = 16
 // named matches name:token.
 var named = regexp.MustCompile(`^([a-z][a-z0-9._-]{0,31}):(.*)$`)
 
-// Names of tokens without a name.
+// Default names of operators, for tokens without a name.
 const (
 	DefaultName       = "admin"
 	DefaultReaderName = "reader"
@@ -85,7 +85,7 @@ func (t *Tokens) add(list string, one Operator) error {
 // None reports whether there are no tokens.
 func (t Tokens) None() bool { return len(t.all) == 0 }
 
-// Find returns the owner of the token. It takes the same time for each.
+// Find returns the owner of the token. It takes the same time for every token, to prevent timing attacks.
 func (t Tokens) Find(presented string) (found Operator, ok bool) {
 	hash := sha256.Sum256([]byte(presented))
 	for _, k := range t.all {

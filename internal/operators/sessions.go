@@ -15,13 +15,13 @@ import (
 
 // A session is a cookie that an operator's browser gets at login. It contains the operator, the start and the last use, signed with
 // a key derived from the hash of the operator's token. Each process of the service therefore accepts the cookies of the others, and
-// removing the token ends the session. Storage has the sessions that were logged out before one of the two limits below, so copies
-// of their cookies are refused.
+// removing the token ends the session. Storage keeps the sessions that were logged out early, so that
+// copies of their cookies are refused.
 const (
-	SessionIdle   = 30 * time.Minute // without a request
-	SessionLength = 12 * time.Hour   // in all
+	SessionIdle   = 30 * time.Minute // maximum time between two requests
+	SessionLength = 12 * time.Hour   // maximum duration
 	renewEvery    = time.Minute
-	clockSkew     = 5 * time.Minute // between processes
+	clockSkew     = 5 * time.Minute // allowed difference between the clocks of processes
 )
 
 // SessionCookie is the name of the cookie.

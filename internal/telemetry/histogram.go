@@ -23,14 +23,13 @@ func histogramOpts(name, help string, buckets []float64) prometheus.HistogramOpt
 	}
 }
 
-// Buckets for durations of milliseconds, and for durations of minutes. In seconds.
+// Upper limits of the buckets, in seconds: Quick for durations of milliseconds, Long for durations of minutes.
 var (
 	Quick = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 	Long  = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
 )
 
-// Observe observes a duration; if ctx is traced, with the trace's id as an
-// exemplar.
+// Observe observes a duration. If ctx is traced, the observation has the trace id as an exemplar.
 func Observe(ctx context.Context, o prometheus.Observer, d time.Duration) {
 	if s := trace.SpanContextFromContext(ctx); s.IsSampled() {
 		if e, ok := o.(prometheus.ExemplarObserver); ok {

@@ -13,7 +13,7 @@ type Factory struct {
 // In returns a factory for a registry. With nil, metrics count but are not exposed.
 func In(registry prometheus.Registerer) Factory { return Factory{registry} }
 
-// Register adds a collector of the package's own.
+// Register adds a collector that the caller made.
 func (f Factory) Register(c prometheus.Collector) {
 	if f.registry != nil {
 		f.registry.MustRegister(c)

@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// Scope names the instrumentation.
+// Scope is the name of the instrumentation scope.
 const Scope = "github.com/forgerun/forgerun"
 
 // Span attributes specific to ForgeRun. Others use the names of OpenTelemetry's semantic conventions.
@@ -47,7 +47,7 @@ const (
 	SpanCancel  = "cancel job"
 	SpanRetry   = "retry job"
 	SpanDeliver = "deliver event" // one attempt
-	SpanCommit  = "commit "       // and the name of the statement
+	SpanCommit  = "commit "       // prefix of the name of the statement
 )
 
 // Start starts a child of ctx's span. Without a span in ctx it does nothing, since a trace begins with a request; see Continue.

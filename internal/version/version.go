@@ -1,4 +1,4 @@
-// Package version returns the build of ForgeRun.
+// Package version describes the build of the running program.
 //
 // The linker sets it in a release build:
 //
@@ -26,15 +26,15 @@ const unreleased = "dev"
 
 // Info is one build.
 type Info struct {
-	// Version is a tag such as "v0.1.0", a pseudo-version, what "git describe"
-	// says of a commit between two tags, or "dev".
+	// Version is a tag such as "v0.1.0", a pseudo-version, the output of "git
+	// describe" for a commit between two tags, or "dev".
 	Version string `json:"version"`
 	// Commit is the hash of the commit, with "-dirty" if files differed from it;
-	// abbreviated if it is known from a pseudo-version alone; "" if unknown.
+	// abbreviated if it comes from a pseudo-version; "" if unknown.
 	Commit string `json:"commit"`
 	// Date is the time of the commit, in RFC 3339; "" if unknown.
 	Date string `json:"date"`
-	// Go is the version of the Go release it was compiled with.
+	// Go is the version of the Go compiler.
 	Go string `json:"go"`
 	// Platform is the system and architecture, such as "linux/amd64".
 	Platform string `json:"platform"`
@@ -46,7 +46,7 @@ func Get() Info {
 	return read(Info{Version: number, Commit: commit, Date: date}, build)
 }
 
-// Number is the version alone.
+// Number returns only the version.
 func Number() string { return Get().Version }
 
 // read completes the linker's values.
@@ -85,7 +85,7 @@ func recorded(info Info, build *debug.BuildInfo) Info {
 	return info
 }
 
-// Line is the build in one line: "forgerun v0.1.0 (commit 0123..., 2026-11-25T12:00:00Z, go1.26.8, linux/amd64)".
+// Line returns the build on one line: "forgerun v0.1.0 (commit 0123..., 2026-11-25T12:00:00Z, go1.26.8, linux/amd64)".
 func (i Info) Line(program string) string {
 	return fmt.Sprintf("%s %s (commit %s, %s, %s, %s)", program, i.Version, cmp.Or(i.Commit, "unknown"), cmp.Or(i.Date, "date unknown"),
 		i.Go, i.Platform)

@@ -7,12 +7,12 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// uses is the resources of work while it runs, besides time.
+// uses are the resources that an attempt uses besides time.
 type uses struct {
-	phase  string  // its name in progress reports
-	cpu    float64 // the share of the time that it hashes
-	memory int     // units that it takes in each step
-	blocks int     // written in each step
+	phase  string  // name in progress reports
+	cpu    float64 // share of the time spent on hashing
+	memory int     // units taken in each step
+	blocks int     // blocks written in each step
 	// whole takes all memory in the first step and writes all blocks, however long that takes. Otherwise each step takes one unit
 	// of each, and more while there is time.
 	whole bool
@@ -57,7 +57,7 @@ type attempt struct {
 	clock job.AttemptClock
 	on    job.Observer
 
-	hasher *hasher // nil: it does not hash
+	hasher *hasher // nil: no hashing
 	memory memory
 	file   tempFile
 }
@@ -168,7 +168,7 @@ func (a *attempt) wait(ctx context.Context, after time.Duration) error {
 		}
 	}
 	if after == 0 {
-		end = time.Time{} // always past
+		end = time.Time{} // the zero time is always in the past
 	}
 	return a.clock.WaitUntil(ctx, end)
 }

@@ -12,7 +12,7 @@ import (
 
 const (
 	blockSize  = 64 << 10
-	fileBlocks = 64 // of a file of 4 MiB
+	fileBlocks = 64 // blocks of a file of 4 MiB
 )
 
 // errReadBack means that a temp file did not contain the written data.

@@ -60,18 +60,16 @@ type Failure struct {
 // Error names the reason, for logs.
 func (f *Failure) Error() string { return "work failed: " + string(f.Reason) }
 
-// FailureReason returns the reason, for callers that do not know this package.
+// FailureReason returns the reason, for callers that do not import this package.
 func (f *Failure) FailureReason() job.Reason { return f.Reason }
 
 // Run does the work of one attempt (from 1) and returns the result body.
 //
-// It reports progress from 0 % on, never backwards, a dozen times at most (of
-// CUSTOM, as often as its steps); 100 % comes last and only with success.
+// Progress starts at 0 % and never decreases. 100 % is reported last, and only on success. CUSTOM reports progress once per step, other
+// kinds at most twelve times.
 //
-// Errors: *Failure when the catalogue says that this attempt fails;
-// context.Cause(ctx) soon after ctx ends; one that wraps job.ErrBadDefinition,
-// before anything is run, when d cannot be run; and one that wraps
-// job.ErrExhausted when this machine lacks what the work needs.
+// Run returns a *Failure if the catalogue says that this attempt fails, and context.Cause(ctx) soon after ctx ends. The error wraps
+// job.ErrBadDefinition if d cannot be run; nothing has run then. It wraps job.ErrExhausted if this machine lacks a resource.
 func (r *Runner) Run(ctx context.Context, d job.Definition, attempt int, on job.Observer) (*job.Result, error) {
 	if err := d.Validate(); err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// options say which code is made from a document. Paths of files are relative to the folder of the configuration.
+// options define the code that is generated from a document. Paths of files are relative to the folder of the configuration.
 type options struct {
 	codegen.Configuration `yaml:",inline"`
 

@@ -47,7 +47,7 @@ type source struct {
 	anywhere bool
 }
 
-// Finder looks for the service.
+// Finder determines the address of the service and the credentials for it.
 type Finder struct {
 	Flags  Flags
 	Getenv func(string) string

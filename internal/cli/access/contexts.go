@@ -68,7 +68,7 @@ func contextsPath(getenv func(string) string) string {
 	return filepath.Join(folder, "forgerun", "contexts.yaml")
 }
 
-// Path is the path of the contexts file.
+// Path returns the path of the contexts file.
 func (p *Contexts) Path() string { return p.path }
 
 // Names returns the names of all contexts, sorted.
@@ -132,7 +132,7 @@ type Dev struct {
 	RedisURL    string `json:"redis_url"`
 }
 
-// DevFile is the file of these notes. Only its owner can read it.
+// DevFile returns the path of the file with these notes. Only its owner can read the file.
 func DevFile(dataDir string) string { return filepath.Join(dataDir, "dev.json") }
 
 // ReadDev reads the notes of the forgerun dev that uses a data folder.

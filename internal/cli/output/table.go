@@ -16,8 +16,8 @@ type View []Column
 // Column is a column of a table.
 type Column struct {
 	Head string
-	Path string // of the value
-	Wide bool   // only in the wide form
+	Path string // path of the value in the item
+	Wide bool   // shown only in the wide form
 	Age  bool   // the value is a time; print its age
 	// the value is a state; print it in the state's color
 	State bool
