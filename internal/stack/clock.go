@@ -25,7 +25,7 @@ type clockMove struct {
 	value any
 }
 
-// atRate also unfreezes the clock.
+// atRate returns a move that sets the rate. It also unfreezes the clock.
 func atRate(rate float64, lasts time.Duration) clockMove {
 	return clockMove{fmt.Sprintf("clock, at rate %g", rate), lasts, "rate", rate}
 }

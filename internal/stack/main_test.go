@@ -219,20 +219,30 @@ func pids(s *Stack) []int {
 	return all
 }
 
+// signalTo sends a signal to a process that may be no child of this one.
+func signalTo(pid int, s os.Signal) error {
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return err
+	}
+	return p.Signal(s)
+}
+
 // hasEnded reports whether a process has ended, reaped or not.
 func hasEnded(pid int) bool {
 	if runtime.GOOS != "linux" {
-		return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+		return errors.Is(signalTo(pid, syscall.Signal(0)), os.ErrProcessDone)
 	}
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(text), ") Z ")
 }
 
+// requireGone checks that the processes have ended and were reaped.
 func requireGone(t *testing.T, pids []int) {
 	t.Helper()
 	require.NotEmpty(t, pids)
 	for _, pid := range pids {
-		require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH, "process %d", pid)
+		require.ErrorIs(t, signalTo(pid, syscall.Signal(0)), os.ErrProcessDone, "process %d", pid)
 	}
 }
 

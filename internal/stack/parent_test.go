@@ -114,7 +114,7 @@ func startParent(t *testing.T, cmd *exec.Cmd) (postgresURL string, pids []int) {
 	for _, word := range words[1:] {
 		pid, err := strconv.Atoi(word)
 		require.NoError(t, err)
-		require.NoError(t, syscall.Kill(pid, 0))
+		require.False(t, hasEnded(pid))
 		pids = append(pids, pid)
 	}
 	return words[0], pids

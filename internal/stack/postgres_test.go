@@ -100,7 +100,7 @@ func TestPIDFileOfUnrelatedProcess(t *testing.T) {
 
 	stranger := exec.Command("sleep", "600")
 	stranger.Dir = "/"
-	stranger.SysProcAttr = &syscall.SysProcAttr{Credential: p.home.user.credential()}
+	runAs(stranger, p.home.user.credential(), 0)
 	require.NoError(t, stranger.Start())
 	t.Cleanup(func() {
 		_ = stranger.Process.Kill()
@@ -123,7 +123,7 @@ func TestPostgresWaitsForBackendsOfAKilledServer(t *testing.T) {
 	p := newPostgres(t, ServerOptions{Logger: log})
 	conn := connect(t, p.URL())
 	backend := int(conn.PgConn().PID())
-	endBackend := func() { _ = syscall.Kill(backend, syscall.SIGKILL) }
+	endBackend := func() { _ = signalTo(backend, syscall.SIGKILL) }
 	// A busy backend does not notice that its postmaster is gone.
 	ctx, ended := testContext(t), make(chan struct{})
 	go func() {
@@ -134,7 +134,7 @@ func TestPostgresWaitsForBackendsOfAKilledServer(t *testing.T) {
 	testkit.Eventually(t, "the backend is busy", func() bool {
 		return query(t, p.URL(), "SELECT count(*)::text FROM pg_stat_activity WHERE state='active' AND query LIKE 'DO %'") == "1"
 	})
-	require.NoError(t, syscall.Kill(p.PID(), syscall.SIGKILL))
+	require.NoError(t, signalTo(p.PID(), syscall.SIGKILL))
 	testkit.Eventually(t, "the death is noticed", func() bool { return p.PID() == 0 })
 
 	started := make(chan error, 1)

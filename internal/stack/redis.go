@@ -20,7 +20,7 @@ import (
 // Redis is a private Redis (or Valkey) server. It writes an append-only file, synced every second, and evicts no key.
 type Redis struct{ *server }
 
-// StartRedis starts the server and returns once its data is loaded. Errors are as for StartPostgres.
+// StartRedis starts the server and returns once its data is loaded. It returns the same errors as StartPostgres.
 func StartRedis(ctx context.Context, o ServerOptions) (*Redis, error) {
 	m := o.computer()
 	path := m.findRedis()

@@ -3,7 +3,6 @@ package stack
 import (
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,21 +20,6 @@ func userOf(t *testing.T, path string) int {
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	return int(ownerOf(info).Uid)
-}
-
-func TestRootRunsServersAsUnprivilegedUsers(t *testing.T) {
-	t.Parallel()
-	requireRoot(t)
-	p, r := newPostgres(t, ServerOptions{}), newRedis(t, ServerOptions{})
-	for pid, h := range map[int]*home{p.PID(): p.home, r.PID(): r.home} {
-		require.NotNil(t, h.user)
-		require.NotZero(t, h.user.Uid)
-		require.EqualValues(t, h.user.Uid, userOf(t, h.path(dataName)))
-		require.Zero(t, userOf(t, h.dir), "what root writes to is root's")
-		if _, err := os.Stat("/proc/self"); err == nil {
-			require.EqualValues(t, h.user.Uid, userOf(t, "/proc/"+strconv.Itoa(pid)))
-		}
-	}
 }
 
 func TestRootKeepsFilesElsewhereWhenTheUserCannotReachThem(t *testing.T) {

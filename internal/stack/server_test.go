@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -59,10 +60,38 @@ func ofBoth(t *testing.T, test func(t *testing.T, start func(ServerOptions) subj
 	})
 }
 
+// requireIsolated checks that a server locks its folder, gets no signals from the terminal, does not inherit this process's environment
+// and, if this process is root, runs as an unprivileged user.
+func (s subject) requireIsolated(t *testing.T) {
+	t.Helper()
+	require.ErrorContains(t, (&home{dir: s.home.dir}).acquire(), "in use by another running stack")
+	if os.Geteuid() == 0 {
+		require.NotNil(t, s.home.user)
+		require.NotZero(t, s.home.user.Uid)
+		require.EqualValues(t, s.home.user.Uid, userOf(t, s.home.path(dataName)))
+		require.Zero(t, userOf(t, s.home.dir), "what root writes to is root's")
+	}
+	if runtime.GOOS == "linux" {
+		process := fmt.Sprintf("/proc/%d/", s.PID())
+		stat, err := os.ReadFile(process + "stat")
+		require.NoError(t, err)
+		_, numbers, _ := strings.Cut(string(stat), ") ")
+		require.Equal(t, strconv.Itoa(s.PID()), strings.Fields(numbers)[2], "a process group of its own")
+		require.NotEmpty(t, os.Getenv("HOME"))
+		env, err := os.ReadFile(process + "environ")
+		require.NoError(t, err)
+		require.NotContains(t, string(env), "HOME=")
+		if os.Geteuid() == 0 {
+			require.EqualValues(t, s.home.user.Uid, userOf(t, process))
+		}
+	}
+}
+
 func TestDataIsKeptOverStopsAndCrashes(t *testing.T) {
 	ofBoth(t, func(t *testing.T, start func(ServerOptions) subject) {
 		text, log := newLogger()
 		s := start(ServerOptions{Logger: log})
+		s.requireIsolated(t)
 		url, port, pid := s.url(), s.Port(), s.PID()
 		s.put(t)
 		startedAgain := func() {
@@ -87,7 +116,7 @@ func TestDataIsKeptOverStopsAndCrashes(t *testing.T) {
 		startedAgain()
 		require.False(t, text.contains("ended unexpectedly"))
 
-		require.NoError(t, syscall.Kill(s.PID(), syscall.SIGKILL))
+		require.NoError(t, signalTo(s.PID(), syscall.SIGKILL))
 		testkit.Eventually(t, "the death is reported", func() bool { return text.contains("ended unexpectedly") })
 		startedAgain()
 
@@ -106,25 +135,6 @@ func TestDataIsKeptOverStopsAndCrashes(t *testing.T) {
 		all.Wait()
 		require.NoError(t, s.Kill())
 		require.Zero(t, s.PID())
-	})
-}
-
-// A server locks its folder, gets no signals from the terminal, and does not inherit this process's environment.
-func TestServersAreIsolated(t *testing.T) {
-	ofBoth(t, func(t *testing.T, start func(ServerOptions) subject) {
-		s := start(ServerOptions{})
-		require.ErrorContains(t, (&home{dir: s.home.dir}).acquire(), "in use by another running stack")
-		s.put(t)
-		s.requireKept(t)
-		group, err := syscall.Getpgid(s.PID())
-		require.NoError(t, err)
-		require.Equal(t, s.PID(), group, "a process group of its own")
-		if runtime.GOOS == "linux" {
-			require.NotEmpty(t, os.Getenv("HOME"))
-			env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", s.PID()))
-			require.NoError(t, err)
-			require.NotContains(t, string(env), "HOME=")
-		}
 	})
 }
 
