@@ -24,17 +24,17 @@ import (
 // profiles to operators.
 type Admin struct {
 	Registry *prometheus.Registry
-	// Ready reports whether the process can work, and returns a value that the answer shows.
+	// Ready reports whether the process can work, and returns a value that the response shows.
 	Ready func(ctx context.Context) (ok bool, report any)
 	// Guard recognizes operators. Every page that is not for machines needs an operator.
 	Guard operators.Guard
 	// Hosts reports whether to answer requests for a host. nil allows all hosts; if no token is set, it allows only names of this machine.
 	Hosts func(string) bool
-	// Dashboard is mounted at DashboardPath. If it is nil, there is none.
+	// Dashboard is mounted at DashboardPath; nil for none.
 	Dashboard http.Handler
-	// Docs is the page that documents the operator API. If it is nil, there is none.
+	// Docs is the page that documents the operator API; nil for none.
 	Docs http.Handler
-	// Console serves the operator's page at / and its files below ConsolePath. If it is nil, there is none.
+	// Console serves the operator's page at / and its files below ConsolePath; nil for none.
 	Console http.Handler
 	// Log gets a line for each failed scrape.
 	Log *slog.Logger
@@ -84,7 +84,7 @@ func (a Admin) Handler() http.Handler {
 	return secured(a.meant(renewing(guard, exact(mux))))
 }
 
-// exact answers 404 for a path that ServeMux would redirect, such as //metrics.
+// exact returns 404 for a path that ServeMux would redirect, such as //metrics.
 func exact(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		escaped := r.URL.EscapedPath()
@@ -96,20 +96,20 @@ func exact(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// These are the limits of a scrape. Each collector stops by itself after a second or two, so that the values of the others are shown.
-// scrapeTimeout is for a collector that does not stop.
+// Limits of a scrape. Each collector gives up after a second or two, so that a scrape shows the values of the others. scrapeTimeout
+// ends a scrape with a collector that does not give up.
 const (
 	scrapesAtOnce = 8
 	scrapeTimeout = 10 * time.Second
 )
 
-// metrics answers in the format that the request asks for: text, OpenMetrics with exemplars, or protobuf with native histograms. If a
+// metrics serves the format that the request asks for: text, OpenMetrics with exemplars, or protobuf with native histograms. If a
 // collector fails, only its own metrics are missing. Concurrent scrapes share one reading of the collectors.
 func (a Admin) metrics() http.Handler {
 	var group singleflight.Group
 	gather := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		families, err, _ := group.Do("", func() (any, error) { return a.Registry.Gather() })
-		return families.([]*dto.MetricFamily), err // shared: read only
+		return families.([]*dto.MetricFamily), err // shared with other scrapes, so read-only
 	})
 	return promhttp.HandlerFor(gather, promhttp.HandlerOpts{
 		Registry: a.Registry, EnableOpenMetrics: true,
@@ -161,7 +161,7 @@ func secured(next http.Handler) http.Handler {
 	})
 }
 
-// refuse answers with a problem document (RFC 9457).
+// refuse writes a problem document (RFC 9457).
 func refuse(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)

@@ -8,7 +8,7 @@ import (
 	"github.com/forgerun/forgerun/internal/operators"
 )
 
-// only passes the requests of operators on. Other callers get an answer that says how to authenticate.
+// only passes on requests from operators. It refuses other requests with an explanation of how to authenticate.
 func only(guard operators.Guard, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, refusal := guard.Check(r)
@@ -25,8 +25,8 @@ func only(guard operators.Guard, next http.Handler) http.Handler {
 	})
 }
 
-// meant passes a request on if its host is one of the listener's hosts (if those are given) and if it does not come from a page of
-// another origin. The operators' guard checks requests that change something and have no Sec-Fetch-Site header.
+// meant passes on a request if its host belongs to this listener and no page of another origin caused it. Guard also checks requests
+// that change something and have no Sec-Fetch-Site header.
 func (a Admin) meant(next http.Handler) http.Handler {
 	hosts := a.Hosts
 	if hosts == nil && a.Guard.Tokens.None() {

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	linesLimit  = 4 << 20              // the maximum size of the lines that wait, in bytes
-	linesLast   = time.Second          // how long the end of the process waits for them
-	linesGather = 5 * time.Millisecond // how long a line waits for more lines, so that one call writes them
-	linesKept   = 64 << 10             // the maximum size of a buffer that is reused, in bytes
+	linesLimit  = 4 << 20              // maximum size of the waiting lines, in bytes
+	linesLast   = time.Second          // maximum wait for these lines at the end of the process
+	linesGather = 5 * time.Millisecond // how long a line waits, so that one call writes several lines
+	linesKept   = 64 << 10             // maximum size of a reused buffer, in bytes
 )
 
 // Lines writes log lines in the background. One call writes all lines that are waiting. Logging never waits, even if out is a pipe
@@ -24,10 +24,10 @@ type Lines struct {
 
 	mu       sync.Mutex
 	waiting  []byte
-	spare    []byte        // an empty buffer, which waiting uses next
-	idle     chan struct{} // it is closed when everything is written; nil: everything is written
-	dropped  int           // the number of all dropped lines
-	reported int           // how many of them the log has reported
+	spare    []byte        // empty buffer for reuse
+	idle     chan struct{} // closed when everything is written; nil: everything is written
+	dropped  int           // total number of dropped lines
+	reported int           // number of dropped lines that were reported in the log
 }
 
 // NewLines makes a Lines that writes to out. The registry, if it is not nil, gets the count of dropped lines.
@@ -45,7 +45,7 @@ func NewLines(out io.Writer, registry prometheus.Registerer) *Lines {
 	return l
 }
 
-// OnDropped sets the function that is called when lines were dropped and out takes lines again.
+// OnDropped sets the function to call when out accepts lines again after some were dropped.
 func (l *Lines) OnDropped(f func(lines int)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -33,7 +33,7 @@ type traceHandler struct {
 	inner func(slog.Handler) slog.Handler
 }
 
-// Handle makes traceHandler a slog.Handler.
+// Handle implements slog.Handler.
 func (h *traceHandler) Handle(ctx context.Context, r slog.Record) error {
 	span := trace.SpanContextFromContext(ctx)
 	if !span.IsSampled() {
@@ -48,7 +48,7 @@ func (h *traceHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// WithAttrs makes traceHandler a slog.Handler.
+// WithAttrs implements slog.Handler.
 func (h *traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	if h.inner == nil {
 		return &traceHandler{Handler: h.Handler.WithAttrs(attrs)}
@@ -56,7 +56,7 @@ func (h *traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return h.within(func(next slog.Handler) slog.Handler { return next.WithAttrs(attrs) })
 }
 
-// WithGroup makes traceHandler a slog.Handler.
+// WithGroup implements slog.Handler.
 func (h *traceHandler) WithGroup(name string) slog.Handler {
 	if h.inner == nil {
 		plain := func(next slog.Handler) slog.Handler { return next }

@@ -22,24 +22,24 @@ func sessions(mux *http.ServeMux, guard operators.Guard) {
 		if refusal == nil && !guard.Tokens.None() {
 			s.SetCookie(w, r)
 		}
-		answer(w, s, refusal)
+		writeSession(w, s, refusal)
 	})
 	mux.HandleFunc("POST /logout", func(w http.ResponseWriter, r *http.Request) {
 		operators.ClearCookie(w, r)
 		if refusal := guard.Logout(r); refusal != nil {
-			answer(w, operators.Session{}, refusal)
+			writeSession(w, operators.Session{}, refusal)
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
 	mux.HandleFunc("GET /session", func(w http.ResponseWriter, r *http.Request) {
 		s, refusal := guard.Session(r)
-		answer(w, s, refusal)
+		writeSession(w, s, refusal)
 	})
 }
 
-// answer writes the session document, which tells a page what it may do, or the refusal.
-func answer(w http.ResponseWriter, s operators.Session, refusal *operators.Refusal) {
+// writeSession writes the session document with the rights of a page, or the refusal.
+func writeSession(w http.ResponseWriter, s operators.Session, refusal *operators.Refusal) {
 	if refusal != nil {
 		refusal.Header(w.Header())
 		refuse(w, refusal.Status, refusal.Detail)

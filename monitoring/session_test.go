@@ -70,9 +70,6 @@ func TestLogin(t *testing.T) {
 		require.Equal(t, http.StatusOK, get(h, path, cookie).Code, path)
 	}
 	require.Equal(t, "admin", get(h, DashboardPath+"/jobs", cookie).Body.String())
-	another := echo(newAdmin(adminToken, true))
-	require.Equal(t, http.StatusOK, get(another, DashboardPath+"/jobs", cookie).Code, "each process takes it")
-	require.Equal(t, http.StatusUnauthorized, get(echo(newAdmin("another-operators-token", true)), DashboardPath+"/jobs", cookie).Code)
 
 	for body, status := range map[string]int{
 		"": http.StatusUnauthorized, "wrong": http.StatusUnauthorized, "frk_x_y": http.StatusUnauthorized,

@@ -31,7 +31,7 @@ type Tracing struct {
 	// Role and Version describe the process in the resource.
 	Role, Version string
 	Log           *slog.Logger          // nil: nothing is logged
-	Registry      prometheus.Registerer // it gets counts of spans; nil: they are not counted
+	Registry      prometheus.Registerer // registry of the span counters; nil: spans are not counted
 }
 
 // NewTracing returns the process' tracer provider and a shutdown function, which sends the last spans until its context ends. Spans are
@@ -44,11 +44,11 @@ func NewTracing(ctx context.Context, cfg Tracing) (trace.TracerProvider, func(co
 	routeOtelLog(cfg.Log)
 	about, err := resource.New(ctx,
 		resource.WithTelemetrySDK(),
-		resource.WithService(), // adds an id of this process
+		resource.WithService(), // adds the id of this process
 		resource.WithAttributes(
 			semconv.ServiceName("forgerun"), semconv.ServiceVersion(cfg.Version), attribute.String("forgerun.role", cfg.Role),
 		),
-		resource.WithFromEnv(), // the environment overrides all others
+		resource.WithFromEnv(), // the environment takes precedence
 	)
 	if err != nil {
 		return nil, nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
@@ -114,7 +114,7 @@ func (e ended) OnEnd(s sdktrace.ReadOnlySpan) {
 	e.SpanProcessor.OnEnd(s)
 }
 
-// ExportSpans makes reporter a span exporter.
+// ExportSpans implements sdktrace.SpanExporter.
 func (r *reporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := r.SpanExporter.ExportSpans(ctx, spans)
 	if err == nil {
@@ -165,12 +165,12 @@ func otelLevel(level slog.Level) slog.Level {
 	return level
 }
 
-// Enabled makes otelLog a slog.Handler.
+// Enabled implements slog.Handler.
 func (l otelLog) Enabled(ctx context.Context, level slog.Level) bool {
 	return l.handler.Enabled(ctx, otelLevel(level))
 }
 
-// Handle makes otelLog a slog.Handler.
+// Handle implements slog.Handler.
 func (l otelLog) Handle(ctx context.Context, r slog.Record) error {
 	line := slog.NewRecord(r.Time, otelLevel(r.Level), r.Message, 0)
 	r.Attrs(func(a slog.Attr) bool {
@@ -182,8 +182,8 @@ func (l otelLog) Handle(ctx context.Context, r slog.Record) error {
 	return l.handler.Handle(ctx, line)
 }
 
-// WithAttrs makes otelLog a slog.Handler.
+// WithAttrs implements slog.Handler.
 func (l otelLog) WithAttrs([]slog.Attr) slog.Handler { return l }
 
-// WithGroup makes otelLog a slog.Handler.
+// WithGroup implements slog.Handler.
 func (l otelLog) WithGroup(string) slog.Handler { return l }
