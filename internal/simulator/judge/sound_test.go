@@ -190,8 +190,11 @@ func (w *world) write(t testing.TB) *history.Store {
 // Jobs and Each implement Reader in memory, which is faster than the disk. All jobs are in the first bucket.
 func (w *world) Jobs(bucket int) (map[string][]history.Fact, error) {
 	jobs := map[string][]history.Fact{}
+	if bucket != 0 {
+		return jobs, nil
+	}
 	for _, f := range w.facts {
-		if subject := f.Subject(); subject != "" && bucket == 0 {
+		if subject := f.Subject(); subject != "" {
 			jobs[subject] = append(jobs[subject], f)
 		}
 	}
