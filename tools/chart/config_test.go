@@ -13,15 +13,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	chart "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/lint"
-	"helm.sh/helm/v4/pkg/chart/v2/loader"
-	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 	core "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 )
 
-// folder is the folder in which the forgerun program of this repository is built once.
+// folder holds the forgerun program and the packed chart, which are built once.
 var folder string
 
 func TestMain(m *testing.M) {
@@ -50,16 +47,6 @@ func forgerun(t *testing.T, environment []string, args ...string) string {
 	out, err = command.CombinedOutput()
 	require.NoError(t, err, "forgerun %v: %s", args, out)
 	return string(out)
-}
-
-// packed returns the chart as "helm package" makes it.
-func packed(t *testing.T) *chart.Chart {
-	t.Helper()
-	archive, err := chartutil.Save(load(t), t.TempDir())
-	require.NoError(t, err)
-	c, err := loader.LoadFile(archive)
-	require.NoError(t, err)
-	return c
 }
 
 // secrets are the values that an operator puts into the Secret.

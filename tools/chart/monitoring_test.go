@@ -1,7 +1,6 @@
 package chart_test
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -84,7 +83,6 @@ func TestDashboardsAreThoseOfTheRepository(t *testing.T) {
 			require.NoError(t, err)
 			shown := found["forgerun-"+filepath.Base(path)]
 			require.JSONEq(t, strings.ReplaceAll(string(content), "forgerun-prometheus", source), shown)
-			require.True(t, json.Valid([]byte(shown)))
 			require.Contains(t, shown, `"uid": "`+source+`"`)
 		}
 	}
