@@ -23,7 +23,7 @@ func newTest() (l *Limiter, pass func(time.Duration)) {
 	return New(func() time.Time { return now }, telemetry.In(nil)), func(d time.Duration) { now = now.Add(d) }
 }
 
-// guess makes attempts that all fail, and counts those that were let through.
+// guess makes n attempts that all fail, and returns how many were allowed.
 func guess(l *Limiter, source netip.Addr, n int, credential func(int) string) (tried int) {
 	for i := range n {
 		if l.Check(source, credential(i)) == 0 {
@@ -44,14 +44,14 @@ func TestGuessesOfAnAddress(t *testing.T) {
 	l.Succeeded("good")
 	require.Equal(t, addressBurst, guess(l, office, 10_000, different))
 	require.Equal(t, 10_000.0-addressBurst, testutil.ToFloat64(l.refused.WithLabelValues("address")))
-	require.Zero(t, l.Check(office, "good"), "one that was right is not refused for what others do")
+	require.Zero(t, l.Check(office, "good"), "a recently valid credential passes")
 	require.Zero(t, l.Check(elsewhere, "new"))
 	wait := l.Check(office, "new")
 	require.Positive(t, wait)
 	pass(wait)
-	require.Zero(t, l.Check(office, "new"), "who waits so long may try")
+	require.Zero(t, l.Check(office, "new"), "the wait is long enough")
 	l.Failed(office, "good")
-	require.Positive(t, l.Check(office, "good"), "it was right no longer")
+	require.Positive(t, l.Check(office, "good"), "a failure makes the credential unknown again")
 	pass(time.Second)
 	require.Equal(t, addressRate, guess(l, office, 1000, different))
 }
@@ -61,12 +61,12 @@ func TestGuessesOfAKey(t *testing.T) {
 	l, pass := newTest()
 	wrong := same("frk_abcdefghijkl_wrong")
 	require.Equal(t, keyBurst, guess(l, office, 1000, wrong))
-	require.Zero(t, l.Check(office, "frk_mnopqrstuvwx_right"), "a mistake with one key leaves others at the address alone")
-	require.Zero(t, l.Check(elsewhere, "frk_abcdefghijkl_right"), "its owner may use it from elsewhere")
-	require.Equal(t, 1, guess(l, elsewhere, 1000, wrong), "no more than one each from other addresses")
+	require.Zero(t, l.Check(office, "frk_mnopqrstuvwx_right"), "other keys from the address pass")
+	require.Zero(t, l.Check(elsewhere, "frk_abcdefghijkl_right"), "the owner can use the key from another address")
+	require.Equal(t, 1, guess(l, elsewhere, 1000, wrong), "another address has one attempt")
 	for range 50 {
 		pass(time.Second)
-		require.Equal(t, keyRate, guess(l, office, 1000, wrong), "and so it goes on")
+		require.Equal(t, keyRate, guess(l, office, 1000, wrong), "one attempt per second")
 	}
 }
 
@@ -79,7 +79,7 @@ func TestTablesAreBounded(t *testing.T) {
 		l.Failed(source, different(i))
 		l.Succeeded(different(i))
 		if i%100 == 0 {
-			require.Positive(t, l.Check(office, "new"), "who goes on is not forgotten")
+			require.Positive(t, l.Check(office, "new"), "an active address stays in the table")
 		}
 	}
 	require.Equal(t, maxEntries, l.addresses.Len())
@@ -87,7 +87,7 @@ func TestTablesAreBounded(t *testing.T) {
 	require.Equal(t, maxEntries, l.good.Len())
 }
 
-func TestLinesAreFew(t *testing.T) {
+func TestLogLinesAreLimited(t *testing.T) {
 	t.Parallel()
 	l, pass := newTest()
 	logged, counted := 0, map[string]int{}
@@ -106,7 +106,7 @@ func TestLinesAreFew(t *testing.T) {
 		counted[reason] += n
 	}
 	require.InDelta(t, 10*maxLines, logged, maxLines)
-	require.Equal(t, map[string]int{"wrong": 6667, "expired": 3333}, counted, "none is left out of the count")
+	require.Equal(t, map[string]int{"wrong": 6667, "expired": 3333}, counted, "each failure is counted")
 }
 
 func TestPublicPart(t *testing.T) {

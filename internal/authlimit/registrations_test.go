@@ -30,7 +30,7 @@ func TestRegistrationsOfAnAddress(t *testing.T) {
 	wait := r.Take(office)
 	require.Equal(t, time.Second, wait)
 	pass(wait)
-	require.Equal(t, 1, register(r, office, 10), "who waits so long may go on")
+	require.Equal(t, 1, register(r, office, 10), "the wait is long enough")
 	pass(time.Hour)
 	require.Equal(t, 60, register(r, office, 1000))
 	for _, free := range []netip.Addr{{}, netip.MustParseAddr("127.0.0.9"), netip.IPv6Loopback()} {
@@ -47,7 +47,7 @@ func TestRegistrationsTakeBoundedMemory(t *testing.T) {
 	for i := range 2 * maxEntries {
 		require.Zero(t, r.Take(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})))
 		if i%100 == 0 {
-			require.Positive(t, r.Take(office), "who goes on is not forgotten")
+			require.Positive(t, r.Take(office), "an active address stays in the table")
 		}
 	}
 	require.Equal(t, maxEntries, r.addresses.Len())

@@ -30,7 +30,7 @@ func TestClosedLoopCountsAcceptedJobs(t *testing.T) {
 	require.EqualValues(t, 20, received.Load())
 
 	_, err = closed{clients: 4, during: time.Hour}.submit(t.Context(), target{url: server.URL})
-	require.ErrorContains(t, err, "answer 503", "a refused client ends the others")
+	require.ErrorContains(t, err, "answer 503", "a refused client stops the others")
 }
 
 // Requests that are not admitted end the load, unless its time is over.

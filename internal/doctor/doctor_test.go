@@ -37,7 +37,7 @@ func only(t *testing.T, all Findings, want Severity, words ...string) {
 	for _, f := range all {
 		require.NotEmpty(t, f.What)
 		require.NotEmpty(t, f.Found)
-		require.Equal(t, f.Level != Healthy, f.Advice != "", "advice for what is not well, and only for that: %v", f)
+		require.Equal(t, f.Level != Healthy, f.Advice != "", "only problems have advice: %v", f)
 		require.NotContains(t, f.String(), "\n")
 		if f.Level != Healthy {
 			bad = append(bad, f)
@@ -86,7 +86,7 @@ func TestDoctorJudgesPostgres(t *testing.T) {
 			i.Schema, i.MissingPrivileges = `"My app"`, []string{"A on a", "B on b", "C on c", "D on d", "E on e"}
 		}, Failing,
 			[]string{"lacks A on a, B on b, C on c and 2 more", "GRANT SELECT", `IN SCHEMA "My app" TO`}},
-		{func(i *repo.Inspection) { i.MigratorLacks = "CREATE on schema app" }, Healthy, nil}, // nothing is to be migrated
+		{func(i *repo.Inspection) { i.MigratorLacks = "CREATE on schema app" }, Healthy, nil}, // no migration is due
 		{func(i *repo.Inspection) { i.Usable = 65 }, Warning, []string{"room for 2", "max_connections"}},
 		{func(i *repo.Inspection) { i.Usable = 66 }, Healthy, nil},
 		{func(i *repo.Inspection) { i.Usable = 21 }, Failing, []string{"room for 0"}},
@@ -143,7 +143,7 @@ func TestDoctorJudgesRedis(t *testing.T) {
 	}
 	var fs Findings
 	fs.judgeRedis(queue.Inspection{Servers: []queue.ServerFacts{goodRedis(), goodRedis()}}, nil)
-	require.Contains(t, fmt.Sprint(fs), "Redis cache:6379 role", "which one of a cluster")
+	require.Contains(t, fmt.Sprint(fs), "Redis cache:6379 role", "the address of the server in a cluster")
 	fs = nil
 	fs.judgeRedis(queue.Inspection{Servers: []queue.ServerFacts{goodRedis()}, Paused: []string{"jobs"}}, nil)
 	only(t, fs, Warning, "Redis queue jobs: paused", "DEL 'asynq:{jobs}:paused'")

@@ -10,7 +10,7 @@ import (
 const (
 	first  = "0123456789abcdef"
 	second = "fedcba9876543210"
-	third  = "a:token:with:colons" // no name is before its first colon that is left
+	third  = "a:token:with:colons" // has colons; Parse cuts the name only at the first one
 )
 
 func TestParse(t *testing.T) {

@@ -28,7 +28,7 @@ func TestSession(t *testing.T) {
 	require.NotContains(t, s.Cookie(), first)
 	other, ok := here.NewSession(first, start)
 	require.True(t, ok)
-	require.NotEqual(t, s.Cookie(), other.Cookie(), "no two logins are alike")
+	require.NotEqual(t, s.Cookie(), other.Cookie(), "each login has its own cookie")
 	require.NotEqual(t, s.CSRFToken, other.CSRFToken)
 
 	there := tokens(t, "bob:"+second+",ann.b-2:"+first, "") // another process
@@ -41,7 +41,7 @@ func TestSession(t *testing.T) {
 	require.False(t, ok)
 	reader, ok := tokens(t, "", "ann.b-2:"+first).Session(s.Cookie(), start)
 	require.True(t, ok)
-	require.True(t, reader.Operator.ReadOnly, "what a token may do is not in the cookie")
+	require.True(t, reader.Operator.ReadOnly, "the rights come from the tokens and not from the cookie")
 }
 
 func TestSessionEnds(t *testing.T) {
@@ -54,7 +54,7 @@ func TestSessionEnds(t *testing.T) {
 	}
 	require.True(t, alive(s, SessionIdle-time.Second))
 	require.False(t, alive(s, SessionIdle))
-	require.False(t, alive(s, -clockSkew-time.Second), "not begun")
+	require.False(t, alive(s, -clockSkew-time.Second), "the session starts in the future")
 	same, due := s.Renewed(start.Add(renewEvery - time.Second))
 	require.False(t, due)
 	require.Equal(t, s.Cookie(), same.Cookie())
@@ -65,7 +65,7 @@ func TestSessionEnds(t *testing.T) {
 		require.True(t, due)
 		require.True(t, alive(s, now))
 	}
-	require.Equal(t, start.Add(SessionLength), s.ExpiresAt, "use does not put off the end of all")
+	require.Equal(t, start.Add(SessionLength), s.ExpiresAt, "renewals do not exceed SessionLength")
 	require.False(t, alive(s, SessionLength))
 }
 
@@ -85,7 +85,7 @@ func TestSessionRefuses(t *testing.T) {
 		"colons":          "::::",
 		"another name":    with(0, "bob"),
 		"a reader":        with(0, "dash"),
-		"nobody":          with(0, "eve"),
+		"unknown name":    with(0, "eve"),
 		"issued later":    with(1, "1900000100"),
 		"seen later":      with(2, "1900000100"),
 		"seen as text":    with(2, "+1900000000"),
@@ -103,9 +103,9 @@ func TestSessionRefuses(t *testing.T) {
 	}
 	for name, there := range map[string]Tokens{
 		"no tokens":                  {},
-		"the token was taken away":   tokens(t, "bob:"+second, ""),
+		"the token was removed":      tokens(t, "bob:"+second, ""),
 		"the token was replaced":     tokens(t, "ann:0000000000000000", ""),
-		"the name is another's now":  tokens(t, "ann:"+second+",bob:"+first, ""),
+		"another token has the name": tokens(t, "ann:"+second+",bob:"+first, ""),
 		"the token has another name": tokens(t, "eve:"+first, ""),
 	} {
 		_, ok := there.Session(cookie, start)
@@ -131,7 +131,7 @@ func TestSessionCookie(t *testing.T) {
 		s.SetCookie(w, r)
 		got := w.Result().Cookies()
 		require.Len(t, got, 1)
-		require.Equal(t, s.Cookie(), got[0].Value, "a cookie may have it")
+		require.Equal(t, s.Cookie(), got[0].Value, "the value is valid in a cookie")
 		require.Equal(t, "/", got[0].Path)
 		require.True(t, got[0].HttpOnly)
 		require.Equal(t, http.SameSiteStrictMode, got[0].SameSite)

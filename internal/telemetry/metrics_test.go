@@ -51,20 +51,20 @@ func TestObserveAddsTheTraceAsAnExemplar(t *testing.T) {
 		}
 		return found
 	}
-	require.Empty(t, exemplars(), "nothing is traced")
+	require.Empty(t, exemplars(), "no trace in the context")
 	ctx, span := recorded(t)
 	telemetry.Observe(ctx, h, 20*time.Millisecond)
 	require.Equal(t, []string{"trace_id=" + span.SpanContext().TraceID().String()}, exemplars())
 	observed := gather(t, registry)["wait_seconds"].GetMetric()[0].GetHistogram()
 	require.Equal(t, uint64(2), observed.GetSampleCount())
 	require.Len(t, observed.GetBucket(), len(telemetry.Quick))
-	require.NotEmpty(t, observed.GetPositiveSpan(), "a native histogram as well")
+	require.NotEmpty(t, observed.GetPositiveSpan(), "native buckets")
 
 	summary := prometheus.NewSummary(prometheus.SummaryOpts{Name: "wait_seconds"})
 	telemetry.Observe(ctx, summary, time.Second)
 	var m dto.Metric
 	require.NoError(t, summary.Write(&m))
-	require.Equal(t, 1.0, m.GetSummary().GetSampleSum(), "which takes no exemplars")
+	require.Equal(t, 1.0, m.GetSummary().GetSampleSum(), "a summary has no exemplars")
 }
 
 func TestEachLabelValueStartsFromZero(t *testing.T) {

@@ -69,7 +69,7 @@ func TestContinue(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		traceparent string
-		begins      bool
+		recorded    bool
 	}{
 		"sampled":                     {sampled, true},
 		"sampled, of a later version": {"cc" + sampled[2:] + "-more", true},
@@ -81,9 +81,9 @@ func TestContinue(t *testing.T) {
 			t.Parallel()
 			tracer, spans := tracing()
 			ctx, span := telemetry.Continue(context.Background(), tracer, test.traceparent, telemetry.SpanProcess)
-			require.Equal(t, test.begins, span.IsRecording())
+			require.Equal(t, test.recorded, span.IsRecording())
 			telemetry.End(span, nil)
-			if !test.begins {
+			if !test.recorded {
 				require.Equal(t, context.Background(), ctx)
 				require.Empty(t, spans.GetSpans())
 				return
@@ -125,7 +125,7 @@ func TestTraceparentAndBack(t *testing.T) {
 	ctx, span := never.Start(context.Background(), "dropped")
 	defer span.End()
 	require.True(t, span.SpanContext().IsValid())
-	require.Empty(t, telemetry.Traceparent(ctx), "what is not recorded")
+	require.Empty(t, telemetry.Traceparent(ctx), "an unrecorded span")
 }
 
 func TestEnd(t *testing.T) {

@@ -21,7 +21,7 @@ func TestRead(t *testing.T) {
 		build  *debug.BuildInfo
 		want   Info
 	}{
-		"a release of goreleaser": {
+		"a goreleaser build": {
 			linked: Info{Version: "v0.1.0", Commit: hash, Date: "2026-11-25T12:00:00Z"},
 			build:  &debug.BuildInfo{Main: debug.Module{Version: "v0.1.0+dirty"}, Settings: settings("true")},
 			want:   Info{Version: "v0.1.0", Commit: hash, Date: "2026-11-25T12:00:00Z"},

@@ -112,14 +112,14 @@ func TestCustomUsesRequestedResources(t *testing.T) {
 
 	behavior.MemoryBytes = 64 << 20
 	_, err = r.Run(t.Context(), defineCustom(behavior), 1, job.Observer{})
-	require.NoError(t, err, "it goes on with what there is")
+	require.NoError(t, err, "a run continues with less memory")
 	_, err = New(Config{TempDir: "/nonexistent"}).Run(t.Context(), defineCustom(job.Behavior{IOBytes: 1}), 1, job.Observer{})
 	require.ErrorIs(t, err, job.ErrExhausted)
 	require.ErrorIs(t, New(Config{TempDir: "/nonexistent", Limit: second}).Probe(t.Context(), job.Custom), job.ErrExhausted)
 	lost := errors.New("lost")
 	_, err = New(Config{}).Run(t.Context(), defineCustom(job.Behavior{Emit: []job.PlannedEvent{{}}}), 1,
 		job.Observer{Emit: func(int, job.Emission) error { return lost }})
-	require.Equal(t, lost, err, "it ends if an event cannot be recorded")
+	require.Equal(t, lost, err, "the run ends if an event cannot be recorded")
 }
 
 func TestCustomWritesAllItsBlocks(t *testing.T) {
@@ -145,7 +145,7 @@ func TestCustomStopsAtOnce(t *testing.T) {
 			start := time.Now()
 			_, err := New(Config{TimeScale: 1}).Run(ctx, defineCustom(job.Behavior{Duration: 10 * second,
 				Emit: []job.PlannedEvent{{After: 10 * second}}}), 1, job.Observer{Emit: func(int, job.Emission) error {
-				t.Error("it was stopped before")
+				t.Error("the run was stopped before the event")
 				return nil
 			}})
 			require.Equal(t, errStopped, err)

@@ -19,7 +19,7 @@ func TestCPUBurstWaitsForATurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Config{})
-		require.Equal(t, max(1, runtime.GOMAXPROCS(0)/2), cap(r.turns), "half of the CPUs are left")
+		require.Equal(t, max(1, runtime.GOMAXPROCS(0)/2), cap(r.turns), "half of the CPUs stay free")
 		for range cap(r.turns) {
 			r.turns <- struct{}{}
 		}
@@ -80,12 +80,12 @@ func TestFileIsWritten(t *testing.T) {
 			require.NoError(t, f.write(fileBlocks+n))
 		}
 		all := must(io.ReadAll(io.NewSectionReader(f.file, 0, 1<<30)))(t)
-		require.Len(t, all, 4<<20, "however often it is written")
+		require.Len(t, all, 4<<20, "the size does not grow")
 		require.Equal(t, f.written, all[len(all)-blockSize:])
 		require.NotContains(t, string(all), "\x00")
 		return all
 	}
-	require.NotEqual(t, content(), content(), "each time something else")
+	require.NotEqual(t, content(), content(), "each pass writes other data")
 	require.NoError(t, f.file.Close())
 	require.ErrorIs(t, f.write(0), os.ErrClosed)
 	f.release()

@@ -63,11 +63,11 @@ func (r *recorder) requireOrderly(t *testing.T, succeeded bool) {
 		require.Equal(t, r.seen[0].ItemsTotal, p.ItemsTotal)
 		require.NotEmpty(t, p.Phase)
 		if i > 0 {
-			require.Greater(t, p.Percentage, last.Percentage, "a report says something new")
+			require.Greater(t, p.Percentage, last.Percentage, "each report shows progress")
 		}
 		last = p
 	}
-	require.Equal(t, succeeded, last.Percentage == 100, "100 %% comes with success and only then: %+v", last)
+	require.Equal(t, succeeded, last.Percentage == 100, "100 %% is reported only on success: %+v", last)
 	if succeeded {
 		require.Equal(t, last.StepsTotal, last.StepsCompleted)
 		require.Equal(t, last.ItemsTotal, last.ItemsProcessed)
@@ -194,7 +194,7 @@ func TestCancelStopsEveryKindAtOnce(t *testing.T) {
 				var reports recorder
 				start := time.Now()
 				result, err := New(Config{TimeScale: 1, Limit: limit, TempDir: dir}).Run(ctx, d, 1, job.Observer{Progress: reports.report})
-				require.Equal(t, after, time.Since(start), "it stops the moment it is told to")
+				require.Equal(t, after, time.Since(start), "the run stops at once")
 				require.Equal(t, errStopped, err)
 				require.Nil(t, result)
 				reports.requireOrderly(t, false)
@@ -203,7 +203,7 @@ func TestCancelStopsEveryKindAtOnce(t *testing.T) {
 	}
 }
 
-func TestCancelInTheLastStepIsNoSuccess(t *testing.T) {
+func TestCancelInLastStepIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	for _, kind := range runnable() {
 		if kind == job.FailImmediate || kind == job.RunsOverTimeout {
@@ -221,13 +221,13 @@ func TestCancelInTheLastStepIsNoSuccess(t *testing.T) {
 
 func TestBadDefinitionRunsNothing(t *testing.T) {
 	t.Parallel()
-	for name, spoil := range map[string]func(*job.Definition){
-		"a kind of no catalogue": func(d *job.Definition) { d.WorkKind = "DANCE" },
-		"a kind that never runs": func(d *job.Definition) { d.WorkKind = job.PayloadInvalid },
-		"a huge size":            func(d *job.Definition) { d.PayloadSize = 1 << 40 },
+	for name, change := range map[string]func(*job.Definition){
+		"unknown kind":    func(d *job.Definition) { d.WorkKind = "DANCE" },
+		"PAYLOAD_INVALID": func(d *job.Definition) { d.WorkKind = job.PayloadInvalid },
+		"too large":       func(d *job.Definition) { d.PayloadSize = 1 << 40 },
 	} {
 		d := define(t, job.PayloadSmall)
-		spoil(&d)
+		change(&d)
 		var reports recorder
 		_, err := New(Config{}).Run(t.Context(), d, 1, job.Observer{Progress: reports.report})
 		require.ErrorIs(t, err, job.ErrBadDefinition, name)
@@ -235,7 +235,7 @@ func TestBadDefinitionRunsNothing(t *testing.T) {
 	}
 }
 
-func TestResultDependsOnTheDefinitionAlone(t *testing.T) {
+func TestResultDependsOnlyOnDefinition(t *testing.T) {
 	t.Parallel()
 	body := func(cfg Config, d job.Definition, attempt int) string {
 		result := must(New(cfg).Run(t.Context(), d, attempt, job.Observer{}))(t)
@@ -247,7 +247,7 @@ func TestResultDependsOnTheDefinitionAlone(t *testing.T) {
 		d := define(t, kind)
 		first := body(now, d, 2)
 		require.Equal(t, first, body(now, d, 2))
-		require.Equal(t, first, body(later, d, 3), "neither attempt nor speed change it")
+		require.Equal(t, first, body(later, d, 3), "attempt and speed do not change the result")
 		other := d
 		other.Seed++
 		require.NotEqual(t, first, body(now, other, 2))

@@ -40,7 +40,7 @@ func (w *world) contexts(current string) {
 	require.NoError(w.t, p.Save())
 }
 
-func (w *world) finds(flags access.Flags, url, key string) {
+func (w *world) requireClient(flags access.Flags, url, key string) {
 	w.t.Helper()
 	gotURL, gotKey, err := access.Finder{Flags: flags, Getenv: w.getenv}.Client()
 	require.NoError(w.t, err)
@@ -55,23 +55,23 @@ func TestOrder(t *testing.T) {
 	require.ErrorIs(t, err, access.ErrNoAddress)
 	require.ErrorContains(t, err, "FORGERUN_URL")
 	w.dev(os.Getpid())
-	w.finds(access.Flags{}, "http://dev", "k-dev")
+	w.requireClient(access.Flags{}, "http://dev", "k-dev")
 	url, token, err := access.Finder{Getenv: w.getenv}.Operator()
 	require.NoError(t, err)
 	require.Equal(t, []string{"http://dev-admin", "t-dev"}, []string{url, token})
 	w.contexts("one")
-	w.finds(access.Flags{}, "http://one/v1", "k-one")
-	w.finds(access.Flags{Endpoint: access.Endpoint{URL: "http://one"}}, "http://one", "k-one") // the same endpoint
-	w.finds(access.Flags{Endpoint: access.Endpoint{URL: "http://elsewhere"}}, "http://elsewhere", "")
+	w.requireClient(access.Flags{}, "http://one/v1", "k-one")
+	w.requireClient(access.Flags{Endpoint: access.Endpoint{URL: "http://one"}}, "http://one", "k-one") // the same endpoint
+	w.requireClient(access.Flags{Endpoint: access.Endpoint{URL: "http://elsewhere"}}, "http://elsewhere", "")
 	w.env[access.EnvContext] = "two"
-	w.finds(access.Flags{}, "http://two", "")
+	w.requireClient(access.Flags{}, "http://two", "")
 	w.env[access.EnvKey] = "k-env"
-	w.finds(access.Flags{}, "http://two", "k-env")
+	w.requireClient(access.Flags{}, "http://two", "k-env")
 	w.env[access.EnvURL] = "http://env"
-	w.finds(access.Flags{}, "http://env", "k-env")
-	w.finds(access.Flags{Context: "two"}, "http://two", "") // the environment's key belongs to that address
-	w.finds(access.Flags{Context: "one"}, "http://one/v1", "k-one")
-	w.finds(access.Flags{Context: "one", Endpoint: access.Endpoint{Key: "k-flag"}}, "http://one/v1", "k-flag")
+	w.requireClient(access.Flags{}, "http://env", "k-env")
+	w.requireClient(access.Flags{Context: "two"}, "http://two", "") // EnvKey belongs to the address in EnvURL
+	w.requireClient(access.Flags{Context: "one"}, "http://one/v1", "k-one")
+	w.requireClient(access.Flags{Context: "one", Endpoint: access.Endpoint{Key: "k-flag"}}, "http://one/v1", "k-flag")
 	_, _, err = access.Finder{Flags: access.Flags{Context: "three"}, Getenv: w.getenv}.Client()
 	require.ErrorContains(t, err, `there is no context "three"`)
 	require.ErrorContains(t, err, "there is one, two")

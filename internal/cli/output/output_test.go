@@ -46,7 +46,7 @@ func TestForms(t *testing.T) {
 		printed(t, "json", term.Style{}, items[0]))
 	require.Equal(t, "[]\n", printed(t, "json", term.Style{}))
 	require.Regexp(t, `a +- +0ms\nb +- +24h00m`, printed(t, "table", term.Style{}, thing{ID: "a", At: now.Add(24 * time.Hour)},
-		thing{ID: "b", At: now}), "the clock of a test bed may be ahead")
+		thing{ID: "b", At: now}), "a test bed's clock may be ahead")
 	require.Contains(t, printed(t, "table", term.Style{Colors: true}, items[0]), "\x1b[31mFAILED\x1b[0m")
 }
 

@@ -27,5 +27,5 @@ func TestReadPasswordShowsNothing(t *testing.T) {
 	require.NoError(t, err)
 	shown, err := bufio.NewReader(keyboard).ReadString('\n')
 	require.NoError(t, err)
-	require.Equal(t, "end\r\n", shown, "the terminal is as it was")
+	require.Equal(t, "end\r\n", shown, "the terminal shows input again")
 }
