@@ -60,7 +60,7 @@ func TestSameSeedSamePlan(t *testing.T) {
 	require.NotEqual(t, kill[:3], planned(8, "kill", time.Second, 3), "another seed")
 	require.NotEqual(t, kill[:3], planned(7, "stop", time.Second, 3), "another kind")
 	twice := planned(7, "kill", 2*time.Second, 3)
-	require.InDelta(t, float64(2*kill[2].at), float64(twice[2].at), 10, "the interval is a scale, nothing else")
+	require.InDelta(t, float64(2*kill[2].at), float64(twice[2].at), 10, "the interval only scales the times")
 	require.Equal(t, kill[2].seed, twice[2].seed)
 	require.InDelta(t, n, kill[n-1].at.Seconds(), n/10, "the mean interval")
 }

@@ -8,16 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// drawn returns the clock move that a fault draws from a seed, and its kind.
+// drawn returns the clock move for a seed, and its kind.
 func drawn(seed uint64) (m clockMove, kind string) {
 	m = drawMove(rand.New(rand.NewPCG(seed, 0)))
 	return m, strings.Fields(m.name)[1]
 }
 
-// TestClockFaultsHeal moves the clock of a real service in each way and checks that it runs normally afterwards.
-func TestClockFaultsHeal(t *testing.T) {
-	t.Parallel()
-	s := startReal(t, Options{Clock: true})
+// clockFaults moves the clock with each kind of move and checks that it runs normally afterwards.
+func clockFaults(t *testing.T, s *Stack) {
 	c, err := ParseChaos("clock=1s")
 	require.NoError(t, err)
 	require.True(t, c.MovesClock())
@@ -27,7 +25,7 @@ func TestClockFaultsHeal(t *testing.T) {
 	for seed := uint64(1); len(seen) < 3; seed++ {
 		if m, kind := drawn(seed); !seen[kind] {
 			seen[kind] = true
-			require.Equal(t, m.name, strike(testContext(t), t, s, "clock", seed).Target)
+			require.Equal(t, m.name, injectFault(testContext(t), t, s, "clock", seed).Target)
 		}
 	}
 	require.NoError(t, s.move(testContext(t), frozen(0)))
@@ -46,6 +44,6 @@ func TestClockFaultsNeedTestBed(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, c.Check(startFake(t, "")), "chaos clock: the service was not started by the simulator as a test bed")
 	own := Options{Clock: true, Env: map[string]string{"FORGERUN_WEBHOOK_DISABLE_AFTER": "5m"}}
-	require.Equal(t, "5m", newEnviron(own, "", "")["FORGERUN_WEBHOOK_DISABLE_AFTER"], "what is asked for holds")
+	require.Equal(t, "5m", newEnviron(own, "", "")["FORGERUN_WEBHOOK_DISABLE_AFTER"], "Options.Env overrides the default")
 	require.Empty(t, newEnviron(Options{}, "", "")["FORGERUN_TESTBED"])
 }

@@ -40,20 +40,20 @@ func jar(t *testing.T) []byte {
 func TestPostgresIsFetchedOnce(t *testing.T) {
 	t.Parallel()
 	archive := jar(t)
-	var answers []func(http.ResponseWriter)
+	var responses []func(http.ResponseWriter)
 	repository := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		const builds = "/maven2/io/zonky/test/postgres/embedded-postgres-binaries-"
 		if !strings.HasPrefix(r.URL.Path, builds) || !strings.HasSuffix(r.URL.Path, ".jar") {
 			http.NotFound(w, r)
 			return
 		}
-		answer := answers[0]
-		answers = answers[1:]
-		answer(w)
+		response := responses[0]
+		responses = responses[1:]
+		response(w)
 	}))
 	t.Cleanup(repository.Close)
 	dir := filepath.Join(tempDir(t), "programs")
-	for want, answer := range map[string]func(http.ResponseWriter){
+	for want, response := range map[string]func(http.ResponseWriter){
 		"no version found": func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) },
 		"unexpected EOF": func(w http.ResponseWriter) {
 			w.Header().Set("Content-Length", fmt.Sprint(len(archive)))
@@ -61,7 +61,7 @@ func TestPostgresIsFetchedOnce(t *testing.T) {
 		},
 		"not a valid zip file": func(w http.ResponseWriter) { _, _ = w.Write([]byte("something else")) },
 	} {
-		answers = append(answers, answer)
+		responses = append(responses, response)
 		_, err := FetchPostgres(t.Context(), dir, repository.URL+"/maven2/", slog.New(slog.DiscardHandler))
 		require.ErrorContains(t, err, want)
 		left, err := os.ReadDir(dir)
@@ -69,13 +69,13 @@ func TestPostgresIsFetchedOnce(t *testing.T) {
 		require.Empty(t, left)
 	}
 
-	answers = append(answers, func(w http.ResponseWriter) { _, _ = w.Write(archive) })
-	for range 2 { // the second one downloads nothing
+	responses = append(responses, func(w http.ResponseWriter) { _, _ = w.Write(archive) })
+	for range 2 { // the second call downloads nothing
 		bin, err := FetchPostgres(t.Context(), dir, repository.URL+"/maven2/", slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		require.Equal(t, filepath.Join(dir, "postgres-17.5.0", "bin"), bin)
 	}
-	require.Empty(t, answers)
+	require.Empty(t, responses)
 	m := machine{spareDir: thisMachine().spareDir}
 	server, err := StartPostgres(testContext(t), ServerOptions{Dir: postgresDir(t), Programs: FetchedPrograms(dir), machine: &m})
 	require.NoError(t, err)

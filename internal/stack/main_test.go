@@ -25,24 +25,24 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// TestMain also runs as two other programs: the fake worker of quick tests, which is always ready and uses no store, and a parent
-// of servers that waits to be killed.
+// TestMain also runs as two other programs: a fake worker that is always ready and uses no store, and a parent of servers that waits to
+// be killed.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(parentEnv); dir != "" {
-		fmt.Println("error:", beParent(dir))
+		fmt.Println("error:", runAsParent(dir))
 		os.Exit(1)
 	}
 	if len(os.Args) > 1 && (os.Args[1] == "worker" || os.Args[1] == "api") {
-		os.Exit(beFake(os.Getenv("FORGERUN_FAKE")))
+		os.Exit(runFakeWorker(os.Getenv("FORGERUN_FAKE")))
 	}
 	code := m.Run()
 	testkit.RemovePrograms()
-	_ = os.RemoveAll(made.dir)
+	_ = os.RemoveAll(cluster.dir)
 	os.Exit(code)
 }
 
-func beFake(manner string) int {
-	switch manner {
+func runFakeWorker(behavior string) int {
+	switch behavior {
 	case "refuse":
 		fmt.Println("bad configuration: FORGERUN_FAKE must not be refuse")
 		return 2
@@ -69,7 +69,7 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// tempDir is t.TempDir for server folders; see MkdirTemp.
+// tempDir is like t.TempDir, for folders of servers; see MkdirTemp.
 func tempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := MkdirTemp("", "stack-test-")
@@ -80,8 +80,8 @@ func tempDir(t *testing.T) string {
 	return dir
 }
 
-// made holds the folder of a cluster that all tests copy, since initdb takes seconds.
-var made struct {
+// cluster is an empty Postgres cluster that all tests copy, because initdb takes seconds.
+var cluster struct {
 	once sync.Once
 	dir  string
 	err  error
@@ -90,20 +90,20 @@ var made struct {
 // postgresDir returns a new folder with an unused cluster.
 func postgresDir(t *testing.T) string {
 	t.Helper()
-	made.once.Do(func() {
-		if made.dir, made.err = MkdirTemp("", "stack-test-"); made.err != nil {
+	cluster.once.Do(func() {
+		if cluster.dir, cluster.err = MkdirTemp("", "stack-test-"); cluster.err != nil {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 		defer cancel()
 		var p *Postgres
-		if p, made.err = StartPostgres(ctx, ServerOptions{Dir: filepath.Join(made.dir, "postgres"), throwaway: true}); made.err == nil {
-			made.err = p.Stop()
+		if p, cluster.err = StartPostgres(ctx, ServerOptions{Dir: filepath.Join(cluster.dir, "postgres"), throwaway: true}); cluster.err == nil {
+			cluster.err = p.Stop()
 		}
 	})
-	require.NoError(t, made.err)
+	require.NoError(t, cluster.err)
 	dir := filepath.Join(tempDir(t), "postgres")
-	out, err := exec.Command("cp", "-a", filepath.Join(made.dir, "postgres"), dir).CombinedOutput()
+	out, err := exec.Command("cp", "-a", filepath.Join(cluster.dir, "postgres"), dir).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return dir
 }
@@ -161,7 +161,7 @@ func redisClient(t *testing.T, url string) *redis.Client {
 	return c
 }
 
-// logged is a log that tests can read.
+// logged is a log that a test reads.
 type logged struct{ testkit.Output }
 
 func (l *logged) contains(text string) bool { return strings.Contains(l.String(), text) }
@@ -178,14 +178,14 @@ func startReal(t *testing.T, o Options) *Stack {
 	return startStack(t, o)
 }
 
-// startFake starts a stack that consists of fake workers.
-func startFake(t *testing.T, manner string) *Stack {
+// startFake starts a stack of fake workers with a behavior of runFakeWorker.
+func startFake(t *testing.T, behavior string) *Stack {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	return startStack(t, Options{
 		Forgerun: self, DatabaseURL: "postgres://nowhere", RedisURL: "redis://nowhere",
-		Env: map[string]string{"FORGERUN_FAKE": manner, "FORGERUN_SHUTDOWN_GRACE": "1s"},
+		Env: map[string]string{"FORGERUN_FAKE": behavior, "FORGERUN_SHUTDOWN_GRACE": "1s"},
 	})
 }
 
@@ -246,15 +246,15 @@ func requireGone(t *testing.T, pids []int) {
 	}
 }
 
-// requireAnswers checks that the API reports that it is healthy.
-func requireAnswers(t *testing.T, s *Stack) {
+// requireHealthyAPI waits until the API reports that it is ready.
+func requireHealthyAPI(t *testing.T, s *Stack) {
 	t.Helper()
-	testkit.Eventually(t, "the API answers", func() bool {
-		answer, err := healthClient.Get(s.URL() + "/readyz")
+	testkit.Eventually(t, "the API is ready", func() bool {
+		response, err := healthClient.Get(s.URL() + "/readyz")
 		if err != nil {
 			return false
 		}
-		_ = answer.Body.Close()
-		return answer.StatusCode == http.StatusOK
+		_ = response.Body.Close()
+		return response.StatusCode == http.StatusOK
 	})
 }

@@ -56,16 +56,16 @@ func TestPauseEndsEarly(t *testing.T) {
 		pid := pids(s)[0]
 		ctx, cancel := context.WithCancel(testContext(t))
 		defer cancel()
-		struck := make(chan Fault)
+		ended := make(chan Fault)
 		go func() {
 			f, _ := kindNamed(t, "stop").do(ctx, s, 1)
-			struck <- f
+			ended <- f
 		}()
 		testkit.Eventually(t, "it is paused", func() bool { return isPaused(pid) })
 		_, another := kindNamed(t, "kill").do(testContext(t), s, 2)
-		require.False(t, another, "one fault at a time on a process")
+		require.False(t, another, "a process has one fault at a time")
 		end(cancel)
-		f := <-struck
+		f := <-ended
 		require.NoError(t, f.Err, name)
 		require.Equal(t, "stop", f.Kind)
 		require.False(t, isPaused(pid), name)
@@ -93,5 +93,5 @@ func TestProcessThatNeverGetsReady(t *testing.T) {
 	require.ErrorContains(t, err, "FORGERUN_FAKE must not be refuse")
 	text, readErr := os.ReadFile(filepath.Join(s.Logs(), "worker-1.log"))
 	require.NoError(t, readErr)
-	require.Equal(t, 1, strings.Count(string(text), "bad configuration"), "a refusal is final")
+	require.Equal(t, 1, strings.Count(string(text), "bad configuration"), "the worker is not restarted")
 }

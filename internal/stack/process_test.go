@@ -30,8 +30,8 @@ func startProcess(t *testing.T, c Command) *Process {
 	return p
 }
 
-// startSaying starts a script and waits for its first output line.
-func startSaying(t *testing.T, script string) (p *Process, line string) {
+// startAndReadLine starts a script and returns its first output line.
+func startAndReadLine(t *testing.T, script string) (p *Process, line string) {
 	t.Helper()
 	p = startProcess(t, shell(t, script))
 	require.NoError(t, p.Await(testContext(t), func(context.Context) bool {
@@ -49,7 +49,7 @@ func TestCommandOptions(t *testing.T) {
 	p := startProcess(t, c)
 	require.EqualError(t, p.exitReason(), "exit status 3")
 	require.True(t, p.HasExited())
-	require.False(t, p.stopping.Load(), "it was not asked to end")
+	require.False(t, p.stopping.Load(), "neither Stop nor Kill was called")
 	require.Equal(t, "/\nhello  input\nerr\n", p.Output())
 	require.True(t, hasEnded(p.PID()))
 	require.ErrorIs(t, p.signal(syscall.SIGTERM), ErrNotRunning)
@@ -62,11 +62,11 @@ func TestCommandOptions(t *testing.T) {
 
 func TestStopOfAPausedProcess(t *testing.T) {
 	t.Parallel()
-	p, _ := startSaying(t, "trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done")
+	p, _ := startAndReadLine(t, "trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done")
 	require.NoError(t, p.Pause())
 	require.NoError(t, p.Resume())
 	require.NoError(t, p.Pause())
-	require.NoError(t, p.Stop(testkit.Patience), "a paused process is stopped too")
+	require.NoError(t, p.Stop(testkit.Patience), "a paused process is stopped")
 	require.True(t, p.stopping.Load())
 	require.NoError(t, p.Stop(testkit.Patience))
 	p.Kill()
@@ -86,10 +86,10 @@ func TestKillReachesGrandchildren(t *testing.T) {
 			go func() { stopped <- p.Stop(testkit.Patience) }()
 			testkit.Eventually(t, "the stop is under way", p.stopping.Load)
 			p.Kill()
-			require.NoError(t, <-stopped, "the kill was asked for too")
+			require.NoError(t, <-stopped, "Stop reports no error after a Kill")
 		},
 	} {
-		p, line := startSaying(t, script)
+		p, line := startAndReadLine(t, script)
 		grandchild, err := strconv.Atoi(line)
 		require.NoError(t, err)
 		end(p)

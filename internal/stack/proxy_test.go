@@ -14,7 +14,7 @@ import (
 
 func anySeed() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 
-func TestLostAnswer(t *testing.T) {
+func TestLostResponse(t *testing.T) {
 	t.Parallel()
 	var served int
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -27,26 +27,26 @@ func TestLostAnswer(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(p.close)
 	client := &http.Client{Transport: &http.Transport{}, Timeout: testkit.Patience}
-	answer, err := client.Get("http://" + p.address())
+	response, err := client.Get("http://" + p.address())
 	require.NoError(t, err)
-	_ = answer.Body.Close()
-	testkit.Eventually(t, "the link is there", func() bool { return len(p.open()) == 1 })
+	_ = response.Body.Close()
+	testkit.Eventually(t, "the connection is open", func() bool { return len(p.open()) == 1 })
 
 	lost := make(chan int, 1)
 	go func() { lost <- lose(testContext(t), p, anySeed()) }()
-	testkit.Eventually(t, "an answer is waited for", p.open()[0].losing.Load)
+	testkit.Eventually(t, "the fault waits for a response", p.open()[0].losing.Load)
 	_, err = client.Post("http://"+p.address(), "text/plain", nil)
 	require.Error(t, err)
 	require.Equal(t, 1, <-lost)
-	require.Equal(t, 1, served, "the server has done it")
+	require.Equal(t, 1, served, "the server handled the request")
 
-	answer, err = client.Post("http://"+p.address(), "text/plain", nil)
-	require.NoError(t, err, "only one answer is lost")
-	_ = answer.Body.Close()
+	response, err = client.Post("http://"+p.address(), "text/plain", nil)
+	require.NoError(t, err, "only one response is lost")
+	_ = response.Body.Close()
 	ended, cancel := context.WithCancel(testContext(t))
 	cancel()
 	require.Zero(t, lose(ended, p, anySeed()))
-	answer, err = client.Post("http://"+p.address(), "text/plain", nil)
+	response, err = client.Post("http://"+p.address(), "text/plain", nil)
 	require.NoError(t, err, "the fault is over")
-	_ = answer.Body.Close()
+	_ = response.Body.Close()
 }

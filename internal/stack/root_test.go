@@ -22,7 +22,7 @@ func userOf(t *testing.T, path string) int {
 	return int(ownerOf(info).Uid)
 }
 
-func TestRootKeepsFilesElsewhereWhenTheUserCannotReachThem(t *testing.T) {
+func TestRootUsesSpareFolderForUnreachableFiles(t *testing.T) {
 	t.Parallel()
 	requireRoot(t)
 	closed := t.TempDir() // a 0700 folder, as /root is
@@ -48,7 +48,7 @@ func TestRootKeepsFilesElsewhereWhenTheUserCannotReachThem(t *testing.T) {
 	require.EqualValues(t, 1, kept)
 	require.NoError(t, second.Stop())
 
-	for name, occupied := range map[string]bool{"no way": false, "occupied": true} {
+	for name, occupied := range map[string]bool{"spare folder unreachable": false, "data exists": true} {
 		o := ServerOptions{Dir: filepath.Join(t.TempDir(), "redis"), Logger: log, machine: &machine{programDirs: m.programDirs}}
 		o.machine.spareDir = filepath.Join(t.TempDir(), "closed as well")
 		if occupied {

@@ -28,5 +28,5 @@ func TestWorkerSchedule(t *testing.T) {
 		}
 		require.Equal(t, test.want, got, text)
 	}
-	require.Equal(t, 1, Schedule{}.At(0.5), "nothing was said")
+	require.Equal(t, 1, Schedule{}.At(0.5), "the zero schedule")
 }

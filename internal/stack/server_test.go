@@ -23,7 +23,7 @@ type subject struct {
 	url func() string
 }
 
-func (s subject) put(t *testing.T) {
+func (s subject) storeValue(t *testing.T) {
 	t.Helper()
 	if s.name == "postgres" {
 		query(t, s.url(), "CREATE TABLE kept AS SELECT 'yes' AS value")
@@ -41,8 +41,8 @@ func (s subject) requireKept(t *testing.T) {
 	require.Equal(t, "yes", redisClient(t, s.url()).Get(testContext(t), "kept").Val())
 }
 
-// ofBoth runs a test for Postgres and for Redis.
-func ofBoth(t *testing.T, test func(t *testing.T, start func(ServerOptions) subject)) {
+// forBothServers runs a test with Postgres and with Redis.
+func forBothServers(t *testing.T, test func(t *testing.T, start func(ServerOptions) subject)) {
 	t.Parallel()
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
@@ -69,7 +69,7 @@ func (s subject) requireIsolated(t *testing.T) {
 		require.NotNil(t, s.home.user)
 		require.NotZero(t, s.home.user.Uid)
 		require.EqualValues(t, s.home.user.Uid, userOf(t, s.home.path(dataName)))
-		require.Zero(t, userOf(t, s.home.dir), "what root writes to is root's")
+		require.Zero(t, userOf(t, s.home.dir), "the home belongs to root")
 	}
 	if runtime.GOOS == "linux" {
 		process := fmt.Sprintf("/proc/%d/", s.PID())
@@ -87,13 +87,13 @@ func (s subject) requireIsolated(t *testing.T) {
 	}
 }
 
-func TestDataIsKeptOverStopsAndCrashes(t *testing.T) {
-	ofBoth(t, func(t *testing.T, start func(ServerOptions) subject) {
+func TestDataSurvivesStopsAndCrashes(t *testing.T) {
+	forBothServers(t, func(t *testing.T, start func(ServerOptions) subject) {
 		text, log := newLogger()
 		s := start(ServerOptions{Logger: log})
 		s.requireIsolated(t)
 		url, port, pid := s.url(), s.Port(), s.PID()
-		s.put(t)
+		s.storeValue(t)
 		startedAgain := func() {
 			t.Helper()
 			require.Zero(t, s.PID())
@@ -104,12 +104,12 @@ func TestDataIsKeptOverStopsAndCrashes(t *testing.T) {
 
 		require.NoError(t, s.Stop())
 		require.NoError(t, s.Stop(), "a second stop")
-		require.NoError(t, s.Kill(), "a stop of what is stopped")
+		require.NoError(t, s.Kill(), "killing a stopped server")
 		require.True(t, hasEnded(pid))
 		startedAgain()
-		require.NotContains(t, s.current.Load().Output(), "recovery", "it was stopped in order")
+		require.NotContains(t, s.current.Load().Output(), "recovery", "a clean stop needs no recovery")
 		again := s.PID()
-		require.NoError(t, s.Start(testContext(t)), "a start of what runs")
+		require.NoError(t, s.Start(testContext(t)), "starting a running server")
 		require.Equal(t, again, s.PID())
 
 		require.NoError(t, s.Kill())
@@ -141,9 +141,9 @@ func TestDataIsKeptOverStopsAndCrashes(t *testing.T) {
 func TestOrphanIsStoppedFirst(t *testing.T) {
 	for _, paused := range []bool{false, true} {
 		t.Run(fmt.Sprint("paused ", paused), func(t *testing.T) {
-			ofBoth(t, func(t *testing.T, start func(ServerOptions) subject) {
+			forBothServers(t, func(t *testing.T, start func(ServerOptions) subject) {
 				first := start(ServerOptions{})
-				first.put(t)
+				first.storeValue(t)
 				orphan := runOrphan(t, first)
 				if paused {
 					require.NoError(t, orphan.Pause())
@@ -182,9 +182,9 @@ func runOrphan(t *testing.T, s subject) *Process {
 	return p
 }
 
-// Another server that answers on the port must not be taken for this one.
+// A start fails if the port is taken, even if the other server on the port responds.
 func TestPortInUse(t *testing.T) {
-	ofBoth(t, func(t *testing.T, start func(ServerOptions) subject) {
+	forBothServers(t, func(t *testing.T, start func(ServerOptions) subject) {
 		other := start(ServerOptions{})
 		s := start(ServerOptions{})
 		require.NoError(t, s.Stop())

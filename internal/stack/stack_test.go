@@ -15,30 +15,37 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-func TestEachFaultOnRealServers(t *testing.T) {
+// TestFaultsOnRealServers injects each fault into one stack, moves its clock, and closes it during faults.
+func TestFaultsOnRealServers(t *testing.T) {
 	t.Parallel()
-	s := startReal(t, Options{Faults: true})
+	s := startReal(t, Options{Faults: true, Clock: true})
+	eachFault(t, s)
+	clockFaults(t, s)
+	closeDuringFaults(t, s)
+}
+
+func eachFault(t *testing.T, s *Stack) {
 	require.NoError(t, s.Scale(testContext(t), 1))
 	url := s.URL()
 
 	redis, postgres := s.servers.Redis.PID(), s.servers.Postgres.PID()
-	require.Equal(t, "redis", strike(testContext(t), t, s, "redis", 1).Target)
-	require.Equal(t, "postgres", strike(testContext(t), t, s, "postgres", 1).Target)
+	require.Equal(t, "redis", injectFault(testContext(t), t, s, "redis", 1).Target)
+	require.Equal(t, "postgres", injectFault(testContext(t), t, s, "postgres", 1).Target)
 	require.NotEqual(t, redis, s.servers.Redis.PID())
 	require.NotEqual(t, postgres, s.servers.Postgres.PID())
 	require.NotZero(t, s.servers.Redis.PID())
 	require.NotZero(t, s.servers.Postgres.PID())
-	requireAnswers(t, s)
+	requireHealthyAPI(t, s)
 
 	ctx := testContext(t)
 	require.NoError(t, s.servers.Redis.Do(ctx, "SET mine 1"))
-	strike(testContext(t), t, s, "flush", 1)
+	injectFault(testContext(t), t, s, "flush", 1)
 	require.ErrorContains(t, s.servers.Redis.Do(ctx, "GET mine"), `"$-1"`)
 
 	// Lasting faults are visible from outside and end with the context.
 	short, cancel := context.WithCancel(ctx)
 	full := make(chan Fault)
-	go func() { full <- strike(short, t, s, "redis-full", 1) }()
+	go func() { full <- injectFault(short, t, s, "redis-full", 1) }()
 	testkit.Eventually(t, "writes are refused", func() bool {
 		err := s.servers.Redis.Do(ctx, "SET mine 1")
 		return err != nil && err.Error() != ""
@@ -48,22 +55,22 @@ func TestEachFaultOnRealServers(t *testing.T) {
 	require.NoError(t, s.servers.Redis.Do(ctx, "SET mine 1"))
 
 	kinds := map[string]bool{}
-	for seed := uint64(1); len(kinds) < 3; seed++ { // api, deliverer and worker
+	for seed := uint64(1); len(kinds) < 3; seed++ { // of an api, a deliverer and a worker
 		require.Less(t, seed, uint64(50), "%v", kinds)
-		f := strike(testContext(t), t, s, "kill", seed)
+		f := injectFault(testContext(t), t, s, "kill", seed)
 		kinds[f.Target] = true
 		require.Len(t, s.MetricsURLs(), 3)
 	}
 	require.Equal(t, url, s.URL())
-	requireAnswers(t, s)
+	requireHealthyAPI(t, s)
 
 	for _, name := range []string{"cut", "slow"} {
-		f := strike(testContext(t), t, s, name, 1)
+		f := injectFault(testContext(t), t, s, name, 1)
 		require.Contains(t, []string{"postgres", "redis", "api"}, f.Target)
 		require.Positive(t, f.Count)
 	}
 	require.NoError(t, s.Heal(ctx))
-	requireAnswers(t, s)
+	requireHealthyAPI(t, s)
 }
 
 func TestWithoutFaults(t *testing.T) {
@@ -74,8 +81,8 @@ func TestWithoutFaults(t *testing.T) {
 		run  func(*testing.T, *Stack)
 	}{
 		{"addresses are direct", addressesAreDirect},
-		{"foreign servers are spared", foreignServersAreSpared},
-		{"servers that die are started again", serversThatDie},
+		{"external servers get no faults", externalServersGetNoFaults},
+		{"dead servers are restarted", deadServersAreRestarted},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, s) })
 	}
@@ -83,7 +90,7 @@ func TestWithoutFaults(t *testing.T) {
 
 func addressesAreDirect(t *testing.T, s *Stack) {
 	require.Empty(t, s.faulty())
-	requireAnswers(t, s)
+	requireHealthyAPI(t, s)
 	require.Equal(t, s.DatabaseURL(), s.env["FORGERUN_DATABASE_URL"])
 	require.Equal(t, s.RedisURL(), s.env["FORGERUN_REDIS_URL"])
 	require.Equal(t, s.URL(), s.env["FORGERUN_PUBLIC_URL"])
@@ -95,14 +102,14 @@ func addressesAreDirect(t *testing.T, s *Stack) {
 	require.Equal(t, "http://127.0.0.1:1/x", direct)
 	url := s.URL()
 	s.apis[0].living().Kill()
-	requireAnswers(t, s)
+	requireHealthyAPI(t, s)
 	require.Equal(t, url, s.URL())
 	c, err := ParseChaos("slow=1s")
 	require.NoError(t, err)
 	require.ErrorContains(t, c.Run(testContext(t), s, 1, nil), "no connection leads through a proxy")
 }
 
-func foreignServersAreSpared(t *testing.T, theirs *Stack) {
+func externalServersGetNoFaults(t *testing.T, theirs *Stack) {
 	ours := startReal(t, Options{DatabaseURL: theirs.DatabaseURL(), RedisURL: theirs.RedisURL(), Faults: true})
 	require.Empty(t, ours.URL())
 	require.NoError(t, ours.Scale(testContext(t), 1))
@@ -111,12 +118,12 @@ func foreignServersAreSpared(t *testing.T, theirs *Stack) {
 		require.NoError(t, err)
 		require.ErrorContains(t, c.Run(testContext(t), ours, 1, nil), "only into servers that it started")
 	}
-	require.Equal(t, "worker-1", strike(testContext(t), t, ours, "kill", 1).Target)
+	require.Equal(t, "worker-1", injectFault(testContext(t), t, ours, "kill", 1).Target)
 	require.NoError(t, ours.Close())
-	requireAnswers(t, theirs)
+	requireHealthyAPI(t, theirs)
 }
 
-func serversThatDie(t *testing.T, s *Stack) {
+func deadServersAreRestarted(t *testing.T, s *Stack) {
 	require.NoError(t, s.servers.Redis.Kill())
 	require.NoError(t, s.servers.Postgres.Kill())
 	testkit.Eventually(t, "both are back", func() bool { return s.servers.Redis.PID() != 0 && s.servers.Postgres.PID() != 0 })
@@ -135,20 +142,18 @@ func TestBadConfigurationStopsTheStart(t *testing.T) {
 	require.Equal(t, []string{filepath.Join(dir, "logs")}, left)
 }
 
-func TestCloseDuringFaults(t *testing.T) {
-	t.Parallel()
-	s := startReal(t, Options{Faults: true})
-	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "thanks") }))
+func closeDuringFaults(t *testing.T, s *Stack) {
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "received") }))
 	t.Cleanup(receiver.Close)
 	url, err := s.ReceiverURL(receiver.URL)
 	require.NoError(t, err)
 	require.NotEqual(t, receiver.URL, url)
-	answer, err := http.Get(url)
+	response, err := http.Get(url)
 	require.NoError(t, err)
-	body, err := io.ReadAll(answer.Body)
+	body, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
-	require.Equal(t, "thanks", string(body))
-	_ = answer.Body.Close()
+	require.Equal(t, "received", string(body))
+	_ = response.Body.Close()
 	require.True(t, slices.ContainsFunc(s.faulty(), func(p *proxy) bool { return p.name == "receiver" }))
 	_, err = s.ReceiverURL("https://receiver.test")
 	require.ErrorContains(t, err, "needed is one like")
@@ -178,11 +183,11 @@ func TestCloseDuringFaults(t *testing.T) {
 	}
 }
 
-// strike injects one fault of the kind into a target picked by the seed.
-func strike(ctx context.Context, t *testing.T, s *Stack, name string, seed uint64) Fault {
+// injectFault injects one fault of a kind. The seed picks the target.
+func injectFault(ctx context.Context, t *testing.T, s *Stack, name string, seed uint64) Fault {
 	t.Helper()
 	f, ok := kindNamed(t, name).do(ctx, s, seed)
-	require.True(t, ok, "there was nothing to hit by %s", name)
+	require.True(t, ok, "%s had no target", name)
 	require.NoError(t, f.Err)
 	require.Equal(t, name, f.Kind)
 	require.False(t, f.Until.Before(f.At))

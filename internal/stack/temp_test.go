@@ -28,7 +28,7 @@ func TestFailedTempLeavesNothing(t *testing.T) {
 	parent := tempDir(t)
 	_, err := tempIn(testContext(t), parent, nil, &ServerOptions{Settings: map[string]string{"maxmemory": "much"}})
 	require.ErrorIs(t, err, ErrExited)
-	require.ErrorContains(t, err, "memory value", "the log says why")
+	require.ErrorContains(t, err, "memory value", "the error has the log")
 	left, err := os.ReadDir(parent)
 	require.NoError(t, err)
 	require.Empty(t, left)
