@@ -172,7 +172,7 @@ func (r *reader) checkMembers(s *schema, seen uint64, count int) {
 	}
 }
 
-// checkName refuses a member that is not a property. The current path ends with it.
+// checkName refuses a member that is not a property. The current path ends with the name of the member.
 func (r *reader) checkName(s *schema, name string) {
 	switch {
 	case !s.Open:

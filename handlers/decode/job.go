@@ -61,7 +61,7 @@ func value[T any](p *T) (v T) {
 const backoffForm = `A backoff is {"strategy": "EXPONENTIAL", "base": "1s", "max": "1m"}, {"strategy": "CONSTANT", "delay": "5s"} or ` +
 	`{"strategy": "LIST", "delays": ["1s", "10s", "1m"]}.`
 
-// backoffDelays tells which of base, max, delay and delays each strategy has.
+// backoffDelays lists which of base, max, delay and delays each strategy has.
 var backoffDelays = map[job.Strategy][4]bool{
 	job.Exponential: {true, true, false, false},
 	job.Constant:    {false, false, true, false},
@@ -212,7 +212,7 @@ func SchedulePatch(body []byte, limits Limits) (p job.SchedulePatch, err error) 
 	return p, nil
 }
 
-// removed sets *to to the zero value if the body has the member with null.
+// removed sets *to to the zero value if the member is null in the body.
 func removed[T any](r *reader, name string, to **T) {
 	if *to == nil && slices.ContainsFunc(r.outer, func(m member) bool { return m.name == name }) {
 		*to = new(T)

@@ -74,7 +74,7 @@ func count(all ...bool) (n int) {
 
 const defaultProgress = 40 // percent
 
-// sentFixture is a fixture as it is sent.
+// sentFixture is a fixture as sent by the client.
 type sentFixture struct {
 	State           testbed.FixtureState
 	Progress        *int
