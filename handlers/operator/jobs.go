@@ -40,7 +40,7 @@ func placeOf(position []byte) admin.Place {
 	return admin.Place{At: time.UnixMicro(int64(binary.BigEndian.Uint64(position))).UTC(), ID: job.ID(position[8:])}
 }
 
-// listJobs answers with a page of jobs of all clients.
+// listJobs sends a page of jobs of all clients.
 func (a *API) listJobs(r *httpkit.Request) error {
 	q := queryOf(r)
 	if cursor := r.Query("cursor"); cursor != "" {
@@ -74,7 +74,7 @@ func (a *API) countJobs(r *httpkit.Request) error {
 	return ok(r, v, err)
 }
 
-// getJob answers with a job, its progress, waiting reason and trace.
+// getJob sends a job, its progress, waiting reason and trace.
 func (a *API) getJob(r *httpkit.Request) error {
 	j, err := a.store.Job(r.Ctx, r.PathID())
 	if err != nil {
@@ -157,7 +157,7 @@ func (a *API) submitJob(r *httpkit.Request, asked decode.ForClient) error {
 	})
 }
 
-// within moves the violations of an error below a member of the body.
+// within prefixes the pointers in an error with a member of the body.
 func within(member string, err error) error {
 	var known *job.Error
 	if !errors.As(err, &known) || len(known.Violations) == 0 {
@@ -168,7 +168,7 @@ func within(member string, err error) error {
 	return &moved
 }
 
-// pointInto moves the pointers of violations below a member of the body.
+// pointInto prefixes the pointers of violations with a member of the body.
 func pointInto(member string, violations []job.Violation) []job.Violation {
 	moved := make([]job.Violation, len(violations))
 	for i, v := range violations {
@@ -180,7 +180,7 @@ func pointInto(member string, violations []job.Violation) []job.Violation {
 	return moved
 }
 
-// getResult answers with the result of a job as a download. It does not send the media type, which clients choose, so that browsers
+// getResult sends the result of a job as a download. It does not send the media type, which clients choose, so that browsers
 // cannot run the result as a page or script of this origin.
 func (a *API) getResult(r *httpkit.Request) error {
 	result, err := owned(a, r, a.deps.Jobs.Result)
@@ -192,7 +192,7 @@ func (a *API) getResult(r *httpkit.Request) error {
 	return r.Send(result.Body)
 }
 
-// enableWebhook enables or disables a webhook, and answers with it.
+// enableWebhook enables or disables a webhook, and sends the updated webhook.
 func (a *API) enableWebhook(enabled bool) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		webhook, err := a.store.Webhook(r.Ctx, r.PathID())
@@ -230,7 +230,7 @@ func (a *API) redeliver(r *httpkit.Request) error {
 	return a.accepted(r)(a.deps.Webhooks.Redeliver(r.Ctx, d.ClientID, owner, r.PathID()))
 }
 
-// accepted answers with a delivery in progress.
+// accepted sends a delivery in progress.
 func (a *API) accepted(r *httpkit.Request) func(*job.Delivery, error) error {
 	return func(sent *job.Delivery, err error) error {
 		if err != nil {
@@ -241,7 +241,7 @@ func (a *API) accepted(r *httpkit.Request) func(*job.Delivery, error) error {
 	}
 }
 
-// bulkFilterView is a filter with the names of the list of jobs.
+// bulkFilterView is a filter with the parameter names of the list of jobs.
 type bulkFilterView struct {
 	All           bool      `json:"all,omitempty"`
 	State         job.State `json:"state,omitempty"`

@@ -22,8 +22,8 @@ const (
 	writeLimit = 10 * time.Second
 )
 
-// live notifies listeners of changes. It polls storage once for all listeners, and not at all without any. Pages then read what they
-// show.
+// live notifies listeners of changes. It polls storage once for all listeners, and stops without listeners. After a notification, the
+// console reads its data again.
 type live struct {
 	mark func(context.Context) (string, error) // changes with every change in storage
 	log  *slog.Logger

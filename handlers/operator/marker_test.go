@@ -15,11 +15,11 @@ import (
 // marker counts its calls, and fails while it has no mark.
 type marker struct {
 	text  atomic.Value
-	asked atomic.Int32
+	polls atomic.Int32
 }
 
 func (m *marker) Mark(context.Context) (string, error) {
-	m.asked.Add(1)
+	m.polls.Add(1)
 	if text := m.text.Load().(string); text != "" {
 		return text, nil
 	}
@@ -47,7 +47,7 @@ func TestListenersShareOnePoll(t *testing.T) {
 		for i, notified := range []int{1, 0, 1, 0, 1} {
 			m.text.Store([]string{"2", "2", "3", "", "4"}[i])
 			time.Sleep(10 * time.Second)
-			require.EqualValues(t, 10*(i+1)+1, m.asked.Load())
+			require.EqualValues(t, 10*(i+1)+1, m.polls.Load())
 			require.Equal(t, []int{notified, notified}, []int{len(one), len(two)}, i)
 			for range notified {
 				<-one
@@ -56,8 +56,8 @@ func TestListenersShareOnePoll(t *testing.T) {
 		}
 		leaveOne()
 		leaveTwo()
-		before := m.asked.Load()
+		before := m.polls.Load()
 		time.Sleep(time.Minute)
-		require.Equal(t, before, m.asked.Load(), "no listener, no question")
+		require.Equal(t, before, m.polls.Load(), "no polls without listeners")
 	})
 }

@@ -72,7 +72,7 @@ func (r masked) Deliveries(ctx context.Context, q admin.Range) (admin.Page[admin
 	return page, err
 }
 
-// Delivery also hides values in receivers' answers. If an answer is not JSON, it is hidden completely if it may contain a masked name.
+// Delivery also hides values in receivers' responses. If a response is not JSON, it is hidden completely if it may contain a masked name.
 func (r masked) Delivery(ctx context.Context, id job.ID) (*admin.LoggedDelivery, error) {
 	d, err := r.Admin.Delivery(ctx, id)
 	if err != nil {
@@ -129,7 +129,7 @@ func (m Mask) hides(name string) bool {
 // assignment matches a name with a value, as in the query of a URL.
 var assignment = regexp.MustCompile(`([^=?&#;\s"'<>]+)=([^&#\s"'<>]*)`)
 
-// hideIn hides parameters in a text with URLs; text may be nil.
+// hideIn hides the values of masked query parameters in a text; text may be nil.
 func (m Mask) hideIn(text *string) {
 	if text == nil || len(m) == 0 {
 		return
@@ -186,7 +186,7 @@ func (m Mask) hide(value json.RawMessage) json.RawMessage {
 	}
 }
 
-// hideHeaders is hide for the headers of an answer, which map names to lists of values.
+// hideHeaders is hide for the headers of a response, which map names to lists of values.
 func (m Mask) hideHeaders(value json.RawMessage) json.RawMessage {
 	var headers map[string][]string
 	if len(m) == 0 || json.Unmarshal(value, &headers) != nil {

@@ -37,11 +37,10 @@ var (
 		clientQuery, query.ID("batch_id", "a batch"), query.ID("schedule_id", "a schedule"),
 		query.Choice("state", job.States), query.Choice("type", job.Types), kindQuery, text("correlation_id"), codeQuery("failure_code"),
 	}, timeQuery)
-	enabledQuery   = query.Choice("enabled", []string{"true", "false"})
-	namedQuery     = query.Choice("named", []string{"true", "false"})
-	windowQuery    = query.Choice("window", []admin.Window{admin.LastQuarterHour, admin.LastHour, admin.LastDay})
-	workerStates   = []string{"ALIVE", "DEAD", "STOPPED"}
-	deliveryStates = []job.DeliveryState{job.DeliveryPending, job.DeliveryDelivered, job.DeliveryFailed}
+	enabledQuery = query.Choice("enabled", []string{"true", "false"})
+	namedQuery   = query.Choice("named", []string{"true", "false"})
+	windowQuery  = query.Choice("window", []admin.Window{admin.LastQuarterHour, admin.LastHour, admin.LastDay})
+	workerStates = []string{"ALIVE", "DEAD", "STOPPED"}
 )
 
 // actions are the possible actions in the audit log.
@@ -99,7 +98,7 @@ func (a *API) readingRoutes() []httpkit.Route {
 		get("webhooks", list(s.Webhooks), withPage(clientQuery, enabledQuery)...),
 		get("webhooks/:id", one(s.Webhook)),
 		get("deliveries", list(s.Deliveries), withPage(append([]query.Parameter{
-			clientQuery, webhookQuery, query.ID("job_id", "a job"), query.Choice("state", deliveryStates),
+			clientQuery, webhookQuery, query.ID("job_id", "a job"), query.Choice("state", job.DeliveryStates),
 			query.Choice("event_name", job.SubscribableEvents),
 		}, timeQuery...)...)...),
 		get("deliveries/:id", one(s.Delivery)),
@@ -171,7 +170,7 @@ func (a *API) post(path, action, target string, handle httpkit.Handler) httpkit.
 	return change(httpkit.Post, path, action, httpkit.Bodyless(a.audited(target, nil, handle)))
 }
 
-// remove returns a route for a removal. It answers with 204.
+// remove returns a route for a removal. It sends 204.
 func (a *API) remove(path, action, target string, do func(*httpkit.Request) error) httpkit.Route {
 	return change(httpkit.Delete, path, action, httpkit.Bodyless(a.audited(target, nil, func(r *httpkit.Request) error {
 		r.Status(fiber.StatusNoContent)
@@ -248,7 +247,7 @@ func (a *API) audited(target string, detail func(*httpkit.Request) (any, error),
 	}
 }
 
-// escaped escapes HTML characters in a JSON answer.
+// escaped escapes HTML characters in a JSON response.
 func escaped(handle httpkit.Handler) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		err := handle(r)

@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// getOverview answers with the data of the start page.
+// getOverview sends the data of the start page.
 func (a *API) getOverview(r *httpkit.Request) error {
 	v, err := a.deps.Overview(r.Ctx, cmp.Or(admin.Window(r.Query("window")), admin.LastQuarterHour))
 	return ok(r, v, err)
@@ -33,7 +33,7 @@ func (a *API) getSystem(r *httpkit.Request) error {
 	return ok(r, system, nil)
 }
 
-// find answers with the resources that have an id.
+// find sends the resources that have an id.
 func (a *API) find(r *httpkit.Request) error {
 	found, err := a.store.Find(r.Ctx, query.IDOf(r.Query("id")))
 	return ok(r, map[string][]admin.Found{"data": found}, err)
@@ -56,7 +56,7 @@ var kindDescriptions = sync.OnceValue(func() map[job.Kind]string {
 	return d.Components.Schemas.WorkKind.Descriptions
 })
 
-// getCatalogue answers with the features of this server.
+// getCatalogue sends the features of this server.
 func (a *API) getCatalogue(r *httpkit.Request) error {
 	v := admin.Catalogue{Types: a.cfg.Catalogue.Types, Profiles: []string{}}
 	for _, p := range fault.Profiles {
@@ -74,7 +74,7 @@ func (a *API) getCatalogue(r *httpkit.Request) error {
 	return ok(r, v, nil)
 }
 
-// listAudit answers with a page of the audit log.
+// listAudit sends a page of the audit log.
 func (a *API) listAudit(r *httpkit.Request) error {
 	return paged(r, httpkit.As, func(after job.ID, limit int) ([]admin.AuditEntry, job.ID, error) {
 		page, err := a.store.Audit(r.Ctx, admin.AuditQuery{

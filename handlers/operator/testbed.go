@@ -71,7 +71,7 @@ func (a *API) verdict(ctx context.Context, id job.ID) (testbed.OwnedVerdict, err
 	return v, err
 }
 
-// written answers with a verdict in one of the client API's formats.
+// written sends a verdict in one of the client API's formats.
 func (a *API) written(mime string, write func(io.Writer, *verdict.Verdict) error) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		v, err := a.verdict(r.Ctx, r.PathID())

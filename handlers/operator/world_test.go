@@ -113,7 +113,7 @@ var nowhere = []string{
 	"/admin/v1/nothing/..", "/admin/v1/nothing//jobs", "/admin/v1/nothing/./jobs", "/admin/v1/nothing/../jobs",
 }
 
-// send sends a request with a token, and checks the answer against the API's document.
+// send sends a request with a token, and checks the response against the API's document.
 func (w *world) send(token, method, target, body string, headers ...string) reply {
 	w.t.Helper()
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
