@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -122,7 +121,7 @@ func TestAnswers(t *testing.T) {
 				continue
 			}
 			seen, accepts := map[string]bool{}, []string{"application/json", httpkit.ProblemMedia, "*/*"}
-			if rt.Method != httpkit.Get && !slices.Contains(rt.Produces, httpkit.ProblemMedia) {
+			if rt.Method != httpkit.Get && rt.Action != "cancel_batch" { // the only change with two views
 				accepts = accepts[:1]
 			}
 			for _, accept := range accepts {

@@ -23,7 +23,7 @@ func TestRetryAfterOfAJob(t *testing.T) {
 		require.Equal(t, want, get(), in)
 	}
 	w.Exec(running+`, type = 'EXECUTE', execution_at = NULL, queued_at = run_at, started_at = run_at WHERE job_id = $1`, backend.Job.String())
-	require.Equal(t, "1", get(), "it runs")
+	require.Equal(t, "1", get(), "running")
 }
 
 // Promise: contract 8b
@@ -60,7 +60,7 @@ func TestReport(t *testing.T) {
 		a := w.send("GET", failedSelf+"/report"+query, "")
 		require.Equal(t, 200, a.StatusCode, a.text)
 		require.Contains(t, a.text, attempt)
-		require.Equal(t, query != "?attempt=1", a.Header.Get("Retry-After") == "2", "if it is retryable")
+		require.Equal(t, query != "?attempt=1", a.Header.Get("Retry-After") == "2", "only for a retryable failure")
 	}
 	require.Equal(t, 404, w.send("GET", failedSelf+"/report?attempt=999999999", "").StatusCode)
 	for _, n := range []string{"0", "-1", "+1", "01", "1.0", "x", "1x", "1e1", "9999999999", "%31%00", "٣"} {
@@ -104,10 +104,10 @@ func TestSubmitBatch(t *testing.T) {
 		`"retryable":false,"processingStage":"validation"}}`} {
 		require.Contains(t, a.text, part)
 	}
-	require.Equal(t, "respond-async", a.Header.Get("Preference-Applied"), "a batch is not waited for")
+	require.Equal(t, "respond-async", a.Header.Get("Preference-Applied"), "the service never waits for a batch")
 	require.Empty(t, a.Header.Get("Idempotency-Replayed"))
 	require.Contains(t, w.log.String(), `"batch_id":"`+a.field(t, "batch_id")+`"`)
-	of := func(a *answer) []string {
+	of := func(a *reply) []string {
 		return repotest.All[string](t, w.URL(), `SELECT concat_ws(' ', client_id, request_id, language, correlation_id, traceparent) FROM jobs
 			WHERE batch_id = $1`, a.field(t, "batch_id"))
 	}
@@ -141,7 +141,7 @@ func TestBatchItemsCountForRateLimit(t *testing.T) {
 	require.Contains(t, a.text, "This submission counts as 3")
 }
 
-// A key that is revoked while its client waits cannot read afterwards. A submission that was accepted before is still acknowledged.
+// A read that waits is refused if its key is revoked meanwhile. A submission is acknowledged, because the job was accepted before.
 func TestKeyIsCheckedAfterAWait(t *testing.T) {
 	t.Parallel()
 	for _, request := range [][]string{{"GET", queuedSelf, ""}, {"POST", "/v1/jobs", leastBody}} {

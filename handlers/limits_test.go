@@ -22,34 +22,35 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// backlogs limits waiting submissions to the backlog b.
+// backlogs sets the backlog of waiting submissions.
 func backlogs(b *jobs.Backlog) func(*Config, *Deps) {
 	return func(_ *Config, d *Deps) { d.Admission, d.BatchAdmission = b, b }
 }
 
 func TestSubmissionsAreRefusedWhileTooManyWait(t *testing.T) {
 	t.Parallel()
+	s := backend.New(t)
 	for _, path := range []string{"/v1/jobs", "/v1/jobs/batch"} {
 		backlog := jobs.NewBacklog(1, func() time.Time { return now }, nil, slog.New(slog.DiscardHandler))
-		w := newWorld(t, backlogs(backlog))
+		w := newWorldOn(t, s, backlogs(backlog))
 		require.NoError(t, backlog.Enter())
 		answer := w.send(http.MethodPost, path, `{"not even": `)
 		answer.requireProblem(t, job.CodeQueueFull)
 		require.Equal(t, "1", answer.Header.Get("Retry-After"))
 		require.Equal(t, 1.0, series(t, w.registry)["submissions_refused_total overload"])
-		require.NotContains(t, w.log.String(), "request failed", "Admission tells of all of them")
+		require.NotContains(t, w.log.String(), "request failed", "Admission logs these")
 		w.send(http.MethodPost, path, leastBody, "Authorization", "Bearer nobody's").requireProblem(t, job.CodeInvalidCredentials)
-		require.Equal(t, http.StatusOK, w.send(http.MethodGet, "/v1/jobs", "").StatusCode, "reading goes on")
+		require.Equal(t, http.StatusOK, w.send(http.MethodGet, "/v1/jobs", "").StatusCode, "reads still work")
 		backlog.Leave(false)
 		require.Equal(t, http.StatusBadRequest, w.send(http.MethodPost, path, `{"not even": `).StatusCode)
-		require.NoError(t, backlog.Full(), "who entered has left")
+		require.NoError(t, backlog.Full(), "the slot was released")
 	}
 	w := newKit(t, func(*httpkit.Request) error { return job.Errorf(job.CodeQueueFull, "Full.") })
 	w.submit("").requireProblem(t, job.CodeQueueFull)
 	require.Equal(t, 1.0, series(t, w.registry)["submissions_refused_total queue_full"])
 }
 
-// A client that waits for its job does not hold a backlog slot, and a panic releases it.
+// A client that waits for its job does not hold a backlog slot, and a panic releases the slot.
 func TestWaitingClientHoldsNoBacklogSlot(t *testing.T) {
 	t.Parallel()
 	backlog := jobs.NewBacklog(1, func() time.Time { return now }, nil, slog.New(slog.DiscardHandler))
@@ -75,11 +76,11 @@ func TestListsOfOneClientDoNotBlockOthers(t *testing.T) {
 	w := newWorld(t, func(c *Config, _ *Deps) { c.StorageConnections = 20 })
 	lists := w.server.Slots.Lists
 	release := w.Lock("batches")
-	var answers []chan *answer
+	var answers []chan *reply
 	for range 20 {
 		answers = append(answers, w.inBackground("GET", batchSelf+"/jobs", ""))
 	}
-	testkit.Eventually(t, "the client has as many slots as it may", func() bool {
+	testkit.Eventually(t, "the client holds all of its slots", func() bool {
 		if lists.TryAcquire(backend.ClientA) {
 			lists.Release(backend.ClientA)
 			return false
@@ -117,7 +118,7 @@ func TestGuessesAreSlowed(t *testing.T) {
 		d.Attempts = authlimit.New(func() time.Time { return clock }, telemetry.In(nil))
 		c.TrustedProxies = conn.Proxies{netip.MustParsePrefix("0.0.0.0/32")} // the address of Test
 	})
-	ask := func(from, key string) *answer {
+	ask := func(from, key string) *reply {
 		return w.send("GET", "/v1/jobs", "", "X-Forwarded-For", from, "Authorization", "Bearer "+key)
 	}
 	require.Equal(t, 200, ask("203.0.113.1", goodKey).StatusCode)
@@ -132,7 +133,7 @@ func TestGuessesAreSlowed(t *testing.T) {
 		}
 	}
 	require.Equal(t, 100, refused)
-	require.Equal(t, 200, ask("203.0.113.1", goodKey).StatusCode, "who was right before is served")
+	require.Equal(t, 200, ask("203.0.113.1", goodKey).StatusCode, "a key that succeeded before still works")
 	require.Equal(t, 429, ask("203.0.113.1", otherKey).StatusCode)
 	require.Equal(t, 200, ask("203.0.113.2", otherKey).StatusCode, "another address")
 	clock = clock.Add(time.Second)
@@ -148,7 +149,7 @@ func TestGuessesAreSlowed(t *testing.T) {
 			requests++
 		}
 	}
-	require.Equal(t, 4, failures, "three a second")
+	require.Equal(t, 4, failures, "three log lines per second")
 	require.Equal(t, 4, requests)
 	require.Contains(t, w.log.String(), `"omitted":{"RFA_AUTH_INVALID_CREDENTIALS":97,"RFA_REQUEST_RATE_LIMITED":101}`)
 	require.NotContains(t, w.log.String(), "guess-")

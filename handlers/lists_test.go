@@ -23,7 +23,7 @@ type page struct {
 	} `json:"page"`
 }
 
-func (a *answer) page(t *testing.T) (p page) {
+func (a *reply) page(t *testing.T) (p page) {
 	t.Helper()
 	require.Equal(t, 200, a.StatusCode, a.text)
 	a.json(t, &p)
@@ -31,7 +31,7 @@ func (a *answer) page(t *testing.T) (p page) {
 }
 
 // cursor returns the cursor of the next page.
-func (a *answer) cursor(t *testing.T) string {
+func (a *reply) cursor(t *testing.T) string {
 	t.Helper()
 	next := a.page(t).Page.NextCursor
 	require.NotNil(t, next)

@@ -37,8 +37,8 @@ func (w *world) write(c io.Writer, text string) {
 	require.NoError(w.t, err)
 }
 
-// read reads an answer.
-func (w *world) read(r *bufio.Reader) *answer {
+// read reads a response.
+func (w *world) read(r *bufio.Reader) *reply {
 	w.t.Helper()
 	res, err := http.ReadResponse(r, nil)
 	require.NoError(w.t, err)
@@ -48,11 +48,11 @@ func (w *world) read(r *bufio.Reader) *answer {
 	case 400, 408, 413, 431: // possible for any request
 		require.NoError(w.t, apitest.New(w.t, docs.OpenAPI).Verify("POST", "/v1/jobs", res, text))
 	}
-	return &answer{res, string(text)}
+	return &reply{res, string(text)}
 }
 
-// raw sends text on a new connection and reads an answer.
-func (w *world) raw(text string) (a *answer, rest *bufio.Reader) {
+// raw sends text on a new connection and reads a response.
+func (w *world) raw(text string) (a *reply, rest *bufio.Reader) {
 	w.t.Helper()
 	c := w.dial()
 	w.write(c, text)
@@ -97,7 +97,7 @@ func framing(n int, chunked bool) string {
 	return fmt.Sprintf("Content-Length: %d\r\n\r\n", n)
 }
 
-// TestTooLargeBodyIsAnswered sends 5 MiB before reading the answer. The client must get the answer and not a reset. An endless body is
+// TestTooLargeBodyIsAnswered sends 5 MiB before reading the response. The client must get the response and not a reset. An endless body is
 // also answered, and then the connection closes.
 // Promise: contract 14a
 func TestTooLargeBodyIsAnswered(t *testing.T) {
@@ -110,12 +110,12 @@ func TestTooLargeBodyIsAnswered(t *testing.T) {
 			c := w.dial()
 			const size = 5 << 20
 			w.write(c, head+framing(size, chunked))
-			require.NoError(t, writeBody(c, size, chunked), "the server reads on")
+			require.NoError(t, writeBody(c, size, chunked), "the server keeps reading")
 			r := bufio.NewReader(c)
 			a := w.read(r)
 			a.requireProblem(t, code)
 			require.True(t, a.Close, "Connection: close")
-			requireEnd(t, r, "and then an orderly end")
+			requireEnd(t, r, "the connection ends without a reset")
 		}
 		c := w.dial()
 		w.write(c, submitHead+framing(1<<40, chunked))
@@ -213,7 +213,7 @@ func TestUnreadableRequests(t *testing.T) {
 	for _, part := range []string{goodKey, "evil", "\x1b", `\u001b`, "BREW", "zzzz"} {
 		require.NotContains(t, w.log.String(), part)
 	}
-	require.Equal(t, 3.0, series(t, w.registry)["http_requests_total 431 GET unmatched"], "what no route ever sees is counted too")
+	require.Equal(t, 3.0, series(t, w.registry)["http_requests_total 431 GET unmatched"], "requests that reach no route are counted")
 }
 
 func TestConnectionCloseInAnyCase(t *testing.T) {
@@ -227,7 +227,7 @@ func TestConnectionCloseInAnyCase(t *testing.T) {
 }
 
 // TestHeaderInjection tries line breaks in all encodings that the parser accepts, wherever client text may be echoed. Each request must
-// get one answer without injected headers.
+// get one response without injected headers.
 func TestHeaderInjection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).start()
@@ -282,7 +282,7 @@ func TestSlowClients(t *testing.T) {
 	require.Equal(t, 408, w.read(bufio.NewReader(slow)).StatusCode)
 	a, r := w.raw(getHealth)
 	require.Equal(t, 200, a.StatusCode)
-	requireEnd(t, r, "a kept-alive connection ends in silence")
+	requireEnd(t, r, "an idle connection is closed without a response")
 }
 
 // Percent-encoded unreserved characters are decoded once (RFC 3986, section 6.2.2.2). A decoded percent sign starts no further encoding,

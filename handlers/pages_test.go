@@ -19,8 +19,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// requirePage checks that the answer is a page that loads nothing, and that its policy allows its style and script.
-func requirePage(t *testing.T, a *answer, status int) {
+// requirePage checks that the response is a page that loads nothing, and that its policy allows its style and script.
+func requirePage(t *testing.T, a *reply, status int) {
 	t.Helper()
 	require.Equal(t, status, a.StatusCode)
 	require.Equal(t, "text/html; charset=utf-8", a.Header.Get("Content-Type"))
@@ -31,7 +31,7 @@ func requirePage(t *testing.T, a *answer, status int) {
 }
 
 // requirePolicy checks that the policy allows only the page's own style and script.
-func requirePolicy(t *testing.T, a *answer) {
+func requirePolicy(t *testing.T, a *reply) {
 	t.Helper()
 	policy := a.Header.Get("Content-Security-Policy")
 	for _, rule := range []string{"default-src 'none'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"} {
@@ -51,7 +51,7 @@ func requirePolicy(t *testing.T, a *answer) {
 func TestPages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	get := func(path string, headers ...string) *answer {
+	get := func(path string, headers ...string) *reply {
 		return w.send(http.MethodGet, path, "", append([]string{"Authorization", "-"}, headers...)...)
 	}
 	requirePolicy(t, get("/docs"))
@@ -97,7 +97,7 @@ func TestDocumentsAreServed(t *testing.T) {
 		"/openapi.yaml": docs.OpenAPI, "/openapi.json": docs.AsJSON(docs.OpenAPI), "/asyncapi.yaml": docs.AsyncAPI(),
 		"/asyncapi.json": docs.AsJSON(docs.AsyncAPI()), "/docs": nil,
 	} {
-		get := func(headers ...string) *answer {
+		get := func(headers ...string) *reply {
 			a := w.send(http.MethodGet, path, "", append(headers, "Authorization", "-")...)
 			require.Equal(t, []string{"Accept-Encoding", "max-age=3600"}, []string{a.Header.Get("Vary"), a.Header.Get("Cache-Control")}, path)
 			return a
@@ -115,7 +115,7 @@ func TestDocumentsAreServed(t *testing.T) {
 			require.Empty(t, get("Accept-Encoding", refused).Header.Get("Content-Encoding"), "%s %s", path, refused)
 		}
 		tag, other := zipped.Header.Get("ETag"), plain.Header.Get("ETag")
-		require.NotEqual(t, other, tag, "of another representation")
+		require.NotEqual(t, other, tag, "each representation has its own tag")
 		again := get("Accept-Encoding", "gzip", "If-None-Match", tag)
 		require.Equal(t, []any{http.StatusNotModified, "", tag}, []any{again.StatusCode, again.text, again.Header.Get("ETag")}, path)
 		require.Equal(t, http.StatusOK, get("If-None-Match", tag).StatusCode, path)
@@ -123,14 +123,18 @@ func TestDocumentsAreServed(t *testing.T) {
 	}
 }
 
-// If the service is published below a path, all references in answers lead below it, and nothing else differs.
+// If the service is published below a path, all references in responses start with that path, and nothing else differs.
 func TestBelowAPath(t *testing.T) {
 	t.Parallel()
 	const host = "http://x.example"
 	at := func(url string) *world { return newWorld(t, func(c *Config, _ *Deps) { c.PublicURL = url }) }
 	w, plain := at(host+"/forge"), at(host)
 	for _, rt := range w.server.Routes {
-		for _, accept := range []string{"*/*", "application/problem+json"} {
+		accepts := []string{"*/*", "application/problem+json"}
+		if rt.Method != http.MethodGet {
+			accepts = accepts[:1]
+		}
+		for _, accept := range accepts {
 			references := func(w *world, base string) string {
 				a := w.try(rt, "X-Request-Id", backend.Job.String(), "Accept", accept)
 				text := a.Header.Get("Location") + "\n" + a.Header.Get("Link") + "\n" + a.text
@@ -151,7 +155,7 @@ func TestBelowAPath(t *testing.T) {
 		require.Contains(t, w.send("GET", path, "").text, says, path)
 	}
 	require.Contains(t, w.send("GET", "/v1/job", "").text, "Did you mean "+host+"/forge/v1/jobs?")
-	w.madeUp = true // this answer is not documented
+	w.madeUp = true // this response is not documented
 	require.Equal(t, host+"/forge/v1/jobs?limit=7", w.send("GET", "/v1/jobs?limit=7", "", headerFault, `{"moved":308}`).Header.Get("Location"))
 }
 
@@ -193,11 +197,11 @@ func TestPreflight(t *testing.T) {
 	}
 	closed := newWorld(t).send(http.MethodOptions, "/v1/jobs", "", preflightHeaders(pageOrigin)...)
 	closed.requireProblem(t, job.CodeMethodNotAllowed)
-	require.Empty(t, closed.Header.Get("Access-Control-Allow-Origin")+closed.Header.Get("Vary"), "without origins, answers are as they were")
+	require.Empty(t, closed.Header.Get("Access-Control-Allow-Origin")+closed.Header.Get("Vary"), "without origins there are no CORS headers")
 }
 
-// Pages may read all kinds of answers, including errors.
-func TestAnswersForPages(t *testing.T) {
+// Pages may read all kinds of responses, including errors.
+func TestResponsesForPages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withOrigins(t, pageOrigin+",http://localhost:5173"), func(c *Config, _ *Deps) {
 		c.MaxBodyBytes = 1000
@@ -220,7 +224,7 @@ func TestAnswersForPages(t *testing.T) {
 			require.Equal(t, []any{c.status, c.vary}, []any{a.StatusCode, a.Header.Get("Vary")}, c.path)
 			want := []string{"", ""}
 			if origin == pageOrigin {
-				want = []string{pageOrigin, strings.Join(cors.AnswerHeaders, ", ")}
+				want = []string{pageOrigin, strings.Join(cors.ExposedHeaders, ", ")}
 			}
 			require.Equal(t, want, []string{a.Header.Get("Access-Control-Allow-Origin"), a.Header.Get("Access-Control-Expose-Headers")}, c.path)
 			a = open.send(http.MethodGet, "/healthz", "", "Origin", origin)
@@ -229,12 +233,12 @@ func TestAnswersForPages(t *testing.T) {
 	}
 }
 
-// A replayed answer has the CORS headers of the repeating page.
+// A replayed response has the CORS headers of the repeating page.
 func TestReplayForAnotherPage(t *testing.T) {
 	t.Parallel()
 	const second = "http://localhost:5173"
 	w := newWorld(t, withOrigins(t, pageOrigin+","+second))
-	cancel := func(origin string) *answer {
+	cancel := func(origin string) *reply {
 		return w.send(http.MethodPost, jobSelf+"/cancel", "", "Idempotency-Key", "a-key-of-a-page", "Origin", origin)
 	}
 	require.Equal(t, pageOrigin, cancel(pageOrigin).Header.Get("Access-Control-Allow-Origin"))
@@ -272,5 +276,5 @@ func TestForeignPagesCannotCreateClients(t *testing.T) {
 		require.Equal(t, http.StatusOK, a.StatusCode, c.headers)
 	}
 	a := w.send(http.MethodPost, "/v1/jobs", `{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}`, "Origin", otherOrigin)
-	require.Equal(t, http.StatusAccepted, a.StatusCode, "the page has the key, so the browser has asked")
+	require.Equal(t, http.StatusAccepted, a.StatusCode, "a request with a key had a preflight")
 }

@@ -47,14 +47,14 @@ var aMoment = `{"since":"` + time.Now().Add(-time.Hour).UTC().Format("2006-01-02
 func exampleBody(rt httpkit.Route) string { return exampleBodies[rt.Action] }
 
 // try sends a valid request for a route, with more or fewer headers, to fresh rows.
-func (w *world) try(rt httpkit.Route, headers ...string) *answer {
+func (w *world) try(rt httpkit.Route, headers ...string) *reply {
 	w.t.Helper()
 	w.freshen()
 	return w.send(rt.Method, examplePath(rt), exampleBody(rt), headers...)
 }
 
-// Every route handles malformed requests as documented; send checks each answer.
-func TestOddRequestsHaveDocumentedAnswers(t *testing.T) {
+// Every route handles malformed requests as documented; send checks each response.
+func TestOddRequestsHaveDocumentedResponses(t *testing.T) {
 	t.Parallel()
 	apitest.InParallel(t, newWorld(t).server.Routes, func(t *testing.T, part []httpkit.Route) {
 		w := newWorld(t, func(c *Config, _ *Deps) { c.TestBed, c.MaxBodyBytes = true, 1<<15 })
@@ -83,6 +83,7 @@ func TestEveryRouteAsksForItsCredentials(t *testing.T) {
 		{"Bearer unknown " + goodKey, job.CodeInvalidCredentials},
 		{"Bearer " + strings.Repeat("x", 4000), job.CodeInvalidCredentials},
 		{"Bearer " + backend.ExpiredKey, job.CodeTokenExpired},
+		{"Bearer " + backend.RenewableKey, job.CodeTokenExpired},
 		{"Bearer " + backend.RevokedKey, job.CodeKeyDisabled},
 	}
 	clock := now
@@ -91,22 +92,24 @@ func TestEveryRouteAsksForItsCredentials(t *testing.T) {
 	})
 	for _, rt := range w.server.Routes {
 		clock = clock.Add(time.Hour) // let the slowdown from earlier failures expire
+		if rt.Access == httpkit.Public {
+			require.Equal(t, 200, w.try(rt, "Authorization", "Bearer "+backend.RevokedKey).StatusCode, rt.Path)
+			continue
+		}
 		for _, test := range bad {
 			a := w.try(rt, "Authorization", test.header)
-			expired := rt.Access == httpkit.ExpiredKey && test.code == job.CodeTokenExpired
+			renews := rt.Access == httpkit.Renewal && strings.HasSuffix(test.header, backend.RenewableKey)
+			expired := renews || rt.Access == httpkit.ExpiredKey && test.code == job.CodeTokenExpired
 			switch {
 			case rt.Action == "create_key" && test.header == "-": // allowed only for the first key of a new client
 				a.requireProblem(t, job.CodeInvalidCredentials)
-			case expired || rt.Access == httpkit.Public || rt.Access == httpkit.Registration && test.header == "-":
+			case expired || rt.Access == httpkit.Registration && test.header == "-":
 				require.Less(t, a.StatusCode, 300, a.text)
 			default:
 				a.requireProblem(t, test.code)
 				require.Equal(t, test.code.Spec().Status == 401, a.Header.Get("WWW-Authenticate") == "Bearer")
 				require.Equal(t, rt.Access == httpkit.Renewal && test.code == job.CodeTokenExpired, a.Header.Get("RateLimit") != "")
 			}
-		}
-		if rt.Access == httpkit.Public {
-			continue
 		}
 		w.try(rt, "Authorization", "Bearer "+goodKey, "Authorization", "Bearer "+otherKey).requireProblem(t, job.CodeInvalidCredentials)
 	}
@@ -162,7 +165,7 @@ func TestEveryRouteNegotiates(t *testing.T) {
 		other, without := w.try(rt, "Accept", "text/csv"), w.try(rt, "Accept", "application/json;q=0, */*")
 		if without.StatusCode != 406 {
 			require.NotContains(t, without.Header.Get("Content-Type"), "application/json", rt.Path)
-			require.Equal(t, httpkit.Get, rt.Method, "a change is answered in JSON")
+			require.Equal(t, httpkit.Get, rt.Method, "changes respond in JSON")
 		}
 		path, body := examplePath(rt), exampleBody(rt)
 		if rt.Access == httpkit.Public {
@@ -213,10 +216,7 @@ func TestRateLimited(t *testing.T) {
 func TestMalformedIDsLookUnknown(t *testing.T) {
 	t.Parallel()
 	id := backend.Job.String()
-	malformed := []string{
-		"x", "-", "null", "%00", "..%2f..", "'%20or%201=1", id + "x", id[1:], "{" + id + "}", "urn:uuid:" + id, strings.ReplaceAll(id, "-", ""),
-		strings.Repeat("a", 5000), "01890000-0000-7000-8000-00000000000g",
-	}
+	malformed := []string{"x", "%00", "..%2f..", id + "x", strings.Repeat("a", 5000)} // TestParseID has more
 	w := newWorld(t)
 	for _, rt := range w.server.Routes {
 		if !strings.Contains(rt.Path, ":id") || rt.Access == httpkit.OperatorToken ||
@@ -235,10 +235,10 @@ func TestMalformedIDsLookUnknown(t *testing.T) {
 			require.Equal(t, unknown, p, rt.Path+" "+id)
 		}
 	}
-	require.NotContains(t, w.log.String(), "ffffffff", "the stand-in is no job")
+	require.NotContains(t, w.log.String(), "ffffffff", "the id that replaces malformed ids is not logged")
 }
 
-// TestForeignIDsLookUnknown checks that another client's job or batch gets the same answers as an unknown id.
+// TestForeignIDsLookUnknown checks that another client's job or batch gets the same responses as an unknown id.
 func TestForeignIDsLookUnknown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -247,8 +247,7 @@ func TestForeignIDsLookUnknown(t *testing.T) {
 			continue
 		}
 		require.Less(t, w.try(rt).StatusCode, 300, rt.Path)
-		for _, headers := range [][]string{{}, {"Prefer", "wait=1"}, {"Accept", "application/problem+json"}, {"Range", "bytes=0-1"},
-			{"If-None-Match", "*"}, {"If-Match", `"x"`}, {"If-Match", "*"}} {
+		for _, headers := range [][]string{{}, {"Prefer", "wait=1"}, {"Accept", "application/problem+json"}, {"If-Match", `"x"`}} {
 			headers = append([]string{"Authorization", "Bearer " + otherKey, "X-Request-Id", backend.Job.String()}, headers...)
 			foreign := w.try(rt, headers...)
 			none := backend.Path(strings.Replace(rt.Path, ":id", "01890000-0000-7000-8000-0000000000ff", 1))
@@ -298,11 +297,11 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 			requireUnknownMethod(t, w.send(method, path, ""))
 		}
 	}
-	require.NotContains(t, w.log.String(), `"ERROR"`, "anybody may name a method that there is not")
+	require.NotContains(t, w.log.String(), `"ERROR"`, "an unknown method is the client's mistake")
 }
 
-// requireUnknownMethod requires the answer to a method that HTTP does not define.
-func requireUnknownMethod(t *testing.T, a *answer) {
+// requireUnknownMethod requires the response to a method that HTTP does not define.
+func requireUnknownMethod(t *testing.T, a *reply) {
 	t.Helper()
 	require.Equal(t, 501, a.StatusCode)
 	require.Equal(t, job.CodeMethodNotAllowed, a.problem(t).Code)
@@ -330,11 +329,12 @@ func TestHeadIsGetWithoutBody(t *testing.T) {
 
 func TestReadiness(t *testing.T) {
 	t.Parallel()
+	s := backend.New(t)
 	for status, r := range map[int]site.Readiness{
 		200: {OK: true, Status: "degraded", Checks: map[string]string{"redis": "unreachable"}},
 		503: {Status: "unavailable", Checks: map[string]string{"postgres": "unreachable"}},
 	} {
-		w := newWorld(t, func(_ *Config, d *Deps) { d.Health = func(context.Context) site.Readiness { return r } })
+		w := newWorldOn(t, s, func(_ *Config, d *Deps) { d.Health = func(context.Context) site.Readiness { return r } })
 		a := w.send("GET", "/readyz", "", "Authorization", "-")
 		require.Equal(t, []any{status, status == 503}, []any{a.StatusCode, a.Header.Get("Retry-After") == "1"})
 		require.Contains(t, a.text, r.Status)

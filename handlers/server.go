@@ -44,7 +44,7 @@ type Deps struct {
 	Directory func(context.Context) ([]byte, error)
 }
 
-// Server answers HTTP requests. Call New, Serve and finally Shutdown.
+// Server handles HTTP requests. Call New, Serve and finally Shutdown.
 type Server struct {
 	*httpkit.Kit
 	events *eventsapi.API

@@ -45,22 +45,22 @@ func TestShutdownFinishesRequestsInProgress(t *testing.T) {
 	within(t, entered)
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.server.Shutdown(context.Background()) }()
-	require.NoError(t, within(t, w.served), "Serve ends as soon as it accepts no more")
+	require.NoError(t, within(t, w.served), "Serve returns once the listener is closed")
 	_, err := http.Get(w.url + "/healthz")
 	require.Error(t, err)
-	require.Empty(t, stopped, "a request is under way")
+	require.Empty(t, stopped, "a request is in progress")
 	close(leave)
 	a := within(t, answers)
 	require.Equal(t, 200, a.StatusCode)
-	require.True(t, a.Close, "the answer says that the connection ends")
+	require.True(t, a.Close, "the response has Connection: close")
 	require.NoError(t, within(t, stopped))
 }
 
 // overNetwork requests a job over a new connection, in the background.
-func (w *world) overNetwork(headers ...string) chan *answer {
+func (w *world) overNetwork(headers ...string) chan *reply {
 	w.t.Helper()
 	c := w.dial()
-	answers := make(chan *answer, 1)
+	answers := make(chan *reply, 1)
 	w.write(c, w.request("GET", jobSelf, append(headers, "Accept", "")...))
 	go func() { answers <- w.read(bufio.NewReader(c)) }()
 	return answers
@@ -82,8 +82,8 @@ func TestShutdownCancelsSlowRequests(t *testing.T) {
 	within(t, answers).requireProblem(t, job.CodeStorageUnavailable)
 }
 
-// TestClientsDoNotMix has many clients send at the same time over few connections. It then checks that each job has its own client's
-// data, because reused buffers of Fiber would have changed by then.
+// TestClientsDoNotMix sends requests of many clients at the same time over few connections. Each stored job must have the data of its own
+// request: Fiber reuses buffers between requests.
 func TestClientsDoNotMix(t *testing.T) {
 	t.Parallel()
 	const senders, each = 8, 20
@@ -126,8 +126,8 @@ func TestClientsDoNotMix(t *testing.T) {
 	}
 }
 
-// Unknown callers and submissions that are refused for load get their answer before the body has arrived. Otherwise the body would hold
-// memory and the connection for as long as the caller likes.
+// Unknown callers and submissions that are refused for load get their response before the body has arrived. Otherwise a slow body
+// would hold memory and a connection.
 func TestRefusedBodiesAreNotAwaited(t *testing.T) {
 	t.Parallel()
 	backlog := jobs.NewBacklog(1, func() time.Time { return now }, nil, slog.New(slog.DiscardHandler))
@@ -160,25 +160,25 @@ func TestMemoryForBodiesIsBounded(t *testing.T) {
 		w.write(c, submitHead+framing(1<<20, false)+strings.Repeat(" ", arrived))
 		return c
 	}
-	taken := func(n int, what string) {
+	reserved := func(n int, what string) {
 		t.Helper()
 		testkit.Eventually(t, what, func() bool { return w.server.BodyMemory() == n })
 	}
 	small := announce(100)
 	require.Zero(t, w.server.BodyMemory(), "a small part of a body costs nothing but its connection")
 	first := announce(20 << 10)
-	taken(64<<10, "memory is taken")
+	reserved(64<<10, "memory is reserved")
 	a := w.read(bufio.NewReader(announce(20 << 10)))
 	a.requireProblem(t, job.CodeQueueFull)
 	require.Equal(t, "1", a.Header.Get("Retry-After"))
-	require.Equal(t, 202, w.send("POST", "/v1/jobs", leastBody).StatusCode, "small ones pass")
+	require.Equal(t, 202, w.send("POST", "/v1/jobs", leastBody).StatusCode, "small bodies are accepted")
 
 	require.NoError(t, first.Close())
 	require.NoError(t, small.Close())
-	taken(0, "what was taken is given back")
+	reserved(0, "memory of an aborted body is released")
 	large := fmt.Sprintf(`{"type":"EXECUTE","params":{"a":%q}}`, strings.Repeat("a", 60<<10))
 	require.Equal(t, 202, w.send("POST", "/v1/jobs", large).StatusCode)
-	taken(0, "and that of a good one")
+	reserved(0, "memory of an accepted body is released")
 }
 
 // The time limit of a request restarts after its body has arrived.
@@ -200,5 +200,5 @@ func TestTimeLimitRestartsAfterSlowBody(t *testing.T) {
 	last := time.Now()
 	w.write(c, leastBody[1:])
 	require.Equal(t, 202, w.read(bufio.NewReader(c)).StatusCode)
-	require.False(t, within(t, deadline).Before(last.Add(time.Minute)), "it begins anew")
+	require.False(t, within(t, deadline).Before(last.Add(time.Minute)), "the time limit restarts")
 }

@@ -71,7 +71,7 @@ func TestListsOfEvents(t *testing.T) {
 	walked, _ := th.walk(jobStream)
 	require.Equal(t, all.Data, walked)
 	require.Empty(t, th.list(clientStream, "Authorization", "Bearer "+otherKey).Data)
-	require.Nil(t, th.list(clientStream, "Authorization", "Bearer "+otherKey).Page.NextCursor, "nothing to go on from")
+	require.Nil(t, th.list(clientStream, "Authorization", "Bearer "+otherKey).Page.NextCursor, "an empty list has no cursor")
 
 	id, _ := th.submitted()
 	th.emit(id, 1, `{"work_kind":"x"}`)
@@ -84,7 +84,7 @@ func TestListsOfEvents(t *testing.T) {
 	require.Nil(t, walked[7].NextState, "an annotation has no states")
 	th.Move(id, job.Canceled)
 	var page query.List[api.Event]
-	testkit.Eventually(t, "the client polls on", func() bool {
+	testkit.Eventually(t, "the cursor returns the new event", func() bool {
 		page = th.list(clientStream + "?cursor=" + end)
 		return len(page.Data) == 1
 	})
@@ -100,14 +100,14 @@ func TestProgressOnAStream(t *testing.T) {
 	th.progress(id, 1, 10)
 	r := th.open(path)
 	r.events(allFrames...)
-	require.Equal(t, 10, r.next().percentage(t), "what is known already")
+	require.Equal(t, 10, r.next().percentage(t), "stored progress")
 	th.watched(1)
 	for _, p := range []int{30, 20, 30, 40} {
 		th.progress(id, 1, p)
 	}
 	for last := 10; last < 40; {
 		p := r.next().percentage(t)
-		require.Greater(t, p, last, "never back")
+		require.Greater(t, p, last, "progress never decreases")
 		last = p
 	}
 	th.progress(id, 1, 60)
@@ -146,7 +146,7 @@ func TestProgressOfAttempts(t *testing.T) {
 	th.progress(id, 2, 5)  // early: the event does not exist yet
 	th.Move(id, job.Assigned, job.Running)
 	r.events("job-assigned", "job-running")
-	require.Equal(t, 5, r.next().percentage(t), "begins anew")
+	require.Equal(t, 5, r.next().percentage(t), "progress restarts")
 	th.Move(id, job.Canceled)
 	r.events("job-canceled")
 	r.end()
@@ -173,8 +173,8 @@ func TestNoProgress(t *testing.T) {
 	all.events(slices.Concat(allFrames, []string{"job-succeeded"}, allFrames, []string{"job-canceled"})...)
 }
 
-// TestResumingIsExact cuts streams at random points, also within frames, while events are recorded. It resumes with its last id, and must
-// get every event once and in order.
+// TestResumingIsExact cuts streams at random points, also within frames, while events are recorded. It resumes with the last id, and
+// must get every event once and in order.
 // Promise: patterns Server-Sent Events
 func TestResumingIsExact(t *testing.T) {
 	t.Parallel()

@@ -64,7 +64,7 @@ func TestJobStream(t *testing.T) {
 		[]any{lines[1]["msg"], lines[1]["reason"], lines[1]["events"], lines[1]["request_id"]})
 }
 
-// A reader that returns after the end is told not to reconnect, unless there are new events. A reader that missed events gets the rest.
+// A reader that missed events gets the rest. A reader with all events gets 204, which stops it from reconnecting.
 func TestStreamOfAnEndedJob(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
@@ -92,7 +92,7 @@ func TestClientStream(t *testing.T) {
 	th.Exec(`DELETE FROM events`) // open transactions may keep the stream's start before these events
 	r := th.ask("GET", clientStream)
 	start := r.block()
-	require.NotEmpty(t, start.id, "where to go on")
+	require.NotEmpty(t, start.id, "the position to resume from")
 	th.watched(1)
 	id, _ := th.submitted()
 	th.emit(backend.ForeignJob, 1, `{}`)
@@ -123,7 +123,7 @@ func TestClientStream(t *testing.T) {
 	require.Equal(t, blocks[4:], th.open(clientStream+"?cursor="+start.id, "Last-Event-ID", blocks[3].id).events(all[4:]...))
 }
 
-// Committed events that an earlier event may still precede are sent later.
+// A committed event is held while an older transaction could still add an earlier event.
 func TestHeldEvents(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
@@ -149,7 +149,7 @@ func TestStreamSurvivesStorage(t *testing.T) {
 	th.Exec(`ALTER TABLE events RENAME TO gone; ALTER TABLE api_keys RENAME TO gone_keys`)
 	th.Changed(backend.ClientA, id)
 	for range 3 {
-		require.True(t, r.block().comment, "it stays alive")
+		require.True(t, r.block().comment, "heartbeats continue")
 	}
 	th.Exec(`ALTER TABLE gone RENAME TO events; ALTER TABLE gone_keys RENAME TO api_keys`)
 	th.Move(id, job.Assigned)
@@ -170,31 +170,21 @@ func TestDeletedJobEndsItsStream(t *testing.T) {
 	th.closed(stream.EndOfJob, 1)
 }
 
-func TestRevokedKeyEndsTheStream(t *testing.T) {
-	t.Parallel()
-	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
-	id, path := th.submitted()
-	r := th.open(path)
-	th.Exec(`UPDATE api_keys SET revoked_at = now()`)
-	r.events("job-created", "job-queued")
-	r.end()
-	th.closed(stream.Unauthorized, 1)
-	require.Equal(t, 1.0, series(t, th.registry)["auth_failures_total "+string(job.CodeKeyDisabled)])
-	require.Contains(t, th.ended(), `"error_code":"RFA_AUTH_API_KEY_DISABLED"`)
-	require.Contains(t, th.ended(), `"job_id":"`+id.String()+`"`)
-}
-
 // A notification of a changed key is handled without waiting for a heartbeat.
 func TestStreamEndsWithNotificationOfItsKey(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = time.Hour })
 	th.watchKeys()
-	r := th.open(clientStream)
+	id, path := th.submitted()
+	r := th.open(path)
+	r.events("job-created", "job-queued")
 	th.watched(1)
 	require.NoError(t, th.Clients.RevokeKey(t.Context(), job.Caller{Admin: true}, backend.ClientA, goodKey[4:16]))
 	r.end()
 	th.closed(stream.Unauthorized, 1)
+	require.Equal(t, 1.0, series(t, th.registry)["auth_failures_total "+string(job.CodeKeyDisabled)])
 	require.Contains(t, th.ended(), `"error_code":"`+string(job.CodeKeyDisabled)+`"`)
+	require.Contains(t, th.ended(), `"job_id":"`+id.String()+`"`)
 }
 
 func TestStreamRefusals(t *testing.T) {
@@ -221,7 +211,7 @@ func TestStreamRefusals(t *testing.T) {
 	}
 }
 
-// There is no notification between the first read and the watch.
+// Events between the first read and the start of the watch are sent, although no notification announces them.
 func TestNothingIsLostBeforeTheWatch(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)

@@ -38,7 +38,7 @@ func newStreamServer(t testing.TB, change ...func(*Config, *Deps)) *streamServer
 	th := &streamServer{newWorld(t, change...).start()}
 	t.Cleanup(func() {
 		th.shutdown()
-		require.Zero(t, th.watchers(), "nobody watches any more")
+		require.Zero(t, th.watchers(), "all watchers are gone")
 		requireNothingHeld(t, th.server)
 		for _, kind := range []string{stream.KindJob, stream.KindClient} {
 			require.Zero(t, testutil.ToFloat64(th.server.events.Engine.Metrics.Open.WithLabelValues(kind)))
@@ -53,7 +53,7 @@ func (th *streamServer) watchers() int {
 	return int(testutil.ToFloat64(watchers.WithLabelValues("job")) + testutil.ToFloat64(watchers.WithLabelValues("client")))
 }
 
-// watched waits until n streams watch.
+// watched waits until n streams watch for events.
 func (th *streamServer) watched(n int) {
 	th.t.Helper()
 	testkit.Eventually(th.t, "streams watch", func() bool { return th.watchers() == n })
@@ -110,11 +110,11 @@ func (th *streamServer) closed(reason stream.Ending, n int) {
 // ended returns the log entry of an ended stream.
 func (th *streamServer) ended() string {
 	th.t.Helper()
-	testkit.Eventually(th.t, "the log tells of the end", func() bool { return strings.Contains(th.log.String(), "stream ended") })
+	testkit.Eventually(th.t, "the end is logged", func() bool { return strings.Contains(th.log.String(), "stream ended") })
 	return th.log.String()
 }
 
-// reader is a client that reads a stream or another answer.
+// reader is a client that reads a stream or any other response.
 type reader struct {
 	t    testing.TB
 	conn *net.TCPConn
@@ -147,7 +147,7 @@ func (w *world) request(method, path string, headers ...string) string {
 	return text + "\r\n"
 }
 
-// ask sends a request on a new connection and reads the head of the answer.
+// ask sends a request on a new connection and reads the head of the response.
 func (th *streamServer) ask(method, path string, headers ...string) *reader {
 	th.t.Helper()
 	c := th.dial()
@@ -192,7 +192,7 @@ func (r *reader) problem(code job.Code) problem.Document {
 	r.t.Helper()
 	text, err := io.ReadAll(r.in)
 	require.NoError(r.t, err)
-	return (&answer{r.Response, string(text)}).requireProblem(r.t, code)
+	return (&reply{r.Response, string(text)}).requireProblem(r.t, code)
 }
 
 // block reads the next block of any kind.

@@ -101,11 +101,11 @@ func TestAuthenticationFailuresAreCounted(t *testing.T) {
 	}
 	w.send("POST", clientPath("/keys"), "", "Authorization", "-").requireProblem(t, job.CodeInvalidCredentials)
 	require.Equal(t, 2.0, series(t, w.registry)["auth_failures_total "+string(job.CodeInvalidCredentials)],
-		"a refusal of a use case counts as well")
+		"refusals by a use case are counted")
 	before := w.log.String()
 	w.Store.Close()
 	require.GreaterOrEqual(t, w.send("GET", jobSelf, "").StatusCode, 500)
-	require.NotContains(t, w.log.String()[len(before):], "authentication failed", "it is not the client's fault")
+	require.NotContains(t, w.log.String()[len(before):], "authentication failed", "a storage failure is not a failed authentication")
 }
 
 func TestDurationsHaveExemplars(t *testing.T) {
@@ -164,12 +164,6 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)
 	w := newWorld(t, with)
-	made := map[string]string{ // action or path of the created resource
-		"POST /v1/jobs": "job_id", "POST /v1/jobs/batch": "batch_id", "POST /v1/bulk": "bulk_id", "POST /v1/schedules": "schedule_id",
-		"POST /v1/webhooks": "webhook_id", "POST /v1/clients/:id/keys": "key_id", "POST /v1/clients/:id/keys/renew": "key_id",
-		"POST /v1/clients/:id/keys/revoke": "key_id", "/v1/jobs/:id": "job_id", "/v1/batches/:id": "batch_id", "/v1/bulk/:id": "bulk_id",
-		"/v1/schedules/:id": "schedule_id", "/v1/webhooks/:id": "webhook_id",
-	}
 	for _, rt := range w.server.Routes {
 		a := w.try(rt, "Traceparent", traceparent)
 		if rt.Access == httpkit.Public {
@@ -180,31 +174,25 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 		s := all[len(all)-1]
 		require.Equal(t, []any{rt.Method + " " + rt.Path, trace.SpanKindServer, codes.Unset, clientTrace, clientSpan, true}, []any{
 			s.Name, s.SpanKind, s.Status.Code, s.SpanContext.TraceID().String(), s.Parent.SpanID().String(), s.Parent.IsRemote()})
-		want := map[string]string{
-			"http.request.method": rt.Method, "http.route": rt.Path, "forgerun.client_id": backend.ClientA.String(),
-			"http.response.status_code": attribute.IntValue(rt.Success).String(), "forgerun.request_id": a.Header.Get("X-Request-Id"),
-		}
-		for of, name := range made {
-			if s.Name == of || strings.HasPrefix(rt.Path, of) || name == "job_id" && strings.HasSuffix(rt.Path, "/trigger") {
-				want["forgerun."+name] = ""
-			}
-		}
 		got := attributesOf(s)
-		for name, value := range want {
-			require.NotEmpty(t, got[name], "%s: %s", rt.Path, name)
-			if value == "" { // id of an existing or new resource
-				require.Contains(t, examplePath(rt)+exampleBody(rt)+a.Header.Get("Location")+a.text, got[name])
-				want[name] = got[name]
+		for name, value := range map[string]string{
+			"http.request.method": rt.Method, "http.route": rt.Path, "http.response.status_code": attribute.IntValue(rt.Success).String(),
+			"forgerun.request_id": a.Header.Get("X-Request-Id"),
+		} {
+			require.Equal(t, value, got[name], "%s: %s", rt.Path, name)
+		}
+		for name, id := range got { // of the client, and of existing and new resources
+			if strings.HasSuffix(name, "_id") && name != "forgerun.request_id" {
+				require.Contains(t, backend.ClientA.String()+examplePath(rt)+exampleBody(rt)+a.Header.Get("Location")+a.text, id)
 			}
 		}
-		if rt.Action == "create_client" { // has both the caller's and the new client's id
-			want["forgerun.client_id"] = got["forgerun.client_id"]
+		if resource, _, found := strings.Cut(rt.Path, "/:id"); found && rt.Access == httpkit.ClientKey && !strings.Contains(resource, "testbed") {
+			require.Greater(t, len(got), 5, "%s: the id in the path", rt.Path)
 		}
-		require.Equal(t, want, got, rt.Path)
 	}
 	w.send("GET", "/v1/nothing", "", "Traceparent", traceparent)
 	w.send("PUT", "/v1/jobs", "", "Traceparent", traceparent)
-	require.Empty(t, spans(), "only the routes are traced")
+	require.Empty(t, spans(), "unmatched requests are not traced")
 
 	// The span names the client in the path, even if an operator calls.
 	for _, path := range []string{clientPath("/keys"), clientPath("/keys/renew")} {
@@ -212,7 +200,7 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 		require.Equal(t, backend.ClientA.String(), attributesOf(one(t, spans()))["forgerun.client_id"], path)
 	}
 	w.send("POST", clientPath("/keys/revoke"), `{"key_id":"`+goodKey+`"}`).requireProblem(t, job.CodeRequestNotFound)
-	require.NotContains(t, attributesOf(one(t, spans())), "forgerun.key_id", "it is the client's text only")
+	require.NotContains(t, attributesOf(one(t, spans())), "forgerun.key_id", "an unknown key id is not recorded")
 }
 
 func clientPath(rest string) string { return "/v1/clients/" + backend.ClientA.String() + rest }
@@ -240,7 +228,7 @@ func TestParentsOfSpans(t *testing.T) {
 		all := spans()
 		s := all[len(all)-1] // the request's span ends after the use case's
 		require.Equal(t, s.SpanContext.TraceID().String(), j.TraceParent[3:35])
-		require.Equal(t, trace, j.CorrelationID, "a trace of the server's own correlates nothing of the client's")
+		require.Equal(t, trace, j.CorrelationID, "a trace started by the server is no correlation id")
 		require.Equal(t, trace != "", s.Parent.IsValid(), parent)
 		require.Equal(t, trace == clientTrace, s.SpanContext.TraceID().String() == clientTrace)
 		require.Equal(t, trace == clientTrace, s.Parent.SpanID().String() == clientSpan)
@@ -281,11 +269,11 @@ func TestFailuresInSpans(t *testing.T) {
 		require.Equal(t, codes.Error, s.Status.Code)
 		require.Contains(t, s.Status.Description, test.says)
 		require.Equal(t, string(test.code), got["error.type"])
-		require.NotContains(t, s.Status.Description, "goroutine", "stacks are for the log")
+		require.NotContains(t, s.Status.Description, "goroutine", "stacks are only logged")
 	}
 }
 
-// Clients without a valid key do not decide about sampling.
+// A client without a valid key cannot force its trace to be sampled.
 func TestUnauthenticatedCallersDoNotDecideSampling(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)

@@ -17,22 +17,22 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// faulty sends a request with a fault, and returns the answer and its record.
-func (w *world) faulty(effect, method, path, body string, headers ...string) (*answer, verdict.Exchange) {
+// faulty sends a request with a fault, and returns the response and its record.
+func (w *world) faulty(effect, method, path, body string, headers ...string) (*reply, verdict.Exchange) {
 	w.t.Helper()
 	w.madeUp = true
 	a := w.send(method, path, body, append(headers, headerFault, effect)...)
 	return a, w.recorded()
 }
 
-// Any answer has the fault's Retry-After. The record has the wait that a correct client derives from it.
+// Any response has the fault's Retry-After. The record has the wait that a correct client derives from it.
 func TestRetryAfterOfFaults(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).session()
 	tag := w.send("GET", jobSelf, "").Header.Get("ETag")
 	for effect, want := range map[string]struct {
 		lines []string // nil: a date
-		told  *int
+		wait  *int
 	}{
 		`{"retry_after":61}`:                                                {[]string{"61"}, new(61)},
 		`{"retry_after":7,"retry_after_as":"date"}`:                         {nil, new(6)},
@@ -55,15 +55,15 @@ func TestRetryAfterOfFaults(t *testing.T) {
 			lines := a.Header.Values("Retry-After")
 			if want.lines != nil {
 				require.Equal(t, want.lines, append([]string{}, lines...), effect)
-				require.Equal(t, want.told, x.RetryAfter, effect)
+				require.Equal(t, want.wait, x.RetryAfter, effect)
 				continue
 			}
 			require.Len(t, lines, 1, effect)
 			_, err := http.ParseTime(lines[0])
 			require.NoError(t, err, effect)
 			slow := int(time.Since(began)/time.Second) + 1 // one second may pass, and a fraction is rounded up
-			require.GreaterOrEqual(t, *x.RetryAfter, *want.told-slow, effect)
-			require.LessOrEqual(t, *x.RetryAfter, *want.told+1, effect)
+			require.GreaterOrEqual(t, *x.RetryAfter, *want.wait-slow, effect)
+			require.LessOrEqual(t, *x.RetryAfter, *want.wait+1, effect)
 		}
 	}
 }
@@ -88,8 +88,8 @@ func TestMovedRequests(t *testing.T) {
 	require.Equal(t, "/v1/jobs", w.recorded().Location, "no key is recorded")
 }
 
-// A stalled answer ends when the client hangs up, which is recorded, or when the service stops.
-func TestStalledAnswers(t *testing.T) {
+// A stalled response ends when the client hangs up or the service stops. A hang-up is recorded.
+func TestStalledResponses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).session().start()
 	whole := len(w.send("GET", jobSelf, "").text)
@@ -106,10 +106,10 @@ func TestStalledAnswers(t *testing.T) {
 		return c, in
 	}
 	c, _ := stalled()
-	require.Equal(t, 1, w.held(), "it takes a place")
-	require.Nil(t, w.recorded().Fault, "it is not over")
+	require.Equal(t, 1, w.held(), "it holds a slot")
+	require.Nil(t, w.recorded().Fault, "it is recorded at its end")
 	require.NoError(t, c.Close())
-	testkit.Eventually(t, "it gives its place up", func() bool { return w.held() == 0 })
+	testkit.Eventually(t, "the slot is released", func() bool { return w.held() == 0 })
 	testkit.Eventually(t, "it is recorded", func() bool { return w.recorded().Fault != nil })
 	x := w.recorded()
 	require.True(t, x.HungUp)
@@ -117,11 +117,12 @@ func TestStalledAnswers(t *testing.T) {
 
 	_, in := stalled()
 	w.shutdown()
-	requireEnd(t, in, "the service ends it")
+	requireEnd(t, in, "shutdown closes the connection")
 	testkit.Eventually(t, "it is recorded", func() bool { return !w.recorded().HungUp })
 }
 
-// The service closes its side of a connection after an answer that does not announce it. Later requests on it have no effect.
+// A fault closes the service's side of a connection without announcing that in the response. Later requests on the connection have no
+// effect.
 func TestHalfClosedConnections(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).session().start()
@@ -136,7 +137,7 @@ func TestHalfClosedConnections(t *testing.T) {
 		a := w.read(in)
 		require.Equal(t, 200, a.StatusCode)
 		require.False(t, a.Close)
-		requireEnd(t, in, "its side has ended")
+		requireEnd(t, in, "the server closed its side")
 		w.write(c, next)
 		if strings.HasPrefix(next, "POST") {
 			testkit.Eventually(t, "it is recorded", func() bool { return w.recorded().Method == "POST" })
@@ -150,7 +151,7 @@ func TestHalfClosedConnections(t *testing.T) {
 	}
 }
 
-// The record of a rewritten answer has what the client sees. Conditions do not hide it.
+// The record of a rewritten response has the states that the client sees. If-None-Match does not suppress the response.
 func TestRewrittenStates(t *testing.T) {
 	t.Parallel()
 	const json, document = "application/json", "application/problem+json"

@@ -18,10 +18,10 @@ import (
 var queuedReport, queuedResult = queuedSelf + "/report", views.ResultPath(backend.QueuedJob)
 
 // waiting sends a request in the background, and returns once it waits.
-func (w *world) waiting(method, path, body string, headers ...string) chan *answer {
+func (w *world) waiting(method, path, body string, headers ...string) chan *reply {
 	w.t.Helper()
 	answers := w.inBackground(method, path, body, headers...)
-	testkit.Eventually(w.t, "it waits", func() bool { return w.held() == 1 })
+	testkit.Eventually(w.t, "the request waits", func() bool { return w.held() == 1 })
 	return answers
 }
 
@@ -35,7 +35,7 @@ func (w *world) watchKeys() {
 		w.Clients.WatchKeys(ctx)
 	}()
 	w.t.Cleanup(func() { cancel(); <-ended })
-	testkit.Eventually(w.t, "changes of keys are listened to", func() bool {
+	testkit.Eventually(w.t, "the service listens for key changes", func() bool {
 		return repotest.Count(w.t, w.URL(), `pg_stat_activity WHERE datname = current_database() AND query ILIKE 'listen %'`) > 0
 	})
 }
@@ -68,7 +68,7 @@ func TestGetWaitsForAChangeOfState(t *testing.T) {
 		require.Equal(t, "wait=20", a.Header.Get("Preference-Applied"))
 		ended := test.to[len(test.to)-1]
 		waits := ended == job.Assigned || ended == job.Failed // the job may be retried
-		require.Equal(t, waits, a.Header.Get("Retry-After") == "1", "else there is nothing to wait for")
+		require.Equal(t, waits, a.Header.Get("Retry-After") == "1", "only if the job may still change")
 	}
 }
 
@@ -86,7 +86,7 @@ func TestGetDoesNotWait(t *testing.T) {
 		require.Equal(t, test.applied, a.Header.Get("Preference-Applied"), test)
 	}
 	a := w.send("GET", jobSelf, "", "Prefer", "x", "Prefer", "respond-async, wait=40", "Prefer", "wait=3")
-	require.Equal(t, "wait=30", a.Header.Get("Preference-Applied"), "several lines are one list")
+	require.Equal(t, "wait=30", a.Header.Get("Preference-Applied"), "header lines form one list")
 }
 
 // Promise: patterns Submission
@@ -96,7 +96,7 @@ func TestSubmitWaits(t *testing.T) {
 	a := w.submit("", "Prefer", "wait=1, respond-async")
 	require.Equal(t, 202, a.StatusCode)
 	require.Equal(t, "respond-async, wait=1", a.Header.Get("Preference-Applied"))
-	require.Contains(t, a.text, `"state":"QUEUED"`, "as it was seen last")
+	require.Contains(t, a.text, `"state":"QUEUED"`, "the last known state")
 	require.Equal(t, "1", a.Header.Get("Retry-After"))
 
 	for accept, text := range map[string]string{
@@ -158,7 +158,7 @@ func TestUnfinishedJobHasRetryAfter(t *testing.T) {
 			require.Contains(t, a.requireProblem(t, job.CodeJobNotFinished).Detail, "QUEUED")
 			require.Equal(t, []string{"1", applied}, []string{a.Header.Get("Retry-After"), a.Header.Get("Preference-Applied")}, prefer)
 		}
-		// After a timeout the answer has the current state, not the state at the start of the wait.
+		// After a timeout the response has the current state, not the state at the start of the wait.
 		answers := w.waiting("GET", path, "", "Prefer", "wait=1")
 		w.Move(backend.QueuedJob, job.Assigned, job.Running)
 		late := within(t, answers)
@@ -166,7 +166,7 @@ func TestUnfinishedJobHasRetryAfter(t *testing.T) {
 		require.Equal(t, []string{"1", "wait=1"}, []string{late.Header.Get("Retry-After"), late.Header.Get("Preference-Applied")})
 
 		w.Exec(scheduled+`, worker_id = NULL WHERE job_id = $1`, backend.QueuedJob.String())
-		require.Equal(t, "10", w.send("GET", path, "").Header.Get("Retry-After"), "it waits for its time")
+		require.Equal(t, "10", w.send("GET", path, "").Header.Get("Retry-After"), "scheduled for later")
 		w.Exec(`DELETE FROM jobs`)
 		w.send("GET", path, "").requireProblem(t, job.CodeJobNotFound)
 	}
@@ -186,18 +186,18 @@ func TestWaitEndsWithItsClient(t *testing.T) {
 	for range 3 {
 		c := w.dial()
 		w.write(c, waitingGet)
-		testkit.Eventually(t, "it waits", func() bool { return w.held() == 1 })
+		testkit.Eventually(t, "the request waits", func() bool { return w.held() == 1 })
 		require.NoError(t, c.Close())
-		testkit.Eventually(t, "it is not counted any more", func() bool { return w.held() == 0 })
+		testkit.Eventually(t, "the wait is no longer counted", func() bool { return w.held() == 0 })
 	}
-	c := w.dial() // a half-closed client still gets its answer
+	c := w.dial() // a half-closed client still gets its response
 	w.write(c, waitingGet)
-	testkit.Eventually(t, "it waits", func() bool { return w.held() == 1 })
+	testkit.Eventually(t, "the request waits", func() bool { return w.held() == 1 })
 	require.NoError(t, c.CloseWrite())
 	require.Equal(t, 200, w.read(bufio.NewReader(c)).StatusCode)
 }
 
-// A client may send its next request while it waits. That is answered after the wait, completely and on the same connection.
+// A client may send its next request while it waits. The next request is answered after the wait, completely and on the same connection.
 func TestWaitWithPipelinedRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).start()
@@ -206,7 +206,7 @@ func TestWaitWithPipelinedRequest(t *testing.T) {
 	for range 3 {
 		w.Seed()
 		w.write(c, waitingGet)
-		testkit.Eventually(t, "it waits", func() bool { return w.held() == 1 })
+		testkit.Eventually(t, "the request waits", func() bool { return w.held() == 1 })
 		for _, part := range []string{getHealth[:1], getHealth[1:], waitingGet} {
 			w.write(c, part)
 		}

@@ -62,7 +62,7 @@ func TestUpdateWebhook(t *testing.T) {
 	}
 }
 
-func TestSendAgain(t *testing.T) {
+func TestRedeliverAndReplay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Exec(`UPDATE deliveries SET state = 'FAILED', settled_at = now(), next_attempt_at = NULL, last_error = 'TIMEOUT', created_at = now(),
@@ -78,8 +78,9 @@ func TestSendAgain(t *testing.T) {
 
 func TestSigningKeys(t *testing.T) {
 	t.Parallel()
+	s := backend.New(t)
 	for _, failure := range []error{nil, job.Errorf(job.CodeStorageUnavailable, "Storage is away."), errors.New("planted secret")} {
-		w := newWorld(t, func(_ *Config, d *Deps) {
+		w := newWorldOn(t, s, func(_ *Config, d *Deps) {
 			d.Directory = func(context.Context) ([]byte, error) { return []byte(keyDirectory), failure }
 		})
 		a := w.send("GET", "/.well-known/http-message-signatures-directory", "", "Authorization", "-", "Accept", "text/plain")
@@ -89,7 +90,7 @@ func TestSigningKeys(t *testing.T) {
 	}
 }
 
-func TestRegistrationAsksTheReceiver(t *testing.T) {
+func TestRegistrationChallengesTheReceiver(t *testing.T) {
 	t.Parallel()
 	r := &receiver{}
 	w := newWorldOn(t, backend.New(t, r.asked))
@@ -103,7 +104,7 @@ func TestRegistrationAsksTheReceiver(t *testing.T) {
 	require.Equal(t, 201, a.StatusCode, a.text)
 	require.Equal(t, "true", a.Header.Get("Idempotency-Replayed"))
 	w.send("POST", "/v1/webhooks", `{"url":1,"events":["*"]}`).requireProblem(t, job.CodeMalformed)
-	require.Equal(t, 2, r.times(), "the receiver is not asked for a known key, nor for what is refused anyhow")
+	require.Equal(t, 2, r.times(), "replays and invalid requests do not ask the receiver")
 
 	r.says = func() string { return "The receiver said nothing." }
 	for _, headers := range [][]string{nil, {"Idempotency-Key", "l"}} {
@@ -124,7 +125,7 @@ func TestRegistrationAsksTheReceiver(t *testing.T) {
 	require.Equal(t, []string{"https://example.com/y"}, r.urls[before:])
 }
 
-// receiver answers whether it wants events. It accepts unless wrong is set.
+// receiver records the URLs that were challenged. says returns its refusal; nil: it accepts.
 type receiver struct {
 	says func() string
 	mu   sync.Mutex
@@ -150,7 +151,7 @@ func (r *receiver) times() int {
 }
 
 // While the service waits for a receiver, it holds no storage slot of the client: receivers that hang do not block other changes.
-func TestAskingReceiverHoldsNoSlot(t *testing.T) {
+func TestChallengeHoldsNoStorageSlot(t *testing.T) {
 	t.Parallel()
 	asked, answered := make(chan struct{}), make(chan struct{})
 	r := &receiver{says: func() string {
@@ -162,7 +163,7 @@ func TestAskingReceiverHoldsNoSlot(t *testing.T) {
 	before := free(w)
 	done := w.inBackground("POST", "/v1/webhooks", aHook)
 	within(t, asked)
-	require.Equal(t, before, free(w), "as many as when there is no request")
+	require.Equal(t, before, free(w), "the request holds no slot")
 	close(answered)
 	require.Equal(t, 201, within(t, done).StatusCode)
 }
@@ -186,7 +187,7 @@ func TestDeliveries(t *testing.T) {
 		self := path + "/" + id.String()
 		a := w.send("GET", self, "")
 		require.Equal(t, 200, a.StatusCode, a.text)
-		require.Equal(t, "application/json", a.Header.Get("Content-Type"), "whatever the receiver sent")
+		require.Equal(t, "application/json", a.Header.Get("Content-Type"), "independent of the receiver's media type")
 		require.Equal(t, "nosniff", a.Header.Get("X-Content-Type-Options"))
 		a = w.send("POST", self+"/redeliver", "{}")
 		require.Equal(t, []any{202, self}, []any{a.StatusCode, a.Header.Get("Location")})
@@ -229,7 +230,7 @@ func TestBulkBegins(t *testing.T) {
 	a = w.send("POST", "/v1/bulk", `{"action":"delete","filter":{"state":"SUCCEEDED"},"dry_run":true}`, "Idempotency-Key", "dry")
 	require.Equal(t, 200, a.StatusCode, a.text)
 	require.Contains(t, a.text, `"count":1,"changes":1,"left":[],"more":false,"sample":[{"job_id":"`+backend.Job.String())
-	require.Equal(t, 1, repotest.Count(t, w.URL(), "idempotency_keys"), "a dry run has no effect to be repeated")
+	require.Equal(t, 1, repotest.Count(t, w.URL(), "idempotency_keys"), "a dry run stores no key")
 }
 
 func TestScheduleIsCreated(t *testing.T) {
@@ -265,7 +266,7 @@ func TestScheduleIsChanged(t *testing.T) {
 	require.Contains(t, w.send("PATCH", scheduleSelf, `{"name":null}`).text, `"interval":"1h0m0s"`)
 }
 
-// Refusals by rules beyond the schema also name the place.
+// Refusals by rules that a schema cannot express also have a pointer.
 func TestFinerRules(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -316,5 +317,5 @@ func TestFinerRules(t *testing.T) {
 		require.Equal(t, 400, p.Status, test)
 		require.Equal(t, test.pointer, p.Violations[0].Pointer, test)
 	}
-	require.Equal(t, before, count(), "nothing has changed")
+	require.Equal(t, before, count(), "no rows were changed")
 }

@@ -74,7 +74,7 @@ type world struct {
 	url    string     // set by start
 	served chan error // receives the result of Serve, then is empty
 
-	// madeUp disables the check of answers against the OpenAPI document, for tests with handlers that do not exist.
+	// madeUp disables the check of responses against the OpenAPI document, for tests with handlers that do not exist.
 	madeUp bool
 }
 
@@ -178,20 +178,20 @@ func (w *world) shutdown() {
 	require.NoError(w.t, w.server.Shutdown(ctx))
 }
 
-// answer is a response with its body.
-type answer struct {
+// reply is a response with its body.
+type reply struct {
 	*http.Response
 	text string
 }
 
 // json decodes the body.
-func (a *answer) json(t testing.TB, into any) {
+func (a *reply) json(t testing.TB, into any) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(a.text), into), a.text)
 }
 
 // field returns a string member of the body.
-func (a *answer) field(t testing.TB, name string) string {
+func (a *reply) field(t testing.TB, name string) string {
 	t.Helper()
 	var all map[string]any
 	a.json(t, &all)
@@ -200,7 +200,7 @@ func (a *answer) field(t testing.TB, name string) string {
 	return text
 }
 
-func (a *answer) problem(t testing.TB) (p problem.Document) {
+func (a *reply) problem(t testing.TB) (p problem.Document) {
 	t.Helper()
 	require.Equal(t, "application/problem+json", a.Header.Get("Content-Type"), a.text)
 	a.json(t, &p)
@@ -213,7 +213,7 @@ func (a *answer) problem(t testing.TB) (p problem.Document) {
 }
 
 // requireProblem requires a problem document with the code.
-func (a *answer) requireProblem(t testing.TB, code job.Code) problem.Document {
+func (a *reply) requireProblem(t testing.TB, code job.Code) problem.Document {
 	t.Helper()
 	p := a.problem(t)
 	require.Equal(t, code, p.Code, a.text)
@@ -227,7 +227,7 @@ const operatorsPath = "/jobs/cancel"
 
 // send handles a request without a network. headers are name, value, ... By default it sends a valid key or, where needed, the operator's
 // token, and with a body its media type. The value "-" removes a header; a repeated name adds a line.
-func (w *world) send(method, path, body string, headers ...string) *answer {
+func (w *world) send(method, path, body string, headers ...string) *reply {
 	w.t.Helper()
 	var reader io.Reader
 	if body != "" {
@@ -262,7 +262,7 @@ func (w *world) send(method, path, body string, headers ...string) *answer {
 	if res.StatusCode < 300 && r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions {
 		w.dirty = true
 	}
-	return &answer{res, string(text)}
+	return &reply{res, string(text)}
 }
 
 // freshen restores the rows after a change.
@@ -275,8 +275,8 @@ func (w *world) freshen() {
 }
 
 // inBackground sends a request in the background.
-func (w *world) inBackground(method, path, body string, headers ...string) chan *answer {
-	answers := make(chan *answer, 1)
+func (w *world) inBackground(method, path, body string, headers ...string) chan *reply {
+	answers := make(chan *reply, 1)
 	go func() { answers <- w.send(method, path, body, headers...) }()
 	return answers
 }
@@ -288,7 +288,7 @@ func within[T any](t *testing.T, c <-chan T) T {
 	case v := <-c:
 		return v
 	case <-time.After(testkit.Patience):
-		require.FailNow(t, "it did not come in time")
+		require.FailNow(t, "timed out")
 		panic("unreachable")
 	}
 }

@@ -136,7 +136,6 @@ func (d *Document) Transport(next http.RoundTripper) http.RoundTripper {
 
 type transport func(*http.Request) (*http.Response, error)
 
-// RoundTrip sends the request on.
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
 // CheckDelivery fails the test if the document does not describe a request to a receiver.

@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// API answers requests about batches.
+// API handles requests about batches.
 type API struct {
 	*httpkit.Kit
 	Views     views.Views
@@ -97,7 +97,7 @@ func (s *API) completeBatch(r *httpkit.Request, req *job.BatchRequest) error {
 	return nil
 }
 
-// getBatch answers with the batch, or with 304 if it has not changed.
+// getBatch sends the batch, or 304 if it has not changed.
 func (s *API) getBatch(r *httpkit.Request) error {
 	b, err := s.Jobs.Batch(r.Ctx, r.Caller.ClientID, r.PathID())
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *API) cancelBatch(r *httpkit.Request) error {
 	return s.sendBatch(r, b)
 }
 
-// sendBatch answers with the batch in the view that the client prefers.
+// sendBatch sends the batch in the view that the client prefers.
 func (s *API) sendBatch(r *httpkit.Request, b *job.Batch) error {
 	if r.WantsDocument() && r.Hides {
 		open := *b
@@ -172,7 +172,7 @@ func batchTag(r *httpkit.Request, b *job.Batch) string {
 	return `W/"` + tag.String() + `"`
 }
 
-// listBatch answers with the jobs of a batch that still exist.
+// listBatch sends the jobs of a batch that still exist.
 func (s *API) listBatch(r *httpkit.Request) error {
 	b, err := s.Jobs.Batch(r.Ctx, r.Caller.ClientID, r.PathID())
 	if err != nil {

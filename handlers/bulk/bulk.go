@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// API answers requests about bulk operations.
+// API handles requests about bulk operations.
 type API struct {
 	*httpkit.Kit
 	Views views.Views
@@ -43,8 +43,8 @@ var itemsQuery = append([]query.Parameter{query.Choice("result", job.BulkResults
 
 func ownerOf(r *httpkit.Request) job.BulkOwner { return job.BulkOwner{ClientID: r.Caller.ClientID} }
 
-// begin starts an operation, once for each idempotency key. A dry run starts none, so it skips the key, which would hold a transaction
-// open for long.
+// begin starts an operation, once for each idempotency key. A dry run ignores the key, because storing one would keep a transaction open
+// for long.
 func (s *API) begin(r *httpkit.Request) error {
 	body, key, err := r.KeyedBody()
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *API) abort(r *httpkit.Request) error {
 	return s.send(r)(s.Bulk.Abort(r.Ctx, ownerOf(r), r.PathID()))
 }
 
-// send answers with an operation. While it runs, Retry-After says when to poll again.
+// send sends an operation as the response. While it runs, Retry-After says when to poll again.
 func (s *API) send(r *httpkit.Request) func(*job.Bulk, error) error {
 	return func(b *job.Bulk, err error) error {
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// API answers requests about clients.
+// API handles requests about clients.
 type API struct {
 	*httpkit.Kit
 	Clients *clients.Service
@@ -43,7 +43,7 @@ func (s *API) createClient(r *httpkit.Request) error {
 	return r.JSON(fiber.StatusCreated, api.Client{ClientID: created.ID})
 }
 
-// createKey also answers repetitions with 201; api_key is null then.
+// createKey also sends 201 for repetitions, with api_key null.
 func (s *API) createKey(r *httpkit.Request) error {
 	k, err := httpkit.Decoded(r, true, decode.CreateKey)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *API) renewKey(r *httpkit.Request) error {
 	return issued(r, fiber.StatusOK)(s.Clients.RenewKey(r.Ctx, r.Caller, r.PathID()))
 }
 
-// issued answers with a key. Only this answer has the secret.
+// issued sends a key. Only this response has the secret.
 func issued(r *httpkit.Request, status int) func(job.IssuedKey, error) error {
 	return func(key job.IssuedKey, err error) error {
 		if err != nil {

@@ -1,5 +1,5 @@
 // Package conn adds what fasthttp lacks: it limits connections and makes room for new ones, checks request framing strictly, delivers
-// answers to requests with unread bodies, and detects clients that hang up.
+// responses to requests with unread bodies, and detects clients that hang up.
 package conn
 
 import (
@@ -18,15 +18,15 @@ type Conn struct {
 	net.Conn
 	OnClose   atomic.Pointer[func()] // called once by Close; may be nil
 	Next      any                    // state that a request leaves for the next one
-	EndsAfter atomic.Bool            // close the write side after the answer, and keep reading
+	EndsAfter atomic.Bool            // close the write side after the response, and keep reading
 
 	listener *Listener
 	used     atomic.Bool // something was read
-	answered atomic.Bool // the answer is sent, and the next read not yet started
+	answered atomic.Bool // the response is sent, and the next read not yet started
 	drain    atomic.Pointer[bounds]
-	ahead    []byte // what WhenGone has read; the next Read returns it
+	ahead    []byte // read by WhenGone; the next Read returns it
 	framing  framing
-	refused  error // the error of the last read, after which nothing more is read
+	refused  error // error that ended reading; nil: none
 
 	// Protected by the listener's mutex.
 	source    netip.Addr // not valid if its address is exempt from the limit
@@ -38,14 +38,14 @@ type Conn struct {
 // Refused returns why reading has stopped: ErrTooMuch, a FramingError, or nil. Servers hide the error of Read.
 func (c *Conn) Refused() error { return c.refused }
 
-// Begin keeps the connection from being closed to make room for others. Call End when the answer is made, unless the connection stays in
-// use.
+// Begin keeps the connection from being closed to make room for others. Call End when the response is complete, unless the connection
+// stays in use.
 func (c *Conn) Begin() {
 	c.answered.Store(false)
 	c.move(nil)
 }
 
-// End marks the answer as made. The connection becomes idle when the server reads the next request: by then the answer is sent.
+// End marks the response as complete. The connection becomes idle when the server reads the next request: by then the response is sent.
 func (c *Conn) End() { c.answered.Store(true) }
 
 // move puts the connection into a list of idle ones; nil takes it out.
@@ -127,7 +127,7 @@ type bounds struct {
 }
 
 // DrainOnClose makes Close read what the client still sends, within the given bounds. Closing with unread bytes resets the connection,
-// which can destroy the answer on its way.
+// which can destroy the response on its way.
 func (c *Conn) DrainOnClose(bytes int64, atMost time.Duration) { c.drain.Store(&bounds{bytes, atMost}) }
 
 // Close closes the connection. After DrainOnClose it first waits until the client stops sending or the bounds are reached.

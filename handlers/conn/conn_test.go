@@ -21,15 +21,15 @@ func TestClientAddress(t *testing.T) {
 		want         string
 	}{
 		{"no proxy", "198.51.100.7", nil, "198.51.100.7"},
-		{"an untrusted header says nothing", "198.51.100.7", []string{"203.0.113.1"}, "198.51.100.7"},
+		{"header of an untrusted peer", "198.51.100.7", []string{"203.0.113.1"}, "198.51.100.7"},
 		{"behind a proxy", "10.0.0.1", []string{"203.0.113.1"}, "203.0.113.1"},
-		{"what the client wrote itself", "10.0.0.1", []string{"192.0.2.1, 203.0.113.1"}, "203.0.113.1"},
+		{"forged first entry", "10.0.0.1", []string{"192.0.2.1, 203.0.113.1"}, "203.0.113.1"},
 		{"two proxies", "10.0.0.1", []string{"192.0.2.1, 203.0.113.1, 10.0.0.2"}, "203.0.113.1"},
 		{"several lines are one list", "10.0.0.1", []string{"192.0.2.1", "203.0.113.1 ,10.0.0.2"}, "203.0.113.1"},
-		{"a list that claims trusted addresses ends there", "10.0.0.1", []string{"10.0.0.3"}, "10.0.0.3"},
+		{"only trusted addresses", "10.0.0.1", []string{"10.0.0.3"}, "10.0.0.3"},
 		{"no header", "10.0.0.1", nil, "10.0.0.1"},
-		{"no address", "10.0.0.1", []string{"203.0.113.1, unknown"}, "10.0.0.1"},
-		{"no address before a proxy", "10.0.0.1", []string{"evil, 10.0.0.2"}, "10.0.0.2"},
+		{"invalid entry", "10.0.0.1", []string{"203.0.113.1, unknown"}, "10.0.0.1"},
+		{"invalid entry before a proxy", "10.0.0.1", []string{"evil, 10.0.0.2"}, "10.0.0.2"},
 		{"with a port", "10.0.0.1", []string{"203.0.113.1:4711"}, "203.0.113.1"},
 		{"IPv6 with a port", "10.0.0.1", []string{"[2001:db9::1]:4711"}, "2001:db9::1"},
 		{"IPv6 in brackets, through two proxies", "2001:db8::1", []string{"[2001:db9::1%x], 2001:db8::2"}, "2001:db9::1"},
@@ -37,7 +37,7 @@ func TestClientAddress(t *testing.T) {
 	} {
 		require.Equal(t, test.want, proxies.Client(netip.MustParseAddr(test.remote), test.forwarded...).String(), test.name)
 	}
-	require.Equal(t, "10.0.0.1", Proxies(nil).Client(netip.MustParseAddr("10.0.0.1"), "203.0.113.1").String(), "none is trusted by default")
+	require.Equal(t, "10.0.0.1", Proxies(nil).Client(netip.MustParseAddr("10.0.0.1"), "203.0.113.1").String(), "no proxy by default")
 }
 
 func TestSource(t *testing.T) {
@@ -103,7 +103,7 @@ func TestAcceptSurvivesLackOfResources(t *testing.T) {
 	l, idle := NewListener(&failing{errs: causes}, Limits{}), from("203.0.113.1", 0)
 	l.admit(idle)
 	_, err := l.Accept()
-	require.ErrorIs(t, err, syscall.EBADF, "what does not pass is returned")
+	require.ErrorIs(t, err, syscall.EBADF, "permanent errors are returned")
 	<-idle.closed // closed to make room
 }
 
@@ -147,11 +147,11 @@ func TestConnectionsOfAnAddress(t *testing.T) {
 			last = l.admit(from(format, n))
 			require.NotNil(t, last)
 		}
-		require.Nil(t, l.admit(from(format, maxPerAddress)), "an address or network has its share")
+		require.Nil(t, l.admit(from(format, maxPerAddress)), "the limit per address is reached")
 		require.NoError(t, last.Close())
-		require.NotNil(t, l.admit(from(format, 0)), "room again")
+		require.NotNil(t, l.admit(from(format, 0)), "a closed connection frees a slot")
 	}
-	require.NotNil(t, l.admit(from("203.0.113.2", 0)), "another one")
+	require.NotNil(t, l.admit(from("203.0.113.2", 0)), "another address")
 	require.NotNil(t, l.admit(from("2001:db8:0:1::1", 0)), "another network")
 	for range maxPerAddress + 1 {
 		require.NotNil(t, l.admit(from("127.0.0.1", 0)))

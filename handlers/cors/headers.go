@@ -7,7 +7,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// Fiber's middleware is not used because it misses answers to unmatched, unreadable and misdirected requests. Pages need to read errors
+// Fiber's middleware is not used because it misses responses to unmatched, unreadable and misdirected requests. Pages need to read errors
 // most of all.
 
 // Methods are the methods that pages may use. GET and HEAD are always allowed.
@@ -19,23 +19,24 @@ var RequestHeaders = []string{
 	"If-None-Match", "If-Range", "Last-Event-ID", "Prefer", "Range", "traceparent", "tracestate", "X-Correlation-ID", "X-Request-Id",
 }
 
-// AnswerHeaders are the headers that pages may read, besides those that the Fetch standard always allows.
-var AnswerHeaders = []string{
+// ExposedHeaders are the headers that pages may read, besides those that the Fetch standard always allows.
+var ExposedHeaders = []string{
 	"Accept-Encoding", "Accept-Ranges", "Allow", "Content-Digest", "Content-Range", "ETag", "Idempotency-Replayed", "Link", "Location",
 	"Preference-Applied",
 	"RateLimit", "RateLimit-Policy", "Repr-Digest", "Retry-After", "WWW-Authenticate", "X-Request-Id",
 }
 
-// MaxAge is how long browsers cache a preflight answer, in seconds: two hours, Chromium's maximum.
+// MaxAge is how long browsers cache a preflight response, in seconds: two hours, Chromium's maximum.
 const MaxAge = 7200
 
-// Share lets a page of an allowed origin read the answer. Call it before anything can fail. Preflight answers have no headers to expose.
+// Share lets a page of an allowed origin read the response. Call it before anything can fail. Preflight responses have no headers to
+// expose.
 func (o Origins) Share(c *fiber.Ctx, isPreflight bool) {
 	if o.None() {
 		return
 	}
 	if !o.any {
-		c.Vary(fiber.HeaderOrigin) // even without an origin: caches must not serve that answer to a page
+		c.Vary(fiber.HeaderOrigin) // even without an origin: caches must not serve that response to a page
 	}
 	origin := c.Get(fiber.HeaderOrigin)
 	if !o.Allows(origin) {
@@ -46,19 +47,19 @@ func (o Origins) Share(c *fiber.Ctx, isPreflight bool) {
 	}
 	c.Set(fiber.HeaderAccessControlAllowOrigin, origin)
 	if !isPreflight {
-		c.Set(fiber.HeaderAccessControlExposeHeaders, strings.Join(AnswerHeaders, ", "))
+		c.Set(fiber.HeaderAccessControlExposeHeaders, strings.Join(ExposedHeaders, ", "))
 	}
 }
 
-// IsPreflight reports whether the request is a CORS preflight of an allowed origin. Other OPTIONS requests get the answer to an
+// IsPreflight reports whether the request is a CORS preflight of an allowed origin. Other OPTIONS requests get the response to an
 // unsupported method.
 func (o Origins) IsPreflight(c *fiber.Ctx) bool {
 	return c.Method() == fiber.MethodOptions && c.Get(fiber.HeaderAccessControlRequestMethod) != "" && o.Allows(c.Get(fiber.HeaderOrigin))
 }
 
-// AnswerPreflight allows the same methods and headers for every path, so that a page can read why its request is refused.
-func AnswerPreflight(c *fiber.Ctx) {
-	c.Response().Header.Del(fiber.HeaderAllow) // set by the refusal that this answer replaces
+// AllowPreflight allows the same methods and headers for every path, so that a page can read why its request is refused.
+func AllowPreflight(c *fiber.Ctx) {
+	c.Response().Header.Del(fiber.HeaderAllow) // set by the refusal that this response replaces
 	c.Set(fiber.HeaderAccessControlAllowMethods, strings.Join(Methods, ", "))
 	c.Set(fiber.HeaderAccessControlAllowHeaders, strings.Join(RequestHeaders, ", "))
 	c.Set(fiber.HeaderAccessControlMaxAge, strconv.Itoa(MaxAge))

@@ -56,7 +56,7 @@ func Parse(text string) (Origins, error) {
 // None reports whether no origin is allowed.
 func (o Origins) None() bool { return !o.any && !o.loopback && len(o.listed) == 0 }
 
-// Any reports whether all origins are allowed. Then answers do not depend on the origin.
+// Any reports whether all origins are allowed. Then responses do not depend on the origin.
 func (o Origins) Any() bool { return o.any }
 
 // onThisMachine matches hosts that always mean this machine.

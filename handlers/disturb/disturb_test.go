@@ -31,14 +31,13 @@ func TestResultsStayAsTheyAre(t *testing.T) {
 		c.Response.Header.SetContentType("application/json")
 		c.Response.Header.Set(name, "sha-256=:x:")
 		c.Response.SetBodyString(`{"a":1}`)
-		Answer(t.Context(), &fault.Effect{Extensions: true}, &c, nil)
+		Response(t.Context(), &fault.Effect{Extensions: true}, &c, nil)
 		require.Equal(t, changes, string(c.Response.Body()) != `{"a":1}`, name)
 	}
 }
 
-// The record of a stream has what the client received, including a partial event.
-func TestRecordsOfStreams(t *testing.T) {
-	t.Parallel()
+// received returns a connection, and a channel with everything written to it, sent when it is closed.
+func received() (net.Conn, <-chan []byte) {
 	ours, theirs := net.Pipe()
 	got := make(chan []byte)
 	go func() {
@@ -46,6 +45,13 @@ func TestRecordsOfStreams(t *testing.T) {
 		_, _ = all.ReadFrom(theirs)
 		got <- all.Bytes()
 	}()
+	return ours, got
+}
+
+// The record of a stream has what the client received, including a partial event.
+func TestRecordsOfStreams(t *testing.T) {
+	t.Parallel()
+	ours, got := received()
 	var x verdict.Exchange
 	done := make(chan struct{})
 	s := NewConn(ours, &fault.Effect{HalfEventAfter: new(1)}, false, &x, func() { close(done) })
@@ -93,16 +99,10 @@ func TestLastEventBeforeAHangUpIsRecorded(t *testing.T) {
 	})
 }
 
-// If the answer of a stream is lost, nothing is sent, not even its head.
+// If the response of a stream is lost, nothing is sent, not even its head.
 func TestLostStreams(t *testing.T) {
 	t.Parallel()
-	ours, theirs := net.Pipe()
-	got := make(chan []byte)
-	go func() {
-		var all bytes.Buffer
-		_, _ = all.ReadFrom(theirs)
-		got <- all.Bytes()
-	}()
+	ours, got := received()
 	var x verdict.Exchange
 	done := make(chan struct{})
 	s := NewConn(ours, (&fault.Effect{Close: fault.AfterCommit}).OnStream(), false, &x, func() { close(done) })

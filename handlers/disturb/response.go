@@ -1,4 +1,4 @@
-// Package disturb changes answers and event streams in the way that a client of a test bed has requested.
+// Package disturb changes responses and event streams in the way that a client of a test bed has requested.
 package disturb
 
 import (
@@ -15,15 +15,15 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// Rewrites reports whether the effect changes the document in an answer. It never changes job results, which are not part of the
+// Rewrites reports whether the effect changes the document in a response. It never changes job results, which are not part of the
 // contract.
 func Rewrites(e *fault.Effect, r *fasthttp.Response) bool {
 	return e != nil && e.Rewrites() && len(r.Header.Peek("Repr-Digest")) == 0 && bytes.Contains(r.Header.ContentType(), []byte("json"))
 }
 
-// Answer applies the effect to a finished answer: to its document, its media type, and the way it is sent. Sending stops when ctx ends.
+// Response applies the effect to a finished response: to its document, its media type, and the way it is sent. Sending stops when ctx ends.
 // It calls sent when all but the last byte is sent, or when the client has hung up before.
-func Answer(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent func(hungUp bool)) {
+func Response(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent func(hungUp bool)) {
 	r := &c.Response
 	if Rewrites(e, r) {
 		r.SetBody(testbed.Shape.Rewrite(e, r.Body()))
@@ -61,7 +61,7 @@ func Answer(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent f
 			return
 		}
 		last := len(body)
-		if !stalls { // so that a client with the whole answer finds the record
+		if !stalls { // so that a client with the whole response finds the record
 			last = max(0, last-1)
 		}
 		gone, stop := whenGone(served)
@@ -108,7 +108,7 @@ func discard(c net.Conn) {
 	}
 }
 
-// message returns the bytes of an answer. If the body is empty, the second half of the head is returned as the body.
+// message returns the bytes of a response. If the body is empty, the second half of the head is returned as the body.
 func message(r *fasthttp.Response) (head, body []byte) {
 	body = bytes.Clone(r.Body())
 	r.Header.SetConnectionClose()

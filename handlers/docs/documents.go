@@ -14,7 +14,7 @@ import (
 //go:generate go run -C ../../tools ./bundle ../handlers/docs/source/events ../handlers/docs/asyncapi.yaml
 //go:generate go run -C ../../tools ./bundle ../handlers/docs/source/operator ../handlers/operator/openapi.yaml
 
-// The documents of the API, built from the files in the folder source. Tests compare them with routes, views and answers.
+// The documents of the API, built from the files in the folder source. Tests compare them with routes, views and responses.
 var (
 	//go:embed openapi.yaml
 	OpenAPI []byte

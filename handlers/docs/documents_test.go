@@ -141,7 +141,7 @@ func TestExamplesAreRight(t *testing.T) {
 	require.Greater(t, documents, 4)
 }
 
-// samples returns the sample answers on the problem pages.
+// samples returns the sample responses on the problem pages.
 func samples(t *testing.T) (all []example) {
 	t.Helper()
 	site := docs.NewSite("https://forgerun.example")
@@ -166,7 +166,7 @@ func samples(t *testing.T) (all []example) {
 		require.Equal(t, "https://forgerun.example/problems/"+slug, document["type"])
 		all = append(all, example{slug, map[string]any{"$ref": "#/components/schemas/" + schema}, document})
 	}
-	require.Len(t, all, len(job.Codes)+len(job.Reasons)+2, "each type URI means one thing")
+	require.Len(t, all, len(job.Codes)+len(job.Reasons)+2, "each problem type has one page")
 	return all
 }
 

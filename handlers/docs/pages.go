@@ -64,7 +64,7 @@ type index struct {
 	Base    string // before the slug in a link
 	Groups  []group
 	Stages  []job.StageSpec
-	DocsURL string // relative, too
+	DocsURL string // relative URL of the API's page
 }
 
 // group is a section of the list.

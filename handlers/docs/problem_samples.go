@@ -27,7 +27,7 @@ func mustID(text string) job.ID {
 	return id
 }
 
-// sampleOf returns a sample answer with a problem of the type, or a sample outcome document, built by the service's own code.
+// sampleOf returns a sample response with a problem of the type, or a sample outcome document, built by the service's own code.
 func sampleOf(e entry, links job.Links) string {
 	switch {
 	case e.Batch:
@@ -83,8 +83,8 @@ var sampleDetails = map[job.Code]string{
 	job.CodeScheduleMissing: "No schedule with this id was found.",
 }
 
-// scenarioOf returns a scenario that fails for the reason. Its kind is one that only fails in the worker if a scenario cannot cause the
-// reason.
+// scenarioOf returns a scenario that fails for the reason. If no scenario causes the reason, it returns one that succeeds, because only
+// the worker can fail the job.
 func scenarioOf(reason job.Reason) job.Scenario {
 	kind := job.SuccessFast
 	if reason == job.CustomFailed {
@@ -100,7 +100,7 @@ func scenarioOf(reason job.Reason) job.Scenario {
 	return job.Scenario{WorkKind: kind, DurationMS: spec.DurationMS, ExpectedOutcome: spec.Expected}
 }
 
-// head returns the status line and headers of an answer.
+// head returns the status line and headers of a response.
 func head(e entry) string {
 	text := fmt.Sprintf("HTTP/1.1 %d %s\nContent-Type: application/problem+json\n", e.Status, http.StatusText(e.Status))
 	switch {

@@ -59,7 +59,7 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 		requireOperation(t, root, rt, item, operation)
 		id, _ := operation["operationId"].(string)
 		require.False(t, id == "" || ids[id], "%s needs an operationId of its own", path)
-		require.Equal(t, id, docs.Operations()[rt.Method+" "+path], "so that a rule of the test bed can name it")
+		require.Equal(t, id, docs.Operations()[rt.Method+" "+path], "fault rules name operations by their id")
 		ids[id] = true
 	}
 	require.ElementsMatch(t, served, documented)

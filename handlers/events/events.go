@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// API answers requests about events.
+// API handles requests about events.
 type API struct {
 	*httpkit.Kit
 	Events *events.Hub
@@ -31,7 +31,7 @@ func New(kit *httpkit.Kit, hub *events.Hub, jobs *jobs.Service) *API {
 	s := &API{Kit: kit, Events: hub, Jobs: jobs}
 	s.Engine = &stream.Engine{
 		Heartbeat: kit.Heartbeat, StallTimeout: kit.StallTimeout, RequestTimeout: kit.RequestTimeout,
-		Watch: hub.Watch, WatchKey: kit.Keys.WatchKey, Recheck: kit.StillGood, Render: s.frame, RenderProgress: progressOf,
+		Watch: hub.Watch, WatchKey: kit.Keys.WatchKey, Recheck: kit.StillValid, Render: s.frame, RenderProgress: progressOf,
 		Limiter: kit.Waits, Metrics: stream.NewMetrics(telemetry.In(kit.Registry)), Logger: kit.Logger, Unauthorized: kit.Unauthorized,
 	}
 	return s
@@ -75,7 +75,7 @@ func (s *API) JobStream(client, id job.ID) *stream.Stream {
 	return &stream.Stream{Source: from, JobID: id, Job: from.current}
 }
 
-// jobEvents answers with the events of one job, as a list or a stream.
+// jobEvents sends the events of one job, as a list or a stream.
 func (s *API) jobEvents(r *httpkit.Request) error {
 	st := s.JobStream(r.Caller.ClientID, r.PathID())
 	if r.WantsStream() {
@@ -84,7 +84,7 @@ func (s *API) jobEvents(r *httpkit.Request) error {
 	return s.listEvents(r, st.Source.(source), false)
 }
 
-// clientEvents answers with the events of all jobs and batches of the client. A list starts with the oldest stored event, a stream with
+// clientEvents sends the events of all jobs and batches of the client. A list starts with the oldest stored event, a stream with
 // new events.
 func (s *API) clientEvents(r *httpkit.Request) error {
 	from := &clientSource{api: s, client: r.Caller.ClientID}
@@ -94,7 +94,7 @@ func (s *API) clientEvents(r *httpkit.Request) error {
 	return s.listEvents(r, from, true)
 }
 
-// listEvents answers with a page of events. An endless list has a next cursor even on its last page, so that the client can poll for new
+// listEvents sends a page of events. An endless list has a next cursor even on its last page, so that the client can poll for new
 // events.
 func (s *API) listEvents(r *httpkit.Request, from source, endless bool) error {
 	cursor := r.Query("cursor")
@@ -119,7 +119,7 @@ func (s *API) listEvents(r *httpkit.Request, from source, endless bool) error {
 	return r.JSON(fiber.StatusOK, list)
 }
 
-// stream answers with an event stream. It reads the first events before the stream starts, so that errors get a normal answer.
+// stream sends an event stream. It reads the first events before the stream starts, so that errors get a normal response.
 func (s *API) stream(r *httpkit.Request, st *stream.Stream) error {
 	release, err := s.Waits.Acquire(r.Caller.ClientID)
 	if err != nil {

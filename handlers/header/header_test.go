@@ -104,20 +104,20 @@ func TestTraceparent(t *testing.T) {
 	}
 }
 
-func TestKeyAndClip(t *testing.T) {
+func TestEntityTags(t *testing.T) {
 	t.Parallel()
-	for line, want := range map[string]string{
-		"a-1": "a-1", `"a\"1"`: `a"1`, `""`: "", `"a b"`: "", `"a";b`: "", "": "", "a\xff": "", `"a`: "",
+	const strong, weak = `"1"`, `W/"1"`
+	for list, want := range map[string][2]bool{ // whether If-Match matches strong, and If-None-Match matches weak
+		strong: {true, true}, weak: {false, true}, "*": {true, true}, ` "2" , "1"`: {true, true}, `"2", W/"1"`: {false, true},
+		"1": {}, `"2"`: {}, `"1" "2"`: {}, `"a", *, "b"`: {}, ",": {}, "": {},
 	} {
-		key, err := Key(line)
-		require.Equal(t, want, key, line)
-		require.Equal(t, want == "", err != nil, line)
+		require.Equal(t, want, [2]bool{MatchesStrongly(list, strong), MatchesETag(list, weak)}, list)
+		require.Equal(t, list == "*", MatchesStrongly(list, weak) || MatchesStrongly(list, "") || MatchesETag(list, ""), list)
 	}
-	_, err := Key("a", "b")
-	require.Error(t, err, "there may be one")
-	key, err := Key()
-	require.NoError(t, err)
-	require.Empty(t, key)
+}
+
+func TestClip(t *testing.T) {
+	t.Parallel()
 	require.Equal(t, "a\uFFFDb\uFFFD", Clip("a\x00b\xff"))
 	require.Equal(t, strings.Repeat("\u00e9", 250)+"...", Clip(strings.Repeat("\u00e9", 251)))
 }

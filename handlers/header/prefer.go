@@ -72,14 +72,14 @@ func (p *Preferences) Wait() (time.Duration, bool) {
 	return time.Duration(n) * time.Second, true
 }
 
-// ApplyWait marks a requested wait as honored, even if the answer did not need to wait.
+// ApplyWait marks a requested wait as honored, even if the response did not need to wait.
 func (p *Preferences) ApplyWait() {
 	if limit, ok := p.Wait(); ok {
 		p.applied = append(p.applied, "wait="+strconv.Itoa(int(limit/time.Second)))
 	}
 }
 
-// ApplyAsync marks a requested asynchronous answer as honored.
+// ApplyAsync marks a requested asynchronous response as honored.
 func (p *Preferences) ApplyAsync() {
 	if p.Has("respond-async") {
 		p.applied = slices.Insert(p.applied, 0, "respond-async")

@@ -20,23 +20,22 @@ import (
 // authorizationForm describes the Authorization header of a request.
 const authorizationForm = "Send your API key once, as Authorization: Bearer frk_..."
 
-// MaxTokenBytes is well above the length of any key or token.
-const MaxTokenBytes = 512
+// maxTokenBytes is well above the length of any key or token.
+const maxTokenBytes = 512
 
 // Callers authenticates requests.
 type Callers interface {
-	// Admit sets the caller of a request to any route, or refuses it.
+	// Admit sets r.Caller, or refuses the request. It is called for every route.
 	Admit(r *Request) error
-	// Refused is called for requests whose caller Admit refused.
+	// Refused is called after Admit has refused a request.
 	Refused(r *Request, p *problem.Document)
-	// Again refuses a request whose caller has lost permissions since it began.
-	Again(r *Request) error
+	// Recheck refuses a request whose caller has lost permissions since it began.
+	Recheck(r *Request) error
 }
 
 // keyHolders are the Callers of the client API: clients with keys, and operators with tokens.
 type keyHolders struct{ *Kit }
 
-// Admit implements Callers.
 func (s keyHolders) Admit(r *Request) error {
 	if err := s.checkPage(r); err != nil || r.Route.Access == Public {
 		return err
@@ -89,8 +88,8 @@ func (s *Kit) authenticate(r *Request) error {
 	return nil
 }
 
-// attempt authenticates the request, unless too many attempts from its address or with its key have failed. It counts failures. Revoked
-// and expired keys are known, so most are refused from memory.
+// attempt authenticates the request, unless too many earlier attempts from the same address or with the same key have failed. Revoked and
+// expired keys do not count as failures.
 func (s *Kit) attempt(r *Request) (job.Caller, error) {
 	headers := r.Request().Header.PeekAll(fiber.HeaderAuthorization)
 	if len(headers) == 0 && r.Route.Access == Registration {
@@ -103,7 +102,7 @@ func (s *Kit) attempt(r *Request) (job.Caller, error) {
 	return s.TryKey(r.Ctx, r, bearer)
 }
 
-// TryKey returns the caller with a key or token.
+// TryKey authenticates a key or token.
 func (s *Kit) TryKey(ctx context.Context, r *Request, bearer string) (job.Caller, error) {
 	source := conn.Source(s.addrOf(r))
 	if wait := s.Attempts.Check(source, bearer); wait > 0 {
@@ -123,7 +122,7 @@ func (s *Kit) TryKey(ctx context.Context, r *Request, bearer string) (job.Caller
 	return caller, err
 }
 
-// limitRegistrations counts a client's request to create a client, by the address it comes from. Repetitions count too.
+// limitRegistrations limits requests that create clients, by source address. Replayed requests count too.
 func (s *Kit) limitRegistrations(r *Request) error {
 	if r.Route.Action != "create_client" || r.Caller.Admin {
 		return nil
@@ -138,8 +137,7 @@ func (s *Kit) limitRegistrations(r *Request) error {
 	return err
 }
 
-// Again implements Callers.
-func (s keyHolders) Again(r *Request) error {
+func (s keyHolders) Recheck(r *Request) error {
 	if r.Caller.KeyID == "" {
 		return nil
 	}
@@ -150,7 +148,7 @@ func (s keyHolders) Again(r *Request) error {
 	return nil
 }
 
-// identify returns the caller of a request that was admitted before.
+// identify authenticates a request again, without counting failures.
 func (s *Kit) identify(ctx context.Context, headers [][]byte) (job.Caller, error) {
 	bearer, err := bearerOf(headers)
 	if err != nil {
@@ -166,7 +164,7 @@ func bearerOf(headers [][]byte) (string, error) {
 	}
 	scheme, token, _ := strings.Cut(string(headers[0]), " ")
 	token = strings.TrimLeft(token, " ")
-	if len(headers) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > MaxTokenBytes {
+	if len(headers) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxTokenBytes {
 		return "", job.Errorf(job.CodeInvalidCredentials, "The Authorization header does not have the right form. "+authorizationForm)
 	}
 	return token, nil
@@ -216,8 +214,8 @@ func (s *Kit) named(r *Request) (who job.Caller) {
 	return who
 }
 
-// StillGood returns why a key of a long-running request is no longer valid, or nil. If that cannot be checked, the key counts as valid.
-func (s *Kit) StillGood(ctx context.Context, authorization [][]byte, client job.ID) error {
+// StillValid returns why a key of a long-running request is no longer valid, or nil. If that cannot be checked, the key counts as valid.
+func (s *Kit) StillValid(ctx context.Context, authorization [][]byte, client job.ID) error {
 	caller, err := s.identify(ctx, authorization)
 	switch {
 	case err != nil && job.CodeOf(err).Spec().Status < 500:

@@ -29,7 +29,7 @@ const (
 	bodyShare = 4
 )
 
-// Limits for reading the rest of an unwanted body, so that the client gets the answer and not a reset. After up to unwantedSmall bytes
+// Limits for reading the rest of an unwanted body, so that the client gets the response and not a reset. After up to unwantedSmall bytes
 // the connection is reused.
 const (
 	unwantedSmall = 64 << 10
@@ -102,7 +102,7 @@ type incoming struct {
 func (r *Request) ReadBody() ([]byte, error) {
 	stream, in := r.Request().BodyStream(), &r.incoming
 	if stream == nil { // no body, or not from a network connection
-		r.haveBody(r.Request().Body())
+		r.passBody(r.Request().Body())
 		return r.Request().Body(), nil
 	}
 	if !in.whole && in.wrong == nil {
@@ -114,7 +114,7 @@ func (r *Request) ReadBody() ([]byte, error) {
 	return in.bytes, nil
 }
 
-func (r *Request) haveBody(body []byte) {
+func (r *Request) passBody(body []byte) {
 	if r.Kit.Interceptor != nil {
 		r.Kit.Interceptor.Body(r, body)
 	}
@@ -123,7 +123,7 @@ func (r *Request) haveBody(body []byte) {
 // Resume restarts the request's time limit after a wait, unless its key is no longer valid.
 func (r *Request) Resume() error {
 	r.startTime()
-	return r.Kit.Callers.Again(r)
+	return r.Kit.Callers.Recheck(r)
 }
 
 // receiveBody reads the body as it arrives.
@@ -153,7 +153,7 @@ func (r *Request) receiveBody(stream io.Reader) error {
 			return readError(refusal(r.Context(), err))
 		}
 	}
-	r.haveBody(in.bytes)
+	r.passBody(in.bytes)
 	r.Waited += time.Since(began)
 	if time.Since(r.Start) > time.Millisecond { // unless it came with the head
 		return r.Resume()
@@ -191,7 +191,7 @@ func (r *Request) DropBody() {
 	in.bytes = nil
 }
 
-// endBody drops the body. If an unread rest is small, it is read after the answer so that the connection can be reused. Otherwise the
+// endBody drops the body. If an unread rest is small, it is read after the response so that the connection can be reused. Otherwise the
 // connection closes.
 func (r *Request) endBody() {
 	r.DropBody()
@@ -293,10 +293,10 @@ func isMedia(contentType, want string) bool {
 	return len(params) == 0 || len(params) == 1 && ok && strings.EqualFold(charset, "utf-8")
 }
 
-// unreadable answers a request that could not be read: too large, too slow or malformed. fasthttp closes the connection afterwards.
+// unreadable responds to a request that could not be read: too large, too slow or malformed. fasthttp closes the connection afterwards.
 func (s *Kit) unreadable(fctx *fasthttp.RequestCtx, err error) {
 	if errors.Is(err, net.ErrClosed) {
-		return // closed to make room; the client would not read the answer
+		return // closed to make room; the client would not read the response
 	}
 	nameMethod(fctx)
 	c := s.app.AcquireCtx(fctx)

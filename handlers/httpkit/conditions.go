@@ -76,7 +76,7 @@ func errUnmatched(tag string) error {
 	return problem.WithStatus(fiber.StatusPreconditionFailed, detail)
 }
 
-// Request headers besides Accept that change the answer of GET.
+// Request headers besides Accept that change the response of GET.
 var readingHeaders = []string{"Prefer", fiber.HeaderIfNoneMatch, fiber.HeaderRange}
 
 // currentTag returns the entity tag that the GET route would return to the client, "" for none, or the route's error. It restores the
@@ -92,7 +92,7 @@ func (s *Kit) currentTag(r *Request, shows *Route) (string, error) {
 	defer func() {
 		r.Route = change
 		r.Leave() // the change enters again after reading its body
-		r.resetAnswer(&before)
+		r.resetResponse(&before)
 		for name, value := range sent {
 			if value != "" {
 				r.Request().Header.Set(name, value)
@@ -109,13 +109,13 @@ func (s *Kit) currentTag(r *Request, shows *Route) (string, error) {
 	return string(r.Response().Header.Peek(fiber.HeaderETag)), nil
 }
 
-// resetAnswer restores the headers of the response and clears its body.
-func (r *Request) resetAnswer(before *fasthttp.ResponseHeader) {
+// resetResponse restores the headers of the response and clears its body.
+func (r *Request) resetResponse(before *fasthttp.ResponseHeader) {
 	before.CopyTo(&r.Response().Header)
 	r.Response().ResetBody()
 }
 
-// read handles GET. It replaces the answer with an error if its tag or media type does not match the request. Event streams need no
+// read handles GET. It replaces the response with an error if its tag or media type does not match the request. Event streams need no
 // check.
 func (s *Kit) read(r *Request, handle Handler) error {
 	if !r.Has(fiber.HeaderIfMatch) && !strings.Contains(r.List(fiber.HeaderAccept), ";") { // no range has a weight
@@ -127,14 +127,14 @@ func (s *Kit) read(r *Request, handle Handler) error {
 	if err != nil || r.Streams {
 		return err
 	}
-	if err = r.checkAnswer(); err != nil {
-		r.resetAnswer(&before)
+	if err = r.checkResponse(); err != nil {
+		r.resetResponse(&before)
 	}
 	return err
 }
 
-// checkAnswer returns an error if the answer to GET does not have the entity tag or the media type that the request wants.
-func (r *Request) checkAnswer() error {
+// checkResponse returns an error if the response to GET does not have the entity tag or the media type that the request wants.
+func (r *Request) checkResponse() error {
 	answer := r.Response()
 	tag := string(answer.Header.Peek(fiber.HeaderETag))
 	if r.Has(fiber.HeaderIfMatch) && !header.MatchesStrongly(r.List(fiber.HeaderIfMatch), tag) {

@@ -27,7 +27,7 @@ const (
 // be guessable.
 const minAnonymousKey = 32
 
-// Once makes a route honor Idempotency-Key. It stores the answer to the first request with the key together with the request's effect. A
+// Once makes a route honor Idempotency-Key. It stores the response to the first request with the key together with the request's effect. A
 // repetition has the same path and an equal body, regardless of member order and white space.
 func Once(handle Handler) Handler {
 	return func(r *Request) error {
@@ -47,7 +47,7 @@ func Once(handle Handler) Handler {
 	}
 }
 
-// Once handles a request with a new key, and otherwise replays the stored answer.
+// Once handles a request with a new key, and otherwise replays the stored response.
 func (r *Request) Once(key job.RequestKey, handle Handler) (first job.Answer, err error) {
 	outside := r.Ctx
 	first, replayed, err := r.Kit.Idempotency.Once(outside, key, func(ctx context.Context) (job.Answer, error) {
@@ -62,7 +62,7 @@ func (r *Request) Once(key job.RequestKey, handle Handler) (first job.Answer, er
 	case err != nil:
 		r.Response().ResetBody()
 		for _, name := range KeptHeaders {
-			r.Response().Header.Del(name) // of an answer that was not committed
+			r.Response().Header.Del(name) // of a response that was not committed
 		}
 	case replayed:
 		r.replay(first)
@@ -70,7 +70,7 @@ func (r *Request) Once(key job.RequestKey, handle Handler) (first job.Answer, er
 	return first, err
 }
 
-// KeptHeaders are stored with an answer. Other headers belong to each request.
+// KeptHeaders are stored with a response. Other headers belong to each request.
 var KeptHeaders = []string{
 	fiber.HeaderContentType, fiber.HeaderContentLanguage, fiber.HeaderLocation, fiber.HeaderLink, fiber.HeaderETag, fiber.HeaderRetryAfter,
 	fiber.HeaderVary,
@@ -90,7 +90,7 @@ func (r *Request) answer() job.Answer {
 	return a
 }
 
-// replay sends the stored answer.
+// replay sends the stored response.
 func (r *Request) replay(a job.Answer) {
 	r.Set(ReplayedHeader, "true")
 	if a.Status == 0 { // only the id of the result is known
@@ -107,7 +107,7 @@ func (r *Request) replay(a job.Answer) {
 	r.Response().SetBody(a.Body)
 }
 
-// SecretJSON answers with v, which has a secret. It stores hidden instead for repetitions.
+// SecretJSON sends v, which has a secret. It stores hidden instead for repetitions.
 func (r *Request) SecretJSON(status int, v, hidden any) error {
 	if err := r.JSON(status, hidden); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (r *Request) SecretJSON(status int, v, hidden any) error {
 	return r.JSON(status, v)
 }
 
-// ReplayedHeader marks replayed answers.
+// ReplayedHeader marks replayed responses.
 const ReplayedHeader = "Idempotency-Replayed"
 
 // IdempotencyKey returns the Idempotency-Key header, or "".

@@ -55,7 +55,7 @@ func (p StorageSlots) of(rt *Route) *fair.Semaphore[job.ID] {
 	}
 }
 
-// Enter waits for a storage slot. Leave releases it, at the latest at the end of the request.
+// Enter waits for a storage slot. The slot is released by Leave, or at the end of the request.
 func (r *Request) Enter() error {
 	p := r.Kit.Slots.of(r.Route)
 	if p == nil || r.slot != nil {
@@ -94,7 +94,7 @@ func (s *Kit) limit(r *Request) error {
 	return r.allowed(s.Limiter.Allow(r.Ctx, r.Caller.ClientID), "")
 }
 
-// LimitItems counts a request as that many items. more is a format for the number that ends the error.
+// LimitItems counts a request as several items. more is the format of the last sentence of the error, for the number of items.
 func (r *Request) LimitItems(items int, more string) error {
 	return r.allowed(r.Kit.Limiter.AllowItems(r.Ctx, r.Caller.ClientID, items), fmt.Sprintf(more, items))
 }
@@ -130,7 +130,7 @@ func window(policy string) int {
 }
 
 // Admitted reads a submission and calls accept. It refuses the submission first if too many wait. The caller is authenticated by then, so
-// strangers do not learn the load. A submission does not count as waiting while its body arrives.
+// strangers cannot measure the load. A submission does not count as waiting while its body arrives.
 func Admitted(r *Request, a *jobs.Backlog, accept func(body []byte, key string) error) (err error) {
 	if a != nil {
 		if err := a.Full(); err != nil {
@@ -156,10 +156,10 @@ func Admitted(r *Request, a *jobs.Backlog, accept func(body []byte, key string) 
 // pieceBytes of a body count as one request for the rate limit: storing a large submission takes as long as many small ones.
 const pieceBytes = 16 << 10
 
-// Pieces returns the number of started pieces of a body.
+// Pieces returns the number of pieces in a body, rounded up.
 func Pieces(body []byte) int { return (len(body) + pieceBytes - 1) / pieceBytes }
 
-// FilteredCost is the number of requests that a filtered list counts as. Its filter may scan up to 20,000 jobs.
+// FilteredCost is the number of requests that a filtered list counts as. A filter may scan up to 20,000 jobs.
 const FilteredCost = 10
 
 // DecodeLimits returns the limits for decoding submissions.
@@ -195,7 +195,7 @@ func Wait[T any](r *Request, prefs *header.Preferences, wait func(context.Contex
 		waiting, changed := context.WithCancel(ctx)
 		stop := r.Kit.Keys.WatchKey(r.Caller.KeyID, changed)
 		// Checked after the watch has started, so no change is missed.
-		if again = r.Kit.StillGood(ctx, authorization, r.Caller.ClientID) == nil; again {
+		if again = r.Kit.StillValid(ctx, authorization, r.Caller.ClientID) == nil; again {
 			v, err = wait(waiting)
 			again = waiting.Err() != nil && ctx.Err() == nil
 		}
@@ -206,7 +206,7 @@ func Wait[T any](r *Request, prefs *header.Preferences, wait func(context.Contex
 	r.Span.AddEvent("waited")
 	r.startTime()
 	var none T
-	if refused := r.Kit.StillGood(r.Ctx, authorization, r.Caller.ClientID); refused != nil {
+	if refused := r.Kit.StillValid(r.Ctx, authorization, r.Caller.ClientID); refused != nil {
 		return none, refused
 	}
 	if err != nil && ctx.Err() != nil {

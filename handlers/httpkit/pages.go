@@ -57,8 +57,8 @@ func headOf(c *fasthttp.RequestCtx) *http.Request {
 	return head
 }
 
-// answerPage lets the pages handle the request. Their answers are buffered completely.
-func (s *Kit) answerPage(c *fasthttp.RequestCtx) {
+// servePage lets the pages handle the request. Their responses are buffered completely.
+func (s *Kit) servePage(c *fasthttp.RequestCtx) {
 	ctx, cancel := context.WithCancel(s.base)
 	defer cancel()
 	head, body, w := headOf(c).WithContext(ctx), incoming{}, &pageWriter{c: c, header: http.Header{}}
@@ -75,7 +75,7 @@ func (s *Kit) answerPage(c *fasthttp.RequestCtx) {
 	switch stream := c.Request.BodyStream(); {
 	case stream != nil:
 		head.ContentLength = int64(max(-1, c.Request.Header.ContentLength()))
-		head.Body = io.NopCloser(http.MaxBytesReader(nil, io.NopCloser(&noted{stream, &body}), int64(s.MaxBodyBytes)))
+		head.Body = io.NopCloser(http.MaxBytesReader(nil, io.NopCloser(&countedBody{stream, &body}), int64(s.MaxBodyBytes)))
 	case served != nil:
 		defer served.WhenGone(cancel)()
 	}
@@ -83,13 +83,13 @@ func (s *Kit) answerPage(c *fasthttp.RequestCtx) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// noted counts how much of a body was read.
-type noted struct {
+// countedBody counts how much of a body was read.
+type countedBody struct {
 	io.Reader
 	body *incoming
 }
 
-func (n *noted) Read(b []byte) (read int, err error) {
+func (n *countedBody) Read(b []byte) (read int, err error) {
 	read, err = n.Reader.Read(b)
 	n.body.read += read
 	n.body.whole = n.body.whole || errors.Is(err, io.EOF)

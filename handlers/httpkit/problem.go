@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// sendProblem converts every error to an answer. Details of errors that are not a *job.Error are only logged; the client gets a plain
+// sendProblem converts every error to a response. Details of errors that are not a *job.Error are only logged; the client gets a plain
 // internal error.
 func (s *Kit) sendProblem(r *Request, err error) {
 	p := s.problemOf(r, err)
@@ -47,7 +47,7 @@ func (s *Kit) sendProblem(r *Request, err error) {
 	_ = r.SendAs(p.Status, ProblemMedia, &p) // strings and numbers: cannot fail
 }
 
-// StatusOf returns the status of the answer to an error.
+// StatusOf returns the status of the response to an error.
 func (r *Request) StatusOf(err error) int { return r.Kit.problemOf(r, err).Status }
 
 func (s *Kit) problemOf(r *Request, err error) problem.Document {
@@ -88,7 +88,7 @@ func (s *Kit) refusalOf(r *Request, err error) *job.Error {
 	return &job.Error{Code: job.CodeInternal}
 }
 
-// logFailure logs the cause that the answer hides. For the server's own faults it also logs the stack.
+// logFailure logs the cause that the response hides. For the server's own faults it also logs the stack.
 func (s *Kit) logFailure(r *Request, p *problem.Document, err error) {
 	attrs := []slog.Attr{
 		slog.String("request_id", r.ID), slog.String("client_id", idOrEmpty(r.Caller.ClientID)),
@@ -106,7 +106,7 @@ func (s *Kit) logFailure(r *Request, p *problem.Document, err error) {
 	s.Logger.LogAttrs(r.Ctx, slog.LevelError, "request failed", attrs...)
 }
 
-// Wanted is the error of a request that its client wanted to fail.
+// Wanted is the error of a request that fails because its client asked for a fault.
 type Wanted struct{ Code job.Code }
 
 func (e Wanted) Error() string { return string(e.Code) }
@@ -117,7 +117,7 @@ type NoPage struct{ Err error }
 func (e NoPage) Error() string { return e.Err.Error() }
 func (e NoPage) Unwrap() error { return e.Err }
 
-// send answers with a page instead of p if the client prefers HTML. It reports whether it did.
+// send sends a page instead of p if the client prefers HTML. It reports whether it did.
 func (e NoPage) send(r *Request, p *problem.Document) bool {
 	r.Vary(fiber.HeaderAccept)
 	if !header.Prefers(r.List(fiber.HeaderAccept), fiber.MIMETextHTML, ProblemMedia) {

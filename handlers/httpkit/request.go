@@ -40,11 +40,11 @@ type Request struct {
 	Waited  time.Duration // as requested by the client
 	Caller  job.Caller
 	Claimed job.Caller        // caller of a refused key
-	Failed  *problem.Document // nil unless the answer is a problem
+	Failed  *problem.Document // nil unless the response is a problem
 	Made    job.ID            // id of the created resource, stored with its idempotency key
 	Streams bool              // the connection is used by an event stream
-	Hides   bool              // set by a test bed: the answer hides that a job has ended
-	Rewrite bool              // set by a test bed: the answer will be rewritten
+	Hides   bool              // set by a test bed: the response hides that a job has ended
+	Rewrite bool              // set by a test bed: the response will be rewritten
 
 	stop          context.CancelFunc
 	incoming      incoming
@@ -136,8 +136,8 @@ func (r *Request) noteSubject() {
 	}
 }
 
-// CheckAccept refuses a request that accepts none of the media types. Changes answer in JSON, so they must not exclude it. read checks
-// the answers of GET once their media type is known.
+// CheckAccept refuses a request that accepts none of the media types. Changes respond in JSON, so they must not exclude it. read checks
+// the responses of GET once their media type is known.
 func (r *Request) CheckAccept(produced ...string) error {
 	accept := r.List(fiber.HeaderAccept)
 	if r.Route.Method != Get && header.Excludes(accept, fiber.MIMEApplicationJSON) {
@@ -185,7 +185,7 @@ func (r *Request) SendAs(status int, media string, v any) error {
 	return nil
 }
 
-// Hijack takes the connection from fasthttp, which then sends no answer and forgets the request. run gets the head of the answer and
+// Hijack takes the connection from fasthttp, which then sends no response and forgets the request. run gets the head of the response and
 // closes the connection. If the connection fails before, release is called.
 func (r *Request) Hijack(c *conn.Conn, release *func(), run func(head []byte)) {
 	r.Streams = true
@@ -209,15 +209,15 @@ func Respond[T, V any](r *Request, status int, view func(T) V) func(T, error) er
 	}
 }
 
-// Answering handles GET of a client's own resource by the id in the path.
-func Answering[T, V any](do func(ctx context.Context, client, id job.ID) (T, error), view func(T) V) Handler {
+// ByID handles GET of a client's own resource by the id in the path.
+func ByID[T, V any](do func(ctx context.Context, client, id job.ID) (T, error), view func(T) V) Handler {
 	return func(r *Request) error {
 		return Respond(r, fiber.StatusOK, view)(do(r.Ctx, r.Caller.ClientID, r.PathID()))
 	}
 }
 
-// Removing handles the removal of a client's own resource by the id in the path. It answers with 204.
-func Removing(do func(ctx context.Context, client, id job.ID) error) Handler {
+// RemoveByID handles the removal of a client's own resource by the id in the path. It sends 204.
+func RemoveByID(do func(ctx context.Context, client, id job.ID) error) Handler {
 	return func(r *Request) error {
 		r.Status(fiber.StatusNoContent)
 		return do(r.Ctx, r.Caller.ClientID, r.PathID())
@@ -227,12 +227,12 @@ func Removing(do func(ctx context.Context, client, id job.ID) error) Handler {
 // As returns v unchanged.
 func As[T any](v T) T { return v }
 
-// WantsDocument reports whether the client prefers the draft's view to the API's view.
+// WantsDocument reports whether the client prefers an outcome document of the draft to the API's own view.
 func (r *Request) WantsDocument() bool {
 	return header.Prefers(r.List(fiber.HeaderAccept), ProblemMedia, fiber.MIMEApplicationJSON)
 }
 
-// InLanguage sets the language of the texts in an answer.
+// InLanguage sets the language of the texts in a response.
 func (r *Request) InLanguage(language string) {
 	r.Set(fiber.HeaderContentLanguage, cmp.Or(language, job.Languages[0]))
 }
@@ -266,15 +266,26 @@ func textual(pairs iter.Seq2[[]byte, []byte]) iter.Seq2[string, string] {
 	}
 }
 
-// PageSize returns the requested page size.
-func (r *Request) PageSize(otherwise int) int { return query.Limit(r.Query("limit"), otherwise) }
-
-// Filters returns the filters of a list, for the scope of its cursors.
-func (r *Request) Filters() string {
-	return query.Scope(r.Route.Query, func(name string) string { return r.Query(name) })
+// PageSize returns the requested page size, or otherwise if the query has none.
+func (r *Request) PageSize(otherwise int) int {
+	if n, ok := query.Positive(r.Query("limit")); ok {
+		return n
+	}
+	return otherwise
 }
 
-// Paged answers with the requested page of a list and the cursor of the next page. read returns entries after an id.
+// Filters returns the filters of a list, for the scope of its cursors. Values cannot contain separators, or are escaped.
+func (r *Request) Filters() string {
+	var filters strings.Builder
+	for _, p := range r.Route.Query {
+		if v := r.Query(p.Name); v != "" && p.Name != "limit" && p.Name != "cursor" {
+			filters.WriteString(p.Name + "=" + v + "&")
+		}
+	}
+	return filters.String()
+}
+
+// Paged sends the requested page of a list and the cursor of the next page. read returns entries after an id.
 func Paged[T, V any](r *Request, scope string, show func(T) V, read func(after job.ID, limit int) ([]T, job.ID, error)) error {
 	cursors, client, limit := r.Kit.CursorKey, r.Caller.ClientID, r.PageSize(query.DefaultLimit)
 	after, err := cursors.OpenID(r.Ctx, client, scope, r.Query("cursor"))
@@ -305,7 +316,7 @@ func (r *Request) WantsStream() bool {
 // ReceivedAt returns the current time in storage precision.
 func (s *Kit) ReceivedAt() time.Time { return s.Clock().UTC().Truncate(time.Microsecond) }
 
-// AcceptedAt sets the headers with the address of an accepted resource, by its path.
+// AcceptedAt sets the headers with the URL of an accepted resource.
 func (r *Request) AcceptedAt(path string, replayed bool) {
 	r.Set(fiber.HeaderLocation, r.Kit.Links.At(path))
 	r.Relate(path, "status")
@@ -331,7 +342,7 @@ const MergePatch = "application/merge-patch+json"
 // Preferences returns the client's preferences (RFC 7240).
 func (r *Request) Preferences() *header.Preferences { return header.ParsePrefer(r.List("Prefer")) }
 
-// Honored adds the preferences that were honored to the answer.
+// Honored adds the preferences that were honored to the response.
 func (r *Request) Honored(prefs *header.Preferences) {
 	if applied := prefs.Applied(); applied != "" {
 		r.Set("Preference-Applied", applied)

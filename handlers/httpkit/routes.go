@@ -29,7 +29,7 @@ const (
 	OperatorToken               // the operator's token; all routes of the operator API
 )
 
-// Handler answers a request.
+// Handler handles a request.
 type Handler func(*Request) error
 
 // Route is a row in the table of routes.
@@ -92,7 +92,7 @@ const (
 	Delete = fiber.MethodDelete
 )
 
-// Media types of answers that are not plain JSON.
+// Media types of responses that are not plain JSON.
 const (
 	ProblemMedia = problem.Media
 	EventStream  = "text/event-stream"
@@ -130,7 +130,7 @@ func (s *Kit) Register(routes []Route) {
 	}
 }
 
-// registerHidden makes Fiber answer 405 for a path that a path with parameters would also match. Without it, GET /v1/jobs/batch would
+// registerHidden makes Fiber send 405 for a path that a path with parameters would also match. Without it, GET /v1/jobs/batch would
 // look up a job with the id "batch".
 func (s *Kit) registerHidden() {
 	allowed := map[string][]string{}
@@ -235,7 +235,7 @@ func parameters(path []string) (n int) {
 	return n
 }
 
-// unmatched answers requests without a route: CORS preflights, and otherwise 404, 405 with Allow, or 501 for an unknown method.
+// unmatched handles requests without a route: CORS preflights, and otherwise 404, 405 with Allow, or 501 for an unknown method.
 func (s *Kit) unmatched(c *fiber.Ctx, err error) error {
 	if c.Method() == otherMethod {
 		c.Response().Header.Del(fiber.HeaderAllow)
@@ -245,7 +245,7 @@ func (s *Kit) unmatched(c *fiber.Ctx, err error) error {
 	}
 	if s.Origins.IsPreflight(c) {
 		s.serve(c, preflight, func(*Request) error {
-			cors.AnswerPreflight(c)
+			cors.AllowPreflight(c)
 			return nil
 		})
 		return nil

@@ -19,7 +19,7 @@ import (
 )
 
 // serve handles a request: it sets its id and time limit, authenticates it, calls the route's handler, and counts, logs and traces the
-// answer.
+// response.
 func (s *Kit) serve(c *fiber.Ctx, rt *Route, handle Handler) {
 	r := &Request{fiberCtx: c, Kit: s, Route: rt, ID: requestID(c.Get("X-Request-Id")).String(), Start: time.Now(), Span: noop.Span{}}
 	r.Base = telemetry.WithRequest(s.base, r.ID)

@@ -51,7 +51,7 @@ type Config struct {
 	MaxHeaderBytes     int               // larger request heads: 431 (16 KiB)
 	RequestTimeout     time.Duration     // for the use case: 504 (10 s)
 	ReadTimeout        time.Duration     // for reading one whole request: 408 (30 s)
-	WriteTimeout       time.Duration     // for writing one answer (30 s)
+	WriteTimeout       time.Duration     // for writing one response (30 s)
 	IdleTimeout        time.Duration     // of a keep-alive connection (75 s)
 
 	TimeScale     float64       // of the workers, for estimates
@@ -87,7 +87,7 @@ type Interceptor interface {
 	Before(r *Request) (done bool, err error)
 	// Body is called with the complete body.
 	Body(r *Request, body []byte)
-	// After is called when the answer is complete but not sent.
+	// After is called when the response is complete but not sent.
 	After(r *Request)
 	// Stream returns the connection for an event stream to write to.
 	Stream(r *Request, c *conn.Conn) net.Conn
@@ -117,7 +117,7 @@ type Deps struct {
 	CursorKey query.Cursors
 }
 
-// Kit answers HTTP requests by a table of routes. Call New, Register, Serve and finally Shutdown.
+// Kit handles HTTP requests by a table of routes. Call New, Register, Serve and finally Shutdown.
 type Kit struct {
 	Config
 	Deps
@@ -172,7 +172,7 @@ func New(cfg Config, deps Deps) *Kit {
 	server.Handler = func(c *fasthttp.RequestCtx) {
 		nameMethod(c)
 		decodePath(c)
-		s.underWay(c, handle)
+		s.holdOpen(c, handle)
 	}
 	server.ErrorHandler = s.unreadable
 	server.ExpectHandler = s.expect
@@ -181,7 +181,7 @@ func New(cfg Config, deps Deps) *Kit {
 	return s
 }
 
-// Background returns a context with the time limit of a request, for work after the answer.
+// Background returns a context with the time limit of a request, for work after the response.
 func (s *Kit) Background() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(s.base), s.RequestTimeout)
 }
@@ -220,7 +220,7 @@ func (s *Kit) newApp() *fiber.App {
 	})
 }
 
-// Serve answers requests on l until Shutdown, and then returns nil. It closes l. A listener that is not from package conn has no limits.
+// Serve handles requests on l until Shutdown, and then returns nil. It closes l. A listener that is not from package conn has no limits.
 func (s *Kit) Serve(l net.Listener) error {
 	if _, ok := l.(*conn.Listener); !ok {
 		l = conn.NewListener(l, conn.Limits{})
@@ -292,10 +292,10 @@ func isUnreserved(b byte) bool {
 	return b >= '0' && b <= '9' || b|0x20 >= 'a' && b|0x20 <= 'z' || strings.IndexByte("-._~", b) >= 0
 }
 
-// underWay keeps the connection open while its request is handled, and for good if it becomes a stream.
-func (s *Kit) underWay(c *fasthttp.RequestCtx, handle fasthttp.RequestHandler) {
+// holdOpen keeps the connection from being closed to make room while its request is handled, and permanently if it becomes a stream.
+func (s *Kit) holdOpen(c *fasthttp.RequestCtx, handle fasthttp.RequestHandler) {
 	if s.Pages.has(c.URI().PathOriginal()) {
-		handle = s.answerPage
+		handle = s.servePage
 	}
 	served, ok := c.Conn().(*conn.Conn)
 	if !ok || !s.Pages.keeps(c) {

@@ -100,7 +100,7 @@ func (s *Kit) startSpan(r *Request) {
 	r.Ctx = trace.ContextWithSpan(r.Ctx, r.Span)
 }
 
-// endSpan adds the answer to the request's span and ends it. The span of an event stream ends when its answer begins, since spans are
+// endSpan adds the response to the request's span and ends it. The span of an event stream ends when its response begins, since spans are
 // only exported when they end.
 func (r *Request) endSpan() {
 	if !r.Span.IsRecording() {

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// getReport answers with the report of the latest finished attempt, or of the attempt in the query; see onceEnded.
+// getReport sends the report of the latest finished attempt, or of the attempt in the query; see onceEnded.
 func (s *API) getReport(r *httpkit.Request) error {
 	attempt, _ := query.Positive(r.Query("attempt")) // 0 if absent; the query was checked before
 	first := max(attempt, 1)
@@ -32,7 +32,7 @@ func (s *API) getReport(r *httpkit.Request) error {
 	return r.JSON(fiber.StatusOK, v)
 }
 
-// listAttempts answers with all attempts of a job, without paging.
+// listAttempts sends all attempts of a job, without paging.
 func (s *API) listAttempts(r *httpkit.Request) error {
 	origin, attempts, err := s.Jobs.Attempts(r.Ctx, r.Caller.ClientID, r.PathID())
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *API) listAttempts(r *httpkit.Request) error {
 	}))
 }
 
-// getAttempt answers with the outcome document of an attempt. The instance of a failure refers to it.
+// getAttempt sends the outcome document of an attempt. The instance of a failure refers to it.
 func (s *API) getAttempt(r *httpkit.Request) error {
 	n, ok := query.Positive(r.Params("n"))
 	if !ok {

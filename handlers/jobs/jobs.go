@@ -20,7 +20,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// API answers requests about jobs.
+// API handles requests about jobs.
 type API struct {
 	*httpkit.Kit
 	Views     views.Views
@@ -31,12 +31,12 @@ type API struct {
 // Routes returns the routes of jobs.
 func (s *API) Routes() []httpkit.Route {
 	const get, post, client = httpkit.Get, httpkit.Post, httpkit.ClientKey
-	cancel, retry := httpkit.Answering(s.Jobs.Cancel, views.Changed), httpkit.Answering(s.Jobs.Retry, views.Retried)
+	cancel, retry := httpkit.ByID(s.Jobs.Cancel, views.Changed), httpkit.ByID(s.Jobs.Retry, views.Retried)
 	return []httpkit.Route{
 		httpkit.Row(post, "/v1/jobs", client, "submit", fiber.StatusAccepted, s.submit),
 		httpkit.Row(get, "/v1/jobs", client, "list", fiber.StatusOK, s.listJobs, listQuery...),
 		httpkit.Row(get, "/v1/jobs/:id", client, "get", fiber.StatusOK, s.getJob),
-		httpkit.Row(httpkit.Delete, "/v1/jobs/:id", client, "delete", fiber.StatusNoContent, httpkit.Bodyless(httpkit.Removing(s.Jobs.Delete))),
+		httpkit.Row(httpkit.Delete, "/v1/jobs/:id", client, "delete", fiber.StatusNoContent, httpkit.Bodyless(httpkit.RemoveByID(s.Jobs.Delete))),
 		httpkit.Row(post, "/v1/jobs/:id/cancel", client, "cancel", fiber.StatusOK, httpkit.Once(httpkit.Bodyless(cancel))),
 		httpkit.Row(post, "/v1/jobs/:id/retry", client, "retry", fiber.StatusOK, httpkit.Once(httpkit.Bodyless(retry))),
 		httpkit.Row(get, "/v1/jobs/:id/report", client, "report", fiber.StatusOK, s.getReport, reportQuery),
@@ -79,7 +79,7 @@ func (s *API) submit(r *httpkit.Request) error {
 	return s.accepted(r, receipt, req.Warnings)
 }
 
-// accepted answers 202 with the address to poll. If the client waits and the job ends in time, it answers 200 with the job. The job is
+// accepted sends 202 with the address to poll. If the client waits and the job ends in time, it sends 200 with the job. The job is
 // accepted, so errors from here on are not reported.
 func (s *API) accepted(r *httpkit.Request, receipt job.Receipt, warnings []job.Violation) error {
 	r.About(httpkit.JobID, receipt.JobID)
@@ -104,7 +104,7 @@ func (s *API) accepted(r *httpkit.Request, receipt job.Receipt, warnings []job.V
 	})
 }
 
-// getJob answers with the job, or with 304 if it has not changed. A client that waits gets the job at its next change of state, or at
+// getJob sends the job, or 304 if it has not changed. A client that waits gets the job at its next change of state, or at
 // once if the job is final or the client's view is outdated.
 func (s *API) getJob(r *httpkit.Request) error {
 	id, prefs := r.PathID(), r.Preferences()

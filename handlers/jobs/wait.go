@@ -17,8 +17,8 @@ func (s *API) await(r *httpkit.Request, prefs *header.Preferences, id job.ID, do
 	})
 }
 
-// onceEnded reads data that exists once the job or an attempt has ended, as reported by ended. If the client waits, it reads again then.
-// Otherwise the error for an unfinished job has a Retry-After.
+// onceEnded reads data that exists once the job or an attempt has ended, as reported by ended. If the client waits for the end, onceEnded
+// reads the data again afterwards. Otherwise the error for an unfinished job has a Retry-After.
 func onceEnded[T any](s *API, r *httpkit.Request, read func() (T, error), ended func(*job.Job) bool) (T, error) {
 	prefs := r.Preferences()
 	v, err := read()

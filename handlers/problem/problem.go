@@ -12,7 +12,7 @@ import (
 // Media is the media type of problem documents.
 const Media = "application/problem+json"
 
-// Document is the answer to a failed request, with the extension members code, violations, expired_at, job_id, batch_id, state and reason
+// Document is the response to a failed request, with the extension members code, violations, expired_at, job_id, batch_id, state and reason
 // (section 14).
 type Document struct {
 	Type       string          `json:"type"`
@@ -45,7 +45,7 @@ func Of(links job.Links, e *job.Error) Document {
 	}
 }
 
-// Waits reports whether answers with a code have a Retry-After.
+// Waits reports whether responses with a code have a Retry-After.
 func Waits(code job.Code, status int) bool {
 	return code == job.CodeJobNotFinished || status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable ||
 		status == http.StatusGatewayTimeout
@@ -59,7 +59,6 @@ type StatusError struct {
 
 func (e StatusError) Error() string { return e.Cause.Error() }
 
-// Unwrap returns the cause.
 func (e StatusError) Unwrap() error { return e.Cause }
 
 // WithStatus returns the error of a malformed request with a more specific HTTP status.
@@ -67,7 +66,7 @@ func WithStatus(status int, detail string) error {
 	return StatusError{status, job.Errorf(job.CodeMalformed, "%s", detail)}
 }
 
-// NotAcceptable refuses a request that does not accept the media type of its answer.
+// NotAcceptable refuses a request that does not accept the media type of its response.
 func NotAcceptable(media string) error {
 	return job.Errorf(job.CodeNotAcceptable,
 		"The response is %[1]s, but the Accept header excludes that. Send Accept: %[1]s, or no Accept header.", media)

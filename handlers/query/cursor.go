@@ -10,8 +10,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// A cursor is a position in a list, signed together with the list's owner and scope. A changed cursor, another client or another list
-// make it invalid. It is not secret: it contains only ids.
+// A cursor is a position in a list, signed together with the list's owner and scope. It is invalid after any change, for another client,
+// or for another list. It is not secret: it contains only ids.
 
 const (
 	// cursorSum is the number of HMAC-SHA-256 bytes in a cursor.

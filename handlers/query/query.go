@@ -65,14 +65,6 @@ func isLimit(s string) bool {
 	return ok && n <= MaxLimit
 }
 
-// Limit returns the requested page size.
-func Limit(text string, otherwise int) int {
-	if n, ok := Positive(text); ok {
-		return n
-	}
-	return otherwise
-}
-
 // TimeOf returns the time in a checked parameter, or nil if it is absent.
 func TimeOf(text string) *time.Time {
 	at, err := job.ParseTime(text)
@@ -147,15 +139,4 @@ func Check(parameters []Parameter, given iter.Seq2[string, string]) error {
 		return job.Malformed("The query does not have the expected form. " + known)
 	}
 	return nil
-}
-
-// Scope returns the filters of a list, for the scope of its cursors. Values cannot contain separators, or are escaped.
-func Scope(parameters []Parameter, value func(name string) string) string {
-	var scope strings.Builder
-	for _, p := range parameters {
-		if v := value(p.Name); v != "" && p.Name != "limit" && p.Name != "cursor" {
-			scope.WriteString(p.Name + "=" + v + "&")
-		}
-	}
-	return scope.String()
 }

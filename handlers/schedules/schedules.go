@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// API answers requests about schedules.
+// API handles requests about schedules.
 type API struct {
 	*httpkit.Kit
 	Schedules *schedules.Service
@@ -23,12 +23,12 @@ type API struct {
 // Routes returns the routes of schedules.
 func (s *API) Routes() []httpkit.Route {
 	const get, post, client = httpkit.Get, httpkit.Post, httpkit.ClientKey
-	remove := httpkit.Bodyless(httpkit.Removing(s.Schedules.Delete))
+	remove := httpkit.Bodyless(httpkit.RemoveByID(s.Schedules.Delete))
 	pause, resume := httpkit.Bodyless(s.setPaused(true)), httpkit.Bodyless(s.setPaused(false))
 	return []httpkit.Route{
 		httpkit.Row(post, "/v1/schedules", client, "create_schedule", fiber.StatusCreated, httpkit.Once(s.create)),
 		httpkit.Row(get, "/v1/schedules", client, "list_schedules", fiber.StatusOK, s.list, query.Page...),
-		httpkit.Row(get, "/v1/schedules/:id", client, "get_schedule", fiber.StatusOK, httpkit.Answering(s.Schedules.Schedule, s.show)),
+		httpkit.Row(get, "/v1/schedules/:id", client, "get_schedule", fiber.StatusOK, httpkit.ByID(s.Schedules.Schedule, s.show)),
 		httpkit.Row(httpkit.Patch, "/v1/schedules/:id", client, "update_schedule", fiber.StatusOK, s.update),
 		httpkit.Row(httpkit.Delete, "/v1/schedules/:id", client, "delete_schedule", fiber.StatusNoContent, remove),
 		httpkit.Row(post, "/v1/schedules/:id/pause", client, "pause_schedule", fiber.StatusOK, httpkit.Once(pause)),
@@ -104,7 +104,7 @@ func (s *API) setPaused(paused bool) func(*httpkit.Request) error {
 	}
 }
 
-// trigger answers 202 with the job, like a submission.
+// trigger sends 202 with the job, like a submission.
 func (s *API) trigger(r *httpkit.Request) error {
 	now := s.ReceivedAt()
 	j, err := s.Schedules.Trigger(r.Ctx, r.Caller.ClientID, r.PathID(), now, r.ID)

@@ -60,7 +60,7 @@ func (s *API) Routes() []httpkit.Route {
 	}
 }
 
-// healthz answers as long as the process can handle requests.
+// healthz responds as long as the process can handle requests.
 func healthz(r *httpkit.Request) error {
 	return r.JSON(fiber.StatusOK, api.Health{Status: "ok"})
 }
@@ -151,13 +151,13 @@ func (s *API) root(page httpkit.Handler) httpkit.Handler {
 	}
 }
 
-// problemIndex answers with the list of all problem types. base leads from the list to their pages: the address of the list may end in a
+// problemIndex sends the list of all problem types. base leads from the list to their pages: the address of the list may end in a
 // slash.
 func problemIndex(base, docsURL string) httpkit.Handler {
 	return func(r *httpkit.Request) error { return r.HTML(docs.ProblemIndex(base, docsURL)) }
 }
 
-// problemPage answers with the page of a problem type URI.
+// problemPage sends the page of a problem type URI.
 func (s *API) problemPage(r *httpkit.Request) error {
 	slug := r.Params("slug")
 	page, ok := s.site.Problem(slug)
@@ -168,7 +168,7 @@ func (s *API) problemPage(r *httpkit.Request) error {
 	return r.HTML(page)
 }
 
-// relationPage answers with the page of a link relation.
+// relationPage sends the page of a link relation.
 func relationPage(r *httpkit.Request) error {
 	page, ok := docs.Relation(r.Params("name"))
 	if !ok {

@@ -37,7 +37,7 @@ func (p *progress) due() *job.Progress {
 	return next
 }
 
-// further reports whether a is later than b and not lower.
+// further reports whether a shows more progress than b, or the same percentage at a later time.
 func further(a, b *job.Progress) bool {
 	return a != nil && (b == nil || a.Percentage > b.Percentage || a.Percentage == b.Percentage && a.UpdatedAt.After(b.UpdatedAt))
 }

@@ -27,7 +27,7 @@ func TestLastStreamsAreReserved(t *testing.T) {
 		}
 	}
 	require.Equal(t, 60, greedy(1))
-	require.Equal(t, 30, greedy(2), "the last tenth is not for who has some")
+	require.Equal(t, 30, greedy(2), "the last tenth is reserved for clients without streams")
 	_, err := l.Acquire(job.ID{1})
 	require.Equal(t, job.CodeRateLimited, job.CodeOf(err))
 	_, err = l.Acquire(job.ID{2})
@@ -41,7 +41,7 @@ func TestLastStreamsAreReserved(t *testing.T) {
 		}
 	}
 	_, err = l.Acquire(job.ID{200})
-	require.Equal(t, job.CodeQueueFull, job.CodeOf(err), "all are held")
+	require.Equal(t, job.CodeQueueFull, job.CodeOf(err), "the total is reached")
 	first()
 	_, err = l.Acquire(job.ID{200})
 	require.NoError(t, err)
@@ -68,7 +68,7 @@ func TestLimiter(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	require.Len(t, releases, 45, "the others are for clients without any")
+	require.Len(t, releases, 45, "the rest is reserved for clients without streams")
 	require.LessOrEqual(t, max(s.byClient[clientA], s.byClient[clientB]), 30)
 
 	s.Close()

@@ -14,7 +14,7 @@ import (
 // heartbeat is a comment: readers ignore it, and the connection stays in use.
 var heartbeat = []byte(":\n\n")
 
-// heldNote tells people why committed events are delayed.
+// heldNote explains to human readers why committed events are delayed.
 var heldNote = []byte(": events wait for an open transaction in the database\n\n")
 
 // PositionEvent has the position to resume from if a connection ends before its first event. It has data because many readers ignore the

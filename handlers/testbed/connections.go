@@ -20,9 +20,9 @@ type nextFault struct {
 	effect *fault.Effect
 }
 
-// leftFault returns the fault that an earlier request has left for this one. A half-closed connection gets no answers at all. Other
-// faults only affect requests of the same client that are not about the test bed.
-func (v *visit) leftFault(ofTestbed bool) *fault.Effect {
+// pendingFault returns the fault that an earlier request on the connection has set for this one. A half-closed connection gets no
+// responses at all. Other faults only affect requests of the same client that are not about the test bed.
+func (v *visit) pendingFault(ofTestbed bool) *fault.Effect {
 	c, ok := v.Context().Conn().(*conn.Conn)
 	if !ok {
 		return nil
@@ -38,8 +38,8 @@ func (v *visit) leftFault(ofTestbed bool) *fault.Effect {
 	return left.effect
 }
 
-// leaveFault leaves a fault for the next request on the connection.
-func (v *visit) leaveFault() {
+// deferFault sets the fault for the next request on the connection.
+func (v *visit) deferFault() {
 	c, ok := v.Context().Conn().(*conn.Conn)
 	if next := v.fault.OnNext(); ok && next != nil {
 		c.Next = nextFault{v.Caller.ClientID, next}

@@ -43,34 +43,28 @@ func (s *API) replaceFaults(r *httpkit.Request) error {
 	return httpkit.Respond(r, fiber.StatusOK, faultViews)(s.Testbed.ReplaceFaults(r.Ctx, scope, f.Seed, f.Rules, f.Profile))
 }
 
-func (s *API) listFaults(r *httpkit.Request) error {
-	return httpkit.Respond(r, fiber.StatusOK, faultViews)(s.faults(r))
-}
-
-// faults returns the rules of the session in the header, or of the session without a label.
-func (s *API) faults(r *httpkit.Request) ([]fault.Counted, error) {
-	scope, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID)
-	if err != nil {
-		return nil, err
+// inSession wraps a handler of requests about the rules of a session: the one in the header, or the one without a label.
+func (s *API) inSession(handle func(r *httpkit.Request, scope testbed.Scope) error) httpkit.Handler {
+	return func(r *httpkit.Request) error {
+		scope, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID)
+		if err != nil {
+			return err
+		}
+		return handle(r, scope)
 	}
-	return s.Testbed.Faults(r.Ctx, scope)
 }
 
-func (s *API) removeFaults(r *httpkit.Request) error {
+func (s *API) listFaults(r *httpkit.Request, scope testbed.Scope) error {
+	return httpkit.Respond(r, fiber.StatusOK, faultViews)(s.Testbed.Faults(r.Ctx, scope))
+}
+
+func (s *API) removeFaults(r *httpkit.Request, scope testbed.Scope) error {
 	r.Status(fiber.StatusNoContent)
-	scope, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID)
-	if err != nil {
-		return err
-	}
 	return s.Testbed.RemoveFaults(r.Ctx, scope)
 }
 
-func (s *API) removeFault(r *httpkit.Request) error {
+func (s *API) removeFault(r *httpkit.Request, scope testbed.Scope) error {
 	r.Status(fiber.StatusNoContent)
-	scope, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID)
-	if err != nil {
-		return err
-	}
 	return s.Testbed.RemoveFault(r.Ctx, scope, r.PathID())
 }
 
@@ -93,10 +87,10 @@ func operationOf(rt *httpkit.Route) string {
 // headerFault is the header with an effect on its own request.
 const headerFault = "ForgeRun-Fault"
 
-// findFault finds the fault for the request: one left on the connection, one in its header, or one of the client's rules.
+// findFault finds the fault for the request: from an earlier request on the connection, from its header, or from the client's rules.
 func (s *API) findFault(v *visit) error {
 	own := strings.HasPrefix(v.Route.Path, "/v1/testbed/")
-	if v.fault = v.leftFault(own); v.fault != nil || v.Caller.ClientID.IsZero() || own {
+	if v.fault = v.pendingFault(own); v.fault != nil || v.Caller.ClientID.IsZero() || own {
 		return nil
 	}
 	scope, err := s.session(v.Ctx, v, v.Caller.ClientID)
@@ -143,7 +137,7 @@ func (s *API) Before(r *httpkit.Request) (done bool, err error) {
 	}
 	e := v.fault
 	r.Hides, r.Rewrite = e.Unfinished, e.Rewrites()
-	v.leaveFault()
+	v.deferFault()
 	if e.Held() > 0 || e.SlowBytes > 0 {
 		if err := s.slow(v, e.Wait()); err != nil {
 			return false, err
@@ -175,7 +169,7 @@ func (s *API) Before(r *httpkit.Request) (done bool, err error) {
 	return false, nil
 }
 
-// slow takes a stream slot until the answer is sent. It waits for d or until the client hangs up. Afterwards the request's time limit
+// slow takes a stream slot until the response is sent. It waits for d or until the client hangs up. Afterwards the request's time limit
 // restarts, and its key is checked again.
 func (s *API) slow(v *visit, d time.Duration) error {
 	r := v.Request
@@ -204,7 +198,7 @@ func (s *API) slow(v *visit, d time.Duration) error {
 	return r.Resume()
 }
 
-// After records the request, and applies faults to the answer.
+// After records the request, and applies faults to the response.
 func (s *API) After(r *httpkit.Request) {
 	v := visitOf(r)
 	if v.fault != nil && !r.Streams {
@@ -215,11 +209,11 @@ func (s *API) After(r *httpkit.Request) {
 	}
 	later := s.record(v)
 	if v.fault != nil && v.fault.Refuse > 0 {
-		r.Response().Header.SetConnectionClose() // of this request, after its answer
+		r.Response().Header.SetConnectionClose() // of this request, after its response
 		s.RefuseConnections(time.Duration(v.fault.Refuse))
 	}
 	if v.fault != nil && !r.Streams { // streams apply faults while writing
-		disturb.Answer(s.Waits.Context(), v.fault, r.Context(), later)
+		disturb.Response(s.Waits.Context(), v.fault, r.Context(), later)
 	}
 	if v.slowFault == nil {
 		return
@@ -229,10 +223,10 @@ func (s *API) After(r *httpkit.Request) {
 		v.slowFault()
 		return
 	}
-	c.OnClose.Store(&v.slowFault) // released with the connection, after the slow answer
+	c.OnClose.Store(&v.slowFault) // released with the connection, after the slow response
 }
 
-// sentLater reports whether the answer is still being sent after After.
+// sentLater reports whether the response is sent after After has returned.
 func sentLater(e *fault.Effect) bool {
 	return e.SlowBytes > 0 && e.Close == "" || e.Close == fault.CloseStall
 }
@@ -260,8 +254,8 @@ func (v *visit) elsewhere() string {
 }
 
 // showFault finds a rule for conditions; the API has no GET of a single rule.
-func (s *API) showFault(r *httpkit.Request) error {
-	rules, err := s.faults(r)
+func (s *API) showFault(r *httpkit.Request, scope testbed.Scope) error {
+	rules, err := s.Testbed.Faults(r.Ctx, scope)
 	if err != nil {
 		return err
 	}

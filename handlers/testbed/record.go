@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// Body keeps the data of the body that the record needs, since the body is freed before.
+// Body keeps the data of the body that the record needs, because the body is freed before the record is written.
 func (s *API) Body(r *httpkit.Request, body []byte) {
 	v := visitOf(r)
 	var named struct {
@@ -38,8 +38,8 @@ func (s *API) Body(r *httpkit.Request, body []byte) {
 	}
 }
 
-// record records the request in its client's session, if there is one. It stores the record before the answer is sent, so that a client
-// with the answer finds it. For a slow answer it returns a function to call when it is known whether the client hung up.
+// record records the request in its client's session, if there is one. It stores the record before the response is sent, so that a client
+// with the response finds it. For a slow response it returns a function to call when it is known whether the client hung up.
 func (s *API) record(v *visit) (later func(hungUp bool)) {
 	r := v.Request
 	if r.Streams || !recorded(r) {
@@ -74,8 +74,8 @@ func recorded(r *httpkit.Request) bool {
 		(!strings.HasPrefix(r.Route.Path, "/v1/testbed/") || r.Route.Path == resetPath)
 }
 
-// recordIn returns the session in which a request is recorded. If its header is invalid, it is recorded in the session without a label.
-// It returns zero if the session cannot be found.
+// recordIn returns the session in which a request is recorded. If the session header is invalid, the request is recorded in the session
+// without a label. recordIn returns zero if the session cannot be found.
 func (s *API) recordIn(v *visit, client job.ID) testbed.Scope {
 	if client.IsZero() {
 		return testbed.Scope{}
@@ -110,13 +110,13 @@ func (s *API) logUnrecorded(ctx context.Context, client job.ID, err error) {
 // kept returns text for a record: without secrets, limited in length, and storable.
 func kept(keep func(string) string, text string) string { return header.Clip(keep(text)) }
 
-// exchange returns the record of the request and its answer, without secrets.
+// exchange returns the record of the request and its response, without secrets.
 func (v *visit) exchange() *verdict.Exchange {
 	r := v.Request
 	request, answer, operation := r.Request(), r.Response(), operationOf(r.Route)
-	var told []string
+	var retryAfter []string
 	for _, line := range answer.Header.PeekAll(fiber.HeaderRetryAfter) {
-		told = append(told, string(line))
+		retryAfter = append(retryAfter, string(line))
 	}
 	x := &verdict.Exchange{
 		Start: r.Start.UTC(), End: time.Now().UTC(), Method: r.Method(),
@@ -131,7 +131,7 @@ func (v *visit) exchange() *verdict.Exchange {
 		Closes: r.Request().ConnectionClose(), Agent: kept(redact.Keep, r.Get(fiber.HeaderUserAgent)),
 		Connection: r.Context().ConnID(), Reused: r.Context().ConnRequestNum() > 1,
 		Status: answer.StatusCode(), ETag: string(answer.Header.Peek(fiber.HeaderETag)),
-		RetryAfter: wire.RetryAfter(told, time.Now()), Fault: v.fault, HungUp: v.hungUp,
+		RetryAfter: wire.RetryAfter(retryAfter, time.Now()), Fault: v.fault, HungUp: v.hungUp,
 	}
 	if _, span := r.Traceparent(); span.IsValid() {
 		x.Trace = span.TraceID().String()

@@ -78,7 +78,7 @@ func (s *API) listSessions(r *httpkit.Request) error {
 // asVerdict are the media types of a verdict.
 var asVerdict = []string{fiber.MIMEApplicationJSON, httpkit.ProblemMedia, fiber.MIMEApplicationXML, fiber.MIMETextHTML}
 
-// getVerdict answers in the format that the client prefers: JSON, JUnit XML or HTML.
+// getVerdict responds in the format that the client prefers: JSON, JUnit XML or HTML.
 func (s *API) getVerdict(r *httpkit.Request) error {
 	v, err := s.Testbed.Verdict(r.Ctx, r.Caller.ClientID, r.PathID())
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *API) getJournal(r *httpkit.Request) error {
 	return nil
 }
 
-// patient restarts the write deadline for each piece.
+// patient is a writer that restarts the write deadline for each piece.
 type patient struct {
 	io.Writer
 	conn  net.Conn

@@ -15,10 +15,10 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// shown records the job states in the answer, as the client sees them.
+// shown records the job states in the response, as the client sees them.
 func (v *visit) shown(x *verdict.Exchange) {
 	r := v.Request
-	if v.tellsEnd(x) {
+	if v.impliesEnd(x) {
 		wire.Show(x, x.Job, true)
 		return
 	}
@@ -68,8 +68,8 @@ func (v *visit) shown(x *verdict.Exchange) {
 // open returns the number of unfinished items of a batch.
 func open(c *api.BatchCounts) int { return c.Created + c.Queued + c.Assigned + c.Running }
 
-// tellsEnd reports whether the answer implies that the job in the path has ended, without showing its state.
-func (v *visit) tellsEnd(x *verdict.Exchange) bool {
+// impliesEnd reports whether the response implies that the job in the path has ended, without showing its state.
+func (v *visit) impliesEnd(x *verdict.Exchange) bool {
 	if v.fault != nil && v.fault.Replaces() {
 		return false
 	}

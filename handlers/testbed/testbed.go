@@ -42,9 +42,9 @@ const (
 func (s *API) Routes() []httpkit.Route {
 	const get, post, put, remove = httpkit.Get, httpkit.Post, httpkit.Put, httpkit.Delete
 	const client, expired = httpkit.ClientKey, httpkit.ExpiredKey
-	session := httpkit.Answering(s.Testbed.Session, httpkit.As[verdict.Session])
-	end := httpkit.Once(httpkit.Bodyless(httpkit.Answering(s.Testbed.EndSession, httpkit.As[verdict.Session])))
-	rule := httpkit.Row(get, faultsPath+"/:id", client, "get_fault", fiber.StatusOK, s.showFault)
+	session := httpkit.ByID(s.Testbed.Session, httpkit.As[verdict.Session])
+	end := httpkit.Once(httpkit.Bodyless(httpkit.ByID(s.Testbed.EndSession, httpkit.As[verdict.Session])))
+	rule := httpkit.Row(get, faultsPath+"/:id", client, "get_fault", fiber.StatusOK, s.inSession(s.showFault))
 	rule.Hidden = true
 	return []httpkit.Route{
 		rule,
@@ -56,9 +56,9 @@ func (s *API) Routes() []httpkit.Route {
 		httpkit.Row(get, sessionsPath+"/:id/journal", expired, "get_journal", fiber.StatusOK, s.getJournal).
 			As(report.JournalType, httpkit.ProblemMedia),
 		httpkit.Row(put, faultsPath, client, "replace_faults", fiber.StatusOK, s.replaceFaults),
-		httpkit.Row(get, faultsPath, client, "list_faults", fiber.StatusOK, s.listFaults),
-		httpkit.Row(remove, faultsPath, client, "remove_faults", fiber.StatusNoContent, httpkit.Bodyless(s.removeFaults)),
-		httpkit.Row(remove, faultsPath+"/:id", client, "remove_fault", fiber.StatusNoContent, httpkit.Bodyless(s.removeFault)),
+		httpkit.Row(get, faultsPath, client, "list_faults", fiber.StatusOK, s.inSession(s.listFaults)),
+		httpkit.Row(remove, faultsPath, client, "remove_faults", fiber.StatusNoContent, httpkit.Bodyless(s.inSession(s.removeFaults))),
+		httpkit.Row(remove, faultsPath+"/:id", client, "remove_fault", fiber.StatusNoContent, httpkit.Bodyless(s.inSession(s.removeFault))),
 		httpkit.Row(post, resetPath, client, "reset", fiber.StatusOK, httpkit.Once(httpkit.Bodyless(s.reset))),
 		httpkit.Row(post, "/v1/testbed/fixtures", client, "make_fixtures", fiber.StatusCreated, s.makeFixtures),
 		httpkit.Row(get, clockPath, expired, "get_clock", fiber.StatusOK, s.getClock),
@@ -71,8 +71,8 @@ type visit struct {
 	*httpkit.Request
 	session   testbed.Scope // of its header, once looked up
 	fault     *fault.Effect // to apply; nil: none
-	slowFault func()        // releases the slot of a slow answer; nil: none
-	hungUp    bool          // while it was kept waiting
+	slowFault func()        // releases the slot of a slow response; nil: none
+	hungUp    bool          // the client hung up during a delay
 
 	// Data of the body for the record: its hash, idempotency key and correlation id.
 	bodySum, bodyKey, bodyCorrelation string

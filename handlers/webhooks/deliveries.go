@@ -28,7 +28,7 @@ func ownerOf(r *httpkit.Request) job.DeliveryOwner {
 	return job.DeliveryOwner{JobID: r.PathID()}
 }
 
-// listDeliveries answers with a page of an owner's deliveries, newest first.
+// listDeliveries sends a page of an owner's deliveries, newest first.
 func (s *API) listDeliveries(r *httpkit.Request) error {
 	path := deliveriesPath(ownerOf(r))
 	show := func(d job.Delivery) api.Delivery { return s.deliveryOf(path, &d) }
@@ -42,7 +42,7 @@ func (s *API) listDeliveries(r *httpkit.Request) error {
 	})
 }
 
-// getDelivery answers with a delivery and all its attempts.
+// getDelivery sends a delivery and all its attempts.
 func (s *API) getDelivery(r *httpkit.Request) error {
 	d, attempts, err := s.Webhooks.Delivery(r.Ctx, r.Caller.ClientID, ownerOf(r), r.IDOf("delivery_id"))
 	if err != nil {
@@ -59,7 +59,7 @@ func (s *API) redeliver(r *httpkit.Request) error {
 	return s.accepted(r)(s.Webhooks.Redeliver(r.Ctx, r.Caller.ClientID, ownerOf(r), r.IDOf("delivery_id")))
 }
 
-// accepted answers 202 with a delivery in progress, unless it was refused.
+// accepted sends 202 with a delivery in progress, unless it was refused.
 func (s *API) accepted(r *httpkit.Request) func(*job.Delivery, error) error {
 	return func(d *job.Delivery, err error) error {
 		if err != nil {
@@ -88,7 +88,7 @@ var errBadReplayCursor = &job.Error{
 		Detail: "This must be the next_cursor of the previous response, unchanged and with the same since; omit it to start again."}},
 }
 
-// resend sends a webhook again what it missed since a time, continuing at the cursor. The cursor belongs to the webhook, the action and
+// resend sends events to a webhook again, from a time or a cursor on. The cursor belongs to the webhook, the action and
 // the time. The secret of cursors is cached for all requests, so it is not read in this request's transaction.
 func (s *API) resend(
 	r *httpkit.Request, action string,
@@ -135,7 +135,7 @@ var deliveryQuery = slices.Concat(query.Page, []query.Parameter{
 	query.Choice("state", job.DeliveryStates), query.Choice("event_name", job.SubscribableEvents),
 }, query.Created)
 
-// loggedView is an api.LoggedDelivery: a delivery with its requests and answers.
+// loggedView is an api.LoggedDelivery: a delivery with its requests and responses.
 type loggedView struct {
 	api.Delivery
 	Log []api.DeliveryAttempt `json:"attempts_log"`
@@ -176,7 +176,7 @@ func attemptOf(a *job.DeliveryAttempt) api.DeliveryAttempt {
 	return v
 }
 
-// responseOf returns the view of a receiver's answer. A binary body is in base64.
+// responseOf returns the view of a receiver's response. A binary body is in base64.
 func responseOf(a *job.DeliveryAttempt) *api.ReceiverResponse {
 	v := &api.ReceiverResponse{Headers: a.Header, Truncated: a.Truncated}
 	if v.Headers == nil {

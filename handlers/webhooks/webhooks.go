@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// API answers requests about webhooks and deliveries.
+// API handles requests about webhooks and deliveries.
 type API struct {
 	*httpkit.Kit
 	Webhooks *delivery.Webhooks
@@ -31,7 +31,7 @@ func (s *API) Routes() []httpkit.Route {
 	routes := []httpkit.Route{
 		httpkit.Row(post, "/v1/webhooks", client, "register_webhook", fiber.StatusCreated, s.registerWebhook),
 		httpkit.Row(get, "/v1/webhooks", client, "list_webhooks", fiber.StatusOK, s.listWebhooks),
-		httpkit.Row(get, "/v1/webhooks/:id", client, "get_webhook", fiber.StatusOK, httpkit.Answering(s.Webhooks.Webhook, s.webhookOf)),
+		httpkit.Row(get, "/v1/webhooks/:id", client, "get_webhook", fiber.StatusOK, httpkit.ByID(s.Webhooks.Webhook, s.webhookOf)),
 		httpkit.Row(httpkit.Patch, "/v1/webhooks/:id", client, "update_webhook", fiber.StatusOK, s.updateWebhook),
 		httpkit.Row(httpkit.Delete, "/v1/webhooks/:id", client, "unregister_webhook", fiber.StatusOK, httpkit.Bodyless(s.unregisterWebhook)),
 		httpkit.Row(post, "/v1/webhooks/:id/rotate-secret", client, "rotate_secret", fiber.StatusOK,
@@ -88,8 +88,8 @@ func (s *API) registerWebhook(r *httpkit.Request) error {
 	return err
 }
 
-// proving calls do, which may need proof that the receiver agrees. The first call has no proof, since refusals and replays need none.
-// Asking the receiver may take seconds, so the request holds neither a transaction nor its storage slot meanwhile.
+// proving calls do. If do needs proof that the receiver wants events, proving asks the receiver and calls do again. Asking may take
+// seconds, so the request holds neither a transaction nor its storage slot meanwhile.
 func (s *API) proving(r *httpkit.Request, url string, proven *bool, do func() error) error {
 	err := do()
 	if !errors.Is(err, job.ErrUnproven) {
@@ -106,14 +106,14 @@ func (s *API) proving(r *httpkit.Request, url string, proven *bool, do func() er
 	return do()
 }
 
-// issuedWebhook answers with a webhook and its secret. Only this answer has the secret.
+// issuedWebhook sends a webhook and its secret. Only this response has the secret.
 func (s *API) issuedWebhook(r *httpkit.Request, status int, issued job.IssuedWebhook) error {
 	hidden := issued
 	hidden.Secret = ""
 	return r.SecretJSON(status, s.issuedOf(issued), s.issuedOf(hidden))
 }
 
-// listWebhooks answers with all webhooks of a client, without paging.
+// listWebhooks sends all webhooks of a client, without paging.
 func (s *API) listWebhooks(r *httpkit.Request) error {
 	return httpkit.Respond(r, fiber.StatusOK, func(webhooks []job.Webhook) query.List[api.Webhook] {
 		return query.ListOf(webhooks, job.MaxWebhooks, func(w job.Webhook) api.Webhook { return s.webhookOf(&w) })
@@ -153,7 +153,7 @@ func (s *API) rotateSecret(r *httpkit.Request) error {
 	return s.issuedWebhook(r, fiber.StatusOK, issued)
 }
 
-// testWebhook answers 202 with the delivery; poll its path for the result.
+// testWebhook sends 202 with the delivery; poll its path for the result.
 func (s *API) testWebhook(r *httpkit.Request) error {
 	return s.accepted(r)(s.Webhooks.Test(r.Ctx, r.Caller.ClientID, r.PathID()))
 }
@@ -162,7 +162,7 @@ func (s *API) testWebhook(r *httpkit.Request) error {
 // Set.
 const mimeKeyDirectory = "application/http-message-signatures-directory+json"
 
-// signingKeys answers with the public keys for signatures of deliveries. A new key is published long before its use, so answers may be
+// signingKeys sends the public keys for signatures of deliveries. A new key is published long before its use, so responses may be
 // cached for a while.
 func (s *API) signingKeys(r *httpkit.Request) error {
 	keys, err := s.Directory(r.Ctx)
