@@ -13,8 +13,8 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// Guard decides which addresses may be called. It decides when an address is dialed, after the name was resolved. Check reports problems
-// earlier.
+// Guard decides which addresses may be called. The decision is made when a resolved address is dialed. Check reports problems earlier, from
+// the URL alone.
 type Guard struct {
 	allowPrivate bool
 	public       *ssrf.Guardian
@@ -31,7 +31,7 @@ func NewGuard(allowPrivate bool) *Guard {
 
 var errForbidden = errors.New("the address is not allowed")
 
-// control is for net.Dialer, which calls it with each resolved address just before it connects.
+// control is the Control function of the net.Dialer, which calls it with each resolved address before connecting.
 func (g *Guard) control(network, address string, _ syscall.RawConn) error {
 	if _, port, err := net.SplitHostPort(address); err != nil || checkPort(port) != "" {
 		return errForbidden
@@ -50,14 +50,14 @@ const (
 	notPublic = "The host must have a public address; local, private and reserved addresses are not allowed."
 )
 
-// Check returns what is wrong with the host or port of a target, "" for nothing. It refuses forms that programs read differently, even if
+// Check describes the problem with the host or port of a URL, or returns "". It refuses forms that programs parse differently, even if
 // private addresses are allowed: short, octal or hexadecimal IPv4 addresses, zones, names that are not ASCII, and a trailing dot.
 func (g *Guard) Check(target string) string {
 	_, wrong := g.parse(target)
 	return wrong
 }
 
-// parse parses a target, or returns what is wrong with it.
+// parse parses a URL, and describes the problem if Check refuses it.
 func (g *Guard) parse(target string) (*url.URL, string) {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {

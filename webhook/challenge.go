@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// Headers of the handshake of "HTTP 1.1 Web Hooks for Event Delivery" (CloudEvents,
-// http-webhook, section 4). Deliveries repeat the first one.
+// Headers of the handshake in "HTTP 1.1 Web Hooks for Event Delivery" (CloudEvents, http-webhook, section 4). Deliveries also have the
+// first one.
 const (
 	headerRequestOrigin = "Webhook-Request-Origin"
 	headerAllowedOrigin = "Webhook-Allowed-Origin"
 )
 
-// challengeTimeout limits a handshake, from the DNS lookup to the header of the answer.
+// challengeTimeout limits a handshake, from the DNS lookup to the header of the response.
 const challengeTimeout = 5 * time.Second
 
 // ChallengeConfig configures a Challenge.
@@ -30,7 +30,7 @@ type ChallengeConfig struct {
 }
 
 // Challenge asks receivers with one OPTIONS request whether they want events. It follows no redirects and reads only the header of the
-// answer. It is safe for concurrent use.
+// response. It is safe for concurrent use.
 type Challenge struct {
 	*connector
 
@@ -47,8 +47,8 @@ func NewChallenge(cfg ChallengeConfig) *Challenge {
 	return c
 }
 
-// Ask asks the receiver at a URL, and returns what is missing in its answer, "" for nothing. All failures before an answer have the same
-// text, so that callers do not learn which internal names and ports exist.
+// Ask sends the challenge to a URL. It returns "" if the receiver wants events, and otherwise describes the problem. All failures before a
+// response have the same text, so that callers cannot find out which internal names and ports exist.
 func (c *Challenge) Ask(ctx context.Context, target string) (wrong string) {
 	u, wrong := c.cfg.Guard.parse(target)
 	if wrong != "" {
@@ -64,7 +64,7 @@ func (c *Challenge) Ask(ctx context.Context, target string) (wrong string) {
 	r.Header.Set(headerRequestOrigin, c.cfg.Origin)
 	answer, err := c.transport.RoundTrip(r)
 	if err != nil {
-		return c.mustAnswer("The receiver sent no valid HTTP response within " + c.cfg.Timeout.String() + ".")
+		return c.mustRespond("The receiver sent no valid HTTP response within " + c.cfg.Timeout.String() + ".")
 	}
 	_ = answer.Body.Close()
 	return c.judge(answer)
@@ -72,24 +72,24 @@ func (c *Challenge) Ask(ctx context.Context, target string) (wrong string) {
 
 func (c *Challenge) judge(answer *http.Response) string {
 	if answer.StatusCode < 200 || 299 < answer.StatusCode {
-		return c.mustAnswer(fmt.Sprintf("The receiver answered OPTIONS with status %d.", answer.StatusCode))
+		return c.mustRespond(fmt.Sprintf("The receiver answered OPTIONS with status %d.", answer.StatusCode))
 	}
 	allowed := answer.Header.Values(headerAllowedOrigin)
 	switch {
 	case len(allowed) == 0:
-		return c.mustAnswer("The receiver's response to OPTIONS has no WebHook-Allowed-Origin.")
+		return c.mustRespond("The receiver's response to OPTIONS has no WebHook-Allowed-Origin.")
 	case len(allowed) > 1 || allowed[0] != "*" && !strings.EqualFold(allowed[0], c.cfg.Origin):
-		return c.mustAnswer("The receiver's response to OPTIONS allows only other origins.")
+		return c.mustRespond("The receiver's response to OPTIONS allows only other origins.")
 	}
 	return ""
 }
 
-// mustAnswer appends the required answer to a description of what is missing.
-func (c *Challenge) mustAnswer(missing string) string {
+// mustRespond appends the required response to the description of a problem.
+func (c *Challenge) mustRespond(missing string) string {
 	return missing + " It must answer OPTIONS at this URL with a 2xx status and WebHook-Allowed-Origin: " + c.cfg.Origin + " (or *)."
 }
 
-// Origin returns the name of this service in handshakes: the host of its public URL.
+// Origin returns the origin that the service sends in challenges: the host of its public URL.
 func Origin(publicURL string) string {
 	u, err := url.Parse(publicURL)
 	if err != nil {

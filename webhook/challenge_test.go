@@ -24,7 +24,7 @@ func newChallenge(t *testing.T, cfg ChallengeConfig) *Challenge {
 	return c
 }
 
-// allowing answers like a receiver that wants events.
+// allowing returns a receiver that responds with the given status and WebHook-Allowed-Origin headers.
 func allowing(status int, origins ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header()["WebHook-Allowed-Origin"] = origins
@@ -32,7 +32,7 @@ func allowing(status int, origins ...string) http.HandlerFunc {
 	}
 }
 
-func TestReceiversProveThatTheyWantEvents(t *testing.T) {
+func TestReceiversMustAllowEvents(t *testing.T) {
 	t.Parallel()
 	const noOrigin, otherOrigin = "has no WebHook-Allowed-Origin", "allows only other origins"
 	for name, test := range map[string]struct {
@@ -130,7 +130,7 @@ func TestChallengesRevealNoInternalDetails(t *testing.T) {
 		require.Contains(t, a, "no valid HTTP response within 5s")
 	}
 	spelled := newChallenge(t, ChallengeConfig{Guard: NewGuard(false)}).Ask(t.Context(), "http://127.0.0.1:"+canary.port+"/")
-	require.Equal(t, notPublic, spelled, "as it is said without a challenge")
+	require.Equal(t, notPublic, spelled, "the guard refuses before any request")
 	canary.requireUnseen(t)
 }
 

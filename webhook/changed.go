@@ -16,7 +16,7 @@ import (
 )
 
 // SendChanged sends a delivery with an effect of a test bed: padding, a changed document, an additional signature, or tampering that the
-// receiver must detect. It takes no longer than Send.
+// receiver must detect. It has the same time limit as Send.
 func (s *Sender) SendChanged(ctx context.Context, p job.ClaimedDelivery, e fault.Effect) job.Sent {
 	return s.send(ctx, p, e)
 }
@@ -91,9 +91,9 @@ func tamper(r *http.Request, body []byte, t fault.Tamper) {
 	}
 }
 
-// otherSignatures changes the base64 characters of each signature in a header, from a few bytes after its label on.
+// otherSignatures changes one base64 character of each signature in a header.
 func otherSignatures(value string) string {
-	const label = 10 // as long as "v1," or "sig1=:" at least
+	const label = 10 // longer than "v1," and "sig1=:"
 	parts := strings.Split(value, " ")
 	for i, part := range parts {
 		if len(part) > label {

@@ -38,7 +38,7 @@ type Keyring struct {
 	keys  atomic.Pointer[[]signingKey]
 }
 
-// signingKey is a published key with its private part, or the error why that is missing.
+// signingKey is a published key with its decrypted private part, or with the decryption error.
 type signingKey struct {
 	job.SigningKey
 	private ed25519.PrivateKey
@@ -99,8 +99,7 @@ func (k *Keyring) generate(ctx context.Context, onlyFirst bool, delay, overlap t
 	return k.store.AddSigningKey(ctx, key, onlyFirst, delay, overlap)
 }
 
-// Check returns an error if one of the keys was encrypted with another master key. A process with the wrong master key must not encrypt
-// secrets.
+// Check returns an error if any key was encrypted with another master key. A process with the wrong master key must not encrypt secrets.
 func (v *Vault) Check(keys []job.SigningKey) error {
 	for _, key := range keys {
 		if _, err := v.signingKey(key); err != nil {

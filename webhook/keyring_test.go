@@ -28,7 +28,7 @@ func TestRotation(t *testing.T) {
 	t.Parallel()
 	store := &memoryStore{}
 	k := NewKeyring(newVault(t), store)
-	require.NoError(t, k.Rotate(t.Context()), "also where there is no key yet")
+	require.NoError(t, k.Rotate(t.Context()), "Rotate also creates the first key")
 	require.Len(t, store.keys, 1)
 	require.NoError(t, k.Ensure(t.Context()))
 	require.Len(t, store.keys, 1)
@@ -79,7 +79,7 @@ func TestKeysOfAnotherMasterKey(t *testing.T) {
 	}
 	require.Len(t, store.keys, 1)
 	require.Nil(t, store.keys[0].RetiresAt)
-	require.ErrorContains(t, NewKeyring(nil, &memoryStore{}).Ensure(t.Context()), "FORGERUN_MASTER_KEY", "none, and no key yet")
+	require.ErrorContains(t, NewKeyring(nil, &memoryStore{}).Ensure(t.Context()), "FORGERUN_MASTER_KEY", "no vault and no key")
 }
 
 func TestDamagedKeys(t *testing.T) {
@@ -124,7 +124,7 @@ func TestRefreshThatFailsKeepsTheKeys(t *testing.T) {
 	store.keys = store.keys[:1] // leaves a key that retires
 	require.NoError(t, k.Refresh(t.Context()))
 	_, err := k.current(time.Now().Add(publishBefore + publishAfter + time.Minute))
-	require.ErrorIs(t, err, errNoKey, "a key that receivers cannot know any more does not sign")
+	require.ErrorIs(t, err, errNoKey, "a retired key does not sign")
 }
 
 // rfcSeeds are the private keys of examples: RFC 9421, appendix B.1.4; RFC 8037, appendix A.
@@ -185,7 +185,7 @@ func TestVault(t *testing.T) {
 		opened, err := v.Open("row:1", sealed)
 		require.NoError(t, err)
 		require.Equal(t, string(plain), string(opened))
-		require.NotEqual(t, sealed, v.Seal("row:1", plain), "each time another nonce")
+		require.NotEqual(t, sealed, v.Seal("row:1", plain), "each call uses a new nonce")
 
 		_, err = v.Open("row:2", sealed)
 		require.ErrorContains(t, err, "FORGERUN_MASTER_KEY", "moved to another row")

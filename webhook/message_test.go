@@ -141,7 +141,7 @@ func requireStable(t *testing.T, o job.Occurrence, mode job.ContentMode) message
 	return first
 }
 
-// requireStructured requires that structured mode has the same event around the same data.
+// requireStructured requires the same event and data in structured mode.
 func requireStructured(t *testing.T, o job.Occurrence, binary message) {
 	t.Helper()
 	m := requireStable(t, o, job.ContentStructured)

@@ -16,7 +16,7 @@ var notHTTP = []uint16{
 	1433, 1521, 2181, 2379, 2380, 3306, 5432, 5672, 6379, 9042, 9092, 9200, 9300, 11211, 26379, 27017,
 }
 
-// checkPort returns what is wrong with the port of a URL, "" for nothing.
+// checkPort describes the problem with the port of a URL, or returns "".
 func checkPort(port string) string {
 	if port == "" {
 		return "" // default port of the scheme

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// A failed attempt reports what failed and at which address.
+// The reason of a failed attempt has the failure and the address.
 func TestReasonHasTheAddress(t *testing.T) {
 	t.Parallel()
 	closed := must(net.Listen("tcp", "127.0.0.1:0"))(t)

@@ -21,14 +21,14 @@ type Secrets struct {
 // NewSecrets returns Secrets that encrypts with the vault.
 func NewSecrets(v *Vault) *Secrets { return &Secrets{v} }
 
-// New returns a new secret for a webhook, in the form for its owner and in the encrypted form for storage.
+// New generates a secret for a webhook. It returns the text for the owner, and the encrypted form for storage.
 func (s *Secrets) New(webhook job.ID) (secret string, sealed []byte, err error) {
 	random := make([]byte, secretBytes)
 	_, _ = rand.Read(random) // never fails
 	return secretText(random), s.vault.Seal(secretContext(webhook), random), nil
 }
 
-// Reveal returns a stored secret of a webhook in the form that its owner got.
+// Reveal decrypts a stored secret of a webhook, and returns the text that its owner received.
 func (s *Secrets) Reveal(webhook job.ID, sealed []byte) (string, error) {
 	random, err := s.vault.Open(secretContext(webhook), sealed)
 	if err != nil {

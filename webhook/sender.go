@@ -58,8 +58,8 @@ func NewSender(cfg SenderConfig, keys *Keyring, secrets *Secrets) *Sender {
 // Close closes idle connections.
 func (s *Sender) Close() { s.transport.CloseIdleConnections() }
 
-// Send sends a delivery and returns the outcome. It takes no longer than the time limit and never fails: an internal error has class
-// SendInternal and is logged. If ctx is canceled, the class has no meaning.
+// Send sends a delivery and returns the outcome. It ends within the time limit. Internal errors are logged, and the outcome
+// has the class SendInternal. If ctx is canceled, the class has no meaning.
 func (s *Sender) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 	return s.send(ctx, p, fault.Effect{})
 }
@@ -145,7 +145,7 @@ func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url
 	if parent := traceparent(ctx, p); parent != "" {
 		r.Header.Set("Traceparent", parent) // not signed, because a proxy may replace it
 	}
-	// With this empty list, which is not sent, the transport repeats the request if an idle connection was closed.
+	// This empty list is not sent. It makes the transport retry if the receiver has closed an idle connection.
 	r.Header["Idempotency-Key"] = []string{}
 
 	secrets, err := s.reveal(p, now)
@@ -202,8 +202,8 @@ func (s *Sender) reveal(p job.ClaimedDelivery, now time.Time) ([]string, error) 
 	return secrets, nil
 }
 
-// plainURL formats a target like receivers that derive it from a request: with the host in lower case, without a default port, and with
-// percent-encoding for everything in path and query that RFC 3986 does not allow there.
+// plainURL normalizes a URL to the form that receivers derive from a request: the host in lower case, no default port, and percent-encoding
+// of all characters in path and query that RFC 3986 does not allow.
 func plainURL(u *url.URL) string {
 	host := strings.ToLower(u.Host)
 	if port := map[string]string{"http": ":80", "https": ":443"}[u.Scheme]; u.Port() == port[1:] {

@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// receiver is an HTTP server that records its requests and answers with answer.
+// receiver is an HTTP server that records its requests; response writes the responses.
 type receiver struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -121,7 +121,7 @@ func TestDelivery(t *testing.T) {
 			"ce-sequencetype", "ce-workkind"), names)
 
 		first := must(s.secrets.Reveal(webhookID, p.Target.Secrets[0].Sealed))(t)
-		require.Len(t, strings.Fields(c.header.Get("Webhook-Signature")), 2, "the third has ended")
+		require.Len(t, strings.Fields(c.header.Get("Webhook-Signature")), 2, "the third secret has expired")
 		for _, secret := range []string{first, second} {
 			require.NoError(t, verifyStandard(secret, c.body, c.header))
 		}

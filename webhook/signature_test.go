@@ -71,7 +71,7 @@ func TestStandardSignatures(t *testing.T) {
 	header.Set("webhook-timestamp", strconv.FormatInt(now.Unix(), 10))
 	header.Set("webhook-signature", signature)
 	for _, secret := range []string{first, second} {
-		require.NoError(t, verifyStandard(secret, []byte(body), header), "each secret verifies alone")
+		require.NoError(t, verifyStandard(secret, []byte(body), header), "each secret verifies on its own")
 		require.Error(t, verifyStandard(secret, []byte(body+" "), header))
 	}
 	require.Error(t, verifyStandard(secretText(make([]byte, secretBytes)), []byte(body), header))
@@ -148,7 +148,7 @@ func TestTamperedRequestsHaveNoValidSignature(t *testing.T) {
 		require.Error(t, err, tamper)
 		require.Equal(t, deliveryID.String(), c.header.Get("Webhook-Id"))
 		for _, name := range []string{"Signature", "Signature-Input", "Webhook-Signature", "Content-Digest"} {
-			require.NotEmpty(t, c.header.Get(name), "%s: it looks like a delivery", tamper)
+			require.NotEmpty(t, c.header.Get(name), "%s: all headers are present", tamper)
 		}
 	}
 }
@@ -217,6 +217,6 @@ func TestTraceparentOfDeliveries(t *testing.T) {
 		require.NoError(t, err, name)
 		require.NotContains(t, names, "traceparent", name)
 	}
-	require.NotEqual(t, ofTheEvent, telemetry.Traceparent(ctx), "it is a span of its own")
+	require.NotEqual(t, ofTheEvent, telemetry.Traceparent(ctx), "the attempt has its own span")
 	require.True(t, strings.HasPrefix(telemetry.Traceparent(ctx), ofTheEvent[:35]))
 }

@@ -12,18 +12,19 @@ import (
 
 // Limits of connections. A process sends about 50 deliveries at the same time.
 const (
-	maxIdle        = 500
-	maxIdlePerHost = 50
-	idleTimeout    = 60 * time.Second
-	pingTimeout    = 15 * time.Second // HTTP/2: silence before a ping, and then before the connection is closed
-	maxAnswerHead  = 64 << 10         // bytes of header in all 1xx responses and the final one together
+	maxIdle         = 500
+	maxIdlePerHost  = 50
+	idleTimeout     = 60 * time.Second
+	pingTimeout     = 15 * time.Second // HTTP/2: silence before a ping, and then before the connection is closed
+	maxResponseHead = 64 << 10         // bytes of header in all 1xx responses and the final one together
 
 	// Receive buffers of HTTP/2, in bytes.
 	maxStreamBuffer = 64 << 10
 	maxConnBuffer   = 1 << 20
 )
 
-// connector makes all calls to receivers. The guard checks each address before it is dialed, no proxy is used, and answers are limited.
+// connector connects to receivers. The guard checks each address before it is dialed. No proxy is used, and the size of responses is
+// limited.
 type connector struct {
 	dialer    *net.Dialer
 	tls       *tls.Config
@@ -50,7 +51,7 @@ func newConnector(guard *Guard, timeout time.Duration, roots *x509.CertPool) *co
 		MaxIdleConns:           maxIdle,
 		MaxIdleConnsPerHost:    maxIdlePerHost,
 		IdleConnTimeout:        idleTimeout,
-		MaxResponseHeaderBytes: maxAnswerHead,
+		MaxResponseHeaderBytes: maxResponseHead,
 	}
 	return c
 }

@@ -129,7 +129,7 @@ func TestHostileReceiversWithHTTP2(t *testing.T) {
 		"endless body": {endless, 30 * time.Second, "", job.MaxStoredBody},
 		"hangs":        {func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }, time.Second, job.SendTimeout, 0},
 		"large head": {func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("A", strings.Repeat("x", 2*maxAnswerHead)) // the transport closes the connection
+			w.Header().Set("A", strings.Repeat("x", 2*maxResponseHead)) // the transport closes the connection
 		}, 30 * time.Second, job.SendReset, 0},
 		"resets": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 30 * time.Second, job.SendReset, 0},
 	} {
