@@ -27,7 +27,7 @@ var (
 	parameter = regexp.MustCompile(`{\w+}`)
 )
 
-// Every method sends one documented request. Methods that send more have their own tests.
+// Every method sends one documented request. Methods that send several requests have their own tests.
 func TestEveryMethodSendsADocumentedRequest(t *testing.T) {
 	t.Parallel()
 	var document struct{ Paths map[string]map[string]any }
@@ -98,7 +98,7 @@ func TestLists(t *testing.T) {
 		ids = append(ids, job.JobID)
 	}
 	require.Equal(t, []string{"1", "2", "3"}, ids)
-	require.NoError(t, drain(list), "it can be read again, from its beginning")
+	require.NoError(t, drain(list), "a second iteration starts from the beginning")
 	for _, r := range s.requests() {
 		queries = append(queries, r.query)
 	}
@@ -112,7 +112,7 @@ func TestLists(t *testing.T) {
 		break
 	}
 	require.Len(t, s.requests(), 1)
-	require.ErrorContains(t, drain(s.c.Jobs(t.Context(), client.JobFilter{})), "next_cursor", "a list that would never end")
+	require.ErrorContains(t, drain(s.c.Jobs(t.Context(), client.JobFilter{})), "next_cursor", "an endless list")
 	empty := []reply{ok(`{"data":[],"page":{"next_cursor":"a"}}`), ok(`{"data":[],"page":{"next_cursor":"b"}}`)}
 	s = serve(t, slices.Repeat(empty, 60)...)
 	require.ErrorContains(t, drain(s.c.Jobs(t.Context(), client.JobFilter{})), "empty pages")
@@ -142,7 +142,7 @@ func TestJobAnswers(t *testing.T) {
 	require.Equal(t, s.clock.Now(), j.Failure.ReceivedAt)
 	require.ErrorIs(t, second(s.c.Job(t.Context(), "j", client.IfNoneMatch(j.ETag))), client.ErrNotModified)
 	ready := must(s.c.Ready(t.Context()))(t)
-	require.Equal(t, client.Readiness{Status: "unavailable", Checks: map[string]string{"postgres": "down"}}, *ready, "it is an answer")
+	require.Equal(t, client.Readiness{Status: "unavailable", Checks: map[string]string{"postgres": "down"}}, *ready, "a result, not an error")
 }
 
 func TestResultIsVerified(t *testing.T) {
@@ -207,7 +207,7 @@ func TestJobsFromOutcomeDocuments(t *testing.T) {
 	}
 }
 
-func TestASuccessHasToBeOne(t *testing.T) {
+func TestUnexpectedSuccesses(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	portal := reply{status: 200, kind: "text/html", body: `{"job_id":"j","revoked":true,"deleted":true,"status":"ok","keys":[],"data":[]}`}

@@ -4,7 +4,8 @@
 // draft-ratnawat-httpapi-async-problem-details.
 //
 // A Client is safe for concurrent use. Each call takes a context and returns a typed value or an error: a *Problem (the service refused
-// the request), a *NoAnswerError (no complete answer), an *UnexpectedError (an answer that is not from ForgeRun), or the context's error.
+// the request), a *NoAnswerError (no complete response), an *UnexpectedError (a response that is not from ForgeRun), or the context's
+// error.
 //
 // The client retries requests that are safe to repeat: reads, deletes, cancels, and submissions. A submission gets a random idempotency
 // key unless the caller sets one. Job and webhook ids are opaque.
@@ -161,7 +162,7 @@ func sleep(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// Health checks that the process answers.
+// Health checks that the process responds.
 func (c *Client) Health(ctx context.Context) error {
 	_, err := fetch[Readiness](ctx, c, &request{method: http.MethodGet, path: "/healthz"})
 	return err
@@ -177,22 +178,17 @@ func (c *Client) Ready(ctx context.Context) (*Readiness, error) {
 	return readiness, err
 }
 
-// Types with keys or secrets print without them, with any verb. log/slog hides them if it gets the value itself. JSON includes them.
+// Types with keys or secrets have String, Format and LogValue methods that hide them, for every verb of fmt and in log/slog. JSON includes
+// them.
 
 // String returns the service's address.
-func (c *Client) String() string { return "client of " + c.base }
-
-// Format prints String for every verb.
+func (c *Client) String() string             { return "client of " + c.base }
 func (c *Client) Format(f fmt.State, _ rune) { format(f, c) }
 
 // String returns the service's address without the key.
-func (c Config) String() string { return "configuration of a client of " + withoutUser(c.URL) }
-
-// Format prints String for every verb.
+func (c Config) String() string             { return "configuration of a client of " + withoutUser(c.URL) }
 func (c Config) Format(f fmt.State, _ rune) { format(f, c) }
-
-// LogValue returns String.
-func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
+func (c Config) LogValue() slog.Value       { return slog.StringValue(c.String()) }
 
 func format(f fmt.State, s fmt.Stringer) { _, _ = f.Write([]byte(s.String())) }
 
@@ -206,7 +202,7 @@ func withoutUser(address string) string {
 	return u.String()
 }
 
-// CreateClient creates a client and returns its id. A retry has the same idempotency key, so a lost answer does not create a second
+// CreateClient creates a client and returns its id. A retry has the same idempotency key, so a lost response does not create a second
 // client.
 func (c *Client) CreateClient(ctx context.Context, options ...Option) (clientID string, err error) {
 	created, err := fetch[CreatedClient](ctx, c, post(options, "clients").keyed())
@@ -217,16 +213,12 @@ func (c *Client) CreateClient(ctx context.Context, options ...Option) (clientID 
 }
 
 // String returns the id of the key, without the secret.
-func (k Key) String() string { return "API key " + k.KeyID }
-
-// Format prints String for every verb.
+func (k Key) String() string             { return "API key " + k.KeyID }
 func (k Key) Format(f fmt.State, _ rune) { format(f, k) }
-
-// LogValue returns String.
-func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
+func (k Key) LogValue() slog.Value       { return slog.StringValue(k.String()) }
 
 // CreateKey creates the first key of a client or, with rotate, a new key. Without rotate it returns an existing key without its APIKey.
-// It is not retried, because only one answer has the secret.
+// It is not retried, because only one response has the secret.
 func (c *Client) CreateKey(ctx context.Context, clientID string, rotate bool, options ...Option) (*Key, error) {
 	return fetch[Key](ctx, c, post(options, "clients", clientID, "keys").with(KeyRequest{Rotate: rotate}).once())
 }

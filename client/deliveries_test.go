@@ -135,30 +135,30 @@ func TestDirectory(t *testing.T) {
 	require.Error(t, err)
 	require.False(t, errors.Is(err, client.ErrSignature))
 	require.Error(t, second(d.Key(kid)))
-	asked(1, "not at once again")
+	asked(1, "no read right after an error")
 	s.clock.pass(5 * time.Second)
 	key := must(d.Key(kid))(t)
 	require.Equal(t, c.keys[kid], key)
 	require.NoError(t, second(d.Key(kid)))
-	asked(2, "it is kept")
+	asked(2, "the keys are cached")
 	require.ErrorIs(t, second(d.Key("unknown")), client.ErrSignature)
 	asked(2, "at most once a minute")
 	s.clock.pass(time.Minute)
 	for range 3 {
 		require.ErrorIs(t, second(d.Key("unknown")), client.ErrSignature)
 	}
-	asked(3, "once more for an unknown one")
+	asked(3, "an unknown key causes one more read")
 	s.clock.pass(5 * time.Minute)
 	s.mu.Lock()
 	s.replies = []reply{{status: 500}}
 	s.mu.Unlock()
-	require.NoError(t, second(d.Key(kid)), "while the service is away")
-	asked(4, "kept for five minutes")
+	require.NoError(t, second(d.Key(kid)), "old keys are used while the service is unavailable")
+	asked(4, "the keys are read again after five minutes")
 	_, err = d.Key("unknown")
 	require.Error(t, err)
-	require.False(t, errors.Is(err, client.ErrSignature), "it may be a new one")
+	require.False(t, errors.Is(err, client.ErrSignature), "the key may be a new one")
 	s.clock.pass(time.Hour)
-	require.Error(t, second(d.Key(kid)), "but not for ever")
+	require.Error(t, second(d.Key(kid)), "old keys are used for an hour at most")
 }
 
 func TestKeysAndSecretsAreNotShown(t *testing.T) {

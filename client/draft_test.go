@@ -72,7 +72,7 @@ func TestDraft_3_3_and_4_3_Statuses(t *testing.T) {
 		require.Equal(t, terminal, parse(t, `{"jobStatus":"`+status+`"}`).Terminal(), status)
 	}
 	o := parse(t, `{"JOBSTATUS":"FAILED","jobstatus":"FAILED","Retryable":true}`)
-	require.Empty(t, o.JobStatus, "names are compared exactly too")
+	require.Empty(t, o.JobStatus, "member names are case-sensitive")
 	require.False(t, o.Retryable())
 	for _, state := range []string{"PAUSED", "", "failed"} {
 		require.False(t, (&client.Job{State: state}).Final(), state)
@@ -206,5 +206,5 @@ func TestOutcomesSurviveJSON(t *testing.T) {
 	back := parse(t, string(text))
 	back.ReceivedAt = o.ReceivedAt
 	require.Equal(t, o, back)
-	require.JSONEq(t, `{}`, string(must(client.Outcome{}.MarshalJSON())(t)), "what is absent stays absent")
+	require.JSONEq(t, `{}`, string(must(client.Outcome{}.MarshalJSON())(t)), "zero values are omitted")
 }

@@ -18,13 +18,12 @@ type Problem struct {
 	Method, URL string        // of the request, without its query
 	RetryAfter  time.Duration // when to repeat the request; 0: not given
 	RequestID   string
-	// Tries is the number of requests sent for the call. If there were several, an earlier one with a lost answer may have caused this
-	// answer.
+	// Tries is the number of requests sent for the call. If there were several, an earlier one with a lost response may have caused this
+	// response.
 	Tries      int
 	Extensions map[string]json.RawMessage // members without a field here
 }
 
-// Error describes the problem in one line.
 func (p *Problem) Error() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "forgerun answered %d", p.Status)
@@ -62,14 +61,13 @@ func (p *Problem) read(body []byte) error {
 	return nil
 }
 
-// NoAnswerError means that no complete answer arrived. The request may have had its effect. Err can be the context's error.
+// NoAnswerError means that no complete response arrived. The request may have had its effect. Err can be the context's error.
 type NoAnswerError struct {
 	Method, URL string // of the request, without its query
 	Tries       int    // number of requests sent
 	Err         error
 }
 
-// Error returns the request and the reason.
 func (e *NoAnswerError) Error() string {
 	tries := "tries"
 	if e.Tries == 1 {
@@ -77,11 +75,9 @@ func (e *NoAnswerError) Error() string {
 	}
 	return fmt.Sprintf("no answer to %s %s after %d %s: %v", e.Method, e.URL, e.Tries, tries, e.Err)
 }
-
-// Unwrap returns the reason.
 func (e *NoAnswerError) Unwrap() error { return e.Err }
 
-// UnexpectedError is an answer that ForgeRun does not send: from a proxy, or from another service.
+// UnexpectedError is a response that ForgeRun does not send: from a proxy, or from another service.
 type UnexpectedError struct {
 	Method, URL string // of the request, without its query
 	Status      int
@@ -93,13 +89,12 @@ type UnexpectedError struct {
 	Body        []byte // at most the first 1 KiB
 }
 
-// Error returns the request, the status and what is wrong with the answer.
 func (e *UnexpectedError) Error() string {
 	return fmt.Sprintf("unexpected answer to %s %s: status %d, %q: %s", e.Method, e.URL, e.Status, e.ContentType, e.Reason)
 }
 
-// refusal returns the error for an answer that is not 2xx.
-func (r *request) refusal(a *answer) error {
+// refusal returns the error for a response that is not 2xx.
+func (r *request) refusal(a *fullResponse) error {
 	wait := retryAfter(a.header, a.received)
 	if a.status >= 400 && isJSON(a.header) {
 		p := &Problem{Method: r.method, URL: r.url(), RetryAfter: wait, Tries: a.tries, RequestID: a.requestID()}
@@ -124,8 +119,8 @@ func (r *request) lost(err error, tries int) error {
 // url returns the URL of the request without its query, which may have private values.
 func (r *request) url() string { return r.base + r.path }
 
-// unexpected returns the error for an answer that ForgeRun does not send.
-func (r *request) unexpected(a *answer, reason string) *UnexpectedError {
+// unexpected returns the error for a response that ForgeRun does not send.
+func (r *request) unexpected(a *fullResponse, reason string) *UnexpectedError {
 	err := &UnexpectedError{
 		Method: r.method, URL: r.url(), Status: a.status, Tries: a.tries, Reason: reason,
 		ContentType: a.header.Get("Content-Type"), RequestID: a.requestID(),

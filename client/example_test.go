@@ -20,7 +20,7 @@ func connect() *client.Client {
 	return c
 }
 
-// Submit a job and wait for its end. If an answer is lost, the client repeats the request with the same idempotency key, so there is only
+// Submit a job and wait for its end. If a response is lost, the client repeats the request with the same idempotency key, so there is only
 // one job. Set your own key to keep this guarantee across restarts of your program.
 func Example() {
 	ctx, c := context.Background(), connect()

@@ -55,7 +55,7 @@ func (c *clock) slept() []time.Duration {
 	return append([]time.Duration(nil), c.waits...)
 }
 
-// reply is an answer of the service; cut closes the connection during it.
+// reply is a response of the service; cut closes the connection during it.
 type reply struct {
 	status int
 	kind   string
@@ -67,7 +67,7 @@ type reply struct {
 
 func ok(body string) reply { return reply{status: http.StatusOK, kind: jsonType, body: body} }
 
-// anything is an answer that every call accepts.
+// anything is a response that every call accepts.
 var anything = ok(`{"job_id":"j","batch_id":"b","bulk_id":"u","schedule_id":"s","webhook_id":"w","delivery_id":"d","client_id":"c",
 	"key_id":"k","session_id":"s",
 	"state":"QUEUED","status":"ok","revoked":true,"deleted":true,"data":[],"keys":[]}`)

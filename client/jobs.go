@@ -63,7 +63,7 @@ func (c *Client) Submit(ctx context.Context, request JobRequest, options ...Opti
 // Final reports whether the job has ended. Unknown states are not final.
 func (j *Job) Final() bool { return j.State == Succeeded || j.State == Failed || j.State == Canceled }
 
-// Job returns a job. With IfNoneMatch it returns ErrNotModified if the job has not changed. With PreferWait the answer is delayed until
+// Job returns a job. With IfNoneMatch it returns ErrNotModified if the job has not changed. With PreferWait the response is delayed until
 // the next change of state.
 func (c *Client) Job(ctx context.Context, id string, options ...Option) (*Job, error) {
 	r := get(options, "jobs", id).of(id)
@@ -76,7 +76,7 @@ func (c *Client) Job(ctx context.Context, id string, options ...Option) (*Job, e
 
 // readJob decodes a job. If the caller's Accept asks for an outcome document, it converts that to a job. The content type cannot tell
 // them apart: the document of an unfailed job is application/json.
-func (c *Client) readJob(ctx context.Context, r *request, a *answer) (*Job, error) {
+func (c *Client) readJob(ctx context.Context, r *request, a *fullResponse) (*Job, error) {
 	job := &Job{}
 	if mediaType(a.header.Get("Content-Type")) != problemType {
 		if err := r.decode(a, job); err != nil {
@@ -189,7 +189,7 @@ type Result struct {
 // resultTime is added to the timeout of a try, because results are large.
 const resultTime = 5 * time.Minute
 
-// Result returns the output of a job, up to 64 MiB. It verifies the bytes against the digest in the answer (RFC 9530) or the job's
+// Result returns the output of a job, up to 64 MiB. It verifies the bytes against the digest in the response (RFC 9530) or the job's
 // checksum, and never returns unverified bytes. If the job is not final, the error is the same as for Report. If the job ended without a
 // result, the error is a Problem with the code RFA_RESULT_NOT_FOUND.
 func (c *Client) Result(ctx context.Context, id string, options ...Option) (*Result, error) {

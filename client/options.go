@@ -117,7 +117,7 @@ func gather(options []Option) settings {
 }
 
 // IdempotencyKey sets the idempotency key of a change, instead of a random one: 1 to 255 visible ASCII characters, at least 32 without
-// credentials. A program that stores the key can repeat the request after a crash. It then gets the first answer, with Replayed set and
+// credentials. A program that stores the key can repeat the request after a crash. It then gets the first response, with Replayed set and
 // without secrets.
 func IdempotencyKey(key string) Option {
 	return func(s *settings) {
@@ -145,10 +145,10 @@ func Header(name, value string) Option {
 	}
 }
 
-// MaxWait is the longest time that the service delays an answer.
+// MaxWait is the longest time that the service delays a response.
 const MaxWait = 30 * time.Second
 
-// PreferWait asks the service to delay its answer until the state changes, for at most d: in whole seconds, up to MaxWait.
+// PreferWait asks the service to delay its response until the state changes, for at most d: in whole seconds, up to MaxWait.
 func PreferWait(d time.Duration) Option {
 	return func(s *settings) {
 		s.wait = min(d, MaxWait).Truncate(time.Second)

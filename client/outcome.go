@@ -34,7 +34,7 @@ const (
 )
 
 // Outcome is the document of draft-ratnawat-httpapi-async-problem-details: the state or result of an attempt or a batch. Any member may
-// be absent; members of the wrong type are ignored. Status is the status of a hypothetical synchronous answer, not of the HTTP answer.
+// be absent; members of the wrong type are ignored. Status is the status of a hypothetical synchronous response, not of the HTTP response.
 type Outcome struct {
 	OutcomeDocument
 

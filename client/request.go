@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// Size limits of answers.
+// Size limits of responses.
 const (
-	maxAnswer  = 8 << 20
-	maxResult  = 64 << 20
-	maxExcerpt = 1 << 10
+	maxResponse = 8 << 20
+	maxResult   = 64 << 20
+	maxExcerpt  = 1 << 10
 )
 
 // request is a call of the API. It may take several tries.
@@ -31,11 +31,11 @@ type request struct {
 	path   string // after the base address, escaped
 	query  url.Values
 	body   []byte
-	id     string // expected id in the answer; "" for any
+	id     string // expected id in the response; "" for any
 	repeat repetition
-	secret bool // the answer has a key or secret: errors do not show its body
-	raw    bool // the answer may be of any type, not only JSON
-	limit  int  // maximum size of the answer; 0: maxAnswer
+	secret bool // the response has a key or secret: errors do not show its body
+	raw    bool // the response may be of any type, not only JSON
+	limit  int  // maximum size of the response; 0: maxResponse
 	settings
 }
 
@@ -64,7 +64,7 @@ func newRequest(method string, options []Option, segments ...string) *request {
 	return r
 }
 
-// of sets the expected id in the answer.
+// of sets the expected id in the response.
 func (r *request) of(id string) *request { r.id = id; return r }
 
 // with sets the body. It fails for values that JSON cannot represent.
@@ -88,8 +88,8 @@ func (r *request) keyed() *request {
 	return r
 }
 
-// answer is a complete answer.
-type answer struct {
+// fullResponse is a complete response.
+type fullResponse struct {
 	status   int
 	header   http.Header
 	body     []byte
@@ -97,10 +97,10 @@ type answer struct {
 	received time.Time
 }
 
-func (a *answer) requestID() string { return a.header.Get("X-Request-Id") }
+func (a *fullResponse) requestID() string { return a.header.Get("X-Request-Id") }
 
-// send sends the request, retries it if that is safe and useful, and returns the answer.
-func (c *Client) send(ctx context.Context, r *request) (a *answer, err error) {
+// send sends the request, retries it if that is safe and useful, and returns the response.
+func (c *Client) send(ctx context.Context, r *request) (a *fullResponse, err error) {
 	r.base = c.base
 	if err := cmp.Or(c.err, r.err, ctx.Err()); err != nil {
 		return nil, err // nothing was sent
@@ -113,7 +113,7 @@ func (c *Client) send(ctx context.Context, r *request) (a *answer, err error) {
 }
 
 // try sends the request once.
-func (c *Client) try(ctx context.Context, r *request, try int) (*answer, error) {
+func (c *Client) try(ctx context.Context, r *request, try int) (*fullResponse, error) {
 	limited := ctx
 	if c.timeout > 0 {
 		var cancel context.CancelFunc
@@ -125,10 +125,10 @@ func (c *Client) try(ctx context.Context, r *request, try int) (*answer, error) 
 		return nil, r.lost(err, try)
 	}
 	defer response.Body.Close()
-	limit := cmp.Or(r.limit, maxAnswer)
+	limit := cmp.Or(r.limit, maxResponse)
 	body, err := readBody(response, limit)
 	// Check the status before the body. A refusal is valid even if its body is incomplete.
-	a := &answer{response.StatusCode, response.Header, body, try, c.now()}
+	a := &fullResponse{response.StatusCode, response.Header, body, try, c.now()}
 	success := a.status >= 200 && a.status <= 299
 	switch {
 	case err != nil && (success || ctx.Err() != nil):
@@ -155,8 +155,8 @@ func readBody(response *http.Response, limit int) ([]byte, error) {
 	return body.Bytes(), err
 }
 
-// call sends a request and decodes the JSON answer.
-func (c *Client) call(ctx context.Context, r *request, into any) (*answer, error) {
+// call sends a request and decodes the JSON response.
+func (c *Client) call(ctx context.Context, r *request, into any) (*fullResponse, error) {
 	a, err := c.send(ctx, r)
 	if err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (c *Client) call(ctx context.Context, r *request, into any) (*answer, error
 	return a, r.decode(a, into)
 }
 
-// fetch sends a request and returns the decoded answer. Types with a LogValue have secrets.
+// fetch sends a request and returns the decoded response. Types with a LogValue have secrets.
 func fetch[T any](ctx context.Context, c *Client, r *request) (*T, error) {
 	value := new(T)
 	_, r.secret = any(value).(slog.LogValuer)
@@ -188,7 +188,7 @@ func (c *Client) remove(ctx context.Context, options []Option, segments ...strin
 	return r.confirmed(a, "deleted")
 }
 
-// Do sends a request that has no method here, for example to the operator API, and returns the body of the answer. path is relative to
+// Do sends a request that has no method here, for example to the operator API, and returns the body of the response. path is relative to
 // the base address; body is encoded as JSON unless it is nil. Only reads are retried.
 func (c *Client) Do(ctx context.Context, method, path string, query url.Values, body any, options ...Option) (json.RawMessage, error) {
 	r := &request{method: method, path: path, query: query, limit: maxResult, settings: gather(options)}
@@ -205,8 +205,8 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values, 
 	return a.body, nil
 }
 
-// confirmed returns an error unless the member is true in the answer.
-func (r *request) confirmed(a *answer, member string) error {
+// confirmed returns an error unless the member is true in the response.
+func (r *request) confirmed(a *fullResponse, member string) error {
 	var answered members
 	if err := r.decode(a, &answered); err != nil {
 		return err
@@ -217,9 +217,9 @@ func (r *request) confirmed(a *answer, member string) error {
 	return nil
 }
 
-// decode decodes the answer's body, and its headers if the type has fields for them. Unknown members are ignored. Only the id must be
+// decode decodes the response's body, and its headers if the type has fields for them. Unknown members are ignored. Only the id must be
 // present.
-func (r *request) decode(a *answer, into any) error {
+func (r *request) decode(a *fullResponse, into any) error {
 	if err := json.Unmarshal(a.body, into); err != nil {
 		reason := "its JSON cannot be read"
 		if !r.secret {
@@ -227,7 +227,7 @@ func (r *request) decode(a *answer, into any) error {
 		}
 		return r.unexpected(a, reason)
 	}
-	if meta, ok := into.(interface{ fill(*answer) }); ok {
+	if meta, ok := into.(interface{ fill(*fullResponse) }); ok {
 		meta.fill(a)
 	}
 	if identified, ok := into.(interface{ id() string }); ok {
@@ -237,7 +237,7 @@ func (r *request) decode(a *answer, into any) error {
 }
 
 // checkID compares ids case-insensitively, since the service accepts both and normalizes them.
-func (r *request) checkID(a *answer, id string) error {
+func (r *request) checkID(a *fullResponse, id string) error {
 	switch {
 	case id == "":
 		return r.unexpected(a, "it has no id")
@@ -260,26 +260,26 @@ func mediaType(contentType string) string {
 	return kind
 }
 
-// Meta has the status and headers of an answer.
+// Meta has the status and headers of a response.
 type Meta struct {
-	Status     int // of the HTTP answer
+	Status     int // of the HTTP response
 	RequestID  string
 	Location   string        // of the created resource
 	ETag       string        // for IfNoneMatch
-	Replayed   bool          // this repeats the first answer to the idempotency key, without secrets
+	Replayed   bool          // this repeats the first response to the idempotency key, without secrets
 	RetryAfter time.Duration // 0: not given
 }
 
 func (m *Meta) meta() *Meta { return m }
 
-func (m *Meta) fill(a *answer) {
+func (m *Meta) fill(a *fullResponse) {
 	*m = Meta{
 		Status: a.status, RequestID: a.requestID(), Location: a.header.Get("Location"), ETag: a.header.Get("Etag"),
 		Replayed: a.header.Get("Idempotency-Replayed") == "true", RetryAfter: retryAfter(a.header, a.received),
 	}
 }
 
-// Ids that answers must have.
+// Ids that responses must have.
 func (b *Batch) id() string         { return b.BatchID }
 func (b *BatchReceipt) id() string  { return b.BatchID }
 func (b *Bulk) id() string          { return b.BulkID }

@@ -45,12 +45,12 @@ func TestIDsAreOpaque(t *testing.T) {
 		require.Equal(t, want, s.requests()[0].path, id)
 	}
 	s := serve(t, anything)
-	require.Error(t, second(s.c.Job(t.Context(), "")), "it would be the list")
+	require.Error(t, second(s.c.Job(t.Context(), "")), "an empty id would address the list")
 	require.Empty(t, s.requests())
 }
 
-// Which requests are retried after which answers.
-func TestWhatIsRepeated(t *testing.T) {
+// Only safe requests are retried, and only after temporary failures.
+func TestRetriedRequests(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	once := map[string]bool{"CreateKey": true, "Rotate": true}
@@ -86,8 +86,8 @@ func TestWhatIsRepeated(t *testing.T) {
 			require.Len(t, sent, 2, callName+answerName)
 			key := sent[0].header.Get("Idempotency-Key")
 			require.Equal(t, []string{key, sent[0].body}, []string{sent[1].header.Get("Idempotency-Key"), sent[1].body})
-			require.True(t, len(key) >= 32 || callName != "Submit" && callName != "Retry", "it says that it is the same request")
-			require.Len(t, s.clock.slept(), 1, "not at once")
+			require.True(t, len(key) >= 32 || callName != "Submit" && callName != "Retry", "retries have the same key")
+			require.Len(t, s.clock.slept(), 1, "it waits before the retry")
 		}
 	}
 }
@@ -102,14 +102,14 @@ func TestRetryAfterOfARequest(t *testing.T) {
 		s := serve(t, problem(429, "RFA_REQUEST_RATE_LIMITED").with("Retry-After", value), ok(`{"job_id":"j"}`))
 		job := must(s.c.Job(t.Context(), "j"))(t)
 		require.Equal(t, []time.Duration{want}, s.clock.slept(), value)
-		require.Zero(t, job.RetryAfter, "it was not about the job")
+		require.Zero(t, job.RetryAfter, "Retry-After was about the request")
 	}
 	for _, value := range []string{"3600", "99999999999", "99999999999999999999999", "Fri, 31 Dec 9999 23:59:59 GMT"} {
 		s := serve(t, problem(429, "RFA_REQUEST_RATE_LIMITED").with("Retry-After", value))
 		var p *client.Problem
 		require.ErrorAs(t, second(s.c.Job(t.Context(), "j")), &p)
 		require.GreaterOrEqual(t, p.RetryAfter, time.Hour, value)
-		require.Len(t, s.requests(), 1, "beyond the limit the caller decides")
+		require.Len(t, s.requests(), 1, "the caller decides about long waits")
 	}
 }
 
@@ -127,7 +127,7 @@ func TestTriesAreLimitedAndSpread(t *testing.T) {
 	s = serveWith(t, client.Config{MaxTries: 1}, acceptedReply(), reply{cut: true}, acceptedReply())
 	require.NoError(t, second(s.c.Submit(t.Context(), client.JobRequest{})))
 	_, err = s.c.Submit(t.Context(), client.JobRequest{})
-	require.ErrorAs(t, err, &lost, "net/http repeats no submission by itself, though the connection was used before")
+	require.ErrorAs(t, err, &lost, "net/http does not retry a submission on a reused connection")
 	require.Len(t, s.requests(), 2)
 }
 
@@ -137,7 +137,7 @@ func TestContexts(t *testing.T) {
 	s := serve(t, busy)
 	ctx, cancel := context.WithDeadline(t.Context(), s.clock.Now().Add(10*time.Second))
 	var p *client.Problem
-	require.ErrorAs(t, second(s.c.Job(ctx, "j")), &p, "it says more than that the time is over")
+	require.ErrorAs(t, second(s.c.Job(ctx, "j")), &p, "the refusal says more than a deadline error")
 	require.Empty(t, s.clock.slept())
 	cancel()
 	require.ErrorIs(t, second(s.c.Submit(ctx, client.JobRequest{})), context.Canceled)
@@ -147,7 +147,7 @@ func TestContexts(t *testing.T) {
 	sleep := func(ctx context.Context, _ time.Duration) error { cancel(); return ctx.Err() }
 	_, err := must(client.New(client.Config{URL: s.url, Sleep: sleep}))(t).Job(ctx, "j")
 	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorAs(t, err, &p, "and why it waited")
+	require.ErrorAs(t, err, &p, "the error has the reason for the wait")
 
 	ctx, cancel = context.WithCancel(t.Context())
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -157,7 +157,7 @@ func TestContexts(t *testing.T) {
 	defer server.Close()
 	_, err = must(client.New(client.Config{URL: server.URL}))(t).Cancel(ctx, "j")
 	var lost *client.NoAnswerError
-	require.ErrorAs(t, err, &lost, "the effect is not known")
+	require.ErrorAs(t, err, &lost, "the request may have had its effect")
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -167,7 +167,7 @@ func TestStatusBeforeBody(t *testing.T) {
 	t.Parallel()
 	s := serve(t, reply{status: 200, kind: problemType, body: `{"jobId":"j","jobStatus":"FAILED","status":500,"retryable":true}`})
 	job, err := s.c.Job(t.Context(), "j")
-	require.NoError(t, err, "a problem document in a 200 tells of the job")
+	require.NoError(t, err, "a problem document in a 200 describes the job")
 	require.Equal(t, client.Failed, job.State)
 	require.True(t, job.Failure.Retryable())
 
@@ -193,7 +193,7 @@ func TestProblem(t *testing.T) {
 	require.Equal(t, []any{"r1", "urn:uuid:1", 2030}, []any{p.RequestID, p.Instance, p.ExpiredAt.Year()})
 	require.Contains(t, err.Error(), ": RFA_X")
 	require.Contains(t, err.Error(), "/type no")
-	require.NotContains(t, err.Error(), "\x1b", "an answer cannot colour the terminal")
+	require.NotContains(t, err.Error(), "\x1b", "control characters are removed")
 
 	// Members of the wrong type are ignored (RFC 9457, section 3.1).
 	s = serve(t, reply{status: 400, kind: problemType, body: `{"title":7,"detail":"kept","violations":{}}`})
@@ -238,7 +238,7 @@ func TestRedirects(t *testing.T) {
 			break
 		}
 	}
-	require.Empty(t, elsewhere.requests(), "it would have got the key")
+	require.Empty(t, elsewhere.requests(), "another origin must not get the key")
 
 	circle := slices.Repeat([]reply{moved(307, "/v1/jobs/j")}, 11)
 	s = serve(t, append(circle, ok(`{"job_id":"j"}`))...)
@@ -271,11 +271,11 @@ func TestRefusalsThatPass(t *testing.T) {
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	s := serve(t, ok(`{"job_id":`).with("Content-Length", "1000"), ok(`{"job_id":"j"}`))
-	require.Equal(t, "j", must(s.c.Job(t.Context(), "j"))(t).JobID, "a body that was cut off is no answer")
+	require.Equal(t, "j", must(s.c.Job(t.Context(), "j"))(t).JobID, "a truncated response is retried")
 	s = serve(t, reply{cut: true}, problem(404, "RFA_WEBHOOK_NOT_FOUND"))
 	require.NoError(t, s.c.DeleteWebhook(t.Context(), "w"), "the first request deleted it")
 	s = serve(t, problem(404, "RFA_WEBHOOK_NOT_FOUND"))
-	require.Error(t, s.c.DeleteWebhook(t.Context(), "w"), "there never was one")
+	require.Error(t, s.c.DeleteWebhook(t.Context(), "w"), "the webhook never existed")
 }
 
 func TestHeadersAndKeys(t *testing.T) {
@@ -312,7 +312,7 @@ func TestHeadersAndKeys(t *testing.T) {
 	} {
 		require.Error(t, second(s.c.Submit(ctx, client.JobRequest{}, option)), name)
 	}
-	require.Error(t, second(s.c.Submit(ctx, client.JobRequest{Params: func() {}})), "JSON cannot show it")
+	require.Error(t, second(s.c.Submit(ctx, client.JobRequest{Params: func() {}})), "JSON cannot encode it")
 	require.Len(t, s.requests(), 4)
 }
 

@@ -62,7 +62,7 @@ func (s *stream) follow(ctx context.Context) error {
 func (s *stream) wait(err error, asked time.Duration) time.Duration {
 	if s.ending && !s.immediate && errors.Is(err, io.EOF) {
 		s.immediate = true
-		return 0 // if the job has ended, the next answer says so
+		return 0 // if the job has ended, the next response says so
 	}
 	// Add up to half of the wait at random: a restart disconnects many readers at once.
 	whole := exponential(s.reconnect, max(s.reconnect, maxReconnect), s.failures)
@@ -88,12 +88,12 @@ func (s *stream) connection(ctx context.Context) error {
 	defer response.Body.Close()
 	silence.Stop()
 	body := &watchedReader{response.Body, silence, s.c.stall}
-	a := &answer{status: response.StatusCode, header: response.Header, tries: s.failures, received: s.c.now()}
+	a := &fullResponse{status: response.StatusCode, header: response.Header, tries: s.failures, received: s.c.now()}
 	switch {
 	case a.status == http.StatusNoContent:
 		return errStop
 	case a.status != http.StatusOK:
-		a.body, _ = io.ReadAll(io.LimitReader(body, maxAnswer)) // status and headers count even if the body is incomplete
+		a.body, _ = io.ReadAll(io.LimitReader(body, maxResponse)) // status and headers count even if the body is incomplete
 		return s.request.refusal(a)
 	case mediaType(a.header.Get("Content-Type")) != "text/event-stream":
 		return s.request.unexpected(a, "it is not an event stream")

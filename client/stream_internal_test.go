@@ -104,7 +104,7 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// heldConnections is a service with three connections: the first does not answer, the second is silent after an event, and the third has
+// heldConnections is a service with three connections: the first does not respond, the second is silent after an event, and the third has
 // heartbeats for longer than the limit before its event.
 type heldConnections struct{ connections int }
 

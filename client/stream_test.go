@@ -41,7 +41,7 @@ func TestStreamOfAJob(t *testing.T) {
 	o := client.StreamOptions{JobID: "j", LastEventID: "0", OnConnect: func(id string) { connected = append(connected, id) }}
 	require.Equal(t, []string{"1", "", "2"}, must(watch(t.Context(), s.c, o))(t))
 	require.Equal(t, []string{"0"}, connected)
-	require.Empty(t, s.clock.slept(), "after the last event the end is asked for at once")
+	require.Empty(t, s.clock.slept(), "it reconnects at once after the last event")
 	got := s.requests()
 	require.Equal(t, []string{"/v1/jobs/j/events", "text/event-stream", "0", "2"}, []string{
 		got[0].path, got[0].header.Get("Accept"), got[0].header.Get("Last-Event-Id"), got[1].header.Get("Last-Event-Id")})
@@ -74,7 +74,7 @@ func TestStreamOfAClientKnowsItsPosition(t *testing.T) {
 	ids, err := watch(t.Context(), s.c, client.StreamOptions{OnConnect: func(id string) { connected = append(connected, id) }})
 	var p *client.Problem
 	require.ErrorAs(t, err, &p)
-	require.Equal(t, []string{"p1"}, ids, "a repeated one is left out")
+	require.Equal(t, []string{"p1"}, ids, "a repeated event is skipped")
 	require.Equal(t, []string{"p0", "p0", "p0"}, connected)
 	for i, want := range []string{"", "p0", "p0", "p1"} {
 		require.Equal(t, want, s.requests()[i].header.Get("Last-Event-Id"))
@@ -82,7 +82,7 @@ func TestStreamOfAClientKnowsItsPosition(t *testing.T) {
 	}
 }
 
-func TestWhatEndsAStream(t *testing.T) {
+func TestPermanentErrorsEndAStream(t *testing.T) {
 	t.Parallel()
 	for name, r := range map[string]reply{
 		"400": problem(400, "RFA_REQUEST_MALFORMED"), "401": problem(401, "RFA_AUTH_TOKEN_EXPIRED"), "410": problem(410, "RFA_JOB_GONE"),
@@ -98,10 +98,10 @@ func TestWhatEndsAStream(t *testing.T) {
 	s := serveWith(t, client.Config{MaxTries: 3}, reply{cut: true})
 	var lost *client.NoAnswerError
 	require.ErrorAs(t, second(watch(t.Context(), s.c, client.StreamOptions{})), &lost)
-	require.Len(t, s.requests(), 3, "a service that never answers is given up")
+	require.Len(t, s.requests(), 3, "it gives up if no connection ever succeeds")
 }
 
-func TestWhatDoesNotEndAStream(t *testing.T) {
+func TestTemporaryErrorsDoNotEndAStream(t *testing.T) {
 	t.Parallel()
 	// net/http itself retries a GET on a reused connection.
 	fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

@@ -35,13 +35,9 @@ type Verifier struct {
 }
 
 // String hides the secret.
-func (v Verifier) String() string { return "verifier of deliveries" }
-
-// Format prints String for every verb.
+func (v Verifier) String() string             { return "verifier of deliveries" }
 func (v Verifier) Format(f fmt.State, _ rune) { format(f, v) }
-
-// LogValue returns String.
-func (v Verifier) LogValue() slog.Value { return slog.StringValue(v.String()) }
+func (v Verifier) LogValue() slog.Value       { return slog.StringValue(v.String()) }
 
 const (
 	maxAge     = 5 * time.Minute // of a message, by its webhook-timestamp
@@ -75,12 +71,12 @@ func (v *Verifier) Verify(r *http.Request) (*WebhookMessage, error) {
 	case v.Keys != nil && v.URL == "":
 		return nil, errors.New("client: the Verifier has Keys, and needs the URL that was registered")
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxAnswer+1))
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxResponse+1))
 	if err != nil {
 		return nil, fmt.Errorf("client: the body of the delivery cannot be read: %w", err)
 	}
-	if len(body) > maxAnswer {
-		return nil, refused(fmt.Sprintf("it has more than %d bytes", maxAnswer))
+	if len(body) > maxResponse {
+		return nil, refused(fmt.Sprintf("it has more than %d bytes", maxResponse))
 	}
 	if v.Secret != "" {
 		if err := v.verifySecret(r.Header, body); err != nil {

@@ -82,11 +82,11 @@ func TestVerifyRefusesWithTheSecret(t *testing.T) {
 		require.ErrorIs(t, verify(good, secret, at.Add(off+off/300)), client.ErrSignature)
 	}
 	several := good.with("Webhook-Signature", "v1a,AAAA v1,AAAA "+signature).with("Webhook-Signature", "+v1,!")
-	require.NoError(t, verify(several, secret, at), "one of them is enough")
+	require.NoError(t, verify(several, secret, at), "one valid signature is enough")
 	for _, odd := range []string{"", "whsec_", "whsec_!", "not base64!"} {
 		err := verify(good, odd, at)
 		require.Error(t, err)
-		require.NotErrorIs(t, err, client.ErrSignature, "it is the receiver's mistake")
+		require.NotErrorIs(t, err, client.ErrSignature, "the configured secret is invalid")
 	}
 }
 
@@ -121,7 +121,7 @@ func TestVerifyStandardWebhooks(t *testing.T) {
 	v.Secret = strings.TrimPrefix(v.Secret, "whsec_")
 	require.NoError(t, second(v.Verify(d.request())))
 	header.Del("Ce-Id")
-	require.ErrorIs(t, second(v.Verify(d.request())), client.ErrSignature, "signed, and not as the service sends it")
+	require.ErrorIs(t, second(v.Verify(d.request())), client.ErrSignature, "signed, but not a CloudEvent")
 }
 
 // signer signs as ForgeRun does, with possible deviations.
@@ -213,20 +213,20 @@ func TestVerifyRefusesWithAKey(t *testing.T) {
 		require.Equal(t, valid, verify(good, at.Add(offset)) == nil, offset)
 	}
 	other := good.with("Signature-Input", `other=("@method");created=1;expires=2, `+input).with("Signature", "other=:AAAA:, "+signature)
-	require.NoError(t, verify(other, at), "one that holds is enough")
+	require.NoError(t, verify(other, at), "one valid signature is enough")
 	signed := plain
 	signed.url = "https://example.com/"
 	signed = signer{private, covered, params}.sign(signed)
 	for _, registered := range []string{"https://example.com", "HTTPS://Example.COM:443"} {
 		signed.url = registered
-		require.NoError(t, verify(signed, at), "as it was registered, not as it is signed")
+		require.NoError(t, verify(signed, at), "the registered URL is normalized")
 	}
 	unavailable := errors.New("the directory cannot be read")
 	keys := func(string) (ed25519.PublicKey, error) { return nil, unavailable }
 	v := client.Verifier{Now: func() time.Time { return at }, URL: good.url, Keys: keys}
 	err = second(v.Verify(good.request()))
 	require.ErrorIs(t, err, unavailable)
-	require.NotErrorIs(t, err, client.ErrSignature, "the sender may be right")
+	require.NotErrorIs(t, err, client.ErrSignature, "the signature was not checked")
 }
 
 // Mistakes of the receiver are not errors of the message.

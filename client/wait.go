@@ -24,7 +24,7 @@ const (
 //
 // IfNoneMatch is ignored: Wait sends its own tags.
 //
-// With PreferWait the service delays its answers until the state changes, so Wait returns immediately after the change.
+// With PreferWait the service delays its responses until the state changes, so Wait returns immediately after the change.
 func (c *Client) Wait(ctx context.Context, id string, options ...Option) (*Job, error) {
 	return awaitFinal(ctx, c, options, func(options []Option) (*Job, error) { return c.Job(ctx, id, options...) })
 }
@@ -47,7 +47,7 @@ func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read
 	if s.err != nil {
 		return nil, s.err
 	}
-	var etag string // not used with PreferWait: progress changes the tag, so the service would answer at once
+	var etag string // not used with PreferWait: progress changes the tag, so the service would respond at once
 	var advised time.Duration
 	for polls, failures := 1, 0; ; polls++ {
 		sent := c.now()
@@ -75,7 +75,7 @@ func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read
 			wait = max(asked, c.backoff(firstWait, longestWait, failures))
 		}
 		if failures == 0 && s.wait > 0 {
-			wait = max(0, wait-c.now().Sub(sent)) // subtract the time that the service delayed the answer
+			wait = max(0, wait-c.now().Sub(sent)) // subtract the time that the service delayed the response
 		}
 		if wait = min(wait, maxRetryDelay); wait > 0 {
 			if err := c.sleep(ctx, wait+c.jitter(wait)); err != nil {
@@ -189,7 +189,7 @@ func (c *Client) retry(ctx context.Context, r *request, do func(try int) error, 
 	}
 }
 
-// again decides whether a failed request is retried, and after what wait.
+// again decides whether a failed request is retried, and after which wait.
 func (c *Client) again(ctx context.Context, r *request, err error, try int) (time.Duration, bool) {
 	if try >= c.maxTries || r.repeat == never || ctx.Err() != nil {
 		return 0, false
@@ -244,7 +244,7 @@ func transient(err error) (asked time.Duration, passing bool) {
 	return 0, false
 }
 
-// statusOf returns the status of the answer in an error, or 0.
+// statusOf returns the status of the response in an error, or 0.
 func statusOf(err error) int {
 	var problem *Problem
 	var foreign *UnexpectedError

@@ -53,10 +53,10 @@ func TestDraft_9_4_AtMostFiveSubmissions(t *testing.T) {
 func TestRunDoesNotResubmit(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]reply{
-		"what succeeded":    job("SUCCEEDED", ""),
-		"what was canceled": job("CANCELED", ""),
-		"a lone retryAfter": job("FAILED", `,"failure":{"jobStatus":"FAILED","retryAfter":1}`).with("Retry-After", "1"),
-		"the impractical":   failed(4000).with("Retry-After", "1"),
+		"succeeded":         job("SUCCEEDED", ""),
+		"canceled":          job("CANCELED", ""),
+		"retryAfter alone":  job("FAILED", `,"failure":{"jobStatus":"FAILED","retryAfter":1}`).with("Retry-After", "1"),
+		"a long retryAfter": failed(4000).with("Retry-After", "1"),
 		"without a failure": job("FAILED", ""),
 	} {
 		s := serve(t, acceptedReply(), end)
@@ -87,7 +87,7 @@ func TestWait(t *testing.T) {
 	ended := must(s.c.Wait(t.Context(), "j1", client.IfNoneMatch("a tag of the caller's")))(t)
 	require.Equal(t, []string{client.Succeeded, `W/"4"`}, []string{ended.State, ended.ETag})
 	slept := s.clock.slept()
-	require.Equal(t, []time.Duration{20 * time.Second, 20 * time.Second}, slept[:2], "as advised, also by the answer before a 304")
+	require.Equal(t, []time.Duration{20 * time.Second, 20 * time.Second}, slept[:2], "as advised, also after a 304")
 	require.Equal(t, time.Second, slept[3])
 	for i, tag := range []string{"", `W/"1"`, `W/"1"`, `W/"2"`, `W/"3"`} {
 		h := s.requests()[i].header
@@ -128,7 +128,7 @@ func TestWaitSurvivesAnOutage(t *testing.T) {
 	require.Equal(t, 410, p.Status)
 }
 
-// After a delayed answer the next poll is immediate. After an immediate answer it is not: the service had no capacity for waiting.
+// After a delayed response the next poll is immediate. After an immediate response it is not: the service had no capacity for waiting.
 func TestWaitWithPreferWait(t *testing.T) {
 	t.Parallel()
 	held := job("RUNNING", "").with("Retry-After", "2").with("ETag", `W/"progress"`)
@@ -140,7 +140,7 @@ func TestWaitWithPreferWait(t *testing.T) {
 	require.Equal(t, []time.Duration{2 * time.Second, 1500 * time.Millisecond}, s.clock.slept())
 	for _, r := range s.requests() {
 		require.Equal(t, "wait=20", r.header.Get("Prefer"))
-		require.Empty(t, r.header.Get("If-None-Match"), "mere progress is not waited for")
+		require.Empty(t, r.header.Get("If-None-Match"), "a tag would end the wait at each progress")
 	}
 }
 

@@ -1,5 +1,5 @@
-// Command generate writes the types of the Python client: the schemas of the
-// OpenAPI document as TypedDicts and Literals. It is run by "go generate".
+// Command generate writes the types of the Python client: TypedDicts and Literals
+// for the schemas of the OpenAPI document. "go generate" runs it.
 //
 //	go run ./clients/python/generate clients/python/src/forgerun/schemas.py
 package main
@@ -40,8 +40,8 @@ func main() {
 	}
 }
 
-// generator writes a declaration for each schema. Names are used before their
-// declaration: annotations are not evaluated, and aliases are strings.
+// generator writes a declaration for each schema. Python allows names before
+// their declaration here: annotations are not evaluated, and aliases are strings.
 type generator struct {
 	schemas node
 	out     strings.Builder
@@ -60,7 +60,7 @@ func generate(document []byte) (string, error) {
 	return g.out.String(), nil
 }
 
-// declare writes a class for an object with members, otherwise an alias.
+// declare writes a class for an object with members, and an alias for anything else.
 func (g *generator) declare(name string, schema node) {
 	if members := g.flat(schema); len(members) > 0 {
 		g.class(name, schema, members)
@@ -82,7 +82,7 @@ func (g *generator) class(name string, schema node, members []property) {
 		plain = plain && identifier.MatchString(strings.ToLower(m.name)) && m.name != "from"
 		lines = append(lines, fmt.Sprintf("%s\t%s", m.name, kind))
 	}
-	if !plain { // a member's name is no identifier of Python
+	if !plain { // a member name is not a Python identifier
 		fmt.Fprintf(&g.out, "\n\n%s = TypedDict(\n    %q,\n    {\n", name, name)
 		for _, line := range lines {
 			member, kind, _ := strings.Cut(line, "\t")
@@ -107,8 +107,8 @@ type property struct {
 	required bool
 }
 
-// flat returns the members of an object, those of all parts of an allOf together.
-// It gives none for what is not an object with members.
+// flat returns the members of an object, including those of all parts of an
+// allOf. It returns none for other schemas.
 func (g *generator) flat(schema node) (members []property) {
 	required := map[string]bool{}
 	var gather func(node)
@@ -124,7 +124,7 @@ func (g *generator) flat(schema node) (members []property) {
 			required[name.text()] = true
 		}
 		for _, m := range part.get("properties").members() {
-			if m.value.text() != "false" { // it is excluded here
+			if m.value.text() != "false" { // false excludes the member
 				members = append(members, property{name: m.name, schema: m.value})
 			}
 		}
@@ -142,7 +142,7 @@ func (g *generator) flat(schema node) (members []property) {
 	return unique
 }
 
-// expression returns the type of a schema. Objects within others get the name hint.
+// expression returns the Python type of a schema. A nested object gets the name hint.
 func (g *generator) expression(hint string, schema node) string {
 	if ref := schema.ref(); ref != "" {
 		return ref
@@ -150,7 +150,7 @@ func (g *generator) expression(hint string, schema node) string {
 	if parts := schema.get("allOf").list(); len(parts) > 0 && !schema.get("properties").exists() {
 		for _, part := range parts {
 			if kind := g.expression(hint, part); kind != "Any" {
-				return kind // others only limit it
+				return kind // the other parts only restrict it
 			}
 		}
 	}
@@ -175,7 +175,7 @@ func (g *generator) expression(hint string, schema node) string {
 	return strings.Join(kinds, " | ")
 }
 
-// onlyLimits is whether a choice says no more than which members must be there.
+// onlyLimits reports whether a choice only lists required members.
 func onlyLimits(choice node) bool {
 	return choice.get("required").exists() && !choice.get("type").exists()
 }
@@ -219,7 +219,7 @@ func (g *generator) named(hint, kind string, schema node) string {
 	return "Any"
 }
 
-// literal writes the values as they are in Python.
+// literal returns a Literal type with the values in Python syntax.
 func literal(values []node) string {
 	var all []string
 	for _, value := range values {
@@ -237,7 +237,7 @@ func literal(values []node) string {
 	return "Literal[" + strings.Join(all, ", ") + "]"
 }
 
-// exported writes a member's name as a part of a type's.
+// exported converts a member name to CamelCase, for use in a type name.
 func exported(name string) string {
 	var text strings.Builder
 	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return r == '_' || r == '-' }) {

@@ -6,7 +6,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// node is a part of the document; the zero one is absent.
+// node is a part of the document. The zero value is an absent part.
 type node struct{ *yaml.Node }
 
 type member struct {
@@ -16,7 +16,7 @@ type member struct {
 
 func (n node) exists() bool { return n.Node != nil }
 
-// text is the value of a scalar, "" for anything else.
+// text returns the value of a scalar, or "" for anything else.
 func (n node) text() string {
 	if n.Node == nil {
 		return ""
@@ -24,7 +24,7 @@ func (n node) text() string {
 	return n.Value
 }
 
-// members are those of an object, in their order.
+// members returns the members of an object in document order.
 func (n node) members() (all []member) {
 	if n.Node == nil || n.Kind != yaml.MappingNode {
 		return nil
@@ -44,7 +44,7 @@ func (n node) get(name string) node {
 	return node{}
 }
 
-// list returns the entries of an array; a scalar is an array of one.
+// list returns the entries of an array. Any other value counts as an array with one entry.
 func (n node) list() (all []node) {
 	switch {
 	case n.Node == nil:
@@ -58,7 +58,7 @@ func (n node) list() (all []node) {
 	return []node{n}
 }
 
-// ref is the name of the schema that is referred to, "" for none.
+// ref returns the schema name of a $ref, or "".
 func (n node) ref() string {
 	return strings.TrimPrefix(n.get("$ref").text(), "#/components/schemas/")
 }
