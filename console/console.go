@@ -1,5 +1,5 @@
-// Package console embeds the operator console: a program for browsers, in plain JavaScript modules, that uses the operator API of the
-// same listener. The files are part of the binary. It knows only the addresses of that API, relative to its own.
+// Package console embeds the operator console in the binary: plain JavaScript modules for browsers. The console uses the operator API of
+// the same listener through relative URLs.
 package console
 
 import (
@@ -20,14 +20,14 @@ import (
 //go:embed assets
 var files embed.FS
 
-// Prefix is where the files are, below the page itself.
+// Prefix is the path of the console's files. The page itself is at /.
 const Prefix = "/console/"
 
-// policy lets the page connect only to this listener, and run only code of the binary.
+// policy lets the page connect only to this listener and run only scripts from the binary.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// asset is a file as it is served. It is compressed when a browser asks for it first: most processes are never asked.
+// asset is an embedded file. It is compressed on the first request, because most processes never serve the console.
 type asset struct {
 	mediaType, tag string
 	plain          []byte
@@ -38,7 +38,7 @@ type asset struct {
 func Handler() http.Handler {
 	assets, err := load(files)
 	if err != nil {
-		panic(err) // the binary is made with them
+		panic(err) // the files are embedded
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimPrefix(r.URL.Path, Prefix)
@@ -57,7 +57,7 @@ func Handler() http.Handler {
 	})
 }
 
-// load reads all files and names the modules in the page, so that a browser asks for all of them at once.
+// load reads all files. It lists the modules in the page, so that browsers load them in parallel.
 func load(from fs.FS) (map[string]asset, error) {
 	bodies := map[string][]byte{}
 	var modules strings.Builder
@@ -87,7 +87,7 @@ func load(from fs.FS) (map[string]asset, error) {
 	return assets, nil
 }
 
-// types are the media types of the files; a machine's own table differs.
+// types are the media types of the files. The tables of operating systems differ.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
 }
@@ -114,7 +114,7 @@ func squeeze(body []byte) []byte {
 	return squeezed.Bytes()
 }
 
-// serve answers with the file, or 304. A browser asks each time: another version of the service may answer by then.
+// serve sends the file, or 304 if the browser has it. Browsers revalidate each time, because the service may have been upgraded.
 func (a asset) serve(w http.ResponseWriter, r *http.Request) {
 	header, body, tag := w.Header(), a.plain, `"`+a.tag+`"`
 	if acceptsGzip(r) {
@@ -134,7 +134,7 @@ func (a asset) serve(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Type", a.mediaType)
 	header.Set("Content-Length", fmt.Sprint(len(body)))
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the connection is lost
+		_, _ = w.Write(body) // an error means that the client is gone
 	}
 }
 

@@ -25,7 +25,7 @@ func get(t *testing.T, at string, headers ...string) *httptest.ResponseRecorder 
 	return w
 }
 
-// The policy allows what is in the binary and this listener, and nothing inline; so nothing inline may be there.
+// The policy forbids inline styles and scripts, so the page must not have any.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"/", Prefix + "main.js", Prefix + "base.css", Prefix + "nothing.js"} {
@@ -36,10 +36,10 @@ func TestPolicy(t *testing.T) {
 	}
 	page := get(t, "/").Body.String()
 	require.NotRegexp(t, `(?i)<style|<script(>| [^>]*>[^<])| style=| on[a-z]+=`, page)
-	require.NotRegexp(t, `(?i)(src|href)="(/|https?:)`, page, "addresses are relative: there may be a prefix")
+	require.NotRegexp(t, `(?i)(src|href)="(/|https?:)`, page, "URLs are relative, because a proxy may add a prefix")
 }
 
-// All modules that are imported are there and named in the page, and none makes markup of text.
+// All imported modules exist and are listed in the page. No module converts text to HTML or code.
 func TestModules(t *testing.T) {
 	t.Parallel()
 	assets, err := load(files)
@@ -78,7 +78,7 @@ func TestAssets(t *testing.T) {
 		body, err := io.ReadAll(z)
 		require.NoError(t, err)
 		require.Equal(t, plain.Body.String(), string(body))
-		require.NotEqual(t, plain.Header().Get("ETag"), squeezed.Header().Get("ETag"), "one for each form")
+		require.NotEqual(t, plain.Header().Get("ETag"), squeezed.Header().Get("ETag"), "each representation has its own tag")
 		for _, given := range []string{plain.Header().Get("ETag"), `"x", W/` + plain.Header().Get("ETag")} {
 			again := get(t, at, "If-None-Match", given)
 			require.Equal(t, http.StatusNotModified, again.Code)

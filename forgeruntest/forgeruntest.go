@@ -1,5 +1,5 @@
-// Package forgeruntest judges HTTP clients in Go tests: each test has faults and a session of its own, and fails by the rules that say
-// must and its client broke.
+// Package forgeruntest judges HTTP clients in Go tests. Each test has its own session with faults. A test fails if its client breaks a rule
+// that says "must".
 //
 //	func TestOrder(t *testing.T) {
 //		t.Parallel()
@@ -28,28 +28,29 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// Options are the settings of a test's client, and its faults.
+// Options configure a session.
 type Options struct {
-	Target  string   // address of the server of any API, before which a proxy is put; "": FORGERUN_TARGET, or the ForgeRun at FORGERUN_URL
-	API     string   // description of its API: a name of "forgerun verdict --help", or a file; "": FORGERUN_API, or the standards alone
-	Profile string   // faults: "default" if it is "", or FORGERUN_PROFILE; "none" for no faults
-	Seed    int64    // that the faults are drawn by; 0: 1
-	Rules   []string // to judge by; nil: all that apply
-	Strict  bool     // a test also fails by the rules that say should; or FORGERUN_STRICT=1
+	Target  string   // server to test against through a proxy; "": FORGERUN_TARGET, or the ForgeRun at FORGERUN_URL
+	API     string   // description of the target's API: see "forgerun verdict --help"; "": FORGERUN_API, or only the standards
+	Profile string   // profile of faults; "": FORGERUN_PROFILE, or "default"; "none": no faults
+	Seed    int64    // random seed of the faults; 0: 1
+	Rules   []string // rules to judge; nil: all that apply
+	Strict  bool     // broken rules that say "should" also fail the test; FORGERUN_STRICT=1 does the same
 }
 
-// Service is the service of one test's client.
+// Service is the server that a test's client calls.
 type Service struct {
 	URL string // base address
-	Key string // API key of a client of this test's own; "" before another API
+	Key string // API key for this test; "" if the target is not ForgeRun
 
-	label string // that requests carry; "": none
+	label string // session label for requests; "": none
 }
 
 const patience = 30 * time.Second // for requests about the session
 
-// Start begins a session, which is judged when the test and its subtests are over. Tests may run in parallel. Under "forgerun verdict"
-// that judges, and requests must go through [Service.Transport] to be judged by test. Without anything to judge the test is skipped.
+// Start begins a session and judges it when the test and its subtests have ended. Tests may run in parallel. Under "forgerun verdict",
+// that command judges the sessions, and requests need [Service.Transport] to belong to their test. Start skips the test if no server is
+// configured.
 func Start(t testing.TB, o Options) *Service {
 	t.Helper()
 	o.Target, o.API = cmp.Or(o.Target, os.Getenv("FORGERUN_TARGET")), cmp.Or(o.API, os.Getenv("FORGERUN_API"))
@@ -77,7 +78,7 @@ func Start(t testing.TB, o Options) *Service {
 	return s
 }
 
-// Transport sends requests with the test's name, where "forgerun verdict" judges; a nil base is http.DefaultTransport.
+// Transport adds the test's name to requests under "forgerun verdict". If base is nil, it uses http.DefaultTransport.
 func (s *Service) Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -99,7 +100,7 @@ func (l labelled) RoundTrip(r *http.Request) (*http.Response, error) {
 	return l.base.RoundTrip(r)
 }
 
-// before starts a proxy in front of the target, in this process, and returns it with a client of its own routes.
+// before starts a proxy for the target in this process. It returns the proxy, and a client for the proxy's session API.
 func before(t testing.TB, o Options) (*Service, *client.Client, error) {
 	target, err := url.Parse(o.Target)
 	if err != nil || target.Scheme != "http" && target.Scheme != "https" || target.Host == "" || strings.Trim(target.Path, "/") != "" {
@@ -132,7 +133,7 @@ func before(t testing.TB, o Options) (*Service, *client.Client, error) {
 	return &Service{URL: at}, judge, err
 }
 
-// register makes a client of the ForgeRun at an address.
+// register creates a client on the ForgeRun server at an address.
 func register(ctx context.Context, at string) (*Service, *client.Client, error) {
 	anybody, err := client.New(client.Config{URL: at})
 	if err != nil {
@@ -149,7 +150,7 @@ func register(ctx context.Context, at string) (*Service, *client.Client, error) 
 	return &Service{URL: at, Key: key.APIKey}, anybody.WithKey(key.APIKey), nil
 }
 
-// begin starts the session, and ends it with the test.
+// begin starts the session. It ends and judges the session when the test ends.
 func (o Options) begin(t testing.TB, judge *client.Client) error {
 	profile := cmp.Or(o.Profile, os.Getenv("FORGERUN_PROFILE"), "default")
 	if profile == "none" {
@@ -160,7 +161,7 @@ func (o Options) begin(t testing.TB, judge *client.Client) error {
 		return err
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience) // the test's own is over
+		ctx, cancel := context.WithTimeout(context.Background(), patience) // the context of the test is canceled by now
 		defer cancel()
 		_, err := judge.EndSession(ctx, began.SessionID)
 		if err != nil {
@@ -181,7 +182,7 @@ func (o Options) begin(t testing.TB, judge *client.Client) error {
 	return nil
 }
 
-// inWords describes a broken rule: the first mistake, its requests, and the sentence of the standard.
+// inWords describes a broken rule: the first mistake, the requests involved, and a quote from the standard.
 func inWords(r *client.RuleResult) string {
 	first := r.Evidence[0]
 	lines := []string{fmt.Sprintf("%s: %s", r.Rule, r.Title), first.Found + " " + first.Expected}

@@ -1,5 +1,5 @@
-// Command client is a client of ForgeRun that does what a client should do. It submits a few jobs, waits for each, and receives
-// the webhook deliveries that report their ends.
+// Command client is a well-behaved client of ForgeRun. It submits a few jobs, waits for each, and receives the webhook deliveries that
+// report their ends.
 //
 //	FORGERUN_URL=http://127.0.0.1:8080 FORGERUN_API_KEY=frk_... go run ./examples/go/client
 package main
@@ -80,7 +80,7 @@ func receive(ctx context.Context, c *client.Client) (*ends, func(), error) {
 	hook, err := c.CreateWebhook(ctx, client.WebhookRequest{
 		URL: "http://" + listener.Addr().String() + "/forgerun", Events: []string{"job.succeeded", "job.failed"},
 	})
-	if err == nil && hook.Secret == "" { // the answer that had it was lost
+	if err == nil && hook.Secret == "" { // the response with the secret was lost
 		hook, err = c.RotateSecret(ctx, hook.WebhookID)
 	}
 	if err != nil {
@@ -92,7 +92,7 @@ func receive(ctx context.Context, c *client.Client) (*ends, func(), error) {
 	return e, func() { _ = server.Close() }, nil
 }
 
-// handler accepts only deliveries that are signed with the secret of the webhook. It answers a repeated delivery like the first one.
+// handler accepts only deliveries that are signed with the secret of the webhook. It responds to a repeated delivery like the first one.
 func (e *ends) handler(v client.Verifier) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		message, err := v.Verify(r)

@@ -1,4 +1,4 @@
-// Package clock tests in a second what takes days: it moves the clock of a ForgeRun that only these tests use.
+// Package clock tests effects that take days in seconds, by moving the clock of a ForgeRun server. Only these tests may use the server.
 //
 //	FORGERUN_URL=http://127.0.0.1:8080 go test -count=1 ./examples/go/clock
 package clock
@@ -49,7 +49,7 @@ func TestResultIsGone(t *testing.T) {
 	requireCode(t, err, "RFA_RESULT_GONE")
 }
 
-// If a failed try says "try again tomorrow", ForgeRun tries the job again tomorrow.
+// If an attempt fails with a retryAfter of a day, ForgeRun retries the job a day later.
 func TestRetryOfTomorrow(t *testing.T) {
 	_, c := register(t)
 	request := client.JobRequest{Type: client.Execute, WorkKind: client.KindCustom, AutoRetry: true,
@@ -67,7 +67,7 @@ func TestRetryOfTomorrow(t *testing.T) {
 	}
 }
 
-// ForgeRun retries a delivery without an answer at growing intervals, and gives up after the ninth try.
+// ForgeRun retries a failed delivery at growing intervals, and gives up after the ninth try.
 func TestDeliveryIsGivenUp(t *testing.T) {
 	_, c := register(t)
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -92,7 +92,7 @@ func TestDeliveryIsGivenUp(t *testing.T) {
 	}
 }
 
-// register creates a client for one test. Its key is issued at the time that the clock shows now.
+// register creates a client for one test. Its key is valid from the current time of the moved clock.
 func register(t *testing.T) (id string, c *client.Client) {
 	t.Helper()
 	if os.Getenv("FORGERUN_URL") == "" {

@@ -2,7 +2,7 @@
 // each of them:
 //
 //	tampered-refused                    it accepts every delivery, whatever its signature
-//	repeated-delivery                   it answers a repeated delivery with an error,
+//	repeated-delivery                   it responds to a repeated delivery with an error,
 //	deliveries-answered                 also the real delivery after a forged one with the same id
 //	retry-after, conditional-requests   it polls in a tight loop
 //	correlation-ids                     logs cannot distinguish its jobs

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// work stores the submitted jobs.
+// work has the submitted jobs of an API.
 type work struct {
 	mu    sync.Mutex
 	began map[string]time.Time // when each job began, by its id
 	known map[string]string    // ids of jobs, by the name that identifies repetitions
 }
 
-// submit creates a job, or finds the job that was created with the same name. With an empty name it always creates a job.
+// submit creates a job, or returns the existing job with the same name. With an empty name it always creates a job.
 func (w *work) submit(name string) (id string, made bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -42,7 +42,7 @@ func (w *work) done(id string) (done, exists bool) {
 	return exists && time.Since(began) >= takes, exists
 }
 
-// state returns the text for a running or an ended job. If there is no such job, it answers 404.
+// state returns the text for a running or an ended job. If there is no such job, it sends 404.
 func (w *work) state(rw http.ResponseWriter, id, running, ended string) (state string, ok bool) {
 	done, exists := w.done(id)
 	if !exists {

@@ -1,7 +1,7 @@
-// Command verify says whether a captured webhook delivery is ForgeRun's. It
-// reads {method, url, headers, body_base64} from standard input, the secret
-// from WEBHOOK_SECRET and the published keys from the file DIRECTORY; at least
-// one of the two must be there. Exit code 0 and "ok", or 1 and the reason.
+// Command verify checks whether ForgeRun sent a captured webhook delivery. It
+// reads {method, url, headers, body_base64} from standard input. Set
+// WEBHOOK_SECRET to the secret, DIRECTORY to a file with the published keys, or
+// both. The command prints "ok", or prints the reason and exits with 1.
 package main
 
 import (
@@ -22,16 +22,16 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// delivery is one received request. URL is the one that was registered, not
-// what a proxy made of it.
+// delivery is a received request. URL is the registered URL, even if a proxy
+// has rewritten the URL of the request.
 type delivery struct {
 	Method, URL string
 	Header      http.Header
-	Body        []byte // as received: not decoded and encoded again
+	Body        []byte // the original bytes
 }
 
-// verifySecret checks the HMAC under the subscription's secret and that the
-// message is at most five minutes old.
+// verifySecret checks the HMAC with the webhook's secret. It refuses messages
+// that are older than five minutes.
 func verifySecret(d delivery, secret string) error {
 	webhook, err := standardwebhooks.NewWebhook(secret)
 	if err != nil {
@@ -40,13 +40,13 @@ func verifySecret(d delivery, secret string) error {
 	return webhook.Verify(d.Body, d.Header)
 }
 
-// mustCover is what a signature has to protect; in binary mode all ce- headers
-// as well.
+// mustCover lists the components that a signature must cover, in addition to all
+// ce- headers.
 var mustCover = []string{"@method", "@target-uri", "content-type", "content-digest", "webhook-id"}
 
-const skew = time.Minute // by which the clocks may differ
+const skew = time.Minute // allowed difference between the clocks
 
-// verifyKey checks the signature of RFC 9421 under the server's published keys.
+// verifyKey checks the RFC 9421 signature with the server's published keys.
 func verifyKey(d delivery, keys map[string]ed25519.PublicKey, now time.Time) error {
 	inputs, err := httpsfv.UnmarshalDictionary(d.Header.Values("Signature-Input"))
 	if err != nil {
@@ -83,7 +83,7 @@ func verifyKey(d delivery, keys map[string]ed25519.PublicKey, now time.Time) err
 	return verifyDigest(d)
 }
 
-// verifyDigest ties the body to the signed Content-Digest (RFC 9530).
+// verifyDigest checks the body against the signed Content-Digest (RFC 9530).
 func verifyDigest(d delivery) error {
 	digests, err := httpsfv.UnmarshalDictionary(d.Header.Values("Content-Digest"))
 	if err != nil {
@@ -96,7 +96,7 @@ func verifyDigest(d delivery) error {
 	return nil
 }
 
-// signatureBase is what was signed (RFC 9421, section 2.5).
+// signatureBase returns the signed text (RFC 9421, section 2.5).
 func signatureBase(d delivery, input httpsfv.InnerList) ([]byte, error) {
 	var base strings.Builder
 	var covered []string
@@ -147,7 +147,7 @@ func bytesOf(d *httpsfv.Dictionary, name string) ([]byte, bool) {
 	return b, ok
 }
 
-// readKeys reads the directory: a JWKS.
+// readKeys parses the key directory, a JSON Web Key Set.
 func readKeys(directory []byte) (map[string]ed25519.PublicKey, error) {
 	var jwks struct {
 		Keys []struct{ Kty, Crv, Kid, X string }
