@@ -105,7 +105,7 @@ func (r *request) refusal(a *fullResponse) error {
 	}
 	reason := "it is not a problem document"
 	if a.status >= 300 && a.status <= 399 {
-		reason = "it redirects to another origin, which must not get the key, or in a circle"
+		reason = "it redirects in a loop, or to another origin, which must not get the key"
 	}
 	err := r.unexpected(a, reason)
 	err.RetryAfter = wait

@@ -67,7 +67,7 @@ func (c *Client) CancelBatch(ctx context.Context, id string, options ...Option) 
 
 // Clock sends getClock: Read the clock.
 //
-// The clock of all jobs of this service. Clients of a test bed can move it.
+// The clock of all jobs of this service. Clients of a test bed can move this clock.
 func (c *Client) Clock(ctx context.Context, options ...Option) (*Clock, error) {
 	return fetch[Clock](ctx, c, newRequest("GET", options, "testbed", "clock"))
 }
@@ -186,7 +186,7 @@ func (c *Client) Events(ctx context.Context) iter.Seq2[Event, error] {
 
 // Faults sends listFaults: List the rules.
 //
-// The rules of this client in order, with the number of requests that each matched and disturbed.
+// The rules of this client in order, with the number of requests that each rule matched and changed.
 func (c *Client) Faults(ctx context.Context, options ...Option) ([]Fault, error) {
 	return collect(list[Fault](ctx, c, newRequest("GET", options, "testbed", "faults"), false))
 }
@@ -259,7 +259,7 @@ func (f JobFilter) on(r *request) *request {
 
 // MakeFixtures sends makeFixtures: Make jobs in given states.
 //
-// For tests that start with a job in a certain state. Workers run each job until it is in its state, so the log of events is real.
+// Use this for tests that need a job in a certain state. Workers run each job until it reaches its state, so its events are real.
 // The response is 503 if that takes more than 8 seconds. A repetition with the same Idempotency-Key finds the jobs and continues.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
@@ -310,7 +310,7 @@ func (c *Client) RenewKey(ctx context.Context, id string, options ...Option) (*K
 
 // Reset sends reset: Remove all data of this client.
 //
-// For tests that start from scratch. Removes all jobs of this client in any state with their data, and its batches, webhooks, bulk
+// Use this for tests that start without data. Removes all jobs of this client in any state with their data, and its batches, webhooks, bulk
 // operations, fault rules, events and idempotency keys. API keys and sessions stay. If there is too much data for one request, the
 // response is 503: repeat the request.
 //
@@ -325,7 +325,7 @@ func (c *Client) Reset(ctx context.Context, options ...Option) (map[string]int, 
 
 // ResumeSchedule sends resumeSchedule: Resume a schedule.
 //
-// Resumes the schedule from now on. Due times during the pause are not caught up. Resuming a schedule that is not paused has no effect.
+// Resumes the schedule from now on. Due times during the pause are skipped. Resuming a schedule that is not paused has no effect.
 func (c *Client) ResumeSchedule(ctx context.Context, id string, options ...Option) (*Schedule, error) {
 	return fetch[Schedule](ctx, c, newRequest("POST", options, "schedules", id, "resume").of(id))
 }
@@ -367,14 +367,14 @@ func (c *Client) Schedules(ctx context.Context) iter.Seq2[Schedule, error] {
 
 // Sessions sends listSessions: List the sessions.
 //
-// The sessions of this client, latest first. At most 1,000 are kept; those that have ended use at most 640 MiB.
+// The sessions of this client, latest first. At most 1,000 sessions are kept; ended sessions use at most 640 MiB.
 func (c *Client) Sessions(ctx context.Context) iter.Seq2[Session, error] {
 	return list[Session](ctx, c, newRequest("GET", nil, "testbed", "sessions"), false)
 }
 
 // SetFaults sends replaceFaults: Disturb your own traffic.
 //
-// Replaces the rules by which the service disturbs requests, responses and event streams of this client. They apply to all processes
+// Replaces the rules by which the service injects faults into requests, responses and event streams of this client. They apply to all processes
 // from the next request on. The body is an array of rules, or an object with a `profile`. The rules of the profile come after the
 // others. If a rule is invalid, the request is refused with a pointer to it, and nothing changes. The paths of the test bed are
 // never disturbed.

@@ -38,7 +38,7 @@ type stream struct {
 
 var (
 	errStop   = errors.New("the stream has ended, or its reader stopped")
-	errSilent = errors.New("nothing came, not even a heartbeat")
+	errSilent = errors.New("no data arrived, not even a heartbeat")
 )
 
 // follow reconnects until the stream ends.

@@ -33,7 +33,7 @@ type Attempt struct {
 	// State The state of a job.
 	State string `json:"state"`
 
-	// Outcome How it ended; null before the end.
+	// Outcome The final status; null before the end.
 	Outcome    string    `json:"outcome"`
 	StartedAt  time.Time `json:"started_at"`
 	FinishedAt time.Time `json:"finished_at"`
@@ -124,7 +124,7 @@ type BatchJob struct {
 	// State The state of a job.
 	State string `json:"state"`
 
-	// Outcome How it ended; null before the end.
+	// Outcome The final status; null before the end.
 	Outcome string `json:"outcome"`
 
 	// CreatedAt When the job was accepted.
@@ -169,7 +169,7 @@ type BatchJob struct {
 	// ScheduledFor The due time of the schedule. Absent for triggered runs.
 	ScheduledFor time.Time `json:"scheduled_for,omitempty,omitzero"`
 
-	// ItemID The item's id in the batch.
+	// ItemID The id of the item in the batch.
 	ItemID string            `json:"item_id"`
 	Links  map[string]string `json:"links"`
 }
@@ -202,7 +202,7 @@ type BatchReceipt struct {
 	Warnings []Violation `json:"warnings,omitempty,omitzero"`
 }
 
-// Behavior The behaviour of a CUSTOM job. All members are optional: `{}` succeeds at once. The server's time scale applies to all times.
+// Behavior The behaviour of a CUSTOM job. All members are optional; the job `{}` succeeds at once. The server's time scale applies to all times.
 // Random values come from the seed and the attempt number, so they are the same on every worker.
 type Behavior struct {
 	// Seed Seed for the jitter and for a result of a given size; default: the time of the request.
@@ -217,10 +217,10 @@ type Behavior struct {
 	// BeginAt The share of the duration that an attempt skips at its start.
 	BeginAt float64 `json:"begin_at,omitempty,omitzero"`
 
-	// Steps Number of equal steps in which it reports progress; 10 if absent.
+	// Steps Number of equal steps after which the job reports progress; 10 if absent.
 	Steps int `json:"steps,omitempty,omitzero"`
 
-	// Failures Which attempts fail. Each attempt can be named once.
+	// Failures Which attempts fail. Each attempt may be listed only once.
 	Failures []PlannedFailure `json:"failures,omitempty,omitzero"`
 
 	// Result The result of a CUSTOM job, with `size` or `body`; 1 KiB of JSON by default.
@@ -232,10 +232,10 @@ type Behavior struct {
 	// CPU The share of time spent computing. All jobs of a worker together use at most half of its CPUs.
 	CPU float64 `json:"cpu,omitempty,omitzero"`
 
-	// MemoryBytes Memory that it holds, in units of 1 MiB. All jobs of a worker together hold at most 64 MiB: a job only gets the rest.
+	// MemoryBytes Memory that an attempt holds, in units of 1 MiB. All jobs of a worker together hold at most 64 MiB: a job only gets the rest.
 	MemoryBytes int `json:"memory_bytes,omitempty,omitzero"`
 
-	// IOBytes Number of bytes that it writes and reads back, in blocks of 64 KiB of a file of at most 4 MiB, spread over the steps.
+	// IOBytes Number of bytes that an attempt writes and reads back, in blocks of 64 KiB of a file of at most 4 MiB, spread over the steps.
 	IOBytes int `json:"io_bytes,omitempty,omitzero"`
 }
 
@@ -274,7 +274,7 @@ type Bulk struct {
 	StartedAt  time.Time `json:"started_at"`
 	FinishedAt time.Time `json:"finished_at"`
 
-	// Operator The operator who started it; null if a client did.
+	// Operator The operator who started the operation; null if a client did.
 	Operator string            `json:"operator"`
 	Links    map[string]string `json:"links"`
 }
@@ -318,7 +318,7 @@ type BulkItem struct {
 	// Result The result of a bulk operation for one job.
 	Result string `json:"result"`
 
-	// Code Why it FAILED; null otherwise.
+	// Code The code of the failure; null unless the job is FAILED.
 	Code string `json:"code"`
 
 	// Detail Details of the result.
@@ -382,7 +382,7 @@ type Clock struct {
 	// Now The time of the clock.
 	Now time.Time `json:"now"`
 
-	// Offset How far it is ahead of real time, as a Go duration.
+	// Offset How far the clock is ahead of real time, as a Go duration.
 	//
 	// Examples: 25h0m0s
 	Offset string `json:"offset"`
@@ -449,16 +449,16 @@ type Delivery struct {
 	// State The state of a delivery.
 	State string `json:"state"`
 
-	// Attempts How often it was tried.
+	// Attempts Number of attempts of the delivery.
 	Attempts int `json:"attempts"`
 
-	// NextAttemptAt When it is tried next; null unless it is PENDING.
+	// NextAttemptAt Time of the next attempt; null unless the delivery is PENDING.
 	NextAttemptAt time.Time `json:"next_attempt_at"`
 
 	// CreatedAt When the event happened.
 	CreatedAt time.Time `json:"created_at"`
 
-	// SettledAt When it was delivered or given up.
+	// SettledAt When the delivery succeeded or finally failed.
 	SettledAt time.Time `json:"settled_at"`
 
 	// LastStatus The HTTP status of the latest attempt; null if there was none.
@@ -468,7 +468,7 @@ type Delivery struct {
 	LastError *SendFailure      `json:"last_error"`
 	Links     map[string]string `json:"links"`
 
-	// AttemptsLog Its attempts, oldest first.
+	// AttemptsLog The attempts of the delivery, oldest first.
 	AttemptsLog []DeliveryAttempt `json:"attempts_log"`
 }
 
@@ -484,7 +484,7 @@ type DeliveryAttempt struct {
 	// Status The HTTP status of the response; null if there was none.
 	Status int `json:"status"`
 
-	// Error What went wrong; null if it was delivered.
+	// Error What went wrong; null if the attempt succeeded.
 	Error *SendFailure `json:"error"`
 
 	// Response The receiver's response; null if there was none.
@@ -530,10 +530,10 @@ type Event struct {
 	// EventName The name of an event.
 	EventName string `json:"event_name"`
 
-	// PrevState The state before; null for the first event and for events that do not change the state.
+	// PrevState The state before the event; null for the first event and for events that do not change the state.
 	PrevState string `json:"prev_state"`
 
-	// NextState The state afterwards; null for events that do not change the state.
+	// NextState The state after the event; null for events that do not change the state.
 	NextState string `json:"next_state"`
 
 	// Attempt The number of the attempt.
@@ -552,10 +552,10 @@ type Evidence struct {
 	// Found What the client did, the first time.
 	Found string `json:"found"`
 
-	// Expected What it should have done.
+	// Expected What the client should have done.
 	Expected string `json:"expected"`
 
-	// Times How often this happened, with equal requests and faults.
+	// Times Number of times this happened, with equal requests and faults.
 	Times int `json:"times"`
 
 	// Before The request that set the expectation, if one did.
@@ -597,7 +597,7 @@ type Fault struct {
 	// Seen Number of matching requests, while the rule could still apply.
 	Seen int `json:"seen"`
 
-	// Applied Number of requests with its effect.
+	// Applied Number of requests to which the rule was applied.
 	Applied int `json:"applied"`
 }
 
@@ -612,7 +612,7 @@ type FaultCount struct {
 	// Requests Number of such requests.
 	Requests int `json:"requests"`
 
-	// Times How often it happened; 0: it is part of the profile, but did not happen.
+	// Times Number of times this fault happened; 0 if the profile has the fault but it did not happen.
 	Times int `json:"times"`
 }
 
@@ -623,7 +623,7 @@ type FaultRule struct {
 	Effect json.RawMessage `json:"effect"`
 }
 
-// FaultRules A production-like set of rules, preceded by optional rules of the client.
+// FaultRules A named set of fault rules, optionally preceded by the client's own rules.
 type FaultRules struct {
 	// Profile The name of the set.
 	Profile string `json:"profile,omitempty,omitzero"`
@@ -631,7 +631,7 @@ type FaultRules struct {
 	// Seed Seed for `probability`.
 	Seed int64 `json:"seed,omitempty,omitzero"`
 
-	// Rules Rules that come first.
+	// Rules Rules to check before the rules of the profile.
 	Rules []FaultRule `json:"rules,omitempty,omitzero"`
 }
 
@@ -641,7 +641,7 @@ type Fixture struct {
 	// succeeded and deleted. expired: succeeded, and the result has expired.
 	State string `json:"state"`
 
-	// Progress Progress of a running job in percent.
+	// Progress Progress of the running job, in percent.
 	Progress int `json:"progress,omitempty,omitzero"`
 
 	// CorrelationID The correlation id of the job.
@@ -686,7 +686,7 @@ type Job struct {
 	// State The state of a job.
 	State string `json:"state"`
 
-	// Outcome How it ended; null before the end.
+	// Outcome The final status; null before the end.
 	Outcome string `json:"outcome"`
 
 	// CreatedAt When the job was accepted.
@@ -755,7 +755,7 @@ type Job struct {
 	// Waiting Why the job waits. Only while it waits.
 	Waiting *Waiting `json:"waiting,omitempty"`
 
-	// Progress The progress of a running job. It never decreases within an attempt, and is absent if unknown.
+	// Progress The progress of a running job. The progress never decreases within an attempt, and is absent if unknown.
 	Progress *Progress `json:"progress,omitempty"`
 
 	// Failure How the current attempt failed. FAILED only.
@@ -777,7 +777,7 @@ type JobRequest struct {
 	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
 	WorkKind string `json:"work_kind,omitempty,omitzero"`
 
-	// ExecutionAt When to run: a future time, RFC 3339 in UTC. It is required for DEFERRED jobs and not allowed for others. The job never starts
+	// ExecutionAt When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job never starts
 	// earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt time.Time `json:"execution_at,omitempty,omitzero"`
 
@@ -789,7 +789,7 @@ type JobRequest struct {
 	// Examples: https://example.com/done
 	Callback string `json:"callback,omitempty,omitzero"`
 
-	// Params The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the response.
+	// Params The client's parameters, stored as sent, up to 256 KiB. Other work kinds ignore params and return `warnings`.
 	// CUSTOM uses `behavior`.
 	Params any `json:"params,omitempty,omitzero"`
 
@@ -802,7 +802,7 @@ type JobRequest struct {
 	// Event EMIT_EVENT only, the event to publish.
 	Event *Emission `json:"event,omitempty,omitzero"`
 
-	// CorrelationID An id for finding this job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
+	// CorrelationID An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
 	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
 
 	// ItemID A name for the item, unique in the batch. Without it, the item's zero-based index as a string.
@@ -811,22 +811,22 @@ type JobRequest struct {
 
 // JournalEntry A request or a delivery attempt in a session.
 type JournalEntry struct {
-	// Number Number from 1, in order of start.
+	// Number Number of the record, from 1, in order of start.
 	Number int `json:"number"`
 
 	// At When the request came.
 	At time.Time `json:"at"`
 
-	// Until When its response was made, or its stream ended.
+	// Until When the response was complete, or the stream ended.
 	Until time.Time `json:"until"`
 
-	// Request Its method, path and query, without secrets.
+	// Request Method, path and query of the request, without secrets.
 	Request string `json:"request"`
 
 	// Headers Headers that rules use, with keys and bodies as hashes.
 	Headers []string `json:"headers"`
 
-	// Connection The number of its connection in a process of the service.
+	// Connection The number of the request's connection within a process of the service.
 	Connection int `json:"connection,omitempty,omitzero"`
 
 	// Answer The response that the client received.
@@ -835,19 +835,19 @@ type JournalEntry struct {
 	// Fault A description of the fault, and the fault as JSON.
 	Fault string `json:"fault,omitempty,omitzero"`
 
-	// Operation Its operation, as named in fault rules.
+	// Operation The operation of the request, as named in fault rules.
 	Operation string `json:"operation,omitempty,omitzero"`
 
 	// Of The kind of request, such as submissions.
 	Of string `json:"of"`
 
-	// Job The job that it used or created.
+	// Job The job that the request used or created.
 	Job string `json:"job,omitempty,omitzero"`
 
-	// JobState The job's state as known to the client. Unknown: no response had named the job. Open: no response had shown it as final.
+	// JobState The job's state as known to the client. Unknown means that no response had named the job. Open means that no response had shown the job as final.
 	JobState string `json:"job_state,omitempty,omitzero"`
 
-	// Breaks Ids of the rules that it broke, or that a missing later request broke.
+	// Breaks Ids of the rules that this request broke, or that were broken because a later request is missing.
 	Breaks []string `json:"breaks"`
 }
 
@@ -855,7 +855,7 @@ type JournalEntry struct {
 type Key struct {
 	Meta `json:"-"`
 
-	// APIKey The key itself. It is shown once; null if the key already existed, and in a repetition with the same idempotency key.
+	// APIKey The key itself. The key is shown once; null if the key already existed, and in a repetition with the same idempotency key.
 	APIKey string `json:"api_key"`
 
 	// KeyID The public part of the key.
@@ -874,11 +874,11 @@ type KeyDirectory struct {
 
 // KeyRequest defines model for KeyRequest.
 type KeyRequest struct {
-	// Rotate Create a new key even if there is one.
+	// Rotate Create a new key even if a key exists.
 	Rotate bool `json:"rotate,omitempty,omitzero"`
 
 	// Scope The permissions of the key: read, submit (also submits jobs and batches), or all. A key with a scope other than all is always
-	// new. It replaces no other key and cannot be renewed.
+	// new. Such a key replaces no other key and cannot be renewed.
 	Scope string `json:"scope,omitempty,omitzero"`
 }
 
@@ -900,16 +900,16 @@ type Moment struct {
 	// At When the request came.
 	At time.Time `json:"at"`
 
-	// Until When its response was made, or its stream ended.
+	// Until When the response was complete, or the stream ended.
 	Until time.Time `json:"until"`
 
-	// Request Its method, path and query, without secrets.
+	// Request Method, path and query of the request, without secrets.
 	Request string `json:"request"`
 
 	// Headers Headers that rules use, with keys and bodies as hashes.
 	Headers []string `json:"headers"`
 
-	// Connection The number of its connection in a process of the service.
+	// Connection The number of the request's connection within a process of the service.
 	Connection int `json:"connection,omitempty,omitzero"`
 
 	// Answer The response that the client received.
@@ -982,7 +982,7 @@ type PlannedEvent struct {
 	// Data The event's data, any JSON.
 	Data json.RawMessage `json:"data,omitempty,omitzero"`
 
-	// After When it is emitted, within the duration.
+	// After When the attempt emits the event, within the duration.
 	After string `json:"after,omitempty,omitzero"`
 }
 
@@ -1081,7 +1081,7 @@ type ProblemDocument struct {
 	Reason string `json:"reason,omitempty,omitzero"`
 }
 
-// Progress The progress of a running job. It never decreases within an attempt, and is absent if unknown.
+// Progress The progress of a running job. The progress never decreases within an attempt, and is absent if unknown.
 type Progress struct {
 	Percentage int `json:"percentage"`
 
@@ -1113,7 +1113,7 @@ type ReceiverResponse struct {
 	// BodyBase64 The body in base64 if it is not such text; `body` is null then.
 	BodyBase64 []byte `json:"body_base64,omitempty,omitzero"`
 
-	// Truncated Whether the body had more.
+	// Truncated Whether the body was longer.
 	Truncated bool `json:"truncated"`
 }
 
@@ -1176,7 +1176,7 @@ type ResultInfo struct {
 
 // RetryPolicy The attempts of a job, for automatic and requested retries.
 type RetryPolicy struct {
-	// MaxAttempts Maximum number of attempts, including the first one; at most 1 + FORGERUN_MAX_RETRIES (4 by default).
+	// MaxAttempts Maximum number of attempts, including the first; at most 1 + FORGERUN_MAX_RETRIES (4 by default).
 	MaxAttempts int `json:"max_attempts,omitempty,omitzero"`
 
 	// Backoff The waits between attempts.
@@ -1212,13 +1212,13 @@ type RuleResult struct {
 	// Level The strength of the requirement in the quoted sentence.
 	Level string `json:"level"`
 
-	// Status `ok`: the rule was kept. `warn`: it was broken and has the level should. `fail`: it was broken and has the level must.
+	// Status `ok`: the rule was kept. `warn` means that the rule was broken and has the level should. `fail` means that the rule was broken and has the level must.
 	Status string `json:"status"`
 
-	// Times How often it was tested.
+	// Times Number of times the rule was tested.
 	Times int `json:"times"`
 
-	// Failures How often it was broken.
+	// Failures Number of times the rule was broken.
 	Failures int `json:"failures"`
 
 	// Evidence The first violations, or one example of the rule being kept.
@@ -1227,20 +1227,20 @@ type RuleResult struct {
 	// See The source of the rule.
 	See string `json:"see"`
 
-	// Quote The sentence in the source.
+	// Quote The sentence of the source that requires this behaviour.
 	Quote string `json:"quote"`
 
-	// Reason Why it was not tested, in a few words; only for untested rules.
+	// Reason Why the rule was not tested, in a few words; only for untested rules.
 	Reason string `json:"reason,omitempty,omitzero"`
 
-	// Exercise How to test it; only for untested rules.
+	// Exercise How to test the rule; only for untested rules.
 	Exercise string `json:"exercise,omitempty,omitzero"`
 
 	// Fix The correct behaviour, with a line of code in three languages.
 	Fix RuleFix `json:"fix"`
 }
 
-// Scenario The job's work as defined in the catalogue. If the definition is damaged, only the kind is known.
+// Scenario The job's work as defined in the catalogue. If the stored definition is damaged, only the work kind is known.
 type Scenario struct {
 	// WorkKind The job's work kind.
 	WorkKind string `json:"workKind"`
@@ -1265,7 +1265,7 @@ type Schedule struct {
 	// State Whether a schedule will run.
 	State string `json:"state"`
 
-	// Cron When it is due; null with an interval.
+	// Cron The due times as a cron expression; null with an interval.
 	Cron string `json:"cron"`
 
 	// TimeZone The time zone of `cron`; null is UTC.
@@ -1282,7 +1282,7 @@ type Schedule struct {
 	// Overlap Policy for a due time while an earlier run of the schedule is not final.
 	Overlap string `json:"overlap"`
 
-	// CatchUp Which due times are run if they are more than a minute late, because nothing could be submitted.
+	// CatchUp Which due times are run if they are more than a minute late, because the service could not submit jobs.
 	CatchUp string `json:"catch_up"`
 
 	// CatchUpMax Maximum number of due times that `all` catches up.
@@ -1293,7 +1293,7 @@ type Schedule struct {
 	Paused    bool      `json:"paused"`
 	CreatedAt time.Time `json:"created_at"`
 
-	// UpdatedAt When it was last changed.
+	// UpdatedAt Time of the last change of the schedule.
 	UpdatedAt time.Time `json:"updated_at"`
 
 	// NextRuns The next due times, without jitter.
@@ -1311,7 +1311,7 @@ type Schedule struct {
 	// Runs Number of due times with a job.
 	Runs int `json:"runs"`
 
-	// Missed Number of due times without a job, because none could be submitted in time, or the submission was refused until the next due time. A gap counts at most 10,000.
+	// Missed Number of due times without a job, because none could be submitted in time, or the submission was refused until the next due time. A gap without submissions adds at most 10,000.
 	Missed int `json:"missed"`
 
 	// Skipped Number of due times without a job because an earlier run was not final.
@@ -1342,7 +1342,7 @@ type ScheduleRequest struct {
 	// Name A name in one line.
 	Name string `json:"name,omitempty,omitzero"`
 
-	// Cron When it is due: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
+	// Cron The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
 	// `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either one must match. Excludes
 	// `interval`.
 	//
@@ -1364,7 +1364,7 @@ type ScheduleRequest struct {
 	// StartAt The earliest due time; intervals count from it.
 	StartAt time.Time `json:"start_at,omitempty,omitzero"`
 
-	// EndAt No due time is after it.
+	// EndAt The schedule has no due times after this time.
 	EndAt time.Time `json:"end_at,omitempty,omitzero"`
 
 	// Overlap allow without it.
@@ -1412,7 +1412,7 @@ type Session struct {
 	// CreatedAt When it started.
 	CreatedAt time.Time `json:"created_at"`
 
-	// EndedAt When it ended, null while it runs.
+	// EndedAt When the session ended; null while it runs.
 	EndedAt time.Time `json:"ended_at"`
 
 	// Exchanges Records so far: one per request, and two per ended event stream. The first 200,000 are judged, up to 128 MiB, or 4 MiB with a label.
@@ -1430,7 +1430,7 @@ type SessionRequest struct {
 	// Seed Seed for the profile's random faults.
 	Seed int64 `json:"seed,omitempty,omitzero"`
 
-	// Rules The rules to judge; all of them without it.
+	// Rules The rules to judge; if absent, all rules are judged.
 	Rules []string `json:"rules,omitempty,omitzero"`
 }
 
@@ -1450,11 +1450,11 @@ type SigningKey struct {
 	Use string `json:"use,omitempty,omitzero"`
 }
 
-// SinceRequest The start time, and the cursor to continue at.
+// SinceRequest The start time, and the cursor of the next request.
 type SinceRequest struct {
 	Since time.Time `json:"since"`
 
-	// Cursor The unchanged `next_cursor` of the previous response, with the same `since`. It is signed: any other value is refused with 400.
+	// Cursor The unchanged `next_cursor` of the previous response, with the same `since`. A changed cursor is refused with 400.
 	// Without a cursor, the replay starts at `since`.
 	Cursor string `json:"cursor,omitempty,omitzero"`
 }
@@ -1481,13 +1481,13 @@ type Verdict struct {
 	// CreatedAt When it started.
 	CreatedAt time.Time `json:"created_at"`
 
-	// EndedAt When it ended, null while it runs.
+	// EndedAt When the session ended; null while it runs.
 	EndedAt time.Time `json:"ended_at"`
 
 	// Exchanges Requests so far. The first 200,000 records are judged, up to 128 MiB.
 	Exchanges int `json:"exchanges"`
 
-	// Verdict `passed`: no rule was broken. `passed_with_warnings`: only rules with the level should were broken. `failed`: a rule with the level must was broken. `nothing_judged`: the session tested no rule.
+	// Verdict `passed`: no rule was broken. `passed_with_warnings` means that only rules with the level should were broken. `failed`: a rule with the level must was broken. `nothing_judged` means that the session tested no rule.
 	Verdict string `json:"verdict"`
 
 	// Why A sentence about what was and was not tested, or why nothing was tested.
@@ -1505,7 +1505,7 @@ type Verdict struct {
 	// First The first request or delivery that a fault changed; missing if there is none.
 	First *Moment `json:"first,omitempty"`
 
-	// Last The last one; missing if there is none.
+	// Last The last request or delivery that a fault changed; missing if there is none.
 	Last *Moment `json:"last,omitempty"`
 
 	// Guess A guessed description of an API, if no submission was recognised; only from `forgerun proxy`.
@@ -1520,14 +1520,14 @@ type Verdict struct {
 
 // VerdictGuess A guessed description of an API, if no submission was recognised; only from `forgerun proxy`.
 type VerdictGuess struct {
-	// Seen What looks like a submission, such as POST /thumbnails answered 201 with {id}.
+	// Seen Requests that look like submissions, such as POST /thumbnails that returned 201 with {id}.
 	Seen string `json:"seen"`
 
 	// YAML A description for `--api`.
 	YAML string `json:"yaml"`
 }
 
-// Violation An error in a request. It has either `pointer` or `parameter`.
+// Violation An error in a request. A violation has either `pointer` or `parameter`.
 type Violation struct {
 	// Pointer The place in the body, a JSON Pointer (RFC 6901); empty for the whole body.
 	Pointer string `json:"pointer,omitempty,omitzero"`
@@ -1544,7 +1544,7 @@ type Waiting struct {
 	// Reason The reason why an unclaimed job waits.
 	Reason string `json:"reason"`
 
-	// Until The time that the job waits for if the reason is SCHEDULED or BACKOFF; otherwise null.
+	// Until The time until which the job waits if the reason is SCHEDULED or BACKOFF; otherwise null.
 	Until time.Time `json:"until"`
 }
 
@@ -1561,10 +1561,10 @@ type Webhook struct {
 	// Events The events that are sent.
 	Events []string `json:"events"`
 
-	// Description A note for people.
+	// Description A description for humans.
 	Description string `json:"description"`
 
-	// ContentMode How a CloudEvent travels over HTTP.
+	// ContentMode The CloudEvents mode of messages over HTTP.
 	ContentMode string `json:"content_mode"`
 
 	// Enabled Whether events are sent.
@@ -1573,7 +1573,7 @@ type Webhook struct {
 	// DisabledAt When it was disabled.
 	DisabledAt time.Time `json:"disabled_at"`
 
-	// DisabledReason Why it is disabled; null if it is not.
+	// DisabledReason Why the webhook is disabled; null if it is enabled.
 	DisabledReason *DisabledCause `json:"disabled_reason"`
 
 	// ConsecutiveFailures Number of failed attempts since the last success.
@@ -1585,11 +1585,11 @@ type Webhook struct {
 	// OldSecretExpiresAt When the secret before the last rotation expires.
 	OldSecretExpiresAt time.Time `json:"old_secret_expires_at"`
 
-	// ProvenAt When the receiver confirmed by OPTIONS that it wants events at this URL. Null if it was not asked.
+	// ProvenAt When the receiver confirmed by OPTIONS that it wants events at this URL. Null if the receiver was not asked.
 	ProvenAt  time.Time `json:"proven_at"`
 	CreatedAt time.Time `json:"created_at"`
 
-	// UpdatedAt When its owner or the server last changed it.
+	// UpdatedAt When its owner or the server last changed the webhook.
 	UpdatedAt time.Time         `json:"updated_at"`
 	Links     map[string]string `json:"links"`
 
@@ -1604,7 +1604,7 @@ type WebhookPatch struct {
 	// Events The events to send. Repeated names count once.
 	Events []string `json:"events,omitempty,omitzero"`
 
-	// Description A note for people.
+	// Description A description for humans.
 	Description *string `json:"description,omitempty,omitzero"`
 	ContentMode *string `json:"content_mode,omitempty,omitzero"`
 
@@ -1622,7 +1622,7 @@ type WebhookRequest struct {
 	// Events The events to send. Repeated names count once.
 	Events []string `json:"events"`
 
-	// Description A note for people.
+	// Description A description for humans.
 	Description string `json:"description,omitempty,omitzero"`
 
 	// ContentMode How events are sent; `binary` if absent.
@@ -1636,7 +1636,7 @@ const (
 	BulkDelete = "delete"
 )
 
-// Which due times are run if they are more than a minute late, because nothing could be submitted.
+// Which due times are run if they are more than a minute late, because the service could not submit jobs.
 const (
 	CatchUpNone = "none" // None.
 	CatchUpLast = "last" // The latest one.

@@ -103,7 +103,7 @@ func (v *Verifier) verifySecret(header http.Header, body []byte) error {
 	}
 	id, timestamp := header.Values("Webhook-Id"), header.Values("Webhook-Timestamp")
 	if len(id) != 1 || id[0] == "" || len(timestamp) != 1 {
-		return refused("webhook-id or webhook-timestamp is missing, or there twice")
+		return refused("webhook-id or webhook-timestamp is missing or repeated")
 	}
 	if strings.Contains(id[0], ".") { // "." separates the signed fields: part of the body could pass as id and time
 		return refused("webhook-id has a dot")
@@ -113,7 +113,7 @@ func (v *Verifier) verifySecret(header http.Header, body []byte) error {
 		return refused("webhook-timestamp is not a number of seconds")
 	}
 	if age := v.now().Sub(time.Unix(int64(seconds), 0)); age > maxAge || age < -maxAge {
-		return refused("it is too old, or of the future")
+		return refused("its timestamp is too old or in the future")
 	}
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(id[0] + "." + timestamp[0] + "."))
@@ -206,11 +206,11 @@ func (v *Verifier) verifyInput(m message, member httpsfv.Member, signature []byt
 	created, ok := parameter[int64](input, "created")
 	expires, ok2 := parameter[int64](input, "expires")
 	if !ok || !ok2 {
-		return refused("the signature does not say when it was made and until when it is valid")
+		return refused("the signature has no creation and expiry time")
 	}
 	now := v.now()
 	if time.Unix(created, 0).After(now.Add(clockSkew)) || time.Unix(expires, 0).Before(now.Add(-clockSkew)) {
-		return refused("the signature is expired, or of the future")
+		return refused("the signature is expired or dated in the future")
 	}
 	if algorithm, _ := parameter[string](input, "alg"); algorithm != "ed25519" {
 		return refused("the signature's algorithm is not ed25519")
@@ -220,7 +220,7 @@ func (v *Verifier) verifyInput(m message, member httpsfv.Member, signature []byt
 		return err
 	}
 	if len(signature) != ed25519.SignatureSize {
-		return refused("there is no signature of that name")
+		return refused("the message has no signature with that name")
 	}
 	keyID, _ := parameter[string](input, "keyid")
 	key, err := v.Keys(keyID)

@@ -123,7 +123,7 @@ func (c *Client) Run(ctx context.Context, job JobRequest, options ...Option) (*J
 		if !ok {
 			return ended, nil
 		}
-		c.log.InfoContext(ctx, "forgerun: a job failed and is submitted again", "jobId", line(ended.JobID), "try", try, "wait", wait)
+		c.log.InfoContext(ctx, "forgerun: a job failed and is being submitted again", "jobId", line(ended.JobID), "try", try, "wait", wait)
 		if err := c.sleep(ctx, wait); err != nil {
 			return ended, err
 		}

@@ -67,7 +67,7 @@ var Codes = []CodeSpec{
 	{CodeMethodNotAllowed, 405, "method-not-allowed", "Method not allowed", "Use a method that the Allow header names."},
 	{CodeNotAcceptable, 406, "not-acceptable", "Not acceptable", "Accept application/json or application/problem+json."},
 	{CodePayloadTooLarge, 413, "payload-too-large", "Request body too large", "Send a smaller body."},
-	{CodeValidationFailed, 400, "validation-failed", "Validation failed", "Correct the values that the violations point to."},
+	{CodeValidationFailed, 400, "validation-failed", "Validation failed", "Correct the values listed in violations."},
 	{CodeInvalidCredentials, 401, "invalid-credentials", "Invalid credentials", "Send a valid API key as Authorization: Bearer frk_...."},
 	{CodeTokenExpired, 401, "key-expired", "API key expired",
 		"Renew the key with POST /v1/clients/{client_id}/keys/renew within 7 days after it expired (the operator can set " +

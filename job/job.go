@@ -83,17 +83,17 @@ const (
 func (r WaitingReason) Text() string {
 	switch r {
 	case WaitingScheduled:
-		return "Its execution_at has not been reached."
+		return "The job's execution_at has not been reached."
 	case WaitingBackoff:
-		return "An attempt failed, and the wait before the next one is not over."
+		return "An attempt failed, and the next attempt is not due yet."
 	case WaitingPaused:
-		return "The operator has paused its work kind, its client or the whole service."
+		return "The operator has paused the job's work kind, its client or the whole service."
 	case WaitingClientLimit:
-		return "Its client runs its maximum number of jobs."
+		return "The client already runs its maximum number of jobs."
 	case WaitingNoWorkers:
-		return "It can run now, but no worker is alive."
+		return "The job can run now, but no worker is alive."
 	case WaitingQueue:
-		return "It can run now and waits for a free worker."
+		return "The job can run now and waits for a free worker."
 	}
 	return ""
 }

@@ -66,7 +66,7 @@ func TestDocumentOfAFailure(t *testing.T) {
 		"type": "https://forge.example/problems/dependency-failed",
 		"title": "Job failed because of a dependency",
 		"status": 504,
-		"detail": "A dependency of the job did not answer in time.",
+		"detail": "A dependency of the job did not respond in time.",
 		"instance": "/v1/jobs/01890a5d-ac96-774b-bcce-b302099a8057/attempts/2",
 		"code": "RFA_DEPENDENCY_TIMEOUT",
 		"jobId": "01890a5d-ac96-774b-bcce-b302099a8057",

@@ -64,11 +64,11 @@ const (
 func (r DisabledReason) Text() string {
 	switch r {
 	case DisabledGone:
-		return "The receiver answered 410 Gone."
+		return "The receiver returned 410 Gone."
 	case DisabledFailing:
-		return "Deliveries kept failing; see the log of deliveries."
+		return "Deliveries to the webhook kept failing; see the log of deliveries."
 	default:
-		return "It was disabled by its owner."
+		return "The webhook was disabled by its owner."
 	}
 }
 

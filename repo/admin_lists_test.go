@@ -124,7 +124,7 @@ func TestAdminWebhooksAndDeliveries(t *testing.T) {
 	require.Equal(t, []job.ID{second}, hooks(admin.Range{Enabled: &no}))
 	require.Empty(t, hooks(admin.Range{ClientID: newID()}))
 	shown := string(must(json.Marshal(must(a.Webhook(f.ctx(), second))(t)))(t))
-	require.Contains(t, shown, `"disabled_reason":{"code":"OWNER","detail":"It was disabled by its owner."}`)
+	require.Contains(t, shown, `"disabled_reason":{"code":"OWNER","detail":"The webhook was disabled by its owner."}`)
 	require.NotContains(t, shown, "secret")
 	require.Equal(t, job.CodeWebhookNotFound, codeOf(a.Webhook(f.ctx(), gone)))
 

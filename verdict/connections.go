@@ -117,7 +117,7 @@ func reused(r *record, f *finding) {
 		}
 		f.judge(ok, nil, cmp.Or(c.last, &r.exchanges[0]),
 			fmt.Sprintf("%d of %d consecutive requests used a new connection.", c.fresh, c.able),
-			"Keep connections open: each new one costs a handshake, two with TLS.")
+			"Keep connections open: each new connection costs a handshake, two with TLS.")
 	}
 }
 

@@ -21,12 +21,12 @@ func answered(r *record, f *finding) {
 			within = StandardAnswerWithin
 		}
 		ok := a.Error == "" && a.Took <= within
-		found := fmt.Sprintf("The client answered the delivery with %d %s.", a.Status, after(a.Took))
+		found := fmt.Sprintf("The client returned %d to the delivery %s.", a.Status, after(a.Took))
 		if a.Status == 0 {
-			found = fmt.Sprintf("The client did not answer the delivery: %s %s.", a.Error, after(a.Took))
+			found = fmt.Sprintf("The client did not respond to the delivery: %s %s.", a.Error, after(a.Took))
 		}
 		f.judge(ok, nil, r.attempted(a), found,
-			fmt.Sprintf("Answer 2xx within %.0f s: store the event, and process it afterwards.", within.Seconds()))
+			fmt.Sprintf("Return 2xx within %.0f s: store the event, and process it afterwards.", within.Seconds()))
 	}
 }
 
@@ -40,7 +40,7 @@ func refused(r *record, f *finding) {
 			continue
 		}
 		ok, why := x.Status < 200 || x.Status > 299, tamperText[x.Fault.Tamper]
-		f.judge(ok, nil, x, fmt.Sprintf("The client answered %d, although %s.", x.Status, why), "Answer with a status such as 401.")
+		f.judge(ok, nil, x, fmt.Sprintf("The client returned %d, although %s.", x.Status, why), "Return a status such as 401.")
 		old, forged = old || !ok && x.Fault.Tamper == fault.TamperTimestamp, forged || !ok && x.Fault.Tamper != fault.TamperTimestamp
 	}
 	if r.Standards && old {
@@ -78,7 +78,7 @@ func repeated(r *record, f *finding) {
 		if x.Fault.Repeat == 0 || x.Status == 0 || x.Status/100 == 2 && failedDeliveries[x.Delivery] {
 			continue
 		}
-		f.judge(x.Status/100 == 2, nil, x, fmt.Sprintf("The client answered the copy with %d.", x.Status),
-			"Answer 2xx again: the webhook-id is the same, so there is nothing to do.")
+		f.judge(x.Status/100 == 2, nil, x, fmt.Sprintf("The client returned %d to the copy.", x.Status),
+			"Return 2xx again: the webhook-id is the same, so the event was already handled.")
 	}
 }

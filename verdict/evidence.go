@@ -168,7 +168,7 @@ func lostText(x *exchange) string {
 	by := either(x.Fault.Reset, ", by a reset", "")
 	switch x.Fault.Close {
 	case fault.CloseNever:
-		return "none: the service neither answered nor closed the connection"
+		return "none: the service neither responded nor closed the connection"
 	case fault.CloseBefore:
 		return "none: the request was cut off before processing" + by
 	case fault.CloseHalf:

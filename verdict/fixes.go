@@ -97,18 +97,18 @@ var guides = map[string]guide{
 		`// use json.Decoder without DisallowUnknownFields`,
 	}},
 	"deliveries-answered": {"no webhooks", Fix{
-		"Answer 2xx as soon as the event is stored, and process it afterwards.",
+		"Return 2xx as soon as the event is stored, and process it afterwards.",
 		`queue.put(event); return "", 204`, `queue.add(event); res.sendStatus(204)`, `queue <- event; w.WriteHeader(http.StatusNoContent)`,
 	}},
 	"tampered-refused": {"no forged webhooks", Fix{
-		"Verify the signature over the raw body and the timestamp of each request, and answer 401 if either is invalid.",
+		"Verify the signature over the raw body and the timestamp of each request, and return 401 if either is invalid.",
 		`Webhook(secret).verify(request.get_data(), dict(request.headers))  # standardwebhooks`,
 		`new Webhook(secret).verify(rawBody, req.headers) // standardwebhooks`,
 		`err := wh.Verify(body, r.Header) // standardwebhooks`,
 	}},
 	"repeated-delivery": {"no repeated webhooks", Fix{
-		"Store each Webhook-Id with its event, in one transaction. If you already have the id, answer 2xx and skip the event. " +
-			"Only your own tests can tell whether each event is handled.",
+		"Store each Webhook-Id with its event, in one transaction. If you already have the id, return 2xx and skip the event. " +
+			"Only your own tests can check whether each event is handled.",
 		`if not store.add(headers["Webhook-Id"]): return "", 204`,
 		`if (!(await store.add(req.headers["webhook-id"]))) return res.sendStatus(204)`,
 		`if !store.Add(r.Header.Get("Webhook-Id")) { w.WriteHeader(http.StatusNoContent); return }`,

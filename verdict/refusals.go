@@ -83,7 +83,7 @@ func repeatedRefusals(r *record, f *finding) {
 			f.pass(s.first, s.last, found)
 		case s.last.Status == http.StatusUnauthorized:
 			f.failBy(cites, s.first, s.last, found,
-				"Try once more, with a new key if there is one. Then give up, and report that the key is refused.")
+				"Try once more, with a new key if you have one. Then give up, and report that the key is refused.")
 		default:
 			f.failBy(cites, s.first, s.last, found, "Correct the request: the service refuses the same request again.")
 		}

@@ -90,7 +90,7 @@ func (o *orders) givenUp(f *finding, x *exchange) {
 		f.fail(x, nil, "The client gave up on the submission after "+map[int]string{1: "one try", 2: "two tries"}[tries]+".", expected)
 	case x.HungUp && x.took < o.patience && x.place < o.last: // one time-out for all tries ended the last try
 		f.fail(x, nil, fmt.Sprintf("The client hung up on the last try after %.1f s, though it had waited %.1f s for another response. "+
-			"It gave up on the submission.", x.took.Seconds(), o.patience.Seconds()), "Give each try its own time-out. "+expected)
+			"The client gave up on the submission.", x.took.Seconds(), o.patience.Seconds()), "Give each try its own time-out. "+expected)
 	default:
 		f.doubt("the client gave up on a submission after three tries or more")
 	}

@@ -49,7 +49,7 @@ var rules = []rule{
 		exercise: "Read a slow job more than once",
 	},
 	{
-		id: "backoff", title: "The client waits before it retries.",
+		id: "backoff", title: "The client waits before each retry.",
 		level: Must, check: backoff,
 		see: client,
 		quote: "After 429, 5xx or no response, it must wait before it repeats a request: as long as Retry-After says, otherwise " +
@@ -155,7 +155,7 @@ var rules = []rule{
 		exercise: "Read a job until it is final", profiles: []fault.Profile{fault.Default, fault.NewVersion},
 	},
 	{
-		id: "deliveries-answered", title: "The receiver answers each webhook with 2xx in time.",
+		id: "deliveries-answered", title: "The receiver returns 2xx to each webhook in time.",
 		level: Must, check: answered,
 		see:   client,
 		quote: "It must answer a delivery with 2xx within ten seconds.",
@@ -172,7 +172,7 @@ var rules = []rule{
 		exercise: "Create a webhook, or submit a job with a callback", profiles: []fault.Profile{fault.Default, fault.DuplicateDeliveries},
 	},
 	{
-		id: "repeated-delivery", title: "The receiver answers a repeated webhook with 2xx.",
+		id: "repeated-delivery", title: "The receiver returns 2xx to a repeated webhook.",
 		level: Must, check: repeated,
 		see:   client,
 		quote: "It must answer 2xx to a delivery that it has already received.",

@@ -124,7 +124,7 @@ func (t *tolerance) deliveries() {
 		if d.effect == nil || !unfamiliar(d.effect) || d.dropped || a.Status == 0 || a.Unsigned {
 			continue
 		}
-		t.judge(200 <= a.Status && a.Status <= 299, nil, t.attempted(a), fmt.Sprintf("The client answered the delivery with %d.", a.Status),
-			"Ignore unknown members and states in a delivery, and answer 2xx.")
+		t.judge(200 <= a.Status && a.Status <= 299, nil, t.attempted(a), fmt.Sprintf("The client returned %d to the delivery.", a.Status),
+			"Ignore unknown members and states in a delivery, and return 2xx.")
 	}
 }

@@ -184,7 +184,7 @@ func TestEvidenceNamesLostResponses(t *testing.T) {
 	for response, e := range map[string]fault.Effect{
 		"none: a 202 was lost after processing":                        {Close: fault.AfterCommit},
 		"none: the request was cut off before processing, by a reset":  {Close: fault.CloseBefore, Reset: true},
-		"none: the service neither answered nor closed the connection": {Close: fault.CloseNever},
+		"none: the service neither responded nor closed the connection": {Close: fault.CloseNever},
 		"cut off: only part of a 202 was sent":                         {Close: fault.CloseMidBody},
 		"stalled: only part of a 202 arrived":                          {Close: fault.CloseStall},
 	} {

@@ -38,7 +38,7 @@ func (f *findings) addWebhooks(now admin.Situation) {
 	}
 	if d := now.Disabled; d.Count > 0 {
 		f.add("webhooks_disabled", oneWebhook(d, "#/webhooks?enabled=false"),
-			"%s %s disabled by the service, because %s receiver failed or is gone.",
+			"%s %s disabled by the service, because %s receiver kept failing or is gone.",
 			count(d.Count, "webhook"), verb(d.Count, "is", "are"), verb(d.Count, "its", "their"))
 	}
 }
@@ -48,7 +48,7 @@ func (f *findings) addWebhooks(now admin.Situation) {
 func attention(now admin.Situation, recent admin.Ends, failures []admin.FailureGroup) []admin.Attention {
 	found := findings{}
 	if now.LeaderGone {
-		found.add("no_leader", "#/system", "No process leads the maintenance: scheduled, lost and retried jobs wait for a leader.")
+		found.add("no_leader", "#/system", "No process is the leader: scheduled, lost and retried jobs wait until one takes over.")
 	}
 	for _, p := range now.Pauses {
 		found.add("paused", "#/queues", "%s has %s: %s", p.Operator, stopped(p), p.Reason)
@@ -87,7 +87,7 @@ func attention(now admin.Situation, recent admin.Ends, failures []admin.FailureG
 		found.add("deliveries_late", "#/deliveries?state=PENDING", "The oldest waiting delivery was due %s ago.", roughly(late))
 	}
 	if now.Throttled > 0 {
-		found.add("clients_throttled", "#/jobs?state=QUEUED", "%s %s the maximum number of jobs per client: more jobs wait until some end.",
+		found.add("clients_throttled", "#/jobs?state=QUEUED", "%s %s the maximum number of running jobs per client: more jobs wait until some end.",
 			count(now.Throttled, "client"), verb(now.Throttled, "runs", "run"))
 	}
 	if now.Died > 0 {

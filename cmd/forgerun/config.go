@@ -140,7 +140,7 @@ func (c *Config) contradictions(role string) []string {
 	add(c.Backoff.Max < c.Backoff.Base, "FORGERUN_RETRY_BACKOFF_MAX must not be less than FORGERUN_RETRY_BACKOFF_BASE")
 	add(c.WebhookBackoff.Max < c.WebhookBackoff.Base, "FORGERUN_WEBHOOK_BACKOFF_MAX must not be less than FORGERUN_WEBHOOK_BACKOFF_BASE")
 	add((role == "deliverer" || role == "rotate-signing-key") && c.MasterKey == nil,
-		"FORGERUN_MASTER_KEY is required; it must be the same for all processes. To make one: openssl rand -base64 32")
+		"FORGERUN_MASTER_KEY is required; it must be the same for all processes. To generate one: openssl rand -base64 32")
 	add((role == "deliverer" || (role == "worker" && c.OutcomeStream != "")) && c.PublicURL == "",
 		"FORGERUN_PUBLIC_URL is required for links in deliveries and outcomes, such as https://forgerun.example.com")
 	add(role == "api" && c.WebhookChallenge && c.PublicURL == "",

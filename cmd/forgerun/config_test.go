@@ -158,7 +158,7 @@ func TestUnknownVariableWarning(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_TIMESCALE": "0", "FORGERUN_METRICS": "false"})
 	api := s.startAPI()
 	for _, name := range []string{"FORGERUN_TIMESCALE", "FORGERUN_METRICS"} {
-		api.logged("ignoring an unknown variable; 'forgerun config --all' lists the known ones", name)
+		api.logged("ignoring an unknown variable; 'forgerun config --all' lists all variables", name)
 	}
 }
 

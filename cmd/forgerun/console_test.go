@@ -185,7 +185,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	c.open("jobs/" + waiting)
 	c.says("<img src=x onerror=") // as text
 	c.says("12345678901234567890")
-	c.says("Its execution_at has not been reached.")
+	c.says("The job's execution_at has not been reached.")
 	c.until("text is not markup", `!window.owned && !document.querySelector('main img') && !document.body.innerText.includes("hunter2")`)
 	c.press("Cancel…")
 	c.press("Cancel")

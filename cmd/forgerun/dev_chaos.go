@@ -53,7 +53,7 @@ func (c chaos) run(ctx context.Context, cfg Config, environ []string, stdout, st
 	if err != nil {
 		return err
 	}
-	starting, cancel := context.WithTimeoutCause(ctx, chaosStart, errors.New("not everything was ready in time"))
+	starting, cancel := context.WithTimeoutCause(ctx, chaosStart, errors.New("some processes were not ready in time"))
 	defer cancel()
 	s, err := local.Start(starting, local.Options{
 		Forgerun: program, Dir: filepath.Join(cfg.DataDir, "chaos"),
@@ -75,7 +75,7 @@ func (c chaos) disturb(ctx, starting context.Context, s *local.Stack, stdout io.
 	}
 	_, _ = fmt.Fprintf(stdout, "\nForgeRun %s is ready, with faults: %s (seed %d).\n\n  API        %s/v1\n"+
 		"  Client id  %s\n  API key    %s\n  Docs       %s/docs\n  Logs       %s\n\n"+
-		"Its data is removed at the end. Stop with Ctrl-C. Faults, listed as they end:\n\n",
+		"The data is removed at the end. Stop with Ctrl-C. Each fault is listed when it ends:\n\n",
 		version, c.asked, c.seed, s.URL(), id, key, s.URL(), s.Logs())
 	return c.faults.Run(ctx, s, c.seed, func(f local.Fault) {
 		line := fmt.Sprintf("%s  %-12s %s", f.At.Format("15:04:05.000"), f.Kind, f.Target)

@@ -25,7 +25,7 @@ var doctorRoles = []string{"api", "worker", "deliverer", "dev"}
 func (p *program) doctorCommand() *cobra.Command {
 	asJSON := false
 	c := &cobra.Command{
-		Use: "doctor [ROLE]", Short: "Check a role's configuration, Postgres and Redis, and advise on each finding",
+		Use: "doctor [ROLE]", Short: "Check a role's configuration, Postgres and Redis, and explain how to fix problems",
 		Long: "Checks the configuration and the stores of a role (dev if it runs in this folder, otherwise api), " +
 			"and advises on each finding. It writes nothing.\n\nExit codes: 0 no problems, 1 problems found, 2 invalid configuration.",
 		ValidArgs: doctorRoles, Args: command.Only(doctorRoles...),
@@ -133,7 +133,7 @@ func judgeExposure(fs *doctor.Findings, role string, cfg Config) {
 			doctor.Warn(cfg.PublicURL == "", "not set: links and problem types begin with http://"+cfg.HTTPAddr, advice),
 			doctor.Warn(err == nil && onLoopback(net.JoinHostPort(u.Hostname(), "0")),
 				cfg.PublicURL+" is on loopback: links point other users to their own machine", advice),
-			doctor.Warn(strings.HasPrefix(cfg.PublicURL, "http://"), cfg.PublicURL+" is not https: API keys travel in the clear",
+			doctor.Warn(strings.HasPrefix(cfg.PublicURL, "http://"), cfg.PublicURL+" is not https: API keys are sent unencrypted",
 				"put TLS in front of the API, and "+advice),
 			doctor.OK(cfg.PublicURL))
 	}
@@ -175,5 +175,5 @@ func judgeMasterKey(fs *doctor.Findings, role string, cfg Config, state *repo.St
 		found += " or rotate the secrets of existing ones"
 	}
 	fs.Judge("master key", doctor.Warn(role == "api" && cfg.MasterKey == nil, found,
-		"set FORGERUN_MASTER_KEY as for the deliverer; if there is none yet: openssl rand -base64 32"))
+		"set FORGERUN_MASTER_KEY as for the deliverer; to generate the first one: openssl rand -base64 32"))
 }

@@ -24,7 +24,7 @@ const firstProcess = "/proc/1/cmdline"
 
 func (p *program) healthcheckCommand() *cobra.Command {
 	var at string
-	c := command.New("healthcheck", "Exit with 0 if the process of this container, or the one at --url, is ready",
+	c := command.New("healthcheck", "Exit with 0 if the process in this container, or at --url, is ready",
 		func(c *cobra.Command, _ []string) error {
 			if !c.Flags().Changed("url") {
 				arguments, _ := os.ReadFile(firstProcess) // exists only on Linux
@@ -40,7 +40,7 @@ func (p *program) healthcheckCommand() *cobra.Command {
 			}
 			return nil
 		})
-	c.Flags().StringVar(&at, "url", "http://127.0.0.1:8080/readyz", "`address` to check; tcp://HOST:PORT only checks that something listens")
+	c.Flags().StringVar(&at, "url", "http://127.0.0.1:8080/readyz", "`address` to check; tcp://HOST:PORT only checks that a process listens")
 	return c
 }
 

@@ -76,7 +76,7 @@ func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "forgerun",
 		Short: "Runs jobs submitted over HTTP, and never loses one",
-		Long: "ForgeRun runs jobs submitted over HTTP, and never loses one.\n" +
+		Long: "ForgeRun runs jobs submitted over HTTP, and loses none.\n" +
 			"The service is configured by environment variables: see 'forgerun config'.",
 		Example: "  forgerun dev                                # start everything here\n" +
 			"  forgerun jobs submit SUCCESS_FAST --watch   # in another terminal: the first job\n" +

@@ -61,7 +61,7 @@ func (p *process) Ready(ctx context.Context) site.Readiness {
 	for _, name := range condition.Paused {
 		if slices.Contains(p.queuesOf(), name) {
 			r.Status = "degraded"
-			r.Checks["queue "+name] = "paused in Redis: nothing is taken from it; redis-cli DEL 'asynq:{" + name + "}:paused' resumes it"
+			r.Checks["queue "+name] = "paused in Redis: no tasks are taken from it; redis-cli DEL 'asynq:{" + name + "}:paused' resumes it"
 		}
 	}
 	if condition.Evicts != "" {
@@ -72,7 +72,7 @@ func (p *process) Ready(ctx context.Context) site.Readiness {
 	if w := p.worker.Load(); w != nil {
 		if kinds := w.Refused(); len(kinds) > 0 {
 			r.Status = "degraded"
-			r.Checks["work"] = fmt.Sprintf("takes no jobs of %v: the machine lacks what they need", kinds)
+			r.Checks["work"] = fmt.Sprintf("takes no jobs of %v: the machine lacks resources that they need", kinds)
 		}
 	}
 	if !r.OK {

@@ -91,7 +91,7 @@ func TestWebhookOfAFailure(t *testing.T) {
 	require.Equal(t, got[0].id(), got[1].id())
 	require.Equal(t, "FAIL_AFTER_RETRYABLE", got[0].value("scenario.workKind"))
 	require.Equal(t, "processing", got[0].value("processingStage"))
-	require.Equal(t, "A dependency of the job did not answer in time.", got[0].value("detail"), "in English, whatever the submission accepts")
+	require.Equal(t, "A dependency of the job did not respond in time.", got[0].value("detail"), "in English, whatever the submission accepts")
 	require.Equal(t, []any{"en", "en"}, []any{got[0].value("language"), got[0].header.Get("Content-Language")})
 	shown := u.call(api, "GET", "/v1/jobs/"+id+"/attempts/1", "", "Accept", "application/problem+json")
 	require.Equal(t, []string{"de", "de"}, []string{shown.text("language"), shown.header.Get("Content-Language")})

@@ -144,7 +144,7 @@ type BatchItemRequest struct {
 	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
 
-	// ExecutionAt When to run: a future time, RFC 3339 in UTC. It is required for DEFERRED jobs and not allowed for others. The job never starts
+	// ExecutionAt When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job never starts
 	// earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt *job.Time `json:"execution_at,omitempty"`
 
@@ -156,7 +156,7 @@ type BatchItemRequest struct {
 	// Examples: https://example.com/done
 	Callback *string `json:"callback,omitempty"`
 
-	// Params The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the response.
+	// Params The client's parameters, stored as sent, up to 256 KiB. Other work kinds ignore params and return `warnings`.
 	// CUSTOM uses `behavior`.
 	Params json.RawMessage `json:"params,omitempty"`
 
@@ -169,7 +169,7 @@ type BatchItemRequest struct {
 	// Event EMIT_EVENT only, the event to publish.
 	Event *job.Emission `json:"event,omitempty"`
 
-	// CorrelationID An id for finding this job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
+	// CorrelationID An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
 	CorrelationID *string `json:"correlation_id,omitempty"`
 
 	// ItemID A name for the item, unique in the batch. Without it, the item's zero-based index as a string.
@@ -227,7 +227,7 @@ type BatchJob struct {
 	// ScheduledFor The due time of the schedule. Absent for triggered runs.
 	ScheduledFor *job.Time `json:"scheduled_for,omitempty"`
 
-	// ItemID The item's id in the batch.
+	// ItemID The id of the item in the batch.
 	ItemID string `json:"item_id"`
 
 	// Links The link to the whole job.
@@ -296,7 +296,7 @@ type BatchReceipt_Jobs struct {
 type BatchRequest struct {
 	Jobs []BatchItemRequest `json:"jobs"`
 
-	// IdempotencyKey Visible ASCII characters. It may be sent in the header `Idempotency-Key` instead.
+	// IdempotencyKey Visible ASCII characters. The key may be sent in the header `Idempotency-Key` instead.
 	IdempotencyKey *string `json:"idempotency_key,omitempty"`
 }
 
@@ -326,7 +326,7 @@ type Bulk struct {
 	StartedAt  *job.Time `json:"started_at"`
 	FinishedAt *job.Time `json:"finished_at"`
 
-	// Operator The operator who started it; null if a client did.
+	// Operator The operator who started the operation; null if a client did.
 	Operator *string `json:"operator"`
 
 	// Links The currently possible actions on the operation.
@@ -350,7 +350,7 @@ type BulkCompletedData struct {
 	// Succeeded Number of changed jobs.
 	Succeeded int `json:"succeeded"`
 
-	// Skipped Number of jobs without anything to do.
+	// Skipped Number of jobs that needed no change.
 	Skipped int `json:"skipped"`
 
 	// Failed Number of jobs for which the action was refused.
@@ -362,16 +362,16 @@ type BulkCount struct {
 	// Count The number of jobs that match.
 	Count int `json:"count"`
 
-	// Changes How many of them the operation would change.
+	// Changes Number of jobs that the operation would change.
 	Changes int `json:"changes"`
 
-	// Left Why it would not change the others.
+	// Left Why the operation would not change the other jobs.
 	Left []job.BulkReason `json:"left"`
 
-	// More Whether there may be more of them.
+	// More Whether more jobs may match.
 	More bool `json:"more"`
 
-	// Sample The newest of them.
+	// Sample The newest matching jobs.
 	Sample []JobSummary `json:"sample"`
 }
 
@@ -381,7 +381,7 @@ type BulkItem struct {
 	JobID  job.ID         `json:"job_id"`
 	Result job.BulkResult `json:"result"`
 
-	// Code Why it FAILED; null otherwise.
+	// Code The code of the failure; null unless the job is FAILED.
 	Code *job.Code `json:"code"`
 
 	// Detail Details of the result.
@@ -464,7 +464,7 @@ type Clock struct {
 	// Now The time of the clock.
 	Now job.Time `json:"now"`
 
-	// Offset How far it is ahead of real time, as a Go duration.
+	// Offset How far the clock is ahead of real time, as a Go duration.
 	//
 	// Examples: 25h0m0s
 	Offset string `json:"offset"`
@@ -481,10 +481,10 @@ type ClockMove struct {
 	// Advance Advances the clock by this time at once, such as `90s` or `25h`.
 	Advance *time.Duration `json:"advance,omitempty"`
 
-	// Set Moves the clock to this time at once; not backwards, and at most ten years ahead of the real time.
+	// Set Moves the clock to this time at once; never backwards, and at most ten years ahead of the real time.
 	Set *job.Time `json:"set,omitempty"`
 
-	// Freeze true stops the clock. false starts it again at its last rate.
+	// Freeze true stops the clock; false starts it again at its last rate.
 	Freeze *bool `json:"freeze,omitempty"`
 
 	// Rate Seconds of the clock per real second; a frozen clock starts again.
@@ -565,14 +565,14 @@ type DeliveryAttempt struct {
 	// Status The HTTP status of the response; null if there was none.
 	Status *int `json:"status"`
 
-	// Error What went wrong; null if it was delivered.
+	// Error What went wrong; null if the attempt succeeded.
 	Error *view.SendCause `json:"error"`
 
 	// Response The receiver's response; null if there was none.
 	Response *ReceiverResponse `json:"response"`
 }
 
-// DeliveryLinks The possible actions on the delivery.
+// DeliveryLinks The currently possible actions on the delivery.
 type DeliveryLinks struct {
 	// Self The delivery with its attempts.
 	Self string `json:"self"`
@@ -606,16 +606,16 @@ type DeliveryMembers struct {
 	Seq   *int              `json:"seq"`
 	State job.DeliveryState `json:"state"`
 
-	// Attempts How often it was tried.
+	// Attempts Number of attempts of the delivery.
 	Attempts int `json:"attempts"`
 
-	// NextAttemptAt When it is tried next; null unless it is PENDING.
+	// NextAttemptAt Time of the next attempt; null unless the delivery is PENDING.
 	NextAttemptAt *job.Time `json:"next_attempt_at"`
 
 	// CreatedAt When the event happened.
 	CreatedAt job.Time `json:"created_at"`
 
-	// SettledAt When it was delivered or given up.
+	// SettledAt When the delivery succeeded or finally failed.
 	SettledAt *job.Time `json:"settled_at"`
 
 	// LastStatus The HTTP status of the latest attempt; null if there was none.
@@ -624,7 +624,7 @@ type DeliveryMembers struct {
 	// LastError The last error; null if there was none.
 	LastError *view.SendCause `json:"last_error"`
 
-	// Links The possible actions on the delivery.
+	// Links The currently possible actions on the delivery.
 	Links DeliveryLinks `json:"links"`
 }
 
@@ -654,7 +654,7 @@ type EmissionDocument struct {
 	// Attempt The attempt's number.
 	Attempt int `json:"attempt"`
 
-	// Scenario The job's work as defined in the catalogue. If the definition is damaged, only the kind is known.
+	// Scenario The job's work as defined in the catalogue. If the stored definition is damaged, only the work kind is known.
 	Scenario Scenario     `json:"scenario"`
 	Emitted  job.Emission `json:"emitted"`
 }
@@ -683,10 +683,10 @@ type Event struct {
 	// EventName The name of an event.
 	EventName string `json:"event_name"`
 
-	// PrevState The state before; null for the first event and for events that do not change the state.
+	// PrevState The state before the event; null for the first event and for events that do not change the state.
 	PrevState *job.State `json:"prev_state"`
 
-	// NextState The state afterwards; null for events that do not change the state.
+	// NextState The state after the event; null for events that do not change the state.
 	NextState *job.State `json:"next_state"`
 
 	// Attempt The number of the attempt.
@@ -713,10 +713,10 @@ type Evidence struct {
 	// Found What the client did, the first time.
 	Found string `json:"found"`
 
-	// Expected What it should have done.
+	// Expected What the client should have done.
 	Expected string `json:"expected"`
 
-	// Times How often this happened, with equal requests and faults.
+	// Times Number of times this happened, with equal requests and faults.
 	Times int `json:"times"`
 
 	// Before The request that set the expectation, if one did.
@@ -770,7 +770,7 @@ type Fault struct {
 	// Seen Number of matching requests, while the rule could still apply.
 	Seen int `json:"seen"`
 
-	// Applied Number of requests with its effect.
+	// Applied Number of requests to which the rule was applied.
 	Applied int `json:"applied"`
 }
 
@@ -785,7 +785,7 @@ type FaultCount struct {
 	// Requests Number of such requests.
 	Requests int `json:"requests"`
 
-	// Times How often it happened; 0: it is part of the profile, but did not happen.
+	// Times Number of times this fault happened; 0 if the profile has the fault but it did not happen.
 	Times int `json:"times"`
 }
 
@@ -799,7 +799,7 @@ type FaultEffect struct {
 	// Code The code of an error of this API.
 	Code *job.Code `json:"code,omitempty"`
 
-	// RetryAfter `Retry-After` of any response, in seconds.
+	// RetryAfter The `Retry-After` of the response, in seconds.
 	RetryAfter *int `json:"retry_after,omitempty"`
 
 	// RetryAfterAs How `Retry-After` is written: as an HTTP-date `retry_after` seconds ahead (`date`) or an hour ago (`past`), not at all
@@ -807,21 +807,21 @@ type FaultEffect struct {
 	// second more. `retry_after` defaults to 1 if a number is needed.
 	RetryAfterAs *string `json:"retry_after_as,omitempty"`
 
-	// HTML The page of a proxy instead of a problem document; 502 without a status.
+	// HTML Return a proxy's HTML error page instead of a problem document; 502 without `status`.
 	HTML *bool `json:"html,omitempty"`
 
-	// Moved A redirect with this status to the same address.
+	// Moved Redirect to the same address with this status.
 	Moved *int `json:"moved,omitempty"`
 
 	// ToOtherHost `moved` leads to another origin on the same machine: `localhost` for a request to 127.0.0.1 or ::1, and 127.0.0.1 for a
 	// request to `localhost`. For other names, the target is the same address.
 	ToOtherHost *bool `json:"to_other_host,omitempty"`
 
-	// Delay A wait before processing, as in 250ms or 1.5s; 60s at most.
+	// Delay Wait before processing the request, such as 250ms or 1.5s; 60s at most.
 	Delay *string `json:"delay,omitempty"`
 
-	// Close Closes the connection. `before`: before the work, so that the request has no effect. `after_commit`: after the work, so that
-	// the response is lost. `mid_body`: in the middle of the response. `never`: the request has no effect and no response, and the
+	// Close Closes the connection. `before` closes before the request is processed, so that it has no effect. `after_commit`: after the work, so that
+	// the response is lost. `mid_body` closes in the middle of the response. `never`: the request has no effect and no response, and the
 	// connection stays open until the client hangs up, at most a minute. `stall`: the response stops in the middle, and the connection
 	// stays open as with `never`.
 	Close *string `json:"close,omitempty"`
@@ -834,14 +834,14 @@ type FaultEffect struct {
 	// Reset The connection ends with a TCP reset (RST) instead of a normal close.
 	Reset *bool `json:"reset,omitempty"`
 
-	// Refuse After the response, its process refuses new connections of all clients for this time, at most 10s, and closes other connections
+	// Refuse After the response, the process refuses new connections of all clients for this time, at most 10s, and closes other connections
 	// when they are idle.
 	Refuse *string `json:"refuse,omitempty"`
 
 	// TLS Only for `forgerun proxy --tls`: the service listens without TLS.
 	TLS any `json:"tls,omitempty"`
 
-	// SlowBytes Bytes of the body per second.
+	// SlowBytes Bytes of the response body sent per second.
 	SlowBytes *int `json:"slow_bytes,omitempty"`
 
 	// ContentType The `Content-Type` of the response.
@@ -859,38 +859,38 @@ type FaultEffect struct {
 	// RepeatAfterResume Number of events that are repeated when a stream is resumed.
 	RepeatAfterResume *int `json:"repeat_after_resume,omitempty"`
 
-	// CommentsOnly The stream has comments instead of events.
+	// CommentsOnly Send only comments on streams, no events.
 	CommentsOnly *bool `json:"comments_only,omitempty"`
 
-	// ExtraEvents Adds an event of an unknown type, with NUL in its id, after each event of a stream.
+	// ExtraEvents Add an event of an unknown type, with NUL in its id, after each event of a stream.
 	ExtraEvents *bool `json:"extra_events,omitempty"`
 
-	// StreamRetry A stream begins with this `retry`, in milliseconds.
+	// StreamRetry Start each stream with this `retry` value, in milliseconds.
 	StreamRetry *int `json:"stream_retry,omitempty"`
 
-	// Drop A delivery attempt is lost, and repeated after its backoff, or after `delay` if that is longer.
+	// Drop Lose a delivery attempt, and repeat it after its backoff, or after `delay` if that is longer.
 	Drop *bool `json:"drop,omitempty"`
 
-	// Repeat Number of copies of a delivery that was answered with 2xx.
+	// Repeat Number of copies to send of a delivery that got a 2xx response.
 	Repeat *int `json:"repeat,omitempty"`
 
 	// Tamper A request that the receiver must refuse is sent before the delivery: with another `body`, other signatures (`signature`), an
 	// old `timestamp`, a foreign `key` and secret, or signed for another `target`.
 	Tamper *string `json:"tamper,omitempty"`
 
-	// RotatedSecret A signature with an unknown secret precedes the right one.
+	// RotatedSecret Add a signature with an unknown secret before the valid one.
 	RotatedSecret *bool `json:"rotated_secret,omitempty"`
 
-	// Padding Spaces after the JSON of a delivery.
+	// Padding Number of spaces to append to the JSON of a delivery.
 	Padding *int `json:"padding,omitempty"`
 
-	// JobStatus `jobStatus` of documents and `state` of jobs.
+	// JobStatus The `jobStatus` or `state` to show in responses.
 	JobStatus *string `json:"job_status,omitempty"`
 
-	// Unfinished A job that has ended is shown as unfinished.
+	// Unfinished Responses show a finished job as unfinished.
 	Unfinished *bool `json:"unfinished,omitempty"`
 
-	// OtherEnd A job that has ended is shown in another final state.
+	// OtherEnd Responses show a finished job in another final state.
 	OtherEnd *bool `json:"other_end,omitempty"`
 
 	// Extensions Adds unknown members.
@@ -905,7 +905,7 @@ type FaultEffect struct {
 	// ProblemType `type` of problem documents.
 	ProblemType *string `json:"problem_type,omitempty"`
 
-	// Language Texts in a language that was not requested.
+	// Language Return texts in this language, although the client did not request it.
 	Language *string `json:"language,omitempty"`
 }
 
@@ -917,7 +917,7 @@ type FaultMatch struct {
 	// Examples: submitJob
 	Operation *string `json:"operation,omitempty"`
 
-	// Nth Only this request or, with `times` or `for`, the window that starts with it.
+	// Nth The number of the matching request or, with `times` or `for`, of the first request of the window.
 	Nth *int `json:"nth,omitempty"`
 
 	// Times The window ends after this number of effects; 1 if absent. Needs `nth`.
@@ -950,7 +950,7 @@ type FaultPage struct {
 	Page PageInfo `json:"page"`
 }
 
-// FaultProfile A production-like set of rules, preceded by optional rules of the client.
+// FaultProfile A named set of fault rules, optionally preceded by the client's own rules.
 type FaultProfile struct {
 	// Profile The name of the set.
 	Profile *string `json:"profile,omitempty"`
@@ -958,7 +958,7 @@ type FaultProfile struct {
 	// Seed Seed for `probability`.
 	Seed *int `json:"seed,omitempty"`
 
-	// Rules Rules that come first.
+	// Rules Rules to check before the rules of the profile.
 	Rules []FaultRule `json:"rules,omitempty"`
 }
 
@@ -980,7 +980,7 @@ type FaultsRequest struct {
 	// Seed Seed for `probability`.
 	Seed *int `json:"seed,omitempty"`
 
-	// Rules Rules that come first.
+	// Rules Rules to check before the rules of the profile.
 	Rules []FaultRule `json:"rules,omitempty"`
 }
 
@@ -990,7 +990,7 @@ type Fixture struct {
 	// succeeded and deleted. expired: succeeded, and the result has expired.
 	State string `json:"state"`
 
-	// Progress Progress of a running job in percent.
+	// Progress Progress of the running job, in percent.
 	Progress *int `json:"progress,omitempty"`
 
 	// CorrelationID The correlation id of the job.
@@ -1029,7 +1029,7 @@ type IssuedWebhook struct {
 	// Events The events that are sent.
 	Events []string `json:"events"`
 
-	// Description A note for people.
+	// Description A description for humans.
 	Description string          `json:"description"`
 	ContentMode job.ContentMode `json:"content_mode"`
 
@@ -1039,7 +1039,7 @@ type IssuedWebhook struct {
 	// DisabledAt When it was disabled.
 	DisabledAt *job.Time `json:"disabled_at"`
 
-	// DisabledReason Why it is disabled; null if it is not.
+	// DisabledReason Why the webhook is disabled; null if it is enabled.
 	DisabledReason *view.DisabledCause `json:"disabled_reason"`
 
 	// ConsecutiveFailures Number of failed attempts since the last success.
@@ -1051,11 +1051,11 @@ type IssuedWebhook struct {
 	// OldSecretExpiresAt When the secret before the last rotation expires.
 	OldSecretExpiresAt *job.Time `json:"old_secret_expires_at"`
 
-	// ProvenAt When the receiver confirmed by OPTIONS that it wants events at this URL. Null if it was not asked.
+	// ProvenAt When the receiver confirmed by OPTIONS that it wants events at this URL. Null if the receiver was not asked.
 	ProvenAt  *job.Time `json:"proven_at"`
 	CreatedAt job.Time  `json:"created_at"`
 
-	// UpdatedAt When its owner or the server last changed it.
+	// UpdatedAt When its owner or the server last changed the webhook.
 	UpdatedAt job.Time `json:"updated_at"`
 
 	// Links The currently possible actions on the webhook.
@@ -1154,7 +1154,7 @@ type Job struct {
 	// Waiting Why the job waits. Only while it waits.
 	Waiting *Waiting `json:"waiting,omitempty"`
 
-	// Progress The progress of a running job. It never decreases within an attempt, and is absent if unknown.
+	// Progress The progress of a running job. The progress never decreases within an attempt, and is absent if unknown.
 	Progress *Progress `json:"progress,omitempty"`
 
 	// Failure How the current attempt failed. FAILED only.
@@ -1293,7 +1293,7 @@ type JobRequest struct {
 	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
 
-	// ExecutionAt When to run: a future time, RFC 3339 in UTC. It is required for DEFERRED jobs and not allowed for others. The job never starts
+	// ExecutionAt When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job never starts
 	// earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt *job.Time `json:"execution_at,omitempty"`
 
@@ -1305,7 +1305,7 @@ type JobRequest struct {
 	// Examples: https://example.com/done
 	Callback *string `json:"callback,omitempty"`
 
-	// Params The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the response.
+	// Params The client's parameters, stored as sent, up to 256 KiB. Other work kinds ignore params and return `warnings`.
 	// CUSTOM uses `behavior`.
 	Params json.RawMessage `json:"params,omitempty"`
 
@@ -1318,10 +1318,10 @@ type JobRequest struct {
 	// Event EMIT_EVENT only, the event to publish.
 	Event *job.Emission `json:"event,omitempty"`
 
-	// CorrelationID An id for finding this job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
+	// CorrelationID An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
 	CorrelationID *string `json:"correlation_id,omitempty"`
 
-	// IdempotencyKey Visible ASCII characters. It may be sent in the header `Idempotency-Key` instead.
+	// IdempotencyKey Visible ASCII characters. The key may be sent in the header `Idempotency-Key` instead.
 	IdempotencyKey *string `json:"idempotency_key,omitempty"`
 }
 
@@ -1332,7 +1332,7 @@ type JobRequestMembers struct {
 	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
 
-	// ExecutionAt When to run: a future time, RFC 3339 in UTC. It is required for DEFERRED jobs and not allowed for others. The job never starts
+	// ExecutionAt When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job never starts
 	// earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt *job.Time `json:"execution_at,omitempty"`
 
@@ -1344,7 +1344,7 @@ type JobRequestMembers struct {
 	// Examples: https://example.com/done
 	Callback *string `json:"callback,omitempty"`
 
-	// Params The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the response.
+	// Params The client's parameters, stored as sent, up to 256 KiB. Other work kinds ignore params and return `warnings`.
 	// CUSTOM uses `behavior`.
 	Params json.RawMessage `json:"params,omitempty"`
 
@@ -1357,7 +1357,7 @@ type JobRequestMembers struct {
 	// Event EMIT_EVENT only, the event to publish.
 	Event *job.Emission `json:"event,omitempty"`
 
-	// CorrelationID An id for finding this job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
+	// CorrelationID An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
 	CorrelationID *string `json:"correlation_id,omitempty"`
 }
 
@@ -1432,22 +1432,22 @@ type JobSummary struct {
 
 // JournalEntry A request or a delivery attempt in a session.
 type JournalEntry struct {
-	// Number Number from 1, in order of start.
+	// Number Number of the record, from 1, in order of start.
 	Number int `json:"number"`
 
 	// At When the request came.
 	At job.Time `json:"at"`
 
-	// Until When its response was made, or its stream ended.
+	// Until When the response was complete, or the stream ended.
 	Until job.Time `json:"until"`
 
-	// Request Its method, path and query, without secrets.
+	// Request Method, path and query of the request, without secrets.
 	Request string `json:"request"`
 
 	// Headers Headers that rules use, with keys and bodies as hashes.
 	Headers []string `json:"headers"`
 
-	// Connection The number of its connection in a process of the service.
+	// Connection The number of the request's connection within a process of the service.
 	Connection *int `json:"connection,omitempty"`
 
 	// Answer The response that the client received.
@@ -1456,25 +1456,25 @@ type JournalEntry struct {
 	// Fault A description of the fault, and the fault as JSON.
 	Fault *string `json:"fault,omitempty"`
 
-	// Operation Its operation, as named in fault rules.
+	// Operation The operation of the request, as named in fault rules.
 	Operation *string `json:"operation,omitempty"`
 
 	// Of The kind of request, such as submissions.
 	Of string `json:"of"`
 
-	// Job The job that it used or created.
+	// Job The job that the request used or created.
 	Job *string `json:"job,omitempty"`
 
-	// JobState The job's state as known to the client. Unknown: no response had named the job. Open: no response had shown it as final.
+	// JobState The job's state as known to the client. Unknown means that no response had named the job. Open means that no response had shown the job as final.
 	JobState *string `json:"job_state,omitempty"`
 
-	// Breaks Ids of the rules that it broke, or that a missing later request broke.
+	// Breaks Ids of the rules that this request broke, or that were broken because a later request is missing.
 	Breaks []string `json:"breaks"`
 }
 
 // Key An API key.
 type Key struct {
-	// APIKey The key itself. It is shown once; null if the key already existed, and in a repetition with the same idempotency key.
+	// APIKey The key itself. The key is shown once; null if the key already existed, and in a repetition with the same idempotency key.
 	APIKey *string `json:"api_key"`
 
 	// KeyID The public part of the key.
@@ -1493,11 +1493,11 @@ type KeyDirectory struct {
 
 // KeyRequest defines model for KeyRequest.
 type KeyRequest struct {
-	// Rotate Create a new key even if there is one.
+	// Rotate Create a new key even if a key exists.
 	Rotate *bool `json:"rotate,omitempty"`
 
 	// Scope The permissions of the key: read, submit (also submits jobs and batches), or all. A key with a scope other than all is always
-	// new. It replaces no other key and cannot be renewed.
+	// new. Such a key replaces no other key and cannot be renewed.
 	Scope *string `json:"scope,omitempty"`
 }
 
@@ -1525,16 +1525,16 @@ type LoggedDelivery struct {
 	Seq   *int              `json:"seq"`
 	State job.DeliveryState `json:"state"`
 
-	// Attempts How often it was tried.
+	// Attempts Number of attempts of the delivery.
 	Attempts int `json:"attempts"`
 
-	// NextAttemptAt When it is tried next; null unless it is PENDING.
+	// NextAttemptAt Time of the next attempt; null unless the delivery is PENDING.
 	NextAttemptAt *job.Time `json:"next_attempt_at"`
 
 	// CreatedAt When the event happened.
 	CreatedAt job.Time `json:"created_at"`
 
-	// SettledAt When it was delivered or given up.
+	// SettledAt When the delivery succeeded or finally failed.
 	SettledAt *job.Time `json:"settled_at"`
 
 	// LastStatus The HTTP status of the latest attempt; null if there was none.
@@ -1543,10 +1543,10 @@ type LoggedDelivery struct {
 	// LastError The last error; null if there was none.
 	LastError *view.SendCause `json:"last_error"`
 
-	// Links The possible actions on the delivery.
+	// Links The currently possible actions on the delivery.
 	Links DeliveryLinks `json:"links"`
 
-	// AttemptsLog Its attempts, oldest first.
+	// AttemptsLog The attempts of the delivery, oldest first.
 	AttemptsLog []DeliveryAttempt `json:"attempts_log"`
 }
 
@@ -1563,16 +1563,16 @@ type Moment struct {
 	// At When the request came.
 	At job.Time `json:"at"`
 
-	// Until When its response was made, or its stream ended.
+	// Until When the response was complete, or the stream ended.
 	Until job.Time `json:"until"`
 
-	// Request Its method, path and query, without secrets.
+	// Request Method, path and query of the request, without secrets.
 	Request string `json:"request"`
 
 	// Headers Headers that rules use, with keys and bodies as hashes.
 	Headers []string `json:"headers"`
 
-	// Connection The number of its connection in a process of the service.
+	// Connection The number of the request's connection within a process of the service.
 	Connection *int `json:"connection,omitempty"`
 
 	// Answer The response that the client received.
@@ -1599,7 +1599,7 @@ type PlannedEvent struct {
 	// Data The event's data, any JSON.
 	Data interface{} `json:"data,omitempty"`
 
-	// After When it is emitted, within the duration.
+	// After When the attempt emits the event, within the duration.
 	After *string `json:"after,omitempty"`
 }
 
@@ -1702,7 +1702,7 @@ type Problem struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
-// Progress The progress of a running job. It never decreases within an attempt, and is absent if unknown.
+// Progress The progress of a running job. The progress never decreases within an attempt, and is absent if unknown.
 type Progress struct {
 	Percentage int `json:"percentage"`
 
@@ -1734,7 +1734,7 @@ type ReceiverResponse struct {
 	// BodyBase64 The body in base64 if it is not such text; `body` is null then.
 	BodyBase64 []byte `json:"body_base64,omitempty"`
 
-	// Truncated Whether the body had more.
+	// Truncated Whether the body was longer.
 	Truncated bool `json:"truncated"`
 }
 
@@ -1832,7 +1832,7 @@ type Result struct {
 
 // RetryPolicy The attempts of a job, for automatic and requested retries.
 type RetryPolicy struct {
-	// MaxAttempts Maximum number of attempts, including the first one; at most 1 + FORGERUN_MAX_RETRIES (4 by default).
+	// MaxAttempts Maximum number of attempts, including the first; at most 1 + FORGERUN_MAX_RETRIES (4 by default).
 	MaxAttempts *int `json:"max_attempts,omitempty"`
 
 	// Backoff The waits between attempts.
@@ -1900,13 +1900,13 @@ type RuleResult struct {
 	// Level The strength of the requirement in the quoted sentence.
 	Level string `json:"level"`
 
-	// Status `ok`: the rule was kept. `warn`: it was broken and has the level should. `fail`: it was broken and has the level must.
+	// Status `ok`: the rule was kept. `warn` means that the rule was broken and has the level should. `fail` means that the rule was broken and has the level must.
 	Status string `json:"status"`
 
-	// Times How often it was tested.
+	// Times Number of times the rule was tested.
 	Times int `json:"times"`
 
-	// Failures How often it was broken.
+	// Failures Number of times the rule was broken.
 	Failures int `json:"failures"`
 
 	// Evidence The first violations, or one example of the rule being kept.
@@ -1915,20 +1915,20 @@ type RuleResult struct {
 	// See The source of the rule.
 	See string `json:"see"`
 
-	// Quote The sentence in the source.
+	// Quote The sentence of the source that requires this behaviour.
 	Quote string `json:"quote"`
 
-	// Reason Why it was not tested, in a few words; only for untested rules.
+	// Reason Why the rule was not tested, in a few words; only for untested rules.
 	Reason *string `json:"reason,omitempty"`
 
-	// Exercise How to test it; only for untested rules.
+	// Exercise How to test the rule; only for untested rules.
 	Exercise *string `json:"exercise,omitempty"`
 
 	// Fix The correct behaviour, with a line of code in three languages.
 	Fix RuleFix `json:"fix"`
 }
 
-// Scenario The job's work as defined in the catalogue. If the definition is damaged, only the kind is known.
+// Scenario The job's work as defined in the catalogue. If the stored definition is damaged, only the work kind is known.
 type Scenario struct {
 	// WorkKind The job's work kind.
 	WorkKind string `json:"workKind"`
@@ -1951,7 +1951,7 @@ type Schedule struct {
 	// State Whether a schedule will run.
 	State string `json:"state"`
 
-	// Cron When it is due; null with an interval.
+	// Cron The due times as a cron expression; null with an interval.
 	Cron *string `json:"cron"`
 
 	// TimeZone The time zone of `cron`; null is UTC.
@@ -1977,7 +1977,7 @@ type Schedule struct {
 	Paused    bool     `json:"paused"`
 	CreatedAt job.Time `json:"created_at"`
 
-	// UpdatedAt When it was last changed.
+	// UpdatedAt Time of the last change of the schedule.
 	UpdatedAt job.Time `json:"updated_at"`
 
 	// NextRuns The next due times, without jitter.
@@ -1995,7 +1995,7 @@ type Schedule struct {
 	// Runs Number of due times with a job.
 	Runs int `json:"runs"`
 
-	// Missed Number of due times without a job, because none could be submitted in time, or the submission was refused until the next due time. A gap counts at most 10,000.
+	// Missed Number of due times without a job, because none could be submitted in time, or the submission was refused until the next due time. A gap without submissions adds at most 10,000.
 	Missed int `json:"missed"`
 
 	// Skipped Number of due times without a job because an earlier run was not final.
@@ -2042,7 +2042,7 @@ type SchedulePatch struct {
 	// Name A name in one line.
 	Name *string `json:"name,omitempty"`
 
-	// Cron When it is due: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
+	// Cron The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
 	// `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either one must match. Excludes
 	// `interval`.
 	//
@@ -2064,7 +2064,7 @@ type SchedulePatch struct {
 	// StartAt The earliest due time; intervals count from it.
 	StartAt *job.Time `json:"start_at,omitempty"`
 
-	// EndAt No due time is after it.
+	// EndAt The schedule has no due times after this time.
 	EndAt   *job.Time    `json:"end_at,omitempty"`
 	Overlap *job.Overlap `json:"overlap,omitempty"`
 	CatchUp *job.CatchUp `json:"catch_up,omitempty"`
@@ -2079,7 +2079,7 @@ type ScheduleRequest struct {
 	// Name A name in one line.
 	Name *string `json:"name,omitempty"`
 
-	// Cron When it is due: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
+	// Cron The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
 	// `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either one must match. Excludes
 	// `interval`.
 	//
@@ -2101,7 +2101,7 @@ type ScheduleRequest struct {
 	// StartAt The earliest due time; intervals count from it.
 	StartAt *job.Time `json:"start_at,omitempty"`
 
-	// EndAt No due time is after it.
+	// EndAt The schedule has no due times after this time.
 	EndAt *job.Time `json:"end_at,omitempty"`
 
 	// Overlap allow without it.
@@ -2135,7 +2135,7 @@ type ScheduledJob struct {
 	// Examples: https://example.com/done
 	Callback *string `json:"callback,omitempty"`
 
-	// Params The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the response.
+	// Params The client's parameters, stored as sent, up to 256 KiB. Other work kinds ignore params and return `warnings`.
 	// CUSTOM uses `behavior`.
 	Params json.RawMessage `json:"params,omitempty"`
 
@@ -2148,7 +2148,7 @@ type ScheduledJob struct {
 	// Event EMIT_EVENT only, the event to publish.
 	Event *job.Emission `json:"event,omitempty"`
 
-	// CorrelationID An id for finding this job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
+	// CorrelationID An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
 	CorrelationID *string `json:"correlation_id,omitempty"`
 	ExecutionAt   any     `json:"execution_at,omitempty"`
 }
@@ -2179,7 +2179,7 @@ type Session struct {
 	// CreatedAt When it started.
 	CreatedAt job.Time `json:"created_at"`
 
-	// EndedAt When it ended, null while it runs.
+	// EndedAt When the session ended; null while it runs.
 	EndedAt *job.Time `json:"ended_at"`
 
 	// Exchanges Records so far: one per request, and two per ended event stream. The first 200,000 are judged, up to 128 MiB, or 4 MiB with a label.
@@ -2206,7 +2206,7 @@ type SessionRequest struct {
 	// Seed Seed for the profile's random faults.
 	Seed *int `json:"seed,omitempty"`
 
-	// Rules The rules to judge; all of them without it.
+	// Rules The rules to judge; if absent, all rules are judged.
 	Rules []string `json:"rules,omitempty"`
 }
 
@@ -2227,11 +2227,11 @@ type SigningKey struct {
 	AdditionalProperties map[string]interface{} `json:"-"`
 }
 
-// SinceRequest The start time, and the cursor to continue at.
+// SinceRequest The start time, and the cursor of the next request.
 type SinceRequest struct {
 	Since job.Time `json:"since"`
 
-	// Cursor The unchanged `next_cursor` of the previous response, with the same `since`. It is signed: any other value is refused with 400.
+	// Cursor The unchanged `next_cursor` of the previous response, with the same `since`. A changed cursor is refused with 400.
 	// Without a cursor, the replay starts at `since`.
 	Cursor *string `json:"cursor,omitempty"`
 }
@@ -2256,13 +2256,13 @@ type Verdict struct {
 	// CreatedAt When it started.
 	CreatedAt job.Time `json:"created_at"`
 
-	// EndedAt When it ended, null while it runs.
+	// EndedAt When the session ended; null while it runs.
 	EndedAt *job.Time `json:"ended_at"`
 
 	// Exchanges Requests so far. The first 200,000 records are judged, up to 128 MiB.
 	Exchanges int `json:"exchanges"`
 
-	// Verdict `passed`: no rule was broken. `passed_with_warnings`: only rules with the level should were broken. `failed`: a rule with the level must was broken. `nothing_judged`: the session tested no rule.
+	// Verdict `passed`: no rule was broken. `passed_with_warnings` means that only rules with the level should were broken. `failed`: a rule with the level must was broken. `nothing_judged` means that the session tested no rule.
 	Verdict string `json:"verdict"`
 
 	// Why A sentence about what was and was not tested, or why nothing was tested.
@@ -2280,7 +2280,7 @@ type Verdict struct {
 	// First The first request or delivery that a fault changed; missing if there is none.
 	First *Moment `json:"first,omitempty"`
 
-	// Last The last one; missing if there is none.
+	// Last The last request or delivery that a fault changed; missing if there is none.
 	Last *Moment `json:"last,omitempty"`
 
 	// Guess A guessed description of an API, if no submission was recognised; only from `forgerun proxy`.
@@ -2310,7 +2310,7 @@ type Verdict_Counts struct {
 
 // VerdictGuess A guessed description of an API, if no submission was recognised; only from `forgerun proxy`.
 type VerdictGuess struct {
-	// Seen What looks like a submission, such as POST /thumbnails answered 201 with {id}.
+	// Seen Requests that look like submissions, such as POST /thumbnails that returned 201 with {id}.
 	Seen string `json:"seen"`
 
 	// Yaml A description for `--api`.
@@ -2321,7 +2321,7 @@ type VerdictGuess struct {
 type Waiting struct {
 	Reason job.WaitingReason `json:"reason"`
 
-	// Until The time that the job waits for if the reason is SCHEDULED or BACKOFF; otherwise null.
+	// Until The time until which the job waits if the reason is SCHEDULED or BACKOFF; otherwise null.
 	Until *job.Time `json:"until"`
 }
 
@@ -2339,7 +2339,7 @@ type WebhookDisabledData struct {
 	// Text The reason in a sentence.
 	Text string `json:"text"`
 
-	// Language The language of `text`. Missing in events of earlier versions.
+	// Language The language of `text`. Events of earlier versions do not have this member.
 	Language interface{} `json:"language,omitempty"`
 
 	// DisabledAt When it was disabled.
@@ -2354,10 +2354,10 @@ type WebhookLinks struct {
 	// Deliveries Its deliveries.
 	Deliveries string `json:"deliveries"`
 
-	// RotateSecret To make a new secret.
+	// RotateSecret The path that creates a new secret.
 	RotateSecret string `json:"rotate_secret"`
 
-	// Test To send it a test event.
+	// Test The path that sends a test event to the webhook.
 	Test *string `json:"test,omitempty"`
 
 	// Redeliver Repeats failed deliveries.
@@ -2378,7 +2378,7 @@ type WebhookMembers struct {
 	// Events The events that are sent.
 	Events []string `json:"events"`
 
-	// Description A note for people.
+	// Description A description for humans.
 	Description string          `json:"description"`
 	ContentMode job.ContentMode `json:"content_mode"`
 
@@ -2388,7 +2388,7 @@ type WebhookMembers struct {
 	// DisabledAt When it was disabled.
 	DisabledAt *job.Time `json:"disabled_at"`
 
-	// DisabledReason Why it is disabled; null if it is not.
+	// DisabledReason Why the webhook is disabled; null if it is enabled.
 	DisabledReason *view.DisabledCause `json:"disabled_reason"`
 
 	// ConsecutiveFailures Number of failed attempts since the last success.
@@ -2400,11 +2400,11 @@ type WebhookMembers struct {
 	// OldSecretExpiresAt When the secret before the last rotation expires.
 	OldSecretExpiresAt *job.Time `json:"old_secret_expires_at"`
 
-	// ProvenAt When the receiver confirmed by OPTIONS that it wants events at this URL. Null if it was not asked.
+	// ProvenAt When the receiver confirmed by OPTIONS that it wants events at this URL. Null if the receiver was not asked.
 	ProvenAt  *job.Time `json:"proven_at"`
 	CreatedAt job.Time  `json:"created_at"`
 
-	// UpdatedAt When its owner or the server last changed it.
+	// UpdatedAt When its owner or the server last changed the webhook.
 	UpdatedAt job.Time `json:"updated_at"`
 
 	// Links The currently possible actions on the webhook.
@@ -2429,7 +2429,7 @@ type WebhookPatch struct {
 	// Events The events to send. Repeated names count once.
 	Events []string `json:"events,omitempty"`
 
-	// Description A note for people.
+	// Description A description for humans.
 	Description *string          `json:"description,omitempty"`
 	ContentMode *job.ContentMode `json:"content_mode,omitempty"`
 
@@ -2447,13 +2447,13 @@ type WebhookRequest struct {
 	// Events The events to send. Repeated names count once.
 	Events []string `json:"events"`
 
-	// Description A note for people.
+	// Description A description for humans.
 	Description *string `json:"description,omitempty"`
 
 	// ContentMode How events are sent; `binary` if absent.
 	ContentMode job.ContentMode `json:"content_mode,omitempty"`
 
-	// IdempotencyKey Visible ASCII characters. It may be sent in the header `Idempotency-Key` instead.
+	// IdempotencyKey Visible ASCII characters. The key may be sent in the header `Idempotency-Key` instead.
 	IdempotencyKey *string `json:"idempotency_key,omitempty"`
 }
 

@@ -206,13 +206,13 @@ func (r *reader) checkRule(at, effect string, rule *fault.Rule) {
 		r.invalidAt(effect+"/delay", "A delivery may wait "+fault.MaxDeliveryDelay.String()+" at most. With drop it may be longer.")
 	case isDelivery:
 	case e.Status != 0 && e.Code != "" && e.Status != job.Code(e.Code).Spec().Status:
-		r.invalidAt(effect+"/status", "The code has a different status; remove one of them.")
+		r.invalidAt(effect+"/status", "The code belongs to a different status; remove one of the two.")
 	case e.Status != 0 && !e.HTML && !known:
 		r.invalidAt(effect+"/status", "The API has no error with this status. With html, any status from 400 to 599 is allowed.")
 	case e.HTML && e.Code != "":
-		r.invalidAt(effect+"/html", "A proxy's page has no code; remove one of them.")
+		r.invalidAt(effect+"/html", "The error page of a proxy has no code; remove html or code.")
 	case e.Moved != 0 && (e.Status != 0 || e.Code != "" || e.HTML):
-		r.invalidAt(effect+"/moved", "A redirect has its own status; remove one of them.")
+		r.invalidAt(effect+"/moved", "A redirect already sets the status; remove one of the two members.")
 	case e.Unanswered() && (answers || e.SlowBytes > 0 || e.RetryAfter != nil || e.RetryAfterAs != ""):
 		r.invalidAt(effect+"/close", "This fault sends no response, so it cannot have this member.")
 	}

@@ -124,7 +124,7 @@ func problemEntries() []entry {
 	}
 	return append(entries,
 		entry{Slug: job.BatchPartiallyFailed, Title: "Batch partially failed", Status: 207, Batch: true,
-			About: "All jobs of a batch have ended. At least one item failed, timed out or was refused, and another one did not."},
+			About: "All jobs of a batch have ended. Some items failed, timed out or were refused, but not all."},
 		entry{Slug: job.BatchFailed, Title: "Batch failed", Status: 500, Batch: true,
 			About: "All jobs of a batch have ended, and every item failed, timed out or was refused."})
 }

@@ -124,9 +124,9 @@ func repeatOf(e entry) string {
 	case e.Status == http.StatusTooManyRequests:
 		return "Yes, but only after Retry-After seconds. Nothing was done."
 	case problem.Waits(e.Code, e.Status):
-		return "Yes, after Retry-After seconds and with the same Idempotency-Key: it may have had an effect."
+		return "Yes, after Retry-After seconds and with the same Idempotency-Key: the request may have had an effect."
 	case e.Status >= http.StatusInternalServerError:
-		return "Yes, later and a few times, with the same Idempotency-Key: it may have had an effect."
+		return "Yes, later and a few times, with the same Idempotency-Key: the request may have had an effect."
 	case e.Status == http.StatusUnauthorized, e.Status == http.StatusForbidden:
 		return "Only with other credentials. Failed authentication attempts are limited."
 	case e.Code == job.CodeConflict:

@@ -79,7 +79,7 @@ func (s *Kit) refusalOf(r *Request, err error) *job.Error {
 	// Whatever error a use case returns after its context ended, the reason is known here.
 	case errors.Is(r.Ctx.Err(), context.DeadlineExceeded):
 		return job.Errorf(job.CodeTimeout, "The request took longer than this server allows. "+
-			"It may have had an effect; repeat it with the same idempotency key.")
+			"The request may have had an effect; repeat it with the same idempotency key.")
 	case s.base.Err() != nil:
 		return job.Errorf(job.CodeStorageUnavailable, "The server is shutting down.")
 	case known != nil && known.Code != job.CodeInternal:

@@ -151,7 +151,7 @@ func startBulk(f *pflag.FlagSet) run {
 	dryRun := f.Bool("dry-run", false, "only count the jobs that would change, and list why others would not")
 	override := f.Bool("override", false, "for retries: include jobs that are not retryable or have no attempts left")
 	rate := f.Int("rate", 200, "change at most this many `jobs` per second")
-	waiting := f.BoolP("wait", "w", false, "wait until it ends; exit with 1 if a job could not be changed")
+	waiting := f.BoolP("wait", "w", false, "wait until the operation ends; exit with 1 if a job could not be changed")
 	timeoutFlag(f, "with --wait: ")
 	return func(c *call) error {
 		query, err := values()

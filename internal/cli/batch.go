@@ -34,7 +34,7 @@ var (
 func (s *Shell) batch() *cobra.Command {
 	return s.forClients(s.group("batch batches", "Submit many jobs in one request and follow them",
 		s.cmd("submit FILE", "Submit up to 1,000 jobs from a file in one request", submitBatch),
-		s.cmd("watch BATCH", "Wait until a batch ends and list its failed jobs; the exit code tells how it ended", watchFlags(waitForBatch)),
+		s.cmd("watch BATCH", "Wait until a batch ends and list its failed jobs; the exit code reports the outcome", watchFlags(waitForBatch)),
 		s.cmd("get BATCH", "Show the current state of a batch", byID(batchView, (*client.Client).Batch)),
 		s.cmd("cancel BATCH", "Cancel the unfinished jobs of a batch", byID(batchView, (*client.Client).CancelBatch))))
 }

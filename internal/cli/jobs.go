@@ -53,8 +53,8 @@ func (s *Shell) jobs() *cobra.Command {
 	c.AddCommand(with([]string{""},
 		s.cmd("get JOB...", "Show the current state of jobs",
 			each(func(c *call, api *client.Client, id string) (any, error) { return api.Job(c, id) })),
-		s.cmd("watch JOB", "Watch a job until it ends; the exit code tells how it ended", watchFlags(watch)),
-		s.cmd("wait JOB...", "Wait until jobs end; the exit code tells how they ended", watchFlags(wait)),
+		s.cmd("watch JOB", "Watch a job until it ends; the exit code reports its outcome", watchFlags(watch)),
+		s.cmd("wait JOB...", "Wait until jobs end; the exit code reports their outcome", watchFlags(wait)),
 		s.cmd("cancel JOB...", "Cancel jobs; finished jobs do not change", each(changing((*client.Client).Cancel))),
 		s.cmd("retry JOB...", "Retry failed jobs", retryJobs),
 		events)...)
@@ -172,7 +172,7 @@ func changing(change func(*client.Client, context.Context, string, ...client.Opt
 }
 
 func retryJobs(f *pflag.FlagSet) run {
-	waiting, retry := f.BoolP("wait", "w", false, "wait until they end; the exit code tells how they ended"), changing((*client.Client).Retry)
+	waiting, retry := f.BoolP("wait", "w", false, "wait until the jobs end; the exit code reports their outcome"), changing((*client.Client).Retry)
 	timeoutFlag(f, "with --wait: ")
 	return func(c *call) error {
 		if !*waiting {

@@ -38,7 +38,7 @@ func (s *Shell) listen() *cobra.Command {
 			flags.StringSliceVar(&r.events, "events", []string{"*"}, "`names` of events, job.* or *")
 			flags.StringVar(&r.forward, "forward", "", "`URL` to send each message to")
 			flags.IntVar(&r.count, "count", 0, "stop after this many `messages`; 0: never")
-			flags.BoolVar(&r.structured, "structured", false, "get the whole CloudEvent in the body (content mode structured)")
+			flags.BoolVar(&r.structured, "structured", false, "receive the whole CloudEvent in the body (content mode structured)")
 			return using(func(c *call, api *client.Client) error {
 				r.call = c
 				return r.listen(api)

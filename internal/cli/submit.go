@@ -47,8 +47,8 @@ func submit(f *pflag.FlagSet) run {
 	request := requestFlags(f, &whole.JobRequest)
 	file, check := exclusive(f, "submission", "params param", "at in", "at event-name", "in event-name")
 	key := f.String("idempotency-key", "", "idempotency `key`: repeating the command with this key returns the same job")
-	waiting := f.BoolP("wait", "w", false, "wait until it ends; the exit code tells how it ended")
-	watching := f.Bool("watch", false, "watch it until it ends; the exit code tells how it ended")
+	waiting := f.BoolP("wait", "w", false, "wait until the job ends; the exit code reports its outcome")
+	watching := f.Bool("watch", false, "watch the job until it ends; the exit code reports its outcome")
 	timeoutFlag(f, "with --wait or --watch: ")
 	return using(func(c *call, api *client.Client) error {
 		err := check(c.args)
@@ -89,12 +89,12 @@ func submit(f *pflag.FlagSet) run {
 // requestFlags adds the flags that describe a job, and returns a function that completes the request from them.
 func requestFlags(f *pflag.FlagSet, r *client.JobRequest) (complete run) {
 	at := f.String("at", "", "run it at this `time`, RFC 3339")
-	in := f.Duration("in", 0, "run it after this `duration`")
+	in := f.Duration("in", 0, "run the job after this `duration`")
 	members := f.StringToString("param", nil, "one parameter as `NAME=VALUE`; VALUE is JSON or plain text")
 	f.Lookup("param").DefValue = ""
 	params := f.String("params", "", "parameters as a `JSON` object, or @FILE")
-	f.BoolVar(&r.AutoRetry, "auto-retry", false, "let the service retry it if a failure is retryable")
-	attempts := f.Int("max-attempts", 0, "maximum number of `attempts`; the service then retries it automatically")
+	f.BoolVar(&r.AutoRetry, "auto-retry", false, "let the service retry the job while failures are retryable")
+	attempts := f.Int("max-attempts", 0, "maximum number of `attempts`; the service then retries the job automatically")
 	delays := f.DurationSlice("retry-delay", nil, "wait between attempts: one `duration`, or several in order")
 	f.Lookup("retry-delay").DefValue = ""
 	f.StringVar(&r.Callback, "callback", "", "`URL` that receives its events")

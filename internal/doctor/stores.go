@@ -20,7 +20,7 @@ var postgresObstacles = obstacles{ //nolint:gosec // the address is an example
 	repo.ErrAway:       "start Postgres, or correct host and port in FORGERUN_DATABASE_URL; a firewall may be in between",
 	repo.ErrSilent:     "check the server: it hangs, is overloaded, or a firewall drops the packets",
 	repo.ErrClosed:     "look at the server's log; the host and port in FORGERUN_DATABASE_URL may belong to a proxy without a server",
-	repo.ErrBusy:       "wait if it starts or stops; if it is full, raise max_connections or lower pool_max_conns in FORGERUN_DATABASE_URL",
+	repo.ErrBusy:       "wait if the server is starting or stopping; if it has no free connections, raise max_connections or lower pool_max_conns in FORGERUN_DATABASE_URL",
 	repo.ErrLogin:      "correct user and password in FORGERUN_DATABASE_URL, or let the user in by pg_hba.conf",
 	repo.ErrNoDatabase: "create it (createdb), or correct the name in FORGERUN_DATABASE_URL",
 	repo.ErrTLS:        "set sslmode in FORGERUN_DATABASE_URL: require or verify-full (with sslrootcert), or disable if the server has no TLS",
@@ -54,7 +54,7 @@ func (fs *Findings) judgePostgres(role string, i repo.Inspection, err error) {
 			"turn it off where it was set: for the server, the database or the user (\\drds in psql shows the last two)"),
 		OK("accepted: a primary, not read-only"))
 	fs.Judge("Postgres encoding",
-		Fail(i.Encoding != "UTF8", i.Encoding+": it cannot store all texts of clients",
+		Fail(i.Encoding != "UTF8", i.Encoding+": it cannot store every text that clients send",
 			"create the database with: createdb -E UTF8 -T template0 NAME"),
 		OK(i.Encoding))
 	fs.judgeConnections(role, i)
@@ -76,7 +76,7 @@ func (fs *Findings) judgeTransactions(t *repo.Transaction) {
 			"COMMIT PREPARED or ROLLBACK PREPARED, in that database"),
 		Warn(true,
 			fmt.Sprintf("pid %d (%s in %s, application %q) has been writing for %v", t.PID, t.User, t.Database, t.Named, round(t.Age))+waits,
-			fmt.Sprintf("let it commit, or end it: SELECT pg_terminate_backend(%d); idle_in_transaction_session_timeout prevents it", t.PID)))
+			fmt.Sprintf("let the transaction commit, or end it: SELECT pg_terminate_backend(%d); idle_in_transaction_session_timeout prevents it", t.PID)))
 }
 
 func (fs *Findings) judgeSchema(i repo.Inspection) {
@@ -137,20 +137,20 @@ func (fs *Findings) JudgeState(s *repo.State) {
 	}
 	fs.Judge("workers",
 		Warn(s.Workers == 0 && s.OldestDue > 0, fmt.Sprintf("none is alive, and jobs are waiting, one for %v", due),
-			"start 'forgerun worker'; if one runs, its log says why it has no lease"),
+			"start 'forgerun worker'; if a worker is running, its log says why it has no lease"),
 		Warn(s.Workers == 0, "none is alive: jobs would wait", "start 'forgerun worker'"),
 		Warn(s.OldestDue > longDue && s.Held < s.Slots && !s.Moving, found+", and none was started in the last minute",
 			"check the findings about Redis and the leader, then the logs of the workers and of the leader"),
 		OK(found))
 	fs.Judge("Postgres clock steps",
 		Warn(s.Ahead, "jobs or workers have times in the future: the clock was ahead, and was set back",
-			"the leader makes them due again within seconds, or its log says why not; slew the machine's clock, do not step it "+
+			"the leader makes them due again within seconds, or its log says why not; adjust the machine's clock gradually, not in steps "+
 				"(chronyd without makestep after the start)"),
 		OK("no job or worker has a time in the future"))
 	fs.Judge("leader",
-		Warn(s.LeaderOpen, "there is one, but one of its tasks is blocked (see its metric maintenance_blocked), and no other process takes over",
+		Warn(s.LeaderOpen, "a process is the leader, but one of its tasks is blocked (see its metric maintenance_blocked), and no other process takes over",
 			"check the other findings, and its log for \"maintenance failed\"; a process without this problem takes over automatically"),
-		Warn(!s.HasLeader, "none: no process schedules, relays, rescues or cleans up jobs",
+		Warn(!s.HasLeader, "none: no process queues due jobs, recovers lost ones or removes old data",
 			"start any role; one of the processes leads within 5 s, or its log says why not"),
 		OK("there is one"))
 }
@@ -207,7 +207,7 @@ func (fs *Findings) judgeServer(name string, s queue.ServerFacts) {
 	fs.Judge(name+" role",
 		Fail(s.Role == "slave", "replica: it accepts no writes", "point FORGERUN_REDIS_URL to the master, or use redis-sentinel://"),
 		OK(s.Role))
-	const untold = "not checked: this server does not report it"
+	const untold = "not checked: this server does not report the setting"
 	// Lost tasks are enqueued again from Postgres, so this only warns. Old entries of the outcome stream are lost for good.
 	fs.Judge(name+" persistence",
 		Case{s.AppendOnly == "", Healthy, untold, ""},

@@ -152,7 +152,7 @@ func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, report func(Fault
 	}
 	<-ctx.Done()
 	running.Wait()
-	healing, cancel := context.WithTimeoutCause(s.ctx, healPatience, errors.New("not everything came back in time"))
+	healing, cancel := context.WithTimeoutCause(s.ctx, healPatience, errors.New("some processes did not recover in time"))
 	defer cancel()
 	if err := s.heal(healing); err != nil && s.ctx.Err() == nil {
 		return err

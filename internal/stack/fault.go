@@ -34,7 +34,7 @@ var kinds = []Kind{
 	{"kill", "kill -9 of a process: worker, deliverer or api", ourProcesses, onProcess(
 		func(_ context.Context, _ *Stack, _ *rand.Rand, p *Process) error { p.Kill(); return nil })},
 	{"stop", "a process is paused for longer than its lease (SIGSTOP, SIGCONT)", ourProcesses, onProcess(pause)},
-	{"term", "a process is asked to end (SIGTERM) and started again", ourProcesses, onProcess(
+	{"term", "a process is stopped with SIGTERM and started again", ourProcesses, onProcess(
 		func(_ context.Context, s *Stack, _ *rand.Rand, p *Process) error { return p.Stop(s.env.stopPatience()) })},
 	{"flush", "Redis loses everything (FLUSHALL)", ourServers, onServer("redis", sendRedis("FLUSHALL"), nil, atOnce)},
 	{"redis", "kill -9 of Redis, which is started again", ourServers, onServer("redis",
@@ -50,8 +50,8 @@ var kinds = []Kind{
 		func(_ context.Context, s *Servers) error { return s.Postgres.Kill() },
 		func(ctx context.Context, s *Servers) error { return s.Postgres.Start(ctx) }, atOnce)},
 	{"cut", "a quarter of the connections to Postgres, Redis, the API or a receiver is reset", ourProxies, onProxy(cut)},
-	{"lose", "the next answer on a quarter of the connections is lost, and the connection with it", ourProxies, onProxy(lose)},
-	{"slow", "everything on the connections to one of them is delayed for a while", ourProxies, onProxy(
+	{"lose", "the next response on a quarter of the connections is lost, together with the connection", ourProxies, onProxy(lose)},
+	{"slow", "all data on the connections to one of them is delayed for a while", ourProxies, onProxy(
 		delayed(bounds{20 * time.Millisecond, 300 * time.Millisecond}))},
 	{"stall", "the connections to one of them transfer no data for a while", ourProxies, onProxy(
 		delayed(bounds{time.Hour, time.Hour}))},

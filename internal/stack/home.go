@@ -151,7 +151,7 @@ func (h *home) claim(ctx context.Context, log *slog.Logger) (*os.File, error) {
 			return f, nil
 		}
 		if first && busy {
-			log.Warn("the former server still runs", "folder", h.dir)
+			log.Warn("the previous server is still running", "folder", h.dir)
 		}
 		if busy {
 			h.killNoted()

@@ -135,7 +135,7 @@ func TestPostgresWaitsForBackendsOfAKilledServer(t *testing.T) {
 
 	started := make(chan error, 1)
 	go func() { started <- p.Start(testContext(t)) }()
-	testkit.Eventually(t, "the start waits for the backend", func() bool { return said.contains("the former server still runs") })
+	testkit.Eventually(t, "the start waits for the backend", func() bool { return said.contains("the previous server is still running") })
 	require.False(t, hasEnded(backend))
 	endBackend()
 	require.NoError(t, <-started)

@@ -151,7 +151,7 @@ func TestOrphanIsStoppedFirst(t *testing.T) {
 				text, log := newLogger()
 				second := start(ServerOptions{Dir: first.home.dir, Logger: log})
 				testkit.Eventually(t, "the orphan is gone", orphan.HasExited)
-				require.True(t, text.contains("the former server still runs"))
+				require.True(t, text.contains("the previous server is still running"))
 				second.requireKept(t)
 
 				orphan = runOrphan(t, second)

@@ -55,7 +55,7 @@ type searchRun struct {
 func searchCommand(p command.Program) *cobra.Command {
 	r := &searchRun{verdictRun: verdictRun{Program: p, proxied: proxied{listen: anyPort}, seeds: 1}}
 	c := &cobra.Command{
-		Use: "search [flags] -- COMMAND [ARGUMENT...]", Short: "Find the shortest sequence of faults that breaks a client of yours",
+		Use: "search [flags] -- COMMAND [ARGUMENT...]", Short: "Find the shortest sequence of faults that breaks your client",
 		Long: searchHelp, DisableFlagsInUseLine: true,
 		Example: `  forgerun search -- python3 client.py
   forgerun search --budget 2m --workers 8 --first -- go run ./client
@@ -82,8 +82,8 @@ func (r *searchRun) searchFlags() *pflag.FlagSet {
 	f.DurationVar(&r.budget, "budget", 5*time.Minute, "`duration` after which the search ends")
 	f.IntVar(&r.Workers, "workers", 8, "`number` of runs at once")
 	f.IntVar(&r.Support, "min-support", 3, "`number` of runs in which a sequence must break the client; others are listed as flaky")
-	f.IntVar(&r.tries, "tries", 3, "`number` of times that the client must try a request before it may give up")
-	f.Int64Var(&r.Seed, "seed", 1, "`number` that the sequences are drawn by")
+	f.IntVar(&r.tries, "tries", 3, "`number` of times that a client must try a request before it may give up")
+	f.Int64Var(&r.Seed, "seed", 1, "`number` that seeds the order of the sequences")
 	f.BoolVar(&r.First, "first", false, "stop at the first finding")
 	f.StringSliceVar(&r.rules, "rules", nil, "`ids` of the rules to judge, separated by commas; default: all")
 	f.StringSliceVar(&r.skip, "skip", nil, "`ids` of rules not to judge")

@@ -42,11 +42,11 @@ func TestSearch(t *testing.T) {
 	}
 	code, said := run("", "search", "--first", "--workers", "8", "--out", out)
 	require.Equal(t, exitDifferent, code, said)
-	require.Contains(t, said, "1 schedule breaks the client. Seed 1: ")
+	require.Contains(t, said, "1 sequence breaks the client. Seed 1: ")
 	require.Contains(t, said, "3 of 3 runs. Replay:\n    forgerun verdict --faults "+out+"/")
 	page, err := os.ReadFile(filepath.Join(out, "index.html"))
 	require.NoError(t, err)
-	require.Contains(t, string(page), "<h1>1 schedule breaks the client</h1>")
+	require.Contains(t, string(page), "<h1>1 sequence breaks the client</h1>")
 	files, err := filepath.Glob(filepath.Join(out, "*.yaml"))
 	require.NoError(t, err)
 	require.Len(t, files, 1)

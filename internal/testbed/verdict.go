@@ -95,7 +95,7 @@ type verdictRun struct {
 func verdictCommand(p command.Program) *cobra.Command {
 	v := &verdictRun{Program: p, proxied: proxied{listen: anyPort}, stdin: os.Stdin}
 	c := &cobra.Command{
-		Use: "verdict [flags] -- COMMAND [ARGUMENT...]", Short: "Judge a client of yours",
+		Use: "verdict [flags] -- COMMAND [ARGUMENT...]", Short: "Judge your client",
 		Long:                  fmt.Sprintf(verdictHelp, columns(profileNames()), columns(refusing())),
 		DisableFlagsInUseLine: true,
 		Example: `  forgerun verdict -- go test ./...

@@ -147,8 +147,8 @@ func TestCommandFailureIsExplained(t *testing.T) {
 		strings.Replace(order, "curl -s \"$FORGERUN_URL/thumbnails/$id\"", "curl -sf \"$FORGERUN_URL/thumbnails/$id\"", 1))
 	require.Equal(t, exitUnusable, code, stdout)
 	require.Regexp(t, `PASSED WITH WARNINGS: 1 warning\n  should  outcome-learned: .*\n.*\nYour command failed \(exit status 22\). `+
-		`ForgeRun had disturbed 1 of 3 requests by \S+faults.json: 503. `+
-		`The first one: [0-9:.]+ GET /thumbnails/t1, response: 503; fault: 503 {"status":503}.\n`, stdout)
+		`ForgeRun had injected faults into 1 of 3 requests \(\S+faults.json\): 503. `+
+		`The first fault: [0-9:.]+ GET /thumbnails/t1, response: 503; fault: 503 {"status":503}.\n`, stdout)
 
 	code, stdout, _ = invoke(t, "verdict", "--target", thumbnails(t), "--api", api, "--profile", "none", "--", "sh", "-c", order+"; exit 3")
 	require.Equal(t, exitUnusable, code, stdout)

@@ -217,14 +217,14 @@ func explainFailure(failed error, sessions []shownSession, by string) string {
 	text := fmt.Sprintf("Your command failed (%s).", failed)
 	if first == nil {
 		if by != "" {
-			by = " by " + by
+			by = " (" + by + ")"
 		}
-		return fmt.Sprintf("%s ForgeRun had disturbed none of its %d requests%s.", text, requests, by)
+		return fmt.Sprintf("%s ForgeRun had injected no faults into its %d requests%s.", text, requests, by)
 	}
-	text = fmt.Sprintf("%s ForgeRun had disturbed %d of %d requests by %s: %s. The first one: %s.", text, faulty, requests, by,
+	text = fmt.Sprintf("%s ForgeRun had injected faults into %d of %d requests (%s): %s. The first fault: %s.", text, faulty, requests, by,
 		strings.Join(kinds, ", "), inWords(first))
 	if faulty > 1 {
-		text += " The last one: " + inWords(last) + "."
+		text += " The last fault: " + inWords(last) + "."
 	}
 	return text
 }
@@ -237,7 +237,7 @@ func inWords(m *verdict.Moment) string {
 // overtime is the error of a command that exceeded its time limit.
 type overtime struct{ limit time.Duration }
 
-func (o overtime) Error() string { return fmt.Sprintf("it was ended after %v", o.limit) }
+func (o overtime) Error() string { return fmt.Sprintf("the command was stopped after %v", o.limit) }
 
 // runCommand runs the command in its own process group and kills the group afterwards. failed is the command's error; err is set if
 // the clock could not be moved.

@@ -41,12 +41,12 @@ func (r *Report) All() []Finding { return slices.Concat(r.Findings, r.Flaky) }
 
 // Headline returns the result of the search in one line.
 func (r *Report) Headline() string {
-	text := "No schedule broke the client"
+	text := "No sequence broke the client"
 	switch n := len(r.Findings); {
 	case n == 1:
-		text = "1 schedule breaks the client"
+		text = "1 sequence breaks the client"
 	case n > 1:
-		text = fmt.Sprintf("%d schedules break the client", n)
+		text = fmt.Sprintf("%d sequences break the client", n)
 	}
 	if n := len(r.Flaky); n > 0 {
 		text += fmt.Sprintf(", %d only sometimes", n)
@@ -72,10 +72,10 @@ func counted(n int, what string) string {
 func (f *Finding) Rate() string {
 	text := fmt.Sprintf("%d of %d runs", f.Hits, f.Runs)
 	if f.Once {
-		return "1 run; the search ended before it was repeated"
+		return "1 run; the search ended before the sequence was repeated"
 	}
 	if f.Cut {
-		text += "; the search ended before the schedule was shrunk"
+		text += "; the search ended before the sequence was shortened"
 	}
 	return text
 }

@@ -84,24 +84,24 @@ func (b *base) breaks(s Schedule, t *Trial) (all []Break) {
 	switch {
 	case t.Hung:
 		all = append(all, Break{
-			Rule: commandHangs, Title: "The client ends.", Found: fmt.Sprintf("The command still ran after %s.", t.Took.Round(time.Second)),
-			Expected: fmt.Sprintf("It ends: without faults it takes %s.", b.took.Round(time.Millisecond)),
+			Rule: commandHangs, Title: "The client ends.", Found: fmt.Sprintf("The command was still running after %s.", t.Took.Round(time.Second)),
+			Expected: fmt.Sprintf("The command ends: without faults it takes %s.", b.took.Round(time.Millisecond)),
 		})
 	case t.Failed != "" && !s.happened(t).mayFail():
 		all = append(all, Break{
 			Rule: commandFails, Title: "The client recovers from temporary faults.", Found: "The command failed (" + t.Failed + "): " + t.LastLine,
-			Expected: "It succeeds: the faults are temporary, and the standards allow the client to continue.", shape: shape(t.LastLine),
+			Expected: "The command succeeds: the faults are temporary, and the standards allow the client to continue.", shape: shape(t.LastLine),
 		})
 	case t.Failed == "" && b.jobs > 0 && jobs < b.jobs:
 		all = append(all, Break{
 			Rule: workLost, Title: "The client submits all of its work, or reports that it could not.",
 			Found:    fmt.Sprintf("The command succeeded with %d jobs.", jobs),
-			Expected: fmt.Sprintf("It makes %d jobs, as without faults, or fails.", b.jobs),
+			Expected: fmt.Sprintf("The command creates %d jobs, as without faults, or fails.", b.jobs),
 		})
 	case t.Failed == "" && b.jobs > 0 && jobs > b.jobs:
 		all = append(all, Break{
-			Rule: workDoubled, Title: "The client submits its work once.", Found: fmt.Sprintf("The command made %d jobs.", jobs),
-			Expected: fmt.Sprintf("It makes %d jobs, as without faults.", b.jobs),
+			Rule: workDoubled, Title: "The client submits its work once.", Found: fmt.Sprintf("The command created %d jobs.", jobs),
+			Expected: fmt.Sprintf("The command creates %d jobs, as without faults.", b.jobs),
 		})
 	}
 	return all

@@ -98,7 +98,7 @@ export class Verifier {
     if (id === "" || id.includes(".") || !/^\d{1,12}$/.test(timestamp)) {
       throw new SignatureError("webhook-id or webhook-timestamp is missing or wrong");
     }
-    if (Math.abs(this.#now() / 1000 - Number(timestamp)) > maxAge) throw new SignatureError("it is too old, or of the future");
+    if (Math.abs(this.#now() / 1000 - Number(timestamp)) > maxAge) throw new SignatureError("its timestamp is too old or in the future");
     const wanted = createHmac("sha256", secret).update(`${id}.${timestamp}.`).update(body).digest();
     const entries = (headers.get("webhook-signature") ?? "").split(/\s+/).slice(0, maxEntries);
     const matches = entries.some((entry) => {
@@ -134,7 +134,7 @@ export class Verifier {
     const now = this.#now() / 1000;
     const { created, expires, alg, keyid = "" } = input.params;
     if (!(Number(created) <= now + skew && Number(expires) >= now - skew)) {
-      throw new SignatureError("the signature is expired, or of the future");
+      throw new SignatureError("the signature is expired or dated in the future");
     }
     if (alg !== "ed25519") throw new SignatureError("the signature's algorithm is not ed25519");
     const required = [...mustCover, ...[...headers.keys()].filter((name) => name.startsWith("ce-"))];
@@ -148,7 +148,7 @@ export class Verifier {
     });
     const member = (headers.get("signature") ?? "").split(/,\s*/).find((text) => text.startsWith(`${input.name}=:`)) ?? "";
     const signature = Buffer.from(member.slice(input.name.length + 2).replace(/:$/, ""), "base64");
-    if (signature.length !== 64) throw new SignatureError("there is no signature of that name");
+    if (signature.length !== 64) throw new SignatureError("the message has no signature with that name");
     return { base: Buffer.from(`${lines.join("")}"@signature-params": ${input.signed}`), keyId: keyid, signature };
   }
 }

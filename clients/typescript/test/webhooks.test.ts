@@ -59,7 +59,7 @@ test("what was changed is refused", async () => {
     await refused(verifier, { headers: {} }, "no headers");
   }
   for (const shift of [-301, 301]) {
-    await refused(new Verifier({ secret, now: () => now() + shift * 1000 }), {}, "too old, or of the future");
+    await refused(new Verifier({ secret, now: () => now() + shift * 1000 }), {}, "too old or in the future");
   }
   await refused(bySecret, { headers: { ...headers, "webhook-signature": "v1," } }, "an empty signature");
   const signature = headers["webhook-signature"]!;

@@ -34,7 +34,7 @@ function verifyKey({ method, url, headers, body }, directory, now) {
 
   const params = Object.fromEntries([...parameters.matchAll(/;([a-z]+)=("?)([^";]*)\2/g)].map(([, name, , value]) => [name, value]));
   if (!(Number(params.created) <= now + skew && Number(params.expires) >= now - skew)) {
-    throw new Error("the signature is expired, or of the future");
+    throw new Error("the signature is expired or dated in the future");
   }
   const jwk = directory.keys.find((key) => key.kid === params.keyid && key.crv === "Ed25519");
   if (!jwk || params.alg !== "ed25519") throw new Error("no such key in the directory");

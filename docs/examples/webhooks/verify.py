@@ -48,7 +48,7 @@ def verify_key(method, url, headers, body, directory, now):
 
     params = dict(re.findall(r';([a-z]+)="?([^";]*)', parameters))
     if int(params["created"]) > now + SKEW or int(params["expires"]) < now - SKEW:
-        raise ValueError("the signature is expired, or of the future")
+        raise ValueError("the signature is expired or dated in the future")
     keys = {key["kid"]: key["x"] for key in directory["keys"] if key.get("crv") == "Ed25519"}
     if params["keyid"] not in keys or params["alg"] != "ed25519":
         raise ValueError("no such key in the directory")

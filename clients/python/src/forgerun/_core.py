@@ -317,7 +317,7 @@ def refusal(request: Request, status: int, headers: Message, body: bytes) -> Ans
             document = {}  # cut off: the status is known
         if isinstance(document, dict):
             return ProblemError(request, status, headers, retry_after(headers), document)
-    elsewhere = "it redirects to another origin, which must not get the key, or in a circle"
+    elsewhere = "it redirects in a loop, or to another origin, which must not get the key"
     return unexpected(request, status, headers, elsewhere if status < 400 else "it is not a problem document")
 
 

@@ -111,7 +111,7 @@ class Verifier:
         if not webhook_id or "." in webhook_id or not re.fullmatch("[0-9]{1,12}", timestamp):
             raise SignatureError("webhook-id or webhook-timestamp is missing or wrong")
         if abs(self._now() - int(timestamp)) > MAX_AGE:
-            raise SignatureError("it is too old, or of the future")
+            raise SignatureError("its timestamp is too old or in the future")
         wanted = hmac.digest(secret, f"{webhook_id}.{timestamp}.".encode() + body, "sha256")
         entries = fields.get("webhook-signature", "").split()[:MAX_ENTRIES]
         if not any(entry.startswith("v1,") and hmac.compare_digest(_decoded(entry[3:]), wanted) for entry in entries):
@@ -139,7 +139,7 @@ class Verifier:
         """What was signed (RFC 9421, section 2.5), and the signature."""
         params, now = signed.params, self._now()
         if not int(params.get("created") or 1 << 60) - SKEW <= now <= int(params.get("expires") or 0) + SKEW:
-            raise SignatureError("the signature is expired, or of the future")
+            raise SignatureError("the signature is expired or dated in the future")
         if params.get("alg") != "ed25519":
             raise SignatureError("the signature's algorithm is not ed25519")
         required = MUST_COVER | {name for name in fields if name.startswith("ce-")}

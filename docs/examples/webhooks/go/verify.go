@@ -60,7 +60,7 @@ func verifyKey(d delivery, keys map[string]ed25519.PublicKey, now time.Time) err
 	created, _ := param[int64](input, "created")
 	expires, _ := param[int64](input, "expires")
 	if time.Unix(created, 0).After(now.Add(skew)) || time.Unix(expires, 0).Before(now.Add(-skew)) {
-		return errors.New("the signature is expired, or of the future")
+		return errors.New("the signature is expired or dated in the future")
 	}
 	alg, _ := param[string](input, "alg")
 	keyID, _ := param[string](input, "keyid")
