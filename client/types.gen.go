@@ -1487,7 +1487,7 @@ type Verdict struct {
 	// Exchanges Requests so far. The first 200,000 records are judged, up to 128 MiB.
 	Exchanges int `json:"exchanges"`
 
-	// Verdict `passed`: no rule was broken. `passed_with_warnings` means that only rules with the level should were broken. `failed`: a rule with the level must was broken. `nothing_judged` means that the session tested no rule.
+	// Verdict `passed` means that no rule was broken. `passed_with_warnings` means that only rules with the level should were broken. `failed` means that a rule with the level must was broken. `nothing_judged` means that the session tested no rule.
 	Verdict string `json:"verdict"`
 
 	// Why A sentence about what was and was not tested, or why nothing was tested.

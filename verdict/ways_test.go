@@ -182,11 +182,11 @@ func TestEvidenceIsAPair(t *testing.T) {
 func TestEvidenceNamesLostResponses(t *testing.T) {
 	t.Parallel()
 	for response, e := range map[string]fault.Effect{
-		"none: a 202 was lost after processing":                        {Close: fault.AfterCommit},
-		"none: the request was cut off before processing, by a reset":  {Close: fault.CloseBefore, Reset: true},
+		"none: a 202 was lost after processing":                         {Close: fault.AfterCommit},
+		"none: the request was cut off before processing, by a reset":   {Close: fault.CloseBefore, Reset: true},
 		"none: the service neither responded nor closed the connection": {Close: fault.CloseNever},
-		"cut off: only part of a 202 was sent":                         {Close: fault.CloseMidBody},
-		"stalled: only part of a 202 arrived":                          {Close: fault.CloseStall},
+		"cut off: only part of a 202 was sent":                          {Close: fault.CloseMidBody},
+		"stalled: only part of a 202 arrived":                           {Close: fault.CloseStall},
 	} {
 		trace := newTrace().send(submit(7, with(&e), func(x *verdict.Exchange) { x.Made, x.Job, x.Shown = "", "", nil }))
 		trace.wait(time.Second).send(submit(7, func(x *verdict.Exchange) { x.Key = "another" }))

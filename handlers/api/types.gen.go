@@ -820,9 +820,9 @@ type FaultEffect struct {
 	// Delay Wait before processing the request, such as 250ms or 1.5s; 60s at most.
 	Delay *string `json:"delay,omitempty"`
 
-	// Close Closes the connection. `before` closes before the request is processed, so that it has no effect. `after_commit`: after the work, so that
-	// the response is lost. `mid_body` closes in the middle of the response. `never`: the request has no effect and no response, and the
-	// connection stays open until the client hangs up, at most a minute. `stall`: the response stops in the middle, and the connection
+	// Close Closes the connection. `before` closes before the request is processed, so that it has no effect. `after_commit`
+	// closes after it is processed, so that the response is lost. `mid_body` closes in the middle of the response. With `never`, the request has no effect and no response, and the
+	// connection stays open until the client hangs up, at most a minute. With `stall`, the response stops in the middle, and the connection
 	// stays open as with `never`.
 	Close *string `json:"close,omitempty"`
 
@@ -2262,7 +2262,7 @@ type Verdict struct {
 	// Exchanges Requests so far. The first 200,000 records are judged, up to 128 MiB.
 	Exchanges int `json:"exchanges"`
 
-	// Verdict `passed`: no rule was broken. `passed_with_warnings` means that only rules with the level should were broken. `failed`: a rule with the level must was broken. `nothing_judged` means that the session tested no rule.
+	// Verdict `passed` means that no rule was broken. `passed_with_warnings` means that only rules with the level should were broken. `failed` means that a rule with the level must was broken. `nothing_judged` means that the session tested no rule.
 	Verdict string `json:"verdict"`
 
 	// Why A sentence about what was and was not tested, or why nothing was tested.

@@ -152,7 +152,7 @@ func TestCommandFailureIsExplained(t *testing.T) {
 
 	code, stdout, _ = invoke(t, "verdict", "--target", thumbnails(t), "--api", api, "--profile", "none", "--", "sh", "-c", order+"; exit 3")
 	require.Equal(t, exitUnusable, code, stdout)
-	require.Contains(t, stdout, "Your command failed (exit status 3). ForgeRun had disturbed none of its 3 requests.\n")
+	require.Contains(t, stdout, "Your command failed (exit status 3). ForgeRun had injected no faults into its 3 requests.\n")
 }
 
 // With a baseline that a run has written, the same client passes. A fixed client fails, because the baseline is stale.
