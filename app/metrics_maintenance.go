@@ -63,22 +63,22 @@ type maintenanceMetrics struct {
 func newMaintenanceMetrics(in telemetry.Factory) maintenanceMetrics {
 	task, by := []string{"task"}, []string{"by"}
 	return maintenanceMetrics{
-		Leading: in.Gauge("maintenance_leader", "1 while this process leads the maintenance."),
+		Leading: in.Gauge("maintenance_leader", "1 while this process is the leader."),
 		blocked: in.Gauges("maintenance_blocked", "1 while a task of the leader is blocked in this process; others may lead.", task,
 			VitalTasks...),
 		MaintenanceErrors: in.Counters("maintenance_errors_total", "Failed rounds of maintenance.", task, MaintenanceTasks...),
-		rounds: in.Histograms("maintenance_round_seconds", "Duration of a round of maintenance.", telemetry.Quick, task,
+		rounds: in.Histograms("maintenance_round_seconds", "Duration of a round of the leader's tasks.", telemetry.Quick, task,
 			MaintenanceTasks...),
 		SucceededAt: in.Gauges("maintenance_last_success_timestamp_seconds",
 			"Unix time of this process' latest successful round; 0: never.", task, MaintenanceTasks...),
-		Repaired: in.Counters("maintenance_jobs_total", "Jobs and batches that maintenance moved on; the completer counts batches.", by,
+		Repaired: in.Counters("maintenance_jobs_total", "Jobs and batches that the leader's tasks changed; the completer counts batches.", by,
 			"scheduler", "relay", "rescuer_requeued", "rescuer_failed", "batch_completer", RepairStranded, Resumed),
 		DeliveriesRepaired: in.Counters("maintenance_deliveries_total",
-			"Deliveries that maintenance repaired: expired claims, missing webhooks, missing tasks or wrong times.", by,
+			"Deliveries that the leader repaired: expired claims, missing webhooks, missing tasks or wrong times.", by,
 			RepairReclaimed, RepairOrphaned, RepairEnqueued, RepairStranded),
 		LeasesExpired: in.Counters("leases_expired_total", "Jobs that lost their worker, by the state in which they were.",
 			[]string{"state"}, string(job.Assigned), string(job.Running)),
-		ClockSteps: in.Counters("clock_steps_total", "Clock changes that the maintenance's leader detected.",
+		ClockSteps: in.Counters("clock_steps_total", "Clock changes that the leader detected.",
 			[]string{"clock"}, PostgresClock, ProcessClock),
 		DueTimes: in.Counters("schedule_due_times_total", "Past due times of schedules, by result.", []string{"result"},
 			DueRun, DueMissed, DueSkipped),
@@ -145,13 +145,13 @@ func newBacklogGauges(in telemetry.Factory) backlogGauges {
 	for i, s := range OpenStates {
 		states[i] = string(s)
 	}
-	const note = " Counted by the maintenance's leader; 0 in other processes."
+	const note = " Counted by the leader; 0 in other processes."
 	return backlogGauges{
 		Jobs:             in.Gauges("jobs_current", "Jobs in a state."+note, []string{"state"}, states...),
 		queueDepth:       in.Gauge("job_queue_depth", "Jobs in QUEUED."+note),
 		oldestDue:        in.Gauge("job_oldest_due_seconds", "How long the oldest waiting job could have run."+note),
-		workers:          in.Gauge("workers_alive", "Workers whose lease has not ended."+note),
-		slots:            in.Gauge("workers_slots", "Jobs that the living workers can hold at once."+note),
+		workers:          in.Gauge("workers_alive", "Workers with a valid lease."+note),
+		slots:            in.Gauge("workers_slots", "Jobs that all live workers together can hold at once."+note),
 		deliveries:       in.Gauge("webhook_deliveries_pending", "Deliveries that are pending."+note),
 		oldestDelivery:   in.Gauge("webhook_oldest_pending_seconds", "How long the oldest pending delivery has been due."+note),
 		webhooksDisabled: in.Gauge("webhooks_disabled_current", "Webhooks that the server has disabled."+note),

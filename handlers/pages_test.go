@@ -73,7 +73,7 @@ func TestPages(t *testing.T) {
 	}
 	for path, detail := range map[string]string{
 		"/problems/conflicts": "There is no problem type of this name. Did you mean conflict?",
-		"/rels/nosuch":        "There is no link relation of this name.",
+		"/rels/nosuch":        "There is no link relation with this name.",
 	} {
 		a := get(path, "Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
 		requirePage(t, a, http.StatusNotFound)

@@ -80,7 +80,7 @@ func newExporter(ctx context.Context, protocol string) (sdktrace.SpanExporter, e
 	return nil, fmt.Errorf("protocol %q: http/protobuf or grpc", protocol)
 }
 
-var errRedirect = errors.New("the collector answers with a redirect, which is not followed: set the collector's final address")
+var errRedirect = errors.New("the collector returns a redirect, which is not followed: set the collector's final address")
 
 // wayToCollector is the Proxy function of the exporter. It sends spans directly, even if the environment names a proxy, since spans and
 // their headers are only for the collector. net/http calls it for each request, including requests that follow a redirect, and it refuses

@@ -71,7 +71,7 @@ func checkEvents(events []string) (violations []job.Violation) {
 		case !job.Subscribable(name):
 			v.Detail = "Unknown event; these exist: " + job.SubscribableNames() + "."
 		case slices.Contains(events[:i], name):
-			v.Detail = "This name was given before."
+			v.Detail = "This name is listed twice."
 		default:
 			continue
 		}

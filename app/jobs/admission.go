@@ -83,7 +83,7 @@ func (s *Service) allowStorage(ctx context.Context, client job.ID, jobs []job.Jo
 	return &job.Error{Code: job.CodeRateLimited, RetryAfter: a.RetryAfter, Detail: fmt.Sprintf(
 		"The jobs of this client may store %d MiB a day. This includes params and results over 16 KiB, emitted events, deliveries to "+
 			"more than one receiver, and the responses of receivers. Each is rounded up to a multiple of 16 KiB. "+
-			"There is no room for the %d KiB of this submission. Nothing was accepted.",
+			"The daily limit leaves no room for the %d KiB of this submission. Nothing was accepted.",
 		a.Limit*job.WeightUnit>>20, weight*job.WeightUnit>>10)}
 }
 

@@ -94,7 +94,7 @@ func (c *Capacity) reserve(ctx context.Context, client job.ID, jobs job.Load) (*
 		case <-renewed: // after an error, take refuses
 		case <-ctx.Done():
 			return nil, &job.Error{Code: job.CodeTimeout, RetryAfter: capacityInterval, Cause: ctx.Err(),
-				Detail: "The request waited too long for room in the limits. Nothing was accepted."}
+				Detail: "The request waited too long because limits were reached. Nothing was accepted."}
 		}
 	}
 }

@@ -81,7 +81,7 @@ func (l *leader) lead(ctx context.Context) {
 	resigning, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaderInterval)
 	defer cancel()
 	if err := l.resign(resigning, l.id); err != nil {
-		l.log.WarnContext(ctx, "cannot resign as leader; the lease will run out", "action", "resign", app.ErrorFields(err))
+		l.log.WarnContext(ctx, "cannot give up leadership; the lease will expire", "action", "resign", app.ErrorFields(err))
 	}
 }
 

@@ -30,7 +30,7 @@ type Deliveries struct {
 func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 	scope, e, err := d.Bed.deliveryFault(ctx, &p)
 	if err != nil {
-		d.failed(ctx, p, "cannot ask for the faults of a delivery", err)
+		d.failed(ctx, p, "cannot read the fault rules for a delivery", err)
 	}
 	if e == nil || err != nil {
 		return d.Sender.Send(ctx, p)
@@ -102,7 +102,7 @@ func (d *Deliveries) record(
 	}
 	_, err := d.Bed.store.Record(ctx, scope, &x)
 	if err != nil {
-		d.failed(ctx, p, "cannot record a disturbed delivery", err)
+		d.failed(ctx, p, "cannot record a delivery with a fault", err)
 	}
 	return err == nil
 }

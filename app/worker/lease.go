@@ -80,7 +80,7 @@ func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 	retiring, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Heartbeat)
 	defer cancel()
 	if err := w.Store.Retire(retiring, id); err != nil {
-		w.Log.WarnContext(ctx, "cannot retire the worker; its lease will run out", "action", "retire_worker", "worker_id", id.String(),
+		w.Log.WarnContext(ctx, "cannot sign off the worker; its lease will expire", "action", "retire_worker", "worker_id", id.String(),
 			app.ErrorFields(err))
 	}
 }

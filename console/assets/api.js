@@ -8,7 +8,7 @@ const PATIENCE = 15000; // ms that an answer may take
 // Failure is an answer that is none of success, or none at all: status 0.
 export class Failure extends Error {
   constructor(status, problem, retryAfter) {
-    super(problem.detail || problem.title || (status ? `The server answered ${status}.` : "The server does not answer."));
+    super(problem.detail || problem.title || (status ? `The server answered ${status}.` : "The server does not respond."));
     this.status = status;
     this.code = problem.code || "";
     this.problem = problem;

@@ -166,7 +166,7 @@ function show() {
       if (!current()) return;
       if (failure && failure.status !== 401) {
         if (failure.status === undefined) console.error(failure);
-        say(failure.status === 0 ? "The server does not answer." : failure.message);
+        say(failure.status === 0 ? "The server does not respond." : failure.message);
       }
       [it.failure, it.answered] = [failure, answered];
       if (failure && it.asking) Object.assign(it, { data: undefined, asking: false });

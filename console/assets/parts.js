@@ -9,7 +9,7 @@ export const STATES = ["CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", 
 export const EXPLAINED = {
   CREATED: "Accepted, waiting for its time", QUEUED: "Ready, waiting for a worker", ASSIGNED: "Claimed by a worker, not started",
   RUNNING: "A worker executes it", SUCCEEDED: "Finished well", FAILED: "Finished with an error", CANCELED: "Stopped before completion",
-  ALIVE: "It sends heartbeats", DEAD: "It stopped sending heartbeats", STOPPED: "It was shut down", SILENT: "It missed three heartbeats in a row",
+  ALIVE: "It sends heartbeats", DEAD: "The worker stopped sending heartbeats", STOPPED: "It was shut down", SILENT: "The worker missed three heartbeats in a row",
   ENABLED: "Events are sent to it", FAILING: "At least five attempts in a row failed", DISABLED: "No events are sent to it",
   PAUSE: "No jobs are started", DRAIN: "No jobs are accepted; a drained worker takes no jobs",
   PENDING: "Being sent, or waiting for its next attempt", DELIVERED: "The receiver answered 2xx",

@@ -30,7 +30,7 @@ type metrics struct {
 func newMetrics(f telemetry.Factory, routes []Route) *metrics {
 	m := &metrics{
 		requests: f.Counters("http_requests_total",
-			"HTTP requests answered, by route pattern, method and status.", []string{"route", "method", "code"}),
+			"HTTP requests with a response, by route pattern, method and status.", []string{"route", "method", "code"}),
 		duration: f.Histograms("http_request_duration_seconds",
 			"Time from reading a request to its response, without waits that the client asked for, by route pattern and status class.",
 			telemetry.Quick, []string{"route", "code"}),

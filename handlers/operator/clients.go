@@ -89,7 +89,7 @@ func erasureDetail(r *httpkit.Request, asked decode.Erasing) any {
 func (a *API) eraseClient(r *httpkit.Request, asked decode.Erasing) error {
 	if asked.Confirm != r.PathID() && httpkit.Known(r.PathID()) {
 		return job.Invalid(job.Violation{Pointer: "/confirm",
-			Detail: "This must repeat the client id of the path: all data of this client is removed permanently."})
+			Detail: "This must equal the client id in the path: all data of this client is removed permanently."})
 	}
 	e, err := a.deps.Erasures.Begin(r.Ctx, job.ErasureRequest{
 		ClientID: r.PathID(), Operator: r.Caller.Operator, Reason: asked.Reason, RequestID: r.ID,

@@ -162,7 +162,7 @@ func (s *API) problemPage(r *httpkit.Request) error {
 	slug := r.Params("slug")
 	page, ok := s.site.Problem(slug)
 	if !ok {
-		return httpkit.NoPage{Err: job.Errorf(job.CodeRequestNotFound, "There is no problem type of this name.%s",
+		return httpkit.NoPage{Err: job.Errorf(job.CodeRequestNotFound, "There is no problem type with this name.%s",
 			decode.DidYouMean(slug, docs.ProblemTypes()))}
 	}
 	return r.HTML(page)
@@ -172,7 +172,7 @@ func (s *API) problemPage(r *httpkit.Request) error {
 func relationPage(r *httpkit.Request) error {
 	page, ok := docs.Relation(r.Params("name"))
 	if !ok {
-		return httpkit.NoPage{Err: job.Errorf(job.CodeRequestNotFound, "There is no link relation of this name.")}
+		return httpkit.NoPage{Err: job.Errorf(job.CodeRequestNotFound, "There is no link relation with this name.")}
 	}
 	return r.HTML(page)
 }

@@ -38,14 +38,14 @@ export function one(context, id) {
     h("select", { name: "scope" }, ["all", "submit", "read"].map(s => h("option", { value: s }, SCOPES[s]))))], act: form => post(at + "/keys", { scope: form.get("scope") }) })
     .then(made => {
       if (made) {
-        tell("The new key", note("warn", h("p", {}, "It is shown only now. Send it to the client over a private channel.")),
+        tell("The new key", note("warn", h("p", {}, "This key is shown only now. Send it to the client over a private channel.")),
           h("pre", {}, made.api_key || made.key || ""), copyButton(made.api_key || made.key || "", "Copy the key"));
       }
       context.refresh();
     });
   const rename = c => confirm({ title: "Name of this client", action: "Name it", fields: [nameField(c.name || "")], text: [],
     act: form => call(c.client_id, form.get("name").trim()) }).then(() => context.refresh());
-  const revoke = key => confirm({ title: "Revoke this key?", text: ["From now on, requests with this key are refused. This cannot be undone.", key.key_id], action: "Revoke", danger: true,
+  const revoke = key => confirm({ title: "Revoke this key?", text: ["Requests with this key will be refused immediately. This cannot be undone.", key.key_id], action: "Revoke", danger: true,
     act: () => remove(`${at}/keys/${encodeURIComponent(key.key_id)}`) }).then(() => context.refresh());
   return {
     title: "Client …" + id.slice(-12),

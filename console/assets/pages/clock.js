@@ -51,6 +51,6 @@ function change(context, title, text, action, body) {
 const move = (context, body, words) => change(context, `Move the clock ${words}?`, ["This moves the clock of the whole service, for all clients and on all processes: jobs become due and continue to run; API keys, results and idempotency keys expire.", "The clock cannot be moved back."], "Move it", body);
 
 function freeze(context) {
-  if (state.frozen) return change(context, "Let the clock run?", "It continues from its current time, for the whole service.", "Let it run", { freeze: false });
+  if (state.frozen) return change(context, "Let the clock run?", "The clock continues from its current time, for the whole service.", "Let it run", { freeze: false });
   return change(context, "Freeze the clock?", "The clock of the whole service stops, for all clients: until it runs again, no job becomes due and no running job ends.", "Freeze", { freeze: true });
 }

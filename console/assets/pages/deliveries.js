@@ -56,7 +56,7 @@ function attempt(a) {
       a.error ? h("span", { class: "tone-bad" }, a.status ? `answered ${a.status} · ` : "", `${a.error.code}: ${a.error.detail}`) : h("span", { class: "tone-good" }, `answered ${a.status}`)),
     a.response ? [h("table", { class: "headers" }, h("tbody", {}, Object.entries(a.response.headers || {}).map(([name, lines]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, lines.join(", ")))))),
       body(a.response), a.response.truncated ? h("p", { class: "quiet" }, "The body was longer.") : null]
-      : h("p", { class: "quiet" }, "The receiver did not answer."));
+      : h("p", { class: "quiet" }, "The receiver did not respond."));
 }
 
 function body({ body: text, body_base64: base64 }) {

@@ -119,7 +119,7 @@ function eventLog(job) {
 const withSteps = events => events.map((e, i) => ({ ...e, after: i === 0 ? "" : "+" + span(new Date(e.timestamp) - new Date(events[i - 1].timestamp)) }));
 
 function deliveries(job, hooks) {
-  if (job.deliveries.length === 0) return card("Deliveries", empty("No deliveries for this job.", "It has no callback, and its client has no webhook for its events."));
+  if (job.deliveries.length === 0) return card("Deliveries", empty("No deliveries for this job.", "The job has no callback, and its client has no webhook for its events."));
   return card("Deliveries", table([
     { title: "Delivery", cell: d => idLink("deliveries", d.delivery_id) }, { title: "Event", cell: d => mono(d.event_name) }, { title: "State", cell: d => badge(d.state) },
     { title: "To", class: "wrap", cell: d => d.webhook_id ? link("webhooks/" + d.webhook_id, receiverOf(d, hooks)) : outside(d.url) },
@@ -135,7 +135,7 @@ function details(job) {
   return facts([
     ["Queued", time(job.queued_at)], ["Runs not before", time(job.run_at)], ["Meant for", time(job.execution_at)], ["Assigned", time(job.assigned_at)],
     ["Started", time(job.started_at)], ["Ended", time(job.finished_at)], ["Canceled", time(job.canceled_at)],
-    ["Worker", job.worker_id ? mono(job.worker_id) : mono("")], ["Lease", number(job.fence), "The number of its current lease (fence)"], ["Leases expired", number(job.lease_expiries)],
+    ["Worker", job.worker_id ? mono(job.worker_id) : mono("")], ["Lease", number(job.fence), "The number of the job's current lease (fence)"], ["Leases expired", number(job.lease_expiries)],
     ["Retries automatically", job.auto_retry ? "yes" : "no"], ["Callback", outside(job.callback)], ["Batch", idLink("batches", job.batch_id)],
     ["Correlation id", filterLink("jobs", "correlation_id", job.correlation_id)], ["Request", mono(job.request_id)], ["Trace", traceLink(job)], ["As of", hms(new Date())],
   ]);

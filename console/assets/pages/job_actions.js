@@ -8,14 +8,14 @@ import { copyButton, note } from "../parts.js";
 import { DOES, one, override } from "./bulk_actions.js";
 
 export async function retry(job, context) {
-  const hint = job.can_retry ? "It is queued for its next attempt, which starts after a backoff."
-    : "This overrides the rules: its failure is not retryable, or it has no attempts left.";
+  const hint = job.can_retry ? "The job is queued for its next attempt, which starts after a backoff."
+    : "This overrides the rules: the job's failure is not retryable, or no attempts are left.";
   await confirm({ title: "Retry this job?", text: hint, action: "Retry", fields: [override()], act: form => one.retry(job.job_id, form.has("override")) });
   context.refresh();
 }
 
 export async function cancel(job, context) {
-  await confirm({ title: "Cancel this job?", text: job.state === "RUNNING" ? "It is canceled immediately, and the worker stops it." : "It is canceled immediately and will not run.",
+  await confirm({ title: "Cancel this job?", text: job.state === "RUNNING" ? "The job is canceled immediately, and the worker stops it." : "The job is canceled immediately and will not run.",
     action: "Cancel the job", danger: true, act: () => one.cancel(job.job_id) });
   context.refresh();
 }

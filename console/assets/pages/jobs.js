@@ -132,7 +132,7 @@ function nothing(filters, query) {
 }
 
 function chooseColumns(draw) {
-  const form = h("form", { method: "dialog" }, h("fieldset", {}, h("legend", { class: "quiet" }, "They are remembered in this browser."),
+  const form = h("form", { method: "dialog" }, h("fieldset", {}, h("legend", { class: "quiet" }, "These choices are remembered in this browser."),
     Object.entries(COLUMNS).filter(([name]) => name !== "job_id").map(([name, c]) => h("label", { class: "check" },
       h("input", { type: "checkbox", checked: columns().includes(name), onchange(event) {
         const now = columns().filter(n => n !== name);

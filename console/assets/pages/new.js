@@ -36,9 +36,9 @@ export function page(context) {
   return {
     title: "New job", load, every: 0, leave() { ui.stop = true; },
     view: data => [
-      heading("New job"), context.session.read_only ? note("warn", h("p", {}, "This token may read only: nothing can be submitted.")) : null,
+      heading("New job"), context.session.read_only ? note("warn", h("p", {}, "This token has read access only: you cannot submit jobs.")) : null,
       data.catalogue ? null : missing("The catalogue of work kinds"), ui.warn ? note("warn", h("p", {}, "Values that show as *** were hidden: fill them in.")) : null,
-      data.clients.length === 0 ? note("warn", h("p", {}, "Each job needs a client, and there is none yet. ", h("a", { href: "#/clients" }, "Make one"))) : null,
+      data.clients.length === 0 ? note("warn", h("p", {}, "Each job needs a client, and no client exists yet. ", h("a", { href: "#/clients" }, "Make one"))) : null,
       h("form", { class: "card form", onsubmit(event) { event.preventDefault(); submit(form, ui, context); } }, fields(form, data, set), controls(form, ui, context)),
       ui.failure ? failed(ui.failure) : null, ui.made.length ? made(ui) : null,
     ],
@@ -56,13 +56,13 @@ function fields(form, { kinds, clients }, set) {
       field("Event's data, JSON", h("textarea", { rows: 4, value: form.data, oninput: set("data"), spellcheck: "false" })),
     ] : field("Kind", kinds.length ? h("select", { name: "work_kind", value: form.work_kind, onchange: set("work_kind") }, h("option", { value: "" }, "chosen by the server"),
       kinds.map(k => h("option", { value: k.work_kind }, k.work_kind))) : h("input", { value: form.work_kind, oninput: set("work_kind"), placeholder: "SUCCESS_FAST" }), kind?.description || "What the job does."),
-    form.type === "DEFERRED" ? field("When", h("input", { type: "datetime-local", step: 1, required: true, value: local(form.execution_at), onchange: event => set("execution_at")({ target: { value: utc(event.target.value) } }) }), "In your zone; it does not start earlier.") : null,
+    form.type === "DEFERRED" ? field("When", h("input", { type: "datetime-local", step: 1, required: true, value: local(form.execution_at), onchange: event => set("execution_at")({ target: { value: utc(event.target.value) } }) }), "In your time zone; the job does not start earlier.") : null,
     h("details", { open: !!(form.params || form.callback || form.correlation_id || form.work_kind === "CUSTOM") }, h("summary", {}, "Parameters, callback, correlation id"),
       field("Parameters, a JSON object", h("textarea", { rows: 6, value: form.params, oninput: set("params"), spellcheck: "false",
         placeholder: form.work_kind === "CUSTOM" ? "{\"behavior\": {\"duration\": \"2s\", \"steps\": 4}}" : "{\"customer\": 42}" }), "Stored exactly as sent, with all digits of numbers."),
       field("Callback", h("input", { type: "url", value: form.callback, oninput: set("callback"), placeholder: "https://…" }), "Receives every change."),
       field("Correlation id", h("input", { value: form.correlation_id, oninput: set("correlation_id"), pattern: "[A-Za-z0-9._\\-]+", maxlength: 256 })),
-      h("label", { class: "check" }, h("input", { type: "checkbox", checked: form.auto_retry, onchange: set("auto_retry") }), h("span", {}, "The server retries it automatically"))),
+      h("label", { class: "check" }, h("input", { type: "checkbox", checked: form.auto_retry, onchange: set("auto_retry") }), h("span", {}, "The server retries the job automatically"))),
     field("How many", h("input", { type: "number", min: 1, max: MOST, value: String(form.n), oninput: set("n") }), `Submit up to ${MOST} separate jobs at once.`),
   ];
 }

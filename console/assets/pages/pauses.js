@@ -22,7 +22,7 @@ export function begin(context, scope, target, kinds) {
   const chosen = kinds && field("Of", h("select", { name: "target" }, h("option", { value: "" }, "all kinds"), kinds.map(k => h("option", { value: k }, k))));
   const mode = scope === "WORKER" ? null : field("What", h("select", { name: "mode" }, ["PAUSE", "DRAIN"].map(m => h("option", { value: m }, WHAT[m]))),
     "Start none: new jobs are accepted but wait. Accept none: new jobs are refused, and accepted jobs still run.");
-  const text = scope === "WORKER" ? "It finishes its jobs and takes no more. Other workers take new jobs." : "Running jobs continue.";
+  const text = scope === "WORKER" ? "The worker finishes its jobs and takes no more. Other workers take new jobs." : "Running jobs continue.";
   return confirm({ title: scope === "WORKER" ? "Drain this worker?" : "Stop jobs?", text, action: scope === "WORKER" ? "Drain" : "Stop", danger: true,
     fields: [chosen, mode, reason()],
     act: form => {

@@ -10,7 +10,7 @@ const RUNS = 20;
 const BADGE = { ACTIVE: "s-alive", PAUSED: "s-dead", ENDED: "s-stopped" };
 const DOES = {
   trigger: ["Run now", "This submits one job now. The due times do not change."], pause: ["Pause", "No job is submitted until you resume it."],
-  resume: ["Resume", "It runs again from now on. Due times during the pause are not caught up."], delete: ["Delete", "It never runs again. Its jobs stay."],
+  resume: ["Resume", "The schedule runs again from now on. Due times during the pause are skipped."], delete: ["Delete", "The schedule never runs again. Its jobs stay."],
 };
 
 // change asks before it changes a schedule; it resolves to the server's answer.

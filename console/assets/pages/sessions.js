@@ -57,7 +57,7 @@ export function page(context) {
       heading("Sessions", link("faults", h("span", { class: "button" }, "Faults")), context.session.read_only ? null : button("Start a session…", () => start(context), { class: "primary" })),
       h("p", { class: "quiet" }, "Sessions record and judge the traffic of test bed clients. Newest first."),
       filterBar("sessions", context, [{ name: "client_id", title: "Client" }]),
-      listing("sessions", context, list, empty("No sessions.", ["A client starts one with POST /v1/testbed/sessions, or with ", h("code", {}, "forgerun verdict -- COMMAND"), "."]), () => table([
+      listing("sessions", context, list, empty("No sessions.", ["A client starts a session with POST /v1/testbed/sessions, or with ", h("code", {}, "forgerun verdict -- COMMAND"), "."]), () => table([
         { title: "Session", cell: n => idLink("sessions", n.session_id, true) }, { title: "Client", cell: n => clientLink(n.client_id) },
         ...list.data.some(n => n.label) ? [{ title: "Label", class: "wrap", cell: n => text(n.label) }] : [],
         { title: "Profile", cell: n => text(n.profile) }, { title: "Seed", num: true, cell: n => number(n.seed) },
@@ -74,7 +74,7 @@ async function start(context) {
     title: "Start a session", action: "Start", text: "The client's requests and deliveries are recorded and judged until the session ends.",
     fields: [client, field("Profile", h("select", { name: "profile" }, h("option", { value: "" }, "no faults"), profiles.map(p => h("option", { value: p }, p))), "The faults in its traffic."),
       field("Seed", h("input", { type: "number", name: "seed", min: 0, value: "1" }), "The same seed gives the same faults."),
-      field("Label", h("input", { name: "label", maxlength: 100 }), "Only requests with this ForgeRun-Session header belong to it. Without a label, all requests do.")],
+      field("Label", h("input", { name: "label", maxlength: 100 }), "Only requests with this ForgeRun-Session header belong to the session. Without a label, all requests do.")],
     act: form => post("testbed/sessions", { client_id: form.get("client_id").trim(), session: {
       seed: Number(form.get("seed")), profile: form.get("profile") || undefined, label: form.get("label").trim() || undefined } }),
   });

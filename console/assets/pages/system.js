@@ -42,9 +42,9 @@ function thisProcess(ready) {
 }
 
 const PLACES = [
-  ["asynqmon/", "Queues in Redis", "The tasks, read-only (asynqmon)."], ["process", "This process", "Its activity since it started; works without the database."],
+  ["asynqmon/", "Queues in Redis", "The tasks, read-only (asynqmon)."], ["process", "This process", "The process's activity since its start; works without the database."],
   ["metrics", "Metrics", "For Prometheus."], ["readyz", "Readiness", "Whether this process is ready."], ["debug/pprof/", "Profiles", "CPU and memory profiles of this process."],
-  ["admin/v1/openapi.yaml", "Operator API", "Its OpenAPI document: everything in this console, for programs."],
+  ["admin/v1/openapi.yaml", "Operator API", "The OpenAPI document of the operator API, for programs."],
 ];
 
 const elsewhere = () => card("Elsewhere", h("ul", { class: "places" }, PLACES.map(([to, title, text]) => h("li", {}, h("a", { href: to }, title), h("span", { class: "quiet" }, " ", text)))));

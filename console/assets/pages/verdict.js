@@ -31,7 +31,7 @@ const brokenRule = r => h("section", { class: "card broken " + r.status, "data-k
   r.evidence.map(pieceOf), h("p", {}, h("b", {}, "Fix: "), r.fix.text),
   h("dl", { class: "evidence" }, [["Python", r.fix.python], ["TypeScript", r.fix.typescript], ["Go", r.fix.go]].map(([name, line]) => row(name, h("code", {}, line)))));
 
-const evidence = r => r.evidence.length === 0 ? "" : h("details", {}, h("summary", {}, "An example of the rule being kept"), r.evidence.map(pieceOf));
+const evidence = r => r.evidence.length === 0 ? "" : h("details", {}, h("summary", {}, "An example of a request that kept the rule"), r.evidence.map(pieceOf));
 
 const pieceOf = e => h("dl", { class: "evidence" },
   row(e.times > 1 ? `Found (${number(e.times)} times)` : "Found", h("span", { class: "strong" }, e.found)), row("Expected", e.expected),

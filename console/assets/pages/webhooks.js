@@ -10,8 +10,8 @@ const FAILING = 5; // attempts in a row that failed: as in "Needs attention"
 const RECENT = 25; // deliveries on the page of a webhook
 
 const DOES = {
-  enable: "Events are sent to it again.", disable: "It receives no events until it is enabled again; waiting deliveries are given up.",
-  test: "The event webhook.test is sent to it.",
+  enable: "The webhook receives events again.", disable: "The webhook receives no events until it is enabled again; pending deliveries fail.",
+  test: "The event webhook.test is sent to the webhook.",
 };
 
 const titleOf = action => action[0].toUpperCase() + action.slice(1);

@@ -29,7 +29,7 @@ function worker(w, context) {
       h("span", { class: w.silent ? "tone-bad" : "quiet" }, w.state === "ALIVE" ? "heartbeat " : "last heartbeat ", age(w.heartbeat_at)),
       h("span", { class: "push num" }, idle ? "holds nothing" : `${number(w.held)} of ${number(w.slots)} slots`), change),
     idle ? null : h("meter", { min: 0, max: Math.max(1, w.slots), value: Math.min(w.held, w.slots), "aria-label": `${w.held} of ${w.slots} slots are held` }),
-    w.silent ? h("p", { class: "tone-bad" }, "It hangs, is stopped, or cannot reach Postgres. Its jobs are requeued ", age(w.expires_at), ".") : null,
+    w.silent ? h("p", { class: "tone-bad" }, "The worker hangs, is stopped, or cannot reach Postgres. Its jobs are requeued ", age(w.expires_at), ".") : null,
     h("p", { class: "quiet" }, h("code", { class: "wrap" }, w.worker_id), " started ", time(w.started_at), future(w)),
     w.jobs.length === 0 ? null : h("details", {}, h("summary", {}, `The jobs that it holds${w.held > w.jobs.length ? ` (the first ${w.jobs.length} of ${number(w.held)})` : ""}`), table([
       { title: "Job", cell: j => jobLink(j.job_id, true) }, { title: "State", cell: j => badge(j.state) }, { title: "Kind", cell: j => filterLink("jobs", "kind", j.work_kind) },

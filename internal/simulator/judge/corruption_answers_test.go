@@ -43,7 +43,7 @@ var answerCorruptions = []corruption{
 		acted(canceledJob, func(a *history.Answer) { a.State = running }), true},
 	{"the cancel was refused with 404 RFA_JOB_NOT_FOUND", answered, canceledJob,
 		acted(canceledJob, func(a *history.Answer) { a.Status, a.Code, a.State = 404, "RFA_JOB_NOT_FOUND", "" }), true},
-	{"the job is CANCELED, and no cancel was sent", answered, canceledJob,
+	{"the job is CANCELED, but no cancel request was sent", answered, canceledJob,
 		func(w *world) { w.drop(w.find(history.Acted, canceledJob)) }, true},
 	{"the answer to retry shows QUEUED (attempt 5)", answered, exhaustedJob, func(w *world) {
 		a := w.find(history.Acted, exhaustedJob, func(f *history.Fact) bool { return f.Action.Status == 409 }).Action
@@ -79,7 +79,7 @@ var answerCorruptions = []corruption{
 		lastPoll(func(j *history.Job) { j.Definition.PayloadSize = 7 }), true},
 	{"the SUCCEEDED job carries a failure", answered, polledJob, lastPoll(func(j *history.Job) { j.Failure = &client.Outcome{} }), true},
 
-	{"the failed job carries no failure", answered, othersJob, func(w *world) { w.poll(othersJob, failed).Failure = nil }, true},
+	{"the failed job has no failure", answered, othersJob, func(w *world) { w.poll(othersJob, failed).Failure = nil }, true},
 	{`failure.jobId is "x"`, answered, othersJob, document(othersJob, func(d *client.Outcome) { d.JobID = "x" }), true},
 	{`failure.jobStatus is "FAILED" with the code RFA_EXEC_TIMEOUT`, answered, timedOutJob,
 		document(timedOutJob, func(d *client.Outcome) { d.JobStatus = "FAILED" }), true},
@@ -166,7 +166,7 @@ var deliveryCorruptions = []corruption{
 	}, true},
 	{"has 1 answers with 2xx on record, the receiver gave 0", delivered, plainJob,
 		func(w *world) { w.message("job.succeeded").Status = 500 }, true},
-	{"is DELIVERED, but its receiver never answered with 2xx", delivered, plainJob,
+	{"is DELIVERED, but its receiver never returned 2xx", delivered, plainJob,
 		func(w *world) { w.drop(w.find(arrived, plainJob, named("job.succeeded"))) }, true},
 	{`is "ODD"`, delivered, failingJob, failedDelivery(func(d *history.Delivery) { d.State = "ODD" }), true},
 	{"batch-delivery has 1 answers with 2xx on record, the receiver gave 0", delivered, 0,

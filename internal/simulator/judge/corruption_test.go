@@ -29,8 +29,8 @@ var jobCorruptions = []corruption{
 			return f.Job == jobName(plainJob) && f.Kind != history.Submitted && f.Kind != history.Streamed && f.Kind != history.Received
 		})
 	}, false},
-	{"the rows have the job, and the API does not list it", accepted, plainJob, func(w *world) { w.drop(w.find(listed, plainJob)) }, true},
-	{"the API lists the job, and the rows do not have it", accepted, plainJob, func(w *world) { w.drop(w.find(storedJob, plainJob)) }, false},
+	{"the rows have the job, but the API does not list it", accepted, plainJob, func(w *world) { w.drop(w.find(listed, plainJob)) }, true},
+	{"the API lists the job, but the rows do not have it", accepted, plainJob, func(w *world) { w.drop(w.find(storedJob, plainJob)) }, false},
 	{"the job has ticket 1, which was never sent", accepted, plainJob, func(w *world) { w.drop(w.find(submitted, plainJob)) }, true},
 	{`the job has correlation id "other.1", which was never sent`, accepted, plainJob, correlated("other.1"), true},
 	{`the job has correlation id "run1.99", which was never sent`, accepted, plainJob, correlated("run1.99"), true},

@@ -46,16 +46,16 @@ const (
 
 // Invariants are all invariants of Judge.
 var Invariants = []Invariant{
-	{accepted, "Every 202 has its job, and every job has its request", []Source{Lists, Rows}},
+	{accepted, "Every 202 response has a job, and every job has a request", []Source{Lists, Rows}},
 	{ended, "Every attempt ends exactly once, with outcome, report and terminal event, or waits for its time", []Source{Lists, Reports, Rows}},
 	{logged, "Each event log is numbered from 1, has only allowed transitions, and never goes back in time", []Source{Reports, Rows}},
 	{early, "No job starts before its execution_at", []Source{Reports, Rows}},
-	{fenced, "Every claim has its fence, and no change by a stale worker is visible", []Source{Rows}},
+	{fenced, "Every claim has its own fence number, and no change by a worker without a valid claim is visible", []Source{Rows}},
 	{keyed, "One idempotency key creates one job", []Source{Lists, Rows}},
-	{foreign, "No answer, stream or delivery contains data of another client or forged data", []Source{Lists, Rows}},
-	{delivered, "Each event has one delivery to each subscriber, and DELIVERED means answered with 2xx", []Source{Reports, Rows}},
+	{foreign, "No response, stream or delivery contains data of another client or forged data", []Source{Lists, Rows}},
+	{delivered, "Each event has one delivery to each subscriber, and DELIVERED means that the receiver returned 2xx", []Source{Reports, Rows}},
 	{measured, "Metrics agree with the rows", []Source{Rows, Metrics}},
-	{tasked, "In the end, every queued task has its job", []Source{Rows, Queue}},
+	{tasked, "At the end, every queued task has a job", []Source{Rows, Queue}},
 	{answered, "Each response shows the state at its time", []Source{Lists, Reports, Rows}},
 	{streamed, "Each event is on its client's stream exactly once, in the order of its job", []Source{Rows}},
 	{received, "Receivers get known events, unchanged from try to try", []Source{Rows}},

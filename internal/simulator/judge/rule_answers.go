@@ -125,7 +125,7 @@ func (c *checker) checkRefusals(s *history.Submission) {
 		c.checkReceipt(s, t)
 		switch {
 		case t.Code == "RFA_EXEC_IDEMPOTENCY_CONFLICT":
-			c.must(false, answered, "a repetition of the same request was refused as another one under its key")
+			c.must(false, answered, "a repetition of the same request was refused as a different request with the same key")
 		case isRefusal(t.Status):
 			c.must(!c.valid(s, t), answered, "a valid request was refused with %d %s", t.Status, t.Code)
 		case t.Accepted():
@@ -149,7 +149,7 @@ func (c *checker) checkTries() {
 		c.checkRefusals(f.Submission)
 		for _, t := range f.Submission.Tries {
 			if t.Accepted() {
-				c.must(t.Job == c.id, answered, "a repetition of the request was answered with job %s", t.Job)
+				c.must(t.Job == c.id, answered, "a repetition of the request returned job %s", t.Job)
 				c.must(t.Job != c.id || c.madeAt(t.CreatedAt), answered, "a try shows created_at %s", clock(t.CreatedAt))
 			}
 		}
@@ -189,12 +189,12 @@ func (c *checker) checkActions() {
 			continue
 		}
 		asked = true
-		c.must(!refused, answered, "the cancel was refused with %d %s", a.Status, a.Code)
-		c.must(!done || final(a.State), answered, "the job is %s after its cancel was answered", a.State)
+		c.must(!refused, answered, "the cancel request was refused with %d %s", a.Status, a.Code)
+		c.must(!done || final(a.State), answered, "the job is %s after its cancel request returned", a.State)
 		c.must(!done || a.State != canceled || j == nil || j.State == canceled, answered,
-			"the cancel was answered with CANCELED, and the job is %s", deref(j).State)
+			"the cancel request returned CANCELED, but the job is %s", deref(j).State)
 	}
-	c.must(j == nil || j.State != canceled || asked || c.submission == nil, answered, "the job is CANCELED, and no cancel was sent")
+	c.must(j == nil || j.State != canceled || asked || c.submission == nil, answered, "the job is CANCELED, but no cancel request was sent")
 }
 
 // mayRefuseRetry reports whether the service may refuse a retry: the failures are not retryable, or the job had succeeded, was canceled,

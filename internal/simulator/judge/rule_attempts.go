@@ -18,7 +18,7 @@ func (c *checker) checkEnd() {
 		"the job is %s with outcome %q and finished_at %s", j.State, j.Outcome, clock(j.FinishedAt))
 	due := cmp.Or(j.RunAt, j.ExecutionAt)
 	waits := waiting(j.State) && due.After(c.run.serviceTime(c.run.asOf(c.source)))
-	c.must(final(j.State) || waits, ended, "the job is %s though all should have ended", j.State)
+	c.must(final(j.State) || waits, ended, "the job is %s, but all jobs should have ended", j.State)
 	if !c.logComplete {
 		return
 	}
@@ -97,7 +97,7 @@ func (c *checker) checkEarly() {
 	}
 	for _, s := range c.steps {
 		c.must(s.Prev != created || s.Next != queued || s.At.Equal(due) || s.At.Before(passed.Before), early,
-			"the clock was moved past execution_at, and the job was queued %s later", s.At.Sub(due))
+			"the clock was moved past execution_at, but the job was queued %s later", s.At.Sub(due))
 	}
 }
 

@@ -95,9 +95,9 @@ func (c *checker) checkDelivery(f *history.Fact) {
 	must(accepted >= d.Accepted, "has %d answers with 2xx on record, the receiver gave %d", d.Accepted, accepted)
 	switch d.State {
 	case "DELIVERED":
-		must(accepted > 0, "is DELIVERED, but its receiver never answered with 2xx")
+		must(accepted > 0, "is DELIVERED, but its receiver never returned 2xx")
 	case "FAILED":
-		must(d.Accepted == 0, "is FAILED, and %d of its attempts were answered with 2xx", d.Accepted)
+		must(d.Accepted == 0, "is FAILED, but %d of its attempts got 2xx", d.Accepted)
 		must(c.mayHaveFailed(f, gone), "is FAILED (%s, last status %d) after %d attempts of %d (0: unknown)",
 			d.Error, d.Status, d.Attempts, c.run.DeliveryTries)
 	case "PENDING":
@@ -184,16 +184,16 @@ func (c *checker) checkDeliveryLog(d *history.Delivery) {
 	must(accepted < 0 || accepted == len(seen)-1, "it was sent again after the receiver had accepted it")
 	if accepted >= 0 && !d.SettledAt.IsZero() && len(c.run.moves()) == 0 { // a frozen clock shows no time
 		took := d.SettledAt.Sub(d.CreatedAt)
-		must(took >= seen[accepted].After, "it was settled %s after its event, before the receiver answered", took)
+		must(took >= seen[accepted].After, "it was settled %s after its event, before the receiver responded", took)
 	}
 	if len(seen) != len(d.Log) {
 		return
 	}
 	for i, try := range d.Log {
 		got, took := seen[i], time.Duration(try.DurationMS)*time.Millisecond
-		must(try.Status != 0 || got.After == 0, "try %d was given up after %s, the receiver answers after %s: set a longer time limit",
+		must(try.Status != 0 || got.After == 0, "try %d was given up after %s, but the receiver responds after %s: set a longer time limit",
 			i+1, took, got.After)
-		must(try.Status == got.Status, "try %d is logged with status %d, the receiver answered %d", i+1, try.Status, got.Status)
+		must(try.Status == got.Status, "try %d is logged with status %d, but the receiver returned %d", i+1, try.Status, got.Status)
 		must(try.Status == 0 || took >= got.After-time.Millisecond, "try %d is logged with %s, the receiver took %s", i+1, took, got.After)
 	}
 }
@@ -216,7 +216,7 @@ func (c *checker) checkMessages(deliveries []*history.Fact, known bool) {
 		d := f.Delivery
 		before := cmp.Or(first[d.ID], d)
 		first[d.ID] = before
-		c.must(d.Body == before.Body && d.EventID == before.EventID, received, "delivery %s came again with other bytes", d.ID)
+		c.must(d.Body == before.Body && d.EventID == before.EventID, received, "delivery %s was repeated with different bytes", d.ID)
 		c.must(made[d.ID] || !known, received, "delivery %s arrived, but no delivery has this id", d.ID)
 	}
 }

@@ -12,7 +12,7 @@ import (
 func (c *checker) checkReceipt(s *history.Submission, t history.Answer) {
 	switch {
 	case t.Status >= 200 && t.Status < 400 && t.Job == "":
-		c.must(false, answered, "the submission was answered with %d and cannot be read: %s", t.Status, t.Error)
+		c.must(false, answered, "the submission returned %d, but the response cannot be read: %s", t.Status, t.Error)
 	case t.Status == 202 && s.Batch == "":
 		c.must(!t.CreatedAt.IsZero(), answered, "the acceptance has no created_at")
 		c.must(strings.HasSuffix(t.Location, "/v1/jobs/"+t.Job), answered,
@@ -83,8 +83,8 @@ func deref[T any](p *T) (v T) {
 func (c *checker) checkFailureDocument(shown *history.Job) {
 	d := shown.Failure
 	if shown.State != failed || d == nil {
-		c.must(d == nil, answered, "the %s job carries a failure", shown.State)
-		c.must(shown.State != failed, answered, "the failed job carries no failure")
+		c.must(d == nil, answered, "the %s job has a failure", shown.State)
+		c.must(shown.State != failed, answered, "the failed job has no failure")
 		return
 	}
 	c.must(d.JobID == c.id, answered, "failure.jobId is %q", d.JobID)

@@ -23,8 +23,8 @@ func (c *checker) checkExistence() {
 		c.must(len(submitted) == 0, accepted, "the job was accepted, but no longer exists")
 		return
 	}
-	c.must(!rows || c.row != nil, accepted, "the API lists the job, and the rows do not have it")
-	c.must(!lists || c.row == nil || len(c.byKind[history.ListedJob]) > 0, accepted, "the rows have the job, and the API does not list it")
+	c.must(!rows || c.row != nil, accepted, "the API lists the job, but the rows do not have it")
+	c.must(!lists || c.row == nil || len(c.byKind[history.ListedJob]) > 0, accepted, "the rows have the job, but the API does not list it")
 	if c.job.ScheduleID != "" {
 		c.checkRun()
 		return
@@ -66,7 +66,7 @@ func (c *checker) checkKey() {
 	c.must(made <= 1, keyed, "%d tries with one key each got a 202 as if they had created the job", made)
 	if c.row != nil && c.submission.Key != "" {
 		kept := c.run.latest(c.run.asOf(c.source)).Sub(c.row.CreatedAt) < cmp.Or(c.run.KeyWindow, 24*time.Hour)
-		c.must(c.row.Keys > 0 || !kept, keyed, "the job's idempotency key is not kept: another try would make another job")
+		c.must(c.row.Keys > 0 || !kept, keyed, "the job's idempotency key is not stored: another try would create a second job")
 	}
 }
 
@@ -134,7 +134,7 @@ func (c *checker) checkOutsiders() {
 		if a == nil || f.Tenant == c.tenant || a.Status == 0 || a.Status == http.StatusTooManyRequests || a.Status >= 500 {
 			continue
 		}
-		c.must(a.Status == http.StatusNotFound, foreign, "tenant %d asked for the job of tenant %d (%s) and was answered %d %s",
+		c.must(a.Status == http.StatusNotFound, foreign, "tenant %d requested the job of tenant %d (%s) and got %d %s",
 			f.Tenant, c.tenant, a.Verb, a.Status, a.Code)
 	}
 }
@@ -206,7 +206,7 @@ func (c *checker) checkTicket() {
 	known := c.run.across.mark(ticket, ticketHasJob)
 	c.must(known&ticketHasJob == 0, keyed, "ticket %d has more than one job", ticket)
 	c.must(known&ticketSent > 0, accepted, "the job has ticket %d, which was never sent, or answered with another job", ticket)
-	c.must(known&(ticketAccepted|ticketOpen) > 0 || known&ticketSent == 0, accepted, "ticket %d was refused, and its job exists", ticket)
+	c.must(known&(ticketAccepted|ticketOpen) > 0 || known&ticketSent == 0, accepted, "ticket %d was refused, but its job exists", ticket)
 }
 
 // scheduleRuns is a schedule with the number of jobs for each due time, in microseconds.

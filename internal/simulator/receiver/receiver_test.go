@@ -196,7 +196,7 @@ func TestAnswers(t *testing.T) {
 		"hang": {answer: receiver.Answer{Hang: true}, err: context.Canceled,
 			giveUp: func(b *testReceiver) bool { return b.history.count() > 0 }},
 		"after the sender gives up": {answer: receiver.Answer{Status: 200, After: time.Hour}, err: context.Canceled,
-			giveUp: func(b *testReceiver) bool { return b.Held() > 0 }, note: "the sender gave up before it was answered"},
+			giveUp: func(b *testReceiver) bool { return b.Held() > 0 }, note: "the sender gave up before it got a response"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -263,7 +263,7 @@ func TestCloseEndsHeldRequests(t *testing.T) {
 	require.Len(t, facts, 2)
 	for _, f := range facts {
 		require.Zero(t, f.Delivery.Status)
-		require.Equal(t, f.Delivery.ID == "d-2", f.Note == "the receiver was closed before it answered", f.Note)
+		require.Equal(t, f.Delivery.ID == "d-2", f.Note == "the receiver was closed before it responded", f.Note)
 	}
 	_, err := of(b.URL(0, "hook"), "d-3", "job-1").send(t.Context(), t)
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)

@@ -124,9 +124,9 @@ func (r *Receiver) answer(w http.ResponseWriter, req *http.Request, m message, a
 	}
 	switch r.hold(req.Context(), a.After); {
 	case r.closed.Err() != nil:
-		status, note = 0, "the receiver was closed before it answered"
+		status, note = 0, "the receiver was closed before it responded"
 	case req.Context().Err() != nil:
-		status, note = 0, "the sender gave up before it was answered"
+		status, note = 0, "the sender gave up before it got a response"
 	}
 	f := m.fact(history.Received, status, note)
 	f.Delivery.After = a.After

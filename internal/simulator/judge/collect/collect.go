@@ -137,7 +137,7 @@ func CheckStores(ctx context.Context, databaseURL, redisURL string) error {
 	}
 	defer func() { _ = rdb.Close() }()
 	if err := rdb.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("the Redis server does not answer: %w", err)
+		return fmt.Errorf("the Redis server does not respond: %w", err)
 	}
 	return nil
 }
