@@ -9,14 +9,14 @@ import (
 
 // answerCorruptions change the API's answers.
 var answerCorruptions = []corruption{
-	{"the submission was answered with 202 and cannot be read", answered, 0, func(w *world) { w.refused().Tries[0].Status = 202 }, true},
+	{"the submission returned 202, but the response cannot be read", answered, 0, func(w *world) { w.refused().Tries[0].Status = 202 }, true},
 	{"the acceptance has no created_at", answered, plainJob, func(w *world) { w.sub(plainJob).Tries[0].CreatedAt = time.Time{} }, true},
 	{`the acceptance has Location ""`, answered, plainJob, func(w *world) { w.sub(plainJob).Tries[0].Location = "" }, true},
 	{"the job was accepted as RUNNING", answered, plainJob, func(w *world) { w.sub(plainJob).Tries[0].State = running }, false},
 	{"the job was accepted as QUEUED", answered, deferredJob, func(w *world) { w.sub(deferredJob).Tries[0].State = queued }, false},
-	{"a repetition of the request was answered with job job-0001", answered, repeatedJob,
+	{"a repetition of the request returned job job-0001", answered, repeatedJob,
 		func(w *world) { w.sub(repeatedJob).Tries[2].Job = jobName(plainJob) }, true},
-	{"a repetition of the same request was refused as another one", answered, repeatedJob, func(w *world) {
+	{"a repetition of the same request was refused as a different request", answered, repeatedJob, func(w *world) {
 		w.sub(repeatedJob).Tries[2] = history.Answer{Sent: w.start, Answered: w.start, Status: 409, Code: "RFA_EXEC_IDEMPOTENCY_CONFLICT"}
 	}, true},
 	{"a try shows created_at 03:04:13.000001Z", answered, repeatedJob, func(w *world) {
@@ -37,11 +37,11 @@ var answerCorruptions = []corruption{
 	{"the answer to cancel cannot be read: odd", answered, canceledJob, acted(canceledJob, func(a *history.Answer) { a.Error = "odd" }), true},
 	{"the answer to cancel has no updated_at", answered, canceledJob,
 		acted(canceledJob, func(a *history.Answer) { a.UpdatedAt = time.Time{} }), true},
-	{"the cancel was answered with CANCELED, and the job is SUCCEEDED", answered, polledJob,
+	{"the cancel request returned CANCELED, but the job is SUCCEEDED", answered, polledJob,
 		acted(polledJob, func(a *history.Answer) { a.State = canceled }), true},
-	{"the job is RUNNING after its cancel was answered", answered, canceledJob,
+	{"the job is RUNNING after its cancel request returned", answered, canceledJob,
 		acted(canceledJob, func(a *history.Answer) { a.State = running }), true},
-	{"the cancel was refused with 404 RFA_JOB_NOT_FOUND", answered, canceledJob,
+	{"the cancel request was refused with 404 RFA_JOB_NOT_FOUND", answered, canceledJob,
 		acted(canceledJob, func(a *history.Answer) { a.Status, a.Code, a.State = 404, "RFA_JOB_NOT_FOUND", "" }), true},
 	{"the job is CANCELED, but no cancel request was sent", answered, canceledJob,
 		func(w *world) { w.drop(w.find(history.Acted, canceledJob)) }, true},
@@ -77,7 +77,7 @@ var answerCorruptions = []corruption{
 	{"definition.should_fail is true", expected, polledJob, lastPoll(func(j *history.Job) { j.Definition.ShouldFail = true }), true},
 	{"definition.payload_size is 7, the catalogue has 4096", expected, polledJob,
 		lastPoll(func(j *history.Job) { j.Definition.PayloadSize = 7 }), true},
-	{"the SUCCEEDED job carries a failure", answered, polledJob, lastPoll(func(j *history.Job) { j.Failure = &client.Outcome{} }), true},
+	{"the SUCCEEDED job has a failure", answered, polledJob, lastPoll(func(j *history.Job) { j.Failure = &client.Outcome{} }), true},
 
 	{"the failed job has no failure", answered, othersJob, func(w *world) { w.poll(othersJob, failed).Failure = nil }, true},
 	{`failure.jobId is "x"`, answered, othersJob, document(othersJob, func(d *client.Outcome) { d.JobID = "x" }), true},
@@ -187,7 +187,7 @@ var deliveryCorruptions = []corruption{
 		w.tried(500)
 		w.run.DeliveryTries = 0
 	}, true},
-	{"is FAILED, and 1 of its attempts were answered with 2xx", delivered, failingJob, func(w *world) { w.tried(500, 503, 204) }, true},
+	{"is FAILED, but 1 of its attempts got 2xx", delivered, failingJob, func(w *world) { w.tried(500, 503, 204) }, true},
 	{"is FAILED (HTTP_5XX, last status 410) after 1 attempts of 3", delivered, failingJob, func(w *world) { // and the receiver is not gone
 		w.tried(500)
 		failedDelivery(func(d *history.Delivery) { d.Status = 410 })(w)
@@ -202,13 +202,13 @@ var deliveryCorruptions = []corruption{
 	{"it is DELIVERED with settled_at (none)", delivered, plainJob, shownDelivery(func(d *history.Delivery) { d.SettledAt = time.Time{} }), true},
 	{"it has 1 attempts and a log of 0", delivered, plainJob, shownDelivery(func(d *history.Delivery) { d.Log = nil }), true},
 	{"entry 1 of the log of tries has number 2", delivered, plainJob, shownDelivery(func(d *history.Delivery) { d.Log[0].Number = 2 }), true},
-	{"try 1 is logged with status 200, the receiver answered 204", delivered, plainJob,
+	{"try 1 is logged with status 200, but the receiver returned 204", delivered, plainJob,
 		shownDelivery(func(d *history.Delivery) { d.Log[0].Status = 200 }), true},
 	{"try 1 is logged with 0s, the receiver took 10ms", delivered, plainJob,
 		shownDelivery(func(d *history.Delivery) { d.Log[0].DurationMS = 0 }), true},
-	{"try 1 was given up after 20ms, the receiver answers after 10ms", delivered, plainJob,
+	{"try 1 was given up after 20ms, but the receiver responds after 10ms", delivered, plainJob,
 		shownDelivery(func(d *history.Delivery) { d.Log[0].Status = 0 }), true},
-	{"it was settled 0s after its event, before the receiver answered", delivered, plainJob,
+	{"it was settled 0s after its event, before the receiver responded", delivered, plainJob,
 		shownDelivery(func(d *history.Delivery) { d.SettledAt = d.CreatedAt }), true},
 	{"the service counts 1 tries, the receiver saw 2", delivered, plainJob,
 		func(w *world) { w.again(arrived, plainJob, named("job.succeeded")) }, true},
@@ -218,7 +218,7 @@ var deliveryCorruptions = []corruption{
 		func(w *world) { w.drop(w.find(apiDelivery, plainJob)) }, true},
 	{"differently than it is stored", answered, plainJob, shownDelivery(func(d *history.Delivery) { d.Webhook = "hook-9" }), true},
 
-	{"came again with other bytes", received, calledJob,
+	{"was repeated with different bytes", received, calledJob,
 		func(w *world) {
 			w.find(arrived, calledJob, func(f *history.Fact) bool { return f.Delivery.Status == 200 }).Delivery.Body = "other"
 		}, true},

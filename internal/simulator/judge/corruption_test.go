@@ -35,7 +35,7 @@ var jobCorruptions = []corruption{
 	{`the job has correlation id "other.1", which was never sent`, accepted, plainJob, correlated("other.1"), true},
 	{`the job has correlation id "run1.99", which was never sent`, accepted, plainJob, correlated("run1.99"), true},
 	{"the answer to ticket 1 shows the job of ticket 19", accepted, plainJob, correlated("run1.19"), true},
-	{"ticket 16 was refused, and its job exists", accepted, unansweredJob,
+	{"ticket 16 was refused, but its job exists", accepted, unansweredJob,
 		func(w *world) { w.sub(unansweredJob).Tries[0].Status = 429 }, true},
 	{"the job was sent with type DEFERRED", accepted, plainJob, func(w *world) { w.sub(plainJob).Type = "DEFERRED" }, true},
 	{"the job was sent with work kind CPU_BURST", accepted, plainJob, func(w *world) { w.sub(plainJob).WorkKind = "CPU_BURST" }, true},
@@ -44,10 +44,10 @@ var jobCorruptions = []corruption{
 	{"the job was sent with auto_retry false", accepted, plainJob, func(w *world) { w.row(plainJob).AutoRetry = true }, false},
 	{"the job was sent with batch", accepted, plainJob, func(w *world) { w.sub(plainJob).Batch = "batch-9" }, true},
 
-	{"the job is RUNNING though all should have ended", ended, plainJob, func(w *world) {
+	{"the job is RUNNING, but all jobs should have ended", ended, plainJob, func(w *world) {
 		w.changeJob(plainJob, func(j *history.Job) { j.State, j.Outcome, j.FinishedAt = running, "", time.Time{} })
 	}, false},
-	{"the job is CREATED though all should have ended", ended, waitingJob, func(w *world) {
+	{"the job is CREATED, but all jobs should have ended", ended, waitingJob, func(w *world) {
 		at := w.end().Add(-second)
 		w.row(waitingJob).RunAt = at
 	}, true},
@@ -72,7 +72,7 @@ var jobCorruptions = []corruption{
 		func(w *world) { w.changeJob(deferredJob, func(j *history.Job) { j.StartedAt = w.start }) }, false},
 
 	{"ticket 1 has more than one job", keyed, plainJob, func(w *world) { twin(w, plainJob) }, false},
-	{"the job's idempotency key is not kept", keyed, plainJob, func(w *world) { w.row(plainJob).Keys = 0 }, true},
+	{"the job's idempotency key is not stored", keyed, plainJob, func(w *world) { w.row(plainJob).Keys = 0 }, true},
 	{"2 tries with one key each got a 202 as if they had created the job", keyed, repeatedJob,
 		func(w *world) { w.sub(repeatedJob).Tries[1].Replayed = false }, true},
 
@@ -94,8 +94,8 @@ var jobCorruptions = []corruption{
 		func(w *world) {
 			w.add(history.Fact{At: w.start, Kind: history.Forbidden, Note: "a delivery that nobody signed"})
 		}, true},
-	{"and was answered 200", foreign, plainJob, intruder(200), true},
-	{"and was answered 410", foreign, plainJob, intruder(410), true},
+	{"and got 200", foreign, plainJob, intruder(200), true},
+	{"and got 410", foreign, plainJob, intruder(410), true},
 
 	{"jobs_submitted_total is 15, the rows say 18", measured, 0, func(w *world) { w.run.Collected.Measured[0].Metric = 15 }, true},
 	{"job_queue_depth is 1, the rows say 0", measured, 0, func(w *world) { w.run.Collected.Measured[1].Metric = 1 }, true},

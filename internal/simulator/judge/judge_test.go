@@ -128,7 +128,7 @@ func TestReportsAreJudgedWithoutRows(t *testing.T) {
 		"catalogue: attempt 1 of FAIL_IMMEDIATE":    failedWith(othersJob, codeWorkerLost),
 		"delivery: event 1 (job.created) has no":    func(w *world) { w.drop(w.find(apiDelivery, plainJob)) },
 		"stream: the stream ends before event 5":    func(w *world) { w.drop(w.find(streams, plainJob, named("job.succeeded"))) },
-		"answers: the cancel was answered with":     acted(polledJob, func(a *history.Answer) { a.State = canceled }),
+		"answers: the cancel request returned":      acted(polledJob, func(a *history.Answer) { a.State = canceled }),
 		"early: event 2 (job.queued) came":          func(w *world) { w.sub(deferredJob).ExecutionAt = w.start.Add(time.Hour) },
 		"the stream does not show that attempt 1": func(w *world) {
 			w.drop(w.find(apiReport, plainJob))
@@ -210,7 +210,7 @@ func TestViolationIsReadable(t *testing.T) {
 	text := fmt.Sprint(v.Violations)
 	require.NotContains(t, text, "hush")
 	require.NotContains(t, text, "\x1b")
-	require.Contains(t, text, "would make another job, job "+jobName(calledJob)+fmt.Sprintf(", ticket %d\n", calledJob))
+	require.Contains(t, text, "would create a second job, job "+jobName(calledJob)+fmt.Sprintf(", ticket %d\n", calledJob))
 	last := ""
 	for _, part := range []string{"job.created", "job.queued", "job.assigned", "job.running", "job.succeeded"} {
 		at := strings.Index(text, part)
