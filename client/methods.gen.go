@@ -18,11 +18,11 @@ func (c *Client) AbortBulk(ctx context.Context, id string, options ...Option) (*
 
 // Batch sends getBatch: Read a batch.
 //
-// The current batch. It is complete when all its jobs are final for the first time. After that its status and outcome never change,
+// The current batch. A batch is complete when all its jobs are final for the first time. After that its status and outcome never change,
 // even if a job is retried. Until then `Retry-After` says when to poll again.
 //
 // If `Accept` prefers `application/problem+json` over `application/json`, the response is the batch's outcome document:
-// `application/problem+json` if an item failed, `application/json` otherwise. It lists the first 50 failed items. Its `Link` with
+// `application/problem+json` if an item failed, `application/json` otherwise. The document lists the first 50 failed items. Its `Link` with
 // the relation `/rels/batch-jobs` leads to all jobs.
 func (c *Client) Batch(ctx context.Context, id string, options ...Option) (*Batch, error) {
 	return fetch[Batch](ctx, c, newRequest("GET", options, "batches", id).of(id))
@@ -52,7 +52,7 @@ func (c *Client) Bulks(ctx context.Context) iter.Seq2[Bulk, error] {
 
 // Cancel sends cancelJob: Cancel a job.
 //
-// Cancels a job that is not final. It is CANCELED immediately; later reports of a worker are ignored. A final job does not change,
+// Cancels a job that is not final. The job is CANCELED immediately; later reports of a worker are ignored. A final job does not change,
 // and the response has its state. Safe to repeat.
 func (c *Client) Cancel(ctx context.Context, id string, options ...Option) (*Changed, error) {
 	return fetch[Changed](ctx, c, newRequest("POST", options, "jobs", id, "cancel").of(id))
@@ -299,7 +299,7 @@ func (c *Client) RedeliverJob(ctx context.Context, id string, deliveryId string,
 // RenewKey sends renewKey: Renew the API key.
 //
 // Creates a new key with a new lifetime. The old one stays valid for a while, as with `rotate`. Only this operation accepts an
-// expired key, for 7 days by default. It does not accept a key that ended by rotation or revocation, and returns 403 once a newer
+// expired key, for 7 days by default. The request does not accept a key that ended by rotation or revocation, and returns 403 once a newer
 // key of the client was used. If the response was lost, renew again with another idempotency key or none: a repetition with the same
 // idempotency key does not show the API key again.
 //
@@ -374,7 +374,7 @@ func (c *Client) Sessions(ctx context.Context) iter.Seq2[Session, error] {
 
 // SetFaults sends replaceFaults: Disturb your own traffic.
 //
-// Replaces the rules by which the service injects faults into requests, responses and event streams of this client. They apply to all processes
+// Replaces the rules by which the service injects faults into requests, responses and event streams of this client. Fault rules apply to all processes
 // from the next request on. The body is an array of rules, or an object with a `profile`. The rules of the profile come after the
 // others. If a rule is invalid, the request is refused with a pointer to it, and nothing changes. The paths of the test bed are
 // never disturbed.
@@ -388,7 +388,7 @@ func (c *Client) SetFaults(ctx context.Context, body FaultRules, options ...Opti
 //
 // Applies the action to all of the client's jobs that match the filter when the operation starts. Each job is changed as by a single
 // request: with the same conditions, events and webhooks. The operation first collects the jobs, then processes them in order,
-// oldest first, at most `rate` jobs per second. It never includes jobs that were created after it. An operation has at most 100,000
+// oldest first, at most `rate` jobs per second. The operation never includes jobs that were created after it. An operation has at most 100,000
 // jobs: if more match, it takes the newest, and `more` is true. Retries wait while the server is full.
 //
 // With `dry_run` no operation is started: the response counts the jobs that match now, and shows the newest ones. Counting takes at
@@ -411,7 +411,7 @@ func (c *Client) StartBulk(ctx context.Context, body BulkRequest, options ...Opt
 // A client can have one open session without a label, and one for each label. Requests with the header `ForgeRun-Session` belong to
 // the session with that label, together with the jobs that they create and the deliveries of these jobs. A session with a label has
 // its own fault rules. If there is no such session, but a session without a label is open, the first request with the label starts
-// one with the same settings. It ends together with the session without a label. Otherwise the header has no effect. At most 1,000
+// one with the same settings. This session ends together with the session without a label. Otherwise the header has no effect. At most 1,000
 // sessions can be open.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
@@ -446,7 +446,7 @@ func (c *Client) TestWebhook(ctx context.Context, id string, options ...Option) 
 // TriggerSchedule sends triggerSchedule: Run a schedule now.
 //
 // Submits a job of the schedule immediately, even if it is paused. The due times do not change. The job has `schedule_id` but no
-// `scheduled_for`. `overlap` treats it like any other run. It can be refused like a submission.
+// `scheduled_for`. `overlap` treats it like any other run. The request can be refused like a submission.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) TriggerSchedule(ctx context.Context, id string, options ...Option) (*Accepted, error) {

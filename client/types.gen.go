@@ -133,7 +133,7 @@ type BatchJob struct {
 	// ExecutionAt When a DEFERRED job is due.
 	ExecutionAt time.Time `json:"execution_at"`
 
-	// UpdatedAt When its state last changed.
+	// UpdatedAt When the job's state last changed.
 	UpdatedAt time.Time `json:"updated_at"`
 
 	// StartedAt When the current attempt started.
@@ -695,7 +695,7 @@ type Job struct {
 	// ExecutionAt When a DEFERRED job is due.
 	ExecutionAt time.Time `json:"execution_at"`
 
-	// UpdatedAt When its state last changed.
+	// UpdatedAt When the job's state last changed.
 	UpdatedAt time.Time `json:"updated_at"`
 
 	// StartedAt When the current attempt started.
@@ -969,7 +969,7 @@ type OutcomeDocument struct {
 	Attempt  int       `json:"attempt"`
 	Scenario *Scenario `json:"scenario"`
 
-	// Language The language of `title` and `detail`. It is English in messages to receivers and brokers. Over HTTP it is the language of the
+	// Language The language of `title` and `detail`. Texts are English in messages to receivers and brokers. Over HTTP it is the language of the
 	// submission's `Accept-Language`.
 	Language string `json:"language,omitempty,omitzero"`
 }
@@ -1170,7 +1170,7 @@ type ResultInfo struct {
 	// DownloadURL The address of the result.
 	DownloadURL string `json:"download_url,omitempty,omitzero"`
 
-	// ExpiredAt When it was deleted or its retention ended.
+	// ExpiredAt When the job was deleted or its retention ended.
 	ExpiredAt time.Time `json:"expired_at,omitempty,omitzero"`
 }
 
@@ -1579,7 +1579,7 @@ type Webhook struct {
 	// ConsecutiveFailures Number of failed attempts since the last success.
 	ConsecutiveFailures int `json:"consecutive_failures"`
 
-	// FailingSince When the first of these attempts failed.
+	// FailingSince When the first of these failed attempts was made.
 	FailingSince time.Time `json:"failing_since"`
 
 	// OldSecretExpiresAt When the secret before the last rotation expires.
@@ -1700,7 +1700,7 @@ const (
 // Policy for a due time while an earlier run of the schedule is not final.
 const (
 	OverlapAllow    = "allow"     // It is run.
-	OverlapSkip     = "skip"      // It is not run, and counts as skipped.
+	OverlapSkip     = "skip"      // The due time is not run, and counts as skipped.
 	OverlapQueueOne = "queue_one" // One waits until the run is final, and is run then; others are not run, and count as skipped.
 )
 

@@ -52,7 +52,7 @@ var (
 		"user, since it usually contains relevant diagnostic information."}
 	gone = demand{Should, rfc9110 + "15.5.11", "The 410 (Gone) status code indicates that access to the target resource is no longer " +
 		"available at the origin server and that this condition is likely to be permanent."}
-	notFound       = demand{Should, client, "It should give up on a job that stays 404 after ten reads."}
+	notFound       = demand{Should, client, "A client should give up on a job that stays 404 after ten reads."}
 	notFoundForAny = demand{Should, judging, "A client should give up on a job that stays 404 after ten reads."}
 )
 

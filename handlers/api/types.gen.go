@@ -191,7 +191,7 @@ type BatchJob struct {
 	// ExecutionAt When a DEFERRED job is due.
 	ExecutionAt *job.Time `json:"execution_at"`
 
-	// UpdatedAt When its state last changed.
+	// UpdatedAt When the job's state last changed.
 	UpdatedAt job.Time `json:"updated_at"`
 
 	// StartedAt When the current attempt started.
@@ -730,7 +730,7 @@ type Evidence struct {
 type ExpiredResult struct {
 	State string `json:"state"`
 
-	// ExpiredAt When it was deleted or its retention ended.
+	// ExpiredAt When the job was deleted or its retention ended.
 	ExpiredAt job.Time `json:"expired_at"`
 }
 
@@ -756,7 +756,7 @@ type Fault struct {
 	// RuleID The id of the rule.
 	RuleID job.ID `json:"rule_id"`
 
-	// Match Which requests match. Only one of `nth`, `every` and `probability` is allowed. They count the requests that match the other
+	// Match Which requests match. Only one of `nth`, `every` and `probability` is allowed. These count the requests that match the other
 	// members, from 1, over all processes.
 	Match FaultMatch `json:"match"`
 
@@ -909,7 +909,7 @@ type FaultEffect struct {
 	Language *string `json:"language,omitempty"`
 }
 
-// FaultMatch Which requests match. Only one of `nth`, `every` and `probability` is allowed. They count the requests that match the other
+// FaultMatch Which requests match. Only one of `nth`, `every` and `probability` is allowed. These count the requests that match the other
 // members, from 1, over all processes.
 type FaultMatch struct {
 	// Operation An operationId such as submitJob, or `delivery` for delivery attempts; all requests if absent.
@@ -1045,7 +1045,7 @@ type IssuedWebhook struct {
 	// ConsecutiveFailures Number of failed attempts since the last success.
 	ConsecutiveFailures int `json:"consecutive_failures"`
 
-	// FailingSince When the first of these attempts failed.
+	// FailingSince When the first of these failed attempts was made.
 	FailingSince *job.Time `json:"failing_since"`
 
 	// OldSecretExpiresAt When the secret before the last rotation expires.
@@ -1094,7 +1094,7 @@ type Job struct {
 	// ExecutionAt When a DEFERRED job is due.
 	ExecutionAt *job.Time `json:"execution_at"`
 
-	// UpdatedAt When its state last changed.
+	// UpdatedAt When the job's state last changed.
 	UpdatedAt job.Time `json:"updated_at"`
 
 	// StartedAt When the current attempt started.
@@ -1229,7 +1229,7 @@ type JobMembers struct {
 	// ExecutionAt When a DEFERRED job is due.
 	ExecutionAt *job.Time `json:"execution_at"`
 
-	// UpdatedAt When its state last changed.
+	// UpdatedAt When the job's state last changed.
 	UpdatedAt job.Time `json:"updated_at"`
 
 	// StartedAt When the current attempt started.
@@ -1390,7 +1390,7 @@ type JobSummary struct {
 	// ExecutionAt When a DEFERRED job is due.
 	ExecutionAt *job.Time `json:"execution_at"`
 
-	// UpdatedAt When its state last changed.
+	// UpdatedAt When the job's state last changed.
 	UpdatedAt job.Time `json:"updated_at"`
 
 	// StartedAt When the current attempt started.
@@ -1826,7 +1826,7 @@ type Result struct {
 	// DownloadURL The address of the result.
 	DownloadURL *string `json:"download_url,omitempty"`
 
-	// ExpiredAt When it was deleted or its retention ended.
+	// ExpiredAt When the job was deleted or its retention ended.
 	ExpiredAt *job.Time `json:"expired_at,omitempty"`
 }
 
@@ -1970,7 +1970,7 @@ type Schedule struct {
 	// CatchUpMax Maximum number of due times that `all` catches up.
 	CatchUpMax int `json:"catch_up_max"`
 
-	// Job The job request of each run, as for a submission. Its type is EXECUTE or EMIT_EVENT, without `execution_at` and idempotency key.
+	// Job The job request of each run, as for a submission. The job's type is EXECUTE or EMIT_EVENT, without `execution_at` and idempotency key.
 	Job ScheduledJob `json:"job"`
 
 	// Paused Whether it is paused.
@@ -2116,11 +2116,11 @@ type ScheduleRequest struct {
 	// Paused Whether it starts paused.
 	Paused *bool `json:"paused,omitempty"`
 
-	// Job The job request of each run, as for a submission. Its type is EXECUTE or EMIT_EVENT, without `execution_at` and idempotency key.
+	// Job The job request of each run, as for a submission. The job's type is EXECUTE or EMIT_EVENT, without `execution_at` and idempotency key.
 	Job ScheduledJob `json:"job"`
 }
 
-// ScheduledJob The job request of each run, as for a submission. Its type is EXECUTE or EMIT_EVENT, without `execution_at` and idempotency key.
+// ScheduledJob The job request of each run, as for a submission. The job's type is EXECUTE or EMIT_EVENT, without `execution_at` and idempotency key.
 type ScheduledJob struct {
 	Type job.Type `json:"type"`
 
@@ -2394,7 +2394,7 @@ type WebhookMembers struct {
 	// ConsecutiveFailures Number of failed attempts since the last success.
 	ConsecutiveFailures int `json:"consecutive_failures"`
 
-	// FailingSince When the first of these attempts failed.
+	// FailingSince When the first of these failed attempts was made.
 	FailingSince *job.Time `json:"failing_since"`
 
 	// OldSecretExpiresAt When the secret before the last rotation expires.
