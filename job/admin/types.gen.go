@@ -15,29 +15,29 @@ type Attempt struct {
 	Attempt int         `json:"attempt"`
 	Outcome job.Outcome `json:"outcome"`
 
-	// StartedAt Null if it was canceled before it started.
+	// StartedAt Null if the job was canceled before it started.
 	StartedAt  *job.Time `json:"started_at"`
 	FinishedAt job.Time  `json:"finished_at"`
 
 	// DurationMS How long it ran.
 	DurationMS int64 `json:"duration_ms"`
 
-	// WorkerID The worker that ran it.
+	// WorkerID The worker that ran the attempt.
 	WorkerID *job.ID `json:"worker_id"`
 
-	// Failure How it failed; null if it did not fail.
+	// Failure How the attempt failed; null if it did not fail.
 	Failure *Failure `json:"failure"`
 }
 
-// Attention A point that needs an operator's attention.
+// Attention A problem that needs an operator's attention.
 type Attention struct {
-	// Code What it is.
+	// Code The kind of problem.
 	Code string `json:"code"`
 
 	// Text The point in words.
 	Text string `json:"text"`
 
-	// Href The console's page about it, such as `#/workers`.
+	// Href The console's page for this problem, such as `#/workers`.
 	Href string `json:"href"`
 }
 
@@ -84,7 +84,7 @@ type Backlog struct {
 	// Deliveries Number of unsettled deliveries.
 	Deliveries Count `json:"deliveries"`
 
-	// OldestDeliveryAt When the oldest of these became due.
+	// OldestDeliveryAt When the oldest of these jobs became due.
 	OldestDeliveryAt *job.Time `json:"oldest_delivery_at"`
 }
 
@@ -150,7 +150,7 @@ type DeliveryAttempt struct {
 	// Status The HTTP status of the response; null if there was none.
 	Status *int `json:"status"`
 
-	// Error What went wrong; null if it was delivered.
+	// Error What went wrong; null if the attempt succeeded.
 	Error *view.SendCause `json:"error"`
 
 	// Response The receiver's response; null if there was none.
@@ -191,7 +191,7 @@ type DeliveryMembers struct {
 	// CreatedAt When the event happened.
 	CreatedAt job.Time `json:"created_at"`
 
-	// SettledAt When it was delivered or failed permanently.
+	// SettledAt When the delivery succeeded or finally failed.
 	SettledAt *job.Time `json:"settled_at"`
 
 	// LastStatus The HTTP status of the latest attempt.
@@ -201,7 +201,7 @@ type DeliveryMembers struct {
 	LastError *view.SendCause `json:"last_error"`
 }
 
-// Erasure The erasure of a client. It keeps only the id of the client.
+// Erasure The erasure of a client. Only the id of the client is kept.
 type Erasure struct {
 	// ErasureID The id of the erasure.
 	ErasureID job.ID `json:"erasure_id"`
@@ -226,7 +226,7 @@ type Erasure struct {
 	FinishedAt *job.Time      `json:"finished_at"`
 	Removed    map[string]int `json:"removed"`
 
-	// Proof Null until it is done.
+	// Proof Null until the erasure is done.
 	Proof *ErasureProof `json:"proof"`
 }
 
@@ -235,7 +235,7 @@ type ErasureProof struct {
 	CountedAt job.Time       `json:"counted_at"`
 	Remaining map[string]int `json:"remaining"`
 
-	// Record The record in canonical form (RFC 8785). The hash covers exactly this text.
+	// Record The erasure record in canonical form (RFC 8785). The hash covers exactly this text.
 	Record json.RawMessage `json:"record"`
 
 	// SHA256 SHA-256 of the record's text.
@@ -292,7 +292,7 @@ type FailureGroup struct {
 
 // Found A resource, found by its id.
 type Found struct {
-	// Type The path of its kind.
+	// Type The path of the resource's kind.
 	Type string `json:"type"`
 
 	// ID The id.
@@ -320,14 +320,14 @@ type HeldJob struct {
 
 // History The history, oldest first, in completed steps of equal length.
 type History struct {
-	// StepSeconds The length of a step.
+	// StepSeconds The length of one step of the history.
 	StepSeconds int `json:"step_seconds"`
 
 	// Buckets The steps. Steps that were not recorded are missing.
 	Buckets []HistoryBucket `json:"buckets"`
 }
 
-// HistoryBucket The events of one step. Times are of jobs that ran to their end; null if there were none. In steps of more than ten seconds, p50
+// HistoryBucket The events of one step. Percentiles include only jobs that ran to their end; null if there were none. In steps of more than ten seconds, p50
 // is the weighted mean and p99 the maximum of the steps of ten seconds.
 type HistoryBucket struct {
 	// At When the step began.
@@ -345,7 +345,7 @@ type HistoryBucket struct {
 	// Canceled Number of jobs that ended in CANCELED.
 	Canceled int `json:"canceled"`
 
-	// Retried Number of earlier attempts of the jobs that ended.
+	// Retried Number of attempts of these jobs before their last attempt.
 	Retried int `json:"retried"`
 
 	// WaitMSP50 Median time from being due to the start, in milliseconds.
@@ -376,7 +376,7 @@ type Job struct {
 	// ExecutionAt When a DEFERRED job is due.
 	ExecutionAt *job.Time `json:"execution_at"`
 
-	// UpdatedAt When its state last changed.
+	// UpdatedAt When the job's state last changed.
 	UpdatedAt job.Time `json:"updated_at"`
 
 	// StartedAt When the current attempt started.
@@ -418,7 +418,7 @@ type Job struct {
 	// Callback The URL that receives every change.
 	Callback *string `json:"callback"`
 
-	// RequestID The id of the request that submitted it.
+	// RequestID The id of the request that submitted the job.
 	RequestID string `json:"request_id"`
 
 	// TraceID The trace of the submission; null if there is none.
@@ -427,7 +427,7 @@ type Job struct {
 	// TraceURL Where the trace is shown, as FORGERUN_TRACE_URL says; null without that or without a trace.
 	TraceURL *string `json:"trace_url"`
 
-	// QueuedAt When it was last queued.
+	// QueuedAt When the job was last queued.
 	QueuedAt *job.Time `json:"queued_at"`
 
 	// AssignedAt When a worker claimed the current attempt.
@@ -436,7 +436,7 @@ type Job struct {
 	// RunAt The earliest time to run.
 	RunAt job.Time `json:"run_at"`
 
-	// WorkerID The worker that holds it.
+	// WorkerID The worker that holds the job.
 	WorkerID *job.ID `json:"worker_id"`
 
 	// Fence The number of its current lease.
@@ -451,7 +451,7 @@ type Job struct {
 	// Params The parameters as sent.
 	Params json.RawMessage `json:"params"`
 
-	// Waiting Why it waits; null if it does not wait.
+	// Waiting Why the job waits; null if it does not wait.
 	Waiting *Waiting `json:"waiting"`
 
 	// Progress The progress; null unless it is RUNNING and the progress is known.
@@ -460,10 +460,10 @@ type Job struct {
 	// Failure How the current attempt failed; null unless FAILED.
 	Failure *Failure `json:"failure"`
 
-	// Result Its result; null unless SUCCEEDED.
+	// Result The result of the job; null unless SUCCEEDED.
 	Result *Result `json:"result"`
 
-	// AttemptsLog Its ended attempts, from the first on.
+	// AttemptsLog The finished attempts of the job, oldest first.
 	AttemptsLog []Attempt `json:"attempts_log"`
 
 	// Events The first 1,000 events in order.
@@ -494,7 +494,7 @@ type JobMembers struct {
 	// ExecutionAt When a DEFERRED job is due.
 	ExecutionAt *job.Time `json:"execution_at"`
 
-	// UpdatedAt When its state last changed.
+	// UpdatedAt When the job's state last changed.
 	UpdatedAt job.Time `json:"updated_at"`
 
 	// StartedAt When the current attempt started.
@@ -540,7 +540,7 @@ type JobSummary struct {
 	// ExecutionAt When a DEFERRED job is due.
 	ExecutionAt *job.Time `json:"execution_at"`
 
-	// UpdatedAt When its state last changed.
+	// UpdatedAt When the job's state last changed.
 	UpdatedAt job.Time `json:"updated_at"`
 
 	// StartedAt When the current attempt started.
@@ -593,7 +593,7 @@ type Key struct {
 	// RevokedAt When it was revoked.
 	RevokedAt *job.Time `json:"revoked_at"`
 
-	// ReplacedBy The key that replaces it.
+	// ReplacedBy The key that replaces this key.
 	ReplacedBy *string `json:"replaced_by"`
 }
 
@@ -614,13 +614,13 @@ type KeyMade struct {
 type KindInfo struct {
 	WorkKind job.Kind `json:"work_kind"`
 
-	// Description What it does.
+	// Description What jobs of this kind do.
 	Description string `json:"description"`
 
-	// ShouldFail Whether it fails.
+	// ShouldFail Whether jobs of this kind fail.
 	ShouldFail bool `json:"should_fail"`
 
-	// DurationMS Its duration, before the server's time scale.
+	// DurationMS Duration of the work, before the server's time scale is applied.
 	DurationMS int64 `json:"duration_ms"`
 
 	// ExpectedOutcome The final state of the first attempt.
@@ -632,7 +632,7 @@ type Leader struct {
 	// LeaderID The id of the process.
 	LeaderID job.ID `json:"leader_id"`
 
-	// ExpiresAt When its lease expires unless it is renewed.
+	// ExpiresAt When the leader's lease expires unless it is renewed.
 	ExpiresAt job.Time `json:"expires_at"`
 }
 
@@ -670,7 +670,7 @@ type LoggedDelivery struct {
 	// CreatedAt When the event happened.
 	CreatedAt job.Time `json:"created_at"`
 
-	// SettledAt When it was delivered or failed permanently.
+	// SettledAt When the delivery succeeded or finally failed.
 	SettledAt *job.Time `json:"settled_at"`
 
 	// LastStatus The HTTP status of the latest attempt.
@@ -679,7 +679,7 @@ type LoggedDelivery struct {
 	// LastError The last error; null if there was none.
 	LastError *view.SendCause `json:"last_error"`
 
-	// AttemptsLog Its attempts, from the first to the latest.
+	// AttemptsLog The attempts of the delivery, oldest first.
 	AttemptsLog []DeliveryAttempt `json:"attempts_log"`
 }
 
@@ -690,7 +690,7 @@ type Overview struct {
 	States map[job.State]int `json:"states"`
 	Ended  map[job.State]int `json:"ended"`
 
-	// Waiting Jobs that wait for a worker, or for their time.
+	// Waiting Jobs that wait for a worker or for their due time.
 	Waiting WaitingJobs `json:"waiting"`
 
 	// Workers Workers that are alive, and the jobs that workers hold.
@@ -702,7 +702,7 @@ type Overview struct {
 	// History The history, oldest first, in completed steps of equal length.
 	History History `json:"history"`
 
-	// Attention Points that need attention, most urgent first.
+	// Attention Problems that need attention, most urgent first.
 	Attention []Attention `json:"attention"`
 }
 
@@ -726,7 +726,7 @@ type Pause struct {
 
 // PendingDeliveries Deliveries that wait for their next attempt, or are being sent.
 type PendingDeliveries struct {
-	// Count Their number, counted up to 100,000.
+	// Count Number of jobs, counted up to 100,000.
 	Count int `json:"count"`
 
 	// More Whether there are more.
@@ -736,7 +736,7 @@ type PendingDeliveries struct {
 	FirstDueAt *job.Time `json:"first_due_at"`
 }
 
-// Progress The progress of a running job. It never decreases within an attempt, and is absent if unknown.
+// Progress The progress of a running job. The progress never decreases within an attempt, and is absent if unknown.
 type Progress struct {
 	Percentage int `json:"percentage"`
 
@@ -761,7 +761,7 @@ type Queue struct {
 	// Scheduled Number of jobs that wait for their due time.
 	Scheduled int `json:"scheduled"`
 
-	// OldestRunAt When the oldest became ready to run; null if none is.
+	// OldestRunAt When the oldest waiting job became ready to run; null if no job is ready.
 	OldestRunAt *job.Time `json:"oldest_run_at"`
 }
 
@@ -776,7 +776,7 @@ type Response struct {
 	// BodyBase64 The body in base64 if it is not such text; `body` is null then.
 	BodyBase64 string `json:"body_base64,omitempty"`
 
-	// Truncated Whether the body had more.
+	// Truncated Whether the body was longer.
 	Truncated bool `json:"truncated"`
 }
 
@@ -795,7 +795,7 @@ type Result struct {
 
 // System The service as a whole. Every process returns the same data, except for `version`.
 type System struct {
-	// Version The version of the process that answers.
+	// Version The version of the process that sent this response.
 	Version string `json:"version"`
 
 	// Time The time of the database.
@@ -804,7 +804,7 @@ type System struct {
 	// SchemaVersion The last migration.
 	SchemaVersion int `json:"schema_version"`
 
-	// TestBed Whether clients can disturb and test their own requests, and move the clock.
+	// TestBed Whether clients can inject faults into their own requests, judge themselves, and move the clock.
 	TestBed bool `json:"test_bed"`
 
 	// Leader The leader; null if there is none.
@@ -813,7 +813,7 @@ type System struct {
 	// WorkersAlive Number of live workers.
 	WorkersAlive int `json:"workers_alive"`
 
-	// Slots Number of jobs that they can run at once.
+	// Slots Number of jobs that the workers can run at once.
 	Slots int `json:"slots"`
 
 	// Backlog The numbers of waiting jobs and deliveries in Postgres.
@@ -836,13 +836,13 @@ type Waiting struct {
 	// Detail The reason in a sentence.
 	Detail string `json:"detail"`
 
-	// Until The time that the job waits for if the reason is SCHEDULED or BACKOFF; otherwise null.
+	// Until The time until which the job waits if the reason is SCHEDULED or BACKOFF; otherwise null.
 	Until *job.Time `json:"until"`
 }
 
-// WaitingJobs Jobs that wait for a worker, or for their time.
+// WaitingJobs Jobs that wait for a worker or for their due time.
 type WaitingJobs struct {
-	// Count Their number, counted up to 100,000.
+	// Count Number of jobs, counted up to 100,000.
 	Count int `json:"count"`
 
 	// More Whether there are more.
@@ -872,7 +872,7 @@ type Webhook struct {
 	// Events What is sent.
 	Events []string `json:"events"`
 
-	// Description A note for people.
+	// Description A description for humans.
 	Description string          `json:"description"`
 	ContentMode job.ContentMode `json:"content_mode"`
 
@@ -882,13 +882,13 @@ type Webhook struct {
 	// DisabledAt When it was disabled.
 	DisabledAt *job.Time `json:"disabled_at"`
 
-	// DisabledReason Why it is disabled; null if it is enabled.
+	// DisabledReason Why the webhook is disabled; null if it is enabled.
 	DisabledReason *view.DisabledCause `json:"disabled_reason"`
 
 	// ConsecutiveFailures Number of failed attempts since the last success.
 	ConsecutiveFailures int `json:"consecutive_failures"`
 
-	// FailingSince When the first of these attempts failed.
+	// FailingSince When the first of these failed attempts was made.
 	FailingSince *job.Time `json:"failing_since"`
 
 	// ProvenAt When the receiver confirmed that it wants events.
@@ -905,29 +905,29 @@ type Worker struct {
 	// Name Its name.
 	Name string `json:"name"`
 
-	// State DEAD: its heartbeats have stopped.
+	// State DEAD means that the worker's heartbeats have stopped.
 	State string `json:"state"`
 
-	// Drained Whether an operator has drained it.
+	// Drained Whether an operator has drained the worker.
 	Drained bool `json:"drained"`
 
-	// Silent Whether it has missed three heartbeats in a row but does not count as dead yet.
+	// Silent Whether the worker has missed three heartbeats in a row but does not count as dead yet.
 	Silent bool `json:"silent"`
 
-	// Slots Maximum number of jobs that it runs at once.
+	// Slots Maximum number of jobs that the worker runs at once.
 	Slots int `json:"slots"`
 
 	// Held How many it holds.
 	Held int `json:"held"`
 
-	// Jobs The first 100 of its jobs.
+	// Jobs The first 100 jobs of the worker.
 	Jobs      []HeldJob `json:"jobs"`
 	StartedAt job.Time  `json:"started_at"`
 
 	// HeartbeatAt Its last heartbeat.
 	HeartbeatAt job.Time `json:"heartbeat_at"`
 
-	// ExpiresAt When it counts as dead without another heartbeat.
+	// ExpiresAt When the worker counts as dead without another heartbeat.
 	ExpiresAt job.Time `json:"expires_at"`
 }
 
@@ -936,7 +936,7 @@ type WorkerTotals struct {
 	// Alive Number of live workers.
 	Alive int `json:"alive"`
 
-	// Slots Number of jobs that they can run at once.
+	// Slots Number of jobs that the workers can run at once.
 	Slots int `json:"slots"`
 
 	// Held Number of jobs that workers hold.

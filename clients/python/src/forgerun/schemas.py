@@ -482,7 +482,7 @@ class BackoffChoice1(TypedDict):
 
 
 class BackoffChoice2(TypedDict):
-    """The same each time, without jitter."""
+    """Waits the same time before each retry, without jitter."""
 
     strategy: Literal['CONSTANT']
     delay: SomeSpan
@@ -1368,7 +1368,7 @@ FaultRules: TypeAlias = "list[FaultRule]"
 
 
 class FaultProfile(TypedDict):
-    """A production-like set of rules, preceded by optional rules of the client."""
+    """A named set of fault rules, optionally preceded by the client's own rules."""
 
     profile: NotRequired[Literal['default', 'flaky-network', 'overloaded', 'maintenance-window', 'slow-everything', 'failover', 'duplicate-deliveries', 'odd-retry-after', 'new-version', 'credentials', 'eventual', 'stale-connections', 'moved', 'outage', None]]
     seed: NotRequired[int | None]
@@ -1492,7 +1492,7 @@ class WebhookPatch(TypedDict):
 
 
 class SinceRequest(TypedDict):
-    """The start time, and the cursor to continue at."""
+    """The start time, and the cursor of the next request."""
 
     since: UtcTime
     cursor: NotRequired[str | None]
@@ -1645,7 +1645,7 @@ class DeliveryMembers(TypedDict):
 
 
 class DeliveryLinks(TypedDict):
-    """The possible actions on the delivery."""
+    """The currently possible actions on the delivery."""
 
     self: str
     redeliver: str
