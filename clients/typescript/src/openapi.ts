@@ -31,7 +31,7 @@ export interface components {
             processingStage: components["schemas"]["Stage"];
         };
         /**
-         * @description The language of `title` and `detail`. It is English in messages to receivers and brokers. Over HTTP it is the language of the
+         * @description The language of `title` and `detail`. Texts are English in messages to receivers and brokers. Over HTTP it is the language of the
          *     submission's `Accept-Language`.
          * @enum {string}
          */
@@ -68,7 +68,7 @@ export interface components {
             jobStatus: components["schemas"]["JobStatus"] & unknown;
             /** @description When the batch was accepted. */
             submittedAt: components["schemas"]["Time"];
-            /** @description When all of its jobs had ended for the first time. */
+            /** @description When all jobs of the batch had ended for the first time. */
             completedAt?: components["schemas"]["Time"];
             /** @description The correlation id of the submission. */
             correlationId?: string;
@@ -124,13 +124,13 @@ export interface components {
          */
         State: "CREATED" | "QUEUED" | "ASSIGNED" | "RUNNING" | "SUCCEEDED" | "FAILED" | "CANCELED";
         /**
-         * @description How it ended; null before the end.
+         * @description The final status; null before the end.
          * @enum {string|null}
          */
         NullableOutcome: "SUCCESS" | "FAILED" | "CANCELED" | null;
         /**
          * Format: date-time
-         * @description A time; null if it has not happened.
+         * @description A time; null if the event has not happened.
          */
         NullableTime: string | null;
         /** @description The common members of a job and its list entry. */
@@ -148,7 +148,7 @@ export interface components {
             created_at: components["schemas"]["Time"];
             /** @description When a DEFERRED job is due. */
             execution_at: components["schemas"]["NullableTime"];
-            /** @description When its state last changed. */
+            /** @description When the job's state last changed. */
             updated_at: components["schemas"]["Time"];
             /** @description When the current attempt started. */
             started_at: components["schemas"]["NullableTime"];
@@ -195,13 +195,13 @@ export interface components {
         BulkCount: {
             /** @description The number of jobs that match. */
             count: number;
-            /** @description How many of them the operation would change. */
+            /** @description Number of jobs that the operation would change. */
             changes: number;
-            /** @description Why it would not change the others. */
+            /** @description Why the operation would not change the other jobs. */
             left: components["schemas"]["BulkReason"][];
-            /** @description Whether there may be more of them. */
+            /** @description Whether more jobs may match. */
             more: boolean;
-            /** @description The newest of them. */
+            /** @description The newest matching jobs. */
             sample: components["schemas"]["JobSummary"][];
         };
         /**
@@ -239,7 +239,7 @@ export interface components {
              */
             job_id: string;
             result: components["schemas"]["BulkResult"];
-            /** @description Why it FAILED; null otherwise. */
+            /** @description The code of the failure; null unless the job is FAILED. */
             code: components["schemas"]["Code"] | null;
             /** @description Details of the result. */
             detail: string | null;
@@ -250,7 +250,7 @@ export interface components {
             data: components["schemas"]["BulkItem"][];
             page: components["schemas"]["PageInfo"];
         };
-        /** @description The job's work as defined in the catalogue. If the definition is damaged, only the kind is known. */
+        /** @description The job's work as defined in the catalogue. If the stored definition is damaged, only the work kind is known. */
         Scenario: {
             /** @description The job's work kind. */
             workKind: string;
@@ -368,7 +368,7 @@ export interface components {
             data: components["schemas"]["Schedule"][];
             page: components["schemas"]["PageInfo"];
         };
-        /** @description An error in a request. It has either `pointer` or `parameter`. */
+        /** @description An error in a request. A violation has either `pointer` or `parameter`. */
         Violation: {
             /**
              * Format: json-pointer
@@ -432,9 +432,9 @@ export interface components {
         ClockMove: {
             /** @description Advances the clock by this time at once, such as `90s` or `25h`. */
             advance?: components["schemas"]["Span"];
-            /** @description Moves the clock to this time at once; not backwards, and at most ten years ahead of the real time. */
+            /** @description Moves the clock to this time at once; never backwards, and at most ten years ahead of the real time. */
             set?: components["schemas"]["UtcTime"] | null;
-            /** @description true stops the clock. false starts it again at its last rate. */
+            /** @description true stops the clock; false starts it again at its last rate. */
             freeze?: boolean | null;
             /** @description Seconds of the clock per real second; a frozen clock starts again. */
             rate?: number | null;
@@ -506,7 +506,7 @@ export interface components {
             total: number;
             /** @description Number of changed jobs. */
             succeeded: number;
-            /** @description Number of jobs without anything to do. */
+            /** @description Number of jobs that needed no change. */
             skipped: number;
             /** @description Number of jobs for which the action was refused. */
             failed: number;
@@ -527,7 +527,7 @@ export interface components {
             /** @description The reason in a sentence. */
             text: string;
             /**
-             * @description The language of `text`. Missing in events of earlier versions.
+             * @description The language of `text`. Events of earlier versions do not have this member.
              * @constant
              */
             language?: "en";
@@ -555,7 +555,7 @@ export interface components {
          * @enum {string}
          */
         EventName: "job.created" | "job.queued" | "job.assigned" | "job.running" | "job.succeeded" | "job.failed" | "job.canceled" | "job.retried" | "job.lease_expired" | "job.retries_exhausted" | "event.emitted" | "batch.completed" | "bulk.completed" | "webhook.disabled" | "webhook.test";
-        /** @description Visible ASCII characters. It may be sent in the header `Idempotency-Key` instead. */
+        /** @description Visible ASCII characters. The key may be sent in the header `Idempotency-Key` instead. */
         IdempotencyKey: string | null;
         /**
          * @description The codes of job failures.
@@ -619,11 +619,11 @@ export interface components {
             name: string;
             /** @description The event's data, any JSON. */
             data?: unknown;
-            /** @description When it is emitted, within the duration. */
+            /** @description When the attempt emits the event, within the duration. */
             after?: components["schemas"]["Span"];
         };
         /**
-         * @description The behaviour of a CUSTOM job. All members are optional: `{}` succeeds at once. The server's time scale applies to all times.
+         * @description The behaviour of a CUSTOM job. All members are optional; the job `{}` succeeds at once. The server's time scale applies to all times.
          *     Random values come from the seed and the attempt number, so they are the same on every worker.
          */
         Behavior: {
@@ -638,18 +638,18 @@ export interface components {
              * @default 0
              */
             begin_at: number | null;
-            /** @description Number of equal steps in which it reports progress; 10 if absent. */
+            /** @description Number of equal steps after which the job reports progress; 10 if absent. */
             steps?: number | null;
-            /** @description Which attempts fail. Each attempt can be named once. */
+            /** @description Which attempts fail. Each attempt may be listed only once. */
             failures?: components["schemas"]["PlannedFailure"][] | null;
             result?: components["schemas"]["PlannedResult"] | null;
             /** @description Events that each attempt emits, as `event.emitted`. */
             emit?: components["schemas"]["PlannedEvent"][] | null;
             /** @description The share of time spent computing. All jobs of a worker together use at most half of its CPUs. */
             cpu?: number | null;
-            /** @description Memory that it holds, in units of 1 MiB. All jobs of a worker together hold at most 64 MiB: a job only gets the rest. */
+            /** @description Memory that an attempt holds, in units of 1 MiB. All jobs of a worker together hold at most 64 MiB: a job only gets the rest. */
             memory_bytes?: number | null;
-            /** @description Number of bytes that it writes and reads back, in blocks of 64 KiB of a file of at most 4 MiB, spread over the steps. */
+            /** @description Number of bytes that an attempt writes and reads back, in blocks of 64 KiB of a file of at most 4 MiB, spread over the steps. */
             io_bytes?: number | null;
         };
         /** @description The parameters of a CUSTOM job. Other members are ignored. */
@@ -692,7 +692,7 @@ export interface components {
         };
         /** @description The attempts of a job, for automatic and requested retries. */
         RetryPolicy: {
-            /** @description Maximum number of attempts, including the first one; at most 1 + FORGERUN_MAX_RETRIES (4 by default). */
+            /** @description Maximum number of attempts, including the first; at most 1 + FORGERUN_MAX_RETRIES (4 by default). */
             max_attempts?: number | null;
             /** @description The waits between attempts. */
             backoff?: components["schemas"]["Backoff"] | null;
@@ -705,7 +705,7 @@ export interface components {
             /** @description What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID. */
             work_kind?: components["schemas"]["WorkKind"] | null;
             /**
-             * @description When to run: a future time, RFC 3339 in UTC. It is required for DEFERRED jobs and not allowed for others. The job never starts
+             * @description When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job never starts
              *     earlier. A time up to one second in the past counts as now, since clocks differ.
              */
             execution_at?: components["schemas"]["UtcTime"] | null;
@@ -717,7 +717,7 @@ export interface components {
              */
             callback?: string | null;
             /**
-             * @description The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the response.
+             * @description The client's parameters, stored as sent, up to 256 KiB. Other work kinds ignore params and return `warnings`.
              *     CUSTOM uses `behavior`.
              */
             params?: components["schemas"]["CustomParams"] | {
@@ -729,7 +729,7 @@ export interface components {
             retry?: components["schemas"]["RetryPolicy"] | null;
             /** @description EMIT_EVENT only, the event to publish. */
             event?: components["schemas"]["Emission"] | null;
-            /** @description An id for finding this job's traces. The headers `traceparent` and `X-Correlation-ID` override it. */
+            /** @description An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it. */
             correlation_id?: string | null;
         };
         /** @description Number of items by current state, without deleted jobs. */
@@ -777,9 +777,9 @@ export interface components {
              */
             webhook_id?: string;
             event_name: components["schemas"]["EventName"];
-            /** @description The state before; null for the first event and for events that do not change the state. */
+            /** @description The state before the event; null for the first event and for events that do not change the state. */
             prev_state: components["schemas"]["State"] | null;
-            /** @description The state afterwards; null for events that do not change the state. */
+            /** @description The state after the event; null for events that do not change the state. */
             next_state: components["schemas"]["State"] | null;
             /** @description The number of the attempt. */
             attempt: number | null;
@@ -794,7 +794,7 @@ export interface components {
                 [key: string]: unknown;
             };
         } & (unknown & unknown & unknown);
-        /** @description The progress of a running job. It never decreases within an attempt, and is absent if unknown. */
+        /** @description The progress of a running job. The progress never decreases within an attempt, and is absent if unknown. */
         Progress: {
             percentage: number;
             /** @description The current activity of the job. */
@@ -824,7 +824,7 @@ export interface components {
             detail: string;
         };
         /**
-         * @description How a CloudEvent travels over HTTP.
+         * @description The CloudEvents mode of messages over HTTP.
          * @enum {string}
          */
         ContentMode: "binary" | "structured";
@@ -860,7 +860,7 @@ export interface components {
             body: string | null;
             /** @description The body in base64 if it is not such text; `body` is null then. */
             body_base64?: string;
-            /** @description Whether the body had more. */
+            /** @description Whether the body was longer. */
             truncated: boolean;
         };
         /** @description One attempt to deliver. */
@@ -872,7 +872,7 @@ export interface components {
             duration_ms: number;
             /** @description The HTTP status of the response; null if there was none. */
             status: number | null;
-            /** @description What went wrong; null if it was delivered. */
+            /** @description What went wrong; null if the attempt succeeded. */
             error: components["schemas"]["SendFailure"] | null;
             /** @description The receiver's response; null if there was none. */
             response: components["schemas"]["ReceiverResponse"] | null;
@@ -889,7 +889,7 @@ export interface components {
         };
         /** @description A job in its batch's list. */
         BatchJob: components["schemas"]["JobMembers"] & {
-            /** @description The item's id in the batch. */
+            /** @description The id of the item in the batch. */
             item_id: string;
             links: components["schemas"]["SelfLink"];
         };
@@ -1080,7 +1080,7 @@ export interface components {
             created_at: components["schemas"]["Time"];
             started_at: components["schemas"]["NullableTime"];
             finished_at: components["schemas"]["NullableTime"];
-            /** @description The operator who started it; null if a client did. */
+            /** @description The operator who started the operation; null if a client did. */
             operator: string | null;
             links: components["schemas"]["BulkLinks"];
         };
@@ -1103,11 +1103,11 @@ export interface components {
             abort?: string;
         };
         KeyRequest: {
-            /** @description Create a new key even if there is one. */
+            /** @description Create a new key even if a key exists. */
             rotate?: boolean | null;
             /**
              * @description The permissions of the key: read, submit (also submits jobs and batches), or all. A key with a scope other than all is always
-             *     new. It replaces no other key and cannot be renewed.
+             *     new. Such a key replaces no other key and cannot be renewed.
              * @default all
              * @enum {string|null}
              */
@@ -1127,7 +1127,7 @@ export interface components {
         };
         /** @description An API key. */
         Key: {
-            /** @description The key itself. It is shown once; null if the key already existed, and in a repetition with the same idempotency key. */
+            /** @description The key itself. The key is shown once; null if the key already existed, and in a repetition with the same idempotency key. */
             api_key: string | null;
             /** @description The public part of the key. */
             key_id: string;
@@ -1216,7 +1216,7 @@ export interface components {
         /** @description Why a job waits. */
         Waiting: {
             reason: components["schemas"]["WaitingReason"];
-            /** @description The time that the job waits for if the reason is SCHEDULED or BACKOFF; otherwise null. */
+            /** @description The time until which the job waits if the reason is SCHEDULED or BACKOFF; otherwise null. */
             until: components["schemas"]["Time"] | null;
         };
         /** @description The work of a job, fixed when the job is accepted. */
@@ -1260,7 +1260,7 @@ export interface components {
         ExpiredResult: {
             /** @constant */
             state: "EXPIRED";
-            /** @description When it was deleted or its retention ended. */
+            /** @description When the job was deleted or its retention ended. */
             expired_at: components["schemas"]["Time"];
         };
         /** @description The currently possible actions on the job. */
@@ -1420,11 +1420,11 @@ export interface components {
          */
         Overlap: "allow" | "skip" | "queue_one";
         /**
-         * @description Which due times are run if they are more than a minute late, because nothing could be submitted.
+         * @description Which due times are run if they are more than a minute late, because the service could not submit jobs.
          * @enum {string}
          */
         CatchUp: "none" | "last" | "all";
-        /** @description The job request of each run, as for a submission. Its type is EXECUTE or EMIT_EVENT, without `execution_at` and idempotency key. */
+        /** @description The job request of each run, as for a submission. The job's type is EXECUTE or EMIT_EVENT, without `execution_at` and idempotency key. */
         ScheduledJob: components["schemas"]["JobRequestMembers"] & {
             execution_at?: null;
         };
@@ -1434,7 +1434,7 @@ export interface components {
             name?: string | null;
             /**
              * Format: cron
-             * @description When it is due: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
+             * @description The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
              *     `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either one must match. Excludes
              *     `interval`.
              * @example 30 4 * * MON-FRI
@@ -1452,7 +1452,7 @@ export interface components {
             jitter?: components["schemas"]["ScheduleSpan"];
             /** @description The earliest due time; intervals count from it. */
             start_at?: components["schemas"]["UtcTime"] | null;
-            /** @description No due time is after it. */
+            /** @description The schedule has no due times after this time. */
             end_at?: components["schemas"]["UtcTime"] | null;
             /** @description allow without it. */
             overlap?: components["schemas"]["Overlap"] | null;
@@ -1473,7 +1473,7 @@ export interface components {
             name?: string | null;
             /**
              * Format: cron
-             * @description When it is due: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
+             * @description The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
              *     `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either one must match. Excludes
              *     `interval`.
              * @example 30 4 * * MON-FRI
@@ -1491,7 +1491,7 @@ export interface components {
             jitter?: components["schemas"]["ScheduleSpan"];
             /** @description The earliest due time; intervals count from it. */
             start_at?: components["schemas"]["UtcTime"] | null;
-            /** @description No due time is after it. */
+            /** @description The schedule has no due times after this time. */
             end_at?: components["schemas"]["UtcTime"] | null;
             overlap?: components["schemas"]["Overlap"];
             catch_up?: components["schemas"]["CatchUp"];
@@ -1514,7 +1514,7 @@ export interface components {
             /** @description A name in one line. */
             name: string | null;
             state: components["schemas"]["ScheduleState"];
-            /** @description When it is due; null with an interval. */
+            /** @description The due times as a cron expression; null with an interval. */
             cron: string | null;
             /** @description The time zone of `cron`; null is UTC. */
             time_zone: string | null;
@@ -1532,7 +1532,7 @@ export interface components {
             /** @description Whether it is paused. */
             paused: boolean;
             created_at: components["schemas"]["Time"];
-            /** @description When it was last changed. */
+            /** @description Time of the last change of the schedule. */
             updated_at: components["schemas"]["Time"];
             /** @description The next due times, without jitter. */
             next_runs: components["schemas"]["Time"][];
@@ -1547,7 +1547,7 @@ export interface components {
             last_job_id: string | null;
             /** @description Number of due times with a job. */
             runs: number;
-            /** @description Number of due times without a job, because none could be submitted in time, or the submission was refused until the next due time. A gap counts at most 10,000. */
+            /** @description Number of due times without a job, because none could be submitted in time, or the submission was refused until the next due time. A gap without submissions adds at most 10,000. */
             missed: number;
             /** @description Number of due times without a job because an earlier run was not final. */
             skipped: number;
@@ -1648,7 +1648,7 @@ export interface components {
              * @default 1
              */
             seed: number | null;
-            /** @description The rules to judge; all of them without it. */
+            /** @description The rules to judge; if absent, all rules are judged. */
             rules?: components["schemas"]["VerdictRule"][] | null;
         };
         /**
@@ -1676,7 +1676,7 @@ export interface components {
             rules: components["schemas"]["VerdictRule"][];
             /** @description When it started. */
             created_at: components["schemas"]["Time"];
-            /** @description When it ended, null while it runs. */
+            /** @description When the session ended; null while it runs. */
             ended_at: components["schemas"]["Time"] | null;
             /** @description Records so far: one per request, and two per ended event stream. The first 200,000 are judged, up to 128 MiB, or 4 MiB with a label. */
             exchanges: number;
@@ -1701,12 +1701,12 @@ export interface components {
             rules: components["schemas"]["VerdictRule"][];
             /** @description When it started. */
             created_at: components["schemas"]["Time"];
-            /** @description When it ended, null while it runs. */
+            /** @description When the session ended; null while it runs. */
             ended_at: components["schemas"]["Time"] | null;
             /** @description Requests so far. The first 200,000 records are judged, up to 128 MiB. */
             exchanges: number;
             /**
-             * @description `passed`: no rule was broken. `passed_with_warnings`: only rules with the level should were broken. `failed`: a rule with the level must was broken. `nothing_judged`: the session tested no rule.
+             * @description `passed` means that no rule was broken. `passed_with_warnings` means that only rules with the level should were broken. `failed` means that a rule with the level must was broken. `nothing_judged` means that the session tested no rule.
              * @enum {string}
              */
             verdict: "passed" | "passed_with_warnings" | "failed" | "nothing_judged";
@@ -1729,7 +1729,7 @@ export interface components {
             faulty: number;
             /** @description The first request or delivery that a fault changed; missing if there is none. */
             first?: components["schemas"]["Moment"];
-            /** @description The last one; missing if there is none. */
+            /** @description The last request or delivery that a fault changed; missing if there is none. */
             last?: components["schemas"]["Moment"];
             guess?: components["schemas"]["VerdictGuess"];
             /** @description The faults that happened, and those of the profile that did not. */
@@ -1748,7 +1748,7 @@ export interface components {
             of: "submissions" | "reads of jobs" | "reads of results and reports" | "event streams" | "deliveries" | "other requests" | "requests";
             /** @description Number of such requests. */
             requests: number;
-            /** @description How often it happened; 0: it is part of the profile, but did not happen. */
+            /** @description Number of times this fault happened; 0 if the profile has the fault but it did not happen. */
             times: number;
         };
         /** @description The result of one rule. */
@@ -1762,13 +1762,13 @@ export interface components {
              */
             level: "must" | "should";
             /**
-             * @description `ok`: the rule was kept. `warn`: it was broken and has the level should. `fail`: it was broken and has the level must.
+             * @description `ok`: the rule was kept. `warn` means that the rule was broken and has the level should. `fail` means that the rule was broken and has the level must.
              * @enum {string}
              */
             status: "ok" | "warn" | "fail" | "not_tested";
-            /** @description How often it was tested. */
+            /** @description Number of times the rule was tested. */
             times: number;
-            /** @description How often it was broken. */
+            /** @description Number of times the rule was broken. */
             failures: number;
             /** @description The first violations, or one example of the rule being kept. */
             evidence: components["schemas"]["Evidence"][];
@@ -1777,17 +1777,17 @@ export interface components {
              * @description The source of the rule.
              */
             see: string;
-            /** @description The sentence in the source. */
+            /** @description The sentence of the source that requires this behaviour. */
             quote: string;
-            /** @description Why it was not tested, in a few words; only for untested rules. */
+            /** @description Why the rule was not tested, in a few words; only for untested rules. */
             reason?: string;
-            /** @description How to test it; only for untested rules. */
+            /** @description How to test the rule; only for untested rules. */
             exercise?: string;
             fix: components["schemas"]["RuleFix"];
         };
         /** @description A guessed description of an API, if no submission was recognised; only from `forgerun proxy`. */
         VerdictGuess: {
-            /** @description What looks like a submission, such as POST /thumbnails answered 201 with {id}. */
+            /** @description Requests that look like submissions, such as POST /thumbnails that returned 201 with {id}. */
             seen: string;
             /** @description A description for `--api`. */
             yaml: string;
@@ -1807,9 +1807,9 @@ export interface components {
         Evidence: {
             /** @description What the client did, the first time. */
             found: string;
-            /** @description What it should have done. */
+            /** @description What the client should have done. */
             expected: string;
-            /** @description How often this happened, with equal requests and faults. */
+            /** @description Number of times this happened, with equal requests and faults. */
             times: number;
             /** @description The request that set the expectation, if one did. */
             before?: components["schemas"]["Moment"];
@@ -1820,13 +1820,13 @@ export interface components {
         Moment: {
             /** @description When the request came. */
             at: components["schemas"]["Time"];
-            /** @description When its response was made, or its stream ended. */
+            /** @description When the response was complete, or the stream ended. */
             until: components["schemas"]["Time"];
-            /** @description Its method, path and query, without secrets. */
+            /** @description Method, path and query of the request, without secrets. */
             request: string;
             /** @description Headers that rules use, with keys and bodies as hashes. */
             headers: string[];
-            /** @description The number of its connection in a process of the service. */
+            /** @description The number of the request's connection within a process of the service. */
             connection?: number;
             /** @description The response that the client received. */
             answer: string;
@@ -1835,34 +1835,34 @@ export interface components {
         };
         /** @description A request or a delivery attempt in a session. */
         JournalEntry: {
-            /** @description Number from 1, in order of start. */
+            /** @description Number of the record, from 1, in order of start. */
             number: number;
             /** @description When the request came. */
             at: components["schemas"]["Time"];
-            /** @description When its response was made, or its stream ended. */
+            /** @description When the response was complete, or the stream ended. */
             until: components["schemas"]["Time"];
-            /** @description Its method, path and query, without secrets. */
+            /** @description Method, path and query of the request, without secrets. */
             request: string;
             /** @description Headers that rules use, with keys and bodies as hashes. */
             headers: string[];
-            /** @description The number of its connection in a process of the service. */
+            /** @description The number of the request's connection within a process of the service. */
             connection?: number;
             /** @description The response that the client received. */
             answer: string;
             /** @description A description of the fault, and the fault as JSON. */
             fault?: string;
-            /** @description Its operation, as named in fault rules. */
+            /** @description The operation of the request, as named in fault rules. */
             operation?: string;
             /** @description The kind of request, such as submissions. */
             of: string;
-            /** @description The job that it used or created. */
+            /** @description The job that the request used or created. */
             job?: string;
             /**
-             * @description The job's state as known to the client. Unknown: no response had named the job. Open: no response had shown it as final.
+             * @description The job's state as known to the client. Unknown means that no response had named the job. Open means that no response had shown the job as final.
              * @enum {string}
              */
             job_state?: "unknown" | "open" | "final";
-            /** @description Ids of the rules that it broke, or that a missing later request broke. */
+            /** @description Ids of the rules that this request broke, or that were broken because a later request is missing. */
             breaks: string[];
         };
         /** @description The jobs that a test needs. */
@@ -1873,7 +1873,7 @@ export interface components {
         Fixture: {
             state: components["schemas"]["FixtureState"];
             /**
-             * @description Progress of a running job in percent.
+             * @description Progress of the running job, in percent.
              * @default 40
              */
             progress: number | null;
@@ -1913,9 +1913,9 @@ export interface components {
         };
         /** @description The rules of a client. */
         FaultsRequest: components["schemas"]["FaultRules"] | components["schemas"]["FaultProfile"];
-        /** @description Rules in order. The effect of the first matching rule is applied. */
+        /** @description Rules in order. Only the first matching rule is applied. */
         FaultRules: components["schemas"]["FaultRule"][];
-        /** @description A production-like set of rules, preceded by optional rules of the client. */
+        /** @description A named set of fault rules, optionally preceded by the client's own rules. */
         FaultProfile: {
             /**
              * @description The name of the set.
@@ -1927,7 +1927,7 @@ export interface components {
              * @default 1
              */
             seed: number | null;
-            /** @description Rules that come first. */
+            /** @description Rules to check before the rules of the profile. */
             rules?: components["schemas"]["FaultRules"] | null;
         };
         /** @description A fault and when it happens. At most 4 KiB. */
@@ -1937,7 +1937,7 @@ export interface components {
             effect: components["schemas"]["FaultEffect"];
         };
         /**
-         * @description Which requests match. Only one of `nth`, `every` and `probability` is allowed. They count the requests that match the other
+         * @description Which requests match. Only one of `nth`, `every` and `probability` is allowed. These count the requests that match the other
          *     members, from 1, over all processes.
          */
         FaultMatch: {
@@ -1946,7 +1946,7 @@ export interface components {
              * @example submitJob
              */
             operation?: string | null;
-            /** @description Only this request or, with `times` or `for`, the window that starts with it. */
+            /** @description The number of the matching request or, with `times` or `for`, of the first request of the window. */
             nth?: number | null;
             /** @description The window ends after this number of effects; 1 if absent. Needs `nth`. */
             times?: number | null;
@@ -1975,7 +1975,7 @@ export interface components {
             status?: number | null;
             /** @description The code of an error of this API. */
             code?: components["schemas"]["Code"] | null;
-            /** @description `Retry-After` of any response, in seconds. */
+            /** @description The `Retry-After` of the response, in seconds. */
             retry_after?: number | null;
             /**
              * @description How `Retry-After` is written: as an HTTP-date `retry_after` seconds ahead (`date`) or an hour ago (`past`), not at all
@@ -1984,10 +1984,10 @@ export interface components {
              * @enum {string|null}
              */
             retry_after_as?: "date" | "past" | "missing" | "garbage" | "fraction" | "negative" | "two_lines" | null;
-            /** @description The page of a proxy instead of a problem document; 502 without a status. */
+            /** @description Return a proxy's HTML error page instead of a problem document; 502 without `status`. */
             html?: boolean | null;
             /**
-             * @description A redirect with this status to the same address.
+             * @description Redirect to the same address with this status.
              * @enum {integer|null}
              */
             moved?: 303 | 307 | 308 | null;
@@ -1996,12 +1996,12 @@ export interface components {
              *     request to `localhost`. For other names, the target is the same address.
              */
             to_other_host?: boolean | null;
-            /** @description A wait before processing, as in 250ms or 1.5s; 60s at most. */
+            /** @description Wait before processing the request, such as 250ms or 1.5s; 60s at most. */
             delay?: components["schemas"]["Span"];
             /**
-             * @description Closes the connection. `before`: before the work, so that the request has no effect. `after_commit`: after the work, so that
-             *     the response is lost. `mid_body`: in the middle of the response. `never`: the request has no effect and no response, and the
-             *     connection stays open until the client hangs up, at most a minute. `stall`: the response stops in the middle, and the connection
+             * @description Closes the connection. `before` closes before the request is processed, so that it has no effect. `after_commit`
+             *     closes after it is processed, so that the response is lost. `mid_body` closes in the middle of the response. With `never`, the request has no effect and no response, and the
+             *     connection stays open until the client hangs up, at most a minute. With `stall`, the response stops in the middle, and the connection
              *     stays open as with `never`.
              * @enum {string|null}
              */
@@ -2016,13 +2016,13 @@ export interface components {
             /** @description The connection ends with a TCP reset (RST) instead of a normal close. */
             reset?: boolean | null;
             /**
-             * @description After the response, its process refuses new connections of all clients for this time, at most 10s, and closes other connections
+             * @description After the response, the process refuses new connections of all clients for this time, at most 10s, and closes other connections
              *     when they are idle.
              */
             refuse?: components["schemas"]["Span"];
             /** @description Only for `forgerun proxy --tls`: the service listens without TLS. */
             tls?: null;
-            /** @description Bytes of the body per second. */
+            /** @description Bytes of the response body sent per second. */
             slow_bytes?: number | null;
             /** @description The `Content-Type` of the response. */
             content_type?: string | null;
@@ -2034,15 +2034,15 @@ export interface components {
             stall_after?: number | null;
             /** @description Number of events that are repeated when a stream is resumed. */
             repeat_after_resume?: number | null;
-            /** @description The stream has comments instead of events. */
+            /** @description Send only comments on streams, no events. */
             comments_only?: boolean | null;
-            /** @description Adds an event of an unknown type, with NUL in its id, after each event of a stream. */
+            /** @description Add an event of an unknown type, with NUL in its id, after each event of a stream. */
             extra_events?: boolean | null;
-            /** @description A stream begins with this `retry`, in milliseconds. */
+            /** @description Start each stream with this `retry` value, in milliseconds. */
             stream_retry?: number | null;
-            /** @description A delivery attempt is lost, and repeated after its backoff, or after `delay` if that is longer. */
+            /** @description Lose a delivery attempt, and repeat it after its backoff, or after `delay` if that is longer. */
             drop?: boolean | null;
-            /** @description Number of copies of a delivery that was answered with 2xx. */
+            /** @description Number of copies to send of a delivery that got a 2xx response. */
             repeat?: number | null;
             /**
              * @description A request that the receiver must refuse is sent before the delivery: with another `body`, other signatures (`signature`), an
@@ -2050,15 +2050,15 @@ export interface components {
              * @enum {string|null}
              */
             tamper?: "body" | "signature" | "timestamp" | "key" | "target" | null;
-            /** @description A signature with an unknown secret precedes the right one. */
+            /** @description Add a signature with an unknown secret before the valid one. */
             rotated_secret?: boolean | null;
-            /** @description Spaces after the JSON of a delivery. */
+            /** @description Number of spaces to append to the JSON of a delivery. */
             padding?: number | null;
-            /** @description `jobStatus` of documents and `state` of jobs. */
+            /** @description The `jobStatus` or `state` to show in responses. */
             job_status?: string | null;
-            /** @description A job that has ended is shown as unfinished. */
+            /** @description Responses show a finished job as unfinished. */
             unfinished?: boolean | null;
-            /** @description A job that has ended is shown in another final state. */
+            /** @description Responses show a finished job in another final state. */
             other_end?: boolean | null;
             /** @description Adds unknown members. */
             extensions?: boolean | null;
@@ -2069,7 +2069,7 @@ export interface components {
             /** @description `type` of problem documents. */
             problem_type?: string | null;
             /**
-             * @description Texts in a language that was not requested.
+             * @description Return texts in this language, although the client did not request it.
              * @enum {string|null}
              */
             language?: "de" | "fr" | null;
@@ -2079,7 +2079,7 @@ export interface components {
             /** @description The time of the clock. */
             now: components["schemas"]["Time"];
             /**
-             * @description How far it is ahead of real time, as a Go duration.
+             * @description How far the clock is ahead of real time, as a Go duration.
              * @example 25h0m0s
              */
             offset: string;
@@ -2106,14 +2106,14 @@ export interface components {
             seed: number;
             /** @description Number of matching requests, while the rule could still apply. */
             seen: number;
-            /** @description Number of requests with its effect. */
+            /** @description Number of requests to which the rule was applied. */
             applied: number;
         };
         /** @description A request for a webhook. */
         WebhookRequest: {
             url: components["schemas"]["ReceiverURL"];
             events: components["schemas"]["Subscriptions"];
-            /** @description A note for people. */
+            /** @description A description for humans. */
             description?: string | null;
             /** @description How events are sent; `binary` if absent. */
             content_mode?: components["schemas"]["ContentMode"] | null;
@@ -2130,17 +2130,17 @@ export interface components {
         WebhookPatch: {
             url?: components["schemas"]["ReceiverURL"];
             events?: components["schemas"]["Subscriptions"];
-            /** @description A note for people. */
+            /** @description A description for humans. */
             description?: string;
             content_mode?: components["schemas"]["ContentMode"];
             /** @description Whether events are sent. */
             enabled?: boolean;
         };
-        /** @description The start time, and the cursor to continue at. */
+        /** @description The start time, and the cursor of the next request. */
         SinceRequest: {
             since: components["schemas"]["UtcTime"];
             /**
-             * @description The unchanged `next_cursor` of the previous response, with the same `since`. It is signed: any other value is refused with 400.
+             * @description The unchanged `next_cursor` of the previous response, with the same `since`. A changed cursor is refused with 400.
              *     Without a cursor, the replay starts at `since`.
              */
             cursor?: string | null;
@@ -2163,25 +2163,25 @@ export interface components {
             url: string;
             /** @description The events that are sent. */
             events: components["schemas"]["Subscription"][];
-            /** @description A note for people. */
+            /** @description A description for humans. */
             description: string;
             content_mode: components["schemas"]["ContentMode"];
             /** @description Whether events are sent. */
             enabled: boolean;
             /** @description When it was disabled. */
             disabled_at: components["schemas"]["NullableTime"];
-            /** @description Why it is disabled; null if it is not. */
+            /** @description Why the webhook is disabled; null if it is enabled. */
             disabled_reason: components["schemas"]["DisabledCause"] | null;
             /** @description Number of failed attempts since the last success. */
             consecutive_failures: number;
-            /** @description When the first of these attempts failed. */
+            /** @description When the first of these failed attempts was made. */
             failing_since: components["schemas"]["NullableTime"];
             /** @description When the secret before the last rotation expires. */
             old_secret_expires_at: components["schemas"]["NullableTime"];
-            /** @description When the receiver confirmed by OPTIONS that it wants events at this URL. Null if it was not asked. */
+            /** @description When the receiver confirmed by OPTIONS that it wants events at this URL. Null if the receiver was not asked. */
             proven_at: components["schemas"]["NullableTime"];
             created_at: components["schemas"]["Time"];
-            /** @description When its owner or the server last changed it. */
+            /** @description When its owner or the server last changed the webhook. */
             updated_at: components["schemas"]["Time"];
             links: components["schemas"]["WebhookLinks"];
         };
@@ -2199,12 +2199,12 @@ export interface components {
             deliveries: string;
             /**
              * Format: uri-reference
-             * @description To make a new secret.
+             * @description The path that creates a new secret.
              */
             rotate_secret: string;
             /**
              * Format: uri-reference
-             * @description To send it a test event.
+             * @description The path that sends a test event to the webhook.
              */
             test?: string;
             /**
@@ -2234,7 +2234,7 @@ export interface components {
         Delivery: components["schemas"]["DeliveryMembers"];
         /** @description A delivery with its attempts. */
         LoggedDelivery: components["schemas"]["DeliveryMembers"] & {
-            /** @description Its attempts, oldest first. */
+            /** @description The attempts of the delivery, oldest first. */
             attempts_log: components["schemas"]["DeliveryAttempt"][];
         };
         /**
@@ -2268,13 +2268,13 @@ export interface components {
             /** @description The event's number within its job. */
             seq: number | null;
             state: components["schemas"]["DeliveryState"];
-            /** @description How often it was tried. */
+            /** @description Number of attempts of the delivery. */
             attempts: number;
-            /** @description When it is tried next; null unless it is PENDING. */
+            /** @description Time of the next attempt; null unless the delivery is PENDING. */
             next_attempt_at: components["schemas"]["NullableTime"];
             /** @description When the event happened. */
             created_at: components["schemas"]["Time"];
-            /** @description When it was delivered or given up. */
+            /** @description When the delivery succeeded or finally failed. */
             settled_at: components["schemas"]["NullableTime"];
             /** @description The HTTP status of the latest attempt; null if there was none. */
             last_status: number | null;
@@ -2282,7 +2282,7 @@ export interface components {
             last_error: components["schemas"]["SendFailure"] | null;
             links: components["schemas"]["DeliveryLinks"];
         };
-        /** @description The possible actions on the delivery. */
+        /** @description The currently possible actions on the delivery. */
         DeliveryLinks: {
             /**
              * Format: uri-reference
