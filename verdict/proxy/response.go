@@ -340,7 +340,7 @@ func (a *response) finish(panicked any) {
 	}
 }
 
-// readUpTo reads at most most bytes and ignores errors.
+// readUpTo reads up to the given number of bytes and ignores errors.
 func readUpTo(r io.Reader, most int64) []byte {
 	b, _ := io.ReadAll(io.LimitReader(r, most))
 	return b

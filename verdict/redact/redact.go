@@ -1,5 +1,5 @@
-// Package redact masks secrets in recorded requests and answers, and limits their size. Equal secrets have equal masks within a process,
-// so that records can be compared.
+// Package redact masks secrets in recorded requests and responses, and limits the size of texts. Equal secrets have equal masks within a
+// process, so that records can be compared.
 package redact
 
 import (
@@ -13,30 +13,30 @@ import (
 	"strings"
 )
 
-// MaxText limits a stored text, in bytes.
+// MaxText is the maximum size of a stored text, in bytes.
 const MaxText = 400
 
 const (
-	maxValue = 200 // of a parameter in a query
-	maxParts = 64  // of a query; the rest is stored as a hash
-	maxDepth = 3   // of addresses within addresses
-	slack    = 512 // bytes read beyond the stored part of a long text, to recognize a secret that crosses the limit
+	maxValue = 200 // maximum size of the value of a query parameter, in bytes
+	maxParts = 64  // maximum number of query parameters; a hash replaces the rest
+	maxDepth = 3   // maximum depth of addresses within addresses
+	slack    = 512 // bytes to search beyond the stored part of a long text, because a secret may cross the limit
 )
 
-// names lists names of secrets, in lower case and without punctuation.
+// names lists the names of secrets, in lower case and without punctuation.
 var names = []string{
 	"key", "sig", "code", "auth", "authorization", "proxyauthorization", "pass", "passwd", "pwd", "passphrase", "pin", "otp", "jwt", "bearer",
 	"cookie", "setcookie", "session", "sessionid", "jsessionid", "phpsessid", "sid", "csrf", "xsrf", "assertion", "samlresponse",
 	"samlrequest", "codeverifier", "hmac", "sharedkey",
 }
 
-// endings lists suffixes of names of secrets.
+// endings lists suffixes of the names of secrets.
 var endings = []string{
 	"token", "secret", "password", "signature", "credential", "credentials", "apikey", "appkey", "accesskey", "accesskeyid", "secretkey",
 	"privatekey", "authkey", "functionskey", "subscriptionkey", "webhookkey", "signingkey", "licensekey", "clientkey", "masterkey",
 }
 
-// Secret reports whether a parameter, header or member with a name holds a secret.
+// Secret reports whether a parameter, header or member with this name contains a secret.
 func Secret(name string) bool {
 	if plain, err := url.QueryUnescape(name); err == nil {
 		name = plain
@@ -68,7 +68,7 @@ func sum(text string, bytes int) string {
 	return hex.EncodeToString(m.Sum(nil)[:bytes])
 }
 
-// Query masks the secrets in the query of a URL, and shortens long values.
+// Query masks the secrets in the query of a URL and shortens long values.
 func Query(raw string) string { return query(raw, "&", 0) }
 
 func query(raw, separator string, depth int) string {
@@ -148,7 +148,7 @@ var (
 		`|\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*`)
 )
 
-// Text masks likely secrets in any text: credentials, keys of well-known forms, and parts of addresses.
+// Text masks likely secrets in any text: credentials, keys with a well-known form, and secrets in addresses.
 func Text(text string) string {
 	if strings.Contains(text, "=") || strings.Contains(text, "@") {
 		text = address.ReplaceAllStringFunc(text, URL)
@@ -168,7 +168,7 @@ func Text(text string) string {
 	return shapes(text)
 }
 
-// shapes masks keys of well-known forms. Most texts contain none of their prefixes.
+// shapes masks keys with a well-known form.
 func shapes(text string) string {
 	if slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.Contains(text, prefix) }) {
 		return shape.ReplaceAllStringFunc(text, Mask)
@@ -179,15 +179,15 @@ func shapes(text string) string {
 // Keep returns a text in its recorded form: masked and shortened. The result does not share memory with text.
 func Keep(text string) string { return bounded(text, MaxText, Text) }
 
-// KeepURL is Keep for an address or the target of a request.
+// KeepURL is like Keep, for an address or the target of a request.
 func KeepURL(text string) string { return bounded(text, MaxText, URL) }
 
-// KeepQuery is Keep for a query.
+// KeepQuery is like Keep, for a query.
 func KeepQuery(raw string) string {
 	return bounded(Query(raw), MaxText, func(shown string) string { return shown })
 }
 
-// bounded masks a text and shortens it to most bytes. A hash of the whole text replaces the rest.
+// bounded masks a text and shortens it to the given size. A hash of the whole text replaces the rest.
 func bounded(text string, most int, mask func(string) string) string {
 	head := text[:min(len(text), most+slack)]
 	shown := mask(head)

@@ -27,8 +27,7 @@ var (
 	late     = fault.Effect{Delay: fault.Duration(2 * time.Second)}
 )
 
-// catalogue has the faults of each use, the simpler ones first, and of these one of each class. A lost answer to a submission does most
-// harm.
+// catalogue lists the faults for each use, simpler ones first. The first faults of a list cover every class of faults.
 var catalogue = map[fault.Use][]fault.Effect{
 	fault.Submissions: {lost, full, reset, cut, expired, moved, broken, dead, limited, page, byDate, late, stalled, never},
 	fault.Lookups: {
@@ -46,7 +45,7 @@ var catalogue = map[fault.Use][]fault.Effect{
 	fault.Others: {full, reset, lost, limited, cut, broken, dead},
 }
 
-// cost returns the longest time that a fault may keep a client waiting; patient faults are tried last.
+// cost returns the longest time that a fault may keep a client waiting. The search tries faults with a high cost last.
 func cost(e *fault.Effect) time.Duration {
 	d := e.Held()
 	if e.StallAfter != nil {
@@ -58,13 +57,14 @@ func cost(e *fault.Effect) time.Duration {
 	return d + time.Second + time.Duration(e.StreamRetry)*time.Millisecond
 }
 
-// patientCost is the minimum cost of a patient fault.
+// patientCost is the minimum cost of a patient fault, which keeps the client waiting for a long time.
 const patientCost = 10 * time.Second
 
-// final reports whether a client may take the fault for the end: a refused key, a missing job.
+// mayEndClient reports whether a client may give up because of the fault: a refused key or a missing job.
 func mayEndClient(e *fault.Effect) bool { return e.Status == 401 || e.Status == 404 }
 
-// causesRequest reports whether a request follows from the fault: a repetition, where a redirect leads to, or the rest of a stream.
+// causesRequest reports whether the client sends another request because of the fault: a retry, the target of a redirect, or the rest
+// of a stream.
 func causesRequest(e *fault.Effect) bool {
 	return failing(e) || e.NextRequest != "" || e.Moved != 0 || e.CutAfter != nil || e.HalfEventAfter != nil
 }

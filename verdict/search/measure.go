@@ -10,9 +10,9 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// gauge measures the client's behavior without faults.
+// measure runs the client without faults and stores its behavior.
 func (s *search) measure(ctx context.Context) error {
-	runs, err := s.startAll(ctx, nil, max(baselineTrials, s.Workers)) // at once, so that the machine is as busy as later on
+	runs, err := s.startAll(ctx, nil, max(baselineTrials, s.Workers)) // in parallel, so that the machine is as busy as later
 	for _, p := range runs {
 		<-p.done
 		if err = cmp.Or(err, p.err); errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
@@ -48,7 +48,7 @@ func (s *search) measure(ctx context.Context) error {
 	return nil
 }
 
-// operations counts what a client asks for, in the order in which it is first asked for.
+// operations returns the operations of the requests with their numbers, in the order of the first requests.
 func operations(entries []Entry) (all []Operation) {
 	for _, e := range entries {
 		at := slices.IndexFunc(all, func(o Operation) bool { return o.Name == e.Operation })
@@ -63,7 +63,7 @@ func operations(entries []Entry) (all []Operation) {
 	return all
 }
 
-// Replay runs the client under each list of rules, and returns how each broke it.
+// Replay runs the client under each list of rules. It returns the breaks under each list.
 func Replay(ctx context.Context, c Config, lists [][]fault.Rule) ([][]Break, error) {
 	s := newSearch(c)
 	if err := s.measure(ctx); err != nil {
@@ -71,7 +71,7 @@ func Replay(ctx context.Context, c Config, lists [][]fault.Rule) ([][]Break, err
 	}
 	all := make([][]Break, len(lists))
 	for i, rules := range lists {
-		var schedule Schedule // for what it lets the client do
+		var schedule Schedule // the schedule of the rules, which determines what the client may do
 		for _, r := range rules {
 			schedule = append(schedule, Step{Operation: r.Match.Operation, Nth: r.Match.Nth, Times: max(1, r.Match.Times), Effect: r.Effect})
 		}

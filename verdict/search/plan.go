@@ -8,35 +8,35 @@ import (
 )
 
 const (
-	firstRequests = 3 // of each operation get each single fault
-	longest       = 9 // steps of a walk
+	firstRequests = 3 // number of requests of each operation that get each single fault
+	longest       = 9 // maximum number of steps of a walk
 )
 
 // Operation is a kind of request that the client sends without faults.
 type Operation struct {
 	Name     string    `json:"operation"`
 	Of       fault.Use `json:"of"`
-	Requests int       `json:"requests"` // in a run without faults
+	Requests int       `json:"requests"` // number of requests in a run without faults
 }
 
-// pair is a fault that makes the client ask again, and the fault of the request that follows.
+// pair is a fault that makes the client send another request, and the fault of that request.
 type pair [2]fault.Effect
 
-// planner makes the schedules to try: each fault at the first request of each operation, and then in turns walks, pairs that stand alone,
-// and single faults at later requests. The same seed and the same client give the same schedules.
+// planner generates the schedules to try. First, it tries each fault at the first request of each operation. Then it alternates between
+// walks, single pairs, and single faults at later requests. The same seed and the same client lead to the same schedules.
 type planner struct {
 	*rand.Rand
 	operations []Operation
-	inRow      int               // faults in a row that a client must get over
-	planned    map[string]bool   // schedules
-	ends       map[string]bool   // kinds of steps that the client takes for the end
-	first      []Schedule        // single faults to try before anything else
-	later      []Schedule        // and between the others
-	alone      []Schedule        // pairs that no other fault may follow
-	pairs      map[string][]pair // for the next walks, by operation
-	redrawn    map[string]bool   // operations whose pairs were all in a walk
-	known      []Schedule        // that break the client: what has them is not tried
-	turn       int
+	inRow      int               // number of consecutive faults that a client must handle
+	planned    map[string]bool   // keys of schedules that were returned
+	ends       map[string]bool   // kinds of steps after which the client gives up
+	first      []Schedule        // single faults to try first
+	later      []Schedule        // single faults to try between other schedules
+	alone      []Schedule        // pairs that are not part of a walk
+	pairs      map[string][]pair // pairs for the next walks, by operation
+	redrawn    map[string]bool   // operations with pairs that were all in a walk
+	known      []Schedule        // findings; schedules that contain one are not tried
+	turn       int               // number of calls of next after the first schedules
 }
 
 func newPlanner(operations []Operation, inRow int, seed int64) *planner {
@@ -56,7 +56,7 @@ func newPlanner(operations []Operation, inRow int, seed int64) *planner {
 	return p
 }
 
-// singles has each fault at the nth request of each operation, in an order that is drawn, with the patient ones apart.
+// singles returns a schedule for each fault at the nth request of each operation, in random order. It separates the patient faults.
 func (p *planner) singles(nth int) (quick, patient []Schedule) {
 	for _, o := range p.operations {
 		for _, e := range catalogue[o.Of] {
@@ -75,7 +75,8 @@ func (p *planner) singles(nth int) (quick, patient []Schedule) {
 	return quick, patient
 }
 
-// pairsOf has the pairs of an operation, those of simpler faults first: either the ones that may be part of a walk, or the others.
+// pairsOf returns the pairs of an operation, those of simpler faults first. With alone, it returns the pairs that cannot be part of a walk;
+// otherwise it returns those that can.
 func (p *planner) pairsOf(o Operation, alone bool) (all []pair) {
 	list := catalogue[o.Of]
 	add := func(a, b fault.Effect) {
@@ -97,7 +98,7 @@ func (p *planner) pairsOf(o Operation, alone bool) (all []pair) {
 	return all
 }
 
-// pairsAlone has the pairs of all operations that are not for walks, those of simpler faults first.
+// pairsAlone returns the pairs of all operations that cannot be part of a walk, those of simpler faults first.
 func (p *planner) pairsAlone() (all []Schedule) {
 	ranks := map[string]int{}
 	for _, o := range p.operations {
@@ -110,7 +111,7 @@ func (p *planner) pairsAlone() (all []Schedule) {
 	return all
 }
 
-// row has faults at requests of an operation one after the other. A fault that comes again at once is one step.
+// row returns a schedule with faults at consecutive requests of an operation. Equal consecutive faults become one step.
 func row(o Operation, nth int, effects []fault.Effect) (s Schedule) {
 	for i, e := range effects {
 		if last := len(s) - 1; last >= 0 && failing(&e) && text(e) == text(s[last].Effect) {
@@ -122,7 +123,7 @@ func row(o Operation, nth int, effects []fault.Effect) (s Schedule) {
 	return s
 }
 
-// next returns the next schedule to try; ok is false once there seems to be none that was not tried.
+// next returns the next schedule to try. ok is false if it finds no schedule that was not tried.
 func (p *planner) next() (s Schedule, ok bool) {
 	for len(p.first) > 0 {
 		s, p.first = p.first[0], p.first[1:]
@@ -146,7 +147,7 @@ func (p *planner) next() (s Schedule, ok bool) {
 	return nil, false
 }
 
-// take reports whether the schedule may be tried, and notes it. After a fault that ends the client nothing can follow.
+// take reports whether to try a schedule, and remembers it. It refuses schedules with a step after a fault that makes the client give up.
 func (p *planner) take(s Schedule) bool {
 	if len(s) == 0 || p.planned[s.key()] || s.failsInRow() > p.inRow ||
 		slices.ContainsFunc(s[:len(s)-1], func(step Step) bool { return p.ends[step.kind()] }) ||
@@ -157,8 +158,8 @@ func (p *planner) take(s Schedule) bool {
 	return true
 }
 
-// walk has pairs of some operations. A client that polls reads on between two pairs, as the job has not ended for it yet; and after a pair
-// a stream breaks once more.
+// walk returns a schedule with pairs of several operations. Between two pairs of reads, the job appears unfinished, so that the client
+// keeps polling.
 func (p *planner) walk() Schedule {
 	operations := slices.Clone(p.operations)
 	p.Shuffle(len(operations), func(i, j int) { operations[i], operations[j] = operations[j], operations[i] })
@@ -179,7 +180,7 @@ func (p *planner) walk() Schedule {
 				steps = append(steps, newStep(o, nth, behind))
 			}
 			if n > 0 {
-				nth++ // one request gets its answer
+				nth++ // one request succeeds
 			}
 			effects := p.draw(o)
 			steps = append(steps, row(o, nth, effects)...)
@@ -189,7 +190,7 @@ func (p *planner) walk() Schedule {
 	return sorted(steps)
 }
 
-// draw returns the next pair of an operation, with what comes after it.
+// draw returns the effects of the next pair of an operation, and possibly further effects.
 func (p *planner) draw(o Operation) []fault.Effect {
 	if len(p.pairs[o.Name]) == 0 {
 		list := p.pairsOf(o, false)
@@ -201,7 +202,7 @@ func (p *planner) draw(o Operation) []fault.Effect {
 	}
 	effects := slices.Clone(p.pairs[o.Name][0][:])
 	p.pairs[o.Name] = p.pairs[o.Name][1:]
-	if list := catalogue[o.Of]; p.redrawn[o.Name] && p.IntN(4) == 0 { // any two
+	if list := catalogue[o.Of]; p.redrawn[o.Name] && p.IntN(4) == 0 { // two random effects
 		effects = []fault.Effect{list[p.IntN(len(list))], list[p.IntN(len(list))]}
 	}
 	for more := p.pairs[o.Name]; len(effects) < p.inRow && len(more) > 0 && p.IntN(2) == 0; more = more[1:] {

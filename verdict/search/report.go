@@ -36,7 +36,7 @@ func (s *search) conclude() {
 	})
 }
 
-// All are the findings, and then the flaky ones.
+// All returns the findings, followed by the flaky ones.
 func (r *Report) All() []Finding { return slices.Concat(r.Findings, r.Flaky) }
 
 // Headline returns the result of the search in one line.
@@ -60,7 +60,7 @@ func (r *Report) Sum() string {
 		r.Seed, counted(r.Trials, "run"), r.Seconds, counted(r.Covered, "combination"))
 }
 
-// counted is a number of things.
+// counted formats a number of things, such as "2 runs".
 func counted(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -80,7 +80,7 @@ func (f *Finding) Rate() string {
 	return text
 }
 
-// Lines are the moments of a break's evidence, a line each.
+// Lines describes the requests in the evidence of a break, one per line.
 func (b *Break) Lines() (lines []string) {
 	if b.Evidence == nil {
 		return nil
@@ -98,7 +98,7 @@ func (b *Break) Lines() (lines []string) {
 	return lines
 }
 
-// YAML is a file of the finding's faults for --faults, with what they are about as a comment.
+// YAML returns a file for --faults with the faults of the finding, and a comment that describes the finding.
 func (f *Finding) YAML(replay string) ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s.\n", f.Words)
@@ -107,7 +107,7 @@ func (f *Finding) YAML(replay string) ([]byte, error) {
 	}
 	fmt.Fprintf(&b, "#\n# %s\n", oneLine(replay))
 	var list yaml.Node
-	if err := yaml.Unmarshal([]byte(text(f.Rules)), &list); err != nil { // JSON is YAML, with the members in their order
+	if err := yaml.Unmarshal([]byte(text(f.Rules)), &list); err != nil { // JSON is valid YAML, and this keeps the order of the members
 		return nil, err
 	}
 	plainly(&list)
@@ -129,13 +129,13 @@ func plainly(n *yaml.Node) {
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// Page is a report as a page shows it.
+// Page is the data of the HTML page of a report.
 type Page struct {
 	*Report
-	Replays map[string]string // commands, by the names of findings
+	Replays map[string]string // command that replays each finding, by name
 }
 
-// Rows are the faults of the map, with a cell for each operation.
+// Rows returns a row for each fault that was tried, sorted by name.
 func (p Page) Rows() (rows []Row) {
 	for _, o := range p.Operations {
 		for _, c := range p.Cells {
@@ -153,7 +153,7 @@ func (p Page) Rows() (rows []Row) {
 	return rows
 }
 
-// Row is what was tried of one fault, by operation. A cell is nil if the fault did not happen to the operation.
+// Row has a cell for each operation. A cell is nil if the fault did not happen to the operation.
 type Row struct {
 	Fault string
 	Cells []*Tried

@@ -14,18 +14,18 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Step is one fault: what happens to a request of an operation, and how often to the same request.
+// Step is a fault of a request and possibly of its repetitions.
 type Step struct {
 	Operation string       `json:"operation"`
-	Of        fault.Use    `json:"of"`    // what the operation is used for
-	Nth       int          `json:"nth"`   // request of the operation in the run, from 1
-	Times     int          `json:"times"` // 1, or more: also to as many repetitions of that request, less one
+	Of        fault.Use    `json:"of"`    // use of the operation
+	Nth       int          `json:"nth"`   // number of the request among those of the operation, starting at 1
+	Times     int          `json:"times"` // number of tries of that request to disturb
 	Effect    fault.Effect `json:"effect"`
 
-	name string // its kind, once that is known
+	name string // result of kind; may be empty
 }
 
-// newStep is a fault at one request.
+// newStep returns a step for one request.
 func newStep(o Operation, nth int, e fault.Effect) Step {
 	s := Step{Operation: o.Name, Of: o.Of, Nth: nth, Times: 1, Effect: e}
 	s.name = s.kind()
@@ -59,7 +59,7 @@ func (s Schedule) String() string {
 	return strings.Join(parts, "; then ")
 }
 
-// nouns are what one request of a use is called.
+// nouns holds a noun for one request of each use.
 var nouns = map[fault.Use]string{
 	fault.Submissions: "submission", fault.Lookups: "read of a job", fault.Outcomes: "read of an outcome",
 	fault.Streams: "connection to a stream", fault.Deliveries: "delivery", fault.Others: "request",
@@ -77,7 +77,7 @@ func (s Step) String() string {
 	return text + ": " + words(&s.Effect)
 }
 
-// words describes an effect with the numbers that matter.
+// words describes an effect with its numbers.
 func words(e *fault.Effect) string {
 	text := strings.Join(e.Kinds(), ", ")
 	switch {
@@ -129,7 +129,7 @@ func (s Schedule) key() string {
 	return b.String()
 }
 
-// kind identifies what a step does, wherever it does it.
+// kind identifies the operation and the effect of a step, regardless of the request.
 func (s Step) kind() string {
 	if s.name != "" {
 		return s.name
@@ -137,16 +137,16 @@ func (s Step) kind() string {
 	return s.Operation + " " + text(s.Effect)
 }
 
-// text is a value as JSON, by which equal ones are known.
+// text returns the JSON of a value, which identifies equal values.
 func text(v any) string {
 	b, err := json.Marshal(v)
-	if err != nil { // no rule has what cannot be written
+	if err != nil { // impossible: rules can be encoded
 		return err.Error()
 	}
 	return string(b)
 }
 
-// sorted orders steps as requests come. A step that starts at a request that another one takes already is left out.
+// sorted sorts steps by use, operation and request. It drops a step that starts at the same request as another one.
 func sorted(steps []Step) Schedule {
 	s := slices.Clone(steps)
 	slices.SortStableFunc(s, func(a, b Step) int {
@@ -156,7 +156,7 @@ func sorted(steps []Step) Schedule {
 	return slices.CompactFunc(s, func(a, b Step) bool { return a.Operation == b.Operation && a.Nth == b.Nth })
 }
 
-// contains reports whether the schedule has all steps of another one, in their order, at whichever requests.
+// contains reports whether the schedule has all steps of another one in the same order, at any requests.
 func (s Schedule) contains(other Schedule) bool {
 	at := 0
 	for _, step := range s {
@@ -167,8 +167,8 @@ func (s Schedule) contains(other Schedule) bool {
 	return at == len(other)
 }
 
-// failsInRow is the most faults in a row after which no request of an operation has got its answer. A connection that is dead for the
-// next request may add to those of any operation.
+// failsInRow returns the maximum number of consecutive failures of one request. A fault that kills the connection for the next request may
+// add one to the failures of any operation.
 func (s Schedule) failsInRow() (most int) {
 	row, dead, last := 0, 0, Step{}
 	for _, step := range s {
@@ -192,7 +192,7 @@ func failing(e *fault.Effect) bool {
 	return e.Replaces() && e.Moved == 0 || e.Close != "" || e.CutAfter != nil && *e.CutAfter == 0
 }
 
-// mayFail reports whether a client may give up under the schedule. A retry need not cure a 500.
+// mayFail reports whether a client may give up under the schedule. A client need not retry after a 500.
 func (s Schedule) mayFail() bool {
 	return slices.ContainsFunc(s, func(step Step) bool { return mayEndClient(&step.Effect) || step.Effect.Status == 500 })
 }

@@ -11,28 +11,28 @@ import (
 )
 
 const (
-	// lag is how many trials may run ahead of what plans the next one. It does not depend on the number of workers, so that the search
-	// does not either.
+	// lag is the number of trials between a trial and the first plan that uses its result. It does not depend on the number of workers, so
+	// that the search does not either.
 	lag            = 32
 	maxFindings    = 20
 	maxFlaky       = 3
-	hangAfter      = 15 * time.Second // and four times as long as without faults, and the waits of the faults
-	baselineTrials = 2                // at least, without faults
+	hangAfter      = 15 * time.Second // minimum time limit of a trial: see limit
+	baselineTrials = 2                // minimum number of trials without faults
 	firstTrialIn   = 5 * time.Minute
 )
 
-// MaxWorkers is the most runs at once.
+// MaxWorkers is the maximum number of parallel runs.
 const MaxWorkers = lag
 
 // Config configures a search.
 type Config struct {
 	Seed    int64
-	Workers int  // up to MaxWorkers
-	Support int  // runs in which a schedule must break the client in the same way
-	InRow   int  // faults in a row that a client must handle
-	First   bool // stop at the first finding
+	Workers int  // number of parallel runs, at most MaxWorkers
+	Support int  // number of runs in which a schedule must break the client in the same way
+	InRow   int  // number of consecutive faults that a client must handle
+	First   bool // whether to stop after the first finding
 
-	// Run runs the client once under rules, and ends it after the limit. Each of several at once has another worker, from 0. An error
+	// Run runs the client once under rules, and ends it after the limit. Parallel calls have different workers, numbered from 0. An error
 	// ends the search.
 	Run func(ctx context.Context, worker int, rules []fault.Rule, limit time.Duration) (*Trial, error)
 	// Progress is called after each trial, by one goroutine at a time. It may be nil.
@@ -42,10 +42,10 @@ type Config struct {
 // Progress is the progress of a search.
 type Progress struct {
 	Trials, Covered, Findings int
-	Shrinking                 string // the rule of the group that is being shrunk; empty: none is
+	Shrinking                 string // broken rule of the schedule that is being shrunk; may be empty
 }
 
-// String says it in a line.
+// String describes the progress in one line.
 func (p Progress) String() string {
 	text := counted(p.Trials, "run") + ", " + counted(p.Covered, "combination") + " covered, " + counted(p.Findings, "finding")
 	if p.Shrinking != "" {
@@ -54,24 +54,24 @@ func (p Progress) String() string {
 	return text
 }
 
-// ErrBroken is why a client is not searched that is broken without faults.
+// ErrBroken reports that the client is broken even without faults, so that there is nothing to search.
 var ErrBroken = errors.New("the client is broken without any fault")
 
-// Finding is a schedule that breaks the client, and that nothing can be left out of.
+// Finding is a minimal schedule that breaks the client.
 type Finding struct {
-	Name     string        `json:"name"` // of its file
+	Name     string        `json:"name"` // name of its file
 	Schedule Schedule      `json:"schedule"`
 	Words    string        `json:"words"`
-	Rules    []fault.Rule  `json:"rules"`  // that bring it about
-	Breaks   []Break       `json:"breaks"` // the first one is what was shrunk
-	Hits     int           `json:"hits"`   // runs that broke in this way, of all Runs of the schedule
-	Runs     int           `json:"runs"`
-	Cut      bool          `json:"cut,omitempty"`  // the search ended before it was as small as it can be
-	Once     bool          `json:"once,omitempty"` // the search ended before it was repeated
-	Took     time.Duration `json:"-"`              // of the search, until it was found
+	Rules    []fault.Rule  `json:"rules"`          // rules that implement the schedule
+	Breaks   []Break       `json:"breaks"`         // the schedule was shrunk for the first one
+	Hits     int           `json:"hits"`           // number of runs that broke the client in this way
+	Runs     int           `json:"runs"`           // number of runs of the schedule
+	Cut      bool          `json:"cut,omitempty"`  // the search ended before the schedule was minimal
+	Once     bool          `json:"once,omitempty"` // the search ended before the schedule was repeated
+	Took     time.Duration `json:"-"`              // time from the start of the search to the finding
 }
 
-// Flaky reports whether the schedule broke the client only sometimes, or only once so far.
+// Flaky reports whether the schedule did not break the client in every run, or ran only once.
 func (f *Finding) Flaky() bool { return f.Once || f.Hits < f.Runs }
 
 // Report is the result of a search.
@@ -80,42 +80,42 @@ type Report struct {
 	Operations []Operation `json:"operations"`
 	Trials     int         `json:"trials"`
 	Seconds    float64     `json:"seconds"`
-	Covered    int         `json:"covered"` // different faults by operation and state of the job
+	Covered    int         `json:"covered"` // number of combinations of fault, operation and state of the job
 	Cells      []Tried     `json:"map"`
 	Findings   []Finding   `json:"findings"`
 	Flaky      []Finding   `json:"flaky"`
 }
 
-// Tried is how often a fault happened to an operation, and how often it was part of what broke the client.
+// Tried says how often a fault happened to an operation, and how often it was part of a finding.
 type Tried struct {
 	Operation string `json:"operation"`
 	Fault     string `json:"fault"`
 	Trials    int    `json:"trials"`
-	Broke     int    `json:"broke"` // findings that have it
+	Broke     int    `json:"broke"` // number of findings with the fault
 }
 
 // search is a running search.
 type search struct {
 	Config
-	free        chan int // workers
+	free        chan int // free workers
 	began       time.Time
 	base        base
 	planner     *planner
-	known       map[string]bool    // groups of findings
-	flakyGroups map[string]int     // schedules that broke the client only sometimes, by groups
-	shown       map[string][]Break // by schedules that were tried
-	fresh       []Schedule         // of findings that the planner does not know yet
+	known       map[string]bool    // groups of the breaks of findings
+	flakyGroups map[string]int     // number of flaky schedules by group
+	shown       map[string][]Break // breaks of the schedules that were tried, by key
+	fresh       []Schedule         // schedules of findings that the planner does not know yet
 	report      Report
 
-	mu        sync.Mutex // of what follows, report.Trials and Progress
+	mu        sync.Mutex // guards the following fields, report.Trials and Progress
 	seen      map[Cell]bool
-	tried     map[Cell]int // trials, by cells without a state
+	tried     map[Cell]int // number of trials by cell without a state
 	shrinking string
-	kept      int // findings
+	kept      int // number of findings
 }
 
-// Search searches until the context ends or nothing is left to try. The end of the context is not an error; the report has the
-// results so far.
+// Search searches until the context ends or nothing is left to try. If the context ends, the report contains the results so far, and there
+// is no error.
 func Search(ctx context.Context, c Config) (*Report, error) {
 	s := newSearch(c)
 	if err := s.measure(ctx); err != nil {
@@ -146,7 +146,7 @@ func newSearch(c Config) *search {
 	return s
 }
 
-// limit is how long the client may take under a schedule.
+// limit returns the time limit of the client under a schedule.
 func (s *search) limit(schedule Schedule) time.Duration {
 	if s.base.took == 0 {
 		return firstTrialIn
@@ -161,11 +161,11 @@ type pending struct {
 	trial     *Trial
 	err       error
 	processed bool
-	found     []Schedule // findings that came of it
+	found     []Schedule // findings that resulted from the trial
 }
 
-// explore tries schedules, and shrinks those that break the client, in the order of the trials. What a trial has shown counts for the
-// plan from lag trials later on, whichever ends first. While it shrinks, no other trial begins.
+// explore tries schedules and shrinks those that break the client, in the order of the trials. The planner uses the result of a trial lag
+// trials later, so that the plan does not depend on which trial ends first. While explore shrinks a schedule, no other trial begins.
 func (s *search) explore(ctx context.Context) (failed error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -178,7 +178,7 @@ func (s *search) explore(ctx context.Context) (failed error) {
 		if worker, failed = s.worker(ctx); failed != nil {
 			break
 		}
-		if p := ended(running); p != nil { // by now, or while there was no worker
+		if p := ended(running); p != nil { // process results first
 			s.free <- worker
 			failed = s.process(ctx, p)
 			continue
@@ -208,7 +208,7 @@ func (s *search) explore(ctx context.Context) (failed error) {
 	return failed
 }
 
-// start runs the client by a worker, which is free then.
+// start starts a trial with a worker and frees the worker at its end.
 func (s *search) start(ctx context.Context, worker int, schedule Schedule) *pending {
 	p := &pending{schedule: schedule, done: make(chan struct{})}
 	go func() {
@@ -219,7 +219,7 @@ func (s *search) start(ctx context.Context, worker int, schedule Schedule) *pend
 	return p
 }
 
-// ended returns the first trial that was not processed, if it has ended.
+// ended returns the first trial that was not processed if that has ended, and nil otherwise.
 func ended(running []*pending) *pending {
 	for _, p := range running {
 		if p.processed {
@@ -235,7 +235,7 @@ func ended(running []*pending) *pending {
 	return nil
 }
 
-// learn has the planner know what a trial has shown.
+// applyResult gives the result of a trial to the planner.
 func (s *search) applyResult(p *pending) {
 	if len(p.schedule) == 1 && p.schedule.mayFail() && p.trial.Failed != "" {
 		s.planner.ends[p.schedule[0].kind()] = true
@@ -243,7 +243,7 @@ func (s *search) applyResult(p *pending) {
 	s.planner.known = append(s.planner.known, p.found...)
 }
 
-// enough reports whether the search has found what it is to find.
+// enough reports whether the search has enough findings.
 func (s *search) enough() bool {
 	return s.First && len(s.report.Findings) > 0 || len(s.report.Findings) >= maxFindings
 }
@@ -258,7 +258,7 @@ func (s *search) worker(ctx context.Context) (int, error) {
 	}
 }
 
-// try runs the client once by a worker.
+// try runs the client once with a worker.
 func (s *search) try(ctx context.Context, worker int, schedule Schedule) (*Trial, error) {
 	t, err := s.Run(ctx, worker, schedule.Rules(), s.limit(schedule))
 	if err != nil {
@@ -280,7 +280,7 @@ func (s *search) try(ctx context.Context, worker int, schedule Schedule) (*Trial
 	return t, nil
 }
 
-// follow pursues what is new of what a trial has shown.
+// process pursues the new breaks of a trial.
 func (s *search) process(ctx context.Context, p *pending) error {
 	p.processed = true
 	if p.err != nil {
@@ -302,14 +302,14 @@ func (s *search) process(ctx context.Context, p *pending) error {
 	return nil
 }
 
-// explained reports whether a break has already been found.
+// explained reports whether a known finding explains a break.
 func (s *search) explained(schedule Schedule, b Break) bool {
 	return s.known[b.group()] || s.flakyGroups[b.group()] >= maxFlaky || slices.ContainsFunc(s.report.Findings, func(f Finding) bool {
 		return schedule.contains(f.Schedule) && slices.ContainsFunc(f.Breaks, func(known Break) bool { return known.Rule == b.Rule })
 	})
 }
 
-// tell tells how far the search is.
+// reportProgress calls Progress. The caller holds the lock.
 func (s *search) reportProgress() {
 	s.Progress(Progress{Trials: s.report.Trials, Covered: len(s.seen), Findings: s.kept, Shrinking: s.shrinking})
 }

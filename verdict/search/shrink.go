@@ -11,10 +11,10 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-const simplerTried = 4 // effects for each step
+const simplerTried = 4 // number of simpler effects to try for each step
 
-// pursue makes a finding of a schedule that broke the client: it repeats what happened of the schedule, or all of it, shrinks that, and
-// repeats what is left.
+// pursue turns a schedule that broke the client into a finding. It repeats the part of the schedule that happened, or else the whole
+// schedule. Then it shrinks the schedule and repeats the result.
 func (s *search) pursue(ctx context.Context, p *pending, b Break) error {
 	schedule := p.schedule.happened(p.trial)
 	if len(schedule) == 0 {
@@ -50,7 +50,7 @@ func (s *search) pursue(ctx context.Context, p *pending, b Break) error {
 	return nil
 }
 
-// sortFirst has the break that is like b first.
+// sortFirst moves breaks of the same rule as b to the front.
 func sortFirst(shown []Break, b Break) []Break {
 	slices.SortStableFunc(shown, func(x, y Break) int {
 		switch {
@@ -64,7 +64,7 @@ func sortFirst(shown []Break, b Break) []Break {
 	return shown
 }
 
-// cut keeps a finding that was not shrunk to the end, if that is because the search ends.
+// cut keeps a finding that is not minimal if the search has ended. Otherwise it returns err.
 func (s *search) cut(ctx context.Context, f Finding, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -98,14 +98,14 @@ func (s *search) keep(f Finding) {
 	}
 }
 
-// name returns the name of the file of a schedule: the same schedule always has the same one.
+// name returns the file name of a schedule. It depends only on the rule and the schedule.
 func name(rule string, s Schedule) string {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(s.key())) // never fails
 	return fmt.Sprintf("%s-%04x", rule, sum.Sum32()&0xffff)
 }
 
-// distinct leaves out breaks of a rule that is there already.
+// distinct returns the first break of each rule.
 func distinct(breaks []Break) (all []Break) {
 	for _, b := range breaks {
 		if !slices.ContainsFunc(all, func(other Break) bool { return other.Rule == b.Rule }) {
@@ -115,8 +115,8 @@ func distinct(breaks []Break) (all []Break) {
 	return all
 }
 
-// repeat runs a schedule as often as a finding needs, and returns how often the client broke in the same way, and what else was broken
-// each time.
+// repeat runs a schedule as often as a finding requires. hits is the number of runs that broke the client in the same way; always contains
+// the breaks of all runs.
 func (s *search) repeat(ctx context.Context, schedule Schedule, b Break) (hits int, always []Break, err error) {
 	runs, err := s.startAll(ctx, schedule, s.Support)
 	for i, p := range runs {
@@ -135,12 +135,12 @@ func (s *search) repeat(ctx context.Context, schedule Schedule, b Break) (hits i
 	return hits, always, err
 }
 
-// same reports whether a break is among those of a trial.
+// same reports whether breaks contain one of the same rule.
 func same(shown []Break, b Break) bool {
 	return slices.ContainsFunc(shown, func(other Break) bool { return other.Rule == b.Rule })
 }
 
-// startAll runs a schedule several times at once, as far as there are workers.
+// startAll starts several trials of a schedule. Each waits for a free worker.
 func (s *search) startAll(ctx context.Context, schedule Schedule, times int) (runs []*pending, err error) {
 	for range times {
 		worker, err := s.worker(ctx)
@@ -152,8 +152,8 @@ func (s *search) startAll(ctx context.Context, schedule Schedule, times int) (ru
 	return runs, nil
 }
 
-// shrink leaves steps out as long as the client breaks in the same way, and makes those that are left simpler. With an error it returns
-// the smallest schedule so far.
+// shrink removes and simplifies steps of a schedule as long as the client breaks in the same way. With an error, it returns the smallest
+// schedule so far.
 func (s *search) shrink(ctx context.Context, schedule Schedule, b Break) (Schedule, error) {
 	for {
 		before := schedule.key()
@@ -175,8 +175,8 @@ func (s *search) shrink(ctx context.Context, schedule Schedule, b Break) (Schedu
 	}
 }
 
-// first returns the first of some schedules that breaks the client in the same way; nil: none does. It leaves out schedules that were
-// tried without that, and those with a known finding in them, which may be another mistake.
+// first returns the first candidate that breaks the client in the same way, or nil if none does. It skips candidates that are known not to,
+// and those that contain a known finding, which may be another mistake.
 func (s *search) first(ctx context.Context, candidates []Schedule, b Break) (Schedule, error) {
 	candidates = slices.DeleteFunc(candidates, func(c Schedule) bool {
 		shown, tried := s.shown[c.key()]
@@ -218,12 +218,12 @@ func (s *search) first(ctx context.Context, candidates []Schedule, b Break) (Sch
 	return nil, nil
 }
 
-// few has the schedules of one and of two steps of a longer one, neighbours first: most mistakes need no more.
+// shortParts returns the parts of a longer schedule with one or two steps, neighbors first, because most mistakes need no more.
 func shortParts(s Schedule) (all []Schedule) {
-	if len(s) <= 3 { // fewer has them
+	if len(s) <= 3 { // withoutStep returns these
 		return nil
 	}
-	for apart := range s { // 0: the same one
+	for apart := range s { // 0: a single step
 		for i := range s[apart:] {
 			all = append(all, s.only(i, i+apart))
 		}
@@ -231,7 +231,7 @@ func shortParts(s Schedule) (all []Schedule) {
 	return all
 }
 
-// only is the schedule without its other steps. What processed those that make the client ask again comes as much earlier.
+// only returns the schedule with only the steps i and k. Each removed step that causes another request moves later steps forward.
 func (s Schedule) only(i, k int) (part Schedule) {
 	for _, at := range slices.Compact([]int{i, k}) {
 		step := s[at]
@@ -245,7 +245,7 @@ func (s Schedule) only(i, k int) (part Schedule) {
 	return part
 }
 
-// fewer has the schedules with a step, or a repetition of one, left out. What processed it comes at the same requests, or as much earlier.
+// withoutStep returns the schedules without one step or one of its repetitions. Later steps stay at their requests, or move forward.
 func withoutStep(s Schedule) (all []Schedule) {
 	for i, step := range s {
 		rest := slices.Delete(slices.Clone(s), i, i+1)
@@ -268,11 +268,11 @@ func withoutStep(s Schedule) (all []Schedule) {
 	return all
 }
 
-// earlier has the schedules with all steps of an operation a request earlier.
+// earlier returns the schedules in which all steps of one operation come one request earlier.
 func earlier(s Schedule) (all []Schedule) {
 	var operations []string
 	for _, step := range s {
-		if slices.Contains(operations, step.Operation) || step.Nth == 1 { // steps are in the order of their requests
+		if slices.Contains(operations, step.Operation) || step.Nth == 1 { // steps are sorted by request
 			continue
 		}
 		operations = append(operations, step.Operation)
@@ -289,7 +289,7 @@ func earlier(s Schedule) (all []Schedule) {
 	return all
 }
 
-// simpler has the schedules with a simpler fault in place of a step's.
+// simpler returns the schedules in which one step has a simpler fault.
 func simpler(s Schedule) (all []Schedule) {
 	for i, step := range s {
 		list := catalogue[step.Of]

@@ -14,11 +14,11 @@ import (
 
 // Trial is the result of one run of the client.
 type Trial struct {
-	Results  []verdict.Result // of all its sessions
-	Entries  []Entry
-	Failed   string // how the command failed; empty: it did not
-	Hung     bool   // it was ended because it ran too long
-	LastLine string // of what the command printed, on standard error if it did
+	Results  []verdict.Result // results of all sessions
+	Entries  []Entry          // requests of all sessions
+	Failed   string           // how the command failed; empty if it succeeded
+	Hung     bool             // whether the command was ended because of its time limit
+	LastLine string           // last line of the output, preferably of standard error
 	Took     time.Duration
 }
 
@@ -28,11 +28,11 @@ type Entry struct {
 	Of        fault.Use
 	Job       string
 	State     verdict.JobState
-	Made      bool   // the request is a submission, and made the job
-	Fault     string // its kinds; empty: none happened to the request
+	Made      bool   // whether the request submitted the job
+	Fault     string // kinds of the fault; empty without a fault
 }
 
-// What may be wrong besides rules.
+// Problems other than broken rules.
 const (
 	commandFails = "command-fails"
 	commandHangs = "command-hangs"
@@ -43,27 +43,27 @@ const (
 // Break is one problem that a trial revealed.
 type Break struct {
 	Rule     string            `json:"rule"`  // id of a rule, or command-fails, command-hangs, work-lost, work-doubled
-	Title    string            `json:"title"` // what the client should do
+	Title    string            `json:"title"` // demand on the client, as a sentence
 	See      string            `json:"see,omitempty"`
 	Quote    string            `json:"quote,omitempty"`
 	Found    string            `json:"found"`
 	Expected string            `json:"expected"`
-	Evidence *verdict.Evidence `json:"evidence,omitempty"` // nil: it is no rule's
+	Evidence *verdict.Evidence `json:"evidence,omitempty"` // nil if no rule is broken
 
-	shape string // of the evidence
+	shape string // shape of the evidence
 }
 
-// group identifies the breaks that are alike.
+// group identifies similar breaks.
 func (b Break) group() string { return b.Rule + "\n" + b.shape }
 
 // base describes the client's behavior without faults.
 type base struct {
-	broken []string // rules that say must; none of these is a finding
-	jobs   int      // that it makes; 0: not always as many
-	took   time.Duration
+	broken []string      // ids of broken "must" rules, which are no findings
+	jobs   int           // number of submitted jobs; 0 if it varies
+	took   time.Duration // longest time of a run
 }
 
-// breaks returns what a trial under a schedule shows to be wrong. What is wrong without faults too is left out.
+// breaks returns the problems in a trial under a schedule, without those that exist without faults.
 func (b *base) breaks(s Schedule, t *Trial) (all []Break) {
 	for _, r := range t.Results {
 		if r.Status != verdict.Fail || slices.Contains(b.broken, r.Rule) || len(r.Evidence) == 0 {
@@ -107,7 +107,7 @@ func (b *base) breaks(s Schedule, t *Trial) (all []Break) {
 	return all
 }
 
-// severity orders rules: what does harm comes first.
+// severity returns the sort key of a rule. The most harmful rules have the lowest keys.
 func severity(rule string) int {
 	if i := slices.Index([]string{"no-duplicates", "one-job-per-intention", "outcome-learned", "lost-answer"}, rule); i >= 0 {
 		return i - 4
@@ -115,7 +115,7 @@ func severity(rule string) int {
 	return 0
 }
 
-// jobs counts those that were made.
+// jobs returns the number of submitted jobs.
 func (t *Trial) jobs() int {
 	made := map[string]bool{}
 	for _, e := range t.Entries {
@@ -126,7 +126,7 @@ func (t *Trial) jobs() int {
 	return len(made)
 }
 
-// happened is the part of the schedule that a trial has shown to happen.
+// happened returns the steps of the schedule that happened in a trial.
 func (s Schedule) happened(t *Trial) (part Schedule) {
 	left := t.faults(false)
 	for _, step := range s {
@@ -139,26 +139,26 @@ func (s Schedule) happened(t *Trial) (part Schedule) {
 	return part
 }
 
-// ids are words and segments of paths that differ from one run to the next.
+// ids matches words and path segments with a digit, which may differ between runs.
 var ids = regexp.MustCompile(`[^/\s]*\d[^/\s]*`)
 
 const longestShape = 120
 
-// shape returns a text without the parts that differ between runs.
+// shape returns a text without the parts that may differ between runs.
 func shape(text string) string {
 	text, _, _ = strings.Cut(text, "?")
 	text = ids.ReplaceAllString(strings.TrimSpace(text), "#")
 	return text[:min(len(text), longestShape)]
 }
 
-// Cell is a place of the map of what was tried.
+// Cell is a combination of operation, fault and state of the job.
 type Cell struct {
 	Operation string           `json:"operation"`
 	Fault     string           `json:"fault"`
 	State     verdict.JobState `json:"job_state"` // empty: the request names no job
 }
 
-// faults counts the faults that happened, by operation and kind, and by the state of the job if that is wanted.
+// faults returns the number of faults that happened, by operation and kind. With byState, it distinguishes states of the job.
 func (t *Trial) faults(byState bool) map[Cell]int {
 	counts := map[Cell]int{}
 	for _, e := range t.Entries {

@@ -21,12 +21,12 @@ func (w Watched) Accept() (net.Conn, error) {
 	return &Conn{Conn: c}, nil
 }
 
-// Conn is a client's connection. It can report that the client sends bytes before they are read.
+// Conn is a connection of a client. It can report that bytes have arrived before they are read.
 type Conn struct {
 	net.Conn
-	mu    sync.Mutex // held by the one reader
-	first []byte     // read by Arrives, for the next Read
-	quiet atomic.Bool
+	mu    sync.Mutex  // held by the only reader
+	first []byte      // byte that Arrives has read, for the next Read
+	quiet atomic.Bool // whether to drop the next "100 Continue"
 }
 
 // NetConn returns the connection below.
@@ -40,7 +40,7 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// Read returns the byte that Arrives has read, then the following ones.
+// Read returns the byte that Arrives has read, and then the following bytes.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,7 +52,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// Arrives returns a channel that is closed when the client sends more, or the connection ends. No read may run during the call.
+// Arrives returns a channel that is closed when more bytes arrive or the connection ends. The caller must not read at the same time.
 func (c *Conn) Arrives() <-chan struct{} {
 	arrived := make(chan struct{})
 	c.mu.Lock()
@@ -68,10 +68,10 @@ func (c *Conn) Arrives() <-chan struct{} {
 	return arrived
 }
 
-// Unasked drops the next "100 Continue": the client sends its body without it.
+// Unasked makes Write drop the next "100 Continue", because the client sends its body without waiting for it.
 func (c *Conn) Unasked() { c.quiet.Store(true) }
 
-// Write writes p, unless Unasked drops it.
+// Write writes p, unless it is a "100 Continue" to drop.
 func (c *Conn) Write(p []byte) (int, error) {
 	if c.quiet.Load() && string(p) == askForBody && c.quiet.CompareAndSwap(true, false) {
 		return len(p), nil

@@ -37,7 +37,7 @@ func Links(header string) iter.Seq[Link] {
 	}
 }
 
-// endOfLink returns the length of the parameters of a link.
+// endOfLink returns the length of the parameters of the first link.
 func endOfLink(parameters string) int {
 	quoted, escaped := false, false
 	for i, c := range []byte(parameters) {

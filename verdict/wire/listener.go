@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// reopenPause is the pause between tries to reopen a socket whose address is taken.
+// reopenPause is the pause before another try to reopen a socket if the address is in use.
 const reopenPause = 20 * time.Millisecond
 
-// Listener is a TCP socket that can be closed for a time, like that of a restarting server.
+// Listener is a TCP listener with a socket that can be closed for a time, as if a server restarted.
 type Listener struct {
-	Changed func(open bool) // called without a lock when the socket has closed, and before it is open again; may be nil
+	Changed func(open bool) // called after the socket was closed, and before it is opened again; may be nil
 
 	mu     sync.Mutex
 	socket net.Listener
-	opened chan struct{} // nil while the socket is open; closed when the socket is open again or the listener is closed
+	opened chan struct{} // nil while the socket is open; closed when the socket is opened again or the listener is closed
 	closed bool
 }
 
@@ -51,15 +51,14 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// again waits while the socket is closed for a time, and reports whether there is a new one in place of the failed socket.
+// again reports whether Accept should retry, because the socket is closed only for a time or was replaced.
 func (l *Listener) again(failed net.Listener) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.closed && (l.opened != nil || l.socket != failed)
 }
 
-// Refuse closes the socket, so that the system refuses connections, and opens it again after d. It has no effect while the socket is
-// closed.
+// Refuse closes the socket for the duration d, so that the system refuses connections. It has no effect while the socket is closed.
 func (l *Listener) Refuse(d time.Duration) {
 	l.mu.Lock()
 	if l.closed || l.opened != nil {
@@ -84,7 +83,7 @@ func (l *Listener) Reopen() {
 	}
 }
 
-// open opens the socket again, unless it is open. It retries later if the address is taken.
+// open opens the socket again. If the address is in use, it retries later.
 func (l *Listener) open(opened chan struct{}) {
 	l.mu.Lock()
 	done := l.closed || l.opened != opened
@@ -130,7 +129,7 @@ func (l *Listener) Close() error {
 		return net.ErrClosed
 	}
 	l.closed = true
-	if l.opened != nil { // the socket is closed already
+	if l.opened != nil { // the socket is already closed
 		l.reopened()
 		return nil
 	}

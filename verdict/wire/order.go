@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// encoded encodes a document with the member order of the original. New members come last.
+// encoded encodes a document with its members in the order of the original. New members come last.
 func encoded(v any, original []byte) ([]byte, error) {
 	o := ordered{from: json.NewDecoder(bytes.NewReader(original))}
 	o.from.UseNumber()
@@ -20,7 +20,7 @@ type ordered struct {
 	out  bytes.Buffer
 }
 
-// value encodes a value in place of the next one of the original.
+// value encodes a value in place of the next value of the original.
 func (o *ordered) value(v any) error {
 	token, err := o.from.Token()
 	if err != nil {
@@ -65,7 +65,7 @@ func (o *ordered) object(v map[string]any) error {
 			}
 			continue
 		}
-		delete(rest, text) // of equal names, only the first is kept
+		delete(rest, text) // keep only the first of members with equal names
 		if err = name(text); err == nil {
 			err = o.value(value)
 		}
@@ -89,7 +89,7 @@ func (o *ordered) object(v map[string]any) error {
 	return err
 }
 
-// list encodes a list with as many items as the original.
+// list encodes a list that has the same length as the original.
 func (o *ordered) list(v []any) error {
 	o.out.WriteByte('[')
 	for i, item := range v {
@@ -105,7 +105,7 @@ func (o *ordered) list(v []any) error {
 	return err
 }
 
-// skip skips the next value, or the rest of nested ones.
+// skip skips the next value or, if depth is greater than 0, the rest of nested values.
 func (o *ordered) skip(depth int) error {
 	for {
 		token, err := o.from.Token()
@@ -128,6 +128,6 @@ func (o *ordered) plain(v any) error {
 	encoder := json.NewEncoder(&o.out)
 	encoder.SetEscapeHTML(false)
 	err := encoder.Encode(v)
-	o.out.Truncate(o.out.Len() - min(1, o.out.Len())) // drops its line feed
+	o.out.Truncate(o.out.Len() - min(1, o.out.Len())) // remove the line feed of the encoder
 	return err
 }

@@ -22,14 +22,14 @@ func Page(status int) []byte {
 }
 
 const (
-	steps     = 10          // per second of slow writing
-	stepLimit = time.Minute // write deadline of each step
+	steps     = 10          // number of writes per second in Slowly
+	stepLimit = time.Minute // deadline of each write
 )
 
-// ErrGone is returned if the reader has closed its connection.
+// ErrGone reports that the reader has closed its connection.
 var ErrGone = errors.New("the reader has gone")
 
-// Slowly writes b at a number of bytes per second, or at once if that is 0. It stops when gone is closed.
+// Slowly writes b at a number of bytes per second, or without a limit if that is 0. It stops when gone is closed.
 func Slowly(w io.Writer, b []byte, perSecond int, gone <-chan struct{}) error {
 	if perSecond == 0 {
 		_, err := w.Write(b)
@@ -65,7 +65,7 @@ func RetryAfter(lines []string, now time.Time) *int {
 	}
 	if text := lines[0]; text != "" && strings.Trim(text, "0123456789") == "" {
 		n, err := strconv.ParseInt(text, 10, 32)
-		if err != nil { // too large a number
+		if err != nil { // the number is too large
 			n = math.MaxInt32
 		}
 		return new(int(n))
@@ -82,7 +82,7 @@ func OtherName(host string) string {
 	if err != nil {
 		name, port = strings.Trim(host, "[]"), ""
 	} else if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return "" // a Host header that is no address
+		return "" // the Host header is not an address
 	}
 	other := map[string]string{"127.0.0.1": "localhost", "::1": "localhost", "localhost": "127.0.0.1"}[strings.ToLower(name)]
 	if other == "" || port == "" {
@@ -91,7 +91,7 @@ func OtherName(host string) string {
 	return net.JoinHostPort(other, port)
 }
 
-// Sum returns a hash of a text, "" for an empty one.
+// Sum returns a hash of a text, or "" for an empty text.
 func Sum(text []byte) string {
 	if len(text) == 0 {
 		return ""

@@ -1,4 +1,5 @@
-// Package wire applies faults to documents and event streams, and notes their content. It is independent of APIs and HTTP libraries.
+// Package wire applies faults to documents and event streams, and records which jobs they show. It is independent of APIs and HTTP
+// libraries.
 package wire
 
 import (
@@ -18,7 +19,7 @@ var texts = map[string]map[string]string{
 	"fr": {"title": "Le travail n'a pas abouti", "detail": "Le type du problème dit ce qui s'est passé."},
 }
 
-// Rewrite applies the effect to a JSON object or list. Other documents, and numbers of any size, do not change.
+// Rewrite applies the effect to a JSON object or list. Other documents do not change, and numbers keep their digits.
 func (s *Shape) Rewrite(e *fault.Effect, document []byte) []byte {
 	decoder := json.NewDecoder(bytes.NewReader(document))
 	decoder.UseNumber()
@@ -33,7 +34,7 @@ func (s *Shape) Rewrite(e *fault.Effect, document []byte) []byte {
 	s.restate(e, v, true)
 	if object {
 		rewrite(e, d)
-		if failure, ok := d["failure"].(map[string]any); ok { // outcome document within a job
+		if failure, ok := d["failure"].(map[string]any); ok { // the outcome document in a job
 			if e.JobStatus != "" {
 				s.root(e, failure)
 			}
@@ -64,7 +65,7 @@ func addMembers(e *fault.Effect, d map[string]any) {
 	}
 }
 
-// rewrite changes existing texts of a document.
+// rewrite changes the problem type and the language of a document.
 func rewrite(e *fault.Effect, d map[string]any) {
 	if _, problem := d["status"].(json.Number); problem && e.ProblemType != "" {
 		replace(d, "type", e.ProblemType)
@@ -77,7 +78,7 @@ func rewrite(e *fault.Effect, d map[string]any) {
 	}
 }
 
-// replace sets a member's text if the member exists.
+// replace sets the text of a member if the member exists.
 func replace(d map[string]any, name, value string) {
 	if _, ok := d[name].(string); ok {
 		d[name] = value

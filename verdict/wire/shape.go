@@ -11,21 +11,21 @@ import (
 
 // Shape describes how documents of an API show jobs: as objects with an id and a state, at any depth.
 type Shape struct {
-	Things []Thing                              // kinds of objects, tried in order
+	Things []Thing                              // kinds of objects; the first that matches applies
 	Final  func(state any) bool                 // reports whether a state is final
 	Job    func(id string) (job string, _ bool) // returns the job with an id, or false if there is none
 }
 
-// Thing is a kind of object with an id and a state. Members are named like "status", or like "properties/status" if they are nested. The
-// first existing member counts. An object belongs to the first Thing with an id member that it has.
+// Thing is a kind of object with an id and a state. It lists possible paths of members, such as "status" or "properties/status"; the first
+// existing member applies. An object belongs to the first Thing with an id that the object has.
 type Thing struct {
 	ID, State []string
-	Event     string   // member with the name of an event, which takes precedence over State and is never rewritten
-	Open      string   // state that replaces the end of a thing for fault.Effect.Unfinished
-	Ends      []string // final states from which fault.Effect.OtherEnd chooses
+	Event     string   // member with the name of an event; it takes precedence over State and is never rewritten
+	Open      string   // state that replaces a final state for fault.Effect.Unfinished
+	Ends      []string // final states for fault.Effect.OtherEnd
 }
 
-// Jobs notes the jobs in a document, with or without a final state. An unknown state is not final.
+// Jobs adds the jobs in a document to x. An unknown state is not final.
 func (s *Shape) Jobs(document []byte, x *verdict.Exchange) {
 	var v any
 	if json.Unmarshal(document, &v) == nil {
@@ -33,8 +33,8 @@ func (s *Shape) Jobs(document []byte, x *verdict.Exchange) {
 	}
 }
 
-// Rewritten notes the jobs in a document as the effect rewrites it. If an ended job has an unknown state then, but another member shows
-// the end, it notes the job in MaybeFinal.
+// Rewritten adds the jobs in a document to x, after the effect has rewritten the document. If an ended job then has an unknown state, but
+// another member still shows the end, the job is in MaybeFinal.
 func (s *Shape) Rewritten(e *fault.Effect, document []byte, x *verdict.Exchange) {
 	s.Jobs(s.Rewrite(e, document), x)
 	if e.JobStatus == "" || e.Unfinished {
@@ -47,7 +47,7 @@ func (s *Shape) Rewritten(e *fault.Effect, document []byte, x *verdict.Exchange)
 	}
 }
 
-// Walk notes the jobs in a decoded value.
+// Walk adds the jobs in a decoded value to x.
 func (s *Shape) Walk(v any, x *verdict.Exchange) {
 	switch v := v.(type) {
 	case []any:
@@ -74,7 +74,7 @@ func (s *Shape) object(v map[string]any, x *verdict.Exchange) {
 	}
 }
 
-// thing returns the kind of an object and its id, nil if it is none.
+// thing returns the kind of an object and its id. The kind is nil if the object is not a Thing.
 func (s *Shape) thing(v map[string]any) (*Thing, string) {
 	for n := range s.Things {
 		if id, ok := first(v, s.Things[n].ID).(string); ok {
@@ -84,7 +84,7 @@ func (s *Shape) thing(v map[string]any) (*Thing, string) {
 	return nil, ""
 }
 
-// state returns the state of a thing, nil if it has none.
+// state returns the state of an object, or nil.
 func (t *Thing) state(v map[string]any) any {
 	if name := t.event(v); name != nil {
 		return name
@@ -92,7 +92,7 @@ func (t *Thing) state(v map[string]any) any {
 	return first(v, t.State)
 }
 
-// event returns the name of an event, nil if the object is not one.
+// event returns the name of an event, or nil if the object is not an event.
 func (t *Thing) event(v map[string]any) any {
 	if t.Event == "" {
 		return nil
@@ -100,7 +100,7 @@ func (t *Thing) event(v map[string]any) any {
 	return v[t.Event]
 }
 
-// Show notes that an exchange has shown a job.
+// Show records that an exchange showed a job.
 func Show(x *verdict.Exchange, job string, final bool) {
 	list := &x.Shown
 	if final {
@@ -115,7 +115,7 @@ func Show(x *verdict.Exchange, job string, final bool) {
 	}
 }
 
-// ShowMaybeFinal notes that an exchange has shown a job's end without a final state.
+// ShowMaybeFinal records that an exchange showed the end of a job, but an unknown state.
 func ShowMaybeFinal(x *verdict.Exchange, job string) {
 	if !slices.Contains(x.Final, job) && !slices.Contains(x.MaybeFinal, job) && len(x.MaybeFinal) < verdict.MaxShown {
 		x.MaybeFinal = append(x.MaybeFinal, job)
@@ -131,7 +131,7 @@ func first(object map[string]any, names []string) any {
 	return nil
 }
 
-// owner returns the object with a member, or nil if there is none, and the member's last name.
+// owner returns the object that contains the member at a path, or nil, and the last name in the path.
 func owner(object map[string]any, path string) (within map[string]any, last string) {
 	for {
 		name, rest, nested := strings.Cut(path, "/")

@@ -17,34 +17,34 @@ import (
 	"github.com/forgerun/forgerun/verdict/redact"
 )
 
-// ErrEnded is returned after a fault has ended a stream. The caller closes the connection.
+// ErrEnded reports that a fault has ended a stream. The caller must close the connection.
 var ErrEnded = errors.New("a fault ended the stream")
 
-// maxBlock limits an event that is buffered until it is complete. A longer event passes unchanged and is not noted.
+// maxBlock is the maximum size of an event that is buffered until it is complete. A longer event passes unchanged and is not recorded.
 const maxBlock = 1 << 20
 
-// unread is how long an event may remain unread after it was sent.
+// unread is the longest time for which a sent event may remain unread.
 const unread = 50 * time.Millisecond
 
 func read(at time.Time) bool { return time.Since(at) >= unread }
 
-// Stream passes an event stream on, disturbs it, and notes the sent events. Comments pass unchanged.
+// Stream passes an event stream on, applies a fault, and records the sent events. Comments pass unchanged.
 type Stream struct {
 	To       io.Writer
-	Shape    *Shape            // of the documents; needed with Effect
-	Effect   *fault.Effect     // nil: only note the stream
-	Resumed  bool              // the reader named its last event
+	Shape    *Shape            // shape of the documents; required with Effect
+	Effect   *fault.Effect     // nil: only record the stream
+	Resumed  bool              // whether the reader sent the id of its last event
 	Position string            // name of events that only mark where to resume
-	Note     func(data []byte) // receives the original data of each sent event
+	Note     func(data []byte) // receives the original data of each sent event; may be nil
 	Closed   <-chan struct{}   // ends a stalled stream
 
 	rest  []byte // incomplete block
-	begun bool   // a block after the head of the answer was passed on
-	count int    // of events so far
+	begun bool   // whether the retry time was sent
+	count int    // number of events so far
 
 	mu    sync.Mutex
 	part  verdict.Part
-	fresh []time.Time // times of the last ids, while they may be unread
+	fresh []time.Time // times of the last ids that may be unread
 }
 
 // Part returns the record of the sent events so far.
@@ -56,10 +56,10 @@ func (s *Stream) Part() *verdict.Part {
 	return &part
 }
 
-// Write passes on b as the effect allows. One goroutine calls it.
+// Write passes on b as the effect allows. Only one goroutine may call it.
 func (s *Stream) Write(b []byte) (int, error) {
 	n := len(b)
-	if s.Effect != nil && s.Effect.Close == fault.AfterCommit { // not even the head is sent
+	if s.Effect != nil && s.Effect.Close == fault.AfterCommit { // the client gets nothing
 		s.ended(nil)
 		return 0, ErrEnded
 	}
@@ -95,7 +95,7 @@ func (s *Stream) Flush() error {
 	return err
 }
 
-// block disturbs a block, or only notes it if there is no effect.
+// block applies the effect to a block, or only records the block if there is no effect.
 func (s *Stream) block(block []byte) error {
 	if s.Effect != nil {
 		return s.pass(block)
@@ -104,7 +104,7 @@ func (s *Stream) block(block []byte) error {
 	return nil
 }
 
-// pass writes a comment, the position, or an event. Before the first block, it writes the retry time.
+// pass writes a block as the effect allows. Before the first block, it writes the retry time of the effect.
 func (s *Stream) pass(block []byte) error {
 	e := s.Effect
 	if e.StreamRetry > 0 && !bytes.HasPrefix(block, []byte("HTTP/")) {
@@ -118,14 +118,14 @@ func (s *Stream) pass(block []byte) error {
 	if !s.isEvent(parse(block)) {
 		return s.send(block)
 	}
-	n := s.count // events before this one
+	n := s.count // number of earlier events
 	s.count++
 	switch {
 	case e.CommentsOnly:
 		return s.send([]byte(":\n\n"))
 	case e.StallAfter != nil && n >= *e.StallAfter:
 		s.ended(nil)
-		<-s.Closed // by the reader, or by the end of the process
+		<-s.Closed
 		return ErrEnded
 	case e.CutAfter != nil && n >= *e.CutAfter:
 		s.ended(nil)
@@ -150,7 +150,7 @@ func (s *Stream) pass(block []byte) error {
 	return nil
 }
 
-// withoutRetry returns a block without its retry lines; it is empty if there was nothing else.
+// withoutRetry returns a block without its retry lines. The result is empty if the block has no other lines.
 func withoutRetry(block []byte) []byte {
 	if parse(block).retry == 0 {
 		return block
@@ -171,7 +171,7 @@ func lines(block []byte) iter.Seq[[]byte] {
 	return bytes.FieldsFuncSeq(block, func(r rune) bool { return r == '\n' || r == '\r' })
 }
 
-// send rewrites, writes and notes a block, slowly if the effect says so.
+// send rewrites, writes and records a block. The effect may limit the speed.
 func (s *Stream) send(block []byte) error {
 	if err := Slowly(s.To, s.rewritten(block), s.Effect.SlowBytes, s.Closed); err != nil {
 		return err
@@ -180,7 +180,7 @@ func (s *Stream) send(block []byte) error {
 	return nil
 }
 
-// rewritten changes the document in an event's data, if the data is a single line.
+// rewritten returns a block with a rewritten document, if the data is a single line.
 func (s *Stream) rewritten(block []byte) []byte {
 	data := parse(block).data
 	if !s.Effect.Rewrites() || len(data) == 0 {
@@ -189,7 +189,7 @@ func (s *Stream) rewritten(block []byte) []byte {
 	return bytes.Replace(bytes.Clone(block), data, s.Shape.Rewrite(s.Effect, data), 1)
 }
 
-// note notes a sent event, or the reader's retry time.
+// note records a sent block.
 func (s *Stream) note(f fields) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,7 +210,7 @@ func (s *Stream) note(f fields) {
 	}
 }
 
-// ended notes that the fault ended the stream. half is the event that was cut, if any.
+// ended records that the fault ended the stream. half is the sent part of an event that was cut, if any.
 func (s *Stream) ended(half []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,7 +232,7 @@ type fields struct {
 	event   string
 	id      []byte
 	hasID   bool
-	data    []byte // if it is a single line
+	data    []byte // nil if the data has several lines
 	hasData bool
 	retry   int // ms
 }
@@ -260,7 +260,8 @@ func parse(block []byte) (f fields) {
 	return f
 }
 
-// endOfBlock returns the end of the first block, behind its empty line; -1 if incomplete. Lines end with LF, CR LF or CR.
+// endOfBlock returns the end of the first block, including its empty line, or -1 if the block is incomplete. Lines end with LF, CR LF or
+// CR.
 func endOfBlock(b []byte) int {
 	end := -1
 	for _, empty := range []string{"\n\n", "\r\n\r\n", "\r\r", "\n\r\n"} {
