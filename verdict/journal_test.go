@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// marked returns the broken rules in the journal, each with the numbers of the requests that broke it.
+// marked returns the numbers of the requests that broke each rule, from the journal.
 func marked(v verdict.Verdict) map[string][]int {
 	all := map[string][]int{}
 	for e := range v.Journal() {
@@ -22,8 +22,8 @@ func marked(v verdict.Verdict) map[string][]int {
 	return all
 }
 
-// The journal lists each request and attempt once, in order of start. A disturbed delivery has one line; additional requests have their
-// own.
+// The journal lists each request and attempt once, sorted by start. A disturbed delivery and its attempt share a line. Additional
+// requests have their own lines.
 func TestJournal(t *testing.T) {
 	t.Parallel()
 	trace := newTrace().send(submit(7)).send(poll(7)).wait(200 * time.Millisecond)

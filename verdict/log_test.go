@@ -9,7 +9,7 @@ import (
 )
 
 // A Log stores every field of an exchange, and distinguishes exchanges that differ in one field.
-func TestLogKeepsEachMember(t *testing.T) {
+func TestLogStoresEachField(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
 	log := &Log{}

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// result returns a session's result for one rule.
+// result returns the result of one rule.
 func (t *trace) result(rule string) (found verdict.Result) {
 	for _, r := range t.judge().Results {
 		if r.Rule == rule {
@@ -20,7 +20,7 @@ func (t *trace) result(rule string) (found verdict.Result) {
 	return found
 }
 
-// end lets a job end now, as part of batches and bulk operations.
+// end ends a job now. The job may be part of batches and bulk operations.
 func (t *trace) end(n byte, groups ...string) *trace {
 	run := verdict.Run{ID: id(n), State: "SUCCEEDED", Finished: t.now, Groups: groups}
 	if len(groups) > 0 {
@@ -30,7 +30,7 @@ func (t *trace) end(n byte, groups ...string) *trace {
 	return t
 }
 
-// over lets a batch or a bulk operation end now.
+// over ends a batch or a bulk operation now.
 func (t *trace) over(group string) *trace {
 	if t.Groups == nil {
 		t.Groups = map[string]time.Time{}
@@ -39,12 +39,12 @@ func (t *trace) over(group string) *trace {
 	return t
 }
 
-// see adds a request that shows the end of a batch or a bulk operation.
+// see adds a request that shows the end of a batch or bulk operation.
 func (t *trace) see(what string) *trace {
 	return t.send(verdict.Exchange{Method: "GET", Path: "/v1/batches/" + what, Status: 200, Job: what, Final: []string{what}, Reused: true})
 }
 
-// A client may learn of a job's end from the end of its group. The minute starts at the end of the group.
+// A client may learn of the end of a job from the end of its batch or bulk operation. The time limit starts when that ends.
 func TestOutcomesOfGroups(t *testing.T) {
 	t.Parallel()
 	many := submit(7, func(x *verdict.Exchange) {
@@ -83,15 +83,15 @@ func TestOutcomesOfGroups(t *testing.T) {
 			x.End = t.now
 			t.Exchanges = append(t.Exchanges, x)
 		}, verdict.OK},
-		"sees more jobs than an answer records": {func(t *trace) {
+		"sees more jobs than are recorded": {func(t *trace) {
 			x := stream("", "e1")
 			x.More, x.Start = true, t.now
 			t.wait(time.Second).end(7)
 			x.End = t.wait(time.Second).now
 			t.Exchanges = append(t.Exchanges, x)
 		}, verdict.NotTested},
-		"leaves before the job ends":        {func(t *trace) { t.wait(2 * time.Hour).end(7) }, verdict.NotTested},
-		"may learn it in an unrecorded way": {func(t *trace) { t.end(7); t.Elsewhere = true }, verdict.NotTested},
+		"leaves before the job ends":                {func(t *trace) { t.wait(2 * time.Hour).end(7) }, verdict.NotTested},
+		"may learn of the end in an unrecorded way": {func(t *trace) { t.end(7); t.Elsewhere = true }, verdict.NotTested},
 	} {
 		trace := newTrace().send(many)
 		c.does(trace)
@@ -102,14 +102,14 @@ func TestOutcomesOfGroups(t *testing.T) {
 	require.Equal(t, "Job job-7 of batch batch SUCCEEDED at 12:00:00; the client never learned that.", e.Found)
 }
 
-// again returns another submission of an order, with its own key, which made another job.
+// again returns a second submission of a job with another key. It creates another job.
 func again(of, n byte) verdict.Exchange {
 	return submit(of, func(x *verdict.Exchange) {
 		x.Key, x.Made, x.Job, x.Shown = "again "+id(n), id(n), id(n), []string{id(n)}
 	})
 }
 
-// as sets the state of the last run.
+// as sets the final state of the job that ended last.
 func (t *trace) as(state string) *trace {
 	t.Runs[len(t.Runs)-1].State = state
 	return t
@@ -119,7 +119,8 @@ func (t *trace) reset() *trace {
 	return t.send(verdict.Exchange{Method: "POST", Path: "/v1/testbed/reset", Role: verdict.Reset, Status: 200, Reused: true})
 }
 
-// A client may order again after it saw a job fail, or after a reset. It may not do so if the job succeeded, or if it never looked.
+// A client may submit a job again after it saw the job fail, or after a reset. It may not do so if the job succeeded or if it never read
+// it.
 func TestIntentions(t *testing.T) {
 	t.Parallel()
 	cancel := func(n byte, key string) verdict.Exchange { return cancel(n, func(x *verdict.Exchange) { x.Key = key }) }
@@ -128,59 +129,56 @@ func TestIntentions(t *testing.T) {
 		rule, status string
 		does         func(*trace)
 	}{
-		"orders again what failed": {"one-job-per-intention", "ok", func(t *trace) {
+		"submits a failed job again": {"one-job-per-intention", "ok", func(t *trace) {
 			t.send(submit(7)).end(7).as("FAILED").send(poll(7, final)).send(again(7, 8)).send(again(7, 8))
 		}},
-		"orders again what was canceled": {"one-job-per-intention", "not_tested", func(t *trace) {
+		"submits a canceled job again": {"one-job-per-intention", "not_tested", func(t *trace) {
 			t.send(submit(7)).end(7).as("CANCELED").send(poll(7, final)).send(again(7, 8))
 		}},
-		"orders twice again": {"one-job-per-intention", "fail", func(t *trace) {
+		"submits a failed job again twice": {"one-job-per-intention", "fail", func(t *trace) {
 			t.send(submit(7)).end(7).as("FAILED").send(poll(7, final)).send(again(7, 8)).send(again(7, 9))
 		}},
-		"repeats the first order later": {"one-job-per-intention", "ok", func(t *trace) {
+		"repeats the first submission later": {"one-job-per-intention", "ok", func(t *trace) {
 			t.send(submit(7)).end(7).as("FAILED").send(poll(7, final)).send(again(7, 8)).send(submit(7))
 		}},
-		"orders again what succeeded": {"one-job-per-intention", "fail", func(t *trace) {
+		"submits a successful job again": {"one-job-per-intention", "fail", func(t *trace) {
 			t.send(submit(7)).end(7).send(poll(7, final)).send(again(7, 8))
 		}},
-		"orders again without a look": {"one-job-per-intention", "fail", func(t *trace) {
+		"submits a failed job again without reading it": {"one-job-per-intention", "fail", func(t *trace) {
 			t.send(submit(7)).end(7).as("FAILED").send(again(7, 8)).send(poll(7, final))
 		}},
-		"orders the same after a reset": {"one-job-per-intention", "not_tested", func(t *trace) {
-			t.send(submit(7)).reset().send(again(7,
-				8))
+		"submits the same job after a reset": {"one-job-per-intention", "not_tested", func(t *trace) {
+			t.send(submit(7)).reset().send(again(7, 8))
 		}},
-		"has a key for two after a reset": {"one-job-per-intention", "not_tested", func(t *trace) {
-			t.send(submit(7)).reset().send(keyOf(8,
-				7))
+		"uses one key for two jobs after a reset": {"one-job-per-intention", "not_tested", func(t *trace) {
+			t.send(submit(7)).reset().send(keyOf(8, 7))
 		}},
-		"has a key for two": {"one-job-per-intention", "fail", func(t *trace) { t.send(submit(7)).send(keyOf(8, 7)) }},
-		"uses a key again after a reset": {"same-body", "not_tested", func(t *trace) {
+		"uses one key for two jobs": {"one-job-per-intention", "fail", func(t *trace) { t.send(submit(7)).send(keyOf(8, 7)) }},
+		"reuses a key after a reset": {"same-body", "not_tested", func(t *trace) {
 			t.send(submit(7)).reset().send(submit(8, func(x *verdict.Exchange) { x.Key = "key 7" }))
 		}},
-		"uses an id again after a reset": {"correlation-ids", "ok", func(t *trace) {
+		"reuses a correlation id after a reset": {"correlation-ids", "ok", func(t *trace) {
 			t.send(submit(7)).reset().send(submit(8, func(x *verdict.Exchange) { x.Correlation = "order-7" }))
 		}},
-		"uses an id again": {"correlation-ids", "warn", func(t *trace) {
+		"reuses a correlation id": {"correlation-ids", "warn", func(t *trace) {
 			t.send(submit(7)).send(submit(8, func(x *verdict.Exchange) { x.Correlation = "order-7" }))
 		}},
-		"finds what was lost and has failed": {"idempotency-key", "not_tested",
+		"submits a lost and failed job again after reading it": {"idempotency-key", "not_tested",
 			func(t *trace) { t.send(lostOne).end(7).as("FAILED").send(poll(7, final)).send(again(7, 8)) }},
-		"orders what was lost again": {"idempotency-key", "fail", func(t *trace) {
-			t.send(lostOne).end(7).as("FAILED").send(again(7,
-				8))
+		"submits a lost and failed job again without reading it": {"idempotency-key", "fail", func(t *trace) {
+			t.send(lostOne).end(7).as("FAILED").send(again(7, 8))
 		}},
-		"cancels three with one key": {"same-body", "fail", func(t *trace) {
+		"cancels three jobs with one key": {"same-body", "fail", func(t *trace) {
 			t.each(3, func(n byte) { t.send(cancel(n, "one")) })
 		}},
-		"cancels one three times":      {"same-body", "not_tested", func(t *trace) { t.each(3, func(byte) { t.send(cancel(1, "one")) }) }},
-		"cancels with its order's key": {"same-body", "not_tested", func(t *trace) { t.send(submit(1)).send(cancel(1, "key 1")) }},
-		"cancels where a redirect leads": {"same-body", "not_tested", func(t *trace) {
+		"cancels one job three times":    {"same-body", "not_tested", func(t *trace) { t.each(3, func(byte) { t.send(cancel(1, "one")) }) }},
+		"cancels a job with its own key": {"same-body", "not_tested", func(t *trace) { t.send(submit(1)).send(cancel(1, "key 1")) }},
+		"cancels at the target of a redirect": {"same-body", "not_tested", func(t *trace) {
 			moved := cancel(1, "one")
 			moved.Status, moved.Path = 308, "/old"
 			t.send(moved).send(cancel(1, "one"))
 		}},
-		"orders at two places with one key": {"same-body", "fail", func(t *trace) {
+		"submits to two paths with one key": {"same-body", "fail", func(t *trace) {
 			t.send(submit(7)).send(submit(7, func(x *verdict.Exchange) { x.Path = "/v1/jobs/elsewhere" }))
 		}},
 	} {
@@ -190,37 +188,37 @@ func TestIntentions(t *testing.T) {
 	}
 }
 
-// keyOf returns an order with the key and body of another one.
+// keyOf returns a submission with the key and the body of another job.
 func keyOf(n, other byte) verdict.Exchange {
 	return submit(other, func(x *verdict.Exchange) { x.Correlation = "order-" + id(n) })
 }
 
-// A client that does not know a state may learn of the end from another member.
+// A client that reads an unknown state must continue, unless another member shows that the job ended.
 func TestUnknownStates(t *testing.T) {
 	t.Parallel()
 	pondering := with(&fault.Effect{JobStatus: "PONDERING"})
-	told := func(x *verdict.Exchange) { x.MaybeFinal = []string{x.Job} }
+	ended := func(x *verdict.Exchange) { x.MaybeFinal = []string{x.Job} }
 	for name, c := range map[string]struct {
 		does   func(*trace)
 		status verdict.Status
 	}{
-		"goes on while it is unknown":      {func(t *trace) { t.send(poll(7, pondering)).send(poll(7)) }, verdict.OK},
-		"goes by another member":           {func(t *trace) { t.end(7).send(poll(7, pondering, told)) }, verdict.NotTested},
-		"goes by it, and reads the result": {func(t *trace) { t.end(7).send(poll(7, pondering, told)).send(poll(7, final)) }, verdict.OK},
-		"stops, though the end is told":    {func(t *trace) { t.send(poll(7, pondering)).end(7).send(poll(8, told)) }, verdict.Fail},
-		"has no time":                      {func(t *trace) { t.send(poll(7, pondering)).wait(2 * time.Hour).end(7) }, verdict.NotTested},
-		"polls others, and not what is unknown": {func(t *trace) {
+		"continues until the session ends":    {func(t *trace) { t.send(poll(7, pondering)).send(poll(7)) }, verdict.OK},
+		"sees the end in a member, stops":     {func(t *trace) { t.end(7).send(poll(7, pondering, ended)) }, verdict.NotTested},
+		"sees the end in a member, continues": {func(t *trace) { t.end(7).send(poll(7, pondering, ended)).send(poll(7, final)) }, verdict.OK},
+		"stops before another response":       {func(t *trace) { t.send(poll(7, pondering)).end(7).send(poll(8, ended)) }, verdict.Fail},
+		"leaves before the job ends":          {func(t *trace) { t.send(poll(7, pondering)).wait(2 * time.Hour).end(7) }, verdict.NotTested},
+		"polls other jobs instead": {func(t *trace) {
 			t.send(poll(8)).send(poll(7, pondering)).each(4, func(byte) { t.wait(time.Second).send(poll(8)) })
 			t.wait(2 * time.Hour).end(7)
 		}, verdict.Fail},
-		"polls others, and has no time for it": {func(t *trace) {
+		"polls other jobs, and leaves early": {func(t *trace) {
 			t.send(poll(8)).wait(time.Second).send(poll(8)).send(poll(7, pondering)).wait(2 * time.Hour).end(7)
 		}, verdict.NotTested},
-		"polls others, and waits for an event of it": {func(t *trace) {
+		"polls other jobs, and follows the events of this one": {func(t *trace) {
 			t.send(poll(8)).hear(7).send(poll(7, pondering)).each(4, func(byte) { t.wait(time.Second).send(poll(8)) })
 			t.wait(2 * time.Hour).end(7)
 		}, verdict.NotTested},
-		"goes by an event": {func(t *trace) {
+		"learns of the end from a webhook": {func(t *trace) {
 			t.send(poll(7, pondering)).end(7).deliver(7)
 			t.Attempts[0].Final = true
 		}, verdict.OK},
@@ -229,6 +227,6 @@ func TestUnknownStates(t *testing.T) {
 		c.does(trace)
 		require.Equal(t, c.status, trace.result("tolerant-reader").Status, name)
 	}
-	trace := newTrace().send(submit(7)).end(7).send(poll(7, pondering, told))
-	require.Equal(t, verdict.NotTested, trace.result("outcome-learned").Status, "it may have learned the end")
+	trace := newTrace().send(submit(7)).end(7).send(poll(7, pondering, ended))
+	require.Equal(t, verdict.NotTested, trace.result("outcome-learned").Status, "another member may have shown the end")
 }

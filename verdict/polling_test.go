@@ -28,7 +28,7 @@ func accepting(media string) func(*verdict.Exchange) {
 // polling lists the rules about polling.
 var polling = []string{"retry-after", "conditional-requests", "stop-at-end", "list-polling", "backoff"}
 
-// A polling loop is judged, a single second read is not.
+// Readers that do not poll too often break no rule about polling.
 func TestPollersThatAreRight(t *testing.T) {
 	t.Parallel()
 	for name, does := range map[string]func(*trace){

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// moved redirects a request by 308.
+// moved redirects a request with 308.
 func moved(to string) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) {
 		x.Status, x.Location, x.Made, x.Job, x.Shown, x.RetryAfter, x.ETag = 308, to, "", "", nil, nil, ""
@@ -23,7 +23,7 @@ func bare(x *verdict.Exchange)               { x.Key, x.Correlation = "", "" }
 
 func asGet(x *verdict.Exchange) { x.Method, x.Body, x.Role, x.Made = "GET", "", "", "" }
 
-// byFault redirects to the same address.
+// byFault makes a fault redirect a request to its own address.
 func byFault(status int) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) {
 		moved("")(x)

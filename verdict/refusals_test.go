@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// refused makes a fault refuse the request, with an answer that shows no job.
+// refused makes a fault refuse a request with a response that shows no job.
 func refused(status int) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) {
 		x.Status, x.Fault = status, &fault.Effect{Status: status}
@@ -22,7 +22,7 @@ func refused(status int) func(*verdict.Exchange) {
 	}
 }
 
-// unasked resets the connection before the service gets the request.
+// unasked makes a fault reset the connection before the service gets the request.
 func unasked(x *verdict.Exchange) {
 	refused(0)(x)
 	x.Fault = &fault.Effect{Close: fault.CloseBefore, Reset: true}
@@ -32,7 +32,7 @@ func within(seconds int) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) { x.RetryAfter = &seconds }
 }
 
-// every sends a request several times, with a pause before each.
+// every sends a request several times, with a pause before each try.
 func (t *trace) every(pause time.Duration, times int, x verdict.Exchange) *trace {
 	return t.each(times, func(byte) { t.wait(pause).send(x) })
 }
@@ -41,15 +41,15 @@ func renew() verdict.Exchange {
 	return verdict.Exchange{Method: "POST", Path: "/v1/clients/c/keys/renew", Operation: "renewKey", Status: 201, Reused: true}
 }
 
-// does is a client's behavior and the expected result of a rule, with our API and with any other.
-type does struct {
+// judgedClient is the behavior of a client and the expected result of a rule, with our API and with any other.
+type judgedClient struct {
 	ours, any verdict.Status
 	does      func(*trace)
 }
 
-type clients map[string]does
+type clients map[string]judgedClient
 
-// checkClients checks a rule's result for each client.
+// checkClients checks the result of a rule for each client.
 func checkClients(t *testing.T, rule string, clients clients) {
 	t.Helper()
 	for name, c := range clients {
@@ -67,18 +67,18 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	const ok, warn, not = verdict.OK, verdict.Warn, verdict.NotTested
 	checkClients(t, "retry-only-retryable", clients{
-		"tries once more after 401": {ok, ok, func(t *trace) { t.every(time.Second, 2, poll(7, refused(401))) }},
-		"tries again and again":     {warn, warn, func(t *trace) { t.every(time.Second, 3, poll(7, refused(401))) }},
-		"asks without a key":        {warn, not, func(t *trace) { t.each(3, func(byte) { t.keyless(poll(7, refused(401))) }) }},
-		"tries with a new key": {ok, ok, func(t *trace) {
+		"retries once after 401":   {ok, ok, func(t *trace) { t.every(time.Second, 2, poll(7, refused(401))) }},
+		"keeps retrying after 401": {warn, warn, func(t *trace) { t.every(time.Second, 3, poll(7, refused(401))) }},
+		"retries without a key":    {warn, not, func(t *trace) { t.each(3, func(byte) { t.keyless(poll(7, refused(401))) }) }},
+		"retries with a new key": {ok, ok, func(t *trace) {
 			t.send(poll(7, refused(401))).send(renew()).send(poll(7, refused(401), by(1, "k2"))).send(poll(7, refused(401), by(1, "k2")))
 		}},
-		"orders several things that are refused": {ok, not, func(t *trace) {
+		"submits several jobs that are refused": {ok, not, func(t *trace) {
 			for _, key := range []string{"a", "b", "c", "d"} {
 				t.send(submit(7, refused(400), func(x *verdict.Exchange) { x.Body, x.Key, x.Correlation = "", key, key }))
 			}
 		}},
-		"is refused twice, and later twice again": {ok, ok, func(t *trace) {
+		"is refused twice, succeeds, and is refused twice": {ok, ok, func(t *trace) {
 			t.each(2, func(byte) { t.every(time.Second, 2, poll(7, refused(401))).wait(time.Second).send(poll(7)) })
 		}},
 		"is refused between outages": {warn, warn, func(t *trace) {
@@ -86,21 +86,21 @@ func TestRefusals(t *testing.T) {
 				t.wait(time.Second).send(poll(7, refused(401))).wait(time.Second).send(poll(7, refused(503)))
 			})
 		}},
-		"keeps reading after 410":     {warn, warn, func(t *trace) { t.every(time.Second, 3, poll(7, refused(410))) }},
-		"reads twice after 410":       {ok, ok, func(t *trace) { t.every(time.Second, 2, poll(7, refused(410))) }},
-		"keeps reading after 403":     {warn, warn, func(t *trace) { t.every(time.Second, 3, poll(7, refused(403))) }},
-		"is told to slow down by 403": {not, not, func(t *trace) { t.every(2*time.Second, 9, poll(7, refused(403), within(2))) }},
-		"is refused with 400":         {warn, not, func(t *trace) { t.every(time.Second, 3, poll(7, refused(400))) }},
+		"keeps reading after 410":            {warn, warn, func(t *trace) { t.every(time.Second, 3, poll(7, refused(410))) }},
+		"reads twice after 410":              {ok, ok, func(t *trace) { t.every(time.Second, 2, poll(7, refused(410))) }},
+		"keeps reading after 403":            {warn, warn, func(t *trace) { t.every(time.Second, 3, poll(7, refused(403))) }},
+		"retries after 403 with Retry-After": {not, not, func(t *trace) { t.every(2*time.Second, 9, poll(7, refused(403), within(2))) }},
+		"keeps retrying after 400":           {warn, not, func(t *trace) { t.every(time.Second, 3, poll(7, refused(400))) }},
 
 		"reads a job that appears late": {ok, ok, func(t *trace) {
 			t.send(submit(7)).every(time.Second, 3, poll(7, refused(404))).send(poll(7))
 		}},
-		"gives up a missing job":        {ok, ok, func(t *trace) { t.send(submit(7)).every(time.Second, 10, poll(7, refused(404))) }},
-		"polls a missing job":           {warn, warn, func(t *trace) { t.send(submit(7)).every(time.Second, 11, poll(7, refused(404))) }},
-		"gives up after a second look":  {not, not, func(t *trace) { t.send(submit(7)).every(time.Second, 2, poll(7, refused(404))) }},
-		"polls a missing job of others": {not, not, func(t *trace) { t.every(time.Second, 11, poll(7, refused(404))) }},
-		"polls a missing result":        {not, not, func(t *trace) { t.send(submit(7)).every(time.Second, 11, poll(7, result(404))) }},
-		"polls a withheld result": {warn, warn, func(t *trace) {
+		"gives up on a missing job":             {ok, ok, func(t *trace) { t.send(submit(7)).every(time.Second, 10, poll(7, refused(404))) }},
+		"polls a missing job":                   {warn, warn, func(t *trace) { t.send(submit(7)).every(time.Second, 11, poll(7, refused(404))) }},
+		"reads a missing job twice":             {not, not, func(t *trace) { t.send(submit(7)).every(time.Second, 2, poll(7, refused(404))) }},
+		"polls a missing job of another client": {not, not, func(t *trace) { t.every(time.Second, 11, poll(7, refused(404))) }},
+		"polls a missing result":                {not, not, func(t *trace) { t.send(submit(7)).every(time.Second, 11, poll(7, result(404))) }},
+		"polls a result that a fault withholds": {warn, warn, func(t *trace) {
 			t.send(submit(7)).every(time.Second, 11, poll(7, result(404), refused(404)))
 		}},
 		"reads in eleven tabs": {not, not, func(t *trace) {
@@ -110,12 +110,12 @@ func TestRefusals(t *testing.T) {
 			}
 		}},
 
-		"renews its key four times in vain": {warn, not, func(t *trace) {
+		"renews its key four times without success": {warn, not, func(t *trace) {
 			for n := range 5 {
 				t.wait(time.Second).send(poll(7, by(1, fmt.Sprint("k", n)), refused(401))).send(renew())
 			}
 		}},
-		"renews its key three times in vain": {ok, ok, func(t *trace) {
+		"renews its key three times without success": {ok, ok, func(t *trace) {
 			for n := range 4 {
 				t.wait(time.Second).send(poll(7, by(1, fmt.Sprint("k", n)), refused(401))).send(renew())
 			}
@@ -137,7 +137,7 @@ func result(status int) func(*verdict.Exchange) {
 	}
 }
 
-// A client gives up a request after ten tries. Reads do not count, nor do requests that may be separate orders.
+// A client gives up on a request after ten tries. Reads do not count, nor do requests that may be separate submissions.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	const ok, warn, not = verdict.OK, verdict.Warn, verdict.NotTested
@@ -151,23 +151,23 @@ func TestBudget(t *testing.T) {
 				t.wait(time.Second).send(submit(7, unasked, by(2*n+1, "k1"))).send(submit(7, unasked, alone, by(2*n+2, "k1")))
 			}
 		}},
-		"gives up after five tries":  {ok, ok, func(t *trace) { t.every(time.Second, 5, submit(7, refused(500))) }},
-		"gives up after ten":         {ok, ok, func(t *trace) { t.every(time.Second, 10, submit(7, refused(500))) }},
-		"gives up after eleven":      {warn, warn, func(t *trace) { t.every(time.Second, 11, submit(7, refused(500))) }},
-		"never gives up":             {warn, warn, func(t *trace) { t.every(time.Minute, 15, submit(7, unasked)) }},
-		"succeeds in the end":        {not, not, func(t *trace) { t.every(time.Second, 9, submit(7, refused(500))).send(submit(7)) }},
-		"succeeds after eleven":      {warn, warn, func(t *trace) { t.every(time.Second, 11, submit(7, refused(500))).send(submit(7)) }},
-		"is refused in the end":      {not, not, func(t *trace) { t.every(time.Second, 9, submit(7, unasked)).send(submit(7, refused(422))) }},
-		"tries once":                 {not, not, func(t *trace) { t.send(submit(7, refused(500))) }},
-		"is told to wait each time":  {warn, warn, func(t *trace) { t.every(time.Second, 11, submit(7, refused(429), within(1))) }},
-		"makes a key for each try":   {warn, not, func(t *trace) { t.each(11, func(n byte) { t.send(submit(7, refused(500), keyed(n))) }) }},
-		"orders twelve, once each":   {not, not, func(t *trace) { t.each(12, func(n byte) { t.send(submit(n, refused(500))) }) }},
-		"orders twelve equal things": {not, not, func(t *trace) { t.every(time.Second, 12, submit(7, plain, refused(500))) }},
-		"sends a batch again":        {warn, warn, func(t *trace) { t.every(time.Second, 11, submit(7, many, refused(500))) }},
-		"cancels a job":              {warn, warn, func(t *trace) { t.every(time.Second, 11, cancel(7, refused(503))) }},
-		"cancels twelve jobs":        {not, not, func(t *trace) { t.each(12, func(n byte) { t.send(cancel(n, refused(503))) }) }},
-		"polls in an outage":         {not, not, func(t *trace) { t.every(time.Second, 60, poll(7, refused(503))) }},
-		"has two jobs of six tries": {ok, ok, func(t *trace) {
+		"gives up after five tries":   {ok, ok, func(t *trace) { t.every(time.Second, 5, submit(7, refused(500))) }},
+		"gives up after ten":          {ok, ok, func(t *trace) { t.every(time.Second, 10, submit(7, refused(500))) }},
+		"gives up after eleven":       {warn, warn, func(t *trace) { t.every(time.Second, 11, submit(7, refused(500))) }},
+		"never gives up":              {warn, warn, func(t *trace) { t.every(time.Minute, 15, submit(7, unasked)) }},
+		"succeeds in the end":         {not, not, func(t *trace) { t.every(time.Second, 9, submit(7, refused(500))).send(submit(7)) }},
+		"succeeds after eleven":       {warn, warn, func(t *trace) { t.every(time.Second, 11, submit(7, refused(500))).send(submit(7)) }},
+		"is refused in the end":       {not, not, func(t *trace) { t.every(time.Second, 9, submit(7, unasked)).send(submit(7, refused(422))) }},
+		"tries once":                  {not, not, func(t *trace) { t.send(submit(7, refused(500))) }},
+		"gets Retry-After each time":  {warn, warn, func(t *trace) { t.every(time.Second, 11, submit(7, refused(429), within(1))) }},
+		"uses a new key for each try": {warn, not, func(t *trace) { t.each(11, func(n byte) { t.send(submit(7, refused(500), keyed(n))) }) }},
+		"submits twelve jobs once":    {not, not, func(t *trace) { t.each(12, func(n byte) { t.send(submit(n, refused(500))) }) }},
+		"submits twelve equal jobs":   {not, not, func(t *trace) { t.every(time.Second, 12, submit(7, plain, refused(500))) }},
+		"repeats a batch":             {warn, warn, func(t *trace) { t.every(time.Second, 11, submit(7, many, refused(500))) }},
+		"cancels a job":               {warn, warn, func(t *trace) { t.every(time.Second, 11, cancel(7, refused(503))) }},
+		"cancels twelve jobs":         {not, not, func(t *trace) { t.each(12, func(n byte) { t.send(cancel(n, refused(503))) }) }},
+		"polls in an outage":          {not, not, func(t *trace) { t.every(time.Second, 60, poll(7, refused(503))) }},
+		"tries two jobs six times each": {ok, ok, func(t *trace) {
 			t.each(2, func(n byte) { t.every(time.Second, 6, submit(n, refused(500))) })
 		}},
 	})
@@ -187,12 +187,12 @@ func TestBackoff(t *testing.T) {
 	storm := func(times int, x verdict.Exchange) func(*trace) { return func(t *trace) { t.every(0, times, x) } }
 	undescribed := func(x *verdict.Exchange) { x.Role, x.Body = "", "" }
 	all := clients{
-		"comes at once after 403 that says 2 s":        {fail, warn, once(poll(7, refused(403), within(2)), time.Second)},
+		"retries too early after 403":                  {fail, warn, once(poll(7, refused(403), within(2)), time.Second)},
 		"waits after 403":                              {ok, ok, once(poll(7, refused(403), within(2)), 2*time.Second)},
 		"waits 2 s instead of 61 s":                    {fail, warn, once(poll(7, refused(429), within(61)), 2*time.Second)},
 		"waits 10 s instead of 61 s with a submission": {fail, warn, once(submit(7, refused(503), within(61)), 10*time.Second)},
-		"waits 61 s":                    {ok, ok, once(submit(7, refused(503), within(61)), 61*time.Second)},
-		"gives up when it is told 61 s": {not, not, func(t *trace) { t.send(poll(7, refused(429), within(61))) }},
+		"waits 61 s":                                   {ok, ok, once(submit(7, refused(503), within(61)), 61*time.Second)},
+		"gives up at Retry-After: 61":                  {not, not, func(t *trace) { t.send(poll(7, refused(429), within(61))) }},
 		"obeys only the first value": {fail, warn, func(t *trace) {
 			t.send(poll(7, refused(429), within(1))).wait(time.Second).send(poll(7)).wait(time.Second)
 			t.send(poll(7, refused(429), within(3))).wait(time.Second).send(poll(7))
@@ -201,11 +201,11 @@ func TestBackoff(t *testing.T) {
 			t.send(poll(7, refused(429), within(1))).wait(time.Second).send(poll(7)).wait(time.Second)
 			t.send(poll(7, refused(429), within(3))).wait(3 * time.Second).send(poll(7))
 		}},
-		"comes at once after Retry-After: 0": {ok, ok, once(submit(7, refused(503), within(0)), 0)},
+		"retries at once after Retry-After: 0": {ok, ok, once(submit(7, refused(503), within(0)), 0)},
 		"fails at once three times, with successes between": {ok, not, func(t *trace) {
 			t.each(4, func(byte) { t.send(poll(7, unasked)).send(poll(7)).wait(time.Second) })
 		}},
-		"makes a key for each of many immediate tries": {fail, warn, func(t *trace) {
+		"uses a new key for each of many immediate tries": {fail, warn, func(t *trace) {
 			t.each(200, func(n byte) { t.send(submit(7, lost, keyed(n))) })
 		}},
 		"repeats a submission without a key at once": {not, warn, once(submit(7, bare, refused(503), within(1)), 0)},
@@ -236,12 +236,12 @@ func TestBackoff(t *testing.T) {
 		"a read without an answer": poll(7, unasked), "a submission without an answer": submit(7, unasked),
 		"a submission whose answer is lost": submit(7, lost),
 	} {
-		all["repeats "+name+" three times at once"] = does{fail, not, storm(4, x)}
-		all["repeats "+name+" ten times at once"] = does{fail, warn, storm(11, x)}
-		all["repeats "+name+" after a moment"] = does{ok, not, func(t *trace) { t.every(100*time.Millisecond, 11, x) }}
-		all["repeats "+name+" twice at once"] = does{ok, not, storm(3, x)}
+		all["repeats "+name+" three times at once"] = judgedClient{fail, not, storm(4, x)}
+		all["repeats "+name+" ten times at once"] = judgedClient{fail, warn, storm(11, x)}
+		all["repeats "+name+" after a moment"] = judgedClient{ok, not, func(t *trace) { t.every(100*time.Millisecond, 11, x) }}
+		all["repeats "+name+" twice at once"] = judgedClient{ok, not, storm(3, x)}
 	}
-	all["has a library that sends it again over each of its connections"] = does{not, not, func(t *trace) {
+	all["has a library that resends over each of its connections"] = judgedClient{not, not, func(t *trace) {
 		for n := range uint64(12) {
 			t.send(submit(7, unasked, by(n+1, "k1")))
 		}
@@ -249,13 +249,13 @@ func TestBackoff(t *testing.T) {
 	checkClients(t, "backoff", all)
 }
 
-// A client obeys a long Retry-After of a job like a short one. Retry-After: 0 demands nothing.
+// A client that polls obeys a long Retry-After like a short one. Retry-After: 0 requires no wait.
 func TestOddWaits(t *testing.T) {
 	t.Parallel()
 	const ok, warn, not = verdict.OK, verdict.Warn, verdict.NotTested
-	reads := func(pause time.Duration, told ...int) func(*trace) {
+	reads := func(pause time.Duration, waits ...int) func(*trace) {
 		return func(t *trace) {
-			for _, seconds := range told {
+			for _, seconds := range waits {
 				t.send(poll(7, tagged, within(seconds))).wait(pause)
 			}
 			t.send(poll(7, tagged, noRetryAfter))
@@ -266,14 +266,14 @@ func TestOddWaits(t *testing.T) {
 		"waits 61 s":                         {ok, ok, reads(61*time.Second, 61, 61, 61)},
 		"gives up":                           {not, not, func(t *trace) { t.send(poll(7, within(61))) }},
 		"always waits half a second":         {warn, warn, reads(500*time.Millisecond, 3, 0, 2, 1)},
-		"comes at once after Retry-After: 0": {not, not, reads(time.Millisecond, 0, 0, 0)},
+		"reads at once after Retry-After: 0": {not, not, reads(time.Millisecond, 0, 0, 0)},
 		"ignores Retry-After of 202": {not, warn, func(t *trace) {
 			t.each(3, func(n byte) { t.send(submit(n, within(61))).wait(2 * time.Second).send(poll(n)) })
 		}},
 	})
 }
 
-// A client gives up an answer that stalls, like one that never comes.
+// A client must stop waiting for a response that stalls.
 func TestStalledAnswers(t *testing.T) {
 	t.Parallel()
 	const ok, warn = verdict.OK, verdict.Warn
@@ -284,10 +284,10 @@ func TestStalledAnswers(t *testing.T) {
 			x.HungUp = true
 			t.send(x)
 		}},
-		"waits for ever": {warn, warn, func(t *trace) { t.send(stalled) }},
+		"waits forever": {warn, warn, func(t *trace) { t.send(stalled) }},
 	})
 	trace := newTrace().send(submit(7, with(&fault.Effect{Close: fault.CloseStall}), func(x *verdict.Exchange) { x.HungUp = true }))
 	trace.send(submit(7))
-	trace.Exchanges[0].End = trace.now // the service noticed it late
+	trace.Exchanges[0].End = trace.now // the service noticed late that the client hung up
 	require.Equal(t, verdict.OK, trace.result("lost-answer").Status)
 }

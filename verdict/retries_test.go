@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// A client is judged by the final result of an order, not by each try.
+// A client is judged by the final result of a submission, not by each try.
 func TestOrdersThatAreGivenUp(t *testing.T) {
 	t.Parallel()
 	reset := with(&fault.Effect{Close: fault.CloseBefore, Reset: true})
@@ -41,42 +41,42 @@ func TestOrdersThatAreGivenUp(t *testing.T) {
 		does   func(*trace)
 		status verdict.Status
 	}{
-		"tries until it is made":             {tries(7, unavailable, unavailable, reset, made), verdict.OK},
-		"tries until it is refused":          {tries(7, unavailable, func(x *verdict.Exchange) { nothing(x); x.Status = 422 }), verdict.OK},
-		"never retries":                      {both(tries(7, unavailable), tries(9, made)), verdict.NotTested},
-		"never retries, and reads a list":    {both(tries(7, unavailable), asks(list(9))), verdict.NotTested},
-		"retries one, and drops another":     {both(tries(7, unavailable), persists), verdict.Warn},
-		"retries one, and lists for another": {both(persists, tries(7, unavailable), asks(list(9))), verdict.Warn},
-		"gives up after two tries":           {tries(7, unavailable, unavailable), verdict.Warn},
-		"gives up after three tries":         {tries(7, unavailable, unavailable, unavailable), verdict.NotTested},
-		"gives up one, and retries others":   {both(tries(7, unavailable, unavailable, reset), persists), verdict.NotTested},
+		"retries until success":            {tries(7, unavailable, unavailable, reset, made), verdict.OK},
+		"retries until refused":            {tries(7, unavailable, func(x *verdict.Exchange) { nothing(x); x.Status = 422 }), verdict.OK},
+		"never retries":                    {both(tries(7, unavailable), tries(9, made)), verdict.NotTested},
+		"never retries, and reads a list":  {both(tries(7, unavailable), asks(list(9))), verdict.NotTested},
+		"retries one, drops another":       {both(tries(7, unavailable), persists), verdict.Warn},
+		"retries one, lists for another":   {both(persists, tries(7, unavailable), asks(list(9))), verdict.Warn},
+		"gives up after two tries":         {tries(7, unavailable, unavailable), verdict.Warn},
+		"gives up after three tries":       {tries(7, unavailable, unavailable, unavailable), verdict.NotTested},
+		"gives up on one, retries another": {both(tries(7, unavailable, unavailable, reset), persists), verdict.NotTested},
 		"has one time-out for three tries": {both(tries(9, slow), tries(7, unavailable, unavailable, hungUp), tries(8, made)),
 			verdict.Warn},
-		"ends while it waits":                    {both(tries(9, slow), tries(7, unavailable, unavailable, hungUp)), verdict.NotTested},
+		"hangs up on its last request":           {both(tries(9, slow), tries(7, unavailable, unavailable, hungUp)), verdict.NotTested},
 		"has a time-out for each of three tries": {tries(7, hungUp, hungUp, hungUp), verdict.NotTested},
-		"never asks after a lost answer":         {tries(7, lost), verdict.Warn},
-		"never asks after a reset connection":    {tries(7, both2(reset, nothing)), verdict.Warn},
-		"looks whether it was made":              {both(tries(7, both2(reset, nothing)), asks(list(9))), verdict.NotTested},
-		"looks where it is not":                  {both(tries(7, lost), asks(list(9))), verdict.Warn},
-		"tries again before the end is noted": {func(t *trace) {
+		"ignores a lost response":                {tries(7, lost), verdict.Warn},
+		"ignores a reset connection":             {tries(7, both2(reset, nothing)), verdict.Warn},
+		"reads a list after a reset":             {both(tries(7, both2(reset, nothing)), asks(list(9))), verdict.NotTested},
+		"reads a list without the job":           {both(tries(7, lost), asks(list(9))), verdict.Warn},
+		"retries before the end of the first try is recorded": {func(t *trace) {
 			tries(7, both2(reset, nothing))(t)
 			t.Exchanges[0].End = t.now.Add(20 * time.Millisecond)
 			t.send(submit(7))
 		}, verdict.NotTested},
-		"tries again before the first try is read": {func(t *trace) {
+		"retries before the first try is recorded": {func(t *trace) {
 			t.send(submit(7))
 			began := t.Exchanges[0].Start
 			tries(7, both2(reset, nothing))(t)
 			t.Exchanges[1].Start = began.Add(time.Millisecond / 10)
 			t.Exchanges[0].End = began.Add(20 * time.Millisecond)
 		}, verdict.NotTested},
-		"finds it in a list": {both(tries(7, lost), asks(list(7))), verdict.NotTested},
+		"finds the job in a list": {both(tries(7, lost), asks(list(7))), verdict.NotTested},
 	} {
 		trace := newTrace()
 		c.does(trace)
 		r := trace.result("retry-only-retryable")
 		require.Equal(t, c.status, r.Status, "%s: %+v", name, r)
-		if name == "drops it after three, and makes others" {
+		if name == "gives up after three tries" {
 			require.Equal(t, "the client gave up on a submission after three tries or more", r.Reason)
 		}
 	}
@@ -86,11 +86,11 @@ func both2(one, other func(*verdict.Exchange)) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) { one(x); other(x) }
 }
 
-// No rule blames a client that gives up an order in an outage. A client that submits it again as a new order is blamed.
+// No rule blames a client that gives up on a submission in an outage. A client that submits the job again with a new key is blamed.
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested
-	anew := func(x *verdict.Exchange) { x.Key = "anew" }
+	newKey := func(x *verdict.Exchange) { x.Key = "new" }
 	for name, c := range map[string]struct {
 		does func(*trace)
 		want map[string]verdict.Status
@@ -99,18 +99,18 @@ func TestOutages(t *testing.T) {
 			"retry-budget": ok, "idempotency-key": ok, "backoff": ok, "retry-only-retryable": not, "one-job-per-intention": not,
 			"lost-answer": not, "outcome-learned": not, "no-duplicates": not,
 		}},
-		"gives up where nothing answers": {func(t *trace) { t.every(2*time.Second, 3, submit(7, unasked)) }, map[string]verdict.Status{
+		"gives up without any response": {func(t *trace) { t.every(2*time.Second, 3, submit(7, unasked)) }, map[string]verdict.Status{
 			"retry-budget": ok, "idempotency-key": ok, "backoff": ok, "retry-only-retryable": not, "one-job-per-intention": not,
 			"lost-answer": not, "outcome-learned": not, "no-duplicates": not,
 		}},
-		"gives up at once where nothing answers": {func(t *trace) { t.send(submit(7, unasked)) }, map[string]verdict.Status{
+		"gives up after one try without a response": {func(t *trace) { t.send(submit(7, unasked)) }, map[string]verdict.Status{
 			"retry-only-retryable": warn, "retry-budget": not,
 		}},
 		"retries inside retries": {func(t *trace) {
 			t.each(3, func(byte) { t.every(2*time.Second, 5, submit(7, refused(500))).wait(5 * time.Second) })
 		}, map[string]verdict.Status{"retry-budget": warn, "idempotency-key": ok, "backoff": ok}},
-		"submits it again as a new order": {func(t *trace) {
-			t.every(2*time.Second, 5, submit(7, refused(500))).wait(5 * time.Second).send(submit(7, anew))
+		"submits the job again with a new key": {func(t *trace) {
+			t.every(2*time.Second, 5, submit(7, refused(500))).wait(5 * time.Second).send(submit(7, newKey))
 		}, map[string]verdict.Status{"idempotency-key": fail, "one-job-per-intention": ok, "retry-budget": not}},
 	} {
 		trace := newTrace()

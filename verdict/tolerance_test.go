@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// follow returns a disturbed stream of a job's events.
+// follow returns a stream of the events of a job, with a fault.
 func follow(n byte, e fault.Effect, change ...func(*verdict.Exchange)) verdict.Exchange {
 	x := stream("", "e1", "e2")
 	x.Path, x.Job, x.Shown, x.Fault = "/v1/jobs/"+id(n)+"/events", id(n), []string{id(n)}, &e
@@ -22,7 +22,7 @@ func follow(n byte, e fault.Effect, change ...func(*verdict.Exchange)) verdict.E
 	return x
 }
 
-// rewritten adds a delivery attempt with the effect.
+// rewritten adds a delivery attempt with an effect.
 func (t *trace) rewritten(number, status int, e fault.Effect) *trace {
 	t.send(verdict.Exchange{Method: "POST", Role: verdict.Delivery, Delivery: id(9), Number: number, Status: status, Fault: &e})
 	t.Attempts = append(t.Attempts, verdict.Attempt{
@@ -52,12 +52,12 @@ func TestUnknownThings(t *testing.T) {
 			t.send(submit(7)).send(poll(7, refused(503))).wait(time.Second).send(strange).wait(time.Second).end(7)
 		}},
 		"gives up at the only error": {not, not, sees(strange, false)},
-		"goes on after the error":    {ok, ok, sees(strange, true)},
-		"goes on over another connection, and finds nothing": {ok, ok, func(t *trace) {
+		"continues after the error":  {ok, ok, sees(strange, true)},
+		"continues over another connection, and does not find the job": {ok, ok, func(t *trace) {
 			t.send(submit(7)).send(poll(8, by(2, "k1"))).send(strange).wait(time.Second)
 			t.send(poll(7, refused(404), by(2, "k1"))).send(poll(7, refused(404), by(2, "k1"))).end(7)
 		}},
-		"reads a job in vain after a strange submission": {ok, ok, func(t *trace) {
+		"reads a job once after a submission with unknown members": {ok, ok, func(t *trace) {
 			made := submit(7, with(&fault.Effect{Extensions: true}))
 			made.Shown = []string{id(7)}
 			t.send(made).send(poll(7, refused(503))).wait(time.Second).end(7)
@@ -73,10 +73,10 @@ func TestUnknownThings(t *testing.T) {
 		"gets a known error with unknown members": {not, not, func(t *trace) {
 			t.send(submit(7)).send(poll(7, refused(404), with(&fault.Effect{Status: 404, Extensions: true}))).end(7)
 		}},
-		"crashes at an unknown event":    {fail, warn, sees(follow(7, events), false)},
+		"stops at an unknown event":      {fail, warn, sees(follow(7, events), false)},
 		"reads the job after the stream": {ok, ok, sees(follow(7, events), true)},
-		"hears the end on the stream":    {ok, ok, sees(follow(7, events, func(x *verdict.Exchange) { x.Final = x.Shown }), false)},
-		"resumes, and hears the end": {ok, ok, func(t *trace) {
+		"sees the end on the stream":     {ok, ok, sees(follow(7, events, func(x *verdict.Exchange) { x.Final = x.Shown }), false)},
+		"resumes, and sees the end": {ok, ok, func(t *trace) {
 			t.send(submit(7)).send(follow(7, events)).wait(time.Second).end(7)
 			t.send(follow(7, events, func(x *verdict.Exchange) { x.Final = []string{x.Job} }))
 		}},
@@ -92,7 +92,7 @@ func TestUnknownThings(t *testing.T) {
 			x.Fault = &fault.Effect{Extensions: true}
 			t.send(submit(7)).send(x).wait(time.Second).end(7)
 		}},
-		"lists jobs that it did not order": {not, not, func(t *trace) {
+		"lists jobs of other clients": {not, not, func(t *trace) {
 			x := list(8)
 			x.Fault = &fault.Effect{Extensions: true}
 			t.send(submit(7)).send(x).wait(time.Second).send(poll(7)).end(7)
@@ -106,41 +106,41 @@ func TestUnknownThings(t *testing.T) {
 		"an unknown state": {Unfinished: true, JobStatus: "PONDERING"}, "null": {Unfinished: true, NullOptional: true},
 		"less": {Unfinished: true, OmitOptional: true, Extensions: true}, "an unknown type": {ProblemType: "https://example.com/later"},
 	} {
-		all["stops at "+name] = does{fail, warn, sees(poll(7, with(&e)), false)}
-		all["goes on after "+name] = does{ok, ok, sees(poll(7, with(&e)), true)}
+		all["stops at "+name] = judgedClient{fail, warn, sees(poll(7, with(&e)), false)}
+		all["continues after "+name] = judgedClient{ok, ok, sees(poll(7, with(&e)), true)}
 	}
 	checkClients(t, "tolerant-reader", all)
 }
 
-// A client continues at an unknown final state and stops at a known one. It may read on if the job continues after all.
+// A client stops polling at any final state of the API. It may continue if the job continues after all.
 func TestOtherEnds(t *testing.T) {
 	t.Parallel()
 	const ok, warn, not = verdict.OK, verdict.Warn, verdict.NotTested
 	other := poll(7, final, with(&fault.Effect{OtherEnd: true}))
 	checkClients(t, "stop-at-end", clients{
-		"stops":              {ok, ok, func(t *trace) { t.send(poll(7)).wait(time.Second).send(other) }},
-		"looks again, twice": {ok, ok, func(t *trace) { t.send(poll(7)).every(time.Second, 3, other) }},
-		"reads on":           {warn, warn, func(t *trace) { t.send(poll(7)).every(time.Second, 4, other) }},
+		"stops":            {ok, ok, func(t *trace) { t.send(poll(7)).wait(time.Second).send(other) }},
+		"reads twice more": {ok, ok, func(t *trace) { t.send(poll(7)).every(time.Second, 3, other) }},
+		"reads on":         {warn, warn, func(t *trace) { t.send(poll(7)).every(time.Second, 4, other) }},
 		"reads on, less often": {warn, warn, func(t *trace) {
 			t.send(poll(7))
 			for _, s := range []time.Duration{1, 2, 4, 8} {
 				t.wait(s * time.Second).send(other)
 			}
 		}},
-		"reads on to the end that it knows": {warn, warn, func(t *trace) {
+		"reads on until the usual final state": {warn, warn, func(t *trace) {
 			t.send(poll(7)).every(time.Second, 3, other).every(time.Second, 1, poll(7, final))
 		}},
-		"reads a job that goes on after all": {ok, ok, func(t *trace) {
+		"reads a job that continues after all": {ok, ok, func(t *trace) {
 			t.send(poll(7)).every(time.Second, 2, poll(7, final)).every(time.Second, 5, poll(7)).every(time.Second, 3, poll(7, final))
 		}},
-		"reads on before the job goes on after all": {warn, warn, func(t *trace) {
+		"reads on before the job continues after all": {warn, warn, func(t *trace) {
 			t.send(poll(7)).every(time.Second, 5, poll(7, final)).every(time.Second, 2, poll(7)).every(time.Second, 1, poll(7, final))
 		}},
 		"does not read": {not, not, func(t *trace) { t.send(submit(7)) }},
 	})
 }
 
-// A client may give up a job after repeated refusals. It must not give up at the first one.
+// A client may give up on a job after repeated refusals. It must not give up at the first one.
 func TestJobsThatAreGivenUp(t *testing.T) {
 	t.Parallel()
 	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested
@@ -157,32 +157,32 @@ func TestJobsThatAreGivenUp(t *testing.T) {
 	gone, key, late, none, busy := poll(7, refused(410)), poll(7, refused(401)), poll(7, refused(404)), poll(7, unasked), poll(7, refused(503))
 	long := poll(7, refused(429), within(61))
 	all := clients{
-		"at one 401, while its key works":     {fail, warn, ends(poll(7), key)},
-		"at one 404":                          {fail, warn, ends(late)},
-		"at one 503":                          {fail, warn, ends(poll(7), busy)},
-		"at one lost connection":              {fail, warn, ends(poll(7), none)},
-		"after 401 twice":                     {not, not, ends(poll(7), key, key)},
-		"after 401 twice, with two keys":      {not, not, ends(poll(7), key, renew(), poll(7, refused(401), by(1, "k2")))},
-		"after 404 ten times":                 {not, not, ends(late, late, late, late, late, late, late, late, late, late)},
-		"at 410":                              {not, not, ends(poll(7), gone)},
-		"after no answer twice":               {not, not, ends(poll(7), none, none)},
-		"after 503 three times":               {not, not, ends(poll(7), busy, busy, busy)},
-		"when it is told to wait 61 s":        {not, not, ends(poll(7), long)},
-		"at a redirect to another host":       {not, not, ends(poll(7, on("a.example"), leads("http://b.example/")))},
-		"after a circle":                      {not, not, ends(poll(7, byFault(307)), poll(7, byFault(307)), poll(7, byFault(307)))},
-		"at a report that is not there":       {fail, warn, ends(poll(7, result(404)), poll(7, result(404)))},
-		"after 401 twice, and then an answer": {fail, warn, ends(key, key, poll(7))},
-		"and goes on with another":            {not, not, func(t *trace) { ends(gone)(t); other(t) }},
-		"and never reads another": {fail, warn, func(t *trace) {
+		"at one 401, while its key works": {fail, warn, ends(poll(7), key)},
+		"at one 404":                      {fail, warn, ends(late)},
+		"at one 503":                      {fail, warn, ends(poll(7), busy)},
+		"at one lost connection":          {fail, warn, ends(poll(7), none)},
+		"after 401 twice":                 {not, not, ends(poll(7), key, key)},
+		"after 401 twice, with two keys":  {not, not, ends(poll(7), key, renew(), poll(7, refused(401), by(1, "k2")))},
+		"after 404 ten times":             {not, not, ends(late, late, late, late, late, late, late, late, late, late)},
+		"at 410":                          {not, not, ends(poll(7), gone)},
+		"after no response twice":         {not, not, ends(poll(7), none, none)},
+		"after 503 three times":           {not, not, ends(poll(7), busy, busy, busy)},
+		"at Retry-After: 61":              {not, not, ends(poll(7), long)},
+		"at a redirect to another host":   {not, not, ends(poll(7, on("a.example"), leads("http://b.example/")))},
+		"after a redirect loop":           {not, not, ends(poll(7, byFault(307)), poll(7, byFault(307)), poll(7, byFault(307)))},
+		"at a missing report":             {fail, warn, ends(poll(7, result(404)), poll(7, result(404)))},
+		"after 401 twice and a success":   {fail, warn, ends(key, key, poll(7))},
+		"and reads another job":           {not, not, func(t *trace) { ends(gone)(t); other(t) }},
+		"and never reads another job": {fail, warn, func(t *trace) {
 			t.send(submit(9)).end(9)
 			ends(gone)(t)
 			other(t)
 		}},
-		"and all others, at the end": {not, not, func(t *trace) {
+		"and on all others at the end": {not, not, func(t *trace) {
 			t.send(submit(9)).end(9)
 			ends(key, key)(t)
 		}},
-		"with an order that is refused": {not, not, func(t *trace) { ends(poll(7))(t); t.every(time.Second, 3, submit(8, refused(500))) }},
+		"with another refused job": {not, not, func(t *trace) { ends(poll(7))(t); t.every(time.Second, 3, submit(8, refused(500))) }},
 		"late, because of Retry-After": {ok, ok, func(t *trace) {
 			t.send(submit(7)).send(submit(8)).end(7).end(8).send(poll(7, refused(429), within(61))).wait(61 * time.Second)
 			t.send(poll(7, final)).send(poll(8, final))
@@ -190,7 +190,7 @@ func TestJobsThatAreGivenUp(t *testing.T) {
 		"later than Retry-After": {fail, warn, func(t *trace) {
 			t.send(submit(7)).end(7).send(poll(7, refused(429), within(61))).wait(122 * time.Second).send(poll(7, final))
 		}},
-		"late, because of missing answers": {ok, ok, func(t *trace) {
+		"late, because of missing responses": {ok, ok, func(t *trace) {
 			t.send(submit(7)).end(7)
 			for range 2 {
 				t.send(poll(7, with(&fault.Effect{Close: fault.CloseNever}), func(x *verdict.Exchange) { x.HungUp = true }))
@@ -200,7 +200,7 @@ func TestJobsThatAreGivenUp(t *testing.T) {
 			}
 			t.send(poll(7, final))
 		}},
-		"late, because it never gives up an answer": {fail, warn, func(t *trace) {
+		"late, because it has no time-out": {fail, warn, func(t *trace) {
 			t.send(submit(7)).end(7)
 			for range 3 {
 				t.send(poll(7, with(&fault.Effect{Close: fault.CloseNever})))
@@ -209,7 +209,7 @@ func TestJobsThatAreGivenUp(t *testing.T) {
 			}
 			t.send(poll(7, final))
 		}},
-		"twice, and reads it after all": {ok, ok, func(t *trace) { ends(key, key)(t); t.send(poll(7, final)) }},
+		"and reads it after all": {ok, ok, func(t *trace) { ends(key, key)(t); t.send(poll(7, final)) }},
 	}
 	checkClients(t, "outcome-learned", all)
 	trace := newTrace()
@@ -217,7 +217,7 @@ func TestJobsThatAreGivenUp(t *testing.T) {
 	require.Equal(t, "the client gave up on a job after repeated refusals", trace.result("outcome-learned").Reason)
 }
 
-// The answer to a copy is judged only if the receiver answered each attempt with 2xx.
+// The response to a copy is judged only if the receiver answered each attempt with 2xx.
 func TestCopies(t *testing.T) {
 	t.Parallel()
 	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested

@@ -17,7 +17,7 @@ import (
 
 var begin = time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
 
-// trace builds a record of consecutive requests.
+// trace builds a Record of consecutive requests.
 type trace struct {
 	verdict.Record
 	Exchanges []verdict.Exchange
@@ -98,7 +98,7 @@ func poll(n byte, change ...func(*verdict.Exchange)) verdict.Exchange {
 	return x
 }
 
-// list shows a job that has not ended.
+// list reads a list with a job that has not ended.
 func list(n byte) verdict.Exchange {
 	return poll(n, func(x *verdict.Exchange) {
 		x.Path, x.Query, x.Role, x.RetryAfter, x.ETag = "/v1/jobs", "limit=20", verdict.List, nil, ""
@@ -126,7 +126,7 @@ func with(f *fault.Effect) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) { x.Fault = f }
 }
 
-// right is the behavior of a correct client, which exercises all rules.
+// right returns the requests of a correct client that exercises all rules.
 func right() *trace {
 	t := newTrace()
 	t.send(submit(1, lost)).wait(time.Second).send(submit(1))
@@ -165,7 +165,7 @@ func right() *trace {
 	return t
 }
 
-// cancel asks to cancel a job.
+// cancel returns a request that cancels a job.
 func cancel(n byte, change ...func(*verdict.Exchange)) verdict.Exchange {
 	x := verdict.Exchange{Method: "POST", Path: "/v1/jobs/" + id(n) + "/cancel", Status: 200, Job: id(n), Reused: true}
 	for _, c := range change {
@@ -182,7 +182,7 @@ func leads(to string) func(*verdict.Exchange) {
 	}
 }
 
-// sent adds a request that a fault sent in addition to a delivery.
+// sent adds a request that a fault sends in addition to a delivery.
 func (t *trace) sent(e fault.Effect, status int) *trace {
 	return t.send(verdict.Exchange{Method: "POST", Role: verdict.Delivery, Delivery: id(9), Number: 2, Status: status, Fault: &e})
 }
@@ -319,7 +319,7 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 		breaks(trace)
 		v := trace.judge()
 		broken, _ := statuses(v)
-		if rule == "lost-answer" || rule == "no-duplicates" { // these clients did not repeat the request, or used another key
+		if rule == "lost-answer" || rule == "no-duplicates" { // these mistakes break other rules too
 			require.Contains(t, broken, rule)
 			continue
 		}
@@ -331,7 +331,7 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 	require.Len(t, verdict.IDs(), 28)
 }
 
-// The verdict shows which faults happened to which requests, and which faults of the profile did not happen.
+// The verdict shows the number of faults by kind and use, including faults of the profile that did not happen.
 func TestFaultsAreCounted(t *testing.T) {
 	t.Parallel()
 	trace := right()
@@ -363,7 +363,7 @@ func TestFaultsAreCounted(t *testing.T) {
 		}
 	}
 	for _, r := range verdict.Of(&verdict.Record{Session: verdict.Session{Profile: fault.Overloaded, Rules: []string{"backoff"}}}).Results {
-		require.Equal(t, "Send requests.", r.Exercise, "of the profile that is there")
+		require.Equal(t, "Send requests.", r.Exercise, "the profile exercises the rule, so no other is named")
 	}
 }
 
@@ -395,17 +395,17 @@ func TestStandards(t *testing.T) {
 			}
 			t.send(submit(1, bare, lost, created("a"))).send(submit(1, bare, created("b")))
 		}, []string{"no-duplicates"}},
-		"orders another one after giving up": {func(t *trace) {
+		"submits another job after giving up": {func(t *trace) {
 			t.send(submit(1, lost)).send(submit(1, func(x *verdict.Exchange) {
 				x.Key, x.Correlation, x.Made, x.Job = "other", "order-2", id(2), id(2)
 			}))
 		}, nil},
-		"repeats a known submission":    {func(t *trace) { t.send(submit(1, lost)).send(submit(1)) }, nil},
-		"repeats an idempotent request": {func(t *trace) { t.send(submit(1, bare, lost, put)).send(submit(1, bare, put)) }, nil},
-		"wants two equal jobs": {func(t *trace) {
+		"repeats a submission with its key": {func(t *trace) { t.send(submit(1, lost)).send(submit(1)) }, nil},
+		"repeats an idempotent request":     {func(t *trace) { t.send(submit(1, bare, lost, put)).send(submit(1, bare, put)) }, nil},
+		"submits two equal jobs": {func(t *trace) {
 			t.send(submit(1, bare, lost)).send(submit(1, bare)).send(submit(1, bare))
 		}, nil},
-		"looks whether it was made": {func(t *trace) { t.send(submit(1, bare, lost)).send(list(1)).send(submit(1, bare)) }, nil},
+		"checks whether the job exists": {func(t *trace) { t.send(submit(1, bare, lost)).send(list(1)).send(submit(1, bare)) }, nil},
 		"repeats a refused submission": {func(t *trace) {
 			t.send(submit(1, bare, unavailable)).wait(2 * time.Second).send(submit(1, bare))
 		}, nil},
@@ -423,8 +423,8 @@ func TestStandards(t *testing.T) {
 	}
 }
 
-// The page about the test bed has a row for each rule, and the pages contain the sentences that our rules cite. Each sentence contains
-// the word of its level.
+// The page about the test bed has a row for each rule, and the pages contain the sentences that our rules cite. Each sentence says must
+// or should, according to its level.
 func TestPagesHaveTheRules(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/reference/testbed.md")

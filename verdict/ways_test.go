@@ -19,33 +19,33 @@ func TestRightWays(t *testing.T) {
 		x.Status, x.RetryAfter, x.ETag, x.Shown, x.Job = 403, nil, "", nil, ""
 	}
 	for name, does := range map[string]func(*trace){
-		"waits for news":               func(t *trace) { t.send(submit(7)).send(poll(7, longPoll)).send(poll(7, longPoll)) },
+		"uses long polling":            func(t *trace) { t.send(submit(7)).send(poll(7, longPoll)).send(poll(7, longPoll)) },
 		"reads the job after an event": func(t *trace) { t.send(submit(7)).send(poll(7)).hear(7).send(poll(7)) },
 		"is refused after an event":    func(t *trace) { t.send(submit(7)).send(poll(7, unavailable)).hear(7).send(poll(7)) },
-		"tells its trace": func(t *trace) {
+		"sends a traceparent instead of a correlation id": func(t *trace) {
 			t.send(submit(7, func(x *verdict.Exchange) { x.Correlation, x.Trace = "", "4bf9" }))
 		},
-		"asks for many that it may not":   func(t *trace) { t.each(5, func(n byte) { t.send(poll(20+n, refusal)) }) },
-		"repeats the request of a failed": func(t *trace) { t.wait(time.Second).send(submit(3)) },
-		"waits for 40 s as it said": func(t *trace) {
+		"reads several jobs that it may not read": func(t *trace) { t.each(5, func(n byte) { t.send(poll(20+n, refusal)) }) },
+		"submits a failed job again":              func(t *trace) { t.wait(time.Second).send(submit(3)) },
+		"waits for 40 s in a long poll": func(t *trace) {
 			t.send(submit(7)).send(poll(7, longPoll, with(&fault.Effect{Delay: fault.Duration(40e9)})))
 		},
-		"goes on at once after silence": func(t *trace) {
+		"resumes a silent stream at once": func(t *trace) {
 			x := stream("e3", "e4")
 			x.Stream.Cut, x.Fault = true, &fault.Effect{StallAfter: new(1)}
 			t.send(x).send(stream("e4"))
 		},
-		"goes on from a cursor": func(t *trace) {
+		"resumes a stream with a cursor": func(t *trace) {
 			x, y := stream("e3", "e4"), stream("")
 			x.Stream.Cut, y.Query = true, "cursor=abc"
 			t.send(x).wait(time.Second).send(y)
 		},
-		"goes on from an event that a killed process has sent": func(t *trace) {
+		"resumes from an event of a killed process": func(t *trace) {
 			x := stream("e3", "e4")
 			x.Stream.Cut = true
 			t.send(x).wait(time.Second).send(stream("e5"))
 		},
-		"asks at once whether the job's stream is over": func(t *trace) {
+		"checks at once whether the stream of an ended job is complete": func(t *trace) {
 			x := stream("e3", "e4")
 			x.Path, x.Job, x.Final = "/v1/jobs/7/events", id(7), []string{id(7)}
 			x.Stream.Cut, x.Stream.Retry = true, 2000
@@ -56,18 +56,18 @@ func TestRightWays(t *testing.T) {
 		"reads a list again after an event": func(t *trace) {
 			t.send(submit(7)).each(5, func(byte) { t.send(list(7)).hear(7) })
 		},
-		"learns by a stream whose process was killed": func(t *trace) {
+		"learns of the end on a stream of a killed process": func(t *trace) {
 			x := stream("e3")
 			x.Stream = &verdict.Part{Open: true}
 			t.send(submit(7)).send(x).wait(10 * time.Second).send(stream("e5"))
 			t.Runs = append(t.Runs, verdict.Run{ID: id(7), State: "SUCCEEDED", Finished: t.now.Add(-time.Second)})
 		},
-		"has no answer when a service gives up before its time is over": func(t *trace) {
+		"does not answer a delivery before the service gives up early": func(t *trace) {
 			t.Attempts = append(t.Attempts, verdict.Attempt{
 				DeliveryID: id(9), Number: 2, At: t.now, Took: 5 * time.Second, Error: "TIMEOUT", GaveUp: true,
 			})
 		},
-		"follows a stream that nothing has cut": func(t *trace) {
+		"reopens a stream that ended normally": func(t *trace) {
 			x := stream("e3", "e4")
 			x.Fault = &fault.Effect{Delay: fault.Duration(time.Second)}
 			t.send(x).wait(time.Second).send(stream(""))
@@ -91,7 +91,7 @@ func TestWrongWays(t *testing.T) {
 		"polls an unchanged job": {"retry-after", func(t *trace) {
 			t.send(submit(7)).each(4, func(byte) { t.send(poll(7, conditional, unchanged)) })
 		}},
-		"learned nothing before the stream began": {"outcome-learned", func(t *trace) {
+		"never learns of an end before the stream began": {"outcome-learned", func(t *trace) {
 			t.send(submit(7))
 			t.Runs = append(t.Runs, verdict.Run{ID: id(7), State: "SUCCEEDED", Finished: t.now})
 			x := stream("e3")
@@ -113,7 +113,7 @@ func TestWrongWays(t *testing.T) {
 				t.wait(2 * time.Second).send(poll(1, conditional, unchanged, func(x *verdict.Exchange) { x.RetryAfter = nil }))
 			})
 		}},
-		"sends a batch again without a key": {"idempotency-key", func(t *trace) {
+		"repeats a batch without a key": {"idempotency-key", func(t *trace) {
 			twice := submit(7, func(x *verdict.Exchange) {
 				x.Role, x.Path, x.Key, x.Correlation = verdict.SubmitMany, "/v1/jobs/batch", "", ""
 			})
@@ -124,7 +124,7 @@ func TestWrongWays(t *testing.T) {
 			t.Runs = append(t.Runs, verdict.Run{ID: id(7), State: "SUCCEEDED", Finished: t.now})
 			t.wait(75 * time.Second).send(poll(7, conditional, final))
 		}},
-		"takes a failure that is retried for the end": {"outcome-learned", func(t *trace) {
+		"mistakes a failure that is retried for the end": {"outcome-learned", func(t *trace) {
 			t.send(submit(7)).deliver(7)
 			t.Attempts[len(t.Attempts)-1].Final = true
 			t.Runs = append(t.Runs, verdict.Run{ID: id(7), State: "FAILED", Finished: t.now.Add(10 * time.Second)})
@@ -144,7 +144,7 @@ func (t *trace) deliver(n byte) *trace {
 	return t
 }
 
-// hear adds a stream with an event about a job.
+// hear adds a stream with one event about a job.
 func (t *trace) hear(n byte) *trace {
 	x := stream("", "e9")
 	x.Shown = []string{id(n)}

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// applied returns which of n requests a rule affects.
+// applied returns the numbers of the requests that a rule applies to.
 func applied(m Match, seed int64, n int64) (list []int64) {
 	for i := int64(1); i <= n; i++ {
 		c := Counted{Rule: Rule{Match: m}, Seed: seed, Position: 1, Seen: i}
@@ -52,7 +52,7 @@ func TestWindows(t *testing.T) {
 	m := Match{Nth: 2, Times: 3}
 	require.False(t, at(m, 1, 0, 0))
 	require.True(t, at(m, 2, 0, 0))
-	require.True(t, at(m, 9, 2, time.Hour), "others had their effect instead")
+	require.True(t, at(m, 9, 2, time.Hour), "another rule applied to some of the requests")
 	require.False(t, at(m, 10, 3, 0))
 	m.For = Duration(time.Second)
 	require.True(t, at(m, 10, 3, time.Second-1))
@@ -65,7 +65,7 @@ var someAPI = API{Operations: map[Use][]string{
 	Submissions: {"order", "orders"}, Lookups: {"status"}, Outcomes: {"receipt"}, Streams: {"events"},
 }, Full: "full", Limited: "limited"}
 
-// Each profile has valid rules, which survive encoding. With any seed, each fault of a named operation comes at one of its first uses.
+// Each profile has valid rules, which survive encoding. With any seed, each fault of an operation disturbs one of its first requests.
 func TestProfilesAreRules(t *testing.T) {
 	t.Parallel()
 	for _, p := range Profiles {
@@ -87,7 +87,7 @@ func TestProfilesAreRules(t *testing.T) {
 					if sure[m.Operation] == nil {
 						sure[m.Operation] = map[int]bool{}
 					}
-					require.False(t, sure[m.Operation][m.Nth], "two at once: one would not be seen")
+					require.False(t, sure[m.Operation][m.Nth], "two faults at one request: only one would apply")
 					sure[m.Operation][m.Nth] = true
 					order += string(text)
 				}
@@ -101,7 +101,7 @@ func TestProfilesAreRules(t *testing.T) {
 			require.Equal(t, rules, p.Rules(someAPI, seed), "the same for the same seed")
 			orders[order] = true
 		}
-		if !slices.Contains([]Profile{MaintenanceWindow, SlowEverything, Failover, Credentials, Outage}, p) { // their order is fixed
+		if !slices.Contains([]Profile{MaintenanceWindow, SlowEverything, Failover, Credentials, Outage}, p) { // these have a fixed order
 			require.Greater(t, len(orders), 1, p)
 		}
 	}

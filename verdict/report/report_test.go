@@ -42,7 +42,7 @@ func wrong() *verdict.Verdict {
 	}
 }
 
-// JUnit and HTML reports are valid, whatever the client sent.
+// JUnit and HTML reports are valid, even if the client sent hostile text.
 func TestForms(t *testing.T) {
 	t.Parallel()
 	var junit, html bytes.Buffer
@@ -77,10 +77,10 @@ func TestForms(t *testing.T) {
 	} {
 		require.Contains(t, html.String(), part)
 	}
-	require.NotContains(t, html.String(), "<figure", "a verdict that was read has no journal")
+	require.NotContains(t, html.String(), "<figure", "a decoded verdict has no journal")
 }
 
-// recorded is a session of n requests, one each 100 ms: each tenth has a fault, and the last ones have a key in their URL.
+// recorded returns a session of n requests, one per 100 ms. Each tenth has a fault, and the last ones have a key in their URL.
 func recorded(n, wrong int) *verdict.Record {
 	r := &verdict.Record{
 		Now: time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC), Log: &verdict.Log{},
@@ -99,7 +99,7 @@ func recorded(n, wrong int) *verdict.Record {
 	return r
 }
 
-// With many requests, the page stays small: the picture shows all, the tables only the first ones and those that broke rules.
+// The page of many requests stays small: the timeline shows all of them, the tables only the first ones and those that broke rules.
 func TestPageOfManyRequests(t *testing.T) {
 	t.Parallel()
 	page := func(n, wrong int) string {
@@ -117,15 +117,15 @@ func TestPageOfManyRequests(t *testing.T) {
 	many := page(50_000, 700)
 	require.Contains(t, many, "50,000 requests, 5,000 with faults, 700 that broke rules; at most 313 in 31.2 s.")
 	require.Equal(t, 500+500, rows(many))
-	require.Contains(t, many, "/v1/jobs/j49301<", "one of those that broke a rule, far beyond the first")
+	require.Contains(t, many, "/v1/jobs/j49301<", "a request that broke a rule, after the first 500")
 	require.Contains(t, many, "And 200 more.")
 	require.Contains(t, many, "The first 500 of 50,000 requests")
 	require.Contains(t, many, `<a href="journal">`)
 	require.Less(t, len(many), 400_000)
 }
 
-// Consecutive equal requests share a row with their count. A different answer, fault or broken rule begins a new row, and so does another
-// job with a fault or a broken rule.
+// Consecutive equal requests share a row with their number. A different response, fault or broken rule begins a new row, and so does
+// another job with a fault or a broken rule.
 func TestPageFoldsEqualRequests(t *testing.T) {
 	t.Parallel()
 	r := &verdict.Record{Now: time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC), Log: &verdict.Log{},

@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Soon after the single faults, each fault that makes the client ask again was processed by each other one at the next request.
+// The planner soon tries each pair of a fault that causes another request and a fault of that request.
 func TestPlannerTriesPairsFirst(t *testing.T) {
 	t.Parallel()
 	for seed := range int64(5) {
@@ -41,7 +41,7 @@ func TestPlannerTriesPairsFirst(t *testing.T) {
 	}
 }
 
-// After a fault that the client takes for the end no other one is tried.
+// The planner tries no step after a fault that makes the client give up.
 func TestPlannerEndsWithTheClient(t *testing.T) {
 	t.Parallel()
 	submit := Operation{"submit", fault.Submissions, 1}

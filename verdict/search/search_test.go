@@ -16,14 +16,14 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// happened is a fault that a client met: where, and what it was.
+// happened is a fault that disturbed a request of the client.
 type happened struct {
 	operation string
 	job       int
 	effect    fault.Effect
 }
 
-// simulated is a client of two jobs that handles three faults in a row. A function of the faults determines its mistake.
+// simulated is a client of two jobs that handles three consecutive faults. The function mistake returns the rule that it breaks.
 type simulated struct {
 	mistake func(met []happened) (rule string)
 	mu      sync.Mutex
@@ -67,7 +67,7 @@ func (c *simulated) run(_ context.Context, _ int, rules []fault.Rule, _ time.Dur
 	return t, nil
 }
 
-// effectAt returns what the rules do to the nth request, which has been tried some times before.
+// effectAt returns the effect of the rules on the nth request of an operation. tries is the number of its earlier tries.
 func effectAt(rules []fault.Rule, operation string, nth, tries int) *fault.Effect {
 	for _, r := range rules {
 		m := r.Match
@@ -78,7 +78,7 @@ func effectAt(rules []fault.Rule, operation string, nth, tries int) *fault.Effec
 	return nil
 }
 
-// searched searches a client with the given mistake.
+// searched searches a client with a mistake.
 func searched(t *testing.T, seed int64, workers int, first bool, mistake func([]happened) string) (*Report, *simulated) {
 	t.Helper()
 	c := &simulated{mistake: mistake}
@@ -96,7 +96,7 @@ func searched(t *testing.T, seed int64, workers int, first bool, mistake func([]
 	return report, c
 }
 
-// inOrder reports whether the client met such faults one after the other, whatever came between them.
+// inOrder reports whether faults that match want happened in this order. Other faults may happen between them.
 func inOrder(met []happened, want ...func(happened) bool) bool {
 	for _, h := range met {
 		if len(want) > 0 && want[0](h) {
@@ -117,7 +117,7 @@ func TestSearchFindsAndShrinks(t *testing.T) {
 		mistake func([]happened) bool
 	}{
 		"one fault": {1, func(met []happened) bool { return inOrder(met, isReset) }},
-		"an answer is lost, and the repetition refused": {2, func(met []happened) bool {
+		"a lost response and a refused retry": {2, func(met []happened) bool {
 			for i := range met[:max(0, len(met)-1)] {
 				if isLost(met[i]) && isRefused(met[i+1]) && met[i].job == met[i+1].job && met[i+1].operation == "submit" {
 					return true
@@ -125,13 +125,13 @@ func TestSearchFindsAndShrinks(t *testing.T) {
 			}
 			return false
 		}},
-		"a fault of each operation": {2, func(met []happened) bool {
+		"one fault of each operation": {2, func(met []happened) bool {
 			return inOrder(met, isLost, func(h happened) bool { return h.operation == "read" && isReset(h) })
 		}},
-		"a fault that no request follows from, and another one": {2, func(met []happened) bool {
+		"a dead connection and a redirect": {2, func(met []happened) bool {
 			return inOrder(met, func(h happened) bool { return h.effect.NextRequest != "" }, func(h happened) bool { return h.effect.Moved != 0 })
 		}},
-		"three faults spread out": {3, func(met []happened) bool {
+		"three faults apart from each other": {3, func(met []happened) bool {
 			return inOrder(met, isRefused, func(h happened) bool { return h.operation == "read" && isReset(h) }, isRefused)
 		}},
 	} {
@@ -153,7 +153,7 @@ func TestSearchFindsAndShrinks(t *testing.T) {
 	}
 }
 
-func TestSearchFindsNothingInARightClient(t *testing.T) {
+func TestSearchFindsNothingInCorrectClient(t *testing.T) {
 	t.Parallel()
 	report, _ := searched(t, 1, 4, false, func([]happened) string { return "" })
 	require.Empty(t, report.All())
@@ -167,8 +167,8 @@ func TestSearchFindsNothingInARightClient(t *testing.T) {
 	}
 }
 
-// Two mistakes are two findings, whatever else is found on the way, and no schedule with a known one is tried again.
-func TestSearchTellsMistakesApart(t *testing.T) {
+// Two mistakes are two findings, and the search tries no schedule that contains a known finding.
+func TestSearchSeparatesMistakes(t *testing.T) {
 	t.Parallel()
 	report, c := searched(t, 2, 4, false, func(met []happened) string {
 		switch {
@@ -192,7 +192,7 @@ func TestSearchTellsMistakesApart(t *testing.T) {
 }
 
 // Schedules that break the client only sometimes are reported separately, with their rate.
-func TestSearchKeepsFlakyOnesApart(t *testing.T) {
+func TestSearchSeparatesFlakySchedules(t *testing.T) {
 	t.Parallel()
 	broke := 0
 	var mu sync.Mutex
@@ -214,7 +214,7 @@ func TestSearchKeepsFlakyOnesApart(t *testing.T) {
 }
 
 // The same seed runs the same schedules, regardless of the number of workers.
-func TestSearchIsTheSameForASeed(t *testing.T) {
+func TestSearchIsDeterministic(t *testing.T) {
 	t.Parallel()
 	mistake := func(met []happened) string {
 		if inOrder(met, isLost, isRefused) {
@@ -226,12 +226,12 @@ func TestSearchIsTheSameForASeed(t *testing.T) {
 	_, same := searched(t, 7, 1, true, mistake)
 	report, many := searched(t, 7, 8, true, mistake)
 	require.Equal(t, one.ran, same.ran)
-	require.Subset(t, many.ran, one.ran) // more workers shrink more at once
+	require.Subset(t, many.ran, one.ran) // more workers try more candidates at once
 	require.NotEmpty(t, report.Findings)
 }
 
-// A break that the search had no time to repeat is not a finding, since it may be chance.
-func TestSearchThatEndsConfirmsNothing(t *testing.T) {
+// A break that the search had no time to repeat is not a finding, because it may be chance.
+func TestUnrepeatedBreakIsNoFinding(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -252,8 +252,8 @@ func TestSearchThatEndsConfirmsNothing(t *testing.T) {
 	require.Equal(t, "1 run; the search ended before the sequence was repeated", report.Flaky[0].Rate())
 }
 
-// A smaller schedule that breaks the client only sometimes does not replace the one that always does.
-func TestSearchKeepsWhatAlwaysBreaks(t *testing.T) {
+// A smaller schedule that breaks the client only sometimes does not replace one that always breaks it.
+func TestFlakySmallerScheduleIsNotKept(t *testing.T) {
 	t.Parallel()
 	broken, smaller := Break{Rule: "no-duplicates"}, 0
 	submit := Operation{"submit", fault.Submissions, 2}
@@ -262,7 +262,7 @@ func TestSearchKeepsWhatAlwaysBreaks(t *testing.T) {
 		if len(rules) < len(both) {
 			smaller++
 		}
-		if len(rules) == len(both) || smaller == 1 { // the first of the smaller ones breaks the client once
+		if len(rules) == len(both) || smaller == 1 { // the first smaller schedule breaks the client once
 			return &Trial{Results: []verdict.Result{{Rule: broken.Rule, Status: verdict.Fail, Evidence: []verdict.Evidence{{}}}}}, nil
 		}
 		return &Trial{}, nil

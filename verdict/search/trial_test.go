@@ -27,17 +27,17 @@ func TestBreaks(t *testing.T) {
 		trial    Trial
 		want     []string
 	}{
-		"right":                     {nil, Trial{Entries: made(2)}, nil},
-		"fails":                     {nil, Trial{Failed: "exit status 1"}, []string{commandFails}},
-		"fails and may":             {gone, Trial{Failed: "exit status 1", Entries: []Entry{{Operation: "read", Fault: "404"}}}, nil},
-		"fails before it may":       {gone, Trial{Failed: "exit status 1"}, []string{commandFails}},
-		"hangs, though it may fail": {gone, Trial{Failed: "it was ended", Hung: true}, []string{commandHangs}},
-		"fewer jobs":                {nil, Trial{Entries: made(1)}, []string{workLost}},
-		"more jobs":                 {nil, Trial{Entries: made(3)}, []string{workDoubled}},
-		"a rule, the worst first": {nil, Trial{Entries: made(2), Results: []verdict.Result{
+		"correct":                             {nil, Trial{Entries: made(2)}, nil},
+		"fails":                               {nil, Trial{Failed: "exit status 1"}, []string{commandFails}},
+		"fails after a fault that allows it":  {gone, Trial{Failed: "exit status 1", Entries: []Entry{{Operation: "read", Fault: "404"}}}, nil},
+		"fails before a fault that allows it": {gone, Trial{Failed: "exit status 1"}, []string{commandFails}},
+		"hangs, though it may fail":           {gone, Trial{Failed: "it was ended", Hung: true}, []string{commandHangs}},
+		"fewer jobs":                          {nil, Trial{Entries: made(1)}, []string{workLost}},
+		"more jobs":                           {nil, Trial{Entries: made(3)}, []string{workDoubled}},
+		"two rules, the worst first": {nil, Trial{Entries: made(2), Results: []verdict.Result{
 			{Rule: "backoff", Status: verdict.Fail, Evidence: evidence}, {Rule: "no-duplicates", Status: verdict.Fail, Evidence: evidence},
 		}}, []string{"no-duplicates", "backoff"}},
-		"a warning, and what is broken anyway": {nil, Trial{Entries: made(2), Results: []verdict.Result{
+		"a warning, and a rule that is broken without faults": {nil, Trial{Entries: made(2), Results: []verdict.Result{
 			{Rule: "retry-after", Status: verdict.Warn, Evidence: evidence}, {Rule: "no-key-in-url", Status: verdict.Fail, Evidence: evidence},
 		}}, nil},
 	} {
@@ -67,7 +67,7 @@ func TestWords(t *testing.T) {
 	require.Contains(t, string(file), "- match:\n    operation: submitJob\n    nth: 1\n  effect:\n    close: after_commit\n")
 }
 
-// What a run has not reached is no part of what broke the client.
+// Steps that a run did not reach are not part of the schedule that broke the client.
 func TestHappened(t *testing.T) {
 	t.Parallel()
 	submit, read := Operation{"submit", fault.Submissions, 1}, Operation{"read", fault.Lookups, 2}

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A socket that is reopened early stays open, and can be closed for a time again.
+// A socket that is reopened early stays open, and can be closed again.
 func TestListenerIsReopened(t *testing.T) {
 	t.Parallel()
 	l, err := Listen("127.0.0.1:0")
@@ -43,7 +43,7 @@ func TestListenerEndsWhileItRefuses(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	require.NoError(t, l.Close())
 	require.ErrorIs(t, <-accepted, net.ErrClosed)
-	l.open(nil) // as it would have an hour later
+	l.open(nil) // as the timer would an hour later
 	_, err = net.Dial("tcp", l.Addr().String())
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	require.ErrorIs(t, l.Close(), net.ErrClosed)

@@ -47,7 +47,7 @@ func TestStatesAreRewritten(t *testing.T) {
 		e           fault.Effect
 		given, want string
 	}{
-		// The service itself.
+		// ForgeRun.
 		{service, odd, `{"job_id":"` + one + `","state":"RUNNING","result":{"state":"AVAILABLE"}}`,
 			`{"job_id":"` + one + `","state":"PONDERING","result":{"state":"AVAILABLE"}}`},
 		{service, odd, `{"data":[{"job_id":"` + one + `","state":"RUNNING"},{"job_id":"` + two + `","state":"FAILED"}]}`,
@@ -79,7 +79,7 @@ func TestStatesAreRewritten(t *testing.T) {
 		{service, odd, `{"filter":{"batch_id":"` + two + `","state":"FAILED"}}`, `{"filter":{"batch_id":"` + two + `","state":"FAILED"}}`},
 		{service, fault.Effect{NullOptional: true}, `{"progress":{"a":1},"warnings":[1]}`, `{"progress":null,"warnings":[1]}`},
 
-		// Other APIs: a document about one job, lists, wrapped objects, nested states, Booleans, conditions.
+		// Other APIs: documents about one job, lists, wrapped objects, nested states, Booleans, conditions.
 		{&batches, open, `{"id":"a","status":"completed","completed_at":7,"expires_at":9,"output_file_id":"f","request_counts":{"a":1}}`,
 			`{"id":"a","status":"in_progress","completed_at":null,"expires_at":null,"request_counts":{"a":1}}`},
 		{&batches, other, `{"id":"a","status":"completed"}`, `{"id":"a","status":"expired"}`},
@@ -139,7 +139,7 @@ func TestMembersKeepTheirOrder(t *testing.T) {
 	require.True(t, got > 4000*12 && got < 1<<20, got)
 }
 
-// The record of a rewritten document says whether the client saw the end. With an unknown state, other members may show it.
+// The record of a rewritten document shows whether the client saw the end. With an unknown state, other members may show the end.
 func TestRecordsOfRewrittenDocuments(t *testing.T) {
 	t.Parallel()
 	ended := `{"job_id":"` + one + `","state":"SUCCEEDED","result":{}}`
@@ -158,8 +158,8 @@ func TestRecordsOfRewrittenDocuments(t *testing.T) {
 	}
 }
 
-// Events of an unknown type come after real ones. The retry time comes first and is not overwritten.
-func TestStreamsOfALaterVersion(t *testing.T) {
+// Events of an unknown type follow real ones. The retry time comes first, and the stream does not overwrite it.
+func TestRewrittenStreams(t *testing.T) {
 	t.Parallel()
 	const events = "retry: 50\n\n: hello\n\nid: 1\nevent: a\nretry: 60\ndata: {\"job_id\":\"" + one + "\",\"state\":\"DONE\"}\n\n"
 	const later = "id: later\x00version\nevent: forgerun.later-version\ndata: {}\n\n"
@@ -183,7 +183,7 @@ func TestStreamsOfALaterVersion(t *testing.T) {
 		noted := 0
 		s := &wire.Stream{To: &out, Shape: &testbed.Shape, Effect: &c.e, Closed: closed, Note: func(data []byte) {
 			if noted++; c.e.StreamRetry == 0 {
-				require.Contains(t, string(data), "DONE", "it is noted as it was")
+				require.Contains(t, string(data), "DONE", "Note gets the original data")
 			}
 		}}
 		_, err := io.WriteString(s, c.written)
