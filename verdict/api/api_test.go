@@ -16,7 +16,7 @@ import (
 )
 
 // Each ready-made description conforms to the schema that editors use.
-func TestDescriptionsKeepToTheSchema(t *testing.T) {
+func TestDescriptionsConformToSchema(t *testing.T) {
 	t.Parallel()
 	c := jsonschema.NewCompiler()
 	schema, err := c.Compile("schema.json")

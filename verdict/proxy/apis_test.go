@@ -15,13 +15,13 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// longRunning imitates a public API according to its documentation. Its jobs are done at the third read.
+// longRunning imitates a public API as its documentation describes it. Jobs are done at the third read.
 type longRunning struct {
 	method, submit, body string
-	accepted             func(w http.ResponseWriter, id string) // answers a submission
+	accepted             func(w http.ResponseWriter, id string) // writes the response to a submission
 	path                 func(id string) string                 // returns the path of a job
-	pending, done        string                                 // answers to reads
-	wait                 int                                    // status of pending
+	pending, done        string                                 // bodies of responses to reads
+	wait                 int                                    // status of the response with pending
 	key                  string                                 // header with the idempotency key; empty if the API has none
 }
 
@@ -113,7 +113,7 @@ func (l longRunning) has(r *http.Request, made int) bool {
 }
 
 // Each ready-made description recognizes submissions, reads and final states. A client is blamed for repeating a request after a lost
-// answer, unless the API makes the request repeatable.
+// response, unless the API allows that.
 func TestReadyMadeDescriptions(t *testing.T) {
 	t.Parallel()
 	require.Subset(t, api.Names(), []string{"azure", "forgerun", "github", "google", "kubernetes", "openai", "stripe"})

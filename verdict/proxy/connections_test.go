@@ -30,9 +30,9 @@ func TestConnectionsEnd(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		effect fault.Effect
-		first  error // of two requests on one connection
-		second error
-		text   string // of the first
+		first  error  // error of the first request
+		second error  // error of the second request on the same connection
+		text   string // body of the first response
 	}{
 		"reset before":        {fault.Effect{Close: fault.CloseBefore, Reset: true}, syscall.ECONNRESET, nil, ""},
 		"reset after":         {fault.Effect{Close: fault.AfterCommit, Reset: true}, syscall.ECONNRESET, nil, ""},
@@ -40,7 +40,7 @@ func TestConnectionsEnd(t *testing.T) {
 		"closed while idle":   {fault.Effect{NextRequest: fault.CloseBefore}, nil, io.EOF, `{"accepted": true}`},
 		"reset while idle":    {fault.Effect{NextRequest: fault.CloseBefore, Reset: true}, nil, syscall.ECONNRESET, `{"accepted": true}`},
 		"dead while idle":     {fault.Effect{NextRequest: fault.CloseNever}, nil, context.DeadlineExceeded, `{"accepted": true}`},
-		"no answer":           {fault.Effect{Close: fault.CloseNever}, context.DeadlineExceeded, nil, ""},
+		"no response":         {fault.Effect{Close: fault.CloseNever}, context.DeadlineExceeded, nil, ""},
 		"a stream":            {fault.Effect{CutAfter: new(1), Reset: true}, syscall.ECONNRESET, nil, "id: 1\ndata: {}\n\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestConnectionsEnd(t *testing.T) {
 				}
 			}
 			if name != "a stream" {
-				made := map[bool]string{true: "2", false: "3"}[c.effect.Unanswered() || c.effect.NextRequest != ""] // of three requests
+				made := map[bool]string{true: "2", false: "3"}[c.effect.Unanswered() || c.effect.NextRequest != ""] // replaced requests create nothing
 				require.True(t, strings.HasSuffix(last.Header.Get("Location"), "/operations/"+made), last.Header.Get("Location"))
 			}
 			b.recorded(id, 3)
@@ -80,7 +80,7 @@ func TestConnectionsEnd(t *testing.T) {
 	}
 }
 
-// recorded waits until n exchanges are recorded. An exchange that the client gave up is recorded a little later.
+// recorded waits until n exchanges are recorded. If the client hangs up, the exchange is recorded a little later.
 func (b *bench) recorded(id string, n int) {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool {
@@ -90,7 +90,7 @@ func (b *bench) recorded(id string, n int) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// While connections are refused, the socket is closed, even for clients with an idle connection. Afterwards it is open again.
+// While a fault refuses connections, the socket is closed, even for clients with an idle connection. Afterwards it is open again.
 func TestConnectionsAreRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", things(location))
@@ -148,8 +148,8 @@ func TestTLSFails(t *testing.T) {
 	}
 }
 
-// A client that hangs up during a slow answer does not have it, even if it is small.
-func TestHangsUpInASlowAnswer(t *testing.T) {
+// The record says that the client hung up during a slow response, even if the response is small.
+func TestClientHangsUpDuringSlowResponse(t *testing.T) {
 	t.Parallel()
 	for _, replaced := range []int{0, 503} {
 		b := newBench(t, "", things(location))

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Only the target decides whether the client is asked for a body that it holds back.
+// Only the target decides whether a client that waits for 100 Continue gets it, with TLS and without.
 func TestExpectations(t *testing.T) {
 	t.Parallel()
 	const ask = "POST /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
@@ -78,7 +78,7 @@ func TestExpectations(t *testing.T) {
 }
 
 // If the target refuses a request before its body is sent, the refusal reaches the client.
-func TestEarlyAnswers(t *testing.T) {
+func TestEarlyResponses(t *testing.T) {
 	t.Parallel()
 	const refusal = "HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 0\r\n\r\n"
 	for _, framing := range []string{"Content-Length: 100", "Transfer-Encoding: chunked"} {
@@ -93,8 +93,8 @@ func TestEarlyAnswers(t *testing.T) {
 	}
 }
 
-// Clients that offer HTTP/2 are answered, judged and disturbed like others. A reverse proxy refuses CONNECT.
-func TestOffersAndTunnels(t *testing.T) {
+// Requests that offer HTTP/2 are served and recorded like others. A reverse proxy refuses CONNECT.
+func TestH2COffersAndConnect(t *testing.T) {
 	t.Parallel()
 	got := make(chan string, 1)
 	target := rawTarget(t, func(c *wireEnd) {

@@ -5,10 +5,10 @@ import (
 	"net/http"
 )
 
-// ExchangeOf begins the record of a request.
+// ExchangeOf returns the record of a request.
 var ExchangeOf = (&sessions{}).exchange
 
-// TrustAny lets a proxy take any certificate of its target.
+// TrustAny makes a proxy accept any certificate of its target.
 func TrustAny(p *Proxy) {
 	p.forward.Transport.(*http.Transport).TLSClientConfig = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
 }

@@ -18,7 +18,7 @@ func guarded(t *testing.T) *proxy.Proxy {
 	return newProxy(t, serverOf(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})), "")
 }
 
-// ask sends a request with a Host and headers to a handler and returns the status.
+// ask sends a request with a Host and headers to a handler, and returns the status.
 func ask(h http.Handler, method, path, host, body string, headers ...string) int {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	r.Host = host
@@ -53,14 +53,14 @@ func TestForeignHostsAreMisdirected(t *testing.T) {
 			status := ask(p, "GET", path, host, "")
 			require.Equal(t, !allowed, status == http.StatusMisdirectedRequest, "%s of %q: %d", path, host, status)
 			if host != "" {
-				require.NotEqual(t, http.StatusMisdirectedRequest, ask(open, "GET", path, host, ""), "beyond loopback")
+				require.NotEqual(t, http.StatusMisdirectedRequest, ask(open, "GET", path, host, ""), "open to others")
 			}
 		}
 		require.Equal(t, !allowed, ask(p, "GET", "/ws", host, "", "Connection", "upgrade", "Upgrade", "websocket") == 421, host)
 		require.Equal(t, !allowed, ask(hook, "POST", "/hook", host, "{}") == 421, host)
 		require.Equal(t, !allowed, ask(p.Own(), "GET", sessions, host, "") == 421, "the control listener of %q", host)
 		own := allowed && !strings.Contains(strings.ToLower(host), "example") && !strings.Contains(host, "fd00")
-		require.Equal(t, !own, ask(open.Own(), "GET", sessions, host, "") == 421, "which is on loopback: %q", host)
+		require.Equal(t, !own, ask(open.Own(), "GET", sessions, host, "") == 421, "the control listener is on loopback: %q", host)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestPagesOfOthersAreRefused(t *testing.T) {
 			require.Equal(t, refused, ask(h, "POST", sessions, here, `{"profile": "x"}`, "Content-Type", kind) == 415, kind)
 		}
 	}
-	require.Equal(t, 200, ask(p, "POST", "/things", here, "a=1", "Sec-Fetch-Site", "cross-site"), "the target has rules of its own")
+	require.Equal(t, 200, ask(p, "POST", "/things", here, "a=1", "Sec-Fetch-Site", "cross-site"), "the proxy does not protect the target")
 	hook := p.Hook(&url.URL{Scheme: "http", Host: "127.0.0.1:1"}, "")
 	require.Equal(t, 403, ask(hook, "POST", "/hook", here, "{}", "Origin", "https://evil.example"))
 	require.Equal(t, 200, ask(p, "GET", sessions, here, "", "Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "navigate",

@@ -27,7 +27,7 @@ func sign(key []byte, text string) []byte {
 	return m.Sum(nil)
 }
 
-// signing are the signing schemes of common APIs: the sender's headers, and the receiver's check.
+// signing holds the signing schemes of common APIs: sign sets the headers of the sender, and holds is the check of the receiver.
 var signing = map[string]struct {
 	sign  func(h http.Header, body, secret string, at time.Time)
 	holds func(h http.Header, body string) bool

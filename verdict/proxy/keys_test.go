@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// A key in a URL is found in any escaping and with any header that also has it. It is never shown.
+// The proxy finds a key in a URL in any escaping, if any request has the key in a header. The journal never shows the key.
 func TestKeysInURLs(t *testing.T) {
 	t.Parallel()
 	const key = "s3cr3t/Key+42="
@@ -25,29 +25,29 @@ func TestKeysInURLs(t *testing.T) {
 		asks []ask
 		want verdict.Status
 	}{
-		"in its own query":            {[]ask{{query.path, "Authorization", "Bearer " + key}}, verdict.Warn},
-		"of another header":           {[]ask{{query.path, "X-Api-Key", key}}, verdict.Warn},
-		"a password":                  {[]ask{{query.path, "Authorization", basic("me", key)}}, verdict.Warn},
-		"a user without a password":   {[]ask{{query.path, "Authorization", basic(key, "")}}, verdict.Warn},
-		"of an earlier request":       {[]ask{{"/x", "Authorization", "Bearer " + key}, query}, verdict.Warn},
-		"of a later request":          {[]ask{query, {"/x", "X-Api-Key", key}}, verdict.Warn},
-		"of a later request, by name": {[]ask{{path: "/x?api_key=" + url.QueryEscape(key)}, {"/x", "X-Api-Key", key}}, verdict.Warn},
-		"in an earlier path":          {[]ask{{path: "/keys/" + url.PathEscape(key) + "/x"}, {"/x", "X-Api-Key", key}}, verdict.Warn},
-		"in a path":                   {[]ask{{"/keys/" + url.PathEscape(key) + "/x", "X-Api-Key", key}}, verdict.Warn},
-		"not escaped":                 {[]ask{{"/x?k=" + key, "X-Api-Key", key}}, verdict.Warn},
-		"without a name":              {[]ask{{"/x?" + url.QueryEscape(key), "X-Api-Key", key}}, verdict.Warn},
-		"behind a scheme":             {[]ask{{"/x?k=Bearer%20" + url.QueryEscape(key), "X-Api-Key", key}}, verdict.Warn},
-		"escaped twice":               {[]ask{{"/x?to=" + url.QueryEscape("/y?k="+url.QueryEscape(key)), "X-Api-Key", key}}, verdict.Warn},
-		"escaped letter by letter":    {[]ask{{"/x?k=%734567890%31", "X-Api-Key", "s45678901"}}, verdict.Warn},
-		"beside bad escapes":          {[]ask{{"/x?%zz;k=" + url.QueryEscape(key), "X-Api-Key", key}}, verdict.Warn},
-		"access_token":                {[]ask{{path: "/x?access_token=a"}}, verdict.Warn},
-		"none":                        {[]ask{{"/x?k=v", "X-Api-Key", key}}, verdict.OK},
-		"a part of another word":      {[]ask{{"/jobs/job-12345678", "X-Api-Key", "job-1234"}}, verdict.OK},
-		"a word":                      {[]ask{{"/customers", "X-Api-Key", "customers"}}, verdict.OK},
-		"an idempotency key":          {[]ask{{"/x/order-12345678", "Idempotency-Key", "order-12345678"}}, verdict.OK},
-		"a key of the description":    {[]ask{{"/x/order-12345678", "X-Request-Token", "order-12345678"}}, verdict.OK},
-		"a cookie":                    {[]ask{{"/x/order-12345678", "Cookie", "order-12345678"}}, verdict.OK},
-		"the user of a password":      {[]ask{{"/accounts/AC1234567890", "Authorization", basic("AC1234567890", key)}}, verdict.OK},
+		"in the query":                     {[]ask{{query.path, "Authorization", "Bearer " + key}}, verdict.Warn},
+		"key of another header":            {[]ask{{query.path, "X-Api-Key", key}}, verdict.Warn},
+		"password of Basic":                {[]ask{{query.path, "Authorization", basic("me", key)}}, verdict.Warn},
+		"user of Basic without a password": {[]ask{{query.path, "Authorization", basic(key, "")}}, verdict.Warn},
+		"key of an earlier request":        {[]ask{{"/x", "Authorization", "Bearer " + key}, query}, verdict.Warn},
+		"key of a later request":           {[]ask{query, {"/x", "X-Api-Key", key}}, verdict.Warn},
+		"api_key, key of a later request":  {[]ask{{path: "/x?api_key=" + url.QueryEscape(key)}, {"/x", "X-Api-Key", key}}, verdict.Warn},
+		"path, key of a later request":     {[]ask{{path: "/keys/" + url.PathEscape(key) + "/x"}, {"/x", "X-Api-Key", key}}, verdict.Warn},
+		"in the path":                      {[]ask{{"/keys/" + url.PathEscape(key) + "/x", "X-Api-Key", key}}, verdict.Warn},
+		"not escaped":                      {[]ask{{"/x?k=" + key, "X-Api-Key", key}}, verdict.Warn},
+		"parameter without a name":         {[]ask{{"/x?" + url.QueryEscape(key), "X-Api-Key", key}}, verdict.Warn},
+		"after a scheme":                   {[]ask{{"/x?k=Bearer%20" + url.QueryEscape(key), "X-Api-Key", key}}, verdict.Warn},
+		"escaped twice":                    {[]ask{{"/x?to=" + url.QueryEscape("/y?k="+url.QueryEscape(key)), "X-Api-Key", key}}, verdict.Warn},
+		"escaped letter by letter":         {[]ask{{"/x?k=%734567890%31", "X-Api-Key", "s45678901"}}, verdict.Warn},
+		"next to invalid escapes":          {[]ask{{"/x?%zz;k=" + url.QueryEscape(key), "X-Api-Key", key}}, verdict.Warn},
+		"access_token":                     {[]ask{{path: "/x?access_token=a"}}, verdict.Warn},
+		"no key":                           {[]ask{{"/x?k=v", "X-Api-Key", key}}, verdict.OK},
+		"part of a longer word":            {[]ask{{"/jobs/job-12345678", "X-Api-Key", "job-1234"}}, verdict.OK},
+		"plain word":                       {[]ask{{"/customers", "X-Api-Key", "customers"}}, verdict.OK},
+		"idempotency key":                  {[]ask{{"/x/order-12345678", "Idempotency-Key", "order-12345678"}}, verdict.OK},
+		"key of the description":           {[]ask{{"/x/order-12345678", "X-Request-Token", "order-12345678"}}, verdict.OK},
+		"cookie":                           {[]ask{{"/x/order-12345678", "Cookie", "order-12345678"}}, verdict.OK},
+		"user of Basic with a password":    {[]ask{{"/accounts/AC1234567890", "Authorization", basic("AC1234567890", key)}}, verdict.OK},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -17,7 +17,7 @@ import (
 
 const sessionHeader = "ForgeRun-Session"
 
-// labelled returns the session with a label, which ended with the session without one.
+// labelled returns the session with a label.
 func (b *bench) labelled(name string) (n verdict.Session) {
 	b.t.Helper()
 	var list struct{ Data []verdict.Session }
@@ -37,7 +37,7 @@ func TestLabels(t *testing.T) {
 		}
 		target.ServeHTTP(w, r)
 	}))
-	b.client.Transport.(*http.Transport).DisableKeepAlives = true // on a kept connection, net/http repeats requests with a key
+	b.client.Transport.(*http.Transport).DisableKeepAlives = true // on a reused connection, net/http resends requests with a key
 	b.faults(nth("", 1, fault.Effect{Close: fault.AfterCommit}))
 	main := b.session(`{"rules": ["idempotency-key"]}`)
 	var tests sync.WaitGroup
@@ -48,7 +48,7 @@ func TestLabels(t *testing.T) {
 				key = []string{"X-Test", "forgets its key"}
 			}
 			key = append(key, sessionHeader, name)
-			for range 2 { // the first answer is lost
+			for range 2 { // the first response is lost
 				b.do("POST", "/things", fmt.Sprintf(`{"n": %d}`, n), key...)
 			}
 		})
@@ -68,7 +68,7 @@ func TestLabels(t *testing.T) {
 	require.Contains(t, string(b.own("GET", "sessions?label=x", "", 200)), `"data":[]`)
 }
 
-// A delivery belongs to its job's session, and the rules of that session disturb it.
+// A delivery belongs to the session of its job, and the rules of that session apply to it.
 func TestLabelsOfDeliveries(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, serverOf(t, things(location)), "")

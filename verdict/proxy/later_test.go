@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// ending is an API in which the second read of a job calls done to show its end.
+// ending is an API in which done writes the response to the second read of a job and all later reads.
 func ending(done func(w http.ResponseWriter)) http.Handler {
 	var reads atomic.Int64
 	mux := http.NewServeMux()
@@ -37,8 +37,8 @@ func ending(done func(w http.ResponseWriter)) http.Handler {
 	return mux
 }
 
-// The proxy can show an ended job as unfinished, however the API shows ends. A client passes if it reads on, or if it stops at another
-// final state of the API.
+// The proxy can show an ended job as unfinished, regardless of how the API shows the end. A client passes if it reads on, or if it stops at
+// another final state of the API.
 func TestEndsAreHidden(t *testing.T) {
 	t.Parallel()
 	body := func(status int, kind, text string) func(http.ResponseWriter) {
@@ -56,22 +56,22 @@ func TestEndsAreHidden(t *testing.T) {
 		done         func(http.ResponseWriter)
 		e            fault.Effect
 		status       int
-		want, result string // the client's results under the fault, and afterwards
+		want, result string // bodies of reads with the fault, and of a read without it
 	}{
-		"by a state": {"", body(200, "application/json", `{"status": "done", "result": 7}`), open, 200,
+		"state": {"", body(200, "application/json", `{"status": "done", "result": 7}`), open, 200,
 			`{"status":"cooking"}`, `{"status": "done", "result": 7}`},
-		"by an unknown state": {"", body(200, "application/json", `{"status": "done", "result": 7}`),
+		"state, shown as an unknown one": {"", body(200, "application/json", `{"status": "done", "result": 7}`),
 			fault.Effect{Unfinished: true, JobStatus: "PONDERING", Extensions: false}, 200,
 			`{"status":"PONDERING"}`, `{"status": "done", "result": 7}`},
-		"by another end": {described, body(200, "application/json", `{"status": "done", "result": 7}`), other, 200,
+		"state, shown as another end": {described, body(200, "application/json", `{"status": "done", "result": 7}`), other, 200,
 			`{"status":"gone","result":7}`, `{"status": "done", "result": 7}`},
-		"by no described end": {"", body(200, "application/json", `{"status": "done"}`), other, 200,
+		"state without described ends": {"", body(200, "application/json", `{"status": "done"}`), other, 200,
 			`{"status":"done"}`, `{"status": "done"}`},
-		"by 200": {"", body(200, "application/json", `{"total": 3}`), open, 202, `{"progress":40,"status":"cooking"}`, `{"total": 3}`},
-		"by 200 and an unknown state": {"", body(200, "application/json", `[1]`), fault.Effect{Unfinished: true, JobStatus: "PONDERING"}, 202,
+		"200 after 202": {"", body(200, "application/json", `{"total": 3}`), open, 202, `{"progress":40,"status":"cooking"}`, `{"total": 3}`},
+		"200 after 202, unknown state": {"", body(200, "application/json", `[1]`), fault.Effect{Unfinished: true, JobStatus: "PONDERING"}, 202,
 			`{"progress":40,"status":"PONDERING"}`, `[1]`},
-		"by 200 with a table": {"", body(200, "text/csv", "a,b\n"), open, 202, `{"progress":40,"status":"cooking"}`, "a,b\n"},
-		"by 303":              {"", body(303, "text/html", "There."), open, 202, `{"progress":40,"status":"cooking"}`, "There."},
+		"200 with CSV after 202": {"", body(200, "text/csv", "a,b\n"), open, 202, `{"progress":40,"status":"cooking"}`, "a,b\n"},
+		"303":                    {"", body(303, "text/html", "There."), open, 202, `{"progress":40,"status":"cooking"}`, "There."},
 	} {
 		for _, version := range []int{1, 2} {
 			t.Run(fmt.Sprint(name, version), func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestEndsAreHidden(t *testing.T) {
 	}
 }
 
-// Without an earlier unfinished answer, the proxy changes nothing.
+// If no earlier response showed the job as unfinished, the proxy changes nothing.
 func TestEndsThatCannotBeHidden(t *testing.T) {
 	t.Parallel()
 	target := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -132,8 +132,8 @@ func TestEndsThatCannotBeHidden(t *testing.T) {
 	require.Equal(t, "a,b\n", a.text)
 }
 
-// The target cannot answer 304 to a read that will be rewritten, because the proxy removes If-None-Match.
-func TestChangesAreNotHidden(t *testing.T) {
+// A read with a rewritten response never gets 304, because the proxy removes If-None-Match.
+func TestRewrittenReadsAreUnconditional(t *testing.T) {
 	t.Parallel()
 	target := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -159,7 +159,7 @@ func TestChangesAreNotHidden(t *testing.T) {
 }
 
 // A body with a digest is not rewritten, because that would invalidate the digest.
-func TestDigestsHold(t *testing.T) {
+func TestDigestsStayValid(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"Repr-Digest", "Content-Digest", "Digest", "Content-MD5", "X-Other"} {
 		b := newBench(t, "", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -172,7 +172,7 @@ func TestDigestsHold(t *testing.T) {
 	}
 }
 
-// In a list, only the jobs of the session are rewritten.
+// Only the jobs of the session are rewritten in a list.
 func TestListsAreRewritten(t *testing.T) {
 	t.Parallel()
 	target := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -194,8 +194,8 @@ func TestListsAreRewritten(t *testing.T) {
 		b.do("GET", "/v1/batches", "").text)
 }
 
-// Lists and events may name a job by the last segment of its address, unless it is short or several jobs share it.
-func TestJobsAreNamedByTheEndsOfTheirAddresses(t *testing.T) {
+// A list may name a job by the last segment of its address, unless the segment is short or several jobs share it.
+func TestListsNameJobsByLastSegment(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]verdict.Status{"0190-abcdef": verdict.OK, "7": verdict.Warn} {
 		target := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -206,7 +206,7 @@ func TestJobsAreNamedByTheEndsOfTheirAddresses(t *testing.T) {
 				return
 			}
 			if r.URL.Path != "/list" {
-				time.Sleep(verdict.Tolerance) // the client learns of the end before the proxy asks
+				time.Sleep(verdict.Tolerance) // the client learns of the end before the proxy reads the job
 			}
 			_, _ = fmt.Fprintf(w, `{"data": [{"id": %q, "status": "done"}], "status": "done"}`, id)
 		})

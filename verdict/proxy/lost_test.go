@@ -15,25 +15,25 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// accepted is the answer of the targets below.
+// accepted is the response body of the targets.
 const accepted = `{"accepted": true}`
 
-// targets answer a submission, each with another framing of the body.
+// targets start servers that accept a submission. Each frames the body of the response in another way.
 var targets = map[string]func(t *testing.T) (address string){
 	"length":            replying("Content-Length: 18\r\n\r\n" + accepted),
 	"length, in pieces": replying("Content-Length: 18\r\n\r\n", accepted[:4], accepted[4:]),
 	"chunks":            replying("Transfer-Encoding: chunked\r\n\r\n12\r\n" + accepted + "\r\n0\r\n\r\n"),
-	"chunks, one by one": replying("Transfer-Encoding: chunked\r\n\r\n", "4\r\n"+accepted[:4]+"\r\n", "e\r\n"+accepted[4:]+"\r\n",
+	"chunks, in pieces": replying("Transfer-Encoding: chunked\r\n\r\n", "4\r\n"+accepted[:4]+"\r\n", "e\r\n"+accepted[4:]+"\r\n",
 		"0\r\n\r\n"),
-	"trailers":         replying("Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n12\r\n"+accepted+"\r\n", "0\r\nX-Sum: 1\r\n\r\n"),
-	"trailers, unsaid": replying("Transfer-Encoding: chunked\r\n\r\n12\r\n"+accepted+"\r\n", "0\r\nX-Sum: 1\r\n\r\n"),
+	"trailers":              replying("Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n12\r\n"+accepted+"\r\n", "0\r\nX-Sum: 1\r\n\r\n"),
+	"trailers, unannounced": replying("Transfer-Encoding: chunked\r\n\r\n12\r\n"+accepted+"\r\n", "0\r\nX-Sum: 1\r\n\r\n"),
 	"HTTP/1.0": func(t *testing.T) string {
 		return "http://" + rawTarget(t, func(c *wireEnd) {
 			c.request()
 			c.send("HTTP/1.0 202 Accepted\r\nContent-Type: application/json\r\nX-Own: 1\r\n\r\n" + accepted)
 		})
 	},
-	"after a hint": func(t *testing.T) string {
+	"after Early Hints": func(t *testing.T) string {
 		return "http://" + rawTarget(t, func(c *wireEnd) {
 			c.request()
 			c.send("HTTP/1.1 103 Early Hints\r\nX-Early: 1\r\n\r\n")
@@ -67,7 +67,7 @@ func replying(pieces ...string) func(t *testing.T) string {
 	}
 }
 
-// effects lists all kinds of effects with the expected answer. The status is 0 if the client must get nothing.
+// effects lists kinds of effects with the expected response. The status is 0 if the client must get nothing.
 var effects = map[string]struct {
 	effect fault.Effect
 	status int
@@ -95,7 +95,7 @@ var effects = map[string]struct {
 	"moved":             {fault.Effect{Moved: 308}, 308, ""},
 }
 
-// A fault works with every framing of the target's answer. No byte of a lost answer reaches the client.
+// A fault works with every framing of the target's response. No byte of a lost response reaches the client.
 func TestEffectsByFraming(t *testing.T) {
 	t.Parallel()
 	for framing, target := range targets {
@@ -115,20 +115,20 @@ func TestEffectsByFraming(t *testing.T) {
 						require.Empty(t, got)
 						return
 					}
-					if framing == "after a hint" && !e.effect.Replaces() {
+					if framing == "after Early Hints" && !e.effect.Replaces() {
 						require.Contains(t, got, "103 Early Hints\r\nX-Early: 1\r\n\r\n")
 						_, got, _ = strings.Cut(got, "\r\n\r\n")
 					}
 					require.True(t, strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d ", e.status)), got)
-					checkOf(t, e.effect, framing, got, e.body)
+					checkResponse(t, e.effect, framing, got, e.body)
 				})
 			}
 		}
 	}
 }
 
-// checkOf checks an answer against the effect.
-func checkOf(t *testing.T, e fault.Effect, framing, got, body string) {
+// checkResponse checks a response against the effect.
+func checkResponse(t *testing.T, e fault.Effect, framing, got, body string) {
 	t.Helper()
 	head, _, _ := strings.Cut(got, "\r\n\r\n")
 	if !e.Replaces() {
@@ -155,7 +155,7 @@ func checkOf(t *testing.T, e fault.Effect, framing, got, body string) {
 	}
 }
 
-// disturbing starts a proxy in front of a target, with one rule for the first submission. It trusts the target's certificate.
+// disturbing starts a proxy in front of a target, with a fault of the first submission. The proxy trusts any certificate.
 func disturbing(t *testing.T, target string, e fault.Effect) (address string) {
 	t.Helper()
 	p := newProxy(t, target, "")
@@ -165,17 +165,17 @@ func disturbing(t *testing.T, target string, e fault.Effect) (address string) {
 	return address
 }
 
-// byHTTP2 sends the request with HTTP/2 without TLS.
+// byHTTP2 sends the request over HTTP/2 without TLS and checks the response.
 func byHTTP2(t *testing.T, address string, end fault.Close, status int, body string) {
 	t.Helper()
-	begun := false
-	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotFirstResponseByte: func() { begun = true }})
+	received := false
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotFirstResponseByte: func() { received = true }})
 	r, err := http.NewRequestWithContext(ctx, "POST", "http://"+address+"/x", strings.NewReader("{}"))
 	require.NoError(t, err)
 	res, err := cleartext(t).RoundTrip(r)
 	if status == 0 {
 		require.Error(t, err)
-		require.False(t, begun)
+		require.False(t, received)
 		return
 	}
 	require.NoError(t, err)
@@ -193,7 +193,7 @@ func byHTTP2(t *testing.T, address string, end fault.Close, status int, body str
 	}
 }
 
-// No byte of a lost event stream reaches the client either.
+// No byte of a lost event stream reaches the client.
 func TestLostStreams(t *testing.T) {
 	t.Parallel()
 	target := rawTarget(t, func(c *wireEnd) {

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// withKey accepts only requests with the key.
+// withKey is a server that accepts only requests with a key. It calls asked with each request.
 func withKey(asked func(r *http.Request)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked(r)
@@ -28,8 +28,8 @@ func withKey(asked func(r *http.Request)) http.Handler {
 	})
 }
 
-// A redirect to another name of the machine leads to the same resource, even if the client sends no credentials there. If it sends any,
-// they pass unchanged.
+// A redirect to another name of the machine leads to the same resource, even if the client sends no credentials there. If the client sends
+// credentials, they pass unchanged.
 func TestRedirectsToAnotherOrigin(t *testing.T) {
 	t.Parallel()
 	for _, status := range fault.Moves {
@@ -66,7 +66,7 @@ func TestRedirectsToAnotherOrigin(t *testing.T) {
 						return a.StatusCode
 					}
 					require.Equal(t, 200, at(there, path))
-					require.Equal(t, 200, at(there, path), "a client may try again")
+					require.Equal(t, 200, at(there, path), "a client may retry")
 					require.Equal(t, 401, at(there, path, "Authorization", "Bearer other"))
 					require.Equal(t, 401, at(there, path, "Cookie", "a=1"))
 					require.Equal(t, 401, at(there, "/other"))
@@ -93,10 +93,10 @@ func TestCredentialsOfOrdinaryClients(t *testing.T) {
 	require.NoError(t, a.err)
 	require.Equal(t, 200, a.StatusCode)
 	require.Equal(t, "localhost", a.Request.URL.Hostname())
-	require.Equal(t, []string{"localhost Bearer k"}, keys, "the target is asked as the proxy remembers")
+	require.Equal(t, []string{"localhost Bearer k"}, keys, "the proxy adds the credentials")
 }
 
-// Without loopback, the machine has no other name, so the redirect leads to the same address. Writes never get credentials.
+// A host that is not loopback has no other name, so the redirect leads to the same address. The proxy never adds credentials to writes.
 func TestRedirectsElsewhere(t *testing.T) {
 	t.Parallel()
 	b := newBenchBy(t, "", withKey(func(*http.Request) {}), func(p *proxy.Proxy) *tls.Config {
@@ -112,7 +112,7 @@ func TestRedirectsElsewhere(t *testing.T) {
 	require.Equal(t, 401, there.do("POST", "/x", "{}").StatusCode)
 }
 
-// The record has the client's Host, with secrets masked.
+// The record contains the Host of the client, in a bounded length.
 func TestHostsAreRecorded(t *testing.T) {
 	t.Parallel()
 	r := httptest.NewRequest(http.MethodGet, "/x", nil)

@@ -21,7 +21,7 @@ rules: [outcome-learned, stop-at-end, one-job-per-intention, lost-answer]
 reset: [POST /tests/reset]
 `
 
-// shop is an API that names its orders only by id. The first order is shipped after a number of reads.
+// shop is an API that names its orders only by id. The first order is shipped at the given read.
 func shop(shipped int32) http.Handler {
 	var made, reads atomic.Int32
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -42,7 +42,7 @@ func shop(shipped int32) http.Handler {
 	})
 }
 
-// The proxy reads a job that has only an id at the end of the session, so that it can judge a client that never read it.
+// The proxy reads unfinished jobs at the end of the session, even if they have only an id. Otherwise it could not blame the client.
 func TestJobsAreReadAtTheEnd(t *testing.T) {
 	t.Parallel()
 	for reads, statuses := range map[int][2]verdict.Status{
@@ -56,12 +56,12 @@ func TestJobsAreReadAtTheEnd(t *testing.T) {
 				require.NoError(t, b.do("GET", "/v1/north/orders/o%201", "", "Authorization", "Bearer x").err)
 			}
 			_, rules := b.verdict(id)
-			require.Equal(t, status, rules["outcome-learned"].Status, "%d reads of what is shipped at read %d", reads, i+1)
+			require.Equal(t, status, rules["outcome-learned"].Status, "%d reads of an order that is shipped at read %d", reads, i+1)
 		}
 	}
 }
 
-// The description determines the path for reading a job, if it is complete enough.
+// ReadPath returns the path for reading a job, if the description is complete enough.
 func TestReadPath(t *testing.T) {
 	t.Parallel()
 	for description, want := range map[string]string{

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// multipartOf makes a body of parts with a boundary.
+// multipartOf returns a multipart body.
 func multipartOf(boundary string, parts ...string) string {
 	return "--" + boundary + "\r\n" + strings.Join(parts, "\r\n--"+boundary+"\r\n") + "\r\n--" + boundary + "--\r\n"
 }
@@ -30,7 +30,7 @@ func gzipped(t *testing.T, at int64, text string) string {
 }
 
 // Bodies are compared by content. A client is not blamed for bodies that cannot be compared.
-func TestWhatASameBodyIs(t *testing.T) {
+func TestBodiesAreCompared(t *testing.T) {
 	t.Parallel()
 	name, file := "Content-Disposition: form-data; name=\"a\"\r\n\r\n1", "Content-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n"+
 		"Content-Type: text/csv\r\n\r\na,b"
@@ -69,8 +69,8 @@ func TestWhatASameBodyIs(t *testing.T) {
 			verdict.NotTested},
 		{"a large file", large, large, [2]string{"image/png", "image/png"}, "", verdict.OK},
 		{"another large file", large, large[1:], [2]string{"image/png", "image/png"}, "", verdict.Fail},
-		{"packed", gzipped(t, 1, `{"a":1}`), gzipped(t, 2, `{"a":1}`), [2]string{"application/json", "application/json"}, "gzip", verdict.OK},
-		{"other compressed JSON", gzipped(t, 1, `{"a":1}`), gzipped(t, 1, `{"a":2}`), [2]string{"application/json", "application/json"}, "gzip",
+		{"gzip", gzipped(t, 1, `{"a":1}`), gzipped(t, 2, `{"a":1}`), [2]string{"application/json", "application/json"}, "gzip", verdict.OK},
+		{"other gzip", gzipped(t, 1, `{"a":1}`), gzipped(t, 1, `{"a":2}`), [2]string{"application/json", "application/json"}, "gzip",
 			verdict.Fail},
 		{"unknown compression", "1", "2", [2]string{"application/json", "application/json"}, "br", verdict.NotTested},
 		{"encrypted", "a.b", "c.d", [2]string{"application/jose", "application/jose"}, "", verdict.NotTested},

@@ -67,7 +67,7 @@ func contains(response, path string) bool {
 	return strings.Contains(response, name+`"`) || strings.HasSuffix(response, name)
 }
 
-// ended reports whether a document shows a final state. Unknown states are not final.
+// ended reports whether a document shows a known final state.
 func ended(text string) bool {
 	var d struct {
 		Status any
@@ -91,7 +91,7 @@ func waitOf(h http.Header) time.Duration {
 	return time.Duration(*seconds) * time.Second
 }
 
-// ask sends a request until it is answered.
+// ask sends a request until it succeeds, or until the client gives up.
 func (c *careful) ask(method, path, body, key string) (response, error) {
 	headers := []string{"Authorization", "Bearer k"}
 	if key != "" && c.api.key != "" {
@@ -103,7 +103,7 @@ func (c *careful) ask(method, path, body, key string) (response, error) {
 		wait := 500 * time.Millisecond << try
 		switch {
 		case a.err != nil && method != "GET" && c.api.key == "":
-			return a, errGaveUp // it may be done
+			return a, errGaveUp // the request may have succeeded
 		case a.err != nil:
 		case a.StatusCode < 300:
 			return a, nil
@@ -134,7 +134,7 @@ func TestCarefulClients(t *testing.T) {
 	for _, name := range []string{"openai", "stripe", "google"} {
 		for _, profile := range fault.Profiles {
 			if profile == fault.Failover && described[name].key == "" {
-				continue // would end at once, because connections are refused
+				continue // the client would give up at once, because connections are refused
 			}
 			for seed := range 6 {
 				all.Go(func() {

@@ -158,7 +158,7 @@ func nth(operation string, n int, e fault.Effect) fault.Rule {
 	return fault.Rule{Match: fault.Match{Operation: operation, Nth: n}, Effect: e}
 }
 
-// things is an API that answers 202 with the address of an operation. The operation is done at its third read.
+// things is an API that accepts submissions with 202 and the headers of at. Each third read of an operation shows its end.
 func things(at func(r *http.Request, id int64) http.Header) http.Handler {
 	var made atomic.Int64
 	var reads atomic.Int64
@@ -206,8 +206,8 @@ func events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// The proxy finds a job by the standards at any address. Its address in the answer leads through the proxy.
-func TestJobsAreFoundByTheStandards(t *testing.T) {
+// Without a description, the proxy finds a job by the standards. The address of the job in the response leads through the proxy.
+func TestJobsAreFoundByStandards(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]func(r *http.Request, id int64) http.Header{
 		"Location": location,
@@ -238,7 +238,7 @@ func TestJobsAreFoundByTheStandards(t *testing.T) {
 	}
 }
 
-// Each fault changes an answer exactly as described.
+// Each fault changes a response as described.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	own := "errors:\n  429: {content_type: application/vnd.x+json, body: '{\"mine\": true}'}\n"
@@ -252,16 +252,16 @@ func TestFaults(t *testing.T) {
 			require.ErrorIs(t, a.err, io.ErrUnexpectedEOF)
 			require.Equal(t, `{"acce`+`pte`, a.text)
 		}},
-		"an error": {fault.Effect{Status: 503, RetryAfter: new(2)}, func(t *testing.T, a response) {
+		"error": {fault.Effect{Status: 503, RetryAfter: new(2)}, func(t *testing.T, a response) {
 			require.Equal(t, 503, a.StatusCode)
 			require.Equal(t, "2", a.Header.Get("Retry-After"))
 			require.Equal(t, "application/problem+json", a.Header.Get("Content-Type"))
 		}},
-		"an error of the API": {fault.Effect{Status: 429}, func(t *testing.T, a response) {
+		"error document of the API": {fault.Effect{Status: 429}, func(t *testing.T, a response) {
 			require.Equal(t, "application/vnd.x+json", a.Header.Get("Content-Type"))
 			require.JSONEq(t, `{"mine": true}`, a.text)
 		}},
-		"a page": {fault.Effect{HTML: true}, func(t *testing.T, a response) {
+		"error page": {fault.Effect{HTML: true}, func(t *testing.T, a response) {
 			require.Equal(t, 502, a.StatusCode)
 			require.Contains(t, a.text, "<h1>502 Bad Gateway</h1>")
 		}},
@@ -292,7 +292,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A fault cuts a stream. The client is judged by how it resumes the stream.
+// A fault cuts a stream, and the client resumes it after half an event.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", things(location))
@@ -308,7 +308,7 @@ func TestStreams(t *testing.T) {
 	require.True(t, rules["half-events"].Status.Broken())
 }
 
-// Bodies of any size and type pass in both directions without being buffered.
+// Large bodies pass in both directions.
 func TestLargeBodiesPass(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", things(location))
@@ -361,7 +361,7 @@ func TestUpgrades(t *testing.T) {
 	require.Equal(t, "HELLO\n", line)
 }
 
-// An invalid request to the proxy itself gets an error and changes nothing.
+// An invalid request to a route of the proxy gets an error and changes nothing.
 func TestOwnRoutesRefuse(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", http.NotFoundHandler())
@@ -383,8 +383,8 @@ func TestOwnRoutesRefuse(t *testing.T) {
 	require.NotContains(t, string(b.own("GET", "nowhere", "", 404)), "<")
 }
 
-// If the target itself cuts an answer, a repetition is judged like one after a lost answer.
-func TestTargetCutsItsAnswer(t *testing.T) {
+// If the target itself cuts a response, a repetition is judged like one after a lost response.
+func TestTargetCutsResponse(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", "/operations/1")

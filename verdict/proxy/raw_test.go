@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// endToEnd returns a message without its hop-by-hop parts: the version, the order and case of names, chunk sizes, and hop-by-hop fields.
+// endToEnd returns a message without what a proxy may change: the version, the order and case of names, chunk sizes, and hop-by-hop fields.
 func endToEnd(message string) string {
 	head, body, _ := strings.Cut(message, "\r\n\r\n")
 	if strings.HasPrefix(message, "HTTP/1.1 1") { // informational
@@ -58,15 +58,15 @@ func sorted(h textproto.MIMEHeader) (lines []string) {
 	return lines
 }
 
-// shapes are odd messages of real clients and servers. HOST stands for the host that the client connects to.
-var shapes = map[string]struct{ request, answer string }{
+// shapes lists unusual messages of real clients and servers. The test replaces HOST by the host that the client connects to.
+var shapes = map[string]struct{ request, response string }{
 	"signed query":         {"GET /o?X-Sig=a%2Bb%2F;c=%zz&&b=+&a=&=&a=1&%3d HTTP/1.1\r\nHost: HOST\r\n\r\n", ""},
 	"empty query":          {"GET /o? HTTP/1.1\r\nHost: HOST\r\n\r\n", ""},
 	"query with addresses": {"GET /o?to=http://h:1/?a=1#b HTTP/1.1\r\nHost: HOST\r\n\r\n", ""},
 	"two slashes":          {"GET //x/../y//z/. HTTP/1.1\r\nHost: HOST\r\n\r\n", ""},
 	"escaped path":         {"GET /a%2Fb%20c/%7Ed|e\"f'()*[]/%c3%A4 HTTP/1.1\r\nHost: HOST\r\n\r\n", ""},
 	"colon in the path":    {"POST /v1/ops/1:cancel;v=1 HTTP/1.1\r\nHost: HOST\r\nContent-Length: 0\r\n\r\n", ""},
-	"the server itself":    {"OPTIONS * HTTP/1.1\r\nHost: HOST\r\n\r\n", ""},
+	"asterisk form":        {"OPTIONS * HTTP/1.1\r\nHost: HOST\r\n\r\n", ""},
 	"absolute form":        {"GET http://HOST/x?a;b HTTP/1.1\r\nHost: HOST\r\n\r\n", ""},
 	"post of nothing":      {"POST /x HTTP/1.1\r\nHost: HOST\r\n\r\n", ""},
 	"post of length 0":     {"POST /x HTTP/1.1\r\nHost: HOST\r\nContent-Length: 0\r\n\r\n", ""},
@@ -90,7 +90,7 @@ var shapes = map[string]struct{ request, answer string }{
 	"HTTP/1.0": {"GET /x HTTP/1.0\r\nHost: HOST\r\n\r\n", "200 OK\r\nContent-Length: 2\r\n\r\nab"},
 	"large": {"PUT /x HTTP/1.1\r\nHost: HOST\r\nContent-Length: 3000000\r\n\r\n" + strings.Repeat("0123456789", 300_000),
 		"200 OK\r\nContent-Length: 3000000\r\n\r\n" + strings.Repeat("9876543210", 300_000)},
-	"bare answer": {"", "200 OK\r\nContent-Length: 15\r\n\r\n<html>no type</"},
+	"bare response": {"", "200 OK\r\nContent-Length: 15\r\n\r\n<html>no type</"},
 	"dated": {"", "200 OK\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\nServer: x/1\r\n" +
 		"Server: y\r\nX-Empty:\r\nContent-Length: 0\r\n\r\n"},
 	"cookies": {"", "200 OK\r\nSet-Cookie: a=1; Path=/\r\nSet-Cookie: b=2\r\n" +
@@ -114,7 +114,7 @@ var shapes = map[string]struct{ request, answer string }{
 }
 
 // The proxy does not change the end-to-end parts of messages.
-func TestMessagesPassAsTheyAre(t *testing.T) {
+func TestMessagesPassUnchanged(t *testing.T) {
 	t.Parallel()
 	for name, s := range shapes {
 		t.Run(name, func(t *testing.T) {
@@ -122,16 +122,16 @@ func TestMessagesPassAsTheyAre(t *testing.T) {
 			if s.request == "" {
 				s.request = "GET /x HTTP/1.1\r\nHost: HOST\r\n\r\n"
 			}
-			if s.answer == "" {
-				s.answer = "200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nab"
+			if s.response == "" {
+				s.response = "200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nab"
 			}
 			got := make(chan string, 1)
-			var answer string
+			var response string
 			target := rawTarget(t, func(c *wireEnd) {
 				got <- c.request()
-				c.send("HTTP/1.1 " + answer)
+				c.send("HTTP/1.1 " + response)
 			})
-			answer = strings.ReplaceAll(s.answer, "TARGET", target)
+			response = strings.ReplaceAll(s.response, "TARGET", target)
 			ask := func(address string) (received, answered string) {
 				c := dial(t, address)
 				first, rest, _ := strings.Cut(strings.ReplaceAll(s.request, "HOST", "localhost:1"), "\r\n")
@@ -142,13 +142,13 @@ func TestMessagesPassAsTheyAre(t *testing.T) {
 			directly, wanted := ask(target)
 			through, came := ask(before(t, target))
 			require.Equal(t, endToEnd(directly), endToEnd(through))
-			require.Equal(t, endToEnd("HTTP/1.1 "+answer), endToEnd(wanted))
+			require.Equal(t, endToEnd("HTTP/1.1 "+response), endToEnd(wanted))
 			require.Equal(t, endToEnd(wanted), endToEnd(came))
 		})
 	}
 }
 
-// Only the target's addresses lead through the proxy.
+// Addresses of the target in a response lead through the proxy; other addresses do not change.
 func TestAddressesOfTheTarget(t *testing.T) {
 	t.Parallel()
 	var fieldsOf func(target string) string
@@ -179,7 +179,7 @@ func TestAddressesOfTheTarget(t *testing.T) {
 }
 
 // The proxy passes each part of a message on as soon as it arrives.
-func TestNothingIsHeld(t *testing.T) {
+func TestMessagesAreNotBuffered(t *testing.T) {
 	t.Parallel()
 	step := make(chan string)
 	target := rawTarget(t, func(c *wireEnd) {
@@ -206,22 +206,22 @@ func TestNothingIsHeld(t *testing.T) {
 	require.Equal(t, ": 1}", c.all())
 }
 
-// Deliveries and their answers pass unchanged, too.
-func TestDeliveriesPassAsTheyAre(t *testing.T) {
+// Deliveries and the responses to them pass unchanged.
+func TestDeliveriesPassUnchanged(t *testing.T) {
 	t.Parallel()
 	const delivery = "POST /hook?a;b=%zz HTTP/1.1\r\nHost: HOST\r\nConnection: close\r\n" +
 		"X-Twice: 1\r\nX-Twice: 2\r\nContent-Length: 2\r\n\r\n{}"
-	for _, answer := range []string{"200 OK\r\nContent-Length: 5\r\n\r\n<html", "204 No Content\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\n"} {
+	for _, response := range []string{"200 OK\r\nContent-Length: 5\r\n\r\n<html", "204 No Content\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\n"} {
 		got := make(chan string, 1)
 		receiver := rawTarget(t, func(c *wireEnd) {
 			got <- c.request()
-			c.send("HTTP/1.1 " + answer)
+			c.send("HTTP/1.1 " + response)
 		})
 		hooked := newProxy(t, "http://127.0.0.1:1", "").Hook(must(url.Parse("http://"+receiver+"/hook")), "")
 		hook := strings.TrimPrefix(serverOf(t, hooked), "http://")
 		c := dial(t, hook)
 		c.send(strings.ReplaceAll(delivery, "HOST", hook))
-		require.Equal(t, endToEnd("HTTP/1.1 "+answer), endToEnd(c.all()))
+		require.Equal(t, endToEnd("HTTP/1.1 "+response), endToEnd(c.all()))
 		require.Equal(t, endToEnd(strings.ReplaceAll(delivery, "HOST", receiver)), endToEnd(<-got))
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// The fault's Retry-After replaces the target's in every kind of answer.
+// The Retry-After of a fault replaces that of the target in every kind of response.
 func TestRetryAfterIsSet(t *testing.T) {
 	t.Parallel()
 	target := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -59,7 +59,7 @@ func (b *bench) headerBy(version, path string) http.Header {
 	return http.Header(fields(c.until("\r\n\r\n")))
 }
 
-// cleartext is HTTP/2 without TLS.
+// cleartext returns a transport for HTTP/2 without TLS.
 func cleartext(t testing.TB) *http.Transport {
 	t.Helper()
 	transport := &http.Transport{Protocols: new(http.Protocols)}
@@ -68,8 +68,8 @@ func cleartext(t testing.TB) *http.Transport {
 	return transport
 }
 
-// A rule with Match.Same stays with the first request that it applied to.
-func TestRulesStayWithARequest(t *testing.T) {
+// A rule with Match.Same applies only to repetitions of the first request that it applied to.
+func TestSameRequest(t *testing.T) {
 	t.Parallel()
 	type request struct{ method, path, body, key string }
 	for name, c := range map[string]struct {
@@ -123,8 +123,8 @@ func TestRulesStayWithARequest(t *testing.T) {
 	}
 }
 
-// A body that the proxy read for a rule still reaches the target completely.
-func TestBodiesPassThatRulesRead(t *testing.T) {
+// A body that the proxy has read for a rule reaches the target completely.
+func TestBodiesOfSameRequest(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{0, 1, 3 << 20} {
 		b := newBench(t, "", things(location))

@@ -43,7 +43,7 @@ func secretly(secret string) http.Handler {
 	})
 }
 
-// The proxy never shows secrets of a client or the target. Masks do not change how the rules judge.
+// The proxy never shows secrets of the client or the target. Masks do not change the results of rules.
 func TestSecretsAreMasked(t *testing.T) {
 	t.Parallel()
 	const secret = "S3cr3t.Value-42"
@@ -64,7 +64,7 @@ func TestSecretsAreMasked(t *testing.T) {
 		"Referer", "https://host.example/?code="+secret, "Idempotency-Key", secret)
 	require.Equal(t, 202, asked.StatusCode, asked.text)
 	at := asked.Header.Get("Location")
-	require.Contains(t, at, secret, "what passes stays as it is")
+	require.Contains(t, at, secret, "the response to the client is not masked")
 	for range 3 {
 		require.Equal(t, 200, b.do("GET", "/operations/1?sig="+secret, "", "If-None-Match", `"Bearer `+secret+`"`,
 			"Accept", "x/y;key="+secret).StatusCode)
@@ -94,13 +94,13 @@ func TestSecretsAreMasked(t *testing.T) {
 	}
 	require.Contains(t, shown["journal"], "/list?key=***")
 	require.Contains(t, shown["journal"], "&limit=1")
-	require.Contains(t, shown["json"], "Bearer tokens SHOULD NOT be passed in page URLs", "the sentences of standards stay")
+	require.Contains(t, shown["json"], "Bearer tokens SHOULD NOT be passed in page URLs", "quotes are not masked")
 	require.True(t, results["no-key-in-url"].Status.Broken())
-	require.Equal(t, 9, results["no-key-in-url"].Failures, "the key of X-Api-Key, under any name, and the token under another one")
+	require.Equal(t, 9, results["no-key-in-url"].Failures, "URLs with the key of X-Api-Key or with the token")
 	require.Positive(t, v.Recorded)
 }
 
-// Whatever a target or a client sends, a session uses no more memory than it counts, and stays within its limit.
+// A session does not keep long values of the target or the client in memory.
 func TestMemoryOfLongValuesIsBounded(t *testing.T) { //nolint:paralleltest // it measures the heap of the process
 	const responses, size = 600, 60_000
 	var n atomic.Int64
@@ -141,7 +141,7 @@ func TestMemoryOfLongValuesIsBounded(t *testing.T) { //nolint:paralleltest // it
 		require.NoError(t, b.do(method, fmt.Sprint("/things/", i, "?q=", long), "", headers...).err)
 	}
 	took := int64(heap()) - int64(before)
-	require.Less(t, took, int64(12<<20), "of 36 MB that were sent")
+	require.Less(t, took, int64(12<<20), "36 MB were sent")
 	v, _ := b.verdict(id)
 	require.Equal(t, responses, v.Recorded)
 	require.NotEqual(t, verdict.Failed, v.Verdict)

@@ -16,8 +16,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// A stalled answer ends after its first half. The record notes that the client hangs up.
-func TestAnswersStall(t *testing.T) {
+// A stalled response stops after its first half. The record says that the client hung up.
+func TestResponsesStall(t *testing.T) {
 	t.Parallel()
 	for framing, target := range targets {
 		for _, e := range []fault.Effect{{Close: fault.CloseStall}, {Close: fault.CloseStall, Extensions: true}} {
@@ -43,7 +43,7 @@ func TestAnswersStall(t *testing.T) {
 						c.send("POST /x HTTP/" + version + "\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")
 						got := c.until("{")
 						require.Contains(t, got, " 202 Accepted\r\n")
-						require.NoError(t, c.Conn.(interface{ CloseWrite() error }).CloseWrite()) // still reads
+						require.NoError(t, c.Conn.(interface{ CloseWrite() error }).CloseWrite()) // the client can still read
 						require.NotContains(t, got+c.all(), "true}")
 					}
 					b.recorded(id, 1)
@@ -54,8 +54,8 @@ func TestAnswersStall(t *testing.T) {
 	}
 }
 
-// A stalled answer without a body never comes, although the target did the work. A stalled stream is silent after its first event.
-func TestAnswersWithoutAMiddleStall(t *testing.T) {
+// A stalled response without a body never arrives, although the target processed the request. A stalled stream sends only its header.
+func TestResponsesWithoutBodyStall(t *testing.T) {
 	t.Parallel()
 	var worked atomic.Int64
 	target := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -81,7 +81,7 @@ func TestAnswersWithoutAMiddleStall(t *testing.T) {
 	}
 }
 
-// The proxy closes its side of the connection after an answer without announcing it. A later request on it has no effect.
+// The proxy closes its side of the connection after a response, without announcing that. A later request on the connection has no effect.
 func TestHalfClosedConnections(t *testing.T) {
 	t.Parallel()
 	for _, secure := range []bool{false, true} {

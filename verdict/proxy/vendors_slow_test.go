@@ -19,8 +19,8 @@ import (
 
 const otherAPIs = "../../examples/other-apis"
 
-// Other vendors' clients break exactly the rules listed on the page, with the profiles and seeds of its evidence.
-func TestClientsAreAsJudged(t *testing.T) {
+// Clients of other vendors break the rules that the page lists, with the profiles and seeds that it names, and no other rules.
+func TestJudgedClients(t *testing.T) {
 	text, err := os.ReadFile("../../docs/explanation/clients-judged.md")
 	require.NoError(t, err)
 	page := string(text)
@@ -56,7 +56,7 @@ func TestClientsAreAsJudged(t *testing.T) {
 	}
 }
 
-// broken returns the rules in the last cell of a client's row.
+// broken returns the rules in the row of a client.
 func broken(t *testing.T, page, name string) (rules []string) {
 	t.Helper()
 	_, after, ok := strings.Cut(page, "\n| "+name+" |")
@@ -87,7 +87,7 @@ func goProgram(name string) func(*testing.T) *exec.Cmd {
 		build.Dir = filepath.Join(otherAPIs, "go")
 		if said, err := build.CombinedOutput(); err != nil {
 			require.Contains(t, string(said), "proxy.golang.org", string(said))
-			t.Skip("its modules are not here, and there is no network")
+			t.Skip("the modules are not downloaded, and there is no network")
 		}
 		return exec.CommandContext(t.Context(), path)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rawTarget starts a TCP server. It calls handle for each connection and closes the connection afterwards.
+// rawTarget starts a TCP server and returns its address. The server calls handle for each connection and then closes the connection.
 func rawTarget(t *testing.T, handle func(c *wireEnd)) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -83,7 +83,7 @@ func (e *wireEnd) request() string {
 	switch {
 	case strings.Contains(h.Get("Transfer-Encoding"), "chunked"):
 		body, last := "", false
-		for { // lines of chunks, and of trailers after the last one
+		for { // lines of chunks, then lines of trailers
 			line := e.until("\n")
 			body += line
 			if last = last || line == "0\r\n"; line == "" || last && line == "\r\n" {

@@ -9,8 +9,8 @@ import (
 
 const hidden = "s3cr3t-Value.42"
 
-// A secret is masked with any spelling of its name, and anywhere in the address.
-func TestSecretsDoNotShow(t *testing.T) {
+// A secret is masked with any spelling of its name, and anywhere in an address.
+func TestSecretsAreMasked(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
 		"api_key", "apikey", "API-Key", "ApiKey", "key", "KEY", "token", "access_token", "refresh_token", "id_token", "sig", "signature",
@@ -53,7 +53,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 }
 
 // Text without secrets and masked text do not change.
-func TestOtherTextsStay(t *testing.T) {
+func TestOtherTextsDoNotChange(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		"", "/", "/things?a=1&b=two%20words&c", "/v1/jobs?state=FAILED&limit=10&cursor=abc", `W/"1a2b"`, "wait=10, respond-async", "*/*;q=0.8",
@@ -69,7 +69,7 @@ func TestOtherTextsStay(t *testing.T) {
 	require.Equal(t, once, Text(once))
 }
 
-// Kept values are short. They are equal if and only if the original values were.
+// Kept values are short. They are equal if and only if the original values are equal.
 func TestKeptValuesCompare(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, URL("/a?key=1"), URL("/a?key=1"))
