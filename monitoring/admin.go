@@ -61,14 +61,14 @@ func (a Admin) Handler() http.Handler {
 	for path, profile := range map[string]http.HandlerFunc{
 		"": pprof.Index, "profile": pprof.Profile, "trace": pprof.Trace, "symbol": pprof.Symbol, "cmdline": pprof.Cmdline,
 	} {
-		mux.Handle("GET /debug/pprof/"+path, only(guard, limitProfile(profile)))
+		mux.Handle("GET /debug/pprof/"+path, requireOperator(guard, limitProfile(profile)))
 	}
 	if a.Dashboard != nil {
-		mux.Handle(DashboardPath+"/", only(guard, a.Dashboard))
+		mux.Handle(DashboardPath+"/", requireOperator(guard, a.Dashboard))
 		mux.Handle("GET "+DashboardPath, http.RedirectHandler(DashboardPath+"/", http.StatusFound))
 	}
 	if a.Docs != nil {
-		mux.Handle("GET /docs", only(guard, a.Docs))
+		mux.Handle("GET /docs", requireOperator(guard, a.Docs))
 	}
 	mux.HandleFunc("GET "+processPath, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -81,7 +81,7 @@ func (a Admin) Handler() http.Handler {
 	} else {
 		mux.Handle("GET /{$}", http.RedirectHandler(processPath, http.StatusFound))
 	}
-	return secured(a.meant(renewing(guard, exact(mux))))
+	return secured(a.checkOrigin(renewing(guard, exact(mux))))
 }
 
 // exact returns 404 for a path that ServeMux would redirect, such as //metrics.

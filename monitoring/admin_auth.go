@@ -8,8 +8,8 @@ import (
 	"github.com/forgerun/forgerun/internal/operators"
 )
 
-// only passes on requests from operators. It refuses other requests with an explanation of how to authenticate.
-func only(guard operators.Guard, next http.Handler) http.Handler {
+// requireOperator passes on requests from operators. It refuses other requests with an explanation of how to authenticate.
+func requireOperator(guard operators.Guard, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, refusal := guard.Check(r)
 		if refusal == nil {
@@ -25,9 +25,9 @@ func only(guard operators.Guard, next http.Handler) http.Handler {
 	})
 }
 
-// meant passes on a request if its host belongs to this listener and no page of another origin caused it. Guard also checks requests
+// checkOrigin passes on a request if its host belongs to this listener and no page of another origin caused it. Guard also checks requests
 // that change something and have no Sec-Fetch-Site header.
-func (a Admin) meant(next http.Handler) http.Handler {
+func (a Admin) checkOrigin(next http.Handler) http.Handler {
 	hosts := a.Hosts
 	if hosts == nil && a.Guard.Tokens.None() {
 		hosts = localhosts.Only("")

@@ -69,10 +69,10 @@ func (l *logouts) LoggedOut(_ context.Context, session string) (bool, error) {
 func admin(token string, ready bool) http.Handler { return newAdmin(token, ready).Handler() }
 
 func get(h http.Handler, path string, prepare func(*http.Request)) *httptest.ResponseRecorder {
-	return ask(h, http.MethodGet, path, prepare)
+	return request(h, http.MethodGet, path, prepare)
 }
 
-func ask(h http.Handler, method, path string, prepare func(*http.Request)) *httptest.ResponseRecorder {
+func request(h http.Handler, method, path string, prepare func(*http.Request)) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, nil)
 	r.Host = "127.0.0.1:8081"
 	if prepare != nil {
@@ -96,16 +96,16 @@ func TestAdminGuardsDashboardsAndProfiles(t *testing.T) {
 	h := admin(adminToken, true)
 	for _, path := range guarded {
 		for name, prepare := range map[string]func(*http.Request){
-			"nothing":                  nil,
+			"no credentials":           nil,
 			"wrong token":              func(r *http.Request) { r.Header.Set("Authorization", "Bearer wrong") },
 			"a longer token":           func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+adminToken+"x") },
-			"no token":                 func(r *http.Request) { r.Header.Set("Authorization", "Bearer ") },
+			"empty token":              func(r *http.Request) { r.Header.Set("Authorization", "Bearer ") },
 			"an API key":               func(r *http.Request) { r.Header.Set("Authorization", "Bearer frk_x_y") },
 			"an API key as a password": func(r *http.Request) { r.SetBasicAuth("admin", "frk_x_y") },
 			"wrong password":           func(r *http.Request) { r.SetBasicAuth("anybody", "wrong") },
-			"as the user":              func(r *http.Request) { r.SetBasicAuth(adminToken, "") },
+			"token as user name":       func(r *http.Request) { r.SetBasicAuth(adminToken, "") },
 			"another scheme":           func(r *http.Request) { r.Header.Set("Authorization", "Token "+adminToken) },
-			"in the query":             func(r *http.Request) { r.URL.RawQuery = "token=" + adminToken },
+			"token in query":           func(r *http.Request) { r.URL.RawQuery = "token=" + adminToken },
 		} {
 			w := get(h, path, prepare)
 			require.Equal(t, http.StatusUnauthorized, w.Code, "%s with %s", path, name)
@@ -135,8 +135,8 @@ func TestMetricsAndHealthNeedNoToken(t *testing.T) {
 	require.Equal(t, "dashboard", get(admin("", true), DashboardPath+"/", nil).Body.String())
 }
 
-// No path redirects to another path.
-func TestAdminRedirectsToNoOtherPath(t *testing.T) {
+// A path that ServeMux would redirect gets 404.
+func TestAdminDoesNotRedirectPaths(t *testing.T) {
 	t.Parallel()
 	h := admin(adminToken, true)
 	for _, path := range []string{"//metrics", "/./metrics", "/x/../metrics", "//", "//admin/v1/jobs"} {
@@ -146,20 +146,20 @@ func TestAdminRedirectsToNoOtherPath(t *testing.T) {
 	}
 }
 
-// An operator who may only read sees the same pages as other operators and cannot change anything.
-func TestAdminKnowsReaders(t *testing.T) {
+// A read-only operator sees the same pages as other operators and cannot change anything.
+func TestReadOnlyOperators(t *testing.T) {
 	t.Parallel()
 	h := admin(adminToken, true)
 	reader := func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+readToken) }
 	for _, path := range guarded[:6] {
 		require.Equal(t, http.StatusOK, get(h, path, reader).Code, path)
 	}
-	require.Equal(t, http.StatusOK, ask(h, http.MethodHead, DashboardPath+"/", reader).Code)
+	require.Equal(t, http.StatusOK, request(h, http.MethodHead, DashboardPath+"/", reader).Code)
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-		w := ask(h, method, DashboardPath+"/api/queues", reader)
+		w := request(h, method, DashboardPath+"/api/queues", reader)
 		require.Equal(t, http.StatusForbidden, w.Code, method)
 		require.Contains(t, w.Body.String(), "This token may read only.")
-		require.Equal(t, http.StatusOK, ask(h, method, DashboardPath+"/api/queues", bearer).Code, method)
+		require.Equal(t, http.StatusOK, request(h, method, DashboardPath+"/api/queues", bearer).Code, method)
 	}
 }
 
@@ -178,11 +178,11 @@ func TestAdminLimitsAndLogsGuesses(t *testing.T) {
 	require.Equal(t, http.StatusTooManyRequests, w.Code)
 	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
 	require.NotEmpty(t, w.Header().Get("Retry-After"))
-	require.Equal(t, http.StatusOK, get(h, "/debug/pprof/cmdline", bearer).Code, "the operator's own token was right before")
+	require.Equal(t, http.StatusOK, get(h, "/debug/pprof/cmdline", bearer).Code, "a recently valid token passes")
 	require.Equal(t, http.StatusOK, get(h, "/metrics", nil).Code)
 	lines := strings.Count(out.String(), "\n")
 	require.Positive(t, lines)
-	require.LessOrEqual(t, lines, 20, "about one a second")
+	require.LessOrEqual(t, lines, 20, "lines in the log")
 	require.Contains(t, out.String(), `level=WARN msg="admin authentication failed" reason="wrong token" `+
 		`remote_address=192.0.2.1 route="GET /debug/pprof/"`)
 	require.NotContains(t, out.String(), "a-guess")
@@ -206,7 +206,7 @@ func TestAdminPage(t *testing.T) {
 	t.Parallel()
 	page := get(admin(adminToken, true), processPath, nil)
 	require.Equal(t, http.StatusOK, page.Code)
-	require.NotRegexp(t, `(?i)(https?:)?//[a-z]`, page.Body.String(), "it works without an outside network")
+	require.NotRegexp(t, `(?i)(https?:)?//[a-z]`, page.Body.String(), "the page loads nothing from other hosts")
 	h := admin("", true)
 	for _, link := range []string{"/asynqmon/", "/metrics", "/readyz", "/healthz", "/debug/pprof/", "/debug/pprof/heap",
 		"/debug/pprof/goroutine?debug=1"} {
@@ -262,14 +262,14 @@ func TestPagesOfOtherSitesAreRefused(t *testing.T) {
 	}
 }
 
-func TestAdminIsForReading(t *testing.T) {
+func TestAdminAcceptsOnlyReads(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(admin("", true))
 	t.Cleanup(server.Close)
 	for _, path := range []string{"/", "/metrics", "/healthz", "/readyz", "/debug/pprof/", "/debug/pprof/heap",
 		"/debug/pprof/profile?seconds=1", "/debug/pprof/symbol"} {
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
-			w := ask(server.Config.Handler, method, path, nil)
+			w := request(server.Config.Handler, method, path, nil)
 			require.Equal(t, http.StatusMethodNotAllowed, w.Code, "%s %s", method, path)
 			require.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
 		}
@@ -281,7 +281,7 @@ func TestAdminIsForReading(t *testing.T) {
 	}
 }
 
-func TestAdminAnswersAreNotStoredOrEmbedded(t *testing.T) {
+func TestAdminResponsesAreNotCachedOrFramed(t *testing.T) {
 	t.Parallel()
 	h := admin(adminToken, true)
 	for _, path := range append(guarded, "/", "/metrics", "/healthz", "/readyz", "/nothing", DashboardPath) {
@@ -300,7 +300,7 @@ func TestAdminAnswersAreNotStoredOrEmbedded(t *testing.T) {
 	}
 }
 
-// Not parallel: a process has one trace at a time.
+// Not parallel, because a process can record only one trace at a time.
 func TestProfilesAreBounded(t *testing.T) {
 	h := admin(adminToken, true)
 	w := get(h, "/debug/pprof/trace?seconds=0.01", bearer)

@@ -133,12 +133,12 @@ func TestDashboardsAreComplete(t *testing.T) {
 	uids := map[string]bool{}
 	for path, d := range dashboards(t) {
 		require.Regexp(t, `^forgerun-[a-z]+$`, d.UID, path)
-		require.False(t, uids[d.UID], "%s is there twice", d.UID)
+		require.False(t, uids[d.UID], "duplicate UID %s", d.UID)
 		uids[d.UID] = true
 		ids := map[int]bool{}
 		for _, p := range d.Panels {
 			where := path + ": " + p.Title
-			require.False(t, ids[p.ID], "%s has another one's id", where)
+			require.False(t, ids[p.ID], "%s: duplicate panel id", where)
 			ids[p.ID] = true
 			if p.Type == "row" {
 				continue

@@ -49,11 +49,12 @@ func compose(t *testing.T, profiles ...string) *types.Project {
 	return project
 }
 
-func TestComposeMonitorsAndTracesOnlyWhenAsked(t *testing.T) {
+func TestComposeProfiles(t *testing.T) {
 	t.Parallel()
 	service := []string{"api", "migrate", "postgres", "redis", "deliverer", "worker"}
 	watching := []string{"grafana", "jaeger", "prometheus"}
-	require.ElementsMatch(t, service, compose(t).ServiceNames())
+	plain := compose(t)
+	require.ElementsMatch(t, service, plain.ServiceNames())
 	require.ElementsMatch(t, append(watching, service...), compose(t, "monitoring").ServiceNames())
 	require.ElementsMatch(t, append([]string{"dev"}, service...), compose(t, "dev").ServiceNames())
 
@@ -66,12 +67,12 @@ func TestComposeMonitorsAndTracesOnlyWhenAsked(t *testing.T) {
 	traced, err := loadCompose(t, composeFile, variables, "monitoring")
 	require.NoError(t, err)
 	for _, role := range []string{"api", "worker", "deliverer"} {
-		require.Nil(t, compose(t).Services[role].Environment[variable], role)
+		require.Nil(t, plain.Services[role].Environment[variable], role)
 		require.Equal(t, collector, *traced.Services[role].Environment[variable], role)
 	}
 }
 
-// proxy returns the service that judges clients of any API.
+// proxy returns the only service of proxyFile.
 func proxy(t *testing.T) types.ServiceConfig {
 	t.Helper()
 	_, err := loadCompose(t, proxyFile, nil)
@@ -90,7 +91,7 @@ func TestComposeProxyJudgesAnyTarget(t *testing.T) {
 	require.Equal(t, uint32(9000), s.Ports[0].Target)
 }
 
-func TestComposeServicesAreKeptWell(t *testing.T) {
+func TestComposeServicesHaveLimitsAndChecks(t *testing.T) {
 	t.Parallel()
 	exact := regexp.MustCompile(`:v?\d+\.\d+\.\d+$`)
 	services := compose(t, "monitoring", "dev", "ha").Services
@@ -100,7 +101,7 @@ func TestComposeServicesAreKeptWell(t *testing.T) {
 		require.Positive(t, s.Deploy.Resources.Limits.MemoryBytes, name)
 		require.Positive(t, s.Deploy.Resources.Limits.NanoCPUs, name)
 		switch {
-		case s.Build != nil: // an image that we build
+		case s.Build != nil: // built from this repository
 		case slices.Contains(s.Profiles, "monitoring"):
 			require.Regexp(t, exact, s.Image, name)
 		default: // the image of a store, whose tag is a major version
@@ -152,11 +153,11 @@ func TestEnvExampleListsVariablesOfCompose(t *testing.T) {
 	read := append(names(composeFile, `\$\{([A-Z_]+)`), names(composeFile, `(?m)^    (FORGERUN_[A-Z_]+):$`)...)
 	require.ElementsMatch(t, append(read, "OTEL_EXPORTER_OTLP_ENDPOINT"), names("../.env.example", `(?m)^#?([A-Z_]+)=`))
 	for name := range requiredVariables {
-		require.Contains(t, names("../.env.example", `(?m)^([A-Z_]+)=$`), name, "it is empty, and not a comment")
+		require.Contains(t, names("../.env.example", `(?m)^([A-Z_]+)=$`), name, "the variable has an empty line in .env.example")
 	}
 }
 
-// Secrets come from the environment. If one is missing, nothing starts.
+// Secrets come only from the environment, and a missing secret is an error.
 func TestComposeHoldsNoSecret(t *testing.T) {
 	t.Parallel()
 	for missing := range requiredVariables {
@@ -166,7 +167,7 @@ func TestComposeHoldsNoSecret(t *testing.T) {
 		require.ErrorContains(t, err, missing)
 	}
 	grafana := compose(t, "monitoring").Services["grafana"].Environment
-	require.Equal(t, requiredVariables["GRAFANA_ADMIN_PASSWORD"], *grafana["GF_SECURITY_ADMIN_PASSWORD"], "not Grafana's own default")
+	require.Equal(t, requiredVariables["GRAFANA_ADMIN_PASSWORD"], *grafana["GF_SECURITY_ADMIN_PASSWORD"], "not the default password")
 	content, err := os.ReadFile(composeFile)
 	require.NoError(t, err)
 	secrets := regexp.MustCompile(`(?m)^\s+\w*(?:PASSWORD|TOKEN|KEY|SECRET|HEADERS): *(.*)$`).FindAllStringSubmatch(string(content), -1)
@@ -201,7 +202,7 @@ func TestPrometheusScrapesEveryRole(t *testing.T) {
 	for _, scrape := range config.Scrape {
 		jobs = append(jobs, scrape.Job)
 		require.Len(t, scrape.DNS, 1)
-		require.Equal(t, []string{scrape.Job}, scrape.DNS[0].Names, "a job is named like its service")
+		require.Equal(t, []string{scrape.Job}, scrape.DNS[0].Names, "a scrape job has the name of its service")
 		require.Equal(t, "A", scrape.DNS[0].Type)
 		require.Contains(t, services, scrape.Job)
 		environment := services[scrape.Job].Environment

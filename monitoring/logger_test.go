@@ -133,22 +133,22 @@ func must[T any](value T, err error) func(testing.TB) T {
 	}
 }
 
-// valve is a writer that can block, like a pipe without a reader.
-type valve struct {
+// blockingWriter blocks until shut is closed, like a pipe without a reader.
+type blockingWriter struct {
 	bytes.Buffer
-	shut chan struct{} // it is closed when the writer accepts bytes again
+	shut chan struct{} // closed when the writer accepts bytes
 }
 
-func (v *valve) Write(b []byte) (int, error) {
+func (v *blockingWriter) Write(b []byte) (int, error) {
 	<-v.shut
 	return v.Buffer.Write(b)
 }
 
-// A full pipe loses log lines but never delays the caller: the clock of the synctest bubble does not advance.
-func TestLoggingDoesNotWaitForReaders(t *testing.T) {
+// A full pipe loses log lines but never delays the caller.
+func TestLoggingNeverBlocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		out := valve{shut: make(chan struct{})}
+		out := blockingWriter{shut: make(chan struct{})}
 		registry := prometheus.NewRegistry()
 		l := NewLines(&out, registry)
 		log := must(NewLogger(l, slog.LevelInfo, "json"))(t)
@@ -170,7 +170,7 @@ func TestLoggingDoesNotWaitForReaders(t *testing.T) {
 		families := must(registry.Gather())(t)
 		dropped := int(families[0].GetMetric()[0].GetCounter().GetValue())
 		require.Contains(t, written, fmt.Sprintf(`"msg":"dropped","lines":%d}`, dropped))
-		require.Equal(t, lines+1, strings.Count(written, "\n")+dropped, "written or counted")
+		require.Equal(t, lines+1, strings.Count(written, "\n")+dropped, "each line is written or counted")
 	})
 }
 

@@ -51,19 +51,19 @@ func TestMetricsAsTextAndOpenMetrics(t *testing.T) {
 	require.Regexp(t, `some_seconds_bucket\{le="1.0"\} 1 # \{trace_id="`+someTraceID+`"\} 0.5`, w.Body.String())
 }
 
-// trouble is a collector that fails.
-type trouble struct{ desc *prometheus.Desc }
+// failing is a collector that fails.
+type failing struct{ desc *prometheus.Desc }
 
-func (c trouble) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
+func (c failing) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
 
-func (c trouble) Collect(out chan<- prometheus.Metric) {
+func (c failing) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.NewInvalidMetric(c.desc, errors.New("out of order"))
 }
 
 func TestScrapeShowsOtherMetricsWhenACollectorFails(t *testing.T) {
 	t.Parallel()
 	a := scraped(t)
-	a.Registry.MustRegister(trouble{prometheus.NewDesc("trouble", "Fails.", nil, nil)})
+	a.Registry.MustRegister(failing{prometheus.NewDesc("failing", "Fails.", nil, nil)})
 	w := get(a.Handler(), "/metrics", nil)
 	require.Equal(t, http.StatusOK, w.Code)
 	require.Contains(t, w.Body.String(), "some_seconds_count 1")
@@ -85,8 +85,8 @@ func (c waiting) Collect(chan<- prometheus.Metric) {
 	<-c.release
 }
 
-// Many concurrent scrapes read the collectors once, and all of them get the result.
-func TestScrapesDoNotPileUp(t *testing.T) {
+// Concurrent scrapes share one reading of the collectors.
+func TestConcurrentScrapesShareOneReading(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := scraped(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/forgerun/forgerun/internal/operators"
 )
 
-// sessionAnswer is the session document that a page gets.
-type sessionAnswer struct {
+// sessionDocument is the response to a login and to GET /session.
+type sessionDocument struct {
 	Operator  string     `json:"operator"`
 	ReadOnly  bool       `json:"read_only"`
 	CSRFToken string     `json:"csrf_token"`
@@ -36,7 +36,7 @@ func login(h http.Handler, token string, prepare func(*http.Request)) *httptest.
 }
 
 // loggedIn returns a function that adds the session cookie of a token to requests.
-func loggedIn(t *testing.T, h http.Handler, token string) (withCookie func(*http.Request), s sessionAnswer) {
+func loggedIn(t *testing.T, h http.Handler, token string) (withCookie func(*http.Request), s sessionDocument) {
 	t.Helper()
 	w := login(h, token, nil)
 	require.Equal(t, http.StatusOK, w.Code, w.Body)
@@ -46,7 +46,7 @@ func loggedIn(t *testing.T, h http.Handler, token string) (withCookie func(*http
 	return func(r *http.Request) { r.AddCookie(cookies[0]) }, s
 }
 
-// echo mounts a dashboard that answers with the name of the operator.
+// echo mounts a dashboard that returns the name of the operator.
 func echo(a Admin) http.Handler {
 	a.Dashboard = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		operator, _ := a.Guard.Check(r)
@@ -63,7 +63,7 @@ func TestLogin(t *testing.T) {
 	require.Equal(t, "admin", s.Operator)
 	require.False(t, s.ReadOnly)
 	require.True(t, s.ExpiresAt.After(time.Now()))
-	var again sessionAnswer
+	var again sessionDocument
 	require.NoError(t, json.Unmarshal(get(h, "/session", cookie).Body.Bytes(), &again))
 	require.Equal(t, s.CSRFToken, again.CSRFToken)
 	for _, path := range append(guarded[:6:6], DashboardPath+"/jobs") {
@@ -79,7 +79,7 @@ func TestLogin(t *testing.T) {
 		require.Equal(t, status, w.Code, body)
 		require.Empty(t, w.Result().Cookies())
 	}
-	require.Equal(t, http.StatusUnauthorized, ask(h, http.MethodPost, "/login?token="+adminToken, nil).Code, "not in addresses")
+	require.Equal(t, http.StatusUnauthorized, request(h, http.MethodPost, "/login?token="+adminToken, nil).Code, "no token in a URL")
 	require.Equal(t, http.StatusMethodNotAllowed, get(h, "/login", nil).Code)
 }
 
@@ -92,7 +92,7 @@ func TestLogout(t *testing.T) {
 	h := echo(a)
 	cookie, _ := loggedIn(t, h, adminToken)
 	other, _ := loggedIn(t, h, adminToken)
-	out := ask(h, http.MethodPost, "/logout", cookie)
+	out := request(h, http.MethodPost, "/logout", cookie)
 	require.Equal(t, http.StatusNoContent, out.Code)
 	require.Negative(t, out.Result().Cookies()[0].MaxAge)
 	for _, path := range append(guarded[:6:6], DashboardPath+"/jobs", "/session") {
@@ -103,7 +103,7 @@ func TestLogout(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, get(h, DashboardPath+"/jobs", other).Code)
 	require.NotEmpty(t, get(h, "/session", other).Header().Get("Retry-After"))
 	require.Equal(t, http.StatusOK, get(h, DashboardPath+"/jobs", bearer).Code)
-	out = ask(h, http.MethodPost, "/logout", other)
+	out = request(h, http.MethodPost, "/logout", other)
 	require.Equal(t, http.StatusServiceUnavailable, out.Code)
 	require.Negative(t, out.Result().Cookies()[0].MaxAge)
 }
@@ -118,22 +118,22 @@ func TestSessionChangesNeedTheCSRFToken(t *testing.T) {
 		for header, status := range map[string]int{
 			"": http.StatusForbidden, "x": http.StatusForbidden, other.CSRFToken: http.StatusForbidden, s.CSRFToken: http.StatusOK,
 		} {
-			w := ask(h, method, DashboardPath+"/jobs", func(r *http.Request) {
+			w := request(h, method, DashboardPath+"/jobs", func(r *http.Request) {
 				cookie(r)
 				r.Header.Set("Content-Type", "application/json")
 				r.Header.Set(operators.CSRFHeader, header)
 			})
 			require.Equal(t, status, w.Code, "%s with %q", method, header)
 		}
-		require.Equal(t, http.StatusOK, ask(h, method, DashboardPath+"/jobs", func(r *http.Request) {
+		require.Equal(t, http.StatusOK, request(h, method, DashboardPath+"/jobs", func(r *http.Request) {
 			cookie(r)
 			bearer(r)
-		}).Code, "a bearer token needs none")
-		require.Equal(t, http.StatusOK, ask(h, method, DashboardPath+"/jobs", func(r *http.Request) { r.SetBasicAuth("x", adminToken) }).Code)
+		}).Code, "a bearer token needs no CSRF token")
+		require.Equal(t, http.StatusOK, request(h, method, DashboardPath+"/jobs", func(r *http.Request) { r.SetBasicAuth("x", adminToken) }).Code)
 	}
 	reader, s := loggedIn(t, h, readToken)
 	require.True(t, s.ReadOnly)
-	w := ask(h, http.MethodPost, DashboardPath+"/jobs", func(r *http.Request) {
+	w := request(h, http.MethodPost, DashboardPath+"/jobs", func(r *http.Request) {
 		reader(r)
 		r.Header.Set(operators.CSRFHeader, s.CSRFToken)
 	})
@@ -153,15 +153,15 @@ func TestFormsOfOtherPagesChangeNothing(t *testing.T) {
 		}
 		for name, token := range map[string]string{"guarded": adminToken, "open": ""} {
 			h := echo(newAdmin(token, true))
-			w := ask(h, http.MethodPost, DashboardPath+"/jobs", func(r *http.Request) { basic(r); from(r) })
+			w := request(h, http.MethodPost, DashboardPath+"/jobs", func(r *http.Request) { basic(r); from(r) })
 			require.Equal(t, http.StatusForbidden, w.Code, "%s with %q", name, form)
 			for header, value := range map[string]string{"Content-Type": "application/json; charset=utf-8", operators.CSRFHeader: "x"} {
-				w := ask(h, http.MethodPost, DashboardPath+"/jobs", func(r *http.Request) { basic(r); from(r); r.Header.Set(header, value) })
+				w := request(h, http.MethodPost, DashboardPath+"/jobs", func(r *http.Request) { basic(r); from(r); r.Header.Set(header, value) })
 				require.Equal(t, http.StatusOK, w.Code, "%s with %s", name, header)
 			}
 		}
 		h := admin("", true)
-		require.Equal(t, http.StatusForbidden, ask(h, http.MethodPost, DashboardPath+"/", nil).Code, "without an origin too")
+		require.Equal(t, http.StatusForbidden, request(h, http.MethodPost, DashboardPath+"/", nil).Code, "without an Origin header")
 	}
 	h := admin(adminToken, true)
 	w := login(h, adminToken, func(r *http.Request) { r.Header.Set("Origin", "https://elsewhere.example") })
@@ -184,11 +184,11 @@ func TestSessionIsRenewedByUse(t *testing.T) {
 	renewed := get(h, "/", with).Result().Cookies()
 	require.Len(t, renewed, 1)
 	now = now.Add(operators.SessionIdle - time.Minute)
-	require.Empty(t, get(h, "/", with).Result().Cookies(), "the first has ended")
+	require.Empty(t, get(h, "/", with).Result().Cookies(), "the first cookie has expired")
 	require.Len(t, get(h, "/", func(r *http.Request) { r.AddCookie(renewed[0]) }).Result().Cookies(), 1)
 }
 
-// Logins are limited and logged like bearer tokens. The answer to a page does not make the browser show its own password dialog.
+// Logins are limited and logged like bearer tokens. Requests from a page get a challenge for which browsers show no password dialog.
 func TestLoginIsLimited(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -214,7 +214,7 @@ func TestLoginIsLimited(t *testing.T) {
 
 func TestOpenSession(t *testing.T) {
 	t.Parallel()
-	var s sessionAnswer
+	var s sessionDocument
 	require.NoError(t, json.Unmarshal(get(admin("", true), "/session", nil).Body.Bytes(), &s))
 	require.NotEmpty(t, s.CSRFToken)
 	require.Nil(t, s.ExpiresAt)

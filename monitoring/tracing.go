@@ -73,7 +73,7 @@ func NewTracing(ctx context.Context, cfg Tracing) (trace.TracerProvider, func(co
 func newExporter(ctx context.Context, protocol string) (sdktrace.SpanExporter, error) {
 	switch protocol {
 	case "http/protobuf":
-		return otlptracehttp.New(ctx, otlptracehttp.WithProxy(wayToCollector))
+		return otlptracehttp.New(ctx, otlptracehttp.WithProxy(proxyForCollector))
 	case "grpc":
 		return otlptracegrpc.New(ctx, otlptracegrpc.WithDialOption(grpc.WithNoProxy()))
 	}
@@ -82,10 +82,10 @@ func newExporter(ctx context.Context, protocol string) (sdktrace.SpanExporter, e
 
 var errRedirect = errors.New("the collector returns a redirect, which is not followed: set the collector's final address")
 
-// wayToCollector is the Proxy function of the exporter. It sends spans directly, even if the environment names a proxy, since spans and
+// proxyForCollector is the Proxy function of the exporter. It sends spans directly, even if the environment names a proxy, since spans and
 // their headers are only for the collector. net/http calls it for each request, including requests that follow a redirect, and it refuses
 // those. The exporter could use another client, but that client would not have the certificates that the environment names.
-func wayToCollector(r *http.Request) (*url.URL, error) {
+func proxyForCollector(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, errRedirect
 	}

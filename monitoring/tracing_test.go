@@ -71,7 +71,7 @@ func listenGRPC(t *testing.T, r *receiver) (url string) {
 	return "http://" + l.Addr().String()
 }
 
-// startTracing starts tracing to the address. Spans are sent at once, without a wait for more of them.
+// startTracing starts tracing to the URL. Spans are sent at once instead of in batches.
 func startTracing(t *testing.T, url, protocol string) (trace.Tracer, func(context.Context) error, *testkit.Output) {
 	t.Helper()
 	return startCounted(t, url, protocol, nil)
@@ -110,7 +110,7 @@ func TestSpansArrive(t *testing.T) {
 			child.End()
 			parent.End()
 			require.NoError(t, shutdown(t.Context()))
-			require.NoError(t, shutdown(t.Context()), "again")
+			require.NoError(t, shutdown(t.Context()), "a second shutdown")
 			require.Empty(t, out.String())
 
 			names := map[string]string{}
@@ -122,7 +122,7 @@ func TestSpansArrive(t *testing.T) {
 				require.Equal(t, service, resource["service.name"])
 				require.Equal(t, "worker", resource["forgerun.role"])
 				require.Equal(t, "test", resource["deployment.environment.name"])
-				require.Equal(t, "v0", resource["service.version"], "the variables have the last word")
+				require.Equal(t, "v0", resource["service.version"], "the environment takes precedence")
 				require.Len(t, resource["service.instance.id"], 36)
 				for _, span := range spans.GetScopeSpans()[0].GetSpans() {
 					names[span.GetName()] = string(span.GetParentSpanId())
@@ -141,7 +141,7 @@ func TestSpansArrive(t *testing.T) {
 	}
 }
 
-// deadCollectors returns addresses at which no collector answers.
+// deadCollectors returns addresses without a working collector.
 func deadCollectors(t *testing.T) map[string]string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // it accepts connections and never answers
@@ -149,7 +149,7 @@ func deadCollectors(t *testing.T) map[string]string {
 	t.Cleanup(func() { _ = l.Close() })
 	away := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	require.NoError(t, away.Close())
-	return map[string]string{"hangs": "http://" + l.Addr().String(), "is away": "http://" + away.Addr().String()}
+	return map[string]string{"hangs": "http://" + l.Addr().String(), "is down": "http://" + away.Addr().String()}
 }
 
 func TestDeadCollectorDelaysNothing(t *testing.T) {
@@ -163,7 +163,7 @@ func TestDeadCollectorDelaysNothing(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 				defer cancel()
-				_ = shutdown(ctx) // it returns when its context ends
+				_ = shutdown(ctx) // returns when its context ends
 				require.LessOrEqual(t, strings.Count(out.String(), "\n"), 1)
 			})
 		}
@@ -199,7 +199,7 @@ func TestTracingRefusesUnknownSettings(t *testing.T) {
 	require.ErrorContains(t, err, "OTEL_RESOURCE_ATTRIBUTES")
 }
 
-// OpenTelemetry's own logger writes to our log, without the values of its variables.
+// OpenTelemetry's own messages appear in the log without the values of its variables.
 func TestOtelLogContainsNoSecrets(t *testing.T) {
 	t.Parallel()
 	log, line := newLog(t, "text")
@@ -233,9 +233,9 @@ func TestRedirectsOfACollectorAreNotFollowed(t *testing.T) {
 	require.Empty(t, elsewhere.traces)
 }
 
-func TestCollectorsAreReachedWithoutAProxy(t *testing.T) {
+func TestCollectorConnectionIgnoresProxy(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://proxy.example:3128")
 	r := must(http.NewRequest(http.MethodPost, "http://collector.example:4318/v1/traces", nil))(t)
-	way := must(wayToCollector(r))(t)
-	require.Nil(t, way)
+	proxy := must(proxyForCollector(r))(t)
+	require.Nil(t, proxy)
 }
