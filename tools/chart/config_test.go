@@ -114,7 +114,7 @@ func TestRolesTakeTheirEnvironment(t *testing.T) {
 			for name, value := range environment(c) {
 				all = append(all, name+"="+value)
 			}
-			require.Equal(t, role == "api" || role == "deliverer", seen["FORGERUN_MASTER_KEY"], "%s: who needs it", role)
+			require.Equal(t, role == "api" || role == "deliverer", seen["FORGERUN_MASTER_KEY"], "%s: only api and deliverer need it", role)
 			out := forgerun(t, all, "config", role)
 			if role != "migrate" {
 				require.Regexp(t, `FORGERUN_ADMIN_ADDR +0\.0\.0\.0:8081`, out)

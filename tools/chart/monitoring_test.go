@@ -55,9 +55,9 @@ func TestRulesAreThoseOfTheRepository(t *testing.T) {
 	var got []monitoring.Rule
 	names := map[string]bool{}
 	for _, group := range of[*monitoring.PrometheusRule](render(t, "keda"))["demo-forgerun"].Spec.Groups {
-		require.False(t, names[group.Name], "an API server takes no two groups of one name: %s", group.Name)
+		require.False(t, names[group.Name], "duplicate group %s", group.Name)
 		names[group.Name] = true
-		require.Equal(t, monitoring.Duration("10s"), *group.Interval, "alerts ask for what was recorded within 40 s")
+		require.Equal(t, monitoring.Duration("10s"), *group.Interval, "alerts use recordings from the last 40 s")
 		got = append(got, group.Rules...)
 	}
 	require.Equal(t, want, got)

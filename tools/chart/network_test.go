@@ -37,7 +37,7 @@ func TestSelectorsFindTheirRole(t *testing.T) {
 		for _, i := range of[*networking.Ingress](r) {
 			backend := i.Spec.Rules[0].HTTP.Paths[0].Backend.Service
 			require.Contains(t, services, backend.Name)
-			require.Empty(t, role(services[backend.Name]), "the admin listener is not for the world")
+			require.Empty(t, role(services[backend.Name]), "the ingress does not expose the admin listener")
 			require.Equal(t, services[backend.Name].Spec.Ports[0].Name, backend.Port.Name)
 			require.Equal(t, []networking.IngressTLS{{Hosts: []string{i.Spec.Rules[0].Host}, SecretName: "forgerun-tls"}}, i.Spec.TLS)
 			require.Equal(t, "off", i.Annotations["nginx.ingress.kubernetes.io/proxy-buffering"])
@@ -93,7 +93,7 @@ func TestPoliciesAllowTrafficThatARoleNeeds(t *testing.T) {
 		}
 		base := of[*networking.NetworkPolicy](r)[map[string]string{"hpa": "runner", "keda": "demo-forgerun"}[set]]
 		require.Equal(t, []networking.PolicyType{networking.PolicyTypeIngress, networking.PolicyTypeEgress}, base.Spec.PolicyTypes)
-		require.Empty(t, base.Spec.Ingress, "all is denied")
+		require.Empty(t, base.Spec.Ingress, "the base policy denies all traffic")
 		r.requireSelects(t, &base.Spec.PodSelector, "api", "worker", "deliverer", "migrate")
 		for role := range r.pods(t) {
 			listeners := map[string][]int{"api": {8080, 8081}, "worker": {8081}, "deliverer": {8081}}[role]
@@ -104,15 +104,15 @@ func TestPoliciesAllowTrafficThatARoleNeeds(t *testing.T) {
 			}
 			toReceivers := role == "deliverer" || role == "api" && set == "keda"
 			if toReceivers {
-				want = append(want, 1) // to 65535
+				want = append(want, 1) // port range 1 to 65535
 			}
 			require.ElementsMatch(t, want, portsOf(out[role]), role)
 			if toReceivers && set == "hpa" {
 				require.Len(t, out[role][1], 2)
-				require.Contains(t, out[role][1][0].IPBlock.Except, "169.254.0.0/16", "where clouds give away credentials")
+				require.Contains(t, out[role][1][0].IPBlock.Except, "169.254.0.0/16", "metadata service of clouds")
 				require.Equal(t, []string{"fc00::/7", "fe80::/10"}, out[role][1][1].IPBlock.Except)
 			}
-			require.Equal(t, set == "hpa", len(out[role][5432]) == 1, "%s: Postgres is where it is said to be", role)
+			require.Equal(t, set == "hpa", len(out[role][5432]) == 1, "%s: access to Postgres only at its configured address", role)
 		}
 		require.NotEmpty(t, in["worker"][8081])
 		require.Equal(t, set == "hpa", len(in["api"][8080]) == 1)

@@ -63,7 +63,7 @@ func TestPodsAreProbedAndSpread(t *testing.T) {
 			}
 			require.Equal(t, int32(8081), ports["admin"], role)
 			require.Equal(t, role == "api", ports["http"] == 8080, role)
-			require.Equal(t, "/healthz", c.LivenessProbe.HTTPGet.Path, "Postgres' outage restarts no pod")
+			require.Equal(t, "/healthz", c.LivenessProbe.HTTPGet.Path, "an outage of Postgres restarts no pod")
 			require.Equal(t, "/readyz", c.ReadinessProbe.HTTPGet.Path)
 			for _, probe := range []*core.Probe{c.LivenessProbe, c.ReadinessProbe} {
 				require.Contains(t, ports, probe.HTTPGet.Port.String(), role)
@@ -73,7 +73,7 @@ func TestPodsAreProbedAndSpread(t *testing.T) {
 	})
 }
 
-// Running jobs get their grace period, and requests and deliveries in progress get their timeouts. After that, the process has half a
+// Running jobs get their grace period, and requests and deliveries in progress get their timeouts. The process then has half a
 // minute to end.
 func TestPodsHaveTimeToEnd(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
@@ -86,7 +86,7 @@ func TestPodsHaveTimeToEnd(t *testing.T) {
 				preStop = c.Lifecycle.PreStop.Sleep.Seconds
 			}
 			require.Equal(t, preStop+int64(math.Ceil(want))+30, grace, role(d))
-			require.Equal(t, role(d) == "api" && set != "minimal", preStop > 0, "%s: only what balancers send to goes on for a while", role(d))
+			require.Equal(t, role(d) == "api" && set != "minimal", preStop > 0, "%s: only pods behind a balancer have a preStop pause", role(d))
 			for _, v := range c.Env {
 				if v.Name == "FORGERUN_SHUTDOWN_GRACE" || v.Name == "FORGERUN_WEBHOOK_TIMEOUT" {
 					d, err := time.ParseDuration(v.Value)
@@ -130,7 +130,7 @@ func TestMigrationNeedsNoObjectsOfTheRelease(t *testing.T) {
 			require.Empty(t, spec.Volumes)
 			require.Empty(t, spec.Containers[0].EnvFrom)
 			require.Equal(t, set == "keda", slices.Equal([]string{"migrate", "--to", "9"}, spec.Containers[0].Args))
-			require.Less(t, *j.Spec.ActiveDeadlineSeconds, int64(300), "before helm gives up")
+			require.Less(t, *j.Spec.ActiveDeadlineSeconds, int64(300), "shorter than helm's timeout")
 		}
 		for _, o := range r {
 			_, isJob := o.(*batch.Job)

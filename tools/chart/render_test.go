@@ -192,7 +192,7 @@ func TestObjectsOfARelease(t *testing.T) {
 			require.True(t, slices.ContainsFunc(r, func(o meta.Object) bool { return fmt.Sprintf("%T", o) == kind }), kind)
 		}
 		if set == "minimal" {
-			require.Len(t, r, 7, "three roles, the API's Service, those of the admin listeners")
+			require.Len(t, r, 7, "three Deployments and four Services")
 		}
 	})
 }

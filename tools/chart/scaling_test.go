@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// trigger is a trigger for scaling that the values define.
+// trigger is a scaling trigger from the values.
 type trigger struct {
 	query, kind string
 	target      int
@@ -48,7 +48,7 @@ func TestOneOwnerOfReplicas(t *testing.T) {
 		for name, s := range of[*keda.ScaledObject](r) {
 			require.Equal(t, "Deployment", s.Spec.ScaleTargetRef.Kind)
 			require.Equal(t, name, s.Spec.ScaleTargetRef.Name)
-			require.Positive(t, *s.Spec.MinReplicaCount, "workers tell whether work waits for workers: it does not begin from none")
+			require.Positive(t, *s.Spec.MinReplicaCount, "only running workers report that work is waiting")
 			require.Greater(t, *s.Spec.MaxReplicaCount, *s.Spec.MinReplicaCount)
 			behavior := s.Spec.Advanced.HorizontalPodAutoscalerConfig.Behavior
 			require.GreaterOrEqual(t, *behavior.ScaleDown.StabilizationWindowSeconds, int32(300), name)
@@ -90,7 +90,7 @@ func TestScaledObjectsUseQueriesOfValues(t *testing.T) {
 	require.Equal(t, []string{"100", "30"}, []string{worker[0].Metadata["threshold"], worker[1].Metadata["threshold"]})
 }
 
-// A HorizontalPodAutoscaler uses metrics that a rule records with the queries of the values. The one of the api uses only CPU.
+// A HorizontalPodAutoscaler uses metrics that a rule records with the queries of the values. The autoscaler of the api uses only CPU.
 func TestAutoscalersUseRecordedMetrics(t *testing.T) {
 	t.Parallel()
 	r := render(t, "hpa")
@@ -105,7 +105,7 @@ func TestAutoscalersUseRecordedMetrics(t *testing.T) {
 		if role(h) == "api" {
 			require.Len(t, h.Spec.Metrics, 1)
 			require.Equal(t, core.ResourceCPU, h.Spec.Metrics[0].Resource.Name)
-			require.NotZero(t, r.pods(t)["api"].Spec.Containers[0].Resources.Requests.Cpu().MilliValue(), "the percents are of it")
+			require.NotZero(t, r.pods(t)["api"].Spec.Containers[0].Resources.Requests.Cpu().MilliValue(), "utilization is relative to it")
 			continue
 		}
 		want := triggers(t, role(h))
