@@ -36,7 +36,7 @@ func jar(t *testing.T) []byte {
 	return archive.Bytes()
 }
 
-// A server runs with programs fetched from a repository. Earlier failed downloads leave no files.
+// Failed downloads leave no files, and a server runs with the downloaded programs.
 func TestPostgresIsFetchedOnce(t *testing.T) {
 	t.Parallel()
 	archive := jar(t)

@@ -87,7 +87,7 @@ var cluster struct {
 	err  error
 }
 
-// postgresDir returns a new folder with an unused cluster.
+// postgresDir returns a new folder with a copy of the cluster.
 func postgresDir(t *testing.T) string {
 	t.Helper()
 	cluster.once.Do(func() {
@@ -219,7 +219,7 @@ func pids(s *Stack) []int {
 	return all
 }
 
-// signalTo sends a signal to a process that may be no child of this one.
+// signalTo sends a signal to any process.
 func signalTo(pid int, s os.Signal) error {
 	p, err := os.FindProcess(pid)
 	if err != nil {
@@ -228,7 +228,7 @@ func signalTo(pid int, s os.Signal) error {
 	return p.Signal(s)
 }
 
-// hasEnded reports whether a process has ended, reaped or not.
+// hasEnded reports whether a process has ended. A zombie process has ended too.
 func hasEnded(pid int) bool {
 	if runtime.GOOS != "linux" {
 		return errors.Is(signalTo(pid, syscall.Signal(0)), os.ErrProcessDone)

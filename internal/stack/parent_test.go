@@ -50,8 +50,8 @@ func runAsParent(dir string) error {
 	select {}
 }
 
-// endThreads ends every thread that the runtime can spare. This may happen in any Go program. The servers must not treat it as the
-// death of their parent.
+// endThreads ends most threads of this process, as the Go runtime may do at any time. The servers must not treat the end of a thread as
+// the death of their parent.
 func endThreads() {
 	var together, all sync.WaitGroup
 	const threads = 64
@@ -128,7 +128,7 @@ func childrenOf(t *testing.T, pid int) []int {
 	for _, path := range stats {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		_, rest, _ := strings.Cut(string(text), ") ")
 		if fields := strings.Fields(rest); len(fields) > 1 && fields[1] == strconv.Itoa(pid) {

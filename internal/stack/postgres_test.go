@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// After a failed start in a new folder, the next start uses the files that are there.
+// A failed start in a new folder reports the log, and the next start in that folder succeeds.
 func TestPostgresFailedStartShowsLogAndCanBeRetried(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(tempDir(t), "not", "yet", "there")
@@ -34,7 +34,7 @@ func TestPostgresConfiguration(t *testing.T) {
 	t.Parallel()
 	p := newPostgres(t, ServerOptions{Settings: map[string]string{
 		"max_connections": "17", "work_mem": "5MB",
-		"listen_addresses": "*", // the options must not override the address in the URL
+		"listen_addresses": "*", // settings must not change the listen address
 	}})
 	for name, want := range map[string]string{
 		"max_connections": "17", "work_mem": "5MB", "listen_addresses": "127.0.0.1", "unix_socket_directories": "",

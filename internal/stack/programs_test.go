@@ -54,7 +54,7 @@ func TestProgramsAreFoundInOrder(t *testing.T) {
 	require.Equal(t, 17, versionInPath("/opt/homebrew/opt/postgresql@17/bin"))
 	require.Equal(t, 16, versionInPath("/usr/pgsql-16/bin"))
 
-	// A program that behaves according to its name must be called by that name.
+	// The path keeps the name of a link, because redis-check-rdb behaves differently under its own name.
 	fakeProgram(t, at("redis"), "redis-check-rdb")
 	require.NoError(t, os.Symlink("redis-check-rdb", at("redis", "redis-server")))
 	fakeProgram(t, at("redis"), "valkey-server")

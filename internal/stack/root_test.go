@@ -25,7 +25,7 @@ func userOf(t *testing.T, path string) int {
 func TestRootUsesSpareFolderForUnreachableFiles(t *testing.T) {
 	t.Parallel()
 	requireRoot(t)
-	closed := t.TempDir() // a 0700 folder, as /root is
+	closed := t.TempDir() // mode 0700, like /root
 	m := thisMachine()
 	m.spareDir = filepath.Join(tempDir(t), "spare")
 	text, log := newLogger()

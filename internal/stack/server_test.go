@@ -164,8 +164,8 @@ func TestOrphanIsStoppedFirst(t *testing.T) {
 	}
 }
 
-// runOrphan stops a server and runs its program without a lock or an owner. This is the state after a parent is killed on a system
-// without death signals.
+// runOrphan stops a server and runs its program again without an owner. On a system without death signals, a killed parent leaves its
+// servers in this state.
 func runOrphan(t *testing.T, s subject) *Process {
 	t.Helper()
 	require.NoError(t, s.Stop())

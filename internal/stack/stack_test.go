@@ -42,7 +42,7 @@ func eachFault(t *testing.T, s *Stack) {
 	injectFault(testContext(t), t, s, "flush", 1)
 	require.ErrorContains(t, s.servers.Redis.Do(ctx, "GET mine"), `"$-1"`)
 
-	// Lasting faults are visible from outside and end with the context.
+	// A lasting fault ends with its context.
 	short, cancel := context.WithCancel(ctx)
 	full := make(chan Fault)
 	go func() { full <- injectFault(short, t, s, "redis-full", 1) }()
