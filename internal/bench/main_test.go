@@ -31,7 +31,7 @@ func TestCommandLine(t *testing.T) {
 
 	self, err := os.Executable()
 	require.NoError(t, err)
-	// Like "make bench-quick", which puts the user's options after its own.
+	// "make bench-quick" appends the user's options to its own.
 	o, chosen, err = parse([]string{"-duration", "4s", "-rounds", "1", "-against", self, "-rounds", "5", "throughput", "idle"})
 	require.NoError(t, err)
 	require.Equal(t, options{duration: 4 * time.Second, rounds: 5, rows: 1_000_000, against: self}, o)

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/queue"
 )
 
-// goodPostgres and goodRedis are facts without a finding.
+// goodPostgres and goodRedis return inspections without problems.
 func goodPostgres() repo.Inspection {
 	return repo.Inspection{
 		Place: "db:5432/forgerun", User: "forgerun", Version: 170002, VersionName: "17.2", Encoding: "UTF8",
@@ -30,7 +30,7 @@ func goodRedis() queue.ServerFacts {
 	}
 }
 
-// only requires a single finding that is not ok, with the given words in its text.
+// only requires exactly one problem, of the given severity and with these words. With Healthy it requires no problem.
 func only(t *testing.T, all Findings, want Severity, words ...string) {
 	t.Helper()
 	var bad Findings

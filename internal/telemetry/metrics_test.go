@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// all makes one metric of each sort.
+// all makes a metric with each method of Factory.
 func all(in telemetry.Factory) (counter prometheus.Counter) {
 	counter = in.Counter("one_total", "A counter.")
 	in.Counters("some_total", "Counters.", []string{"by"}, "a", "b")

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// tracing records spans.
+// tracing returns a tracer that records spans in memory.
 func tracing() (trace.Tracer, *tracetest.InMemoryExporter) {
 	spans := tracetest.NewInMemoryExporter()
 	return sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)).Tracer("test"), spans

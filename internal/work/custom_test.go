@@ -19,7 +19,7 @@ func defineCustom(b job.Behavior) job.Definition {
 	return job.DefineCustom(job.Execute, &b, requestedAt, nil)
 }
 
-// moment is an observed report with its time after the start.
+// moment is an observation and its time after the start.
 type moment struct {
 	at   time.Duration
 	what any

@@ -27,7 +27,7 @@ func TestMissingTempFolderIsExhausted(t *testing.T) {
 	requireEmptyDir(t, dir)
 }
 
-// It needs root.
+// The test mounts a file system, which needs root.
 func TestFullDiskIsExhausted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -46,7 +46,7 @@ type recorder struct{ seen []job.Progress }
 
 func (r *recorder) report(p job.Progress) { r.seen = append(r.seen, p) }
 
-// requireOrderly checks the invariants of every run's reports.
+// requireOrderly checks the invariants of all progress reports of a run.
 func (r *recorder) requireOrderly(t *testing.T, succeeded bool) {
 	t.Helper()
 	require.NotEmpty(t, r.seen)
@@ -207,7 +207,7 @@ func TestCancelInLastStepIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	for _, kind := range runnable() {
 		if kind == job.FailImmediate || kind == job.RunsOverTimeout {
-			continue // no report within the last step, or no instant end
+			continue // reports nothing at 50 %, or does not end at once
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		_, err := New(Config{TempDir: t.TempDir()}).Run(ctx, define(t, kind), 1, job.Observer{Progress: func(p job.Progress) {

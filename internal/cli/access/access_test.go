@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/access"
 )
 
-// world is an environment with a folder for contexts and a data folder of dev.
+// world holds environment variables that name a contexts file and the data folder of forgerun dev.
 type world struct {
 	t   *testing.T
 	env map[string]string

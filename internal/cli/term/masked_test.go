@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Secrets are masked, sentences about them are not.
+// Masked replaces secrets but no prose about bearer tokens.
 func TestMasked(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

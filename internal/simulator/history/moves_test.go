@@ -11,7 +11,7 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func after(d time.Duration) time.Time { return start.Add(d) }
 
-// moves are a jump by ten hours, a minute later a freeze for a minute, then a 60x rate for a minute, then a normal clock.
+// moves has a jump of ten hours, a freeze, a rate of 60, and the normal rate, one minute apart.
 var moves = Moves{
 	{1, after(0), after(10 * time.Hour), 1},
 	{2, after(time.Minute), after(10*time.Hour + time.Minute), 0},
@@ -22,7 +22,7 @@ var moves = Moves{
 func TestServiceTime(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ real, service time.Duration }{
-		{-time.Second, -time.Second}, // it was never moved before
+		{-time.Second, -time.Second}, // before the first move
 		{0, 10 * time.Hour},
 		{time.Second, 10*time.Hour + time.Second},
 		{90 * time.Second, 10*time.Hour + time.Minute},
@@ -33,7 +33,7 @@ func TestServiceTime(t *testing.T) {
 		require.Equal(t, after(c.real), Moves(nil).At(after(c.real)))
 	}
 	require.Equal(t, after(10*time.Hour-time.Second), Moves{{0, start, after(10 * time.Hour), 1}}.At(after(-time.Second)),
-		"a sample says nothing of a move")
+		"a sample is not a move")
 	require.Equal(t, 10*time.Hour+2*time.Second, moves.Most(time.Second))
 	require.Equal(t, 2*time.Second, Moves(nil).Most(time.Second))
 }
@@ -43,9 +43,9 @@ func TestLatestServiceTime(t *testing.T) {
 	latest := moves.Latest(10 * time.Second)
 	for _, c := range []struct{ real, service time.Duration }{
 		{-time.Second, -time.Second},
-		{time.Second, 10*time.Hour + time.Second},                       // the jump leads to a later time than the setting before it
-		{90 * time.Second, 10*time.Hour + time.Minute + 10*time.Second}, // it may have run on before the freeze
-		{3*time.Minute + time.Second, 11*time.Hour + 11*time.Minute},    // or been fast for longer
+		{time.Second, 10*time.Hour + time.Second},                       // the time after the jump is the latest
+		{90 * time.Second, 10*time.Hour + time.Minute + 10*time.Second}, // the freeze may take effect 10 s late
+		{3*time.Minute + time.Second, 11*time.Hour + 11*time.Minute},    // the fast rate may last 10 s longer
 		{time.Hour, 11*time.Hour + 58*time.Minute},
 	} {
 		require.Equal(t, after(c.service), latest(after(c.real)), "%s", c.real)
@@ -60,7 +60,7 @@ func TestRealTimeOfEvents(t *testing.T) {
 	require.True(t, known)
 	require.Equal(t, after(4*time.Minute), real)
 	_, known = moves.Since(after(11*time.Hour + time.Minute))
-	require.False(t, known, "it may have happened later, with the time at which it was due")
+	require.False(t, known, "skipped events have this time but may happen later")
 	_, known = moves[:3].Since(after(11 * time.Hour))
 	require.False(t, known)
 	real, known = Moves(nil).Since(start)
@@ -78,9 +78,9 @@ func TestPassed(t *testing.T) {
 	}{
 		{"a jump", time.Hour, true, time.Second},
 		{"the end of a jump", 10 * time.Hour, true, time.Second},
-		{"a clock as usual after a jump", 10*time.Hour + time.Second, false, time.Second},
-		{"a fast one", 10*time.Hour + 2*time.Minute, true, 10*time.Hour + time.Minute},
-		{"a clock as usual after a fast one", 12 * time.Hour, false, 11*time.Hour + 2*time.Minute},
+		{"the normal clock after a jump", 10*time.Hour + time.Second, false, time.Second},
+		{"a fast clock", 10*time.Hour + 2*time.Minute, true, 10*time.Hour + time.Minute},
+		{"the normal clock after a fast one", 12 * time.Hour, false, 11*time.Hour + 2*time.Minute},
 	} {
 		p := moves.Passed(after(c.at), time.Second)
 		require.Equal(t, c.exact, p.Exact, c.name)

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-func TestFactsOfAJobComeBackTogetherAndInOrder(t *testing.T) {
+func TestJobFactsAreReadTogetherInOrder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	w, err := history.Create(dir)
@@ -79,7 +79,7 @@ func TestTruncatedHistoryIsAnError(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
-func TestAHistoryIsNotMixedWithAnother(t *testing.T) {
+func TestCreateRefusesExistingHistory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	w, err := history.Create(dir)
@@ -91,5 +91,5 @@ func TestAHistoryIsNotMixedWithAnother(t *testing.T) {
 	w.Add(history.Fact{Kind: history.Forbidden})
 	loose, err := w.Jobs(history.Loose)
 	require.NoError(t, err)
-	require.Empty(t, loose, "added after the end")
+	require.Empty(t, loose, "facts after Close are dropped")
 }

@@ -15,7 +15,7 @@ type world struct {
 	facts []history.Fact
 	run   RunContext
 	start time.Time
-	last  int64 // ticket
+	last  int64 // latest ticket
 }
 
 const (
@@ -57,17 +57,17 @@ type jobBuilder struct {
 	sub     history.Submission
 	log     []history.Event
 	state   string
-	code    string // of the failure
+	code    string // failure code
 	starts  time.Time
 	reports []history.Report
 }
 
 func (w *world) add(f history.Fact) { w.facts = append(w.facts, f) }
 
-// end is the time when all jobs have ended and the sources are read.
+// end returns the time when all jobs have ended and the sources are read.
 func (w *world) end() time.Time { return w.start.Add(time.Hour) }
 
-// job submits a job a second after the previous one.
+// job adds a job that is submitted a second after the previous one.
 func (w *world) job(tenant int, kind string, options ...func(*jobBuilder)) *jobBuilder {
 	w.last++
 	w.run.Tickets = w.last
@@ -99,7 +99,7 @@ func deferred(ahead time.Duration) func(*jobBuilder) {
 	}
 }
 
-// emits turns the job into one that publishes a client event.
+// emits makes the job publish an event of the client.
 func emits(t *jobBuilder) { t.row.Type = emitEvent }
 
 func autoRetry(t *jobBuilder)                 { t.sub.AutoRetry = true }
@@ -134,7 +134,7 @@ func (t *jobBuilder) wait(d time.Duration) *jobBuilder {
 	return t
 }
 
-// event appends to the log, the stream and the subscribers' deliveries.
+// event adds an event to the log, to the stream and to the deliveries of all subscribers.
 func (t *jobBuilder) event(name, next string) *jobBuilder {
 	e := history.Event{
 		ID: fmt.Sprintf("%s-event-%d", t.id, len(t.log)+1), Seq: len(t.log) + 1, Name: name, Prev: t.state, Next: next,
@@ -174,7 +174,7 @@ func (t *jobBuilder) event(name, next string) *jobBuilder {
 	return t
 }
 
-// deliver makes the delivery of an event, with a try for each answer.
+// deliver adds the delivery of an event, with an attempt for each response.
 func (t *jobBuilder) deliver(e history.Event, hook, url string, answers ...int) {
 	d := history.Delivery{
 		ID: fmt.Sprint(e.ID, "-to-", hook, url), Webhook: hook, URL: url, EventID: e.ID, EventName: e.Name, Seq: e.Seq,
@@ -227,7 +227,7 @@ func (t *jobBuilder) loseLease() *jobBuilder {
 	return t.wait(3*second).event("job.lease_expired", queued)
 }
 
-// ends ends the attempt after the work's time, with a failure's code or "".
+// ends ends the attempt after the duration of its work, with a failure code or "".
 func (t *jobBuilder) ends(state, code string) *jobBuilder {
 	if state != canceled {
 		t.wait(catalogue[t.row.WorkKind].duration + 30*time.Millisecond)
@@ -265,7 +265,7 @@ func (t *jobBuilder) retried() *jobBuilder {
 	return t.event("job.retried", queued)
 }
 
-// requests adds a cancel or a retry that returns the job's current state.
+// requests adds a cancel or a retry, and a response with the current state of the job.
 func (t *jobBuilder) requests(verb string, status int) *jobBuilder {
 	f := t.fact(history.Acted)
 	f.At = t.now.Add(5 * time.Millisecond)
@@ -295,7 +295,7 @@ func (t *jobBuilder) polled() *jobBuilder {
 	return t.wait(10 * time.Millisecond)
 }
 
-// definitionOf returns the definition of the job.
+// definitionOf returns the definition of a work kind.
 func definitionOf(kind string) *client.Definition {
 	k := catalogue[kind]
 	return &client.Definition{DurationMS: int(k.duration.Milliseconds()), ShouldFail: k.fails > 0, PayloadSize: k.result}
@@ -308,7 +308,7 @@ func (t *jobBuilder) shown() history.Job {
 	return j
 }
 
-// close adds the final state of all sources.
+// close adds the final state of the job in all sources.
 func (t *jobBuilder) close() *jobBuilder {
 	end := t.w.end()
 	f := t.fact(history.Submitted)

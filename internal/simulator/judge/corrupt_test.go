@@ -28,7 +28,7 @@ func (w *world) fact(k history.Kind, job int) history.Fact {
 	return history.Fact{Kind: k, At: w.end(), Job: jobName(job), Tenant: w.find(history.StoredJob, job).Tenant}
 }
 
-// find returns the first fact of the kind about the job that passes all tests.
+// find returns the first fact of a kind about a job for which all tests return true.
 func (w *world) find(k history.Kind, job int, tests ...func(*history.Fact) bool) *history.Fact {
 	for i := range w.facts {
 		f := &w.facts[i]
@@ -53,7 +53,7 @@ func (w *world) drop(f *history.Fact) {
 	}
 }
 
-// dropAll removes all facts that pass the test.
+// dropAll removes all facts for which test returns true.
 func (w *world) dropAll(test func(*history.Fact) bool) {
 	w.facts = slices.DeleteFunc(w.facts, func(f history.Fact) bool { return test(&f) })
 }
@@ -64,7 +64,7 @@ func named(name string) func(*history.Fact) bool {
 	}
 }
 
-// again adds a copy of the fact that find returns.
+// again duplicates the fact that find returns.
 func (w *world) again(k history.Kind, job int, tests ...func(*history.Fact) bool) *history.Fact {
 	f := *w.find(k, job, tests...)
 	if f.Report != nil {
@@ -83,7 +83,7 @@ func (w *world) again(k history.Kind, job int, tests ...func(*history.Fact) bool
 	return &w.facts[len(w.facts)-1]
 }
 
-// change changes all facts about a job (0: without one) that pass the tests.
+// change calls fn with all facts about a job for which all tests return true; job 0 means facts without a job.
 func (w *world) change(job int, fn func(f *history.Fact), tests ...func(*history.Fact) bool) {
 	for i := range w.facts {
 		f := &w.facts[i]
@@ -101,7 +101,7 @@ func of(kinds ...history.Kind) func(*history.Fact) bool {
 	return func(f *history.Fact) bool { return slices.Contains(kinds, f.Kind) }
 }
 
-// The job in the rows, the client, the streams and the API.
+// These functions return parts of the first fact of a kind about a job.
 func (w *world) row(job int) *history.Job        { return w.find(storedJob, job).Shown }
 func (w *world) sub(job int) *history.Submission { return w.find(submitted, job).Submission }
 func (w *world) shown(job int) *history.Report   { return w.find(apiReport, job).Report }
@@ -133,7 +133,7 @@ func (w *world) refused() *history.Submission {
 	panic("nothing was refused")
 }
 
-// twin adds another job with the same ticket, created a second before the first.
+// twin adds a second job with the same ticket, created a second earlier.
 func twin(w *world, job int) {
 	for _, f := range w.facts {
 		if f.Job != jobName(job) || f.Kind == history.Submitted {

@@ -123,12 +123,12 @@ func acted(job int, fn func(a *history.Answer)) func(w *world) {
 	return func(w *world) { fn(w.find(history.Acted, job).Action) }
 }
 
-// poll is the first poll that shows the job in the state.
+// poll returns the job of the first poll that shows it in the state.
 func (w *world) poll(job int, state string) *history.Job {
 	return w.find(history.Looked, job, func(f *history.Fact) bool { return f.Shown.State == state }).Shown
 }
 
-// lastPoll changes the poll that shows the job at its end.
+// lastPoll changes the poll that shows the job as SUCCEEDED.
 func lastPoll(fn func(j *history.Job)) func(w *world) {
 	return func(w *world) { fn(w.poll(polledJob, succeeded)) }
 }
@@ -188,18 +188,20 @@ var deliveryCorruptions = []corruption{
 		w.run.DeliveryTries = 0
 	}, true},
 	{"is FAILED, but 1 of its attempts got 2xx", delivered, failingJob, func(w *world) { w.tried(500, 503, 204) }, true},
-	{"is FAILED (HTTP_5XX, last status 410) after 1 attempts of 3", delivered, failingJob, func(w *world) { // and the receiver is not gone
+	{"is FAILED (HTTP_5XX, last status 410) after 1 attempts of 3", delivered, failingJob, func(w *world) { // the receiver returned 500
 		w.tried(500)
 		failedDelivery(func(d *history.Delivery) { d.Status = 410 })(w)
 	}, true},
 	{"is FAILED (WEBHOOK_DISABLED, last status 0)", delivered, plainJob, func(w *world) { w.untried("FAILED", sendDisabled) }, true},
-	{"is FAILED (WEBHOOK_DISABLED, last status 500)", delivered, failingJob, func(w *world) { // and callbacks cannot be disabled
+	{"is FAILED (WEBHOOK_DISABLED, last status 500)", delivered, failingJob, func(w *world) { // a callback cannot be disabled
 		w.tried(500)
 		failedDelivery(func(d *history.Delivery) { d.Error = sendDisabled })(w)
 	}, true},
 
-	{`it is DELIVERED with last_error "HTTP_5XX"`, delivered, plainJob, shownDelivery(func(d *history.Delivery) { d.Error = "HTTP_5XX" }), true},
-	{"it is DELIVERED with settled_at (none)", delivered, plainJob, shownDelivery(func(d *history.Delivery) { d.SettledAt = time.Time{} }), true},
+	{`it is DELIVERED with last_error "HTTP_5XX"`, delivered, plainJob,
+		shownDelivery(func(d *history.Delivery) { d.Error = "HTTP_5XX" }), true},
+	{"it is DELIVERED with settled_at (none)", delivered, plainJob,
+		shownDelivery(func(d *history.Delivery) { d.SettledAt = time.Time{} }), true},
 	{"it has 1 attempts and a log of 0", delivered, plainJob, shownDelivery(func(d *history.Delivery) { d.Log = nil }), true},
 	{"entry 1 of the log of tries has number 2", delivered, plainJob, shownDelivery(func(d *history.Delivery) { d.Log[0].Number = 2 }), true},
 	{"try 1 is logged with status 200, but the receiver returned 204", delivered, plainJob,
@@ -258,7 +260,7 @@ func failedDelivery(fn func(d *history.Delivery)) func(w *world) {
 func toBroken(f *history.Fact) bool   { return f.Delivery != nil && f.Delivery.URL == brokenURL }
 func ofCallback(f *history.Fact) bool { return f.Delivery.URL != "" }
 
-// tried keeps only the first attempts of that delivery, with these responses.
+// tried keeps only the first attempts of the delivery that failedDelivery changes, with these responses.
 func (w *world) tried(answers ...int) {
 	n, accepted := 0, 0
 	w.dropAll(func(f *history.Fact) bool {
@@ -282,7 +284,7 @@ func (w *world) tried(answers ...int) {
 	})(w)
 }
 
-// untried removes all attempts of the delivery of the plain job's success.
+// untried removes all attempts to deliver the success of the plain job.
 func (w *world) untried(state, code string) {
 	w.change(plainJob, func(f *history.Fact) {
 		d := f.Delivery

@@ -15,9 +15,9 @@ import (
 type corruption struct {
 	what      string // the expected violation text, or a part of it
 	invariant string
-	job       int // 0: none
+	job       int // 0: no particular job
 	corrupt   func(w *world)
-	alone     bool // it violates no other invariant
+	alone     bool // no other invariant is violated
 }
 
 // corruptions has at least one entry for each rule.
@@ -151,7 +151,7 @@ var jobCorruptions = []corruption{
 	{"the result of SUCCESS_FAST has 1 bytes", expected, plainJob, func(w *world) { size := 1; w.shown(plainJob).ResultSize = &size }, true},
 }
 
-// Each corruption is reported with its own text, and only for its job.
+// The judge reports each corruption with its text and for no other job.
 func TestCorruptionsAreCaught(t *testing.T) {
 	t.Parallel()
 	of := map[string]int{}

@@ -15,7 +15,7 @@ import (
 func TestSoundHistoryPasses(t *testing.T) {
 	t.Parallel()
 	w := soundWorld()
-	v, err := Judge(t.Context(), w.write(t), w.run) // from the disk
+	v, err := Judge(t.Context(), w.write(t), w.run) // reads the facts from disk
 	require.NoError(t, err)
 	require.Empty(t, v.Violations)
 	require.Zero(t, v.ViolationCount)
@@ -50,7 +50,7 @@ func TestMissingSourcesAreReported(t *testing.T) {
 		"no rows": {func(w *world) {
 			w.without(Rows, rowFacts...)
 		}, map[string]string{fenced: "not checked: rows: it broke off", accepted: "in part", tasked: "not checked"}},
-		"half of the events": {func(w *world) { w.without(Rows); w.halfOf(history.StoredEvent) }, map[string]string{logged: "rows: it broke off"}},
+		"half the events": {func(w *world) { w.without(Rows); w.halfOf(history.StoredEvent) }, map[string]string{logged: "rows: it broke off"}},
 		"no lists": {func(w *world) {
 			w.without(Lists, history.ListedJob)
 		}, map[string]string{accepted: "in part, without job lists: it broke off"}},
@@ -178,7 +178,7 @@ func TestVerdictIsBounded(t *testing.T) {
 	for range jobs {
 		w.job(0, "SUCCESS_FAST").success().close()
 	}
-	w.dropAll(func(f *history.Fact) bool { // and the last event on the stream of the last 30 jobs
+	w.dropAll(func(f *history.Fact) bool { // also drops the last event of the last 30 jobs from the stream
 		return f.Kind == submitted || f.Kind == streams && f.Job > jobName(jobs-30) && named("job.succeeded")(f)
 	})
 	v := w.judge(t)

@@ -16,8 +16,8 @@ const (
 	jumpBy = 10 * time.Minute // size of the jump, which skips most events
 )
 
-// clockJumps makes the world's clock jump. Stored values stay unchanged; a client's observations use the time of its own clock. The
-// client sees skipped events soon after the jump, in the same order.
+// clockJumps makes the world's clock jump. Stored times stay unchanged, since they are service times. Clients observe skipped events
+// right after the jump, in the same order.
 func (w *world) clockJumps() *world {
 	from := w.start.Add(jumpAt)
 	w.run.Collected.Moves = history.Moves{{Number: 1, Real: from, Service: from.Add(jumpBy), Rate: 1}}
@@ -59,7 +59,7 @@ func (w *world) violated(t *testing.T) map[string]int64 {
 	return found
 }
 
-// A result expires once the clock has moved a day ahead, and not before.
+// A result expires once the clock has moved a day ahead.
 func TestResultsAreGoneAfterADay(t *testing.T) {
 	t.Parallel()
 	for ahead, violated := range map[time.Duration]int{23 * time.Hour: 1, 25 * time.Hour: 0} {
@@ -183,7 +183,7 @@ func (w *world) scheduled(job int, due time.Duration) {
 	}})
 }
 
-// theSchedule is the schedule of the sound world.
+// theSchedule returns the schedule of the sound world.
 func (w *world) theSchedule() *history.Schedule {
 	for i := range w.facts {
 		if s := w.facts[i].Schedule; s != nil {

@@ -68,7 +68,7 @@ func serve(t *testing.T, s script, before func()) (url string, keys func() []str
 	return server.URL, func() []string { return seen }
 }
 
-// played is the result of running a scenario.
+// played is a scenario run against the fake service.
 type played struct {
 	engine   *Engine
 	recorder *report.Recorder
@@ -76,7 +76,7 @@ type played struct {
 	tries    map[int64]string // statuses, by ticket
 }
 
-// memory is a history in memory.
+// memory keeps the history of the run in memory.
 type memory struct {
 	mu   sync.Mutex
 	list []history.Fact
@@ -96,7 +96,7 @@ func start(t *testing.T, url, text string) (e *Engine, recorder *report.Recorder
 	s.Readers.Streams, facts, recorder = 0, &memory{}, report.NewRecorder(time.Now())
 	e, err = New(Options{URL: url, Run: "run", Scenario: s, History: facts, Recorder: recorder})
 	require.NoError(t, err)
-	e.timeout = time.Hour // the engine never waits for a missing response
+	e.timeout = time.Hour // no request times out
 	require.NoError(t, e.Prepare(t.Context()))
 	return e, recorder, facts
 }
@@ -216,7 +216,7 @@ func TestOtherTenantsRequestJobs(t *testing.T) {
 	for _, f := range p.facts[history.Intruded] {
 		require.NotEqual(t, owners[f.Job], f.Tenant)
 		asked[fmt.Sprint(f.Ticket, " ", f.Action.Verb)] = true
-		if f.Action.Verb == "get" { // this service shows all jobs to all tenants
+		if f.Action.Verb == "get" { // the fake service shows every job to every tenant
 			require.Equal(t, 200, f.Action.Status)
 		}
 	}
@@ -237,7 +237,7 @@ func TestLatenciesIncludeStalls(t *testing.T) {
 	require.Greater(t, latency.P50, 300*time.Millisecond, "half of the requests were due in the first half of the stall")
 }
 
-// An interrupted run does not wait for the service, which responds only after the test.
+// An interrupted run does not wait for responses. The fake service responds only after the test.
 func TestInterruptedRunEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	asked, over := make(chan struct{}, 1000), make(chan struct{})

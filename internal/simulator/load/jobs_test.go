@@ -22,7 +22,7 @@ func newWatched() *watchedJobs {
 	return w
 }
 
-// step is an observation of job a.
+// step is an update or a check of the job "a".
 type step func(t *testing.T, w *watchedJobs)
 
 func accepted(held, auto bool) step {

@@ -1,6 +1,6 @@
 package receiver
 
-// Held returns the number of messages that have arrived, so that a test can wait for them.
+// Held returns the number of messages that have arrived.
 func (r *Receiver) Held() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

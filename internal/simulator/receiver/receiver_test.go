@@ -26,7 +26,7 @@ type testReceiver struct {
 	history memory
 }
 
-// memory is a history in memory.
+// memory stores the history of a receiver in memory.
 type memory struct {
 	mu   sync.Mutex
 	list []history.Fact
@@ -44,7 +44,7 @@ func (m *memory) count() int {
 	return len(m.list)
 }
 
-// start listens with tenant 0's receiver "hook" registered, and "callback" not.
+// start starts a receiver with a registered "hook" and an unregistered "callback" of tenant 0.
 func start(t *testing.T, o receiver.Options) *testReceiver {
 	t.Helper()
 	b := &testReceiver{t: t}
@@ -134,7 +134,7 @@ func TestGoodMessagesAreReceived(t *testing.T) {
 	require.Equal(t, "simulated 17", facts["d-7"].Delivery.Emitted)
 }
 
-// TestForbiddenMessages checks that each forbidden message is reported.
+// TestForbiddenMessages checks that the history records each forbidden message.
 func TestForbiddenMessages(t *testing.T) {
 	t.Parallel()
 	_, anotherKey, err := ed25519.GenerateKey(nil)
@@ -184,7 +184,7 @@ func TestAnswers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		answer   receiver.Answer
-		status   int   // 0: the sender gets no answer
+		status   int   // 0: the sender gets no response
 		err      error // expected if status is 0
 		giveUp   func(b *testReceiver) bool
 		note     string
@@ -237,7 +237,7 @@ func TestCloseEndsHeldRequests(t *testing.T) {
 	b := start(t, receiver.Options{
 		Names: map[string][]receiver.Answer{"hook": {{Hang: true}}, "callback": {{Status: 200, After: time.Hour}}},
 		Delivered: func(bool) {
-			time.Sleep(50 * time.Millisecond) // Close must wait for it
+			time.Sleep(50 * time.Millisecond) // Close must wait for this call
 			delivered.Add(1)
 		},
 	})

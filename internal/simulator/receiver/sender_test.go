@@ -43,7 +43,7 @@ type delivery struct {
 	at             time.Time
 }
 
-// of returns a valid message about a job's event to a registered webhook.
+// of returns a valid message to a registered webhook about the success of a job.
 func of(url, id, jobID string) delivery {
 	return delivery{url: url, id: id, event: "job.succeeded", subject: "jobs/" + jobID, jobID: jobID, secret: secretText, key: privateKey,
 		at: time.Now()}
@@ -115,7 +115,7 @@ func (d *delivery) structured() {
 	d.mediaType = "application/cloudevents+json"
 }
 
-// publishedKeys returns the keys of the service's directory.
+// publishedKeys returns the public key that a service would publish.
 func publishedKeys(id string) (ed25519.PublicKey, error) {
 	if id != keyID {
 		return nil, fmt.Errorf("%w: its key is not published", client.ErrSignature)

@@ -63,7 +63,7 @@ var charts = []string{
 	"Webhook deliveries",
 }
 
-// The page fetches nothing and logs no error. Every chart has its place, and nothing overflows on a phone or a desktop.
+// The page fetches nothing and logs no error. All charts are drawn, and nothing overflows on a phone or a desktop.
 func TestPageInABrowser(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithTimeout(browser.Tab(t), 3*testkit.Patience)

@@ -29,7 +29,7 @@ func busyRecorder(c *clock) *Recorder {
 	return r
 }
 
-// shown writes a live view at two ticks.
+// shown draws the live view twice.
 func shown(w io.Writer, r *Recorder) {
 	tick := make(chan time.Time)
 	stop := Live(w, r, tick)

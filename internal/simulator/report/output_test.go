@@ -21,7 +21,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// runs holds all variants of runs that every output must handle.
+// runs returns the runs that every report format must handle.
 var runs = sync.OnceValue(func() map[string]Run {
 	violated := sampleRun(time.Minute, 20, 30)
 	violated.Verdict = violatedVerdict(1000)
@@ -36,7 +36,7 @@ var runs = sync.OnceValue(func() map[string]Run {
 	}
 })
 
-// hostile combines strings that break out of each output format.
+// hostile contains strings that could break out of each report format.
 const hostile = "</script></svg><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>" +
 	"\"'`{{.}}]]>&amp;\x00\x1b[2J\x9b\u202e\xff\r\n" +
 	"\ufffe);}*/url(http://evil.example)"
@@ -193,7 +193,7 @@ func TestJSON(t *testing.T) {
 		require.Less(t, len(text), 600<<10, name)
 		var members map[string]json.RawMessage
 		require.NoError(t, json.Unmarshal([]byte(text), &members))
-		require.ElementsMatch(t, []string{ // part of the stable format
+		require.ElementsMatch(t, []string{ // members of the stable format
 			"version", "outcome", "headline", "sentence", "scenario", "description", "scenario_text", "seed", "command", "service", "machine",
 			"started_at", "duration_ms", "totals", "latency_ms", "expectations", "verdict", "fault_kinds", "stages", "notes", "series", "faults",
 			"work_kinds",

@@ -17,7 +17,7 @@ func (c *clock) read() time.Time { return c.now }
 
 var faultKinds = []string{"kill", "stop", "term", "flush", "redis", "postgres", "redis-pause", "cut", "slow"}
 
-// sampleRun returns a realistic run of the given length, with jobs at a rate and faults spread over it.
+// sampleRun returns a realistic run of the given length, with jobs at a constant rate and evenly spread faults.
 func sampleRun(took time.Duration, perSecond float64, faults int) Run {
 	c := &clock{began}
 	r := newRecorder(began, c.read)
@@ -58,7 +58,7 @@ func sampleRun(took time.Duration, perSecond float64, faults int) Run {
 	return described(r.Run())
 }
 
-// described adds a run's flags, service and judge.
+// described adds the scenario, the service and a verdict to a run.
 func described(run Run) Run {
 	run.Scenario, run.Description, run.Seed = "soak", "A mix of all kinds at a steady rate, with every fault that there is.", 42
 	run.Text = "name: soak\nduration: 10m\narrival:\n  rate: 40\n"

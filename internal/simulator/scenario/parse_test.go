@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// mistakes returns the mistakes of a file without the file name.
+// mistakes parses an invalid scenario and returns the reported mistakes without the file name.
 func mistakes(t *testing.T, text string) []string {
 	t.Helper()
 	_, err := scenario.Parse("dir/x.yaml", []byte(text))
@@ -127,7 +127,7 @@ func TestSmallestScenario(t *testing.T) {
 	}, got)
 }
 
-// frame is a scenario without mistakes around a line of members.
+// frame returns a valid scenario with the given members added.
 func frame(members string) string {
 	base := map[string]string{"jobs": "1", "arrival": "{closed: {clients: 9}}", "mix": "[{kind: SUCCESS_FAST}]"}
 	text := members + "\n"

@@ -32,7 +32,7 @@ func first(s *scenario.Scenario, n int) []scenario.Intent {
 	return intents
 }
 
-// mixed uses all random choices.
+// mixed is a scenario with every kind of random choice.
 const mixed = `
 duration: 1h
 tenants: 5
@@ -68,7 +68,7 @@ func TestSameSeedSameIntents(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// A changed share changes only its own part of the plan.
+// Changing a share in a scenario leaves all other parts of the plan unchanged.
 func TestChangedShareLeavesTheRestOfThePlan(t *testing.T) {
 	t.Parallel()
 	before := first(parse(t, mixed), 5000)
@@ -89,8 +89,8 @@ func distance(seen, expected float64) float64 {
 	return (seen - expected) * (seen - expected) / expected
 }
 
-// The sum of the distances follows the chi-square distribution. The seed is fixed, so the test is not flaky, and a wrong weight
-// exceeds the bound by far.
+// The sum of the distances follows the chi-square distribution. The fixed seed makes the test deterministic, and a wrong weight exceeds
+// the bound by far.
 func TestWeights(t *testing.T) {
 	t.Parallel()
 	const n = 50_000

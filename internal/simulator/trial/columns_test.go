@@ -54,13 +54,13 @@ func changes(kind string) []string {
 	}[kind]
 }
 
-// change sets a column of one row to another value, and returns an undo function. done is false if no other value is allowed.
+// change sets a column of one row to another value and returns an undo function. done is false if the table accepts no other value.
 func (p *played) change(table, column, kind string, skip int) (undo func(), done bool) {
 	p.t.Helper()
 	ctx := p.t.Context()
 	var key, before string
 	name := pgx.Identifier{column}.Sanitize()
-	// ctid and xmin change with each update, so the row is found by its contents.
+	// Each update changes the ctid of the row, so the last one is kept.
 	err := p.db.QueryRow(ctx, fmt.Sprintf(`SELECT ctid::text, %[2]s::text FROM %[1]s WHERE %[2]s IS NOT NULL ORDER BY ctid OFFSET $1 LIMIT 1`,
 		table, name), skip).Scan(&key, &before)
 	if err != nil {

@@ -123,7 +123,7 @@ func (p *played) unreadableSources() {
 // another job that succeeded on its first attempt.
 var damages = []struct{ sql, want string }{
 	{"UPDATE deliveries SET url = 'http://receiver/1' WHERE url IS NOT NULL AND event_name = 'job.running' AND job_id = $1",
-		"delivery: a delivery has another target than its webhook or job"}, // of a job with a callback
+		"delivery: a delivery has another target than its webhook or job"}, // victims[0] has a callback
 	{"DELETE FROM jobs WHERE job_id = $1", "accepted: the job was accepted, but no longer exists"},
 	{"DELETE FROM events WHERE seq = 3 AND job_id = $1", "log: a job contradicts its log"},
 	{"DELETE FROM reports WHERE job_id = $1", "final: the end of an attempt contradicts its report"},

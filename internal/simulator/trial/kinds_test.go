@@ -29,7 +29,7 @@ func reported(state string, at time.Duration) history.Fact {
 	return history.Fact{Kind: history.APIReport, Report: &history.Report{Events: []history.Event{{Next: state, At: due.Add(at)}}}}
 }
 
-// Each outcome that scenarios may expect follows from the job's observations.
+// Each outcome that a scenario may expect is derived from the observations of a job.
 func TestOutcomesOfWorkKinds(t *testing.T) {
 	t.Parallel()
 	retryable, err := client.ParseOutcome("", []byte(`{"retryable":true}`))
@@ -77,7 +77,7 @@ func TestOutcomesOfWorkKinds(t *testing.T) {
 	}
 }
 
-// submitted returns the story of a submission with these facts about its job; nil: it was refused.
+// submitted returns the story of a submission with these facts about its job. Without facts, the submission was refused.
 func submitted(ticket int64, facts []history.Fact) *story {
 	f := history.Fact{Kind: history.Submitted, Ticket: ticket, Submission: &history.Submission{ExecutionAt: due, Tries: []history.Answer{
 		{Status: 400, Code: "RFA_JOB_VALIDATION_FAILED"},

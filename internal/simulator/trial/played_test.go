@@ -56,14 +56,14 @@ service:
     FORGERUN_WEBHOOK_BACKOFF_MAX: 500ms
 `
 
-// played is a trial after Drive. It can be judged again and again.
+// played is a trial after Drive, which can be judged several times.
 type played struct {
 	t      *testing.T
 	trial  *Trial
 	db     *pgx.Conn
 	config collect.Config
 	run    judge.RunContext
-	facts  []history.Fact // of the load
+	facts  []history.Fact // facts from the load
 }
 
 func play(t *testing.T) *played {
