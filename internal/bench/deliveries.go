@@ -51,7 +51,7 @@ func (got sample) deliveries(sys system) {
 	single, one := sys.subscribe(endpoints{answering: 1}), sys.subscribe(endpoints{answering: 1})
 	many := sys.subscribe(ten, ten, ten, ten, ten)
 	mixed := sys.subscribe(ten, endpoints{7, 3}, endpoints{7, 3}, endpoints{6, 4}, endpoints{0, 10})
-	sys.sleep(quiet) // the processes learn who has webhooks
+	sys.sleep(quiet) // until the processes have read the new webhooks
 	check(single.submitOneByOne(sys.ctx))
 	got[arrivalP50], got[arrivalP99] = quantile(single.latency, 0.5), quantile(single.latency, 0.99)
 	got[toOne] = must(one.deliver(sys.ctx, oneClientJobs))

@@ -37,7 +37,7 @@ func (s *Shell) keys() *cobra.Command {
 	c := s.group("keys key", "Create, renew and revoke API keys",
 		s.cmd("create CLIENT", "Create and print an API key; it is never shown again", createKey),
 		s.cmd("renew CLIENT", "Replace the current API key, and print the new one", byID(newKeyView, (*client.Client).RenewKey)),
-		s.cmd("list CLIENT", "List the API keys of a client, without their secrets (operators)", plainly(listKeys)),
+		s.cmd("list CLIENT", "List the API keys of a client, without their secrets (operators)", withoutFlags(listKeys)),
 		s.cmd("revoke CLIENT KEY_ID", "Revoke an API key immediately", revokeKey))
 	return s.forOperators(s.forClients(c))
 }

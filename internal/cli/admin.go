@@ -80,7 +80,7 @@ func (s *Shell) adminCommand() *cobra.Command {
 		s.stop("pause all|kind|client [TARGET]", "PAUSE", "Stop starting jobs: of a kind, of a client, or all jobs"),
 		s.stop("drain all|kind|client|worker [TARGET]", "DRAIN",
 			"Stop accepting jobs: of a kind, of a client, or all jobs; or stop a worker from taking jobs"),
-		s.cmd("resume PAUSE", "End a pause or a drain by its id (see \"admin pauses\")", plainly(func(c *call) error {
+		s.cmd("resume PAUSE", "End a pause or a drain by its id (see \"admin pauses\")", withoutFlags(func(c *call) error {
 			_, err := c.admin(http.MethodDelete, "/pauses/%s", nil)
 			if err == nil {
 				c.notef("Resumed.")

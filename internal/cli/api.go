@@ -52,7 +52,7 @@ func query(f *pflag.FlagSet, params []param) func() (url.Values, error) {
 		for _, p := range params {
 			text, _ := f.GetString(p.flag) // the flag exists
 			if p.isTime() && text != "" {
-				at, err := ago(text, time.Now())
+				at, err := parseAge(text, time.Now())
 				if err != nil {
 					return nil, command.Usagef("--%s: %w", p.flag, err)
 				}
@@ -69,8 +69,8 @@ func query(f *pflag.FlagSet, params []param) func() (url.Values, error) {
 	}
 }
 
-// ago parses a time: RFC 3339, or a duration before now.
-func ago(text string, now time.Time) (time.Time, error) {
+// parseAge parses a time: RFC 3339, or a duration before now.
+func parseAge(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil {
 		return now.Add(-d).UTC(), nil
 	}
@@ -183,7 +183,7 @@ func (c *call) askAdmin(method, path string, body, into any) error {
 
 // changeAdmin sends a change to the operator API and prints the response, if any.
 func changeAdmin(v output.View, method, path string) action {
-	return plainly(func(c *call) error { return c.changeAdmin(v, method, path, nil) })
+	return withoutFlags(func(c *call) error { return c.changeAdmin(v, method, path, nil) })
 }
 
 func (c *call) changeAdmin(v output.View, method, path string, body any) error {
@@ -194,12 +194,12 @@ func (c *call) changeAdmin(v output.View, method, path string, body any) error {
 	return c.One(v, answer)
 }
 
-// plainly makes an action without flags.
-func plainly(do run) action { return func(*pflag.FlagSet) run { return do } }
+// withoutFlags makes an action without flags.
+func withoutFlags(do run) action { return func(*pflag.FlagSet) run { return do } }
 
 // using makes an action that needs a client of the client API.
 func using(do func(c *call, api *client.Client) error) action {
-	return plainly(func(c *call) error { return c.using(do) })
+	return withoutFlags(func(c *call) error { return c.using(do) })
 }
 
 func (c *call) using(do func(c *call, api *client.Client) error) error {

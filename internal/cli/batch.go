@@ -56,7 +56,7 @@ func submitBatch(f *pflag.FlagSet) run {
 		receipt, err := api.SubmitBatch(c, jobs, client.IdempotencyKey(sent))
 		switch {
 		case err != nil:
-			return c.lost(err, sent, "batch was")
+			return c.explainLost(err, sent, "batch was")
 		case *waiting:
 			c.args = []string{receipt.BatchID}
 			return waitForBatch(c, api)

@@ -29,7 +29,7 @@ func (s *Shell) contexts() *cobra.Command {
 	c := s.group("contexts context", "Manage the services that you use, and their keys",
 		s.cmd("set NAME", "Create or change a context", setContext),
 		use,
-		s.cmd("list", "List contexts, without their secrets", plainly(listContexts)),
+		s.cmd("list", "List contexts, without their secrets", withoutFlags(listContexts)),
 		remove)
 	return s.plain(c)
 }
@@ -118,7 +118,7 @@ func merge(contexts *access.Contexts, name string, e access.Endpoint) error {
 
 // withContext changes an existing context.
 func withContext(change func(all *access.Contexts, name string)) action {
-	return plainly(func(c *call) error {
+	return withoutFlags(func(c *call) error {
 		return c.changeContexts(func(all *access.Contexts) error {
 			name := c.args[0]
 			if name != "" {

@@ -26,7 +26,7 @@ func (s *Shell) explain(ctx context.Context, err error) error {
 		return command.Code(command.Interrupted)
 	}
 	problem, ok := errors.AsType[*client.Problem](err)
-	err = s.said(err)
+	err = s.reword(err)
 	switch {
 	case !ok || problem.Status != http.StatusUnauthorized:
 		return err
@@ -45,8 +45,8 @@ type reworded struct {
 func (r reworded) Error() string { return r.text }
 func (r reworded) Unwrap() error { return r.error }
 
-// said rewords a problem from the service. It omits the request unless --verbose is set.
-func (s *Shell) said(err error) error {
+// reword rewords a problem from the service. It omits the request unless --verbose is set.
+func (s *Shell) reword(err error) error {
 	problem, ok := errors.AsType[*client.Problem](err)
 	if _, done := errors.AsType[reworded](err); !ok || done || s.verbose {
 		return err

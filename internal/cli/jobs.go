@@ -130,7 +130,7 @@ func each(do one) action {
 				if failed != nil {
 					c.notef("forgerun: %v", failed)
 				}
-				if failed = c.said(err); !strings.Contains(failed.Error(), id) {
+				if failed = c.reword(err); !strings.Contains(failed.Error(), id) {
 					failed = fmt.Errorf("%s: %w", id, failed)
 				}
 				if c.Err() != nil {

@@ -65,7 +65,7 @@ func submit(f *pflag.FlagSet) run {
 		sent := cmp.Or(*key, whole.IdempotencyKey, newKey())
 		accepted, err := api.Submit(c, whole.JobRequest, client.IdempotencyKey(sent))
 		if err != nil {
-			return c.lost(c.unknownKind(err, whole.WorkKind), sent, "job was")
+			return c.explainLost(c.unknownKind(err, whole.WorkKind), sent, "job was")
 		}
 		c.warn(accepted.Warnings)
 		if accepted.Replayed {
@@ -166,8 +166,8 @@ func (c *call) object(text, flag string) (json.RawMessage, error) {
 
 func newKey() string { return "cli-" + rand.Text() }
 
-// lost explains how to repeat a submission after a lost response.
-func (c *call) lost(err error, key, what string) error {
+// explainLost explains how to repeat a submission after a lost response.
+func (c *call) explainLost(err error, key, what string) error {
 	if _, lost := errors.AsType[*client.NoAnswerError](err); lost {
 		c.notef("It is unknown whether the %s accepted. Repeat the command with --idempotency-key %s: it creates no duplicate.", what, key)
 	}
@@ -203,7 +203,7 @@ var kindView = output.NewView("KIND:work_kind, DOES:does")
 // kinds returns the command "kinds".
 func (s *Shell) kinds() *cobra.Command {
 	return s.plain(s.cmd("kinds", "List the work kinds and what they do",
-		plainly(func(c *call) error { return c.List(kindView, output.Items(client.Kinds)) })))
+		withoutFlags(func(c *call) error { return c.List(kindView, output.Items(client.Kinds)) })))
 }
 
 // completeKinds completes an argument that is a work kind.

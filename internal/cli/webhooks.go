@@ -42,7 +42,7 @@ func redeliver(f *pflag.FlagSet) run {
 			return command.Usagef("name deliveries, or give --since (forgerun webhooks redeliver --help)")
 		}
 		if *since != "" {
-			return c.again(*since, api.RedeliverSince)
+			return c.resend(*since, api.RedeliverSince)
 		}
 		var all []any
 		for _, id := range c.args[1:] {
@@ -62,15 +62,15 @@ func replay(f *pflag.FlagSet) run {
 		if *since == "" {
 			return command.Usagef("give --since (forgerun webhooks replay --help)")
 		}
-		return c.again(*since, api.Replay)
+		return c.resend(*since, api.Replay)
 	})(f)
 }
 
-// again requeues all deliveries since a time, one page per request.
-func (c *call) again(
+// resend requeues all deliveries since a time, one page per request.
+func (c *call) resend(
 	since string, queue func(context.Context, string, time.Time, string, ...client.Option) (*client.Replay, error),
 ) error {
-	from, err := ago(since, time.Now())
+	from, err := parseAge(since, time.Now())
 	if err != nil {
 		return command.Usagef("--since: %w", err)
 	}

@@ -138,11 +138,11 @@ func (f *runFlags) load(name string) error {
 		return err
 	}
 	f.Scenario, f.StartWorkers = s, f.workers != ""
-	return f.overrule(s)
+	return f.applyFlags(s)
 }
 
-// overrule applies the flags to the scenario and checks for contradictions.
-func (f *runFlags) overrule(s *scenario.Scenario) error {
+// applyFlags applies the flags to the scenario and checks for contradictions.
+func (f *runFlags) applyFlags(s *scenario.Scenario) error {
 	if f.seed != 0 {
 		s.Seed = f.seed
 	}

@@ -54,12 +54,12 @@ func (e *Engine) lookAtClock(ctx context.Context) (movable bool, err error) {
 	case shown.Frozen:
 		shown.Rate = 0
 	}
-	e.clock.saw(history.Move{Real: sent.Add(took / 2), Service: shown.Now, Rate: shown.Rate}, took)
+	e.clock.apply(history.Move{Real: sent.Add(took / 2), Service: shown.Now, Rate: shown.Rate}, took)
 	return true, nil
 }
 
-// saw applies a reading; took is the time that it needed. An unexpected reading counts as a move.
-func (c *serviceClock) saw(m history.Move, took time.Duration) {
+// apply applies a reading of the clock that took some time. An unexpected reading counts as a move.
+func (c *serviceClock) apply(m history.Move, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	expected, rate := c.moves.At(m.Real), 1.0

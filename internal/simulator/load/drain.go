@@ -53,7 +53,7 @@ func (e *Engine) describe(ctx context.Context, j job) string {
 	shown, err := e.accounts[j.tenant].quick.Job(ctx, j.id)
 	switch {
 	case err != nil:
-		return fmt.Sprintf("%s (last seen %s; %v)", j.id, cmp.Or(j.state, "nowhere"), err)
+		return fmt.Sprintf("%s (last seen %s; %v)", j.id, cmp.Or(j.state, "unknown"), err)
 	case shown.Final():
 		return fmt.Sprintf("%s (%s, but its end was not on the stream)", j.id, shown.State)
 	case shown.Waiting != nil:

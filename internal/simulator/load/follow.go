@@ -111,7 +111,7 @@ func (e *Engine) act(
 		}
 		e.o.History.Add(history.Fact{At: action.Answered, Kind: history.Acted, Tenant: t.tenant, Ticket: t.number, Job: t.job, Action: &action})
 		if err == nil {
-			e.jobs.saw(t.job, update{state: a.State, attempt: max(a.Attempt, 1), at: action.Answered})
+			e.jobs.apply(t.job, update{state: a.State, attempt: max(a.Attempt, 1), at: action.Answered})
 		}
 		return err == nil || !mayPass(action.Status) && action.Status != 0
 	})
@@ -160,7 +160,7 @@ func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int
 	*etag = j.ETag
 	e.o.History.Add(history.Fact{At: now, Sent: sent, Kind: history.Looked, Tenant: tenant, Ticket: number, Job: id, Shown: history.JobOf(*j)})
 	retryable := j.Failure != nil && j.Failure.Retryable()
-	e.jobs.saw(id, update{state: j.State, attempt: j.Attempt, at: now, retryable: retryable && j.CanRetry})
+	e.jobs.apply(id, update{state: j.State, attempt: j.Attempt, at: now, retryable: retryable && j.CanRetry})
 	if isFinal(j.State) {
 		return 0
 	}

@@ -101,8 +101,8 @@ type update struct {
 	streamed  bool // from the stream
 }
 
-// saw applies an update of a job. Only a stream may create a job, since a late response may be about a dropped one.
-func (js *jobs) saw(id string, n update) {
+// apply applies an update of a job. Only a stream may create a job, since a late response may be about a dropped one.
+func (js *jobs) apply(id string, n update) {
 	js.of(id, n.streamed, func(j *job) { js.update(j, n) })
 }
 
@@ -219,7 +219,7 @@ func (e *Engine) ended(m client.Message, f *history.Fact) error {
 	f.Event = &history.Event{Name: "batch.completed", Status: o.JobStatus, At: o.CompletedAt}
 	if end, ofJob := ends[m.Name]; ofJob {
 		f.Job, f.Event.Name, f.Event.Attempt, f.Event.Scenario = o.JobID, end.name, o.Attempt, history.ScenarioOf(o.Scenario)
-		e.jobs.saw(o.JobID, update{state: end.state, attempt: o.Attempt, at: f.At, retryable: o.Retryable(), streamed: true})
+		e.jobs.apply(o.JobID, update{state: end.state, attempt: o.Attempt, at: f.At, retryable: o.Retryable(), streamed: true})
 	}
 	return nil
 }
@@ -234,7 +234,7 @@ func (e *Engine) logged(m client.Message, f *history.Fact) error {
 	switch {
 	case v.JobID == "": // an event of a batch or a webhook
 	case v.NextState != "":
-		e.jobs.saw(v.JobID, update{state: v.NextState, attempt: v.Attempt, at: f.At, streamed: true})
+		e.jobs.apply(v.JobID, update{state: v.NextState, attempt: v.Attempt, at: f.At, streamed: true})
 	case v.EventName == "job.retries_exhausted":
 		e.jobs.exhausted(v.JobID)
 	}

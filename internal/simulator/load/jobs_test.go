@@ -34,14 +34,16 @@ func accepted(held, auto bool) step {
 func streamed(attempt int, states ...string) step {
 	return func(_ *testing.T, w *watchedJobs) {
 		for _, state := range states {
-			w.saw("a", update{state: state, attempt: attempt, at: time.Now(), retryable: true, streamed: true})
+			w.apply("a", update{state: state, attempt: attempt, at: time.Now(), retryable: true, streamed: true})
 		}
 	}
 }
 
 // answered is an update from the response to a poll, a cancel or a retry.
 func answered(attempt int, state string) step {
-	return func(_ *testing.T, w *watchedJobs) { w.saw("a", update{state: state, attempt: attempt, at: time.Now()}) }
+	return func(_ *testing.T, w *watchedJobs) {
+		w.apply("a", update{state: state, attempt: attempt, at: time.Now()})
+	}
 }
 
 func released(_ *testing.T, w *watchedJobs)  { w.release("a") }
@@ -67,7 +69,7 @@ func TestJobLifecycle(t *testing.T) {
 	)
 	unknown := func(t *testing.T, w *watchedJobs) { require.Empty(t, w.ends, "the ticket of the job is unknown") }
 	forGood := func(_ *testing.T, w *watchedJobs) {
-		w.saw("a", update{state: failed, attempt: 1, at: time.Now(), streamed: true})
+		w.apply("a", update{state: failed, attempt: 1, at: time.Now(), streamed: true})
 	}
 	for name, c := range map[string]struct {
 		end   string

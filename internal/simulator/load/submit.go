@@ -97,7 +97,7 @@ func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Tim
 			if in.Work.Batch > 0 {
 				e.handInBatch(ctx, list, at)
 			} else {
-				e.handIn(ctx, list[min(i, len(list)-1)], at) // copies with the same key share a ticket
+				e.submitTicket(ctx, list[min(i, len(list)-1)], at) // copies with the same key share a ticket
 			}
 			return nil
 		})
@@ -111,9 +111,9 @@ func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Tim
 	return list
 }
 
-func (e *Engine) handIn(ctx context.Context, t *ticket, intended time.Time) {
+func (e *Engine) submitTicket(ctx context.Context, t *ticket, intended time.Time) {
 	account := e.accounts[t.tenant]
-	e.insist(ctx, intended, []*ticket{t}, func(ctx context.Context) (history.Answer, []history.Answer) {
+	e.submitUntilKnown(ctx, intended, []*ticket{t}, func(ctx context.Context) (history.Answer, []history.Answer) {
 		sent := time.Now()
 		a, err := account.quick.Submit(ctx, t.request, client.IdempotencyKey(t.fact.Key))
 		try := answerOf(sent, err)
@@ -133,7 +133,7 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 		items[i] = t.request
 		items[i].ItemID = strconv.FormatInt(t.number, 10)
 	}
-	e.insist(ctx, intended, list, func(ctx context.Context) (history.Answer, []history.Answer) {
+	e.submitUntilKnown(ctx, intended, list, func(ctx context.Context) (history.Answer, []history.Answer) {
 		sent := time.Now()
 		a, err := account.quick.SubmitBatch(ctx, items, client.IdempotencyKey(list[0].fact.Key))
 		try := answerOf(sent, err)
@@ -177,9 +177,9 @@ func answerOf(sent time.Time, err error) history.Answer {
 	return a
 }
 
-// insist repeats a submission with the same key while the outcome is unknown. It also repeats after a temporary refusal if an
+// submitUntilKnown repeats a submission with the same key while the outcome is unknown. It also repeats after a temporary refusal if an
 // earlier attempt may have succeeded. send returns the response to the request and to each ticket in it.
-func (e *Engine) insist(
+func (e *Engine) submitUntilKnown(
 	ctx context.Context, intended time.Time, list []*ticket, send func(context.Context) (history.Answer, []history.Answer),
 ) {
 	e.o.Recorder.Sent(len(list))

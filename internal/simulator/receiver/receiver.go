@@ -60,7 +60,7 @@ type webhook struct {
 const (
 	maxBodyBytes      = 4 << 20
 	maxHeaderBytes    = 64 << 10
-	readTimeout       = 30 * time.Second // of a request; an answer may take any time
+	readTimeout       = 30 * time.Second // of a request; a response may take any time
 	idleTimeout       = 2 * time.Minute
 	registrationLimit = 5 * time.Second // longest wait of a message for the registration of its address
 	rememberedTries   = 1_000_000

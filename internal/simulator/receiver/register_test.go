@@ -18,27 +18,27 @@ func TestMessagesBeforeTheRegistrationResponse(t *testing.T) {
 	t.Parallel()
 	b := start(t, receiver.Options{})
 	const secret = "whsec_c2VjcmV0LW9mLXRlbmFudC0yLXNlY3JldC0y"
-	type answer struct {
+	type result struct {
 		status int
 		err    error
 	}
-	answers := make(chan answer, 1)
+	results := make(chan result, 1)
 	require.NoError(t, b.Register(2, "hook", func(url string) (string, string, error) {
 		require.Equal(t, b.URL(2, "hook"), url)
 		d := of(url, "d-1", "job-1")
 		d.secret = secret
 		go func() {
 			status, err := d.send(t.Context(), t)
-			answers <- answer{status, err}
+			results <- result{status, err}
 		}()
 		select {
-		case early := <-answers:
+		case early := <-results:
 			t.Errorf("answered %d before the webhook was known (%v)", early.status, early.err)
 		case <-time.After(100 * time.Millisecond): // a receiver that does not wait usually responds within this time
 		}
 		return "webhook-2", secret, nil
 	}))
-	got := <-answers
+	got := <-results
 	require.NoError(t, got.err)
 	require.Equal(t, http.StatusNoContent, got.status)
 	facts := b.facts()
@@ -51,23 +51,23 @@ func TestMessagesBeforeTheRegistrationResponse(t *testing.T) {
 func TestReceiversAcceptHandshake(t *testing.T) {
 	t.Parallel()
 	b := start(t, receiver.Options{})
-	ask := func(url, origin string) *http.Response {
+	options := func(url, origin string) *http.Response {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, url, nil)
 		require.NoError(t, err)
 		if origin != "" {
 			r.Header.Set("WebHook-Request-Origin", origin)
 		}
-		answer, err := http.DefaultClient.Do(r)
+		response, err := http.DefaultClient.Do(r)
 		require.NoError(t, err)
-		require.NoError(t, answer.Body.Close())
-		return answer
+		require.NoError(t, response.Body.Close())
+		return response
 	}
-	answer := ask(b.URL(0, "hook"), "forgerun.example")
-	require.Equal(t, http.StatusNoContent, answer.StatusCode)
+	response := options(b.URL(0, "hook"), "forgerun.example")
+	require.Equal(t, http.StatusNoContent, response.StatusCode)
 	require.Equal(t, []string{"forgerun.example", "*", "POST, OPTIONS"}, []string{
-		answer.Header.Get("WebHook-Allowed-Origin"), answer.Header.Get("WebHook-Allowed-Rate"), answer.Header.Get("Allow"),
+		response.Header.Get("WebHook-Allowed-Origin"), response.Header.Get("WebHook-Allowed-Rate"), response.Header.Get("Allow"),
 	})
-	require.Empty(t, ask(b.URL(0, "hook"), "").Header.Get("WebHook-Allowed-Origin"), "no Origin header was sent")
-	require.Equal(t, http.StatusNotFound, ask(strings.Replace(b.URL(0, "hook"), "hook", "unknown", 1), "forgerun.example").StatusCode)
+	require.Empty(t, options(b.URL(0, "hook"), "").Header.Get("WebHook-Allowed-Origin"), "no Origin header was sent")
+	require.Equal(t, http.StatusNotFound, options(strings.Replace(b.URL(0, "hook"), "hook", "unknown", 1), "forgerun.example").StatusCode)
 	require.Empty(t, b.facts())
 }

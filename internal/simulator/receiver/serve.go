@@ -43,7 +43,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if req.Method == http.MethodOptions {
-		consent(w, req)
+		handshake(w, req)
 		return
 	}
 	m := message{at: time.Now().UTC(), to: to, url: r.URL(to.tenant, to.name), method: req.Method, header: req.Header}
@@ -51,7 +51,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_ = conn.SetReadDeadline(time.Now().Add(readTimeout))
 	var err error
 	m.body, err = io.ReadAll(http.MaxBytesReader(w, req.Body, maxBodyBytes))
-	_ = conn.SetReadDeadline(time.Time{}) // the answer may take longer
+	_ = conn.SetReadDeadline(time.Time{}) // the response may take longer
 	if _, tooLong := errors.AsType[*http.MaxBytesError](err); err != nil && !tooLong {
 		panic(http.ErrAbortHandler) // the sender gave up, or was cut off
 	}
@@ -64,14 +64,14 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		r.options.History.Add(m.fact(history.Forbidden, http.StatusForbidden, forbidden))
 		w.WriteHeader(http.StatusForbidden)
 	case err != nil:
-		r.answer(w, req, m, Answer{Status: http.StatusServiceUnavailable}, err.Error())
+		r.respond(w, req, m, Answer{Status: http.StatusServiceUnavailable}, err.Error())
 	default:
-		r.answer(w, req, m, draw(r.options.Names[to.name], r.options.Seed, m.subject(), r.count(m.id())), "")
+		r.respond(w, req, m, draw(r.options.Names[to.name], r.options.Seed, m.subject(), r.count(m.id())), "")
 	}
 }
 
-// consent responds to the handshake of "HTTP 1.1 Web Hooks for Event Delivery" (section 4): every origin may send, at any rate.
-func consent(w http.ResponseWriter, req *http.Request) {
+// handshake responds to the handshake of "HTTP 1.1 Web Hooks for Event Delivery" (section 4): every origin may send, at any rate.
+func handshake(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Allow", "POST, OPTIONS")
 	if origin := req.Header.Get("WebHook-Request-Origin"); origin != "" {
 		w.Header().Set("WebHook-Allowed-Origin", origin)
@@ -116,11 +116,11 @@ func draw(answers []Answer, seed uint64, subject string, try int) Answer {
 	return answers[len(answers)-1] // rounding, or no shares
 }
 
-// answer responds to a message. It records the response before sending it.
-func (r *Receiver) answer(w http.ResponseWriter, req *http.Request, m message, a Answer, note string) {
+// respond responds to a message. It records the response before sending it.
+func (r *Receiver) respond(w http.ResponseWriter, req *http.Request, m message, a Answer, note string) {
 	status := cmp.Or(a.Status, http.StatusNoContent)
 	if a.Hang || a.Reset {
-		status = 0 // the sender gets no answer
+		status = 0 // the sender gets no response
 	}
 	switch r.hold(req.Context(), a.After); {
 	case r.closed.Err() != nil:
@@ -146,7 +146,7 @@ func (r *Receiver) answer(w http.ResponseWriter, req *http.Request, m message, a
 		if a.Hang {
 			r.hold(req.Context(), math.MaxInt64)
 		}
-		panic(http.ErrAbortHandler) // ends the connection without an answer
+		panic(http.ErrAbortHandler) // ends the connection without a response
 	}
 }
 

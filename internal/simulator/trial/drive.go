@@ -19,7 +19,7 @@ import (
 func (t *Trial) Drive(ctx context.Context) error {
 	began := time.Now()
 	t.recorder.Stage("load", func() float64 { return t.progress(began) })
-	defer t.quit()
+	defer t.closeClients()
 	disturbing, calm := context.WithCancel(ctx)
 	defer calm()
 	var beside sync.WaitGroup
@@ -27,7 +27,7 @@ func (t *Trial) Drive(ctx context.Context) error {
 		// An interrupted run does not wait for faults to heal.
 		defer context.AfterFunc(ctx, func() { _ = t.stack.Close() })()
 		beside.Go(func() { t.scale(disturbing) })
-		beside.Go(func() { t.disturb(disturbing) })
+		beside.Go(func() { t.injectFaults(disturbing) })
 		beside.Go(func() { t.restart(disturbing, began) })
 	}
 	err := t.engine.Run(ctx)
@@ -112,8 +112,8 @@ func (t *Trial) restart(ctx context.Context, began time.Time) {
 	t.recorder.Fault("restart", "all processes", t.outage.down, t.outage.ready, 1)
 }
 
-// disturb injects the faults of the scenario until ctx ends.
-func (t *Trial) disturb(ctx context.Context) {
+// injectFaults injects the faults of the scenario until ctx ends.
+func (t *Trial) injectFaults(ctx context.Context) {
 	err := t.chaos.Run(ctx, t.stack, t.o.Scenario.Seed, func(f stack.Fault) {
 		t.disturbed.Store(true)
 		if f.Err != nil { // not counted, since it may have had no effect

@@ -85,7 +85,7 @@ func New(o Options) *Trial {
 // the logs remain.
 func (t *Trial) Run(ctx context.Context) (outcome report.Outcome, err error) {
 	account, err := t.playAndJudge(ctx)
-	t.leave(ctx)
+	t.cleanUp(ctx)
 	if closing := t.Close(); closing != nil {
 		account.Expectations = append(account.Expectations, report.Expectation{
 			Name: "shutdown", Want: "every process ends cleanly", Got: closing.Error(),
@@ -194,19 +194,19 @@ func (t *Trial) note(format string, args ...any) {
 	}
 }
 
-// leaveLimit limits the duration of leave.
-const leaveLimit = 10 * time.Second
+// cleanUpLimit limits the duration of cleanUp.
+const cleanUpLimit = 10 * time.Second
 
-// leave deletes the webhooks and cancels the unfinished jobs at an external service.
-func (t *Trial) leave(ctx context.Context) {
+// cleanUp deletes the webhooks and cancels the unfinished jobs at an external service.
+func (t *Trial) cleanUp(ctx context.Context) {
 	if t.o.URL == "" || t.engine == nil {
 		return
 	}
-	t.quit()
+	t.closeClients()
 	if ctx.Err() != nil {
 		_ = load.Sleep(context.WithoutCancel(ctx), time.Second) // pending submissions are then in the list
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpLimit)
 	defer cancel()
 	for _, a := range t.engine.Accounts() {
 		for _, w := range a.Webhooks {
@@ -225,8 +225,8 @@ func (t *Trial) leave(ctx context.Context) {
 	}
 }
 
-// quit ends the streams and the receiver.
-func (t *Trial) quit() {
+// closeClients ends the streams and the receiver.
+func (t *Trial) closeClients() {
 	if t.engine != nil {
 		t.engine.Close()
 	}
@@ -237,7 +237,7 @@ func (t *Trial) quit() {
 
 // Close stops everything that the trial started. It may be called in any state.
 func (t *Trial) Close() error {
-	t.quit()
+	t.closeClients()
 	var errs []error
 	if t.facts != nil {
 		errs = append(errs, t.facts.Close())
