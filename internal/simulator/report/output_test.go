@@ -94,10 +94,6 @@ func TestSummaryBeginsWithTheVerdict(t *testing.T) {
 	run := sampleRun(time.Minute, 20, 30)
 	text := written(t, WriteSummary, run)
 	require.True(t, strings.HasPrefix(strings.TrimSpace(text), "PASSED 15 of 16 invariants held: 98.6 % of 1,078 submissions accepted"), text)
-	order := []string{"PASSED", "sent", "p99.9", "faults injected", "\nexpectations", "\ninvariants"}
-	for i := 1; i < len(order); i++ {
-		require.Less(t, strings.Index(text, order[i-1]), strings.Index(text, order[i]), "%s before %s", order[i-1], order[i])
-	}
 	require.Regexp(t, `WEBHOOK_5XX +SUCCEEDED, delivered on retry +SUCCEEDED, delivery FAILED +0 .* NO\n`+
 		`WEBHOOK_5XX: one\nWEBHOOK_5XX: two\n\n1 of 2`, text)
 	run.Verdict = violatedVerdict(1000)
