@@ -149,7 +149,7 @@ func TestErasureSurvivesKilledLeader(t *testing.T) {
 		require.Zero(t, s.count(`SELECT count(*) FROM `+table+` WHERE client_id = $1`, u.id), table)
 	}
 	u.call(api, "GET", "/v1/jobs", "").requireProblem(t, http.StatusUnauthorized, "RFA_AUTH_INVALID_CREDENTIALS")
-	require.Equal(t, 3, s.count(`SELECT count(*) FROM audit WHERE action = 'erase_client' AND target_id = $1`, u.id))
+	require.Equal(t, 2, s.count(`SELECT count(*) FROM audit WHERE action = 'erase_client' AND target_id = $1`, u.id))
 
 	s.mu.Lock()
 	delete(s.accepted, running)

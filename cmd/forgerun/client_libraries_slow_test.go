@@ -48,8 +48,8 @@ func TestTypeScriptLibrary(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, files, 3)
 	service := serviceFor(t)
-	said := runIn(t, dir, service, append([]string{"node", "--test"}, files...)...)
-	require.Contains(t, said, "# skipped 0\n", said)
+	output := runIn(t, dir, service, append([]string{"node", "--test"}, files...)...)
+	require.Contains(t, output, "# skipped 0\n", output)
 
 	user := t.TempDir()
 	installed := filepath.Join(user, "node_modules", "@forgerun", "client")
@@ -94,8 +94,8 @@ func TestPythonLibrary(t *testing.T) {
 	unittest := func(t *testing.T, program string) {
 		t.Helper()
 		environment := append(slices.Clip(service), "PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1")
-		said := runIn(t, python, environment, program, "-W", "error::ResourceWarning", "-m", "unittest", "-v")
-		require.NotContains(t, said, "FORGERUN_URL is not set")
+		output := runIn(t, python, environment, program, "-W", "error::ResourceWarning", "-m", "unittest", "-v")
+		require.NotContains(t, output, "FORGERUN_URL is not set")
 	}
 	t.Run("standard library", func(t *testing.T) { unittest(t, "python3") })
 	t.Run("httpx", func(t *testing.T) { unittest(t, pythonWith(t, "httpx", "httpx")) })
@@ -194,14 +194,14 @@ func TestClientLibrariesAreRight(t *testing.T) {
 				for seed := 1; seed <= seeds(); seed++ {
 					t.Run(fmt.Sprintf("%s/%d", profile, seed), func(t *testing.T) {
 						parallelIfMany(t)
-						said, v, broken, err := s.runJudged(t, api, program, profile, seed)
-						requireEnded(t, profile, said, err)
-						require.Empty(t, broken, said)
+						output, v, broken, err := s.runJudged(t, api, program, profile, seed)
+						requireEnded(t, profile, output, err)
+						require.Empty(t, broken, output)
 						report.add(language, profile, v)
 						learned := slices.ContainsFunc(v.Results, func(r verdict.Result) bool {
 							return r.Rule == "deliveries-answered" && r.Status == verdict.OK
 						})
-						require.True(t, learned || err != nil, "%s\n%+v", said, v)
+						require.True(t, learned || err != nil, "%s\n%+v", output, v)
 					})
 				}
 			}
@@ -226,8 +226,8 @@ func TestTypeScriptClient(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
 	runIn(t, documentTools, nil, "node", "node_modules/typescript/bin/tsc", "-p", dir)
-	said := runIn(t, documentTools, []string{"FORGERUN_URL=" + api.url}, "node", filepath.Join(dir, "js", "program.js"))
-	require.True(t, strings.HasSuffix(said, "ok\n"), said)
+	output := runIn(t, documentTools, []string{"FORGERUN_URL=" + api.url}, "node", filepath.Join(dir, "js", "program.js"))
+	require.True(t, strings.HasSuffix(output, "ok\n"), output)
 }
 
 // TestGeneratedGoClient generates a client from the document of a running service with oapi-codegen, and submits a job with it.
@@ -239,8 +239,8 @@ func TestGeneratedGoClient(t *testing.T) {
 	tools, err := filepath.Abs("../../tools/go.mod")
 	require.NoError(t, err)
 	runIn(t, dir, nil, "go", "tool", "-modfile="+tools, "oapi-codegen", "-config", "oapi-codegen.yaml", "openapi.yaml")
-	said := runIn(t, dir, []string{"FORGERUN_URL=" + api.url, "FORGERUN_API_KEY=" + u.key}, "go", "run", ".")
-	require.Equal(t, "QUEUED\n", said)
+	output := runIn(t, dir, []string{"FORGERUN_URL=" + api.url, "FORGERUN_API_KEY=" + u.key}, "go", "run", ".")
+	require.Equal(t, "QUEUED\n", output)
 }
 
 // TestDocumentsPassLinters checks that common linters find no error in the service's documents.

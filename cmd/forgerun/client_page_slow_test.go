@@ -73,7 +73,7 @@ func TestTypeScriptLibraryInAPage(t *testing.T) {
 	s, api, u := newWorking(t, env{"FORGERUN_CORS_ORIGINS": cors.Loopback})
 	c := newTab(t, s, strings.TrimPrefix(site.URL, "http://"), "/")
 	c.until("the library is there", `window.ready === true`)
-	said := evaluate[string](c, fmt.Sprintf(`go(%q, %q)`, api.url, u.key))
+	output := evaluate[string](c, fmt.Sprintf(`go(%q, %q)`, api.url, u.key))
 	var found struct {
 		Same              bool
 		Events, Read      []string
@@ -81,7 +81,7 @@ func TestTypeScriptLibraryInAPage(t *testing.T) {
 		Bytes, Listed     int
 		Missing, Stranger string
 	}
-	require.NoError(t, json.Unmarshal([]byte(said), &found), said)
+	require.NoError(t, json.Unmarshal([]byte(output), &found), output)
 	require.True(t, found.Same, "one key, one job")
 	require.Equal(t, []string{"job-queued", "job-assigned", "job-running", "job-succeeded"}, found.Events)
 	require.Equal(t, "SUCCEEDED 4096 COMPLETED 2", fmt.Sprint(found.State, " ", found.Bytes, " ", found.Status, " ", found.Listed))

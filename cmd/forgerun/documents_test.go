@@ -56,9 +56,9 @@ func runIn(t *testing.T, dir string, environment []string, command ...string) st
 	defer cancel()
 	program := exec.CommandContext(ctx, command[0], command[1:]...)
 	program.Dir, program.Env, program.WaitDelay = dir, append(os.Environ(), environment...), time.Second
-	said, err := program.CombinedOutput()
-	require.NoError(t, err, "%s: %s", strings.Join(command, " "), said)
-	return string(said)
+	output, err := program.CombinedOutput()
+	require.NoError(t, err, "%s: %s", strings.Join(command, " "), output)
+	return string(output)
 }
 
 // TestDocumentationTypesOfClients checks that the types of the libraries equal the types of the OpenAPI document.

@@ -40,8 +40,8 @@ func exampleClients(t *testing.T) map[string]example {
 	dir := t.TempDir()
 	program := func(path ...string) string { return filepath.Join(append([]string{examples}, path...)...) }
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "./"+program("go", "client"), "./"+program("go", "naive"))
-	said, err := build.CombinedOutput()
-	require.NoError(t, err, string(said))
+	output, err := build.CombinedOutput()
+	require.NoError(t, err, string(output))
 	requireNodePackages(t, documentTools)
 	runIn(t, documentTools, nil, "node", "node_modules/typescript/bin/tsc", "--strict", "--target", "es2022",
 		"--lib", "es2022,dom,dom.iterable",
@@ -158,9 +158,9 @@ func TestExampleClientsAreRight(t *testing.T) {
 					if e.missing != "" {
 						t.Skip(e.missing)
 					}
-					said, v, broken, err := s.runJudged(t, api, e.right, profile, seed)
-					requireEnded(t, profile, said, err)
-					require.Empty(t, broken, said)
+					output, v, broken, err := s.runJudged(t, api, e.right, profile, seed)
+					requireEnded(t, profile, output, err)
+					require.Empty(t, broken, output)
 					report.add(language, profile, v)
 				})
 			}
@@ -184,12 +184,12 @@ func TestExampleMistakesAreNamed(t *testing.T) {
 			if e.missing != "" {
 				t.Skip(e.missing)
 			}
-			said, _, broken, _ := s.runJudged(t, api, e.naive, e.profile, e.seed)
+			output, _, broken, _ := s.runJudged(t, api, e.naive, e.profile, e.seed)
 			var names []string
 			for name := range broken {
 				names = append(names, name)
 			}
-			require.ElementsMatch(t, e.broken, names, "%s\n%+v", said, broken)
+			require.ElementsMatch(t, e.broken, names, "%s\n%+v", output, broken)
 		})
 	}
 }
@@ -210,9 +210,9 @@ func TestTutorialOfTheTestBed(t *testing.T) {
 		program := filepath.Join(examples, "tutorial", name)
 		source := readText(t, program)
 		require.Contains(t, page, "```python\n"+source+"```")
-		said, _, broken, err := s.runJudged(t, api, []string{"python3", program}, fault.Overloaded, 2)
-		require.NoError(t, err, said)
-		require.ElementsMatch(t, want, slices.Collect(maps.Keys(broken)), said)
+		output, _, broken, err := s.runJudged(t, api, []string{"python3", program}, fault.Overloaded, 2)
+		require.NoError(t, err, output)
+		require.ElementsMatch(t, want, slices.Collect(maps.Keys(broken)), output)
 	}
 }
 
@@ -227,10 +227,10 @@ func TestTutorialOfTheSearch(t *testing.T) {
 	api := s.startLeader()
 	s.startWorker()
 	var report search.Report
-	said, err := exec.CommandContext(t.Context(), testkit.Program(t, "forgerun"), "search", "--url", api.url, "--first", "--json",
+	output, err := exec.CommandContext(t.Context(), testkit.Program(t, "forgerun"), "search", "--url", api.url, "--first", "--json",
 		"--workers", "8", "--budget", "20m", "--out", t.TempDir(), "--", "python3", program).Output()
-	require.ErrorContains(t, err, "exit status 1", "%s", said)
-	require.NoError(t, json.Unmarshal(said, &report))
+	require.ErrorContains(t, err, "exit status 1", "%s", output)
+	require.NoError(t, json.Unmarshal(output, &report))
 	require.Len(t, report.Findings, 1)
 	require.Equal(t, "no-duplicates", report.Findings[0].Breaks[0].Rule)
 	require.Equal(t, "1st submission and its repetition: response lost after processing", report.Findings[0].Words)

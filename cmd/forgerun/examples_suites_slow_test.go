@@ -34,7 +34,7 @@ func TestExampleSuitesAreJudgedTestByTest(t *testing.T) {
 }
 
 // requireVerdicts compares the verdict of each test with the test's name.
-func requireVerdicts(t *testing.T, file, said string) {
+func requireVerdicts(t *testing.T, file, output string) {
 	t.Helper()
 	var shown struct{ Sessions []verdict.Verdict }
 	require.NoError(t, json.Unmarshal([]byte(readText(t, file)), &shown))
@@ -51,17 +51,17 @@ func requireVerdicts(t *testing.T, file, said string) {
 		} {
 			if regexp.MustCompile(sort).MatchString(v.Label) {
 				tests[sort]++
-				require.Equal(t, rules, broken, "%s\n%s", v.Label, said)
+				require.Equal(t, rules, broken, "%s\n%s", v.Label, output)
 			}
 		}
 	}
 	sum := 0
 	for _, n := range tests {
-		require.GreaterOrEqual(t, n, 3, said)
+		require.GreaterOrEqual(t, n, 3, output)
 		sum += n
 	}
-	require.Len(t, tests, 3, said)
-	require.Len(t, shown.Sessions, sum, said)
+	require.Len(t, tests, 3, output)
+	require.Len(t, shown.Sessions, sum, output)
 }
 
 func pytestSuite(t *testing.T) []string {

@@ -100,9 +100,9 @@ func TestRetriesAsTheRequestSays(t *testing.T) {
 	s.await("SUCCEEDED", succeeds)
 
 	j := u.get(api, exhausted)
-	said, err := json.Marshal(j.value("retry"))
+	shown, err := json.Marshal(j.value("retry"))
 	require.NoError(t, err)
-	require.JSONEq(t, list, string(said))
+	require.JSONEq(t, list, string(shown))
 	require.InDelta(t, 3, j.value("max_attempts"), 0)
 	require.InDelta(t, 3, j.value("attempt"), 0)
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM events WHERE job_id = $1 AND event_name = 'job.retries_exhausted'`, exhausted))

@@ -64,8 +64,8 @@ func writeSteering(t *testing.T, w http.ResponseWriter, text string) {
 // hostileBody returns the body of a successful response.
 func hostileBody(r *http.Request) string {
 	const (
-		exchange = `{"number": 1, "at": "2026-01-31T12:00:00Z", "request": $, "headers": [$], "answer": $, "fault": $, "breaks": [$]}`
-		item     = `{"job_id": $, "work_kind": $, "type": $, "state": $, "correlation_id": $, "client_id": $, "webhook_id": $, ` +
+		entry = `{"number": 1, "at": "2026-01-31T12:00:00Z", "request": $, "headers": [$], "answer": $, "fault": $, "breaks": [$]}`
+		item  = `{"job_id": $, "work_kind": $, "type": $, "state": $, "correlation_id": $, "client_id": $, "webhook_id": $, ` +
 			`"delivery_id": $, "url": $, "event_name": $, "schedule_id": $, "name": $, "cron": $, "time_zone": $, "operator": $, "action": $, ` +
 			`"worker_id": $, "reason": $, "failure": {"code": $, "detail": $}, "last_error": {"detail": $}, "params": {$: $}, ` +
 			`"match": {"operation": $}, "effect": {"detail": $}, "attempt": 1, "created_at": "2026-01-31T12:00:00Z"}`
@@ -78,9 +78,9 @@ func hostileBody(r *http.Request) string {
 		return `{"session_id": "x", "verdict": $, "why": $, "profile": $, "label": $, "counts": {"fail": 1}, "requests": 3, ` +
 			`"faults": [{"of": $, "requests": 3, "fault": $, "times": 1}], "results": [{"rule": $, "title": $, "level": "must", ` +
 			`"status": "fail", "quote": $, "see": $, "reason": $, "times": 1, "failures": 1, "fix": {"text": $, "go": $}, ` +
-			`"evidence": [{"before": ` + exchange + `, "request": ` + exchange + `, "found": $, "expected": $}]}]}`
+			`"evidence": [{"before": ` + entry + `, "request": ` + entry + `, "found": $, "expected": $}]}]}`
 	case strings.HasSuffix(path, "/journal"):
-		return exchange
+		return entry
 	case strings.HasSuffix(path, "/batches/x"):
 		return `{"batch_id": "x", "status": $, "total": 1, "counts": {"failed": 1}, "created_at": "2026-01-31T12:00:00Z"}`
 	case strings.HasSuffix(path, "/report"):
