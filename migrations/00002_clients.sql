@@ -33,8 +33,8 @@ CREATE TABLE erasures (
 CREATE INDEX erasures_open ON erasures (erasure_id) WHERE finished_at IS NULL;
 
 -- Refuses new rows of erased clients. Submissions do not need the check, because they need a key, and keys end with their client. Each
--- statement sees everything committed before it, and the transaction has an id. So no new row of the client can appear once all
--- transactions have ended that were running when the erasure was committed.
+-- statement sees everything committed before it, and the transaction has an id. So once all transactions have ended that ran at the
+-- commit of the erasure, no new row of the client can appear.
 -- +goose StatementBegin
 CREATE FUNCTION refuse_erased() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -65,8 +65,8 @@ CREATE INDEX api_keys_client ON api_keys (client_id);
 CREATE TRIGGER api_keys_of_a_client AFTER INSERT ON api_keys REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 
--- A key has either the result of the request, a job (with its state) or a batch, from which a repeated request is answered, or the
--- answer itself, without secrets.
+-- A key has either the job (with its state) or the batch that the request created, or the answer itself, without secrets. A repeated
+-- request is answered from it.
 CREATE TABLE idempotency_keys (
   client_id     uuid NOT NULL,
   endpoint      text NOT NULL,

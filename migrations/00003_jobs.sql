@@ -64,8 +64,8 @@ CREATE TABLE jobs (
   CONSTRAINT jobs_attempt_in_range CHECK (attempt BETWEEN 1 AND max_attempts)
 )
 -- A job moves through four indexes in its life. Each move leaves a dead entry at
--- the head of jobs_waiting, jobs_scheduled or jobs_ended, where scans begin. And
--- counting a million waiting jobs reads only the index for pages that a vacuum
+-- the head of jobs_waiting, jobs_scheduled or jobs_ended, where scans begin.
+-- Counting a million waiting jobs reads only the index for pages that a vacuum
 -- has marked as all-visible. With the default of a fifth of the table, which
 -- keeps ended jobs for weeks, a vacuum would wait for a million changes.
 WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);
