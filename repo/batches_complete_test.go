@@ -83,7 +83,7 @@ func TestCompletionCountsEachEnd(t *testing.T) {
 }
 
 // Promise: draft 7.1
-func TestSettleListsTheFirstFailures(t *testing.T) {
+func TestCompletionListsTheFirstFailures(t *testing.T) {
 	f := setup(t)
 	const n = job.MaxFailedItems + 10
 	b := f.insertBatch(f.batch(n))
@@ -139,7 +139,7 @@ func TestCompletionReadsBeforeItLocks(t *testing.T) {
 }
 
 // Promise: draft 4.2
-func TestSettledBatchStaysAsItIs(t *testing.T) {
+func TestCompletedBatchNeverChanges(t *testing.T) {
 	f := setup(t)
 	b := f.insertBatch(f.batch(2))
 	ids := jobsOf(b)

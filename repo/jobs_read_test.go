@@ -145,7 +145,7 @@ func (f *fixture) requireSame(rows []event, got []job.Event) {
 // Promise: contract 5c
 // Promise: patterns Lifecycle States b
 // Promise: draft 4.2
-func TestEventsTellEveryAttemptsOwnEnd(t *testing.T) {
+func TestEventsHaveTheEndOfTheirAttempt(t *testing.T) {
 	f := setup(t)
 	l := f.run(attempts(2), func(s *job.Submission) { s.Job.CorrelationID, s.Job.Language = "c-1", "de" })
 	f.finish(withRetry(failure(l, job.FailedOnce), 0))
