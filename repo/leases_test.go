@@ -50,7 +50,7 @@ func TestLeadHasOneHolder(t *testing.T) {
 	}
 }
 
-func TestLoadCountsJobsThatAreNotFinal(t *testing.T) {
+func TestLoadCountsUnfinishedJobs(t *testing.T) {
 	f := setup(t)
 	load := func(limit int) job.Load { return must(f.store.Load(f.ctx(), limit))(t).Jobs }
 	require.Equal(t, job.Load{}, load(100))
@@ -60,6 +60,12 @@ func TestLoadCountsJobsThatAreNotFinal(t *testing.T) {
 	f.force(job.Queued)
 	require.Equal(t, job.Load{Active: 5, Queued: 2}, load(100))
 	require.Equal(t, job.Load{Active: 5, Queued: 2}, load(3))
+	other := newID()
+	f.exec(`UPDATE jobs SET client_id = $1 WHERE state IN ('CREATED', 'SUCCEEDED')`, other.String())
+	busy := map[job.ID]job.Load{f.client: {Active: 4, Queued: 2}}
+	require.Equal(t, busy, must(f.store.LoadByClient(f.ctx(), 100, 1))(t))
+	busy[other] = job.Load{Active: 1}
+	require.Equal(t, busy, must(f.store.LoadByClient(f.ctx(), 100, 0))(t))
 	for range 20 {
 		f.force(job.Queued)
 		f.force(job.Running)
@@ -67,20 +73,6 @@ func TestLoadCountsJobsThatAreNotFinal(t *testing.T) {
 	bounded := load(4)
 	require.Greater(t, bounded.Active, 4, "at least one above the limit")
 	require.LessOrEqual(t, bounded.Active, 2*(4+1), "no row beyond the limit of each kind is read")
-}
-
-func TestLoadByClient(t *testing.T) {
-	f := setup(t)
-	load := func(few int) map[job.ID]job.Load { return must(f.store.LoadByClient(f.ctx(), 100, few))(t) }
-	require.Empty(t, load(0))
-	for _, s := range job.States {
-		f.force(s)
-	}
-	other := newID()
-	f.exec(`UPDATE jobs SET client_id = $1 WHERE state IN ('QUEUED', 'CREATED', 'SUCCEEDED')`, other.String())
-	f.force(job.Queued)
-	require.Equal(t, map[job.ID]job.Load{f.client: {Active: 3, Queued: 1}, other: {Active: 2, Queued: 1}}, load(0))
-	require.Equal(t, map[job.ID]job.Load{f.client: {Active: 3, Queued: 1}}, load(2))
 }
 
 // waitingJobs reads waiting jobs, like the relay.

@@ -172,23 +172,19 @@ func TestPausesAreKept(t *testing.T) {
 	require.Equal(t, first, again, "the existing pause stays unchanged")
 	drain := f.pause(job.PauseAll, "", job.ModeDrain)
 	require.Equal(t, job.Pauses{first, drain}, must(f.store.Pauses(f.ctx()))(t))
+	removed := f.newWorker()
+	f.pause(job.PauseWorker, removed.String(), job.ModeDrain)
+	worker := f.pause(job.PauseWorker, f.worker.String(), job.ModeDrain)
+	f.exec(`DELETE FROM workers WHERE worker_id = $1`, removed.String())
+	f.clean(10)
+	require.Equal(t, job.Pauses{first, drain, worker}, must(f.store.Pauses(f.ctx()))(t), "pauses of removed workers are removed")
 
 	unknown := newPause(job.PauseWorker, newID().String(), job.ModeDrain)
 	require.Equal(t, job.CodeRequestNotFound, codeOf(f.store.AddPause(f.ctx(), unknown)), "the worker does not exist")
 	require.Equal(t, job.CodeRequestNotFound, codeOf(f.store.RemovePause(f.ctx(), newID())))
 
 	f.exec(`INSERT INTO pauses (pause_id, scope, target, mode, operator, reason)
-		SELECT gen_random_uuid(), 'CLIENT', gen_random_uuid()::text, 'PAUSE', 'ann', 'r' FROM generate_series(3, 100)`)
+		SELECT gen_random_uuid(), 'CLIENT', gen_random_uuid()::text, 'PAUSE', 'ann', 'r' FROM generate_series(4, 100)`)
 	another := newPause(job.PauseKind, "SUCCESS_FAST", job.ModePause)
 	require.Equal(t, job.CodeConflict, codeOf(f.store.AddPause(f.ctx(), another)), "the number of pauses is limited")
-}
-
-// A drained worker's row is removed some time after it stopped, with its pauses.
-func TestPausesOfRemovedWorkersAreCleaned(t *testing.T) {
-	f := setup(t)
-	kept, gone := f.pause(job.PauseWorker, f.worker.String(), job.ModeDrain), f.newWorker()
-	f.pause(job.PauseWorker, gone.String(), job.ModeDrain)
-	f.exec(`DELETE FROM workers WHERE worker_id = $1`, gone.String())
-	f.clean(10)
-	require.Equal(t, job.Pauses{kept}, must(f.store.Pauses(f.ctx()))(t))
 }

@@ -211,27 +211,3 @@ func TestSpansOfCanceledCalls(t *testing.T) {
 	unlock()
 	f.await(`SELECT EXISTS (SELECT FROM jobs)`)
 }
-
-// Background work has no spans. Only requests begin traces.
-func TestNoSpansWithoutARequest(t *testing.T) {
-	spans := newTraces()
-	f := setup(t, spans.store)
-	leases := f.leases()
-	f.subscribe("*")
-	held := f.run(traced(oneTrace))
-	for name, call := range map[string]func() error{
-		"renew":     func() error { return errOf(leases.Renew(f.ctx(), f.worker, time.Hour)) },
-		"lead":      func() error { return errOf(f.store.Lead(f.ctx(), newID(), time.Hour, 0)) },
-		"orphans":   func() error { return errOf(f.store.Orphans(f.ctx(), 10)) },
-		"waiting":   func() error { return errOf(f.store.Waiting(f.ctx(), job.QueueCursor{}, 0, 10)) },
-		"queue due": func() error { return errOf(f.store.QueueDue(f.ctx(), 10)) },
-		"backlog":   func() error { return errOf(f.store.Backlog(f.ctx(), 10)) },
-		"clean":     func() error { return errOf(f.store.Clean(f.ctx(), 10)) },
-		"claims":    func() error { return errOf(f.store.NewDeliveries(f.ctx(), []job.ID{held.JobID}, nil)) },
-		"finish":    func() error { return errOf(f.store.Finish(f.ctx(), success(held))) },
-		"scrape":    func() error { return errOf(f.registry.Gather()) },
-	} {
-		require.NoError(t, call(), name)
-		require.Empty(t, spans.GetSpans(), name)
-	}
-}

@@ -1,8 +1,8 @@
--- A database after some days: 20,000 ended jobs with all their data, and 1,000 waiting, 2,000 scheduled and 200 held jobs. Many belong to
+-- A database after some days: 10,000 ended jobs with all their data, and 1,000 waiting, 2,000 scheduled and 200 held jobs. Many belong to
 -- one client, called busy in the tests.
 SET session_replication_role = replica; -- disables triggers, which would take most of the time
 CREATE TEMP TABLE n AS SELECT i, uuid7(now() - i * interval '1 s') AS id, now() - i * interval '1 minute' AS at FROM generate_series(1,
-	20000) i;
+	10000) i;
 INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, outcome, max_attempts, auto_retry, event_seq,
   created_at, updated_at, run_at, queued_at, assigned_at, started_at, finished_at, language, request_id)
 SELECT id, gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', '{"duration_ms": 1000}', 'SUCCEEDED', 'SUCCESS', 4, false, 5,
@@ -45,7 +45,7 @@ SELECT uuid7(at), gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', '{}', CASE WHEN 
 INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at, deleted_at)
 SELECT CASE i WHEN 1 THEN 'busy' ELSE id END, CASE i WHEN 1 THEN 'busy' ELSE gen_random_uuid() END,
 	'http://x.test', '{*}', '', 'binary', 'x', at, at,
-  CASE WHEN i % 100 = 0 THEN at END FROM n WHERE i <= 10000;
+  CASE WHEN i % 100 = 0 THEN at END FROM n WHERE i <= 5000;
 INSERT INTO deliveries (delivery_id, client_id, endpoint_id, webhook_id, job_id, seq, event_id, event_name, created_at, state, attempts,
 	settled_at, last_error, last_reason)
 SELECT gen_random_uuid(), w.client_id, w.webhook_id, w.webhook_id, n.id, s, gen_random_uuid(), 'x', n.at,
