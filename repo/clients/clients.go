@@ -136,7 +136,7 @@ func (s *Store) watchKeys(ctx context.Context, changed func(id string), connecte
 	}
 	connected(true)
 	for {
-		// A dead peer sends nothing, so each wait is limited and followed by a round trip.
+		// A dead server sends nothing. So each wait is limited, and a round trip checks the connection.
 		wait, cancel := context.WithTimeout(ctx, s.db.Timeout)
 		n, err := conn.WaitForNotification(wait)
 		cancel()

@@ -44,7 +44,8 @@ func (s *eventScanner) occurrence() *job.Occurrence {
 
 // Limits of one read, besides the number of events. A stream keeps the events in memory until its reader has taken them.
 const (
-	// pageBytes is the size, in bytes, that ends a page. The event that reaches it is still included, so each page has at least one event.
+	// pageBytes is the size, in bytes, that ends a page. The event that reaches this size is still included, so each page has at least one
+	// event.
 	pageBytes = 256 << 10
 	// batchBytes is the assumed size of a batch document: about its maximum, with all the failed items that it may list.
 	batchBytes = 16 << 10

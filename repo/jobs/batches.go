@@ -100,7 +100,7 @@ func (s *Store) insertItems(ctx context.Context, tx pgx.Tx, b *job.Batch, jobs [
 }
 
 // FindBatch returns the batch of an idempotency key, nil if the key is unused or expired. If the key was used for a different request, it
-// returns an idempotency conflict. A batch that expired before its key is gone, but the key is not free, because its jobs were done.
+// returns an idempotency conflict. If the batch expired before its key, FindBatch returns an error, because the jobs must not run again.
 func (s *Store) FindBatch(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Batch, error) {
 	known, err := s.findKey(ctx, client, batchEndpoint, key, hash)
 	if err != nil || known == nil {

@@ -110,7 +110,7 @@ SELECT {{bulkColumns}} FROM bulk_operations WHERE finished_at IS NULL ORDER BY b
 -- name: gatherBulk
 -- Adds the next matching jobs to bulk_items, and stores the position to continue from. The operation's row is locked, so only one of two
 -- leaders does the step, and the other finds a later position. Gathering ends with the last jobs, or when there would be too many items;
--- then the first ones are kept.
+-- then only the first @most are kept.
 --
 -- Locks the row of the operation, found by primary key, but no jobs. No row: the operation is finished or gathered, another process works
 -- on it, or it is no longer at this position.

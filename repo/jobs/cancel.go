@@ -150,7 +150,7 @@ func (s *Store) Look(ctx context.Context, client, id job.ID) (job.Change, error)
 	return c, err
 }
 
-// deleteTries limits the tries for a job that changes meanwhile.
+// deleteTries is the maximum number of tries to delete a job that keeps changing.
 const deleteTries = 3
 
 // Delete removes a client's final job with all its data. It returns a conflict if the job is not final or belongs to an open batch.

@@ -1,8 +1,8 @@
 -- name: moveStrandedJobs
--- Rows that were written while Postgres' clock was ahead are in the future after it was set back. The delay of each row after it was
--- written is known; it counts from now instead. Rows that are written while a statement begins may be up to a second ahead. Moved rows are
--- not found again, because their time is then before the time when they were written. So a row with a longer delay than the clock was ahead
--- is not moved; it is late by less than its delay.
+-- Rows that were written while Postgres' clock was ahead are in the future after it was set back. Each row has a known delay after the time
+-- when it was written. The statements count this delay from now instead. Rows that are written while a statement begins may be up to a
+-- second ahead. Moved rows are not found again, because their time is then before the time when they were written. So a row with a longer
+-- delay than the clock was ahead is not moved; it is late by less than its delay.
 --
 -- Walks a part of the jobs with a time in the future in the index jobs_waiting, and reads only the rows that were queued in the future.
 -- Locks the moved rows, found by primary key, in job_id order, and skips rows that another transaction has locked; a job cannot be claimed

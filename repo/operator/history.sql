@@ -62,8 +62,8 @@ sum(submitted)::int AS submitted, sum(succeeded)::int AS succeeded, sum(failed):
   max(run_ms_p99) AS run_ms_p99
 
 -- name: rollUpHistory
--- Writes the ended minutes of the last @back from their buckets of ten seconds, if they differ from the stored ones. Reads only history,
--- and locks rows in the order of the primary key.
+-- Sums up the buckets of ten seconds of each minute that ended within the last @back, and writes those minutes that are missing or differ.
+-- Reads only history, and locks rows in the order of the primary key.
 -- Parameters: @back
 INSERT INTO history AS h (width, at, submitted, succeeded, failed, canceled, retried, wait_ms_p50, wait_ms_p99, run_ms_p50, run_ms_p99)
 SELECT 60, date_bin('1 min', at, 'epoch') AS minute, {{mergedHistory}}

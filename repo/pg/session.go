@@ -47,7 +47,7 @@ func setSession(c *pgconn.Config, cfg Config) {
 	}
 }
 
-// assumed are settings that change the meaning of statements. A role or a database may have other defaults for other programs.
+// assumed has the settings that the statements rely on. A role or a database may have other defaults for other programs.
 var assumed = map[string]string{
 	"standard_conforming_strings": "on", "transform_null_equals": "off", "array_nulls": "on", "xmloption": "content",
 	"datestyle": "ISO, MDY", "intervalstyle": "postgres", "extra_float_digits": "1", "bytea_output": "hex",

@@ -65,8 +65,8 @@ func (s *Store) readClockMove(ctx context.Context) (clockMove, error) {
 	return m, err
 }
 
-// MoveClock moves the clock from its state to the result of move, and returns that. Moves take turns. The caller must call follow after the
-// commit, to apply the move to Config.Clock.
+// MoveClock calls move with the state of the clock, and moves the clock to the returned state. Moves take turns. The caller must call
+// follow after the commit, to apply the move to Config.Clock.
 func (s *Store) MoveClock(ctx context.Context, move func(testbed.ClockState) (testbed.ClockState, error)) (
 	moved testbed.ClockState, follow func(context.Context) (testbed.ClockState, error), err error,
 ) {
