@@ -109,36 +109,32 @@ func TestEventsSkipGarbage(t *testing.T) {
 	require.Equal(t, 2., notificationsOf(r, redisconn.ResultReceived))
 }
 
+// After a crash or a hang of Redis, a receiver gets the notifications of the clients that it watches then.
 func TestEventsAfterTrouble(t *testing.T) {
 	t.Parallel()
-	for name, hangs := range map[string]bool{"kill": false, "hang": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := redistest.Own(t)
-			fault, heal := server.Kill, func() error { return server.Start(t.Context()) }
-			if hangs {
-				fault, heal = server.Pause, server.Resume
-			}
-			r := redistest.ConnectHanging(t, server.URL())
-			p := startPublisher(t, r)
-			a, b, late, dropped := redistest.Task().JobID, redistest.Task().JobID, redistest.Task().JobID, redistest.Task().JobID
-			many := redistest.IDs(2*maxChannels + 1)
-			h := hear(t, r, append(many, a, b, dropped)...)
-			require.NoError(t, fault())
-			redistest.Eventually(t, func() bool { return !h.Connected() })
-			h.Watch(late)
-			h.Unwatch(dropped)
-			require.NoError(t, heal())
-			h.requireResumed(t, append(many, a, b, late)...)
-			require.True(t, h.Connected())
-			redistest.Eventually(t, func() bool {
-				p.Publish(job.Notification{ClientID: dropped})
-				p.Publish(job.Notification{ClientID: b})
-				return len(h.events) > 0
-			})
-			require.Equal(t, job.Notification{ClientID: b}, redistest.Receive(t, h.events, "a notification"))
-			require.Positive(t, testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("listen")))
+	server := redistest.Own(t)
+	r := redistest.ConnectHanging(t, server.URL())
+	p := startPublisher(t, r)
+	for _, trouble := range []struct{ begin, end func() error }{
+		{server.Kill, func() error { return server.Start(t.Context()) }}, {server.Pause, server.Resume},
+	} {
+		a, b, late, dropped := redistest.Task().JobID, redistest.Task().JobID, redistest.Task().JobID, redistest.Task().JobID
+		many := redistest.IDs(2*maxChannels + 1)
+		h := hear(t, r, append(many, a, b, dropped)...)
+		require.NoError(t, trouble.begin())
+		redistest.Eventually(t, func() bool { return !h.Connected() })
+		h.Watch(late)
+		h.Unwatch(dropped)
+		require.NoError(t, trouble.end())
+		h.requireResumed(t, append(many, a, b, late)...)
+		require.True(t, h.Connected())
+		redistest.Eventually(t, func() bool {
+			p.Publish(job.Notification{ClientID: dropped})
+			p.Publish(job.Notification{ClientID: b})
+			return len(h.events) > 0
 		})
+		require.Equal(t, job.Notification{ClientID: b}, redistest.Receive(t, h.events, "a notification"))
+		require.Positive(t, testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("listen")))
 	}
 }
 
