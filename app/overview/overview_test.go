@@ -116,8 +116,9 @@ func TestWhatAsksForAttention(t *testing.T) {
 			"2 webhooks fail: 5 attempts in a row failed at one, the first of them 1 second ago."},
 		"disabled webhooks":      {func(s *signs) { s.Disabled.Count = 2 }, "webhooks_disabled", "#/webhooks?enabled=false", "2 webhooks are"},
 		"deliveries are not due": {func(s *signs) { s.Deliveries.FirstDueAt = ago(-time.Hour) }, "", "", ""},
-		"deliveries":             {func(s *signs) { s.Deliveries.FirstDueAt = ago(3 * time.Hour) }, "deliveries_late", "#/deliveries?state=PENDING", "3 hours"},
-		"throttled clients":      {func(s *signs) { s.Throttled = 1 }, "clients_throttled", "#/jobs?state=QUEUED", "1 client runs"},
+		"deliveries": {func(s *signs) { s.Deliveries.FirstDueAt = ago(3 * time.Hour) },
+			"deliveries_late", "#/deliveries?state=PENDING", "3 hours"},
+		"throttled clients": {func(s *signs) { s.Throttled = 1 }, "clients_throttled", "#/jobs?state=QUEUED", "1 client runs"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
