@@ -79,15 +79,15 @@ type Exchange struct {
 	Code       string   `json:"code,omitempty"`
 	RetryAfter *int     `json:"retry_after,omitempty"` // s
 	ETag       string   `json:"etag,omitempty"`
-	Location   string   `json:"location,omitempty"`  // target of a redirect: path and query, or the whole URL for another origin
-	Job        string   `json:"job,omitempty"`       // the job in the path, or the created one
-	Made       string   `json:"made,omitempty"`      // job of the submission, even if an earlier try created it
-	Created    string   `json:"created,omitempty"`   // id or address of any resource in the response to a POST
-	Unreached  string   `json:"unreached,omitempty"` // why there is no response, such as "connection refused at 127.0.0.1:3000"
-	Final      []string `json:"final,omitempty"`     // jobs shown in a final state
-	Shown      []string `json:"shown,omitempty"`     // jobs shown in a state that is not final
-	MaybeFinal []string `json:"told,omitempty"`      // jobs with an unknown state and another member that shows their end
-	More       bool     `json:"more,omitempty"`      // the response showed more jobs than these
+	Location   string   `json:"location,omitempty"`    // target of a redirect: path and query, or the whole URL for another origin
+	Job        string   `json:"job,omitempty"`         // the job in the path, or the created one
+	Made       string   `json:"made,omitempty"`        // job of the submission, even if an earlier try created it
+	Created    string   `json:"created,omitempty"`     // id or address of any resource in the response to a POST
+	Unreached  string   `json:"unreached,omitempty"`   // why there is no response, such as "connection refused at 127.0.0.1:3000"
+	Final      []string `json:"final,omitempty"`       // jobs shown in a final state
+	Shown      []string `json:"shown,omitempty"`       // jobs shown in a state that is not final
+	MaybeFinal []string `json:"maybe_final,omitempty"` // jobs with an unknown state and another member that shows their end
+	More       bool     `json:"more,omitempty"`        // the response showed more jobs than these
 
 	Fault  *fault.Effect `json:"fault,omitempty"`
 	HungUp bool          `json:"hung_up,omitempty"` // the client hung up before the response was complete
