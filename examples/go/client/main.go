@@ -77,12 +77,7 @@ func receive(ctx context.Context, c *client.Client) (*ends, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	hook, err := c.CreateWebhook(ctx, client.WebhookRequest{
-		URL: "http://" + listener.Addr().String() + "/forgerun", Events: []string{"job.succeeded", "job.failed"},
-	})
-	if err == nil && hook.Secret == "" { // the response with the secret was lost
-		hook, err = c.RotateSecret(ctx, hook.WebhookID)
-	}
+	hook, err := register(ctx, c, "http://"+listener.Addr().String()+"/forgerun")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -90,6 +85,20 @@ func receive(ctx context.Context, c *client.Client) (*ends, func(), error) {
 	server := &http.Server{Handler: e.handler(client.Verifier{Secret: hook.Secret}), ReadTimeout: time.Minute}
 	go func() { _ = server.Serve(listener) }() // it runs until it is closed
 	return e, func() { _ = server.Close() }, nil
+}
+
+// register creates a webhook. Only the first response shows the secret: if it was lost, another webhook replaces this one.
+func register(ctx context.Context, c *client.Client, url string) (hook *client.Webhook, err error) {
+	for range 5 {
+		hook, err = c.CreateWebhook(ctx, client.WebhookRequest{URL: url, Events: []string{"job.succeeded", "job.failed"}})
+		if err != nil || hook.Secret != "" {
+			return hook, err
+		}
+		if err := c.DeleteWebhook(ctx, hook.WebhookID); err != nil {
+			return nil, err
+		}
+	}
+	return nil, errors.New("the responses with the secret were lost")
 }
 
 // handler accepts only deliveries that are signed with the secret of the webhook. It responds to a repeated delivery like the first one.
