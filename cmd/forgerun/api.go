@@ -136,7 +136,7 @@ func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter
 		Bulk: bulk.New(p.store, p.log), Schedules: p.newSchedules(service),
 		Jobs: service, Events: hub, Webhooks: p.newWebhooks(a.failed), Directory: p.newDirectory(), Health: p.Ready,
 		Admission: jobs.NewBacklog(jobs.BacklogFloor, nil, p.registry, p.log),
-		// It has no registry, because its metrics would have the same names as those of Admission.
+		// BatchAdmission has no registry, because its metrics would have the same names as those of Admission.
 		BatchAdmission: jobs.NewBacklog(jobs.BatchBacklogFloor, nil, nil, p.log),
 	}
 	if p.cfg.TestBed {

@@ -42,7 +42,8 @@ func killAfterCommit(t *testing.T, enqueued bool) {
 	s.checkInvariants()
 }
 
-// The process dies while its statement runs, so the client does not know whether the job exists. It repeats the request with the same key.
+// The process dies while its statement runs, so the client does not know whether the job exists. The client repeats the request
+// with the same key.
 func TestAPIKilledBeforeCommit(t *testing.T) {
 	bodies := make([]string, 5)
 	for i := range bodies {
@@ -126,7 +127,7 @@ func behindProxy(t *testing.T) (*stack, *lossyProxy, env) {
 	return s, p, env{"FORGERUN_DATABASE_URL": p.url(s.databaseURL)}
 }
 
-// workerSteps is a part of the SQL statement that stores a worker's steps. The next state is one of the arguments.
+// workerSteps is a part of the SQL statement that stores a worker's steps. The next state is an argument of the statement.
 const workerSteps = `INSERT INTO results`
 
 // If Postgres' response to a worker's step is lost, the worker repeats the step. The job changes its state only once.

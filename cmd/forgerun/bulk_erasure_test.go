@@ -29,7 +29,7 @@ func (u *user) bulk(api *proc, body string) string {
 	return a.header.Get("Location")
 }
 
-// awaitBulk waits until a bulk operation has processed this number of jobs. With -1, it waits until the operation ends.
+// awaitBulk waits until a bulk operation has processed this number of jobs. With -1, awaitBulk waits until the operation ends.
 func (u *user) awaitBulk(api *proc, path string, done int) (a answer) {
 	u.s.t.Helper()
 	eventually(u.s.t, "the bulk operation makes progress", func() bool {
@@ -39,7 +39,7 @@ func (u *user) awaitBulk(api *proc, path string, done int) (a answer) {
 	return a
 }
 
-// The leader is killed in the middle of a bulk operation. Another leader continues it, and every job is retried once.
+// The leader is killed in the middle of a bulk operation. Another leader continues the operation, and every job is retried once.
 func TestBulkRetrySurvivesKilledLeader(t *testing.T) {
 	s := newStack(t, hooks, env{"FORGERUN_WORKER_CONCURRENCY": "50"})
 	leader := s.startLeader()

@@ -116,7 +116,7 @@ func (a answer) requireProblem(t *testing.T, status int, code string) {
 	require.Equal(t, status, a.status, a.body)
 	require.Equal(t, "application/problem+json", a.header.Get("Content-Type"), a.body)
 	require.Equal(t, code, a.text("code"), a.body)
-	if code != "RFA_EXEC_IDEMPOTENCY_CONFLICT" { // its body names the job of the first request
+	if code != "RFA_EXEC_IDEMPOTENCY_CONFLICT" { // the body of this problem names the job of the first request
 		require.Nil(t, a.value("job_id"), a.body)
 	}
 	require.Empty(t, a.header.Get("Location"))

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// shiftedClock is the clock of a Postgres server. The test moves it while the server runs.
+// shiftedClock is the clock of a Postgres server. The test moves this clock while the server runs.
 type shiftedClock struct {
 	t    *testing.T
 	file string
@@ -94,7 +94,7 @@ func TestPostgresClockGoesAheadAndStays(t *testing.T) {
 	s.checkInvariants()
 }
 
-// While Postgres' clock is behind, workers skip jobs. They run these jobs as soon as the clock is right again.
+// While Postgres' clock is behind, workers skip jobs. Workers run these jobs as soon as the clock is right again.
 func TestPostgresClockGoesBackForAWhile(t *testing.T) {
 	s, clock := newStackWithClock(t, 0)
 	api := s.startLeader()

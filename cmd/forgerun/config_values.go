@@ -20,7 +20,7 @@ import (
 	"github.com/forgerun/forgerun/internal/operators"
 )
 
-// value returns a function that parses a text and stores the result in a field. Its error names the allowed values.
+// value returns a function that parses a text and stores the result in a field. The error of this function names the allowed values.
 func value[T any](field *T, allowed string, read func(string) (T, error)) func(string) error {
 	return func(s string) error {
 		v, err := read(s)

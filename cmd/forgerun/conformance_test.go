@@ -130,7 +130,7 @@ func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
 
 var outcomes = env{"FORGERUN_OUTCOME_STREAM": "forgerun:outcomes", "FORGERUN_PUBLIC_URL": "http://forgerun.test"}
 
-// outcomeEntries returns the documents in the outcome stream, by job.
+// outcomeEntries returns the documents in the outcome stream, grouped by job.
 func (s *stack) outcomeEntries() map[string][]redis.XMessage {
 	s.t.Helper()
 	entries, err := s.rdb.XRange(s.ctx(), "forgerun:outcomes", "-", "+").Result()
@@ -143,7 +143,7 @@ func (s *stack) outcomeEntries() map[string][]redis.XMessage {
 	return found
 }
 
-// The stream contains the outcome of each attempt, equal to the attempt's resource.
+// The outcome stream contains the outcome document of each attempt. The document equals the attempt's resource.
 // Promise: draft 5.2, 6.6
 // Promise: draft F.5
 func TestOutcomeStream(t *testing.T) {

@@ -131,7 +131,7 @@ func ownSecret(path string) (string, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		random := make([]byte, 32)
-		_, _ = rand.Read(random) // never fails
+		_, _ = rand.Read(random) // rand.Read never fails
 		content = []byte(base64.StdEncoding.EncodeToString(random))
 		err = os.WriteFile(path, content, 0o600)
 	}

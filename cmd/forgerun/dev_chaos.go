@@ -20,7 +20,7 @@ import (
 const (
 	chaosAPIs    = 2
 	chaosWorkers = 2
-	chaosStart   = 2 * time.Minute // until all processes are ready
+	chaosStart   = 2 * time.Minute // time limit until all processes are ready
 )
 
 // chaos contains the faults that dev injects into its processes and stores.

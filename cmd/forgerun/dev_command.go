@@ -106,7 +106,7 @@ Stop with Ctrl-C. ? and Enter shows this again.
 	_, _ = io.WriteString(s.out, strings.ReplaceAll(text, "\n  forgerun ", "\n  "+os.Args[0]+" ")) // the name as the user typed it
 }
 
-// taken adds the variable and the process that uses the address to an "address in use" error. It does not change other errors.
+// taken adds the variable and the process that uses the address to an "address in use" error. taken returns other errors unchanged.
 func taken(variable, address string, err error) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
@@ -119,7 +119,7 @@ func taken(variable, address string, err error) error {
 		variable, address, who, variable, err)
 }
 
-// busy adds the variable and the process that uses the data folder to a "folder in use" error. It does not change other errors.
+// busy adds the variable and the process that uses the data folder to a "folder in use" error. busy returns other errors unchanged.
 func busy(dataDir string, err error) error {
 	used, ok := errors.AsType[*local.BusyError](err)
 	if !ok {

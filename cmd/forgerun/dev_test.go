@@ -80,7 +80,7 @@ func TestDevRefusesForeignHosts(t *testing.T) {
 func TestDevOnTheNetworkHasAToken(t *testing.T) {
 	s := devStack(t)
 	var tokens []string
-	for range 2 { // the second time with the same data
+	for range 2 { // the second dev uses the data of the first one
 		dev := s.start("dev", env{"FORGERUN_ADMIN_ADDR": "0.0.0.0:0"})
 		dev.waitAPI()
 		admin := dev.adminURL()

@@ -86,7 +86,7 @@ func TestDocumentationNamesFilesThatExist(t *testing.T) {
 	for _, page := range markdownFiles(t) {
 		text := readText(t, page)
 		for _, named := range sourceFile.FindAllStringSubmatch(text, -1) {
-			name := strings.Replace(named[1], "NNNNN_what", "00001_functions", 1) // the name of a migration to come
+			name := strings.Replace(named[1], "NNNNN_what", "00001_functions", 1) // placeholder for the name of a new migration
 			found, err := filepath.Glob("../../" + name)
 			require.NoError(t, err)
 			require.NotEmpty(t, found, "%s in %s", name, page)

@@ -63,7 +63,7 @@ func (p *program) doctor(ctx context.Context, role string, asJSON bool) error {
 func examine(ctx context.Context, role string, cfg Config, bad error, unknown []string) (found doctor.Findings) {
 	judgeConfig(&found, role, cfg, bad, unknown)
 	judgeFiles(&found, role, conn.ForPublic())
-	if role == "dev" { // a running dev has noted the stores that it started
+	if role == "dev" { // a running dev has written the addresses of its stores to a file
 		dev, _ := access.ReadDev(cfg.DataDir)
 		cfg.DatabaseURL, cfg.RedisURL = cmp.Or(cfg.DatabaseURL, dev.DatabaseURL), cmp.Or(cfg.RedisURL, dev.RedisURL)
 	}

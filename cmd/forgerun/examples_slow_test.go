@@ -24,7 +24,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/search"
 )
 
-// example contains the commands for a client in one language and for its naive twin.
+// example contains the commands that start a correct client in one language and its naive twin.
 type example struct {
 	right, naive []string
 	missing      string // missing requirement; "": none
@@ -86,7 +86,8 @@ func seeds() int {
 	return n
 }
 
-// examplesReport contains the results of the correct clients. It is appended to the file FORGERUN_TESTBED_REPORT, if set.
+// examplesReport contains the results of the correct clients. If FORGERUN_TESTBED_REPORT names a file, the report is
+// appended to it.
 type examplesReport struct {
 	mu   sync.Mutex
 	rows map[string]*exampleRow

@@ -21,7 +21,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// These tests take minutes, or need root to mount a file system. "make test-all" runs them. They do not run in parallel.
+// These tests take minutes, or need root to mount a file system. "make test-all" runs these tests, one after the other.
 
 // trial is a stack under load: an api, a worker, a deliverer, and a receiver. Clients submit jobs until the end.
 type trial struct {
@@ -68,7 +68,7 @@ func (r *trial) refusals() {
 	eventually(r.t, "requests are refused", func() bool { return r.load.refusals() > before+8 })
 }
 
-// end stops the load and checks everything.
+// end stops the load and checks all jobs and events.
 func (r *trial) end() {
 	r.t.Helper()
 	for _, a := range r.load.stop() {

@@ -127,7 +127,7 @@ func trust(t *testing.T, s *httptest.Server) string {
 	return file
 }
 
-// forwardClients returns the clients that this machine can run. Without TLS, it returns only curl. Node reads the proxy from its
+// forwardClients returns the clients that this machine can run. Without TLS, only curl is used. Node reads the proxy from its
 // environment since version 22.21. Go ignores the proxy for loopback addresses.
 func forwardClients(t *testing.T, scheme string) map[string][]string {
 	t.Helper()

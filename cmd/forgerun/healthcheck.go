@@ -27,7 +27,7 @@ func (p *program) healthcheckCommand() *cobra.Command {
 	c := command.New("healthcheck", "Exit with 0 if the process in this container, or at --url, is ready",
 		func(c *cobra.Command, _ []string) error {
 			if !c.Flags().Changed("url") {
-				arguments, _ := os.ReadFile(firstProcess) // exists only on Linux
+				arguments, _ := os.ReadFile(firstProcess) // /proc exists only on Linux
 				if running, ours := p.healthOf(string(arguments)); ours {
 					at = running
 				}
@@ -61,7 +61,7 @@ func (p *program) healthOf(cmdline string) (at string, ours bool) {
 		return urlOf("http", cmp.Or(p.getenv("FORGERUN_HTTP_ADDR"), "127.0.0.1:8080"), "/readyz"), true
 	case "forgerun api", "forgerun worker", "forgerun deliverer":
 		return readiness(c, cmp.Or(p.getenv("FORGERUN_ADMIN_ADDR"), adminAddrs[c.Name()])), true
-	case "forgerun proxy": // check only whether it listens: its faults are for its clients
+	case "forgerun proxy": // check only whether the proxy listens: its faults are for its clients
 		return urlOf("tcp", c.Flag("listen").Value.String(), ""), true
 	default:
 		return "", true

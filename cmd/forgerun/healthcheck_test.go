@@ -2,6 +2,8 @@ package main
 
 import (
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -57,4 +59,12 @@ func TestHealthcheckOfAListener(t *testing.T) {
 	code, _, stderr := runWith(t, env{}, "healthcheck", "--url", at)
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "forgerun healthcheck: ")
+
+	unready := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer unready.Close()
+	code, _, stderr = runWith(t, env{}, "healthcheck", "--url", unready.URL)
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "503 Service Unavailable")
 }

@@ -21,14 +21,14 @@ type receiver struct {
 	t          *testing.T
 	url        string
 	documented *apitest.Document
-	hook       subscription // set by receive
+	hook       subscription // the registered webhook; the method receive sets it
 
 	mu     sync.Mutex
 	got    []received
 	answer func(received, http.ResponseWriter, *http.Request)
 	asked  []string         // origins that sent a challenge
 	agree  http.HandlerFunc // handles challenges; nil: allow
-	opened int              // number of connections
+	opened int              // number of connections so far
 }
 
 // received is one delivery as it arrived.
@@ -91,7 +91,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	if err != nil {
 		return // the sender died, and will repeat the delivery
 	}
-	if !bytes.Contains(body, []byte(`"x_extension"`)) { // added by a fault; not in the document
+	if !bytes.Contains(body, []byte(`"x_extension"`)) { // a fault adds this member, which is not in the document
 		r.documented.CheckDelivery(r.t, request.Header, body)
 	}
 	d := received{method: request.Method, url: "http://" + request.Host + request.RequestURI, header: request.Header.Clone(),

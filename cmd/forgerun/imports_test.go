@@ -27,7 +27,7 @@ var mayImport = []packageRule{
 	{"job/view", []string{"internal/timetable", "job"}},
 	{"job/admin", []string{"job", "job/view"}},
 	{"job/testbed", []string{"job", "verdict", "verdict/fault", "verdict/wire"}},
-	{"verdict", []string{"verdict/fault"}}, // judges clients of any API
+	{"verdict", []string{"verdict/fault"}}, // it judges clients of any API, so it does not know ForgeRun's
 	{"verdict/fault", nil},
 	{"verdict/redact", nil},
 	{"verdict/api", []string{"verdict", "verdict/fault", "verdict/wire"}},
@@ -133,8 +133,8 @@ var mayImport = []packageRule{
 	{"repo/maintenance", []string{"job", "repo/clients", "repo/deliveries", "repo/jobs", "repo/pg"}},
 	{"repo/operator", []string{"job", "job/admin", "repo/deliveries", "repo/jobs", "repo/pg"}},
 	{"repo/testbed", []string{"job", "job/testbed", "verdict", "verdict/fault", "internal/clock", "repo/pg"}},
-	{"internal/doctor", []string{"repo", "tasks/queue"}}, // judges what both report of their servers
-	{"internal/invariants", nil}, // queries over the rows, for tests of the service and the simulator's judge
+	{"internal/doctor", []string{"repo", "tasks/queue"}}, // judges what repo and queue report about their servers
+	{"internal/invariants", nil}, // database queries for tests of the service and for the simulator's judge
 	{"repo/repotest", []string{"repo", "internal/invariants", "internal/stack"}},
 	{"internal/testkit", nil}, // for tests
 	{"internal/testkit/browser", nil},
@@ -216,7 +216,7 @@ var standardLibraryOnly = map[string][]string{
 }
 
 type packageRule struct {
-	pkg  string   // folder; "x/..." means x and all below
+	pkg  string   // folder; "x/..." includes the folders below x
 	ours []string // " test" limits an entry to test files
 }
 

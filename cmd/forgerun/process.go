@@ -230,7 +230,7 @@ func (p *process) limited(l net.Listener, name string, total int) *conn.Listener
 
 // newMaintenance returns the maintenance, which runs only in the leader.
 func (p *process) newMaintenance() *maintenance.Maintenance {
-	leaders := p.newLeadersJobs()
+	leaders := p.newJobs(p.admission(p.pauses.Now), nil) // for bulk operations, erasures and schedules
 	due := schedules.NewRunner(p.store, jobs.NewScheduled(leaders), p.metrics, p.log)
 	return maintenance.New(maintenance.Deps{
 		Store: p.store, Queue: p.notifier, Tasks: p.queue, Completer: p.completer, Backoff: p.cfg.Backoff, Clock: p.due,
@@ -240,11 +240,6 @@ func (p *process) newMaintenance() *maintenance.Maintenance {
 		Schedules: due.Round, SchedulesDue: due.Due,
 		Metrics: p.metrics, Tracer: p.tracer, Log: p.log,
 	})
-}
-
-// newLeadersJobs returns the use cases of jobs for bulk operations, erasures and schedules, without the parts that only requests need.
-func (p *process) newLeadersJobs() *jobs.Service {
-	return p.newJobs(p.admission(p.pauses.Now), nil)
 }
 
 // newJobs returns the use cases of jobs. admission is nil for operators. Without a hub, no request waits.
