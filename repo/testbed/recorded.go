@@ -25,7 +25,8 @@ type recording struct {
 }
 
 // Recorded returns the records of a session, with the jobs that its requests created, their batches and bulk operations, the attempts to
-// deliver their events, and the expiring keys of its client. All times are real, not of a moved clock, because the client's waits are real too.
+// deliver their events, and the expiring keys of its client. All times are real, not of a moved clock,
+// because the client's waits are real too.
 func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) (verdict.Record, error) {
 	r := verdict.Record{Session: n, Expiries: map[string]time.Time{}, Groups: map[string]time.Time{}}
 	moves, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[clock.Setting], statement("clockMoves"))
