@@ -104,7 +104,7 @@ func (r *record) untested(rule string) string {
 	return guides[rule].untested
 }
 
-// unnamed reports whether x is a submission whose retries look like new orders.
+// unnamed reports whether x is a submission without a key and a correlation id, so that retries look like new submissions.
 func unnamed(x *exchange) bool { return submits(x) && x.Key == "" && x.Correlation == "" }
 
 // reasons returns the distinct reasons of untested rules.

@@ -75,6 +75,6 @@ const fixDuplicate = "Send the Idempotency-Key of the first try with the retry, 
 
 // accepted reports whether the service accepted x, even if the client did not learn of it.
 func accepted(x *exchange) bool {
-	replaced := x.Fault != nil && x.Fault.Replaces() // then the status is not from the service
+	replaced := x.Fault != nil && x.Fault.Replaces() // whether the fault set the status
 	return x.Made != "" || !replaced && x.Status >= 200 && x.Status < 300
 }

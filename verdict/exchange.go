@@ -9,10 +9,10 @@ import (
 // Limits of recorded exchanges.
 const (
 	MaxSessions  = 1_000        // sessions per client, including open ones; the oldest are removed first
-	MaxAllBytes  = 5 * MaxBytes // of all sessions of a client
-	MaxExchanges = 200_000      // per session; later ones are counted but not judged
-	MaxBytes     = 128 << 20    // per session
-	MaxLabelled  = 4 << 20      // per session with a label
+	MaxAllBytes  = 5 * MaxBytes // maximum size of all sessions of a client
+	MaxExchanges = 200_000      // maximum number of judged exchanges per session
+	MaxBytes     = 128 << 20    // maximum size of a session
+	MaxLabelled  = 4 << 20      // maximum size of a session with a label
 	MaxShown     = 1_000        // recorded jobs per response or stream
 )
 
@@ -65,7 +65,7 @@ type Exchange struct {
 	Accept      string `json:"accept,omitempty"`
 	IfNoneMatch string `json:"if_none_match,omitempty"`
 	LastEventID string `json:"last_event_id,omitempty"`
-	KeyID       string `json:"key_id,omitempty"`  // of the API key
+	KeyID       string `json:"key_id,omitempty"`  // id of the API key
 	Expired     bool   `json:"expired,omitempty"` // the key was refused as expired
 	KeyInURL    bool   `json:"key_in_url,omitempty"`
 	Connection  uint64 `json:"connection,omitempty"`
@@ -114,7 +114,7 @@ type Part struct {
 // Run is a job of a session's client.
 type Run struct {
 	ID        string
-	State     string    // for people
+	State     string    // name of the state, for people
 	Finished  time.Time // zero while the job is not final
 	Permanent bool      // the job failed, and a retry would not help
 	Batch     string    // id of the batch; "" if none
@@ -135,5 +135,5 @@ type Attempt struct {
 	GaveUp     bool   // the service gave up after Took
 	Unsigned   bool   // missing or invalid signature
 
-	place int // in the journal of a judged record
+	place int // number of its line in the journal
 }

@@ -14,20 +14,20 @@ type record struct {
 	exchanges []exchange // sorted by start
 	sent      []exchange // requests of disturbed deliveries, sent to the client or withheld
 	journal   *journal
-	runs      map[string]*Run // by id
+	runs      map[string]*Run // runs by id
 
 	reads     map[place]group     // reads by resource and reader, without streams
 	shared    map[uint64]bool     // connections that served several requests
 	hints     map[string]jobHints // hints by job; "": hints that name no job
 	open      map[string]spans    // times in which a response may have shown a job, by job; "": any job
-	ends      map[string]ends     // by job, batch or bulk operation
+	ends      map[string]ends     // responses that showed an end, by job, batch or bulk operation
 	disturbed map[attempt]disturbance
 }
 
 // exchange is an exchange of a judged record.
 type exchange struct {
 	*kept
-	place int // in the journal
+	place int // number of its line in the journal
 	era   int // number of earlier resets
 }
 

@@ -11,7 +11,7 @@ import (
 
 // Entry is a line of a session's journal: a recorded request, or a delivery attempt.
 type Entry struct {
-	Number int `json:"number"` // from 1, in order of start
+	Number int `json:"number"` // number of the entry, starting at 1
 	Moment
 	Operation string       `json:"operation,omitempty"` // name of the operation in fault rules
 	Of        fault.Use    `json:"of"`                  // purpose of the operation
@@ -20,7 +20,7 @@ type Entry struct {
 	Breaks    []string     `json:"breaks"`              // ids of broken rules; a missing later request may break a rule too
 	Role      Role         `json:"-"`
 	Status    int          `json:"-"` // 0: no response
-	Effect    fault.Effect `json:"-"` // of the fault
+	Effect    fault.Effect `json:"-"` // effect of the fault
 }
 
 // JobState is the state of a job as the client knew it before a request.

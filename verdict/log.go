@@ -14,7 +14,7 @@ import (
 // Log stores the exchanges of a session compactly: it stores equal requests, responses and texts once. It is not safe for concurrent use.
 type Log struct {
 	kept      []*kept
-	requests  map[uint64]*request // by hash
+	requests  map[uint64]*request // distinct requests by hash
 	responses map[uint64]*response
 	texts     map[string]string
 	bytes     int // approximate size of the Log
@@ -23,7 +23,7 @@ type Log struct {
 // kept is the stored form of an Exchange.
 type kept struct {
 	Start             time.Time
-	took              time.Duration // from start to end
+	took              time.Duration // time from start to end
 	ETag, IfNoneMatch string
 	Connection        uint64
 	Reused            bool
@@ -60,10 +60,10 @@ type response struct {
 // Sizes of the parts of a Log in bytes, without texts but including entries of maps and slices.
 const (
 	keptSize     = 200
-	requestSize  = 50 // without its JSON
-	responseSize = 80 // without its JSON
+	requestSize  = 50 // a request without its JSON
+	responseSize = 80 // a response without its JSON
 	textSize     = 60
-	shownSize    = 16 // of a job in a list
+	shownSize    = 16 // size of a job in a list
 	partSize     = 100
 )
 

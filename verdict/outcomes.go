@@ -49,7 +49,7 @@ func (r *record) ended(run *Run, kept spans) (first *exchange, late time.Duratio
 	return first, late, waiting
 }
 
-// knownJobs returns the submissions whose responses showed the client a job, by job.
+// knownJobs returns, by job, the submissions that the service answered with a job.
 func (r *record) knownJobs() map[string]*exchange {
 	known := map[string]*exchange{}
 	r.each(func(x *exchange) {

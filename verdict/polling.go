@@ -198,7 +198,7 @@ func conditional(r *record, f *finding) {
 		store
 		tag string
 	}
-	received := map[version][]time.Time{} // over any connection of the client
+	received := map[version][]time.Time{} // times of responses over any connection, by version
 	r.each(func(x *exchange) {
 		if x.Method == http.MethodGet && (x.ETag != "" || x.Status == http.StatusOK) && x.Arrived() { // the tag may be empty
 			at := version{of(x), x.ETag}

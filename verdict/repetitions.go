@@ -12,7 +12,7 @@ type intentKey struct {
 	text, body string
 }
 
-// What requests with an equal intentKey have in common, besides the scope.
+// Kinds of intentKey: what requests have in common in addition to the scope.
 const (
 	sameTarget      = iota // only the scope
 	sameKey                // idempotency key

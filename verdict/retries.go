@@ -37,7 +37,7 @@ func retried(r *record, f *finding) {
 	})
 }
 
-// orders holds the submissions of a session and what is known about their results.
+// orders holds the submissions of a session and their known results.
 type orders struct {
 	*record
 	submissions repetitions
@@ -80,7 +80,7 @@ func (o *orders) succeeded(x *exchange) bool {
 }
 
 // givenUp judges the last try of a failed submission. A client may give up after the required tries. A client that never retries may report
-// the failure to its user at once, which the record does not show.
+// the failure to its user immediately, which the record does not show.
 func (o *orders) givenUp(f *finding, x *exchange) {
 	tries := o.submissions.tries(x)
 	const expected = "Retry for as long as the caller waits, then report that no job was submitted."

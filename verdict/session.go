@@ -86,7 +86,7 @@ type Verdict struct {
 	Faulty  int            `json:"faulty"`          // number of requests and deliveries with a fault
 	First   *Moment        `json:"first,omitempty"` // first request with a fault; nil if none
 	Last    *Moment        `json:"last,omitempty"`  // last request with a fault; nil if none
-	Faults  []fault.Count  `json:"faults"`          // by kind
+	Faults  []fault.Count  `json:"faults"`          // number of faults by kind and use
 	Guess   *Guess         `json:"guess,omitempty"` // guessed description of the API; nil if a submission was recognized
 	Results []Result       `json:"results"`         // one for each rule
 
@@ -129,7 +129,7 @@ type Evidence struct {
 	Expected string  `json:"expected"`          // what it should have done
 	Times    int     `json:"times"`             // number of equal occurrences
 	Before   *Moment `json:"before,omitempty"`  // request that set the expectation; nil if none
-	Request  *Moment `json:"request,omitempty"` // request that kept or broke the rule; nil if none came
+	Request  *Moment `json:"request,omitempty"` // request that kept or broke the rule; nil if it is missing
 }
 
 // Moment is a request as evidence. It represents all equal requests.

@@ -48,8 +48,8 @@ adds others. Web pages of other origins cannot use its own routes.
 The exit codes are the same as for "forgerun verdict".`
 
 const (
-	proxyGrace    = 2 * time.Second  // for active requests at shutdown
-	headerTimeout = 10 * time.Second // of deliveries
+	proxyGrace    = 2 * time.Second  // time for active requests to finish at shutdown
+	headerTimeout = 10 * time.Second // time limit for the header of a request
 )
 
 // runningProxy is a proxy that accepts requests.
@@ -99,7 +99,7 @@ func (all *servers) serve(s *http.Server, listen func(at string) (net.Listener, 
 		return "", err
 	}
 	*all = append(*all, s)
-	go func() { _ = s.Serve(listener) }() // it ends with Shutdown or Close
+	go func() { _ = s.Serve(listener) }() // runs until Shutdown or Close
 	return localhosts.Reachable(listener.Addr()), nil
 }
 
@@ -178,7 +178,7 @@ func (o *proxied) addresses() (all []*url.URL, err error) {
 	}
 	for _, text := range o.targets {
 		target, err := address("--target", text)
-		if err == nil && strings.Trim(target.Path, "/") != "" { // its responses contain absolute paths
+		if err == nil && strings.Trim(target.Path, "/") != "" { // responses of the target contain absolute paths
 			err = fmt.Errorf("--target %q must be an address without a path: the command's requests contain the path", redact.URL(text))
 		}
 		if err != nil {

@@ -60,7 +60,7 @@ Exit codes; the first that applies to any run:
 type verdictRun struct {
 	command.Program
 	proxied
-	url, key, token string   // of a running test bed; token: operator token of a started service
+	url, key, token string   // address and key of a running test bed; operator token of a started service
 	urlNames        []string // further variables for the url
 	control         string   // base address for sessions; empty: url
 	hook            string   // address for the target's webhooks
@@ -87,7 +87,7 @@ type verdictRun struct {
 	shared          bool              // whether other users may read the reports
 	unwritten       error             // error of writing a session's page
 	command         []string
-	stdin           io.Reader // of the command
+	stdin           io.Reader // standard input of the command
 
 	first shownSession // session of the page that was written first
 }

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	privateFile = 0o600 // reports contain the client's requests
-	sharedFile  = 0o644 // with --shared-files
+	privateFile = 0o600 // mode of reports, which contain the client's requests
+	sharedFile  = 0o644 // mode of reports with --shared-files
 )
 
 // checkFiles returns an error if a report file cannot be written.

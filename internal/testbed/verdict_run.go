@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	verdictGrace = 5 * time.Second // for the command to end after a signal
-	verdictCalls = time.Minute     // for this program's own requests
+	verdictGrace = 5 * time.Second // time for the command to end after a signal
+	verdictCalls = time.Minute     // time limit for this program's own requests
 )
 
 // conditions are the profile, seed and extra faults of one run of the command.
@@ -39,7 +39,7 @@ func (v *verdictRun) series() (all []conditions) {
 	switch {
 	case slices.Contains(profiles, allProfiles):
 		profiles = slices.DeleteFunc(append([]string{noFaults}, profileNames()...), func(name string) bool {
-			return name == string(fault.Default) // it combines faults of the others
+			return name == string(fault.Default) // default combines faults of the other profiles
 		})
 	case len(profiles) == 0 && v.faults != "":
 		profiles = []string{""}

@@ -20,7 +20,7 @@ const (
 
 // Message is the part of a request or response that descriptions refer to.
 type Message struct {
-	URL    *url.URL // of the request
+	URL    *url.URL // address of the request
 	Header http.Header
 	Body   any // decoded JSON document; nil if none
 }
@@ -156,7 +156,7 @@ type State struct {
 	Known     bool // the document shows a state
 	Final     bool
 	Permanent bool   // the job failed, and a retry would not help
-	Name      string // for people
+	Name      string // name of the state, for people
 }
 
 // finals lists states, in lower case, that are final in every known API: the async problem details draft, ForgeRun, Azure, Kubernetes,

@@ -47,7 +47,7 @@ func (a *API) AddOpenAPI(text []byte) error {
 	for path, operations := range d.Paths {
 		for method, node := range operations {
 			var o documented
-			if node.Decode(&o) != nil { // not an operation: parameters, a summary
+			if node.Decode(&o) != nil { // not an operation, but parameters or a summary
 				continue
 			}
 			method = strings.ToUpper(method)

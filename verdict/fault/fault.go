@@ -57,13 +57,13 @@ type Effect struct {
 	RetryAfterAs RetryAfter `json:"retry_after_as,omitempty"`
 
 	// Timing and connection.
-	Delay       Duration `json:"delay,omitempty"` // before the request is processed
+	Delay       Duration `json:"delay,omitempty"` // delay before the request is processed
 	Close       Close    `json:"close,omitempty"`
 	NextRequest Close    `json:"next_request,omitempty"` // fault of the next request on the connection: see NextCloses
 	Reset       bool     `json:"reset,omitempty"`        // with a member that ends the connection: use a TCP reset
 	Refuse      Duration `json:"refuse,omitempty"`       // time after the response in which new connections of all clients are refused
 	TLS         TLS      `json:"tls,omitempty"`          // fault of the next connection of any client; the current connection is closed
-	SlowBytes   int      `json:"slow_bytes,omitempty"`   // per second
+	SlowBytes   int      `json:"slow_bytes,omitempty"`   // speed of the response in bytes per second
 	ContentType string   `json:"content_type,omitempty"`
 
 	// Event streams. Each member counts the events of one connection.
@@ -100,7 +100,7 @@ type Close string
 const (
 	CloseBefore  Close = "before"       // the request has no effect
 	AfterCommit  Close = "after_commit" // the request has an effect, but its response is lost
-	CloseMidBody Close = "mid_body"     // in the middle of the response
+	CloseMidBody Close = "mid_body"     // the connection is closed in the middle of the response
 	CloseNever   Close = "never"        // the request has no effect and gets no response until the client hangs up, for at most MaxDelay
 	CloseStall   Close = "stall"        // half of the response, then nothing until the client hangs up, for at most MaxDelay
 	CloseHalf    Close = "half"         // the service closes its side of the connection without announcing it in a header
@@ -205,7 +205,7 @@ type Counted struct {
 	Seed     int64
 	Seen     int64
 	Applied  int64
-	Subject  string         // of the first request that the rule applied to; for Match.Same
+	Subject  string         // subject of the first request that the rule applied to; for Match.Same
 	Age      *time.Duration // time since the rule first applied; nil if it never did
 }
 

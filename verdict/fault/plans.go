@@ -16,7 +16,7 @@ var all = []string{""}
 // step is a fault in a sequence of faults of one operation.
 type step struct {
 	Effect
-	window Match // without its operation
+	window Match // requests of the step; the operation is added later
 }
 
 // once returns a step for one request.

@@ -60,7 +60,7 @@ func (p *Proxy) Listen(address string) (net.Listener, error) {
 	}
 	p.open = beyondLoopback(socket)
 	if p.forwards != nil { // the socket never refuses connections, because that would affect other hosts
-		go func() { _ = p.server.Serve(p.forwards) }() // until Shutdown or Close
+		go func() { _ = p.server.Serve(p.forwards) }() // runs until Shutdown or Close
 		return wire.Watched{Listener: socket}, nil
 	}
 	p.socket = socket

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/redact"
 )
 
-const dialTimeout = 10 * time.Second // for hosts other than the targets
+const dialTimeout = 10 * time.Second // time limit for connecting to other hosts
 
 // forwarder makes the proxy a forward proxy (RFC 9110, section 3.7): clients name the host of each request. The proxy reads only requests
 // to its targets.
@@ -24,7 +24,7 @@ type forwarder struct {
 	opened chan net.Conn // connections to targets that clients opened by CONNECT
 	done   chan struct{}
 	once   sync.Once
-	others httputil.ReverseProxy // for requests without TLS to other hosts
+	others httputil.ReverseProxy // proxy for requests without TLS to other hosts
 }
 
 type openedKey struct{}

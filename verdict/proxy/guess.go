@@ -26,7 +26,7 @@ const (
 // guesses collects data for guessing a description of the API: responses to POSTs that name a resource, and later reads of that resource.
 type guesses struct {
 	operations []*guessed
-	created    map[string]*guessed // by id
+	created    map[string]*guessed // operation that created each resource, by id of the resource
 }
 
 // guessed is an operation that may submit jobs.

@@ -112,7 +112,7 @@ func TestDeliveries(t *testing.T) {
 				id := b.session(`{"profile": "duplicate-deliveries"}`)
 				for n := range 10 {
 					body := fmt.Sprintf(`{"type": "thing.done", "n": %d}`, n)
-					for ok := false; !ok; { // until the response is 2xx
+					for ok := false; !ok; { // repeat until the response is 200
 						h := http.Header{"Content-Type": {"application/json"}, "Webhook-Id": {fmt.Sprint("m", n)}}
 						scheme.sign(h, body, secret, time.Now())
 						a := send(h, body)

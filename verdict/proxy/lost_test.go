@@ -71,7 +71,7 @@ func replying(pieces ...string) func(t *testing.T) string {
 var effects = map[string]struct {
 	effect fault.Effect
 	status int
-	body   string // not compared if empty
+	body   string // empty: not compared
 }{
 	"none":              {fault.Effect{Delay: 1}, 202, accepted},
 	"lost":              {fault.Effect{Close: fault.AfterCommit}, 0, ""},

@@ -20,7 +20,7 @@ const (
 // they do not, the proxy adds the credentials of the redirected request, so that the read succeeds.
 type moves struct {
 	mu  sync.Mutex
-	all map[string]move // by host and path
+	all map[string]move // redirects by target host and path
 }
 
 type move struct {

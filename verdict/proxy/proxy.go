@@ -92,7 +92,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusMethodNotAllowed, "This proxy forwards to one server. Call the proxy's own address, without CONNECT.")
 	case strings.HasPrefix(r.URL.Path, Prefix):
 		p.control(w, r)
-	case upgrades(r): // to a protocol that the proxy does not read
+	case upgrades(r): // the proxy does not read the new protocol
 		p.forward.ServeHTTP(&passing{w, p, r}, r)
 	default:
 		p.exchange(w, r)
@@ -129,7 +129,7 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case e == nil:
 	case e.Replaces():
-		a.body.fetch(false) // to compare the body with the next try
+		a.body.fetch(false) // record the body, to compare it with the next try
 		if e.Wait() == 0 || wait(r.Context(), e.Wait()) {
 			p.inject(a, r, e)
 		}

@@ -197,7 +197,7 @@ func TestMessagesAreNotBuffered(t *testing.T) {
 	require.Contains(t, <-step, "POST /x")
 	c.send("{")
 	require.Equal(t, "{", <-step)
-	require.Contains(t, c.until("\r\n\r\n"), "200 OK") // before the request is complete
+	require.Contains(t, c.until("\r\n\r\n"), "200 OK") // the response starts before the request is complete
 	step <- ""
 	require.Equal(t, `{"a"`, c.until(`"a"`))
 	step <- ""

@@ -96,7 +96,7 @@ func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, j
 	return "", "", false
 }
 
-// jobOfPath returns the job whose address is a prefix of the path, or "".
+// jobOfPath returns the job with an address that is a prefix of the path, or "".
 func (n *session) jobOfPath(path string) string {
 	for name := range n.jobs {
 		if strings.HasPrefix(path, strings.TrimSuffix(name, "/")+"/") {

@@ -38,7 +38,7 @@ type sessions struct {
 	all      []*session          // sorted by start
 	main     *session            // open session without a label; may be nil
 	labelled map[string]*session // open sessions with a label
-	rules    rules               // for requests without a label
+	rules    rules               // rules for requests without a label
 }
 
 // session is the record of a session.
@@ -49,7 +49,7 @@ type session struct {
 	bytes     int                 // approximate size of the session
 	attempts  []verdict.Attempt   // delivery attempts
 	tries     map[string]int      // number of attempts by id of the delivery
-	jobs      map[string]*jobSeen // by id or address
+	jobs      map[string]*jobSeen // jobs by id or address
 	results   map[string]string   // job by address of its result
 	keys      keys
 	submitted map[string]bool // methods and paths of requests that created a job

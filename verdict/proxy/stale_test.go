@@ -108,7 +108,7 @@ func TestHalfClosedConnections(t *testing.T) {
 		}
 		const get = "GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n"
 		c.send(get)
-		got := c.all() // until the proxy closes its side
+		got := c.all() // ends when the proxy closes its side
 		require.True(t, strings.HasSuffix(got, "\r\n\r\nwhole"), got)
 		require.NotContains(t, got, "Connection: close")
 		c.send(get)

@@ -66,7 +66,7 @@ var laneNames = []struct {
 // bin counts the requests of a lane in one time step.
 type bin struct {
 	requests, faulty, breaking int
-	breaks                     map[string]int // by rule
+	breaks                     map[string]int // number of broken requests by rule
 }
 
 // timelineOf draws points. They must be sorted by time.

@@ -242,7 +242,7 @@ func TestUnrepeatedBreakIsNoFinding(t *testing.T) {
 		return ""
 	}}
 	report, err := Search(ctx, Config{Workers: 1, Support: 3, InRow: 2, Run: c.run, Progress: func(p Progress) {
-		if p.Shrinking != "" { // it is about to repeat the break
+		if p.Shrinking != "" { // the search is about to repeat the break
 			cancel()
 		}
 	}})

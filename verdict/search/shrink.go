@@ -30,7 +30,7 @@ func (s *search) pursue(ctx context.Context, p *pending, b Break) error {
 	}
 	if hits < s.Support {
 		s.flakyGroups[b.group()]++
-		s.keep(Finding{Schedule: schedule, Breaks: append(sortFirst(shown, b), b), Hits: hits + 1, Runs: s.Support + 1}) // with the first
+		s.keep(Finding{Schedule: schedule, Breaks: append(sortFirst(shown, b), b), Hits: hits + 1, Runs: s.Support + 1}) // includes the first run
 		return nil
 	}
 	found := Finding{Schedule: schedule, Breaks: append(sortFirst(shown, b), b), Hits: hits, Runs: s.Support}
@@ -42,7 +42,7 @@ func (s *search) pursue(ctx context.Context, p *pending, b Break) error {
 		if hits, shown, err = s.repeat(ctx, smaller, b); err != nil {
 			return s.cut(ctx, found, err)
 		}
-		if hits == s.Support { // otherwise the schedule that always breaks the client stays
+		if hits == s.Support { // otherwise keep the larger schedule, which always breaks the client
 			found.Schedule, found.Breaks = smaller, append(sortFirst(shown, b), b)
 		}
 	}

@@ -121,7 +121,7 @@ func (l *Listener) changed(open bool) {
 	}
 }
 
-// Close closes the socket for good.
+// Close closes the socket permanently.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

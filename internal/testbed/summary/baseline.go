@@ -90,7 +90,7 @@ const commandRule = "command"
 
 // Run is one run of the command.
 type Run struct {
-	Disturbed string // as in Session
+	Disturbed string // see Session.Disturbed
 	Failed    bool   // whether the exit code was not 0
 	MayFail   bool   // whether the profile refuses requests permanently
 }

@@ -66,6 +66,6 @@ func (s *Summary) Index(w io.Writer, links []string) error {
 	return indexTemplate.Execute(w, struct {
 		*Summary
 		Rows  []Session
-		Links map[string]string // by the id of a session
+		Links map[string]string // address of the page of each session, by id
 	}{s, ByFailure(s.Sessions), pages})
 }
