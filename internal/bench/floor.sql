@@ -1,5 +1,5 @@
--- The life of a group of jobs with the fewest statements: the rows that the service writes, and none of its checks.
--- $1 are the ids of the jobs, $2 is a client and worker, $3 a definition and $4 the params.
+-- Runs a group of jobs with the fewest statements: they write the rows of the service without its checks.
+-- $1: ids of the jobs; $2: id of the client and the worker; $3: definition; $4: params.
 
 -- name: insert
 WITH new AS (

@@ -12,7 +12,7 @@ import (
 // DefaultGrace limits the stop of a part without its own grace.
 const DefaultGrace = 5 * time.Second
 
-// Part is something that starts and stops. Stop is called once, and only if Start succeeded.
+// Part is a component of a process. Group calls Stop once, and only if Start succeeded.
 type Part struct {
 	Name  string
 	Start func(context.Context) error // nil: nothing to start

@@ -29,7 +29,7 @@ type unit struct {
 
 	op      sync.Mutex // held by a start or stop
 	current atomic.Pointer[Process]
-	failure atomic.Pointer[error] // why keep has given up; nil while it runs
+	failure atomic.Pointer[error] // reason why keep gave up; nil while keep runs
 }
 
 const (

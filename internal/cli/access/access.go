@@ -106,7 +106,7 @@ func same(a, b string) bool {
 	return trim(a) == trim(b)
 }
 
-// sources returns all known endpoints by precedence. missing explains why there are no more.
+// sources returns all known endpoints by precedence. missing explains why there is no running forgerun dev; "" if it was not looked up.
 func (f Finder) sources() (sources []source, missing string, err error) {
 	sources = append(sources, source{f.Flags.Endpoint, true})
 	environment := source{Endpoint{

@@ -27,7 +27,7 @@ const (
 	Interrupted = 130 // by Ctrl-C
 )
 
-// Others is the group with help, completion and similar commands, if a program has it.
+// Others is the id of the command group for help, completion and similar commands.
 const Others = "others"
 
 // Commands are listed in the order in which a program adds them, most important first.
@@ -224,7 +224,7 @@ func asksForHelp(root *cobra.Command, args []string) []string {
 
 func isHelp(arg string) bool { return arg == "help" || arg == "-h" || arg == "--help" }
 
-// Man is a hidden command that writes the man pages of root, for packages. SOURCE_DATE_EPOCH sets their date.
+// Man returns a hidden command that writes the man pages of root, for packages. SOURCE_DATE_EPOCH sets their date.
 func Man(root *cobra.Command, version string) *cobra.Command {
 	return &cobra.Command{
 		Use: "man FOLDER", Short: "Write man pages into a folder", Hidden: true, Args: Exactly(1),

@@ -16,7 +16,7 @@ var Forms = []string{"table", "wide", "json"}
 
 // Printer prints in one form.
 type Printer struct {
-	Form  string // of Forms
+	Form  string // one of Forms
 	Quiet bool   // print only the first column, the id
 	Out   io.Writer
 	Style term.Style

@@ -118,7 +118,7 @@ func (s *Status) Clear() {
 	s.drawn = false
 }
 
-// State returns a job's state for an event and its outcome document's status in the draft's words.
+// State returns the state of a job for the status in an event's outcome document, such as SUCCEEDED for COMPLETED.
 func State(event, status string) string {
 	if !strings.HasPrefix(event, "job") {
 		return status
@@ -136,7 +136,7 @@ func State(event, status string) string {
 	return status
 }
 
-// StateColor is the colour of a state of a job, a batch, a worker or a delivery.
+// StateColor returns the color for a state of a job, a batch, a worker or a delivery.
 func StateColor(state string) Color {
 	switch state {
 	case "SUCCEEDED", "COMPLETED", "DELIVERED", "DONE", "ALIVE", "true":

@@ -164,7 +164,7 @@ type Service struct {
 	Env         map[string]string // further FORGERUN_ settings
 }
 
-// Expect is the run's expectations besides the invariants.
+// Expect holds the expectations of a run besides the invariants.
 type Expect struct {
 	Accepted  Share         // smallest share of submissions accepted or refused as planned; below it the run is inconclusive
 	Refused   *Share        // largest share of submissions refused as too many; nil: unchecked

@@ -154,7 +154,7 @@ func PendingDeliveries(ctx context.Context, databaseURL string, clientIDs []stri
 
 // countedRows are read in one pass over each table.
 var countedRows = []struct {
-	counters bool // and not gauges
+	counters bool // counters instead of gauges
 	from     string
 	metrics  [][2]string // metrics, and the condition of the rows that each must count
 }{

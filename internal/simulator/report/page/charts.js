@@ -4,7 +4,7 @@ const series = run.series, step = series.step_ms / 1000, took = run.duration_ms 
 const steps = (series.arrivals || []).map((_, i) => i);
 const middles = steps.map((i) => Math.min((i + 0.5) * step, took));
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
-// What others chose is shown with its control characters as escapes.
+// Texts from the run are shown with escaped control characters.
 const printable = (text) => text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => "\\u{" + c.codePointAt(0).toString(16) + "}");
 const number = (v) => v == null ? "–" : v.toLocaleString("en", {maximumFractionDigits: 1});
 const milliseconds = (v) => v == null ? "–" : v < 1 ? number(v * 1000) + " µs" : v < 1000 ? number(v) + " ms" : number(v / 1000) + " s";
@@ -16,7 +16,7 @@ const clock = (v) => {
 };
 const sum = (lines) => steps.map((i) => lines.reduce((total, line) => total + line[i], 0));
 
-// The last step may have been cut short; less than half of it counts in full.
+// The last step may be shorter than the others. Below half a step it counts as a whole one.
 const perSecond = (values) => values.map((n, i) => {
   const length = took - i * step;
   return n / (length < step / 2 || length > step ? step : length);
@@ -25,7 +25,7 @@ const stateColor = {
   CREATED: "created", QUEUED: "queued", ASSIGNED: "assigned", RUNNING: "running", SUCCEEDED: "succeeded", FAILED: "failed",
   CANCELED: "canceled",
 };
-const ends = ["SUCCEEDED", "FAILED", "CANCELED"]; // apart: in a long run they would hide the others
+const ends = ["SUCCEEDED", "FAILED", "CANCELED"]; // shown in their own chart, since in a long run they would hide the other states
 const states = [...new Set([...Object.keys(stateColor), ...Object.keys(series.states || {})])].filter((name) => series.states?.[name]);
 
 function figure(title, note) {
@@ -39,7 +39,7 @@ function figure(title, note) {
   return element;
 }
 
-// Faults of a kind are one path: where they overlap, the band is no darker.
+// All faults of a kind are one path, so that overlapping bands do not get darker.
 function drawBands(u) {
   const {ctx, bbox} = u;
   ctx.save();
@@ -65,7 +65,7 @@ function drawStages(u) {
   ctx.font = 11 * devicePixelRatio + "px system-ui, sans-serif";
   ctx.textAlign = "left";
   ctx.textBaseline = "top";
-  const labels = []; // stages that begin close together share one
+  const labels = []; // stages that begin close together share a label
   for (const stage of run.stages.slice(1)) {
     const x = u.valToPos(stage.at_ms / 1000, "x", true), name = printable(stage.name).slice(0, 16), before = labels.at(-1);
     if (x > bbox.left + bbox.width) continue;
@@ -82,7 +82,7 @@ function drawStages(u) {
   ctx.restore();
 }
 
-// Each line is {name, color, values}, and has shown where the legend tells other values than the line's.
+// Each line is {name, color, values}. It has the member shown if the legend shows other values than the line.
 function chart(title, note, lines, {log = false, stepped = false, area = false, format = number} = {}) {
   const element = figure(title, note), axis = {stroke: color("quiet"), grid: {stroke: color("grid")}, ticks: {stroke: color("grid")}};
   const u = new uPlot({
@@ -112,7 +112,7 @@ function chart(title, note, lines, {log = false, stepped = false, area = false, 
   u.ctx.canvas.setAttribute("aria-label", `${title}, ${note}: ` + lines.map((line) => line.name).join(", "));
 }
 
-// The top of the stack is drawn first, and the others before it.
+// The top of the stack is drawn first, so that the lower areas cover it.
 function stack(title, note, names) {
   const lines = names.map((name, i) => ({
     name, color: stateColor[name] || "k" + i % 10, shown: series.states[name],
@@ -152,8 +152,8 @@ function draw() {
       name, color: {refused: "queued", failed: "failed", unanswered: "created"}[name] || "k" + i % 10, values: perSecond(values), dash: true,
     })),
   ]);
-  for (const [what, until] of [["submit", "the answer"], ["finish", "learning of its final state"]]) {
-    chart(what[0].toUpperCase() + what.slice(1) + " latency", `from when a job was to be submitted to ${until}`, [
+  for (const [what, until] of [["submit", "the response"], ["finish", "the final state"]]) {
+    chart(what[0].toUpperCase() + what.slice(1) + " latency", `from the planned submission to ${until}`, [
       {name: "p99", color: "high", values: series[what + "_p99_ms"]}, {name: "p50", color: "running", values: series[what + "_p50_ms"]},
     ], {log: true, format: milliseconds});
   }
