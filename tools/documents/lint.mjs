@@ -1,10 +1,10 @@
-// Holds the documents of a service against the tools that people use with them:
+// Checks the OpenAPI and AsyncAPI documents of a service with common tools:
 //
 //   node lint.mjs http://localhost:8080
 //
-// Prints each error and ends with 1 if there is one. @redocly/openapi-core is the
-// engine of @redocly/cli, here in its last version that runs with Node 18, which
-// Debian 12 has; openapi-typescript brings it along.
+// It prints each error and exits with 1 if there is one. @redocly/openapi-core is
+// the engine of @redocly/cli. openapi-typescript depends on its last version for
+// Node 18, which Debian 12 has.
 import { createConfig, lint } from '@redocly/openapi-core'
 import SwaggerParser from '@apidevtools/swagger-parser'
 import { Parser } from '@asyncapi/parser'

@@ -1,8 +1,7 @@
-// A client in TypeScript whose types were made from the document of the service
-// that it talks to (FORGERUN_URL): by openapi-typescript (./types), and by
-// @hey-api/openapi-ts, whose functions it calls (./sdk). That it compiles shows
-// that the types have what answers have; it ends with 1 unless the service
-// answers as they say.
+// A TypeScript client of the service at FORGERUN_URL. Two generators made its types
+// from the service's OpenAPI document: openapi-typescript (./types) and
+// @hey-api/openapi-ts (./sdk). If it compiles, the types have all members that it
+// reads. It exits with 1 if a response does not match the types.
 import type { components, paths } from './types'
 import * as sdk from './sdk'
 import { client } from './sdk/client.gen'

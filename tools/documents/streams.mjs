@@ -1,9 +1,9 @@
-// Reads the event stream at FORGERUN_URL with one of the libraries that people use, as their documentation has it, and prints the name
-// of each event. It goes on when the connection ends, until it is stopped.
+// Reads the event stream at FORGERUN_URL with a popular library, as its documentation shows, and prints the name of each event. It
+// reconnects until it is stopped.
 const url = `${process.env.FORGERUN_URL}/v1/events`;
 const headers = { Authorization: `Bearer ${process.env.FORGERUN_API_KEY}` };
 const names = ["position", "job-created", "job-queued", "job-assigned", "job-running", "job-succeeded"];
-const pause = 200; // ms, where the library leaves it to its user
+const pause = 200; // ms, for libraries without their own pause
 
 const readers = {
   async eventsource() {
@@ -13,7 +13,7 @@ const readers = {
   },
 
   async "fetch-event-source"() {
-    globalThis.window = globalThis; // it is made for browsers
+    globalThis.window = globalThis; // the library expects a browser
     globalThis.document = { hidden: false, addEventListener() {}, removeEventListener() {} };
     const { fetchEventSource } = await import("@microsoft/fetch-event-source");
     const again = () => { throw new Error("the stream has ended"); };

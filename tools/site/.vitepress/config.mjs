@@ -8,13 +8,13 @@ import {pagesInOrder} from './sidebar.mjs'
 const root = fileURLToPath(new URL('../../../', import.meta.url))
 const docs = root + 'docs/'
 
-// GitHub Pages serves a project below its name: SITE_BASE=/forgerun
+// GitHub Pages serves a project below its name, for example SITE_BASE=/forgerun.
 const base = `/${process.env.SITE_BASE ?? ''}/`.replace(/\/+/g, '/')
 
 const sidebar = pagesInOrder(docs)
 const icon = readFileSync(root + 'console/assets/icon.svg', 'base64')
 
-// docs has no packages of its own: what compiled pages import is found from here.
+// The folder docs has no node_modules, so imports of compiled pages are resolved here.
 const packages = {
   name: 'packages-of-pages',
   enforce: 'pre',
@@ -33,11 +33,11 @@ export default defineConfig({
   cacheDir: fileURLToPath(new URL('../node_modules/.cache/vitepress', import.meta.url)),
   head: [['link', {rel: 'icon', href: `data:image/svg+xml;base64,${icon}`}]],
   rewrites: id => id.replace(/(^|\/)README\.md$/, '$1index.md'),
-  // Addresses of the reader's own machine are examples; all other dead links fail the build.
+  // Links to localhost are examples. All other dead links fail the build.
   ignoreDeadLinks: 'localhostLinks',
   markdown: {
     anchor: {slugify},
-    // On GitHub braces after a heading or a link are text.
+    // GitHub shows braces after a heading or a link as text.
     attrs: {disable: true},
     config(md) {
       plainMarkdown(md)
@@ -48,7 +48,7 @@ export default defineConfig({
     plugins: [packages],
   },
   themeConfig: {
-    // The groups have no pages of their own: the start page describes what is in each.
+    // A group has no page of its own; the start page describes the groups.
     nav: sidebar.map(({text, anchor, folder}) => ({text, link: `/#${anchor}`, activeMatch: `^/${folder}/`})),
     sidebar,
     outline: {level: [2, 3]},

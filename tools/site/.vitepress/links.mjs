@@ -5,8 +5,8 @@ export const repository = 'https://github.com/forgerun/forgerun'
 
 const absolute = /^(?:[a-z][a-z0-9+.-]*:|\/\/|#)/i
 
-// rewriteLinks makes links that are right on GitHub right on the site: what is no page of docs is
-// a file or folder of the repository. VitePress checks links to pages; the others are checked here.
+// rewriteLinks replaces links to files and folders outside docs with links to the repository on GitHub. It fails if the file does not
+// exist. VitePress checks the links to pages.
 export function rewriteLinks(md, {root, docs}) {
   md.core.ruler.push('repository_links', state => {
     const from = state.env.realPath ?? state.env.path

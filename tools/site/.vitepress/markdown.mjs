@@ -1,11 +1,11 @@
-// What makes pages that were written for GitHub right here.
+// Adapts Markdown that is written for GitHub.
 
-// slugify names headings as GitHub does, so that one #anchor is right on both.
+// slugify returns the same anchor for a heading as GitHub.
 export function slugify(heading) {
   return heading.trim().toLowerCase().replace(/[^\p{L}\p{M}\p{N}\p{Pc} -]/gu, '').replaceAll(' ', '-')
 }
 
-// The elements that pages may have. Others are text to the reader: <id> is a placeholder.
+// HTML elements that pages may contain. Other tags, such as the placeholder <id>, are shown as text.
 const elements = new Set(('a b blockquote br code dd del details div dl dt em h1 h2 h3 h4 h5 h6 hr i img ins kbd li ol p picture pre q s ' +
   'samp source span strong sub summary sup table tbody td tfoot th thead tr tt ul var').split(' '))
 
@@ -14,7 +14,7 @@ const unknown = new Set(['promql', 'redis'])
 
 const tag = /<\/?([a-z][\w-]*)[^>]*>/gi
 
-// plainMarkdown keeps Vue, which compiles the pages, from reading templates and components in them.
+// plainMarkdown prevents Vue from interpreting templates and components in pages.
 export function plainMarkdown(md) {
   const {rules} = md.renderer
   for (const name of ['text', 'code_inline', 'code_block']) {

@@ -2,7 +2,7 @@ import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import path from 'node:path'
 import {slugify} from './markdown.mjs'
 
-// pagesInOrder returns the groups of docs/README.md with the pages that it links, by their titles. It fails if a page is in none.
+// pagesInOrder returns the groups of docs/README.md with their pages. It fails if a page is in no group.
 export function pagesInOrder(docs) {
   const groups = readFileSync(docs + 'README.md', 'utf8').split(/^## /m).slice(1).map(section => {
     const [text] = section.split('\n', 1)
@@ -13,7 +13,7 @@ export function pagesInOrder(docs) {
   return groups
 }
 
-// page is an entry; pages of a folder of the same name are below it.
+// page returns an entry. The pages of a folder with the same name are below the entry.
 function page(docs, file) {
   const below = filesOf(docs, file.replace(/\.md$/, ''))
   return {
