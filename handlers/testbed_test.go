@@ -113,6 +113,18 @@ func TestSessionHeader(t *testing.T) {
 	}
 }
 
+// Fixtures that are not made in time get 503, even if storage hangs.
+func TestFixturesAreMadeInTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Testbed.Fixtures.Wait = 100 * time.Millisecond
+	unlock := repotest.Begin(t, w.URL(), "LOCK TABLE jobs")
+	a := w.send("POST", "/v1/testbed/fixtures", `{"jobs":[{"state":"scheduled"}]}`)
+	require.Equal(t, 503, a.StatusCode, a.text)
+	require.Contains(t, a.text, "RFA_EXEC_WORKER_UNAVAILABLE")
+	unlock()
+}
+
 // The slot of a journal is released after the journal is sent, or if there is no such journal. The access log does not read the journal.
 func TestJournalsOneAfterTheOther(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,7 +17,7 @@ import (
 )
 
 const (
-	fixtureTime  = 8 * time.Second // how long a request waits for workers
+	fixtureWait  = 8 * time.Second // default of Fixtures.Wait
 	fixtureDelay = 24 * time.Hour  // delay of deferred jobs
 	fixtureSteps = 100
 	fixtureRuns  = 10 * time.Minute // at most nine tenths of the execution limit
@@ -27,12 +28,23 @@ type Fixtures struct {
 	Jobs  *jobs.Service
 	Store *repo.Store
 	Limit time.Duration // execution limit
+	Wait  time.Duration // how long a request waits for workers; 0: 8 s
 }
 
 // MakeFixtures creates jobs, and returns when each is in its state. With an idempotency key, a repetition finds the jobs and continues.
 func (f *Fixtures) MakeFixtures(ctx context.Context, r job.Request, wanted []testbed.Fixture) ([]testbed.Made, error) {
-	ctx, cancel := context.WithTimeout(ctx, fixtureTime)
+	wait := cmp.Or(f.Wait, fixtureWait)
+	limited, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
+	made, err := f.make(limited, r, wanted)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return nil, job.Errorf(job.CodeWorkerUnavailable, "The jobs were not in the requested states within %s. "+
+			"Repeat the request with the same Idempotency-Key to continue.", wait)
+	}
+	return made, err
+}
+
+func (f *Fixtures) make(ctx context.Context, r job.Request, wanted []testbed.Fixture) ([]testbed.Made, error) {
 	made := make([]testbed.Made, len(wanted))
 	for i := range wanted {
 		receipt, err := f.Jobs.Submit(ctx, f.request(r, &wanted[i], i))
