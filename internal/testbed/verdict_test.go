@@ -225,7 +225,7 @@ func TestVerdictUnderSeveralProfiles(t *testing.T) {
 		at := slices.IndexFunc(wanted, func(body string) bool { return strings.HasPrefix(body, want) })
 		require.GreaterOrEqual(t, at, 0, "%d %v", i, wanted)
 		require.NotContains(t, wanted[at], "backoff")
-		require.Contains(t, wanted[at], "lost-response")
+		require.Contains(t, wanted[at], "lost-answer")
 	}
 	require.Equal(t, 3, strings.Count(stdout, " test_a "), stdout)
 	require.Equal(t, 3, strings.Count(stdout, " test_b "), stdout)

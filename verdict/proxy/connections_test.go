@@ -90,27 +90,34 @@ func (b *bench) recorded(id string, n int) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// While a fault refuses connections, the socket is closed, even for clients with an idle connection. Afterwards it is open again.
+// While a fault refuses connections, the socket is closed, even for clients with an idle connection. It opens after the duration of the
+// fault, or when the session ends.
 func TestConnectionsAreRefused(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, "", things(location))
+	var p *proxy.Proxy
+	b := newBenchBy(t, "", things(location), func(made *proxy.Proxy) *tls.Config { p = made; return nil })
+	control := &bench{t, serverOf(t, p.Own()), plain(t)}
+	session := control.session("")
 	b.faults(nth("submit", 1, fault.Effect{Close: fault.AfterCommit, Refuse: fault.Duration(3 * time.Second)}),
-		nth("submit", 2, fault.Effect{Refuse: fault.Duration(3 * time.Second)}))
-	idle := &bench{t, b.url, &http.Client{Transport: &http.Transport{}}}
-	for _, want := range []error{io.EOF, nil} {
+		nth("submit", 2, fault.Effect{Refuse: fault.Duration(fault.MaxRefuse)}))
+	idle := &bench{t, b.url, plain(t)}
+	refuse := func(want error) {
 		require.NoError(t, idle.do("GET", "/operations/1", "").err)
 		require.ErrorIs(t, b.do("POST", "/things", `{}`).err, want)
 		for _, client := range []*bench{b, idle} { // GET, because Go resends it if the idle connection ends; it does not resend POST
 			require.ErrorIs(t, client.do("GET", "/operations/1", "").err, syscall.ECONNREFUSED)
 		}
-		require.Eventually(t, func() bool {
-			c, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
-			if err == nil {
-				_ = c.Close()
-			}
-			return err == nil
-		}, time.Minute, 10*time.Millisecond)
 	}
+	refuse(io.EOF)
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
+	refuse(nil)
+	control.own("POST", "sessions/"+session+"/end", "", 200)
 	again := b.do("POST", "/things", `{}`)
 	require.NoError(t, again.err)
 	require.Equal(t, 202, again.StatusCode)
