@@ -10,13 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/prometheus/procfs"
 )
 
 const usageText = `Usage: go run ./internal/bench [options] [EXPERIMENT...]
@@ -112,9 +111,9 @@ func run(ctx context.Context, o options, chosen []experiment) error {
 		l.open()
 		commit, _ := exec.CommandContext(ctx, "git", "--no-optional-locks", "describe", "--always", "--dirty=-changed").Output()
 		model := runtime.GOARCH
-		proc, _ := procfs.NewDefaultFS()
-		if cpus, _ := proc.CPUInfo(); len(cpus) > 0 {
-			model = cpus[0].ModelName
+		cpus, _ := os.ReadFile("/proc/cpuinfo") // only on Linux
+		if match := regexp.MustCompile(`(?m)^model name\s*: (.+)$`).FindSubmatch(cpus); match != nil {
+			model = string(match[1])
 		}
 		fmt.Printf("%s; commit %s; %d cores, %s; %s\n", time.Now().Format("2006-01-02 15:04 MST"),
 			strings.TrimSpace(string(commit)), runtime.NumCPU(), model, runtime.Version())
