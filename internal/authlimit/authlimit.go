@@ -55,7 +55,7 @@ type Limiter struct {
 	unlogged  map[string]int // by reason
 }
 
-// failures are the failures of one address or key.
+// failures limits the failures of one address or key.
 type failures struct {
 	*rate.Limiter // one token for each failure
 	last          time.Time

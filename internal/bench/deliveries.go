@@ -63,7 +63,7 @@ func (got sample) deliveries(sys system) {
 // subscribers are clients with webhook endpoints in this process. Each endpoint has its own port, since endpoints of a client at
 // one origin share a limit.
 type subscribers struct {
-	targets   []target      // one of each client
+	targets   []target      // one target per client
 	answering int           // endpoints of all clients
 	ended     chan struct{} // closed to end the requests that hang
 	news      chan struct{} // holds a token after an arrival

@@ -23,7 +23,7 @@ import (
 
 const (
 	endpointCommand = "endpoint" // hidden: serves the empty endpoint at an address
-	groupSize       = 64         // jobs of one statement
+	groupSize       = 64         // jobs per statement
 	sqlWriters      = 8          // connections
 )
 

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// target is a request: the submission of its body, or a read without one.
+// target is a request: a submission if it has a body, otherwise a read.
 type target struct {
 	url, key string
 	body     []byte

@@ -54,7 +54,7 @@ func (s *Shell) reword(err error) error {
 	return reworded{err, strings.Replace(err.Error(), problem.Error(), sentence(problem), 1)}
 }
 
-// sentence describes a problem in one sentence, with the missing id and each violation.
+// sentence returns one sentence about a problem, with the missing id and each violation.
 func sentence(p *client.Problem) string {
 	text := strings.TrimSuffix(cmp.Or(p.Detail, p.Title), ".")
 	if noun, missing := strings.CutSuffix(strings.TrimPrefix(p.Code, "RFA_"), "_NOT_FOUND"); missing && p.Status == http.StatusNotFound {

@@ -113,7 +113,7 @@ const (
 	clockFail = 30 * time.Second
 )
 
-// judgeClock judges the certain part of a clock difference, since half of the round trip is uncertain.
+// judgeClock judges a clock difference. It first subtracts half of the round trip, the uncertainty of the measurement.
 func (fs *Findings) judgeClock(what string, ahead, roundTrip time.Duration) {
 	direction := "ahead of"
 	if ahead < 0 {

@@ -178,7 +178,7 @@ func startReal(t *testing.T, o Options) *Stack {
 	return startStack(t, o)
 }
 
-// startFake starts a stack of fake workers with a behavior of runFakeWorker.
+// startFake starts a stack of fake workers. behavior is an argument of runFakeWorker.
 func startFake(t *testing.T, behavior string) *Stack {
 	t.Helper()
 	self, err := os.Executable()

@@ -103,7 +103,7 @@ func (m *member) down(patience time.Duration) error {
 	return m.current.Load().Stop(patience)
 }
 
-// resize starts or drops members until there are n of a role. The dropped ones still run.
+// resize starts or drops members until there are n of a role. Dropped members still run.
 func (s *Stack) resize(all *[]*member, role string, n int) (wanted, dropped []*member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,7 +24,7 @@ const (
 	WrongUsage  = 2   // of flags, arguments or configuration: nothing was done
 	Canceled    = 3   // the job was canceled
 	TimedOut    = 4   // the wait timed out
-	Interrupted = 130 // by Ctrl-C
+	Interrupted = 130 // ended by Ctrl-C
 )
 
 // Others is the id of the command group for help, completion and similar commands.

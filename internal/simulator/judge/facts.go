@@ -13,7 +13,7 @@ import (
 // RunContext describes a run, apart from its facts.
 type RunContext struct {
 	Run     string // correlation ids are {Run}.{ticket}
-	Tickets int64  // tickets are numbered from 1 to this
+	Tickets int64  // number of tickets; they are numbered from 1
 
 	// Settings of the service; zero means unknown.
 	TimeScale     *float64

@@ -16,7 +16,7 @@ type observation struct {
 	state    string
 	attempt  int       // 0: unknown
 	updated  time.Time // by the service's clock; zero: unknown
-	replay   bool      // repeats the first answer
+	replay   bool      // response to a repeated request
 	first    int       // first and last matching step; set by match
 	last     int
 }

@@ -159,7 +159,7 @@ type across struct {
 // Flags of a ticket.
 const (
 	ticketSent     = 1 << iota // its submission is in the history
-	ticketAccepted             // a try returned a job
+	ticketAccepted             // a response to an attempt has a job
 	ticketOpen                 // an attempt without a response may have created a job
 	ticketHasJob
 )

@@ -102,7 +102,7 @@ func (e *Engine) pending(ctx context.Context) int64 {
 	n, filter := int64(0), client.DeliveryFilter{State: "PENDING", PageSize: 1}
 	none := func(deliveries iter.Seq2[client.Delivery, error]) bool {
 		for _, err := range deliveries {
-			_ = err // an unreadable one may have a pending delivery
+			_ = err // unreadable deliveries count as pending
 			n++
 			return false
 		}

@@ -140,7 +140,7 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 		if err != nil {
 			a = &client.BatchReceipt{}
 		} else {
-			try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed // created_at is the batch's
+			try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed // the response has only the created_at of the batch
 		}
 		each := make([]history.Answer, len(list))
 		for i, t := range list {

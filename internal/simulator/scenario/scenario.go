@@ -31,7 +31,7 @@ const (
 	InTurn   = "in_turn"  // kind after kind, in the file's order
 )
 
-// Keys of duplicates.
+// How a duplicate chooses its idempotency key.
 const (
 	SameKey       = "same"
 	DifferentKeys = "different"
