@@ -32,8 +32,8 @@ func clientStyles(t *testing.T) map[string][]string {
 	return commands
 }
 
-// TestCorrectStylesAreNotBlamed runs clients that follow the documentation in different ways; none breaks a rule. The clients of one profile
-// and seed run at the same time, each in its own session, because they mostly wait.
+// TestCorrectStylesAreNotBlamed runs clients that follow the documentation in different ways; none breaks a rule. The clients of one
+// profile and seed run at the same time, each in its own session, because they mostly wait.
 func TestCorrectStylesAreNotBlamed(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed, env{"FORGERUN_TIME_SCALE": "1", "FORGERUN_WORKER_CONCURRENCY": "32"})
 	commands := clientStyles(t)
