@@ -160,19 +160,19 @@ func TestResultIsVerified(t *testing.T) {
 		answer, job reply
 		good        bool
 	}{
-		"Repr-Digest":          {r.with("Repr-Digest", right), reply{}, true},
-		"Content-Digest":       {r.with("Content-Digest", right), reply{}, true},
-		"sha-512":              {r.with("Repr-Digest", right512), reply{}, true},
-		"both":                 {r.with("Repr-Digest", right+", "+right512).with("Content-Digest", right), reply{}, true},
-		"a wrong one":          {r.with("Repr-Digest", wrong), checksum(hex.EncodeToString(sum[:])), false},
-		"one of two is wrong":  {r.with("Repr-Digest", right).with("Content-Digest", wrong), reply{}, false},
-		"an unreadable one":    {r.with("Repr-Digest", "sha-256="), checksum(hex.EncodeToString(sum[:])), false},
-		"of an unknown kind":   {r.with("Repr-Digest", "md5=:AAAA:"), checksum(hex.EncodeToString(sum[:])), true},
-		"the job's checksum":   {r, checksum(hex.EncodeToString(sum[:])), true},
-		"a wrong checksum":     {r, checksum(hex.EncodeToString(make([]byte, 32))), false},
-		"nothing to verify":    {r, job("SUCCEEDED", ""), false},
-		"a part of the result": {reply{status: 206, kind: "text/plain", body: body}.with("Repr-Digest", right), reply{}, false},
-		"an expired result":    {problem(410, "RFA_RESULT_GONE"), reply{}, false},
+		"Repr-Digest":                 {r.with("Repr-Digest", right), reply{}, true},
+		"Content-Digest":              {r.with("Content-Digest", right), reply{}, true},
+		"sha-512":                     {r.with("Repr-Digest", right512), reply{}, true},
+		"both fields":                 {r.with("Repr-Digest", right+", "+right512).with("Content-Digest", right), reply{}, true},
+		"wrong digest":                {r.with("Repr-Digest", wrong), checksum(hex.EncodeToString(sum[:])), false},
+		"one of two digests is wrong": {r.with("Repr-Digest", right).with("Content-Digest", wrong), reply{}, false},
+		"unreadable digest":           {r.with("Repr-Digest", "sha-256="), checksum(hex.EncodeToString(sum[:])), false},
+		"unknown digest algorithm":    {r.with("Repr-Digest", "md5=:AAAA:"), checksum(hex.EncodeToString(sum[:])), true},
+		"checksum of the job":         {r, checksum(hex.EncodeToString(sum[:])), true},
+		"wrong checksum":              {r, checksum(hex.EncodeToString(make([]byte, 32))), false},
+		"neither digest nor checksum": {r, job("SUCCEEDED", ""), false},
+		"part of the result":          {reply{status: 206, kind: "text/plain", body: body}.with("Repr-Digest", right), reply{}, false},
+		"expired result":              {problem(410, "RFA_RESULT_GONE"), reply{}, false},
 	} {
 		s := serve(t, test.answer, test.job)
 		result, err := s.c.Result(t.Context(), "j1")
@@ -219,16 +219,16 @@ func TestUnexpectedSuccesses(t *testing.T) {
 		answer reply
 		call   func(c *client.Client) error
 	}{
-		"a page for a submission": {portal, submit}, "no id": {ok(`{"hello":"portal"}`), submit}, "no content": {reply{status: 204}, submit},
-		"null": {reply{status: 201, kind: jsonType, body: `null`}, submit}, "not modified, not asked": {reply{status: 304}, submit},
+		"HTML for a submission": {portal, submit}, "no id": {ok(`{"hello":"portal"}`), submit}, "no content": {reply{status: 204}, submit},
+		"null": {reply{status: 201, kind: jsonType, body: `null`}, submit}, "304 without If-None-Match": {reply{status: 304}, submit},
 		"another job":           {ok(`{"job_id":"other","state":"SUCCEEDED"}`), read},
 		"another job's outcome": {reply{status: 200, kind: problemType, body: `{"jobId":"other","jobStatus":"FAILED"}`}, read},
 		"not JSON":              {ok(`{"job_id":`), read}, "not a job": {ok(`[]`), read},
-		"too large":               {ok(strings.Repeat(" ", 8<<20) + `{}`), read},
-		"a page for a revocation": {portal, revoke}, "not revoked": {ok(`{"revoked":false}`), revoke},
-		"a revocation cut short": {ok(`{"revoked":true`), revoke}, "a deletion cut short": {ok(`{"deleted":true`), remove},
-		"a client without an id": {ok(`{}`), func(c *client.Client) error { return second(c.CreateClient(ctx)) }},
-		"a page for a deletion":  {portal, remove}, "not deleted": {ok(`{}`), remove},
+		"too large":             {ok(strings.Repeat(" ", 8<<20) + `{}`), read},
+		"HTML for a revocation": {portal, revoke}, "not revoked": {ok(`{"revoked":false}`), revoke},
+		"truncated revocation": {ok(`{"revoked":true`), revoke}, "truncated deletion": {ok(`{"deleted":true`), remove},
+		"client without an id": {ok(`{}`), func(c *client.Client) error { return second(c.CreateClient(ctx)) }},
+		"HTML for a deletion":  {portal, remove}, "not deleted": {ok(`{}`), remove},
 		"another attempt": {ok(`{"jobId":"other"}`), func(c *client.Client) error { return second(c.Attempt(ctx, "j", 1)) }},
 		"no list":         {ok(`{}`), func(c *client.Client) error { return drain(c.Jobs(ctx, client.JobFilter{})) }},
 		"no keys":         {ok(`{}`), func(c *client.Client) error { return second(c.SigningKeys(ctx)) }},

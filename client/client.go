@@ -182,13 +182,19 @@ func (c *Client) Ready(ctx context.Context) (*Readiness, error) {
 // them.
 
 // String returns the service's address.
-func (c *Client) String() string             { return "client of " + c.base }
+func (c *Client) String() string { return "client of " + c.base }
+
+// Format formats like String for every verb.
 func (c *Client) Format(f fmt.State, _ rune) { format(f, c) }
 
 // String returns the service's address without the key.
-func (c Config) String() string             { return "configuration of a client of " + withoutUser(c.URL) }
+func (c Config) String() string { return "configuration of a client of " + withoutUser(c.URL) }
+
+// Format formats like String for every verb.
 func (c Config) Format(f fmt.State, _ rune) { format(f, c) }
-func (c Config) LogValue() slog.Value       { return slog.StringValue(c.String()) }
+
+// LogValue returns String.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 func format(f fmt.State, s fmt.Stringer) { _, _ = f.Write([]byte(s.String())) }
 
@@ -213,9 +219,13 @@ func (c *Client) CreateClient(ctx context.Context, options ...Option) (clientID 
 }
 
 // String returns the id of the key, without the secret.
-func (k Key) String() string             { return "API key " + k.KeyID }
+func (k Key) String() string { return "API key " + k.KeyID }
+
+// Format formats like String for every verb.
 func (k Key) Format(f fmt.State, _ rune) { format(f, k) }
-func (k Key) LogValue() slog.Value       { return slog.StringValue(k.String()) }
+
+// LogValue returns String.
+func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
 
 // CreateKey creates the first key of a client or, with rotate, a new key. Without rotate it returns an existing key without its APIKey.
 // It is not retried, because only one response has the secret.

@@ -134,22 +134,22 @@ func TestDraft_3_7_and_9_4_TheWait(t *testing.T) {
 		least   time.Duration
 		never   bool
 	}{
-		"counted from completedAt":          {`,"retryAfter":30` + completed, 10 * s, 1, 20 * s, false},
-		"counted from the receipt":          {`,"retryAfter":30`, 10 * s, 1, 20 * s, false},
-		"a message that lagged for hours":   {`,"retryAfter":30` + completed, 5 * time.Hour, 1, s, false},
-		"a server whose clock is ahead":     {`,"retryAfter":30` + completed, -time.Hour, 1, 30 * s, false},
-		"0 is not at once":                  {`,"retryAfter":0` + completed, 0, 1, s, false},
-		"0, and it has lagged":              {`,"retryAfter":0` + completed, time.Hour, 1, s, false},
-		"absent":                            {completed, 0, 1, s, false},
-		"exponential: second":               {`,"retryAfter":0`, 0, 2, 2 * s, false},
-		"exponential: third":                {`,"retryAfter":0`, 0, 3, 4 * s, false},
-		"exponential: fourth":               {`,"retryAfter":0`, 0, 4, 8 * s, false},
-		"at most 5 in all":                  {`,"retryAfter":0`, 0, 5, 0, true},
-		"the longest that is practical":     {`,"retryAfter":3600`, 0, 1, 3600 * s, false},
-		"beyond it":                         {`,"retryAfter":3601`, 0, 1, 0, true},
-		"beyond it, however old":            {`,"retryAfter":3601` + completed, 3 * time.Hour, 1, 0, true},
-		"beyond all integers":               {`,"retryAfter":99999999999999999999`, 0, 1, 0, true},
-		"an integer in another way of JSON": {`,"retryAfter":3e1`, 0, 1, 30 * s, false},
+		"retryAfter counts from completedAt":              {`,"retryAfter":30` + completed, 10 * s, 1, 20 * s, false},
+		"without completedAt, it counts from the receipt": {`,"retryAfter":30`, 10 * s, 1, 20 * s, false},
+		"delayed by hours":                                {`,"retryAfter":30` + completed, 5 * time.Hour, 1, s, false},
+		"the server's clock is ahead":                     {`,"retryAfter":30` + completed, -time.Hour, 1, 30 * s, false},
+		"0 waits a second":                                {`,"retryAfter":0` + completed, 0, 1, s, false},
+		"0, and delayed by an hour":                       {`,"retryAfter":0` + completed, time.Hour, 1, s, false},
+		"no retryAfter":                                   {completed, 0, 1, s, false},
+		"second try":                                      {`,"retryAfter":0`, 0, 2, 2 * s, false},
+		"third try":                                       {`,"retryAfter":0`, 0, 3, 4 * s, false},
+		"fourth try":                                      {`,"retryAfter":0`, 0, 4, 8 * s, false},
+		"no sixth submission":                             {`,"retryAfter":0`, 0, 5, 0, true},
+		"the longest wait":                                {`,"retryAfter":3600`, 0, 1, 3600 * s, false},
+		"too long":                                        {`,"retryAfter":3601`, 0, 1, 0, true},
+		"too long, although it has passed":                {`,"retryAfter":3601` + completed, 3 * time.Hour, 1, 0, true},
+		"larger than any integer":                         {`,"retryAfter":99999999999999999999`, 0, 1, 0, true},
+		"an integer with an exponent":                     {`,"retryAfter":3e1`, 0, 1, 30 * s, false},
 	} {
 		o := parse(t, `{"jobStatus":"FAILED","retryable":true`+test.members+`}`)
 		o.ReceivedAt = ended

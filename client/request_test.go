@@ -67,12 +67,12 @@ func TestRetriedRequests(t *testing.T) {
 			reply reply
 			again bool
 		}{
-			"no answer": {reply{cut: true}, true}, "429": {problem(429, "RFA_REQUEST_RATE_LIMITED"), true},
+			"lost response": {reply{cut: true}, true}, "429": {problem(429, "RFA_REQUEST_RATE_LIMITED"), true},
 			"502 of a proxy": {reply{status: 502, kind: "text/html", body: "<html>"}, true},
 			"503":            {problem(503, "RFA_STORAGE_UNAVAILABLE"), true}, "504": {problem(504, "RFA_EXEC_TIMEOUT"), true},
-			"503, misconfigured": {problem(503, "RFA_CONFIG_INVALID"), false}, "500": {problem(500, "RFA_INTERNAL"), false},
+			"503 of a wrong configuration": {problem(503, "RFA_CONFIG_INVALID"), false}, "500": {problem(500, "RFA_INTERNAL"), false},
 			"400": {problem(400, "RFA_JOB_VALIDATION_FAILED"), false}, "409": {problem(409, "RFA_JOB_CONFLICT"), false},
-			"not yet": {problem(404, "RFA_JOB_NOT_FINISHED").with("Retry-After", "7"), false},
+			"404 with Retry-After": {problem(404, "RFA_JOB_NOT_FINISHED").with("Retry-After", "7"), false},
 		} {
 			s := serve(t, answer.reply, anything)
 			err := call(s.c)

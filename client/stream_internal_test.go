@@ -35,27 +35,27 @@ func TestFrames(t *testing.T) {
 		text string
 		want []frame
 	}{
-		"one":                     {"id: 1\nevent: a\ndata: x\n\n", []frame{{id: "1", event: "a", data: []byte("x"), hasData: true}}},
-		"several lines of data":   {"data: a\ndata:b\ndata\n\n", []frame{d("a\nb\n")}},
-		"one space is taken off":  {"data:  a \n\n", []frame{d(" a ")}},
-		"comments":                {":\n\n: hello\ndata: a\n:\n\n", []frame{d("a")}},
-		"retry and id alone":      {"retry: 1500\nid: p\n\n", []frame{{id: "p", retry: 1500 * time.Millisecond}}},
-		"a retry that is none":    {"retry: 1.5\ndata: a\n\nretry: -1\n\nretry: +1\n\n", []frame{d("a")}},
-		"a retry beyond all":      {"retry: 99999999999999999999999\n\n", []frame{{retry: longestAsked}}},
-		"unknown fields":          {"colour: red\ndata: a\ndat: b\nDATA: c\n\n", []frame{d("a")}},
-		"a name without data":     {"event: a\n\ndata: b\n\n", []frame{d("b")}},
-		"empty data is data":      {"data\n\n", []frame{{hasData: true}}},
-		"an id with a NUL":        {"id: 1\x00\ndata: a\n\n", []frame{d("a")}},
-		"an empty id":             {"id\nid:\ndata: a\n\n", []frame{d("a")}},
-		"a byte order mark":       {"\ufeffdata: a\n\n\ufeffdata: b\n\n", []frame{d("a")}},
-		"without an end":          {"data: a\n\nid: 2\ndata: lost\n", []frame{d("a")}},
-		"what is cut in the line": {"data: a\n\ndata: lo", []frame{d("a")}},
+		"one frame":                    {"id: 1\nevent: a\ndata: x\n\n", []frame{{id: "1", event: "a", data: []byte("x"), hasData: true}}},
+		"several lines of data":        {"data: a\ndata:b\ndata\n\n", []frame{d("a\nb\n")}},
+		"one leading space is removed": {"data:  a \n\n", []frame{d(" a ")}},
+		"comments":                     {":\n\n: hello\ndata: a\n:\n\n", []frame{d("a")}},
+		"frame without data":           {"retry: 1500\nid: p\n\n", []frame{{id: "p", retry: 1500 * time.Millisecond}}},
+		"invalid retry":                {"retry: 1.5\ndata: a\n\nretry: -1\n\nretry: +1\n\n", []frame{d("a")}},
+		"huge retry":                   {"retry: 99999999999999999999999\n\n", []frame{{retry: longestAsked}}},
+		"unknown fields":               {"colour: red\ndata: a\ndat: b\nDATA: c\n\n", []frame{d("a")}},
+		"event name without data":      {"event: a\n\ndata: b\n\n", []frame{d("b")}},
+		"empty data":                   {"data\n\n", []frame{{hasData: true}}},
+		"id with NUL":                  {"id: 1\x00\ndata: a\n\n", []frame{d("a")}},
+		"empty id":                     {"id\nid:\ndata: a\n\n", []frame{d("a")}},
+		"byte order mark":              {"\ufeffdata: a\n\n\ufeffdata: b\n\n", []frame{d("a")}},
+		"frame without a blank line":   {"data: a\n\nid: 2\ndata: lost\n", []frame{d("a")}},
+		"truncated line":               {"data: a\n\ndata: lo", []frame{d("a")}},
 	} {
 		for _, end := range []string{"\n", "\r", "\r\n"} {
 			text := strings.ReplaceAll(test.text, "\n", end)
 			for how, r := range map[string]io.Reader{
 				"whole": strings.NewReader(text), "byte by byte": iotest.OneByteReader(strings.NewReader(text)),
-				"with its end": iotest.DataErrReader(strings.NewReader(text)), "in halves": iotest.HalfReader(strings.NewReader(text)),
+				"with EOF": iotest.DataErrReader(strings.NewReader(text)), "in halves": iotest.HalfReader(strings.NewReader(text)),
 			} {
 				got, err := framesOf(t, r)
 				require.ErrorIs(t, err, io.EOF)

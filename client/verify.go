@@ -35,9 +35,13 @@ type Verifier struct {
 }
 
 // String hides the secret.
-func (v Verifier) String() string             { return "verifier of deliveries" }
+func (v Verifier) String() string { return "verifier of deliveries" }
+
+// Format formats like String for every verb.
 func (v Verifier) Format(f fmt.State, _ rune) { format(f, v) }
-func (v Verifier) LogValue() slog.Value       { return slog.StringValue(v.String()) }
+
+// LogValue returns String.
+func (v Verifier) LogValue() slog.Value { return slog.StringValue(v.String()) }
 
 const (
 	maxAge     = 5 * time.Minute // of a message, by its webhook-timestamp

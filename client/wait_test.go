@@ -53,11 +53,11 @@ func TestDraft_9_4_AtMostFiveSubmissions(t *testing.T) {
 func TestRunDoesNotResubmit(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]reply{
-		"succeeded":         job("SUCCEEDED", ""),
-		"canceled":          job("CANCELED", ""),
-		"retryAfter alone":  job("FAILED", `,"failure":{"jobStatus":"FAILED","retryAfter":1}`).with("Retry-After", "1"),
-		"a long retryAfter": failed(4000).with("Retry-After", "1"),
-		"without a failure": job("FAILED", ""),
+		"succeeded":              job("SUCCEEDED", ""),
+		"canceled":               job("CANCELED", ""),
+		"retryAfter alone":       job("FAILED", `,"failure":{"jobStatus":"FAILED","retryAfter":1}`).with("Retry-After", "1"),
+		"retryAfter is too long": failed(4000).with("Retry-After", "1"),
+		"no failure in the job":  job("FAILED", ""),
 	} {
 		s := serve(t, acceptedReply(), end)
 		require.NoError(t, second(s.c.Run(t.Context(), client.JobRequest{})), name)

@@ -16,9 +16,13 @@ import (
 )
 
 // String returns the id and the address of the webhook, without the secret.
-func (w Webhook) String() string             { return "webhook " + w.WebhookID + " to " + withoutUser(w.URL) }
+func (w Webhook) String() string { return "webhook " + w.WebhookID + " to " + withoutUser(w.URL) }
+
+// Format formats like String for every verb.
 func (w Webhook) Format(f fmt.State, _ rune) { format(f, w) }
-func (w Webhook) LogValue() slog.Value       { return slog.StringValue(w.String()) }
+
+// LogValue returns String.
+func (w Webhook) LogValue() slog.Value { return slog.StringValue(w.String()) }
 
 // RedeliverSince sends again the deliveries that failed since a time. Start with cursor "". While the response has a NextCursor, call it
 // again with that cursor.

@@ -109,11 +109,11 @@ func TestUnknownErrorsAreHidden(t *testing.T) {
 	var fail func() error
 	w := newKit(t, func(*httpkit.Request) error { return fail() })
 	for name, with := range map[string]func() error{
-		"error":          func() error { return errors.New(secret) },
-		"panic":          func() error { panic(errors.New(secret)) },
-		"internal code":  func() error { return job.Errorf(job.CodeInternal, "%s", secret) },
-		"unknown code":   func() error { return job.Errorf("RFA_NOPE", "%s", secret) },
-		"canceled alone": func() error { return fmt.Errorf("%s: %w", secret, context.Canceled) },
+		"error":                    func() error { return errors.New(secret) },
+		"panic":                    func() error { panic(errors.New(secret)) },
+		"internal code":            func() error { return job.Errorf(job.CodeInternal, "%s", secret) },
+		"unknown code":             func() error { return job.Errorf("RFA_NOPE", "%s", secret) },
+		"canceled without a cause": func() error { return fmt.Errorf("%s: %w", secret, context.Canceled) },
 	} {
 		fail = with
 		before := len(w.log.String())
@@ -135,7 +135,7 @@ func TestRequestTimeout(t *testing.T) {
 		return outcome(r.Ctx.Err())
 	}, func(c *Config, _ *Deps) { c.RequestTimeout = 50 * time.Millisecond })
 	for name, timedOut := range map[string]func(error) error{
-		"as it is":           func(err error) error { return err },
+		"unchanged":          func(err error) error { return err },
 		"wrapped":            func(err error) error { return fmt.Errorf("insert: %w", err) },
 		"as a storage error": func(err error) error { return &job.Error{Code: job.CodeStorageUnavailable, Detail: "x", Cause: err} },
 	} {

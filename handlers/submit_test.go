@@ -133,11 +133,11 @@ func TestCorrelation(t *testing.T) {
 		"none":             {"-", "-", "", ""},
 		"body":             {"-", "-", "b", "b"},
 		"header over body": {"-", "h", "b", "h"},
-		"trace over all":   {traceparent, "h", "b", clientTrace},
-		"bad header":       {"-", "h h", "b", "b"},
+		"trace over both":  {traceparent, "h", "b", clientTrace},
+		"invalid header":   {"-", "h h", "b", "b"},
 		"longest header":   {"-", strings.Repeat("h", 256), "b", strings.Repeat("h", 256)},
-		"bad trace":        {strings.ToUpper(traceparent), "h", "", "h"},
-		"endless trace":    {"01" + traceparent[2:] + "-" + strings.Repeat("x", 1000), "h", "", "h"},
+		"invalid trace":    {strings.ToUpper(traceparent), "h", "", "h"},
+		"overlong trace":   {"01" + traceparent[2:] + "-" + strings.Repeat("x", 1000), "h", "", "h"},
 	} {
 		before := len(w.log.String())
 		members := ""
@@ -148,7 +148,7 @@ func TestCorrelation(t *testing.T) {
 		require.Equal(t, test.want, j.CorrelationID, name)
 		require.Equal(t, test.trace == traceparent, j.TraceParent != "", name)
 		log := w.log.String()[before:]
-		require.Equal(t, name == "bad header", strings.Contains(log, "correlation id ignored"), name)
+		require.Equal(t, name == "invalid header", strings.Contains(log, "correlation id ignored"), name)
 		require.Equal(t, strings.HasSuffix(name, " trace"), strings.Contains(log, "traceparent ignored"), name)
 		require.NotContains(t, log, strings.Repeat("x", 600), name)
 	}

@@ -91,14 +91,14 @@ func TestDamagedKeys(t *testing.T) {
 	good := job.SigningKey{KID: kid, Public: publicOf(private), Sealed: sealed(kid, private.Seed())}
 	other, _ := newKey(t)
 	for name, change := range map[string]func(k *job.SigningKey){
-		"moved from another row": func(k *job.SigningKey) { k.Sealed = sealed(otherKID, private.Seed()) },
-		"another private part":   func(k *job.SigningKey) { k.Sealed = sealed(kid, other.Seed()) },
-		"cut off":                func(k *job.SigningKey) { k.Sealed = k.Sealed[:10] },
-		"empty":                  func(k *job.SigningKey) { k.Sealed = []byte{} },
-		"short":                  func(k *job.SigningKey) { k.Sealed = sealed(kid, []byte("short")) },
-		"another id":             func(k *job.SigningKey) { k.KID = otherKID },
-		"no public part":         func(k *job.SigningKey) { k.Public = nil },
-		"no private part":        func(k *job.SigningKey) { k.Sealed = nil },
+		"private part from another row": func(k *job.SigningKey) { k.Sealed = sealed(otherKID, private.Seed()) },
+		"another key's private part":    func(k *job.SigningKey) { k.Sealed = sealed(kid, other.Seed()) },
+		"truncated":                     func(k *job.SigningKey) { k.Sealed = k.Sealed[:10] },
+		"private part is empty":         func(k *job.SigningKey) { k.Sealed = []byte{} },
+		"private part is too short":     func(k *job.SigningKey) { k.Sealed = sealed(kid, []byte("short")) },
+		"wrong id":                      func(k *job.SigningKey) { k.KID = otherKID },
+		"no public part":                func(k *job.SigningKey) { k.Public = nil },
+		"no private part":               func(k *job.SigningKey) { k.Sealed = nil },
 	} {
 		key := good
 		change(&key)

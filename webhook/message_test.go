@@ -225,11 +225,11 @@ func TestReasonOfADisabledWebhookIsEnglish(t *testing.T) {
 func TestOccurrencesWithoutAMessage(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]job.Occurrence{
-		"an end without its attempt":        occurrenceOf(job.EventFailed, job.Running, job.Failed, nil),
-		"an exhaustion without its attempt": occurrenceOf(job.EventRetriesExhausted, "", "", nil),
-		"an emission without data":          occurrenceOf(job.EventEmitted, "", "", func(o *job.Occurrence) { o.Data = nil }),
-		"an emission with other data":       occurrenceOf(job.EventEmitted, "", "", func(o *job.Occurrence) { o.Data = []byte(`{"name":7}`) }),
-		"data that is no JSON":              {Event: job.Event{Name: job.EventWebhookTest, Data: []byte(`{`)}},
+		"failure without its attempt":    occurrenceOf(job.EventFailed, job.Running, job.Failed, nil),
+		"exhaustion without the attempt": occurrenceOf(job.EventRetriesExhausted, "", "", nil),
+		"emitted event without data":     occurrenceOf(job.EventEmitted, "", "", func(o *job.Occurrence) { o.Data = nil }),
+		"emitted event with wrong data":  occurrenceOf(job.EventEmitted, "", "", func(o *job.Occurrence) { o.Data = []byte(`{"name":7}`) }),
+		"data is not JSON":               {Event: job.Event{Name: job.EventWebhookTest, Data: []byte(`{`)}},
 	} {
 		for _, mode := range []job.ContentMode{job.ContentBinary, job.ContentStructured} {
 			_, err := render(links, &o, mode, fault.Effect{})

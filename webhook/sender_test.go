@@ -210,17 +210,17 @@ func TestStatusesAreClassified(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreUsedAgain(t *testing.T) {
+func TestConnectionsAreReused(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		bytes int
 		conns int32
 	}{
-		"no body":               {0, 1},
-		"as much as is kept":    {job.MaxStoredBody, 1},
-		"more than is kept":     {job.MaxStoredBody + 1, 1},
-		"as much as is drained": {maxDrained - 1, 1},
-		"more":                  {4 << 20, 10},
+		"no body":                                {0, 1},
+		"all of the body is stored":              {job.MaxStoredBody, 1},
+		"one byte more than is stored":           {job.MaxStoredBody + 1, 1},
+		"the rest is just small enough to drain": {maxDrained - 1, 1},
+		"too long to drain":                      {4 << 20, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -253,8 +253,8 @@ func TestInternalErrors(t *testing.T) {
 		"no signing key": {
 			func(s *Sender, _ *job.ClaimedDelivery) { s.keys = NewKeyring(nil, &memoryStore{}) }, "no signing key",
 		},
-		"a panic":                     {func(s *Sender, _ *job.ClaimedDelivery) { s.keys = nil }, "panic"},
-		"a header that cannot be one": {func(s *Sender, _ *job.ClaimedDelivery) { s.links.PublicURL = "https://a\nb" }, ""},
+		"panic":          {func(s *Sender, _ *job.ClaimedDelivery) { s.keys = nil }, "panic"},
+		"invalid header": {func(s *Sender, _ *job.ClaimedDelivery) { s.links.PublicURL = "https://a\nb" }, ""},
 	} {
 		var log bytes.Buffer
 		s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second, Log: slog.New(slog.NewTextHandler(&log, nil))})

@@ -196,12 +196,12 @@ func TestTraceparentOfDeliveries(t *testing.T) {
 		want   []string
 	}{
 		"none":                {t.Context(), "", nil},
-		"of the attempt":      {ctx, ofTheEvent, []string{telemetry.Traceparent(ctx)}},
-		"of the event":        {t.Context(), ofTheEvent, []string{ofTheEvent}},
+		"span of the attempt": {ctx, ofTheEvent, []string{telemetry.Traceparent(ctx)}},
+		"span of the event":   {t.Context(), ofTheEvent, []string{ofTheEvent}},
 		"not sampled":         {t.Context(), unsampled, []string{unsampled}},
-		"of a later version":  {t.Context(), "01" + ofTheEvent[2:] + "-more", []string{ofTheEvent}},
+		"later version":       {t.Context(), "01" + ofTheEvent[2:] + "-more", []string{ofTheEvent}},
 		"malformed":           {t.Context(), "x" + ofTheEvent, nil},
-		"with another header": {t.Context(), "01" + ofTheEvent[2:] + "\r\nX-Planted: 1", nil},
+		"line break":          {t.Context(), "01" + ofTheEvent[2:] + "\r\nX-Planted: 1", nil},
 		"zero":                {t.Context(), "00-" + strings.Repeat("0", 32) + "-" + strings.Repeat("0", 16) + "-01", nil},
 		"endless":             {t.Context(), "01" + strings.Repeat("-", 1<<20), nil},
 	} {

@@ -79,7 +79,7 @@ func TestTLS(t *testing.T) {
 		"old version":         {address(old), roots, 30 * time.Second, job.SendTLS},
 		"not TLS":             {address(plain), roots, 30 * time.Second, job.SendTLS},
 		"wants a certificate": {address(clients), roots, 30 * time.Second, job.SendTLS},
-		"another name":        {strings.Replace(address(good), "127.0.0.1", "other.example.org", 1), roots, 30 * time.Second, job.SendTLS},
+		"wrong name":          {strings.Replace(address(good), "127.0.0.1", "other.example.org", 1), roots, 30 * time.Second, job.SendTLS},
 		"hangs":               {other.Addr().String(), roots, time.Second, job.SendTimeout},
 	} {
 		s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: test.timeout, RootCAs: test.roots})
@@ -128,7 +128,7 @@ func TestHostileReceiversWithHTTP2(t *testing.T) {
 	}{
 		"endless body": {endless, 30 * time.Second, "", job.MaxStoredBody},
 		"hangs":        {func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }, time.Second, job.SendTimeout, 0},
-		"large head": {func(w http.ResponseWriter, _ *http.Request) {
+		"large header": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("A", strings.Repeat("x", 2*maxResponseHead)) // the transport closes the connection
 		}, 30 * time.Second, job.SendReset, 0},
 		"resets": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 30 * time.Second, job.SendReset, 0},
