@@ -72,7 +72,7 @@ func TestPages(t *testing.T) {
 		}
 	}
 	for path, detail := range map[string]string{
-		"/problems/conflicts": "There is no problem type of this name. Did you mean conflict?",
+		"/problems/conflicts": "There is no problem type with this name. Did you mean conflict?",
 		"/rels/nosuch":        "There is no link relation with this name.",
 	} {
 		a := get(path, "Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
