@@ -42,8 +42,11 @@ func promises() (tests map[string][]string, err error) {
 	return tests, err
 }
 
-// nameTests fills the last cell of each row of the conformance page. A row's id is the last word of its heading and its first cell, such
-// as "contract 9b".
+// row matches a row of the conformance page: its id, the decision and the tests.
+var row = regexp.MustCompile(`^- ([^:()]+): (.*\S) \((?:not tested|Test\w+(?:, Test\w+)*)\)$`)
+
+// nameTests writes the tests of each row of the conformance page. A row's id is the last word of its heading and the text before its
+// colon, such as "contract 9b".
 func nameTests(page string, tests map[string][]string) (string, error) {
 	unknown := maps.Clone(tests)
 	seen := map[string]bool{}
@@ -53,20 +56,23 @@ func nameTests(page string, tests map[string][]string) (string, error) {
 		if strings.HasPrefix(line, "## ") {
 			heading = strings.ToLower(line[strings.LastIndex(line, " ")+1:])
 		}
-		cells := strings.Split(line, "|")
-		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| section |") {
+		if !strings.HasPrefix(line, "- ") {
 			continue
 		}
-		id := heading + " " + strings.TrimSpace(cells[1])
-		if len(cells) != 5 || seen[id] {
-			return "", fmt.Errorf("the row %q must have three cells and an unused id", line)
+		parts := row.FindStringSubmatch(line)
+		if parts == nil {
+			return "", fmt.Errorf("the row %q must be like %q", line, "- 9b: Decision (not tested)")
+		}
+		id := heading + " " + parts[1]
+		if seen[id] {
+			return "", fmt.Errorf("the row %q must have an unused id", line)
 		}
 		seen[id] = true
 		named := "not tested"
 		if len(tests[id]) > 0 {
 			named = strings.Join(slices.Compact(slices.Sorted(slices.Values(tests[id]))), ", ")
 		}
-		lines[i] = strings.Join(append(cells[:3], " "+named+" ", ""), "|")
+		lines[i] = fmt.Sprintf("- %s: %s (%s)", parts[1], parts[2], named)
 		delete(unknown, id)
 	}
 	for id, names := range unknown {
