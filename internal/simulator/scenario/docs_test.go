@@ -23,24 +23,24 @@ func read(t *testing.T, path string) string {
 	return strings.ReplaceAll(string(text), "\r\n", "\n")
 }
 
-var tableRow = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
+var listItem = regexp.MustCompile("(?m)^- `([^`]+)`, ")
 
-// rows returns the first cells of the tables under a heading.
-func rows(t *testing.T, text, heading string) []string {
+// listed returns the names that begin the items of the list under a heading.
+func listed(t *testing.T, text, heading string) []string {
 	t.Helper()
 	_, section, ok := strings.Cut(text, "\n"+heading+"\n")
 	require.True(t, ok, "no heading %q", heading)
 	section, _, _ = strings.Cut(section, "\n## ")
 	var names []string
-	for _, row := range tableRow.FindAllStringSubmatch(section, -1) {
-		names = append(names, row[1])
+	for _, item := range listItem.FindAllStringSubmatch(section, -1) {
+		names = append(names, item[1])
 	}
 	return names
 }
 
 func TestPageListsTheReadyMadeScenarios(t *testing.T) {
 	t.Parallel()
-	require.ElementsMatch(t, scenario.Names(), rows(t, read(t, page), "## Ready-made scenarios"))
+	require.ElementsMatch(t, scenario.Names(), listed(t, read(t, page), "## Ready-made scenarios"))
 }
 
 func TestExamplesOnThePageAreValid(t *testing.T) {
