@@ -116,7 +116,7 @@ func TestEachRuleHasAMistake(t *testing.T) {
 
 var (
 	mistakeProfile = regexp.MustCompile("^### Under `([^`]+)`$")
-	mistakeItem    = regexp.MustCompile("^- [^`]+: `([^`]+)`(?:, rule `([^`]+)`)?(?: |$)")
+	mistakeItem    = regexp.MustCompile("^- [^`]+: `([^`]+)`(?:, `([^`]+)`)?(?: |$)")
 )
 
 // The page lists each mistake with the profile and the rule that expose it.
