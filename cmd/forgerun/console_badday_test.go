@@ -44,7 +44,7 @@ func TestConsoleOnABadDay(t *testing.T) {
 		{"webhooks", []string{"FAILING", "Billing"}},
 		{"webhooks/" + receiver.hook.id, []string{
 			"attempts in a row failed", "HTTP 503 from 127.0.0.1:", "Latest deliveries", "job.created", "Billing"}},
-		{"workers", []string{"SILENT", "DEAD", "It hangs, is stopped, or cannot reach Postgres."}},
+		{"workers", []string{"SILENT", "DEAD", "The worker hangs, is stopped, or cannot reach Postgres."}},
 		{"clients", []string{"Billing", u.id}},
 		{"clients/" + u.id, []string{"Client Billing", "Name…"}},
 		{"deliveries", []string{"PENDING", "Billing"}},

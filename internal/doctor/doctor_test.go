@@ -185,7 +185,7 @@ func TestDoctorJudgesTheOthers(t *testing.T) {
 		{repo.State{Workers: 2, Slots: 8, HasLeader: true}, Healthy, []string{"2 alive, room for 8"}},
 		{repo.State{Workers: 2, HasLeader: true, LeaderOpen: true}, Warning, []string{"maintenance_blocked", "takes over automatically"}},
 		{repo.State{Workers: 2, HasLeader: true, Ahead: true}, Warning,
-			[]string{"Postgres clock steps", "was set back", "slew the machine's clock"}},
+			[]string{"Postgres clock steps", "was set back", "adjust the machine's clock gradually"}},
 		{repo.State{HasLeader: true}, Warning, []string{"jobs would wait"}},
 		{repo.State{HasLeader: true, OldestDue: time.Second}, Warning, []string{"and jobs are waiting, one for 1s"}},
 		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, HasLeader: true}, Warning,

@@ -210,6 +210,6 @@ func TestTimeLimit(t *testing.T) {
 	code, stdout, stderr := invoke(t, "verdict", "--url", service.url, "--time-limit", "100ms", "--", "sleep", "600")
 	require.Equal(t, exitUnusable, code, stdout+stderr)
 	require.Contains(t, stdout, "PASSED: ")
-	require.Contains(t, stdout, "Your command failed (it was ended after 100ms).")
+	require.Contains(t, stdout, "Your command failed (the command was stopped after 100ms).")
 	require.Len(t, service.requests("POST /v1/testbed/sessions/1/end"), 1)
 }

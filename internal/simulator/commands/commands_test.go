@@ -94,7 +94,7 @@ func TestBadUse(t *testing.T) {
 		"run steady --admin-url http://x:1": "give --url and --database-url too",
 		"run steady --admin-url x:1 --url http://x":                                      "is not an address such as",
 		"run steady --lease 10ms":                                                        "--lease must be at least 1s",
-		"run steady --redis-url redis://:hush@127.0.0.1:1 --url " + usable:               "the Redis server does not answer",
+		"run steady --redis-url redis://:hush@127.0.0.1:1 --url " + usable:               "the Redis server does not respond",
 		"run steady --url " + usable + " --database-url postgres://u:hush@127.0.0.1:1/d": "the database cannot be read",
 	} {
 		t.Run(line, func(t *testing.T) {

@@ -149,7 +149,7 @@ var damages = []struct{ sql, want string }{
 		"SELECT client_id, endpoint, 'other', request_hash, resource_id, state, created_at, expires_at " +
 		"FROM idempotency_keys WHERE resource_id = $1",
 		"key: two idempotency keys have the same resource"},
-	{"UPDATE idempotency_keys SET expires_at = now() WHERE resource_id = $1", "key: the job's idempotency key is not kept"},
+	{"UPDATE idempotency_keys SET expires_at = now() WHERE resource_id = $1", "key: the job's idempotency key is not stored"},
 	{"UPDATE idempotency_keys SET client_id = gen_random_uuid() WHERE resource_id = $1",
 		"key: an idempotency key has another client or a later time than its resource"},
 	{"UPDATE deliveries SET last_status = 299 WHERE job_id = $1",

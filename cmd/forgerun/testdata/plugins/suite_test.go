@@ -6,6 +6,7 @@ package plugins
 import (
 	"context"
 	"crypto/rand"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -27,7 +28,10 @@ func send(t *testing.T, method, address, key, body string) (location string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		t.Fatal(err)
+	}
 	return response.Header.Get("Location")
 }
 
