@@ -179,7 +179,8 @@ func TestRewrittenStates(t *testing.T) {
 		require.Equal(t, []any{200, ""}, []any{a.StatusCode, a.Header.Get("ETag") + x.ETag})
 		require.Contains(t, a.text, test.contains, test)
 		require.NotContains(t, a.text, test.lacks, test)
-		require.Equal(t, []bool{test.final, test.shown, test.maybeFinal}, []bool{x.Final != nil, x.Shown != nil, x.MaybeFinal != nil}, "%+v %+v", test, x)
+		require.Equal(t, []bool{test.final, test.shown, test.maybeFinal},
+			[]bool{x.Final != nil, x.Shown != nil, x.MaybeFinal != nil}, "%+v %+v", test, x)
 		if strings.Contains(test.effect, "unfinished") {
 			require.Equal(t, "1", a.Header.Get("Retry-After"))
 			require.NotContains(t, a.Header.Get("Link"), "job-result")

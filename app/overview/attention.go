@@ -87,7 +87,8 @@ func attention(now admin.Situation, recent admin.Ends, failures []admin.FailureG
 		found.add("deliveries_late", "#/deliveries?state=PENDING", "The oldest waiting delivery was due %s ago.", roughly(late))
 	}
 	if now.Throttled > 0 {
-		found.add("clients_throttled", "#/jobs?state=QUEUED", "%s %s the maximum number of running jobs per client: more jobs wait until some end.",
+		found.add("clients_throttled", "#/jobs?state=QUEUED",
+			"%s %s the maximum number of running jobs per client: more jobs wait until some end.",
 			count(now.Throttled, "client"), verb(now.Throttled, "runs", "run"))
 	}
 	if now.Died > 0 {

@@ -172,7 +172,8 @@ func changing(change func(*client.Client, context.Context, string, ...client.Opt
 }
 
 func retryJobs(f *pflag.FlagSet) run {
-	waiting, retry := f.BoolP("wait", "w", false, "wait until the jobs end; the exit code reports their outcome"), changing((*client.Client).Retry)
+	waiting, retry := f.BoolP("wait", "w", false, "wait until the jobs end; the exit code reports their outcome"),
+		changing((*client.Client).Retry)
 	timeoutFlag(f, "with --wait: ")
 	return func(c *call) error {
 		if !*waiting {

@@ -20,7 +20,8 @@ var postgresObstacles = obstacles{ //nolint:gosec // the address is an example
 	repo.ErrAway:       "start Postgres, or correct host and port in FORGERUN_DATABASE_URL; a firewall may be in between",
 	repo.ErrSilent:     "check the server: it hangs, is overloaded, or a firewall drops the packets",
 	repo.ErrClosed:     "look at the server's log; the host and port in FORGERUN_DATABASE_URL may belong to a proxy without a server",
-	repo.ErrBusy:       "wait if the server is starting or stopping; if it has no free connections, raise max_connections or lower pool_max_conns in FORGERUN_DATABASE_URL",
+	repo.ErrBusy:       "wait if the server is starting or stopping; if it has no free connections, raise max_connections " +
+		"or lower pool_max_conns in FORGERUN_DATABASE_URL",
 	repo.ErrLogin:      "correct user and password in FORGERUN_DATABASE_URL, or let the user in by pg_hba.conf",
 	repo.ErrNoDatabase: "create it (createdb), or correct the name in FORGERUN_DATABASE_URL",
 	repo.ErrTLS:        "set sslmode in FORGERUN_DATABASE_URL: require or verify-full (with sslrootcert), or disable if the server has no TLS",
@@ -76,7 +77,8 @@ func (fs *Findings) judgeTransactions(t *repo.Transaction) {
 			"COMMIT PREPARED or ROLLBACK PREPARED, in that database"),
 		Warn(true,
 			fmt.Sprintf("pid %d (%s in %s, application %q) has been writing for %v", t.PID, t.User, t.Database, t.Named, round(t.Age))+waits,
-			fmt.Sprintf("let the transaction commit, or end it: SELECT pg_terminate_backend(%d); idle_in_transaction_session_timeout prevents it", t.PID)))
+			fmt.Sprintf("let the transaction commit, or end it: SELECT pg_terminate_backend(%d); "+
+				"idle_in_transaction_session_timeout prevents it", t.PID)))
 }
 
 func (fs *Findings) judgeSchema(i repo.Inspection) {
@@ -148,7 +150,8 @@ func (fs *Findings) JudgeState(s *repo.State) {
 				"(chronyd without makestep after the start)"),
 		OK("no job or worker has a time in the future"))
 	fs.Judge("leader",
-		Warn(s.LeaderOpen, "a process is the leader, but one of its tasks is blocked (see its metric maintenance_blocked), and no other process takes over",
+		Warn(s.LeaderOpen, "a process is the leader, but one of its tasks is blocked (see its metric maintenance_blocked), "+
+			"and no other process takes over",
 			"check the other findings, and its log for \"maintenance failed\"; a process without this problem takes over automatically"),
 		Warn(!s.HasLeader, "none: no process queues due jobs, recovers lost ones or removes old data",
 			"start any role; one of the processes leads within 5 s, or its log says why not"),

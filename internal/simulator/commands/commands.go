@@ -44,7 +44,8 @@ func Commands(p command.Program) []*cobra.Command {
 func simulateCommand(p command.Program) *cobra.Command {
 	c := &cobra.Command{
 		Use: "simulate", Short: "Play scenarios against a service, inject faults, and judge the service",
-		Long: "Plays scenarios against a service, scales its workers, injects faults, and checks whether the service kept its guarantees.\n" + exitCodes,
+		Long: "Plays scenarios against a service, scales its workers, injects faults, " +
+			"and checks whether the service kept its guarantees.\n" + exitCodes,
 		Example: "  forgerun simulate run steady\n" +
 			"  forgerun simulate run soak --duration 2m --workers 1..4 --chaos kill=10s,flush=30s,cut=1s\n" +
 			"  forgerun simulate run tour --url http://127.0.0.1:8080",
