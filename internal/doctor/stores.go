@@ -16,11 +16,11 @@ const oldestPostgres = 14
 
 // postgresObstacles has the advice for each reason why Postgres cannot be inspected.
 var postgresObstacles = obstacles{ //nolint:gosec // the address is an example
-	repo.ErrBadURL:     "write FORGERUN_DATABASE_URL as postgres://user:password@host:5432/database, the password percent-encoded",
-	repo.ErrAway:       "start Postgres, or correct host and port in FORGERUN_DATABASE_URL; a firewall may be in between",
-	repo.ErrSilent:     "check the server: it hangs, is overloaded, or a firewall drops the packets",
-	repo.ErrClosed:     "look at the server's log; the host and port in FORGERUN_DATABASE_URL may belong to a proxy without a server",
-	repo.ErrBusy:       "wait if the server is starting or stopping; if it has no free connections, raise max_connections " +
+	repo.ErrBadURL: "write FORGERUN_DATABASE_URL as postgres://user:password@host:5432/database, the password percent-encoded",
+	repo.ErrAway:   "start Postgres, or correct host and port in FORGERUN_DATABASE_URL; a firewall may be in between",
+	repo.ErrSilent: "check the server: it hangs, is overloaded, or a firewall drops the packets",
+	repo.ErrClosed: "look at the server's log; the host and port in FORGERUN_DATABASE_URL may belong to a proxy without a server",
+	repo.ErrBusy: "wait if the server is starting or stopping; if it has no free connections, raise max_connections " +
 		"or lower pool_max_conns in FORGERUN_DATABASE_URL",
 	repo.ErrLogin:      "correct user and password in FORGERUN_DATABASE_URL, or let the user in by pg_hba.conf",
 	repo.ErrNoDatabase: "create it (createdb), or correct the name in FORGERUN_DATABASE_URL",
