@@ -110,11 +110,11 @@ func updateFromInbox(ctx context.Context, b *inbox, jobs []*intention) error {
 // notice.
 func hintAndRead(ctx context.Context, a *api) ([]*intention, error) {
 	hints := newInbox()
-	stop, err := follow(ctx, a, hints)
+	s, err := follow(ctx, a, hints)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = stop() }()
+	defer func() { _ = s.stop() }()
 	hook, err := register(ctx, a, hints, "binary")
 	if err != nil {
 		return nil, err

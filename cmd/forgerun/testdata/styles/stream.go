@@ -18,38 +18,41 @@ const silence = 17 * time.Second
 
 // streamOnly gets all outcomes from the client's stream of events.
 func streamOnly(ctx context.Context, a *api) ([]*intention, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	events := newInbox()
-	stop, err := follow(ctx, a, events)
+	s, err := follow(ctx, a, events)
 	if err != nil {
 		return nil, err
 	}
+	go func() {
+		<-s.done // without the stream, there is nothing to wait for
+		cancel()
+	}()
 	jobs := intentions(6)
 	if err = a.submitAll(ctx, jobs); err == nil {
 		err = updateFromInbox(ctx, events, jobs)
 	}
-	return jobs, errors.Join(err, stop())
+	return jobs, errors.Join(err, s.stop())
 }
 
 // follow reads the client's stream of events into the inbox until stop is called. It returns after the stream has sent its position, so
 // it misses no later event.
-func follow(ctx context.Context, a *api, into *inbox) (stop func() error, err error) {
+func follow(ctx context.Context, a *api, into *inbox) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	s := &stream{a: a, into: into, wait: 3 * time.Second, positioned: make(chan struct{})}
-	done := make(chan error, 1)
-	go func() { done <- s.run(ctx) }()
-	stop = func() error {
-		cancel()
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			return err
-		}
-		return nil
+	s := &stream{
+		a: a, into: into, wait: 3 * time.Second, positioned: make(chan struct{}), cancel: cancel, done: make(chan struct{}),
 	}
+	go func() {
+		s.err = s.run(ctx)
+		close(s.done)
+	}()
 	select {
 	case <-s.positioned:
-		return stop, nil
-	case err := <-done:
+		return s, nil
+	case <-s.done:
 		cancel()
-		return nil, err
+		return nil, s.err
 	}
 }
 
@@ -62,6 +65,21 @@ type stream struct {
 	first      sync.Once
 	ended      bool          // the stream sent the end of a job
 	wait       time.Duration // before the next connection; set by retry fields
+	refused    bool          // the previous connection got 401
+
+	cancel context.CancelFunc
+	done   chan struct{} // closed after the last connection
+	err    error         // set when done is closed
+}
+
+// stop ends the stream, and returns the error that ended it before.
+func (s *stream) stop() error {
+	s.cancel()
+	<-s.done
+	if errors.Is(s.err, context.Canceled) {
+		return nil
+	}
+	return s.err
 }
 
 func (s *stream) run(ctx context.Context) error {
@@ -106,11 +124,13 @@ func (s *stream) connect(ctx context.Context) (again time.Duration, err error) {
 	defer func() { _ = res.Body.Close() }()
 	got := response{status: res.StatusCode, header: res.Header}
 	switch {
-	case got.passing(r):
+	case got.passing(r), got.status == http.StatusUnauthorized && !s.refused:
+		s.refused = got.status == http.StatusUnauthorized
 		return got.again(s.wait), nil
 	case got.status != http.StatusOK || !strings.HasPrefix(got.header.Get("Content-Type"), "text/event-stream"):
 		return 0, fmt.Errorf("the response to the stream request is %d %s", got.status, got.header.Get("Content-Type"))
 	}
+	s.refused = false
 	before := s.lastID
 	err = s.readEvents(res.Body, func() { alarm.Reset(silence) })
 	if mistaken("stream-id-forgotten") && s.lastID == before {
