@@ -22,8 +22,8 @@ import (
 // was impossible, for example because the keys could not be read. Answer 503 then, and the message is sent again.
 var ErrSignature = errors.New("client: the message is not verified")
 
-// A Verifier checks webhook deliveries and callbacks as described in docs/reference/webhooks.md. Verify checks what is set: Secret, Keys
-// or both. It is safe for concurrent use.
+// A Verifier checks webhook deliveries and callbacks as described in docs/reference/webhooks.md. Verify checks what is set: Secret, Keys or
+// both. A Verifier is safe for concurrent use.
 type Verifier struct {
 	// Secret of the webhook: whsec_... Callbacks have none. Do not keep it in an unexported field, see Config.
 	Secret string

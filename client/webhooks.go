@@ -98,7 +98,7 @@ func (m *WebhookMessage) Outcome() (*Outcome, error) {
 	return parseOutcome(m.ContentType, m.Data, m.ReceivedAt)
 }
 
-// SigningKeys returns the public keys for signatures of deliveries by id. A Verifier should use Directory, which keeps them current.
+// SigningKeys returns the public keys for signatures of deliveries by id. For a Verifier, use Directory instead: it keeps the keys current.
 func (c *Client) SigningKeys(ctx context.Context) (map[string]ed25519.PublicKey, error) {
 	var directory KeyDirectory
 	r := &request{method: http.MethodGet, path: "/.well-known/http-message-signatures-directory"}

@@ -69,8 +69,8 @@ type panicking struct{}
 
 func (panicking) Check(string) string { panic("a fault") }
 
-// Only a few lists of one client are read at the same time. Meanwhile lists of other clients, submissions, single jobs and changes
-// continue.
+// Only a few lists of one client are read at the same time. While these reads are blocked, other clients' lists,
+// submissions, reads of single jobs and changes still succeed.
 func TestListsOfOneClientDoNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.StorageConnections = 20 })

@@ -170,7 +170,7 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 			require.Empty(t, spans(), rt.Path)
 			continue
 		}
-		all := spans() // the spans of use cases end earlier
+		all := spans() // the request's span ends last
 		s := all[len(all)-1]
 		require.Equal(t, []any{rt.Method + " " + rt.Path, trace.SpanKindServer, codes.Unset, clientTrace, clientSpan, true}, []any{
 			s.Name, s.SpanKind, s.Status.Code, s.SpanContext.TraceID().String(), s.Parent.SpanID().String(), s.Parent.IsRemote()})

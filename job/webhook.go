@@ -44,7 +44,7 @@ const (
 // Valid reports whether m is one of the two.
 func (m ContentMode) Valid() bool { return m == ContentBinary || m == ContentStructured }
 
-// Disabled has the time and the reason of disabling a webhook.
+// Disabled records when and why a webhook was disabled.
 type Disabled struct {
 	At     time.Time
 	Reason DisabledReason

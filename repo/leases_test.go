@@ -215,7 +215,7 @@ func TestOrphansAreJobsOfDeadWorkers(t *testing.T) {
 			l, state = f.assigned(f.submit(), 1), job.Assigned
 		}
 		f.exec(`UPDATE jobs SET worker_id = $2 WHERE job_id = $1`, l.JobID.String(), lost.String())
-		want = append(want, f.held(l, state)) // ids of version 7 are in order
+		want = append(want, f.held(l, state)) // Orphans sorts by job id, and job ids (UUIDv7) are in order of creation
 	}
 	require.Empty(t, f.orphans(10))
 	f.expireWorker(lost)

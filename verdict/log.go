@@ -137,7 +137,7 @@ func (l *Log) FoundKey(without func(path, query string) (shownPath, shownQuery s
 	}
 }
 
-// text returns the stored copy of a text.
+// text returns the stored string that equals text. If there is none, it stores text.
 func (l *Log) text(text string) string {
 	if one, ok := l.texts[text]; ok {
 		return one

@@ -107,7 +107,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// requireScenario requires the scenario in a document about a job.
+// requireScenario checks that a document has the expected scenario if the occurrence belongs to a job, and none otherwise.
 func requireScenario(t *testing.T, o job.Occurrence, document map[string]any) {
 	t.Helper()
 	if o.JobID.IsZero() {

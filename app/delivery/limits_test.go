@@ -125,8 +125,8 @@ func TestDeferredTasksKeepEndpointBusy(t *testing.T) {
 	})
 }
 
-// Webhooks with the same origin share the limit of one endpoint, in any spelling of their URLs. Another client or another port has its
-// own limit.
+// Webhooks with the same origin share one endpoint's limit, even if their URLs are spelled differently. Another client or another port has
+// its own limit.
 func TestWebhooksAtOneOriginShareItsLimit(t *testing.T) {
 	t.Parallel()
 	s, never := newSlots(10, 2), make(chan struct{})

@@ -122,8 +122,8 @@ func TestReleasedJobsBackOff(t *testing.T) {
 	}
 }
 
-// The process that ended the last job died before it completed the batch. Each round continues behind the open batches of the previous
-// one, and finally starts again.
+// The process that ended the last job died before it completed the batch. Each round continues after the batches that the previous round
+// checked. After the last open batch, it starts over.
 func TestMaintenanceCompletesBatches(t *testing.T) {
 	w := newWorld(t)
 	batch := func(id job.ID, open bool) {

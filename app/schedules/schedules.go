@@ -151,7 +151,7 @@ func (s *Service) Change(ctx context.Context, client, id job.ID, p job.ScheduleP
 	return changed, err
 }
 
-// SetPaused pauses or resumes a schedule. Due times during the pause are not run later.
+// SetPaused pauses or resumes a schedule. Due times during the pause are skipped.
 func (s *Service) SetPaused(ctx context.Context, client, id job.ID, paused bool) (*job.Schedule, error) {
 	changed, err := s.store.ChangeSchedule(ctx, client, id, func(sched *job.Schedule, now time.Time) error {
 		if sched.Paused == paused {

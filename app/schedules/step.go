@@ -46,7 +46,7 @@ func newStepper(s job.DueSchedule, prepare prepare) (*stepper, error) {
 		step: job.ScheduleStep{ID: s.ID, Version: s.Version, ScheduleProgress: s.ScheduleProgress}}, nil
 }
 
-// begin returns the start of the run of a due time: the due time plus its fixed jitter.
+// begin returns when the run for a due time starts: the due time plus a jitter derived from the schedule's id and the due time.
 func begin(s *job.Schedule, due time.Time) time.Time {
 	if s.Jitter < time.Millisecond {
 		return due
@@ -62,7 +62,7 @@ func (w *stepper) passed(due *time.Time) bool {
 	return due != nil && !begin(&w.s.Schedule, *due).After(w.s.Now)
 }
 
-// jumped reports whether the clock of a test bed jumped over a due time. Then the due time is not late.
+// jumped reports whether the clock of a test bed jumped over a due time. Such a due time counts as on time.
 func (w *stepper) jumped(due time.Time) bool { return w.s.Jumped != nil && !due.After(*w.s.Jumped) }
 
 // after returns the next due time, or nil.

@@ -169,7 +169,7 @@ func (w *Worker) run(ctx context.Context, c *job.Claim, timeline *timeline) (res
 	return w.Runner.Run(ctx, *c.Job.Definition, c.Attempt, on)
 }
 
-// emit stores an event of the work itself, and notifies the watchers of events.
+// emit stores an event that a job's work emitted, and notifies the watchers of the job.
 func (w *Worker) emit(ctx context.Context, c *job.Claim, before int, e job.Emission) error {
 	err := w.write(ctx, c, "emit", app.Refused, func() error { return w.Store.Emit(ctx, c.ClaimID, before, e) })
 	if err == nil {

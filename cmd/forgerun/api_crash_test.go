@@ -15,8 +15,8 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// A job runs if its submission was accepted, whether or not its task was enqueued. To prevent the enqueue, Redis hangs before the api
-// connects to it.
+// A job runs if its submission was accepted, whether or not its task was enqueued. This test pauses Redis before the API starts, so that
+// the API cannot enqueue the task.
 func TestAPIKilledAfterCommitBeforeEnqueue(t *testing.T) { killAfterCommit(t, false) }
 
 func TestAPIKilledAfterEnqueue(t *testing.T) { killAfterCommit(t, true) }

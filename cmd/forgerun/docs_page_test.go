@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/docs"
 )
 
-// openDocs opens the documentation page of a listener.
+// openDocs opens the documentation page at an address.
 func openDocs(t *testing.T, s *stack, address string) *consoleTab {
 	c := newTab(t, s, address, "/docs")
 	c.checkLog()

@@ -19,7 +19,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 )
 
-// firstProcess has the arguments of process 1, the main process of a container.
+// firstProcess is the file with the arguments of process 1, the main process of a container.
 const firstProcess = "/proc/1/cmdline"
 
 func (p *program) healthcheckCommand() *cobra.Command {

@@ -24,7 +24,7 @@ func (d *Document) Check(t testing.TB, r *http.Request, res *http.Response, body
 	}
 }
 
-// Verify returns all differences between a response and the document. It does not read the body of res; body replaces it.
+// Verify returns all differences between a response and the document. It takes the response's body from body, and does not read res.Body.
 func (d *Document) Verify(method, escapedPath string, res *http.Response, body []byte) error {
 	if method == http.MethodOptions && res.StatusCode == http.StatusNoContent { // a preflight
 		return nil

@@ -60,7 +60,7 @@ type walker struct {
 // inPath matches a parameter in a template.
 var inPath = regexp.MustCompile(`{[^}]*}`)
 
-// path fills in a template: one parameter with value, the others with fill.
+// path fills in a path template: the named parameter with value, and the others with fill.
 func (w *walker) path(template, name, value string) string {
 	return inPath.ReplaceAllStringFunc(template, func(parameter string) string {
 		if parameter = strings.Trim(parameter, "{}"); parameter == name {

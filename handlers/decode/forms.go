@@ -105,7 +105,7 @@ func ValidKey(key string) bool {
 	return 0 < len(key) && len(key) <= maxKeyBytes && isASCII(key, '!')
 }
 
-// isASCII reports whether s has only printable ASCII characters that are not below from.
+// isASCII reports whether s consists of printable ASCII characters, none of them below from.
 func isASCII(s string, from byte) bool {
 	for i := range len(s) {
 		if s[i] < from || s[i] > '~' {

@@ -114,7 +114,7 @@ func head(e entry) string {
 	return text
 }
 
-// repeatOf returns whether a client should repeat the request.
+// repeatOf returns advice on whether to send the request again; "" for job failures and batch outcomes.
 func repeatOf(e entry) string {
 	switch {
 	case e.Batch, e.Failure:

@@ -191,7 +191,7 @@ func (r *Request) DropBody() {
 	in.bytes = nil
 }
 
-// endBody drops the body. If an unread rest is small, it is read after the response so that the connection can be reused. Otherwise the
+// endBody drops the body. If the unread rest is small, it is read after the response so that the connection can be reused. Otherwise the
 // connection closes.
 func (r *Request) endBody() {
 	r.DropBody()

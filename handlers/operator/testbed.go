@@ -64,7 +64,7 @@ func (a *API) startSession(r *httpkit.Request, asked decode.ForClient) error {
 	return httpkit.Respond(r, fiber.StatusCreated, httpkit.As[testbed.OwnedSession])(began, err)
 }
 
-// verdict returns a verdict with masked values hidden in the requested URLs.
+// verdict returns a session's verdict. It hides the values of masked parameters in the requested URLs.
 func (a *API) verdict(ctx context.Context, id job.ID) (testbed.OwnedVerdict, error) {
 	v, err := a.deps.Testbed.OwnedVerdict(ctx, id)
 	v.Edit(func(m *verdict.Moment) { a.cfg.Mask.hideIn(&m.Request) })

@@ -1,4 +1,4 @@
-// Package site has the public routes: health, the documents of the API, and the pages about them.
+// Package site serves the public routes: health checks, the OpenAPI and AsyncAPI documents, and the documentation pages.
 package site
 
 import (

@@ -14,7 +14,7 @@ import (
 const (
 	minHold  = 20 * time.Millisecond // between reads while events are held
 	maxHold  = time.Second
-	noteHold = time.Second // how long events are held before the reader gets a note
+	noteHold = time.Second // how long events are held before the stream sends heldNote
 
 	readPause     = 10 * time.Millisecond  // minimum between two reads due to notifications
 	progressPause = 250 * time.Millisecond // the same for progress; a notification of an event may be merged with it

@@ -18,7 +18,7 @@ import (
 
 const (
 	eventsPerJob   = 5   // created, queued, assigned, running, succeeded
-	singleJobs     = 100 // one at a time, for the latency
+	singleJobs     = 100 // submitted one at a time, to measure latency
 	oneClientJobs  = 800 // of the client with one webhook
 	manyClientJobs = 40  // of each client with ten webhooks
 

@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/output"
 )
 
-// at returns a client of the API that serves a path, and the path with each %s replaced by an argument.
+// at replaces each %s in path with an argument. It returns a client of the API that serves the path, and the path.
 func (c *call) at(path string) (*client.Client, string, error) {
 	for _, arg := range c.args {
 		if strings.Contains(path, "%s") && strings.Trim(arg, ".") == "" {

@@ -1,8 +1,8 @@
 // Package clock is the clock of a test bed's jobs. A client may freeze it, move it and make it run faster. Schedules follow it;
 // leases, connection timeouts and signatures do not.
 //
-// Functions in the Postgres schema hold the clock; this package follows it in each process. Without a test bed it is never moved,
-// but it may differ from the machine's clock. A nil Clock is the machine's clock.
+// Functions in the Postgres schema hold the clock; this package follows it in each process. Without a test bed, the clock is never moved:
+// it shows Postgres' time, which may differ from the machine's. A nil Clock is the machine's clock.
 package clock
 
 import (
@@ -145,7 +145,7 @@ func (c *Clock) Changed() <-chan struct{} {
 // longest limits a sleep, so that a change of Postgres' clock is noticed.
 const longest = time.Minute
 
-// SleepUntil waits until the clock shows t, across any moves. If ctx ends first, it returns the cause.
+// SleepUntil waits until the clock shows t, even if the clock is moved meanwhile. If ctx ends first, it returns the cause.
 func (c *Clock) SleepUntil(ctx context.Context, t time.Time) error {
 	for {
 		changed := c.Changed() // taken before the time is read, so that no move is missed

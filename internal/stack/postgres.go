@@ -58,7 +58,7 @@ func StartPostgres(ctx context.Context, o ServerOptions) (*Postgres, error) {
 // URL returns the connection string of database "forgerun", with the password.
 func (p *Postgres) URL() string { return p.URLOf(databaseName) }
 
-// URLOf returns the connection string of another database.
+// URLOf returns the connection string of the named database on this server.
 func (p *Postgres) URLOf(database string) string {
 	return "postgres://" + url.UserPassword(roleName, p.password).String() + "@" + address(p.port) + "/" + database + "?sslmode=disable"
 }

@@ -98,7 +98,7 @@ func notInstalled(programs, apt, dnf, brew string) error {
 		"brew install %s (Homebrew)", programs, ErrNotInstalled, apt, dnf, brew)
 }
 
-// FindForgerun returns the given path of the forgerun binary, or the path of this program if it is empty.
+// FindForgerun returns the absolute path of the forgerun binary at path. If path is empty, it returns the path of this program.
 func FindForgerun(path string) (string, error) {
 	if path == "" {
 		return os.Executable()

@@ -77,7 +77,8 @@ SELECT ARRAY(SELECT delivery_id FROM no_deliveries), ARRAY(SELECT delivery_id FR
   (SELECT count(*)::int FROM no_attempts)
 
 -- name: eraseWaitingDeliveries
--- Removes waiting deliveries of a client, along the index deliveries_waiting. Skips rows that another transaction has locked.
+-- Removes at most @limit waiting deliveries of a client, in the order of the index deliveries_waiting. Skips rows that another transaction
+-- has locked.
 -- Parameters: @client, @limit
 WITH old AS MATERIALIZED (
   SELECT delivery_id FROM deliveries WHERE client_id = @client AND state = 'PENDING' AND claimed_until IS NULL

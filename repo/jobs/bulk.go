@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// bulkLook holds the statements that walk jobs along an index: see bulkLooked.
+// bulkLook holds two statements that read jobs in the order of an index. Both contain the SQL fragment bulkLooked.
 type bulkLook struct{ count, gather string }
 
 func lookAlong(name string, with ...string) bulkLook {

@@ -52,8 +52,8 @@ func (h hint) name(n int) string {
 	return h.id + againMark + strconv.Itoa(n)
 }
 
-// TaskName returns the asynq id of a job's task: "{job_id}:{attempt}". A third part counts how often the attempt was queued again. With
-// this id, a second enqueue of the same task is a conflict.
+// TaskName returns the asynq id of a job's task: "{job_id}:{attempt}". A third part counts how often the attempt was queued again. asynq
+// rejects a second task with the same id.
 func TaskName(t job.Task) string {
 	if t.Dispatch > 0 {
 		return fmt.Sprintf("%s:%d:%d", t.JobID, t.Attempt, t.Dispatch)

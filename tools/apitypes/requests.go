@@ -109,7 +109,7 @@ func combine(all map[string]any, schema any) {
 	maps.Copy(of, map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false})
 }
 
-// kept are the keywords that plain copies.
+// kept lists the schema keywords that the function plain copies.
 var kept = []string{
 	"type", "required", "additionalProperties", "minProperties", "minItems", "maxItems", "minLength", "maxLength", "minimum", "maximum",
 	"exclusiveMinimum", "pattern", "format", "x-note", "x-refusal", "x-raw", "x-malformed", "x-minimum", "x-maximum", "x-step", "x-names",

@@ -22,7 +22,7 @@ const (
 // RetryAfters lists all forms.
 var RetryAfters = []RetryAfter{AsDate, AsPast, AsMissing, AsGarbage, AsFraction, AsNegative, AsTwoLines}
 
-// RetryAfterLines returns the header lines of Retry-After, if the fault sets them.
+// RetryAfterLines returns the values of Retry-After, one per header line. set reports whether the fault sets this header.
 func (e *Effect) RetryAfterLines(now time.Time) (lines []string, set bool) {
 	n := 1
 	if e.RetryAfter != nil {

@@ -34,7 +34,7 @@ func (p *Printer) Check() error {
 // IsTable reports whether the output is for people.
 func (p *Printer) IsTable() bool { return p.Form != "json" && !p.Quiet }
 
-// List prints several values: as JSON, one array.
+// List prints several values. As JSON, they are one array.
 func (p *Printer) List(v View, items []any) error {
 	values := make([]any, len(items))
 	for i, item := range items {

@@ -64,7 +64,7 @@ type jobBuilder struct {
 
 func (w *world) add(f history.Fact) { w.facts = append(w.facts, f) }
 
-// end returns the time when all jobs have ended and the sources are read.
+// end returns the time at which the sources are read, after all jobs have ended.
 func (w *world) end() time.Time { return w.start.Add(time.Hour) }
 
 // job adds a job that is submitted a second after the previous one.

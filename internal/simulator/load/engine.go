@@ -74,7 +74,7 @@ func New(o Options) (*Engine, error) {
 
 func (e *Engine) watched() bool { return e.o.Scenario.Readers.Streams > 0 }
 
-// Late returns the delay of an open loop's last request.
+// Late returns how long after its planned time an open loop sent its latest request.
 func (e *Engine) Late() time.Duration { return time.Duration(e.late.Load()) }
 
 // Tickets returns the number of the plan's submissions so far.

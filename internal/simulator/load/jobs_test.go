@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// watchedJobs records the ends of jobs and the number of jobs in each state.
+// watchedJobs records the final state of each ended job, and the number of jobs in each state.
 type watchedJobs struct {
 	*jobs
 	ends   []string

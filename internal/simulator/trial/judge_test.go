@@ -119,8 +119,8 @@ func (p *played) unreadableSources() {
 	p.config = good
 }
 
-// damages are statements with the violation that the judge must report, for the job or for no job. Each statement changes the rows of
-// another job that succeeded on its first attempt.
+// damages are statements, each with the violation that the judge must report, for the job or for no job. Each statement gets its own job,
+// which succeeded on its first attempt, and changes the rows of that job.
 var damages = []struct{ sql, want string }{
 	{"UPDATE deliveries SET url = 'http://receiver/1' WHERE url IS NOT NULL AND event_name = 'job.running' AND job_id = $1",
 		"delivery: a delivery has another target than its webhook or job"}, // victims[0] has a callback

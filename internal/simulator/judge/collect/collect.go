@@ -248,7 +248,8 @@ const scrapeBytes = 16 << 20
 
 var scraper = &http.Client{Timeout: 10 * time.Second}
 
-// scrape adds a process's metrics to the totals, by name and by name{label="value"}; for histograms, the number of observations.
+// scrape adds a process's metrics to totals: under the metric's name, and under name{label="value"} for each label. For a histogram, it
+// adds the number of observations.
 func scrape(ctx context.Context, url string, totals map[string]float64) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
