@@ -212,7 +212,7 @@ func (a *reply) problem(t testing.TB) (p problem.Document) {
 	return p
 }
 
-// requireProblem requires a problem document with the code.
+// requireProblem checks that the response is a problem document with the code.
 func (a *reply) requireProblem(t testing.TB, code job.Code) problem.Document {
 	t.Helper()
 	p := a.problem(t)

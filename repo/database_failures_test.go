@@ -16,7 +16,7 @@ import (
 // impatient stores give up after two seconds, and on a locked row after 0.8 s.
 func impatient(c *repo.Config) { c.Timeout = 2 * time.Second }
 
-// requireTrouble requires a storage error with one of the codes.
+// requireTrouble checks that err is a storage error with one of the codes.
 func requireTrouble(t *testing.T, err error, codes ...job.Code) {
 	require.Error(t, err)
 	require.Contains(t, codes, job.CodeOf(err), "%v", err)

@@ -141,7 +141,7 @@ func requireStable(t *testing.T, o job.Occurrence, mode job.ContentMode) message
 	return first
 }
 
-// requireStructured requires the same event and data in structured mode.
+// requireStructured checks that structured mode has the same event and data.
 func requireStructured(t *testing.T, o job.Occurrence, binary message) {
 	t.Helper()
 	m := requireStable(t, o, job.ContentStructured)

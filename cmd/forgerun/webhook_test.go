@@ -184,7 +184,7 @@ func (u *user) register(api *proc, url string, headers ...string) answer {
 	return u.call(api, "POST", "/v1/webhooks", `{"url":"`+url+`","events":["job.succeeded"]}`, headers...)
 }
 
-// requireRefused requires a refusal with this pointer and reason.
+// requireRefused checks that the request was refused with this pointer and reason.
 func requireRefused(t *testing.T, a answer, pointer, why string) {
 	t.Helper()
 	require.NoError(t, a.err)

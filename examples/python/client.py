@@ -3,8 +3,8 @@
 
     FORGERUN_URL=http://127.0.0.1:8080 FORGERUN_API_KEY=frk_... python3 client.py
 
-It submits a few jobs, waits until each has ended, and prints how. Answers that are lost, errors that pass and connections
-that break are survived; docs/reference/testbed.md says how to bring them about.
+It submits a few jobs, waits for their ends, and prints the outcomes. It survives lost responses, temporary errors and broken
+connections. docs/reference/testbed.md explains how to cause them.
 """
 
 import email.utils

@@ -1,5 +1,5 @@
 -- name: forgetAnswers
--- Removes answers under the idempotency keys of a client, along the primary key. It skips answers with status 0, which belong to pending
+-- Removes answers under the idempotency keys of a client, using the primary key. It skips answers with status 0, which belong to pending
 -- requests, such as the one that runs this statement.
 -- Parameters: @client, @limit
 DELETE FROM idempotency_keys WHERE client_id = @client AND (endpoint, key) IN (SELECT endpoint, key FROM idempotency_keys
@@ -39,7 +39,7 @@ UPDATE webhooks SET deleted_at = at, updated_at = at, secret = '', old_secrets =
 FROM (VALUES (clock_timestamp())) AS v(at) WHERE webhook_id = ANY (ARRAY(SELECT webhook_id FROM locked))
 
 -- name: lookErasedJobs
--- Reads @look jobs of a client along the index jobs_client, after a position. Removes the callbacks of unfinished jobs, so that their
+-- Reads @look jobs of a client using the index jobs_client, after a position. Removes the callbacks of unfinished jobs, so that their
 -- cancellation is not sent, except from rows that another transaction has locked.
 -- Parameters: @client, @after, @look
 WITH looked AS MATERIALIZED (
@@ -54,7 +54,7 @@ WITH looked AS MATERIALIZED (
 SELECT job_id, open, attempt, dispatch FROM looked ORDER BY job_id
 
 -- name: chooseErasedJobs
--- Locks the first jobs of a client, along the index jobs_client, and returns which are not final. Skips rows that another transaction has
+-- Locks the first jobs of a client, using the index jobs_client, and returns which are not final. Skips rows that another transaction has
 -- locked.
 -- Parameters: @client, @limit
 SELECT job_id, finished_at IS NULL, attempt, dispatch FROM jobs WHERE client_id = @client ORDER BY client_id, job_id
@@ -205,13 +205,13 @@ SELECT (SELECT count(*)::int FROM looked), l.bulk_id, l.job_id, (SELECT count(*)
 FROM (SELECT bulk_id, job_id FROM looked ORDER BY bulk_id DESC, job_id DESC LIMIT 1) l
 
 -- name: eraseBulks
--- Removes bulk operations of a client along the index bulk_operations_client.
+-- Removes bulk operations of a client using the index bulk_operations_client.
 -- Parameters: @client, @limit
 DELETE FROM bulk_operations WHERE bulk_id = ANY (ARRAY(SELECT bulk_id FROM bulk_operations WHERE client_id = @client
   ORDER BY client_id, bulk_id LIMIT @limit))
 
 -- name: eraseSchedules
--- Removes schedules of a client along the index schedules_client.
+-- Removes schedules of a client using the index schedules_client.
 -- Parameters: @client, @limit
 DELETE FROM schedules WHERE schedule_id = ANY (ARRAY(SELECT schedule_id FROM schedules WHERE client_id = @client
   ORDER BY client_id, schedule_id LIMIT @limit))
@@ -245,20 +245,20 @@ DELETE FROM testbed_requests WHERE client_id = @client AND request_id = ANY (ARR
   WHERE client_id = @client ORDER BY client_id, request_id LIMIT @limit))
 
 -- name: eraseClientEvents
--- Removes events without a job along the index client_events_client.
+-- Removes events without a job using the index client_events_client.
 -- Parameters: @client, @limit
 DELETE FROM client_events WHERE event_id = ANY (ARRAY(SELECT event_id FROM client_events WHERE client_id = @client
   ORDER BY client_id, tx, event_id LIMIT @limit))
 
 -- name: eraseEvents
--- Removes events without their job, of which there are normally none, along the index events_client.
+-- Removes events without their job, of which there are normally none, using the index events_client.
 -- Parameters: @client, @limit
 DELETE FROM events WHERE ((job_id, seq) IN (SELECT job_id, seq FROM events WHERE client_id = @client
   ORDER BY client_id, tx, job_id, seq LIMIT @limit)) IS TRUE
   AND job_id = ANY (ARRAY(SELECT job_id FROM events WHERE client_id = @client ORDER BY client_id, tx, job_id, seq LIMIT @limit))
 
 -- name: eraseAnswers
--- Removes idempotency keys along the primary key: those of the client, and the key without a client that it was created with. Skips rows
+-- Removes idempotency keys using the primary key: those of the client, and the key without a client that it was created with. Skips rows
 -- that another transaction has locked; the final count finds them.
 -- Parameters: @client, @limit
 WITH own AS MATERIALIZED (

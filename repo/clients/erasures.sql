@@ -30,7 +30,7 @@ RETURNING key_id
 SELECT {{erasureColumns}} FROM erasures WHERE erasure_id = @erasure
 
 -- name: listErasures
--- Lists erasures, the newest first, along the primary key. Locks nothing.
+-- Lists erasures, the newest first, using the primary key. Locks nothing.
 -- Parameters: @before, @limit
 SELECT {{erasureColumns}} FROM erasures WHERE erasure_id < @before ORDER BY erasure_id DESC LIMIT @limit
 

@@ -21,7 +21,7 @@ RETURNING {{webhookColumns}}
 SELECT {{webhookColumns}} FROM webhooks WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL
 
 -- name: listWebhooks
--- Lists a client's webhooks along the index webhooks_client, the newest first.
+-- Lists a client's webhooks using the index webhooks_client, the newest first.
 -- Parameters: @client
 SELECT {{webhookColumns}} FROM webhooks WHERE client_id = @client AND deleted_at IS NULL ORDER BY webhook_id DESC
 

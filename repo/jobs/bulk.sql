@@ -25,23 +25,23 @@ SELECT count(*) FROM bulk_operations WHERE finished_at IS NULL AND client_id IS 
 SELECT {{bulkColumns}} FROM bulk_operations WHERE bulk_id = @bulk AND (@client::uuid IS NULL OR client_id IS NOT DISTINCT FROM @client)
 
 -- name: listBulksOfClient
--- Lists a client's bulk operations, the newest first, along the index bulk_operations_client. Locks nothing.
+-- Lists a client's bulk operations, the newest first, using the index bulk_operations_client. Locks nothing.
 -- Parameters: @client, @before, @limit
 SELECT {{bulkColumns}} FROM bulk_operations WHERE client_id = @client AND bulk_id < @before ORDER BY client_id DESC, bulk_id DESC
   LIMIT @limit
 
 -- name: listBulks
--- Lists all bulk operations, the newest first, along the primary key. Locks nothing.
+-- Lists all bulk operations, the newest first, using the primary key. Locks nothing.
 -- Parameters: @before, @limit
 SELECT {{bulkColumns}} FROM bulk_operations WHERE bulk_id < @before ORDER BY bulk_id DESC LIMIT @limit
 
 -- name: listBulkItems
--- Lists the items of an operation along the primary key. Locks nothing.
+-- Lists the items of an operation using the primary key. Locks nothing.
 -- Parameters: @bulk, @after, @limit
 SELECT {{bulkItemColumns}} FROM bulk_items WHERE bulk_id = @bulk AND job_id > @after ORDER BY bulk_id, job_id LIMIT @limit
 
 -- name: listBulkItemsWith
--- Lists the items of an operation with one result along the index bulk_items_result. The row comparison makes the planner use the index
+-- Lists the items of an operation with one result using the index bulk_items_result. The row comparison makes the planner use the index
 -- whether an operation has ten items or 100,000. Locks nothing.
 -- Parameters: @bulk, @after, @limit, @result
 SELECT {{bulkItemColumns}} FROM bulk_items
@@ -143,7 +143,7 @@ SELECT bulk_id FROM bulk_operations WHERE bulk_id = @bulk AND finished_at IS NUL
 FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: nextBulkItems
--- Reads the next items without a result, in order of their jobs, along the index bulk_items_result, like listBulkItemsWith. They need no
+-- Reads the next items without a result, in order of their jobs, using the index bulk_items_result, like listBulkItemsWith. They need no
 -- lock, because the operation is locked.
 -- Parameters: @bulk, @after, @limit
 SELECT {{bulkItemColumns}} FROM bulk_items

@@ -47,13 +47,13 @@ WHERE schedule_id = @schedule RETURNING {{scheduleColumns}}
 DELETE FROM schedules WHERE schedule_id = @schedule AND client_id IS NOT DISTINCT FROM @client
 
 -- name: listSchedules
--- Lists a client's schedules, the newest first, along the index schedules_client. Locks nothing.
+-- Lists a client's schedules, the newest first, using the index schedules_client. Locks nothing.
 -- Parameters: @client, @before, @limit
 SELECT {{scheduleColumns}} FROM schedules WHERE client_id = @client AND schedule_id < @before
 ORDER BY client_id DESC, schedule_id DESC LIMIT @limit
 
 -- name: listAllSchedules
--- Lists the schedules of all clients, the newest first, along the primary key. Locks nothing.
+-- Lists the schedules of all clients, the newest first, using the primary key. Locks nothing.
 -- Parameters: @before, @limit
 SELECT {{scheduleColumns}} FROM schedules WHERE schedule_id < @before ORDER BY schedule_id DESC LIMIT @limit
 

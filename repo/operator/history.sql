@@ -8,7 +8,7 @@ WHERE b.at >= latest.at - interval '30 s' OR NOT EXISTS (SELECT FROM history h W
 ORDER BY b.at DESC
 
 -- name: writeHistory
--- Writes one bucket of ten seconds. Writing it again has the same result. Counts new jobs along the index jobs_pkey, by the time in their
+-- Writes one bucket of ten seconds. Writing it again has the same result. Counts new jobs using the index jobs_pkey, by the time in their
 -- ids, and ended jobs along jobs_ended. Counts at most @most of each to limit its time: in a table of 1,000,000 jobs it takes 0.5 ms for an
 -- empty bucket, 7 ms at 500 jobs a second, and 0.4 s at the limit of 200,000. Also counts jobs that were deleted since, by their tombstones
 -- along tombstones_pkey and tombstones_ended. A retried job no longer counts as ended. Locks the row of the bucket.

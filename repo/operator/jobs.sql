@@ -15,7 +15,7 @@ jobs.job_id, jobs.client_id, jobs.type, jobs.work_kind, jobs.state, jobs.outcome
   jobs.attempt, jobs.attempt AS attempts, jobs.max_attempts, jobs.failure_retryable, jobs.batch_id, jobs.correlation_id, jobs.failure_code
 
 -- name: adminJobs
--- Lists jobs of all clients along the index for their order: jobs_pkey, jobs_client, jobs_batch or jobs_schedule backwards for the newest
+-- Lists jobs of all clients using the index for their order: jobs_pkey, jobs_client, jobs_batch or jobs_schedule backwards for the newest
 -- first, jobs_ended backwards for the latest ends, jobs_waiting and jobs_scheduled for the next jobs, and jobs_held, which has few rows and
 -- is sorted. Each row says whether it matches. The maxLooked-th row is always returned, to continue from there. Locks nothing.
 --

@@ -85,7 +85,7 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminKeys
--- Lists the keys of a client along the index api_keys_client, the newest first, without secrets. Locks nothing.
+-- Lists the keys of a client using the index api_keys_client, the newest first, without secrets. Locks nothing.
 -- Parameters: @client, @limit
 SELECT to_json(r) FROM (
   SELECT key_id, scope, created_at, expires_at, revoked_at, replaced_by FROM api_keys WHERE client_id = @client
@@ -93,7 +93,7 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminWebhooks
--- Lists webhooks that are not deleted by primary key, the newest first, or one of them; or those of a client along the index
+-- Lists webhooks that are not deleted by primary key, the newest first, or one of them; or those of a client using the index
 -- webhooks_client, like adminJobs. Does not read secrets. Locks nothing.
 -- Parameters: @webhook, @client, @enabled, @after, @limit
 WITH looked AS (
@@ -110,7 +110,7 @@ SELECT nth = {{maxLooked}}, wanted, (SELECT to_json(r) FROM (SELECT
 FROM judged WHERE wanted OR nth = {{maxLooked}} ORDER BY {{sort}} LIMIT @limit
 
 -- name: adminDeliveries
--- Lists deliveries of all clients, the newest first, along deliveries_pkey, or for a webhook or a job along the index that
+-- Lists deliveries of all clients, the newest first, along deliveries_pkey, or for a webhook or a job using the index that
 -- begins with it, like adminJobs. Locks nothing.
 -- Parameters: @client, @owner, @state, @event_name, @created_after, @created_before, @after, @from_id, @limit
 WITH looked AS (
@@ -166,7 +166,7 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminBulkLeft
--- Counts the items that a bulk operation did not change by reason, the most frequent first, along the index bulk_items_result like
+-- Counts the items that a bulk operation did not change by reason, the most frequent first, using the index bulk_items_result like
 -- listBulkItemsWith. Locks nothing.
 -- Parameters: @bulk, @reasons
 WITH looked AS (

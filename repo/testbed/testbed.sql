@@ -26,14 +26,14 @@ FROM unnest(@rules::json[], @ids::uuid[]) WITH ORDINALITY AS r(rule, id, positio
 SELECT pg_advisory_xact_lock(hashtextextended('testbed faults ' || @client::text, 0))
 
 -- name: listFaults
--- Lists the rules of a client's session in their order, along the primary key. Locks nothing.
+-- Lists the rules of a client's session in their order, using the primary key. Locks nothing.
 -- Parameters: @client, @session
 SELECT {{faultColumns}} FROM testbed_faults WHERE client_id = @client
   AND session_id = coalesce(@session::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY position
 
 -- name: countFaults
 -- Counts a request, or a delivery attempt, for the matching rules that may still apply, and returns the rules in order. Concurrent requests
--- get different numbers. Finds the rules along the primary key, and locks them in that order. If @session is null, it uses the session of
+-- get different numbers. Finds the rules using the primary key, and locks them in that order. If @session is null, it uses the session of
 -- the request, found by primary key. Rules bound to another subject do not count it. No row: there is no such rule.
 -- Parameters: @client, @session, @request, @operation, @subject
 WITH about AS MATERIALIZED (
@@ -110,7 +110,7 @@ SELECT session_id FROM opened
 
 -- name: forgetSessions
 -- Removes the oldest ended sessions of a client, with their records, so that @keep sessions remain, including open ones, within the limits
--- of bytes. Removes requests that are older than every remaining session. Finds all along the primary key and testbed_requests_session.
+-- of bytes. Removes requests that are older than every remaining session. Finds all using the primary key and testbed_requests_session.
 -- Parameters: @client, @keep, @most_bytes, @all_bytes
 WITH ranked AS MATERIALIZED (
   SELECT session_id, ended_at IS NOT NULL AND (row_number() OVER latest > @keep
@@ -139,7 +139,7 @@ UPDATE testbed_sessions SET ended_at = greatest(clock_timestamp(), created_at)
 WHERE client_id = @client AND ended_at IS NULL AND label <> ''
 
 -- name: removeEndedFaults
--- Removes the rules of a client's ended sessions with a label, and with @own those without a session, along the primary key.
+-- Removes the rules of a client's ended sessions with a label, and with @own those without a session, using the primary key.
 -- Parameters: @client, @own
 DELETE FROM testbed_faults WHERE client_id = @client AND session_id <> ALL (ARRAY(SELECT session_id FROM testbed_sessions
   WHERE client_id = @client AND ended_at IS NULL)) AND (@own OR session_id <> '00000000-0000-0000-0000-000000000000')
@@ -168,7 +168,7 @@ WITH open AS (
 SELECT session_id FROM open
 
 -- name: sessionExchanges
--- Returns the records of a session after a number, along the primary key. Locks nothing.
+-- Returns the records of a session after a number, using the primary key. Locks nothing.
 -- Parameters: @client, @session, @after, @limit
 SELECT number, exchange FROM testbed_exchanges WHERE client_id = @client AND session_id = @session AND number > @after
 ORDER BY client_id, session_id, number LIMIT @limit
@@ -200,7 +200,7 @@ SELECT job_id, state, finished_at, failure_retryable, batch_id, (SELECT complete
 
 -- name: sessionBulks
 -- Returns the jobs that a client's bulk operations since a moment have changed or skipped, and the end of each operation: operations
--- along bulk_operations_client, jobs along the primary key of their items. Retried jobs have another end. Locks nothing.
+-- along bulk_operations_client, jobs using the primary key of their items. Retried jobs have another end. Locks nothing.
 -- Parameters: @client, @first, @limit
 SELECT b.bulk_id, b.finished_at, i.job_id
 FROM (SELECT bulk_id, finished_at, action FROM bulk_operations WHERE client_id = @client AND bulk_id >= @first) b
