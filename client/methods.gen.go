@@ -325,7 +325,7 @@ func (c *Client) Reset(ctx context.Context, options ...Option) (map[string]int, 
 
 // ResumeSchedule sends resumeSchedule: Resume a schedule.
 //
-// Resumes the schedule from now on. Due times during the pause are skipped. Resuming a schedule that is not paused has no effect.
+// Resumes the schedule. Due times during the pause are skipped. Resuming a schedule that is not paused has no effect.
 func (c *Client) ResumeSchedule(ctx context.Context, id string, options ...Option) (*Schedule, error) {
 	return fetch[Schedule](ctx, c, newRequest("POST", options, "schedules", id, "resume").of(id))
 }

@@ -796,7 +796,7 @@ type JobRequest struct {
 	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
 	AutoRetry bool `json:"auto_retry,omitempty,omitzero"`
 
-	// Retry The number of attempts and the waits between them; the service has defaults.
+	// Retry The number of attempts and the waits between them. By default, the service's settings apply.
 	Retry *RetryPolicy `json:"retry,omitempty,omitzero"`
 
 	// Event EMIT_EVENT only, the event to publish.
@@ -826,7 +826,7 @@ type JournalEntry struct {
 	// Headers Headers that rules use, with keys and bodies as hashes.
 	Headers []string `json:"headers"`
 
-	// Connection The number of the request's connection within a process of the service.
+	// Connection The number of the connection that carried the request. Each process of the service numbers its own connections.
 	Connection int `json:"connection,omitempty,omitzero"`
 
 	// Answer The response that the client received.
@@ -909,7 +909,7 @@ type Moment struct {
 	// Headers Headers that rules use, with keys and bodies as hashes.
 	Headers []string `json:"headers"`
 
-	// Connection The number of the request's connection within a process of the service.
+	// Connection The number of the connection that carried the request. Each process of the service numbers its own connections.
 	Connection int `json:"connection,omitempty,omitzero"`
 
 	// Answer The response that the client received.
@@ -1308,7 +1308,7 @@ type Schedule struct {
 	// LastJobID Its job.
 	LastJobID string `json:"last_job_id"`
 
-	// Runs Number of due times with a job.
+	// Runs Number of due times for which a job was created.
 	Runs int `json:"runs"`
 
 	// Missed Number of due times without a job, because none could be submitted in time, or the submission was refused until the next due time. A gap without submissions adds at most 10,000.

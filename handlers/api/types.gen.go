@@ -119,7 +119,7 @@ type Batch struct {
 	// CorrelationID The correlation id of the submission.
 	CorrelationID *string `json:"correlation_id"`
 
-	// Links The currently possible actions on the batch.
+	// Links The currently available actions on the batch.
 	Links BatchLinks `json:"links"`
 }
 
@@ -163,7 +163,7 @@ type BatchItemRequest struct {
 	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
 	AutoRetry *bool `json:"auto_retry,omitempty"`
 
-	// Retry The number of attempts and the waits between them; the service has defaults.
+	// Retry The number of attempts and the waits between them. By default, the service's settings apply.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
 	// Event EMIT_EVENT only, the event to publish.
@@ -242,7 +242,7 @@ type BatchJobPage struct {
 	Page PageInfo `json:"page"`
 }
 
-// BatchLinks The currently possible actions on the batch.
+// BatchLinks The currently available actions on the batch.
 type BatchLinks struct {
 	// Self The batch.
 	Self string `json:"self"`
@@ -329,7 +329,7 @@ type Bulk struct {
 	// Operator The operator who started the operation; null if a client did.
 	Operator *string `json:"operator"`
 
-	// Links The currently possible actions on the operation.
+	// Links The currently available actions on the operation.
 	Links BulkLinks `json:"links"`
 }
 
@@ -397,7 +397,7 @@ type BulkItemPage struct {
 	Page PageInfo `json:"page"`
 }
 
-// BulkLinks The currently possible actions on the operation.
+// BulkLinks The currently available actions on the operation.
 type BulkLinks struct {
 	// Self The operation.
 	Self string `json:"self"`
@@ -572,7 +572,7 @@ type DeliveryAttempt struct {
 	Response *ReceiverResponse `json:"response"`
 }
 
-// DeliveryLinks The currently possible actions on the delivery.
+// DeliveryLinks The currently available actions on the delivery.
 type DeliveryLinks struct {
 	// Self The delivery with its attempts.
 	Self string `json:"self"`
@@ -624,7 +624,7 @@ type DeliveryMembers struct {
 	// LastError The last error; null if there was none.
 	LastError *view.SendCause `json:"last_error"`
 
-	// Links The currently possible actions on the delivery.
+	// Links The currently available actions on the delivery.
 	Links DeliveryLinks `json:"links"`
 }
 
@@ -1058,7 +1058,7 @@ type IssuedWebhook struct {
 	// UpdatedAt When its owner or the server last changed the webhook.
 	UpdatedAt job.Time `json:"updated_at"`
 
-	// Links The currently possible actions on the webhook.
+	// Links The currently available actions on the webhook.
 	Links WebhookLinks `json:"links"`
 
 	// Secret The secret for signatures of deliveries (Standard Webhooks): `whsec_` and the base64 of 32 bytes. Null in a repetition.
@@ -1163,7 +1163,7 @@ type Job struct {
 	// Result The output of a SUCCEEDED job.
 	Result *Result `json:"result,omitempty"`
 
-	// Links The currently possible actions on the job.
+	// Links The currently available actions on the job.
 	Links JobLinks `json:"links"`
 
 	// Warnings Warnings about the submission. Only in its response.
@@ -1181,7 +1181,7 @@ type JobChange struct {
 	Changed bool `json:"changed"`
 }
 
-// JobLinks The currently possible actions on the job.
+// JobLinks The currently available actions on the job.
 type JobLinks struct {
 	// Self The job.
 	Self string `json:"self"`
@@ -1312,7 +1312,7 @@ type JobRequest struct {
 	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
 	AutoRetry *bool `json:"auto_retry,omitempty"`
 
-	// Retry The number of attempts and the waits between them; the service has defaults.
+	// Retry The number of attempts and the waits between them. By default, the service's settings apply.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
 	// Event EMIT_EVENT only, the event to publish.
@@ -1351,7 +1351,7 @@ type JobRequestMembers struct {
 	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
 	AutoRetry *bool `json:"auto_retry,omitempty"`
 
-	// Retry The number of attempts and the waits between them; the service has defaults.
+	// Retry The number of attempts and the waits between them. By default, the service's settings apply.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
 	// Event EMIT_EVENT only, the event to publish.
@@ -1447,7 +1447,7 @@ type JournalEntry struct {
 	// Headers Headers that rules use, with keys and bodies as hashes.
 	Headers []string `json:"headers"`
 
-	// Connection The number of the request's connection within a process of the service.
+	// Connection The number of the connection that carried the request. Each process of the service numbers its own connections.
 	Connection *int `json:"connection,omitempty"`
 
 	// Answer The response that the client received.
@@ -1543,7 +1543,7 @@ type LoggedDelivery struct {
 	// LastError The last error; null if there was none.
 	LastError *view.SendCause `json:"last_error"`
 
-	// Links The currently possible actions on the delivery.
+	// Links The currently available actions on the delivery.
 	Links DeliveryLinks `json:"links"`
 
 	// AttemptsLog The attempts of the delivery, oldest first.
@@ -1572,7 +1572,7 @@ type Moment struct {
 	// Headers Headers that rules use, with keys and bodies as hashes.
 	Headers []string `json:"headers"`
 
-	// Connection The number of the request's connection within a process of the service.
+	// Connection The number of the connection that carried the request. Each process of the service numbers its own connections.
 	Connection *int `json:"connection,omitempty"`
 
 	// Answer The response that the client received.
@@ -1992,7 +1992,7 @@ type Schedule struct {
 	// LastJobID Its job.
 	LastJobID *job.ID `json:"last_job_id"`
 
-	// Runs Number of due times with a job.
+	// Runs Number of due times for which a job was created.
 	Runs int `json:"runs"`
 
 	// Missed Number of due times without a job, because none could be submitted in time, or the submission was refused until the next due time. A gap without submissions adds at most 10,000.
@@ -2004,14 +2004,14 @@ type Schedule struct {
 	// LastError Why the last refused due time got no job; null if none was refused.
 	LastError *job.ScheduleError `json:"last_error"`
 
-	// Links The currently possible actions on the schedule.
+	// Links The currently available actions on the schedule.
 	Links ScheduleLinks `json:"links"`
 
 	// Warnings Warnings about the request. Only in its response.
 	Warnings []job.Violation `json:"warnings,omitempty"`
 }
 
-// ScheduleLinks The currently possible actions on the schedule.
+// ScheduleLinks The currently available actions on the schedule.
 type ScheduleLinks struct {
 	// Self The schedule.
 	Self string `json:"self"`
@@ -2142,7 +2142,7 @@ type ScheduledJob struct {
 	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
 	AutoRetry *bool `json:"auto_retry,omitempty"`
 
-	// Retry The number of attempts and the waits between them; the service has defaults.
+	// Retry The number of attempts and the waits between them. By default, the service's settings apply.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
 	// Event EMIT_EVENT only, the event to publish.
@@ -2346,7 +2346,7 @@ type WebhookDisabledData struct {
 	DisabledAt job.Time `json:"disabledAt"`
 }
 
-// WebhookLinks The currently possible actions on the webhook.
+// WebhookLinks The currently available actions on the webhook.
 type WebhookLinks struct {
 	// Self The webhook.
 	Self string `json:"self"`
@@ -2407,7 +2407,7 @@ type WebhookMembers struct {
 	// UpdatedAt When its owner or the server last changed the webhook.
 	UpdatedAt job.Time `json:"updated_at"`
 
-	// Links The currently possible actions on the webhook.
+	// Links The currently available actions on the webhook.
 	Links WebhookLinks `json:"links"`
 }
 

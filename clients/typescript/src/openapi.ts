@@ -725,7 +725,7 @@ export interface components {
             } | null;
             /** @description Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise. */
             auto_retry?: boolean | null;
-            /** @description The number of attempts and the waits between them; the service has defaults. */
+            /** @description The number of attempts and the waits between them. By default, the service's settings apply. */
             retry?: components["schemas"]["RetryPolicy"] | null;
             /** @description EMIT_EVENT only, the event to publish. */
             event?: components["schemas"]["Emission"] | null;
@@ -972,7 +972,7 @@ export interface components {
             correlation_id: string | null;
             links: components["schemas"]["BatchLinks"];
         };
-        /** @description The currently possible actions on the batch. */
+        /** @description The currently available actions on the batch. */
         BatchLinks: {
             /**
              * Format: uri-reference
@@ -1084,7 +1084,7 @@ export interface components {
             operator: string | null;
             links: components["schemas"]["BulkLinks"];
         };
-        /** @description The currently possible actions on the operation. */
+        /** @description The currently available actions on the operation. */
         BulkLinks: {
             /**
              * Format: uri-reference
@@ -1263,7 +1263,7 @@ export interface components {
             /** @description When the job was deleted or its retention ended. */
             expired_at: components["schemas"]["Time"];
         };
-        /** @description The currently possible actions on the job. */
+        /** @description The currently available actions on the job. */
         JobLinks: {
             /**
              * Format: uri-reference
@@ -1545,7 +1545,7 @@ export interface components {
              * @description Its job.
              */
             last_job_id: string | null;
-            /** @description Number of due times with a job. */
+            /** @description Number of due times for which a job was created. */
             runs: number;
             /** @description Number of due times without a job, because none could be submitted in time, or the submission was refused until the next due time. A gap without submissions adds at most 10,000. */
             missed: number;
@@ -1557,7 +1557,7 @@ export interface components {
             /** @description Warnings about the request. Only in its response. */
             warnings?: components["schemas"]["Warnings"];
         };
-        /** @description The currently possible actions on the schedule. */
+        /** @description The currently available actions on the schedule. */
         ScheduleLinks: {
             /**
              * Format: uri-reference
@@ -1826,7 +1826,7 @@ export interface components {
             request: string;
             /** @description Headers that rules use, with keys and bodies as hashes. */
             headers: string[];
-            /** @description The number of the request's connection within a process of the service. */
+            /** @description The number of the connection that carried the request. Each process of the service numbers its own connections. */
             connection?: number;
             /** @description The response that the client received. */
             answer: string;
@@ -1845,7 +1845,7 @@ export interface components {
             request: string;
             /** @description Headers that rules use, with keys and bodies as hashes. */
             headers: string[];
-            /** @description The number of the request's connection within a process of the service. */
+            /** @description The number of the connection that carried the request. Each process of the service numbers its own connections. */
             connection?: number;
             /** @description The response that the client received. */
             answer: string;
@@ -2185,7 +2185,7 @@ export interface components {
             updated_at: components["schemas"]["Time"];
             links: components["schemas"]["WebhookLinks"];
         };
-        /** @description The currently possible actions on the webhook. */
+        /** @description The currently available actions on the webhook. */
         WebhookLinks: {
             /**
              * Format: uri-reference
@@ -2282,7 +2282,7 @@ export interface components {
             last_error: components["schemas"]["SendFailure"] | null;
             links: components["schemas"]["DeliveryLinks"];
         };
-        /** @description The currently possible actions on the delivery. */
+        /** @description The currently available actions on the delivery. */
         DeliveryLinks: {
             /**
              * Format: uri-reference

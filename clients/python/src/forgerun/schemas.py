@@ -729,7 +729,7 @@ class Batch(TypedDict):
 
 
 class BatchLinks(TypedDict):
-    """The currently possible actions on the batch."""
+    """The currently available actions on the batch."""
 
     self: str
     jobs: str
@@ -802,7 +802,7 @@ class Bulk(TypedDict):
 
 
 class BulkLinks(TypedDict):
-    """The currently possible actions on the operation."""
+    """The currently available actions on the operation."""
 
     self: str
     items: str
@@ -971,7 +971,7 @@ class ExpiredResult(TypedDict):
 
 
 class JobLinks(TypedDict):
-    """The currently possible actions on the job."""
+    """The currently available actions on the job."""
 
     self: str
     events: str
@@ -1135,7 +1135,7 @@ class Schedule(TypedDict):
 
 
 class ScheduleLinks(TypedDict):
-    """The currently possible actions on the schedule."""
+    """The currently available actions on the schedule."""
 
     self: str
     jobs: str
@@ -1560,7 +1560,7 @@ class WebhookMembers(TypedDict):
 
 
 class WebhookLinks(TypedDict):
-    """The currently possible actions on the webhook."""
+    """The currently available actions on the webhook."""
 
     self: str
     deliveries: str
@@ -1645,7 +1645,7 @@ class DeliveryMembers(TypedDict):
 
 
 class DeliveryLinks(TypedDict):
-    """The currently possible actions on the delivery."""
+    """The currently available actions on the delivery."""
 
     self: str
     redeliver: str
