@@ -144,7 +144,7 @@ var jobCorruptions = []corruption{
 	{"PAYLOAD_INVALID was accepted as job job-0001", expected, plainJob, func(w *world) { rename(w, plainJob, payloadInvalid) }, false},
 	{"the job has max_attempts 1, the service allows 4", expected, emittingJob,
 		func(w *world) { w.changeJob(emittingJob, func(j *history.Job) { j.MaxAttempts = 1 }) }, false},
-	{"the job came to attempt 4 of at most 3", expected, exhaustedJob, func(w *world) {
+	{"the job reached attempt 4, but max_attempts is 3", expected, exhaustedJob, func(w *world) {
 		w.run.MaxAttempts = 0
 		w.changeJob(exhaustedJob, func(j *history.Job) { j.MaxAttempts = 3 })
 	}, false},

@@ -122,7 +122,7 @@ func TestReportsAreJudgedWithoutRows(t *testing.T) {
 	t.Parallel()
 	for want, corrupt := range map[string]func(w *world){
 		"accepted: the job was accepted":            func(w *world) { w.drop(w.find(listed, plainJob)) },
-		"log: event 3 (job.assigned) of the report": func(w *world) { w.shown(plainJob).Events[2].Prev = created },
+		"log: event 3 (job.assigned) in the report": func(w *world) { w.shown(plainJob).Events[2].Prev = created },
 		"final: the report of attempt 1 is of":      func(w *world) { w.shown(deferredJob).StartedAt = w.start },
 		"duration: attempt 1 took 1.03s":            func(w *world) { w.shown(plainJob).DurationMS = 1 },
 		"catalogue: attempt 1 of FAIL_IMMEDIATE":    failedWith(othersJob, codeWorkerLost),

@@ -215,9 +215,9 @@ var scheduleCorruptions = []corruption{
 			w.find(kind, failingJob).Shown.ScheduleID = "schedule-1"
 		}
 	}, true},
-	{"the job is a run of schedule schedule-2, which was never created", accepted, failingJob,
+	{"the job comes from schedule schedule-2, which was never created", accepted, failingJob,
 		func(w *world) { w.runOf("schedule-2", failingJob, w.start) }, true},
-	{"the job is a run of a schedule of tenant 0", foreign, othersJob, func(w *world) {
+	{"the job comes from a schedule of tenant 0", foreign, othersJob, func(w *world) {
 		w.runOf("schedule-1", othersJob, w.theSchedule().EndAt)
 		w.runOf("", emittingJob, w.start)
 		w.theSchedule().CreatedAt = w.theSchedule().EndAt.Add(-time.Second)

@@ -228,7 +228,7 @@ func (c *checker) checkLimit() {
 	}
 	limit, allowed := c.job.MaxAttempts, c.run.MaxAttempts
 	c.must(allowed == 0 || limit == allowed, expected, "the job has max_attempts %d, the service allows %d", limit, allowed)
-	c.must(c.job.Attempt <= limit, expected, "the job came to attempt %d of at most %d", c.job.Attempt, limit)
+	c.must(c.job.Attempt <= limit, expected, "the job reached attempt %d, but max_attempts is %d", c.job.Attempt, limit)
 }
 
 // checkRetries checks that a job with auto_retry is queued again after each failure that advises it, while attempts are left.

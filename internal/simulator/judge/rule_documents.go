@@ -128,12 +128,12 @@ func (c *checker) checkAPIEvents(r *history.Report) {
 	attempt := 1
 	for i, e := range r.Events {
 		must := func(ok bool, invariant, format string, args ...any) {
-			c.must(ok, invariant, "event %d (%s) of the report of attempt %d "+format, append([]any{i + 1, e.Name, r.Attempt}, args...)...)
+			c.must(ok, invariant, "event %d (%s) in the report of attempt %d "+format, append([]any{i + 1, e.Name, r.Attempt}, args...)...)
 		}
 		attempt += count(e.Name == nameRetried)
 		must(e.Seq == i+1 && e.Attempt == attempt && !e.At.Before(was.At), logged, "is out of order: seq %d of attempt %d", e.Seq, e.Attempt)
-		must(e.Job == c.id, answered, "is of job %q", e.Job)
-		must(!c.logComplete || i < len(c.log) && sameEvent(e, c.log[i]), answered, "is not in the log there")
+		must(e.Job == c.id, answered, "belongs to job %q", e.Job)
+		must(!c.logComplete || i < len(c.log) && sameEvent(e, c.log[i]), answered, "does not match event %d of the log", i+1)
 		if was.At = e.At; e.Name == nameEmitted {
 			continue
 		}

@@ -234,10 +234,10 @@ func (a *across) addRun(j *history.Job) {
 func (c *checker) checkRun() {
 	s := c.run.across.schedules[c.job.ScheduleID]
 	if s == nil {
-		c.must(false, accepted, "the job is a run of schedule %s, which was never created", c.job.ScheduleID)
+		c.must(false, accepted, "the job comes from schedule %s, which was never created", c.job.ScheduleID)
 		return
 	}
-	c.must(s.tenant == c.tenant, foreign, "the job is a run of a schedule of tenant %d", s.tenant)
+	c.must(s.tenant == c.tenant, foreign, "the job comes from a schedule of tenant %d", s.tenant)
 	due := c.job.ScheduledFor
 	if due.IsZero() {
 		return // checkSchedules counts it
