@@ -46,7 +46,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		SlotsUsed: in.Gauge("worker_slots_used", "Jobs that this worker process holds."),
 		KindsRefused: in.Gauge("worker_kinds_refused",
 			"Work kinds that this worker process does not take, because its machine lacks their requirements."),
-		LeasesLost: in.Counter("worker_leases_lost_total", "Times that this worker process lost its lease."),
+		LeasesLost: in.Counter("worker_leases_lost_total", "Leases that this worker process lost."),
 		Watchers:   in.Gauges("watchers", "Streams and requests that wait for events.", []string{"kind"}, "job", "client"),
 		Notifications: in.Counters("watcher_notifications_total", "Notifications of watchers, by cause.", []string{"source"},
 			NotifiedByEvent, NotifiedByResume, NotifiedBySweep),

@@ -20,7 +20,7 @@ import (
 
 // ErrSignature is returned for a message that is forged, changed or too old. Answer 401 to it. Other errors mean that the verification
 // was impossible, for example because the keys could not be read. Answer 503 then, and the message is sent again.
-var ErrSignature = errors.New("client: the message is not verified")
+var ErrSignature = errors.New("client: the message signature is invalid or too old")
 
 // A Verifier checks webhook deliveries and callbacks as described in docs/reference/webhooks.md. Verify checks what is set: Secret, Keys or
 // both. A Verifier is safe for concurrent use.

@@ -29,7 +29,7 @@ type Headroom struct {
 
 // ErrLeaseEnded refuses jobs under a lease that is no longer in the ledger. Other processes have its room.
 var ErrLeaseEnded = &Error{Code: CodeStorageUnavailable, RetryAfter: time.Second,
-	Detail: "The server was delayed too long to store the job within the limits. Nothing was accepted. Repeat the request."}
+	Detail: "The server took too long to store the job, and the capacity reserved for it expired. Nothing was accepted. Repeat the request."}
 
 type leaseKey struct{}
 

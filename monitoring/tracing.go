@@ -77,7 +77,7 @@ func newExporter(ctx context.Context, protocol string) (sdktrace.SpanExporter, e
 	case "grpc":
 		return otlptracegrpc.New(ctx, otlptracegrpc.WithDialOption(grpc.WithNoProxy()))
 	}
-	return nil, fmt.Errorf("protocol %q: http/protobuf or grpc", protocol)
+	return nil, fmt.Errorf("unsupported protocol %q: use http/protobuf or grpc", protocol)
 }
 
 var errRedirect = errors.New("the collector returns a redirect, which is not followed: set the collector's final address")

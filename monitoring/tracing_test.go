@@ -193,7 +193,7 @@ func TestLostSpansAreCountedAndLoggedOnceAMinute(t *testing.T) {
 
 func TestTracingRefusesUnknownSettings(t *testing.T) {
 	_, _, err := NewTracing(t.Context(), Tracing{Protocol: "http/json"})
-	require.ErrorContains(t, err, `protocol "http/json": http/protobuf or grpc`)
+	require.ErrorContains(t, err, `unsupported protocol "http/json": use http/protobuf or grpc`)
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "nonsense")
 	_, _, err = NewTracing(t.Context(), Tracing{Protocol: "grpc"})
 	require.ErrorContains(t, err, "OTEL_RESOURCE_ATTRIBUTES")

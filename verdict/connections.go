@@ -23,7 +23,7 @@ func renewed(r *record, f *finding) {
 		switch {
 		case x.Expired && !x.Disturbed():
 			if !refused[x.KeyID] {
-				f.fail(nil, x, "The client sent a request with a key that had expired.", "Renew the key before it expires.")
+				f.fail(nil, x, "The client sent a request with an expired API key.", "Renew the key before it expires.")
 			}
 			refused[x.KeyID] = true
 		case !expires.IsZero() && expires.Before(r.Now) && x.KeyID != "":

@@ -66,7 +66,7 @@ func (t *tolerance) shown(x *exchange, id string) {
 	if y == nil && (slices.Contains(x.MaybeFinal, id) || t.unclear(x, id)) {
 		return
 	}
-	t.judge(y != nil, x, y, either(y != nil, "The client continued with the job.", "The client never read job "+id+" again."),
+	t.judge(y != nil, x, y, either(y != nil, "The client kept following the job.", "The client never read job "+id+" again."),
 		"Ignore unknown members. Treat an unknown state as not final, and continue.")
 }
 

@@ -88,7 +88,7 @@ func (s *Service) define(r job.Request, now time.Time, proven origins) (j job.Jo
 	}
 	if most := s.cfg.MaxAttempts; r.Retry != nil && r.Retry.MaxAttempts > most {
 		untimely = append(untimely, job.Violation{Pointer: "/retry/max_attempts",
-			Detail: "This server allows at most " + strconv.Itoa(most) + " attempts, the first one included."})
+			Detail: "This server allows at most " + strconv.Itoa(most) + " attempts, including the first."})
 	}
 	if v, late := r.TooLate(now); late {
 		untimely = append(untimely, v)

@@ -135,8 +135,8 @@ func (c *Config) contradictions(role string) []string {
 	c.AdminAddrUnset = c.AdminAddr == ""
 	c.AdminAddr = cmp.Or(c.AdminAddr, adminAddrs[role])
 	add((server || role == "migrate" || role == "rotate-signing-key") && c.DatabaseURL == "",
-		"FORGERUN_DATABASE_URL is required, such as postgres://user:password@host:5432/forgerun")
-	add(server && c.RedisURL == "", "FORGERUN_REDIS_URL is required, such as redis://host:6379/0")
+		"FORGERUN_DATABASE_URL is required, for example postgres://user:password@host:5432/forgerun")
+	add(server && c.RedisURL == "", "FORGERUN_REDIS_URL is required, for example redis://host:6379/0")
 	add(c.Backoff.Max < c.Backoff.Base, "FORGERUN_RETRY_BACKOFF_MAX must not be less than FORGERUN_RETRY_BACKOFF_BASE")
 	add(c.WebhookBackoff.Max < c.WebhookBackoff.Base, "FORGERUN_WEBHOOK_BACKOFF_MAX must not be less than FORGERUN_WEBHOOK_BACKOFF_BASE")
 	add((role == "deliverer" || role == "rotate-signing-key") && c.MasterKey == nil,

@@ -83,7 +83,7 @@ func TestEveryRouteLimitsMaxAttempts(t *testing.T) {
 			}
 			require.Equal(t, http.StatusBadRequest, problem.Status, a.body)
 			require.Equal(t, []job.Violation{{Pointer: r.pointer,
-				Detail: "This server allows at most 3 attempts, the first one included."}}, problem.Violations, "%s %s", r.path, n)
+				Detail: "This server allows at most 3 attempts, including the first."}}, problem.Violations, "%s %s", r.path, n)
 		}
 		require.Equal(t, stored, s.count(`SELECT count(*) FROM jobs`), r.path)
 	}

@@ -94,9 +94,9 @@ func (p *program) root() *cobra.Command {
 		a, err := p.startAPI(ctx)
 		return a.failed, err
 	}
-	add(groupServe, p.devCommand(), p.roleCommand("api", "The HTTP API; any number of processes", api),
-		p.roleCommand("worker", "Executes jobs; any number of processes", (*process).startWorker),
-		p.roleCommand("deliverer", "Delivers events to receivers; any number of processes", (*process).startDeliverer))
+	add(groupServe, p.devCommand(), p.roleCommand("api", "Serve the HTTP API; you can run any number of processes", api),
+		p.roleCommand("worker", "Execute jobs; you can run any number of processes", (*process).startWorker),
+		p.roleCommand("deliverer", "Deliver events to receivers; you can run any number of processes", (*process).startDeliverer))
 	cli.Add(root, &cli.Shell{
 		Getenv: p.getenv, Stdin: os.Stdin, Stdout: p.stdout, Stderr: p.stderr, Version: version,
 	})

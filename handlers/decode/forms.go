@@ -164,7 +164,7 @@ func checkURL(text string) string {
 		return fmt.Sprintf("The URL may have at most %d characters and has %d.", most, n)
 	}
 	if strings.ContainsFunc(text, func(c rune) bool { return unicode.IsControl(c) || unicode.IsSpace(c) || c == '\\' }) {
-		return "The URL must not have spaces, control characters or backslashes."
+		return "The URL must not contain spaces, control characters or backslashes."
 	}
 	u, err := url.Parse(text)
 	switch {

@@ -53,7 +53,7 @@ var actions = []string{
 
 // text returns a parameter with any text.
 func text(name string) query.Parameter {
-	return query.Parameter{Name: name, Valid: isText, Want: "a text of 1 to " + strconv.Itoa(maxText) + " characters, without NUL"}
+	return query.Parameter{Name: name, Valid: isText, Want: "text of 1 to " + strconv.Itoa(maxText) + " characters, without NUL"}
 }
 
 func isText(s string) bool {

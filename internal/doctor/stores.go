@@ -89,7 +89,7 @@ func (fs *Findings) judgeSchema(i repo.Inspection) {
 		Fail(i.SchemaVersion == 0 && len(i.MissingPrivileges) > 0, "its version cannot be read", "grant the user the privileges below"),
 		Fail(i.SchemaVersion == 0, "none", "run 'forgerun migrate' with the FORGERUN_DATABASE_URL of a user who may create tables; "+
 			"if the schema exists, grant this user USAGE on it, or set the search_path"),
-		Fail(i.SchemaVersion < i.NeededVersion, differs, "run 'forgerun migrate' of this version, before the other roles are replaced"),
+		Fail(i.SchemaVersion < i.NeededVersion, differs, "run this version's 'forgerun migrate' before you upgrade the other roles"),
 		Warn(i.SchemaVersion > i.NeededVersion, differs+" and works with it", "replace this program with the version that created the schema"),
 		OK(found))
 }
@@ -167,7 +167,7 @@ var redisObstacles = obstacles{
 	queue.ErrLogin:      "write user and password into FORGERUN_REDIS_URL: redis://user:password@host:6379/0 (no user: redis://:password@...)",
 	queue.ErrNoDatabase: "correct the number at the end of FORGERUN_REDIS_URL, or raise 'databases' in redis.conf",
 	queue.ErrTLS:        "write redis:// if the server has no TLS, rediss:// if it has; its certificate must be valid for the host",
-	queue.ErrUnread:     "allow the user the commands of asynq and INFO, GET and TIME: ACL SETUSER name +@all -@dangerous +info +keys ~* &*",
+	queue.ErrUnread:     "let the user run INFO, GET, TIME and asynq's commands: ACL SETUSER name +@all -@dangerous +info +keys ~* &*",
 }
 
 // judgeRedis judges the result of an inspection.

@@ -141,7 +141,7 @@ func (s *Stack) stopMembers(ctx context.Context, members []*member) error {
 			s.scaling = Scaling{s.scaling.Stopped + 1, max(s.scaling.Slowest, m.took)}
 			s.mu.Unlock()
 		case <-ctx.Done():
-			return errors.Join(append(errs, fmt.Errorf("%s has not ended: %w", m.name, context.Cause(ctx)))...)
+			return errors.Join(append(errs, fmt.Errorf("waiting for %s to stop: %w", m.name, context.Cause(ctx)))...)
 		}
 	}
 	return errors.Join(errs...)

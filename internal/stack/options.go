@@ -44,7 +44,7 @@ func (o Options) complete() (Options, error) {
 	}
 	for name := range o.Env {
 		if !strings.HasPrefix(name, "FORGERUN_") {
-			return o, fmt.Errorf("variable %s: only those that begin with FORGERUN_ can be set", name)
+			return o, fmt.Errorf("variable %s cannot be set: its name must begin with FORGERUN_", name)
 		}
 		if slices.Contains(Addresses, name) {
 			return o, fmt.Errorf("variable %s cannot be set: the address is the simulator's own", name)

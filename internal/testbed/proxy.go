@@ -73,7 +73,7 @@ type proxied struct {
 
 // flags adds the flags that all commands with a proxy share.
 func (o *proxied) flags(f *pflag.FlagSet) {
-	f.StringArrayVar(&o.targets, "target", nil, "`address` of the server of any HTTP API: a proxy starts in front of it;\n"+
+	f.StringArrayVar(&o.targets, "target", nil, "`address` of any HTTP API server to put a proxy in front of;\n"+
 		"may be repeated with --forward")
 	f.BoolVar(&o.forward, "forward", false, "run as a forward proxy, for clients with a fixed base address: they find it through\n"+
 		"HTTP_PROXY and HTTPS_PROXY, and trust it through SSL_CERT_FILE and similar variables; traffic to other hosts is not changed")
@@ -179,7 +179,7 @@ func (o *proxied) addresses() (all []*url.URL, err error) {
 	for _, text := range o.targets {
 		target, err := address("--target", text)
 		if err == nil && strings.Trim(target.Path, "/") != "" { // responses of the target contain absolute paths
-			err = fmt.Errorf("--target %q must be an address without a path: the command's requests contain the path", redact.URL(text))
+			err = fmt.Errorf("--target %q must be an address without a path: put the path in the command's requests", redact.URL(text))
 		}
 		if err != nil {
 			return nil, err

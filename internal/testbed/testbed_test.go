@@ -77,7 +77,7 @@ func TestBadUse(t *testing.T) {
 		"verdict --set FORGERUN_A=1 --url http://x -- x":           "--set needs the service that verdict starts",
 		"verdict --fetch --target http://x -- x":                   "--fetch needs the service that verdict starts",
 		"verdict --advance 1h --target http://x -- x":              "it cannot be combined with --target",
-		"verdict --advance 1h/1ms -- x":                            "must be a duration such as 25h, or two such as 1h/1s",
+		"verdict --advance 1h/1ms -- x":                            "must be a duration such as 25h, or DURATION/INTERVAL such as 1h/1s",
 		"verdict --key frk_x -- x":                                 "--key needs --url",
 		"verdict --target localhost -- true":                       "--target \"localhost\" must be an address such as http://127.0.0.1:3000",
 		"verdict --target http://x/v1 -- true":                     "must be an address without a path",

@@ -40,7 +40,7 @@ func (a *advance) Set(text string) (err error) {
 		a.every, err = time.ParseDuration(every)
 	}
 	if err != nil || a.by <= 0 || repeated && a.every < minInterval {
-		return fmt.Errorf("must be a duration such as 25h, or two such as 1h/1s: so much each second, %s at least", minInterval)
+		return fmt.Errorf("must be a duration such as 25h, or DURATION/INTERVAL such as 1h/1s with an interval of at least %s", minInterval)
 	}
 	return nil
 }

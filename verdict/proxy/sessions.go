@@ -22,7 +22,7 @@ var (
 	errNotFound = errors.New("there is no session with this id")
 	errOpen     = errors.New("a session with this label or without a label is open: end it first")
 	errFull     = fmt.Errorf("%d sessions are open: end some first", verdict.MaxSessions)
-	errLabel    = fmt.Errorf("a label has 1 to %d printable ASCII characters, without leading or trailing spaces", verdict.MaxLabel)
+	errLabel    = fmt.Errorf("a label must have 1 to %d printable ASCII characters, without leading or trailing spaces", verdict.MaxLabel)
 	errProfile  = errors.New("a session is using the rules of its profile: end the session first")
 )
 
