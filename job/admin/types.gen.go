@@ -693,7 +693,7 @@ type Overview struct {
 	// Waiting Jobs that wait for a worker or for their due time.
 	Waiting WaitingJobs `json:"waiting"`
 
-	// Workers Workers that are alive, and the jobs that workers hold.
+	// Workers Counts of live workers, slots, and jobs that workers hold.
 	Workers WorkerTotals `json:"workers"`
 
 	// Deliveries Deliveries that wait for their next attempt, or are being sent.
@@ -931,7 +931,7 @@ type Worker struct {
 	ExpiresAt job.Time `json:"expires_at"`
 }
 
-// WorkerTotals Workers that are alive, and the jobs that workers hold.
+// WorkerTotals Counts of live workers, slots, and jobs that workers hold.
 type WorkerTotals struct {
 	// Alive Number of live workers.
 	Alive int `json:"alive"`
