@@ -24,9 +24,9 @@ const (
 type ServerOptions struct {
 	// Dir is the server's folder: its data (in "data"), its log, and the password of Postgres. It is created if missing.
 	//
-	// No server runs as root. If the parent is root, the server runs as the owner of existing data. Without data, Postgres runs as
-	// "postgres" or "nobody", Redis as "redis", "valkey" or "nobody". If that user cannot enter Dir, for example below /root, the
-	// files go to a folder below /var/lib/forgerun, and a warning says so. The user can enter folders made by MkdirTemp.
+	// No server runs as root. If the parent is root, the server runs as the owner of existing data. Without data, Postgres runs as the
+	// user "postgres", Redis as "redis" or "valkey", or both as an unprivileged user. If that user cannot enter Dir, for example below
+	// /root, the files go to a folder below /var/lib/forgerun, and a warning says so. The user can enter folders made by MkdirTemp.
 	Dir string
 	// Programs is a folder with the server's programs, used if the machine has none; "" for none.
 	Programs string

@@ -235,7 +235,7 @@ func ended(running []*pending) *pending {
 	return nil
 }
 
-// applyResult gives the result of a trial to the planner.
+// applyResult passes the result of a trial to the planner.
 func (s *search) applyResult(p *pending) {
 	if len(p.schedule) == 1 && p.schedule.mayFail() && p.trial.Failed != "" {
 		s.planner.ends[p.schedule[0].kind()] = true
