@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/backend"
 	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/handlers/httpkit"
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -130,7 +132,9 @@ func TestUnknownErrorsAreHidden(t *testing.T) {
 func TestRequestTimeout(t *testing.T) {
 	t.Parallel()
 	var outcome func(error) error
+	var handled atomic.Bool // false if the time was over before the handler was called
 	w := newKit(t, func(r *httpkit.Request) error {
+		handled.Store(true)
 		<-r.Ctx.Done()
 		return outcome(r.Ctx.Err())
 	}, func(c *Config, _ *Deps) { c.RequestTimeout = 50 * time.Millisecond })
@@ -145,7 +149,13 @@ func TestRequestTimeout(t *testing.T) {
 		require.Equal(t, "1", a.Header.Get("Retry-After"), name)
 	}
 	outcome = func(error) error { return job.Errorf(job.CodeIdempotencyConflict, "Other request.") }
-	w.submit("").requireProblem(t, job.CodeIdempotencyConflict)
+	var refused *reply
+	testkit.Eventually(t, "the handler is called in time", func() bool {
+		handled.Store(false)
+		refused = w.submit("")
+		return handled.Load()
+	})
+	refused.requireProblem(t, job.CodeIdempotencyConflict)
 }
 
 // Slow statements and an unavailable database have their own errors.
@@ -155,7 +165,7 @@ func TestStorageThatFails(t *testing.T) {
 	release := w.Lock("jobs")
 	w.send("GET", jobSelf, "").requireProblem(t, job.CodeTimeout)
 	release()
-	require.Equal(t, 200, w.send("GET", jobSelf, "").StatusCode)
+	testkit.Eventually(t, "reads succeed", func() bool { return w.send("GET", jobSelf, "").StatusCode == 200 })
 	w.Store.Close()
 	a := w.send("GET", jobSelf, "")
 	require.GreaterOrEqual(t, a.StatusCode, 500)
