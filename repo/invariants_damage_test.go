@@ -90,7 +90,7 @@ var damages = map[string][]string{
 			SELECT job_id, client_id, seq + 1, gen_random_uuid(), event_name, prev_state, next_state, attempt, occurred_at, data
 			FROM events WHERE job_id = @lost AND event_name = 'job.succeeded'`,
 	},
-	"a job lacks a result that it should have, or has one that it should not": {
+	"a job that succeeded has no result of its last attempt, or another job has a result": {
 		`DELETE FROM results WHERE job_id = @plain`,
 		`UPDATE results SET job_id = @failed WHERE job_id = @plain`,
 		`UPDATE results SET attempt = 1 WHERE job_id = @retried`,

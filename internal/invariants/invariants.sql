@@ -66,7 +66,7 @@ FROM attempts FULL JOIN ended e USING (job_id, attempt) FULL JOIN reports r USIN
 WHERE coalesce(over::int, 0) <> coalesce(ends, 0) OR retried AND e.state <> 'FAILED'
   OR r.outcome IS DISTINCT FROM CASE e.state WHEN 'SUCCEEDED' THEN 'SUCCESS' ELSE e.state END OR r.event_seq <> e.last;
 
--- final: a job lacks a result that it should have, or has one that it should not
+-- final: a job that succeeded has no result of its last attempt, or another job has a result
 SELECT job_id, format('the job is %s at attempt %s and has %s', state, j.attempt,
   coalesce('a result of attempt ' || r.attempt, 'no result'))
 FROM jobs j LEFT JOIN results r USING (job_id)

@@ -53,15 +53,11 @@ func (r *searchRun) try(ctx context.Context, worker int, rules []fault.Rule, lim
 	v.Stdout, v.Stderr, v.limit = printed, said, limit
 	under := conditions{seed: r.Seed, faults: []client.FaultRule{}}
 	for _, rule := range rules {
-		match, err := json.Marshal(rule.Match)
+		encoded, err := encodeRule(rule.Match, rule.Effect)
 		if err != nil {
 			return nil, err
 		}
-		effect, err := json.Marshal(rule.Effect)
-		if err != nil {
-			return nil, err
-		}
-		under.faults = append(under.faults, client.FaultRule{Match: match, Effect: effect})
+		under.faults = append(under.faults, encoded)
 	}
 	as, err := v.begin(ctx, under)
 	if err != nil {

@@ -87,20 +87,24 @@ func readFaults(path string) (rules []client.FaultRule, err error) {
 		return nil, fmt.Errorf("it must be an array of rules with match and effect: %w", err)
 	}
 	for _, rule := range list {
-		match, err := json.Marshal(rule.Match)
+		encoded, err := encodeRule(rule.Match, rule.Effect)
 		if err != nil {
 			return nil, err
 		}
-		effect, err := json.Marshal(rule.Effect)
-		if err != nil {
-			return nil, err
-		}
-		if rule.Match == nil {
-			match = nil
-		}
-		rules = append(rules, client.FaultRule{Match: match, Effect: effect})
+		rules = append(rules, encoded)
 	}
 	return rules, nil
+}
+
+// encodeRule returns the rule that the client library sends. It has no match if match is nil.
+func encodeRule(match, effect any) (rule client.FaultRule, err error) {
+	if match != nil {
+		if rule.Match, err = json.Marshal(match); err != nil {
+			return rule, err
+		}
+	}
+	rule.Effect, err = json.Marshal(effect)
+	return rule, err
 }
 
 // sessionsSince returns the session with the id and all later sessions, oldest first.

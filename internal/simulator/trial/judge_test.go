@@ -127,7 +127,7 @@ var damages = []struct{ sql, want string }{
 	{"DELETE FROM jobs WHERE job_id = $1", "accepted: the job was accepted, but no longer exists"},
 	{"DELETE FROM events WHERE seq = 3 AND job_id = $1", "log: a job contradicts its log"},
 	{"DELETE FROM reports WHERE job_id = $1", "final: the end of an attempt contradicts its report"},
-	{"DELETE FROM results WHERE job_id = $1", "final: a job lacks a result that it should have"},
+	{"DELETE FROM results WHERE job_id = $1", "final: a job that succeeded has no result"},
 	{"DELETE FROM deliveries WHERE job_id = $1", "delivery: event 5 (job.succeeded) has no delivery to webhook "},
 	{"DELETE FROM delivery_attempts WHERE delivery_id IN (SELECT delivery_id FROM deliveries WHERE job_id = $1)",
 		"delivery: a delivery counts more or fewer attempts than are recorded"},
