@@ -168,7 +168,7 @@ func (d *Directory) Key(keyID string) (ed25519.PublicKey, error) {
 	key, known := d.keys[keyID]
 	switch {
 	case !known && d.err != nil:
-		return nil, errors.Join(d.err, errors.New("client: the signature's key may be a new one"))
+		return nil, errors.Join(d.err, errors.New("client: the signature's key is not among the known keys; it may be new"))
 	case !known:
 		return nil, refused("the signature's key is not published")
 	}

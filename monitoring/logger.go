@@ -22,7 +22,7 @@ func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, erro
 	case "text":
 		return slog.New(&traceHandler{Handler: slog.NewTextHandler(w, options)}), nil
 	}
-	return nil, fmt.Errorf("log format %q: json or text", format)
+	return nil, fmt.Errorf("log format %q must be json or text", format)
 }
 
 // traceHandler adds the ids of the context's span to a line, at the top level, outside all groups.

@@ -103,7 +103,7 @@ func TestDeferredTasksKeepEndpointBusy(t *testing.T) {
 				for {
 					handled.Add(1)
 					e, busy := a.enter(job.DeliveryTask{ID: app.NewID()})
-					if busy > 0 { // asynq returns it at a whole second
+					if busy > 0 { // asynq hands out a postponed task again at a whole second
 						time.Sleep(time.Until(time.Now().Add(busy).Truncate(time.Second)) + rand.N(time.Millisecond))
 						continue
 					}

@@ -61,7 +61,8 @@ func TestRelayLooksBehindTheOldest(t *testing.T) {
 	}
 }
 
-// The process that stored a young job is about to enqueue it. Jobs may not age if the clock was moved.
+// The relay leaves young jobs to the process that stored them, which is about to enqueue them. After a move of the clock there is no
+// minimum age: a job might never reach it.
 func TestRelayLeavesYoungJobs(t *testing.T) {
 	t.Parallel()
 	r := relay{clock: clock.New()}

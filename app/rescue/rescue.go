@@ -117,7 +117,7 @@ func (r *Rescuer) fail(ctx context.Context, h job.Held) (err error) {
 		return nil // the job has ended or was released meanwhile
 	}
 	if err != nil {
-		r.Log.WarnContext(ctx, "cannot fail a job of a lost worker", "action", "fail", "request_id", h.RequestID,
+		r.Log.WarnContext(ctx, "cannot record that a job of a lost worker failed", "action", "fail", "request_id", h.RequestID,
 			"client_id", h.ClientID.String(), "job_id", h.JobID.String(), "attempt", h.Attempt, app.ErrorFields(err))
 		return err
 	}

@@ -36,7 +36,7 @@ type stepper struct {
 	late    []float64  // delays of runs in seconds
 }
 
-// newStepper returns the step of a schedule. It fails if the timetable cannot be parsed.
+// newStepper returns a stepper for a schedule. It fails if the timetable cannot be parsed.
 func newStepper(s job.DueSchedule, prepare prepare) (*stepper, error) {
 	times, err := timetable.New(s.Timetable, s.Anchor())
 	if err != nil {

@@ -120,7 +120,7 @@ func (r *Request) passBody(body []byte) {
 	}
 }
 
-// Resume restarts the request's time limit after a wait, unless its key is no longer valid.
+// Resume restarts the request's time limit after a wait. It fails if the caller's key or token is no longer valid.
 func (r *Request) Resume() error {
 	r.startTime()
 	return r.Kit.Callers.Recheck(r)

@@ -25,7 +25,8 @@ var labelQuery = []query.Parameter{{Name: "label", Valid: verdict.ValidLabel, Wa
 // headerSession is the header with the label of the request's session.
 const headerSession = "ForgeRun-Session"
 
-// session returns the session of a request and the jobs it creates: the one in the header, or the one without a label.
+// session returns the session that a request and its new jobs belong to: the one with the label in the header, or without that header
+// the one without a label.
 func (s *API) session(ctx context.Context, v *visit, client job.ID) (testbed.Scope, error) {
 	if !v.Has(headerSession) {
 		return testbed.Scope{Client: client}, nil

@@ -69,7 +69,7 @@ func New(clock func() time.Time, f telemetry.Factory) *Limiter {
 	return &Limiter{
 		clock: clock,
 		refused: f.Counters("auth_attempts_refused_total",
-			"Authentication attempts refused without a check, after too many failures from the address or with the key (key).",
+			"Authentication attempts refused without a check after too many failures (reason: from the same address or with the same key).",
 			[]string{"reason"}, "address", "key"),
 		failed: f.Counter("auth_attempts_failed_total",
 			"Wrong credentials presented, at all listeners of the process."),

@@ -27,7 +27,8 @@ func (s *Shell) schedules() *cobra.Command {
 		s.cmd("list", "List the schedules of the client, newest first", list(scheduleView, "/v1/schedules", 50)),
 		s.cmd("get SCHEDULE", "Show a schedule with its next runs", byID(scheduleView, (*client.Client).Schedule)),
 		s.cmd("pause SCHEDULE", "Pause a schedule", byID(scheduleView, (*client.Client).PauseSchedule)),
-		s.cmd("resume SCHEDULE", "Resume a schedule from now on", byID(scheduleView, (*client.Client).ResumeSchedule)),
+		s.cmd("resume SCHEDULE", "Resume a schedule; due times during the pause are skipped",
+			byID(scheduleView, (*client.Client).ResumeSchedule)),
 		s.cmd("trigger SCHEDULE", "Submit a job of a schedule now, in addition to its due times",
 			byID(triggeredView, (*client.Client).TriggerSchedule)),
 		s.cmd("delete SCHEDULE", "Delete a schedule but keep its jobs", deleteByID((*client.Client).DeleteSchedule))))

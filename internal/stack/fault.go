@@ -51,9 +51,9 @@ var kinds = []Kind{
 		func(ctx context.Context, s *Servers) error { return s.Postgres.Start(ctx) }, atOnce)},
 	{"cut", "a quarter of the connections to Postgres, Redis, the API or a receiver is reset", ourProxies, onProxy(cut)},
 	{"lose", "the next response on a quarter of the connections is lost, together with the connection", ourProxies, onProxy(lose)},
-	{"slow", "all data on the connections to one of them is delayed for a while", ourProxies, onProxy(
+	{"slow", "all data on the connections to Postgres, Redis, the API or a receiver is delayed for a while", ourProxies, onProxy(
 		delayed(bounds{20 * time.Millisecond, 300 * time.Millisecond}))},
-	{"stall", "the connections to one of them transfer no data for a while", ourProxies, onProxy(
+	{"stall", "the connections to Postgres, Redis, the API or a receiver transfer no data for a while", ourProxies, onProxy(
 		delayed(bounds{time.Hour, time.Hour}))},
 	{"clock", "the service's clock jumps ahead by seconds to hours, stands still, or runs at another rate for a while", ourClock, moveClock},
 }

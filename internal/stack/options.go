@@ -47,7 +47,7 @@ func (o Options) complete() (Options, error) {
 			return o, fmt.Errorf("variable %s cannot be set: its name must begin with FORGERUN_", name)
 		}
 		if slices.Contains(Addresses, name) {
-			return o, fmt.Errorf("variable %s cannot be set: the address is the simulator's own", name)
+			return o, fmt.Errorf("variable %s cannot be set: the simulator chooses this address", name)
 		}
 	}
 	o.Lease, o.Concurrency, o.APIs = cmp.Or(o.Lease, 3*time.Second), cmp.Or(o.Concurrency, 100), cmp.Or(o.APIs, 1)

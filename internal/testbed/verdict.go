@@ -61,7 +61,7 @@ type verdictRun struct {
 	command.Program
 	proxied
 	url, key, token string   // address and key of a running test bed; operator token of a started service
-	urlNames        []string // further variables for the url
+	urlNames        []string // further environment variables that hold the URL
 	control         string   // base address for sessions; empty: url
 	hook            string   // address for the target's webhooks
 	via             *forwarding
@@ -136,7 +136,7 @@ func (v *verdictRun) serviceFlags() *pflag.FlagSet {
 	f.StringVar(&v.fetch, "fetch", "", "if no Postgres is installed, fetch a private copy for the started service,\n"+
 		"from Maven Central or a mirror at `url`")
 	f.Lookup("fetch").NoOptDefVal = stack.MavenCentral
-	f.StringSliceVar(&v.urlNames, "url-env", nil, "`names` of further variables that get the address")
+	f.StringSliceVar(&v.urlNames, "url-env", nil, "`names` of further environment variables that hold the address for COMMAND")
 	return f
 }
 

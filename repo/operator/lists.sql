@@ -61,8 +61,8 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminClients
--- Lists clients by primary key, from the last id to the first, or one client, with their usage. Counts waiting jobs in the index
--- jobs_waiting only, and held ones by jobs_held. Above the limit, the number is unknown and null. Counts webhooks by the index
+-- Lists clients by primary key, from the last id to the first, or one client, with their usage. Counts waiting jobs in the
+-- index jobs_waiting, and jobs held by a worker in jobs_held. Above the limit, the number is unknown and null. Counts webhooks by the index
 -- webhooks_client. Locks nothing.
 -- Parameters: @client, @named, @after, @looked, @limit
 WITH waiting AS MATERIALIZED (
@@ -228,10 +228,10 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminSituation
--- Reads the current state of the service. Counts waiting jobs in the index jobs_waiting only, due ones first, and CREATED ones by
--- jobs_scheduled, up to @most; held ones by jobs_held; deliveries like adminSystem. Walks from client to client in jobs_throttled, and
--- @looked endpoints in deliveries_waiting. Reads webhooks along webhooks_client. Locks nothing. With 1,000,000 jobs, 300,000 of them
--- waiting, it takes 40 ms, and half of that once they are vacuumed.
+-- Reads the current state of the service. Counts waiting jobs in the index jobs_waiting, due ones first, and CREATED ones in
+-- jobs_scheduled, up to @most; jobs held by a worker in jobs_held; deliveries like adminSystem. Walks from client to client in
+-- jobs_throttled, and @looked endpoints in deliveries_waiting. Reads webhooks along webhooks_client. Locks nothing. With 1,000,000
+-- jobs, 300,000 of them waiting, it takes 40 ms, and half of that once they are vacuumed.
 --
 -- A blocked leader renews its expired lease once a second. A lost worker keeps its jobs until the rescuer's next round. No row: there is no
 -- schema.

@@ -173,8 +173,8 @@ func (b *bucket) leftToday(sharers int) int {
 	return 0
 }
 
-// busy reports whether more requests pass here in half a second than a usual chunk has. Tokens are then requested early, in case Redis
-// needs a quarter of a second to respond.
+// busy reports whether this process passes more requests in half a second than a usual chunk has tokens. Tokens are then requested
+// early, in case Redis needs a quarter of a second to respond.
 func (b *bucket) busy(now time.Time) bool { return b.chunk(now) > b.rates.chunk }
 
 // chunk returns how many tokens to hold: a usual chunk, or the number of requests in half a second.

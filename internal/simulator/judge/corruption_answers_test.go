@@ -79,7 +79,7 @@ var answerCorruptions = []corruption{
 		lastPoll(func(j *history.Job) { j.Definition.PayloadSize = 7 }), true},
 	{"the SUCCEEDED job has a failure", answered, polledJob, lastPoll(func(j *history.Job) { j.Failure = &client.Outcome{} }), true},
 
-	{"the failed job has no failure", answered, othersJob, func(w *world) { w.poll(othersJob, failed).Failure = nil }, true},
+	{"the failed job has no `failure` member", answered, othersJob, func(w *world) { w.poll(othersJob, failed).Failure = nil }, true},
 	{`failure.jobId is "x"`, answered, othersJob, document(othersJob, func(d *client.Outcome) { d.JobID = "x" }), true},
 	{`failure.jobStatus is "FAILED" with the code RFA_EXEC_TIMEOUT`, answered, timedOutJob,
 		document(timedOutJob, func(d *client.Outcome) { d.JobStatus = "FAILED" }), true},

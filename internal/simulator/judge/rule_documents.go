@@ -84,7 +84,7 @@ func (c *checker) checkFailureDocument(shown *history.Job) {
 	d := shown.Failure
 	if shown.State != failed || d == nil {
 		c.must(d == nil, answered, "the %s job has a failure", shown.State)
-		c.must(shown.State != failed, answered, "the failed job has no failure")
+		c.must(shown.State != failed, answered, "the failed job has no `failure` member")
 		return
 	}
 	c.must(d.JobID == c.id, answered, "failure.jobId is %q", d.JobID)

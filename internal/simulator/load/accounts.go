@@ -47,7 +47,7 @@ func (e *Engine) Prepare(ctx context.Context) error {
 	var background context.Context
 	background, e.stop = context.WithCancel(context.WithoutCancel(ctx))
 	if err := e.followClock(ctx, background); err != nil {
-		return fmt.Errorf("the clock of the service: %w", err)
+		return fmt.Errorf("read the clock of the service: %w", err)
 	}
 	return e.openStreams(ctx, background)
 }
