@@ -35,6 +35,7 @@ type planner struct {
 	alone      []Schedule        // pairs that are not part of a walk
 	pairs      map[string][]pair // pairs for the next walks, by operation
 	redrawn    map[string]bool   // operations with pairs that were all in a walk
+	again      []Schedule        // the rest of schedules after which the client was allowed to fail
 	known      []Schedule        // findings; schedules that contain one are not tried
 	turn       int               // number of calls of next after the first schedules
 }
@@ -125,10 +126,12 @@ func row(o Operation, nth int, effects []fault.Effect) (s Schedule) {
 
 // next returns the next schedule to try. ok is false if it finds no schedule that was not tried.
 func (p *planner) next() (s Schedule, ok bool) {
-	for len(p.first) > 0 {
-		s, p.first = p.first[0], p.first[1:]
-		if p.take(s) {
-			return s, true
+	for _, list := range []*[]Schedule{&p.again, &p.first} {
+		for len(*list) > 0 {
+			s, *list = (*list)[0], (*list)[1:]
+			if p.take(s) {
+				return s, true
+			}
 		}
 	}
 	for range 20 {
@@ -156,6 +159,16 @@ func (p *planner) take(s Schedule) bool {
 	}
 	p.planned[s.key()] = true
 	return true
+}
+
+// allowedFailure records that the client failed under a schedule with steps after which it may give up. Another step may be the reason, so
+// the rest of the schedule is tried without them.
+func (p *planner) allowedFailure(s Schedule) {
+	if len(s) == 1 {
+		p.ends[s[0].kind()] = true
+		return
+	}
+	p.again = append(p.again, slices.DeleteFunc(slices.Clone(s), Step.mayFail))
 }
 
 // walk returns a schedule with pairs of several operations. Between two pairs of reads, the job appears unfinished, so that the client

@@ -41,6 +41,19 @@ func TestPlannerTriesPairsFirst(t *testing.T) {
 	}
 }
 
+// After a 500 the client may give up. If it fails under a schedule with a 500, the planner tries the other steps alone.
+func TestPlannerRepeatsTheRestOfAnAllowedFailure(t *testing.T) {
+	t.Parallel()
+	submit, read := Operation{"submit", fault.Submissions, 1}, Operation{"read", fault.Lookups, 2}
+	s := newSearch(Config{Workers: 1})
+	s.planner = newPlanner([]Operation{submit, read}, 2, 1)
+	twice := row(read, 1, []fault.Effect{cut, cut})
+	s.applyResult(&pending{schedule: append(Schedule{newStep(submit, 1, broken)}, twice...), trial: &Trial{Failed: "exit status 1"}})
+	next, ok := s.planner.next()
+	require.True(t, ok)
+	require.Equal(t, twice.key(), next.key())
+}
+
 // The planner tries no step after a fault that makes the client give up.
 func TestPlannerEndsWithTheClient(t *testing.T) {
 	t.Parallel()

@@ -192,10 +192,11 @@ func failing(e *fault.Effect) bool {
 	return e.Replaces() && e.Moved == 0 || e.Close != "" || e.CutAfter != nil && *e.CutAfter == 0
 }
 
-// mayFail reports whether a client may give up under the schedule. A client need not retry after a 500.
-func (s Schedule) mayFail() bool {
-	return slices.ContainsFunc(s, func(step Step) bool { return mayEndClient(&step.Effect) || step.Effect.Status == 500 })
-}
+// mayFail reports whether a client may give up after the step. A client need not retry after a 500.
+func (s Step) mayFail() bool { return mayEndClient(&s.Effect) || s.Effect.Status == 500 }
+
+// mayFail reports whether a client may give up under the schedule.
+func (s Schedule) mayFail() bool { return slices.ContainsFunc(s, Step.mayFail) }
 
 // waits returns the longest time that the faults may keep a client waiting.
 func (s Schedule) waits() (d time.Duration) {

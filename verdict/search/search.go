@@ -237,8 +237,8 @@ func ended(running []*pending) *pending {
 
 // applyResult passes the result of a trial to the planner.
 func (s *search) applyResult(p *pending) {
-	if len(p.schedule) == 1 && p.schedule.mayFail() && p.trial.Failed != "" {
-		s.planner.ends[p.schedule[0].kind()] = true
+	if p.schedule.mayFail() && p.trial.Failed != "" {
+		s.planner.allowedFailure(p.schedule)
 	}
 	s.planner.known = append(s.planner.known, p.found...)
 }
