@@ -18,12 +18,12 @@ func (c *Client) AbortBulk(ctx context.Context, id string, options ...Option) (*
 
 // Batch sends getBatch: Read a batch.
 //
-// The current batch. A batch is complete when all its jobs are final for the first time. After that its status and outcome never change,
-// even if a job is retried. Until then `Retry-After` says when to poll again.
+// The current batch. A batch is complete when all its jobs are final for the first time. After that its status and outcome never
+// change, even if a job is retried. Until then `Retry-After` says when to poll again.
 //
 // If `Accept` prefers `application/problem+json` over `application/json`, the response is the batch's outcome document:
-// `application/problem+json` if an item failed, `application/json` otherwise. The document lists the first 50 failed items. Its `Link` with
-// the relation `/rels/batch-jobs` leads to all jobs.
+// `application/problem+json` if an item failed, `application/json` otherwise. The document lists the first 50 failed items. Its `Link`
+// with the relation `/rels/batch-jobs` leads to all jobs.
 func (c *Client) Batch(ctx context.Context, id string, options ...Option) (*Batch, error) {
 	return fetch[Batch](ctx, c, newRequest("GET", options, "batches", id).of(id))
 }
@@ -52,8 +52,8 @@ func (c *Client) Bulks(ctx context.Context) iter.Seq2[Bulk, error] {
 
 // Cancel sends cancelJob: Cancel a job.
 //
-// Cancels a job that is not final. The job is CANCELED immediately; later reports of a worker are ignored. A final job does not change,
-// and the response has its state. Safe to repeat.
+// Cancels a job that is not final. The job is CANCELED immediately; if a worker still reports its end, that is ignored. A final job
+// does not change, and the response has its state. Safe to repeat.
 func (c *Client) Cancel(ctx context.Context, id string, options ...Option) (*Changed, error) {
 	return fetch[Changed](ctx, c, newRequest("POST", options, "jobs", id, "cancel").of(id))
 }
@@ -74,14 +74,15 @@ func (c *Client) Clock(ctx context.Context, options ...Option) (*Clock, error) {
 
 // CreateSchedule sends createSchedule: Create a schedule.
 //
-// Submits a job at each due time from now on. Due times are defined by `cron` in a `time_zone`, or by an `interval` from `start_at`
-// or the creation. Each due time gets exactly one job, despite restarts and changes of clocks; it has `schedule_id` and
-// `scheduled_for`. `job` is checked now like a submission, with pointers that begin with `/job`. A random kind is chosen for each
-// run.
+// Submits a job at each due time from now on. Due times are defined by `cron` in a `time_zone`, or by an `interval` that counts from
+// `start_at` (by default, from the creation). Each due time gets exactly one job, despite restarts and changes of clocks; the job has
+// `schedule_id` and `scheduled_for`. This request checks `job` like a submission, with pointers that begin with `/job`. If `job` has
+// no `work_kind`, each run gets a random one.
 //
-// `overlap` decides about a due time while an earlier run is not final. `catch_up` decides about due times that are more than a
-// minute late because no job could be submitted. Due times that are less late are always run. If the server or the client has too
-// many jobs, the run is retried until the next due time, and then missed: `last_error` says why.
+// `overlap` decides what happens at a due time while an earlier run is not final. `catch_up` decides which due times are still run if
+// the service could not submit their jobs for more than a minute. Due times that are less late are always run. If the server or the
+// client has too many jobs, the submission is repeated until the next due time. Then the due time counts as missed, and `last_error`
+// says why.
 //
 // A client may have FORGERUN_CLIENT_MAX_SCHEDULES schedules (default 100; beyond that 409). With an `Idempotency-Key` the request
 // can be repeated for 24 hours; repeating the request returns the first response.
@@ -93,17 +94,18 @@ func (c *Client) CreateSchedule(ctx context.Context, body ScheduleRequest, optio
 
 // CreateWebhook sends registerWebhook: Register a webhook.
 //
-// Sends the subscribed `events` to the URL from now on, until the webhook is deleted or disabled. A client may have up to 10
-// webhooks. If the server forbids private addresses, URLs with a private IP address are refused here, and every address is checked
-// again for each delivery.
+// Sends the subscribed `events` to the URL from now on, until the webhook is deleted or disabled. A client may have up to 10 webhooks.
+// If the server forbids private addresses, URLs with a private IP address are refused here, and every address is checked again for
+// each delivery.
 //
-// If the operator has set FORGERUN_WEBHOOK_CHALLENGE, the service first asks the receiver whether it wants events. It sends
-// `OPTIONS` to the URL with `WebHook-Request-Origin`. The receiver must answer within 5 seconds with a 2xx status and
-// `WebHook-Allowed-Origin` (that origin or `*`). Otherwise the request is refused with 400, and a violation at `/url` says what is
-// missing. `WebHook-Allowed-Rate` is ignored.
+// If the operator has set FORGERUN_WEBHOOK_CHALLENGE, the service first asks the receiver whether it wants events. It sends `OPTIONS`
+// to the URL with `WebHook-Request-Origin`. The receiver must answer within 5 seconds with a 2xx status and `WebHook-Allowed-Origin`
+// (that origin or `*`). Otherwise the request is refused with 400, and a violation at `/url` says what is missing.
+// `WebHook-Allowed-Rate` is ignored.
 //
-// The response has the `secret` for the signatures of deliveries. Only this response shows it; in a repetition with the same idempotency
-// key it is null. If the response was lost, rotate the secret. Idempotency keys are sent as for jobs.
+// The response has the `secret` for the signatures of deliveries. Only this response shows it; in a repetition with the same
+// idempotency key it is null. If the response was lost, rotate the secret. As for jobs, the idempotency key may be sent in the header
+// or in the body.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) CreateWebhook(ctx context.Context, body WebhookRequest, options ...Option) (*Webhook, error) {
@@ -176,17 +178,17 @@ func (c *Client) EndSession(ctx context.Context, id string, options ...Option) (
 // Events sends clientEvents: Read or follow the events of a client.
 //
 // The events of all the client's jobs, batches and webhooks, oldest first. Events of one job are in the order of `seq`. New events
-// only appear at the end: keep `next_cursor` and continue from there, even after an empty page.
+// appear only at the end: keep `next_cursor`, even of an empty page, and continue from there.
 //
 // If `Accept` prefers `text/event-stream`, the response is a live stream of new events. Each frame's `id` is a cursor. Send it as
-// `Last-Event-ID` to continue after it, without gap or repetition. The server sends a comment at least every 15 seconds.
+// `Last-Event-ID` to continue after that frame, without gap or repetition. The server sends a comment at least every 15 seconds.
 func (c *Client) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return list[Event](ctx, c, newRequest("GET", nil, "events"), true)
 }
 
-// Faults sends listFaults: List the rules.
+// Faults sends listFaults: List the fault rules.
 //
-// The rules of this client in order, with the number of requests that each rule matched and changed.
+// The fault rules of this client in order, each with the number of requests that it matched and the number that it changed.
 func (c *Client) Faults(ctx context.Context, options ...Option) ([]Fault, error) {
 	return collect(list[Fault](ctx, c, newRequest("GET", options, "testbed", "faults"), false))
 }
@@ -211,8 +213,8 @@ func (c *Client) JobDelivery(ctx context.Context, id string, deliveryId string, 
 // The job's events in the order of `seq`. `seq` has no gaps.
 //
 // If `Accept` prefers `text/event-stream`, the response is a live stream: past events, then new events until the job's final event.
-// Each frame's `id` is the event's `seq`. Send it as `Last-Event-ID` to continue after it, without gap or repetition. After the
-// final event that returns 204. The server sends a comment at least every 15 seconds.
+// Each frame's `id` is the event's `seq`. Send it as `Last-Event-ID` to continue after that event, without gap or repetition. If
+// that was the final event, the response is 204. The server sends a comment at least every 15 seconds.
 func (c *Client) JobEvents(ctx context.Context, id string) iter.Seq2[Event, error] {
 	return list[Event](ctx, c, newRequest("GET", nil, "jobs", id, "events"), false)
 }
@@ -220,7 +222,7 @@ func (c *Client) JobEvents(ctx context.Context, id string) iter.Seq2[Event, erro
 // Jobs sends listJobs: List jobs.
 //
 // The client's jobs, newest first. Filters are combined: a job must match all of them. Pages before the end may be short or empty:
-// the list is complete when `next_cursor` is null. New jobs do not shift the pages.
+// the list is complete when `next_cursor` is null. Jobs submitted meanwhile do not shift entries to other pages.
 func (c *Client) Jobs(ctx context.Context, filter JobFilter) iter.Seq2[Job, error] {
 	return list[Job](ctx, c, filter.on(newRequest("GET", nil, "jobs")), false)
 }
@@ -233,12 +235,12 @@ type JobFilter struct {
 	Type string
 	// Only jobs of this work kind.
 	WorkKind string
-	// Only jobs of this batch. An unknown batch has none.
+	// Only jobs of this batch. For an unknown batch, the list is empty.
 	BatchID string
-	// Only runs of this schedule, which may be deleted; an unknown schedule has none.
+	// Only jobs submitted by this schedule, even if it was deleted since. For an unknown schedule, the list is empty.
 	ScheduleID string
-	// Only jobs with exactly this correlation id, whichever header or member set it. The search scans up to 20,000 jobs per page:
-	// limit it with `created_after` if possible, and follow `next_cursor` past empty pages.
+	// Only jobs with exactly this correlation id, whichever header or member set it. Each page is the result of scanning up to 20,000
+	// jobs, so it may be empty: follow `next_cursor`, and set `created_after` if possible.
 	CorrelationID string
 	// Only items created at this time or later. RFC 3339 in UTC.
 	CreatedAfter time.Time
@@ -280,28 +282,28 @@ func (c *Client) PauseSchedule(ctx context.Context, id string, options ...Option
 
 // Redeliver sends redeliverWebhookDelivery: Send a delivery of a webhook again.
 //
-// A settled delivery becomes PENDING again with the full number of attempts. A delivery that waits for its next attempt is sent
-// immediately. A delivery that is being sent does not change. The delivery keeps its id and its body. If the webhook is disabled,
-// the request is refused with 409.
+// A DELIVERED or FAILED delivery becomes PENDING again, with the full number of attempts. A delivery that waits for its next attempt
+// is sent immediately. A delivery that is being sent does not change. The delivery keeps its id and its body. If the webhook is
+// disabled, the request is refused with 409.
 func (c *Client) Redeliver(ctx context.Context, id string, deliveryId string, options ...Option) (*Delivery, error) {
 	return fetch[Delivery](ctx, c, newRequest("POST", options, "webhooks", id, "deliveries", deliveryId, "redeliver").of(deliveryId))
 }
 
 // RedeliverJob sends redeliverJobDelivery: Send a delivery of a job again.
 //
-// A settled delivery becomes PENDING again with the full number of attempts. A delivery that waits for its next attempt is sent
-// immediately. A delivery that is being sent does not change. The delivery keeps its id and its body. If the webhook is disabled,
-// the request is refused with 409.
+// A DELIVERED or FAILED delivery becomes PENDING again, with the full number of attempts. A delivery that waits for its next attempt
+// is sent immediately. A delivery that is being sent does not change. The delivery keeps its id and its body. If the webhook is
+// disabled, the request is refused with 409.
 func (c *Client) RedeliverJob(ctx context.Context, id string, deliveryId string, options ...Option) (*Delivery, error) {
 	return fetch[Delivery](ctx, c, newRequest("POST", options, "jobs", id, "deliveries", deliveryId, "redeliver").of(deliveryId))
 }
 
 // RenewKey sends renewKey: Renew the API key.
 //
-// Creates a new key with a new lifetime. The old one stays valid for a while, as with `rotate`. Only this operation accepts an
-// expired key, for 7 days by default. The request does not accept a key that ended by rotation or revocation, and returns 403 once a newer
-// key of the client was used. If the response was lost, renew again with another idempotency key or none: a repetition with the same
-// idempotency key does not show the API key again.
+// Creates a new key with a new lifetime. The old one stays valid for a while, as with `rotate`. Only this operation accepts an expired
+// key, for 7 days after it expired by default. It does not accept a key that ended by rotation or revocation. It returns 403 if a
+// newer key of the client was already used. If the response was lost, renew again with another idempotency key or none: a repetition
+// with the same idempotency key does not show the API key again.
 //
 // It is not sent again, since only one answer has the secret: if that was lost, call it again.
 func (c *Client) RenewKey(ctx context.Context, id string, options ...Option) (*Key, error) {
@@ -310,9 +312,9 @@ func (c *Client) RenewKey(ctx context.Context, id string, options ...Option) (*K
 
 // Reset sends reset: Remove all data of this client.
 //
-// Use this for tests that start without data. Removes all jobs of this client in any state with their data, and its batches, webhooks, bulk
-// operations, fault rules, events and idempotency keys. API keys and sessions stay. If there is too much data for one request, the
-// response is 503: repeat the request.
+// Use this for tests that start without data. Removes all jobs of this client in any state with their data, and its batches, webhooks,
+// bulk operations, fault rules, events and idempotency keys. API keys and sessions stay. If there is too much data for one request,
+// the response is 503: repeat the request.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) Reset(ctx context.Context, options ...Option) (map[string]int, error) {
@@ -372,14 +374,15 @@ func (c *Client) Sessions(ctx context.Context) iter.Seq2[Session, error] {
 	return list[Session](ctx, c, newRequest("GET", nil, "testbed", "sessions"), false)
 }
 
-// SetFaults sends replaceFaults: Disturb your own traffic.
+// SetFaults sends replaceFaults: Inject faults into your own traffic.
 //
-// Replaces the rules by which the service injects faults into requests, responses and event streams of this client. Fault rules apply to all processes
-// from the next request on. The body is an array of rules, or an object with a `profile`. The rules of the profile come after the
-// others. If a rule is invalid, the request is refused with a pointer to it, and nothing changes. The paths of the test bed are
-// never disturbed.
+// Replaces the rules by which the service injects faults into requests, responses and event streams of this client. All processes of
+// the service apply them from the next request on. The body is an array of rules, or an object with a `profile` and, optionally,
+// `rules` that come before those of the profile. If a rule is invalid, the request is refused with a pointer to it, and nothing
+// changes. Requests to the paths of the test bed never get faults.
 //
-// To disturb a single request, send the header `ForgeRun-Fault` with one effect as JSON. Rules do not apply to that request.
+// To inject a fault into a single request, send the header `ForgeRun-Fault` with one effect as JSON. Rules do not apply to that
+// request.
 func (c *Client) SetFaults(ctx context.Context, body FaultRules, options ...Option) ([]Fault, error) {
 	return collect(list[Fault](ctx, c, newRequest("PUT", options, "testbed", "faults").with(body), false))
 }
@@ -387,16 +390,16 @@ func (c *Client) SetFaults(ctx context.Context, body FaultRules, options ...Opti
 // StartBulk sends beginBulk: Retry, cancel or delete many jobs.
 //
 // Applies the action to all of the client's jobs that match the filter when the operation starts. Each job is changed as by a single
-// request: with the same conditions, events and webhooks. The operation first collects the jobs, then processes them in order,
-// oldest first, at most `rate` jobs per second. The operation never includes jobs that were created after it. An operation has at most 100,000
-// jobs: if more match, it takes the newest, and `more` is true. Retries wait while the server is full.
+// request: with the same conditions, events and webhooks. The operation first collects the jobs, then processes them in order, oldest
+// first, at most `rate` jobs per second. The operation never includes jobs that were created after it. An operation has at most
+// 100,000 jobs: if more match, it takes the newest, and `more` is true. Retries wait while the server has no room for more jobs.
 //
 // With `dry_run` no operation is started: the response counts the jobs that match now, and shows the newest ones. Counting takes at
 // most two seconds. `more` is true if not all jobs were counted, or if there are more than 100,000.
 //
-// A client may have 10 unfinished operations (409); all clients together also have a limit (429). Each operation or dry run counts
-// as ten requests. An operation can be read for 7 days after its end. With an `Idempotency-Key` the request can be repeated for 24
-// hours; repeating the request returns the first response.
+// A client may have 10 unfinished operations (409); all clients together also have a limit (429). For the rate limit, each operation
+// or dry run counts as ten requests. An operation can be read for 7 days after its end. With an `Idempotency-Key` the request can be
+// repeated for 24 hours; repeating the request returns the first response.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) StartBulk(ctx context.Context, body BulkRequest, options ...Option) (*BulkReceipt, error) {
@@ -410,9 +413,9 @@ func (c *Client) StartBulk(ctx context.Context, body BulkRequest, options ...Opt
 //
 // A client can have one open session without a label, and one for each label. Requests with the header `ForgeRun-Session` belong to
 // the session with that label, together with the jobs that they create and the deliveries of these jobs. A session with a label has
-// its own fault rules. If there is no such session, but a session without a label is open, the first request with the label starts
-// one with the same settings. This session ends together with the session without a label. Otherwise the header has no effect. At most 1,000
-// sessions can be open.
+// its own fault rules. If no session with that label is open, but one without a label is, the first request with the label
+// starts a session with the same settings. That session ends together with the session without a label. If no session is open, the
+// header has no effect. At most 1,000 sessions can be open.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) StartSession(ctx context.Context, body SessionRequest, options ...Option) (*Session, error) {
@@ -446,7 +449,7 @@ func (c *Client) TestWebhook(ctx context.Context, id string, options ...Option) 
 // TriggerSchedule sends triggerSchedule: Run a schedule now.
 //
 // Submits a job of the schedule immediately, even if it is paused. The due times do not change. The job has `schedule_id` but no
-// `scheduled_for`. `overlap` treats it like any other run. The request can be refused like a submission.
+// `scheduled_for`. For `overlap`, the job counts like any other run. The request can be refused for the same reasons as a submission.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) TriggerSchedule(ctx context.Context, id string, options ...Option) (*Accepted, error) {
@@ -477,8 +480,8 @@ func (c *Client) UpdateWebhook(ctx context.Context, id string, body WebhookPatch
 
 // Verdict sends getVerdict: Read the verdict.
 //
-// The rules that the client has kept and broken so far, with evidence. An untested rule says how to test it. With an Accept header,
-// the verdict is also available as JUnit XML, with a test case per rule, and as a page.
+// The rules that the client has kept and broken so far, with evidence. For an untested rule, `exercise` says how to test it. Depending
+// on `Accept`, the verdict is JSON, JUnit XML with a test case per rule, or a page.
 func (c *Client) Verdict(ctx context.Context, id string, options ...Option) (*Verdict, error) {
 	return fetch[Verdict](ctx, c, newRequest("GET", options, "testbed", "sessions", id, "verdict").of(id))
 }

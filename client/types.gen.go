@@ -33,12 +33,12 @@ type Attempt struct {
 	// State The state of a job.
 	State string `json:"state"`
 
-	// Outcome The final status; null before the end.
+	// Outcome How the job or attempt ended; null until then.
 	Outcome    string    `json:"outcome"`
 	StartedAt  time.Time `json:"started_at"`
 	FinishedAt time.Time `json:"finished_at"`
 
-	// DurationMS From start to end; null unless it started and ended.
+	// DurationMS Time from start to end of the attempt; null unless it started and ended.
 	DurationMS int               `json:"duration_ms"`
 	Failure    *Outcome          `json:"failure,omitempty,omitzero"`
 	Links      map[string]string `json:"links"`
@@ -46,7 +46,7 @@ type Attempt struct {
 
 // Backoff The waits between the attempts of a job, as durations such as `1.5s` or `2m`, at most `24h`.
 type Backoff struct {
-	// Strategy The form.
+	// Strategy The name of this form.
 	Strategy string `json:"strategy,omitempty,omitzero"`
 
 	// Base A Go duration from 0s to 24h.
@@ -79,7 +79,7 @@ type Batch struct {
 	Status    string    `json:"status"`
 	CreatedAt time.Time `json:"created_at"`
 
-	// CompletedAt When all its jobs were final for the first time.
+	// CompletedAt When all jobs of the batch were final for the first time; null until then.
 	CompletedAt time.Time `json:"completed_at"`
 
 	// Total The number of items.
@@ -88,7 +88,7 @@ type Batch struct {
 	// Counts Number of items by current state, without deleted jobs.
 	Counts BatchCounts `json:"counts"`
 
-	// Outcome How the batch ended; null before the end. It never changes.
+	// Outcome How the batch ended; null until then, and unchanged afterwards.
 	Outcome *BatchOutcome `json:"outcome"`
 
 	// CorrelationID The correlation id of the submission.
@@ -110,7 +110,7 @@ type BatchCounts struct {
 	Refused int `json:"refused"`
 }
 
-// BatchJob A job in its batch's list.
+// BatchJob A job in the list of a batch's jobs.
 type BatchJob struct {
 	// JobID The id of the job.
 	JobID string `json:"job_id"`
@@ -124,7 +124,7 @@ type BatchJob struct {
 	// State The state of a job.
 	State string `json:"state"`
 
-	// Outcome The final status; null before the end.
+	// Outcome How the job or attempt ended; null until then.
 	Outcome string `json:"outcome"`
 
 	// CreatedAt When the job was accepted.
@@ -154,7 +154,7 @@ type BatchJob struct {
 	// MaxAttempts Maximum number of attempts.
 	MaxAttempts int `json:"max_attempts"`
 
-	// CanRetry Whether a retry would queue the job again.
+	// CanRetry Whether a request to retry the job would be accepted.
 	CanRetry bool `json:"can_retry"`
 
 	// BatchID The batch that the job belongs to.
@@ -166,7 +166,7 @@ type BatchJob struct {
 	// ScheduleID The schedule that submitted the job. Only for such jobs.
 	ScheduleID string `json:"schedule_id,omitempty,omitzero"`
 
-	// ScheduledFor The due time of the schedule. Absent for triggered runs.
+	// ScheduledFor The due time of the run; absent if a request triggered the run.
 	ScheduledFor time.Time `json:"scheduled_for,omitempty,omitzero"`
 
 	// ItemID The id of the item in the batch.
@@ -202,16 +202,16 @@ type BatchReceipt struct {
 	Warnings []Violation `json:"warnings,omitempty,omitzero"`
 }
 
-// Behavior The behaviour of a CUSTOM job. All members are optional; the job `{}` succeeds at once. The server's time scale applies to all times.
-// Random values come from the seed and the attempt number, so they are the same on every worker.
+// Behavior The behaviour of a CUSTOM job. All members are optional; with `{}` the job succeeds at once. The server's time scale applies to all
+// times. Random values come from the seed and the attempt number, so they are the same on every worker.
 type Behavior struct {
-	// Seed Seed for the jitter and for a result of a given size; default: the time of the request.
+	// Seed Seed for the jitter and for the bytes of a result that has only a `size`; default: the time of the request.
 	Seed *int64 `json:"seed,omitempty,omitzero"`
 
 	// Duration How long an attempt takes; less than the execution limit.
 	Duration string `json:"duration,omitempty,omitzero"`
 
-	// Jitter Maximum by which an attempt is shorter or longer. At most the duration; their sum must be less than the execution limit.
+	// Jitter The most by which an attempt is shorter or longer than `duration`. It must not exceed `duration`, and both together must be less than the execution limit.
 	Jitter string `json:"jitter,omitempty,omitzero"`
 
 	// BeginAt The share of the duration that an attempt skips at its start.
@@ -223,7 +223,7 @@ type Behavior struct {
 	// Failures Which attempts fail. Each attempt may be listed only once.
 	Failures []PlannedFailure `json:"failures,omitempty,omitzero"`
 
-	// Result The result of a CUSTOM job, with `size` or `body`; 1 KiB of JSON by default.
+	// Result The result of a CUSTOM job, given by its `size` or its `body`; by default, 1 KiB of JSON.
 	Result *PlannedResult `json:"result,omitempty,omitzero"`
 
 	// Emit Events that each attempt emits, as `event.emitted`.
@@ -232,10 +232,10 @@ type Behavior struct {
 	// CPU The share of time spent computing. All jobs of a worker together use at most half of its CPUs.
 	CPU float64 `json:"cpu,omitempty,omitzero"`
 
-	// MemoryBytes Memory that an attempt holds, in units of 1 MiB. All jobs of a worker together hold at most 64 MiB: a job only gets the rest.
+	// MemoryBytes Memory that an attempt holds, rounded up to 1 MiB. All jobs of a worker together hold at most 64 MiB; if less is left, the attempt gets only that.
 	MemoryBytes int `json:"memory_bytes,omitempty,omitzero"`
 
-	// IOBytes Number of bytes that an attempt writes and reads back, in blocks of 64 KiB of a file of at most 4 MiB, spread over the steps.
+	// IOBytes Number of bytes that an attempt writes to a file and reads back, in blocks of 64 KiB spread over the steps. The file has at most 4 MiB.
 	IOBytes int `json:"io_bytes,omitempty,omitzero"`
 }
 
@@ -249,8 +249,8 @@ type Bulk struct {
 	// Action The action for each job.
 	Action string `json:"action"`
 
-	// Filter The jobs that match all members. At least one member is required; `all` must be the only one. The members are the same as in the
-	// list of jobs, and two more. A filter is shown as sent.
+	// Filter The jobs that match all members. At least one member is required. If `all` is set, it must be the only one. Except for `all` and
+	// `failure_code`, the list of jobs has filters with the same names. Responses show the filter as it was sent.
 	Filter BulkFilter `json:"filter"`
 
 	// Rate Maximum number of jobs per second.
@@ -279,10 +279,10 @@ type Bulk struct {
 	Links    map[string]string `json:"links"`
 }
 
-// BulkFilter The jobs that match all members. At least one member is required; `all` must be the only one. The members are the same as in the
-// list of jobs, and two more. A filter is shown as sent.
+// BulkFilter The jobs that match all members. At least one member is required. If `all` is set, it must be the only one. Except for `all` and
+// `failure_code`, the list of jobs has filters with the same names. Responses show the filter as it was sent.
 type BulkFilter struct {
-	// All True for all jobs.
+	// All true selects all jobs.
 	All bool `json:"all,omitempty,omitzero"`
 
 	// State Jobs in this state.
@@ -318,7 +318,7 @@ type BulkItem struct {
 	// Result The result of a bulk operation for one job.
 	Result string `json:"result"`
 
-	// Code The code of the failure; null unless the job is FAILED.
+	// Code The code of the reason if the job was not changed; null if there is none.
 	Code string `json:"code"`
 
 	// Detail Details of the result.
@@ -343,8 +343,8 @@ type BulkRequest struct {
 	// Action The action for each job.
 	Action string `json:"action"`
 
-	// Filter The jobs that match all members. At least one member is required; `all` must be the only one. The members are the same as in the
-	// list of jobs, and two more. A filter is shown as sent.
+	// Filter The jobs that match all members. At least one member is required. If `all` is set, it must be the only one. Except for `all` and
+	// `failure_code`, the list of jobs has filters with the same names. Responses show the filter as it was sent.
 	Filter BulkFilter `json:"filter"`
 
 	// Rate Maximum number of jobs per second.
@@ -373,7 +373,7 @@ type Changed struct {
 type Checksum struct {
 	Algorithm string `json:"algorithm"`
 
-	// Value In lower-case hex.
+	// Value The digest in lower-case hex.
 	Value string `json:"value"`
 }
 
@@ -387,10 +387,10 @@ type Clock struct {
 	// Examples: 25h0m0s
 	Offset string `json:"offset"`
 
-	// Rate Seconds of the clock per real second, unless it is frozen.
+	// Rate Seconds of the clock per real second, unless the clock is frozen.
 	Rate float64 `json:"rate"`
 
-	// Frozen Whether it stands still.
+	// Frozen Whether the clock stands still.
 	Frozen bool `json:"frozen"`
 }
 
@@ -410,7 +410,7 @@ type Definition struct {
 	// WorkKind A deterministic behaviour of the catalogue, or CUSTOM.
 	WorkKind string `json:"work_kind"`
 
-	// DurationMS How long the work takes, before the server's time scale.
+	// DurationMS How long the work takes; the server multiplies it by its time scale.
 	DurationMS int `json:"duration_ms"`
 
 	// ShouldFail Whether the work kind fails.
@@ -419,7 +419,7 @@ type Definition struct {
 	// PayloadSize The size of the result in bytes.
 	PayloadSize int `json:"payload_size"`
 
-	// ExpectedOutcome The final state of the first attempt.
+	// ExpectedOutcome The state in which the first attempt is expected to end.
 	ExpectedOutcome string `json:"expected_outcome"`
 }
 
@@ -431,7 +431,7 @@ type Delivery struct {
 	// WebhookID The id of the webhook.
 	WebhookID string `json:"webhook_id"`
 
-	// URL The address of a callback.
+	// URL The URL of the callback; null for a webhook.
 	URL string `json:"url"`
 
 	// JobID The id of the job.
@@ -464,7 +464,7 @@ type Delivery struct {
 	// LastStatus The HTTP status of the latest attempt; null if there was none.
 	LastStatus int `json:"last_status"`
 
-	// LastError The last error; null if there was none.
+	// LastError The error of the latest attempt, or why the delivery ended without another attempt; null if there was none.
 	LastError *SendFailure      `json:"last_error"`
 	Links     map[string]string `json:"links"`
 
@@ -478,7 +478,7 @@ type DeliveryAttempt struct {
 	Number    int       `json:"number"`
 	StartedAt time.Time `json:"started_at"`
 
-	// DurationMS How long it took.
+	// DurationMS How long the attempt took.
 	DurationMS int `json:"duration_ms"`
 
 	// Status The HTTP status of the response; null if there was none.
@@ -540,8 +540,8 @@ type Event struct {
 	Attempt   int       `json:"attempt"`
 	Timestamp time.Time `json:"timestamp"`
 
-	// Data For a job's event, `work_kind`, `duration_ms`, `expected_outcome` and members of the event, such as `name` and `data` of
-	// event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
+	// Data For a job's event, `work_kind`, `duration_ms`, `expected_outcome` and the event's own members, such as `name` and `data`
+	// of event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
 	// `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. For webhook.disabled, `webhookId`, `reason`, `text`,
 	// `language` and `disabledAt`. For webhook.test, `webhookId`.
 	Data json.RawMessage `json:"data"`
@@ -549,7 +549,7 @@ type Event struct {
 
 // Evidence How a rule was kept or broken: the request that set the expectation, and the request that met or broke it.
 type Evidence struct {
-	// Found What the client did, the first time.
+	// Found What the client did when this happened for the first time.
 	Found string `json:"found"`
 
 	// Expected What the client should have done.
@@ -594,7 +594,7 @@ type Fault struct {
 	// Seed Seed for `probability`.
 	Seed int64 `json:"seed"`
 
-	// Seen Number of matching requests, while the rule could still apply.
+	// Seen Number of requests that matched while the rule could still apply.
 	Seen int `json:"seen"`
 
 	// Applied Number of requests to which the rule was applied.
@@ -609,7 +609,7 @@ type FaultCount struct {
 	// Of The affected kind of requests.
 	Of string `json:"of"`
 
-	// Requests Number of such requests.
+	// Requests Number of requests of that kind.
 	Requests int `json:"requests"`
 
 	// Times Number of times this fault happened; 0 if the profile has the fault but it did not happen.
@@ -637,8 +637,9 @@ type FaultRules struct {
 
 // Fixture A job that a test needs.
 type Fixture struct {
-	// State scheduled: CREATED, due in a day. running: at `progress`. succeeded, failed, canceled. exhausted: failed after all attempts. gone:
-	// succeeded and deleted. expired: succeeded, and the result has expired.
+	// State What the job should be. `scheduled` is CREATED and due in a day. `running` has reached `progress`. `exhausted` has failed in all its
+	// attempts. `gone` has succeeded and was deleted. `expired` has succeeded, and its result has expired. The others have ended in the
+	// state of that name.
 	State string `json:"state"`
 
 	// Progress Progress of the running job, in percent.
@@ -686,7 +687,7 @@ type Job struct {
 	// State The state of a job.
 	State string `json:"state"`
 
-	// Outcome The final status; null before the end.
+	// Outcome How the job or attempt ended; null until then.
 	Outcome string `json:"outcome"`
 
 	// CreatedAt When the job was accepted.
@@ -716,7 +717,7 @@ type Job struct {
 	// MaxAttempts Maximum number of attempts.
 	MaxAttempts int `json:"max_attempts"`
 
-	// CanRetry Whether a retry would queue the job again.
+	// CanRetry Whether a request to retry the job would be accepted.
 	CanRetry bool `json:"can_retry"`
 
 	// BatchID The batch that the job belongs to.
@@ -728,16 +729,16 @@ type Job struct {
 	// ScheduleID The schedule that submitted the job. Only for such jobs.
 	ScheduleID string `json:"schedule_id,omitempty,omitzero"`
 
-	// ScheduledFor The due time of the schedule. Absent for triggered runs.
+	// ScheduledFor The due time of the run; absent if a request triggered the run.
 	ScheduledFor time.Time `json:"scheduled_for,omitempty,omitzero"`
 
 	// AutoRetry Whether the server retries the job automatically.
 	AutoRetry bool `json:"auto_retry"`
 
-	// Retry The retry policy of its request; absent if there was none.
+	// Retry The retry policy that the submission set; absent if it set none.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
-	// Callback The URL that receives every change.
+	// Callback The URL to which each event of the job is sent.
 	Callback string `json:"callback"`
 
 	// EstimatedCompletion When the job is expected to end; null if unknown.
@@ -746,7 +747,7 @@ type Job struct {
 	// ExpiresAt When the job will be deleted; null until it is final.
 	ExpiresAt time.Time `json:"expires_at"`
 
-	// Definition The work of the job; null if it is damaged.
+	// Definition The work of the job; null if the stored definition is damaged.
 	Definition *Definition `json:"definition"`
 
 	// Params The parameters as sent.
@@ -758,14 +759,14 @@ type Job struct {
 	// Progress The progress of a running job. The progress never decreases within an attempt, and is absent if unknown.
 	Progress *Progress `json:"progress,omitempty"`
 
-	// Failure How the current attempt failed. FAILED only.
+	// Failure How the current attempt failed. Only if the job is FAILED.
 	Failure *Outcome `json:"failure,omitempty,omitzero"`
 
 	// Result The output of a SUCCEEDED job.
 	Result *ResultInfo       `json:"result,omitempty"`
 	Links  map[string]string `json:"links"`
 
-	// Warnings Warnings about the submission. Only in its response.
+	// Warnings Parts of the submission that have no effect. Only in the response to the submission.
 	Warnings []Violation `json:"warnings,omitempty,omitzero"`
 }
 
@@ -777,20 +778,20 @@ type JobRequest struct {
 	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
 	WorkKind string `json:"work_kind,omitempty,omitzero"`
 
-	// ExecutionAt When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job never starts
-	// earlier. A time up to one second in the past counts as now, since clocks differ.
+	// ExecutionAt When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job
+	// never starts earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt time.Time `json:"execution_at,omitempty,omitzero"`
 
-	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service requires
-	// the consent of receivers, the URL must have the scheme, host and port of an enabled webhook of the client with
-	// `proven_at`.
+	// Callback An absolute `http` or `https` URL to which each event of the job is sent. It must not have a user, password or fragment. If the
+	// service requires the consent of receivers, the client must have an enabled webhook with `proven_at` and with the same scheme,
+	// host and port.
 	//
 	//
 	// Examples: https://example.com/done
 	Callback string `json:"callback,omitempty,omitzero"`
 
-	// Params The client's parameters, stored as sent, up to 256 KiB. Other work kinds ignore params and return `warnings`.
-	// CUSTOM uses `behavior`.
+	// Params The client's parameters, stored as sent, up to 256 KiB. Only CUSTOM jobs use one of them, `behavior`. All other parameters have
+	// no effect, and the response lists them in `warnings`.
 	Params any `json:"params,omitempty,omitzero"`
 
 	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
@@ -799,13 +800,13 @@ type JobRequest struct {
 	// Retry The number of attempts and the waits between them. By default, the service's settings apply.
 	Retry *RetryPolicy `json:"retry,omitempty,omitzero"`
 
-	// Event EMIT_EVENT only, the event to publish.
+	// Event The event to publish. Only for EMIT_EVENT jobs.
 	Event *Emission `json:"event,omitempty,omitzero"`
 
 	// CorrelationID An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
 	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
 
-	// ItemID A name for the item, unique in the batch. Without it, the item's zero-based index as a string.
+	// ItemID A name for the item, unique in the batch. By default, the item's zero-based index as a string.
 	ItemID string `json:"item_id,omitempty,omitzero"`
 }
 
@@ -823,7 +824,7 @@ type JournalEntry struct {
 	// Request Method, path and query of the request, without secrets.
 	Request string `json:"request"`
 
-	// Headers Headers that rules use, with keys and bodies as hashes.
+	// Headers Headers that rules use, and the body; hashes replace keys and bodies.
 	Headers []string `json:"headers"`
 
 	// Connection The number of the connection that carried the request. Each process of the service numbers its own connections.
@@ -855,10 +856,10 @@ type JournalEntry struct {
 type Key struct {
 	Meta `json:"-"`
 
-	// APIKey The key itself. The key is shown once; null if the key already existed, and in a repetition with the same idempotency key.
+	// APIKey The key itself, shown only once; null if the key already existed, or if the request is repeated with the same idempotency key.
 	APIKey string `json:"api_key"`
 
-	// KeyID The public part of the key.
+	// KeyID The id of the key, which is not secret.
 	KeyID string `json:"key_id"`
 
 	// Scope The permissions of the key.
@@ -877,8 +878,8 @@ type KeyRequest struct {
 	// Rotate Create a new key even if a key exists.
 	Rotate bool `json:"rotate,omitempty,omitzero"`
 
-	// Scope The permissions of the key: read, submit (also submits jobs and batches), or all. A key with a scope other than all is always
-	// new. Such a key replaces no other key and cannot be renewed.
+	// Scope The permissions of the key: read, submit (also submits jobs and batches), or all. A request with a scope other than all
+	// always creates a key. Such a key replaces no other key and cannot be renewed.
 	Scope string `json:"scope,omitempty,omitzero"`
 }
 
@@ -887,15 +888,16 @@ type MadeFixture struct {
 	// JobID The id of the job.
 	JobID string `json:"job_id"`
 
-	// Fixture scheduled: CREATED, due in a day. running: at `progress`. succeeded, failed, canceled. exhausted: failed after all attempts. gone:
-	// succeeded and deleted. expired: succeeded, and the result has expired.
+	// Fixture What the job should be. `scheduled` is CREATED and due in a day. `running` has reached `progress`. `exhausted` has failed in all its
+	// attempts. `gone` has succeeded and was deleted. `expired` has succeeded, and its result has expired. The others have ended in the
+	// state of that name.
 	Fixture string `json:"fixture"`
 
 	// State The state of a job.
 	State string `json:"state"`
 }
 
-// Moment A request in evidence.
+// Moment A request or delivery that is part of the evidence.
 type Moment struct {
 	// At When the request came.
 	At time.Time `json:"at"`
@@ -906,7 +908,7 @@ type Moment struct {
 	// Request Method, path and query of the request, without secrets.
 	Request string `json:"request"`
 
-	// Headers Headers that rules use, with keys and bodies as hashes.
+	// Headers Headers that rules use, and the body; hashes replace keys and bodies.
 	Headers []string `json:"headers"`
 
 	// Connection The number of the connection that carried the request. Each process of the service numbers its own connections.
@@ -923,8 +925,8 @@ type Moment struct {
 // CREATED, QUEUED and ASSIGNED become ACCEPTED, RUNNING becomes PROCESSING, SUCCEEDED becomes COMPLETED, FAILED becomes FAILED, or
 // TIMED_OUT if the code is RFA_EXEC_TIMEOUT, and CANCELED becomes CANCELLED.
 //
-// Only failures have the members from `type` to `code`, `retryable` and `processingStage`. `completedAt` is present after the end of
-// the attempt. After that the document never changes.
+// Only failures have `type`, `title`, `status`, `detail`, `code`, `retryable`, `processingStage` and `language`. When the attempt
+// ends, the document gets `completedAt` and never changes again.
 //
 // A planned failure of a CUSTOM job has the planned `type`, texts and extension members.
 type OutcomeDocument struct {
@@ -969,8 +971,8 @@ type OutcomeDocument struct {
 	Attempt  int       `json:"attempt"`
 	Scenario *Scenario `json:"scenario"`
 
-	// Language The language of `title` and `detail`. Texts are English in messages to receivers and brokers. Over HTTP it is the language of the
-	// submission's `Accept-Language`.
+	// Language The language of `title` and `detail`: in HTTP responses, the one chosen by the submission's `Accept-Language`; in messages to
+	// webhook receivers and brokers, always English.
 	Language string `json:"language,omitempty,omitzero"`
 }
 
@@ -982,24 +984,24 @@ type PlannedEvent struct {
 	// Data The event's data, any JSON.
 	Data json.RawMessage `json:"data,omitempty,omitzero"`
 
-	// After When the attempt emits the event, within the duration.
+	// After Time from the attempt's start to the event, at most `duration`.
 	After string `json:"after,omitempty,omitzero"`
 }
 
 // PlannedFailure How some attempts fail.
 type PlannedFailure struct {
-	// Attempts The attempts that fail, from 1.
+	// Attempts The numbers of the attempts that fail; the first attempt is 1.
 	Attempts []int `json:"attempts"`
 
-	// After When the attempt fails, within the duration; at the end if absent.
+	// After Time from the attempt's start to its failure, at most `duration`; if absent, the attempt fails at its end.
 	After   string `json:"after,omitempty,omitzero"`
 	Problem any    `json:"problem,omitempty,omitzero"`
 }
 
-// PlannedProblem The outcome document of a planned failure. Absent members have the values of the reason `custom-failure`. Members not listed here
-// become extension members of the document: at most 20, with 2 KiB in total. Their names have a letter and 2 to 63 letters, digits
-// and underscores. The service sets `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`, `attempt`,
-// `scenario`, `language` and `results`; they cannot be planned.
+// PlannedProblem The outcome document of a planned failure. Absent members have the default values of the problem type `custom-failure`. Members not
+// listed here become extension members of the document: at most 20, with 2 KiB in total. Their names are a letter followed by 2 to 63
+// letters, digits and underscores. The service sets `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`,
+// `attempt`, `scenario`, `language` and `results`; they cannot be planned.
 type PlannedProblem struct {
 	// Type The problem type.
 	//
@@ -1021,14 +1023,14 @@ type PlannedProblem struct {
 	// Retryable Whether another attempt is allowed; true if absent.
 	Retryable *bool `json:"retryable,omitempty,omitzero"`
 
-	// RetryAfter Seconds from the attempt's end until the next attempt, also for automatic retries; the backoff if absent.
+	// RetryAfter Seconds from the attempt's end until the next attempt, whether the retry is automatic or requested; if absent, the backoff decides.
 	RetryAfter int `json:"retryAfter,omitempty,omitzero"`
 
 	// Stage The `processingStage`.
 	Stage string `json:"stage,omitempty,omitzero"`
 }
 
-// PlannedResult The result of a CUSTOM job, with `size` or `body`; 1 KiB of JSON by default.
+// PlannedResult The result of a CUSTOM job, given by its `size` or its `body`; by default, 1 KiB of JSON.
 type PlannedResult struct {
 	// MediaType The media type of the bytes; application/json if absent.
 	//
@@ -1042,7 +1044,7 @@ type PlannedResult struct {
 	Body *string `json:"body,omitempty,omitzero"`
 }
 
-// ProblemDocument A request that failed (RFC 9457).
+// ProblemDocument The problem document of a failed request (RFC 9457).
 type ProblemDocument struct {
 	// Type The address of the page that explains the problem type.
 	Type string `json:"type"`
@@ -1053,7 +1055,7 @@ type ProblemDocument struct {
 	// Status The HTTP status.
 	Status int `json:"status"`
 
-	// Detail What went wrong and what is allowed. With several violations, it names the first.
+	// Detail What went wrong and what is allowed. If there are several violations, it names the first and counts the others.
 	Detail string `json:"detail"`
 
 	// Instance The id of the request.
@@ -1065,7 +1067,7 @@ type ProblemDocument struct {
 	// Violations All errors of the body or the query, up to 100 entries.
 	Violations []Violation `json:"violations,omitempty,omitzero"`
 
-	// ExpiredAt When it expired. 410 only.
+	// ExpiredAt When the resource expired or was deleted. Only in 410 responses.
 	ExpiredAt time.Time `json:"expired_at,omitempty,omitzero"`
 
 	// JobID The job created by the first request with the idempotency key. Only for conflicts of submissions.
@@ -1110,14 +1112,14 @@ type ReceiverResponse struct {
 	// Body The first 8 KiB of the body, if that is UTF-8 text without NUL.
 	Body string `json:"body"`
 
-	// BodyBase64 The body in base64 if it is not such text; `body` is null then.
+	// BodyBase64 The first 8 KiB of the body in base64, if they are not UTF-8 text; then `body` is null.
 	BodyBase64 []byte `json:"body_base64,omitempty,omitzero"`
 
-	// Truncated Whether the body was longer.
+	// Truncated Whether the body was longer than 8 KiB.
 	Truncated bool `json:"truncated"`
 }
 
-// Replay The response to a replay.
+// Replay The response to a request that sends failed deliveries or missed events again.
 type Replay struct {
 	// Queued Number of deliveries that this request has queued.
 	Queued int `json:"queued"`
@@ -1139,13 +1141,13 @@ type Report struct {
 	// Outcome How a finished job or attempt ended.
 	Outcome string `json:"outcome"`
 
-	// StartedAt Null if it was canceled before it started.
+	// StartedAt When the attempt started; null if it was canceled before that.
 	StartedAt time.Time `json:"started_at"`
 
 	// FinishedAt When the attempt ended.
 	FinishedAt time.Time `json:"finished_at"`
 
-	// DurationMS From start to end; 0 if it never started.
+	// DurationMS Time from start to end of the attempt; 0 if it never started.
 	DurationMS int      `json:"duration_ms"`
 	Failure    *Outcome `json:"failure,omitempty,omitzero"`
 
@@ -1164,17 +1166,17 @@ type ResultInfo struct {
 	// Checksum A digest of the bytes.
 	Checksum *Checksum `json:"checksum,omitempty"`
 
-	// ExpiresAt When it expires.
+	// ExpiresAt When the result expires.
 	ExpiresAt time.Time `json:"expires_at,omitempty,omitzero"`
 
 	// DownloadURL The address of the result.
 	DownloadURL string `json:"download_url,omitempty,omitzero"`
 
-	// ExpiredAt When the job was deleted or its retention ended.
+	// ExpiredAt When the result expired.
 	ExpiredAt time.Time `json:"expired_at,omitempty,omitzero"`
 }
 
-// RetryPolicy The attempts of a job, for automatic and requested retries.
+// RetryPolicy How many attempts a job has and how long it waits between them, for automatic and requested retries.
 type RetryPolicy struct {
 	// MaxAttempts Maximum number of attempts, including the first; at most 1 + FORGERUN_MAX_RETRIES (4 by default).
 	MaxAttempts int `json:"max_attempts,omitempty,omitzero"`
@@ -1182,7 +1184,7 @@ type RetryPolicy struct {
 	// Backoff The waits between attempts.
 	Backoff *Backoff `json:"backoff,omitempty,omitzero"`
 
-	// Codes Codes of retryable failures that the service retries automatically; all retryable failures if absent.
+	// Codes The service retries only failures with these codes automatically; if absent, all retryable failures.
 	Codes []string `json:"codes,omitempty,omitzero"`
 }
 
@@ -1248,7 +1250,7 @@ type Scenario struct {
 	// DurationMS Duration of the work in milliseconds.
 	DurationMS int `json:"durationMs,omitempty,omitzero"`
 
-	// ExpectedOutcome The final state of the first attempt.
+	// ExpectedOutcome The state in which the first attempt is expected to end.
 	ExpectedOutcome string `json:"expectedOutcome,omitempty,omitzero"`
 }
 
@@ -1262,16 +1264,16 @@ type Schedule struct {
 	// Name A name in one line.
 	Name string `json:"name"`
 
-	// State Whether a schedule will run.
+	// State Whether a schedule has more due times.
 	State string `json:"state"`
 
-	// Cron The due times as a cron expression; null with an interval.
+	// Cron The due times as a cron expression; null if `interval` is set.
 	Cron string `json:"cron"`
 
-	// TimeZone The time zone of `cron`; null is UTC.
+	// TimeZone The time zone of `cron`; null means UTC.
 	TimeZone string `json:"time_zone"`
 
-	// Interval The time between due times, such as 1m30s; null with `cron`.
+	// Interval The time between due times, such as 1m30s; null if `cron` is set.
 	Interval string `json:"interval"`
 
 	// Jitter Maximum delay of a run after its due time.
@@ -1279,7 +1281,7 @@ type Schedule struct {
 	StartAt time.Time `json:"start_at"`
 	EndAt   time.Time `json:"end_at"`
 
-	// Overlap Policy for a due time while an earlier run of the schedule is not final.
+	// Overlap What happens at a due time while an earlier run of the schedule is not final.
 	Overlap string `json:"overlap"`
 
 	// CatchUp Which due times are run if they are more than a minute late, because the service could not submit jobs.
@@ -1289,7 +1291,7 @@ type Schedule struct {
 	CatchUpMax int        `json:"catch_up_max"`
 	Job        JobRequest `json:"job"`
 
-	// Paused Whether it is paused.
+	// Paused Whether the schedule is paused.
 	Paused    bool      `json:"paused"`
 	CreatedAt time.Time `json:"created_at"`
 
@@ -1299,19 +1301,19 @@ type Schedule struct {
 	// NextRuns The next due times, without jitter.
 	NextRuns []time.Time `json:"next_runs"`
 
-	// WaitingFor The due time that waits for an earlier run to end, with `queue_one`.
+	// WaitingFor With `queue_one`, the due time that waits until an earlier run is final; null if none waits.
 	WaitingFor time.Time `json:"waiting_for"`
 
-	// LastRunAt The last due time that was run.
+	// LastRunAt The latest due time for which a job was submitted.
 	LastRunAt time.Time `json:"last_run_at"`
 
-	// LastJobID Its job.
+	// LastJobID The job of `last_run_at`.
 	LastJobID string `json:"last_job_id"`
 
 	// Runs Number of due times for which a job was created.
 	Runs int `json:"runs"`
 
-	// Missed Number of due times without a job, because none could be submitted in time, or the submission was refused until the next due time. A gap without submissions adds at most 10,000.
+	// Missed Number of due times without a job, because the service could not submit one in time, or because the submission was refused until the next due time. If the service submits nothing for a long time, that adds at most 10,000.
 	Missed int `json:"missed"`
 
 	// Skipped Number of due times without a job because an earlier run was not final.
@@ -1321,7 +1323,7 @@ type Schedule struct {
 	LastError *ScheduleError    `json:"last_error"`
 	Links     map[string]string `json:"links"`
 
-	// Warnings Warnings about the request. Only in its response.
+	// Warnings Parts of the request that have no effect. Only in the response to the request.
 	Warnings []Violation `json:"warnings,omitempty,omitzero"`
 }
 
@@ -1333,18 +1335,18 @@ type ScheduleError struct {
 	// Code The error code for programs. Each code has a page under `/problems/`.
 	Code string `json:"code"`
 
-	// Detail The response to the submission.
+	// Detail Why the submission was refused.
 	Detail string `json:"detail"`
 }
 
-// ScheduleRequest A request for a schedule, with `cron` or `interval`.
+// ScheduleRequest A request for a schedule. Either `cron` or `interval` must be set.
 type ScheduleRequest struct {
 	// Name A name in one line.
 	Name string `json:"name,omitempty,omitzero"`
 
-	// Cron The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
-	// `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either one must match. Excludes
-	// `interval`.
+	// Cron The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first.
+	// Fields may have `*`, numbers, names such as MON, lists, ranges and steps. If both day fields are restricted, one of them must
+	// match. Not allowed together with `interval`.
 	//
 	//
 	// Examples: 30 4 * * MON-FRI
@@ -1355,7 +1357,7 @@ type ScheduleRequest struct {
 	// Examples: Europe/Berlin
 	TimeZone string `json:"time_zone,omitempty,omitzero"`
 
-	// Interval The time between due times, from 1s to 8784h. Excludes `cron`.
+	// Interval The time between due times, from 1s to 8784h. Not allowed together with `cron`.
 	Interval string `json:"interval,omitempty,omitzero"`
 
 	// Jitter Maximum delay of a run after its due time. The delay is random, but always the same for a due time. At most 1h, and at most the interval.
@@ -1367,16 +1369,16 @@ type ScheduleRequest struct {
 	// EndAt The schedule has no due times after this time.
 	EndAt time.Time `json:"end_at,omitempty,omitzero"`
 
-	// Overlap allow without it.
+	// Overlap What happens at a due time while an earlier run is not final; `allow` if absent.
 	Overlap string `json:"overlap,omitempty,omitzero"`
 
-	// CatchUp none without it.
+	// CatchUp Which due times are run if they are more than a minute late; `none` if absent.
 	CatchUp string `json:"catch_up,omitempty,omitzero"`
 
 	// CatchUpMax Maximum number of due times that `all` catches up.
 	CatchUpMax int `json:"catch_up_max,omitempty,omitzero"`
 
-	// Paused Whether it starts paused.
+	// Paused Whether the schedule is paused from the start.
 	Paused bool       `json:"paused,omitempty,omitzero"`
 	Job    JobRequest `json:"job"`
 }
@@ -1397,10 +1399,10 @@ type Session struct {
 	// SessionID The id of the session.
 	SessionID string `json:"session_id"`
 
-	// Label The label of its requests.
+	// Label The label of the session's requests; absent if they have none.
 	Label string `json:"label,omitempty,omitzero"`
 
-	// Profile The profile of its faults.
+	// Profile The fault profile of the session; absent if it has none.
 	Profile string `json:"profile,omitempty,omitzero"`
 
 	// Seed Seed for the profile's random faults.
@@ -1409,13 +1411,13 @@ type Session struct {
 	// Rules The rules that are judged.
 	Rules []string `json:"rules"`
 
-	// CreatedAt When it started.
+	// CreatedAt When the session started.
 	CreatedAt time.Time `json:"created_at"`
 
 	// EndedAt When the session ended; null while it runs.
 	EndedAt time.Time `json:"ended_at"`
 
-	// Exchanges Records so far: one per request, and two per ended event stream. The first 200,000 are judged, up to 128 MiB, or 4 MiB with a label.
+	// Exchanges Number of records so far: one per request, and two per ended event stream. Only the first 200,000 are judged, and of these at most 128 MiB (4 MiB if the session has a label).
 	Exchanges int `json:"exchanges"`
 }
 
@@ -1450,7 +1452,7 @@ type SigningKey struct {
 	Use string `json:"use,omitempty,omitzero"`
 }
 
-// SinceRequest The start time, and the cursor of the next request.
+// SinceRequest The start time and, after the first request, the cursor where to continue.
 type SinceRequest struct {
 	Since time.Time `json:"since"`
 
@@ -1466,10 +1468,10 @@ type Verdict struct {
 	// SessionID The id of the session.
 	SessionID string `json:"session_id"`
 
-	// Label The label of its requests.
+	// Label The label of the session's requests; absent if they have none.
 	Label string `json:"label,omitempty,omitzero"`
 
-	// Profile The profile of its faults.
+	// Profile The fault profile of the session; absent if it has none.
 	Profile string `json:"profile,omitempty,omitzero"`
 
 	// Seed Seed for the profile's random faults.
@@ -1478,13 +1480,13 @@ type Verdict struct {
 	// Rules The rules that are judged.
 	Rules []string `json:"rules"`
 
-	// CreatedAt When it started.
+	// CreatedAt When the session started.
 	CreatedAt time.Time `json:"created_at"`
 
 	// EndedAt When the session ended; null while it runs.
 	EndedAt time.Time `json:"ended_at"`
 
-	// Exchanges Requests so far. The first 200,000 records are judged, up to 128 MiB.
+	// Exchanges Number of records so far. Only the first 200,000 are judged, and of these at most 128 MiB.
 	Exchanges int `json:"exchanges"`
 
 	// Verdict `passed` means that no rule was broken. `passed_with_warnings` means that only rules with the level should were broken. `failed` means that a rule with the level must was broken. `nothing_judged` means that the session tested no rule.
@@ -1499,7 +1501,7 @@ type Verdict struct {
 	// Judged Number of judged requests; fewer than `exchanges` if the session was full.
 	Judged int `json:"judged"`
 
-	// Faulty Requests and deliveries that a fault changed.
+	// Faulty Number of requests and deliveries that a fault changed.
 	Faulty int `json:"faulty"`
 
 	// First The first request or delivery that a fault changed; missing if there is none.
@@ -1508,22 +1510,22 @@ type Verdict struct {
 	// Last The last request or delivery that a fault changed; missing if there is none.
 	Last *Moment `json:"last,omitempty"`
 
-	// Guess A guessed description of an API, if no submission was recognised; only from `forgerun proxy`.
+	// Guess A guess at the description of the API, if no submission was recognised. Only from `forgerun proxy`.
 	Guess *VerdictGuess `json:"guess,omitempty"`
 
-	// Faults The faults that happened, and those of the profile that did not.
+	// Faults The faults that happened, and the faults of the profile that did not happen.
 	Faults []FaultCount `json:"faults"`
 
 	// Results The result of each rule.
 	Results []RuleResult `json:"results"`
 }
 
-// VerdictGuess A guessed description of an API, if no submission was recognised; only from `forgerun proxy`.
+// VerdictGuess A guess at the description of the API, if no submission was recognised. Only from `forgerun proxy`.
 type VerdictGuess struct {
 	// Seen Requests that look like submissions, such as POST /thumbnails that returned 201 with {id}.
 	Seen string `json:"seen"`
 
-	// YAML A description for `--api`.
+	// YAML The guessed description in YAML, for the option `--api`.
 	YAML string `json:"yaml"`
 }
 
@@ -1570,7 +1572,7 @@ type Webhook struct {
 	// Enabled Whether events are sent.
 	Enabled bool `json:"enabled"`
 
-	// DisabledAt When it was disabled.
+	// DisabledAt When the webhook was disabled; null if it is enabled.
 	DisabledAt time.Time `json:"disabled_at"`
 
 	// DisabledReason Why the webhook is disabled; null if it is enabled.
@@ -1579,10 +1581,10 @@ type Webhook struct {
 	// ConsecutiveFailures Number of failed attempts since the last success.
 	ConsecutiveFailures int `json:"consecutive_failures"`
 
-	// FailingSince When the first of these failed attempts was made.
+	// FailingSince When the first of the `consecutive_failures` happened; null if there are none.
 	FailingSince time.Time `json:"failing_since"`
 
-	// OldSecretExpiresAt When the secret before the last rotation expires.
+	// OldSecretExpiresAt When the secret used before the last rotation expires.
 	OldSecretExpiresAt time.Time `json:"old_secret_expires_at"`
 
 	// ProvenAt When the receiver confirmed by OPTIONS that it wants events at this URL. Null if the receiver was not asked.
@@ -1593,7 +1595,7 @@ type Webhook struct {
 	UpdatedAt time.Time         `json:"updated_at"`
 	Links     map[string]string `json:"links"`
 
-	// Secret The secret for signatures of deliveries (Standard Webhooks): `whsec_` and the base64 of 32 bytes. Null in a repetition.
+	// Secret The secret for signatures of deliveries (Standard Webhooks): `whsec_` and the base64 of 32 bytes. Null if the request is repeated with the same idempotency key.
 	Secret string `json:"secret"`
 }
 
@@ -1638,9 +1640,9 @@ const (
 
 // Which due times are run if they are more than a minute late, because the service could not submit jobs.
 const (
-	CatchUpNone = "none" // None.
-	CatchUpLast = "last" // The latest one.
-	CatchUpAll  = "all"  // The latest ones, `catch_up_max` at most.
+	CatchUpNone = "none" // No late due time is run.
+	CatchUpLast = "last" // The latest of them is run.
+	CatchUpAll  = "all"  // All are run; at most the latest `catch_up_max`.
 )
 
 // The error code for programs. Each code has a page under `/problems/`.
@@ -1681,13 +1683,13 @@ const (
 
 // The status of a job's attempt or a batch in outcome documents. It is case-sensitive.
 const (
-	StatusAccepted            = "ACCEPTED"              // The job is CREATED, QUEUED or ASSIGNED; no job of the batch has started.
-	StatusProcessing          = "PROCESSING"            // The job is RUNNING; the batch is in progress.
-	StatusCompleted           = "COMPLETED"             // The job SUCCEEDED; no item of the batch failed and not all were canceled. Terminal.
-	StatusFailed              = "FAILED"                // The job FAILED; all items of the batch failed. Terminal.
-	StatusCancelled           = "CANCELLED"             // The job was CANCELED; all jobs of the batch were. Terminal.
-	StatusTimedOut            = "TIMED_OUT"             // The job FAILED at the execution limit, with code RFA_EXEC_TIMEOUT. Terminal.
-	StatusCompletedWithErrors = "COMPLETED_WITH_ERRORS" // Only for batches. At least one item failed and another one did not. Terminal.
+	StatusAccepted            = "ACCEPTED"              // For a job: it is CREATED, QUEUED or ASSIGNED. For a batch: none of its jobs has started.
+	StatusProcessing          = "PROCESSING"            // For a job: it is RUNNING. For a batch: its jobs have started, but not all have ended.
+	StatusCompleted           = "COMPLETED"             // For a job: it SUCCEEDED. For a batch: no item failed, and not all were canceled. Terminal.
+	StatusFailed              = "FAILED"                // For a job: it FAILED. For a batch: all items failed. Terminal.
+	StatusCancelled           = "CANCELLED"             // For a job: it was CANCELED. For a batch: all jobs were canceled. Terminal.
+	StatusTimedOut            = "TIMED_OUT"             // Only for jobs. The job FAILED at the execution limit, with code RFA_EXEC_TIMEOUT. Terminal.
+	StatusCompletedWithErrors = "COMPLETED_WITH_ERRORS" // Only for batches. At least one item failed, and at least one did not. Terminal.
 )
 
 // The type of a job.
@@ -1697,18 +1699,18 @@ const (
 	EmitEvent = "EMIT_EVENT" // Publish one event of the client.
 )
 
-// Policy for a due time while an earlier run of the schedule is not final.
+// What happens at a due time while an earlier run of the schedule is not final.
 const (
-	OverlapAllow    = "allow"     // It is run.
+	OverlapAllow    = "allow"     // The due time is run.
 	OverlapSkip     = "skip"      // The due time is not run, and counts as skipped.
-	OverlapQueueOne = "queue_one" // One waits until the run is final, and is run then; others are not run, and count as skipped.
+	OverlapQueueOne = "queue_one" // The due time waits and is run when the earlier run is final. Only one due time can wait: others are not run, and count as skipped.
 )
 
 // The state of a job.
 const (
-	Created   = "CREATED"   // Accepted, waits for its `execution_at`.
-	Queued    = "QUEUED"    // Ready, waits for a worker.
-	Assigned  = "ASSIGNED"  // Claimed by a worker, not started.
+	Created   = "CREATED"   // Accepted; waits for its `execution_at`.
+	Queued    = "QUEUED"    // Ready to run; waits for a worker.
+	Assigned  = "ASSIGNED"  // Claimed by a worker, but not started yet.
 	Running   = "RUNNING"   // A worker executes it.
 	Succeeded = "SUCCEEDED" // Finished successfully. Final.
 	Failed    = "FAILED"    // Finished with an error; may be retried. Final for its attempt.
@@ -1734,16 +1736,16 @@ const (
 	KindCancelDuringRun             = "CANCEL_DURING_RUN"              // Succeeds after 10 s, unless it is canceled while it runs.
 	KindRetryOnFail                 = "RETRY_ON_FAIL"                  // Fails on the first attempt after 3 s, retryable, and succeeds on later ones.
 	KindRetryLimitReached           = "RETRY_LIMIT_REACHED"            // Fails on every attempt after 3 s, retryable.
-	KindDuplicateSubmitSameKey      = "DUPLICATE_SUBMIT_SAME_KEY"      // Succeeds after 2 s; made to be submitted twice with one key.
-	KindDuplicateSubmitDifferentKey = "DUPLICATE_SUBMIT_DIFFERENT_KEY" // Succeeds after 2 s; made to be submitted twice with two keys.
-	KindWebhookSuccess              = "WEBHOOK_SUCCESS"                // Succeeds after 2 s; made for a receiver that answers.
-	KindWebhookTimeout              = "WEBHOOK_TIMEOUT"                // Succeeds after 2 s; made for a receiver that answers too late.
-	KindWebhook5Xx                  = "WEBHOOK_5XX"                    // Succeeds after 2 s; made for a receiver that fails.
-	KindWebhookRetriesExhausted     = "WEBHOOK_RETRIES_EXHAUSTED"      // Succeeds after 2 s; made for a receiver that never recovers.
-	KindWebhookSlowReceiver         = "WEBHOOK_SLOW_RECEIVER"          // Succeeds after 2 s; made for a slow receiver.
-	KindScheduledOnTime             = "SCHEDULED_ON_TIME"              // Succeeds after 2 s; made to be deferred.
-	KindScheduledLateRecovery       = "SCHEDULED_LATE_RECOVERY"        // Succeeds after 2 s; made to be deferred over a downtime.
-	KindScheduledFarFuture          = "SCHEDULED_FAR_FUTURE"           // Succeeds after 2 s; made to be deferred for long.
+	KindDuplicateSubmitSameKey      = "DUPLICATE_SUBMIT_SAME_KEY"      // Succeeds after 2 s; made to be submitted twice with the same idempotency key.
+	KindDuplicateSubmitDifferentKey = "DUPLICATE_SUBMIT_DIFFERENT_KEY" // Succeeds after 2 s; made to be submitted twice with different idempotency keys.
+	KindWebhookSuccess              = "WEBHOOK_SUCCESS"                // Succeeds after 2 s; made to test a webhook receiver that answers.
+	KindWebhookTimeout              = "WEBHOOK_TIMEOUT"                // Succeeds after 2 s; made to test a webhook receiver that answers too late.
+	KindWebhook5Xx                  = "WEBHOOK_5XX"                    // Succeeds after 2 s; made to test a webhook receiver that returns 5xx.
+	KindWebhookRetriesExhausted     = "WEBHOOK_RETRIES_EXHAUSTED"      // Succeeds after 2 s; made to test a webhook receiver that never recovers.
+	KindWebhookSlowReceiver         = "WEBHOOK_SLOW_RECEIVER"          // Succeeds after 2 s; made to test a slow webhook receiver.
+	KindScheduledOnTime             = "SCHEDULED_ON_TIME"              // Succeeds after 2 s; made for DEFERRED jobs.
+	KindScheduledLateRecovery       = "SCHEDULED_LATE_RECOVERY"        // Succeeds after 2 s; made for DEFERRED jobs that become due while the service is down.
+	KindScheduledFarFuture          = "SCHEDULED_FAR_FUTURE"           // Succeeds after 2 s; made for DEFERRED jobs that are due much later.
 	KindPayloadSmall                = "PAYLOAD_SMALL"                  // Succeeds after 2 s with a result of 1 KiB.
 	KindPayloadMedium               = "PAYLOAD_MEDIUM"                 // Succeeds after 2 s with a result of 16 KiB.
 	KindPayloadLarge                = "PAYLOAD_LARGE"                  // Succeeds after 2 s with a result of 256 KiB.
@@ -1770,16 +1772,16 @@ var Kinds = []Kind{
 	{KindCancelDuringRun, "Succeeds after 10 s, unless it is canceled while it runs."},
 	{KindRetryOnFail, "Fails on the first attempt after 3 s, retryable, and succeeds on later ones."},
 	{KindRetryLimitReached, "Fails on every attempt after 3 s, retryable."},
-	{KindDuplicateSubmitSameKey, "Succeeds after 2 s; made to be submitted twice with one key."},
-	{KindDuplicateSubmitDifferentKey, "Succeeds after 2 s; made to be submitted twice with two keys."},
-	{KindWebhookSuccess, "Succeeds after 2 s; made for a receiver that answers."},
-	{KindWebhookTimeout, "Succeeds after 2 s; made for a receiver that answers too late."},
-	{KindWebhook5Xx, "Succeeds after 2 s; made for a receiver that fails."},
-	{KindWebhookRetriesExhausted, "Succeeds after 2 s; made for a receiver that never recovers."},
-	{KindWebhookSlowReceiver, "Succeeds after 2 s; made for a slow receiver."},
-	{KindScheduledOnTime, "Succeeds after 2 s; made to be deferred."},
-	{KindScheduledLateRecovery, "Succeeds after 2 s; made to be deferred over a downtime."},
-	{KindScheduledFarFuture, "Succeeds after 2 s; made to be deferred for long."},
+	{KindDuplicateSubmitSameKey, "Succeeds after 2 s; made to be submitted twice with the same idempotency key."},
+	{KindDuplicateSubmitDifferentKey, "Succeeds after 2 s; made to be submitted twice with different idempotency keys."},
+	{KindWebhookSuccess, "Succeeds after 2 s; made to test a webhook receiver that answers."},
+	{KindWebhookTimeout, "Succeeds after 2 s; made to test a webhook receiver that answers too late."},
+	{KindWebhook5Xx, "Succeeds after 2 s; made to test a webhook receiver that returns 5xx."},
+	{KindWebhookRetriesExhausted, "Succeeds after 2 s; made to test a webhook receiver that never recovers."},
+	{KindWebhookSlowReceiver, "Succeeds after 2 s; made to test a slow webhook receiver."},
+	{KindScheduledOnTime, "Succeeds after 2 s; made for DEFERRED jobs."},
+	{KindScheduledLateRecovery, "Succeeds after 2 s; made for DEFERRED jobs that become due while the service is down."},
+	{KindScheduledFarFuture, "Succeeds after 2 s; made for DEFERRED jobs that are due much later."},
 	{KindPayloadSmall, "Succeeds after 2 s with a result of 1 KiB."},
 	{KindPayloadMedium, "Succeeds after 2 s with a result of 16 KiB."},
 	{KindPayloadLarge, "Succeeds after 2 s with a result of 256 KiB."},

@@ -108,8 +108,8 @@ var sendTexts = map[SendError]string{
 	SendClientError: "The receiver returned a 4xx status.",
 	SendServerError: "The receiver returned a 5xx status.",
 	SendInternal:    "The delivery could not be sent because of an internal error.",
-	SendDisabled:    "Not tried: webhook disabled.",
-	SendDeleted:     "Not tried: webhook deleted.",
+	SendDisabled:    "The delivery ended without another attempt because the webhook was disabled.",
+	SendDeleted:     "The delivery ended without another attempt because the webhook was deleted.",
 }
 
 // ClaimedDelivery is a claimed delivery with the data to send it.

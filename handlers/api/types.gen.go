@@ -30,20 +30,20 @@ type Attempt struct {
 	StartedAt  *job.Time    `json:"started_at"`
 	FinishedAt *job.Time    `json:"finished_at"`
 
-	// DurationMS From start to end; null unless it started and ended.
+	// DurationMS Time from start to end of the attempt; null unless it started and ended.
 	DurationMS *int          `json:"duration_ms"`
 	Failure    *job.Document `json:"failure,omitempty"`
 
-	// Links More about an attempt.
+	// Links Addresses of the documents about an attempt.
 	Links AttemptLinks `json:"links"`
 }
 
-// AttemptLinks More about an attempt.
+// AttemptLinks Addresses of the documents about an attempt.
 type AttemptLinks struct {
 	// Self The outcome document.
 	Self string `json:"self"`
 
-	// Report The report, once the attempt has ended.
+	// Report The attempt's report; absent until the attempt has ended.
 	Report *string `json:"report,omitempty"`
 }
 
@@ -51,7 +51,7 @@ type AttemptLinks struct {
 type AttemptPage struct {
 	Data []Attempt `json:"data"`
 
-	// Page The place of a page in its list.
+	// Page The size of a page, and the cursor of the next one.
 	Page PageInfo `json:"page"`
 }
 
@@ -66,7 +66,7 @@ type AvailableResult struct {
 	// Checksum A digest of the bytes.
 	Checksum Checksum `json:"checksum"`
 
-	// ExpiresAt When it expires.
+	// ExpiresAt When the result expires.
 	ExpiresAt job.Time `json:"expires_at"`
 
 	// DownloadURL The address of the result.
@@ -75,7 +75,7 @@ type AvailableResult struct {
 
 // Backoff The waits between the attempts of a job, as durations such as `1.5s` or `2m`, at most `24h`.
 type Backoff struct {
-	// Strategy The form.
+	// Strategy The name of this form.
 	Strategy *string `json:"strategy,omitempty"`
 
 	// Base A Go duration from 0s to 24h.
@@ -104,7 +104,7 @@ type Batch struct {
 	Status    job.Status `json:"status"`
 	CreatedAt job.Time   `json:"created_at"`
 
-	// CompletedAt When all its jobs were final for the first time.
+	// CompletedAt When all jobs of the batch were final for the first time; null until then.
 	CompletedAt *job.Time `json:"completed_at"`
 
 	// Total The number of items.
@@ -113,13 +113,13 @@ type Batch struct {
 	// Counts Number of items by current state, without deleted jobs.
 	Counts BatchCounts `json:"counts"`
 
-	// Outcome How the batch ended; null before the end. It never changes.
+	// Outcome How the batch ended; null until then, and unchanged afterwards.
 	Outcome *BatchOutcome `json:"outcome"`
 
 	// CorrelationID The correlation id of the submission.
 	CorrelationID *string `json:"correlation_id"`
 
-	// Links The currently available actions on the batch.
+	// Links Addresses of the batch, of its jobs, and of the actions that are possible now.
 	Links BatchLinks `json:"links"`
 }
 
@@ -144,20 +144,20 @@ type BatchItemRequest struct {
 	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
 
-	// ExecutionAt When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job never starts
-	// earlier. A time up to one second in the past counts as now, since clocks differ.
+	// ExecutionAt When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job
+	// never starts earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt *job.Time `json:"execution_at,omitempty"`
 
-	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service requires
-	// the consent of receivers, the URL must have the scheme, host and port of an enabled webhook of the client with
-	// `proven_at`.
+	// Callback An absolute `http` or `https` URL to which each event of the job is sent. It must not have a user, password or fragment. If the
+	// service requires the consent of receivers, the client must have an enabled webhook with `proven_at` and with the same scheme,
+	// host and port.
 	//
 	//
 	// Examples: https://example.com/done
 	Callback *string `json:"callback,omitempty"`
 
-	// Params The client's parameters, stored as sent, up to 256 KiB. Other work kinds ignore params and return `warnings`.
-	// CUSTOM uses `behavior`.
+	// Params The client's parameters, stored as sent, up to 256 KiB. Only CUSTOM jobs use one of them, `behavior`. All other parameters have
+	// no effect, and the response lists them in `warnings`.
 	Params json.RawMessage `json:"params,omitempty"`
 
 	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
@@ -166,17 +166,17 @@ type BatchItemRequest struct {
 	// Retry The number of attempts and the waits between them. By default, the service's settings apply.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
-	// Event EMIT_EVENT only, the event to publish.
+	// Event The event to publish. Only for EMIT_EVENT jobs.
 	Event *job.Emission `json:"event,omitempty"`
 
 	// CorrelationID An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
 	CorrelationID *string `json:"correlation_id,omitempty"`
 
-	// ItemID A name for the item, unique in the batch. Without it, the item's zero-based index as a string.
+	// ItemID A name for the item, unique in the batch. By default, the item's zero-based index as a string.
 	ItemID *string `json:"item_id,omitempty"`
 }
 
-// BatchJob A job in its batch's list.
+// BatchJob A job in the list of a batch's jobs.
 type BatchJob struct {
 	// JobID The id of the job.
 	JobID    job.ID       `json:"job_id"`
@@ -212,7 +212,7 @@ type BatchJob struct {
 	// MaxAttempts Maximum number of attempts.
 	MaxAttempts int `json:"max_attempts"`
 
-	// CanRetry Whether a retry would queue the job again.
+	// CanRetry Whether a request to retry the job would be accepted.
 	CanRetry bool `json:"can_retry"`
 
 	// BatchID The batch that the job belongs to.
@@ -224,7 +224,7 @@ type BatchJob struct {
 	// ScheduleID The schedule that submitted the job. Only for such jobs.
 	ScheduleID *job.ID `json:"schedule_id,omitempty"`
 
-	// ScheduledFor The due time of the schedule. Absent for triggered runs.
+	// ScheduledFor The due time of the run; absent if a request triggered the run.
 	ScheduledFor *job.Time `json:"scheduled_for,omitempty"`
 
 	// ItemID The id of the item in the batch.
@@ -238,19 +238,19 @@ type BatchJob struct {
 type BatchJobPage struct {
 	Data []BatchJob `json:"data"`
 
-	// Page The place of a page in its list.
+	// Page The size of a page, and the cursor of the next one.
 	Page PageInfo `json:"page"`
 }
 
-// BatchLinks The currently available actions on the batch.
+// BatchLinks Addresses of the batch, of its jobs, and of the actions that are possible now.
 type BatchLinks struct {
 	// Self The batch.
 	Self string `json:"self"`
 
-	// Jobs Its jobs.
+	// Jobs The jobs of the batch.
 	Jobs string `json:"jobs"`
 
-	// Cancel To cancel its jobs.
+	// Cancel Where to cancel the jobs of the batch.
 	Cancel *string `json:"cancel,omitempty"`
 }
 
@@ -329,7 +329,7 @@ type Bulk struct {
 	// Operator The operator who started the operation; null if a client did.
 	Operator *string `json:"operator"`
 
-	// Links The currently available actions on the operation.
+	// Links Addresses of the operation, of its jobs, and of the actions that are possible now.
 	Links BulkLinks `json:"links"`
 }
 
@@ -368,7 +368,7 @@ type BulkCount struct {
 	// Left Why the operation would not change the other jobs.
 	Left []job.BulkReason `json:"left"`
 
-	// More Whether more jobs may match.
+	// More Whether more jobs may match than `count`.
 	More bool `json:"more"`
 
 	// Sample The newest matching jobs.
@@ -381,7 +381,7 @@ type BulkItem struct {
 	JobID  job.ID         `json:"job_id"`
 	Result job.BulkResult `json:"result"`
 
-	// Code The code of the failure; null unless the job is FAILED.
+	// Code Why the action was refused; null unless `result` is FAILED.
 	Code *job.Code `json:"code"`
 
 	// Detail Details of the result.
@@ -393,19 +393,19 @@ type BulkItem struct {
 type BulkItemPage struct {
 	Data []BulkItem `json:"data"`
 
-	// Page The place of a page in its list.
+	// Page The size of a page, and the cursor of the next one.
 	Page PageInfo `json:"page"`
 }
 
-// BulkLinks The currently available actions on the operation.
+// BulkLinks Addresses of the operation, of its jobs, and of the actions that are possible now.
 type BulkLinks struct {
 	// Self The operation.
 	Self string `json:"self"`
 
-	// Items Its jobs.
+	// Items The jobs of the operation.
 	Items string `json:"items"`
 
-	// Abort To end it.
+	// Abort Where to abort the operation; absent after its end.
 	Abort *string `json:"abort,omitempty"`
 }
 
@@ -413,7 +413,7 @@ type BulkLinks struct {
 type BulkPage struct {
 	Data []Bulk `json:"data"`
 
-	// Page The place of a page in its list.
+	// Page The size of a page, and the cursor of the next one.
 	Page PageInfo `json:"page"`
 }
 
@@ -430,7 +430,7 @@ type BulkRequest struct {
 	Action job.BulkAction `json:"action"`
 	Filter job.BulkFilter `json:"filter"`
 
-	// DryRun Only count the matching jobs.
+	// DryRun Only count the matching jobs, without starting an operation.
 	DryRun *bool `json:"dry_run,omitempty"`
 
 	// Rate Maximum number of jobs per second.
@@ -449,7 +449,7 @@ type CanceledJobs struct {
 type Checksum struct {
 	Algorithm string `json:"algorithm"`
 
-	// Value In lower-case hex.
+	// Value The digest in lower-case hex.
 	Value string `json:"value"`
 }
 
@@ -469,14 +469,14 @@ type Clock struct {
 	// Examples: 25h0m0s
 	Offset string `json:"offset"`
 
-	// Rate Seconds of the clock per real second, unless it is frozen.
+	// Rate Seconds of the clock per real second, unless the clock is frozen.
 	Rate float32 `json:"rate"`
 
-	// Frozen Whether it stands still.
+	// Frozen Whether the clock stands still.
 	Frozen bool `json:"frozen"`
 }
 
-// ClockMove The change of the clock, in exactly one member.
+// ClockMove A change of the clock. Exactly one member must be set.
 type ClockMove struct {
 	// Advance Advances the clock by this time at once, such as `90s` or `25h`.
 	Advance *time.Duration `json:"advance,omitempty"`
@@ -501,7 +501,7 @@ type CloudEvent struct {
 	// Type The name of an event.
 	Type string `json:"type"`
 
-	// Source The server's address with `/v1`.
+	// Source The server's address, followed by `/v1`.
 	Source string `json:"source"`
 
 	// Subject The subject of the event, relative to the source.
@@ -515,10 +515,10 @@ type CloudEvent struct {
 	Sequencetype interface{} `json:"sequencetype,omitempty"`
 	Workkind     *job.Kind   `json:"workkind,omitempty"`
 
-	// Datacontenttype The media type of the data as a body.
+	// Datacontenttype The media type of `data`; in binary mode
 	Datacontenttype string `json:"datacontenttype"`
 
-	// Data The body of binary mode.
+	// Data The event's data: the same JSON that is the whole body in binary mode.
 	Data json.RawMessage `json:"data"`
 }
 
@@ -532,7 +532,7 @@ type CustomParams struct {
 type Definition struct {
 	WorkKind job.Kind `json:"work_kind"`
 
-	// DurationMS How long the work takes, before the server's time scale.
+	// DurationMS How long the work takes; the server multiplies it by its time scale.
 	DurationMS int `json:"duration_ms"`
 
 	// ShouldFail Whether the work kind fails.
@@ -541,7 +541,7 @@ type Definition struct {
 	// PayloadSize The size of the result in bytes.
 	PayloadSize int `json:"payload_size"`
 
-	// ExpectedOutcome The final state of the first attempt.
+	// ExpectedOutcome The state in which the first attempt is expected to end.
 	ExpectedOutcome string `json:"expected_outcome"`
 }
 
@@ -559,7 +559,7 @@ type DeliveryAttempt struct {
 	Number    int      `json:"number"`
 	StartedAt job.Time `json:"started_at"`
 
-	// DurationMS How long it took.
+	// DurationMS How long the attempt took.
 	DurationMS int `json:"duration_ms"`
 
 	// Status The HTTP status of the response; null if there was none.
@@ -572,12 +572,12 @@ type DeliveryAttempt struct {
 	Response *ReceiverResponse `json:"response"`
 }
 
-// DeliveryLinks The currently available actions on the delivery.
+// DeliveryLinks Addresses of the delivery and of the actions that are possible now.
 type DeliveryLinks struct {
 	// Self The delivery with its attempts.
 	Self string `json:"self"`
 
-	// Redeliver To send it again.
+	// Redeliver Where to send the delivery again.
 	Redeliver string `json:"redeliver"`
 }
 
@@ -590,7 +590,7 @@ type DeliveryMembers struct {
 	// WebhookID The id of the webhook.
 	WebhookID *job.ID `json:"webhook_id"`
 
-	// URL The address of a callback.
+	// URL The URL of the callback; null for a webhook.
 	URL *string `json:"url"`
 
 	// JobID The id of the job.
@@ -621,10 +621,10 @@ type DeliveryMembers struct {
 	// LastStatus The HTTP status of the latest attempt; null if there was none.
 	LastStatus *int `json:"last_status"`
 
-	// LastError The last error; null if there was none.
+	// LastError The error of the latest attempt, or why the delivery ended without another attempt; null if there was none.
 	LastError *view.SendCause `json:"last_error"`
 
-	// Links The currently available actions on the delivery.
+	// Links Addresses of the delivery and of the actions that are possible now.
 	Links DeliveryLinks `json:"links"`
 }
 
@@ -632,7 +632,7 @@ type DeliveryMembers struct {
 type DeliveryPage struct {
 	Data []Delivery `json:"data"`
 
-	// Page The place of a page in its list.
+	// Page The size of a page, and the cursor of the next one.
 	Page PageInfo `json:"page"`
 }
 
@@ -693,8 +693,8 @@ type Event struct {
 	Attempt   *int     `json:"attempt"`
 	Timestamp job.Time `json:"timestamp"`
 
-	// Data For a job's event, `work_kind`, `duration_ms`, `expected_outcome` and members of the event, such as `name` and `data` of
-	// event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
+	// Data For a job's event, `work_kind`, `duration_ms`, `expected_outcome` and the event's own members, such as `name` and `data`
+	// of event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
 	// `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. For webhook.disabled, `webhookId`, `reason`, `text`,
 	// `language` and `disabledAt`. For webhook.test, `webhookId`.
 	Data json.RawMessage `json:"data"`
@@ -704,13 +704,13 @@ type Event struct {
 type EventPage struct {
 	Data []Event `json:"data"`
 
-	// Page The place of a page in its list.
+	// Page The size of a page, and the cursor of the next one.
 	Page PageInfo `json:"page"`
 }
 
 // Evidence How a rule was kept or broken: the request that set the expectation, and the request that met or broke it.
 type Evidence struct {
-	// Found What the client did, the first time.
+	// Found What the client did when this happened for the first time.
 	Found string `json:"found"`
 
 	// Expected What the client should have done.
@@ -726,11 +726,11 @@ type Evidence struct {
 	Request *Moment `json:"request,omitempty"`
 }
 
-// ExpiredResult A result that is gone.
+// ExpiredResult A result that is no longer available.
 type ExpiredResult struct {
 	State string `json:"state"`
 
-	// ExpiredAt When the job was deleted or its retention ended.
+	// ExpiredAt When the result expired.
 	ExpiredAt job.Time `json:"expired_at"`
 }
 
@@ -760,14 +760,14 @@ type Fault struct {
 	// members, from 1, over all processes.
 	Match FaultMatch `json:"match"`
 
-	// Effect What happens. At least one member is required. `status`, `code`, `html`, `moved` and `close: before` replace the work; with the
-	// others the work is done. Members for event streams count the events of one connection.
+	// Effect What happens. At least one member is required. With `status`, `code`, `html`, `moved`, `close: before` and `close: never`, the
+	// request is not processed; with the others it is. Members for event streams count the events of one connection.
 	Effect FaultEffect `json:"effect"`
 
 	// Seed Seed for `probability`.
 	Seed int `json:"seed"`
 
-	// Seen Number of matching requests, while the rule could still apply.
+	// Seen Number of requests that matched while the rule could still apply.
 	Seen int `json:"seen"`
 
 	// Applied Number of requests to which the rule was applied.
@@ -782,29 +782,29 @@ type FaultCount struct {
 	// Of The affected kind of requests.
 	Of string `json:"of"`
 
-	// Requests Number of such requests.
+	// Requests Number of requests of that kind.
 	Requests int `json:"requests"`
 
 	// Times Number of times this fault happened; 0 if the profile has the fault but it did not happen.
 	Times int `json:"times"`
 }
 
-// FaultEffect What happens. At least one member is required. `status`, `code`, `html`, `moved` and `close: before` replace the work; with the
-// others the work is done. Members for event streams count the events of one connection.
+// FaultEffect What happens. At least one member is required. With `status`, `code`, `html`, `moved`, `close: before` and `close: never`, the
+// request is not processed; with the others it is. Members for event streams count the events of one connection.
 type FaultEffect struct {
-	// Status The usual error with this status, with its problem document; 503 is RFA_STORAGE_UNAVAILABLE. With `html` any status is
-	// allowed.
+	// Status The response has this status and the problem document of an error that usually has it; for 503, RFA_STORAGE_UNAVAILABLE. With
+	// `html` any status is allowed.
 	Status *int `json:"status,omitempty"`
 
-	// Code The code of an error of this API.
+	// Code The response is the error of this API with this code.
 	Code *job.Code `json:"code,omitempty"`
 
 	// RetryAfter The `Retry-After` of the response, in seconds.
 	RetryAfter *int `json:"retry_after,omitempty"`
 
-	// RetryAfterAs How `Retry-After` is written: as an HTTP-date `retry_after` seconds ahead (`date`) or an hour ago (`past`), not at all
-	// (`missing`), as neither number nor date (`garbage`), with a `fraction`, `negative`, or in `two_lines`, the second with one
-	// second more. `retry_after` defaults to 1 if a number is needed.
+	// RetryAfterAs How `Retry-After` is written. `date`: an HTTP-date `retry_after` seconds ahead. `past`: an HTTP-date an hour ago. `missing`: no
+	// header. `garbage`: neither number nor date. `fraction`: a number with a fraction. `negative`: a negative number. `two_lines`:
+	// two header lines, the second with one second more. If a number is needed, `retry_after` defaults to 1.
 	RetryAfterAs *string `json:"retry_after_as,omitempty"`
 
 	// HTML Return a proxy's HTML error page instead of a problem document; 502 without `status`.
@@ -814,16 +814,17 @@ type FaultEffect struct {
 	Moved *int `json:"moved,omitempty"`
 
 	// ToOtherHost `moved` leads to another origin on the same machine: `localhost` for a request to 127.0.0.1 or ::1, and 127.0.0.1 for a
-	// request to `localhost`. For other names, the target is the same address.
+	// request to `localhost`. If the request is for another host name, `moved` leads to the same
+	// address.
 	ToOtherHost *bool `json:"to_other_host,omitempty"`
 
 	// Delay Wait before processing the request, such as 250ms or 1.5s; 60s at most.
 	Delay *string `json:"delay,omitempty"`
 
-	// Close Closes the connection. `before` closes before the request is processed, so that it has no effect. `after_commit`
-	// closes after it is processed, so that the response is lost. `mid_body` closes in the middle of the response. With `never`, the request has no effect and no response, and the
-	// connection stays open until the client hangs up, at most a minute. With `stall`, the response stops in the middle, and the connection
-	// stays open as with `never`.
+	// Close Closes the connection. `before` closes before the request is processed, so that it has no effect. `after_commit` closes after it
+	// is processed, so that the response is lost. `mid_body` closes in the middle of the response. With `never`, the request has no
+	// effect and no response, and the connection stays open until the client hangs up, at most a minute. With `stall`, the response
+	// stops in the middle, and the connection stays open as with `never`.
 	Close *string `json:"close,omitempty"`
 
 	// NextRequest The response is sent, and the connection is dead afterwards: the client's next request on it has no effect. `before`: the
@@ -838,7 +839,7 @@ type FaultEffect struct {
 	// when they are idle.
 	Refuse *string `json:"refuse,omitempty"`
 
-	// TLS Only for `forgerun proxy --tls`: the service listens without TLS.
+	// TLS Always null here, because the service listens without TLS. Only `forgerun proxy --tls` has faults of TLS.
 	TLS any `json:"tls,omitempty"`
 
 	// SlowBytes Bytes of the response body sent per second.
@@ -850,7 +851,7 @@ type FaultEffect struct {
 	// CutAfter The stream ends after this number of events.
 	CutAfter *int `json:"cut_after,omitempty"`
 
-	// HalfEventAfter The stream ends in the middle of the event after this number of events.
+	// HalfEventAfter After this number of events, the stream ends in the middle of the next one.
 	HalfEventAfter *int `json:"half_event_after,omitempty"`
 
 	// StallAfter After this number of events, the stream sends nothing more, but the connection stays open.
@@ -874,8 +875,8 @@ type FaultEffect struct {
 	// Repeat Number of copies to send of a delivery that got a 2xx response.
 	Repeat *int `json:"repeat,omitempty"`
 
-	// Tamper A request that the receiver must refuse is sent before the delivery: with another `body`, other signatures (`signature`), an
-	// old `timestamp`, a foreign `key` and secret, or signed for another `target`.
+	// Tamper Before the delivery, a forged request is sent that the receiver must refuse. `body`: with another body. `signature`: with other
+	// signatures. `timestamp`: with an old timestamp. `key`: signed with a foreign key and secret. `target`: signed for another URL.
 	Tamper *string `json:"tamper,omitempty"`
 
 	// RotatedSecret Add a signature with an unknown secret before the valid one.
@@ -893,16 +894,16 @@ type FaultEffect struct {
 	// OtherEnd Responses show a finished job in another final state.
 	OtherEnd *bool `json:"other_end,omitempty"`
 
-	// Extensions Adds unknown members.
+	// Extensions Add unknown members to documents and events.
 	Extensions *bool `json:"extensions,omitempty"`
 
-	// NullOptional Optional members are null.
+	// NullOptional Optional members of documents and events are null.
 	NullOptional *bool `json:"null_optional,omitempty"`
 
-	// OmitOptional Optional members are missing.
+	// OmitOptional Optional members of documents and events are missing.
 	OmitOptional *bool `json:"omit_optional,omitempty"`
 
-	// ProblemType `type` of problem documents.
+	// ProblemType The `type` to show in problem documents.
 	ProblemType *string `json:"problem_type,omitempty"`
 
 	// Language Return texts in this language, although the client did not request it.
@@ -942,11 +943,11 @@ type FaultMatch struct {
 	Until *job.Time `json:"until,omitempty"`
 }
 
-// FaultPage The rules of a client.
+// FaultPage The fault rules of a client.
 type FaultPage struct {
 	Data []Fault `json:"data"`
 
-	// Page The place of a page in its list.
+	// Page The size of a page, and the cursor of the next one.
 	Page PageInfo `json:"page"`
 }
 
@@ -967,12 +968,12 @@ type FaultRule struct {
 	// Match Which requests match; all if absent.
 	Match *FaultMatch `json:"match,omitempty"`
 
-	// Effect What happens. At least one member is required. `status`, `code`, `html`, `moved` and `close: before` replace the work; with the
-	// others the work is done. Members for event streams count the events of one connection.
+	// Effect What happens. At least one member is required. With `status`, `code`, `html`, `moved`, `close: before` and `close: never`, the
+	// request is not processed; with the others it is. Members for event streams count the events of one connection.
 	Effect FaultEffect `json:"effect"`
 }
 
-// FaultsRequest The rules of a client.
+// FaultsRequest The new fault rules of a client.
 type FaultsRequest struct {
 	// Profile The name of the set.
 	Profile *string `json:"profile,omitempty"`
@@ -986,8 +987,9 @@ type FaultsRequest struct {
 
 // Fixture A job that a test needs.
 type Fixture struct {
-	// State scheduled: CREATED, due in a day. running: at `progress`. succeeded, failed, canceled. exhausted: failed after all attempts. gone:
-	// succeeded and deleted. expired: succeeded, and the result has expired.
+	// State What the job should be. `scheduled` is CREATED and due in a day. `running` has reached `progress`. `exhausted` has failed in all its
+	// attempts. `gone` has succeeded and was deleted. `expired` has succeeded, and its result has expired. The others have ended in the
+	// state of that name.
 	State string `json:"state"`
 
 	// Progress Progress of the running job, in percent.
@@ -1036,7 +1038,7 @@ type IssuedWebhook struct {
 	// Enabled Whether events are sent.
 	Enabled bool `json:"enabled"`
 
-	// DisabledAt When it was disabled.
+	// DisabledAt When the webhook was disabled; null if it is enabled.
 	DisabledAt *job.Time `json:"disabled_at"`
 
 	// DisabledReason Why the webhook is disabled; null if it is enabled.
@@ -1045,10 +1047,10 @@ type IssuedWebhook struct {
 	// ConsecutiveFailures Number of failed attempts since the last success.
 	ConsecutiveFailures int `json:"consecutive_failures"`
 
-	// FailingSince When the first of these failed attempts was made.
+	// FailingSince When the first of the `consecutive_failures` happened; null if there are none.
 	FailingSince *job.Time `json:"failing_since"`
 
-	// OldSecretExpiresAt When the secret before the last rotation expires.
+	// OldSecretExpiresAt When the secret used before the last rotation expires.
 	OldSecretExpiresAt *job.Time `json:"old_secret_expires_at"`
 
 	// ProvenAt When the receiver confirmed by OPTIONS that it wants events at this URL. Null if the receiver was not asked.
@@ -1058,10 +1060,10 @@ type IssuedWebhook struct {
 	// UpdatedAt When its owner or the server last changed the webhook.
 	UpdatedAt job.Time `json:"updated_at"`
 
-	// Links The currently available actions on the webhook.
+	// Links Addresses of the webhook, of its deliveries, and of the actions that are possible now.
 	Links WebhookLinks `json:"links"`
 
-	// Secret The secret for signatures of deliveries (Standard Webhooks): `whsec_` and the base64 of 32 bytes. Null in a repetition.
+	// Secret The secret for signatures of deliveries (Standard Webhooks): `whsec_` and the base64 of 32 bytes. Null if the request is repeated with the same idempotency key.
 	Secret *string `json:"secret"`
 }
 
@@ -1115,7 +1117,7 @@ type Job struct {
 	// MaxAttempts Maximum number of attempts.
 	MaxAttempts int `json:"max_attempts"`
 
-	// CanRetry Whether a retry would queue the job again.
+	// CanRetry Whether a request to retry the job would be accepted.
 	CanRetry bool `json:"can_retry"`
 
 	// BatchID The batch that the job belongs to.
@@ -1127,16 +1129,16 @@ type Job struct {
 	// ScheduleID The schedule that submitted the job. Only for such jobs.
 	ScheduleID *job.ID `json:"schedule_id,omitempty"`
 
-	// ScheduledFor The due time of the schedule. Absent for triggered runs.
+	// ScheduledFor The due time of the run; absent if a request triggered the run.
 	ScheduledFor *job.Time `json:"scheduled_for,omitempty"`
 
 	// AutoRetry Whether the server retries the job automatically.
 	AutoRetry bool `json:"auto_retry"`
 
-	// Retry The retry policy of its request; absent if there was none.
+	// Retry The retry policy that the submission set; absent if it set none.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
-	// Callback The URL that receives every change.
+	// Callback The URL to which each event of the job is sent.
 	Callback *string `json:"callback"`
 
 	// EstimatedCompletion When the job is expected to end; null if unknown.
@@ -1145,7 +1147,7 @@ type Job struct {
 	// ExpiresAt When the job will be deleted; null until it is final.
 	ExpiresAt *job.Time `json:"expires_at"`
 
-	// Definition The work of the job; null if it is damaged.
+	// Definition The work of the job; null if the stored definition is damaged.
 	Definition *Definition `json:"definition"`
 
 	// Params The parameters as sent.
@@ -1157,16 +1159,16 @@ type Job struct {
 	// Progress The progress of a running job. The progress never decreases within an attempt, and is absent if unknown.
 	Progress *Progress `json:"progress,omitempty"`
 
-	// Failure How the current attempt failed. FAILED only.
+	// Failure How the current attempt failed. Only if the job is FAILED.
 	Failure *job.Document `json:"failure,omitempty"`
 
 	// Result The output of a SUCCEEDED job.
 	Result *Result `json:"result,omitempty"`
 
-	// Links The currently available actions on the job.
+	// Links Addresses of the job, of what belongs to it, and of the actions that are possible now.
 	Links JobLinks `json:"links"`
 
-	// Warnings Warnings about the submission. Only in its response.
+	// Warnings Parts of the submission that have no effect. Only in the response to the submission.
 	Warnings []job.Violation `json:"warnings,omitempty"`
 }
 
@@ -1181,36 +1183,36 @@ type JobChange struct {
 	Changed bool `json:"changed"`
 }
 
-// JobLinks The currently available actions on the job.
+// JobLinks Addresses of the job, of what belongs to it, and of the actions that are possible now.
 type JobLinks struct {
 	// Self The job.
 	Self string `json:"self"`
 
-	// Events Its events.
+	// Events The job's events.
 	Events string `json:"events"`
 
-	// Attempts Its attempts.
+	// Attempts The job's attempts.
 	Attempts string `json:"attempts"`
 
-	// Deliveries The deliveries to webhooks and to its callback.
+	// Deliveries The deliveries of the job's events to webhooks and to its callback.
 	Deliveries string `json:"deliveries"`
 
-	// Cancel To cancel it.
+	// Cancel Where to cancel the job.
 	Cancel *string `json:"cancel,omitempty"`
 
-	// Retry To retry it.
+	// Retry Where to retry the job.
 	Retry *string `json:"retry,omitempty"`
 
-	// Report Its latest report.
+	// Report The job's latest report.
 	Report *string `json:"report,omitempty"`
 
-	// Result Its result.
+	// Result The job's result.
 	Result *string `json:"result,omitempty"`
 
-	// Batch Its batch.
+	// Batch The batch that the job belongs to.
 	Batch *string `json:"batch,omitempty"`
 
-	// Schedule Its schedule.
+	// Schedule The schedule that submitted the job.
 	Schedule *string `json:"schedule,omitempty"`
 }
 
@@ -1250,7 +1252,7 @@ type JobMembers struct {
 	// MaxAttempts Maximum number of attempts.
 	MaxAttempts int `json:"max_attempts"`
 
-	// CanRetry Whether a retry would queue the job again.
+	// CanRetry Whether a request to retry the job would be accepted.
 	CanRetry bool `json:"can_retry"`
 
 	// BatchID The batch that the job belongs to.
@@ -1262,7 +1264,7 @@ type JobMembers struct {
 	// ScheduleID The schedule that submitted the job. Only for such jobs.
 	ScheduleID *job.ID `json:"schedule_id,omitempty"`
 
-	// ScheduledFor The due time of the schedule. Absent for triggered runs.
+	// ScheduledFor The due time of the run; absent if a request triggered the run.
 	ScheduledFor *job.Time `json:"scheduled_for,omitempty"`
 }
 
@@ -1270,7 +1272,7 @@ type JobMembers struct {
 type JobPage struct {
 	Data []JobSummary `json:"data"`
 
-	// Page The place of a page in its list.
+	// Page The size of a page, and the cursor of the next one.
 	Page PageInfo `json:"page"`
 }
 
@@ -1293,20 +1295,20 @@ type JobRequest struct {
 	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
 
-	// ExecutionAt When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job never starts
-	// earlier. A time up to one second in the past counts as now, since clocks differ.
+	// ExecutionAt When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job
+	// never starts earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt *job.Time `json:"execution_at,omitempty"`
 
-	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service requires
-	// the consent of receivers, the URL must have the scheme, host and port of an enabled webhook of the client with
-	// `proven_at`.
+	// Callback An absolute `http` or `https` URL to which each event of the job is sent. It must not have a user, password or fragment. If the
+	// service requires the consent of receivers, the client must have an enabled webhook with `proven_at` and with the same scheme,
+	// host and port.
 	//
 	//
 	// Examples: https://example.com/done
 	Callback *string `json:"callback,omitempty"`
 
-	// Params The client's parameters, stored as sent, up to 256 KiB. Other work kinds ignore params and return `warnings`.
-	// CUSTOM uses `behavior`.
+	// Params The client's parameters, stored as sent, up to 256 KiB. Only CUSTOM jobs use one of them, `behavior`. All other parameters have
+	// no effect, and the response lists them in `warnings`.
 	Params json.RawMessage `json:"params,omitempty"`
 
 	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
@@ -1315,7 +1317,7 @@ type JobRequest struct {
 	// Retry The number of attempts and the waits between them. By default, the service's settings apply.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
-	// Event EMIT_EVENT only, the event to publish.
+	// Event The event to publish. Only for EMIT_EVENT jobs.
 	Event *job.Emission `json:"event,omitempty"`
 
 	// CorrelationID An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
@@ -1332,20 +1334,20 @@ type JobRequestMembers struct {
 	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
 
-	// ExecutionAt When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job never starts
-	// earlier. A time up to one second in the past counts as now, since clocks differ.
+	// ExecutionAt When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job
+	// never starts earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt *job.Time `json:"execution_at,omitempty"`
 
-	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service requires
-	// the consent of receivers, the URL must have the scheme, host and port of an enabled webhook of the client with
-	// `proven_at`.
+	// Callback An absolute `http` or `https` URL to which each event of the job is sent. It must not have a user, password or fragment. If the
+	// service requires the consent of receivers, the client must have an enabled webhook with `proven_at` and with the same scheme,
+	// host and port.
 	//
 	//
 	// Examples: https://example.com/done
 	Callback *string `json:"callback,omitempty"`
 
-	// Params The client's parameters, stored as sent, up to 256 KiB. Other work kinds ignore params and return `warnings`.
-	// CUSTOM uses `behavior`.
+	// Params The client's parameters, stored as sent, up to 256 KiB. Only CUSTOM jobs use one of them, `behavior`. All other parameters have
+	// no effect, and the response lists them in `warnings`.
 	Params json.RawMessage `json:"params,omitempty"`
 
 	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
@@ -1354,7 +1356,7 @@ type JobRequestMembers struct {
 	// Retry The number of attempts and the waits between them. By default, the service's settings apply.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
-	// Event EMIT_EVENT only, the event to publish.
+	// Event The event to publish. Only for EMIT_EVENT jobs.
 	Event *job.Emission `json:"event,omitempty"`
 
 	// CorrelationID An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
@@ -1411,7 +1413,7 @@ type JobSummary struct {
 	// MaxAttempts Maximum number of attempts.
 	MaxAttempts int `json:"max_attempts"`
 
-	// CanRetry Whether a retry would queue the job again.
+	// CanRetry Whether a request to retry the job would be accepted.
 	CanRetry bool `json:"can_retry"`
 
 	// BatchID The batch that the job belongs to.
@@ -1423,7 +1425,7 @@ type JobSummary struct {
 	// ScheduleID The schedule that submitted the job. Only for such jobs.
 	ScheduleID *job.ID `json:"schedule_id,omitempty"`
 
-	// ScheduledFor The due time of the schedule. Absent for triggered runs.
+	// ScheduledFor The due time of the run; absent if a request triggered the run.
 	ScheduledFor *job.Time `json:"scheduled_for,omitempty"`
 
 	// Links The link to the whole job.
@@ -1444,7 +1446,7 @@ type JournalEntry struct {
 	// Request Method, path and query of the request, without secrets.
 	Request string `json:"request"`
 
-	// Headers Headers that rules use, with keys and bodies as hashes.
+	// Headers Headers that rules use, and the body; hashes replace keys and bodies.
 	Headers []string `json:"headers"`
 
 	// Connection The number of the connection that carried the request. Each process of the service numbers its own connections.
@@ -1474,10 +1476,10 @@ type JournalEntry struct {
 
 // Key An API key.
 type Key struct {
-	// APIKey The key itself. The key is shown once; null if the key already existed, and in a repetition with the same idempotency key.
+	// APIKey The key itself, shown only once; null if the key already existed, or if the request is repeated with the same idempotency key.
 	APIKey *string `json:"api_key"`
 
-	// KeyID The public part of the key.
+	// KeyID The id of the key, which is not secret.
 	KeyID string `json:"key_id"`
 
 	// Scope The permissions of the key.
@@ -1496,8 +1498,8 @@ type KeyRequest struct {
 	// Rotate Create a new key even if a key exists.
 	Rotate *bool `json:"rotate,omitempty"`
 
-	// Scope The permissions of the key: read, submit (also submits jobs and batches), or all. A key with a scope other than all is always
-	// new. Such a key replaces no other key and cannot be renewed.
+	// Scope The permissions of the key: read, submit (also submits jobs and batches), or all. A request with a scope other than all
+	// always creates a key. Such a key replaces no other key and cannot be renewed.
 	Scope *string `json:"scope,omitempty"`
 }
 
@@ -1509,7 +1511,7 @@ type LoggedDelivery struct {
 	// WebhookID The id of the webhook.
 	WebhookID *job.ID `json:"webhook_id"`
 
-	// URL The address of a callback.
+	// URL The URL of the callback; null for a webhook.
 	URL *string `json:"url"`
 
 	// JobID The id of the job.
@@ -1540,10 +1542,10 @@ type LoggedDelivery struct {
 	// LastStatus The HTTP status of the latest attempt; null if there was none.
 	LastStatus *int `json:"last_status"`
 
-	// LastError The last error; null if there was none.
+	// LastError The error of the latest attempt, or why the delivery ended without another attempt; null if there was none.
 	LastError *view.SendCause `json:"last_error"`
 
-	// Links The currently available actions on the delivery.
+	// Links Addresses of the delivery and of the actions that are possible now.
 	Links DeliveryLinks `json:"links"`
 
 	// AttemptsLog The attempts of the delivery, oldest first.
@@ -1558,7 +1560,7 @@ type MadeFixture struct {
 	State   job.State `json:"state"`
 }
 
-// Moment A request in evidence.
+// Moment A request or delivery that is part of the evidence.
 type Moment struct {
 	// At When the request came.
 	At job.Time `json:"at"`
@@ -1569,7 +1571,7 @@ type Moment struct {
 	// Request Method, path and query of the request, without secrets.
 	Request string `json:"request"`
 
-	// Headers Headers that rules use, with keys and bodies as hashes.
+	// Headers Headers that rules use, and the body; hashes replace keys and bodies.
 	Headers []string `json:"headers"`
 
 	// Connection The number of the connection that carried the request. Each process of the service numbers its own connections.
@@ -1582,7 +1584,7 @@ type Moment struct {
 	Fault *string `json:"fault,omitempty"`
 }
 
-// PageInfo The place of a page in its list.
+// PageInfo The size of a page, and the cursor of the next one.
 type PageInfo struct {
 	// Limit Maximum number of entries.
 	Limit int `json:"limit"`
@@ -1599,29 +1601,29 @@ type PlannedEvent struct {
 	// Data The event's data, any JSON.
 	Data interface{} `json:"data,omitempty"`
 
-	// After When the attempt emits the event, within the duration.
+	// After Time from the attempt's start to the event, at most `duration`.
 	After *string `json:"after,omitempty"`
 }
 
 // PlannedFailure How some attempts fail.
 type PlannedFailure struct {
-	// Attempts The attempts that fail, from 1.
+	// Attempts The numbers of the attempts that fail; the first attempt is 1.
 	Attempts []int `json:"attempts"`
 
-	// After When the attempt fails, within the duration; at the end if absent.
+	// After Time from the attempt's start to its failure, at most `duration`; if absent, the attempt fails at its end.
 	After *string `json:"after,omitempty"`
 
-	// Problem The outcome document of a planned failure. Absent members have the values of the reason `custom-failure`. Members not listed here
-	// become extension members of the document: at most 20, with 2 KiB in total. Their names have a letter and 2 to 63 letters, digits
-	// and underscores. The service sets `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`, `attempt`,
-	// `scenario`, `language` and `results`; they cannot be planned.
+	// Problem The outcome document of a planned failure. Absent members have the default values of the problem type `custom-failure`. Members not
+	// listed here become extension members of the document: at most 20, with 2 KiB in total. Their names are a letter followed by 2 to 63
+	// letters, digits and underscores. The service sets `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`,
+	// `attempt`, `scenario`, `language` and `results`; they cannot be planned.
 	Problem *PlannedProblem `json:"problem,omitempty"`
 }
 
-// PlannedProblem The outcome document of a planned failure. Absent members have the values of the reason `custom-failure`. Members not listed here
-// become extension members of the document: at most 20, with 2 KiB in total. Their names have a letter and 2 to 63 letters, digits
-// and underscores. The service sets `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`, `attempt`,
-// `scenario`, `language` and `results`; they cannot be planned.
+// PlannedProblem The outcome document of a planned failure. Absent members have the default values of the problem type `custom-failure`. Members not
+// listed here become extension members of the document: at most 20, with 2 KiB in total. Their names are a letter followed by 2 to 63
+// letters, digits and underscores. The service sets `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`,
+// `attempt`, `scenario`, `language` and `results`; they cannot be planned.
 type PlannedProblem struct {
 	// Type The problem type.
 	//
@@ -1643,7 +1645,7 @@ type PlannedProblem struct {
 	// Retryable Whether another attempt is allowed; true if absent.
 	Retryable *bool `json:"retryable,omitempty"`
 
-	// RetryAfter Seconds from the attempt's end until the next attempt, also for automatic retries; the backoff if absent.
+	// RetryAfter Seconds from the attempt's end until the next attempt, whether the retry is automatic or requested; if absent, the backoff decides.
 	RetryAfter *int `json:"retryAfter,omitempty"`
 
 	// Stage The `processingStage`.
@@ -1651,7 +1653,7 @@ type PlannedProblem struct {
 	AdditionalProperties map[string]interface{} `json:"-"`
 }
 
-// PlannedResult The result of a CUSTOM job, with `size` or `body`; 1 KiB of JSON by default.
+// PlannedResult The result of a CUSTOM job, given by its `size` or its `body`; by default, 1 KiB of JSON.
 type PlannedResult struct {
 	// MediaType The media type of the bytes; application/json if absent.
 	//
@@ -1665,7 +1667,7 @@ type PlannedResult struct {
 	Body *string `json:"body,omitempty"`
 }
 
-// Problem A request that failed (RFC 9457).
+// Problem The problem document of a failed request (RFC 9457).
 type Problem struct {
 	// Type The address of the page that explains the problem type.
 	Type string `json:"type"`
@@ -1676,7 +1678,7 @@ type Problem struct {
 	// Status The HTTP status.
 	Status int `json:"status"`
 
-	// Detail What went wrong and what is allowed. With several violations, it names the first.
+	// Detail What went wrong and what is allowed. If there are several violations, it names the first and counts the others.
 	Detail string `json:"detail"`
 
 	// Instance The id of the request.
@@ -1686,7 +1688,7 @@ type Problem struct {
 	// Violations All errors of the body or the query, up to 100 entries.
 	Violations []job.Violation `json:"violations,omitempty"`
 
-	// ExpiredAt When it expired. 410 only.
+	// ExpiredAt When the resource expired or was deleted. Only in 410 responses.
 	ExpiredAt *job.Time `json:"expired_at,omitempty"`
 
 	// JobID The job created by the first request with the idempotency key. Only for conflicts of submissions.
@@ -1731,10 +1733,10 @@ type ReceiverResponse struct {
 	// Body The first 8 KiB of the body, if that is UTF-8 text without NUL.
 	Body *string `json:"body"`
 
-	// BodyBase64 The body in base64 if it is not such text; `body` is null then.
+	// BodyBase64 The first 8 KiB of the body in base64, if they are not UTF-8 text; then `body` is null.
 	BodyBase64 []byte `json:"body_base64,omitempty"`
 
-	// Truncated Whether the body was longer.
+	// Truncated Whether the body was longer than 8 KiB.
 	Truncated bool `json:"truncated"`
 }
 
@@ -1746,7 +1748,7 @@ type Refusal struct {
 	// Title The problem type in a few words.
 	Title string `json:"title"`
 
-	// Status The HTTP status that a single submission would have had.
+	// Status The HTTP status that the response would have had if the item had been submitted alone.
 	Status int `json:"status"`
 
 	// Detail What is wrong.
@@ -1771,7 +1773,7 @@ type RefusedItem struct {
 	Failure Refusal `json:"failure"`
 }
 
-// Replay The response to a replay.
+// Replay The response to a request that sends failed deliveries or missed events again.
 type Replay struct {
 	// Queued Number of deliveries that this request has queued.
 	Queued int `json:"queued"`
@@ -1789,13 +1791,13 @@ type Report struct {
 	Attempt int         `json:"attempt"`
 	Outcome job.Outcome `json:"outcome"`
 
-	// StartedAt Null if it was canceled before it started.
+	// StartedAt When the attempt started; null if it was canceled before that.
 	StartedAt *job.Time `json:"started_at"`
 
 	// FinishedAt When the attempt ended.
 	FinishedAt *job.Time `json:"finished_at"`
 
-	// DurationMS From start to end; 0 if it never started.
+	// DurationMS Time from start to end of the attempt; 0 if it never started.
 	DurationMS int           `json:"duration_ms"`
 	Failure    *job.Document `json:"failure,omitempty"`
 
@@ -1803,9 +1805,9 @@ type Report struct {
 	Events []Event `json:"events"`
 }
 
-// ResetReceipt The removed items.
+// ResetReceipt What the reset has removed.
 type ResetReceipt struct {
-	// Removed Numbers of rows by table.
+	// Removed Number of removed rows by table.
 	Removed map[string]int `json:"removed"`
 }
 
@@ -1820,17 +1822,17 @@ type Result struct {
 	// Checksum A digest of the bytes.
 	Checksum *Checksum `json:"checksum,omitempty"`
 
-	// ExpiresAt When it expires.
+	// ExpiresAt When the result expires.
 	ExpiresAt *job.Time `json:"expires_at,omitempty"`
 
 	// DownloadURL The address of the result.
 	DownloadURL *string `json:"download_url,omitempty"`
 
-	// ExpiredAt When the job was deleted or its retention ended.
+	// ExpiredAt When the result expired.
 	ExpiredAt *job.Time `json:"expired_at,omitempty"`
 }
 
-// RetryPolicy The attempts of a job, for automatic and requested retries.
+// RetryPolicy How many attempts a job has and how long it waits between them, for automatic and requested retries.
 type RetryPolicy struct {
 	// MaxAttempts Maximum number of attempts, including the first; at most 1 + FORGERUN_MAX_RETRIES (4 by default).
 	MaxAttempts *int `json:"max_attempts,omitempty"`
@@ -1838,7 +1840,7 @@ type RetryPolicy struct {
 	// Backoff The waits between attempts.
 	Backoff *Backoff `json:"backoff,omitempty"`
 
-	// Codes Codes of retryable failures that the service retries automatically; all retryable failures if absent.
+	// Codes The service retries only failures with these codes automatically; if absent, all retryable failures.
 	Codes []job.Code `json:"codes,omitempty"`
 }
 
@@ -1853,24 +1855,24 @@ type Revoked struct {
 	Revoked bool `json:"revoked"`
 }
 
-// Root Where things are.
+// Root The addresses of the API and its documents.
 type Root struct {
 	// Service The name of this program.
 	Service string `json:"service"`
 
-	// API The base of the API.
+	// API The path below which the API is.
 	API string `json:"api"`
 
-	// Docs The documentation as a page.
+	// Docs The address of the API's documentation as a page.
 	Docs string `json:"docs"`
 
-	// Openapi The OpenAPI document.
+	// Openapi The address of the OpenAPI document.
 	Openapi string `json:"openapi"`
 
-	// Asyncapi The AsyncAPI document.
+	// Asyncapi The address of the AsyncAPI document.
 	Asyncapi string `json:"asyncapi"`
 
-	// Ready Whether the service is ready.
+	// Ready The address that says whether the service is ready.
 	Ready string `json:"ready"`
 }
 
@@ -1936,7 +1938,7 @@ type Scenario struct {
 	// DurationMS Duration of the work in milliseconds.
 	DurationMS *int `json:"durationMs,omitempty"`
 
-	// ExpectedOutcome The final state of the first attempt.
+	// ExpectedOutcome The state in which the first attempt is expected to end.
 	ExpectedOutcome *string `json:"expectedOutcome,omitempty"`
 }
 
@@ -1948,16 +1950,16 @@ type Schedule struct {
 	// Name A name in one line.
 	Name *string `json:"name"`
 
-	// State Whether a schedule will run.
+	// State Whether a schedule has more due times.
 	State string `json:"state"`
 
-	// Cron The due times as a cron expression; null with an interval.
+	// Cron The due times as a cron expression; null if `interval` is set.
 	Cron *string `json:"cron"`
 
-	// TimeZone The time zone of `cron`; null is UTC.
+	// TimeZone The time zone of `cron`; null means UTC.
 	TimeZone *string `json:"time_zone"`
 
-	// Interval The time between due times, such as 1m30s; null with `cron`.
+	// Interval The time between due times, such as 1m30s; null if `cron` is set.
 	Interval *string `json:"interval"`
 
 	// Jitter Maximum delay of a run after its due time.
@@ -1970,10 +1972,10 @@ type Schedule struct {
 	// CatchUpMax Maximum number of due times that `all` catches up.
 	CatchUpMax int `json:"catch_up_max"`
 
-	// Job The job request of each run, as for a submission. The job's type is EXECUTE or EMIT_EVENT, without `execution_at` and idempotency key.
+	// Job The job request of each run, as for a submission. `type` is EXECUTE or EMIT_EVENT, and there is no `execution_at` and no idempotency key.
 	Job ScheduledJob `json:"job"`
 
-	// Paused Whether it is paused.
+	// Paused Whether the schedule is paused.
 	Paused    bool     `json:"paused"`
 	CreatedAt job.Time `json:"created_at"`
 
@@ -1983,19 +1985,19 @@ type Schedule struct {
 	// NextRuns The next due times, without jitter.
 	NextRuns []job.Time `json:"next_runs"`
 
-	// WaitingFor The due time that waits for an earlier run to end, with `queue_one`.
+	// WaitingFor With `queue_one`, the due time that waits until an earlier run is final; null if none waits.
 	WaitingFor *job.Time `json:"waiting_for"`
 
-	// LastRunAt The last due time that was run.
+	// LastRunAt The latest due time for which a job was submitted.
 	LastRunAt *job.Time `json:"last_run_at"`
 
-	// LastJobID Its job.
+	// LastJobID The job of `last_run_at`.
 	LastJobID *job.ID `json:"last_job_id"`
 
 	// Runs Number of due times for which a job was created.
 	Runs int `json:"runs"`
 
-	// Missed Number of due times without a job, because none could be submitted in time, or the submission was refused until the next due time. A gap without submissions adds at most 10,000.
+	// Missed Number of due times without a job, because the service could not submit one in time, or because the submission was refused until the next due time. If the service submits nothing for a long time, that adds at most 10,000.
 	Missed int `json:"missed"`
 
 	// Skipped Number of due times without a job because an earlier run was not final.
@@ -2004,28 +2006,28 @@ type Schedule struct {
 	// LastError Why the last refused due time got no job; null if none was refused.
 	LastError *job.ScheduleError `json:"last_error"`
 
-	// Links The currently available actions on the schedule.
+	// Links Addresses of the schedule, of its jobs, and of the actions that are possible now.
 	Links ScheduleLinks `json:"links"`
 
-	// Warnings Warnings about the request. Only in its response.
+	// Warnings Parts of the request that have no effect. Only in the response to the request.
 	Warnings []job.Violation `json:"warnings,omitempty"`
 }
 
-// ScheduleLinks The currently available actions on the schedule.
+// ScheduleLinks Addresses of the schedule, of its jobs, and of the actions that are possible now.
 type ScheduleLinks struct {
 	// Self The schedule.
 	Self string `json:"self"`
 
-	// Jobs Its runs.
+	// Jobs The jobs that the schedule has submitted.
 	Jobs string `json:"jobs"`
 
-	// Trigger To run it now.
+	// Trigger Where to run the schedule now.
 	Trigger string `json:"trigger"`
 
-	// Pause To pause it.
+	// Pause Where to pause the schedule.
 	Pause *string `json:"pause,omitempty"`
 
-	// Resume To resume it.
+	// Resume Where to resume the schedule.
 	Resume *string `json:"resume,omitempty"`
 }
 
@@ -2033,7 +2035,7 @@ type ScheduleLinks struct {
 type SchedulePage struct {
 	Data []Schedule `json:"data"`
 
-	// Page The place of a page in its list.
+	// Page The size of a page, and the cursor of the next one.
 	Page PageInfo `json:"page"`
 }
 
@@ -2042,9 +2044,9 @@ type SchedulePatch struct {
 	// Name A name in one line.
 	Name *string `json:"name,omitempty"`
 
-	// Cron The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
-	// `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either one must match. Excludes
-	// `interval`.
+	// Cron The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first.
+	// Fields may have `*`, numbers, names such as MON, lists, ranges and steps. If both day fields are restricted, one of them must
+	// match. Not allowed together with `interval`.
 	//
 	//
 	// Examples: 30 4 * * MON-FRI
@@ -2055,7 +2057,7 @@ type SchedulePatch struct {
 	// Examples: Europe/Berlin
 	TimeZone *string `json:"time_zone,omitempty"`
 
-	// Interval The time between due times, from 1s to 8784h. Excludes `cron`.
+	// Interval The time between due times, from 1s to 8784h. Not allowed together with `cron`.
 	Interval *time.Duration `json:"interval,omitempty"`
 
 	// Jitter Maximum delay of a run after its due time. The delay is random, but always the same for a due time. At most 1h, and at most the interval.
@@ -2074,14 +2076,14 @@ type SchedulePatch struct {
 	Job        *JobRequestMembers `json:"job,omitempty"`
 }
 
-// ScheduleRequest A request for a schedule, with `cron` or `interval`.
+// ScheduleRequest A request for a schedule. Either `cron` or `interval` must be set.
 type ScheduleRequest struct {
 	// Name A name in one line.
 	Name *string `json:"name,omitempty"`
 
-	// Cron The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
-	// `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either one must match. Excludes
-	// `interval`.
+	// Cron The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first.
+	// Fields may have `*`, numbers, names such as MON, lists, ranges and steps. If both day fields are restricted, one of them must
+	// match. Not allowed together with `interval`.
 	//
 	//
 	// Examples: 30 4 * * MON-FRI
@@ -2092,7 +2094,7 @@ type ScheduleRequest struct {
 	// Examples: Europe/Berlin
 	TimeZone *string `json:"time_zone,omitempty"`
 
-	// Interval The time between due times, from 1s to 8784h. Excludes `cron`.
+	// Interval The time between due times, from 1s to 8784h. Not allowed together with `cron`.
 	Interval *string `json:"interval,omitempty"`
 
 	// Jitter Maximum delay of a run after its due time. The delay is random, but always the same for a due time. At most 1h, and at most the interval.
@@ -2104,39 +2106,39 @@ type ScheduleRequest struct {
 	// EndAt The schedule has no due times after this time.
 	EndAt *job.Time `json:"end_at,omitempty"`
 
-	// Overlap allow without it.
+	// Overlap What happens at a due time while an earlier run is not final; `allow` if absent.
 	Overlap *job.Overlap `json:"overlap,omitempty"`
 
-	// CatchUp none without it.
+	// CatchUp Which due times are run if they are more than a minute late; `none` if absent.
 	CatchUp *job.CatchUp `json:"catch_up,omitempty"`
 
 	// CatchUpMax Maximum number of due times that `all` catches up.
 	CatchUpMax *int `json:"catch_up_max,omitempty"`
 
-	// Paused Whether it starts paused.
+	// Paused Whether the schedule is paused from the start.
 	Paused *bool `json:"paused,omitempty"`
 
-	// Job The job request of each run, as for a submission. The job's type is EXECUTE or EMIT_EVENT, without `execution_at` and idempotency key.
+	// Job The job request of each run, as for a submission. `type` is EXECUTE or EMIT_EVENT, and there is no `execution_at` and no idempotency key.
 	Job ScheduledJob `json:"job"`
 }
 
-// ScheduledJob The job request of each run, as for a submission. The job's type is EXECUTE or EMIT_EVENT, without `execution_at` and idempotency key.
+// ScheduledJob The job request of each run, as for a submission. `type` is EXECUTE or EMIT_EVENT, and there is no `execution_at` and no idempotency key.
 type ScheduledJob struct {
 	Type job.Type `json:"type"`
 
 	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
 
-	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service requires
-	// the consent of receivers, the URL must have the scheme, host and port of an enabled webhook of the client with
-	// `proven_at`.
+	// Callback An absolute `http` or `https` URL to which each event of the job is sent. It must not have a user, password or fragment. If the
+	// service requires the consent of receivers, the client must have an enabled webhook with `proven_at` and with the same scheme,
+	// host and port.
 	//
 	//
 	// Examples: https://example.com/done
 	Callback *string `json:"callback,omitempty"`
 
-	// Params The client's parameters, stored as sent, up to 256 KiB. Other work kinds ignore params and return `warnings`.
-	// CUSTOM uses `behavior`.
+	// Params The client's parameters, stored as sent, up to 256 KiB. Only CUSTOM jobs use one of them, `behavior`. All other parameters have
+	// no effect, and the response lists them in `warnings`.
 	Params json.RawMessage `json:"params,omitempty"`
 
 	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
@@ -2145,7 +2147,7 @@ type ScheduledJob struct {
 	// Retry The number of attempts and the waits between them. By default, the service's settings apply.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
-	// Event EMIT_EVENT only, the event to publish.
+	// Event The event to publish. Only for EMIT_EVENT jobs.
 	Event *job.Emission `json:"event,omitempty"`
 
 	// CorrelationID An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
@@ -2164,10 +2166,10 @@ type Session struct {
 	// SessionID The id of the session.
 	SessionID job.ID `json:"session_id"`
 
-	// Label The label of its requests.
+	// Label The label of the session's requests; absent if they have none.
 	Label *string `json:"label,omitempty"`
 
-	// Profile The profile of its faults.
+	// Profile The fault profile of the session; absent if it has none.
 	Profile *string `json:"profile,omitempty"`
 
 	// Seed Seed for the profile's random faults.
@@ -2176,13 +2178,13 @@ type Session struct {
 	// Rules The rules that are judged.
 	Rules []string `json:"rules"`
 
-	// CreatedAt When it started.
+	// CreatedAt When the session started.
 	CreatedAt job.Time `json:"created_at"`
 
 	// EndedAt When the session ended; null while it runs.
 	EndedAt *job.Time `json:"ended_at"`
 
-	// Exchanges Records so far: one per request, and two per ended event stream. The first 200,000 are judged, up to 128 MiB, or 4 MiB with a label.
+	// Exchanges Number of records so far: one per request, and two per ended event stream. Only the first 200,000 are judged, and of these at most 128 MiB (4 MiB if the session has a label).
 	Exchanges int `json:"exchanges"`
 }
 
@@ -2191,7 +2193,7 @@ type SessionPage struct {
 	// Data The sessions.
 	Data []Session `json:"data"`
 
-	// Page The place of a page in its list.
+	// Page The size of a page, and the cursor of the next one.
 	Page PageInfo `json:"page"`
 }
 
@@ -2227,7 +2229,7 @@ type SigningKey struct {
 	AdditionalProperties map[string]interface{} `json:"-"`
 }
 
-// SinceRequest The start time, and the cursor of the next request.
+// SinceRequest The start time and, after the first request, the cursor where to continue.
 type SinceRequest struct {
 	Since job.Time `json:"since"`
 
@@ -2241,10 +2243,10 @@ type Verdict struct {
 	// SessionID The id of the session.
 	SessionID job.ID `json:"session_id"`
 
-	// Label The label of its requests.
+	// Label The label of the session's requests; absent if they have none.
 	Label *string `json:"label,omitempty"`
 
-	// Profile The profile of its faults.
+	// Profile The fault profile of the session; absent if it has none.
 	Profile *string `json:"profile,omitempty"`
 
 	// Seed Seed for the profile's random faults.
@@ -2253,13 +2255,13 @@ type Verdict struct {
 	// Rules The rules that are judged.
 	Rules []string `json:"rules"`
 
-	// CreatedAt When it started.
+	// CreatedAt When the session started.
 	CreatedAt job.Time `json:"created_at"`
 
 	// EndedAt When the session ended; null while it runs.
 	EndedAt *job.Time `json:"ended_at"`
 
-	// Exchanges Requests so far. The first 200,000 records are judged, up to 128 MiB.
+	// Exchanges Number of records so far. Only the first 200,000 are judged, and of these at most 128 MiB.
 	Exchanges int `json:"exchanges"`
 
 	// Verdict `passed` means that no rule was broken. `passed_with_warnings` means that only rules with the level should were broken. `failed` means that a rule with the level must was broken. `nothing_judged` means that the session tested no rule.
@@ -2274,7 +2276,7 @@ type Verdict struct {
 	// Judged Number of judged requests; fewer than `exchanges` if the session was full.
 	Judged int `json:"judged"`
 
-	// Faulty Requests and deliveries that a fault changed.
+	// Faulty Number of requests and deliveries that a fault changed.
 	Faulty int `json:"faulty"`
 
 	// First The first request or delivery that a fault changed; missing if there is none.
@@ -2283,10 +2285,10 @@ type Verdict struct {
 	// Last The last request or delivery that a fault changed; missing if there is none.
 	Last *Moment `json:"last,omitempty"`
 
-	// Guess A guessed description of an API, if no submission was recognised; only from `forgerun proxy`.
+	// Guess A guess at the description of the API, if no submission was recognised. Only from `forgerun proxy`.
 	Guess *VerdictGuess `json:"guess,omitempty"`
 
-	// Faults The faults that happened, and those of the profile that did not.
+	// Faults The faults that happened, and the faults of the profile that did not happen.
 	Faults []FaultCount `json:"faults"`
 
 	// Results The result of each rule.
@@ -2308,12 +2310,12 @@ type Verdict_Counts struct {
 	NotTested int `json:"not_tested"`
 }
 
-// VerdictGuess A guessed description of an API, if no submission was recognised; only from `forgerun proxy`.
+// VerdictGuess A guess at the description of the API, if no submission was recognised. Only from `forgerun proxy`.
 type VerdictGuess struct {
 	// Seen Requests that look like submissions, such as POST /thumbnails that returned 201 with {id}.
 	Seen string `json:"seen"`
 
-	// Yaml A description for `--api`.
+	// Yaml The guessed description in YAML, for the option `--api`.
 	Yaml string `json:"yaml"`
 }
 
@@ -2342,16 +2344,16 @@ type WebhookDisabledData struct {
 	// Language The language of `text`. Events of earlier versions do not have this member.
 	Language interface{} `json:"language,omitempty"`
 
-	// DisabledAt When it was disabled.
+	// DisabledAt When the webhook was disabled.
 	DisabledAt job.Time `json:"disabledAt"`
 }
 
-// WebhookLinks The currently available actions on the webhook.
+// WebhookLinks Addresses of the webhook, of its deliveries, and of the actions that are possible now.
 type WebhookLinks struct {
 	// Self The webhook.
 	Self string `json:"self"`
 
-	// Deliveries Its deliveries.
+	// Deliveries The deliveries of the webhook.
 	Deliveries string `json:"deliveries"`
 
 	// RotateSecret The path that creates a new secret.
@@ -2360,10 +2362,10 @@ type WebhookLinks struct {
 	// Test The path that sends a test event to the webhook.
 	Test *string `json:"test,omitempty"`
 
-	// Redeliver Repeats failed deliveries.
+	// Redeliver The path that repeats failed deliveries.
 	Redeliver *string `json:"redeliver,omitempty"`
 
-	// Replay Sends missed events.
+	// Replay The path that sends missed events.
 	Replay *string `json:"replay,omitempty"`
 }
 
@@ -2385,7 +2387,7 @@ type WebhookMembers struct {
 	// Enabled Whether events are sent.
 	Enabled bool `json:"enabled"`
 
-	// DisabledAt When it was disabled.
+	// DisabledAt When the webhook was disabled; null if it is enabled.
 	DisabledAt *job.Time `json:"disabled_at"`
 
 	// DisabledReason Why the webhook is disabled; null if it is enabled.
@@ -2394,10 +2396,10 @@ type WebhookMembers struct {
 	// ConsecutiveFailures Number of failed attempts since the last success.
 	ConsecutiveFailures int `json:"consecutive_failures"`
 
-	// FailingSince When the first of these failed attempts was made.
+	// FailingSince When the first of the `consecutive_failures` happened; null if there are none.
 	FailingSince *job.Time `json:"failing_since"`
 
-	// OldSecretExpiresAt When the secret before the last rotation expires.
+	// OldSecretExpiresAt When the secret used before the last rotation expires.
 	OldSecretExpiresAt *job.Time `json:"old_secret_expires_at"`
 
 	// ProvenAt When the receiver confirmed by OPTIONS that it wants events at this URL. Null if the receiver was not asked.
@@ -2407,7 +2409,7 @@ type WebhookMembers struct {
 	// UpdatedAt When its owner or the server last changed the webhook.
 	UpdatedAt job.Time `json:"updated_at"`
 
-	// Links The currently available actions on the webhook.
+	// Links Addresses of the webhook, of its deliveries, and of the actions that are possible now.
 	Links WebhookLinks `json:"links"`
 }
 
@@ -2415,7 +2417,7 @@ type WebhookMembers struct {
 type WebhookPage struct {
 	Data []Webhook `json:"data"`
 
-	// Page The place of a page in its list.
+	// Page The size of a page, and the cursor of the next one.
 	Page PageInfo `json:"page"`
 }
 

@@ -11,15 +11,15 @@ import (
 
 // Attempt An attempt that ended.
 type Attempt struct {
-	// Attempt Its number.
+	// Attempt The number of the attempt.
 	Attempt int         `json:"attempt"`
 	Outcome job.Outcome `json:"outcome"`
 
-	// StartedAt Null if the job was canceled before it started.
+	// StartedAt When the attempt started; null if the job was canceled before that.
 	StartedAt  *job.Time `json:"started_at"`
 	FinishedAt job.Time  `json:"finished_at"`
 
-	// DurationMS How long it ran.
+	// DurationMS Time from start to end of the attempt.
 	DurationMS int64 `json:"duration_ms"`
 
 	// WorkerID The worker that ran the attempt.
@@ -34,7 +34,7 @@ type Attention struct {
 	// Code The kind of problem.
 	Code string `json:"code"`
 
-	// Text The point in words.
+	// Text The problem in words.
 	Text string `json:"text"`
 
 	// Href The console's page for this problem, such as `#/workers`.
@@ -60,10 +60,10 @@ type AuditEntry struct {
 	// RequestID The id of the request.
 	RequestID string `json:"request_id"`
 
-	// Status The HTTP status of the response; null while the action is in progress, or if that process died.
+	// Status The HTTP status of the response; null while the action is in progress, or if the process died during it.
 	Status *int `json:"status"`
 
-	// Detail More of the request.
+	// Detail Further data of the request.
 	Detail json.RawMessage `json:"detail"`
 }
 
@@ -81,10 +81,10 @@ type Backlog struct {
 	// OldestRunAt When the oldest waiting job became ready to run.
 	OldestRunAt *job.Time `json:"oldest_run_at"`
 
-	// Deliveries Number of unsettled deliveries.
+	// Deliveries Number of deliveries that are PENDING.
 	Deliveries Count `json:"deliveries"`
 
-	// OldestDeliveryAt When the oldest of these jobs became due.
+	// OldestDeliveryAt When the oldest of these deliveries became due.
 	OldestDeliveryAt *job.Time `json:"oldest_delivery_at"`
 }
 
@@ -115,7 +115,7 @@ type Client struct {
 	// OpenJobs Number of jobs that are not final.
 	OpenJobs Usage `json:"open_jobs"`
 
-	// Webhooks Webhooks.
+	// Webhooks Number of webhooks.
 	Webhooks Usage `json:"webhooks"`
 }
 
@@ -126,12 +126,12 @@ type ClientMade struct {
 	CreatedAt job.Time `json:"created_at"`
 }
 
-// Count A number of entries; counting may have stopped early.
+// Count A number of matching entries; `more` is true if counting stopped early.
 type Count struct {
-	// Count How many match.
+	// Count Number of matching entries that were counted.
 	Count int `json:"count"`
 
-	// More Whether there are more. Counting stops at 100,000 or after a time limit.
+	// More Whether more entries may match. Counting stops at 100,000 or after a time limit.
 	More bool `json:"more"`
 }
 
@@ -144,7 +144,7 @@ type DeliveryAttempt struct {
 	Number    int      `json:"number"`
 	StartedAt job.Time `json:"started_at"`
 
-	// DurationMS How long it took.
+	// DurationMS How long the attempt took.
 	DurationMS int64 `json:"duration_ms"`
 
 	// Status The HTTP status of the response; null if there was none.
@@ -171,7 +171,7 @@ type DeliveryMembers struct {
 	// URL The address of a callback; null for a webhook.
 	URL *string `json:"url"`
 
-	// JobID The job of the event; null if there is none.
+	// JobID The job of the event; null if the event has no job.
 	JobID *job.ID `json:"job_id"`
 
 	// EventID The id of the event.
@@ -185,7 +185,7 @@ type DeliveryMembers struct {
 	// Attempts Number of attempts.
 	Attempts int `json:"attempts"`
 
-	// NextAttemptAt Time of the next attempt; null unless it is PENDING.
+	// NextAttemptAt Time of the next attempt; null unless the delivery is PENDING.
 	NextAttemptAt *job.Time `json:"next_attempt_at"`
 
 	// CreatedAt When the event happened.
@@ -197,7 +197,7 @@ type DeliveryMembers struct {
 	// LastStatus The HTTP status of the latest attempt.
 	LastStatus *int `json:"last_status"`
 
-	// LastError The last error; null if there was none.
+	// LastError The error of the latest attempt, or why the delivery ended without another attempt; null if there was none.
 	LastError *view.SendCause `json:"last_error"`
 }
 
@@ -213,24 +213,24 @@ type Erasure struct {
 	// Step A description of the current step.
 	Step string `json:"step"`
 
-	// Operator Who asked for it.
+	// Operator The operator who requested the erasure.
 	Operator string `json:"operator"`
 
-	// Reason Why; may be empty.
+	// Reason The reason that the operator gave; may be empty.
 	Reason string `json:"reason"`
 
-	// RequestID The id of the request.
+	// RequestID The id of the request that started the erasure.
 	RequestID  string         `json:"request_id"`
 	CreatedAt  job.Time       `json:"created_at"`
 	StartedAt  *job.Time      `json:"started_at"`
 	FinishedAt *job.Time      `json:"finished_at"`
 	Removed    map[string]int `json:"removed"`
 
-	// Proof Null until the erasure is done.
+	// Proof The record that proves the erasure; null until it is done.
 	Proof *ErasureProof `json:"proof"`
 }
 
-// ErasureProof The count after the removal.
+// ErasureProof The record of the erasure, with a count of the client's rows after the removal.
 type ErasureProof struct {
 	CountedAt job.Time       `json:"counted_at"`
 	Remaining map[string]int `json:"remaining"`
@@ -254,7 +254,7 @@ type ErasureReceipt struct {
 
 // Failure How an attempt failed.
 type Failure struct {
-	// Reason The reason of the failure.
+	// Reason The last segment of the failure's problem type.
 	Reason job.Reason `json:"reason"`
 	Code   job.Code   `json:"code"`
 
@@ -274,7 +274,7 @@ type FailureGroup struct {
 	// Detail What happened.
 	Detail string `json:"detail"`
 
-	// Count How many jobs.
+	// Count Number of jobs in the group.
 	Count int `json:"count"`
 
 	// Retryable Number of jobs that could be retried now.
@@ -286,13 +286,13 @@ type FailureGroup struct {
 	// LastAt When the last of these jobs failed.
 	LastAt job.Time `json:"last_at"`
 
-	// LastJobID The last of these.
+	// LastJobID The job that failed last.
 	LastJobID job.ID `json:"last_job_id"`
 }
 
 // Found A resource, found by its id.
 type Found struct {
-	// Type The path of the resource's kind.
+	// Type The kind of the resource, as in the paths of this API.
 	Type string `json:"type"`
 
 	// ID The id.
@@ -327,8 +327,9 @@ type History struct {
 	Buckets []HistoryBucket `json:"buckets"`
 }
 
-// HistoryBucket The events of one step. Percentiles include only jobs that ran to their end; null if there were none. In steps of more than ten seconds, p50
-// is the weighted mean and p99 the maximum of the steps of ten seconds.
+// HistoryBucket What happened in one step. Percentiles include only jobs that ended in SUCCEEDED or FAILED, and are null if there were none. A
+// longer step is made from steps of ten seconds: its p50 is the mean of their p50s, weighted by the number of these jobs, and its p99
+// is the highest of their p99s.
 type HistoryBucket struct {
 	// At When the step began.
 	At job.Time `json:"at"`
@@ -345,19 +346,19 @@ type HistoryBucket struct {
 	// Canceled Number of jobs that ended in CANCELED.
 	Canceled int `json:"canceled"`
 
-	// Retried Number of attempts of these jobs before their last attempt.
+	// Retried Number of earlier attempts of the jobs that ended in this step.
 	Retried int `json:"retried"`
 
 	// WaitMSP50 Median time from being due to the start, in milliseconds.
 	WaitMSP50 *int `json:"wait_ms_p50"`
 
-	// WaitMSP99 99th percentile of the time from being due to the start.
+	// WaitMSP99 99th percentile of the time from being due to the start, in milliseconds.
 	WaitMSP99 *int `json:"wait_ms_p99"`
 
-	// RunMSP50 Median duration, in milliseconds.
+	// RunMSP50 Median time from start to end, in milliseconds.
 	RunMSP50 *int `json:"run_ms_p50"`
 
-	// RunMSP99 99th percentile of the duration.
+	// RunMSP99 99th percentile of the time from start to end, in milliseconds.
 	RunMSP99 *int `json:"run_ms_p99"`
 }
 
@@ -397,7 +398,7 @@ type Job struct {
 	// MaxAttempts Maximum number of attempts
 	MaxAttempts int `json:"max_attempts"`
 
-	// CanRetry Whether a retry would queue the job again.
+	// CanRetry Whether a request to retry the job would be accepted.
 	CanRetry bool `json:"can_retry"`
 
 	// BatchID The batch that the job belongs to.
@@ -409,13 +410,13 @@ type Job struct {
 	// ClientID The client of the job.
 	ClientID job.ID `json:"client_id"`
 
-	// FailureCode The code of the failure; null unless FAILED.
+	// FailureCode The code of the failure; null unless the job is FAILED.
 	FailureCode *job.Code `json:"failure_code"`
 
 	// AutoRetry Whether the server retries the job automatically.
 	AutoRetry bool `json:"auto_retry"`
 
-	// Callback The URL that receives every change.
+	// Callback The URL to which each event of the job is sent.
 	Callback *string `json:"callback"`
 
 	// RequestID The id of the request that submitted the job.
@@ -424,7 +425,7 @@ type Job struct {
 	// TraceID The trace of the submission; null if there is none.
 	TraceID *string `json:"trace_id"`
 
-	// TraceURL Where the trace is shown, as FORGERUN_TRACE_URL says; null without that or without a trace.
+	// TraceURL The address that shows the trace, made from FORGERUN_TRACE_URL; null if that is not set or there is no trace.
 	TraceURL *string `json:"trace_url"`
 
 	// QueuedAt When the job was last queued.
@@ -433,19 +434,19 @@ type Job struct {
 	// AssignedAt When a worker claimed the current attempt.
 	AssignedAt *job.Time `json:"assigned_at"`
 
-	// RunAt The earliest time to run.
+	// RunAt The earliest time at which the current attempt may start.
 	RunAt job.Time `json:"run_at"`
 
 	// WorkerID The worker that holds the job.
 	WorkerID *job.ID `json:"worker_id"`
 
-	// Fence The number of its current lease.
+	// Fence The number of the job's current lease; each claim of the job has a higher one.
 	Fence int64 `json:"fence"`
 
 	// LeaseExpiries Number of expired leases of the current attempt.
 	LeaseExpiries int `json:"lease_expiries"`
 
-	// Definition The stored definition of the job, with the seed of its outcome, even if it is damaged.
+	// Definition The stored definition of the job, including its seed. It is shown even if it is damaged.
 	Definition json.RawMessage `json:"definition"`
 
 	// Params The parameters as sent.
@@ -454,25 +455,25 @@ type Job struct {
 	// Waiting Why the job waits; null if it does not wait.
 	Waiting *Waiting `json:"waiting"`
 
-	// Progress The progress; null unless it is RUNNING and the progress is known.
+	// Progress The progress; null unless the job is RUNNING and its progress is known.
 	Progress *Progress `json:"progress"`
 
-	// Failure How the current attempt failed; null unless FAILED.
+	// Failure How the current attempt failed; null unless the job is FAILED.
 	Failure *Failure `json:"failure"`
 
-	// Result The result of the job; null unless SUCCEEDED.
+	// Result The result of the job; null unless the job has SUCCEEDED.
 	Result *Result `json:"result"`
 
 	// AttemptsLog The finished attempts of the job, oldest first.
 	AttemptsLog []Attempt `json:"attempts_log"`
 
-	// Events The first 1,000 events in order.
+	// Events The first 1,000 events of the job, oldest first.
 	Events []Event `json:"events"`
 
 	// MoreEvents Whether there are more events.
 	MoreEvents bool `json:"more_events"`
 
-	// Deliveries The first 100 deliveries, newest first.
+	// Deliveries The newest 100 deliveries, newest first.
 	Deliveries []Delivery `json:"deliveries"`
 
 	// MoreDeliveries Whether there are more; `/admin/v1/deliveries?job_id=` lists them all.
@@ -515,7 +516,7 @@ type JobMembers struct {
 	// MaxAttempts Maximum number of attempts
 	MaxAttempts int `json:"max_attempts"`
 
-	// CanRetry Whether a retry would queue the job again.
+	// CanRetry Whether a request to retry the job would be accepted.
 	CanRetry bool `json:"can_retry"`
 
 	// BatchID The batch that the job belongs to.
@@ -561,7 +562,7 @@ type JobSummary struct {
 	// MaxAttempts Maximum number of attempts
 	MaxAttempts int `json:"max_attempts"`
 
-	// CanRetry Whether a retry would queue the job again.
+	// CanRetry Whether a request to retry the job would be accepted.
 	CanRetry bool `json:"can_retry"`
 
 	// BatchID The batch that the job belongs to.
@@ -573,16 +574,16 @@ type JobSummary struct {
 	// ClientID The client of the job.
 	ClientID job.ID `json:"client_id"`
 
-	// FailureCode The code of the failure; null unless FAILED.
+	// FailureCode The code of the failure; null unless the job is FAILED.
 	FailureCode *job.Code `json:"failure_code"`
 
-	// Progress The progress; null unless RUNNING, or where that is not known.
+	// Progress The progress; null unless the job is RUNNING and its progress is known.
 	Progress *Progress `json:"progress"`
 }
 
 // Key An API key, without its secret.
 type Key struct {
-	// KeyID The public part of the key.
+	// KeyID The id of the key, which is not secret.
 	KeyID string `json:"key_id"`
 
 	// Scope The permissions of the key.
@@ -590,16 +591,16 @@ type Key struct {
 	CreatedAt job.Time  `json:"created_at"`
 	ExpiresAt job.Time  `json:"expires_at"`
 
-	// RevokedAt When it was revoked.
+	// RevokedAt When the key was revoked; null if it was not.
 	RevokedAt *job.Time `json:"revoked_at"`
 
-	// ReplacedBy The key that replaces this key.
+	// ReplacedBy The id of the key that replaces this key; null if there is none.
 	ReplacedBy *string `json:"replaced_by"`
 }
 
 // KeyMade A key with its secret.
 type KeyMade struct {
-	// KeyID The public part of the key.
+	// KeyID The id of the key, which is not secret.
 	KeyID string `json:"key_id"`
 
 	// Scope The permissions of the key.
@@ -623,11 +624,11 @@ type KindInfo struct {
 	// DurationMS Duration of the work, before the server's time scale is applied.
 	DurationMS int64 `json:"duration_ms"`
 
-	// ExpectedOutcome The final state of the first attempt.
+	// ExpectedOutcome The state in which the first attempt is expected to end.
 	ExpectedOutcome string `json:"expected_outcome"`
 }
 
-// Leader The process that leads.
+// Leader The process that is the leader now.
 type Leader struct {
 	// LeaderID The id of the process.
 	LeaderID job.ID `json:"leader_id"`
@@ -650,7 +651,7 @@ type LoggedDelivery struct {
 	// URL The address of a callback; null for a webhook.
 	URL *string `json:"url"`
 
-	// JobID The job of the event; null if there is none.
+	// JobID The job of the event; null if the event has no job.
 	JobID *job.ID `json:"job_id"`
 
 	// EventID The id of the event.
@@ -664,7 +665,7 @@ type LoggedDelivery struct {
 	// Attempts Number of attempts.
 	Attempts int `json:"attempts"`
 
-	// NextAttemptAt Time of the next attempt; null unless it is PENDING.
+	// NextAttemptAt Time of the next attempt; null unless the delivery is PENDING.
 	NextAttemptAt *job.Time `json:"next_attempt_at"`
 
 	// CreatedAt When the event happened.
@@ -676,7 +677,7 @@ type LoggedDelivery struct {
 	// LastStatus The HTTP status of the latest attempt.
 	LastStatus *int `json:"last_status"`
 
-	// LastError The last error; null if there was none.
+	// LastError The error of the latest attempt, or why the delivery ended without another attempt; null if there was none.
 	LastError *view.SendCause `json:"last_error"`
 
 	// AttemptsLog The attempts of the delivery, oldest first.
@@ -693,7 +694,7 @@ type Overview struct {
 	// Waiting Jobs that wait for a worker or for their due time.
 	Waiting WaitingJobs `json:"waiting"`
 
-	// Workers Counts of live workers, slots, and jobs that workers hold.
+	// Workers The numbers of live workers, of their slots, and of the jobs that they hold.
 	Workers WorkerTotals `json:"workers"`
 
 	// Deliveries Deliveries that wait for their next attempt, or are being sent.
@@ -716,17 +717,17 @@ type Pause struct {
 	Target *string       `json:"target"`
 	Mode   job.PauseMode `json:"mode"`
 
-	// Operator Who stopped it.
+	// Operator The operator who started the pause.
 	Operator string `json:"operator"`
 
-	// Reason Why.
+	// Reason The reason that the operator gave.
 	Reason    string   `json:"reason"`
 	CreatedAt job.Time `json:"created_at"`
 }
 
 // PendingDeliveries Deliveries that wait for their next attempt, or are being sent.
 type PendingDeliveries struct {
-	// Count Number of jobs, counted up to 100,000.
+	// Count Number of deliveries, counted up to 100,000.
 	Count int `json:"count"`
 
 	// More Whether there are more.
@@ -751,7 +752,7 @@ type Progress struct {
 
 // Queue The waiting jobs of one client and kind.
 type Queue struct {
-	// ClientID The client.
+	// ClientID The client of the jobs.
 	ClientID job.ID   `json:"client_id"`
 	WorkKind job.Kind `json:"work_kind"`
 
@@ -773,22 +774,22 @@ type Response struct {
 	// Body The first 8 KiB of the body, if that is UTF-8 text without NUL.
 	Body *string `json:"body"`
 
-	// BodyBase64 The body in base64 if it is not such text; `body` is null then.
+	// BodyBase64 The first 8 KiB of the body in base64, if they are not UTF-8 text; then `body` is null.
 	BodyBase64 string `json:"body_base64,omitempty"`
 
-	// Truncated Whether the body was longer.
+	// Truncated Whether the body was longer than 8 KiB.
 	Truncated bool `json:"truncated"`
 }
 
 // Result A result.
 type Result struct {
-	// MediaType Its media type.
+	// MediaType The media type of the result.
 	MediaType string `json:"media_type"`
 
-	// SizeBytes Its size.
+	// SizeBytes The size of the result.
 	SizeBytes int `json:"size_bytes"`
 
-	// SHA256 Its digest.
+	// SHA256 The SHA-256 of the result in lower-case hex.
 	SHA256    string   `json:"sha256"`
 	ExpiresAt job.Time `json:"expires_at"`
 }
@@ -801,10 +802,10 @@ type System struct {
 	// Time The time of the database.
 	Time job.Time `json:"time"`
 
-	// SchemaVersion The last migration.
+	// SchemaVersion The number of the last migration that was applied to the database.
 	SchemaVersion int `json:"schema_version"`
 
-	// TestBed Whether clients can inject faults into their own requests, judge themselves, and move the clock.
+	// TestBed Whether the test bed is on: clients can inject faults into their own requests, get verdicts, and move the clock.
 	TestBed bool `json:"test_bed"`
 
 	// Leader The leader; null if there is none.
@@ -851,10 +852,10 @@ type WaitingJobs struct {
 	// Due Number of jobs that could run now.
 	Due int `json:"due"`
 
-	// OldestRunAt When the delivery that has waited longest was due; null if none is due.
+	// OldestRunAt When the job that has waited longest became ready to run; null if none is ready.
 	OldestRunAt *job.Time `json:"oldest_run_at"`
 
-	// NextRunAt When the next other job is due; null if there is none, or none among those that are counted.
+	// NextRunAt When the next of the counted jobs that are not ready yet becomes ready; null if there is none.
 	NextRunAt *job.Time `json:"next_run_at"`
 }
 
@@ -869,7 +870,7 @@ type Webhook struct {
 	// URL Where events are sent.
 	URL string `json:"url"`
 
-	// Events What is sent.
+	// Events The events that are sent.
 	Events []string `json:"events"`
 
 	// Description A description for humans.
@@ -879,7 +880,7 @@ type Webhook struct {
 	// Enabled Whether events are sent.
 	Enabled bool `json:"enabled"`
 
-	// DisabledAt When it was disabled.
+	// DisabledAt When the webhook was disabled; null if it is enabled.
 	DisabledAt *job.Time `json:"disabled_at"`
 
 	// DisabledReason Why the webhook is disabled; null if it is enabled.
@@ -888,7 +889,7 @@ type Webhook struct {
 	// ConsecutiveFailures Number of failed attempts since the last success.
 	ConsecutiveFailures int `json:"consecutive_failures"`
 
-	// FailingSince When the first of these failed attempts was made.
+	// FailingSince When the first of the `consecutive_failures` happened; null if there are none.
 	FailingSince *job.Time `json:"failing_since"`
 
 	// ProvenAt When the receiver confirmed that it wants events.
@@ -902,7 +903,7 @@ type Worker struct {
 	// WorkerID The id of the worker.
 	WorkerID job.ID `json:"worker_id"`
 
-	// Name Its name.
+	// Name The name of the worker.
 	Name string `json:"name"`
 
 	// State DEAD means that the worker's heartbeats have stopped.
@@ -917,21 +918,21 @@ type Worker struct {
 	// Slots Maximum number of jobs that the worker runs at once.
 	Slots int `json:"slots"`
 
-	// Held How many it holds.
+	// Held Number of jobs that the worker holds.
 	Held int `json:"held"`
 
 	// Jobs The first 100 jobs of the worker.
 	Jobs      []HeldJob `json:"jobs"`
 	StartedAt job.Time  `json:"started_at"`
 
-	// HeartbeatAt Its last heartbeat.
+	// HeartbeatAt When the worker sent its last heartbeat.
 	HeartbeatAt job.Time `json:"heartbeat_at"`
 
-	// ExpiresAt When the worker counts as dead without another heartbeat.
+	// ExpiresAt When the worker will count as dead unless it sends another heartbeat.
 	ExpiresAt job.Time `json:"expires_at"`
 }
 
-// WorkerTotals Counts of live workers, slots, and jobs that workers hold.
+// WorkerTotals The numbers of live workers, of their slots, and of the jobs that they hold.
 type WorkerTotals struct {
 	// Alive Number of live workers.
 	Alive int `json:"alive"`

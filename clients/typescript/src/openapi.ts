@@ -31,14 +31,14 @@ export interface components {
             processingStage: components["schemas"]["Stage"];
         };
         /**
-         * @description The language of `title` and `detail`. Texts are English in messages to receivers and brokers. Over HTTP it is the language of the
-         *     submission's `Accept-Language`.
+         * @description The language of `title` and `detail`: in HTTP responses, the one chosen by the submission's `Accept-Language`; in messages to
+         *     webhook receivers and brokers, always English.
          * @enum {string}
          */
         Language: "en" | "de" | "fr";
         /**
          * @description The outcome of a batch (draft-ratnawat-httpapi-async-problem-details, section 7). `jobId` is the id of the batch. `results` has
-         *     the first 50 failed items; `detail` says how many there are.
+         *     the first 50 failed items; `detail` says how many failed in total.
          */
         BatchOutcomeDocument: {
             /**
@@ -75,7 +75,7 @@ export interface components {
             results?: components["schemas"]["ItemOutcome"][];
             language?: components["schemas"]["Language"];
         } & (unknown & unknown);
-        /** @description The outcome document of a batch in which not all jobs succeeded. */
+        /** @description The outcome document of a batch in which at least one item failed. */
         BatchFailureDocument: components["schemas"]["BatchOutcomeDocument"] & {
             type: string;
             title: string;
@@ -98,14 +98,14 @@ export interface components {
          * @enum {string}
          */
         Code: "RFA_REQUEST_MALFORMED" | "RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE" | "RFA_REQUEST_METHOD_NOT_ALLOWED" | "RFA_REQUEST_NOT_ACCEPTABLE" | "RFA_REQUEST_PAYLOAD_TOO_LARGE" | "RFA_JOB_VALIDATION_FAILED" | "RFA_AUTH_INVALID_CREDENTIALS" | "RFA_AUTH_TOKEN_EXPIRED" | "RFA_AUTH_FORBIDDEN" | "RFA_AUTH_API_KEY_DISABLED" | "RFA_JOB_NOT_FOUND" | "RFA_JOB_CONFLICT" | "RFA_EXEC_IDEMPOTENCY_CONFLICT" | "RFA_REQUEST_RATE_LIMITED" | "RFA_INTERNAL" | "RFA_STORAGE_DB_ERROR" | "RFA_STORAGE_UNAVAILABLE" | "RFA_EXEC_QUEUE_FULL" | "RFA_EXEC_WORKER_UNAVAILABLE" | "RFA_EXEC_TIMEOUT" | "RFA_DEPENDENCY_TIMEOUT" | "RFA_CONFIG_INVALID" | "RFA_REQUEST_NOT_FOUND" | "RFA_CLIENT_NOT_FOUND" | "RFA_WEBHOOK_NOT_FOUND" | "RFA_BATCH_NOT_FOUND" | "RFA_BULK_NOT_FOUND" | "RFA_SCHEDULE_NOT_FOUND" | "RFA_JOB_NOT_FINISHED" | "RFA_RESULT_NOT_FOUND" | "RFA_JOB_GONE" | "RFA_RESULT_GONE";
-        /** @description The number of jobs that a bulk operation does not change for the same reason. */
+        /** @description A reason why a bulk operation does not change some jobs, and the number of these jobs. */
         BulkReason: {
             result: components["schemas"]["BulkResult"];
             /** @description The error code; null if there is none. */
             code: components["schemas"]["Code"] | null;
             /** @description The reason in a sentence. */
             detail: string;
-            /** @description How many jobs. */
+            /** @description Number of jobs with this reason. */
             count: number;
         };
         /**
@@ -124,7 +124,7 @@ export interface components {
          */
         State: "CREATED" | "QUEUED" | "ASSIGNED" | "RUNNING" | "SUCCEEDED" | "FAILED" | "CANCELED";
         /**
-         * @description The final status; null before the end.
+         * @description How the job or attempt ended; null until then.
          * @enum {string|null}
          */
         NullableOutcome: "SUCCESS" | "FAILED" | "CANCELED" | null;
@@ -162,7 +162,7 @@ export interface components {
             attempts: number;
             /** @description Maximum number of attempts. */
             max_attempts: number;
-            /** @description Whether a retry would queue the job again. */
+            /** @description Whether a request to retry the job would be accepted. */
             can_retry: boolean;
             /**
              * Format: uuid
@@ -176,7 +176,7 @@ export interface components {
              * @description The schedule that submitted the job. Only for such jobs.
              */
             schedule_id?: string;
-            /** @description The due time of the schedule. Absent for triggered runs. */
+            /** @description The due time of the run; absent if a request triggered the run. */
             scheduled_for?: components["schemas"]["Time"];
         };
         /** @description The link to the whole job. */
@@ -199,7 +199,7 @@ export interface components {
             changes: number;
             /** @description Why the operation would not change the other jobs. */
             left: components["schemas"]["BulkReason"][];
-            /** @description Whether more jobs may match. */
+            /** @description Whether more jobs may match than `count`. */
             more: boolean;
             /** @description The newest matching jobs. */
             sample: components["schemas"]["JobSummary"][];
@@ -219,7 +219,7 @@ export interface components {
             state: components["schemas"]["BulkState"];
             created_at: components["schemas"]["Time"];
         };
-        /** @description The place of a page in its list. */
+        /** @description The size of a page, and the cursor of the next one. */
         PageInfo: {
             /** @description Maximum number of entries. */
             limit: number;
@@ -239,7 +239,7 @@ export interface components {
              */
             job_id: string;
             result: components["schemas"]["BulkResult"];
-            /** @description The code of the failure; null unless the job is FAILED. */
+            /** @description The code of the reason if the job was not changed; null if there is none. */
             code: components["schemas"]["Code"] | null;
             /** @description Details of the result. */
             detail: string | null;
@@ -257,7 +257,7 @@ export interface components {
             /** @description Duration of the work in milliseconds. */
             durationMs?: number;
             /**
-             * @description The final state of the first attempt.
+             * @description The state in which the first attempt is expected to end.
              * @enum {string}
              */
             expectedOutcome?: "SUCCEEDED" | "FAILED" | "CANCELED";
@@ -267,8 +267,8 @@ export interface components {
          *     CREATED, QUEUED and ASSIGNED become ACCEPTED, RUNNING becomes PROCESSING, SUCCEEDED becomes COMPLETED, FAILED becomes FAILED, or
          *     TIMED_OUT if the code is RFA_EXEC_TIMEOUT, and CANCELED becomes CANCELLED.
          *
-         *     Only failures have the members from `type` to `code`, `retryable` and `processingStage`. `completedAt` is present after the end of
-         *     the attempt. After that the document never changes.
+         *     Only failures have `type`, `title`, `status`, `detail`, `code`, `retryable`, `processingStage` and `language`. When the attempt
+         *     ends, the document gets `completedAt` and never changes again.
          *
          *     A planned failure of a CUSTOM job has the planned `type`, texts and extension members.
          */
@@ -333,7 +333,7 @@ export interface components {
              * @description The place in the body, a JSON Pointer (RFC 6901).
              */
             pointer: string;
-            /** @description The consequence. */
+            /** @description Why the part has no effect. */
             detail: string;
         };
         /**
@@ -380,7 +380,7 @@ export interface components {
             /** @description What is wrong and what is allowed. */
             detail: string;
         } & (unknown | unknown);
-        /** @description A request that failed (RFC 9457). */
+        /** @description The problem document of a failed request (RFC 9457). */
         Problem: {
             /**
              * Format: uri
@@ -391,7 +391,7 @@ export interface components {
             title: string;
             /** @description The HTTP status. */
             status: number;
-            /** @description What went wrong and what is allowed. With several violations, it names the first. */
+            /** @description What went wrong and what is allowed. If there are several violations, it names the first and counts the others. */
             detail: string;
             /**
              * Format: uri
@@ -401,7 +401,7 @@ export interface components {
             code: components["schemas"]["Code"];
             /** @description All errors of the body or the query, up to 100 entries. */
             violations?: components["schemas"]["Violation"][];
-            /** @description When it expired. 410 only. */
+            /** @description When the resource expired or was deleted. Only in 410 responses. */
             expired_at?: components["schemas"]["Time"];
             /**
              * Format: uuid
@@ -428,7 +428,7 @@ export interface components {
          * @example 1m30s
          */
         Span: string | null;
-        /** @description The change of the clock, in exactly one member. */
+        /** @description A change of the clock. Exactly one member must be set. */
         ClockMove: {
             /** @description Advances the clock by this time at once, such as `90s` or `25h`. */
             advance?: components["schemas"]["Span"];
@@ -533,7 +533,7 @@ export interface components {
             language?: "en";
             /**
              * Format: date-time
-             * @description When it was disabled.
+             * @description When the webhook was disabled.
              */
             disabledAt: string;
         };
@@ -563,10 +563,10 @@ export interface components {
          */
         FailureCode: "RFA_INTERNAL" | "RFA_DEPENDENCY_TIMEOUT" | "RFA_EXEC_TIMEOUT" | "RFA_EXEC_WORKER_UNAVAILABLE";
         /**
-         * @description The outcome document of a planned failure. Absent members have the values of the reason `custom-failure`. Members not listed here
-         *     become extension members of the document: at most 20, with 2 KiB in total. Their names have a letter and 2 to 63 letters, digits
-         *     and underscores. The service sets `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`, `attempt`,
-         *     `scenario`, `language` and `results`; they cannot be planned.
+         * @description The outcome document of a planned failure. Absent members have the default values of the problem type `custom-failure`. Members not
+         *     listed here become extension members of the document: at most 20, with 2 KiB in total. Their names are a letter followed by 2 to 63
+         *     letters, digits and underscores. The service sets `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`,
+         *     `attempt`, `scenario`, `language` and `results`; they cannot be planned.
          */
         PlannedProblem: {
             /**
@@ -585,7 +585,7 @@ export interface components {
             code?: components["schemas"]["FailureCode"] | null;
             /** @description Whether another attempt is allowed; true if absent. */
             retryable?: boolean | null;
-            /** @description Seconds from the attempt's end until the next attempt, also for automatic retries; the backoff if absent. */
+            /** @description Seconds from the attempt's end until the next attempt, whether the retry is automatic or requested; if absent, the backoff decides. */
             retryAfter?: number | null;
             /** @description The `processingStage`. */
             stage?: components["schemas"]["Stage"] | null;
@@ -594,13 +594,13 @@ export interface components {
         };
         /** @description How some attempts fail. */
         PlannedFailure: {
-            /** @description The attempts that fail, from 1. */
+            /** @description The numbers of the attempts that fail; the first attempt is 1. */
             attempts: number[];
-            /** @description When the attempt fails, within the duration; at the end if absent. */
+            /** @description Time from the attempt's start to its failure, at most `duration`; if absent, the attempt fails at its end. */
             after?: components["schemas"]["Span"];
             problem?: components["schemas"]["PlannedProblem"] | null;
         };
-        /** @description The result of a CUSTOM job, with `size` or `body`; 1 KiB of JSON by default. */
+        /** @description The result of a CUSTOM job, given by its `size` or its `body`; by default, 1 KiB of JSON. */
         PlannedResult: {
             /**
              * Format: media-type
@@ -619,19 +619,19 @@ export interface components {
             name: string;
             /** @description The event's data, any JSON. */
             data?: unknown;
-            /** @description When the attempt emits the event, within the duration. */
+            /** @description Time from the attempt's start to the event, at most `duration`. */
             after?: components["schemas"]["Span"];
         };
         /**
-         * @description The behaviour of a CUSTOM job. All members are optional; the job `{}` succeeds at once. The server's time scale applies to all times.
-         *     Random values come from the seed and the attempt number, so they are the same on every worker.
+         * @description The behaviour of a CUSTOM job. All members are optional; with `{}` the job succeeds at once. The server's time scale applies to all
+         *     times. Random values come from the seed and the attempt number, so they are the same on every worker.
          */
         Behavior: {
-            /** @description Seed for the jitter and for a result of a given size; default: the time of the request. */
+            /** @description Seed for the jitter and for the bytes of a result that has only a `size`; default: the time of the request. */
             seed?: number | null;
             /** @description How long an attempt takes; less than the execution limit. */
             duration?: components["schemas"]["Span"];
-            /** @description Maximum by which an attempt is shorter or longer. At most the duration; their sum must be less than the execution limit. */
+            /** @description The most by which an attempt is shorter or longer than `duration`. It must not exceed `duration`, and both together must be less than the execution limit. */
             jitter?: components["schemas"]["Span"];
             /**
              * @description The share of the duration that an attempt skips at its start.
@@ -647,9 +647,9 @@ export interface components {
             emit?: components["schemas"]["PlannedEvent"][] | null;
             /** @description The share of time spent computing. All jobs of a worker together use at most half of its CPUs. */
             cpu?: number | null;
-            /** @description Memory that an attempt holds, in units of 1 MiB. All jobs of a worker together hold at most 64 MiB: a job only gets the rest. */
+            /** @description Memory that an attempt holds, rounded up to 1 MiB. All jobs of a worker together hold at most 64 MiB; if less is left, the attempt gets only that. */
             memory_bytes?: number | null;
-            /** @description Number of bytes that an attempt writes and reads back, in blocks of 64 KiB of a file of at most 4 MiB, spread over the steps. */
+            /** @description Number of bytes that an attempt writes to a file and reads back, in blocks of 64 KiB spread over the steps. The file has at most 4 MiB. */
             io_bytes?: number | null;
         };
         /** @description The parameters of a CUSTOM job. Other members are ignored. */
@@ -668,7 +668,7 @@ export interface components {
         /** @description The waits between the attempts of a job, as durations such as `1.5s` or `2m`, at most `24h`. */
         Backoff: {
             /**
-             * @description The form.
+             * @description The name of this form.
              * @constant
              */
             strategy: "EXPONENTIAL";
@@ -676,27 +676,27 @@ export interface components {
             max: components["schemas"]["SomeSpan"];
         } | {
             /**
-             * @description The form.
+             * @description The name of this form.
              * @constant
              */
             strategy: "CONSTANT";
             delay: components["schemas"]["SomeSpan"];
         } | {
             /**
-             * @description The form.
+             * @description The name of this form.
              * @constant
              */
             strategy: "LIST";
             /** @description The waits. */
             delays: components["schemas"]["SomeSpan"][];
         };
-        /** @description The attempts of a job, for automatic and requested retries. */
+        /** @description How many attempts a job has and how long it waits between them, for automatic and requested retries. */
         RetryPolicy: {
             /** @description Maximum number of attempts, including the first; at most 1 + FORGERUN_MAX_RETRIES (4 by default). */
             max_attempts?: number | null;
             /** @description The waits between attempts. */
             backoff?: components["schemas"]["Backoff"] | null;
-            /** @description Codes of retryable failures that the service retries automatically; all retryable failures if absent. */
+            /** @description The service retries only failures with these codes automatically; if absent, all retryable failures. */
             codes?: components["schemas"]["FailureCode"][] | null;
         };
         /** @description The common members of a job request and a batch item. */
@@ -705,20 +705,20 @@ export interface components {
             /** @description What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID. */
             work_kind?: components["schemas"]["WorkKind"] | null;
             /**
-             * @description When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job never starts
-             *     earlier. A time up to one second in the past counts as now, since clocks differ.
+             * @description When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job
+             *     never starts earlier. A time up to one second in the past counts as now, since clocks differ.
              */
             execution_at?: components["schemas"]["UtcTime"] | null;
             /**
-             * @description An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service requires
-             *     the consent of receivers, the URL must have the scheme, host and port of an enabled webhook of the client with
-             *     `proven_at`.
+             * @description An absolute `http` or `https` URL to which each event of the job is sent. It must not have a user, password or fragment. If the
+             *     service requires the consent of receivers, the client must have an enabled webhook with `proven_at` and with the same scheme,
+             *     host and port.
              * @example https://example.com/done
              */
             callback?: string | null;
             /**
-             * @description The client's parameters, stored as sent, up to 256 KiB. Other work kinds ignore params and return `warnings`.
-             *     CUSTOM uses `behavior`.
+             * @description The client's parameters, stored as sent, up to 256 KiB. Only CUSTOM jobs use one of them, `behavior`. All other parameters have
+             *     no effect, and the response lists them in `warnings`.
              */
             params?: components["schemas"]["CustomParams"] | {
                 [key: string]: unknown;
@@ -727,7 +727,7 @@ export interface components {
             auto_retry?: boolean | null;
             /** @description The number of attempts and the waits between them. By default, the service's settings apply. */
             retry?: components["schemas"]["RetryPolicy"] | null;
-            /** @description EMIT_EVENT only, the event to publish. */
+            /** @description The event to publish. Only for EMIT_EVENT jobs. */
             event?: components["schemas"]["Emission"] | null;
             /** @description An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it. */
             correlation_id?: string | null;
@@ -785,8 +785,8 @@ export interface components {
             attempt: number | null;
             timestamp: components["schemas"]["Time"];
             /**
-             * @description For a job's event, `work_kind`, `duration_ms`, `expected_outcome` and members of the event, such as `name` and `data` of
-             *     event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
+             * @description For a job's event, `work_kind`, `duration_ms`, `expected_outcome` and the event's own members, such as `name` and `data`
+             *     of event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
              *     `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. For webhook.disabled, `webhookId`, `reason`, `text`,
              *     `language` and `disabledAt`. For webhook.test, `webhookId`.
              */
@@ -820,7 +820,7 @@ export interface components {
             /** @description The due time. */
             scheduled_for: components["schemas"]["Time"];
             code: components["schemas"]["Code"];
-            /** @description The response to the submission. */
+            /** @description Why the submission was refused. */
             detail: string;
         };
         /**
@@ -858,9 +858,9 @@ export interface components {
             };
             /** @description The first 8 KiB of the body, if that is UTF-8 text without NUL. */
             body: string | null;
-            /** @description The body in base64 if it is not such text; `body` is null then. */
+            /** @description The first 8 KiB of the body in base64, if they are not UTF-8 text; then `body` is null. */
             body_base64?: string;
-            /** @description Whether the body was longer. */
+            /** @description Whether the body was longer than 8 KiB. */
             truncated: boolean;
         };
         /** @description One attempt to deliver. */
@@ -868,7 +868,7 @@ export interface components {
             /** @description The attempt's number. */
             number: number;
             started_at: components["schemas"]["Time"];
-            /** @description How long it took. */
+            /** @description How long the attempt took. */
             duration_ms: number;
             /** @description The HTTP status of the response; null if there was none. */
             status: number | null;
@@ -884,10 +884,10 @@ export interface components {
         };
         /** @description One job of a batch, with the members of a request for a single job except for the idempotency key. */
         BatchItemRequest: components["schemas"]["JobRequestMembers"] & {
-            /** @description A name for the item, unique in the batch. Without it, the item's zero-based index as a string. */
+            /** @description A name for the item, unique in the batch. By default, the item's zero-based index as a string. */
             item_id?: string | null;
         };
-        /** @description A job in its batch's list. */
+        /** @description A job in the list of a batch's jobs. */
         BatchJob: components["schemas"]["JobMembers"] & {
             /** @description The id of the item in the batch. */
             item_id: string;
@@ -935,7 +935,7 @@ export interface components {
             type: string;
             /** @description The problem type in a few words. */
             title: string;
-            /** @description The HTTP status that a single submission would have had. */
+            /** @description The HTTP status that the response would have had if the item had been submitted alone. */
             status: number;
             /** @description What is wrong. */
             detail: string;
@@ -961,18 +961,18 @@ export interface components {
             batch_id: string;
             status: components["schemas"]["JobStatus"];
             created_at: components["schemas"]["Time"];
-            /** @description When all its jobs were final for the first time. */
+            /** @description When all jobs of the batch were final for the first time; null until then. */
             completed_at: components["schemas"]["NullableTime"];
             /** @description The number of items. */
             total: number;
             counts: components["schemas"]["BatchCounts"];
-            /** @description How the batch ended; null before the end. It never changes. */
+            /** @description How the batch ended; null until then, and unchanged afterwards. */
             outcome: components["schemas"]["BatchOutcome"] | null;
             /** @description The correlation id of the submission. */
             correlation_id: string | null;
             links: components["schemas"]["BatchLinks"];
         };
-        /** @description The currently available actions on the batch. */
+        /** @description Addresses of the batch, of its jobs, and of the actions that are possible now. */
         BatchLinks: {
             /**
              * Format: uri-reference
@@ -981,12 +981,12 @@ export interface components {
             self: string;
             /**
              * Format: uri-reference
-             * @description Its jobs.
+             * @description The jobs of the batch.
              */
             jobs: string;
             /**
              * Format: uri-reference
-             * @description To cancel its jobs.
+             * @description Where to cancel the jobs of the batch.
              */
             cancel?: string;
         };
@@ -1021,7 +1021,7 @@ export interface components {
         BulkRequest: {
             action: components["schemas"]["BulkAction"];
             filter: components["schemas"]["BulkFilter"];
-            /** @description Only count the matching jobs. */
+            /** @description Only count the matching jobs, without starting an operation. */
             dry_run?: boolean | null;
             /**
              * @description Maximum number of jobs per second.
@@ -1030,11 +1030,11 @@ export interface components {
             rate: number | null;
         };
         /**
-         * @description The jobs that match all members. At least one member is required; `all` must be the only one. The members are the same as in the
-         *     list of jobs, and two more. A filter is shown as sent.
+         * @description The jobs that match all members. At least one member is required. If `all` is set, it must be the only one. Except for `all` and
+         *     `failure_code`, the list of jobs has filters with the same names. Responses show the filter as it was sent.
          */
         BulkFilter: {
-            /** @description True for all jobs. */
+            /** @description true selects all jobs. */
             all?: boolean | null;
             /** @description Jobs in this state. */
             state?: components["schemas"]["State"] | null;
@@ -1084,7 +1084,7 @@ export interface components {
             operator: string | null;
             links: components["schemas"]["BulkLinks"];
         };
-        /** @description The currently available actions on the operation. */
+        /** @description Addresses of the operation, of its jobs, and of the actions that are possible now. */
         BulkLinks: {
             /**
              * Format: uri-reference
@@ -1093,12 +1093,12 @@ export interface components {
             self: string;
             /**
              * Format: uri-reference
-             * @description Its jobs.
+             * @description The jobs of the operation.
              */
             items: string;
             /**
              * Format: uri-reference
-             * @description To end it.
+             * @description Where to abort the operation; absent after its end.
              */
             abort?: string;
         };
@@ -1106,8 +1106,8 @@ export interface components {
             /** @description Create a new key even if a key exists. */
             rotate?: boolean | null;
             /**
-             * @description The permissions of the key: read, submit (also submits jobs and batches), or all. A key with a scope other than all is always
-             *     new. Such a key replaces no other key and cannot be renewed.
+             * @description The permissions of the key: read, submit (also submits jobs and batches), or all. A request with a scope other than all
+             *     always creates a key. Such a key replaces no other key and cannot be renewed.
              * @default all
              * @enum {string|null}
              */
@@ -1127,9 +1127,9 @@ export interface components {
         };
         /** @description An API key. */
         Key: {
-            /** @description The key itself. The key is shown once; null if the key already existed, and in a repetition with the same idempotency key. */
+            /** @description The key itself, shown only once; null if the key already existed, or if the request is repeated with the same idempotency key. */
             api_key: string | null;
-            /** @description The public part of the key. */
+            /** @description The id of the key, which is not secret. */
             key_id: string;
             /**
              * @description The permissions of the key.
@@ -1189,15 +1189,15 @@ export interface components {
         Job: components["schemas"]["JobMembers"] & {
             /** @description Whether the server retries the job automatically. */
             auto_retry: boolean;
-            /** @description The retry policy of its request; absent if there was none. */
+            /** @description The retry policy that the submission set; absent if it set none. */
             retry?: components["schemas"]["RetryPolicy"];
-            /** @description The URL that receives every change. */
+            /** @description The URL to which each event of the job is sent. */
             callback: string | null;
             /** @description When the job is expected to end; null if unknown. */
             estimated_completion: components["schemas"]["NullableTime"];
             /** @description When the job will be deleted; null until it is final. */
             expires_at: components["schemas"]["NullableTime"];
-            /** @description The work of the job; null if it is damaged. */
+            /** @description The work of the job; null if the stored definition is damaged. */
             definition: components["schemas"]["Definition"] | null;
             /** @description The parameters as sent. */
             params: {
@@ -1206,11 +1206,11 @@ export interface components {
             /** @description Why the job waits. Only while it waits. */
             waiting?: components["schemas"]["Waiting"];
             progress?: components["schemas"]["Progress"];
-            /** @description How the current attempt failed. FAILED only. */
+            /** @description How the current attempt failed. Only if the job is FAILED. */
             failure?: components["schemas"]["FailureDocument"];
             result?: components["schemas"]["Result"];
             links: components["schemas"]["JobLinks"];
-            /** @description Warnings about the submission. Only in its response. */
+            /** @description Parts of the submission that have no effect. Only in the response to the submission. */
             warnings?: components["schemas"]["Warnings"];
         };
         /** @description Why a job waits. */
@@ -1222,13 +1222,13 @@ export interface components {
         /** @description The work of a job, fixed when the job is accepted. */
         Definition: {
             work_kind: components["schemas"]["WorkKind"];
-            /** @description How long the work takes, before the server's time scale. */
+            /** @description How long the work takes; the server multiplies it by its time scale. */
             duration_ms: number;
             /** @description Whether the work kind fails. */
             should_fail: boolean;
             /** @description The size of the result in bytes. */
             payload_size: number;
-            /** @description The final state of the first attempt. */
+            /** @description The state in which the first attempt is expected to end. */
             expected_outcome: string;
         };
         /** @description The output of a SUCCEEDED job. */
@@ -1241,7 +1241,7 @@ export interface components {
             media_type: string;
             size_bytes: number;
             checksum: components["schemas"]["Checksum"];
-            /** @description When it expires. */
+            /** @description When the result expires. */
             expires_at: components["schemas"]["Time"];
             /**
              * Format: uri-reference
@@ -1253,17 +1253,17 @@ export interface components {
         Checksum: {
             /** @constant */
             algorithm: "sha256";
-            /** @description In lower-case hex. */
+            /** @description The digest in lower-case hex. */
             value: string;
         };
-        /** @description A result that is gone. */
+        /** @description A result that is no longer available. */
         ExpiredResult: {
             /** @constant */
             state: "EXPIRED";
-            /** @description When the job was deleted or its retention ended. */
+            /** @description When the result expired. */
             expired_at: components["schemas"]["Time"];
         };
-        /** @description The currently available actions on the job. */
+        /** @description Addresses of the job, of what belongs to it, and of the actions that are possible now. */
         JobLinks: {
             /**
              * Format: uri-reference
@@ -1272,47 +1272,47 @@ export interface components {
             self: string;
             /**
              * Format: uri-reference
-             * @description Its events.
+             * @description The job's events.
              */
             events: string;
             /**
              * Format: uri-reference
-             * @description Its attempts.
+             * @description The job's attempts.
              */
             attempts: string;
             /**
              * Format: uri-reference
-             * @description The deliveries to webhooks and to its callback.
+             * @description The deliveries of the job's events to webhooks and to its callback.
              */
             deliveries: string;
             /**
              * Format: uri-reference
-             * @description To cancel it.
+             * @description Where to cancel the job.
              */
             cancel?: string;
             /**
              * Format: uri-reference
-             * @description To retry it.
+             * @description Where to retry the job.
              */
             retry?: string;
             /**
              * Format: uri-reference
-             * @description Its latest report.
+             * @description The job's latest report.
              */
             report?: string;
             /**
              * Format: uri-reference
-             * @description Its result.
+             * @description The job's result.
              */
             result?: string;
             /**
              * Format: uri-reference
-             * @description Its batch.
+             * @description The batch that the job belongs to.
              */
             batch?: string;
             /**
              * Format: uri-reference
-             * @description Its schedule.
+             * @description The schedule that submitted the job.
              */
             schedule?: string;
         };
@@ -1332,11 +1332,11 @@ export interface components {
             /** @description The number of the attempt. */
             attempt: number;
             outcome: components["schemas"]["Outcome"];
-            /** @description Null if it was canceled before it started. */
+            /** @description When the attempt started; null if it was canceled before that. */
             started_at: components["schemas"]["NullableTime"];
             /** @description When the attempt ended. */
             finished_at: components["schemas"]["NullableTime"];
-            /** @description From start to end; 0 if it never started. */
+            /** @description Time from start to end of the attempt; 0 if it never started. */
             duration_ms: number;
             failure?: components["schemas"]["FailureDocument"];
             /** @description The job's history from its first event to the end of this attempt. */
@@ -1350,12 +1350,12 @@ export interface components {
             outcome: components["schemas"]["NullableOutcome"];
             started_at: components["schemas"]["NullableTime"];
             finished_at: components["schemas"]["NullableTime"];
-            /** @description From start to end; null unless it started and ended. */
+            /** @description Time from start to end of the attempt; null unless it started and ended. */
             duration_ms: number | null;
             failure?: components["schemas"]["FailureDocument"];
             links: components["schemas"]["AttemptLinks"];
         };
-        /** @description More about an attempt. */
+        /** @description Addresses of the documents about an attempt. */
         AttemptLinks: {
             /**
              * Format: uri-reference
@@ -1364,7 +1364,7 @@ export interface components {
             self: string;
             /**
              * Format: uri-reference
-             * @description The report, once the attempt has ended.
+             * @description The attempt's report; absent until the attempt has ended.
              */
             report?: string;
         };
@@ -1385,7 +1385,7 @@ export interface components {
             type: components["schemas"]["EventName"];
             /**
              * Format: uri-reference
-             * @description The server's address with `/v1`.
+             * @description The server's address, followed by `/v1`.
              */
             source: string;
             /** @description The subject of the event, relative to the source. */
@@ -1401,21 +1401,21 @@ export interface components {
             sequencetype?: "Integer";
             workkind?: components["schemas"]["WorkKind"];
             /**
-             * @description The media type of the data as a body.
+             * @description The media type of `data`; in binary mode
              * @enum {string}
              */
             datacontenttype: "application/json" | "application/problem+json";
-            /** @description The body of binary mode. */
+            /** @description The event's data: the same JSON that is the whole body in binary mode. */
             data: components["schemas"]["OutcomeDocument"] | components["schemas"]["EmissionDocument"] | components["schemas"]["BatchOutcomeDocument"] | components["schemas"]["BulkCompletedData"] | components["schemas"]["WebhookDisabledData"] | components["schemas"]["WebhookTestData"];
         };
         /**
-         * @description A duration as Go writes it, in whole milliseconds.
+         * @description A Go duration in whole milliseconds.
          * @example 90s
          * @example 1h30m
          */
         ScheduleSpan: string | null;
         /**
-         * @description Policy for a due time while an earlier run of the schedule is not final.
+         * @description What happens at a due time while an earlier run of the schedule is not final.
          * @enum {string}
          */
         Overlap: "allow" | "skip" | "queue_one";
@@ -1424,19 +1424,19 @@ export interface components {
          * @enum {string}
          */
         CatchUp: "none" | "last" | "all";
-        /** @description The job request of each run, as for a submission. The job's type is EXECUTE or EMIT_EVENT, without `execution_at` and idempotency key. */
+        /** @description The job request of each run, as for a submission. `type` is EXECUTE or EMIT_EVENT, and there is no `execution_at` and no idempotency key. */
         ScheduledJob: components["schemas"]["JobRequestMembers"] & {
             execution_at?: null;
         };
-        /** @description A request for a schedule, with `cron` or `interval`. */
+        /** @description A request for a schedule. Either `cron` or `interval` must be set. */
         ScheduleRequest: {
             /** @description A name in one line. */
             name?: string | null;
             /**
              * Format: cron
-             * @description The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
-             *     `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either one must match. Excludes
-             *     `interval`.
+             * @description The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first.
+             *     Fields may have `*`, numbers, names such as MON, lists, ranges and steps. If both day fields are restricted, one of them must
+             *     match. Not allowed together with `interval`.
              * @example 30 4 * * MON-FRI
              */
             cron?: string | null;
@@ -1446,7 +1446,7 @@ export interface components {
              * @example Europe/Berlin
              */
             time_zone?: string | null;
-            /** @description The time between due times, from 1s to 8784h. Excludes `cron`. */
+            /** @description The time between due times, from 1s to 8784h. Not allowed together with `cron`. */
             interval?: components["schemas"]["ScheduleSpan"];
             /** @description Maximum delay of a run after its due time. The delay is random, but always the same for a due time. At most 1h, and at most the interval. */
             jitter?: components["schemas"]["ScheduleSpan"];
@@ -1454,16 +1454,16 @@ export interface components {
             start_at?: components["schemas"]["UtcTime"] | null;
             /** @description The schedule has no due times after this time. */
             end_at?: components["schemas"]["UtcTime"] | null;
-            /** @description allow without it. */
+            /** @description What happens at a due time while an earlier run is not final; `allow` if absent. */
             overlap?: components["schemas"]["Overlap"] | null;
-            /** @description none without it. */
+            /** @description Which due times are run if they are more than a minute late; `none` if absent. */
             catch_up?: components["schemas"]["CatchUp"] | null;
             /**
              * @description Maximum number of due times that `all` catches up.
              * @default 100
              */
             catch_up_max: number | null;
-            /** @description Whether it starts paused. */
+            /** @description Whether the schedule is paused from the start. */
             paused?: boolean | null;
             job: components["schemas"]["ScheduledJob"];
         };
@@ -1473,9 +1473,9 @@ export interface components {
             name?: string | null;
             /**
              * Format: cron
-             * @description The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
-             *     `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either one must match. Excludes
-             *     `interval`.
+             * @description The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first.
+             *     Fields may have `*`, numbers, names such as MON, lists, ranges and steps. If both day fields are restricted, one of them must
+             *     match. Not allowed together with `interval`.
              * @example 30 4 * * MON-FRI
              */
             cron?: string | null;
@@ -1485,7 +1485,7 @@ export interface components {
              * @example Europe/Berlin
              */
             time_zone?: string | null;
-            /** @description The time between due times, from 1s to 8784h. Excludes `cron`. */
+            /** @description The time between due times, from 1s to 8784h. Not allowed together with `cron`. */
             interval?: components["schemas"]["ScheduleSpan"];
             /** @description Maximum delay of a run after its due time. The delay is random, but always the same for a due time. At most 1h, and at most the interval. */
             jitter?: components["schemas"]["ScheduleSpan"];
@@ -1500,7 +1500,7 @@ export interface components {
             job?: components["schemas"]["ScheduledJob"];
         };
         /**
-         * @description Whether a schedule will run.
+         * @description Whether a schedule has more due times.
          * @enum {string}
          */
         ScheduleState: "ACTIVE" | "PAUSED" | "ENDED";
@@ -1514,11 +1514,11 @@ export interface components {
             /** @description A name in one line. */
             name: string | null;
             state: components["schemas"]["ScheduleState"];
-            /** @description The due times as a cron expression; null with an interval. */
+            /** @description The due times as a cron expression; null if `interval` is set. */
             cron: string | null;
-            /** @description The time zone of `cron`; null is UTC. */
+            /** @description The time zone of `cron`; null means UTC. */
             time_zone: string | null;
-            /** @description The time between due times, such as 1m30s; null with `cron`. */
+            /** @description The time between due times, such as 1m30s; null if `cron` is set. */
             interval: string | null;
             /** @description Maximum delay of a run after its due time. */
             jitter: string | null;
@@ -1529,35 +1529,35 @@ export interface components {
             /** @description Maximum number of due times that `all` catches up. */
             catch_up_max: number;
             job: components["schemas"]["ScheduledJob"];
-            /** @description Whether it is paused. */
+            /** @description Whether the schedule is paused. */
             paused: boolean;
             created_at: components["schemas"]["Time"];
             /** @description Time of the last change of the schedule. */
             updated_at: components["schemas"]["Time"];
             /** @description The next due times, without jitter. */
             next_runs: components["schemas"]["Time"][];
-            /** @description The due time that waits for an earlier run to end, with `queue_one`. */
+            /** @description With `queue_one`, the due time that waits until an earlier run is final; null if none waits. */
             waiting_for: components["schemas"]["NullableTime"];
-            /** @description The last due time that was run. */
+            /** @description The latest due time for which a job was submitted. */
             last_run_at: components["schemas"]["NullableTime"];
             /**
              * Format: uuid
-             * @description Its job.
+             * @description The job of `last_run_at`.
              */
             last_job_id: string | null;
             /** @description Number of due times for which a job was created. */
             runs: number;
-            /** @description Number of due times without a job, because none could be submitted in time, or the submission was refused until the next due time. A gap without submissions adds at most 10,000. */
+            /** @description Number of due times without a job, because the service could not submit one in time, or because the submission was refused until the next due time. If the service submits nothing for a long time, that adds at most 10,000. */
             missed: number;
             /** @description Number of due times without a job because an earlier run was not final. */
             skipped: number;
             /** @description Why the last refused due time got no job; null if none was refused. */
             last_error: components["schemas"]["ScheduleError"] | null;
             links: components["schemas"]["ScheduleLinks"];
-            /** @description Warnings about the request. Only in its response. */
+            /** @description Parts of the request that have no effect. Only in the response to the request. */
             warnings?: components["schemas"]["Warnings"];
         };
-        /** @description The currently available actions on the schedule. */
+        /** @description Addresses of the schedule, of its jobs, and of the actions that are possible now. */
         ScheduleLinks: {
             /**
              * Format: uri-reference
@@ -1566,38 +1566,38 @@ export interface components {
             self: string;
             /**
              * Format: uri-reference
-             * @description Its runs.
+             * @description The jobs that the schedule has submitted.
              */
             jobs: string;
             /**
              * Format: uri-reference
-             * @description To run it now.
+             * @description Where to run the schedule now.
              */
             trigger: string;
             /**
              * Format: uri-reference
-             * @description To pause it.
+             * @description Where to pause the schedule.
              */
             pause?: string;
             /**
              * Format: uri-reference
-             * @description To resume it.
+             * @description Where to resume the schedule.
              */
             resume?: string;
         };
-        /** @description Where things are. */
+        /** @description The addresses of the API and its documents. */
         Root: {
             /** @description The name of this program. */
             service: string;
-            /** @description The base of the API. */
+            /** @description The path below which the API is. */
             api: string;
-            /** @description The documentation as a page. */
+            /** @description The address of the API's documentation as a page. */
             docs: string;
-            /** @description The OpenAPI document. */
+            /** @description The address of the OpenAPI document. */
             openapi: string;
-            /** @description The AsyncAPI document. */
+            /** @description The address of the AsyncAPI document. */
             asyncapi: string;
-            /** @description Whether the service is ready. */
+            /** @description The address that says whether the service is ready. */
             ready: string;
         };
         /** @description A JSON Web Key Set (RFC 7517). */
@@ -1663,10 +1663,10 @@ export interface components {
              * @description The id of the session.
              */
             session_id: string;
-            /** @description The label of its requests. */
+            /** @description The label of the session's requests; absent if they have none. */
             label?: string;
             /**
-             * @description The profile of its faults.
+             * @description The fault profile of the session; absent if it has none.
              * @enum {string}
              */
             profile?: "default" | "flaky-network" | "overloaded" | "maintenance-window" | "slow-everything" | "failover" | "duplicate-deliveries" | "odd-retry-after" | "new-version" | "credentials" | "eventual" | "stale-connections" | "moved" | "outage";
@@ -1674,11 +1674,11 @@ export interface components {
             seed: number;
             /** @description The rules that are judged. */
             rules: components["schemas"]["VerdictRule"][];
-            /** @description When it started. */
+            /** @description When the session started. */
             created_at: components["schemas"]["Time"];
             /** @description When the session ended; null while it runs. */
             ended_at: components["schemas"]["Time"] | null;
-            /** @description Records so far: one per request, and two per ended event stream. The first 200,000 are judged, up to 128 MiB, or 4 MiB with a label. */
+            /** @description Number of records so far: one per request, and two per ended event stream. Only the first 200,000 are judged, and of these at most 128 MiB (4 MiB if the session has a label). */
             exchanges: number;
         };
         /** @description The result of a session so far. */
@@ -1688,10 +1688,10 @@ export interface components {
              * @description The id of the session.
              */
             session_id: string;
-            /** @description The label of its requests. */
+            /** @description The label of the session's requests; absent if they have none. */
             label?: string;
             /**
-             * @description The profile of its faults.
+             * @description The fault profile of the session; absent if it has none.
              * @enum {string}
              */
             profile?: "default" | "flaky-network" | "overloaded" | "maintenance-window" | "slow-everything" | "failover" | "duplicate-deliveries" | "odd-retry-after" | "new-version" | "credentials" | "eventual" | "stale-connections" | "moved" | "outage";
@@ -1699,11 +1699,11 @@ export interface components {
             seed: number;
             /** @description The rules that are judged. */
             rules: components["schemas"]["VerdictRule"][];
-            /** @description When it started. */
+            /** @description When the session started. */
             created_at: components["schemas"]["Time"];
             /** @description When the session ended; null while it runs. */
             ended_at: components["schemas"]["Time"] | null;
-            /** @description Requests so far. The first 200,000 records are judged, up to 128 MiB. */
+            /** @description Number of records so far. Only the first 200,000 are judged, and of these at most 128 MiB. */
             exchanges: number;
             /**
              * @description `passed` means that no rule was broken. `passed_with_warnings` means that only rules with the level should were broken. `failed` means that a rule with the level must was broken. `nothing_judged` means that the session tested no rule.
@@ -1725,14 +1725,14 @@ export interface components {
             };
             /** @description Number of judged requests; fewer than `exchanges` if the session was full. */
             judged: number;
-            /** @description Requests and deliveries that a fault changed. */
+            /** @description Number of requests and deliveries that a fault changed. */
             faulty: number;
             /** @description The first request or delivery that a fault changed; missing if there is none. */
             first?: components["schemas"]["Moment"];
             /** @description The last request or delivery that a fault changed; missing if there is none. */
             last?: components["schemas"]["Moment"];
             guess?: components["schemas"]["VerdictGuess"];
-            /** @description The faults that happened, and those of the profile that did not. */
+            /** @description The faults that happened, and the faults of the profile that did not happen. */
             faults: components["schemas"]["FaultCount"][];
             /** @description The result of each rule. */
             results: components["schemas"]["RuleResult"][];
@@ -1746,7 +1746,7 @@ export interface components {
              * @enum {string}
              */
             of: "submissions" | "reads of jobs" | "reads of results and reports" | "event streams" | "deliveries" | "other requests" | "requests";
-            /** @description Number of such requests. */
+            /** @description Number of requests of that kind. */
             requests: number;
             /** @description Number of times this fault happened; 0 if the profile has the fault but it did not happen. */
             times: number;
@@ -1785,11 +1785,11 @@ export interface components {
             exercise?: string;
             fix: components["schemas"]["RuleFix"];
         };
-        /** @description A guessed description of an API, if no submission was recognised; only from `forgerun proxy`. */
+        /** @description A guess at the description of the API, if no submission was recognised. Only from `forgerun proxy`. */
         VerdictGuess: {
             /** @description Requests that look like submissions, such as POST /thumbnails that returned 201 with {id}. */
             seen: string;
-            /** @description A description for `--api`. */
+            /** @description The guessed description in YAML, for the option `--api`. */
             yaml: string;
         };
         /** @description The correct behaviour, with a line of code in three languages. */
@@ -1805,7 +1805,7 @@ export interface components {
         };
         /** @description How a rule was kept or broken: the request that set the expectation, and the request that met or broke it. */
         Evidence: {
-            /** @description What the client did, the first time. */
+            /** @description What the client did when this happened for the first time. */
             found: string;
             /** @description What the client should have done. */
             expected: string;
@@ -1816,7 +1816,7 @@ export interface components {
             /** @description The request that kept or broke the rule; missing if none came. */
             request?: components["schemas"]["Moment"];
         };
-        /** @description A request in evidence. */
+        /** @description A request or delivery that is part of the evidence. */
         Moment: {
             /** @description When the request came. */
             at: components["schemas"]["Time"];
@@ -1824,7 +1824,7 @@ export interface components {
             until: components["schemas"]["Time"];
             /** @description Method, path and query of the request, without secrets. */
             request: string;
-            /** @description Headers that rules use, with keys and bodies as hashes. */
+            /** @description Headers that rules use, and the body; hashes replace keys and bodies. */
             headers: string[];
             /** @description The number of the connection that carried the request. Each process of the service numbers its own connections. */
             connection?: number;
@@ -1843,7 +1843,7 @@ export interface components {
             until: components["schemas"]["Time"];
             /** @description Method, path and query of the request, without secrets. */
             request: string;
-            /** @description Headers that rules use, with keys and bodies as hashes. */
+            /** @description Headers that rules use, and the body; hashes replace keys and bodies. */
             headers: string[];
             /** @description The number of the connection that carried the request. Each process of the service numbers its own connections. */
             connection?: number;
@@ -1885,8 +1885,9 @@ export interface components {
             result?: components["schemas"]["PlannedResult"] | null;
         };
         /**
-         * @description scheduled: CREATED, due in a day. running: at `progress`. succeeded, failed, canceled. exhausted: failed after all attempts. gone:
-         *     succeeded and deleted. expired: succeeded, and the result has expired.
+         * @description What the job should be. `scheduled` is CREATED and due in a day. `running` has reached `progress`. `exhausted` has failed in all its
+         *     attempts. `gone` has succeeded and was deleted. `expired` has succeeded, and its result has expired. The others have ended in the
+         *     state of that name.
          * @enum {string}
          */
         FixtureState: "scheduled" | "running" | "succeeded" | "failed" | "exhausted" | "canceled" | "gone" | "expired";
@@ -1904,14 +1905,14 @@ export interface components {
             fixture: components["schemas"]["FixtureState"];
             state: components["schemas"]["State"];
         };
-        /** @description The removed items. */
+        /** @description What the reset has removed. */
         ResetReceipt: {
-            /** @description Numbers of rows by table. */
+            /** @description Number of removed rows by table. */
             removed: {
                 [key: string]: number;
             };
         };
-        /** @description The rules of a client. */
+        /** @description The new fault rules of a client. */
         FaultsRequest: components["schemas"]["FaultRules"] | components["schemas"]["FaultProfile"];
         /** @description Rules in order. Only the first matching rule is applied. */
         FaultRules: components["schemas"]["FaultRule"][];
@@ -1964,23 +1965,23 @@ export interface components {
             until?: components["schemas"]["UtcTime"] | null;
         };
         /**
-         * @description What happens. At least one member is required. `status`, `code`, `html`, `moved` and `close: before` replace the work; with the
-         *     others the work is done. Members for event streams count the events of one connection.
+         * @description What happens. At least one member is required. With `status`, `code`, `html`, `moved`, `close: before` and `close: never`, the
+         *     request is not processed; with the others it is. Members for event streams count the events of one connection.
          */
         FaultEffect: {
             /**
-             * @description The usual error with this status, with its problem document; 503 is RFA_STORAGE_UNAVAILABLE. With `html` any status is
-             *     allowed.
+             * @description The response has this status and the problem document of an error that usually has it; for 503, RFA_STORAGE_UNAVAILABLE. With
+             *     `html` any status is allowed.
              */
             status?: number | null;
-            /** @description The code of an error of this API. */
+            /** @description The response is the error of this API with this code. */
             code?: components["schemas"]["Code"] | null;
             /** @description The `Retry-After` of the response, in seconds. */
             retry_after?: number | null;
             /**
-             * @description How `Retry-After` is written: as an HTTP-date `retry_after` seconds ahead (`date`) or an hour ago (`past`), not at all
-             *     (`missing`), as neither number nor date (`garbage`), with a `fraction`, `negative`, or in `two_lines`, the second with one
-             *     second more. `retry_after` defaults to 1 if a number is needed.
+             * @description How `Retry-After` is written. `date`: an HTTP-date `retry_after` seconds ahead. `past`: an HTTP-date an hour ago. `missing`: no
+             *     header. `garbage`: neither number nor date. `fraction`: a number with a fraction. `negative`: a negative number. `two_lines`:
+             *     two header lines, the second with one second more. If a number is needed, `retry_after` defaults to 1.
              * @enum {string|null}
              */
             retry_after_as?: "date" | "past" | "missing" | "garbage" | "fraction" | "negative" | "two_lines" | null;
@@ -1993,16 +1994,17 @@ export interface components {
             moved?: 303 | 307 | 308 | null;
             /**
              * @description `moved` leads to another origin on the same machine: `localhost` for a request to 127.0.0.1 or ::1, and 127.0.0.1 for a
-             *     request to `localhost`. For other names, the target is the same address.
+             *     request to `localhost`. If the request is for another host name, `moved` leads to the same
+             *     address.
              */
             to_other_host?: boolean | null;
             /** @description Wait before processing the request, such as 250ms or 1.5s; 60s at most. */
             delay?: components["schemas"]["Span"];
             /**
-             * @description Closes the connection. `before` closes before the request is processed, so that it has no effect. `after_commit`
-             *     closes after it is processed, so that the response is lost. `mid_body` closes in the middle of the response. With `never`, the request has no effect and no response, and the
-             *     connection stays open until the client hangs up, at most a minute. With `stall`, the response stops in the middle, and the connection
-             *     stays open as with `never`.
+             * @description Closes the connection. `before` closes before the request is processed, so that it has no effect. `after_commit` closes after it
+             *     is processed, so that the response is lost. `mid_body` closes in the middle of the response. With `never`, the request has no
+             *     effect and no response, and the connection stays open until the client hangs up, at most a minute. With `stall`, the response
+             *     stops in the middle, and the connection stays open as with `never`.
              * @enum {string|null}
              */
             close?: "before" | "after_commit" | "mid_body" | "never" | "stall" | null;
@@ -2020,7 +2022,7 @@ export interface components {
              *     when they are idle.
              */
             refuse?: components["schemas"]["Span"];
-            /** @description Only for `forgerun proxy --tls`: the service listens without TLS. */
+            /** @description Always null here, because the service listens without TLS. Only `forgerun proxy --tls` has faults of TLS. */
             tls?: null;
             /** @description Bytes of the response body sent per second. */
             slow_bytes?: number | null;
@@ -2028,7 +2030,7 @@ export interface components {
             content_type?: string | null;
             /** @description The stream ends after this number of events. */
             cut_after?: number | null;
-            /** @description The stream ends in the middle of the event after this number of events. */
+            /** @description After this number of events, the stream ends in the middle of the next one. */
             half_event_after?: number | null;
             /** @description After this number of events, the stream sends nothing more, but the connection stays open. */
             stall_after?: number | null;
@@ -2045,8 +2047,8 @@ export interface components {
             /** @description Number of copies to send of a delivery that got a 2xx response. */
             repeat?: number | null;
             /**
-             * @description A request that the receiver must refuse is sent before the delivery: with another `body`, other signatures (`signature`), an
-             *     old `timestamp`, a foreign `key` and secret, or signed for another `target`.
+             * @description Before the delivery, a forged request is sent that the receiver must refuse. `body`: with another body. `signature`: with other
+             *     signatures. `timestamp`: with an old timestamp. `key`: signed with a foreign key and secret. `target`: signed for another URL.
              * @enum {string|null}
              */
             tamper?: "body" | "signature" | "timestamp" | "key" | "target" | null;
@@ -2060,13 +2062,13 @@ export interface components {
             unfinished?: boolean | null;
             /** @description Responses show a finished job in another final state. */
             other_end?: boolean | null;
-            /** @description Adds unknown members. */
+            /** @description Add unknown members to documents and events. */
             extensions?: boolean | null;
-            /** @description Optional members are null. */
+            /** @description Optional members of documents and events are null. */
             null_optional?: boolean | null;
-            /** @description Optional members are missing. */
+            /** @description Optional members of documents and events are missing. */
             omit_optional?: boolean | null;
-            /** @description `type` of problem documents. */
+            /** @description The `type` to show in problem documents. */
             problem_type?: string | null;
             /**
              * @description Return texts in this language, although the client did not request it.
@@ -2083,12 +2085,12 @@ export interface components {
              * @example 25h0m0s
              */
             offset: string;
-            /** @description Seconds of the clock per real second, unless it is frozen. */
+            /** @description Seconds of the clock per real second, unless the clock is frozen. */
             rate: number;
-            /** @description Whether it stands still. */
+            /** @description Whether the clock stands still. */
             frozen: boolean;
         };
-        /** @description The rules of a client. */
+        /** @description The fault rules of a client. */
         FaultPage: {
             data: components["schemas"]["Fault"][];
             page: components["schemas"]["PageInfo"];
@@ -2104,7 +2106,7 @@ export interface components {
             effect: components["schemas"]["FaultEffect"];
             /** @description Seed for `probability`. */
             seed: number;
-            /** @description Number of matching requests, while the rule could still apply. */
+            /** @description Number of requests that matched while the rule could still apply. */
             seen: number;
             /** @description Number of requests to which the rule was applied. */
             applied: number;
@@ -2136,7 +2138,7 @@ export interface components {
             /** @description Whether events are sent. */
             enabled?: boolean;
         };
-        /** @description The start time, and the cursor of the next request. */
+        /** @description The start time and, after the first request, the cursor where to continue. */
         SinceRequest: {
             since: components["schemas"]["UtcTime"];
             /**
@@ -2149,7 +2151,7 @@ export interface components {
         Webhook: components["schemas"]["WebhookMembers"];
         /** @description A webhook with its secret. */
         IssuedWebhook: components["schemas"]["WebhookMembers"] & {
-            /** @description The secret for signatures of deliveries (Standard Webhooks): `whsec_` and the base64 of 32 bytes. Null in a repetition. */
+            /** @description The secret for signatures of deliveries (Standard Webhooks): `whsec_` and the base64 of 32 bytes. Null if the request is repeated with the same idempotency key. */
             secret: string | null;
         };
         /** @description The members of a webhook, without its secret. */
@@ -2168,15 +2170,15 @@ export interface components {
             content_mode: components["schemas"]["ContentMode"];
             /** @description Whether events are sent. */
             enabled: boolean;
-            /** @description When it was disabled. */
+            /** @description When the webhook was disabled; null if it is enabled. */
             disabled_at: components["schemas"]["NullableTime"];
             /** @description Why the webhook is disabled; null if it is enabled. */
             disabled_reason: components["schemas"]["DisabledCause"] | null;
             /** @description Number of failed attempts since the last success. */
             consecutive_failures: number;
-            /** @description When the first of these failed attempts was made. */
+            /** @description When the first of the `consecutive_failures` happened; null if there are none. */
             failing_since: components["schemas"]["NullableTime"];
-            /** @description When the secret before the last rotation expires. */
+            /** @description When the secret used before the last rotation expires. */
             old_secret_expires_at: components["schemas"]["NullableTime"];
             /** @description When the receiver confirmed by OPTIONS that it wants events at this URL. Null if the receiver was not asked. */
             proven_at: components["schemas"]["NullableTime"];
@@ -2185,7 +2187,7 @@ export interface components {
             updated_at: components["schemas"]["Time"];
             links: components["schemas"]["WebhookLinks"];
         };
-        /** @description The currently available actions on the webhook. */
+        /** @description Addresses of the webhook, of its deliveries, and of the actions that are possible now. */
         WebhookLinks: {
             /**
              * Format: uri-reference
@@ -2194,7 +2196,7 @@ export interface components {
             self: string;
             /**
              * Format: uri-reference
-             * @description Its deliveries.
+             * @description The deliveries of the webhook.
              */
             deliveries: string;
             /**
@@ -2209,12 +2211,12 @@ export interface components {
             test?: string;
             /**
              * Format: uri-reference
-             * @description Repeats failed deliveries.
+             * @description The path that repeats failed deliveries.
              */
             redeliver?: string;
             /**
              * Format: uri-reference
-             * @description Sends missed events.
+             * @description The path that sends missed events.
              */
             replay?: string;
         };
@@ -2223,7 +2225,7 @@ export interface components {
             /** @constant */
             deleted: true;
         };
-        /** @description The response to a replay. */
+        /** @description The response to a request that sends failed deliveries or missed events again. */
         Replay: {
             /** @description Number of deliveries that this request has queued. */
             queued: number;
@@ -2252,7 +2254,7 @@ export interface components {
              * @description The id of the webhook.
              */
             webhook_id: string | null;
-            /** @description The address of a callback. */
+            /** @description The URL of the callback; null for a webhook. */
             url: string | null;
             /**
              * Format: uuid
@@ -2278,11 +2280,11 @@ export interface components {
             settled_at: components["schemas"]["NullableTime"];
             /** @description The HTTP status of the latest attempt; null if there was none. */
             last_status: number | null;
-            /** @description The last error; null if there was none. */
+            /** @description The error of the latest attempt, or why the delivery ended without another attempt; null if there was none. */
             last_error: components["schemas"]["SendFailure"] | null;
             links: components["schemas"]["DeliveryLinks"];
         };
-        /** @description The currently available actions on the delivery. */
+        /** @description Addresses of the delivery and of the actions that are possible now. */
         DeliveryLinks: {
             /**
              * Format: uri-reference
@@ -2291,7 +2293,7 @@ export interface components {
             self: string;
             /**
              * Format: uri-reference
-             * @description To send it again.
+             * @description Where to send the delivery again.
              */
             redeliver: string;
         };

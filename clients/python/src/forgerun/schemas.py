@@ -46,7 +46,7 @@ class BatchOutcomeDocument(TypedDict):
 
 
 class BatchFailureDocument(TypedDict):
-    """The outcome document of a batch in which not all jobs succeeded."""
+    """The outcome document of a batch in which at least one item failed."""
 
     type: str
     title: str
@@ -72,7 +72,7 @@ Code: TypeAlias = "Literal['RFA_REQUEST_MALFORMED', 'RFA_REQUEST_UNSUPPORTED_MED
 
 
 class BulkReason(TypedDict):
-    """The number of jobs that a bulk operation does not change for the same reason."""
+    """A reason why a bulk operation does not change some jobs, and the number of these jobs."""
 
     result: BulkResult
     code: Code | None
@@ -172,7 +172,7 @@ class BulkReceipt(TypedDict):
 
 
 class PageInfo(TypedDict):
-    """The place of a page in its list."""
+    """The size of a page, and the cursor of the next one."""
 
     limit: int
     next_cursor: str | None
@@ -299,7 +299,7 @@ class Violation(TypedDict):
 
 
 class Problem(TypedDict):
-    """A request that failed (RFC 9457)."""
+    """The problem document of a failed request (RFC 9457)."""
 
     type: str
     title: str
@@ -319,7 +319,7 @@ Span: TypeAlias = "str | None"
 
 
 class ClockMove(TypedDict):
-    """The change of the clock, in exactly one member."""
+    """A change of the clock."""
 
     advance: NotRequired[Span]
     set: NotRequired[UtcTime | None]
@@ -433,7 +433,7 @@ class PlannedFailure(TypedDict):
 
 
 class PlannedResult(TypedDict):
-    """The result of a CUSTOM job, with `size` or `body`; 1 KiB of JSON by default."""
+    """The result of a CUSTOM job, given by its `size` or its `body`; by default, 1 KiB of JSON."""
 
     media_type: NotRequired[str | None]
     size: NotRequired[int | None]
@@ -499,7 +499,7 @@ Backoff: TypeAlias = "BackoffChoice1 | BackoffChoice2 | BackoffChoice3"
 
 
 class RetryPolicy(TypedDict):
-    """The attempts of a job, for automatic and requested retries."""
+    """How many attempts a job has and how long it waits between them, for automatic and requested retries."""
 
     max_attempts: NotRequired[int | None]
     backoff: NotRequired[Backoff | None]
@@ -644,7 +644,7 @@ class BatchItemRequest(TypedDict):
 
 
 class BatchJob(TypedDict):
-    """A job in its batch's list."""
+    """A job in the list of a batch's jobs."""
 
     job_id: str
     type: JobType
@@ -729,7 +729,7 @@ class Batch(TypedDict):
 
 
 class BatchLinks(TypedDict):
-    """The currently available actions on the batch."""
+    """Addresses of the batch, of its jobs, and of the actions that are possible now."""
 
     self: str
     jobs: str
@@ -802,7 +802,7 @@ class Bulk(TypedDict):
 
 
 class BulkLinks(TypedDict):
-    """The currently available actions on the operation."""
+    """Addresses of the operation, of its jobs, and of the actions that are possible now."""
 
     self: str
     items: str
@@ -964,14 +964,14 @@ class Checksum(TypedDict):
 
 
 class ExpiredResult(TypedDict):
-    """A result that is gone."""
+    """A result that is no longer available."""
 
     state: Literal['EXPIRED']
     expired_at: Time
 
 
 class JobLinks(TypedDict):
-    """The currently available actions on the job."""
+    """Addresses of the job, of what belongs to it, and of the actions that are possible now."""
 
     self: str
     events: str
@@ -1015,7 +1015,7 @@ class Attempt(TypedDict):
 
 
 class AttemptLinks(TypedDict):
-    """More about an attempt."""
+    """Addresses of the documents about an attempt."""
 
     self: str
     report: NotRequired[str]
@@ -1068,7 +1068,7 @@ class ScheduledJob(TypedDict):
 
 
 class ScheduleRequest(TypedDict):
-    """A request for a schedule, with `cron` or `interval`."""
+    """A request for a schedule."""
 
     name: NotRequired[str | None]
     cron: NotRequired[str | None]
@@ -1135,7 +1135,7 @@ class Schedule(TypedDict):
 
 
 class ScheduleLinks(TypedDict):
-    """The currently available actions on the schedule."""
+    """Addresses of the schedule, of its jobs, and of the actions that are possible now."""
 
     self: str
     jobs: str
@@ -1145,7 +1145,7 @@ class ScheduleLinks(TypedDict):
 
 
 class Root(TypedDict):
-    """Where things are."""
+    """The addresses of the API and its documents."""
 
     service: str
     api: str
@@ -1267,7 +1267,7 @@ class RuleResult(TypedDict):
 
 
 class VerdictGuess(TypedDict):
-    """A guessed description of an API, if no submission was recognised; only from `forgerun proxy`."""
+    """A guess at the description of the API, if no submission was recognised."""
 
     seen: str
     yaml: str
@@ -1293,7 +1293,7 @@ class Evidence(TypedDict):
 
 
 class Moment(TypedDict):
-    """A request in evidence."""
+    """A request or delivery that is part of the evidence."""
 
     at: Time
     until: Time
@@ -1356,7 +1356,7 @@ class MadeFixture(TypedDict):
 
 
 class ResetReceipt(TypedDict):
-    """The removed items."""
+    """What the reset has removed."""
 
     removed: dict[str, int]
 
@@ -1448,7 +1448,7 @@ class Clock(TypedDict):
 
 
 class FaultPage(TypedDict):
-    """The rules of a client."""
+    """The fault rules of a client."""
 
     data: list[Fault]
     page: PageInfo
@@ -1492,7 +1492,7 @@ class WebhookPatch(TypedDict):
 
 
 class SinceRequest(TypedDict):
-    """The start time, and the cursor of the next request."""
+    """The start time and, after the first request, the cursor where to continue."""
 
     since: UtcTime
     cursor: NotRequired[str | None]
@@ -1560,7 +1560,7 @@ class WebhookMembers(TypedDict):
 
 
 class WebhookLinks(TypedDict):
-    """The currently available actions on the webhook."""
+    """Addresses of the webhook, of its deliveries, and of the actions that are possible now."""
 
     self: str
     deliveries: str
@@ -1577,7 +1577,7 @@ class Deleted(TypedDict):
 
 
 class Replay(TypedDict):
-    """The response to a replay."""
+    """The response to a request that sends failed deliveries or missed events again."""
 
     queued: int
     next_cursor: str | None
@@ -1645,7 +1645,7 @@ class DeliveryMembers(TypedDict):
 
 
 class DeliveryLinks(TypedDict):
-    """The currently available actions on the delivery."""
+    """Addresses of the delivery and of the actions that are possible now."""
 
     self: str
     redeliver: str
