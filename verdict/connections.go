@@ -42,7 +42,7 @@ func renewed(r *record, f *finding) {
 // secret checks that no key is part of a URL.
 func secret(r *record, f *finding) {
 	r.each(func(x *exchange) {
-		f.judge(!x.KeyInURL, nil, x, either(x.KeyInURL, "The client sent its API key in the URL.", "The URL had no key."),
+		f.judge(!x.KeyInURL, nil, x, either(x.KeyInURL, "The client sent its API key in the URL.", "The URL contained no API key."),
 			"Send the key in a header: URLs are logged everywhere.")
 	})
 }

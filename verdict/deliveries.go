@@ -78,7 +78,7 @@ func repeated(r *record, f *finding) {
 		if x.Fault.Repeat == 0 || x.Status == 0 || x.Status/100 == 2 && failedDeliveries[x.Delivery] {
 			continue
 		}
-		f.judge(x.Status/100 == 2, nil, x, fmt.Sprintf("The client returned %d to the copy.", x.Status),
+		f.judge(x.Status/100 == 2, nil, x, fmt.Sprintf("The client returned %d to the repeated delivery.", x.Status),
 			"Return 2xx again: the webhook-id is the same, so the event was already handled.")
 	}
 }

@@ -124,7 +124,7 @@ func headers(x *exchange) []string {
 	for _, h := range []struct{ name, value string }{
 		{"X-Correlation-ID", x.Correlation}, {"Prefer", x.Prefer}, {"If-None-Match", x.IfNoneMatch}, {"Last-Event-ID", x.LastEventID},
 		{"Idempotency-Key", hashed(x.Key)}, {"body", hashed(x.Body)},
-		{"signature", either(x.Unsigned, "does not hold", "")}, {"URL", either(x.KeyInURL, "has a key", "")},
+		{"signature", either(x.Unsigned, "invalid", "")}, {"URL", either(x.KeyInURL, "contains a key", "")},
 	} {
 		if h.value != "" {
 			list = append(list, h.name+": "+h.value)
@@ -165,7 +165,7 @@ func responseText(x *exchange) string {
 
 // lostText describes how a response was lost.
 func lostText(x *exchange) string {
-	by := either(x.Fault.Reset, ", by a reset", "")
+	by := either(x.Fault.Reset, ", with a TCP reset", "")
 	switch x.Fault.Close {
 	case fault.CloseNever:
 		return "none: the service neither responded nor closed the connection"

@@ -18,7 +18,7 @@ var guides = map[string]guide{
 		"Wait one second between two reads of a list, or follow the event stream.",
 		`time.sleep(1)`, `await sleep(1000)`, `time.Sleep(time.Second)`,
 	}},
-	"stop-at-end": {"no job was read to its end", Fix{
+	"stop-at-end": {"no job was read until it was final", Fix{
 		"Leave the polling loop when the job has a final state.",
 		`if job["state"] in FINAL: break`, `if (FINAL.has(job.state)) break`, `if final[job.State] { return job, nil }`,
 	}},
@@ -28,7 +28,7 @@ var guides = map[string]guide{
 		`await fetch(url, { headers: { "If-None-Match": etag } })`,
 		`req.Header.Set("If-None-Match", etag)`,
 	}},
-	"backoff": {"no 429 or 503", Fix{
+	"backoff": {"no failed request was repeated", Fix{
 		"Wait for Retry-After; without it, double the wait after each failure and add jitter.",
 		`Retry(total=5, backoff_factor=1, backoff_jitter=1, status_forcelist=[429, 502, 503], allowed_methods=None)  # urllib3`,
 		`await sleep(1000 * (retryAfter ?? 2 ** attempt * (0.5 + Math.random())))`,
@@ -82,7 +82,7 @@ var guides = map[string]guide{
 	}},
 	"stream-resume": {"no event stream was cut", Fix{
 		"Keep the id of the last event, wait for the stream's `retry` time, and send the id when you reconnect.",
-		`headers={"Last-Event-ID": last_id}`, `new EventSource(url) // does it; with fetch: headers: { "Last-Event-ID": lastId }`,
+		`headers={"Last-Event-ID": last_id}`, `new EventSource(url) // sends the id; with fetch: headers: { "Last-Event-ID": lastId }`,
 		`req.Header.Set("Last-Event-ID", lastID)`,
 	}},
 	"half-events": {"no event stream was cut within an event", Fix{
@@ -90,7 +90,7 @@ var guides = map[string]guide{
 		`if line == "": handle(event); last_id = event.id`, `if (line === "") { handle(event); lastId = event.id }`,
 		`if line == "" { handle(event); lastID = event.ID }`,
 	}},
-	"tolerant-reader": {"no unknown fields or states", Fix{
+	"tolerant-reader": {"no response had unknown fields or states", Fix{
 		"Ignore fields that you do not know, and treat an unknown state as not final.",
 		`final = job["state"] in FINAL  # not: job["state"] != "RUNNING"`,
 		`const final = FINAL.has(job.state) // not: job.state !== "RUNNING"`,
@@ -118,7 +118,7 @@ var guides = map[string]guide{
 		`if job["failure"]["retryable"]: retry(job)`, `if (job.failure.retryable) await retry(job)`, `if job.Failure.Retryable { retry(job) }`,
 	}},
 	"key-renewal": {"no API key expired", Fix{
-		"Renew the key well before its expires_at.",
+		"Renew the key well before `expires_at`.",
 		`if expires_at - now() < timedelta(hours=1): renew()`, `if (expiresAt - Date.now() < 3_600_000) await renew()`,
 		`if time.Until(expiresAt) < time.Hour { renew() }`,
 	}},
@@ -128,11 +128,11 @@ var guides = map[string]guide{
 		`await fetch(url, { headers: { Authorization: authorization } })`,
 		`req.Header.Set("Authorization", authorization)`,
 	}},
-	"connection-reuse": {"fewer than ten requests in a row", Fix{
-		"Use one HTTP client for all requests, and read each response to its end.",
+	"connection-reuse": {"fewer than ten requests were sent in a row", Fix{
+		"Use one HTTP client for all requests, and read each response body completely.",
 		`session = requests.Session()  # once`, `const agent = new Agent({ keepAlive: true }) // once`, `var client = &http.Client{} // once`,
 	}},
-	"time-outs": {"no response took 30 s", Fix{
+	"time-outs": {"no response took 30 s or longer", Fix{
 		"Set a time-out for each request.",
 		`requests.get(url, timeout=20)`, `await fetch(url, { signal: AbortSignal.timeout(20_000) })`,
 		`client := &http.Client{Timeout: 20 * time.Second}`,
@@ -144,7 +144,7 @@ var guides = map[string]guide{
 	}},
 	"no-key-elsewhere": {"no redirect to another host", Fix{
 		"If you follow redirects yourself, drop the credentials when Location names another host.",
-		`requests.get(url, headers={"Authorization": authorization})  # drops it where the host changes`,
+		`requests.get(url, headers={"Authorization": authorization})  # drops the header if the host changes`,
 		`if (new URL(location, url).host !== new URL(url).host) headers.delete("Authorization")`,
 		`if req.URL.Host != via[0].URL.Host { req.Header.Del("Authorization") } // in CheckRedirect`,
 	}},

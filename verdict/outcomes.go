@@ -83,11 +83,11 @@ func outcome(r *record, f *finding) {
 			f.doubt("the client gave up on a job after repeated refusals")
 			continue
 		}
-		found := run.text() + "; the client never learned that."
+		found := run.text() + "; the client never learned this."
 		if y != nil {
-			found = run.text() + "; the client learned that " + after(late) + "."
+			found = run.text() + "; the client learned this " + after(late) + "."
 		}
-		f.judge(ok, x, y, found, fmt.Sprintf("Read %s, follow its events, or receive its webhook, and learn its end within %.0f s.",
+		f.judge(ok, x, y, found, fmt.Sprintf("Read %s, follow its events, or receive its webhook, to learn within %.0f s how it ended.",
 			either(run.Batch == "", "the job", "the job or its batch"), LearnWithin.Seconds()))
 	}
 }

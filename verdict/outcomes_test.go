@@ -99,7 +99,7 @@ func TestOutcomesOfGroups(t *testing.T) {
 	}
 	trace := newTrace().send(many).end(7, "batch").over("batch")
 	e := trace.result("outcome-learned").Evidence[0]
-	require.Equal(t, "Job job-7 of batch batch SUCCEEDED at 12:00:00; the client never learned that.", e.Found)
+	require.Equal(t, "Job job-7 of batch batch SUCCEEDED at 12:00:00; the client never learned this.", e.Found)
 }
 
 // again returns a second submission of a job with another key. It creates another job.

@@ -112,7 +112,7 @@ func rereadsMissing(r *record, f *finding) {
 				fmt.Sprintf("The client read the job %d times in a row, and it was never found.", s.n),
 				fmt.Sprintf("Read again, because a job may become visible late. Give up after %d reads, and report it.", MaxTries))
 		case s.ended || s.n > MaxRereads:
-			f.pass(s.first, s.last, fmt.Sprintf("The client read a job that was not found %s.", times(s.n)))
+			f.pass(s.first, s.last, fmt.Sprintf("The client read the job %s while it was not found.", times(s.n)))
 		}
 	}
 }

@@ -140,7 +140,7 @@ func resumed(r *record, f *finding) {
 			return // the client checks whether the stream is complete, or it caused the silence itself
 		case waited < max(retry-Tolerance, Tolerance):
 			f.fail(x, y, "The client reopened the stream "+after(waited)+fmt.Sprintf("; its `retry` said %d ms.", x.Stream.Retry),
-				fmt.Sprintf("Wait %d ms first.", max(x.Stream.Retry, int(Tolerance/time.Millisecond))))
+				fmt.Sprintf("Wait %d ms before you reopen the stream.", max(x.Stream.Retry, int(Tolerance/time.Millisecond))))
 		default:
 			f.pass(x, y, either(byCursor, "The client resumed the stream with a cursor, ",
 				"The client resumed the stream with Last-Event-ID: "+y.LastEventID+", ")+after(waited)+".")

@@ -146,7 +146,8 @@ func once(r *record, f *finding) {
 		if at := (use{x.era, x.Key}); x.Key != "" {
 			if first := done[at]; first != nil && first.Correlation != "" && x.Correlation != "" && x.Correlation != first.Correlation &&
 				x.Body == first.Body && x.Start.After(first.End()) {
-				f.fail(first, x, "The client submitted "+x.Correlation+" with the key of "+first.Correlation+", so the service created no job for it.",
+				f.fail(first, x,
+					"The client submitted "+x.Correlation+" with the key of "+first.Correlation+", so the service created no new job.",
 					"Create a key for each intended job.")
 				return
 			}

@@ -182,11 +182,11 @@ func TestEvidenceIsAPair(t *testing.T) {
 func TestEvidenceNamesLostResponses(t *testing.T) {
 	t.Parallel()
 	for response, e := range map[string]fault.Effect{
-		"none: a 202 was lost after processing":                         {Close: fault.AfterCommit},
-		"none: the request was cut off before processing, by a reset":   {Close: fault.CloseBefore, Reset: true},
-		"none: the service neither responded nor closed the connection": {Close: fault.CloseNever},
-		"cut off: only part of a 202 was sent":                          {Close: fault.CloseMidBody},
-		"stalled: only part of a 202 arrived":                           {Close: fault.CloseStall},
+		"none: a 202 was lost after processing":                             {Close: fault.AfterCommit},
+		"none: the request was cut off before processing, with a TCP reset": {Close: fault.CloseBefore, Reset: true},
+		"none: the service neither responded nor closed the connection":     {Close: fault.CloseNever},
+		"cut off: only part of a 202 was sent":                              {Close: fault.CloseMidBody},
+		"stalled: only part of a 202 arrived":                               {Close: fault.CloseStall},
 	} {
 		trace := newTrace().send(submit(7, with(&e), func(x *verdict.Exchange) { x.Made, x.Job, x.Shown = "", "", nil }))
 		trace.wait(time.Second).send(submit(7, func(x *verdict.Exchange) { x.Key = "another" }))
@@ -239,7 +239,7 @@ func TestCitations(t *testing.T) {
 		{"stop-at-end", func(t *trace) { t.send(poll(7)).every(time.Second, 4, poll(7, final)) }, verdictSection,
 			"The client read the finished job 3 more times.", "stop polling"},
 		{"outcome-learned", func(t *trace) { t.send(submit(7)).end(7) }, verdictSection,
-			"Job job-7 SUCCEEDED at 12:00:00; the client never learned that.", "within a minute of its end"},
+			"Job job-7 SUCCEEDED at 12:00:00; the client never learned this.", "within a minute of its end"},
 		{"redirects", lostMethod(307), "-15.4.8", "The client followed the redirect with GET: the method and the body were lost.", ""},
 		{"redirects", lostMethod(308), "-15.4.9", "The client followed the redirect with GET: the method and the body were lost.", ""},
 		{"redirects", func(t *trace) { t.send(submit(1, byFault(303))).send(submit(1)) }, "-15.4.4",

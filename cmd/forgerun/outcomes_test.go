@@ -269,7 +269,7 @@ func TestOutcomesThatClientsLearn(t *testing.T) {
 			assert.Equal(t, []string{"outcome-learned"}, slices.Collect(maps.Keys(broken)), name)
 			for _, e := range broken["outcome-learned"].Evidence {
 				assert.Contains(t, e.Found, named, name)
-				assert.Contains(t, e.Found, "the client never learned that.", name)
+				assert.Contains(t, e.Found, "the client never learned this.", name)
 			}
 		})
 	}

@@ -14,7 +14,7 @@ func (e *Effect) Kinds() (kinds []string) {
 	}
 	closed, reset := "closed", ""
 	if e.Reset {
-		closed, reset = "reset", ", by a reset"
+		closed, reset = "reset", ", with a TCP reset"
 	}
 	add := func(is bool, kind string) {
 		if is {
@@ -35,21 +35,21 @@ func (e *Effect) Kinds() (kinds []string) {
 	add(e.Status == 0 && e.Code != "", e.Code+retryAfter)
 	add(e.Moved != 0 && !e.OtherHost, fmt.Sprint(e.Moved))
 	add(e.Moved != 0 && e.OtherHost, fmt.Sprint(e.Moved, " to another host"))
-	add(retryAfter != "" && !e.Replaces(), "answer"+retryAfter)
+	add(retryAfter != "" && !e.Replaces(), "response"+retryAfter)
 	add(e.Delay > 0, "delay")
 	add(e.SlowBytes > 0, "slow response")
 	add(e.CutAfter != nil && e.Close != AfterCommit, "stream cut"+reset)
 	add(e.HalfEventAfter != nil, "stream cut within an event"+reset)
 	add(e.StallAfter != nil, "stream stalled")
 	add(e.RepeatAfter > 0, "events repeated")
-	add(e.CommentsOnly, "comments instead of events")
+	add(e.CommentsOnly, "stream of comments without events")
 	add(e.Drop, "delivery not sent")
 	add(e.Tamper != "", "forged delivery")
 	add(e.Repeat > 0, "delivery repeated")
 	add(e.RotatedSecret, "also signed with a second secret")
 	add(e.Padding > 0, "large delivery")
 	add(e.ExtraEvents, "unknown events")
-	add(e.StreamRetry > 0, "stream with a retry")
+	add(e.StreamRetry > 0, "stream with a retry time")
 	add(e.Rewrites() || e.ContentType != "", "document changed")
 	return kinds
 }

@@ -183,5 +183,5 @@ func TestJournal(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
 	require.Len(t, lines, 1500)
 	require.JSONEq(t, `{"number":1500,"at":"2030-01-31T12:02:29.900000Z","until":"2030-01-31T12:02:29.900000Z","request":"GET /v1/jobs/j1500",
-		"of":"reads of jobs","headers":["URL: has a key"],"answer":"200","breaks":["no-key-in-url"]}`, lines[1499])
+		"of":"reads of jobs","headers":["URL: contains a key"],"answer":"200","breaks":["no-key-in-url"]}`, lines[1499])
 }
