@@ -139,7 +139,7 @@ func (c Catalogue) draw(t Type, seed int64) Kind {
 }
 
 // ErrExhausted is wrapped by errors of work that are caused by this machine: no room in its temp folder, no memory, or no file handles.
-var ErrExhausted = errors.New("the machine lacks what the work needs")
+var ErrExhausted = errors.New("the machine has too little disk space, memory or file handles for the work")
 
 // ErrBadDefinition is wrapped by every error of Definition.Validate.
 var ErrBadDefinition = errors.New("job definition is missing or invalid")

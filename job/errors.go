@@ -71,7 +71,7 @@ var Codes = []CodeSpec{
 	{CodeInvalidCredentials, 401, "invalid-credentials", "Invalid credentials", "Send a valid API key as Authorization: Bearer frk_...."},
 	{CodeTokenExpired, 401, "key-expired", "API key expired",
 		"Renew the key with POST /v1/clients/{client_id}/keys/renew within 7 days after it expired (the operator can set " +
-			"another time), before a newer key is used. Later, ask the operator for a new one."},
+			"another time), and before a newer key is used. Otherwise, ask the operator for a new key."},
 	{CodeForbidden, 403, "forbidden", "Forbidden", "Ask the operator for access."},
 	{CodeKeyDisabled, 403, "key-disabled", "API key revoked", "Use another key of this client."},
 	{CodeJobNotFound, 404, "job-not-found", "Job not found", "Check the job id."},
@@ -97,7 +97,7 @@ var Codes = []CodeSpec{
 	{CodeJobNotFinished, 404, "job-not-finished", "Not finished yet",
 		"Ask again after Retry-After, or send Prefer: wait=30 to wait for it."},
 	{CodeResultNotFound, 404, "result-not-found", "The job has no result", "Read the job and its report to see how it ended."},
-	{CodeJobGone, 410, "job-gone", "Job no longer available", "Nothing: the job was deleted or its retention ended."},
+	{CodeJobGone, 410, "job-gone", "Job no longer available", "Stop asking for the job: it was deleted or its retention ended."},
 	{CodeResultGone, 410, "result-gone", "Result no longer available", "Submit the job again if the result is still needed."},
 }
 

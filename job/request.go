@@ -74,20 +74,20 @@ func (c Catalogue) Check(r Request) []Violation {
 		violations = append(violations, Violation{Pointer: pointer, Detail: detail})
 	}
 	if r.Type.Valid() && !contains(c.Types, r.Type) {
-		add("/type", "This type is disabled on this server, which has "+names(c.Types)+".")
+		add("/type", "This type is disabled on this server. It allows "+names(c.Types)+".")
 	}
 	switch {
 	case r.WorkKind == PayloadInvalid:
 		add("/work_kind", "PAYLOAD_INVALID is always refused: that is its purpose.")
 	case r.WorkKind.Valid() && !contains(c.Kinds, r.WorkKind):
-		add("/work_kind", "This work kind is disabled on this server, which has "+names(c.Kinds)+".")
+		add("/work_kind", "This work kind is disabled on this server. It allows "+names(c.Kinds)+".")
 	}
 	if r.WorkKind == Custom {
 		violations = append(violations, c.checkCustom(r)...)
 	}
 	switch {
 	case r.Type == Deferred && r.ExecutionAt == nil && !pointsAt(r.Violations, "/execution_at"):
-		add("/execution_at", "A DEFERRED job needs the time to run at.")
+		add("/execution_at", "A DEFERRED job requires an execution_at.")
 	case (r.Type == Execute || r.Type == EmitEvent) && r.ExecutionAt != nil:
 		add("/execution_at", "Only a DEFERRED job has an execution_at; leave it out or use type DEFERRED.")
 	}

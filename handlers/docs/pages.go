@@ -76,7 +76,8 @@ type group struct {
 // ProblemIndex returns the page of all problem types. Its links begin with base; docsURL is the API's page.
 func ProblemIndex(base, docsURL string) []byte {
 	groups := []group{
-		{ID: "requests", Title: "Of requests"}, {ID: "jobs", Title: "Of attempts of jobs"}, {ID: "batches", Title: "Of batches"},
+		{ID: "requests", Title: "Refused and failed requests"}, {ID: "jobs", Title: "Failed attempts of jobs"},
+		{ID: "batches", Title: "Failed batches"},
 	}
 	for _, e := range problemEntries() {
 		i := 0
@@ -124,7 +125,7 @@ func problemEntries() []entry {
 	}
 	return append(entries,
 		entry{Slug: job.BatchPartiallyFailed, Title: "Batch partially failed", Status: 207, Batch: true,
-			About: "All jobs of a batch have ended. Some items failed, timed out or were refused, but not all."},
+			About: "All jobs of a batch have ended. At least one item failed, timed out or was refused, and at least one did not."},
 		entry{Slug: job.BatchFailed, Title: "Batch failed", Status: 500, Batch: true,
 			About: "All jobs of a batch have ended, and every item failed, timed out or was refused."})
 }

@@ -43,8 +43,8 @@ func sampleOf(e entry, links job.Links) string {
 	p.Instance = "urn:uuid:0190a1b2-c3d4-7000-8000-0000000000f1"
 	switch e.Code {
 	case job.CodeValidationFailed:
-		p.Violations = []job.Violation{{Pointer: "/execution_at", Detail: "This is required for DEFERRED."}}
-		p.Detail = "The request has invalid values. /execution_at: This is required for DEFERRED."
+		p.Violations = []job.Violation{{Pointer: "/execution_at", Detail: "A DEFERRED job requires an execution_at."}}
+		p.Detail = "The request has invalid values. /execution_at: A DEFERRED job requires an execution_at."
 	case job.CodeMalformed:
 		p.Violations = []job.Violation{{Pointer: "/work_knd", Detail: "Unknown member. Did you mean work_kind?"}}
 		p.Detail = "The body does not have the expected form. /work_knd: Unknown member. Did you mean work_kind?"
@@ -126,7 +126,7 @@ func repeatOf(e entry) string {
 	case problem.Waits(e.Code, e.Status):
 		return "Yes, after Retry-After seconds and with the same Idempotency-Key: the request may have had an effect."
 	case e.Status >= http.StatusInternalServerError:
-		return "Yes, later and a few times, with the same Idempotency-Key: the request may have had an effect."
+		return "Yes, but later and only a few times, with the same Idempotency-Key: the request may have had an effect."
 	case e.Status == http.StatusUnauthorized, e.Status == http.StatusForbidden:
 		return "Only with other credentials. Failed authentication attempts are limited."
 	case e.Code == job.CodeConflict:
@@ -134,7 +134,7 @@ func repeatOf(e entry) string {
 	case e.Status == http.StatusNotFound, e.Status == http.StatusGone:
 		return "No: the response stays the same."
 	}
-	return "Only after a change to the request: the response would be the same. Nothing was done."
+	return "Only after a change to the request; otherwise the response is the same. Nothing was done."
 }
 
 func batchSample(slug string) *job.Batch {
