@@ -438,7 +438,7 @@ func (c *Client) SubmitBatch(ctx context.Context, jobs []JobRequest, options ...
 
 // TestWebhook sends testWebhook: Send a test event to a webhook.
 //
-// Sends webhook.test to this webhook, even if it does not subscribe to it. The path in `Location` shows the result. A disabled
+// Sends webhook.test to this webhook, even if it does not subscribe to that event. The path in `Location` shows the result. A disabled
 // webhook is refused with 409.
 //
 // A request whose answer is lost is sent again with the same idempotency key.

@@ -64,7 +64,7 @@ type Backoff struct {
 	// Examples: 200ms, 1.5s, 1m30s
 	Delay string `json:"delay,omitempty,omitzero"`
 
-	// Delays The waits.
+	// Delays The waits before the retries, in order.
 	Delays []string `json:"delays,omitempty,omitzero"`
 }
 
@@ -262,7 +262,7 @@ type Bulk struct {
 	// Total The number of jobs collected so far.
 	Total int `json:"total"`
 
-	// More Whether more jobs matched than the maximum.
+	// More Whether more than 100,000 jobs matched.
 	More bool `json:"more"`
 
 	// Done The number of processed jobs.
@@ -369,7 +369,7 @@ type Changed struct {
 	Attempt int `json:"attempt"`
 }
 
-// Checksum A digest of the bytes.
+// Checksum A digest of the result.
 type Checksum struct {
 	Algorithm string `json:"algorithm"`
 
@@ -400,7 +400,7 @@ type CreatedClient struct {
 	ClientID string `json:"client_id"`
 }
 
-// CustomParams The parameters of a CUSTOM job. Other members are ignored.
+// CustomParams The parameters of a CUSTOM job. Members other than `behavior` have no effect.
 type CustomParams struct {
 	Behavior Behavior `json:"behavior,omitempty,omitzero"`
 }
@@ -413,7 +413,7 @@ type Definition struct {
 	// DurationMS How long the work takes; the server multiplies it by its time scale.
 	DurationMS int `json:"duration_ms"`
 
-	// ShouldFail Whether the work kind fails.
+	// ShouldFail Whether jobs of this work kind are meant to fail at least once.
 	ShouldFail bool `json:"should_fail"`
 
 	// PayloadSize The size of the result in bytes.
@@ -425,7 +425,7 @@ type Definition struct {
 
 // Delivery A delivery with its attempts.
 type Delivery struct {
-	// DeliveryID The id of the delivery: its `webhook-id` header.
+	// DeliveryID The id of the delivery, sent as `webhook-id`.
 	DeliveryID string `json:"delivery_id"`
 
 	// WebhookID The id of the webhook.
@@ -493,7 +493,7 @@ type DeliveryAttempt struct {
 
 // DisabledCause Why a webhook is disabled.
 type DisabledCause struct {
-	// Code Why a webhook gets no events.
+	// Code Why a webhook is disabled.
 	Code string `json:"code"`
 
 	// Detail The reason in a sentence.
@@ -648,7 +648,7 @@ type Fixture struct {
 	// CorrelationID The correlation id of the job.
 	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
 
-	// Problem The outcome document, for a job that failed or is exhausted.
+	// Problem The outcome document of the failure. Only for the states `failed` and `exhausted`.
 	Problem any `json:"problem,omitempty,omitzero"`
 
 	// Result The result, for a job that succeeded.
@@ -738,7 +738,7 @@ type Job struct {
 	// Retry The retry policy that the submission set; absent if it set none.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
-	// Callback The URL to which each event of the job is sent.
+	// Callback The URL that receives each change of the job's state and each event that the job publishes.
 	Callback string `json:"callback"`
 
 	// EstimatedCompletion When the job is expected to end; null if unknown.
@@ -782,9 +782,9 @@ type JobRequest struct {
 	// never starts earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt time.Time `json:"execution_at,omitempty,omitzero"`
 
-	// Callback An absolute `http` or `https` URL to which each event of the job is sent. It must not have a user, password or fragment. If the
-	// service requires the consent of receivers, the client must have an enabled webhook with `proven_at` and with the same scheme,
-	// host and port.
+	// Callback An absolute `http` or `https` URL that receives each change of the job's state and each event that the job publishes. It must
+	// not have a user, password or fragment. If the service requires the consent of receivers, the client must have an enabled webhook
+	// with `proven_at` and with the same scheme, host and port.
 	//
 	//
 	// Examples: https://example.com/done
@@ -1037,7 +1037,7 @@ type PlannedResult struct {
 	// Examples: text/plain
 	MediaType string `json:"media_type,omitempty,omitzero"`
 
-	// Size Number of bytes, generated from the seed.
+	// Size Number of bytes of a result that is generated from the seed.
 	Size int `json:"size,omitempty,omitzero"`
 
 	// Body The result as text; at most 262,144 bytes in UTF-8.
@@ -1106,7 +1106,7 @@ type Readiness struct {
 
 // ReceiverResponse The stored part of a receiver's response.
 type ReceiverResponse struct {
-	// Headers The headers by name, each with its lines.
+	// Headers The response headers by name, each with the values of its lines.
 	Headers map[string][]string `json:"headers"`
 
 	// Body The first 8 KiB of the body, if that is UTF-8 text without NUL.
@@ -1159,11 +1159,11 @@ type Report struct {
 type ResultInfo struct {
 	State string `json:"state,omitempty,omitzero"`
 
-	// MediaType The media type of the bytes.
+	// MediaType The media type of the result.
 	MediaType string `json:"media_type,omitempty,omitzero"`
 	SizeBytes int    `json:"size_bytes,omitempty,omitzero"`
 
-	// Checksum A digest of the bytes.
+	// Checksum A digest of the result.
 	Checksum *Checksum `json:"checksum,omitempty"`
 
 	// ExpiresAt When the result expires.
@@ -1211,7 +1211,7 @@ type RuleResult struct {
 	// Title What a client should do.
 	Title string `json:"title"`
 
-	// Level The strength of the requirement in the quoted sentence.
+	// Level How a broken rule counts: `must` as an error, `should` as a warning.
 	Level string `json:"level"`
 
 	// Status `ok`: the rule was kept. `warn` means that the rule was broken and has the level should. `fail` means that the rule was broken and has the level must.
@@ -1385,7 +1385,7 @@ type ScheduleRequest struct {
 
 // SendFailure The error of an attempt, or the reason why a delivery ended.
 type SendFailure struct {
-	// Code The error of a delivery attempt, or the reason why the delivery ended without one.
+	// Code The error of a delivery attempt, or the reason why the delivery ended without another attempt.
 	Code string `json:"code"`
 
 	// Detail What failed and the receiver's address, such as `connection refused by 203.0.113.5:443`.
@@ -1684,7 +1684,7 @@ const (
 // The status of a job's attempt or a batch in outcome documents. It is case-sensitive.
 const (
 	StatusAccepted            = "ACCEPTED"              // For a job: it is CREATED, QUEUED or ASSIGNED. For a batch: none of its jobs has started.
-	StatusProcessing          = "PROCESSING"            // For a job: it is RUNNING. For a batch: its jobs have started, but not all have ended.
+	StatusProcessing          = "PROCESSING"            // For a job: it is RUNNING. For a batch: at least one job has started, but not all have ended.
 	StatusCompleted           = "COMPLETED"             // For a job: it SUCCEEDED. For a batch: no item failed, and not all were canceled. Terminal.
 	StatusFailed              = "FAILED"                // For a job: it FAILED. For a batch: all items failed. Terminal.
 	StatusCancelled           = "CANCELLED"             // For a job: it was CANCELED. For a batch: all jobs were canceled. Terminal.
@@ -1711,7 +1711,7 @@ const (
 	Created   = "CREATED"   // Accepted; waits for its `execution_at`.
 	Queued    = "QUEUED"    // Ready to run; waits for a worker.
 	Assigned  = "ASSIGNED"  // Claimed by a worker, but not started yet.
-	Running   = "RUNNING"   // A worker executes it.
+	Running   = "RUNNING"   // A worker executes the job.
 	Succeeded = "SUCCEEDED" // Finished successfully. Final.
 	Failed    = "FAILED"    // Finished with an error; may be retried. Final for its attempt.
 	Canceled  = "CANCELED"  // Stopped before completion. Final.
@@ -1734,8 +1734,8 @@ const (
 	KindLargeOutput                 = "LARGE_OUTPUT"                   // Succeeds after 9 s with a result of 256 KiB.
 	KindCancelBeforeStart           = "CANCEL_BEFORE_START"            // Succeeds after 5 s, unless it is canceled before it starts.
 	KindCancelDuringRun             = "CANCEL_DURING_RUN"              // Succeeds after 10 s, unless it is canceled while it runs.
-	KindRetryOnFail                 = "RETRY_ON_FAIL"                  // Fails on the first attempt after 3 s, retryable, and succeeds on later ones.
-	KindRetryLimitReached           = "RETRY_LIMIT_REACHED"            // Fails on every attempt after 3 s, retryable.
+	KindRetryOnFail                 = "RETRY_ON_FAIL"                  // The first attempt fails after 3 s, retryable; later attempts succeed.
+	KindRetryLimitReached           = "RETRY_LIMIT_REACHED"            // Every attempt fails after 3 s, retryable.
 	KindDuplicateSubmitSameKey      = "DUPLICATE_SUBMIT_SAME_KEY"      // Succeeds after 2 s; made to be submitted twice with the same idempotency key.
 	KindDuplicateSubmitDifferentKey = "DUPLICATE_SUBMIT_DIFFERENT_KEY" // Succeeds after 2 s; made to be submitted twice with different idempotency keys.
 	KindWebhookSuccess              = "WEBHOOK_SUCCESS"                // Succeeds after 2 s; made to test a webhook receiver that answers.
@@ -1750,7 +1750,7 @@ const (
 	KindPayloadMedium               = "PAYLOAD_MEDIUM"                 // Succeeds after 2 s with a result of 16 KiB.
 	KindPayloadLarge                = "PAYLOAD_LARGE"                  // Succeeds after 2 s with a result of 256 KiB.
 	KindPayloadInvalid              = "PAYLOAD_INVALID"                // Always refused at submission.
-	KindCustom                      = "CUSTOM"                         // Behaves as described by `params.behavior`. Only with the test bed, FORGERUN_TESTBED=true; never picked at random.
+	KindCustom                      = "CUSTOM"                         // Behaves as described by `params.behavior`. Only if FORGERUN_TESTBED=true; never picked at random.
 )
 
 // Kinds are all there are.
@@ -1770,8 +1770,8 @@ var Kinds = []Kind{
 	{KindLargeOutput, "Succeeds after 9 s with a result of 256 KiB."},
 	{KindCancelBeforeStart, "Succeeds after 5 s, unless it is canceled before it starts."},
 	{KindCancelDuringRun, "Succeeds after 10 s, unless it is canceled while it runs."},
-	{KindRetryOnFail, "Fails on the first attempt after 3 s, retryable, and succeeds on later ones."},
-	{KindRetryLimitReached, "Fails on every attempt after 3 s, retryable."},
+	{KindRetryOnFail, "The first attempt fails after 3 s, retryable; later attempts succeed."},
+	{KindRetryLimitReached, "Every attempt fails after 3 s, retryable."},
 	{KindDuplicateSubmitSameKey, "Succeeds after 2 s; made to be submitted twice with the same idempotency key."},
 	{KindDuplicateSubmitDifferentKey, "Succeeds after 2 s; made to be submitted twice with different idempotency keys."},
 	{KindWebhookSuccess, "Succeeds after 2 s; made to test a webhook receiver that answers."},
@@ -1786,5 +1786,5 @@ var Kinds = []Kind{
 	{KindPayloadMedium, "Succeeds after 2 s with a result of 16 KiB."},
 	{KindPayloadLarge, "Succeeds after 2 s with a result of 256 KiB."},
 	{KindPayloadInvalid, "Always refused at submission."},
-	{KindCustom, "Behaves as described by `params.behavior`. Only with the test bed, FORGERUN_TESTBED=true; never picked at random."},
+	{KindCustom, "Behaves as described by `params.behavior`. Only if FORGERUN_TESTBED=true; never picked at random."},
 }

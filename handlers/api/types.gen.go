@@ -148,9 +148,9 @@ type BatchItemRequest struct {
 	// never starts earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt *job.Time `json:"execution_at,omitempty"`
 
-	// Callback An absolute `http` or `https` URL to which each event of the job is sent. It must not have a user, password or fragment. If the
-	// service requires the consent of receivers, the client must have an enabled webhook with `proven_at` and with the same scheme,
-	// host and port.
+	// Callback An absolute `http` or `https` URL that receives each change of the job's state and each event that the job publishes. It must
+	// not have a user, password or fragment. If the service requires the consent of receivers, the client must have an enabled webhook
+	// with `proven_at` and with the same scheme, host and port.
 	//
 	//
 	// Examples: https://example.com/done
@@ -381,7 +381,7 @@ type BulkItem struct {
 	JobID  job.ID         `json:"job_id"`
 	Result job.BulkResult `json:"result"`
 
-	// Code Why the action was refused; null unless `result` is FAILED.
+	// Code The code of the reason if the job was not changed; null if there is none.
 	Code *job.Code `json:"code"`
 
 	// Detail Details of the result.
@@ -1138,7 +1138,7 @@ type Job struct {
 	// Retry The retry policy that the submission set; absent if it set none.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
-	// Callback The URL to which each event of the job is sent.
+	// Callback The URL that receives each change of the job's state and each event that the job publishes.
 	Callback *string `json:"callback"`
 
 	// EstimatedCompletion When the job is expected to end; null if unknown.
@@ -1299,9 +1299,9 @@ type JobRequest struct {
 	// never starts earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt *job.Time `json:"execution_at,omitempty"`
 
-	// Callback An absolute `http` or `https` URL to which each event of the job is sent. It must not have a user, password or fragment. If the
-	// service requires the consent of receivers, the client must have an enabled webhook with `proven_at` and with the same scheme,
-	// host and port.
+	// Callback An absolute `http` or `https` URL that receives each change of the job's state and each event that the job publishes. It must
+	// not have a user, password or fragment. If the service requires the consent of receivers, the client must have an enabled webhook
+	// with `proven_at` and with the same scheme, host and port.
 	//
 	//
 	// Examples: https://example.com/done
@@ -1338,9 +1338,9 @@ type JobRequestMembers struct {
 	// never starts earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt *job.Time `json:"execution_at,omitempty"`
 
-	// Callback An absolute `http` or `https` URL to which each event of the job is sent. It must not have a user, password or fragment. If the
-	// service requires the consent of receivers, the client must have an enabled webhook with `proven_at` and with the same scheme,
-	// host and port.
+	// Callback An absolute `http` or `https` URL that receives each change of the job's state and each event that the job publishes. It must
+	// not have a user, password or fragment. If the service requires the consent of receivers, the client must have an enabled webhook
+	// with `proven_at` and with the same scheme, host and port.
 	//
 	//
 	// Examples: https://example.com/done
@@ -2129,9 +2129,9 @@ type ScheduledJob struct {
 	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
 
-	// Callback An absolute `http` or `https` URL to which each event of the job is sent. It must not have a user, password or fragment. If the
-	// service requires the consent of receivers, the client must have an enabled webhook with `proven_at` and with the same scheme,
-	// host and port.
+	// Callback An absolute `http` or `https` URL that receives each change of the job's state and each event that the job publishes. It must
+	// not have a user, password or fragment. If the service requires the consent of receivers, the client must have an enabled webhook
+	// with `proven_at` and with the same scheme, host and port.
 	//
 	//
 	// Examples: https://example.com/done

@@ -194,7 +194,7 @@ type DeliveryMembers struct {
 	// SettledAt When the delivery succeeded or finally failed.
 	SettledAt *job.Time `json:"settled_at"`
 
-	// LastStatus The HTTP status of the latest attempt.
+	// LastStatus The HTTP status of the latest attempt; null if there was none.
 	LastStatus *int `json:"last_status"`
 
 	// LastError The error of the latest attempt, or why the delivery ended without another attempt; null if there was none.
@@ -254,7 +254,7 @@ type ErasureReceipt struct {
 
 // Failure How an attempt failed.
 type Failure struct {
-	// Reason The last segment of the failure's problem type.
+	// Reason The reason of the failure, such as `worker-lost`.
 	Reason job.Reason `json:"reason"`
 	Code   job.Code   `json:"code"`
 
@@ -416,7 +416,7 @@ type Job struct {
 	// AutoRetry Whether the server retries the job automatically.
 	AutoRetry bool `json:"auto_retry"`
 
-	// Callback The URL to which each event of the job is sent.
+	// Callback The URL that receives each change of the job's state and each event that the job publishes.
 	Callback *string `json:"callback"`
 
 	// RequestID The id of the request that submitted the job.
@@ -618,7 +618,7 @@ type KindInfo struct {
 	// Description What jobs of this kind do.
 	Description string `json:"description"`
 
-	// ShouldFail Whether jobs of this kind fail.
+	// ShouldFail Whether jobs of this kind are meant to fail at least once.
 	ShouldFail bool `json:"should_fail"`
 
 	// DurationMS Duration of the work, before the server's time scale is applied.
@@ -674,7 +674,7 @@ type LoggedDelivery struct {
 	// SettledAt When the delivery succeeded or finally failed.
 	SettledAt *job.Time `json:"settled_at"`
 
-	// LastStatus The HTTP status of the latest attempt.
+	// LastStatus The HTTP status of the latest attempt; null if there was none.
 	LastStatus *int `json:"last_status"`
 
 	// LastError The error of the latest attempt, or why the delivery ended without another attempt; null if there was none.
@@ -768,7 +768,7 @@ type Queue struct {
 
 // Response The stored part of a receiver's response.
 type Response struct {
-	// Headers The headers by name, each with its lines.
+	// Headers The response headers by name, each with the values of its lines.
 	Headers json.RawMessage `json:"headers"`
 
 	// Body The first 8 KiB of the body, if that is UTF-8 text without NUL.
@@ -906,7 +906,7 @@ type Worker struct {
 	// Name The name of the worker.
 	Name string `json:"name"`
 
-	// State DEAD means that the worker's heartbeats have stopped.
+	// State `DEAD`: the worker's heartbeats have stopped. `STOPPED`: the worker has shut down.
 	State string `json:"state"`
 
 	// Drained Whether an operator has drained the worker.

@@ -130,7 +130,7 @@ export interface components {
         NullableOutcome: "SUCCESS" | "FAILED" | "CANCELED" | null;
         /**
          * Format: date-time
-         * @description A time; null if the event has not happened.
+         * @description A time; null if there is none.
          */
         NullableTime: string | null;
         /** @description The common members of a job and its list entry. */
@@ -191,7 +191,7 @@ export interface components {
         JobSummary: components["schemas"]["JobMembers"] & {
             links: components["schemas"]["SelfLink"];
         };
-        /** @description The jobs that a bulk operation would change. */
+        /** @description The numbers of jobs that a bulk operation would change and would not change. */
         BulkCount: {
             /** @description The number of jobs that match. */
             count: number;
@@ -439,7 +439,7 @@ export interface components {
             /** @description Seconds of the clock per real second; a frozen clock starts again. */
             rate?: number | null;
         };
-        /** @description Sessions. */
+        /** @description A page of sessions. */
         SessionPage: {
             /** @description The sessions. */
             data: components["schemas"]["Session"][];
@@ -512,7 +512,7 @@ export interface components {
             failed: number;
         };
         /**
-         * @description Why a webhook gets no events.
+         * @description Why a webhook is disabled.
          * @enum {string}
          */
         DisabledReason: "OWNER" | "GONE" | "FAILING";
@@ -555,7 +555,7 @@ export interface components {
          * @enum {string}
          */
         EventName: "job.created" | "job.queued" | "job.assigned" | "job.running" | "job.succeeded" | "job.failed" | "job.canceled" | "job.retried" | "job.lease_expired" | "job.retries_exhausted" | "event.emitted" | "batch.completed" | "bulk.completed" | "webhook.disabled" | "webhook.test";
-        /** @description Visible ASCII characters. The key may be sent in the header `Idempotency-Key` instead. */
+        /** @description 1 to 255 visible ASCII characters. The key may be sent in the header `Idempotency-Key` instead. */
         IdempotencyKey: string | null;
         /**
          * @description The codes of job failures.
@@ -608,7 +608,7 @@ export interface components {
              * @example text/plain
              */
             media_type?: string | null;
-            /** @description Number of bytes, generated from the seed. */
+            /** @description Number of bytes of a result that is generated from the seed. */
             size?: number | null;
             /** @description The result as text; at most 262,144 bytes in UTF-8. */
             body?: string | null;
@@ -652,7 +652,7 @@ export interface components {
             /** @description Number of bytes that an attempt writes to a file and reads back, in blocks of 64 KiB spread over the steps. The file has at most 4 MiB. */
             io_bytes?: number | null;
         };
-        /** @description The parameters of a CUSTOM job. Other members are ignored. */
+        /** @description The parameters of a CUSTOM job. Members other than `behavior` have no effect. */
         CustomParams: {
             behavior?: components["schemas"]["Behavior"] | null;
         } & {
@@ -687,7 +687,7 @@ export interface components {
              * @constant
              */
             strategy: "LIST";
-            /** @description The waits. */
+            /** @description The waits before the retries, in order. */
             delays: components["schemas"]["SomeSpan"][];
         };
         /** @description How many attempts a job has and how long it waits between them, for automatic and requested retries. */
@@ -710,9 +710,9 @@ export interface components {
              */
             execution_at?: components["schemas"]["UtcTime"] | null;
             /**
-             * @description An absolute `http` or `https` URL to which each event of the job is sent. It must not have a user, password or fragment. If the
-             *     service requires the consent of receivers, the client must have an enabled webhook with `proven_at` and with the same scheme,
-             *     host and port.
+             * @description An absolute `http` or `https` URL that receives each change of the job's state and each event that the job publishes. It must
+             *     not have a user, password or fragment. If the service requires the consent of receivers, the client must have an enabled webhook
+             *     with `proven_at` and with the same scheme, host and port.
              * @example https://example.com/done
              */
             callback?: string | null;
@@ -829,7 +829,7 @@ export interface components {
          */
         ContentMode: "binary" | "structured";
         /**
-         * @description Events that a webhook can subscribe to. Only event streams show progress (job.progress).
+         * @description Events that a webhook can subscribe to. `*` means all events, and `job.*` all whose names begin with `job.`.
          * @enum {string}
          */
         Subscription: "*" | "job.*" | "job.created" | "job.queued" | "job.assigned" | "job.running" | "job.succeeded" | "job.failed" | "job.canceled" | "job.retried" | "job.lease_expired" | "job.retries_exhausted" | "event.emitted" | "batch.completed" | "bulk.completed" | "webhook.disabled" | "webhook.test";
@@ -840,7 +840,7 @@ export interface components {
             detail: string;
         };
         /**
-         * @description The error of a delivery attempt, or the reason why the delivery ended without one.
+         * @description The error of a delivery attempt, or the reason why the delivery ended without another attempt.
          * @enum {string}
          */
         SendError: "TIMEOUT" | "CONNECTION_FAILED" | "CONNECTION_LOST" | "NAME_NOT_RESOLVED" | "TLS_FAILED" | "ADDRESS_FORBIDDEN" | "REDIRECT" | "INVALID_ANSWER" | "RATE_LIMITED" | "GONE" | "HTTP_4XX" | "HTTP_5XX" | "INTERNAL" | "WEBHOOK_DISABLED" | "WEBHOOK_DELETED";
@@ -852,7 +852,7 @@ export interface components {
         };
         /** @description The stored part of a receiver's response. */
         ReceiverResponse: {
-            /** @description The headers by name, each with its lines. */
+            /** @description The response headers by name, each with the values of its lines. */
             headers: {
                 [key: string]: string[];
             };
@@ -1070,7 +1070,7 @@ export interface components {
             state: components["schemas"]["BulkState"];
             /** @description The number of jobs collected so far. */
             total: number;
-            /** @description Whether more jobs matched than the maximum. */
+            /** @description Whether more than 100,000 jobs matched. */
             more: boolean;
             /** @description The number of processed jobs. */
             done: number;
@@ -1191,7 +1191,7 @@ export interface components {
             auto_retry: boolean;
             /** @description The retry policy that the submission set; absent if it set none. */
             retry?: components["schemas"]["RetryPolicy"];
-            /** @description The URL to which each event of the job is sent. */
+            /** @description The URL that receives each change of the job's state and each event that the job publishes. */
             callback: string | null;
             /** @description When the job is expected to end; null if unknown. */
             estimated_completion: components["schemas"]["NullableTime"];
@@ -1224,7 +1224,7 @@ export interface components {
             work_kind: components["schemas"]["WorkKind"];
             /** @description How long the work takes; the server multiplies it by its time scale. */
             duration_ms: number;
-            /** @description Whether the work kind fails. */
+            /** @description Whether jobs of this work kind are meant to fail at least once. */
             should_fail: boolean;
             /** @description The size of the result in bytes. */
             payload_size: number;
@@ -1237,7 +1237,7 @@ export interface components {
         AvailableResult: {
             /** @constant */
             state: "AVAILABLE";
-            /** @description The media type of the bytes. */
+            /** @description The media type of the result. */
             media_type: string;
             size_bytes: number;
             checksum: components["schemas"]["Checksum"];
@@ -1249,7 +1249,7 @@ export interface components {
              */
             download_url: string;
         };
-        /** @description A digest of the bytes. */
+        /** @description A digest of the result. */
         Checksum: {
             /** @constant */
             algorithm: "sha256";
@@ -1757,7 +1757,7 @@ export interface components {
             /** @description What a client should do. */
             title: string;
             /**
-             * @description The strength of the requirement in the quoted sentence.
+             * @description How a broken rule counts: `must` as an error, `should` as a warning.
              * @enum {string}
              */
             level: "must" | "should";
@@ -1879,7 +1879,7 @@ export interface components {
             progress: number | null;
             /** @description The correlation id of the job. */
             correlation_id?: string | null;
-            /** @description The outcome document, for a job that failed or is exhausted. */
+            /** @description The outcome document of the failure. Only for the states `failed` and `exhausted`. */
             problem?: components["schemas"]["PlannedProblem"] | null;
             /** @description The result, for a job that succeeded. */
             result?: components["schemas"]["PlannedResult"] | null;
@@ -1955,7 +1955,7 @@ export interface components {
             for?: components["schemas"]["Span"];
             /** @description Every n-th request. */
             every?: number | null;
-            /** @description The share of requests, chosen at random with the seed. */
+            /** @description The share of requests that match, chosen at random with the seed. */
             probability?: number | null;
             /** @description After the first effect, only similar requests match: with the same method, path and idempotency key (or body if there is no key), or deliveries of the same job. */
             same?: boolean | null;
@@ -2042,7 +2042,7 @@ export interface components {
             extra_events?: boolean | null;
             /** @description Start each stream with this `retry` value, in milliseconds. */
             stream_retry?: number | null;
-            /** @description Lose a delivery attempt, and repeat it after its backoff, or after `delay` if that is longer. */
+            /** @description Do not send a delivery attempt. The next one follows after the backoff, or after `delay` if that is longer. */
             drop?: boolean | null;
             /** @description Number of copies to send of a delivery that got a 2xx response. */
             repeat?: number | null;
@@ -2246,7 +2246,7 @@ export interface components {
         DeliveryMembers: {
             /**
              * Format: uuid
-             * @description The id of the delivery: its `webhook-id` header.
+             * @description The id of the delivery, sent as `webhook-id`.
              */
             delivery_id: string;
             /**

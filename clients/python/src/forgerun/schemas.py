@@ -151,7 +151,7 @@ class JobSummary(TypedDict):
 
 
 class BulkCount(TypedDict):
-    """The jobs that a bulk operation would change."""
+    """The numbers of jobs that a bulk operation would change and would not change."""
 
     count: int
     changes: int
@@ -328,7 +328,7 @@ class ClockMove(TypedDict):
 
 
 class SessionPage(TypedDict):
-    """Sessions."""
+    """A page of sessions."""
 
     data: list[Session]
     page: PageInfo
@@ -957,7 +957,7 @@ class AvailableResult(TypedDict):
 
 
 class Checksum(TypedDict):
-    """A digest of the bytes."""
+    """A digest of the result."""
 
     algorithm: Literal['sha256']
     value: str
