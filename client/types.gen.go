@@ -651,7 +651,7 @@ type Fixture struct {
 	// Problem The outcome document of the failure. Only for the states `failed` and `exhausted`.
 	Problem any `json:"problem,omitempty,omitzero"`
 
-	// Result The result, for a job that succeeded.
+	// Result The result. Only for the states `succeeded`, `gone` and `expired`.
 	Result *PlannedResult `json:"result,omitempty,omitzero"`
 }
 

@@ -146,7 +146,7 @@ func uselessRenewals(r *record, f *finding) {
 				return
 			}
 			if r.Standards {
-				f.doubt("a request with several keys was refused")
+				f.doubt("a request was refused with several keys, perhaps of different users")
 				return
 			}
 			f.fail(w.first, x, fmt.Sprintf("The client created %d new keys in a row, and the request was refused with each of them.", w.n),

@@ -59,11 +59,11 @@ type AttemptPage struct {
 type AvailableResult struct {
 	State string `json:"state"`
 
-	// MediaType The media type of the bytes.
+	// MediaType The media type of the result.
 	MediaType string `json:"media_type"`
 	SizeBytes int    `json:"size_bytes"`
 
-	// Checksum A digest of the bytes.
+	// Checksum A digest of the result.
 	Checksum Checksum `json:"checksum"`
 
 	// ExpiresAt When the result expires.
@@ -93,7 +93,7 @@ type Backoff struct {
 	// Examples: 200ms, 1.5s, 1m30s
 	Delay *string `json:"delay,omitempty"`
 
-	// Delays The waits.
+	// Delays The waits before the retries, in order.
 	Delays []string `json:"delays,omitempty"`
 }
 
@@ -296,7 +296,7 @@ type BatchReceipt_Jobs struct {
 type BatchRequest struct {
 	Jobs []BatchItemRequest `json:"jobs"`
 
-	// IdempotencyKey Visible ASCII characters. The key may be sent in the header `Idempotency-Key` instead.
+	// IdempotencyKey 1 to 255 visible ASCII characters. The key may be sent in the header `Idempotency-Key` instead.
 	IdempotencyKey *string `json:"idempotency_key,omitempty"`
 }
 
@@ -314,7 +314,7 @@ type Bulk struct {
 	// Total The number of jobs collected so far.
 	Total int `json:"total"`
 
-	// More Whether more jobs matched than the maximum.
+	// More Whether more than 100,000 jobs matched.
 	More bool `json:"more"`
 
 	// Done The number of processed jobs.
@@ -357,7 +357,7 @@ type BulkCompletedData struct {
 	Failed int `json:"failed"`
 }
 
-// BulkCount The jobs that a bulk operation would change.
+// BulkCount The numbers of jobs that a bulk operation would change and would not change.
 type BulkCount struct {
 	// Count The number of jobs that match.
 	Count int `json:"count"`
@@ -445,7 +445,7 @@ type CanceledJobs struct {
 	More bool `json:"more"`
 }
 
-// Checksum A digest of the bytes.
+// Checksum A digest of the result.
 type Checksum struct {
 	Algorithm string `json:"algorithm"`
 
@@ -522,7 +522,7 @@ type CloudEvent struct {
 	Data json.RawMessage `json:"data"`
 }
 
-// CustomParams The parameters of a CUSTOM job. Other members are ignored.
+// CustomParams The parameters of a CUSTOM job. Members other than `behavior` have no effect.
 type CustomParams struct {
 	Behavior             *job.Behavior          `json:"behavior,omitempty"`
 	AdditionalProperties map[string]interface{} `json:"-"`
@@ -535,7 +535,7 @@ type Definition struct {
 	// DurationMS How long the work takes; the server multiplies it by its time scale.
 	DurationMS int `json:"duration_ms"`
 
-	// ShouldFail Whether the work kind fails.
+	// ShouldFail Whether jobs of this work kind are meant to fail at least once.
 	ShouldFail bool `json:"should_fail"`
 
 	// PayloadSize The size of the result in bytes.
@@ -584,7 +584,7 @@ type DeliveryLinks struct {
 // DeliveryMembers The delivery of an event to a webhook or to the callback of its job. For a callback, `webhook_id` is null and `url` is set. For an
 // event without a job, `job_id` and `seq` are null.
 type DeliveryMembers struct {
-	// DeliveryID The id of the delivery: its `webhook-id` header.
+	// DeliveryID The id of the delivery, sent as `webhook-id`.
 	DeliveryID job.ID `json:"delivery_id"`
 
 	// WebhookID The id of the webhook.
@@ -869,7 +869,7 @@ type FaultEffect struct {
 	// StreamRetry Start each stream with this `retry` value, in milliseconds.
 	StreamRetry *int `json:"stream_retry,omitempty"`
 
-	// Drop Lose a delivery attempt, and repeat it after its backoff, or after `delay` if that is longer.
+	// Drop Do not send a delivery attempt. The next one follows after the backoff, or after `delay` if that is longer.
 	Drop *bool `json:"drop,omitempty"`
 
 	// Repeat Number of copies to send of a delivery that got a 2xx response.
@@ -930,7 +930,7 @@ type FaultMatch struct {
 	// Every Every n-th request.
 	Every *int `json:"every,omitempty"`
 
-	// Probability The share of requests, chosen at random with the seed.
+	// Probability The share of requests that match, chosen at random with the seed.
 	Probability *float32 `json:"probability,omitempty"`
 
 	// Same After the first effect, only similar requests match: with the same method, path and idempotency key (or body if there is no key), or deliveries of the same job.
@@ -998,7 +998,7 @@ type Fixture struct {
 	// CorrelationID The correlation id of the job.
 	CorrelationID *string `json:"correlation_id,omitempty"`
 
-	// Problem The outcome document, for a job that failed or is exhausted.
+	// Problem The outcome document of the failure. Only for the states `failed` and `exhausted`.
 	Problem *PlannedProblem `json:"problem,omitempty"`
 
 	// Result The result, for a job that succeeded.
@@ -1323,7 +1323,7 @@ type JobRequest struct {
 	// CorrelationID An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
 	CorrelationID *string `json:"correlation_id,omitempty"`
 
-	// IdempotencyKey Visible ASCII characters. The key may be sent in the header `Idempotency-Key` instead.
+	// IdempotencyKey 1 to 255 visible ASCII characters. The key may be sent in the header `Idempotency-Key` instead.
 	IdempotencyKey *string `json:"idempotency_key,omitempty"`
 }
 
@@ -1505,7 +1505,7 @@ type KeyRequest struct {
 
 // LoggedDelivery A delivery with its attempts.
 type LoggedDelivery struct {
-	// DeliveryID The id of the delivery: its `webhook-id` header.
+	// DeliveryID The id of the delivery, sent as `webhook-id`.
 	DeliveryID job.ID `json:"delivery_id"`
 
 	// WebhookID The id of the webhook.
@@ -1660,7 +1660,7 @@ type PlannedResult struct {
 	// Examples: text/plain
 	MediaType *string `json:"media_type,omitempty"`
 
-	// Size Number of bytes, generated from the seed.
+	// Size Number of bytes of a result that is generated from the seed.
 	Size *int `json:"size,omitempty"`
 
 	// Body The result as text; at most 262,144 bytes in UTF-8.
@@ -1727,7 +1727,7 @@ type Readiness struct {
 
 // ReceiverResponse The stored part of a receiver's response.
 type ReceiverResponse struct {
-	// Headers The headers by name, each with its lines.
+	// Headers The response headers by name, each with the values of its lines.
 	Headers map[string][]string `json:"headers"`
 
 	// Body The first 8 KiB of the body, if that is UTF-8 text without NUL.
@@ -1815,11 +1815,11 @@ type ResetReceipt struct {
 type Result struct {
 	State *string `json:"state,omitempty"`
 
-	// MediaType The media type of the bytes.
+	// MediaType The media type of the result.
 	MediaType *string `json:"media_type,omitempty"`
 	SizeBytes *int    `json:"size_bytes,omitempty"`
 
-	// Checksum A digest of the bytes.
+	// Checksum A digest of the result.
 	Checksum *Checksum `json:"checksum,omitempty"`
 
 	// ExpiresAt When the result expires.
@@ -1899,7 +1899,7 @@ type RuleResult struct {
 	// Title What a client should do.
 	Title string `json:"title"`
 
-	// Level The strength of the requirement in the quoted sentence.
+	// Level How a broken rule counts: `must` as an error, `should` as a warning.
 	Level string `json:"level"`
 
 	// Status `ok`: the rule was kept. `warn` means that the rule was broken and has the level should. `fail` means that the rule was broken and has the level must.
@@ -2188,7 +2188,7 @@ type Session struct {
 	Exchanges int `json:"exchanges"`
 }
 
-// SessionPage Sessions.
+// SessionPage A page of sessions.
 type SessionPage struct {
 	// Data The sessions.
 	Data []Session `json:"data"`
@@ -2335,7 +2335,7 @@ type WebhookDisabledData struct {
 	// WebhookID The id of the webhook that was disabled.
 	WebhookID job.ID `json:"webhookId"`
 
-	// Reason Why a webhook gets no events.
+	// Reason Why a webhook is disabled.
 	Reason string `json:"reason"`
 
 	// Text The reason in a sentence.
@@ -2455,7 +2455,7 @@ type WebhookRequest struct {
 	// ContentMode How events are sent; `binary` if absent.
 	ContentMode job.ContentMode `json:"content_mode,omitempty"`
 
-	// IdempotencyKey Visible ASCII characters. The key may be sent in the header `Idempotency-Key` instead.
+	// IdempotencyKey 1 to 255 visible ASCII characters. The key may be sent in the header `Idempotency-Key` instead.
 	IdempotencyKey *string `json:"idempotency_key,omitempty"`
 }
 

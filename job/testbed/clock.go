@@ -55,7 +55,7 @@ func (m ClockMove) From(s ClockState) (ClockState, error) {
 		if m.Advance != nil {
 			pointer = "/advance"
 		}
-		return s, &job.Error{Code: job.CodeValidationFailed, Detail: "The clock cannot be moved that far.",
+		return s, &job.Error{Code: job.CodeValidationFailed, Detail: "The clock cannot be moved that far ahead.",
 			Violations: []job.Violation{{Pointer: pointer,
 				Detail: fmt.Sprintf("This is more than %d years ahead of the real time, after %s.", MaxYears, latest.UTC().Format(time.RFC3339))}}}
 	}

@@ -1881,7 +1881,7 @@ export interface components {
             correlation_id?: string | null;
             /** @description The outcome document of the failure. Only for the states `failed` and `exhausted`. */
             problem?: components["schemas"]["PlannedProblem"] | null;
-            /** @description The result, for a job that succeeded. */
+            /** @description The result. Only for the states `succeeded`, `gone` and `expired`. */
             result?: components["schemas"]["PlannedResult"] | null;
         };
         /**
