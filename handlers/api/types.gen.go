@@ -4,22 +4,11 @@ package api
 
 import (
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/view"
 )
-
-// AcceptedItem An item that became a job.
-type AcceptedItem struct {
-	// ItemID The item's id.
-	ItemID string `json:"item_id"`
-
-	// JobID The id of the job.
-	JobID job.ID    `json:"job_id"`
-	State job.State `json:"state"`
-}
 
 // Attempt An attempt in the list of a job's attempts.
 type Attempt struct {
@@ -30,52 +19,26 @@ type Attempt struct {
 	StartedAt  *job.Time    `json:"started_at"`
 	FinishedAt *job.Time    `json:"finished_at"`
 
-	// DurationMS Time from start to end of the attempt; null unless it started and ended.
+	// DurationMS From start to end; null unless it started and ended.
 	DurationMS *int          `json:"duration_ms"`
 	Failure    *job.Document `json:"failure,omitempty"`
 
-	// Links Addresses of the documents about an attempt.
+	// Links More about an attempt.
 	Links AttemptLinks `json:"links"`
 }
 
-// AttemptLinks Addresses of the documents about an attempt.
+// AttemptLinks More about an attempt.
 type AttemptLinks struct {
 	// Self The outcome document.
 	Self string `json:"self"`
 
-	// Report The attempt's report; absent until the attempt has ended.
+	// Report The report, once the attempt has ended.
 	Report *string `json:"report,omitempty"`
-}
-
-// AttemptPage All attempts of a job.
-type AttemptPage struct {
-	Data []Attempt `json:"data"`
-
-	// Page The size of a page, and the cursor of the next one.
-	Page PageInfo `json:"page"`
-}
-
-// AvailableResult A result that can be downloaded.
-type AvailableResult struct {
-	State string `json:"state"`
-
-	// MediaType The media type of the result.
-	MediaType string `json:"media_type"`
-	SizeBytes int    `json:"size_bytes"`
-
-	// Checksum A digest of the result.
-	Checksum Checksum `json:"checksum"`
-
-	// ExpiresAt When the result expires.
-	ExpiresAt job.Time `json:"expires_at"`
-
-	// DownloadURL The address of the result.
-	DownloadURL string `json:"download_url"`
 }
 
 // Backoff The waits between the attempts of a job, as durations such as `1.5s` or `2m`, at most `24h`.
 type Backoff struct {
-	// Strategy The name of this form.
+	// Strategy The form.
 	Strategy *string `json:"strategy,omitempty"`
 
 	// Base A Go duration from 0s to 24h.
@@ -93,7 +56,7 @@ type Backoff struct {
 	// Examples: 200ms, 1.5s, 1m30s
 	Delay *string `json:"delay,omitempty"`
 
-	// Delays The waits before the retries, in order.
+	// Delays The waits.
 	Delays []string `json:"delays,omitempty"`
 }
 
@@ -104,7 +67,7 @@ type Batch struct {
 	Status    job.Status `json:"status"`
 	CreatedAt job.Time   `json:"created_at"`
 
-	// CompletedAt When all jobs of the batch were final for the first time; null until then.
+	// CompletedAt When all its jobs were final for the first time.
 	CompletedAt *job.Time `json:"completed_at"`
 
 	// Total The number of items.
@@ -113,13 +76,13 @@ type Batch struct {
 	// Counts Number of items by current state, without deleted jobs.
 	Counts BatchCounts `json:"counts"`
 
-	// Outcome How the batch ended; null until then, and unchanged afterwards.
+	// Outcome How the batch ended; null before the end. It never changes.
 	Outcome *BatchOutcome `json:"outcome"`
 
 	// CorrelationID The correlation id of the submission.
 	CorrelationID *string `json:"correlation_id"`
 
-	// Links Addresses of the batch, of its jobs, and of the actions that are possible now.
+	// Links The currently available actions on the batch.
 	Links BatchLinks `json:"links"`
 }
 
@@ -137,120 +100,15 @@ type BatchCounts struct {
 	Refused int `json:"refused"`
 }
 
-// BatchItemRequest One job of a batch, with the members of a request for a single job except for the idempotency key.
-type BatchItemRequest struct {
-	Type job.Type `json:"type"`
-
-	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
-	WorkKind *job.Kind `json:"work_kind,omitempty"`
-
-	// ExecutionAt When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job
-	// never starts earlier. A time up to one second in the past counts as now, since clocks differ.
-	ExecutionAt *job.Time `json:"execution_at,omitempty"`
-
-	// Callback An absolute `http` or `https` URL that receives each change of the job's state and each event that the job publishes. It must
-	// not have a user, password or fragment. If the service requires the consent of receivers, the client must have an enabled webhook
-	// with `proven_at` and with the same scheme, host and port.
-	//
-	//
-	// Examples: https://example.com/done
-	Callback *string `json:"callback,omitempty"`
-
-	// Params The client's parameters, stored as sent, up to 256 KiB. Only CUSTOM jobs use one of them, `behavior`. All other parameters have
-	// no effect, and the response lists them in `warnings`.
-	Params json.RawMessage `json:"params,omitempty"`
-
-	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
-	AutoRetry *bool `json:"auto_retry,omitempty"`
-
-	// Retry The number of attempts and the waits between them. By default, the service's settings apply.
-	Retry *RetryPolicy `json:"retry,omitempty"`
-
-	// Event The event to publish. Only for EMIT_EVENT jobs.
-	Event *job.Emission `json:"event,omitempty"`
-
-	// CorrelationID An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
-	CorrelationID *string `json:"correlation_id,omitempty"`
-
-	// ItemID A name for the item, unique in the batch. By default, the item's zero-based index as a string.
-	ItemID *string `json:"item_id,omitempty"`
-}
-
-// BatchJob A job in the list of a batch's jobs.
-type BatchJob struct {
-	// JobID The id of the job.
-	JobID    job.ID       `json:"job_id"`
-	Type     job.Type     `json:"type"`
-	WorkKind job.Kind     `json:"work_kind"`
-	State    job.State    `json:"state"`
-	Outcome  *job.Outcome `json:"outcome"`
-
-	// CreatedAt When the job was accepted.
-	CreatedAt job.Time `json:"created_at"`
-
-	// ExecutionAt When a DEFERRED job is due.
-	ExecutionAt *job.Time `json:"execution_at"`
-
-	// UpdatedAt When the job's state last changed.
-	UpdatedAt job.Time `json:"updated_at"`
-
-	// StartedAt When the current attempt started.
-	StartedAt *job.Time `json:"started_at"`
-
-	// FinishedAt When the current attempt ended.
-	FinishedAt *job.Time `json:"finished_at"`
-
-	// CanceledAt When the job was canceled.
-	CanceledAt *job.Time `json:"canceled_at"`
-
-	// Attempt The number of the current attempt.
-	Attempt int `json:"attempt"`
-
-	// Attempts Number of attempts, including the current one.
-	Attempts int `json:"attempts"`
-
-	// MaxAttempts Maximum number of attempts.
-	MaxAttempts int `json:"max_attempts"`
-
-	// CanRetry Whether a request to retry the job would be accepted.
-	CanRetry bool `json:"can_retry"`
-
-	// BatchID The batch that the job belongs to.
-	BatchID *job.ID `json:"batch_id"`
-
-	// CorrelationID The correlation id of the submission.
-	CorrelationID *string `json:"correlation_id"`
-
-	// ScheduleID The schedule that submitted the job. Only for such jobs.
-	ScheduleID *job.ID `json:"schedule_id,omitempty"`
-
-	// ScheduledFor The due time of the run; absent if a request triggered the run.
-	ScheduledFor *job.Time `json:"scheduled_for,omitempty"`
-
-	// ItemID The id of the item in the batch.
-	ItemID string `json:"item_id"`
-
-	// Links The link to the whole job.
-	Links SelfLink `json:"links"`
-}
-
-// BatchJobPage A page of a batch's jobs.
-type BatchJobPage struct {
-	Data []BatchJob `json:"data"`
-
-	// Page The size of a page, and the cursor of the next one.
-	Page PageInfo `json:"page"`
-}
-
-// BatchLinks Addresses of the batch, of its jobs, and of the actions that are possible now.
+// BatchLinks The currently available actions on the batch.
 type BatchLinks struct {
 	// Self The batch.
 	Self string `json:"self"`
 
-	// Jobs The jobs of the batch.
+	// Jobs Its jobs.
 	Jobs string `json:"jobs"`
 
-	// Cancel Where to cancel the jobs of the batch.
+	// Cancel To cancel its jobs.
 	Cancel *string `json:"cancel,omitempty"`
 }
 
@@ -292,96 +150,13 @@ type BatchReceipt_Jobs struct {
 	Failure *Refusal `json:"failure,omitempty"`
 }
 
-// BatchRequest A request for many jobs.
-type BatchRequest struct {
-	Jobs []BatchItemRequest `json:"jobs"`
-
-	// IdempotencyKey 1 to 255 visible ASCII characters. The key may be sent in the header `Idempotency-Key` instead.
-	IdempotencyKey *string `json:"idempotency_key,omitempty"`
-}
-
-// Bulk A bulk operation.
-type Bulk struct {
-	// BulkID The id of the operation.
-	BulkID job.ID         `json:"bulk_id"`
-	Action job.BulkAction `json:"action"`
-	Filter job.BulkFilter `json:"filter"`
-
-	// Rate Maximum number of jobs per second.
-	Rate  int           `json:"rate"`
-	State job.BulkState `json:"state"`
-
-	// Total The number of jobs collected so far.
-	Total int `json:"total"`
-
-	// More Whether more than 100,000 jobs matched.
-	More bool `json:"more"`
-
-	// Done The number of processed jobs.
-	Done       int       `json:"done"`
-	Succeeded  int       `json:"succeeded"`
-	Skipped    int       `json:"skipped"`
-	Failed     int       `json:"failed"`
-	CreatedAt  job.Time  `json:"created_at"`
-	StartedAt  *job.Time `json:"started_at"`
-	FinishedAt *job.Time `json:"finished_at"`
-
-	// Operator The operator who started the operation; null if a client did.
-	Operator *string `json:"operator"`
-
-	// Links Addresses of the operation, of its jobs, and of the actions that are possible now.
-	Links BulkLinks `json:"links"`
-}
-
-// BulkCompletedData The data of bulk.completed.
-type BulkCompletedData struct {
-	// BulkID The id of the bulk operation.
-	BulkID job.ID `json:"bulkId"`
-
-	// Action The action for each job.
-	Action string `json:"action"`
-
-	// State How the operation ended.
-	State string `json:"state"`
-
-	// Total Number of jobs of the operation.
-	Total int `json:"total"`
-
-	// Succeeded Number of changed jobs.
-	Succeeded int `json:"succeeded"`
-
-	// Skipped Number of jobs that needed no change.
-	Skipped int `json:"skipped"`
-
-	// Failed Number of jobs for which the action was refused.
-	Failed int `json:"failed"`
-}
-
-// BulkCount The numbers of jobs that a bulk operation would change and would not change.
-type BulkCount struct {
-	// Count The number of jobs that match.
-	Count int `json:"count"`
-
-	// Changes Number of jobs that the operation would change.
-	Changes int `json:"changes"`
-
-	// Left Why the operation would not change the other jobs.
-	Left []job.BulkReason `json:"left"`
-
-	// More Whether more jobs may match than `count`.
-	More bool `json:"more"`
-
-	// Sample The newest matching jobs.
-	Sample []JobSummary `json:"sample"`
-}
-
 // BulkItem A job of a bulk operation.
 type BulkItem struct {
 	// JobID The id of the job.
 	JobID  job.ID         `json:"job_id"`
 	Result job.BulkResult `json:"result"`
 
-	// Code The code of the reason if the job was not changed; null if there is none.
+	// Code The code of the failure; null unless the job is FAILED.
 	Code *job.Code `json:"code"`
 
 	// Detail Details of the result.
@@ -389,32 +164,16 @@ type BulkItem struct {
 	At     *job.Time `json:"at"`
 }
 
-// BulkItemPage A page of the jobs of a bulk operation.
-type BulkItemPage struct {
-	Data []BulkItem `json:"data"`
-
-	// Page The size of a page, and the cursor of the next one.
-	Page PageInfo `json:"page"`
-}
-
-// BulkLinks Addresses of the operation, of its jobs, and of the actions that are possible now.
+// BulkLinks The currently available actions on the operation.
 type BulkLinks struct {
 	// Self The operation.
 	Self string `json:"self"`
 
-	// Items The jobs of the operation.
+	// Items Its jobs.
 	Items string `json:"items"`
 
-	// Abort Where to abort the operation; absent after its end.
+	// Abort To end it.
 	Abort *string `json:"abort,omitempty"`
-}
-
-// BulkPage A page of bulk operations.
-type BulkPage struct {
-	Data []Bulk `json:"data"`
-
-	// Page The size of a page, and the cursor of the next one.
-	Page PageInfo `json:"page"`
 }
 
 // BulkReceipt A bulk operation that was started.
@@ -425,18 +184,6 @@ type BulkReceipt struct {
 	CreatedAt job.Time      `json:"created_at"`
 }
 
-// BulkRequest A request for a bulk operation.
-type BulkRequest struct {
-	Action job.BulkAction `json:"action"`
-	Filter job.BulkFilter `json:"filter"`
-
-	// DryRun Only count the matching jobs, without starting an operation.
-	DryRun *bool `json:"dry_run,omitempty"`
-
-	// Rate Maximum number of jobs per second.
-	Rate *int `json:"rate,omitempty"`
-}
-
 // CanceledJobs The number of jobs that a request has canceled.
 type CanceledJobs struct {
 	Canceled int `json:"canceled"`
@@ -445,11 +192,11 @@ type CanceledJobs struct {
 	More bool `json:"more"`
 }
 
-// Checksum A digest of the result.
+// Checksum A digest of the bytes.
 type Checksum struct {
 	Algorithm string `json:"algorithm"`
 
-	// Value The digest in lower-case hex.
+	// Value In lower-case hex.
 	Value string `json:"value"`
 }
 
@@ -459,24 +206,7 @@ type Client struct {
 	ClientID job.ID `json:"client_id"`
 }
 
-// Clock The clock of a test bed.
-type Clock struct {
-	// Now The time of the clock.
-	Now job.Time `json:"now"`
-
-	// Offset How far the clock is ahead of real time, as a Go duration.
-	//
-	// Examples: 25h0m0s
-	Offset string `json:"offset"`
-
-	// Rate Seconds of the clock per real second, unless the clock is frozen.
-	Rate float32 `json:"rate"`
-
-	// Frozen Whether the clock stands still.
-	Frozen bool `json:"frozen"`
-}
-
-// ClockMove A change of the clock. Exactly one member must be set.
+// ClockMove The change of the clock, in exactly one member.
 type ClockMove struct {
 	// Advance Advances the clock by this time at once, such as `90s` or `25h`.
 	Advance *time.Duration `json:"advance,omitempty"`
@@ -491,57 +221,20 @@ type ClockMove struct {
 	Rate *float64 `json:"rate,omitempty"`
 }
 
-// CloudEvent An event in structured mode (CloudEvents 1.0).
-type CloudEvent struct {
-	Specversion interface{} `json:"specversion"`
-
-	// ID The id of the event.
-	ID job.ID `json:"id"`
-
-	// Type The name of an event.
-	Type string `json:"type"`
-
-	// Source The server's address, followed by `/v1`.
-	Source string `json:"source"`
-
-	// Subject The subject of the event, relative to the source.
-	Subject string `json:"subject"`
-
-	// Time When the event happened.
-	Time job.Time `json:"time"`
-
-	// Sequence The event's number within its job.
-	Sequence     *string     `json:"sequence,omitempty"`
-	Sequencetype interface{} `json:"sequencetype,omitempty"`
-	Workkind     *job.Kind   `json:"workkind,omitempty"`
-
-	// Datacontenttype The media type of `data`; in binary mode
-	Datacontenttype string `json:"datacontenttype"`
-
-	// Data The event's data: the same JSON that is the whole body in binary mode.
-	Data json.RawMessage `json:"data"`
-}
-
-// CustomParams The parameters of a CUSTOM job. Members other than `behavior` have no effect.
-type CustomParams struct {
-	Behavior             *job.Behavior          `json:"behavior,omitempty"`
-	AdditionalProperties map[string]interface{} `json:"-"`
-}
-
 // Definition The work of a job, fixed when the job is accepted.
 type Definition struct {
 	WorkKind job.Kind `json:"work_kind"`
 
-	// DurationMS How long the work takes; the server multiplies it by its time scale.
+	// DurationMS How long the work takes, before the server's time scale.
 	DurationMS int `json:"duration_ms"`
 
-	// ShouldFail Whether jobs of this work kind are meant to fail at least once.
+	// ShouldFail Whether the work kind fails.
 	ShouldFail bool `json:"should_fail"`
 
 	// PayloadSize The size of the result in bytes.
 	PayloadSize int `json:"payload_size"`
 
-	// ExpectedOutcome The state in which the first attempt is expected to end.
+	// ExpectedOutcome The final state of the first attempt.
 	ExpectedOutcome string `json:"expected_outcome"`
 }
 
@@ -559,7 +252,7 @@ type DeliveryAttempt struct {
 	Number    int      `json:"number"`
 	StartedAt job.Time `json:"started_at"`
 
-	// DurationMS How long the attempt took.
+	// DurationMS How long it took.
 	DurationMS int `json:"duration_ms"`
 
 	// Status The HTTP status of the response; null if there was none.
@@ -572,25 +265,25 @@ type DeliveryAttempt struct {
 	Response *ReceiverResponse `json:"response"`
 }
 
-// DeliveryLinks Addresses of the delivery and of the actions that are possible now.
+// DeliveryLinks The currently available actions on the delivery.
 type DeliveryLinks struct {
 	// Self The delivery with its attempts.
 	Self string `json:"self"`
 
-	// Redeliver Where to send the delivery again.
+	// Redeliver To send it again.
 	Redeliver string `json:"redeliver"`
 }
 
 // DeliveryMembers The delivery of an event to a webhook or to the callback of its job. For a callback, `webhook_id` is null and `url` is set. For an
 // event without a job, `job_id` and `seq` are null.
 type DeliveryMembers struct {
-	// DeliveryID The id of the delivery, sent as `webhook-id`.
+	// DeliveryID The id of the delivery: its `webhook-id` header.
 	DeliveryID job.ID `json:"delivery_id"`
 
 	// WebhookID The id of the webhook.
 	WebhookID *job.ID `json:"webhook_id"`
 
-	// URL The URL of the callback; null for a webhook.
+	// URL The address of a callback.
 	URL *string `json:"url"`
 
 	// JobID The id of the job.
@@ -621,46 +314,12 @@ type DeliveryMembers struct {
 	// LastStatus The HTTP status of the latest attempt; null if there was none.
 	LastStatus *int `json:"last_status"`
 
-	// LastError The error of the latest attempt, or why the delivery ended without another attempt; null if there was none.
+	// LastError The last error; null if there was none.
 	LastError *view.SendCause `json:"last_error"`
 
-	// Links Addresses of the delivery and of the actions that are possible now.
+	// Links The currently available actions on the delivery.
 	Links DeliveryLinks `json:"links"`
 }
-
-// DeliveryPage A page of deliveries.
-type DeliveryPage struct {
-	Data []Delivery `json:"data"`
-
-	// Page The size of a page, and the cursor of the next one.
-	Page PageInfo `json:"page"`
-}
-
-// EmissionDocument The outcome document of an EMIT_EVENT job with the event that it published.
-type EmissionDocument struct {
-	// Instance The address of the attempt.
-	Instance string `json:"instance"`
-
-	// JobID The id of the job.
-	JobID     job.ID      `json:"jobId"`
-	JobStatus interface{} `json:"jobStatus"`
-
-	// SubmittedAt When the job was accepted.
-	SubmittedAt job.Time `json:"submittedAt"`
-
-	// CorrelationID The correlation id of the submission.
-	CorrelationID *string `json:"correlationId,omitempty"`
-
-	// Attempt The attempt's number.
-	Attempt int `json:"attempt"`
-
-	// Scenario The job's work as defined in the catalogue. If the stored definition is damaged, only the work kind is known.
-	Scenario Scenario     `json:"scenario"`
-	Emitted  job.Emission `json:"emitted"`
-}
-
-// EmptyRequest An object without members.
-type EmptyRequest = map[string]interface{}
 
 // Event An event of a job, a batch, a bulk operation or a webhook. It never changes. For events without a job, `job_id`, `seq` and
 // `attempt` are null. Events of batches have a `batch_id`, and events of webhooks a `webhook_id`.
@@ -693,45 +352,11 @@ type Event struct {
 	Attempt   *int     `json:"attempt"`
 	Timestamp job.Time `json:"timestamp"`
 
-	// Data For a job's event, `work_kind`, `duration_ms`, `expected_outcome` and the event's own members, such as `name` and `data`
-	// of event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
+	// Data For a job's event, `work_kind`, `duration_ms`, `expected_outcome` and members of the event, such as `name` and `data` of
+	// event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
 	// `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. For webhook.disabled, `webhookId`, `reason`, `text`,
 	// `language` and `disabledAt`. For webhook.test, `webhookId`.
 	Data json.RawMessage `json:"data"`
-}
-
-// EventPage A page of events.
-type EventPage struct {
-	Data []Event `json:"data"`
-
-	// Page The size of a page, and the cursor of the next one.
-	Page PageInfo `json:"page"`
-}
-
-// Evidence How a rule was kept or broken: the request that set the expectation, and the request that met or broke it.
-type Evidence struct {
-	// Found What the client did when this happened for the first time.
-	Found string `json:"found"`
-
-	// Expected What the client should have done.
-	Expected string `json:"expected"`
-
-	// Times Number of times this happened, with equal requests and faults.
-	Times int `json:"times"`
-
-	// Before The request that set the expectation, if one did.
-	Before *Moment `json:"before,omitempty"`
-
-	// Request The request that kept or broke the rule; missing if none came.
-	Request *Moment `json:"request,omitempty"`
-}
-
-// ExpiredResult A result that is no longer available.
-type ExpiredResult struct {
-	State string `json:"state"`
-
-	// ExpiredAt When the result expired.
-	ExpiredAt job.Time `json:"expired_at"`
 }
 
 // FailedItem A failed item of a batch.
@@ -751,268 +376,9 @@ type FailedItem struct {
 	ProcessingStage job.Stage `json:"processing_stage"`
 }
 
-// Fault A rule with its counts.
-type Fault struct {
-	// RuleID The id of the rule.
-	RuleID job.ID `json:"rule_id"`
-
-	// Match Which requests match. Only one of `nth`, `every` and `probability` is allowed. These count the requests that match the other
-	// members, from 1, over all processes.
-	Match FaultMatch `json:"match"`
-
-	// Effect What happens. At least one member is required. With `status`, `code`, `html`, `moved`, `close: before` and `close: never`, the
-	// request is not processed; with the others it is. Members for event streams count the events of one connection.
-	Effect FaultEffect `json:"effect"`
-
-	// Seed Seed for `probability`.
-	Seed int `json:"seed"`
-
-	// Seen Number of requests that matched while the rule could still apply.
-	Seen int `json:"seen"`
-
-	// Applied Number of requests to which the rule was applied.
-	Applied int `json:"applied"`
-}
-
-// FaultCount How often a kind of fault happened.
-type FaultCount struct {
-	// Fault A description of the fault.
-	Fault string `json:"fault"`
-
-	// Of The affected kind of requests.
-	Of string `json:"of"`
-
-	// Requests Number of requests of that kind.
-	Requests int `json:"requests"`
-
-	// Times Number of times this fault happened; 0 if the profile has the fault but it did not happen.
-	Times int `json:"times"`
-}
-
-// FaultEffect What happens. At least one member is required. With `status`, `code`, `html`, `moved`, `close: before` and `close: never`, the
-// request is not processed; with the others it is. Members for event streams count the events of one connection.
-type FaultEffect struct {
-	// Status The response has this status and the problem document of an error that usually has it; for 503, RFA_STORAGE_UNAVAILABLE. With
-	// `html` any status is allowed.
-	Status *int `json:"status,omitempty"`
-
-	// Code The response is the error of this API with this code.
-	Code *job.Code `json:"code,omitempty"`
-
-	// RetryAfter The `Retry-After` of the response, in seconds.
-	RetryAfter *int `json:"retry_after,omitempty"`
-
-	// RetryAfterAs How `Retry-After` is written. `date`: an HTTP-date `retry_after` seconds ahead. `past`: an HTTP-date an hour ago. `missing`: no
-	// header. `garbage`: neither number nor date. `fraction`: a number with a fraction. `negative`: a negative number. `two_lines`:
-	// two header lines, the second with one second more. If a number is needed, `retry_after` defaults to 1.
-	RetryAfterAs *string `json:"retry_after_as,omitempty"`
-
-	// HTML Return a proxy's HTML error page instead of a problem document; 502 without `status`.
-	HTML *bool `json:"html,omitempty"`
-
-	// Moved Redirect to the same address with this status.
-	Moved *int `json:"moved,omitempty"`
-
-	// ToOtherHost `moved` leads to another origin on the same machine: `localhost` for a request to 127.0.0.1 or ::1, and 127.0.0.1 for a
-	// request to `localhost`. If the request is for another host name, `moved` leads to the same
-	// address.
-	ToOtherHost *bool `json:"to_other_host,omitempty"`
-
-	// Delay Wait before processing the request, such as 250ms or 1.5s; 60s at most.
-	Delay *string `json:"delay,omitempty"`
-
-	// Close Closes the connection. `before` closes before the request is processed, so that it has no effect. `after_commit` closes after it
-	// is processed, so that the response is lost. `mid_body` closes in the middle of the response. With `never`, the request has no
-	// effect and no response, and the connection stays open until the client hangs up, at most a minute. With `stall`, the response
-	// stops in the middle, and the connection stays open as with `never`.
-	Close *string `json:"close,omitempty"`
-
-	// NextRequest The response is sent, and the connection is dead afterwards: the client's next request on it has no effect. `before`: the
-	// connection is closed at that request. `never`: the request is not answered. `half`: the service closes its side of the
-	// connection after the response, without announcing it in a header.
-	NextRequest *string `json:"next_request,omitempty"`
-
-	// Reset The connection ends with a TCP reset (RST) instead of a normal close.
-	Reset *bool `json:"reset,omitempty"`
-
-	// Refuse After the response, the process refuses new connections of all clients for this time, at most 10s, and closes other connections
-	// when they are idle.
-	Refuse *string `json:"refuse,omitempty"`
-
-	// TLS Always null here, because the service listens without TLS. Only `forgerun proxy --tls` has faults of TLS.
-	TLS any `json:"tls,omitempty"`
-
-	// SlowBytes Bytes of the response body sent per second.
-	SlowBytes *int `json:"slow_bytes,omitempty"`
-
-	// ContentType The `Content-Type` of the response.
-	ContentType *string `json:"content_type,omitempty"`
-
-	// CutAfter The stream ends after this number of events.
-	CutAfter *int `json:"cut_after,omitempty"`
-
-	// HalfEventAfter After this number of events, the stream ends in the middle of the next one.
-	HalfEventAfter *int `json:"half_event_after,omitempty"`
-
-	// StallAfter After this number of events, the stream sends nothing more, but the connection stays open.
-	StallAfter *int `json:"stall_after,omitempty"`
-
-	// RepeatAfterResume Number of events that are repeated when a stream is resumed.
-	RepeatAfterResume *int `json:"repeat_after_resume,omitempty"`
-
-	// CommentsOnly Send only comments on streams, no events.
-	CommentsOnly *bool `json:"comments_only,omitempty"`
-
-	// ExtraEvents Add an event of an unknown type, with NUL in its id, after each event of a stream.
-	ExtraEvents *bool `json:"extra_events,omitempty"`
-
-	// StreamRetry Start each stream with this `retry` value, in milliseconds.
-	StreamRetry *int `json:"stream_retry,omitempty"`
-
-	// Drop Do not send a delivery attempt. The next one follows after the backoff, or after `delay` if that is longer.
-	Drop *bool `json:"drop,omitempty"`
-
-	// Repeat Number of copies to send of a delivery that got a 2xx response.
-	Repeat *int `json:"repeat,omitempty"`
-
-	// Tamper Before the delivery, a forged request is sent that the receiver must refuse. `body`: with another body. `signature`: with other
-	// signatures. `timestamp`: with an old timestamp. `key`: signed with a foreign key and secret. `target`: signed for another URL.
-	Tamper *string `json:"tamper,omitempty"`
-
-	// RotatedSecret Add a signature with an unknown secret before the valid one.
-	RotatedSecret *bool `json:"rotated_secret,omitempty"`
-
-	// Padding Number of spaces to append to the JSON of a delivery.
-	Padding *int `json:"padding,omitempty"`
-
-	// JobStatus The `jobStatus` or `state` to show in responses.
-	JobStatus *string `json:"job_status,omitempty"`
-
-	// Unfinished Responses show a finished job as unfinished.
-	Unfinished *bool `json:"unfinished,omitempty"`
-
-	// OtherEnd Responses show a finished job in another final state.
-	OtherEnd *bool `json:"other_end,omitempty"`
-
-	// Extensions Add unknown members to documents and events.
-	Extensions *bool `json:"extensions,omitempty"`
-
-	// NullOptional Optional members of documents and events are null.
-	NullOptional *bool `json:"null_optional,omitempty"`
-
-	// OmitOptional Optional members of documents and events are missing.
-	OmitOptional *bool `json:"omit_optional,omitempty"`
-
-	// ProblemType The `type` to show in problem documents.
-	ProblemType *string `json:"problem_type,omitempty"`
-
-	// Language Return texts in this language, although the client did not request it.
-	Language *string `json:"language,omitempty"`
-}
-
-// FaultMatch Which requests match. Only one of `nth`, `every` and `probability` is allowed. These count the requests that match the other
-// members, from 1, over all processes.
-type FaultMatch struct {
-	// Operation An operationId such as submitJob, or `delivery` for delivery attempts; all requests if absent.
-	//
-	// Examples: submitJob
-	Operation *string `json:"operation,omitempty"`
-
-	// Nth The number of the matching request or, with `times` or `for`, of the first request of the window.
-	Nth *int `json:"nth,omitempty"`
-
-	// Times The window ends after this number of effects; 1 if absent. Needs `nth`.
-	Times *int `json:"times,omitempty"`
-
-	// For The window ends this long after the first effect, such as 8s; at most 10m. Needs `nth`.
-	For *string `json:"for,omitempty"`
-
-	// Every Every n-th request.
-	Every *int `json:"every,omitempty"`
-
-	// Probability The share of requests that match, chosen at random with the seed.
-	Probability *float32 `json:"probability,omitempty"`
-
-	// Same After the first effect, only similar requests match: with the same method, path and idempotency key (or body if there is no key), or deliveries of the same job.
-	Same *bool `json:"same,omitempty"`
-
-	// From Requests at this moment or later.
-	From *job.Time `json:"from,omitempty"`
-
-	// Until Requests before this moment.
-	Until *job.Time `json:"until,omitempty"`
-}
-
-// FaultPage The fault rules of a client.
-type FaultPage struct {
-	Data []Fault `json:"data"`
-
-	// Page The size of a page, and the cursor of the next one.
-	Page PageInfo `json:"page"`
-}
-
-// FaultProfile A named set of fault rules, optionally preceded by the client's own rules.
-type FaultProfile struct {
-	// Profile The name of the set.
-	Profile *string `json:"profile,omitempty"`
-
-	// Seed Seed for `probability`.
-	Seed *int `json:"seed,omitempty"`
-
-	// Rules Rules to check before the rules of the profile.
-	Rules []FaultRule `json:"rules,omitempty"`
-}
-
-// FaultRule A fault and when it happens. At most 4 KiB.
-type FaultRule struct {
-	// Match Which requests match; all if absent.
-	Match *FaultMatch `json:"match,omitempty"`
-
-	// Effect What happens. At least one member is required. With `status`, `code`, `html`, `moved`, `close: before` and `close: never`, the
-	// request is not processed; with the others it is. Members for event streams count the events of one connection.
-	Effect FaultEffect `json:"effect"`
-}
-
-// FaultsRequest The new fault rules of a client.
-type FaultsRequest struct {
-	// Profile The name of the set.
-	Profile *string `json:"profile,omitempty"`
-
-	// Seed Seed for `probability`.
-	Seed *int `json:"seed,omitempty"`
-
-	// Rules Rules to check before the rules of the profile.
-	Rules []FaultRule `json:"rules,omitempty"`
-}
-
-// Fixture A job that a test needs.
-type Fixture struct {
-	// State What the job should be. `scheduled` is CREATED and due in a day. `running` has reached `progress`. `exhausted` has failed in all its
-	// attempts. `gone` has succeeded and was deleted. `expired` has succeeded, and its result has expired. The others have ended in the
-	// state of that name.
-	State string `json:"state"`
-
-	// Progress Progress of the running job, in percent.
-	Progress *int `json:"progress,omitempty"`
-
-	// CorrelationID The correlation id of the job.
-	CorrelationID *string `json:"correlation_id,omitempty"`
-
-	// Problem The outcome document of the failure. Only for the states `failed` and `exhausted`.
-	Problem *PlannedProblem `json:"problem,omitempty"`
-
-	// Result The result, for a job that succeeded.
-	Result *PlannedResult `json:"result,omitempty"`
-}
-
 // FixturesReceipt The jobs, in the order of the request.
 type FixturesReceipt struct {
 	Jobs []MadeFixture `json:"jobs"`
-}
-
-// FixturesRequest The jobs that a test needs.
-type FixturesRequest struct {
-	Jobs []Fixture `json:"jobs"`
 }
 
 // Health defines model for Health.
@@ -1038,7 +404,7 @@ type IssuedWebhook struct {
 	// Enabled Whether events are sent.
 	Enabled bool `json:"enabled"`
 
-	// DisabledAt When the webhook was disabled; null if it is enabled.
+	// DisabledAt When it was disabled.
 	DisabledAt *job.Time `json:"disabled_at"`
 
 	// DisabledReason Why the webhook is disabled; null if it is enabled.
@@ -1047,10 +413,10 @@ type IssuedWebhook struct {
 	// ConsecutiveFailures Number of failed attempts since the last success.
 	ConsecutiveFailures int `json:"consecutive_failures"`
 
-	// FailingSince When the first of the `consecutive_failures` happened; null if there are none.
+	// FailingSince When the first of these failed attempts was made.
 	FailingSince *job.Time `json:"failing_since"`
 
-	// OldSecretExpiresAt When the secret used before the last rotation expires.
+	// OldSecretExpiresAt When the secret before the last rotation expires.
 	OldSecretExpiresAt *job.Time `json:"old_secret_expires_at"`
 
 	// ProvenAt When the receiver confirmed by OPTIONS that it wants events at this URL. Null if the receiver was not asked.
@@ -1060,25 +426,11 @@ type IssuedWebhook struct {
 	// UpdatedAt When its owner or the server last changed the webhook.
 	UpdatedAt job.Time `json:"updated_at"`
 
-	// Links Addresses of the webhook, of its deliveries, and of the actions that are possible now.
+	// Links The currently available actions on the webhook.
 	Links WebhookLinks `json:"links"`
 
-	// Secret The secret for signatures of deliveries (Standard Webhooks): `whsec_` and the base64 of 32 bytes. Null if the request is repeated with the same idempotency key.
+	// Secret The secret for signatures of deliveries (Standard Webhooks): `whsec_` and the base64 of 32 bytes. Null in a repetition.
 	Secret *string `json:"secret"`
-}
-
-// ItemOutcome A failed item in a batch's outcome document.
-type ItemOutcome struct {
-	// ItemID The item's id in the request, or its zero-based index.
-	ItemID string `json:"itemId"`
-	Status string `json:"status"`
-
-	// Detail What happened.
-	Detail string `json:"detail"`
-
-	// Retryable Whether the same item may succeed on a retry.
-	Retryable       bool      `json:"retryable"`
-	ProcessingStage job.Stage `json:"processingStage"`
 }
 
 // Job A job with all details.
@@ -1117,7 +469,7 @@ type Job struct {
 	// MaxAttempts Maximum number of attempts.
 	MaxAttempts int `json:"max_attempts"`
 
-	// CanRetry Whether a request to retry the job would be accepted.
+	// CanRetry Whether a retry would queue the job again.
 	CanRetry bool `json:"can_retry"`
 
 	// BatchID The batch that the job belongs to.
@@ -1129,16 +481,16 @@ type Job struct {
 	// ScheduleID The schedule that submitted the job. Only for such jobs.
 	ScheduleID *job.ID `json:"schedule_id,omitempty"`
 
-	// ScheduledFor The due time of the run; absent if a request triggered the run.
+	// ScheduledFor The due time of the schedule. Absent for triggered runs.
 	ScheduledFor *job.Time `json:"scheduled_for,omitempty"`
 
 	// AutoRetry Whether the server retries the job automatically.
 	AutoRetry bool `json:"auto_retry"`
 
-	// Retry The retry policy that the submission set; absent if it set none.
+	// Retry The retry policy of its request; absent if there was none.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
-	// Callback The URL that receives each change of the job's state and each event that the job publishes.
+	// Callback The URL that receives every change.
 	Callback *string `json:"callback"`
 
 	// EstimatedCompletion When the job is expected to end; null if unknown.
@@ -1147,7 +499,7 @@ type Job struct {
 	// ExpiresAt When the job will be deleted; null until it is final.
 	ExpiresAt *job.Time `json:"expires_at"`
 
-	// Definition The work of the job; null if the stored definition is damaged.
+	// Definition The work of the job; null if it is damaged.
 	Definition *Definition `json:"definition"`
 
 	// Params The parameters as sent.
@@ -1159,16 +511,16 @@ type Job struct {
 	// Progress The progress of a running job. The progress never decreases within an attempt, and is absent if unknown.
 	Progress *Progress `json:"progress,omitempty"`
 
-	// Failure How the current attempt failed. Only if the job is FAILED.
+	// Failure How the current attempt failed. FAILED only.
 	Failure *job.Document `json:"failure,omitempty"`
 
 	// Result The output of a SUCCEEDED job.
 	Result *Result `json:"result,omitempty"`
 
-	// Links Addresses of the job, of what belongs to it, and of the actions that are possible now.
+	// Links The currently available actions on the job.
 	Links JobLinks `json:"links"`
 
-	// Warnings Parts of the submission that have no effect. Only in the response to the submission.
+	// Warnings Warnings about the submission. Only in its response.
 	Warnings []job.Violation `json:"warnings,omitempty"`
 }
 
@@ -1183,36 +535,36 @@ type JobChange struct {
 	Changed bool `json:"changed"`
 }
 
-// JobLinks Addresses of the job, of what belongs to it, and of the actions that are possible now.
+// JobLinks The currently available actions on the job.
 type JobLinks struct {
 	// Self The job.
 	Self string `json:"self"`
 
-	// Events The job's events.
+	// Events Its events.
 	Events string `json:"events"`
 
-	// Attempts The job's attempts.
+	// Attempts Its attempts.
 	Attempts string `json:"attempts"`
 
-	// Deliveries The deliveries of the job's events to webhooks and to its callback.
+	// Deliveries The deliveries to webhooks and to its callback.
 	Deliveries string `json:"deliveries"`
 
-	// Cancel Where to cancel the job.
+	// Cancel To cancel it.
 	Cancel *string `json:"cancel,omitempty"`
 
-	// Retry Where to retry the job.
+	// Retry To retry it.
 	Retry *string `json:"retry,omitempty"`
 
-	// Report The job's latest report.
+	// Report Its latest report.
 	Report *string `json:"report,omitempty"`
 
-	// Result The job's result.
+	// Result Its result.
 	Result *string `json:"result,omitempty"`
 
-	// Batch The batch that the job belongs to.
+	// Batch Its batch.
 	Batch *string `json:"batch,omitempty"`
 
-	// Schedule The schedule that submitted the job.
+	// Schedule Its schedule.
 	Schedule *string `json:"schedule,omitempty"`
 }
 
@@ -1252,7 +604,7 @@ type JobMembers struct {
 	// MaxAttempts Maximum number of attempts.
 	MaxAttempts int `json:"max_attempts"`
 
-	// CanRetry Whether a request to retry the job would be accepted.
+	// CanRetry Whether a retry would queue the job again.
 	CanRetry bool `json:"can_retry"`
 
 	// BatchID The batch that the job belongs to.
@@ -1264,16 +616,8 @@ type JobMembers struct {
 	// ScheduleID The schedule that submitted the job. Only for such jobs.
 	ScheduleID *job.ID `json:"schedule_id,omitempty"`
 
-	// ScheduledFor The due time of the run; absent if a request triggered the run.
+	// ScheduledFor The due time of the schedule. Absent for triggered runs.
 	ScheduledFor *job.Time `json:"scheduled_for,omitempty"`
-}
-
-// JobPage A page of jobs.
-type JobPage struct {
-	Data []JobSummary `json:"data"`
-
-	// Page The size of a page, and the cursor of the next one.
-	Page PageInfo `json:"page"`
 }
 
 // JobReceipt The response to a submission.
@@ -1288,45 +632,6 @@ type JobReceipt struct {
 	Warnings []job.Violation `json:"warnings,omitempty"`
 }
 
-// JobRequest A request for one job.
-type JobRequest struct {
-	Type job.Type `json:"type"`
-
-	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
-	WorkKind *job.Kind `json:"work_kind,omitempty"`
-
-	// ExecutionAt When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job
-	// never starts earlier. A time up to one second in the past counts as now, since clocks differ.
-	ExecutionAt *job.Time `json:"execution_at,omitempty"`
-
-	// Callback An absolute `http` or `https` URL that receives each change of the job's state and each event that the job publishes. It must
-	// not have a user, password or fragment. If the service requires the consent of receivers, the client must have an enabled webhook
-	// with `proven_at` and with the same scheme, host and port.
-	//
-	//
-	// Examples: https://example.com/done
-	Callback *string `json:"callback,omitempty"`
-
-	// Params The client's parameters, stored as sent, up to 256 KiB. Only CUSTOM jobs use one of them, `behavior`. All other parameters have
-	// no effect, and the response lists them in `warnings`.
-	Params json.RawMessage `json:"params,omitempty"`
-
-	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
-	AutoRetry *bool `json:"auto_retry,omitempty"`
-
-	// Retry The number of attempts and the waits between them. By default, the service's settings apply.
-	Retry *RetryPolicy `json:"retry,omitempty"`
-
-	// Event The event to publish. Only for EMIT_EVENT jobs.
-	Event *job.Emission `json:"event,omitempty"`
-
-	// CorrelationID An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
-	CorrelationID *string `json:"correlation_id,omitempty"`
-
-	// IdempotencyKey 1 to 255 visible ASCII characters. The key may be sent in the header `Idempotency-Key` instead.
-	IdempotencyKey *string `json:"idempotency_key,omitempty"`
-}
-
 // JobRequestMembers The common members of a job request and a batch item.
 type JobRequestMembers struct {
 	Type job.Type `json:"type"`
@@ -1334,20 +639,20 @@ type JobRequestMembers struct {
 	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
 
-	// ExecutionAt When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job
-	// never starts earlier. A time up to one second in the past counts as now, since clocks differ.
+	// ExecutionAt When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job never starts
+	// earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt *job.Time `json:"execution_at,omitempty"`
 
-	// Callback An absolute `http` or `https` URL that receives each change of the job's state and each event that the job publishes. It must
-	// not have a user, password or fragment. If the service requires the consent of receivers, the client must have an enabled webhook
-	// with `proven_at` and with the same scheme, host and port.
+	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service requires
+	// the consent of receivers, the URL must have the scheme, host and port of an enabled webhook of the client with
+	// `proven_at`.
 	//
 	//
 	// Examples: https://example.com/done
 	Callback *string `json:"callback,omitempty"`
 
-	// Params The client's parameters, stored as sent, up to 256 KiB. Only CUSTOM jobs use one of them, `behavior`. All other parameters have
-	// no effect, and the response lists them in `warnings`.
+	// Params The client's parameters, stored as sent, up to 256 KiB. Other work kinds ignore params and return `warnings`.
+	// CUSTOM uses `behavior`.
 	Params json.RawMessage `json:"params,omitempty"`
 
 	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
@@ -1356,7 +661,7 @@ type JobRequestMembers struct {
 	// Retry The number of attempts and the waits between them. By default, the service's settings apply.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
-	// Event The event to publish. Only for EMIT_EVENT jobs.
+	// Event EMIT_EVENT only, the event to publish.
 	Event *job.Emission `json:"event,omitempty"`
 
 	// CorrelationID An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
@@ -1413,7 +718,7 @@ type JobSummary struct {
 	// MaxAttempts Maximum number of attempts.
 	MaxAttempts int `json:"max_attempts"`
 
-	// CanRetry Whether a request to retry the job would be accepted.
+	// CanRetry Whether a retry would queue the job again.
 	CanRetry bool `json:"can_retry"`
 
 	// BatchID The batch that the job belongs to.
@@ -1425,61 +730,19 @@ type JobSummary struct {
 	// ScheduleID The schedule that submitted the job. Only for such jobs.
 	ScheduleID *job.ID `json:"schedule_id,omitempty"`
 
-	// ScheduledFor The due time of the run; absent if a request triggered the run.
+	// ScheduledFor The due time of the schedule. Absent for triggered runs.
 	ScheduledFor *job.Time `json:"scheduled_for,omitempty"`
 
 	// Links The link to the whole job.
 	Links SelfLink `json:"links"`
 }
 
-// JournalEntry A request or a delivery attempt in a session.
-type JournalEntry struct {
-	// Number Number of the record, from 1, in order of start.
-	Number int `json:"number"`
-
-	// At When the request came.
-	At job.Time `json:"at"`
-
-	// Until When the response was complete, or the stream ended.
-	Until job.Time `json:"until"`
-
-	// Request Method, path and query of the request, without secrets.
-	Request string `json:"request"`
-
-	// Headers Headers that rules use, and the body; hashes replace keys and bodies.
-	Headers []string `json:"headers"`
-
-	// Connection The number of the connection that carried the request. Each process of the service numbers its own connections.
-	Connection *int `json:"connection,omitempty"`
-
-	// Answer The response that the client received.
-	Answer string `json:"answer"`
-
-	// Fault A description of the fault, and the fault as JSON.
-	Fault *string `json:"fault,omitempty"`
-
-	// Operation The operation of the request, as named in fault rules.
-	Operation *string `json:"operation,omitempty"`
-
-	// Of The kind of request, such as submissions.
-	Of string `json:"of"`
-
-	// Job The job that the request used or created.
-	Job *string `json:"job,omitempty"`
-
-	// JobState The job's state as known to the client. Unknown means that no response had named the job. Open means that no response had shown the job as final.
-	JobState *string `json:"job_state,omitempty"`
-
-	// Breaks Ids of the rules that this request broke, or that were broken because a later request is missing.
-	Breaks []string `json:"breaks"`
-}
-
 // Key An API key.
 type Key struct {
-	// APIKey The key itself, shown only once; null if the key already existed, or if the request is repeated with the same idempotency key.
+	// APIKey The key itself. The key is shown once; null if the key already existed, and in a repetition with the same idempotency key.
 	APIKey *string `json:"api_key"`
 
-	// KeyID The id of the key, which is not secret.
+	// KeyID The public part of the key.
 	KeyID string `json:"key_id"`
 
 	// Scope The permissions of the key.
@@ -1488,30 +751,15 @@ type Key struct {
 	ExpiresAt job.Time  `json:"expires_at"`
 }
 
-// KeyDirectory A JSON Web Key Set (RFC 7517).
-type KeyDirectory struct {
-	Keys []SigningKey `json:"keys"`
-}
-
-// KeyRequest defines model for KeyRequest.
-type KeyRequest struct {
-	// Rotate Create a new key even if a key exists.
-	Rotate *bool `json:"rotate,omitempty"`
-
-	// Scope The permissions of the key: read, submit (also submits jobs and batches), or all. A request with a scope other than all
-	// always creates a key. Such a key replaces no other key and cannot be renewed.
-	Scope *string `json:"scope,omitempty"`
-}
-
 // LoggedDelivery A delivery with its attempts.
 type LoggedDelivery struct {
-	// DeliveryID The id of the delivery, sent as `webhook-id`.
+	// DeliveryID The id of the delivery: its `webhook-id` header.
 	DeliveryID job.ID `json:"delivery_id"`
 
 	// WebhookID The id of the webhook.
 	WebhookID *job.ID `json:"webhook_id"`
 
-	// URL The URL of the callback; null for a webhook.
+	// URL The address of a callback.
 	URL *string `json:"url"`
 
 	// JobID The id of the job.
@@ -1542,10 +790,10 @@ type LoggedDelivery struct {
 	// LastStatus The HTTP status of the latest attempt; null if there was none.
 	LastStatus *int `json:"last_status"`
 
-	// LastError The error of the latest attempt, or why the delivery ended without another attempt; null if there was none.
+	// LastError The last error; null if there was none.
 	LastError *view.SendCause `json:"last_error"`
 
-	// Links Addresses of the delivery and of the actions that are possible now.
+	// Links The currently available actions on the delivery.
 	Links DeliveryLinks `json:"links"`
 
 	// AttemptsLog The attempts of the delivery, oldest first.
@@ -1558,150 +806,6 @@ type MadeFixture struct {
 	JobID   job.ID    `json:"job_id"`
 	Fixture string    `json:"fixture"`
 	State   job.State `json:"state"`
-}
-
-// Moment A request or delivery that is part of the evidence.
-type Moment struct {
-	// At When the request came.
-	At job.Time `json:"at"`
-
-	// Until When the response was complete, or the stream ended.
-	Until job.Time `json:"until"`
-
-	// Request Method, path and query of the request, without secrets.
-	Request string `json:"request"`
-
-	// Headers Headers that rules use, and the body; hashes replace keys and bodies.
-	Headers []string `json:"headers"`
-
-	// Connection The number of the connection that carried the request. Each process of the service numbers its own connections.
-	Connection *int `json:"connection,omitempty"`
-
-	// Answer The response that the client received.
-	Answer string `json:"answer"`
-
-	// Fault A description of the fault, and the fault as JSON.
-	Fault *string `json:"fault,omitempty"`
-}
-
-// PageInfo The size of a page, and the cursor of the next one.
-type PageInfo struct {
-	// Limit Maximum number of entries.
-	Limit int `json:"limit"`
-
-	// NextCursor The `cursor` of the next page; null at the end.
-	NextCursor *string `json:"next_cursor"`
-}
-
-// PlannedEvent An event that each attempt emits.
-type PlannedEvent struct {
-	// Name The name.
-	Name string `json:"name"`
-
-	// Data The event's data, any JSON.
-	Data interface{} `json:"data,omitempty"`
-
-	// After Time from the attempt's start to the event, at most `duration`.
-	After *string `json:"after,omitempty"`
-}
-
-// PlannedFailure How some attempts fail.
-type PlannedFailure struct {
-	// Attempts The numbers of the attempts that fail; the first attempt is 1.
-	Attempts []int `json:"attempts"`
-
-	// After Time from the attempt's start to its failure, at most `duration`; if absent, the attempt fails at its end.
-	After *string `json:"after,omitempty"`
-
-	// Problem The outcome document of a planned failure. Absent members have the default values of the problem type `custom-failure`. Members not
-	// listed here become extension members of the document: at most 20, with 2 KiB in total. Their names are a letter followed by 2 to 63
-	// letters, digits and underscores. The service sets `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`,
-	// `attempt`, `scenario`, `language` and `results`; they cannot be planned.
-	Problem *PlannedProblem `json:"problem,omitempty"`
-}
-
-// PlannedProblem The outcome document of a planned failure. Absent members have the default values of the problem type `custom-failure`. Members not
-// listed here become extension members of the document: at most 20, with 2 KiB in total. Their names are a letter followed by 2 to 63
-// letters, digits and underscores. The service sets `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`,
-// `attempt`, `scenario`, `language` and `results`; they cannot be planned.
-type PlannedProblem struct {
-	// Type The problem type.
-	//
-	// Examples: https://example.com/problems/out-of-stock
-	Type *string `json:"type,omitempty"`
-
-	// Title The problem in a few words.
-	Title *string `json:"title,omitempty"`
-
-	// Status The HTTP status that a synchronous response would have had.
-	Status *int `json:"status,omitempty"`
-
-	// Detail What happened.
-	Detail *string `json:"detail,omitempty"`
-
-	// Code The failure code; RFA_EXEC_TIMEOUT makes the `jobStatus` TIMED_OUT.
-	Code *job.Code `json:"code,omitempty"`
-
-	// Retryable Whether another attempt is allowed; true if absent.
-	Retryable *bool `json:"retryable,omitempty"`
-
-	// RetryAfter Seconds from the attempt's end until the next attempt, whether the retry is automatic or requested; if absent, the backoff decides.
-	RetryAfter *int `json:"retryAfter,omitempty"`
-
-	// Stage The `processingStage`.
-	Stage                *job.Stage             `json:"stage,omitempty"`
-	AdditionalProperties map[string]interface{} `json:"-"`
-}
-
-// PlannedResult The result of a CUSTOM job, given by its `size` or its `body`; by default, 1 KiB of JSON.
-type PlannedResult struct {
-	// MediaType The media type of the bytes; application/json if absent.
-	//
-	// Examples: text/plain
-	MediaType *string `json:"media_type,omitempty"`
-
-	// Size Number of bytes of a result that is generated from the seed.
-	Size *int `json:"size,omitempty"`
-
-	// Body The result as text; at most 262,144 bytes in UTF-8.
-	Body *string `json:"body,omitempty"`
-}
-
-// Problem The problem document of a failed request (RFC 9457).
-type Problem struct {
-	// Type The address of the page that explains the problem type.
-	Type string `json:"type"`
-
-	// Title The problem type in a few words.
-	Title string `json:"title"`
-
-	// Status The HTTP status.
-	Status int `json:"status"`
-
-	// Detail What went wrong and what is allowed. If there are several violations, it names the first and counts the others.
-	Detail string `json:"detail"`
-
-	// Instance The id of the request.
-	Instance string   `json:"instance"`
-	Code     job.Code `json:"code"`
-
-	// Violations All errors of the body or the query, up to 100 entries.
-	Violations []job.Violation `json:"violations,omitempty"`
-
-	// ExpiredAt When the resource expired or was deleted. Only in 410 responses.
-	ExpiredAt *job.Time `json:"expired_at,omitempty"`
-
-	// JobID The job created by the first request with the idempotency key. Only for conflicts of submissions.
-	JobID *job.ID `json:"job_id,omitempty"`
-
-	// BatchID The batch created by the first request with the idempotency key. Only for conflicts of batches.
-	BatchID *job.ID `json:"batch_id,omitempty"`
-
-	// State The job's state. Only for a refused retry.
-	State *job.State `json:"state,omitempty"`
-
-	// Reason Why the job cannot be retried. Only for a refused retry.
-	Reason *string `json:"reason,omitempty"`
 }
 
 // Progress The progress of a running job. The progress never decreases within an attempt, and is absent if unknown.
@@ -1717,26 +821,18 @@ type Progress struct {
 	UpdatedAt      job.Time `json:"updated_at"`
 }
 
-// Readiness Whether a process can do its work.
-type Readiness struct {
-	Status string `json:"status"`
-
-	// Checks The state of each dependency, such as postgres, redis and migrations: ok, or the error.
-	Checks map[string]string `json:"checks"`
-}
-
 // ReceiverResponse The stored part of a receiver's response.
 type ReceiverResponse struct {
-	// Headers The response headers by name, each with the values of its lines.
+	// Headers The headers by name, each with its lines.
 	Headers map[string][]string `json:"headers"`
 
 	// Body The first 8 KiB of the body, if that is UTF-8 text without NUL.
 	Body *string `json:"body"`
 
-	// BodyBase64 The first 8 KiB of the body in base64, if they are not UTF-8 text; then `body` is null.
+	// BodyBase64 The body in base64 if it is not such text; `body` is null then.
 	BodyBase64 []byte `json:"body_base64,omitempty"`
 
-	// Truncated Whether the body was longer than 8 KiB.
+	// Truncated Whether the body was longer.
 	Truncated bool `json:"truncated"`
 }
 
@@ -1748,7 +844,7 @@ type Refusal struct {
 	// Title The problem type in a few words.
 	Title string `json:"title"`
 
-	// Status The HTTP status that the response would have had if the item had been submitted alone.
+	// Status The HTTP status that a single submission would have had.
 	Status int `json:"status"`
 
 	// Detail What is wrong.
@@ -1764,16 +860,7 @@ type Refusal struct {
 	ProcessingStage job.Stage       `json:"processingStage"`
 }
 
-// RefusedItem An item that was refused.
-type RefusedItem struct {
-	// ItemID The item's id.
-	ItemID string `json:"item_id"`
-
-	// Failure Why an item was refused.
-	Failure Refusal `json:"failure"`
-}
-
-// Replay The response to a request that sends failed deliveries or missed events again.
+// Replay The response to a replay.
 type Replay struct {
 	// Queued Number of deliveries that this request has queued.
 	Queued int `json:"queued"`
@@ -1791,13 +878,13 @@ type Report struct {
 	Attempt int         `json:"attempt"`
 	Outcome job.Outcome `json:"outcome"`
 
-	// StartedAt When the attempt started; null if it was canceled before that.
+	// StartedAt Null if it was canceled before it started.
 	StartedAt *job.Time `json:"started_at"`
 
 	// FinishedAt When the attempt ended.
 	FinishedAt *job.Time `json:"finished_at"`
 
-	// DurationMS Time from start to end of the attempt; 0 if it never started.
+	// DurationMS From start to end; 0 if it never started.
 	DurationMS int           `json:"duration_ms"`
 	Failure    *job.Document `json:"failure,omitempty"`
 
@@ -1805,9 +892,9 @@ type Report struct {
 	Events []Event `json:"events"`
 }
 
-// ResetReceipt What the reset has removed.
+// ResetReceipt The removed items.
 type ResetReceipt struct {
-	// Removed Number of removed rows by table.
+	// Removed Numbers of rows by table.
 	Removed map[string]int `json:"removed"`
 }
 
@@ -1815,24 +902,24 @@ type ResetReceipt struct {
 type Result struct {
 	State *string `json:"state,omitempty"`
 
-	// MediaType The media type of the result.
+	// MediaType The media type of the bytes.
 	MediaType *string `json:"media_type,omitempty"`
 	SizeBytes *int    `json:"size_bytes,omitempty"`
 
-	// Checksum A digest of the result.
+	// Checksum A digest of the bytes.
 	Checksum *Checksum `json:"checksum,omitempty"`
 
-	// ExpiresAt When the result expires.
+	// ExpiresAt When it expires.
 	ExpiresAt *job.Time `json:"expires_at,omitempty"`
 
 	// DownloadURL The address of the result.
 	DownloadURL *string `json:"download_url,omitempty"`
 
-	// ExpiredAt When the result expired.
+	// ExpiredAt When the job was deleted or its retention ended.
 	ExpiredAt *job.Time `json:"expired_at,omitempty"`
 }
 
-// RetryPolicy How many attempts a job has and how long it waits between them, for automatic and requested retries.
+// RetryPolicy The attempts of a job, for automatic and requested retries.
 type RetryPolicy struct {
 	// MaxAttempts Maximum number of attempts, including the first; at most 1 + FORGERUN_MAX_RETRIES (4 by default).
 	MaxAttempts *int `json:"max_attempts,omitempty"`
@@ -1840,7 +927,7 @@ type RetryPolicy struct {
 	// Backoff The waits between attempts.
 	Backoff *Backoff `json:"backoff,omitempty"`
 
-	// Codes The service retries only failures with these codes automatically; if absent, all retryable failures.
+	// Codes Codes of retryable failures that the service retries automatically; all retryable failures if absent.
 	Codes []job.Code `json:"codes,omitempty"`
 }
 
@@ -1855,188 +942,43 @@ type Revoked struct {
 	Revoked bool `json:"revoked"`
 }
 
-// Root The addresses of the API and its documents.
+// Root Where things are.
 type Root struct {
 	// Service The name of this program.
 	Service string `json:"service"`
 
-	// API The path below which the API is.
+	// API The base of the API.
 	API string `json:"api"`
 
-	// Docs The address of the API's documentation as a page.
+	// Docs The documentation as a page.
 	Docs string `json:"docs"`
 
-	// Openapi The address of the OpenAPI document.
+	// Openapi The OpenAPI document.
 	Openapi string `json:"openapi"`
 
-	// Asyncapi The address of the AsyncAPI document.
+	// Asyncapi The AsyncAPI document.
 	Asyncapi string `json:"asyncapi"`
 
-	// Ready The address that says whether the service is ready.
+	// Ready Whether the service is ready.
 	Ready string `json:"ready"`
 }
 
-// RuleFix The correct behaviour, with a line of code in three languages.
-type RuleFix struct {
-	// Text What to do.
-	Text string `json:"text"`
-
-	// Python A line of Python.
-	Python string `json:"python"`
-
-	// Typescript A line of TypeScript.
-	Typescript string `json:"typescript"`
-
-	// Go A line of Go.
-	Go string `json:"go"`
-}
-
-// RuleResult The result of one rule.
-type RuleResult struct {
-	// Rule The id of a rule. docs/reference/testbed.md explains each.
-	Rule string `json:"rule"`
-
-	// Title What a client should do.
-	Title string `json:"title"`
-
-	// Level How a broken rule counts: `must` as an error, `should` as a warning.
-	Level string `json:"level"`
-
-	// Status `ok`: the rule was kept. `warn` means that the rule was broken and has the level should. `fail` means that the rule was broken and has the level must.
-	Status string `json:"status"`
-
-	// Times Number of times the rule was tested.
-	Times int `json:"times"`
-
-	// Failures Number of times the rule was broken.
-	Failures int `json:"failures"`
-
-	// Evidence The first violations, or one example of the rule being kept.
-	Evidence []Evidence `json:"evidence"`
-
-	// See The source of the rule.
-	See string `json:"see"`
-
-	// Quote The sentence of the source that requires this behaviour.
-	Quote string `json:"quote"`
-
-	// Reason Why the rule was not tested, in a few words; only for untested rules.
-	Reason *string `json:"reason,omitempty"`
-
-	// Exercise How to test the rule; only for untested rules.
-	Exercise *string `json:"exercise,omitempty"`
-
-	// Fix The correct behaviour, with a line of code in three languages.
-	Fix RuleFix `json:"fix"`
-}
-
-// Scenario The job's work as defined in the catalogue. If the stored definition is damaged, only the work kind is known.
-type Scenario struct {
-	// WorkKind The job's work kind.
-	WorkKind string `json:"workKind"`
-
-	// DurationMS Duration of the work in milliseconds.
-	DurationMS *int `json:"durationMs,omitempty"`
-
-	// ExpectedOutcome The state in which the first attempt is expected to end.
-	ExpectedOutcome *string `json:"expectedOutcome,omitempty"`
-}
-
-// Schedule A schedule.
-type Schedule struct {
-	// ScheduleID The id of the schedule.
-	ScheduleID job.ID `json:"schedule_id"`
-
-	// Name A name in one line.
-	Name *string `json:"name"`
-
-	// State Whether a schedule has more due times.
-	State string `json:"state"`
-
-	// Cron The due times as a cron expression; null if `interval` is set.
-	Cron *string `json:"cron"`
-
-	// TimeZone The time zone of `cron`; null means UTC.
-	TimeZone *string `json:"time_zone"`
-
-	// Interval The time between due times, such as 1m30s; null if `cron` is set.
-	Interval *string `json:"interval"`
-
-	// Jitter Maximum delay of a run after its due time.
-	Jitter  *string     `json:"jitter"`
-	StartAt *job.Time   `json:"start_at"`
-	EndAt   *job.Time   `json:"end_at"`
-	Overlap job.Overlap `json:"overlap"`
-	CatchUp job.CatchUp `json:"catch_up"`
-
-	// CatchUpMax Maximum number of due times that `all` catches up.
-	CatchUpMax int `json:"catch_up_max"`
-
-	// Job The job request of each run, as for a submission. `type` is EXECUTE or EMIT_EVENT, and there is no `execution_at` and no idempotency key.
-	Job ScheduledJob `json:"job"`
-
-	// Paused Whether the schedule is paused.
-	Paused    bool     `json:"paused"`
-	CreatedAt job.Time `json:"created_at"`
-
-	// UpdatedAt Time of the last change of the schedule.
-	UpdatedAt job.Time `json:"updated_at"`
-
-	// NextRuns The next due times, without jitter.
-	NextRuns []job.Time `json:"next_runs"`
-
-	// WaitingFor With `queue_one`, the due time that waits until an earlier run is final; null if none waits.
-	WaitingFor *job.Time `json:"waiting_for"`
-
-	// LastRunAt The latest due time for which a job was submitted.
-	LastRunAt *job.Time `json:"last_run_at"`
-
-	// LastJobID The job of `last_run_at`.
-	LastJobID *job.ID `json:"last_job_id"`
-
-	// Runs Number of due times for which a job was created.
-	Runs int `json:"runs"`
-
-	// Missed Number of due times without a job, because the service could not submit one in time, or because the submission was refused until the next due time. If the service submits nothing for a long time, that adds at most 10,000.
-	Missed int `json:"missed"`
-
-	// Skipped Number of due times without a job because an earlier run was not final.
-	Skipped int `json:"skipped"`
-
-	// LastError Why the last refused due time got no job; null if none was refused.
-	LastError *job.ScheduleError `json:"last_error"`
-
-	// Links Addresses of the schedule, of its jobs, and of the actions that are possible now.
-	Links ScheduleLinks `json:"links"`
-
-	// Warnings Parts of the request that have no effect. Only in the response to the request.
-	Warnings []job.Violation `json:"warnings,omitempty"`
-}
-
-// ScheduleLinks Addresses of the schedule, of its jobs, and of the actions that are possible now.
+// ScheduleLinks The currently available actions on the schedule.
 type ScheduleLinks struct {
 	// Self The schedule.
 	Self string `json:"self"`
 
-	// Jobs The jobs that the schedule has submitted.
+	// Jobs Its runs.
 	Jobs string `json:"jobs"`
 
-	// Trigger Where to run the schedule now.
+	// Trigger To run it now.
 	Trigger string `json:"trigger"`
 
-	// Pause Where to pause the schedule.
+	// Pause To pause it.
 	Pause *string `json:"pause,omitempty"`
 
-	// Resume Where to resume the schedule.
+	// Resume To resume it.
 	Resume *string `json:"resume,omitempty"`
-}
-
-// SchedulePage A page of schedules.
-type SchedulePage struct {
-	Data []Schedule `json:"data"`
-
-	// Page The size of a page, and the cursor of the next one.
-	Page PageInfo `json:"page"`
 }
 
 // SchedulePatch A change of a schedule.
@@ -2044,9 +986,9 @@ type SchedulePatch struct {
 	// Name A name in one line.
 	Name *string `json:"name,omitempty"`
 
-	// Cron The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first.
-	// Fields may have `*`, numbers, names such as MON, lists, ranges and steps. If both day fields are restricted, one of them must
-	// match. Not allowed together with `interval`.
+	// Cron The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
+	// `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either one must match. Excludes
+	// `interval`.
 	//
 	//
 	// Examples: 30 4 * * MON-FRI
@@ -2057,7 +999,7 @@ type SchedulePatch struct {
 	// Examples: Europe/Berlin
 	TimeZone *string `json:"time_zone,omitempty"`
 
-	// Interval The time between due times, from 1s to 8784h. Not allowed together with `cron`.
+	// Interval The time between due times, from 1s to 8784h. Excludes `cron`.
 	Interval *time.Duration `json:"interval,omitempty"`
 
 	// Jitter Maximum delay of a run after its due time. The delay is random, but always the same for a due time. At most 1h, and at most the interval.
@@ -2076,69 +1018,23 @@ type SchedulePatch struct {
 	Job        *JobRequestMembers `json:"job,omitempty"`
 }
 
-// ScheduleRequest A request for a schedule. Either `cron` or `interval` must be set.
-type ScheduleRequest struct {
-	// Name A name in one line.
-	Name *string `json:"name,omitempty"`
-
-	// Cron The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first.
-	// Fields may have `*`, numbers, names such as MON, lists, ranges and steps. If both day fields are restricted, one of them must
-	// match. Not allowed together with `interval`.
-	//
-	//
-	// Examples: 30 4 * * MON-FRI
-	Cron *string `json:"cron,omitempty"`
-
-	// TimeZone The IANA time zone of `cron`; UTC if absent. A local time that a clock change skips is not run; one that occurs twice is run twice.
-	//
-	// Examples: Europe/Berlin
-	TimeZone *string `json:"time_zone,omitempty"`
-
-	// Interval The time between due times, from 1s to 8784h. Not allowed together with `cron`.
-	Interval *string `json:"interval,omitempty"`
-
-	// Jitter Maximum delay of a run after its due time. The delay is random, but always the same for a due time. At most 1h, and at most the interval.
-	Jitter *string `json:"jitter,omitempty"`
-
-	// StartAt The earliest due time; intervals count from it.
-	StartAt *job.Time `json:"start_at,omitempty"`
-
-	// EndAt The schedule has no due times after this time.
-	EndAt *job.Time `json:"end_at,omitempty"`
-
-	// Overlap What happens at a due time while an earlier run is not final; `allow` if absent.
-	Overlap *job.Overlap `json:"overlap,omitempty"`
-
-	// CatchUp Which due times are run if they are more than a minute late; `none` if absent.
-	CatchUp *job.CatchUp `json:"catch_up,omitempty"`
-
-	// CatchUpMax Maximum number of due times that `all` catches up.
-	CatchUpMax *int `json:"catch_up_max,omitempty"`
-
-	// Paused Whether the schedule is paused from the start.
-	Paused *bool `json:"paused,omitempty"`
-
-	// Job The job request of each run, as for a submission. `type` is EXECUTE or EMIT_EVENT, and there is no `execution_at` and no idempotency key.
-	Job ScheduledJob `json:"job"`
-}
-
-// ScheduledJob The job request of each run, as for a submission. `type` is EXECUTE or EMIT_EVENT, and there is no `execution_at` and no idempotency key.
+// ScheduledJob The job request of each run, as for a submission. The job's type is EXECUTE or EMIT_EVENT, without `execution_at` and idempotency key.
 type ScheduledJob struct {
 	Type job.Type `json:"type"`
 
 	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
 
-	// Callback An absolute `http` or `https` URL that receives each change of the job's state and each event that the job publishes. It must
-	// not have a user, password or fragment. If the service requires the consent of receivers, the client must have an enabled webhook
-	// with `proven_at` and with the same scheme, host and port.
+	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service requires
+	// the consent of receivers, the URL must have the scheme, host and port of an enabled webhook of the client with
+	// `proven_at`.
 	//
 	//
 	// Examples: https://example.com/done
 	Callback *string `json:"callback,omitempty"`
 
-	// Params The client's parameters, stored as sent, up to 256 KiB. Only CUSTOM jobs use one of them, `behavior`. All other parameters have
-	// no effect, and the response lists them in `warnings`.
+	// Params The client's parameters, stored as sent, up to 256 KiB. Other work kinds ignore params and return `warnings`.
+	// CUSTOM uses `behavior`.
 	Params json.RawMessage `json:"params,omitempty"`
 
 	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
@@ -2147,7 +1043,7 @@ type ScheduledJob struct {
 	// Retry The number of attempts and the waits between them. By default, the service's settings apply.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
-	// Event The event to publish. Only for EMIT_EVENT jobs.
+	// Event EMIT_EVENT only, the event to publish.
 	Event *job.Emission `json:"event,omitempty"`
 
 	// CorrelationID An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
@@ -2161,162 +1057,13 @@ type SelfLink struct {
 	Self string `json:"self"`
 }
 
-// Session A period in which a client's requests are recorded for a verdict.
-type Session struct {
-	// SessionID The id of the session.
-	SessionID job.ID `json:"session_id"`
-
-	// Label The label of the session's requests; absent if they have none.
-	Label *string `json:"label,omitempty"`
-
-	// Profile The fault profile of the session; absent if it has none.
-	Profile *string `json:"profile,omitempty"`
-
-	// Seed Seed for the profile's random faults.
-	Seed int `json:"seed"`
-
-	// Rules The rules that are judged.
-	Rules []string `json:"rules"`
-
-	// CreatedAt When the session started.
-	CreatedAt job.Time `json:"created_at"`
-
-	// EndedAt When the session ended; null while it runs.
-	EndedAt *job.Time `json:"ended_at"`
-
-	// Exchanges Number of records so far: one per request, and two per ended event stream. Only the first 200,000 are judged, and of these at most 128 MiB (4 MiB if the session has a label).
-	Exchanges int `json:"exchanges"`
-}
-
-// SessionPage A page of sessions.
-type SessionPage struct {
-	// Data The sessions.
-	Data []Session `json:"data"`
-
-	// Page The size of a page, and the cursor of the next one.
-	Page PageInfo `json:"page"`
-}
-
-// SessionRequest The settings of a session.
-type SessionRequest struct {
-	// Label The value of ForgeRun-Session in the session's requests. Without a label, the session has the requests without that header.
-	Label *string `json:"label,omitempty"`
-
-	// Profile The profile of faults to apply.
-	Profile *string `json:"profile,omitempty"`
-
-	// Seed Seed for the profile's random faults.
-	Seed *int `json:"seed,omitempty"`
-
-	// Rules The rules to judge; if absent, all rules are judged.
-	Rules []string `json:"rules,omitempty"`
-}
-
-// SigningKey The public part of a key (RFC 8037). A key may have further members, but never the private part.
-type SigningKey struct {
-	Kty string `json:"kty"`
-	Crv string `json:"crv"`
-
-	// Kid The key's thumbprint (RFC 7638).
-	Kid string `json:"kid"`
-
-	// X The public key, 32 bytes in base64url.
-	X string `json:"x"`
-
-	// Alg The algorithm.
-	Alg                  *string                `json:"alg,omitempty"`
-	Use                  *string                `json:"use,omitempty"`
-	AdditionalProperties map[string]interface{} `json:"-"`
-}
-
-// SinceRequest The start time and, after the first request, the cursor where to continue.
+// SinceRequest The start time, and the cursor of the next request.
 type SinceRequest struct {
 	Since job.Time `json:"since"`
 
 	// Cursor The unchanged `next_cursor` of the previous response, with the same `since`. A changed cursor is refused with 400.
 	// Without a cursor, the replay starts at `since`.
 	Cursor *string `json:"cursor,omitempty"`
-}
-
-// Verdict The result of a session so far.
-type Verdict struct {
-	// SessionID The id of the session.
-	SessionID job.ID `json:"session_id"`
-
-	// Label The label of the session's requests; absent if they have none.
-	Label *string `json:"label,omitempty"`
-
-	// Profile The fault profile of the session; absent if it has none.
-	Profile *string `json:"profile,omitempty"`
-
-	// Seed Seed for the profile's random faults.
-	Seed int `json:"seed"`
-
-	// Rules The rules that are judged.
-	Rules []string `json:"rules"`
-
-	// CreatedAt When the session started.
-	CreatedAt job.Time `json:"created_at"`
-
-	// EndedAt When the session ended; null while it runs.
-	EndedAt *job.Time `json:"ended_at"`
-
-	// Exchanges Number of records so far. Only the first 200,000 are judged, and of these at most 128 MiB.
-	Exchanges int `json:"exchanges"`
-
-	// Verdict `passed` means that no rule was broken. `passed_with_warnings` means that only rules with the level should were broken. `failed` means that a rule with the level must was broken. `nothing_judged` means that the session tested no rule.
-	Verdict string `json:"verdict"`
-
-	// Why A sentence about what was and was not tested, or why nothing was tested.
-	Why string `json:"why"`
-
-	// Counts How many rules have each status.
-	Counts Verdict_Counts `json:"counts"`
-
-	// Judged Number of judged requests; fewer than `exchanges` if the session was full.
-	Judged int `json:"judged"`
-
-	// Faulty Number of requests and deliveries that a fault changed.
-	Faulty int `json:"faulty"`
-
-	// First The first request or delivery that a fault changed; missing if there is none.
-	First *Moment `json:"first,omitempty"`
-
-	// Last The last request or delivery that a fault changed; missing if there is none.
-	Last *Moment `json:"last,omitempty"`
-
-	// Guess A guess at the description of the API, if no submission was recognised. Only from `forgerun proxy`.
-	Guess *VerdictGuess `json:"guess,omitempty"`
-
-	// Faults The faults that happened, and the faults of the profile that did not happen.
-	Faults []FaultCount `json:"faults"`
-
-	// Results The result of each rule.
-	Results []RuleResult `json:"results"`
-}
-
-// Verdict_Counts How many rules have each status.
-type Verdict_Counts struct {
-	// Ok Rules that were kept.
-	Ok int `json:"ok"`
-
-	// Warn Broken rules with the level should.
-	Warn int `json:"warn"`
-
-	// Fail Broken rules with the level must.
-	Fail int `json:"fail"`
-
-	// NotTested Rules that were not tested.
-	NotTested int `json:"not_tested"`
-}
-
-// VerdictGuess A guess at the description of the API, if no submission was recognised. Only from `forgerun proxy`.
-type VerdictGuess struct {
-	// Seen Requests that look like submissions, such as POST /thumbnails that returned 201 with {id}.
-	Seen string `json:"seen"`
-
-	// Yaml The guessed description in YAML, for the option `--api`.
-	Yaml string `json:"yaml"`
 }
 
 // Waiting Why a job waits.
@@ -2330,30 +1077,12 @@ type Waiting struct {
 // Webhook A webhook.
 type Webhook = WebhookMembers
 
-// WebhookDisabledData The data of webhook.disabled.
-type WebhookDisabledData struct {
-	// WebhookID The id of the webhook that was disabled.
-	WebhookID job.ID `json:"webhookId"`
-
-	// Reason Why a webhook is disabled.
-	Reason string `json:"reason"`
-
-	// Text The reason in a sentence.
-	Text string `json:"text"`
-
-	// Language The language of `text`. Events of earlier versions do not have this member.
-	Language interface{} `json:"language,omitempty"`
-
-	// DisabledAt When the webhook was disabled.
-	DisabledAt job.Time `json:"disabledAt"`
-}
-
-// WebhookLinks Addresses of the webhook, of its deliveries, and of the actions that are possible now.
+// WebhookLinks The currently available actions on the webhook.
 type WebhookLinks struct {
 	// Self The webhook.
 	Self string `json:"self"`
 
-	// Deliveries The deliveries of the webhook.
+	// Deliveries Its deliveries.
 	Deliveries string `json:"deliveries"`
 
 	// RotateSecret The path that creates a new secret.
@@ -2362,10 +1091,10 @@ type WebhookLinks struct {
 	// Test The path that sends a test event to the webhook.
 	Test *string `json:"test,omitempty"`
 
-	// Redeliver The path that repeats failed deliveries.
+	// Redeliver Repeats failed deliveries.
 	Redeliver *string `json:"redeliver,omitempty"`
 
-	// Replay The path that sends missed events.
+	// Replay Sends missed events.
 	Replay *string `json:"replay,omitempty"`
 }
 
@@ -2387,7 +1116,7 @@ type WebhookMembers struct {
 	// Enabled Whether events are sent.
 	Enabled bool `json:"enabled"`
 
-	// DisabledAt When the webhook was disabled; null if it is enabled.
+	// DisabledAt When it was disabled.
 	DisabledAt *job.Time `json:"disabled_at"`
 
 	// DisabledReason Why the webhook is disabled; null if it is enabled.
@@ -2396,10 +1125,10 @@ type WebhookMembers struct {
 	// ConsecutiveFailures Number of failed attempts since the last success.
 	ConsecutiveFailures int `json:"consecutive_failures"`
 
-	// FailingSince When the first of the `consecutive_failures` happened; null if there are none.
+	// FailingSince When the first of these failed attempts was made.
 	FailingSince *job.Time `json:"failing_since"`
 
-	// OldSecretExpiresAt When the secret used before the last rotation expires.
+	// OldSecretExpiresAt When the secret before the last rotation expires.
 	OldSecretExpiresAt *job.Time `json:"old_secret_expires_at"`
 
 	// ProvenAt When the receiver confirmed by OPTIONS that it wants events at this URL. Null if the receiver was not asked.
@@ -2409,16 +1138,8 @@ type WebhookMembers struct {
 	// UpdatedAt When its owner or the server last changed the webhook.
 	UpdatedAt job.Time `json:"updated_at"`
 
-	// Links Addresses of the webhook, of its deliveries, and of the actions that are possible now.
+	// Links The currently available actions on the webhook.
 	Links WebhookLinks `json:"links"`
-}
-
-// WebhookPage A page of webhooks.
-type WebhookPage struct {
-	Data []Webhook `json:"data"`
-
-	// Page The size of a page, and the cursor of the next one.
-	Page PageInfo `json:"page"`
 }
 
 // WebhookPatch A change of a webhook. Omitted members do not change.
@@ -2455,388 +1176,6 @@ type WebhookRequest struct {
 	// ContentMode How events are sent; `binary` if absent.
 	ContentMode job.ContentMode `json:"content_mode,omitempty"`
 
-	// IdempotencyKey 1 to 255 visible ASCII characters. The key may be sent in the header `Idempotency-Key` instead.
+	// IdempotencyKey Visible ASCII characters. The key may be sent in the header `Idempotency-Key` instead.
 	IdempotencyKey *string `json:"idempotency_key,omitempty"`
-}
-
-// WebhookTestData The data of webhook.test.
-type WebhookTestData struct {
-	// WebhookID The id of the webhook.
-	WebhookID job.ID `json:"webhookId"`
-}
-
-// Getter for additional properties for CustomParams. Returns the specified
-// element and whether it was found
-func (a CustomParams) Get(fieldName string) (value interface{}, found bool) {
-	if a.AdditionalProperties != nil {
-		value, found = a.AdditionalProperties[fieldName]
-	}
-	return
-}
-
-// Setter for additional properties for CustomParams
-func (a *CustomParams) Set(fieldName string, value interface{}) {
-	if a.AdditionalProperties == nil {
-		a.AdditionalProperties = make(map[string]interface{})
-	}
-	a.AdditionalProperties[fieldName] = value
-}
-
-// Override default JSON handling for CustomParams to handle AdditionalProperties
-func (a *CustomParams) UnmarshalJSON(b []byte) error {
-	object := make(map[string]json.RawMessage)
-	err := json.Unmarshal(b, &object)
-	if err != nil {
-		return err
-	}
-
-	if raw, found := object["behavior"]; found {
-		err = json.Unmarshal(raw, &a.Behavior)
-		if err != nil {
-			return fmt.Errorf("error reading 'behavior': %w", err)
-		}
-		delete(object, "behavior")
-	}
-
-	if len(object) != 0 {
-		a.AdditionalProperties = make(map[string]interface{})
-		for fieldName, fieldBuf := range object {
-			var fieldVal interface{}
-			err := json.Unmarshal(fieldBuf, &fieldVal)
-			if err != nil {
-				return fmt.Errorf("error unmarshaling field %s: %w", fieldName, err)
-			}
-			a.AdditionalProperties[fieldName] = fieldVal
-		}
-	}
-	return nil
-}
-
-// Override default JSON handling for CustomParams to handle AdditionalProperties
-func (a CustomParams) MarshalJSON() ([]byte, error) {
-	var err error
-	object := make(map[string]json.RawMessage)
-
-	if a.Behavior != nil {
-		object["behavior"], err = json.Marshal(a.Behavior)
-		if err != nil {
-			return nil, fmt.Errorf("error marshaling 'behavior': %w", err)
-		}
-	}
-
-	for fieldName, field := range a.AdditionalProperties {
-		object[fieldName], err = json.Marshal(field)
-		if err != nil {
-			return nil, fmt.Errorf("error marshaling '%s': %w", fieldName, err)
-		}
-	}
-	return json.Marshal(object)
-}
-
-// Getter for additional properties for PlannedProblem. Returns the specified
-// element and whether it was found
-func (a PlannedProblem) Get(fieldName string) (value interface{}, found bool) {
-	if a.AdditionalProperties != nil {
-		value, found = a.AdditionalProperties[fieldName]
-	}
-	return
-}
-
-// Setter for additional properties for PlannedProblem
-func (a *PlannedProblem) Set(fieldName string, value interface{}) {
-	if a.AdditionalProperties == nil {
-		a.AdditionalProperties = make(map[string]interface{})
-	}
-	a.AdditionalProperties[fieldName] = value
-}
-
-// Override default JSON handling for PlannedProblem to handle AdditionalProperties
-func (a *PlannedProblem) UnmarshalJSON(b []byte) error {
-	object := make(map[string]json.RawMessage)
-	err := json.Unmarshal(b, &object)
-	if err != nil {
-		return err
-	}
-
-	if raw, found := object["type"]; found {
-		err = json.Unmarshal(raw, &a.Type)
-		if err != nil {
-			return fmt.Errorf("error reading 'type': %w", err)
-		}
-		delete(object, "type")
-	}
-
-	if raw, found := object["title"]; found {
-		err = json.Unmarshal(raw, &a.Title)
-		if err != nil {
-			return fmt.Errorf("error reading 'title': %w", err)
-		}
-		delete(object, "title")
-	}
-
-	if raw, found := object["status"]; found {
-		err = json.Unmarshal(raw, &a.Status)
-		if err != nil {
-			return fmt.Errorf("error reading 'status': %w", err)
-		}
-		delete(object, "status")
-	}
-
-	if raw, found := object["detail"]; found {
-		err = json.Unmarshal(raw, &a.Detail)
-		if err != nil {
-			return fmt.Errorf("error reading 'detail': %w", err)
-		}
-		delete(object, "detail")
-	}
-
-	if raw, found := object["code"]; found {
-		err = json.Unmarshal(raw, &a.Code)
-		if err != nil {
-			return fmt.Errorf("error reading 'code': %w", err)
-		}
-		delete(object, "code")
-	}
-
-	if raw, found := object["retryable"]; found {
-		err = json.Unmarshal(raw, &a.Retryable)
-		if err != nil {
-			return fmt.Errorf("error reading 'retryable': %w", err)
-		}
-		delete(object, "retryable")
-	}
-
-	if raw, found := object["retryAfter"]; found {
-		err = json.Unmarshal(raw, &a.RetryAfter)
-		if err != nil {
-			return fmt.Errorf("error reading 'retryAfter': %w", err)
-		}
-		delete(object, "retryAfter")
-	}
-
-	if raw, found := object["stage"]; found {
-		err = json.Unmarshal(raw, &a.Stage)
-		if err != nil {
-			return fmt.Errorf("error reading 'stage': %w", err)
-		}
-		delete(object, "stage")
-	}
-
-	if len(object) != 0 {
-		a.AdditionalProperties = make(map[string]interface{})
-		for fieldName, fieldBuf := range object {
-			var fieldVal interface{}
-			err := json.Unmarshal(fieldBuf, &fieldVal)
-			if err != nil {
-				return fmt.Errorf("error unmarshaling field %s: %w", fieldName, err)
-			}
-			a.AdditionalProperties[fieldName] = fieldVal
-		}
-	}
-	return nil
-}
-
-// Override default JSON handling for PlannedProblem to handle AdditionalProperties
-func (a PlannedProblem) MarshalJSON() ([]byte, error) {
-	var err error
-	object := make(map[string]json.RawMessage)
-
-	if a.Type != nil {
-		object["type"], err = json.Marshal(a.Type)
-		if err != nil {
-			return nil, fmt.Errorf("error marshaling 'type': %w", err)
-		}
-	}
-
-	if a.Title != nil {
-		object["title"], err = json.Marshal(a.Title)
-		if err != nil {
-			return nil, fmt.Errorf("error marshaling 'title': %w", err)
-		}
-	}
-
-	if a.Status != nil {
-		object["status"], err = json.Marshal(a.Status)
-		if err != nil {
-			return nil, fmt.Errorf("error marshaling 'status': %w", err)
-		}
-	}
-
-	if a.Detail != nil {
-		object["detail"], err = json.Marshal(a.Detail)
-		if err != nil {
-			return nil, fmt.Errorf("error marshaling 'detail': %w", err)
-		}
-	}
-
-	if a.Code != nil {
-		object["code"], err = json.Marshal(a.Code)
-		if err != nil {
-			return nil, fmt.Errorf("error marshaling 'code': %w", err)
-		}
-	}
-
-	if a.Retryable != nil {
-		object["retryable"], err = json.Marshal(a.Retryable)
-		if err != nil {
-			return nil, fmt.Errorf("error marshaling 'retryable': %w", err)
-		}
-	}
-
-	if a.RetryAfter != nil {
-		object["retryAfter"], err = json.Marshal(a.RetryAfter)
-		if err != nil {
-			return nil, fmt.Errorf("error marshaling 'retryAfter': %w", err)
-		}
-	}
-
-	if a.Stage != nil {
-		object["stage"], err = json.Marshal(a.Stage)
-		if err != nil {
-			return nil, fmt.Errorf("error marshaling 'stage': %w", err)
-		}
-	}
-
-	for fieldName, field := range a.AdditionalProperties {
-		object[fieldName], err = json.Marshal(field)
-		if err != nil {
-			return nil, fmt.Errorf("error marshaling '%s': %w", fieldName, err)
-		}
-	}
-	return json.Marshal(object)
-}
-
-// Getter for additional properties for SigningKey. Returns the specified
-// element and whether it was found
-func (a SigningKey) Get(fieldName string) (value interface{}, found bool) {
-	if a.AdditionalProperties != nil {
-		value, found = a.AdditionalProperties[fieldName]
-	}
-	return
-}
-
-// Setter for additional properties for SigningKey
-func (a *SigningKey) Set(fieldName string, value interface{}) {
-	if a.AdditionalProperties == nil {
-		a.AdditionalProperties = make(map[string]interface{})
-	}
-	a.AdditionalProperties[fieldName] = value
-}
-
-// Override default JSON handling for SigningKey to handle AdditionalProperties
-func (a *SigningKey) UnmarshalJSON(b []byte) error {
-	object := make(map[string]json.RawMessage)
-	err := json.Unmarshal(b, &object)
-	if err != nil {
-		return err
-	}
-
-	if raw, found := object["kty"]; found {
-		err = json.Unmarshal(raw, &a.Kty)
-		if err != nil {
-			return fmt.Errorf("error reading 'kty': %w", err)
-		}
-		delete(object, "kty")
-	}
-
-	if raw, found := object["crv"]; found {
-		err = json.Unmarshal(raw, &a.Crv)
-		if err != nil {
-			return fmt.Errorf("error reading 'crv': %w", err)
-		}
-		delete(object, "crv")
-	}
-
-	if raw, found := object["kid"]; found {
-		err = json.Unmarshal(raw, &a.Kid)
-		if err != nil {
-			return fmt.Errorf("error reading 'kid': %w", err)
-		}
-		delete(object, "kid")
-	}
-
-	if raw, found := object["x"]; found {
-		err = json.Unmarshal(raw, &a.X)
-		if err != nil {
-			return fmt.Errorf("error reading 'x': %w", err)
-		}
-		delete(object, "x")
-	}
-
-	if raw, found := object["alg"]; found {
-		err = json.Unmarshal(raw, &a.Alg)
-		if err != nil {
-			return fmt.Errorf("error reading 'alg': %w", err)
-		}
-		delete(object, "alg")
-	}
-
-	if raw, found := object["use"]; found {
-		err = json.Unmarshal(raw, &a.Use)
-		if err != nil {
-			return fmt.Errorf("error reading 'use': %w", err)
-		}
-		delete(object, "use")
-	}
-
-	if len(object) != 0 {
-		a.AdditionalProperties = make(map[string]interface{})
-		for fieldName, fieldBuf := range object {
-			var fieldVal interface{}
-			err := json.Unmarshal(fieldBuf, &fieldVal)
-			if err != nil {
-				return fmt.Errorf("error unmarshaling field %s: %w", fieldName, err)
-			}
-			a.AdditionalProperties[fieldName] = fieldVal
-		}
-	}
-	return nil
-}
-
-// Override default JSON handling for SigningKey to handle AdditionalProperties
-func (a SigningKey) MarshalJSON() ([]byte, error) {
-	var err error
-	object := make(map[string]json.RawMessage)
-
-	object["kty"], err = json.Marshal(a.Kty)
-	if err != nil {
-		return nil, fmt.Errorf("error marshaling 'kty': %w", err)
-	}
-
-	object["crv"], err = json.Marshal(a.Crv)
-	if err != nil {
-		return nil, fmt.Errorf("error marshaling 'crv': %w", err)
-	}
-
-	object["kid"], err = json.Marshal(a.Kid)
-	if err != nil {
-		return nil, fmt.Errorf("error marshaling 'kid': %w", err)
-	}
-
-	object["x"], err = json.Marshal(a.X)
-	if err != nil {
-		return nil, fmt.Errorf("error marshaling 'x': %w", err)
-	}
-
-	if a.Alg != nil {
-		object["alg"], err = json.Marshal(a.Alg)
-		if err != nil {
-			return nil, fmt.Errorf("error marshaling 'alg': %w", err)
-		}
-	}
-
-	if a.Use != nil {
-		object["use"], err = json.Marshal(a.Use)
-		if err != nil {
-			return nil, fmt.Errorf("error marshaling 'use': %w", err)
-		}
-	}
-
-	for fieldName, field := range a.AdditionalProperties {
-		object[fieldName], err = json.Marshal(field)
-		if err != nil {
-			return nil, fmt.Errorf("error marshaling '%s': %w", fieldName, err)
-		}
-	}
-	return json.Marshal(object)
 }
