@@ -388,46 +388,7 @@ type Health struct {
 
 // IssuedWebhook A webhook with its secret.
 type IssuedWebhook struct {
-	// WebhookID The id of the webhook.
-	WebhookID job.ID `json:"webhook_id"`
-
-	// URL Where events are sent.
-	URL string `json:"url"`
-
-	// Events The events that are sent.
-	Events []string `json:"events"`
-
-	// Description A description for humans.
-	Description string          `json:"description"`
-	ContentMode job.ContentMode `json:"content_mode"`
-
-	// Enabled Whether events are sent.
-	Enabled bool `json:"enabled"`
-
-	// DisabledAt When it was disabled.
-	DisabledAt *job.Time `json:"disabled_at"`
-
-	// DisabledReason Why the webhook is disabled; null if it is enabled.
-	DisabledReason *view.DisabledCause `json:"disabled_reason"`
-
-	// ConsecutiveFailures Number of failed attempts since the last success.
-	ConsecutiveFailures int `json:"consecutive_failures"`
-
-	// FailingSince When the first of these failed attempts was made.
-	FailingSince *job.Time `json:"failing_since"`
-
-	// OldSecretExpiresAt When the secret before the last rotation expires.
-	OldSecretExpiresAt *job.Time `json:"old_secret_expires_at"`
-
-	// ProvenAt When the receiver confirmed by OPTIONS that it wants events at this URL. Null if the receiver was not asked.
-	ProvenAt  *job.Time `json:"proven_at"`
-	CreatedAt job.Time  `json:"created_at"`
-
-	// UpdatedAt When its owner or the server last changed the webhook.
-	UpdatedAt job.Time `json:"updated_at"`
-
-	// Links The currently available actions on the webhook.
-	Links WebhookLinks `json:"links"`
+	WebhookMembers
 
 	// Secret The secret for signatures of deliveries (Standard Webhooks): `whsec_` and the base64 of 32 bytes. Null in a repetition.
 	Secret *string `json:"secret"`
@@ -435,54 +396,7 @@ type IssuedWebhook struct {
 
 // Job A job with all details.
 type Job struct {
-	// JobID The id of the job.
-	JobID    job.ID       `json:"job_id"`
-	Type     job.Type     `json:"type"`
-	WorkKind job.Kind     `json:"work_kind"`
-	State    job.State    `json:"state"`
-	Outcome  *job.Outcome `json:"outcome"`
-
-	// CreatedAt When the job was accepted.
-	CreatedAt job.Time `json:"created_at"`
-
-	// ExecutionAt When a DEFERRED job is due.
-	ExecutionAt *job.Time `json:"execution_at"`
-
-	// UpdatedAt When the job's state last changed.
-	UpdatedAt job.Time `json:"updated_at"`
-
-	// StartedAt When the current attempt started.
-	StartedAt *job.Time `json:"started_at"`
-
-	// FinishedAt When the current attempt ended.
-	FinishedAt *job.Time `json:"finished_at"`
-
-	// CanceledAt When the job was canceled.
-	CanceledAt *job.Time `json:"canceled_at"`
-
-	// Attempt The number of the current attempt.
-	Attempt int `json:"attempt"`
-
-	// Attempts Number of attempts, including the current one.
-	Attempts int `json:"attempts"`
-
-	// MaxAttempts Maximum number of attempts.
-	MaxAttempts int `json:"max_attempts"`
-
-	// CanRetry Whether a retry would queue the job again.
-	CanRetry bool `json:"can_retry"`
-
-	// BatchID The batch that the job belongs to.
-	BatchID *job.ID `json:"batch_id"`
-
-	// CorrelationID The correlation id of the submission.
-	CorrelationID *string `json:"correlation_id"`
-
-	// ScheduleID The schedule that submitted the job. Only for such jobs.
-	ScheduleID *job.ID `json:"schedule_id,omitempty"`
-
-	// ScheduledFor The due time of the schedule. Absent for triggered runs.
-	ScheduledFor *job.Time `json:"scheduled_for,omitempty"`
+	JobMembers
 
 	// AutoRetry Whether the server retries the job automatically.
 	AutoRetry bool `json:"auto_retry"`
@@ -684,54 +598,7 @@ type JobRetry struct {
 
 // JobSummary A job in a list.
 type JobSummary struct {
-	// JobID The id of the job.
-	JobID    job.ID       `json:"job_id"`
-	Type     job.Type     `json:"type"`
-	WorkKind job.Kind     `json:"work_kind"`
-	State    job.State    `json:"state"`
-	Outcome  *job.Outcome `json:"outcome"`
-
-	// CreatedAt When the job was accepted.
-	CreatedAt job.Time `json:"created_at"`
-
-	// ExecutionAt When a DEFERRED job is due.
-	ExecutionAt *job.Time `json:"execution_at"`
-
-	// UpdatedAt When the job's state last changed.
-	UpdatedAt job.Time `json:"updated_at"`
-
-	// StartedAt When the current attempt started.
-	StartedAt *job.Time `json:"started_at"`
-
-	// FinishedAt When the current attempt ended.
-	FinishedAt *job.Time `json:"finished_at"`
-
-	// CanceledAt When the job was canceled.
-	CanceledAt *job.Time `json:"canceled_at"`
-
-	// Attempt The number of the current attempt.
-	Attempt int `json:"attempt"`
-
-	// Attempts Number of attempts, including the current one.
-	Attempts int `json:"attempts"`
-
-	// MaxAttempts Maximum number of attempts.
-	MaxAttempts int `json:"max_attempts"`
-
-	// CanRetry Whether a retry would queue the job again.
-	CanRetry bool `json:"can_retry"`
-
-	// BatchID The batch that the job belongs to.
-	BatchID *job.ID `json:"batch_id"`
-
-	// CorrelationID The correlation id of the submission.
-	CorrelationID *string `json:"correlation_id"`
-
-	// ScheduleID The schedule that submitted the job. Only for such jobs.
-	ScheduleID *job.ID `json:"schedule_id,omitempty"`
-
-	// ScheduledFor The due time of the schedule. Absent for triggered runs.
-	ScheduledFor *job.Time `json:"scheduled_for,omitempty"`
+	JobMembers
 
 	// Links The link to the whole job.
 	Links SelfLink `json:"links"`
@@ -753,48 +620,7 @@ type Key struct {
 
 // LoggedDelivery A delivery with its attempts.
 type LoggedDelivery struct {
-	// DeliveryID The id of the delivery: its `webhook-id` header.
-	DeliveryID job.ID `json:"delivery_id"`
-
-	// WebhookID The id of the webhook.
-	WebhookID *job.ID `json:"webhook_id"`
-
-	// URL The address of a callback.
-	URL *string `json:"url"`
-
-	// JobID The id of the job.
-	JobID *job.ID `json:"job_id"`
-
-	// EventID The id of the event.
-	EventID job.ID `json:"event_id"`
-
-	// EventName The name of an event.
-	EventName string `json:"event_name"`
-
-	// Seq The event's number within its job.
-	Seq   *int              `json:"seq"`
-	State job.DeliveryState `json:"state"`
-
-	// Attempts Number of attempts of the delivery.
-	Attempts int `json:"attempts"`
-
-	// NextAttemptAt Time of the next attempt; null unless the delivery is PENDING.
-	NextAttemptAt *job.Time `json:"next_attempt_at"`
-
-	// CreatedAt When the event happened.
-	CreatedAt job.Time `json:"created_at"`
-
-	// SettledAt When the delivery succeeded or finally failed.
-	SettledAt *job.Time `json:"settled_at"`
-
-	// LastStatus The HTTP status of the latest attempt; null if there was none.
-	LastStatus *int `json:"last_status"`
-
-	// LastError The last error; null if there was none.
-	LastError *view.SendCause `json:"last_error"`
-
-	// Links The currently available actions on the delivery.
-	Links DeliveryLinks `json:"links"`
+	DeliveryMembers
 
 	// AttemptsLog The attempts of the delivery, oldest first.
 	AttemptsLog []DeliveryAttempt `json:"attempts_log"`
@@ -1016,39 +842,6 @@ type SchedulePatch struct {
 	// CatchUpMax Maximum number of due times that `all` catches up.
 	CatchUpMax *int               `json:"catch_up_max,omitempty"`
 	Job        *JobRequestMembers `json:"job,omitempty"`
-}
-
-// ScheduledJob The job request of each run, as for a submission. The job's type is EXECUTE or EMIT_EVENT, without `execution_at` and idempotency key.
-type ScheduledJob struct {
-	Type job.Type `json:"type"`
-
-	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
-	WorkKind *job.Kind `json:"work_kind,omitempty"`
-
-	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service requires
-	// the consent of receivers, the URL must have the scheme, host and port of an enabled webhook of the client with
-	// `proven_at`.
-	//
-	//
-	// Examples: https://example.com/done
-	Callback *string `json:"callback,omitempty"`
-
-	// Params The client's parameters, stored as sent, up to 256 KiB. Other work kinds ignore params and return `warnings`.
-	// CUSTOM uses `behavior`.
-	Params json.RawMessage `json:"params,omitempty"`
-
-	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
-	AutoRetry *bool `json:"auto_retry,omitempty"`
-
-	// Retry The number of attempts and the waits between them. By default, the service's settings apply.
-	Retry *RetryPolicy `json:"retry,omitempty"`
-
-	// Event EMIT_EVENT only, the event to publish.
-	Event *job.Emission `json:"event,omitempty"`
-
-	// CorrelationID An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
-	CorrelationID *string `json:"correlation_id,omitempty"`
-	ExecutionAt   any     `json:"execution_at,omitempty"`
 }
 
 // SelfLink The link to the whole job.

@@ -121,16 +121,16 @@ func (s *API) trigger(r *httpkit.Request) error {
 // scheduleView is an api.Schedule.
 type scheduleView struct {
 	view.Schedule
-	Jitter     *string           `json:"jitter"`
-	StartAt    *job.Time         `json:"start_at"`
-	EndAt      *job.Time         `json:"end_at"`
-	CatchUpMax int               `json:"catch_up_max"`
-	Job        api.ScheduledJob  `json:"job"`
-	Paused     bool              `json:"paused"`
-	UpdatedAt  job.Time          `json:"updated_at"`
-	WaitingFor *job.Time         `json:"waiting_for"`
-	Links      api.ScheduleLinks `json:"links"`
-	Warnings   []job.Violation   `json:"warnings,omitempty"` // only after its creation or change
+	Jitter     *string               `json:"jitter"`
+	StartAt    *job.Time             `json:"start_at"`
+	EndAt      *job.Time             `json:"end_at"`
+	CatchUpMax int                   `json:"catch_up_max"`
+	Job        api.JobRequestMembers `json:"job"`
+	Paused     bool                  `json:"paused"`
+	UpdatedAt  job.Time              `json:"updated_at"`
+	WaitingFor *job.Time             `json:"waiting_for"`
+	Links      api.ScheduleLinks     `json:"links"`
+	Warnings   []job.Violation       `json:"warnings,omitempty"` // only after its creation or change
 }
 
 func (s *API) show(x *job.Schedule) *scheduleView {
@@ -138,7 +138,7 @@ func (s *API) show(x *job.Schedule) *scheduleView {
 	v := &scheduleView{
 		Schedule: view.ScheduleOf(x), Jitter: view.DurationOrNull(x.Jitter), StartAt: job.TimeOf(x.StartAt), EndAt: job.TimeOf(x.EndAt),
 		CatchUpMax: x.CatchUpMax, Paused: x.Paused, UpdatedAt: job.Time(x.UpdatedAt), WaitingFor: job.TimeOf(x.Pending),
-		Job: api.ScheduledJob{
+		Job: api.JobRequestMembers{
 			Type: j.Type, WorkKind: view.OrNull(j.WorkKind), Callback: view.OrNull(j.Callback), Params: j.Params, Event: j.Emit,
 			Retry: views.Policy(j.Retry), CorrelationID: view.OrNull(j.CorrelationID),
 		},

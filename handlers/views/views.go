@@ -26,13 +26,17 @@ func ResultPath(id job.ID) string { return JobPath(id) + "/result" }
 
 // Summary returns a job as an entry of a list.
 func (s Views) Summary(j *job.Job) api.JobSummary {
-	v := api.JobSummary{
+	return api.JobSummary{JobMembers: membersOf(j), Links: api.SelfLink{Self: s.Links.At(JobPath(j.ID))}}
+}
+
+func membersOf(j *job.Job) api.JobMembers {
+	v := api.JobMembers{
 		JobID: j.ID, Type: j.Type, WorkKind: j.WorkKind, State: j.State, Outcome: view.OrNull(j.Outcome),
 		CreatedAt: job.Time(j.CreatedAt), ExecutionAt: job.TimeOf(j.ExecutionAt), UpdatedAt: job.Time(j.UpdatedAt),
 		StartedAt: job.TimeOf(j.StartedAt), FinishedAt: job.TimeOf(j.FinishedAt),
 		Attempt: j.Attempt, Attempts: j.Attempt, MaxAttempts: j.MaxAttempts, CanRetry: j.CanRetry(),
 		BatchID: view.OrNull(j.BatchID), CorrelationID: view.OrNull(j.CorrelationID),
-		ScheduleID: view.OrNull(j.ScheduleID), ScheduledFor: job.TimeOf(j.ScheduledFor), Links: api.SelfLink{Self: s.Links.At(JobPath(j.ID))},
+		ScheduleID: view.OrNull(j.ScheduleID), ScheduledFor: job.TimeOf(j.ScheduledFor),
 	}
 	if j.State == job.Canceled {
 		v.CanceledAt = v.FinishedAt
@@ -42,13 +46,8 @@ func (s Views) Summary(j *job.Job) api.JobSummary {
 
 // Job returns the full view of a job.
 func (s Views) Job(j *job.Job, now time.Time) *api.Job {
-	m := s.Summary(j)
 	v := &api.Job{
-		JobID: m.JobID, Type: m.Type, WorkKind: m.WorkKind, State: m.State, Outcome: m.Outcome, CreatedAt: m.CreatedAt,
-		ExecutionAt: m.ExecutionAt, UpdatedAt: m.UpdatedAt, StartedAt: m.StartedAt, FinishedAt: m.FinishedAt, CanceledAt: m.CanceledAt,
-		Attempt: m.Attempt, Attempts: m.Attempts, MaxAttempts: m.MaxAttempts, CanRetry: m.CanRetry, BatchID: m.BatchID,
-		CorrelationID: m.CorrelationID, ScheduleID: m.ScheduleID, ScheduledFor: m.ScheduledFor,
-		AutoRetry: j.AutoRetry, Retry: Policy(j.Definition.Policy()), Callback: view.OrNull(j.Callback),
+		JobMembers: membersOf(j), AutoRetry: j.AutoRetry, Retry: Policy(j.Definition.Policy()), Callback: view.OrNull(j.Callback),
 		EstimatedCompletion: job.TimeOf(j.EstimatedCompletion(s.TimeScale)), ExpiresAt: s.expiryOf(j),
 		Params: j.Params, Links: s.linksOf(j, now), Waiting: waitingOf(j),
 	}

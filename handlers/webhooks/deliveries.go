@@ -48,9 +48,9 @@ func (s *API) getDelivery(r *httpkit.Request) error {
 	if err != nil {
 		return err
 	}
-	v := loggedView{s.deliveryOf(deliveriesPath(ownerOf(r)), d), make([]api.DeliveryAttempt, len(attempts))}
+	v := api.LoggedDelivery{DeliveryMembers: s.deliveryOf(deliveriesPath(ownerOf(r)), d), AttemptsLog: []api.DeliveryAttempt{}}
 	for i := range attempts {
-		v.Log[i] = attemptOf(&attempts[i])
+		v.AttemptsLog = append(v.AttemptsLog, attemptOf(&attempts[i]))
 	}
 	return r.JSON(fiber.StatusOK, v)
 }
@@ -134,12 +134,6 @@ func (s *API) resend(
 var deliveryQuery = slices.Concat(query.Page, []query.Parameter{
 	query.Choice("state", job.DeliveryStates), query.Choice("event_name", job.SubscribableEvents),
 }, query.Created)
-
-// loggedView is an api.LoggedDelivery: a delivery with its requests and responses.
-type loggedView struct {
-	api.Delivery
-	Log []api.DeliveryAttempt `json:"attempts_log"`
-}
 
 // deliveriesPath returns the path of an owner's deliveries.
 func deliveriesPath(owner job.DeliveryOwner) string {

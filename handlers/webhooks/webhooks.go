@@ -196,12 +196,6 @@ func (s *API) webhookOf(w *job.Webhook) api.Webhook {
 	return v
 }
 
-// issuedView is an api.IssuedWebhook.
-type issuedView struct {
-	api.Webhook
-	Secret *string `json:"secret"` // null in a replay
-}
-
-func (s *API) issuedOf(w job.IssuedWebhook) issuedView {
-	return issuedView{s.webhookOf(&w.Webhook), view.OrNull(w.Secret)}
+func (s *API) issuedOf(w job.IssuedWebhook) api.IssuedWebhook {
+	return api.IssuedWebhook{WebhookMembers: s.webhookOf(&w.Webhook), Secret: view.OrNull(w.Secret)}
 }

@@ -31,7 +31,8 @@ type options struct {
 	Types map[string]string `yaml:"types"`
 	// Rename maps names of schemas to Go names, for schemas whose own name does not fit. References use the new name too.
 	Rename map[string]string `yaml:"rename"`
-	// Embed maps a field, such as Meta or "Job *Job", to the names of the structs that get it besides the members of their schemas.
+	// Embed maps a field, such as Meta or "Job *Job", to the names of the structs that get it besides the members of their schemas. If it
+	// is a part of these schemas, they embed it instead of repeating its members.
 	Embed map[string][]string `yaml:"embed"`
 	// Constants are the enumerations whose values become constants, each with the prefix of the constants' names.
 	Constants map[string]string `yaml:"constants"`
@@ -85,8 +86,11 @@ func generate(config string) error {
 	code = strings.Replace(code, "\npackage ", "\n\npackage ", 1)
 	for _, embedded := range slices.Sorted(maps.Keys(o.Embed)) {
 		for _, name := range o.Embed[embedded] {
-			begin := "type " + name + " struct {\n"
-			code = strings.Replace(code, begin, begin+"\t"+embedded+" `json:\"-\"`\n\n", 1)
+			begin, tag := "type "+name+" struct {\n", " `json:\"-\"`"
+			if o.schemas[embedded] != nil {
+				tag = ""
+			}
+			code = strings.Replace(code, begin, begin+"\t"+embedded+tag+"\n\n", 1)
 		}
 	}
 	formatted, err := format.Source([]byte(code + o.enumerations()))
@@ -125,6 +129,16 @@ func (o *options) load(file string) (*openapi3.T, error) {
 	for old, name := range o.Rename {
 		o.schemas[name] = o.schemas[old]
 		delete(o.schemas, old)
+	}
+	for embedded, names := range o.Embed {
+		for _, name := range names {
+			schema, _ := o.schemas[name].(map[string]any)
+			parts, _ := schema["allOf"].([]any)
+			schema["allOf"] = slices.DeleteFunc(parts, func(part any) bool {
+				of, _ := reference(part.(map[string]any))
+				return of == embedded
+			})
+		}
 	}
 	for name, goType := range o.Types {
 		if of, member, ok := strings.Cut(name, "."); ok {
