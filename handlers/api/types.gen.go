@@ -4,7 +4,6 @@ package api
 
 import (
 	"encoding/json"
-	"time"
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/view"
@@ -204,21 +203,6 @@ type Checksum struct {
 type Client struct {
 	// ClientID The id of the client.
 	ClientID job.ID `json:"client_id"`
-}
-
-// ClockMove The change of the clock, in exactly one member.
-type ClockMove struct {
-	// Advance Advances the clock by this time at once, such as `90s` or `25h`.
-	Advance *time.Duration `json:"advance,omitempty"`
-
-	// Set Moves the clock to this time at once; never backwards, and at most ten years ahead of the real time.
-	Set *job.Time `json:"set,omitempty"`
-
-	// Freeze true stops the clock; false starts it again at its last rate.
-	Freeze *bool `json:"freeze,omitempty"`
-
-	// Rate Seconds of the clock per real second; a frozen clock starts again.
-	Rate *float64 `json:"rate,omitempty"`
 }
 
 // Definition The work of a job, fixed when the job is accepted.
@@ -757,12 +741,6 @@ type RetryPolicy struct {
 	Codes []job.Code `json:"codes,omitempty"`
 }
 
-// RevokeRequest defines model for RevokeRequest.
-type RevokeRequest struct {
-	// KeyID The id of the key.
-	KeyID string `json:"key_id"`
-}
-
 // Revoked The confirmation that a key is revoked.
 type Revoked struct {
 	Revoked bool `json:"revoked"`
@@ -807,56 +785,10 @@ type ScheduleLinks struct {
 	Resume *string `json:"resume,omitempty"`
 }
 
-// SchedulePatch A change of a schedule.
-type SchedulePatch struct {
-	// Name A name in one line.
-	Name *string `json:"name,omitempty"`
-
-	// Cron The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
-	// `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either one must match. Excludes
-	// `interval`.
-	//
-	//
-	// Examples: 30 4 * * MON-FRI
-	Cron *string `json:"cron,omitempty"`
-
-	// TimeZone The IANA time zone of `cron`; UTC if absent. A local time that a clock change skips is not run; one that occurs twice is run twice.
-	//
-	// Examples: Europe/Berlin
-	TimeZone *string `json:"time_zone,omitempty"`
-
-	// Interval The time between due times, from 1s to 8784h. Excludes `cron`.
-	Interval *time.Duration `json:"interval,omitempty"`
-
-	// Jitter Maximum delay of a run after its due time. The delay is random, but always the same for a due time. At most 1h, and at most the interval.
-	Jitter *time.Duration `json:"jitter,omitempty"`
-
-	// StartAt The earliest due time; intervals count from it.
-	StartAt *job.Time `json:"start_at,omitempty"`
-
-	// EndAt The schedule has no due times after this time.
-	EndAt   *job.Time    `json:"end_at,omitempty"`
-	Overlap *job.Overlap `json:"overlap,omitempty"`
-	CatchUp *job.CatchUp `json:"catch_up,omitempty"`
-
-	// CatchUpMax Maximum number of due times that `all` catches up.
-	CatchUpMax *int               `json:"catch_up_max,omitempty"`
-	Job        *JobRequestMembers `json:"job,omitempty"`
-}
-
 // SelfLink The link to the whole job.
 type SelfLink struct {
 	// Self The job.
 	Self string `json:"self"`
-}
-
-// SinceRequest The start time, and the cursor of the next request.
-type SinceRequest struct {
-	Since job.Time `json:"since"`
-
-	// Cursor The unchanged `next_cursor` of the previous response, with the same `since`. A changed cursor is refused with 400.
-	// Without a cursor, the replay starts at `since`.
-	Cursor *string `json:"cursor,omitempty"`
 }
 
 // Waiting Why a job waits.
@@ -933,42 +865,4 @@ type WebhookMembers struct {
 
 	// Links The currently available actions on the webhook.
 	Links WebhookLinks `json:"links"`
-}
-
-// WebhookPatch A change of a webhook. Omitted members do not change.
-type WebhookPatch struct {
-	// URL An absolute `http` or `https` URL, without user, password or fragment.
-	//
-	// Examples: https://example.com/done
-	URL *string `json:"url,omitempty"`
-
-	// Events The events to send. Repeated names count once.
-	Events []string `json:"events,omitempty"`
-
-	// Description A description for humans.
-	Description *string          `json:"description,omitempty"`
-	ContentMode *job.ContentMode `json:"content_mode,omitempty"`
-
-	// Enabled Whether events are sent.
-	Enabled *bool `json:"enabled,omitempty"`
-}
-
-// WebhookRequest A request for a webhook.
-type WebhookRequest struct {
-	// URL An absolute `http` or `https` URL, without user, password or fragment.
-	//
-	// Examples: https://example.com/done
-	URL string `json:"url"`
-
-	// Events The events to send. Repeated names count once.
-	Events []string `json:"events"`
-
-	// Description A description for humans.
-	Description *string `json:"description,omitempty"`
-
-	// ContentMode How events are sent; `binary` if absent.
-	ContentMode job.ContentMode `json:"content_mode,omitempty"`
-
-	// IdempotencyKey Visible ASCII characters. The key may be sent in the header `Idempotency-Key` instead.
-	IdempotencyKey *string `json:"idempotency_key,omitempty"`
 }

@@ -2,11 +2,9 @@ package decode
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"time"
 
-	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -31,7 +29,7 @@ func CreateKey(body []byte) (k Key, err error) {
 
 // RevokeKey reads the body of a request that revokes a key.
 func RevokeKey(body []byte) (keyID string, err error) {
-	var sent api.RevokeRequest
+	var sent struct{ KeyID string }
 	err = public.read("RevokeRequest", body, &sent)
 	return sent.KeyID, err
 }
@@ -41,13 +39,11 @@ func RevokeKey(body []byte) (keyID string, err error) {
 func Webhook(body []byte, key string) (req job.WebhookRequest, err error) {
 	r := newReader(public, body, Limits{})
 	defer r.done()
-	var sent api.WebhookRequest
-	if r.document("WebhookRequest", &sent); r.err != nil {
+	if r.document("WebhookRequest", &req); r.err != nil {
 		return req, r.result()
 	}
-	req = job.WebhookRequest{URL: sent.URL, Events: unique(sent.Events), Description: value(sent.Description),
-		ContentMode: sent.ContentMode}
-	req.IdempotencyKey, req.Hash = r.keyed(key, sent.IdempotencyKey)
+	req.Events = unique(req.Events)
+	req.IdempotencyKey, req.Hash = r.keyed(key, req.IdempotencyKey)
 	req.Violations, req.Unlisted, req.Malformed = r.request()
 	return req, nil
 }
@@ -57,12 +53,10 @@ func Webhook(body []byte, key string) (req job.WebhookRequest, err error) {
 func WebhookPatch(body []byte) (p job.WebhookPatch, err error) {
 	r := newReader(public, body, Limits{})
 	defer r.done()
-	var sent api.WebhookPatch
-	if r.document("WebhookPatch", &sent); r.err != nil {
+	if r.document("WebhookPatch", &p); r.err != nil {
 		return p, r.result()
 	}
-	p = job.WebhookPatch{URL: sent.URL, Events: unique(sent.Events), Description: sent.Description,
-		ContentMode: sent.ContentMode, Enabled: sent.Enabled}
+	p.Events = unique(p.Events)
 	p.Violations, p.Unlisted, p.Malformed = r.request()
 	return p, nil
 }
@@ -79,49 +73,33 @@ func unique(names []string) (once []string) {
 
 // Since reads the body of a request to send deliveries again: the start time and an optional cursor.
 func Since(body []byte) (since time.Time, cursor *string, err error) {
-	var sent api.SinceRequest
+	var sent struct {
+		Since  time.Time
+		Cursor *string
+	}
 	err = public.read("SinceRequest", body, &sent)
-	return time.Time(sent.Since), sent.Cursor, err
+	return sent.Since, sent.Cursor, err
 }
 
 // Bulk reads the body of a client's request for a bulk operation.
-func Bulk(body []byte) (job.BulkRequest, error) {
-	return public.bulk(body, func(filter []byte) (f job.BulkFilter) {
-		_ = json.Unmarshal(filter, &f) // the schema has checked it
-		return f
-	})
-}
+func Bulk(body []byte) (job.BulkRequest, error) { return public.Bulk(body) }
 
-// Bulk reads the body of an operator's request for a bulk operation. Its filter uses the names of the operator API's lists.
+// Bulk reads the body of a request for a bulk operation. An operator's filter uses the names of the operator API's lists.
 func (s *Schemas) Bulk(body []byte) (job.BulkRequest, error) {
-	return s.bulk(body, func(filter []byte) job.BulkFilter {
-		var sent struct {
+	var sent struct {
+		job.BulkRequest
+		Filter struct {
 			job.BulkFilter
 			Kind     job.Kind
 			From, To *job.Time
 		}
-		_ = json.Unmarshal(filter, &sent) // the schema has checked it
-		sent.WorkKind, sent.CreatedAfter, sent.CreatedBefore = sent.Kind, sent.From, sent.To
-		return sent.BulkFilter
-	})
-}
-
-func (s *Schemas) bulk(body []byte, filter func([]byte) job.BulkFilter) (job.BulkRequest, error) {
-	sent := struct {
-		job.BulkRequest
-		Filter json.RawMessage
-		DryRun bool `json:"dry_run"`
-		Rate   *int
-	}{}
-	q := job.BulkRequest{Rate: job.DefaultBulkRate}
+	}
+	sent.Rate = job.DefaultBulkRate
 	err := s.read("BulkRequest", body, &sent, func(r *reader) {
-		q.Action, q.DryRun, q.Override = sent.Action, sent.DryRun, sent.Override
-		if sent.Rate != nil {
-			q.Rate = *sent.Rate
-		}
-		if sent.Filter != nil {
-			q.Filter = filter(sent.Filter)
-		}
+		q, f := &sent.BulkRequest, &sent.Filter
+		f.WorkKind = cmp.Or(f.WorkKind, f.Kind)
+		f.CreatedAfter, f.CreatedBefore = cmp.Or(f.CreatedAfter, f.From), cmp.Or(f.CreatedBefore, f.To)
+		q.Filter = f.BulkFilter
 		rest := q.Filter
 		switch rest.All = false; {
 		case q.Filter.All && rest.Names():
@@ -132,5 +110,5 @@ func (s *Schemas) bulk(body []byte, filter func([]byte) job.BulkFilter) (job.Bul
 			r.invalidAt("/override", "Only a retry can override.")
 		}
 	})
-	return q, err
+	return sent.BulkRequest, err
 }

@@ -19,7 +19,7 @@ func Job(body []byte, key string, limits Limits) (job.Request, error) {
 	defer r.done()
 	var sent struct {
 		api.JobRequestMembers
-		IdempotencyKey *string `json:"idempotency_key"`
+		IdempotencyKey string `json:"idempotency_key"`
 	}
 	if r.document("JobRequest", &sent); r.err != nil {
 		return job.Request{}, r.result()
@@ -102,7 +102,7 @@ func Batch(body []byte, key string, limits Limits) (job.BatchRequest, error) {
 	defer r.done()
 	r.wrong = []string{"jobs"} // items are decoded one by one
 	var sent struct {
-		IdempotencyKey *string `json:"idempotency_key"`
+		IdempotencyKey string `json:"idempotency_key"`
 	}
 	r.document("BatchRequest", &sent)
 	b := &batchReader{reader: r, ids: map[string]bool{}}
@@ -167,8 +167,10 @@ func (b *batchReader) readItem(i int, item []byte) {
 
 // sentSchedule has the members of a schedule and of its changes.
 type sentSchedule struct {
-	api.SchedulePatch
-	Paused bool `json:"paused"`
+	job.SchedulePatch
+	StartAt, EndAt *time.Time
+	Job            *api.JobRequestMembers
+	Paused         bool
 }
 
 // Schedule reads the body of a request for a schedule. It returns an error only for a body that cannot be read to its end. Other mistakes
@@ -221,13 +223,12 @@ func removed[T any](r *reader, name string, to **T) {
 
 // schedule converts a decoded schedule to a patch.
 func (r *reader) schedule(sent *sentSchedule) job.SchedulePatch {
-	p := job.SchedulePatch{Name: sent.Name, Cron: sent.Cron, TimeZone: sent.TimeZone, Interval: sent.Interval,
-		Jitter: sent.Jitter, Overlap: sent.Overlap, CatchUp: sent.CatchUp, CatchUpMax: sent.CatchUpMax}
-	if at := (*time.Time)(sent.StartAt); at != nil {
-		p.StartAt = &at
+	p := sent.SchedulePatch
+	if sent.StartAt != nil {
+		p.StartAt = &sent.StartAt
 	}
-	if at := (*time.Time)(sent.EndAt); at != nil {
-		p.EndAt = &at
+	if sent.EndAt != nil {
+		p.EndAt = &sent.EndAt
 	}
 	if sent.Job != nil {
 		r.base = "/job"

@@ -55,20 +55,13 @@ func (s *Schemas) Erasure(body []byte) (e Erasing, err error) {
 }
 
 // Pause reads the body of a pause request. It normalizes the spelling of the target.
-func (s *Schemas) Pause(body []byte) (job.Pause, error) {
-	var sent struct {
-		Scope  job.PauseScope
-		Target string
-		Mode   job.PauseMode
-		Reason string
-	}
-	p := job.Pause{}
-	err := s.read("PauseRequest", body, &sent, func(r *reader) {
+func (s *Schemas) Pause(body []byte) (p job.Pause, err error) {
+	err = s.read("PauseRequest", body, &p, func(r *reader) {
 		usual := job.ModePause
-		if sent.Scope == job.PauseWorker {
+		if p.Scope == job.PauseWorker {
 			usual = job.ModeDrain
 		}
-		p.Scope, p.Target, p.Mode, p.Reason = sent.Scope, sent.Target, cmp.Or(sent.Mode, usual), sent.Reason
+		p.Mode = cmp.Or(p.Mode, usual)
 		checkPause(r, &p)
 	})
 	return p, err

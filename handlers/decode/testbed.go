@@ -11,7 +11,6 @@ import (
 
 	jsonv2 "github.com/go-json-experiment/json"
 
-	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/verdict"
@@ -31,16 +30,8 @@ func Label(header string) (string, error) {
 // Session reads the optional body of a request for a session. rules are the ids that it may name.
 func Session(body []byte, rules []string) (verdict.Session, error) {
 	n := verdict.Session{Seed: 1}
-	var sent struct {
-		Label   string
-		Profile fault.Profile
-		Seed    *int64
-		Rules   []string
-	}
-	err := public.read("SessionRequest", orEmpty(body), &sent, func(r *reader) {
-		if n.Label, n.Profile, n.Rules = sent.Label, sent.Profile, unique(sent.Rules); sent.Seed != nil {
-			n.Seed = *sent.Seed
-		}
+	err := public.read("SessionRequest", orEmpty(body), &n, func(r *reader) {
+		n.Rules = unique(n.Rules)
 		for _, id := range n.Rules {
 			if !slices.Contains(rules, id) {
 				r.invalidAt("/rules", "There is no rule "+id+" here.")
@@ -52,9 +43,7 @@ func Session(body []byte, rules []string) (verdict.Session, error) {
 
 // ClockMove reads the body of a request to move the clock. It must have exactly one member.
 func ClockMove(body []byte) (m testbed.ClockMove, err error) {
-	var sent api.ClockMove
-	err = public.read("ClockMove", body, &sent, func(r *reader) {
-		m = testbed.ClockMove{Advance: sent.Advance, Set: (*time.Time)(sent.Set), Freeze: sent.Freeze, Rate: sent.Rate}
+	err = public.read("ClockMove", body, &m, func(r *reader) {
 		if given := count(m.Advance != nil, m.Set != nil, m.Freeze != nil, m.Rate != nil); given != 1 && r.fine() {
 			r.invalidAt("", fmt.Sprintf("Exactly one of advance, set, freeze and rate is needed; there are %d.", given))
 		}

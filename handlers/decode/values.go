@@ -26,6 +26,7 @@ func (r *reader) unmarshalers() *jsonv2.Unmarshalers {
 			}
 			return err
 		}),
+		jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v *time.Time) error { return jsonv2.UnmarshalDecode(d, (*job.Time)(v)) }),
 		jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v *json.RawMessage) error {
 			raw, err := d.ReadValue()
 			switch {
@@ -69,11 +70,11 @@ const keyName = "idempotency_key"
 
 // keyed returns the idempotency key from the body or the header. If there is a key, it also returns the SHA-256 of the canonical form of
 // the other members.
-func (r *reader) keyed(header string, sent *string) (key string, hash [32]byte) {
-	if sent != nil && header != "" && *sent != header {
+func (r *reader) keyed(header, sent string) (key string, hash [32]byte) {
+	if sent != "" && header != "" && sent != header {
 		r.invalidAt("/"+keyName, "This must be the key of the Idempotency-Key header, or be omitted.")
 	}
-	if key = cmp.Or(value(sent), header); key != "" && r.fine() { // otherwise the request is refused anyway
+	if key = cmp.Or(sent, header); key != "" && r.fine() { // otherwise the request is refused anyway
 		hash = sha256.Sum256(canonical(r.without(keyName)))
 	}
 	return key, hash
