@@ -94,8 +94,8 @@ func TestDocumentsAreServed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for path, text := range map[string][]byte{
-		"/openapi.yaml": docs.OpenAPI, "/openapi.json": docs.AsJSON(docs.OpenAPI), "/asyncapi.yaml": docs.AsyncAPI(),
-		"/asyncapi.json": docs.AsJSON(docs.AsyncAPI()), "/docs": nil,
+		"/openapi.yaml": docs.OpenAPI, "/openapi.json": docs.AsJSON(docs.OpenAPI), "/asyncapi.yaml": docs.AsyncAPI,
+		"/asyncapi.json": docs.AsJSON(docs.AsyncAPI), "/docs": nil,
 	} {
 		get := func(headers ...string) *reply {
 			a := w.send(http.MethodGet, path, "", append(headers, "Authorization", "-")...)

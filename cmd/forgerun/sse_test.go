@@ -36,7 +36,7 @@ type eventStream struct {
 // documentedFrames returns the frames of the AsyncAPI document.
 func documentedFrames(t *testing.T) *apitest.Streams {
 	t.Helper()
-	return apitest.NewStreams(t, docs.AsyncAPI())
+	return apitest.NewStreams(t, docs.AsyncAPI)
 }
 
 // stream opens an event stream, which is closed at the end of the test.

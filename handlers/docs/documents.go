@@ -19,11 +19,8 @@ var (
 	//go:embed openapi.yaml
 	OpenAPI []byte
 	//go:embed asyncapi.yaml
-	asyncAPI []byte
+	AsyncAPI []byte // of the event streams
 )
-
-// AsyncAPI returns the document of the event streams.
-func AsyncAPI() []byte { return asyncAPI }
 
 // AsJSON converts a YAML document to JSON and keeps the order of its members. It panics on invalid YAML; tests convert each embedded
 // document.

@@ -101,8 +101,8 @@ func ProblemTypes() []string {
 	return slugs
 }
 
-// problemPages renders a page for each problem type.
-func problemPages(publicURL string) map[string][]byte {
+// ProblemPages renders the page of each problem type of the service at a URL.
+func ProblemPages(publicURL string) map[string][]byte {
 	pages := map[string][]byte{}
 	for _, e := range problemEntries() {
 		e.Sample, e.Repeat = sampleOf(e, job.Links{PublicURL: publicURL}), repeatOf(e)

@@ -2,10 +2,13 @@
 package site
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
+	"net/url"
 	"sync"
 
 	"github.com/gofiber/fiber/v2"
@@ -29,28 +32,28 @@ type Readiness struct {
 // API handles public requests.
 type API struct {
 	*httpkit.Kit
-	Health func(context.Context) Readiness // returns whether the process can work
-	site   *docs.Site
+	Health   func(context.Context) Readiness // returns whether the process can work
+	problems func() map[string][]byte        // pages of problem types, rendered on first use
 }
 
 // New returns the API.
 func New(kit *httpkit.Kit, health func(context.Context) Readiness) *API {
-	return &API{kit, health, docs.NewSite(kit.PublicURL)}
+	return &API{kit, health, sync.OnceValue(func() map[string][]byte { return docs.ProblemPages(kit.PublicURL) })}
 }
 
 // Routes returns the routes of the site.
 func (s *API) Routes() []httpkit.Route {
-	page := s.docsPage()
+	page := docsPage()
 	row := func(path, action string, handle httpkit.Handler) httpkit.Route {
 		return httpkit.Row(httpkit.Get, path, httpkit.Public, action, fiber.StatusOK, handle)
 	}
 	return []httpkit.Route{
 		row("/healthz", "health", healthz),
 		row("/readyz", "ready", s.readyz),
-		row("/openapi.yaml", "openapi", document(mimeYAML, s.site.OpenAPI)),
-		row("/openapi.json", "openapi_json", inJSON(s.site.OpenAPI)),
-		row("/asyncapi.yaml", "asyncapi", document(mimeYAML, s.site.AsyncAPI)),
-		row("/asyncapi.json", "asyncapi_json", inJSON(s.site.AsyncAPI)),
+		row("/openapi.yaml", "openapi", document(mimeYAML, s.openAPI)),
+		row("/openapi.json", "openapi_json", inJSON(s.openAPI)),
+		row("/asyncapi.yaml", "asyncapi", document(mimeYAML, s.asyncAPI)),
+		row("/asyncapi.json", "asyncapi_json", inJSON(s.asyncAPI)),
 		row("/", "root", s.root(page)),
 		row("/docs", "docs", page),
 		row("/rels/:name", "relation", relationPage),
@@ -81,6 +84,26 @@ const mimeYAML = "application/yaml" // RFC 9512; it has no charset parameter
 func document(mime string, text func() []byte) httpkit.Handler {
 	made := sync.OnceValue(func() *asset { return newAsset(mime, text()) })
 	return func(r *httpkit.Request) error { return made().send(r) }
+}
+
+// openAPI returns the OpenAPI document with the service's own address.
+func (s *API) openAPI() []byte {
+	return s.below(docs.OpenAPI, "  - url: /\n", "  - url: %s\n")
+}
+
+// asyncAPI returns the document of the event streams with the service's own address.
+func (s *API) asyncAPI() []byte {
+	const server = "    host: \"{host}\"\n    protocol: http\n"
+	return s.below(docs.AsyncAPI, server, server+"    pathname: %s\n")
+}
+
+// below adapts a document's server address if the service is below a path.
+func (s *API) below(document []byte, server, there string) []byte {
+	public, err := url.Parse(s.PublicURL)
+	if err != nil || public.Path == "" {
+		return document
+	}
+	return bytes.Replace(document, []byte(server), fmt.Appendf(nil, there, public.EscapedPath()), 1)
 }
 
 func inJSON(text func() []byte) httpkit.Handler {
@@ -123,11 +146,12 @@ func (a *asset) send(r *httpkit.Request) error {
 }
 
 // docsPage returns the handler of the interactive page of the OpenAPI document.
-func (s *API) docsPage() httpkit.Handler {
-	page := sync.OnceValue(func() *asset { return newAsset(fiber.MIMETextHTMLCharsetUTF8, []byte(s.site.Docs().Text)) })
+func docsPage() httpkit.Handler {
+	page := sync.OnceValue(func() docs.Page { return docs.PageOf("ForgeRun API", "openapi.yaml") })
+	text := sync.OnceValue(func() *asset { return newAsset(fiber.MIMETextHTMLCharsetUTF8, []byte(page().Text)) })
 	return func(r *httpkit.Request) error {
-		r.Set(fiber.HeaderContentSecurityPolicy, s.site.Docs().Policy)
-		return page().send(r)
+		r.Set(fiber.HeaderContentSecurityPolicy, page().Policy)
+		return text().send(r)
 	}
 }
 
@@ -160,7 +184,7 @@ func problemIndex(base, docsURL string) httpkit.Handler {
 // problemPage sends the page of a problem type URI.
 func (s *API) problemPage(r *httpkit.Request) error {
 	slug := r.Params("slug")
-	page, ok := s.site.Problem(slug)
+	page, ok := s.problems()[slug]
 	if !ok {
 		return httpkit.NoPage{Err: job.Errorf(job.CodeRequestNotFound, "There is no problem type with this name.%s",
 			decode.DidYouMean(slug, docs.ProblemTypes()))}
