@@ -1,22 +1,5 @@
 package main
 
-// adapted returns a node in a form that the generator supports.
-func (o *options) adapted(node any) any {
-	switch v := node.(type) {
-	case []any:
-		for i, item := range v {
-			v[i] = o.adapted(item)
-		}
-	case map[string]any:
-		v = o.simplified(v)
-		for key, item := range v {
-			v[key] = o.adapted(item)
-		}
-		return v
-	}
-	return node
-}
-
 // merge combines several schemas into one that has the members of all. Required members stay required only if a value must match all of
 // the schemas.
 func (o *options) merge(v map[string]any, choice string, of []any) {
@@ -24,7 +7,7 @@ func (o *options) merge(v map[string]any, choice string, of []any) {
 	for _, one := range of {
 		required = append(required, o.gather(members, one)...)
 	}
-	own, _ := v["properties"].(map[string]any)
+	own := object(v["properties"])
 	if choice == "allOf" && len(members) == 0 {
 		return
 	}
@@ -39,34 +22,30 @@ func (o *options) merge(v map[string]any, choice string, of []any) {
 
 // gather adds the members of a schema that are missing, and returns the required ones.
 func (o *options) gather(members map[string]any, schema any) (required []any) {
-	v, _ := schema.(map[string]any)
+	v := object(schema)
 	if name, ok := reference(v); ok {
 		required = o.gather(members, o.schemas[name])
 	}
-	all, _ := v["allOf"].([]any)
-	for _, part := range all {
+	for _, part := range list(v["allOf"]) {
 		required = append(required, o.gather(members, part)...)
 	}
-	properties, _ := v["properties"].(map[string]any)
-	for name, member := range properties {
+	for name, member := range object(v["properties"]) {
 		if members[name] == nil {
 			members[name] = member
 		}
 	}
-	own, _ := v["required"].([]any)
-	return append(required, own...)
+	return append(required, list(v["required"])...)
 }
 
-// simplified returns a schema in a form that the generator supports. An enumeration becomes a value of its type. A reference to a schema
+// simplify changes a schema to a form that the generator supports. An enumeration becomes a value of its type. A reference to a schema
 // without a Go type is replaced with that schema. For a client, the zero value stands for null where possible.
-func (o *options) simplified(v map[string]any) map[string]any {
+func (o *options) simplify(v map[string]any) {
 	orNull := false
 	delete(v, "enum")
 	delete(v, "const")
-	if of, ok := v["oneOf"].([]any); ok && len(of) == 2 {
-		other, _ := of[1].(map[string]any)
-		first, _ := of[0].(map[string]any)
-		if name, ok := reference(first); ok && other["type"] == "null" {
+	if of := list(v["oneOf"]); len(of) == 2 {
+		first := object(of[0])
+		if name, ok := reference(first); ok && object(of[1])["type"] == "null" {
 			delete(v, "oneOf")
 			if v["$ref"] = first["$ref"]; o.isInlined(name) {
 				orNull = true
@@ -80,12 +59,12 @@ func (o *options) simplified(v map[string]any) map[string]any {
 		if v["additionalProperties"] == true {
 			delete(v, "additionalProperties") // ignored
 		}
-		if all, _ := v["allOf"].([]any); len(all) > 1 {
+		if len(list(v["allOf"])) > 1 {
 			choices = append(choices, "allOf")
 		}
 	}
 	for _, choice := range choices {
-		if of, ok := v[choice].([]any); ok {
+		if of := list(v[choice]); of != nil {
 			o.merge(v, choice, of)
 		}
 	}
@@ -105,15 +84,15 @@ func (o *options) simplified(v map[string]any) map[string]any {
 	case orNull:
 		v["type"] = kind
 	}
-	return v
 }
 
 // inline replaces a reference with the schema that it names.
 func (o *options) inline(v map[string]any, name string) {
-	schema := o.schemas[name].(map[string]any)
+	schema := object(o.schemas[name])
 	delete(v, "$ref")
 	if goType := o.Types[name]; goType != "" {
-		if v["type"] = "object"; isOrNull(schema) {
+		v["type"] = "object"
+		if _, orNull := kindOf(schema); orNull {
 			v["type"] = []any{"object", "null"}
 		}
 		v["x-go-type"] = goType
@@ -124,9 +103,4 @@ func (o *options) inline(v map[string]any, name string) {
 			v[key] = value
 		}
 	}
-}
-
-func isOrNull(schema map[string]any) bool {
-	_, orNull := kindOf(schema)
-	return orNull
 }

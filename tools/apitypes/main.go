@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"go/format"
 	"log"
 	"maps"
@@ -24,7 +25,7 @@ type options struct {
 
 	Document string   `yaml:"document"`
 	Output   string   `yaml:"output"`
-	Only     []string `yaml:"only"` // only these schemas, and those that they refer to, get types; empty: all do
+	Only     []string `yaml:"only"` // the schemas that get types, besides those that they refer to
 	// Plain makes types for a client: the zero value stands for null where possible.
 	Plain bool `yaml:"plain"`
 	// Types are the Go types of schemas, such as State, and of their members, such as Job.params. "-" omits a member.
@@ -58,23 +59,19 @@ func main() {
 }
 
 func generate(config string) error {
-	text, err := os.ReadFile(config)
-	if err != nil {
-		return err
-	}
 	var o options
-	if err := yaml.Unmarshal(text, &o); err != nil {
+	if err := errors.Join(os.Chdir(filepath.Dir(config)), read(filepath.Base(config), &o)); err != nil {
 		return err
 	}
 	for _, q := range o.Requests {
-		if err := q.write(filepath.Dir(config)); err != nil {
+		if err := q.write(); err != nil {
 			return err
 		}
 	}
 	if o.Requests != nil {
 		return nil
 	}
-	document, err := o.load(filepath.Join(filepath.Dir(config), o.Document))
+	document, err := o.load()
 	if err != nil {
 		return err
 	}
@@ -97,24 +94,29 @@ func generate(config string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(filepath.Dir(config), o.Output), formatted, 0o644); err != nil || o.Methods == nil {
+	if err := os.WriteFile(o.Output, formatted, 0o644); err != nil || o.Methods == nil {
 		return err
 	}
-	methods, err := o.methods(o.paths)
+	methods, err := o.methods()
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(filepath.Dir(config), o.MethodsOutput), methods, 0o644)
+	return os.WriteFile(o.MethodsOutput, methods, 0o644)
+}
+
+// read reads a YAML file.
+func read(file string, into any) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return yaml.Unmarshal(text, into)
 }
 
 // load reads the schemas of a document. The result has no paths, since oapi-codegen makes only types.
-func (o *options) load(file string) (*openapi3.T, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
+func (o *options) load() (*openapi3.T, error) {
 	var root yaml.Node
-	if err := yaml.Unmarshal(text, &root); err != nil {
+	if err := read(o.Document, &root); err != nil {
 		return nil, err
 	}
 	keepOrder(&root, false, 0)
@@ -122,20 +124,22 @@ func (o *options) load(file string) (*openapi3.T, error) {
 	if err := root.Decode(&document); err != nil {
 		return nil, err
 	}
-	o.schemas, _ = document["components"].(map[string]any)["schemas"].(map[string]any)
-	o.parameters, _ = document["components"].(map[string]any)["parameters"].(map[string]any)
-	o.paths, _ = document["paths"].(map[string]any)
-	o.rename(o.schemas)
+	components := object(document["components"])
+	o.schemas, o.parameters, o.paths = object(components["schemas"]), object(components["parameters"]), object(document["paths"])
+	each(o.schemas, func(v map[string]any) {
+		if name, ok := reference(v); ok && o.Rename[name] != "" {
+			v["$ref"] = schemaPrefix + o.Rename[name]
+		}
+	})
 	for old, name := range o.Rename {
 		o.schemas[name] = o.schemas[old]
 		delete(o.schemas, old)
 	}
 	for embedded, names := range o.Embed {
 		for _, name := range names {
-			schema, _ := o.schemas[name].(map[string]any)
-			parts, _ := schema["allOf"].([]any)
-			schema["allOf"] = slices.DeleteFunc(parts, func(part any) bool {
-				of, _ := reference(part.(map[string]any))
+			schema := object(o.schemas[name])
+			schema["allOf"] = slices.DeleteFunc(list(schema["allOf"]), func(part any) bool {
+				of, _ := reference(object(part))
 				return of == embedded
 			})
 		}
@@ -147,15 +151,12 @@ func (o *options) load(file string) (*openapi3.T, error) {
 	}
 	wanted := map[string]any{}
 	for name, schema := range o.schemas {
-		if o.isInlined(name) {
-			continue
-		}
-		o.schemas[name] = o.adapted(schema)
-		if o.Only == nil || slices.Contains(o.Only, name) {
-			wanted[name] = o.schemas[name]
+		if !o.isInlined(name) {
+			each(schema, o.simplify)
 		}
 	}
-	for o.addReferences(wanted, wanted) {
+	for _, name := range o.Only {
+		o.add(wanted, name)
 	}
 	plain, err := json.Marshal(map[string]any{
 		"openapi": document["openapi"], "info": document["info"], "paths": map[string]any{},
@@ -187,40 +188,35 @@ func keepOrder(node *yaml.Node, members bool, after int) {
 	}
 }
 
-// rename changes references to the Go names of the schemas.
-func (o *options) rename(node any) {
-	switch v := node.(type) {
-	case []any:
+// each calls do for each object in a node.
+func each(node any, do func(v map[string]any)) {
+	for _, item := range list(node) {
+		each(item, do)
+	}
+	if v := object(node); v != nil {
+		do(v)
 		for _, item := range v {
-			o.rename(item)
-		}
-	case map[string]any:
-		if name, ok := reference(v); ok && o.Rename[name] != "" {
-			v["$ref"] = schemaPrefix + o.Rename[name]
-		}
-		for _, item := range v {
-			o.rename(item)
+			each(item, do)
 		}
 	}
 }
 
 // setType sets the Go type of a member of a schema, or of a member of its parts if the schema is composed.
 func (o *options) setType(schema any, member, goType string) {
-	v, _ := schema.(map[string]any)
-	properties, _ := v["properties"].(map[string]any)
+	v := object(schema)
+	properties := object(v["properties"])
 	switch {
 	case properties[member] == nil:
 	case goType == "-":
 		delete(properties, member)
 	default:
-		was, _ := properties[member].(map[string]any)
+		was := object(properties[member])
 		properties[member] = map[string]any{
 			"x-go-type": goType, "x-go-type-skip-optional-pointer": true, "type": "object",
 			"x-order": was["x-order"], "description": was["description"],
 		}
 	}
-	all, _ := v["allOf"].([]any)
-	for _, part := range all {
+	for _, part := range list(v["allOf"]) {
 		o.setType(part, member, goType)
 	}
 }
@@ -228,35 +224,29 @@ func (o *options) setType(schema any, member, goType string) {
 // isInlined reports whether a schema gets no Go type of its own, because it stands for an existing type or for a text, a number or another
 // simple value.
 func (o *options) isInlined(name string) bool {
-	schema, _ := o.schemas[name].(map[string]any)
-	kind, _ := kindOf(schema)
+	kind, _ := kindOf(object(o.schemas[name]))
 	return o.Types[name] != "" || kind != nil && kind != "object"
 }
 
 // kindOf returns the type of a schema, and reports whether the schema also allows null.
 func kindOf(schema map[string]any) (kind any, orNull bool) {
-	if types, ok := schema["type"].([]any); ok && len(types) == 2 && types[1] == "null" {
+	if types := list(schema["type"]); len(types) == 2 && types[1] == "null" {
 		return types[0], true
 	}
 	return schema["type"], false
 }
 
-// addReferences adds the schemas that a node refers to. It reports whether it added any.
-func (o *options) addReferences(wanted map[string]any, node any) (added bool) {
-	switch v := node.(type) {
-	case []any:
-		for _, item := range v {
-			added = o.addReferences(wanted, item) || added
-		}
-	case map[string]any:
-		if name, ok := reference(v); ok && wanted[name] == nil {
-			wanted[name], added = o.schemas[name], true
-		}
-		for _, item := range v {
-			added = o.addReferences(wanted, item) || added
-		}
+// add adds a schema and those that it refers to.
+func (o *options) add(wanted map[string]any, name string) {
+	if wanted[name] != nil {
+		return
 	}
-	return added
+	wanted[name] = o.schemas[name]
+	each(wanted[name], func(v map[string]any) {
+		if name, ok := reference(v); ok {
+			o.add(wanted, name)
+		}
+	})
 }
 
 const schemaPrefix = "#/components/schemas/"

@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // requests name the schemas of request bodies in one document, and the file to which they are written.
@@ -22,15 +19,11 @@ type requests struct {
 }
 
 // write writes the schemas as JSON. A written schema has no references, and null is one of its types.
-func (q *requests) write(folder string) error {
-	text, err := os.ReadFile(filepath.Join(folder, q.Document))
-	if err != nil {
-		return err
-	}
+func (q *requests) write() error {
 	var root struct {
 		Components struct{ Schemas map[string]any }
 	}
-	if err := yaml.Unmarshal(text, &root); err != nil {
+	if err := read(q.Document, &root); err != nil {
 		return err
 	}
 	all := root.Components.Schemas
@@ -52,7 +45,7 @@ func (q *requests) write(folder string) error {
 		}
 		lines[i] = fmt.Sprintf("%q: %s", name, line)
 	}
-	return os.WriteFile(filepath.Join(folder, q.Output), []byte("{\n"+strings.Join(lines, ",\n")+"\n}\n"), 0o644)
+	return os.WriteFile(q.Output, []byte("{\n"+strings.Join(lines, ",\n")+"\n}\n"), 0o644)
 }
 
 func (q *requests) change(all map[string]any) {
