@@ -115,7 +115,7 @@ var preflight = &Route{
 // Register adds the routes. Fiber derives 404 and 405 (with Allow) from them.
 func (s *Kit) Register(routes []Route) {
 	s.Routes = slices.DeleteFunc(slices.Clone(routes), func(rt Route) bool { return rt.Hidden })
-	s.paths, s.Shown = knownPaths(s.Routes), shownBy(routes)
+	s.Shown = shownBy(routes)
 	s.metrics = newMetrics(telemetry.In(s.Registry), s.Routes)
 	s.registerHidden()
 	for _, rt := range s.Routes {
@@ -177,15 +177,19 @@ func (s *Kit) nearPath(path string) string {
 		return ""
 	}
 	for _, sent := range []string{path, "/v1" + path} {
-		segments := strings.Split(sent, "/")
-		for _, rt := range s.paths {
-			if !isNear(segments, rt) {
-				continue
+		var near string
+		for i := range s.Routes {
+			segments := s.Routes[i].Segments()
+			known := strings.Join(segments, "/")
+			fewer := near == "" || strings.Count(known, "{") < strings.Count(near, "{")
+			if fewer && isNear(strings.Split(sent, "/"), segments) {
+				near = known
 			}
-			near := strings.Join(rt, "/")
-			if s.Pages.Handler == nil { // then this listener serves the public URL
-				near = s.Links.At(near)
-			}
+		}
+		if near != "" && s.Pages.Handler == nil { // then this listener serves the public URL
+			near = s.Links.At(near)
+		}
+		if near != "" {
 			return " Did you mean " + near + "?"
 		}
 	}
@@ -214,25 +218,6 @@ func (rt *Route) Segments() []string {
 		}
 	}
 	return segments
-}
-
-// knownPaths returns the segments of each path of the API, sorted by number of parameters.
-func knownPaths(routes []Route) [][]string {
-	var paths [][]string
-	for _, rt := range routes {
-		paths = append(paths, rt.Segments())
-	}
-	slices.SortStableFunc(paths, func(a, b []string) int { return parameters(a) - parameters(b) })
-	return paths
-}
-
-func parameters(path []string) (n int) {
-	for _, name := range path {
-		if strings.HasPrefix(name, "{") {
-			n++
-		}
-	}
-	return n
 }
 
 // unmatched handles requests without a route: CORS preflights, and otherwise 404, 405 with Allow, or 501 for an unknown method.

@@ -128,7 +128,6 @@ type Kit struct {
 	// Shown maps the path of each change to the GET route of the changed resource.
 	Shown map[string]*Route
 
-	paths   [][]string // see knownPaths
 	app     *fiber.App
 	metrics *metrics
 	bodies  *bodyMemory

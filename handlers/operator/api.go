@@ -104,7 +104,7 @@ func New(cfg Config, deps Deps) *API {
 	a.Kit = httpkit.New(httpkit.Config{
 		PublicURL: cfg.PublicURL, DocsURL: prefix + "openapi.yaml", Hosts: cfg.Hosts, RequestTimeout: cfg.Timeout,
 		ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-		MaxPayloadBytes: cfg.MaxPayload, TestBed: cfg.Catalogue.TestBed,
+		MaxStreamsPerClient: maxLive, MaxPayloadBytes: cfg.MaxPayload, TestBed: cfg.Catalogue.TestBed,
 	}, httpkit.Deps{
 		Callers: gate{deps.Guard}, Pages: httpkit.Pages{Handler: deps.Pages, Prefix: prefix, Known: deps.Guard.Known},
 		CursorKey: deps.CursorKey, Logger: slog.New(failures{deps.Log.Handler()}),

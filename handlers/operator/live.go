@@ -30,38 +30,30 @@ type live struct {
 
 	mu        sync.Mutex
 	listeners map[chan struct{}]bool
-	end       context.CancelFunc // stops the loop; nil without listeners
+	end       context.CancelFunc // stops the loop, which runs while there are listeners
 }
 
 func newLive(mark func(context.Context) (string, error), log *slog.Logger) *live {
 	return &live{mark: mark, log: log, listeners: map[chan struct{}]bool{}}
 }
 
-// listen returns a channel that holds an entry if something has changed since the last receive.
-func (l *live) listen() (changed chan struct{}, leave func(), err error) {
+// listen returns a channel that holds an entry if something has changed since the last receive, until leave is called.
+func (l *live) listen() (changed chan struct{}, leave func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.listeners) >= maxLive {
-		return nil, nil, &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: checkEvery,
-			Detail: "This process has reached its limit of streams. Poll instead, or use another process."}
-	}
-	changed = make(chan struct{}, 1)
-	l.listeners[changed] = true
-	if l.end == nil {
+	if len(l.listeners) == 0 {
 		ctx, end := context.WithCancel(context.Background())
 		l.end = end
 		go l.run(ctx)
 	}
-	return changed, func() { l.leave(changed) }, nil
-}
-
-func (l *live) leave(changed chan struct{}) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.listeners, changed)
-	if len(l.listeners) == 0 && l.end != nil {
-		l.end()
-		l.end = nil
+	changed = make(chan struct{}, 1)
+	l.listeners[changed] = true
+	return changed, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if delete(l.listeners, changed); len(l.listeners) == 0 {
+			l.end()
+		}
 	}
 }
 
@@ -109,21 +101,22 @@ func (a *API) stream(r *httpkit.Request) error {
 	if r.Method() == fiber.MethodHead {
 		return nil
 	}
-	changed, leave, err := a.live.listen()
-	if err != nil {
-		return err
-	}
 	release, err := a.Waits.Acquire(job.ID{})
+	switch {
+	case job.CodeOf(err) == job.CodeRateLimited:
+		return &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: checkEvery,
+			Detail: "This process has reached its limit of streams. Poll instead, or use another process."}
+	case err != nil:
+		return err
+	case !ok:
+		release()
+		return nil
+	}
+	changed, leave := a.live.listen()
 	end := sync.OnceFunc(func() {
 		leave()
-		if release != nil {
-			release()
-		}
+		release()
 	})
-	if err != nil || !ok {
-		end()
-		return err
-	}
 	r.Set("X-Accel-Buffering", "no") // for proxies
 	head := r.Head().WithContext(a.Waits.Context())
 	r.Hijack(c, &end, func(top []byte) {
