@@ -40,8 +40,7 @@ func TestChangesOfAJob(t *testing.T) {
 	} {
 		for _, body := range []string{"", "{}", " { } \n"} {
 			w.Seed()
-			a := w.send(change.method, change.path, body)
-			require.Equal(t, change.status, a.StatusCode, a.text)
+			a := w.send(change.method, change.path, body).requireStatus(t, change.status)
 			require.Contains(t, a.text, change.answer)
 		}
 		for _, body := range []string{`{"a":1}`, `[]`, `null`, `{`, `{}{}`, ` `, "\x00"} {
@@ -57,8 +56,7 @@ func TestReport(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for query, attempt := range map[string]string{"": `"attempt":2`, "?attempt=1": `"attempt":1`, "?attempt=2": `"attempt":2`} {
-		a := w.send("GET", failedSelf+"/report"+query, "")
-		require.Equal(t, 200, a.StatusCode, a.text)
+		a := w.send("GET", failedSelf+"/report"+query, "").requireStatus(t, 200)
 		require.Contains(t, a.text, attempt)
 		require.Equal(t, query != "?attempt=1", a.Header.Get("Retry-After") == "2", "only for a retryable failure")
 	}
@@ -78,8 +76,7 @@ func TestClients(t *testing.T) {
 	for body, fresh := range map[string]bool{"": false, "{}": false, `{"rotate":true}`: true, `{"rotate":null}`: false,
 		`{"scope":"read"}`: true} {
 		w.Seed()
-		a := w.send("POST", keys, body)
-		require.Equal(t, 201, a.StatusCode, a.text)
+		a := w.send("POST", keys, body).requireStatus(t, 201)
 		require.Equal(t, fresh, strings.Contains(a.text, `"api_key":"frk_`), body)
 		require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
 	}
@@ -94,8 +91,7 @@ func TestSubmitBatch(t *testing.T) {
 	w := newWorld(t)
 	a := w.send("POST", "/v1/jobs/batch",
 		`{"jobs":[{"type":"EXECUTE","correlation_id":"own"},{"item_id":"b","type":"NOPE"}],"idempotency_key":"k"}`,
-		"Accept-Language", "de", "Prefer", "respond-async, wait=5")
-	require.Equal(t, 202, a.StatusCode)
+		"Accept-Language", "de", "Prefer", "respond-async, wait=5").requireStatus(t, 202)
 	self := "/v1/batches/" + a.field(t, "batch_id")
 	require.Equal(t, self, a.Header.Get("Location"))
 	for _, part := range []string{

@@ -105,31 +105,6 @@ func TestListFilters(t *testing.T) {
 	}
 }
 
-// Every parameter of every list reports its mistakes, all at once. TestRequestsAreAsDocumented checks the values.
-func TestBadQueries(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	for _, rt := range w.server.Routes {
-		path, all := examplePath(rt), url.Values{"x": {"1"}}
-		for _, parameter := range rt.Query {
-			name := parameter.Name
-			all.Set(name, "\x01")
-			for _, value := range []string{"", "%00"} {
-				a := w.send("GET", path+"?"+name+"="+value, "")
-				p := a.requireProblem(t, job.CodeMalformed)
-				require.Len(t, p.Violations, 1, name)
-				require.Equal(t, job.Violation{Parameter: name, Detail: "Must be " + parameter.Want + "."}, p.Violations[0])
-				require.NotContains(t, a.text, `"pointer"`, "pointers are for bodies")
-			}
-			p := w.send("GET", path+"?"+name+"=!&"+name+"=!", "").requireProblem(t, job.CodeMalformed)
-			require.Contains(t, p.Violations, job.Violation{Parameter: name, Detail: "This parameter can be given only once."})
-		}
-		if len(rt.Query) > 0 {
-			require.Len(t, w.send("GET", path+"?"+all.Encode(), "").requireProblem(t, job.CodeMalformed).Violations, len(all))
-		}
-	}
-}
-
 // A cursor is only valid for its list, its filters and its client.
 func TestCursorsBelongToTheirList(t *testing.T) {
 	t.Parallel()

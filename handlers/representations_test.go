@@ -84,8 +84,7 @@ func TestResult(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path := jobSelf + "/result"
-	a := w.send("GET", path, "")
-	require.Equal(t, 200, a.StatusCode)
+	a := w.send("GET", path, "").requireStatus(t, 200)
 	require.Equal(t, resultText, a.text)
 	for name, value := range map[string]string{
 		"Content-Type": "text/plain; charset=utf-8", "Content-Length": "10", "ETag": resultTag(), "Accept-Ranges": "bytes",
@@ -203,8 +202,7 @@ func TestConditionsOnChanges(t *testing.T) {
 func TestConditionsAreCheckedLastBeforeBody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	a := w.send("DELETE", jobSelf, "", "If-Match", `W/"9"`)
-	require.Equal(t, 412, a.StatusCode)
+	a := w.send("DELETE", jobSelf, "", "If-Match", `W/"9"`).requireStatus(t, 412)
 	require.Contains(t, a.problem(t).Detail, "needs a strong entity tag")
 	require.Equal(t, 412, w.send("DELETE", jobSelf, "not JSON", "If-Match", `"9"`).StatusCode)
 	w.send("DELETE", jobSelf, "", "If-Match", `"9"`, "Authorization", "-").requireProblem(t, job.CodeInvalidCredentials)

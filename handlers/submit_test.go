@@ -63,8 +63,7 @@ func TestSubmitPreferences(t *testing.T) {
 		"respond-async": "respond-async", "wait=1, Respond-Async": "respond-async, wait=1", "respond-async; x=1": "respond-async",
 		"wait=1": "wait=1", "wait=0": "wait=0", "wait=x": "", "respond-async=1": "", "xrespond-async": "", "": "",
 	} {
-		a := w.submit("", "Prefer", prefer)
-		require.Equal(t, 202, a.StatusCode)
+		a := w.submit("", "Prefer", prefer).requireStatus(t, 202)
 		require.Equal(t, applied, a.Header.Get("Preference-Applied"), prefer)
 	}
 }
@@ -83,8 +82,7 @@ func TestIdempotencyKey(t *testing.T) {
 			members = `,"idempotency_key":"` + test.body + `"`
 		}
 		for i := range 2 {
-			a := w.submit(members, "Idempotency-Key", test.header)
-			require.Equal(t, 202, a.StatusCode, a.text)
+			a := w.submit(members, "Idempotency-Key", test.header).requireStatus(t, 202)
 			require.Equal(t, test.want != "" && i == 1, a.Header.Get("Idempotency-Replayed") == "true")
 		}
 		keys := repotest.All[string](t, w.URL(), `SELECT key FROM idempotency_keys`)
@@ -215,8 +213,7 @@ func TestRepetitionsShowNoSecret(t *testing.T) {
 	w := newWorld(t)
 	const rotated = `{"rotate":true}`
 	require.Contains(t, w.send(httpkit.Post, clientPath("/keys"), rotated, "Idempotency-Key", "k").text, `"api_key":"frk_`)
-	again := w.send(httpkit.Post, clientPath("/keys"), rotated, "Idempotency-Key", "k")
-	require.Equal(t, 201, again.StatusCode)
+	again := w.send(httpkit.Post, clientPath("/keys"), rotated, "Idempotency-Key", "k").requireStatus(t, 201)
 	require.Contains(t, again.text, `{"api_key":null,"key_id":"`)
 	rotate := webhookSelf + "/rotate-secret"
 	require.Contains(t, w.send(httpkit.Post, rotate, "", "Idempotency-Key", "r").text, backend.Secret)
@@ -240,8 +237,7 @@ func TestIdempotencyKeysCompareRequests(t *testing.T) {
 	a := w.send(httpkit.Post, revoke, ` {"key_id":"\u0061`+backend.SomeKey[1:]+`"}`, "Idempotency-Key", "r")
 	require.Equal(t, "true", a.Header.Get(httpkit.ReplayedHeader))
 	foreign := "/v1/jobs/" + backend.ForeignJob.String() + "/cancel"
-	other := w.send(httpkit.Post, foreign, "", "Idempotency-Key", "k", "Authorization", "Bearer "+otherKey)
-	require.Equal(t, 200, other.StatusCode)
+	other := w.send(httpkit.Post, foreign, "", "Idempotency-Key", "k", "Authorization", "Bearer "+otherKey).requireStatus(t, 200)
 	require.Empty(t, other.Header.Get(httpkit.ReplayedHeader), "keys of other clients are separate")
 }
 

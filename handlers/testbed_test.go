@@ -63,8 +63,7 @@ func TestFaultsInsteadOfTheWork(t *testing.T) {
 		of := testbed.Scope{Client: backend.ClientA}
 		_, err := w.Testbed.ReplaceFaults(t.Context(), of, 1, []fault.Rule{{Match: fault.Match{Operation: "submitJob"}, Effect: test.effect}}, "")
 		require.NoError(t, err)
-		a := w.submit("")
-		require.Equal(t, test.status, a.StatusCode, a.text)
+		a := w.submit("").requireStatus(t, test.status)
 		require.Contains(t, a.text, test.text)
 		require.Contains(t, a.Header.Get(test.name), test.want)
 		require.Equal(t, before, repotest.Count(t, w.URL(), "jobs"), "the work was not done")
@@ -81,8 +80,7 @@ func TestFaultHeader(t *testing.T) {
 
 	plain := newWorld(t, func(_ *Config, d *Deps) { d.Testbed = nil })
 	require.Equal(t, 200, plain.send("GET", "/v1/jobs", "", headerFault, `{"status":503}`, headerSession, "tést").StatusCode)
-	a = plain.send("GET", faultsPath, "")
-	require.Equal(t, 404, a.StatusCode, a.text)
+	a = plain.send("GET", faultsPath, "").requireStatus(t, 404)
 	require.Contains(t, a.text, "RFA_REQUEST_NOT_FOUND")
 }
 
@@ -103,8 +101,7 @@ func TestSessionHeader(t *testing.T) {
 		{"POST", "/v1/testbed/fixtures", `{"jobs":[{"state":"scheduled"}]}`, "a test", 201, 0, 1},
 	} {
 		w.Seed()
-		a := w.send(test.method, test.path, test.body, "X-Request-Id", id, headerSession, test.label)
-		require.Equal(t, test.status, a.StatusCode, a.text)
+		a := w.send(test.method, test.path, test.body, "X-Request-Id", id, headerSession, test.label).requireStatus(t, test.status)
 		require.Equal(t, []int{test.exchanges, test.requests}, []int{repotest.Count(t, w.URL(), "testbed_exchanges"),
 			repotest.Count(t, w.URL(), "testbed_requests WHERE request_id = '"+id+"'")}, test)
 		if test.status == 400 && test.path == "/v1/jobs" {
@@ -119,8 +116,7 @@ func TestFixturesAreMadeInTime(t *testing.T) {
 	w := newWorld(t)
 	w.Testbed.Fixtures.Wait = 100 * time.Millisecond
 	unlock := repotest.Begin(t, w.URL(), "LOCK TABLE jobs")
-	a := w.send("POST", "/v1/testbed/fixtures", `{"jobs":[{"state":"scheduled"}]}`)
-	require.Equal(t, 503, a.StatusCode, a.text)
+	a := w.send("POST", "/v1/testbed/fixtures", `{"jobs":[{"state":"scheduled"}]}`).requireStatus(t, 503)
 	require.Contains(t, a.text, "RFA_EXEC_WORKER_UNAVAILABLE")
 	unlock()
 }
@@ -130,8 +126,7 @@ func TestJournalsOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for range 3 { // one more than the limit
-		a := w.send("GET", sessionsPath+"/"+backend.Session.String()+"/journal", "")
-		require.Equal(t, 200, a.StatusCode, a.text)
+		a := w.send("GET", sessionsPath+"/"+backend.Session.String()+"/journal", "").requireStatus(t, 200)
 		require.Equal(t, "application/x-ndjson", a.Header.Get("Content-Type"))
 		require.Equal(t, []string{"chunked"}, a.TransferEncoding)
 		require.Equal(t, 404, w.send("GET", sessionsPath+"/"+backend.Bulk.String()+"/journal", "").StatusCode)

@@ -93,8 +93,7 @@ func TestGetDoesNotWait(t *testing.T) {
 func TestSubmitWaits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(_ *Config, d *Deps) { d.Clock = nil })
-	a := w.submit("", "Prefer", "wait=1, respond-async")
-	require.Equal(t, 202, a.StatusCode)
+	a := w.submit("", "Prefer", "wait=1, respond-async").requireStatus(t, 202)
 	require.Equal(t, "respond-async, wait=1", a.Header.Get("Preference-Applied"))
 	require.Contains(t, a.text, `"state":"QUEUED"`, "the last known state")
 	require.Equal(t, "1", a.Header.Get("Retry-After"))
@@ -134,11 +133,9 @@ func TestNoWaitBeyondTheLimit(t *testing.T) {
 	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = 1 })
 	release, err := w.server.Waits.Acquire(backend.ClientA)
 	require.NoError(t, err)
-	a := w.send("GET", queuedSelf, "", "Prefer", "wait=5")
-	require.Equal(t, 200, a.StatusCode)
+	a := w.send("GET", queuedSelf, "", "Prefer", "wait=5").requireStatus(t, 200)
 	require.Empty(t, a.Header.Get("Preference-Applied"))
-	a = w.submit("", "Prefer", "wait=5, respond-async")
-	require.Equal(t, 202, a.StatusCode)
+	a = w.submit("", "Prefer", "wait=5, respond-async").requireStatus(t, 202)
 	require.Equal(t, "respond-async", a.Header.Get("Preference-Applied"))
 	release()
 	for range 2 { // a wait only counts while it lasts

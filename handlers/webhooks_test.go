@@ -22,8 +22,7 @@ func TestRegisterWebhook(t *testing.T) {
 	w := newWorld(t)
 	a := w.send("POST", "/v1/webhooks",
 		`{"url":"https://example.com/x","events":["job.failed","*","job.failed"],"description":"ä\n","content_mode":"structured",`+
-			`"idempotency_key":"k"}`)
-	require.Equal(t, 201, a.StatusCode, a.text)
+			`"idempotency_key":"k"}`).requireStatus(t, 201)
 	require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
 	require.NotContains(t, w.log.String(), "whsec_")
 	id, err := job.ParseID(a.field(t, "webhook_id"))
@@ -35,8 +34,7 @@ func TestRegisterWebhook(t *testing.T) {
 		[]any{hook.URL, hook.Events, hook.Description, hook.ContentMode})
 	location := ""
 	for i := range 2 {
-		a = w.send("POST", "/v1/webhooks", aHook, "Idempotency-Key", `"again"`)
-		require.Equal(t, 201, a.StatusCode)
+		a = w.send("POST", "/v1/webhooks", aHook, "Idempotency-Key", `"again"`).requireStatus(t, 201)
 		require.Equal(t, i == 1, a.Header.Get("Idempotency-Replayed") == "true")
 		require.Equal(t, i == 0, strings.Contains(a.text, backend.Secret), "a secret is shown once")
 		require.True(t, i == 0 || location == a.Header.Get("Location"))
@@ -54,8 +52,7 @@ func TestUpdateWebhook(t *testing.T) {
 	} {
 		for _, media := range []string{"application/json", "application/merge-patch+json"} {
 			w.Seed()
-			a := w.send("PATCH", webhookSelf, body, "Content-Type", media)
-			require.Equal(t, 200, a.StatusCode)
+			a := w.send("PATCH", webhookSelf, body, "Content-Type", media).requireStatus(t, 200)
 			require.Contains(t, a.text, want)
 			require.Contains(t, w.send("GET", webhookSelf, "").text, want)
 		}
@@ -68,8 +65,7 @@ func TestRedeliverAndReplay(t *testing.T) {
 	w.Exec(`UPDATE deliveries SET state = 'FAILED', settled_at = now(), next_attempt_at = NULL, last_error = 'TIMEOUT', created_at = now(),
 		delivery_id = uuid7(now()) WHERE delivery_id::text LIKE '%d3'`)
 	for _, path := range []string{webhookSelf + "/redeliver", webhookSelf + "/replay"} {
-		a := w.send("POST", path, aMoment)
-		require.Equal(t, 202, a.StatusCode, a.text)
+		a := w.send("POST", path, aMoment).requireStatus(t, 202)
 		require.Contains(t, a.text, `"next_cursor":null`)
 		w.send("POST", path, "").requireProblem(t, job.CodeMalformed)
 	}
@@ -95,13 +91,11 @@ func TestRegistrationChallengesTheReceiver(t *testing.T) {
 	r := &receiver{}
 	w := newWorldOn(t, backend.New(t, r.asked))
 	for i, headers := range [][]string{nil, {"Idempotency-Key", "k"}} {
-		a := w.send("POST", "/v1/webhooks", aHook, headers...)
-		require.Equal(t, 201, a.StatusCode, a.text)
+		a := w.send("POST", "/v1/webhooks", aHook, headers...).requireStatus(t, 201)
 		require.Contains(t, a.text, backend.Secret)
 		require.Equal(t, i+1, r.times())
 	}
-	a := w.send("POST", "/v1/webhooks", aHook, "Idempotency-Key", "k")
-	require.Equal(t, 201, a.StatusCode, a.text)
+	a := w.send("POST", "/v1/webhooks", aHook, "Idempotency-Key", "k").requireStatus(t, 201)
 	require.Equal(t, "true", a.Header.Get("Idempotency-Replayed"))
 	w.send("POST", "/v1/webhooks", `{"url":1,"events":["*"]}`).requireProblem(t, job.CodeMalformed)
 	require.Equal(t, 2, r.times(), "replays and invalid requests do not ask the receiver")
@@ -185,8 +179,7 @@ func TestDeliveries(t *testing.T) {
 	w := newWorld(t)
 	for path, id := range map[string]job.ID{ofOneWebhook: backend.Delivery, ofOneJob: backend.Callback} {
 		self := path + "/" + id.String()
-		a := w.send("GET", self, "")
-		require.Equal(t, 200, a.StatusCode, a.text)
+		a := w.send("GET", self, "").requireStatus(t, 200)
 		require.Equal(t, "application/json", a.Header.Get("Content-Type"), "independent of the receiver's media type")
 		require.Equal(t, "nosniff", a.Header.Get("X-Content-Type-Options"))
 		a = w.send("POST", self+"/redeliver", "{}")
@@ -207,8 +200,7 @@ func TestBulkBegins(t *testing.T) {
 	w := newWorld(t)
 	a := w.send("POST", "/v1/bulk", `{"action":"cancel","filter":{"state":"QUEUED","type":"EXECUTE","work_kind":"SUCCESS_FAST",
 		"batch_id":"`+backend.Batch.String()+`","correlation_id":"run-7","failure_code":"RFA_EXEC_TIMEOUT",
-		"created_after":"2030-01-31T12:00:00Z","created_before":"2030-01-31T13:00:00Z"},"rate":7}`)
-	require.Equal(t, 202, a.StatusCode, a.text)
+		"created_after":"2030-01-31T12:00:00Z","created_before":"2030-01-31T13:00:00Z"},"rate":7}`).requireStatus(t, 202)
 	require.Equal(t, "/v1/bulk/"+a.field(t, "bulk_id"), a.Header.Get("Location"))
 	shown := w.send("GET", a.Header.Get("Location"), "").text
 	require.Contains(t, shown, `"filter":{"state":"QUEUED","type":"EXECUTE","work_kind":"SUCCESS_FAST","batch_id":"`+backend.Batch.String()+
@@ -216,8 +208,7 @@ func TestBulkBegins(t *testing.T) {
 		`"created_before":"2030-01-31T13:00:00.000000Z"}`)
 	require.Contains(t, shown, `"rate":7`)
 
-	a = w.send("POST", "/v1/bulk", `{"action":"retry","filter":{"all":true}}`, "Idempotency-Key", "once")
-	require.Equal(t, 202, a.StatusCode)
+	a = w.send("POST", "/v1/bulk", `{"action":"retry","filter":{"all":true}}`, "Idempotency-Key", "once").requireStatus(t, 202)
 	require.Contains(t, w.send("GET", a.Header.Get("Location"), "").text, fmt.Sprintf(`"rate":%d`, job.DefaultBulkRate))
 	again := w.send("POST", "/v1/bulk", `{"filter":{"all":true}, "action":"retry"}`, "Idempotency-Key", "once")
 	require.Equal(t, "true", again.Header.Get("Idempotency-Replayed"))
@@ -260,8 +251,7 @@ func TestScheduleIsChanged(t *testing.T) {
 	require.Contains(t, w.send("POST", scheduleSelf+"/pause", "").text, `"paused":true`)
 	require.Contains(t, w.send("POST", scheduleSelf+"/resume", "").text, `"paused":false`)
 	a := w.send("PATCH", scheduleSelf, `{"cron":null,"time_zone":null,"interval":"1h","end_at":"2031-01-01T00:00:00Z"}`,
-		"Content-Type", "application/merge-patch+json")
-	require.Equal(t, 200, a.StatusCode, a.text)
+		"Content-Type", "application/merge-patch+json").requireStatus(t, 200)
 	require.Contains(t, a.text, `"cron":null,"time_zone":null,"interval":"1h0m0s"`)
 	require.Contains(t, w.send("PATCH", scheduleSelf, `{"name":null}`).text, `"interval":"1h0m0s"`)
 }

@@ -212,6 +212,13 @@ func (a *reply) problem(t testing.TB) (p problem.Document) {
 	return p
 }
 
+// requireStatus checks the status, and returns the response.
+func (a *reply) requireStatus(t testing.TB, status int) *reply {
+	t.Helper()
+	require.Equal(t, status, a.StatusCode, a.text)
+	return a
+}
+
 // requireProblem checks that the response is a problem document with the code.
 func (a *reply) requireProblem(t testing.TB, code job.Code) problem.Document {
 	t.Helper()

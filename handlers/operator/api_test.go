@@ -159,8 +159,7 @@ func TestBulk(t *testing.T) {
 		`"to":"2026-01-02T03:04:05.000006Z"}`
 	w.Exec(`UPDATE jobs SET max_attempts = 2, created_at = '2025-01-31 12:00Z' WHERE state = 'FAILED'`)
 	asked := `{"action":"retry","filter":` + filter + `,"dry_run":true,"override":false,"rate":7}`
-	r := w.post("/admin/v1/bulk", asked)
-	require.Equal(t, http.StatusOK, r.StatusCode, r.text)
+	r := w.post("/admin/v1/bulk", asked).requireStatus(t, http.StatusOK)
 	require.Contains(t, r.text, `"sample":[{"job_id":"`+backend.FailedJob.String()+`"`)
 	require.Contains(t, r.text, `"count":1,"changes":0,"left":[{"result":"FAILED","code":"RFA_JOB_CONFLICT","detail":"The job has used all`)
 	forced := strings.Replace(asked, `"override":false`, `"override":true`, 1)

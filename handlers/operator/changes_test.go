@@ -23,8 +23,7 @@ func TestEraseAClient(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, w.post(target, `{"confirm":"0190a1b2-c3d4-7000-8000-0000000000e1"}`).StatusCode)
 	require.Equal(t, 1, repotest.Count(t, w.URL(), "erasures"))
 	r := w.post(target, `{"confirm":"`+anID.String()+`","reason":"asked for"}`,
-		"X-Request-Id", "0190a1b2-c3d4-7000-8000-000000000b01")
-	require.Equal(t, http.StatusAccepted, r.StatusCode, r.text)
+		"X-Request-Id", "0190a1b2-c3d4-7000-8000-000000000b01").requireStatus(t, http.StatusAccepted)
 	require.Contains(t, r.text, `"client_id":"`+anID.String()+`","state":"PENDING"}`)
 	shown := w.get(r.Header.Get("Location")).text
 	for _, part := range []string{`"operator":"ann"`, `"reason":"asked for"`, `"request_id":"0190a1b2-c3d4-7000-8000-000000000b01"`} {
@@ -88,8 +87,7 @@ func TestPauseAndResume(t *testing.T) {
 		of(`"scope":"CLIENT","target":"` + client + `"`):            `"scope":"CLIENT","target":"` + client + `","mode":"PAUSE"`,
 		of(`"scope":"WORKER","target":"` + worker + `"`):            `"scope":"WORKER","target":"` + worker + `","mode":"DRAIN"`,
 	} {
-		r := w.post(target, body)
-		require.Equal(t, http.StatusCreated, r.StatusCode, r.text)
+		r := w.post(target, body).requireStatus(t, http.StatusCreated)
 		require.Contains(t, r.text, want+`,"operator":"ann","reason":"r"`)
 		require.Equal(t, http.StatusOK, w.post(target, body).StatusCode, "the pause already exists")
 		require.Contains(t, w.get(target).text, want)
@@ -110,13 +108,11 @@ func TestScheduleChanges(t *testing.T) {
 	made := w.post("/admin/v1/schedules", body(`{"cron":"0 4 * * *","job":{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}}`))
 	require.Equal(t, http.StatusCreated, made.StatusCode, made.text)
 	require.Contains(t, made.text, `"cron":"0 4 * * *"`)
-	wrong := w.post("/admin/v1/schedules", body(`{"cron":"never","job":{"type":"EXECUTE"}}`))
-	require.Equal(t, http.StatusBadRequest, wrong.StatusCode)
+	wrong := w.post("/admin/v1/schedules", body(`{"cron":"never","job":{"type":"EXECUTE"}}`)).requireStatus(t, http.StatusBadRequest)
 	require.Contains(t, wrong.text, `"pointer":"/schedule/cron"`)
 
 	at := "/admin/v1/schedules/" + backend.Schedule.String()
-	triggered := w.post(at+"/trigger", "")
-	require.Equal(t, http.StatusAccepted, triggered.StatusCode, triggered.text)
+	triggered := w.post(at+"/trigger", "").requireStatus(t, http.StatusAccepted)
 	require.Contains(t, triggered.text, `"job_id":"`+w.Newest().String()+`","state":"QUEUED"`)
 	require.Contains(t, w.post(at+"/pause", "").text, `"state":"PAUSED"`)
 	require.Contains(t, w.get(at).text, `"next_runs":[]`)
@@ -129,8 +125,7 @@ func TestSchedules(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Exec(`UPDATE schedules SET job = $1`, `{"type":"EXECUTE","params":{"password":"x"}}`)
-	list := w.get("/admin/v1/schedules?client_id=" + backend.ClientA.String())
-	require.Equal(t, 200, list.StatusCode, list.text)
+	list := w.get("/admin/v1/schedules?client_id=" + backend.ClientA.String()).requireStatus(t, 200)
 	require.Contains(t, list.text, `"next_runs":["2030-02-01T03:30:00.000000Z","2030-02-02T03:30:00.000000Z"`)
 	require.NotContains(t, list.text, "password", "the params of clients are not shown")
 	require.Contains(t, w.get("/admin/v1/schedules?client_id="+backend.ClientB.String()).text, `"data":[]`)

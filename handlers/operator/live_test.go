@@ -88,8 +88,7 @@ func TestLiveIsForOperatorsAndBounded(t *testing.T) {
 	for range 100 {
 		w.stream(url)
 	}
-	refused := w.get("/admin/v1/live")
-	require.Equal(t, http.StatusServiceUnavailable, refused.StatusCode)
+	refused := w.get("/admin/v1/live").requireStatus(t, http.StatusServiceUnavailable)
 	require.Equal(t, "15", refused.Header.Get("Retry-After"))
 	require.Contains(t, refused.text, "another process")
 }

@@ -19,11 +19,9 @@ func TestOperatorsStartSessions(t *testing.T) {
 	body := func(session string) string {
 		return `{"client_id":"` + backend.ClientA.String() + `","session":` + session + `}`
 	}
-	r := w.post("/admin/v1/testbed/sessions", body(`{"profile":"overloaded","seed":3}`))
-	require.Equal(t, 201, r.StatusCode, r.text)
+	r := w.post("/admin/v1/testbed/sessions", body(`{"profile":"overloaded","seed":3}`)).requireStatus(t, 201)
 	require.Contains(t, r.text, `"profile":"overloaded","seed":3`)
-	wrong := w.post("/admin/v1/testbed/sessions", body(`{"profile":"x"}`))
-	require.Equal(t, 400, wrong.StatusCode)
+	wrong := w.post("/admin/v1/testbed/sessions", body(`{"profile":"x"}`)).requireStatus(t, 400)
 	require.Contains(t, wrong.text, `"pointer":"/session/profile"`)
 	require.Equal(t, 200, w.send(changeToken, "POST", "/admin/v1/testbed/sessions/"+backend.Session.String()+"/end", "").StatusCode)
 	require.Contains(t, w.get("/admin/v1/catalogue").text, `"profiles":["default","flaky-network","overloaded"`)
@@ -73,8 +71,7 @@ func TestMoveClock(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, body := range []string{`{"advance":"720h0m0s"}`, `{"set":"2035-01-31T12:00:00.000000Z"}`, `{"freeze":true}`, `{"rate":60}`} {
-		r := w.post("/admin/v1/testbed/clock", body)
-		require.Equal(t, 200, r.StatusCode, r.text)
+		w.post("/admin/v1/testbed/clock", body).requireStatus(t, 200)
 		require.JSONEq(t, body, string(w.audit()[0].Detail))
 	}
 }

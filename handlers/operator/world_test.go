@@ -94,6 +94,13 @@ func (r reply) json(t *testing.T, into any) {
 	require.NoError(t, json.Unmarshal([]byte(r.text), into), r.text)
 }
 
+// requireStatus checks the status, and returns the response.
+func (r reply) requireStatus(t *testing.T, status int) reply {
+	t.Helper()
+	require.Equal(t, status, r.StatusCode, r.text)
+	return r
+}
+
 // cursor returns the cursor of the next page.
 func (r reply) cursor(t *testing.T) string {
 	t.Helper()
