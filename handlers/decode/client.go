@@ -71,14 +71,16 @@ func unique(names []string) (once []string) {
 	return once
 }
 
-// Since reads the body of a request to send deliveries again: the start time and an optional cursor.
-func Since(body []byte) (since time.Time, cursor *string, err error) {
-	var sent struct {
-		Since  time.Time
-		Cursor *string
-	}
-	err = public.read("SinceRequest", body, &sent)
-	return sent.Since, sent.Cursor, err
+// Again is a request to send deliveries again.
+type Again struct {
+	Since  time.Time
+	Cursor *string // may be nil
+}
+
+// Since reads the body of a request to send deliveries again.
+func Since(body []byte) (a Again, err error) {
+	err = public.read("SinceRequest", body, &a)
+	return a, err
 }
 
 // Bulk reads the body of a client's request for a bulk operation.

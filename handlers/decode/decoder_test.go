@@ -254,7 +254,7 @@ func FuzzDecode(f *testing.F) {
 				p, err := WebhookPatch(body)
 				return p.Violations, err
 			},
-			only(func(body []byte) error { _, _, err := Since(body); return err }),
+			only(func(body []byte) error { _, err := Since(body); return err }),
 			only(func(body []byte) error { _, err := Operator.ForClientOf("Submission", "job")(body); return err }),
 			only(func(body []byte) error { _, err := Operator.Pause(body); return err }),
 		} {

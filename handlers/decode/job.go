@@ -175,8 +175,8 @@ type sentSchedule struct {
 
 // Schedule reads the body of a request for a schedule. It returns an error only for a body that cannot be read to its end. Other mistakes
 // are in the request's Violations.
-func Schedule(body []byte, limits Limits) (job.ScheduleRequest, error) {
-	r := newReader(public, body, limits)
+func (l Limits) Schedule(body []byte) (job.ScheduleRequest, error) {
+	r := newReader(public, body, l)
 	defer r.done()
 	var sent sentSchedule
 	if r.document("ScheduleRequest", &sent); r.err != nil {
@@ -194,8 +194,8 @@ func Schedule(body []byte, limits Limits) (job.ScheduleRequest, error) {
 }
 
 // SchedulePatch reads the body of a change of a schedule: a JSON merge patch (RFC 7396), in which null removes an optional member.
-func SchedulePatch(body []byte, limits Limits) (p job.SchedulePatch, err error) {
-	r := newReader(public, body, limits)
+func (l Limits) SchedulePatch(body []byte) (p job.SchedulePatch, err error) {
+	r := newReader(public, body, l)
 	defer r.done()
 	var sent sentSchedule
 	if r.document("SchedulePatch", &sent); r.err != nil {

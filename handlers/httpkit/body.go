@@ -220,14 +220,9 @@ func (r *Request) releaseSmall() {
 	}
 }
 
-// JSONBody returns the request's body after checking that it is uncompressed JSON. The result is valid until the handler returns. It is
-// nil for a missing body if optional is set.
-func (r *Request) JSONBody(optional bool) ([]byte, error) {
-	return r.BodyAs(optional, fiber.MIMEApplicationJSON)
-}
-
-// BodyAs is JSONBody for the given JSON media types.
-func (r *Request) BodyAs(optional bool, media ...string) ([]byte, error) {
+// JSONBody returns the request's body after checking that it is uncompressed JSON, or of one of the other media types. The result is
+// valid until the handler returns. It is nil for a missing body if optional is set.
+func (r *Request) JSONBody(optional bool, others ...string) ([]byte, error) {
 	body, err := r.ReadBody()
 	if err != nil {
 		return nil, err
@@ -242,15 +237,16 @@ func (r *Request) BodyAs(optional bool, media ...string) ([]byte, error) {
 		r.Set(fiber.HeaderAcceptEncoding, "identity") // RFC 9110, section 12.5.3
 		return nil, job.Errorf(job.CodeUnsupportedMediaType, "Send the body without a Content-Encoding.")
 	}
+	media := append([]string{fiber.MIMEApplicationJSON}, others...)
 	if sent := r.Get(fiber.HeaderContentType); !slices.ContainsFunc(media, func(m string) bool { return isMedia(sent, m) }) {
 		return nil, job.Errorf(job.CodeUnsupportedMediaType, "Send the body as %s.", strings.Join(media, " or "))
 	}
 	return body, r.Enter()
 }
 
-// Decoded decodes the body with a function of package decode.
-func Decoded[T any](r *Request, optional bool, decode func(body []byte) (T, error)) (v T, err error) {
-	body, err := r.JSONBody(optional)
+// Decoded decodes the body with a function of package decode. See JSONBody.
+func Decoded[T any](r *Request, optional bool, decode func(body []byte) (T, error), others ...string) (v T, err error) {
+	body, err := r.JSONBody(optional, others...)
 	if err != nil {
 		return v, err
 	}

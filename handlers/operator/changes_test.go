@@ -125,7 +125,7 @@ func TestSchedules(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Exec(`UPDATE schedules SET job = $1`, `{"type":"EXECUTE","params":{"password":"x"}}`)
-	list := w.get("/admin/v1/schedules?client_id=" + backend.ClientA.String()).requireStatus(t, 200)
+	list := w.get("/admin/v1/schedules?client_id="+backend.ClientA.String()).requireStatus(t, 200)
 	require.Contains(t, list.text, `"next_runs":["2030-02-01T03:30:00.000000Z","2030-02-02T03:30:00.000000Z"`)
 	require.NotContains(t, list.text, "password", "the params of clients are not shown")
 	require.Contains(t, w.get("/admin/v1/schedules?client_id="+backend.ClientB.String()).text, `"data":[]`)

@@ -155,7 +155,7 @@ func (a *API) createSchedule(r *httpkit.Request, asked decode.ForClient) error {
 	if _, err := a.store.Client(r.Ctx, asked.ClientID); err != nil {
 		return err
 	}
-	request, err := decode.Schedule(asked.Request, a.DecodeLimits())
+	request, err := a.DecodeLimits().Schedule(asked.Request)
 	if err != nil {
 		return within("/schedule", err)
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/forgerun/forgerun/app/schedules"
 	"github.com/forgerun/forgerun/handlers/api"
-	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/handlers/views"
@@ -39,11 +38,7 @@ func (s *API) Routes() []httpkit.Route {
 }
 
 func (s *API) create(r *httpkit.Request) error {
-	body, err := r.JSONBody(false)
-	if err != nil {
-		return err
-	}
-	req, err := decode.Schedule(body, s.DecodeLimits())
+	req, err := httpkit.Decoded(r, false, s.DecodeLimits().Schedule)
 	if err != nil {
 		return err
 	}
@@ -72,11 +67,7 @@ func (s *API) list(r *httpkit.Request) error {
 }
 
 func (s *API) update(r *httpkit.Request) error {
-	body, err := r.BodyAs(false, fiber.MIMEApplicationJSON, httpkit.MergePatch)
-	if err != nil {
-		return err
-	}
-	patch, err := decode.SchedulePatch(body, s.DecodeLimits())
+	patch, err := httpkit.Decoded(r, false, s.DecodeLimits().SchedulePatch, httpkit.MergePatch)
 	if err != nil {
 		return err
 	}

@@ -28,11 +28,7 @@ func faultViews(rules []fault.Counted) query.List[fault.View] {
 }
 
 func (s *API) replaceFaults(r *httpkit.Request) error {
-	body, err := r.JSONBody(true)
-	if err != nil {
-		return err
-	}
-	f, err := decode.FaultRules(body, operations())
+	f, err := httpkit.Decoded(r, true, func(body []byte) (decode.Faults, error) { return decode.FaultRules(body, operations()) })
 	if err != nil {
 		return err
 	}

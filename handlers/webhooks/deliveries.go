@@ -95,18 +95,14 @@ func (s *API) resend(
 	send func(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error),
 ) error {
 	client, id := r.Caller.ClientID, r.PathID()
-	body, err := r.JSONBody(false)
-	if err != nil {
-		return err
-	}
-	since, cursor, err := decode.Since(body)
+	asked, err := httpkit.Decoded(r, false, decode.Since)
 	if err != nil {
 		return err
 	}
 	var after job.Position
-	scope := webhookPath(id) + "/" + action + "?" + since.Format(time.RFC3339Nano)
-	if cursor != nil {
-		position, err := s.CursorKey.Open(r.Base, client, scope, *cursor, query.PositionBytes)
+	scope := webhookPath(id) + "/" + action + "?" + asked.Since.Format(time.RFC3339Nano)
+	if asked.Cursor != nil {
+		position, err := s.CursorKey.Open(r.Base, client, scope, *asked.Cursor, query.PositionBytes)
 		if errors.Is(err, query.ErrBadCursor) {
 			return errBadReplayCursor
 		}
@@ -115,7 +111,7 @@ func (s *API) resend(
 		}
 		after = query.PositionOf(position)
 	}
-	replay, err := send(r.Ctx, client, id, since, after)
+	replay, err := send(r.Ctx, client, id, asked.Since, after)
 	if err != nil {
 		return err
 	}

@@ -121,11 +121,7 @@ func (s *API) listWebhooks(r *httpkit.Request) error {
 }
 
 func (s *API) updateWebhook(r *httpkit.Request) error {
-	body, err := r.BodyAs(false, fiber.MIMEApplicationJSON, httpkit.MergePatch)
-	if err != nil {
-		return err
-	}
-	patch, err := decode.WebhookPatch(body)
+	patch, err := httpkit.Decoded(r, false, decode.WebhookPatch, httpkit.MergePatch)
 	if err != nil {
 		return err
 	}
