@@ -222,11 +222,6 @@ type Definition struct {
 	ExpectedOutcome string `json:"expected_outcome"`
 }
 
-// Deleted The confirmation that a webhook is deleted.
-type Deleted struct {
-	Deleted bool `json:"deleted"`
-}
-
 // Delivery A delivery.
 type Delivery = DeliveryMembers
 
@@ -363,11 +358,6 @@ type FailedItem struct {
 // FixturesReceipt The jobs, in the order of the request.
 type FixturesReceipt struct {
 	Jobs []MadeFixture `json:"jobs"`
-}
-
-// Health defines model for Health.
-type Health struct {
-	Status string `json:"status"`
 }
 
 // IssuedWebhook A webhook with its secret.
@@ -702,12 +692,6 @@ type Report struct {
 	Events []Event `json:"events"`
 }
 
-// ResetReceipt The removed items.
-type ResetReceipt struct {
-	// Removed Numbers of rows by table.
-	Removed map[string]int `json:"removed"`
-}
-
 // Result The output of a SUCCEEDED job.
 type Result struct {
 	State *string `json:"state,omitempty"`
@@ -739,11 +723,6 @@ type RetryPolicy struct {
 
 	// Codes Codes of retryable failures that the service retries automatically; all retryable failures if absent.
 	Codes []job.Code `json:"codes,omitempty"`
-}
-
-// Revoked The confirmation that a key is revoked.
-type Revoked struct {
-	Revoked bool `json:"revoked"`
 }
 
 // Root Where things are.

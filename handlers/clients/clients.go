@@ -79,7 +79,7 @@ func (s *API) revokeKey(r *httpkit.Request) error {
 		return err
 	}
 	changed(r, id, keyID) // only now: before, keyID was unverified
-	return r.JSON(fiber.StatusOK, api.Revoked{Revoked: true})
+	return r.JSON(fiber.StatusOK, map[string]bool{"revoked": true})
 }
 
 // changed adds the client and the changed key to the request's span.

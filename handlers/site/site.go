@@ -65,7 +65,7 @@ func (s *API) Routes() []httpkit.Route {
 
 // healthz responds as long as the process can handle requests.
 func healthz(r *httpkit.Request) error {
-	return r.JSON(fiber.StatusOK, api.Health{Status: "ok"})
+	return r.JSON(fiber.StatusOK, map[string]string{"status": "ok"})
 }
 
 func (s *API) readyz(r *httpkit.Request) error {

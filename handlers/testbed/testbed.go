@@ -92,7 +92,7 @@ func visitOf(r *httpkit.Request) *visit {
 }
 
 func (s *API) reset(r *httpkit.Request) error {
-	show := func(removed map[string]int) api.ResetReceipt { return api.ResetReceipt{Removed: removed} }
+	show := func(removed map[string]int) any { return map[string]any{"removed": removed} }
 	return httpkit.Respond(r, fiber.StatusOK, show)(s.Testbed.Reset(r.Ctx, r.Caller.ClientID))
 }
 

@@ -138,7 +138,7 @@ func (s *API) unregisterWebhook(r *httpkit.Request) error {
 	if err := s.Webhooks.Unregister(r.Ctx, r.Caller.ClientID, r.PathID()); err != nil {
 		return err
 	}
-	return r.JSON(fiber.StatusOK, api.Deleted{Deleted: true})
+	return r.JSON(fiber.StatusOK, map[string]bool{"deleted": true})
 }
 
 func (s *API) rotateSecret(r *httpkit.Request) error {
