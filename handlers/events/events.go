@@ -69,19 +69,13 @@ func (s *API) frame(o *job.Occurrence) any {
 	return views.Occurrence(*o)
 }
 
-// JobStream returns the stream of a client's job. It has no connection yet.
-func (s *API) JobStream(client, id job.ID) *stream.Stream {
-	from := &jobSource{api: s, client: client, job: id}
-	return &stream.Stream{Source: from, JobID: id, Job: from.current}
-}
-
 // jobEvents sends the events of one job, as a list or a stream.
 func (s *API) jobEvents(r *httpkit.Request) error {
-	st := s.JobStream(r.Caller.ClientID, r.PathID())
+	from := &jobSource{api: s, client: r.Caller.ClientID, job: r.PathID()}
 	if r.WantsStream() {
-		return s.stream(r, st)
+		return s.stream(r, &stream.Stream{Source: from, JobID: from.job, Job: from.current})
 	}
-	return s.listEvents(r, st.Source.(source), false)
+	return s.listEvents(r, from, false)
 }
 
 // clientEvents sends the events of all jobs and batches of the client. A list starts with the oldest stored event, a stream with

@@ -109,7 +109,7 @@ func TestAuditComesFirst(t *testing.T) {
 	require.GreaterOrEqual(t, w.post("/admin/v1/clients", "").StatusCode, 500)
 	require.Equal(t, 3, repotest.Count(t, w.URL(), "clients"))
 	accept()
-	r := w.post("/admin/v1/jobs", `{"client_id":"`+backend.ClientA.String()+`","job":{"type":"EXECUTE","nope":1}}`)
+	r := w.post("/admin/v1/jobs", ofClient("job", `{"type":"EXECUTE","nope":1}`))
 	require.Equal(t, http.StatusBadRequest, r.StatusCode)
 	require.Contains(t, r.text, `"pointer":"/job/nope"`)
 	e := w.audit()[0]
@@ -121,7 +121,7 @@ func TestAuditComesFirst(t *testing.T) {
 func TestPanicsLeaveTheEntryOpen(t *testing.T) {
 	t.Parallel()
 	w := newWorldOn(t, backend.New(t, func(s *backend.Service) { s.Targets = broken{} }))
-	r := w.post("/admin/v1/jobs", `{"client_id":"`+backend.ClientA.String()+`","job":{"type":"EXECUTE","callback":"https://example.com"}}`)
+	r := w.post("/admin/v1/jobs", ofClient("job", `{"type":"EXECUTE","callback":"https://example.com"}`))
 	require.Equal(t, http.StatusInternalServerError, r.StatusCode)
 	require.NotContains(t, r.text, "broken")
 	require.Len(t, w.audit(), 1)

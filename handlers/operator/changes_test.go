@@ -102,13 +102,10 @@ func TestPauseAndResume(t *testing.T) {
 func TestScheduleChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	body := func(schedule string) string {
-		return `{"client_id":"` + backend.ClientA.String() + `","schedule":` + schedule + `}`
-	}
-	made := w.post("/admin/v1/schedules", body(`{"cron":"0 4 * * *","job":{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}}`))
+	made := w.post("/admin/v1/schedules", ofClient("schedule", `{"cron":"0 4 * * *","job":{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}}`))
 	require.Equal(t, http.StatusCreated, made.StatusCode, made.text)
 	require.Contains(t, made.text, `"cron":"0 4 * * *"`)
-	wrong := w.post("/admin/v1/schedules", body(`{"cron":"never","job":{"type":"EXECUTE"}}`)).requireStatus(t, http.StatusBadRequest)
+	wrong := w.post("/admin/v1/schedules", ofClient("schedule", `{"cron":"never","job":{"type":"EXECUTE"}}`)).requireStatus(t, 400)
 	require.Contains(t, wrong.text, `"pointer":"/schedule/cron"`)
 
 	at := "/admin/v1/schedules/" + backend.Schedule.String()

@@ -36,26 +36,23 @@ func documented(t *testing.T) (all []operation) {
 	return all
 }
 
-func (o operation) body() string {
-	switch {
-	case o.method+o.path == "POST/admin/v1/bulk":
-		return `{"action":"retry","filter":{"state":"FAILED"}}`
-	case o.method+o.path == "POST/admin/v1/pauses":
-		return `{"scope":"ALL","reason":"a release"}`
-	case strings.HasSuffix(o.path, "/name"):
-		return `{"name":"Billing"}`
-	case o.method+o.path == "POST/admin/v1/testbed/clock":
-		return `{"advance":"1h"}`
-	case strings.HasSuffix(o.path, "/erase"):
-		return `{"confirm":"` + backend.ClientA.String() + `"}`
-	case o.path == "/admin/v1/jobs":
-		return `{"client_id":"` + backend.ClientA.String() + `","job":{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}}`
-	case o.path == "/admin/v1/schedules":
-		return `{"client_id":"` + backend.ClientA.String() + `","schedule":{"interval":"1h","job":{"type":"EXECUTE"}}}`
-	case o.path == "/admin/v1/testbed/sessions":
-		return `{"client_id":"` + backend.ClientA.String() + `","session":{}}`
-	}
-	return ""
+func (o operation) body() string { return exampleBodies[o.method+o.path] }
+
+// ofClient returns the body of a request on behalf of client A.
+func ofClient(member, request string) string {
+	return `{"client_id":"` + backend.ClientA.String() + `","` + member + `":` + request + `}`
+}
+
+// exampleBodies has valid bodies of operations that need one, by method and path.
+var exampleBodies = map[string]string{
+	"POST/admin/v1/bulk":                                  `{"action":"retry","filter":{"state":"FAILED"}}`,
+	"POST/admin/v1/pauses":                                `{"scope":"ALL","reason":"a release"}`,
+	"POST/admin/v1/testbed/clock":                         `{"advance":"1h"}`,
+	"POST/admin/v1/jobs":                                  ofClient("job", `{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}`),
+	"POST/admin/v1/schedules":                             ofClient("schedule", `{"interval":"1h","job":{"type":"EXECUTE"}}`),
+	"POST/admin/v1/testbed/sessions":                      ofClient("session", `{}`),
+	"POST" + backend.Path("/admin/v1/clients/{id}/name"):  `{"name":"Billing"}`,
+	"POST" + backend.Path("/admin/v1/clients/{id}/erase"): `{"confirm":"` + backend.ClientA.String() + `"}`,
 }
 
 // A change with a failed condition is not made, and not in the audit log.

@@ -16,12 +16,9 @@ import (
 func TestOperatorsStartSessions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	body := func(session string) string {
-		return `{"client_id":"` + backend.ClientA.String() + `","session":` + session + `}`
-	}
-	r := w.post("/admin/v1/testbed/sessions", body(`{"profile":"overloaded","seed":3}`)).requireStatus(t, 201)
+	r := w.post("/admin/v1/testbed/sessions", ofClient("session", `{"profile":"overloaded","seed":3}`)).requireStatus(t, 201)
 	require.Contains(t, r.text, `"profile":"overloaded","seed":3`)
-	wrong := w.post("/admin/v1/testbed/sessions", body(`{"profile":"x"}`)).requireStatus(t, 400)
+	wrong := w.post("/admin/v1/testbed/sessions", ofClient("session", `{"profile":"x"}`)).requireStatus(t, 400)
 	require.Contains(t, wrong.text, `"pointer":"/session/profile"`)
 	require.Equal(t, 200, w.send(changeToken, "POST", "/admin/v1/testbed/sessions/"+backend.Session.String()+"/end", "").StatusCode)
 	require.Contains(t, w.get("/admin/v1/catalogue").text, `"profiles":["default","flaky-network","overloaded"`)
