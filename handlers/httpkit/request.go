@@ -5,10 +5,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"iter"
 	"log/slog"
 	"net"
-	"net/url"
 	"strings"
 	"time"
 
@@ -242,30 +240,6 @@ func (r *Request) Relate(path, rel string) {
 	r.Append(fiber.HeaderLink, "<"+r.Kit.Links.At(path)+`>; rel="`+rel+`"`)
 }
 
-// checkQuery refuses a query that the route does not support.
-func (r *Request) checkQuery() error {
-	if len(r.Request().URI().QueryString()) == 0 {
-		return nil
-	}
-	if err := query.Check(r.Route.Query, textual(r.Request().URI().QueryArgs().All())); err != nil {
-		return err
-	}
-	if _, err := url.QueryUnescape(string(r.Request().URI().QueryString())); err != nil {
-		return job.Malformed("The query has an invalid % encoding.")
-	}
-	return nil
-}
-
-func textual(pairs iter.Seq2[[]byte, []byte]) iter.Seq2[string, string] {
-	return func(yield func(string, string) bool) {
-		for name, value := range pairs {
-			if !yield(string(name), string(value)) {
-				return
-			}
-		}
-	}
-}
-
 // PageSize returns the requested page size, or otherwise if the query has none.
 func (r *Request) PageSize(otherwise int) int {
 	if n, ok := query.Positive(r.Query("limit")); ok {
@@ -285,20 +259,37 @@ func (r *Request) Filters() string {
 	return filters.String()
 }
 
-// Paged sends the requested page of a list and the cursor of the next page. read returns entries after an id.
+// Paged sends the requested page of a list that is sorted by id, and the cursor of the next page. read returns entries after an id.
 func Paged[T, V any](r *Request, scope string, show func(T) V, read func(after job.ID, limit int) ([]T, job.ID, error)) error {
+	return PagedAt(r, scope, len(job.ID{}), show, func(position []byte, limit int) (entries []T, next []byte, err error) {
+		var after job.ID
+		copy(after[:], position)
+		entries, last, err := read(after, limit)
+		if !last.IsZero() {
+			next = last[:]
+		}
+		return entries, next, err
+	})
+}
+
+// PagedAt is Paged for a list whose positions have size bytes. The position before the first entry and after the last one is nil.
+func PagedAt[T, V any](
+	r *Request, scope string, size int, show func(T) V, read func(after []byte, limit int) (entries []T, next []byte, err error),
+) (err error) {
 	cursors, client, limit := r.Kit.CursorKey, r.Caller.ClientID, r.PageSize(query.DefaultLimit)
-	after, err := cursors.OpenID(r.Ctx, client, scope, r.Query("cursor"))
-	if err != nil {
-		return err
+	var after []byte
+	if cursor := r.Query("cursor"); cursor != "" {
+		if after, err = cursors.Open(r.Ctx, client, scope, cursor, size); err != nil {
+			return err
+		}
 	}
 	entries, next, err := read(after, limit)
 	if err != nil {
 		return err
 	}
 	list := query.ListOf(entries, limit, show)
-	if !next.IsZero() {
-		cursor, err := cursors.Seal(r.Ctx, client, scope, next[:])
+	if next != nil {
+		cursor, err := cursors.Seal(r.Ctx, client, scope, next)
 		if err != nil {
 			return err
 		}

@@ -3,7 +3,9 @@ package httpkit
 import (
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
+	"net/url"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/handlers/problem"
+	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
@@ -138,6 +141,30 @@ func (s *Kit) admit(r *Request) error {
 		return err
 	}
 	return r.checkQuery()
+}
+
+// checkQuery refuses a query that the route does not support.
+func (r *Request) checkQuery() error {
+	if len(r.Request().URI().QueryString()) == 0 {
+		return nil
+	}
+	if err := query.Check(r.Route.Query, textual(r.Request().URI().QueryArgs().All())); err != nil {
+		return err
+	}
+	if _, err := url.QueryUnescape(string(r.Request().URI().QueryString())); err != nil {
+		return job.Malformed("The query has an invalid % encoding.")
+	}
+	return nil
+}
+
+func textual(pairs iter.Seq2[[]byte, []byte]) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for name, value := range pairs {
+			if !yield(string(name), string(value)) {
+				return
+			}
+		}
+	}
 }
 
 func (s *Kit) logAccess(r *Request, took time.Duration) {

@@ -25,7 +25,6 @@ func queryOf(r *httpkit.Request) admin.JobQuery {
 		ScheduleID: query.IDOf(r.Query("schedule_id")), State: job.State(r.Query("state")),
 		Type: job.Type(r.Query("type")), WorkKind: job.Kind(r.Query("kind")), CorrelationID: r.Query("correlation_id"),
 		FailureCode: job.Code(r.Query("failure_code")), From: query.TimeOf(r.Query("from")), To: query.TimeOf(r.Query("to")),
-		Limit: r.PageSize(query.DefaultLimit),
 	}
 }
 
@@ -42,31 +41,22 @@ func placeOf(position []byte) admin.Place {
 
 // listJobs sends a page of jobs of all clients.
 func (a *API) listJobs(r *httpkit.Request) error {
-	q := queryOf(r)
-	if cursor := r.Query("cursor"); cursor != "" {
-		position, err := a.deps.CursorKey.Open(r.Ctx, job.ID{}, scope(r), cursor, placeBytes)
-		if err != nil {
-			return err
+	read := func(after []byte, limit int) (jobs []admin.JobSummary, next []byte, err error) {
+		q := queryOf(r)
+		if q.Limit = limit; after != nil {
+			q.After = placeOf(after)
 		}
-		q.After = placeOf(position)
-	}
-	page, err := a.store.Jobs(r.Ctx, q)
-	if err != nil {
-		return err
-	}
-	for i := range page.Jobs {
-		j := &page.Jobs[i]
-		j.Progress = a.progressOf(r.Ctx, j.JobID, j.State, j.Attempt)
-	}
-	list := query.ListOf(page.Jobs, q.Limit, httpkit.As)
-	if !page.Next.IsZero() {
-		next, err := a.deps.CursorKey.Seal(r.Ctx, job.ID{}, scope(r), bytesOf(page.Next))
-		if err != nil {
-			return err
+		page, err := a.store.Jobs(r.Ctx, q)
+		for i := range page.Jobs {
+			j := &page.Jobs[i]
+			j.Progress = a.progressOf(r.Ctx, j.JobID, j.State, j.Attempt)
 		}
-		list.Page.NextCursor = &next
+		if !page.Next.IsZero() {
+			next = bytesOf(page.Next)
+		}
+		return page.Jobs, next, err
 	}
-	return r.JSON(fiber.StatusOK, list)
+	return httpkit.PagedAt(r, scope(r), placeBytes, httpkit.As, read)
 }
 
 func (a *API) countJobs(r *httpkit.Request) error {

@@ -64,18 +64,6 @@ func (c Cursors) Open(ctx context.Context, owner job.ID, scope, cursor string, s
 	return position, nil
 }
 
-// OpenID returns the id in a cursor, or the zero id for "".
-func (c Cursors) OpenID(ctx context.Context, owner job.ID, scope, cursor string) (job.ID, error) {
-	if cursor == "" {
-		return job.ID{}, nil
-	}
-	position, err := c.Open(ctx, owner, scope, cursor, len(job.ID{}))
-	if err != nil {
-		return job.ID{}, err
-	}
-	return job.ID(position), nil
-}
-
 // List is a page of a list.
 type List[V any] struct {
 	Data []V  `json:"data"`
