@@ -122,12 +122,12 @@ type Faults struct {
 func FaultRules(body []byte, operations []string) (Faults, error) {
 	r := newReader(public, body, Limits{})
 	defer r.done()
-	f := Faults{Seed: 1}
 	var sent struct {
-		Profile fault.Profile
-		Seed    *int64
-		Rules   []json.RawMessage
+		Faults
+		Rules []json.RawMessage
 	}
+	f := &sent.Faults
+	f.Seed = 1
 	at := "/rules"
 	if r.json.PeekKind() == '[' {
 		at = ""
@@ -135,14 +135,11 @@ func FaultRules(body []byte, operations []string) (Faults, error) {
 	} else {
 		r.document("FaultProfile", &sent)
 	}
-	if f.Profile = sent.Profile; sent.Seed != nil {
-		f.Seed = *sent.Seed
-	}
 	operations = append(slices.Clip(operations), fault.Delivery)
 	for i, text := range sent.Rules {
 		f.Rules = append(f.Rules, r.faultRule(at+"/"+strconv.Itoa(i), text, operations))
 	}
-	return f, r.result()
+	return *f, r.result()
 }
 
 // Fault reads the effect in a header.
