@@ -218,13 +218,9 @@ func TestMalformedIDsLookUnknown(t *testing.T) {
 	id := backend.Job.String()
 	malformed := []string{"x", "%00", "..%2f..", id + "x", strings.Repeat("a", 5000)} // TestParseID has more
 	w := newWorld(t)
-	for _, rt := range w.server.Routes {
-		if !strings.Contains(rt.Path, ":id") || rt.Access == httpkit.OperatorToken ||
-			rt.Action == "delete" { // operators may delete a job that does not exist
-			continue
-		}
+	check := func(rt httpkit.Route, parameter string) {
 		ask := func(id string) (problem.Document, int) {
-			path := strings.Replace(backend.Path(strings.Replace(rt.Path, ":id", "ID", 1)), "/ID", "/"+id, 1)
+			path := strings.Replace(backend.Path(strings.Replace(rt.Path, parameter, "ID", 1)), "/ID", "/"+id, 1)
 			p := w.send(rt.Method, path, exampleBody(rt), "X-Request-Id", backend.Job.String()).problem(t)
 			return p, p.Status
 		}
@@ -233,6 +229,16 @@ func TestMalformedIDsLookUnknown(t *testing.T) {
 		for _, id := range malformed {
 			p, _ := ask(id)
 			require.Equal(t, unknown, p, rt.Path+" "+id)
+		}
+	}
+	for _, rt := range w.server.Routes {
+		if rt.Access == httpkit.OperatorToken || rt.Action == "delete" { // operators may delete a job that does not exist
+			continue
+		}
+		for _, parameter := range []string{":id", ":delivery_id"} {
+			if strings.Contains(rt.Path, parameter) {
+				check(rt, parameter)
+			}
 		}
 	}
 	require.NotContains(t, w.log.String(), "ffffffff", "the id that replaces malformed ids is not logged")

@@ -216,7 +216,7 @@ func (r *reader) next() block {
 			continue
 		}
 		if r.path != "" {
-			require.NoError(r.t, apitest.NewStreams(r.t, docs.AsyncAPI).VerifyFrame(r.path, b.id, b.event, b.data))
+			require.NoError(r.t, apitest.New(r.t, docs.AsyncAPI).VerifyFrame(r.path, b.id, b.event, b.data))
 		}
 		return b
 	}

@@ -174,27 +174,6 @@ func free(w *world) (n int) {
 	return n
 }
 
-func TestDeliveries(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	for path, id := range map[string]job.ID{ofOneWebhook: backend.Delivery, ofOneJob: backend.Callback} {
-		self := path + "/" + id.String()
-		a := w.send("GET", self, "").requireStatus(t, 200)
-		require.Equal(t, "application/json", a.Header.Get("Content-Type"), "independent of the receiver's media type")
-		require.Equal(t, "nosniff", a.Header.Get("X-Content-Type-Options"))
-		a = w.send("POST", self+"/redeliver", "{}")
-		require.Equal(t, []any{202, self}, []any{a.StatusCode, a.Header.Get("Location")})
-		require.NotContains(t, a.text, "attempts_log")
-		w.send("POST", self+"/redeliver", aMoment).requireProblem(t, job.CodeMalformed)
-	}
-	for _, id := range []string{backend.Webhook.String(), "x", "%00", strings.ToUpper(backend.Delivery.String()) + "0"} {
-		w.send("GET", ofOneWebhook+"/"+id, "").requireProblem(t, job.CodeRequestNotFound)
-		w.send("POST", ofOneJob+"/"+id+"/redeliver", "").requireProblem(t, job.CodeRequestNotFound)
-	}
-	require.NoError(t, w.Jobs.Delete(t.Context(), backend.ClientA, backend.Job))
-	w.send("GET", ofOneJob, "").requireProblem(t, job.CodeJobGone)
-}
-
 func TestBulkBegins(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -34,9 +34,9 @@ type eventStream struct {
 }
 
 // documentedFrames returns the frames of the AsyncAPI document.
-func documentedFrames(t *testing.T) *apitest.Streams {
+func documentedFrames(t *testing.T) *apitest.Document {
 	t.Helper()
-	return apitest.NewStreams(t, docs.AsyncAPI)
+	return apitest.New(t, docs.AsyncAPI)
 }
 
 // stream opens an event stream, which is closed at the end of the test.

@@ -17,20 +17,22 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Document is an OpenAPI document. It is safe for concurrent use.
+// Document is an OpenAPI or AsyncAPI document. It is safe for concurrent use.
 type Document struct {
 	t testing.TB
 	*document
 }
 
-// Streams is an AsyncAPI document. It is safe for concurrent use.
-type Streams struct{ *document }
-
-// New reads an OpenAPI document in YAML.
-func New(t testing.TB, text []byte) *Document { return &Document{t, parseOnce(t, text)} }
-
-// NewStreams reads an AsyncAPI document in YAML.
-func NewStreams(t testing.TB, text []byte) *Streams { return &Streams{parseOnce(t, text)} }
+// New reads a document in YAML. It parses each text once per process.
+func New(t testing.TB, text []byte) *Document {
+	t.Helper()
+	load, _ := parsed.LoadOrStore(sha256.Sum256(text), sync.OnceValues(func() (*document, error) { return parseDocument(text) }))
+	d, err := load.(func() (*document, error))()
+	if err != nil {
+		t.Fatalf("cannot read the document: %v", err)
+	}
+	return &Document{t, d}
+}
 
 // document is a parsed document.
 type document struct {
@@ -47,17 +49,6 @@ const (
 
 // parsed maps the digest of each text to a func() (*document, error).
 var parsed sync.Map
-
-// parseOnce parses each text once per process.
-func parseOnce(t testing.TB, text []byte) *document {
-	t.Helper()
-	load, _ := parsed.LoadOrStore(sha256.Sum256(text), sync.OnceValues(func() (*document, error) { return parseDocument(text) }))
-	d, err := load.(func() (*document, error))()
-	if err != nil {
-		t.Fatalf("cannot read the document: %v", err)
-	}
-	return d
-}
 
 func parseDocument(text []byte) (*document, error) {
 	d := &document{compiler: jsonschema.NewCompiler()}

@@ -10,8 +10,8 @@ import (
 )
 
 // VerifyFrame returns all differences between a frame on the stream at a path and the document. The id is "" if the frame has none.
-func (s *Streams) VerifyFrame(escapedPath, id, event, data string) error {
-	for _, of := range as[object](s.root["channels"]) {
+func (d *Document) VerifyFrame(escapedPath, id, event, data string) error {
+	for _, of := range as[object](d.root["channels"]) {
 		channel := as[object](of)
 		address := as[string](channel["address"])
 		if !matches(address, escapedPath) {
@@ -29,9 +29,9 @@ func (s *Streams) VerifyFrame(escapedPath, id, event, data string) error {
 			fields["id"] = id
 		}
 		message := "#/components/messages/" + event
-		wrong := s.schema(message + "/payload").Validate(value)
-		for _, trait := range as[[]any](s.find(message + "/traits")) {
-			wrong = errors.Join(wrong, s.schema(as[string](as[object](trait)["$ref"])+"/headers").Validate(fields))
+		wrong := d.schema(message + "/payload").Validate(value)
+		for _, trait := range as[[]any](d.find(message + "/traits")) {
+			wrong = errors.Join(wrong, d.schema(as[string](as[object](trait)["$ref"])+"/headers").Validate(fields))
 		}
 		return wrong
 	}
