@@ -8,6 +8,7 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/handlers/problem"
+	"github.com/forgerun/forgerun/job"
 )
 
 // Conditions are If-Match and If-None-Match (RFC 9110, section 13). No resource has a Last-Modified date, so conditions with dates are
@@ -62,14 +63,14 @@ func (s *Kit) checkConditions(r *Request) error {
 	case match && !header.MatchesStrongly(r.List(fiber.HeaderIfMatch), tag):
 		return errUnmatched(tag)
 	case noneMatch && header.MatchesETag(r.List(fiber.HeaderIfNoneMatch), tag):
-		return problem.WithStatus(fiber.StatusPreconditionFailed, problem.NoneMatched)
+		return problem.WithStatus(fiber.StatusPreconditionFailed, "If-None-Match matches the current version. Nothing was done.")
 	}
 	return nil
 }
 
 // errUnmatched refuses a request whose If-Match does not contain the current tag; "" if the resource has none.
 func errUnmatched(tag string) error {
-	detail := problem.Unmatched
+	detail := "If-Match does not match the current version. Nothing was done."
 	if tag == "" || strings.HasPrefix(tag, "W/") {
 		detail += " If-Match needs a strong entity tag, and this resource has none: send the request without If-Match."
 	}
@@ -142,7 +143,8 @@ func (r *Request) checkResponse() error {
 	}
 	media, _, _ := strings.Cut(string(answer.Header.ContentType()), ";")
 	if status := answer.StatusCode(); status == fiber.StatusOK && header.Excludes(r.List(fiber.HeaderAccept), media) {
-		return problem.NotAcceptable(media)
+		return job.Errorf(job.CodeNotAcceptable,
+			"The response is %[1]s, but the Accept header excludes that. Send Accept: %[1]s, or no Accept header.", media)
 	}
 	return nil
 }

@@ -224,9 +224,8 @@ func (rt *Route) Segments() []string {
 func (s *Kit) unmatched(c *fiber.Ctx, err error) error {
 	if c.Method() == otherMethod {
 		c.Response().Header.Del(fiber.HeaderAllow)
-		err = problem.StatusError{
-			Status: fiber.StatusNotImplemented, Cause: job.Errorf(job.CodeMethodNotAllowed, problem.UnknownMethod),
-		}
+		err = problem.StatusError{Status: fiber.StatusNotImplemented, Cause: job.Errorf(job.CodeMethodNotAllowed,
+			"Unknown request method. Methods are written in capitals.")}
 	}
 	if s.Origins.IsPreflight(c) {
 		s.serve(c, preflight, func(*Request) error {

@@ -66,20 +66,5 @@ func WithStatus(status int, detail string) error {
 	return StatusError{status, job.Errorf(job.CodeMalformed, "%s", detail)}
 }
 
-// NotAcceptable refuses a request that does not accept the media type of its response.
-func NotAcceptable(media string) error {
-	return job.Errorf(job.CodeNotAcceptable,
-		"The response is %[1]s, but the Accept header excludes that. Send Accept: %[1]s, or no Accept header.", media)
-}
-
-// Details of failed conditions.
-const (
-	Unmatched   = "If-Match does not match the current version. Nothing was done."
-	NoneMatched = "If-None-Match matches the current version. Nothing was done."
-)
-
-// UnknownMethod is the detail for a method that HTTP does not define.
-const UnknownMethod = "Unknown request method. Methods are written in capitals."
-
 // Seconds rounds up, so that waiting that long is enough.
 func Seconds(d time.Duration) int { return int((max(0, d) + time.Second - 1) / time.Second) }
