@@ -62,8 +62,7 @@ func TestDecodeBatchRefusesItems(t *testing.T) {
 		},
 	} {
 		for item, at := range bad {
-			r, err := Batch([]byte(items(item, execute(`"work_kind":"SUCCESS_FAST"`))), "", limits)
-			require.NoError(t, err, item)
+			r := read(t, Batch, items(item, execute(`"work_kind":"SUCCESS_FAST"`)), limits)
 			require.Len(t, r.Items, 3)
 			require.Empty(t, r.Items[0].Request.Violations, item)
 			require.Empty(t, r.Items[2].Request.Violations, item)
@@ -85,13 +84,11 @@ func TestDecodeBatchRefusesItems(t *testing.T) {
 func TestDecodeBatchItemIDs(t *testing.T) {
 	t.Parallel()
 	body := items(execute(`"item_id":"`+long[:128]+`"`), execute(`"item_id":"A.b-c_2"`), `{"type":"EXECUTE"}`)
-	r, err := Batch([]byte(body), "", limits)
-	require.NoError(t, err)
+	r := read(t, Batch, body, limits)
 	for i, id := range []string{"0", long[:128], "A.b-c_2", "3"} {
 		require.Equal(t, id, r.Items[i].ItemID)
 	}
-	r, err = Batch([]byte(`{"jobs":`+many(1000, `{"type":"EXECUTE"}`)+`}`), "", limits)
-	require.NoError(t, err)
+	r = read(t, Batch, `{"jobs":`+many(1000, `{"type":"EXECUTE"}`)+`}`, limits)
 	require.Len(t, r.Items, job.MaxBatchItems)
 	require.Equal(t, "999", r.Items[999].ItemID)
 }

@@ -41,8 +41,7 @@ func TestBehaviorIsRead(t *testing.T) {
 			{Emission: job.Emission{Name: "a.b", Data: json.RawMessage(`{"x":[1]}`)}, After: time.Millisecond},
 			{Emission: job.Emission{Name: "c"}}}},
 	} {
-		r, err := Job([]byte(customBody(text)), "", testBed)
-		require.NoError(t, err)
+		r := read(t, Job, customBody(text), testBed)
 		require.Empty(t, r.Violations, text)
 		require.Equal(t, &want, r.Behavior, text)
 		require.Empty(t, r.Warnings)
@@ -65,15 +64,13 @@ func TestBadBehaviors(t *testing.T) {
 		`{"result":{"media_type":"text"}}`: "/result/media_type", `{"result":{"media_type":"*/*"}}`: "/result/media_type",
 		`{"result":{"media_type":"a/b\r\nX: y"}}`: "/result/media_type",
 	} {
-		r, err := Job([]byte(customBody(text)), "", testBed)
-		require.NoError(t, err)
+		r := read(t, Job, customBody(text), testBed)
 		require.Len(t, r.Violations, 1, "%.200s", text)
 		require.Equal(t, "/params/behavior"+at, r.Violations[0].Pointer, "%.200s", text)
 		require.NotEmpty(t, r.Violations[0].Detail)
 
 		items := `{"jobs":[{"type":"EXECUTE"},` + customBody(text) + `]}`
-		batch, err := Batch([]byte(items), "", testBed)
-		require.NoError(t, err)
+		batch := read(t, Batch, items, testBed)
 		require.Equal(t, r.Violations, batch.Items[1].Request.Violations, "pointers begin at the item")
 	}
 }
@@ -94,23 +91,20 @@ func manyMembers(n int) string {
 
 func TestBehaviorWithoutATestBed(t *testing.T) {
 	t.Parallel()
-	r, err := Job([]byte(customBody(`{"x":1}`)), "", Limits{MaxPayload: 1 << 10})
-	require.NoError(t, err)
+	r := read(t, Job, customBody(`{"x":1}`), Limits{MaxPayload: 1 << 10})
 	require.Nil(t, r.Behavior)
 	require.False(t, r.Malformed)
 	require.Len(t, r.Violations, 1)
 	require.Equal(t, "/work_kind", r.Violations[0].Pointer)
 	require.NotContains(t, r.Violations[0].Detail, "CUSTOM")
-	r, err = Job([]byte(`{"type":"EXECUTE","work_kind":"CUSTOMS"}`), "", testBed)
-	require.NoError(t, err)
+	r = read(t, Job, `{"type":"EXECUTE","work_kind":"CUSTOMS"}`, testBed)
 	require.Contains(t, r.Violations[0].Detail, "PAYLOAD_INVALID, CUSTOM")
 }
 
 func TestIgnoredParams(t *testing.T) {
 	t.Parallel()
 	warned := func(params, kind string) (at []string) {
-		r, err := Job([]byte(`{"type":"EXECUTE","work_kind":`+kind+`,"params":`+params+`}`), "", testBed)
-		require.NoError(t, err)
+		r := read(t, Job, `{"type":"EXECUTE","work_kind":`+kind+`,"params":`+params+`}`, testBed)
 		require.Empty(t, r.Violations)
 		for _, w := range r.Warnings {
 			require.NotEmpty(t, w.Detail)

@@ -47,19 +47,16 @@ func TestDecodeLimitsViolations(t *testing.T) {
 		}
 		return execute(members.String()[1:])
 	}
-	r, err := Job([]byte(unknown(3000)), "", limits)
-	require.NoError(t, err)
+	r := read(t, Job, unknown(3000), limits)
 	require.Len(t, r.Violations, job.MaxViolations)
 	require.Equal(t, 3000-job.MaxViolations, r.Unlisted)
 	require.True(t, r.Malformed)
 	require.Contains(t, r.Refusal(r.Violations).Detail, "And 2,900 more")
 
-	r, err = Job([]byte(execute(`"event":`+unknown(3000)+`,"retry":{"backoff":{"strategy":"EXPONENTIAL","base":"x","max":"y"}}`)), "", limits)
-	require.NoError(t, err)
+	r = read(t, Job, execute(`"event":`+unknown(3000)+`,"retry":{"backoff":{"strategy":"EXPONENTIAL","base":"x","max":"y"}}`), limits)
 	require.Equal(t, 3004-job.MaxViolations, r.Unlisted, "the policy is not read")
 
-	b, err := Batch([]byte(`{"jobs":`+many(20, unknown(60))+`}`), "", limits)
-	require.NoError(t, err)
+	b := read(t, Batch, `{"jobs":`+many(20, unknown(60))+`}`, limits)
 	require.Len(t, b.Items[0].Request.Violations, 60)
 	require.Len(t, b.Items[1].Request.Violations, job.MaxViolations-60)
 	require.True(t, b.Items[1].Request.Malformed)
@@ -162,8 +159,7 @@ func TestNearest(t *testing.T) {
 func TestSuggestionsAreLimited(t *testing.T) {
 	t.Parallel()
 	body := `{"jobs":[` + strings.TrimSuffix(strings.Repeat(`{"type":"EXECUT"},`, job.MaxBatchItems), ",") + `]}`
-	r, err := Batch([]byte(body), "", Limits{MaxPayload: 1 << 10})
-	require.NoError(t, err)
+	r := read(t, Batch, body, Limits{MaxPayload: 1 << 10})
 	suggested := 0
 	for _, item := range r.Items[:job.MaxViolations] {
 		require.Len(t, item.Request.Violations, 1)

@@ -78,6 +78,14 @@ var badBodies = map[job.Code]map[string]string{
 	},
 }
 
+// read decodes a body that can be read to its end.
+func read[T any](t *testing.T, decode func(body []byte, key string, limits Limits) (T, error), body string, limits Limits) T {
+	t.Helper()
+	v, err := decode([]byte(body), "", limits)
+	require.NoError(t, err, "%.300s", body)
+	return v
+}
+
 // refusedAt requires a refusal with a code, and returns the pointers of its violations.
 func refusedAt(t *testing.T, code job.Code, err error, malformed bool, violations []job.Violation) string {
 	t.Helper()
@@ -134,8 +142,7 @@ func TestDecodeAccepts(t *testing.T) {
 		execute(`"params":` + numbers):  {Type: job.Execute, Params: json.RawMessage(numbers)},
 		param(`"\ud83d\ude00😀"`):        {Type: job.Execute, Params: json.RawMessage(`{"a":"\ud83d\ude00😀"}`)},
 	} {
-		got, err := Job([]byte(body), "", limits)
-		require.NoError(t, err, body)
+		got := read(t, Job, body, limits)
 		require.Equal(t, want.Params != nil, len(got.Warnings) > 0, body)
 		got.Warnings = nil
 		require.Empty(t, cmp.Diff(want, got), body)
@@ -150,8 +157,7 @@ func TestDecodersKeepNothingOfPreviousBody(t *testing.T) {
 	first, err := Job(body, "", limits)
 	require.NoError(t, err)
 	for range 10 {
-		next, err := Job([]byte(`{"type":"EXECUTE"}`), "", limits)
-		require.NoError(t, err)
+		next := read(t, Job, `{"type":"EXECUTE"}`, limits)
 		require.Empty(t, next.Violations)
 		next.Violations = nil
 		require.Equal(t, job.Request{Type: job.Execute}, next)
@@ -246,8 +252,7 @@ func TestStructureAndValueErrorsAreReportedTogether(t *testing.T) {
 		job.CodeValidationFailed: {execute(`"callback":"x","work_kind":"PAYLOAD_INVALID"`): "/callback /work_kind"},
 	} {
 		for body, at := range bodies {
-			r, err := Job([]byte(body), "", limits)
-			require.NoError(t, err, body)
+			r := read(t, Job, body, limits)
 			require.Equal(t, at, refusedAt(t, code, nil, r.Malformed, catalogue.Check(r)), body)
 		}
 	}
