@@ -3,7 +3,6 @@ package repo
 import (
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -28,14 +27,8 @@ func (s *Store) Queued(operation string) int {
 	return s.db.Queued(operation)
 }
 
-// Statements holds all texts that are sent, by their name in the .sql files or as a variant.
-var Statements = func() map[string]string {
-	_, all := pg.Catalog()
-	for _, name := range regexp.MustCompile(`statement\("(\w+)"\)`).FindAllStringSubmatch(Sources(), -1) {
-		all[name[1]] = statement(name[1])
-	}
-	return all
-}()
+// Statements holds all texts that are sent, by their name in the .sql files.
+var _, Statements = pg.Catalog()
 
 // Sources returns the code of all parts, Go and SQL, without tests.
 func Sources() string {

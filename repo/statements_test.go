@@ -14,7 +14,8 @@ import (
 func TestEveryStatementIsUsed(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?:statement\(|variant\([^,()]+, )"(\w+)"|\{\{(\w+)\}\}`).FindAllStringSubmatch(repo.Sources(), -1) {
+	mention := regexp.MustCompile(`(?:statement\("|\n-- \w+: \w+ of |, \w+ of )(\w+)|\{\{(\w+)\}\}`)
+	for _, m := range mention.FindAllStringSubmatch(repo.Sources(), -1) {
 		used[m[1]+m[2]] = true
 	}
 	catalog, _ := pg.Catalog()

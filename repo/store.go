@@ -29,7 +29,7 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-var statement, _ = pg.Statements(files, nil)
+var statement = pg.Statements(files, nil)
 
 // Config configures a Store.
 type Config struct {

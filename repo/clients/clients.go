@@ -16,8 +16,7 @@ const revocationChannel = "forgerun_keys"
 
 // InsertClient stores a new client and returns its time of creation.
 func (s *Store) InsertClient(ctx context.Context, id job.ID) (job.Client, error) {
-	created, _, err := pg.First(pg.QueryAs(ctx, s.db, "insert client", pgx.RowTo[time.Time],
-		`INSERT INTO clients (client_id, created_at) VALUES ($1, clock_timestamp()) RETURNING created_at`, pg.UUID(id)))
+	created, _, err := pg.First(pg.QueryAs(ctx, s.db, "insert client", pgx.RowTo[time.Time], statement("insertClient"), pg.UUID(id)))
 	return job.Client{ID: id, CreatedAt: created}, err
 }
 
@@ -27,9 +26,7 @@ func (s *Store) NameClient(ctx context.Context, id job.ID, name string) (exists 
 	return n > 0, err
 }
 
-const keyColumns = `key_id, client_id, secret_hash, created_at, expires_at, revoked_at, coalesce(replaced_by, ''),
-  used_at, issued_by, coalesce(made_by, ''), scope`
-
+// scanKey reads keyColumns.
 func scanKey(row pgx.CollectableRow) (k job.APIKey, err error) {
 	var hash []byte
 	err = row.Scan(&k.ID, &k.ClientID, &hash, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt, &k.ReplacedBy,
@@ -40,7 +37,7 @@ func scanKey(row pgx.CollectableRow) (k job.APIKey, err error) {
 
 // Key finds a key by its public id; nil if there is none.
 func (s *Store) Key(ctx context.Context, id string) (*job.APIKey, error) {
-	k, found, err := pg.QueryFirst(ctx, s.db, scanKey, `SELECT `+keyColumns+` FROM api_keys WHERE key_id = $1`, id)
+	k, found, err := pg.QueryFirst(ctx, s.db, scanKey, statement("readKey"), id)
 	if err != nil || !found {
 		return nil, err
 	}
@@ -49,7 +46,7 @@ func (s *Store) Key(ctx context.Context, id string) (*job.APIKey, error) {
 
 // UseKey records the first use of a key, and reports whether the key still exists. It returns only after the commit.
 func (s *Store) UseKey(ctx context.Context, id string) (exists bool, err error) {
-	n, err := s.db.Change(ctx, "use key", `UPDATE api_keys SET used_at = clock_timestamp() WHERE key_id = $1 AND used_at IS NULL`, id)
+	n, err := s.db.Change(ctx, "use key", statement("useKey"), id)
 	if err != nil || n > 0 {
 		return n > 0, err
 	}
@@ -65,12 +62,11 @@ func (s *Store) ChangeKeys(ctx context.Context, client job.ID,
 	return s.db.InTx(ctx, "change keys", func(ctx context.Context, tx pgx.Tx) error {
 		var c job.Client
 		var now time.Time
-		err := tx.QueryRow(ctx, lockClient, pg.UUID(client)).Scan(&c.ID, &c.CreatedAt, &now)
+		err := tx.QueryRow(ctx, statement("lockClient"), pg.UUID(client)).Scan(&c.ID, &c.CreatedAt, &now)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}
-		keys, err := pg.RowsIn(ctx, tx, scanKey,
-			`SELECT `+keyColumns+` FROM api_keys WHERE client_id = $1 ORDER BY created_at DESC, key_id`, pg.UUID(client))
+		keys, err := pg.RowsIn(ctx, tx, scanKey, statement("keysOfClient"), pg.UUID(client))
 		if err != nil {
 			return err
 		}
@@ -82,25 +78,16 @@ func (s *Store) ChangeKeys(ctx context.Context, client job.ID,
 	})
 }
 
-// lockClient reads the clock after it gets the lock. At the same query level, it would read the clock before the wait.
-const lockClient = `
-WITH locked AS MATERIALIZED (SELECT client_id, created_at FROM clients WHERE client_id = $1 FOR NO KEY UPDATE)
-SELECT client_id, created_at, clock_timestamp() FROM locked`
-
 func storeKeys(ctx context.Context, tx pgx.Tx, change job.KeyChange) error {
 	if k := change.New; k != nil {
-		_, err := tx.Exec(ctx, `INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at, issued_by, made_by, scope)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-			k.ID, pg.UUID(k.ClientID), k.SecretHash[:], k.CreatedAt, k.ExpiresAt, k.IssuedBy, pg.Nullable(k.MadeBy), k.Scope)
+		_, err := tx.Exec(ctx, statement("insertKey"), k.ID, pg.UUID(k.ClientID), k.SecretHash[:], k.CreatedAt, k.ExpiresAt, k.IssuedBy,
+			pg.Nullable(k.MadeBy), k.Scope)
 		if err != nil {
 			return err
 		}
 	}
 	for _, k := range change.Changed {
-		_, err := tx.Exec(ctx, `WITH changed AS (
-				UPDATE api_keys SET expires_at = $2, revoked_at = $3, replaced_by = $4 WHERE key_id = $1 RETURNING key_id)
-			SELECT pg_notify('`+revocationChannel+`', key_id) FROM changed`,
-			k.ID, k.ExpiresAt, k.RevokedAt, pg.Nullable(k.ReplacedBy))
+		_, err := tx.Exec(ctx, statement("changeKey"), k.ID, k.ExpiresAt, k.RevokedAt, pg.Nullable(k.ReplacedBy))
 		if err != nil {
 			return err
 		}

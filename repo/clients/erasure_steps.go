@@ -13,15 +13,6 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-var (
-	eraseBatches     = variant("eraseBatches", "eraseAlong", "{{table}}", "batches", "{{key}}", "batch_id")
-	eraseTombstones  = variant("eraseTombstones", "eraseAlong", "{{table}}", "tombstones", "{{key}}", "job_id")
-	countDeliveries  = variant("countDeliveries", "countAlong", "{{table}}", "deliveries", "{{key}}", "delivery_id")
-	countAllWebhooks = variant("countAllWebhooks", "countAlong", "{{table}}", "webhooks", "{{key}}", "webhook_id")
-	countBatches     = variant("countBatches", "countAlong", "{{table}}", "batches", "{{key}}", "batch_id")
-	countTombstones  = variant("countTombstones", "countAlong", "{{table}}", "tombstones", "{{key}}", "job_id")
-)
-
 // Limits of one part of an erasure, which is one short transaction.
 const (
 	eraseLimit    = 500    // rows
@@ -56,8 +47,8 @@ var eraseSteps = []eraseStep{
 	{"jobs", true, (*erasing).jobs},
 	{"settle_jobs", false, (*erasing).mayGoOn},
 	{"webhooks", true, (*erasing).webhooks},
-	{"batches", true, along("batches", eraseBatches)},
-	{"tombstones", true, along("tombstones", eraseTombstones)},
+	{"batches", true, along("batches", statement("eraseBatches"))},
+	{"tombstones", true, along("tombstones", statement("eraseTombstones"))},
 	{"bulk_items", true, along("bulk_items", statement("eraseItems"))},
 	{"bulk_operations", true, limited("bulk_operations", statement("eraseBulks"))},
 	{"testbed_sessions", false, limited("testbed_sessions", statement("eraseSessions"))},
@@ -68,10 +59,10 @@ var eraseSteps = []eraseStep{
 	{"events", false, limited("events", statement("eraseEvents"))},
 	{"idempotency_keys", false, limited("idempotency_keys", statement("eraseAnswers"))},
 	{"client", false, (*erasing).client},
-	{"count_deliveries", false, counted("deliveries", countDeliveries)},
-	{"count_webhooks", false, counted("webhooks", countAllWebhooks)},
-	{"count_batches", false, counted("batches", countBatches)},
-	{"count_tombstones", false, counted("tombstones", countTombstones)},
+	{"count_deliveries", false, counted("deliveries", statement("countDeliveries"))},
+	{"count_webhooks", false, counted("webhooks", statement("countAllWebhooks"))},
+	{"count_batches", false, counted("batches", statement("countBatches"))},
+	{"count_tombstones", false, counted("tombstones", statement("countTombstones"))},
 	{"count_bulk_items", false, counted("bulk_items", statement("countItems"))},
 	{"finish", false, (*erasing).finish},
 }

@@ -152,7 +152,7 @@ looked AS MATERIALIZED (
   SELECT {{key}}, client_id FROM {{table}} WHERE {{key}} > @after ORDER BY {{key}} LIMIT @look
 )
 
--- name: eraseAlong
+-- fragment: eraseAlong
 -- Reads @look rows of a table after a position by primary key, and removes the client's rows. No index has them by client. Returns how
 -- many rows it read, the last one, and how many it removed.
 -- Parameters: @client, @after, @after_job, @look
@@ -162,12 +162,28 @@ WITH {{lookedAlong}}, gone AS (
 SELECT (SELECT count(*)::int FROM looked), (SELECT {{key}} FROM looked ORDER BY {{key}} DESC LIMIT 1), @after_job::uuid,
   (SELECT count(*)::int FROM gone)
 
--- name: countAlong
+-- fragment: countAlong
 -- Reads rows like eraseAlong, and counts the client's rows. Locks nothing.
 -- Parameters: @client, @after, @after_job, @look
 WITH {{lookedAlong}}
 SELECT (SELECT count(*)::int FROM looked), (SELECT {{key}} FROM looked ORDER BY {{key}} DESC LIMIT 1), @after_job::uuid,
   (SELECT count(*)::int FROM looked WHERE client_id = @client)
+
+-- name: eraseBatches of eraseAlong, countBatches of countAlong
+-- {{table}} => batches
+-- {{key}} => batch_id
+
+-- name: eraseTombstones of eraseAlong, countTombstones of countAlong
+-- {{table}} => tombstones
+-- {{key}} => job_id
+
+-- name: countDeliveries of countAlong
+-- {{table}} => deliveries
+-- {{key}} => delivery_id
+
+-- name: countAllWebhooks of countAlong
+-- {{table}} => webhooks
+-- {{key}} => webhook_id
 
 -- fragment: lookedItems
 -- Reads @look items of bulk operations after a position, by primary key. No index has them by client.

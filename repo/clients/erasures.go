@@ -14,10 +14,6 @@ import (
 // maxOpenErasures is the number of erasures per round. Others wait until those are done.
 const maxOpenErasures = 100
 
-// erasureColumns is the column list of an erasure, named like the members of job.Erasure.
-const erasureColumns = `erasure_id AS id, client_id, operator, reason, request_id, created_at, started_at, finished_at, step, position,
-  position_job, removed, remaining, coalesce(record, '') AS record, record_sha256 AS sha256`
-
 var scanErasure = pgx.RowToAddrOfStructByName[job.Erasure]
 
 // BeginErasure stores the erasure of a client and returns it. From the commit on, the client's keys are revoked in all processes, and

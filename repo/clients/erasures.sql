@@ -53,3 +53,8 @@ UPDATE erasures SET since = CASE WHEN step = @step THEN since ELSE pg_current_xa
   position_job = @position_job, removed = @removed, remaining = @remaining, started_at = coalesce(started_at, clock_timestamp())
 WHERE erasure_id = @erasure
 RETURNING {{erasureColumns}}
+
+-- fragment: erasureColumns
+-- The columns of an erasure, named like the members of job.Erasure.
+erasure_id AS id, client_id, operator, reason, request_id, created_at, started_at, finished_at, step, position,
+  position_job, removed, remaining, coalesce(record, '') AS record, record_sha256 AS sha256

@@ -12,7 +12,7 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-var statement, variant = pg.Statements(files, map[string]string{"erasureColumns": erasureColumns})
+var statement = pg.Statements(files, map[string]string{"revocationChannel": revocationChannel})
 
 // Store stores clients.
 type Store struct {

@@ -21,20 +21,6 @@ const (
 // lookPerRemoved is how many clients CleanUnused reads per client that it may remove. Most clients are used and stay.
 const lookPerRemoved = 4
 
-// findUnused walks clients by primary key, and returns whether each is old and was never used: it has no used or young key, no job and no
-// webhook. The keys of a client without keys may have been removed, unless the client is younger than any removed key. It reads api_keys,
-// jobs and webhooks by their indexes on the client, and locks nothing.
-const findUnused = `
-WITH looked AS MATERIALIZED (SELECT client_id, created_at FROM clients
-  WHERE client_id > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY client_id LIMIT $2)
-SELECT client_id, l.created_at <= now() - $3::interval
-  AND NOT EXISTS (SELECT FROM api_keys k WHERE k.client_id = l.client_id
-    AND (k.used_at IS NOT NULL OR k.created_at > now() - $3::interval) OFFSET 0)
-  AND (l.created_at > now() - $4::interval OR EXISTS (SELECT FROM api_keys k WHERE k.client_id = l.client_id OFFSET 0))
-  AND NOT EXISTS (SELECT FROM jobs j WHERE j.client_id = l.client_id OFFSET 0)
-  AND NOT EXISTS (SELECT FROM webhooks w WHERE w.client_id = l.client_id AND w.deleted_at IS NULL OFFSET 0)
-FROM looked l ORDER BY client_id`
-
 // CleanUnused removes at most limit clients that were never used, and reports whether there may be more to remove.
 func (s *Store) CleanUnused(ctx context.Context, limit int) (more bool, err error) {
 	s.unused.Lock()
@@ -44,7 +30,8 @@ func (s *Store) CleanUnused(ctx context.Context, limit int) (more bool, err erro
 		Unused bool
 	}
 	look := lookPerRemoved * limit
-	looked, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[client], findUnused, pg.UUID(s.unused.At), look, unusedClientsKept, KeysKept)
+	looked, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[client], statement("findUnused"), pg.UUID(s.unused.At), look,
+		unusedClientsKept, KeysKept)
 	if err != nil {
 		return false, err
 	}
@@ -75,22 +62,18 @@ func (s *Store) CleanUnused(ctx context.Context, limit int) (more bool, err erro
 // keys does, so no key is added meanwhile. It skips clients that another transaction has locked. Then it locks the keys, and skips a client
 // with a key that was used since findUnused. UseKey waits for this lock: either it finds the key gone, or the client stays.
 func removeUnused(ctx context.Context, tx pgx.Tx, found []pgtype.UUID, keep time.Duration) error {
-	clients, err := pg.RowsIn(ctx, tx, pg.RowToID,
-		`SELECT client_id FROM clients WHERE client_id = ANY ($1) ORDER BY client_id FOR UPDATE SKIP LOCKED`, found)
+	clients, err := pg.RowsIn(ctx, tx, pg.RowToID, statement("lockUnused"), found)
 	if err != nil {
 		return err
 	}
-	busy, err := pg.RowsIn(ctx, tx, pg.RowToID, `WITH locked AS MATERIALIZED (SELECT client_id, used_at, created_at FROM api_keys
-			WHERE client_id = ANY ($1) ORDER BY key_id FOR UPDATE)
-		SELECT client_id FROM locked WHERE used_at IS NOT NULL OR created_at > now() - $2::interval`, pg.Column(clients, pg.UUID), keep)
+	busy, err := pg.RowsIn(ctx, tx, pg.RowToID, statement("lockUnusedKeys"), pg.Column(clients, pg.UUID), keep)
 	if err != nil {
 		return err
 	}
 	unused := pg.Column(slices.DeleteFunc(clients, func(id job.ID) bool { return slices.Contains(busy, id) }), pg.UUID)
-	if _, err := tx.Exec(ctx, `WITH gone AS (DELETE FROM api_keys WHERE client_id = ANY ($1) RETURNING key_id)
-		SELECT pg_notify('`+revocationChannel+`', key_id) FROM gone`, unused); err != nil {
+	if _, err := tx.Exec(ctx, statement("removeUnusedKeys"), unused); err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, `DELETE FROM clients WHERE client_id = ANY ($1)`, unused)
+	_, err = tx.Exec(ctx, statement("removeUnused"), unused)
 	return err
 }

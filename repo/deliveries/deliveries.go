@@ -14,12 +14,6 @@ import (
 // ErrNotFound does not distinguish a delivery that never existed from one of another owner.
 var ErrNotFound = job.Errorf(job.CodeRequestNotFound, "No delivery with this id was found.")
 
-// deliveryColumns is the column list of a delivery, read by scanDelivery.
-const deliveryColumns = `deliveries.delivery_id, deliveries.client_id, deliveries.endpoint_id, deliveries.webhook_id, deliveries.url,
-  deliveries.job_id, deliveries.seq, deliveries.event_id, deliveries.event_name, deliveries.created_at,
-  deliveries.state, deliveries.attempts, deliveries.resent_at, deliveries.next_attempt_at, deliveries.claimed_until, deliveries.settled_at,
-  deliveries.last_status, deliveries.last_error, deliveries.last_reason`
-
 // scanDelivery reads a row of leading columns, deliveryColumns and trailing columns.
 func scanDelivery(row pgx.CollectableRow, d *job.Delivery, leading []any, trailing ...any) error {
 	var resentAt int
@@ -38,25 +32,15 @@ func scanOneDelivery(row pgx.CollectableRow) (*job.Delivery, error) {
 	return &d, scanDelivery(row, &d, nil)
 }
 
-var (
-	listByWebhook = variant("listByWebhook", "listDeliveries", "{{owner}}", "webhook_id", "{{guard}}", ownsWebhook)
-	listFailed    = variant("listFailed", "listDeliveries", "{{owner}}", "webhook_id", "{{guard}}", ownsWebhook+` AND state = 'FAILED'`)
-	listByJob     = variant("listByJob", "listDeliveries", "{{owner}}", "job_id",
-		"{{guard}}", `EXISTS (SELECT FROM jobs WHERE job_id = @owner AND client_id = @client)`)
-)
-
-// ownsWebhook requires that the webhook belongs to the client.
-const ownsWebhook = `EXISTS (SELECT FROM webhooks WHERE webhook_id = @owner AND client_id = @client AND deleted_at IS NULL)`
-
 // Deliveries lists the deliveries of a client's webhook or job, the newest first by id. A page ends after the first 20,000 rows of its
 // range, even if it has fewer entries than its limit.
 func (s *Store) Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error) {
-	list, owner := listByWebhook, q.Owner.WebhookID
+	list, owner := statement("listByWebhook"), q.Owner.WebhookID
 	switch {
 	case owner.IsZero():
-		list, owner = listByJob, q.Owner.JobID
+		list, owner = statement("listByJob"), q.Owner.JobID
 	case q.State == job.DeliveryFailed:
-		list = listFailed
+		list = statement("listFailed")
 	}
 	from, to := pg.IDRange(job.Query{After: q.After, CreatedAfter: q.CreatedAfter, CreatedBefore: q.CreatedBefore})
 	rows, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (l pg.Listed[job.Delivery, job.ID], err error) {

@@ -1,4 +1,4 @@
--- name: listDeliveries
+-- fragment: listDeliveries
 -- Lists deliveries, the newest first, backwards along an index (owner, delivery_id), like listJobs: deliveries_webhook, deliveries_failed
 -- or deliveries_job. Locks nothing.
 -- Parameters: @client, @owner, @to_id, @from_id, @state, @event_name, @created_after, @created_before, @limit
@@ -135,3 +135,26 @@ SELECT @after_tx > pg_snapshot_xmax(pg_current_snapshot()), queued.n,
   EXISTS (SELECT FROM looked l WHERE l.n > seen.n AND (queued.n > 0 OR l.tx < pg_snapshot_xmin(pg_current_snapshot()))),
   coalesce(p.tx, @after_tx), coalesce(p.item_id, @after_id), coalesce(p.seq, @after_seq)
 FROM target CROSS JOIN seen CROSS JOIN queued LEFT JOIN passed p ON true
+
+-- name: listByWebhook of listDeliveries
+-- {{owner}} => webhook_id
+-- {{guard}} => {{ownsWebhook}}
+
+-- name: listFailed of listDeliveries
+-- {{owner}} => webhook_id
+-- {{guard}} => {{ownsWebhook}} AND state = 'FAILED'
+
+-- name: listByJob of listDeliveries
+-- {{owner}} => job_id
+-- {{guard}} => EXISTS (SELECT FROM jobs WHERE job_id = @owner AND client_id = @client)
+
+-- fragment: ownsWebhook
+-- Condition: the webhook belongs to the client.
+EXISTS (SELECT FROM webhooks WHERE webhook_id = @owner AND client_id = @client AND deleted_at IS NULL)
+
+-- fragment: deliveryColumns
+-- The columns of a delivery, read by scanDelivery.
+deliveries.delivery_id, deliveries.client_id, deliveries.endpoint_id, deliveries.webhook_id, deliveries.url,
+  deliveries.job_id, deliveries.seq, deliveries.event_id, deliveries.event_name, deliveries.created_at,
+  deliveries.state, deliveries.attempts, deliveries.resent_at, deliveries.next_attempt_at, deliveries.claimed_until, deliveries.settled_at,
+  deliveries.last_status, deliveries.last_error, deliveries.last_reason

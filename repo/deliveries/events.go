@@ -11,11 +11,6 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// eventColumns is the column list of an event e with the data for its publication: its job j, and the report r of the attempt that it
-// ended.
-const eventColumns = `e.event_id, e.job_id, e.seq, e.event_name, e.prev_state, e.next_state, e.attempt, e.occurred_at, e.data,
-  ` + jobs.AttemptColumns
-
 // eventScanner reads eventColumns. All are null without an event. The job's columns are null if the event belongs to no job, the report's
 // if the event ended no attempt.
 type eventScanner struct {

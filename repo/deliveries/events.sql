@@ -86,3 +86,9 @@ SELECT client, latest.tx, latest.item_id, latest.seq FROM unnest(@clients::uuid[
     (SELECT tx, event_id, 0 FROM client_events WHERE client_id = client ORDER BY tx DESC, event_id DESC LIMIT 1)
   ) both_kinds ORDER BY tx DESC, item_id DESC, seq DESC LIMIT 1
 ) latest
+
+-- fragment: eventColumns
+-- The columns of an event e with the data for its publication, read by eventScanner: its job j, and the report r of the attempt that it
+-- ended.
+e.event_id, e.job_id, e.seq, e.event_name, e.prev_state, e.next_state, e.attempt, e.occurred_at, e.data,
+  {{attemptColumns}}

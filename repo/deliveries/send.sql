@@ -203,3 +203,6 @@ WHERE n > 0 AND (delivery_id IS NOT NULL OR n = @looked) LIMIT @limit
   RETURNING deliveries.delivery_id
 )
 SELECT client_id, endpoint_id, n, ARRAY(SELECT delivery_id FROM failed) FROM walk ORDER BY n DESC LIMIT 1
+
+-- fragment: claimedColumns of deliveryColumns
+-- deliveries. => e.

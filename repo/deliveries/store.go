@@ -5,7 +5,6 @@ package deliveries
 import (
 	"embed"
 	"strconv"
-	"strings"
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo/jobs"
@@ -15,9 +14,7 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-var statement, variant = pg.Statements(files, map[string]string{
-	"claimedColumns":  strings.ReplaceAll(deliveryColumns, "deliveries.", "e."),
-	"deliveryColumns": deliveryColumns, "eventColumns": eventColumns, "webhookColumns": webhookColumns,
+var statement = pg.Statements(files, map[string]string{
 	"batchBytes": strconv.Itoa(batchBytes), "maxClaimBytes": strconv.Itoa(maxClaimBytes),
 })
 

@@ -35,12 +35,7 @@ var (
 		"first.", job.MaxWebhooks)
 )
 
-// webhookColumns is the column list of a webhook, read by scanWebhook.
-const webhookColumns = `webhooks.webhook_id, webhooks.client_id, webhooks.url, webhooks.events, webhooks.description, webhooks.content_mode,
-  webhooks.secret, webhooks.old_secrets, webhooks.old_secrets_until,
-  webhooks.created_at, webhooks.updated_at, webhooks.disabled_at, coalesce(webhooks.disabled_reason, ''),
-  webhooks.consecutive_failures, webhooks.failing_since, CASE WHEN webhooks.proven_url = webhooks.url THEN webhooks.proven_at END`
-
+// scanWebhook reads webhookColumns.
 func scanWebhook(row pgx.CollectableRow) (w job.Webhook, err error) {
 	var secrets secretScanner
 	var disabled job.Disabled

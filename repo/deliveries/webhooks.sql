@@ -91,3 +91,10 @@ WHERE signing_keys.retires_at IS NOT NULL
 UPDATE signing_keys SET retires_at = least(retires_at, (SELECT greatest(signs_from, pg_catalog.clock_timestamp()) FROM signing_keys
   WHERE kid = @kid) + @overlap::interval)
 WHERE kid <> @kid
+
+-- fragment: webhookColumns
+-- The columns of a webhook, read by scanWebhook.
+webhooks.webhook_id, webhooks.client_id, webhooks.url, webhooks.events, webhooks.description, webhooks.content_mode,
+  webhooks.secret, webhooks.old_secrets, webhooks.old_secrets_until,
+  webhooks.created_at, webhooks.updated_at, webhooks.disabled_at, coalesce(webhooks.disabled_reason, ''),
+  webhooks.consecutive_failures, webhooks.failing_since, CASE WHEN webhooks.proven_url = webhooks.url THEN webhooks.proven_at END

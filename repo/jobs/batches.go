@@ -119,10 +119,6 @@ var errBatchGone = job.Errorf(job.CodeJobGone, "This idempotency key was used fo
 // ErrBatchNotFound does not distinguish a batch that never existed from another client's.
 var ErrBatchNotFound = job.Errorf(job.CodeBatchNotFound, "No batch with this id was found.")
 
-// batchColumns is the column list of a batch. In statements, the items, the number of omitted items, and the job counts by state follow.
-const batchColumns = `batch_id, client_id, created_at, coalesce(correlation_id, ''), language, request_id,
-  status, completed_at, succeeded, failed, canceled, failures`
-
 // Batch reads a client's batch with its job counts by state. Deleted jobs do not count.
 func (s *Store) Batch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
 	return pg.QueryOne(ctx, s.db, ErrBatchNotFound, ScanBatch, statement("readBatch"), pg.UUID(id), pg.UUID(client))

@@ -86,3 +86,8 @@ SELECT batch_id, completed_at FROM completed
 -- Reads whether a job belongs to an open batch. Finds the job by primary key; locks nothing.
 -- Parameters: @job
 SELECT NOT {{notInOpenBatch}} FROM jobs WHERE job_id = @job
+
+-- fragment: batchColumns
+-- The columns of a batch. In statements, the items, the number of omitted items, and the job counts by state follow.
+batch_id, client_id, created_at, coalesce(correlation_id, ''), language, request_id,
+  status, completed_at, succeeded, failed, canceled, failures

@@ -3,7 +3,6 @@ package jobs
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,30 +12,9 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// bulkLook holds two statements that read jobs in the order of an index. Both contain the SQL fragment bulkLooked.
-type bulkLook struct{ count, gather string }
-
-func lookAlong(name string, with ...string) bulkLook {
-	return bulkLook{variant("countBulk"+name, "countBulk", with...), variant("gatherBulk"+name, "gatherBulk", with...)}
-}
-
-// As in the list of jobs, a batch of another client takes as long as one that never existed.
-var (
-	bulkOfClient = lookAlong("OfClient", "{{owner}}", "client_id,", "{{value}}", "@client::uuid,", "{{order}}", "client_id DESC,",
-		"{{guard}}", "true")
-	bulkOfBatch = lookAlong("OfBatch", "{{owner}}", "batch_id,", "{{value}}", "@batch::uuid,", "{{order}}", "batch_id DESC,", "{{guard}}",
-		"batch_id IS NOT NULL AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND (@client::uuid IS NULL OR client_id = @client))")
-	bulkOfAll = lookAlong("OfAll", "{{owner}}", "", "{{value}}", "", "{{order}}", "", "{{guard}}", "true")
-)
-
 var errBulkNotFound = job.Errorf(job.CodeBulkNotFound, "No bulk operation with this id was found.")
 
-// bulkColumns is the column list of a bulk operation, read by scanBulk.
-const bulkColumns = `bulk_operations.bulk_id, bulk_operations.client_id, bulk_operations.operator, bulk_operations.action,
-  bulk_operations.filter, bulk_operations.rate, bulk_operations.override, bulk_operations.request_id, bulk_operations.created_at,
-  bulk_operations.started_at, bulk_operations.gathered_at, bulk_operations.finished_at, bulk_operations.aborted, bulk_operations.position,
-  bulk_operations.more, bulk_operations.total, bulk_operations.succeeded, bulk_operations.skipped, bulk_operations.failed`
-
+// scanBulk reads bulkColumns.
 func scanBulk(row pgx.CollectableRow) (*job.Bulk, error) {
 	var b job.Bulk
 	err := pg.ScanRow(row, &b.ID, &b.Owner.ClientID, &b.Owner.Operator, &b.Action, &b.Filter, &b.Rate, &b.Override, &b.RequestID,
@@ -46,14 +24,7 @@ func scanBulk(row pgx.CollectableRow) (*job.Bulk, error) {
 	return &b, err
 }
 
-// bulkItemColumns is the column list of an item, named like the members of job.BulkItem.
-const bulkItemColumns = `job_id, client_id, attempt, event_seq, result, coalesce(code, '') AS code, coalesce(detail, '') AS detail,
-  ended_at AS at`
-
 var scanBulkItem = pgx.RowToStructByNameLax[job.BulkItem]
-
-// bulkJobColumns are jobColumns without the client's data, which can be 256 KiB per job.
-var bulkJobColumns = strings.NewReplacer("jobs.params", "NULL::json").Replace(jobColumns)
 
 // InsertBulk stores a bulk operation and returns it with its time of creation. It returns only after the commit, unless Once commits. If
 // the owner has too many open operations, it returns a conflict. If all owners together have too many, it returns a limit of the server.
@@ -136,7 +107,8 @@ func (s *Store) AbortBulk(ctx context.Context, client, id job.ID) (b *job.Bulk, 
 // the zero id.
 func (s *Store) CountBulk(ctx context.Context, client job.ID, f job.BulkFilter, before job.ID, look int) (job.BulkLook, error) {
 	args := append(bulkArgs(client, f, before, time.Now().Add(pg.IDSkew)), look, job.BulkSample)
-	return pg.QueryOne(ctx, s.db, nil, pgx.RowToStructByPos[job.BulkLook], bulkAlong(client, f).count, args...)
+	count, _ := bulkAlong(client, f)
+	return pg.QueryOne(ctx, s.db, nil, pgx.RowToStructByPos[job.BulkLook], count, args...)
 }
 
 // BulkJobs reads the jobs of a sample without Params, the newest first. It skips deleted jobs.
@@ -151,15 +123,15 @@ func (s *Store) BulkJobs(ctx context.Context, ids []job.ID) ([]*job.Job, error) 
 	return jobs, err
 }
 
-// bulkAlong chooses the index to walk jobs by.
-func bulkAlong(client job.ID, f job.BulkFilter) bulkLook {
+// bulkAlong chooses the index to walk jobs by. It returns the statements that count and gather them.
+func bulkAlong(client job.ID, f job.BulkFilter) (count, gather string) {
 	switch {
 	case !f.BatchID.IsZero():
-		return bulkOfBatch
+		return statement("countBulkOfBatch"), statement("gatherBulkOfBatch")
 	case !client.IsZero():
-		return bulkOfClient
+		return statement("countBulkOfClient"), statement("gatherBulkOfClient")
 	}
-	return bulkOfAll
+	return statement("countBulkOfAll"), statement("gatherBulkOfAll")
 }
 
 // bulkArgs returns the arguments of bulkLooked for jobs created before until, of the client, or of all clients for the zero id.
@@ -189,7 +161,8 @@ func (s *Store) OpenBulks(ctx context.Context) ([]*job.Bulk, error) {
 // another process did the same or the operation is finished.
 func (s *Store) GatherBulk(ctx context.Context, b *job.Bulk, look, most int) (*job.Bulk, bool, error) {
 	args := append(bulkArgs(b.JobsOf(), b.Filter, b.Position, b.CreatedAt), look, pg.UUID(b.ID), pg.UUID(b.Position), most)
-	gathered, found, err := pg.First(pg.QueryAs(ctx, s.db, "gather", scanBulk, bulkAlong(b.JobsOf(), b.Filter).gather, args...))
+	_, gather := bulkAlong(b.JobsOf(), b.Filter)
+	gathered, found, err := pg.First(pg.QueryAs(ctx, s.db, "gather", scanBulk, gather, args...))
 	if !found {
 		gathered = b
 	}

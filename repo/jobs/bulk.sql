@@ -67,7 +67,7 @@ looked AS MATERIALIZED (
   ORDER BY {{order}} job_id DESC LIMIT @look
 )
 
--- name: countBulk
+-- fragment: countBulk
 -- Reads a part of the jobs that an operation would read, and counts the matching ones, grouped by the values that decide whether the
 -- operation changes them. Locks nothing.
 -- Parameters: @client, @batch, @to_id, @from_id, @state, @type, @work_kind, @correlation_id, @failure_code, @failure_detail,
@@ -107,7 +107,7 @@ WITH ended AS (
 -- Parameters: @limit
 SELECT {{bulkColumns}} FROM bulk_operations WHERE finished_at IS NULL ORDER BY bulk_id LIMIT @limit
 
--- name: gatherBulk
+-- fragment: gatherBulk
 -- Adds the next matching jobs to bulk_items, and stores the position to continue from. The operation's row is locked, so only one of two
 -- leaders does the step, and the other finds a later position. Gathering ends with the last jobs, or when there would be too many items;
 -- then only the first @most are kept.
@@ -201,3 +201,40 @@ WITH ended AS (
   WHERE bulk_id = @bulk AND finished_at IS NULL AND gathered_at IS NOT NULL AND succeeded + skipped + failed = total
   RETURNING bulk_operations.*
 ), {{bulkEnded}}
+
+-- name: countBulkOfClient of countBulk, gatherBulkOfClient of gatherBulk
+-- {{owner}} => client_id,
+-- {{value}} => @client::uuid,
+-- {{order}} => client_id DESC,
+-- {{guard}} => true
+
+-- name: countBulkOfBatch of countBulk, gatherBulkOfBatch of gatherBulk
+-- As in listByBatch, a batch of another client takes as long as one that never existed.
+-- {{owner}} => batch_id,
+-- {{value}} => @batch::uuid,
+-- {{order}} => batch_id DESC,
+-- {{guard}} => batch_id IS NOT NULL AND {{batchOfClient}}
+
+-- fragment: batchOfClient
+EXISTS (SELECT FROM batches WHERE batch_id = @batch AND (@client::uuid IS NULL OR client_id = @client))
+
+-- name: countBulkOfAll of countBulk, gatherBulkOfAll of gatherBulk
+-- {{owner}} =>
+-- {{value}} =>
+-- {{order}} =>
+-- {{guard}} => true
+
+-- fragment: bulkColumns
+-- The columns of a bulk operation, read by scanBulk.
+bulk_operations.bulk_id, bulk_operations.client_id, bulk_operations.operator, bulk_operations.action,
+  bulk_operations.filter, bulk_operations.rate, bulk_operations.override, bulk_operations.request_id, bulk_operations.created_at,
+  bulk_operations.started_at, bulk_operations.gathered_at, bulk_operations.finished_at, bulk_operations.aborted, bulk_operations.position,
+  bulk_operations.more, bulk_operations.total, bulk_operations.succeeded, bulk_operations.skipped, bulk_operations.failed
+
+-- fragment: bulkItemColumns
+-- The columns of an item, named like the members of job.BulkItem.
+job_id, client_id, attempt, event_seq, result, coalesce(code, '') AS code, coalesce(detail, '') AS detail, ended_at AS at
+
+-- fragment: bulkJobColumns of jobColumns
+-- Without the client's data, which can be 256 KiB per job.
+-- jobs.params => NULL::json

@@ -14,11 +14,6 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-var (
-	stepJobs       = variant("step", "stepJobs", "{{candidates}}", "ready", "{{within}}", "")
-	stepJobsWithin = variant("stepWithin", "stepJobs", "{{candidates}}", "due", "{{within}}", "{{withinLimit}}")
-)
-
 // stepBatcher is the name of the shared batcher. Each kind of step also has its own name.
 const stepBatcher = "steps"
 
@@ -139,15 +134,15 @@ func (s *Store) stepQueries(steps []step, done *map[job.ID]*stepRow, resumed *[]
 	}
 	most := s.maxHeld
 	if most == 0 {
-		return []query{{stepJobs, arguments, into(done, collectSteps)}}, nil
+		return []query{{statement("step"), arguments, into(done, collectSteps)}}, nil
 	}
 	queries := make([]query, 0, 3)
 	if slices.ContainsFunc(steps, func(st step) bool { return st.claim != nil }) {
 		queries = append(queries,
 			query{statement("lockClaims"), nil, func(rows pgx.Rows) error { rows.Close(); return rows.Err() }},
-			query{stepJobsWithin, append(arguments, most), into(done, collectSteps)})
+			query{statement("stepWithin"), append(arguments, most), into(done, collectSteps)})
 	} else {
-		queries = append(queries, query{stepJobs, arguments, into(done, collectSteps)})
+		queries = append(queries, query{statement("step"), arguments, into(done, collectSteps)})
 	}
 	if slices.ContainsFunc(steps, func(st step) bool { return st.finish != nil }) {
 		collect := func(rows pgx.Rows) ([]job.Task, error) { return pgx.CollectRows(rows, scanTask) }

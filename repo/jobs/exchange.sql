@@ -1,4 +1,4 @@
--- name: stepJobs
+-- fragment: stepJobs
 -- Moves each job one step, to the next state: a claim to ASSIGNED, which raises the fence; a start from there to RUNNING; a finish to
 -- SUCCEEDED or FAILED, and with a retry wait on to QUEUED as the next attempt. A finish also writes the report and the result. Claims take
 -- waiting, due jobs that no pause stops. A CREATED job passes through QUEUED. Starts and finishes are guarded by the lease. The worker of a
@@ -196,3 +196,16 @@ WITH stopped AS MATERIALIZED (
   ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED
 )
 UPDATE jobs SET run_at = {{pausedUntil}} FROM stopped s WHERE jobs.job_id = s.job_id
+
+-- name: step of stepJobs
+-- {{candidates}} => ready
+-- {{within}} =>
+
+-- name: stepWithin of stepJobs
+-- {{candidates}} => due
+-- {{within}} => {{withinLimit}}
+
+-- fragment: stepColumns of jobColumns
+-- With the client's data only if a claim needs it.
+-- jobs.definition => CASE s.next WHEN 'ASSIGNED' THEN jobs.definition END
+-- jobs.params => CASE s.next WHEN 'ASSIGNED' THEN jobs.params END

@@ -14,10 +14,6 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// insertOwn is a variant of insertJobs that also accepts submissions without an API key.
-var insertOwn = variant("insertOwn", "insertJobs", "{{keyHolds}}",
-	"CASE WHEN i.api_key IS NULL THEN (SELECT count(*) FROM erasures WHERE erasures.client_id = i.client_id) = 0 ELSE {{keyHolds}} END")
-
 // jobsEndpoint is the scope of idempotency keys of POST /jobs.
 const jobsEndpoint = "jobs"
 
@@ -94,7 +90,7 @@ func submissionBytes(sub insertion) int {
 func (s *Store) insertJobs(ctx context.Context, db pg.Conn, subs []insertion) ([]pg.Answer[job.Receipt], error) {
 	text := statement("insertJobs")
 	if slices.ContainsFunc(subs, func(sub insertion) bool { return sub.apiKey == "" }) {
-		text = insertOwn
+		text = statement("insertOwn")
 	}
 	arguments, err := insertArguments(subs)
 	if err != nil {

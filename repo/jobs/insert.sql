@@ -64,3 +64,10 @@ SELECT job_id, state, created_at, pg_catalog.clock_timestamp() FROM new
 -- Reports whether the API key of the input row i is neither revoked nor expired; null without a key. It avoids EXISTS, for which the
 -- planner may read the whole table.
 (SELECT revoked_at IS NULL AND expires_at > clock_timestamp() FROM api_keys WHERE api_keys.key_id = i.api_key)
+
+-- name: insertOwn of insertJobs
+-- Also accepts submissions without an API key.
+-- {{keyHolds}} => CASE WHEN i.api_key IS NULL THEN {{notErased}} ELSE {{keyHolds}} END
+
+-- fragment: notErased
+(SELECT count(*) FROM erasures WHERE erasures.client_id = i.client_id) = 0

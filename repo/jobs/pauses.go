@@ -10,9 +10,6 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// pauseColumns is the column list of a pause, named like the members of job.Pause.
-const pauseColumns = `pause_id AS id, scope, target, mode, operator, reason, created_at`
-
 var scanPause = pgx.RowToStructByName[job.Pause]
 
 // AddPause stores a pause, which applies to all later claims in all processes. If a pause with the same scope, target and mode exists, it

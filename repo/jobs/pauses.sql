@@ -49,3 +49,7 @@ WITH free AS MATERIALIZED (
 )
 UPDATE jobs SET run_at = queued_at, dispatch = dispatch + 1 FROM free f WHERE jobs.job_id = f.job_id
 RETURNING {{taskColumns}}
+
+-- fragment: pauseColumns
+-- The columns of a pause, named like the members of job.Pause.
+pause_id AS id, scope, target, mode, operator, reason, created_at

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,14 +13,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo/pg"
 )
-
-// jobColumns is the column list of a job, read by scanJob.
-const jobColumns = `jobs.job_id, jobs.client_id, jobs.batch_id, jobs.type, jobs.work_kind, jobs.definition, jobs.params,
-  jobs.state, coalesce(jobs.outcome, ''), jobs.attempt, jobs.max_attempts, jobs.auto_retry, jobs.event_seq,
-  jobs.created_at, jobs.updated_at, jobs.execution_at, jobs.run_at, jobs.started_at, jobs.finished_at,
-  jobs.failure_reason, jobs.failure_code, jobs.failure_retryable, jobs.failure_retry_after, jobs.failure_stage, jobs.failure_detail,
-  coalesce(jobs.callback, ''), coalesce(jobs.correlation_id, ''), coalesce(jobs.traceparent, ''), jobs.language, jobs.request_id,
-  jobs.schedule_id, jobs.scheduled_for`
 
 // scanJob reads a row of leading columns and jobColumns. A damaged definition becomes nil: the job can be read, but not run.
 func scanJob(row pgx.CollectableRow, j *job.Job, leading ...any) error {
@@ -56,17 +47,7 @@ func failureOf(f job.Failure) *job.Failure {
 	return &f
 }
 
-// scenarioColumns are the columns for the scenario of a job j in outcome documents. They are text, because a damaged definition must not
-// make the statement fail.
-const scenarioColumns = `j.work_kind, j.definition ->> 'duration_ms' AS duration_ms,
-  j.definition ->> 'expected_outcome' AS expected_outcome, j.definition #> '{behavior,failures}' AS planned_failures`
-
-// AttemptColumns are the columns of an ended attempt: its job j, and its report r.
-const AttemptColumns = `j.created_at, coalesce(j.correlation_id, ''), j.language, ` + scenarioColumns + `,
-  r.attempt, r.outcome, r.started_at, r.finished_at,
-  r.failure_reason, r.failure_code, r.failure_retryable, r.failure_retry_after, r.failure_stage, r.failure_detail`
-
-// AttemptScanner reads AttemptColumns. The columns of a missing job or report are null.
+// AttemptScanner reads attemptColumns. The columns of a missing job or report are null.
 type AttemptScanner struct {
 	origin   job.Origin
 	attempt  job.Attempt
@@ -237,28 +218,15 @@ func noResult(state job.State) error {
 	return job.Errorf(job.CodeJobNotFinished, "The job is %s: it has no result yet. It will have one if it succeeds.", state)
 }
 
-// listColumns are jobColumns without the client's data, which can be 256 KiB per job.
-var listColumns = strings.NewReplacer("jobs.definition", "NULL::jsonb", "jobs.params", "NULL::json").Replace(jobColumns)
-
-var (
-	listByClient = variant("listByClient", "listJobs", "{{owner}}", "client_id", "{{value}}", "@client::uuid", "{{guard}}", "true")
-	// The statement does not read the jobs of another client's batch, so that takes as long as for one that never existed.
-	listByBatch = variant("listByBatch", "listJobs", "{{owner}}", "batch_id", "{{value}}", "@batch::uuid",
-		"{{guard}}", "batch_id IS NOT NULL AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND client_id = @client)")
-	// A schedule may be deleted, so the owner comes from its jobs.
-	listBySchedule = variant("listBySchedule", "listJobs", "{{owner}}", "schedule_id", "{{value}}", "@schedule::uuid", "{{guard}}",
-		"schedule_id IS NOT NULL AND (SELECT client_id FROM jobs WHERE schedule_id = @schedule ORDER BY schedule_id, job_id LIMIT 1) = @client")
-)
-
 // Jobs lists a client's jobs, the newest first by id, without Params and Definition. A page ends after the first 20,000 rows of its range,
 // even if it has fewer jobs than its limit.
 func (s *Store) Jobs(ctx context.Context, client job.ID, q job.Query) (job.Page, error) {
-	list := listByClient
+	list := statement("listByClient")
 	switch {
 	case !q.BatchID.IsZero():
-		list = listByBatch
+		list = statement("listByBatch")
 	case !q.ScheduleID.IsZero():
-		list = listBySchedule
+		list = statement("listBySchedule")
 	}
 	from, to := pg.IDRange(q)
 	rows, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (l pg.Listed[*job.Job, job.ID], err error) {

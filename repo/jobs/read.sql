@@ -39,7 +39,7 @@ FROM jobs j LEFT JOIN results r ON r.job_id = j.job_id
 CROSS JOIN LATERAL (SELECT coalesce(r.expires_at > clock_timestamp() AND r.body IS NOT NULL, false)) AS k(kept)
 WHERE j.job_id = @job AND j.client_id = @client
 
--- name: listJobs
+-- fragment: listJobs
 -- Lists jobs, the newest first, backwards along an index (owner, job_id): jobs_client, jobs_batch for the jobs of one batch, or
 -- jobs_schedule for those of one schedule. Each row says whether it matches. The maxLooked-th row is always returned, to continue from
 -- there. Locks nothing.
@@ -65,3 +65,48 @@ WITH looked AS (
 )
 SELECT nth = {{maxLooked}}, wanted, {{listColumns}} FROM judged AS jobs WHERE wanted OR nth = {{maxLooked}}
 ORDER BY {{owner}} DESC, job_id DESC LIMIT @limit
+
+-- name: listByClient of listJobs
+-- {{owner}} => client_id
+-- {{value}} => @client::uuid
+-- {{guard}} => true
+
+-- name: listByBatch of listJobs
+-- The statement does not read the jobs of another client's batch, so that takes as long as for one that never existed.
+-- {{owner}} => batch_id
+-- {{value}} => @batch::uuid
+-- {{guard}} => batch_id IS NOT NULL AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND client_id = @client)
+
+-- name: listBySchedule of listJobs
+-- A schedule may be deleted, so the owner comes from its jobs.
+-- {{owner}} => schedule_id
+-- {{value}} => @schedule::uuid
+-- {{guard}} => schedule_id IS NOT NULL AND {{firstRunOfClient}}
+
+-- fragment: firstRunOfClient
+(SELECT client_id FROM jobs WHERE schedule_id = @schedule ORDER BY schedule_id, job_id LIMIT 1) = @client
+
+-- fragment: jobColumns
+-- The columns of a job, read by scanJob.
+jobs.job_id, jobs.client_id, jobs.batch_id, jobs.type, jobs.work_kind, jobs.definition, jobs.params,
+  jobs.state, coalesce(jobs.outcome, ''), jobs.attempt, jobs.max_attempts, jobs.auto_retry, jobs.event_seq,
+  jobs.created_at, jobs.updated_at, jobs.execution_at, jobs.run_at, jobs.started_at, jobs.finished_at,
+  jobs.failure_reason, jobs.failure_code, jobs.failure_retryable, jobs.failure_retry_after, jobs.failure_stage, jobs.failure_detail,
+  coalesce(jobs.callback, ''), coalesce(jobs.correlation_id, ''), coalesce(jobs.traceparent, ''), jobs.language, jobs.request_id,
+  jobs.schedule_id, jobs.scheduled_for
+
+-- fragment: listColumns of jobColumns
+-- Without the client's data, which can be 256 KiB per job.
+-- jobs.definition => NULL::jsonb
+-- jobs.params => NULL::json
+
+-- fragment: scenarioColumns
+-- The scenario of a job j in outcome documents. These columns are text, because a damaged definition must not make the statement fail.
+j.work_kind, j.definition ->> 'duration_ms' AS duration_ms,
+  j.definition ->> 'expected_outcome' AS expected_outcome, j.definition #> '{behavior,failures}' AS planned_failures
+
+-- fragment: attemptColumns
+-- The columns of an ended attempt, read by AttemptScanner: its job j, and its report r.
+j.created_at, coalesce(j.correlation_id, ''), j.language, {{scenarioColumns}},
+  r.attempt, r.outcome, r.started_at, r.finished_at,
+  r.failure_reason, r.failure_code, r.failure_retryable, r.failure_retry_after, r.failure_stage, r.failure_detail

@@ -13,14 +13,6 @@ import (
 
 var errScheduleNotFound = job.Errorf(job.CodeScheduleMissing, "No schedule with this id was found.")
 
-// scheduleColumns is the column list of a schedule, named like the members of job.Schedule.
-const scheduleColumns = `schedules.schedule_id AS id, schedules.client_id, schedules.name, coalesce(schedules.cron, '') AS cron,
-  schedules.time_zone, coalesce(schedules.interval_ms, 0) * interval '1 ms' AS interval, schedules.jitter_ms * interval '1 ms' AS jitter,
-  schedules.start_at, schedules.end_at, schedules.overlap, schedules.catch_up, schedules.catch_up_max, schedules.job, schedules.language,
-  schedules.request_id, schedules.paused, schedules.created_at, schedules.updated_at, schedules.version, schedules.due_at,
-  schedules.look_at, schedules.pending_for AS pending, schedules.retrying, schedules.runs, schedules.missed, schedules.skipped,
-  schedules.last_due_at, schedules.last_job_id, schedules.last_error`
-
 var scanSchedule = pgx.RowToAddrOfStructByName[job.Schedule]
 
 // definitionArgs are the arguments from @name to @look_at.

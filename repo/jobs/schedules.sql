@@ -101,3 +101,12 @@ RETURNING s.schedule_id
 UPDATE schedules s SET look_at = now() + @wait::interval, version = s.version + 1
 FROM unnest(@schedules::uuid[], @versions::bigint[]) AS i(schedule_id, version)
 WHERE s.schedule_id = i.schedule_id AND s.version = i.version AND s.look_at IS NOT NULL
+
+-- fragment: scheduleColumns
+-- The columns of a schedule, named like the members of job.Schedule.
+schedules.schedule_id AS id, schedules.client_id, schedules.name, coalesce(schedules.cron, '') AS cron,
+  schedules.time_zone, coalesce(schedules.interval_ms, 0) * interval '1 ms' AS interval, schedules.jitter_ms * interval '1 ms' AS jitter,
+  schedules.start_at, schedules.end_at, schedules.overlap, schedules.catch_up, schedules.catch_up_max, schedules.job, schedules.language,
+  schedules.request_id, schedules.paused, schedules.created_at, schedules.updated_at, schedules.version, schedules.due_at,
+  schedules.look_at, schedules.pending_for AS pending, schedules.retrying, schedules.runs, schedules.missed, schedules.skipped,
+  schedules.last_due_at, schedules.last_job_id, schedules.last_error

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -56,12 +55,6 @@ func (s *Store) Release(ctx context.Context, claims []job.ClaimID, waits []time.
 	ids, attempts, fences := claimColumns(claims)
 	return pg.QueryAs(ctx, s.db, "release", scanTask, statement("releaseJobs"), ids, attempts, fences, waits)
 }
-
-// taskColumns is the column list of a task, named like the members of job.Task. The reason is the failure of the previous attempt, from its
-// report; a first attempt has none.
-const taskColumns = `jobs.job_id, jobs.attempt, jobs.dispatch, jobs.run_at, coalesce(jobs.traceparent, '') AS traceparent, jobs.client_id,
-  jobs.work_kind, CASE WHEN jobs.attempt > 1 THEN coalesce((SELECT failure_reason FROM reports
-    WHERE reports.job_id = jobs.job_id AND reports.attempt = jobs.attempt - 1), '') ELSE '' END AS reason`
 
 var scanTask = pgx.RowToStructByName[job.Task]
 
@@ -188,12 +181,6 @@ type stepRow struct {
 	retryAt           *time.Time
 	traceparent       string
 }
-
-// stepColumns are jobColumns, with the client's data only if a claim needs it.
-var stepColumns = strings.NewReplacer(
-	"jobs.definition", "CASE s.next WHEN 'ASSIGNED' THEN jobs.definition END",
-	"jobs.params", "CASE s.next WHEN 'ASSIGNED' THEN jobs.params END",
-).Replace(jobColumns)
 
 func collectSteps(rows pgx.Rows) (map[job.ID]*stepRow, error) {
 	all, err := pgx.CollectRows(rows, scanStep)

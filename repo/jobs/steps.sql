@@ -56,3 +56,10 @@ WITH ready AS MATERIALIZED (
   SELECT job_id, client_id, at, tx, called_back, event_seq + 1, @event_id, 'event.emitted', attempt, data || @emit::jsonb FROM fresh
 )
 SELECT CASE WHEN seen.seq = stamped.event_seq THEN EXISTS (SELECT FROM fresh) END FROM stamped, seen
+
+-- fragment: taskColumns
+-- The columns of a task, named like the members of job.Task. The reason is the failure of the previous attempt, from its report; a first
+-- attempt has none.
+jobs.job_id, jobs.attempt, jobs.dispatch, jobs.run_at, coalesce(jobs.traceparent, '') AS traceparent, jobs.client_id,
+  jobs.work_kind, CASE WHEN jobs.attempt > 1 THEN coalesce((SELECT failure_reason FROM reports
+    WHERE reports.job_id = jobs.job_id AND reports.attempt = jobs.attempt - 1), '') ELSE '' END AS reason

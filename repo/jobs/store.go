@@ -18,11 +18,7 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-var statement, variant = pg.Statements(files, map[string]string{
-	"attemptColumns": AttemptColumns, "batchColumns": batchColumns, "bulkColumns": bulkColumns, "bulkItemColumns": bulkItemColumns,
-	"bulkJobColumns": bulkJobColumns, "heldColumns": heldColumns, "jobColumns": jobColumns, "listColumns": listColumns,
-	"pauseColumns": pauseColumns, "scenarioColumns": scenarioColumns, "scheduleColumns": scheduleColumns,
-	"stepColumns": stepColumns, "taskColumns": taskColumns,
+var statement = pg.Statements(files, map[string]string{
 	"throttledUntil": "timestamptz '" + job.ThrottledUntil.Format(time.DateTime+"-07") + "'",
 	"pausedUntil":    "timestamptz '" + job.PausedUntil.Format(time.DateTime+"-07") + "'",
 })

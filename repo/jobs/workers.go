@@ -26,8 +26,7 @@ func (s *Store) NewLeases() *Leases {
 // Register stores a worker as alive for the length of a lease.
 func (l *Leases) Register(ctx context.Context, worker job.ID, name string, concurrency int, lease time.Duration) error {
 	return l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `INSERT INTO workers (worker_id, name, concurrency, state, expires_at)
-			VALUES ($1, $2, $3, 'ALIVE', pg_catalog.clock_timestamp() + $4::interval)`, pg.UUID(worker), name, concurrency, lease)
+		_, err := conn.Exec(ctx, statement("registerWorker"), pg.UUID(worker), name, concurrency, lease)
 		return err
 	})
 }
@@ -37,17 +36,14 @@ func (l *Leases) Register(ctx context.Context, worker job.ID, name string, concu
 func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.ClaimID, error) {
 	var held []job.ClaimID
 	err := l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		tag, err := conn.Exec(ctx, `UPDATE workers
-			SET heartbeat_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() + $2::interval
-			WHERE worker_id = $1 AND state = 'ALIVE' AND expires_at > pg_catalog.clock_timestamp()`, pg.UUID(worker), lease)
+		tag, err := conn.Exec(ctx, statement("renewWorker"), pg.UUID(worker), lease)
 		if err != nil {
 			return err
 		}
 		if tag.RowsAffected() == 0 {
 			return job.ErrWorkerDead
 		}
-		held, err = pg.RowsIn(ctx, conn, pgx.RowToStructByPos[job.ClaimID],
-			`SELECT job_id, attempt, fence FROM jobs WHERE worker_id = $1`, pg.UUID(worker))
+		held, err = pg.RowsIn(ctx, conn, pgx.RowToStructByPos[job.ClaimID], statement("claimsOfWorker"), pg.UUID(worker))
 		return err
 	})
 	return held, err
@@ -66,8 +62,7 @@ func (l *Leases) Held(ctx context.Context, worker job.ID, claims []job.ClaimID) 
 // Retire ends a worker's lease at a clean shutdown. The rescuer finds its remaining jobs at once.
 func (l *Leases) Retire(ctx context.Context, worker job.ID) error {
 	return l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `UPDATE workers SET state = 'STOPPED', expires_at = pg_catalog.clock_timestamp()
-			WHERE worker_id = $1`, pg.UUID(worker))
+		_, err := conn.Exec(ctx, statement("retireWorker"), pg.UUID(worker))
 		return err
 	})
 }
@@ -94,11 +89,6 @@ func (l *Leases) with(ctx context.Context, use func(context.Context, *pgx.Conn) 
 	l.own.Drop()
 	return l.store.db.Failed("heartbeat", err)
 }
-
-// heldColumns are named like the members of job.Held.
-const heldColumns = `job_id, client_id, request_id, coalesce(correlation_id, '') AS correlation_id,
-  coalesce(traceparent, '') AS traceparent, attempt, fence, state, work_kind, max_attempts, auto_retry,
-  definition -> 'retry' AS retry, lease_expiries`
 
 var scanHeld = pgx.RowToStructByName[job.Held]
 

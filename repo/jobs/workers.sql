@@ -22,3 +22,31 @@ WITH held AS MATERIALIZED (
   SELECT {{heldColumns}} FROM jobs WHERE worker_id = ANY (ARRAY(SELECT worker_id FROM workers WHERE state <> 'ALIVE'))
 )
 SELECT * FROM held ORDER BY job_id LIMIT @limit
+
+-- fragment: heldColumns
+-- The columns of a held job, named like the members of job.Held.
+job_id, client_id, request_id, coalesce(correlation_id, '') AS correlation_id,
+  coalesce(traceparent, '') AS traceparent, attempt, fence, state, work_kind, max_attempts, auto_retry,
+  definition -> 'retry' AS retry, lease_expiries
+
+-- name: registerWorker
+-- Stores a worker as alive for the length of a lease.
+-- Parameters: @worker, @name, @concurrency, @lease
+INSERT INTO workers (worker_id, name, concurrency, state, expires_at)
+VALUES (@worker, @name, @concurrency, 'ALIVE', pg_catalog.clock_timestamp() + @lease::interval)
+
+-- name: renewWorker
+-- Extends the lease of a living worker, found by primary key. No row: its lease has ended.
+-- Parameters: @worker, @lease
+UPDATE workers SET heartbeat_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() + @lease::interval
+WHERE worker_id = @worker AND state = 'ALIVE' AND expires_at > pg_catalog.clock_timestamp()
+
+-- name: claimsOfWorker
+-- Reads the claims of a worker by the index jobs_held. Locks nothing.
+-- Parameters: @worker
+SELECT job_id, attempt, fence FROM jobs WHERE worker_id = @worker
+
+-- name: retireWorker
+-- Ends the lease of a worker, found by primary key.
+-- Parameters: @worker
+UPDATE workers SET state = 'STOPPED', expires_at = pg_catalog.clock_timestamp() WHERE worker_id = @worker

@@ -26,8 +26,7 @@ func (s *Store) LoadByClient(ctx context.Context, limit, few int) (map[job.ID]jo
 
 // LiveWorkers counts workers with a valid lease.
 func (s *Store) LiveWorkers(ctx context.Context) (int, error) {
-	return pg.QueryValue[int](ctx, s.db,
-		`SELECT count(*)::int FROM workers WHERE state = 'ALIVE' AND expires_at > pg_catalog.clock_timestamp()`)
+	return pg.QueryValue[int](ctx, s.db, statement("liveWorkers"))
 }
 
 // Backlog counts the waiting work and the workers at one moment. It reads at most limit rows of each kind and locks nothing. Above that

@@ -41,3 +41,7 @@ FROM
   (SELECT count(*) AS n FROM (SELECT FROM deliveries WHERE claimed_until IS NOT NULL ORDER BY claimed_until LIMIT @limit) d) sending,
   (SELECT count(*) FILTER (WHERE disabled_reason <> 'OWNER') AS disabled
     FROM (SELECT disabled_reason FROM webhooks WHERE deleted_at IS NULL ORDER BY client_id, webhook_id LIMIT @limit) w) hooks
+
+-- name: liveWorkers
+-- Counts workers with a valid lease. There are few workers. Locks nothing.
+SELECT count(*)::int FROM workers WHERE state = 'ALIVE' AND expires_at > pg_catalog.clock_timestamp()

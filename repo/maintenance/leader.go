@@ -13,10 +13,7 @@ import (
 // ends implausibly late was taken while Postgres' clock was ahead; it is free, because a living holder would have renewed it since. The
 // lease is a row and not an advisory lock, because a paused process would keep the lock.
 func (s *Store) Lead(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error) {
-	n, err := s.db.Change(ctx, "lead", `UPDATE maintenance_state
-		SET leader_id = $1, leader_expires_at = pg_catalog.clock_timestamp() + $2::interval
-		WHERE leader_id = $1 OR leader_expires_at <= pg_catalog.clock_timestamp() - $3::interval
-			OR leader_expires_at > pg_catalog.clock_timestamp() + $2::interval + $4::interval`, pg.UUID(holder), lease, vacant, maxLeaseExcess)
+	n, err := s.db.Change(ctx, "lead", statement("lead"), pg.UUID(holder), lease, vacant, maxLeaseExcess)
 	return n == 1, err
 }
 
@@ -25,6 +22,5 @@ const maxLeaseExcess = time.Minute
 
 // Resign releases the leader's lease at once.
 func (s *Store) Resign(ctx context.Context, holder job.ID) error {
-	return s.db.Exec(ctx, "resign", `UPDATE maintenance_state SET leader_id = NULL, leader_expires_at = '-infinity' WHERE leader_id = $1`,
-		pg.UUID(holder))
+	return s.db.Exec(ctx, "resign", statement("resign"), pg.UUID(holder))
 }

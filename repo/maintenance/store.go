@@ -13,7 +13,7 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-var statement, _ = pg.Statements(files, nil)
+var statement = pg.Statements(files, nil)
 
 // Store does maintenance.
 type Store struct {

@@ -13,15 +13,13 @@ import (
 
 // Begin stores an operator's action before it happens. It returns only after the commit.
 func (a Admin) Begin(ctx context.Context, e admin.AuditEntry) error {
-	_, err := a.store.db.Change(ctx, "audit", statement("auditBegin"),
+	return a.store.db.Exec(ctx, "audit", statement("auditBegin"),
 		pg.UUID(e.AuditID), e.Operator, e.Action, e.TargetType, e.TargetID, e.RequestID, e.Detail)
-	return err
 }
 
 // End stores the result of an action; target is "" unless the action created it.
 func (a Admin) End(ctx context.Context, id job.ID, status int, target string) error {
-	_, err := a.store.db.Change(ctx, "audit", statement("auditEnd"), pg.UUID(id), status, pg.Nullable(target))
-	return err
+	return a.store.db.Exec(ctx, "audit", statement("auditEnd"), pg.UUID(id), status, pg.Nullable(target))
 }
 
 // Audit lists the actions of operators.

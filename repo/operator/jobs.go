@@ -3,8 +3,6 @@ package operator
 import (
 	"bytes"
 	"context"
-	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -39,50 +37,21 @@ type jobRange struct {
 	byID        bool        // sorted by id, from new to old; times become bounds of the ids
 }
 
-func newJobRange(name, source, where, sort, placed string, start admin.Place) jobRange {
-	with := []string{"{{source}}", source, "{{range}}", where, "{{sort}}", sort, "{{placed}}", placed}
-	return jobRange{
-		list: variant(name, "adminJobs", with...), count: variant(name+"Count", "adminJobCount", with...), start: start,
-		byID: placed == "created_at",
-	}
-}
-
 var (
 	farPast   = time.Date(1, time.January, 1, 0, 0, 0, 0, time.UTC)
 	farFuture = time.Date(9999, time.January, 1, 0, 0, 0, 0, time.UTC)
 	newest    = admin.Place{At: farFuture, ID: pg.LastID}
 	soonest   = admin.Place{At: farPast}
 
-	anyJobs    = newJobRange("anyJobs", "jobs", "job_id < @id AND job_id >= @from_id AND "+unplaced, "job_id DESC", "created_at", newest)
-	clientJobs = newJobRange("clientJobs", "jobs", ownersJobs("client_id", "@client"), "client_id DESC, job_id DESC", "created_at", newest)
-	batchJobs  = newJobRange("batchJobs", "jobs", ownersJobs("batch_id", "@batch"), "batch_id DESC, job_id DESC", "created_at", newest)
-	runsJobs   = newJobRange("scheduleJobs", "jobs", ownersJobs("schedule_id", "@schedule"),
-		"schedule_id DESC, job_id DESC", "created_at", newest)
-	endedJobs = newJobRange("endedJobs", "jobs", "(finished_at, job_id) < (@at, @id) AND finished_at IS NOT NULL"+
-		" AND finished_at >= coalesce(@created_after, '-infinity'::timestamptz) AND "+unbounded,
-		"finished_at DESC, job_id DESC", "finished_at", newest)
-	queuedJobs = newJobRange("queuedJobs", "jobs",
-		"(run_at, job_id) > (@at, @id) AND worker_id IS NULL AND finished_at IS NULL AND "+unbounded,
-		"run_at, job_id", "run_at", soonest)
-	scheduledJobs = newJobRange("scheduledJobs", "jobs",
-		"(execution_at, job_id) > (@at, @id) AND queued_at IS NULL AND finished_at IS NULL AND "+unbounded,
-		"execution_at, job_id", "execution_at", soonest)
-	heldJobs = newJobRange("heldJobs",
-		"(SELECT * FROM jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT "+strconv.Itoa(maxCounted)+")",
-		"job_id < @id AND job_id >= @from_id AND "+unplaced, "job_id DESC", "created_at", newest)
+	anyJobs       = jobRange{statement("anyJobs"), statement("anyJobsCount"), newest, true}
+	clientJobs    = jobRange{statement("clientJobs"), statement("clientJobsCount"), newest, true}
+	batchJobs     = jobRange{statement("batchJobs"), statement("batchJobsCount"), newest, true}
+	runsJobs      = jobRange{statement("scheduleJobs"), statement("scheduleJobsCount"), newest, true}
+	endedJobs     = jobRange{statement("endedJobs"), statement("endedJobsCount"), newest, false}
+	queuedJobs    = jobRange{statement("queuedJobs"), statement("queuedJobsCount"), soonest, false}
+	scheduledJobs = jobRange{statement("scheduledJobs"), statement("scheduledJobsCount"), soonest, false}
+	heldJobs      = jobRange{statement("heldJobs"), statement("heldJobsCount"), newest, true}
 )
-
-// All ranges refer to a time and an id, even if they do not use them, because all lists have the same parameters.
-const (
-	unplaced  = "@at::timestamptz IS NOT NULL"
-	unbounded = "@from_id::uuid IS NOT NULL"
-)
-
-// ownersJobs returns the range of the jobs of a client, a batch or a schedule.
-func ownersJobs(column, value string) string {
-	return fmt.Sprintf("(%[1]s, job_id) < (%[2]s::uuid, @id) AND (%[1]s, job_id) >= (%[2]s::uuid, @from_id) AND %[1]s IS NOT NULL AND %[3]s",
-		column, value, unplaced)
-}
 
 func rangeOf(q admin.JobQuery) jobRange {
 	switch {

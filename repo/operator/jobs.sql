@@ -14,7 +14,7 @@ jobs.job_id, jobs.client_id, jobs.type, jobs.work_kind, jobs.state, jobs.outcome
   jobs.started_at, jobs.finished_at, CASE WHEN jobs.state = 'CANCELED' THEN jobs.finished_at END AS canceled_at,
   jobs.attempt, jobs.attempt AS attempts, jobs.max_attempts, jobs.failure_retryable, jobs.batch_id, jobs.correlation_id, jobs.failure_code
 
--- name: adminJobs
+-- fragment: adminJobs
 -- Lists jobs of all clients using the index for their order: jobs_pkey, jobs_client, jobs_batch or jobs_schedule backwards for the newest
 -- first, jobs_ended backwards for the latest ends, jobs_waiting and jobs_scheduled for the next jobs, and jobs_held, which has few rows and
 -- is sorted. Each row says whether it matches. The maxLooked-th row is always returned, to continue from there. Locks nothing.
@@ -31,7 +31,7 @@ WITH looked AS (
 SELECT nth = {{maxLooked}}, wanted, {{placed}}, (SELECT to_json(r) FROM (SELECT {{adminJobColumns}}) r)
 FROM judged AS jobs WHERE wanted OR nth = {{maxLooked}} ORDER BY {{sort}} LIMIT @limit
 
--- name: adminJobCount
+-- fragment: adminJobCount
 -- Counts jobs of all clients in the range of adminJobs, along the same indexes, up to the first maxCounted. Locks nothing.
 -- Parameters: @client, @batch, @schedule, @state, @type, @work_kind, @correlation_id, @failure_code, @created_after, @created_before,
 -- @at, @id, @from_id, @most
@@ -80,3 +80,75 @@ SELECT to_json(r) FROM (
 -- Finds the owner of a job, by primary key. Locks nothing. No row: there is no such job.
 -- Parameters: @job
 SELECT client_id FROM jobs WHERE job_id = @job
+
+-- name: anyJobs of adminJobs, anyJobsCount of adminJobCount
+-- {{source}} => jobs
+-- {{range}} => {{newestJobs}}
+-- {{sort}} => job_id DESC
+-- {{placed}} => created_at
+
+-- name: clientJobs of adminJobs, clientJobsCount of adminJobCount
+-- {{source}} => jobs
+-- {{range}} => {{jobsOfOwner}}
+-- {{sort}} => client_id DESC, job_id DESC
+-- {{placed}} => created_at
+-- {{owner}} => client_id
+-- {{value}} => @client::uuid
+
+-- name: batchJobs of adminJobs, batchJobsCount of adminJobCount
+-- {{source}} => jobs
+-- {{range}} => {{jobsOfOwner}}
+-- {{sort}} => batch_id DESC, job_id DESC
+-- {{placed}} => created_at
+-- {{owner}} => batch_id
+-- {{value}} => @batch::uuid
+
+-- name: scheduleJobs of adminJobs, scheduleJobsCount of adminJobCount
+-- {{source}} => jobs
+-- {{range}} => {{jobsOfOwner}}
+-- {{sort}} => schedule_id DESC, job_id DESC
+-- {{placed}} => created_at
+-- {{owner}} => schedule_id
+-- {{value}} => @schedule::uuid
+
+-- name: endedJobs of adminJobs, endedJobsCount of adminJobCount
+-- {{source}} => jobs
+-- {{range}} => (finished_at, job_id) < (@at, @id) AND {{endedSince}}
+-- {{sort}} => finished_at DESC, job_id DESC
+-- {{placed}} => finished_at
+
+-- name: queuedJobs of adminJobs, queuedJobsCount of adminJobCount
+-- {{source}} => jobs
+-- {{range}} => (run_at, job_id) > (@at, @id) AND worker_id IS NULL AND finished_at IS NULL AND {{unbounded}}
+-- {{sort}} => run_at, job_id
+-- {{placed}} => run_at
+
+-- name: scheduledJobs of adminJobs, scheduledJobsCount of adminJobCount
+-- {{source}} => jobs
+-- {{range}} => (execution_at, job_id) > (@at, @id) AND queued_at IS NULL AND finished_at IS NULL AND {{unbounded}}
+-- {{sort}} => execution_at, job_id
+-- {{placed}} => execution_at
+
+-- name: heldJobs of adminJobs, heldJobsCount of adminJobCount
+-- {{source}} => (SELECT * FROM jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT {{maxCounted}})
+-- {{range}} => {{newestJobs}}
+-- {{sort}} => job_id DESC
+-- {{placed}} => created_at
+
+-- fragment: newestJobs
+job_id < @id AND job_id >= @from_id AND {{unplaced}}
+
+-- fragment: jobsOfOwner
+-- Condition: a job of a client, a batch or a schedule.
+({{owner}}, job_id) < ({{value}}, @id) AND ({{owner}}, job_id) >= ({{value}}, @from_id) AND {{owner}} IS NOT NULL AND {{unplaced}}
+
+-- fragment: endedSince
+finished_at IS NOT NULL AND finished_at >= coalesce(@created_after, '-infinity'::timestamptz) AND {{unbounded}}
+
+-- fragment: unplaced
+-- Uses @at, because all ranges use the same parameters.
+@at::timestamptz IS NOT NULL
+
+-- fragment: unbounded
+-- Uses @from_id in the same way.
+@from_id::uuid IS NOT NULL

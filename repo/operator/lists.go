@@ -3,7 +3,6 @@ package operator
 import (
 	"context"
 	"encoding/base64"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -26,25 +25,6 @@ const (
 	maxShownHeld = 100  // jobs per worker
 	maxShownKeys = 1000 // keys per client, more than can be valid
 )
-
-var (
-	anyWebhooks = variant("anyWebhooks", "adminWebhooks", "{{range}}", "webhook_id < @after", "{{sort}}", "webhook_id DESC")
-	oneWebhook  = variant("oneWebhook", "adminWebhooks", "{{range}}", "webhook_id = @webhook AND webhook_id <= @after",
-		"{{sort}}", "webhook_id DESC")
-	clientsWebhooks = variant("clientsWebhooks", "adminWebhooks", "{{range}}", "(client_id, webhook_id) < (@client::uuid, @after)"+
-		" AND (client_id, webhook_id) >= (@client::uuid, '00000000-0000-0000-0000-000000000000'::uuid) AND deleted_at IS NULL",
-		"{{sort}}", "client_id DESC, webhook_id DESC")
-	anyDeliveries     = variant("anyDeliveries", "adminDeliveries", "{{range}}", "delivery_id < @after", "{{sort}}", "delivery_id DESC")
-	webhookDeliveries = variant("webhookDeliveries", "adminDeliveries", "{{range}}", ownersDeliveries("webhook_id"),
-		"{{sort}}", "webhook_id DESC, delivery_id DESC")
-	jobDeliveries = variant("jobDeliveries", "adminDeliveries", "{{range}}", ownersDeliveries("job_id"),
-		"{{sort}}", "job_id DESC, delivery_id DESC")
-)
-
-func ownersDeliveries(owner string) string {
-	return fmt.Sprintf("(%[1]s, delivery_id) < (@owner::uuid, @after) AND (%[1]s, delivery_id) >= (@owner::uuid, @from_id)"+
-		" AND %[1]s IS NOT NULL", owner)
-}
 
 // Workers lists worker processes.
 func (a Admin) Workers(ctx context.Context, r admin.Range) (admin.Page[admin.Worker], error) {
@@ -94,12 +74,12 @@ func (a Admin) Client(ctx context.Context, id job.ID) (*admin.ClientDetail, erro
 
 // Webhooks lists webhooks.
 func (a Admin) Webhooks(ctx context.Context, r admin.Range) (admin.Page[admin.Webhook], error) {
-	list := anyWebhooks
+	list := statement("anyWebhooks")
 	switch {
 	case !r.WebhookID.IsZero():
-		list = oneWebhook
+		list = statement("oneWebhook")
 	case !r.ClientID.IsZero():
-		list = clientsWebhooks
+		list = statement("clientsWebhooks")
 	}
 	return pageByID(ctx, a.store, r.Limit, pg.AfterOf(r.After), func(w admin.Webhook) job.ID { return w.WebhookID },
 		func(after job.ID, limit int) (string, []any) {
@@ -121,12 +101,12 @@ func (a Admin) Webhook(ctx context.Context, id job.ID) (*admin.Webhook, error) {
 
 // Deliveries lists deliveries of all clients, of a webhook or of a job.
 func (a Admin) Deliveries(ctx context.Context, r admin.Range) (admin.Page[admin.Delivery], error) {
-	list, owner := anyDeliveries, job.ID{}
+	list, owner := statement("anyDeliveries"), job.ID{}
 	switch {
 	case !r.WebhookID.IsZero():
-		list, owner = webhookDeliveries, r.WebhookID
+		list, owner = statement("webhookDeliveries"), r.WebhookID
 	case !r.JobID.IsZero():
-		list, owner = jobDeliveries, r.JobID
+		list, owner = statement("jobDeliveries"), r.JobID
 	}
 	from, to := pg.IDRange(job.Query{After: r.After, CreatedAfter: r.From, CreatedBefore: r.To})
 	return pageByID(ctx, a.store, r.Limit, to, func(d admin.Delivery) job.ID { return d.DeliveryID },

@@ -92,7 +92,7 @@ SELECT to_json(r) FROM (
   ORDER BY created_at DESC, key_id DESC LIMIT @limit
 ) r
 
--- name: adminWebhooks
+-- fragment: adminWebhooks
 -- Lists webhooks that are not deleted by primary key, the newest first, or one of them; or those of a client using the index
 -- webhooks_client, like adminJobs. Does not read secrets. Locks nothing.
 -- Parameters: @webhook, @client, @enabled, @after, @limit
@@ -109,7 +109,7 @@ SELECT nth = {{maxLooked}}, wanted, (SELECT to_json(r) FROM (SELECT
     consecutive_failures, failing_since, CASE WHEN proven_url = url THEN proven_at END AS proven_at, created_at, updated_at) r)
 FROM judged WHERE wanted OR nth = {{maxLooked}} ORDER BY {{sort}} LIMIT @limit
 
--- name: adminDeliveries
+-- fragment: adminDeliveries
 -- Lists deliveries of all clients, the newest first, along deliveries_pkey, or for a webhook or a job using the index that
 -- begins with it, like adminJobs. Locks nothing.
 -- Parameters: @client, @owner, @state, @event_name, @created_after, @created_before, @after, @from_id, @limit
@@ -300,3 +300,36 @@ SELECT concat_ws(' ', (SELECT job_id FROM jobs ORDER BY job_id DESC LIMIT 1),
   (SELECT concat_ws(' ', count(*), sum(event_seq)) FROM (
     SELECT event_seq FROM jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT @most) held),
   (SELECT count(*) FROM workers WHERE state = 'ALIVE' AND expires_at > pg_catalog.now()))
+
+-- name: anyWebhooks of adminWebhooks
+-- {{range}} => webhook_id < @after
+-- {{sort}} => webhook_id DESC
+
+-- name: oneWebhook of adminWebhooks
+-- {{range}} => webhook_id = @webhook AND webhook_id <= @after
+-- {{sort}} => webhook_id DESC
+
+-- name: clientsWebhooks of adminWebhooks
+-- {{range}} => {{webhooksOfClient}}
+-- {{sort}} => client_id DESC, webhook_id DESC
+
+-- fragment: webhooksOfClient
+(client_id, webhook_id) < (@client::uuid, @after)
+  AND (client_id, webhook_id) >= (@client::uuid, '00000000-0000-0000-0000-000000000000'::uuid) AND deleted_at IS NULL
+
+-- name: anyDeliveries of adminDeliveries
+-- {{range}} => delivery_id < @after
+-- {{sort}} => delivery_id DESC
+
+-- name: webhookDeliveries of adminDeliveries
+-- {{range}} => {{deliveriesOfOwner}}
+-- {{sort}} => webhook_id DESC, delivery_id DESC
+-- {{owner}} => webhook_id
+
+-- name: jobDeliveries of adminDeliveries
+-- {{range}} => {{deliveriesOfOwner}}
+-- {{sort}} => job_id DESC, delivery_id DESC
+-- {{owner}} => job_id
+
+-- fragment: deliveriesOfOwner
+({{owner}}, delivery_id) < (@owner::uuid, @after) AND ({{owner}}, delivery_id) >= (@owner::uuid, @from_id) AND {{owner}} IS NOT NULL

@@ -18,7 +18,7 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-var statement, variant = pg.Statements(files, map[string]string{"maxCounted": strconv.Itoa(maxCounted)})
+var statement = pg.Statements(files, map[string]string{"maxCounted": strconv.Itoa(maxCounted)})
 
 // Store writes the history. Admin reads for operators.
 type Store struct{ db *pg.DB }

@@ -13,65 +13,109 @@ import (
 // Each statement is in the folder that sends it, in a .sql file named like the Go file. It begins with a comment: its name, its contract
 // (locks and their order, indexes, the meaning of no row, triggers) and its parameters in order. {{x}} is replaced by the fragment or the
 // constant x of any folder.
+//
+// The header "-- name: listByClient of listJobs" derives a statement from another section, with the parameters of that section. Comment
+// lines of the form "-- old => new" below the header replace texts in the section and in the fragments that it contains.
 
 // section is a statement or a fragment, without comments.
 type section struct {
-	text   string
-	params []string
+	isFragment bool
+	text       string
+	params     []string // with their @
+	of         string   // section that this one is derived from, "" if it has its own text
+	with       []string // pairs of an old and a new text
 }
 
 // All folders register their statements here when the program starts.
 var (
-	sections  = map[string]section{}
+	sections  = map[string]*section{}
 	constants = map[string]string{"maxLooked": strconv.Itoa(maxLooked)} // shared with Go code
-	variants  = map[string]string{}
 )
 
-// Statements registers the statements of a folder, and the constants that they share with its Go code.
-//
-// statement returns the text that is sent: with numbered parameters and without comments. variant derives a statement from another one;
-// with holds pairs of a reference, such as {{owner}}, and its replacement. A variant has its own name. It is made once, when the program
-// starts, because regular expressions are slow.
-func Statements(files fs.FS, shared map[string]string) (
-	statement func(name string) string, variant func(name, of string, with ...string) string,
-) {
-	for name, s := range readSections(files) {
-		if _, known := sections[name]; known {
-			panic("pg: two statements are called " + name)
+// Statements registers the statements of a folder, and the constants that they share with its Go code. statement returns the text that is
+// sent: with numbered parameters and without comments.
+func Statements(files fs.FS, shared map[string]string) (statement func(name string) string) {
+	paths, err := fs.Glob(files, "*.sql")
+	for _, path := range paths {
+		var content []byte
+		if content, err = fs.ReadFile(files, path); err == nil {
+			register(string(content))
 		}
-		sections[name] = s
+	}
+	if err != nil {
+		panic(err) // cannot happen: the files are embedded
 	}
 	maps.Copy(constants, shared)
-	return statementOf, variantOf
+	return statementOf
 }
 
 // parameter matches a statement's parameter.
-var parameter = regexp.MustCompile(`@(\w+)`)
+var parameter = regexp.MustCompile(`@\w+`)
 
-// made caches the texts of statements that are not variants.
+// register stores the sections of a file. Comments must be on their own lines.
+func register(content string) {
+	var latest []*section // of the latest header
+	listed := false       // the parameters have begun
+	for line := range strings.Lines(content) {
+		comment, isComment := strings.CutPrefix(strings.TrimSpace(line), "--")
+		comment = strings.TrimSpace(comment)
+		kind, names, _ := strings.Cut(comment, ": ")
+		if isComment && (kind == "name" || kind == "fragment") {
+			latest, listed = nil, false
+			for each := range strings.SplitSeq(names, ", ") {
+				name, of, _ := strings.Cut(each, " of ")
+				if sections[name] != nil {
+					panic("pg: two statements are called " + name)
+				}
+				sections[name] = &section{isFragment: kind == "fragment", of: of}
+				latest = append(latest, sections[name])
+			}
+			continue
+		}
+		listed = listed || kind == "Parameters"
+		before, after, replaces := strings.Cut(comment, " =>")
+		for _, s := range latest {
+			switch {
+			case !isComment:
+				s.text += line
+			case listed:
+				s.params = append(s.params, parameter.FindAllString(comment, -1)...)
+			case replaces:
+				s.with = append(s.with, before, strings.TrimSpace(after))
+			}
+		}
+	}
+}
+
+// made caches the texts of statements.
 var made sync.Map
 
 func statementOf(name string) string {
 	text, ok := made.Load(name)
 	if !ok {
-		text, _ = made.LoadOrStore(name, compose(name, nil))
+		text, _ = made.LoadOrStore(name, compose(name))
 	}
 	return text.(string)
 }
 
-func variantOf(name, of string, with ...string) string {
-	variants[name] = compose(of, with)
-	return variants[name]
+// Catalog returns, for tests, the names of statements, fragments and constants, and the texts of the statements by name.
+func Catalog() (names []string, statements map[string]string) {
+	statements = map[string]string{}
+	for name, s := range sections {
+		if !s.isFragment {
+			statements[name] = statementOf(name)
+		}
+	}
+	return slices.Concat(slices.Collect(maps.Keys(sections)), slices.Collect(maps.Keys(constants))), statements
 }
 
-// Catalog returns, for tests, the names of statements, fragments and constants, and the variants by name.
-func Catalog() (names []string, texts map[string]string) {
-	return slices.Concat(slices.Collect(maps.Keys(sections)), slices.Collect(maps.Keys(constants))), maps.Clone(variants)
-}
-
-func compose(name string, with []string) string {
-	text := numbers(sections[name].params).Replace(expand("{{"+name+"}}", with))
-	if strings.Contains(text, "@") {
+func compose(name string) string {
+	text := meaning(name, nil)
+	base := sections[name]
+	for base.of != "" {
+		base = sections[base.of]
+	}
+	if text = numbers(base.params).Replace(text); strings.Contains(text, "@") {
 		panic("pg: statement " + name + " uses parameters that it does not list")
 	}
 	return text
@@ -81,7 +125,7 @@ func compose(name string, with []string) string {
 func numbers(params []string) *strings.Replacer {
 	pairs := make([][]string, len(params))
 	for i, p := range params {
-		pairs[i] = []string{"@" + p, "$" + strconv.Itoa(i+1)}
+		pairs[i] = []string{p, "$" + strconv.Itoa(i+1)}
 	}
 	slices.SortFunc(pairs, func(a, b []string) int { return len(b[0]) - len(a[0]) })
 	return strings.NewReplacer(slices.Concat(pairs...)...)
@@ -107,50 +151,12 @@ func meaning(name string, with []string) string {
 	if value, ok := constants[name]; ok {
 		return value
 	}
-	s, ok := sections[name]
-	if !ok {
+	s := sections[name]
+	switch {
+	case s == nil:
 		panic("pg: nothing is called " + name)
+	case s.of != "":
+		return meaning(s.of, slices.Concat(with, s.with))
 	}
-	return expand(s.text, with)
-}
-
-// readSections parses the files. Comments must be on their own lines.
-func readSections(files fs.FS) map[string]section {
-	paths, err := fs.Glob(files, "*.sql")
-	if err != nil {
-		panic(err) // cannot happen: the pattern is right
-	}
-	all := map[string]section{}
-	for _, path := range paths {
-		content, err := fs.ReadFile(files, path)
-		if err != nil {
-			panic(err) // cannot happen: the file is embedded
-		}
-		// Split at the headers of statements and fragments. Fragments are only used within statements.
-		for text := range strings.SplitSeq(strings.ReplaceAll("\n"+string(content), "\n-- fragment: ", "\n-- name: "), "\n-- name: ") {
-			name, body, _ := strings.Cut(text, "\n")
-			all[name] = readSection(body)
-		}
-	}
-	delete(all, "") // text before a file's first header
-	return all
-}
-
-func readSection(body string) section {
-	var s section
-	var lines []string
-	listed := false // the parameters have begun
-	for line := range strings.Lines(body) {
-		if !strings.HasPrefix(strings.TrimSpace(line), "--") {
-			lines = append(lines, line)
-			continue
-		}
-		if listed = listed || strings.HasPrefix(line, "-- Parameters: "); listed {
-			for _, p := range parameter.FindAllStringSubmatch(line, -1) {
-				s.params = append(s.params, p[1])
-			}
-		}
-	}
-	s.text = strings.TrimSpace(strings.Join(lines, ""))
-	return s
+	return expand(strings.TrimSpace(s.text), with)
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func TestStatements(t *testing.T) { // not parallel, because it registers statements
-	statement, variant := Statements(fstest.MapFS{"a.sql": {Data: []byte(`-- name: testRead
+	statement := Statements(fstest.MapFS{"a.sql": {Data: []byte(`-- name: testRead
 -- Locks nothing.
 -- Parameters: @name,
 --   @n, @nth
@@ -20,14 +20,18 @@ FROM t WHERE {{testGuard}} AND name = @name AND nth = @nth
 -- Guards n.
 n = @n
 
+-- name: testVariant of testRead, testWrong of testBroken
+-- Needs no contract of its own.
+-- {{testGuard}} => @n > 0
+-- @b => {{testMissing}}
+
 -- name: testBroken
 -- Parameters: @a
 SELECT @b
 `)}}, map[string]string{"testShared": "shared"})
 	require.Equal(t, "SELECT 'shared'\nFROM t WHERE n = $2 AND name = $1 AND nth = $3", statement("testRead"))
-	require.Equal(t, "SELECT 'shared'\nFROM t WHERE $2 > 0 AND name = $1 AND nth = $3",
-		variant("testVariant", "testRead", "{{testGuard}}", "@n > 0"))
-	require.Panics(t, func() { statement("testBroken") }, "an unlisted parameter panics")
-	require.Panics(t, func() { statement("testMissing") })
-	require.Panics(t, func() { variant("testWrong", "testRead", "{{testGuard}}", "{{testMissing}}") })
+	require.Equal(t, "SELECT 'shared'\nFROM t WHERE $2 > 0 AND name = $1 AND nth = $3", statement("testVariant"))
+	for why, name := range map[string]string{"an unlisted parameter": "testBroken", "no section": "testMissing", "no fragment": "testWrong"} {
+		require.Panics(t, func() { statement(name) }, why)
+	}
 }

@@ -15,9 +15,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// sessionColumns is the column list of a session, read by scanSession.
-const sessionColumns = `session_id, label, profile, seed, rules, exchanges, created_at, ended_at`
-
 func scanSession(row pgx.CollectableRow) (s verdict.Session, err error) {
 	var id job.ID
 	var began time.Time

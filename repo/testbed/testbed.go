@@ -19,7 +19,7 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-var statement, _ = pg.Statements(files, map[string]string{"faultColumns": faultColumns, "sessionColumns": sessionColumns})
+var statement = pg.Statements(files, nil)
 
 // Store stores the data of a test bed.
 type Store struct {
@@ -29,10 +29,6 @@ type Store struct {
 
 // New makes a Store.
 func New(db *pg.DB) *Store { return &Store{db: db} }
-
-// faultColumns is the column list of a rule, read by scanFault.
-const faultColumns = `testbed_faults.rule_id, testbed_faults.position, testbed_faults.rule, testbed_faults.seed, testbed_faults.seen,
-  testbed_faults.applied, clock_timestamp() - testbed_faults.first_at`
 
 func scanFault(row pgx.CollectableRow) (c fault.Counted, err error) { return scanFaultWith(row) }
 

@@ -242,3 +242,12 @@ WHERE g.created_at >= @since AND (@until::timestamptz IS NULL OR g.created_at <=
   AND (SELECT r.session_id FROM testbed_requests r WHERE r.client_id = @client AND r.request_id = g.request_id)
     IS NOT DISTINCT FROM @session::uuid
 LIMIT @limit
+
+-- fragment: faultColumns
+-- The columns of a rule, read by scanFault.
+testbed_faults.rule_id, testbed_faults.position, testbed_faults.rule, testbed_faults.seed, testbed_faults.seen,
+  testbed_faults.applied, clock_timestamp() - testbed_faults.first_at
+
+-- fragment: sessionColumns
+-- The columns of a session, read by scanSession.
+session_id, label, profile, seed, rules, exchanges, created_at, ended_at

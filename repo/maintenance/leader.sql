@@ -1,0 +1,12 @@
+-- name: lead
+-- Takes or keeps the lease of the leader, in the only row of maintenance_state. A lease that ends more than @excess later than the wanted
+-- one was taken while Postgres' clock was ahead. No row: another process leads.
+-- Parameters: @holder, @lease, @vacant, @excess
+UPDATE maintenance_state SET leader_id = @holder, leader_expires_at = pg_catalog.clock_timestamp() + @lease::interval
+WHERE leader_id = @holder OR leader_expires_at <= pg_catalog.clock_timestamp() - @vacant::interval
+  OR leader_expires_at > pg_catalog.clock_timestamp() + @lease::interval + @excess::interval
+
+-- name: resign
+-- Ends the lease of the leader, unless another process leads.
+-- Parameters: @holder
+UPDATE maintenance_state SET leader_id = NULL, leader_expires_at = '-infinity' WHERE leader_id = @holder
