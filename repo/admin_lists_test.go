@@ -1,6 +1,7 @@
 package repo_test
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 	"time"
@@ -12,9 +13,10 @@ import (
 )
 
 // allPages reads a list to its end, in pages of two.
-func allPages[T any](f *fixture, read func(after job.ID, limit int) (admin.Page[T], error)) []T {
+func allPages[T any](f *fixture, r admin.Range, read func(context.Context, admin.Range) (admin.Page[T], error)) []T {
 	all, _ := walk(f, func(after job.ID) ([]T, job.ID) {
-		page := must(read(after, 2))(f.t)
+		r.After, r.Limit = after, 2
+		page := must(read(f.ctx(), r))(f.t)
 		require.LessOrEqual(f.t, len(page.Data), 2)
 		return page.Data, page.Next
 	})
@@ -27,9 +29,7 @@ func TestAdminWorkersAndQueues(t *testing.T) {
 	others := []job.ID{f.newWorker(), f.newWorker()}
 	f.expireWorker(others[0])
 	held := []job.ID{f.at(job.Running), f.at(job.Assigned)}
-	workers := allPages(f, func(after job.ID, limit int) (admin.Page[admin.Worker], error) {
-		return a.Workers(f.ctx(), admin.Range{After: after, Limit: limit})
-	})
+	workers := allPages(f, admin.Range{}, a.Workers)
 	require.Equal(t, []job.ID{others[1], others[0], f.worker}, each(workers, func(w admin.Worker) job.ID { return w.WorkerID }))
 	mine := workers[2]
 	require.Equal(t, []any{"ALIVE", 1, 2}, []any{mine.State, mine.Slots, mine.Held})
@@ -94,9 +94,7 @@ func TestAdminClients(t *testing.T) {
 	key := f.addKey(c, "key-1")
 	f.submit(ofClient(c))
 	f.assigned(f.submit(ofClient(c)), 1)
-	clients := allPages(f, func(after job.ID, limit int) (admin.Page[admin.Client], error) {
-		return a.Clients(f.ctx(), admin.Range{After: after, Limit: limit})
-	})
+	clients := allPages(f, admin.Range{}, a.Clients)
 	require.ElementsMatch(t, ids, each(clients, func(c admin.Client) job.ID { return c.ClientID }))
 	one := must(a.Client(f.ctx(), c))(t)
 	require.Equal(t, []int{1, 2, 0}, []int{*one.ActiveJobs.Used, *one.OpenJobs.Used, *one.Webhooks.Used})
@@ -114,10 +112,7 @@ func TestAdminWebhooksAndDeliveries(t *testing.T) {
 	no := false
 	f.patch(second, job.WebhookPatch{Enabled: &no})
 	hooks := func(r admin.Range) []job.ID {
-		return each(allPages(f, func(after job.ID, limit int) (admin.Page[admin.Webhook], error) {
-			r.After, r.Limit = after, limit
-			return a.Webhooks(f.ctx(), r)
-		}), func(w admin.Webhook) job.ID { return w.WebhookID })
+		return each(allPages(f, r, a.Webhooks), func(w admin.Webhook) job.ID { return w.WebhookID })
 	}
 	require.Equal(t, []job.ID{second, first}, hooks(admin.Range{}))
 	require.Equal(t, []job.ID{second, first}, hooks(admin.Range{ClientID: f.client}))
@@ -130,12 +125,7 @@ func TestAdminWebhooksAndDeliveries(t *testing.T) {
 
 	id := f.submit()
 	f.another()
-	deliveries := func(r admin.Range) []admin.Delivery {
-		return allPages(f, func(after job.ID, limit int) (admin.Page[admin.Delivery], error) {
-			r.After, r.Limit = after, limit
-			return a.Deliveries(f.ctx(), r)
-		})
-	}
+	deliveries := func(r admin.Range) []admin.Delivery { return allPages(f, r, a.Deliveries) }
 	require.Len(t, deliveries(admin.Range{}), 2, "job.created and job.queued")
 	require.Len(t, deliveries(admin.Range{WebhookID: first}), 2)
 	require.Len(t, deliveries(admin.Range{JobID: id, State: "PENDING", EventName: "job.queued"}), 1)
@@ -161,9 +151,7 @@ func TestAdminBatchesAndSystem(t *testing.T) {
 	f := setup(t)
 	a := f.store.Admin()
 	ids := []job.ID{f.insertBatch(f.batch(2)).ID, f.insertBatch(f.batch(2)).ID, f.insertBatch(f.batch(2)).ID}
-	batches := allPages(f, func(after job.ID, limit int) (admin.Page[admin.Batch], error) {
-		return a.Batches(f.ctx(), admin.Range{After: after, Limit: limit})
-	})
+	batches := allPages(f, admin.Range{}, a.Batches)
 	require.Equal(t, reversed(ids), each(batches, func(b admin.Batch) job.ID { return b.BatchID }))
 	require.Equal(t, 2, batches[0].Total)
 	require.Equal(t, map[string]int{
@@ -199,9 +187,9 @@ func TestAudit(t *testing.T) {
 		return e.AuditID
 	}
 	list := func(q admin.AuditQuery) []job.ID {
-		return each(allPages(f, func(after job.ID, limit int) (admin.Page[admin.AuditEntry], error) {
-			q.After, q.Limit = after, limit
-			return a.Audit(f.ctx(), q)
+		return each(allPages(f, admin.Range{}, func(ctx context.Context, r admin.Range) (admin.Page[admin.AuditEntry], error) {
+			q.After, q.Limit = r.After, r.Limit
+			return a.Audit(ctx, q)
 		}), func(e admin.AuditEntry) job.ID { return e.AuditID })
 	}
 	first, second, third := entry("ann", "cancel_job", "x"), entry("bob", "submit_job", ""), entry("ann", "retry_job", "x")

@@ -14,54 +14,53 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
-	"github.com/forgerun/forgerun/repo/repotest"
 )
 
 // resources holds ids of a client's resources.
 type resources struct{ job, batch, webhook, delivery, schedule job.ID }
 
 // requests returns all requests for a client's resource.
-func (f *fixture) requests() map[string]func(client job.ID, x resources) error {
+func (f *fixture) requests(ctx context.Context) map[string]func(client job.ID, x resources) error {
 	hook := func(x resources) job.DeliveryOwner { return job.DeliveryOwner{WebhookID: x.webhook} }
 	of := func(x resources) job.DeliveryOwner { return job.DeliveryOwner{JobID: x.job} }
 	list := func(c job.ID, owner job.DeliveryOwner) error {
-		return errOf(f.store.Deliveries(f.ctx(), c, job.DeliveryQuery{Owner: owner, Limit: 9}))
+		return errOf(f.store.Deliveries(ctx, c, job.DeliveryQuery{Owner: owner, Limit: 9}))
 	}
 	return map[string]func(c job.ID, x resources) error{
-		"job":      func(c job.ID, x resources) error { return errOf(f.store.Job(f.ctx(), c, x.job)) },
-		"report":   func(c job.ID, x resources) error { return errOf(f.store.Report(f.ctx(), c, x.job, 0)) },
-		"events":   func(c job.ID, x resources) error { return errOf(f.store.Events(f.ctx(), c, x.job, 0, 10)) },
-		"attempts": func(c job.ID, x resources) error { return errOf(f.store.Attempts(f.ctx(), c, x.job)) },
-		"result":   func(c job.ID, x resources) error { return errOf(f.store.Result(f.ctx(), c, x.job)) },
-		"cancel":   func(c job.ID, x resources) error { return errOf(f.store.Cancel(f.ctx(), c, x.job)) },
-		"retry":    func(c job.ID, x resources) error { return errOf(f.store.Retry(f.ctx(), c, x.job, 1, 0, "")) },
-		"remove":   func(c job.ID, x resources) error { return f.store.Delete(f.ctx(), c, x.job) },
-		"batch":    func(c job.ID, x resources) error { return errOf(f.store.Batch(f.ctx(), c, x.batch)) },
-		"schedule": func(c job.ID, x resources) error { return errOf(f.store.Schedule(f.ctx(), c, x.schedule)) },
+		"job":      func(c job.ID, x resources) error { return errOf(f.store.Job(ctx, c, x.job)) },
+		"report":   func(c job.ID, x resources) error { return errOf(f.store.Report(ctx, c, x.job, 0)) },
+		"events":   func(c job.ID, x resources) error { return errOf(f.store.Events(ctx, c, x.job, 0, 10)) },
+		"attempts": func(c job.ID, x resources) error { return errOf(f.store.Attempts(ctx, c, x.job)) },
+		"result":   func(c job.ID, x resources) error { return errOf(f.store.Result(ctx, c, x.job)) },
+		"cancel":   func(c job.ID, x resources) error { return errOf(f.store.Cancel(ctx, c, x.job)) },
+		"retry":    func(c job.ID, x resources) error { return errOf(f.store.Retry(ctx, c, x.job, 1, 0, "")) },
+		"remove":   func(c job.ID, x resources) error { return f.store.Delete(ctx, c, x.job) },
+		"batch":    func(c job.ID, x resources) error { return errOf(f.store.Batch(ctx, c, x.batch)) },
+		"schedule": func(c job.ID, x resources) error { return errOf(f.store.Schedule(ctx, c, x.schedule)) },
 		"change of a schedule": func(c job.ID, x resources) error {
-			return errOf(f.store.ChangeSchedule(f.ctx(), c, x.schedule, func(*job.Schedule, time.Time) error { panic("not reached") }))
+			return errOf(f.store.ChangeSchedule(ctx, c, x.schedule, func(*job.Schedule, time.Time) error { panic("not reached") }))
 		},
-		"end of a schedule": func(c job.ID, x resources) error { return f.store.DeleteSchedule(f.ctx(), c, x.schedule) },
-		"webhook":           func(c job.ID, x resources) error { return errOf(f.store.Webhook(f.ctx(), c, x.webhook)) },
+		"end of a schedule": func(c job.ID, x resources) error { return f.store.DeleteSchedule(ctx, c, x.schedule) },
+		"webhook":           func(c job.ID, x resources) error { return errOf(f.store.Webhook(ctx, c, x.webhook)) },
 		"update": func(c job.ID, x resources) error {
-			return errOf(f.store.UpdateWebhook(f.ctx(), c, x.webhook, enabled(false)))
+			return errOf(f.store.UpdateWebhook(ctx, c, x.webhook, enabled(false)))
 		},
-		"unsubscribe": func(c job.ID, x resources) error { return f.store.DeleteWebhook(f.ctx(), c, x.webhook) },
+		"unsubscribe": func(c job.ID, x resources) error { return f.store.DeleteWebhook(ctx, c, x.webhook) },
 		"rotate": func(c job.ID, x resources) error {
-			return errOf(f.store.RotateWebhookSecret(f.ctx(), c, x.webhook, []byte("x"), time.Hour))
+			return errOf(f.store.RotateWebhookSecret(ctx, c, x.webhook, []byte("x"), time.Hour))
 		},
-		"test": func(c job.ID, x resources) error { return errOf(f.store.TestWebhook(f.ctx(), c, x.webhook)) },
+		"test": func(c job.ID, x resources) error { return errOf(f.store.TestWebhook(ctx, c, x.webhook)) },
 		"failed": func(c job.ID, x resources) error {
-			return errOf(f.store.RedeliverFailed(f.ctx(), c, x.webhook, time.Time{}, 9))
+			return errOf(f.store.RedeliverFailed(ctx, c, x.webhook, time.Time{}, 9))
 		},
 		"replay": func(c job.ID, x resources) error {
-			return errOf(f.store.ReplayEvents(f.ctx(), c, x.webhook, time.Time{}, job.Position{}, 9))
+			return errOf(f.store.ReplayEvents(ctx, c, x.webhook, time.Time{}, job.Position{}, 9))
 		},
 		"deliveries":          func(c job.ID, x resources) error { return list(c, hook(x)) },
 		"deliveries of a job": func(c job.ID, x resources) error { return list(c, of(x)) },
-		"delivery":            func(c job.ID, x resources) error { return errOf(f.store.Delivery(f.ctx(), c, hook(x), x.delivery)) },
-		"delivery of a job":   func(c job.ID, x resources) error { return errOf(f.store.Delivery(f.ctx(), c, of(x), x.delivery)) },
-		"redeliver":           func(c job.ID, x resources) error { return errOf(f.store.Redeliver(f.ctx(), c, hook(x), x.delivery)) },
+		"delivery":            func(c job.ID, x resources) error { return errOf(f.store.Delivery(ctx, c, hook(x), x.delivery)) },
+		"delivery of a job":   func(c job.ID, x resources) error { return errOf(f.store.Delivery(ctx, c, of(x), x.delivery)) },
+		"redeliver":           func(c job.ID, x resources) error { return errOf(f.store.Redeliver(ctx, c, hook(x), x.delivery)) },
 	}
 }
 
@@ -74,7 +73,7 @@ func TestForeignThingsAreUnknown(t *testing.T) {
 	before, hook := f.all(there.job), f.hookRow(there.webhook)
 	unknown := map[job.Code]bool{job.CodeJobNotFound: true, job.CodeBatchNotFound: true, job.CodeWebhookNotFound: true,
 		job.CodeScheduleMissing: true}
-	for name, ask := range f.requests() {
+	for name, ask := range f.requests(t.Context()) {
 		cost := func(client job.ID, x resources) (int64, error) {
 			before := f.store.Pool().Stat().AcquireCount()
 			err := ask(client, x)
@@ -107,7 +106,7 @@ func TestTenAtOnceChangeOnce(t *testing.T) {
 	f := setup(t)
 	stores := f.twoStores()
 	running, failed, ended, waiting, due := f.run().JobID, f.at(job.Failed), f.at(job.Succeeded), f.submit(), f.submit(deferred(-time.Second))
-	batch := f.insertBatch(f.batch(0, refusing(2)))
+	batch, keyed := f.insertBatch(f.batch(0, refusing(2))), f.at(job.Running)
 	for name, test := range map[string]struct {
 		do      func(s *repo.Store) (changed bool, err error)
 		changes int
@@ -134,6 +133,13 @@ func TestTenAtOnceChangeOnce(t *testing.T) {
 			return true, s.AddSigningKey(f.ctx(), signingKey(newID().String()), true, time.Minute, time.Hour)
 		}, 10},
 		"delete": {func(s *repo.Store) (bool, error) { return true, s.Delete(f.ctx(), f.client, ended) }, 10},
+		"request with a key": {func(s *repo.Store) (bool, error) {
+			answer, replayed, err := s.Once(f.ctx(), f.requestKey("k"), canceling(s, f.client, keyed))
+			if string(answer.Body) != string(someAnswer.Body) {
+				err = errors.Join(err, fmt.Errorf("answered %+v", answer))
+			}
+			return !replayed, err
+		}, 1},
 	} {
 		var changed atomic.Int32
 		f.atOnce(10, func(i int) error {
@@ -242,34 +248,6 @@ func TestFailedTransactionsWriteNothing(t *testing.T) {
 func (f *fixture) killConnections() {
 	f.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
 		AND state = 'idle in transaction'`)
-}
-
-// Ten processes get the same request at once.
-func TestTenTimesAtOnceIsOnce(t *testing.T) {
-	f := setup(t)
-	id := f.submit()
-	const many = 10
-	stores := []*repo.Store{f.store}
-	for len(stores) < many/2 {
-		stores = append(stores, repotest.OpenURL(t, f.url, patient))
-	}
-	var effects, replays atomic.Int32
-	f.atOnce(many, func(i int) error {
-		s := stores[i%len(stores)]
-		answer, replayed, err := s.Once(f.ctx(), f.requestKey("k"), func(ctx context.Context) (job.Answer, error) {
-			effects.Add(1)
-			return canceling(s, f.client, id)(ctx)
-		})
-		if replayed {
-			replays.Add(1)
-		}
-		if string(answer.Body) != string(someAnswer.Body) {
-			err = errors.Join(err, fmt.Errorf("answered %+v", answer))
-		}
-		return err
-	})
-	require.EqualValues(t, []int32{1, many - 1}, []int32{effects.Load(), replays.Load()})
-	f.checkInvariants()
 }
 
 func TestCancelAll(t *testing.T) {

@@ -34,29 +34,18 @@ type change struct {
 
 // changesOf returns all changes that the fixture's client can request. It creates what they require.
 func (f *fixture) changesOf() []change {
-	final, failed, waiting := f.run(), f.run(), f.submit()
-	must(f.store.Finish(f.ctx(), success(final)))(f.t)
-	must(f.store.Finish(f.ctx(), failure(failed, job.FailedOnce)))(f.t)
-	hook := f.hook("*")
-	must(f.store.InsertWebhook(f.ctx(), hook))(f.t)
-	rule := fault.Counted{ID: newID().String()}
+	hook, rule := f.subscribe("*"), fault.Counted{ID: newID().String()}
+	asked := func(name string, x resources) change {
+		return change{name, func(ctx context.Context) error { return f.requests(ctx)[name](f.client, x) }}
+	}
+	waiting := f.submit()
 	return append(f.additionsFor(f.client, "a"), []change{
 		{"batch", func(ctx context.Context) error { return errOf(f.store.InsertBatch(ctx, f.batch(2))) }},
-		{"cancel", func(ctx context.Context) error { return errOf(f.store.Cancel(ctx, f.client, waiting)) }},
+		asked("cancel", resources{job: waiting}),
 		{"cancel of many", func(ctx context.Context) error { return errOf(f.store.CancelAll(ctx, f.client, []job.ID{waiting})) }},
-		{"retry", func(ctx context.Context) error { return errOf(f.store.Retry(ctx, f.client, failed.JobID, 1, 0, "")) }},
-		{"delete", func(ctx context.Context) error { return f.store.Delete(ctx, f.client, final.JobID) }},
-		{"change of a webhook", func(ctx context.Context) error {
-			return errOf(f.store.UpdateWebhook(ctx, f.client, hook.ID, job.WebhookPatch{Description: new("d")}))
-		}},
-		{"new secret", func(ctx context.Context) error {
-			return errOf(f.store.RotateWebhookSecret(ctx, f.client, hook.ID, []byte("t"), time.Hour))
-		}},
-		{"test of a webhook", func(ctx context.Context) error { return errOf(f.store.TestWebhook(ctx, f.client, hook.ID)) }},
-		{"replay", func(ctx context.Context) error {
-			return errOf(f.store.ReplayEvents(ctx, f.client, hook.ID, time.Now().Add(-time.Hour), job.Position{}, 10))
-		}},
-		{"removal of a webhook", func(ctx context.Context) error { return f.store.DeleteWebhook(ctx, f.client, hook.ID) }},
+		asked("retry", resources{job: f.at(job.Failed)}), asked("remove", resources{job: f.at(job.Succeeded)}),
+		asked("rotate", resources{webhook: hook}), asked("test", resources{webhook: hook}), asked("replay", resources{webhook: hook}),
+		asked("update", resources{webhook: hook}), asked("unsubscribe", resources{webhook: hook}),
 		{"rules of a test bed", func(ctx context.Context) error {
 			return f.store.ReplaceFaults(ctx, of(f.client), 1, []fault.Counted{rule})
 		}},

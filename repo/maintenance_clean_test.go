@@ -47,7 +47,7 @@ func TestCleanRemovesAJobWithAllThatBelongsToIt(t *testing.T) {
 	removed := one[time.Time](f, `SELECT expired_at FROM tombstones WHERE job_id = $1 AND client_id = $2`, old.String(), f.client.String())
 	require.WithinDuration(t, time.Now(), removed, testkit.Patience)
 
-	requests := f.requests()
+	requests := f.requests(t.Context())
 	for _, name := range []string{"job", "report", "events", "attempts", "result", "cancel", "retry"} {
 		var gone *job.Error
 		require.ErrorAs(t, requests[name](f.client, resources{job: old}), &gone)
