@@ -18,23 +18,30 @@ const (
 	MediaTypeNDJSON = "application/x-ndjson" // MANY_SMALL_OUTPUTS: one JSON document a line
 )
 
-// resultFor returns d's result.
+// resultFor returns d's result. It depends only on d, so every attempt of a job returns the same bytes. Most results are a JSON object with
+// the kind and the seed, padded to exactly d.PayloadSize bytes. If a CUSTOM job has no room for the object, its result is a JSON string or
+// number; if it has another media type, the result is letters.
 func resultFor(d job.Definition) *job.Result {
-	switch d.WorkKind {
-	case job.Custom:
-		return customResult(d)
-	case job.ManySmallOutputs:
+	if d.WorkKind == job.ManySmallOutputs {
 		return lines(d)
-	default:
-		return document(d)
 	}
-}
-
-// document returns d's result: a JSON object with the kind and the seed, padded to exactly d.PayloadSize bytes. It depends only on
-// d, so every attempt of a job returns the same bytes.
-func document(d job.Definition) *job.Result {
-	body := fmt.Appendf(make([]byte, 0, d.PayloadSize), `{"work_kind":"%s","seed":%d,"data":"`, d.WorkKind, d.Seed)
-	return resultOf(MediaTypeJSON, appendFilled(body, d.PayloadSize, randomOf(d), `"}`))
+	media, start, end := MediaTypeJSON, fmt.Sprintf(`{"work_kind":"%s","seed":%d,"data":"`, d.WorkKind, d.Seed), `"}`
+	if d.WorkKind == job.Custom {
+		planned := d.Behavior.Result
+		media = cmp.Or(planned.MediaType, media)
+		base, _, _ := mime.ParseMediaType(media)
+		switch {
+		case planned.Body != nil:
+			return resultOf(media, []byte(*planned.Body))
+		case base != MediaTypeJSON:
+			start, end = "", ""
+		case d.PayloadSize == 1:
+			start, end = "0", ""
+		case d.PayloadSize < len(start)+len(end):
+			start, end = `"`, `"`
+		}
+	}
+	return resultOf(media, appendFilled(append(make([]byte, 0, d.PayloadSize), start...), d.PayloadSize, randomOf(d), end))
 }
 
 // appendFilled appends letters and the end, so that the body has the given size.
@@ -62,32 +69,6 @@ func lines(d job.Definition) *job.Result {
 		body = appendFilled(body, end, random, "\"}\n")
 	}
 	return resultOf(MediaTypeNDJSON, body)
-}
-
-// customResult returns the body from the request, or bytes that depend only on the seed. These are a JSON document like other
-// kinds' if there is room, otherwise a JSON string or number; other media types get letters.
-func customResult(d job.Definition) *job.Result {
-	planned := d.Behavior.Result
-	media := cmp.Or(planned.MediaType, MediaTypeJSON)
-	if planned.Body != nil {
-		return resultOf(media, []byte(*planned.Body))
-	}
-	random := randomOf(d)
-	base, _, _ := mime.ParseMediaType(media)
-	start, end := fmt.Sprintf(`{"work_kind":"%s","seed":%d,"data":"`, d.WorkKind, d.Seed), `"}`
-	switch {
-	case base != MediaTypeJSON:
-		start, end = "", ""
-	case d.PayloadSize == 1:
-		start, end = "0", ""
-	case d.PayloadSize < len(start)+len(end):
-		start, end = `"`, `"`
-	}
-	return resultOf(media, lettersBetween(start, end, d.PayloadSize, random))
-}
-
-func lettersBetween(start, end string, size int, random *rand.PCG) []byte {
-	return appendFilled(append(make([]byte, 0, size), start...), size, random, end)
 }
 
 // randomOf returns the source of d's filler.
