@@ -36,7 +36,7 @@ func newWorld() *world {
 			{Tenant: 0, ID: "hook-0", Events: []string{"*"}},
 			{Tenant: 1, ID: "hook-1", Events: []string{"job.succeeded", "job.failed"}},
 		},
-		Streams: []Stream{{Tenant: 0, Whole: true}, {Tenant: 1, Whole: true}},
+		Streamed: true, Whole: true,
 		Collected: Collected{
 			Asked:   map[Source]bool{Lists: true, Reports: true, Rows: true, Queue: true, Metrics: true},
 			Rules:   []string{fenced},

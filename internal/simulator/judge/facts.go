@@ -28,18 +28,13 @@ type RunContext struct {
 	Counters        bool          // all processes lived from the first row to the end, so their counters must equal the rows
 
 	Webhooks  []history.Webhook
-	Streams   []Stream
+	Streamed  bool // each tenant's event stream was read
+	Whole     bool // the streams were read from before the first submission to the end, so they contain each event
 	Collected Collected
 	Moves     history.Moves // of the service's clock, as seen during the run; used without rows
 
 	across     *across                        // set by Judge
 	latestSeen func(real time.Time) time.Time // upper bound from the moves; set by Judge
-}
-
-// Stream is a reader of a tenant's event stream.
-type Stream struct {
-	Tenant int
-	Whole  bool // read from before the first submission to the end, so it contains each event
 }
 
 const (

@@ -161,7 +161,7 @@ var rules = []func(*checker){
 	(*checker).checkTicket, (*checker).checkExistence, (*checker).checkKey, (*checker).checkEnd, (*checker).checkAPIReports,
 	(*checker).checkRetries, (*checker).checkEarly, (*checker).checkDurations, (*checker).checkCatalogue, (*checker).checkLimit,
 	(*checker).checkTries, (*checker).checkPolls, (*checker).checkActions, (*checker).checkOrder, (*checker).checkLists,
-	(*checker).checkStreams, (*checker).checkDeliveries, (*checker).checkReceived, (*checker).checkDeliveryLogs, (*checker).checkTasks,
+	(*checker).checkStream, (*checker).checkDeliveries, (*checker).checkReceived, (*checker).checkDeliveryLogs, (*checker).checkTasks,
 }
 
 // must counts a check, and adds a violation with the formatted text unless ok.

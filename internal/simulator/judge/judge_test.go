@@ -66,7 +66,7 @@ func TestMissingSourcesAreReported(t *testing.T) {
 		}, map[string]string{measured: "not checked: metrics: it broke off"}},
 		"incomplete counters": {func(w *world) { w.run.Counters = false }, map[string]string{measured: "in part, without counters"}},
 		"no streams": {func(w *world) {
-			w.run.Streams = nil
+			w.run.Streamed, w.run.Whole = false, false
 			w.dropAll(of(streams))
 		}, map[string]string{streamed: "this run had nothing to check"}},
 		"only the client": {func(w *world) {
@@ -159,7 +159,7 @@ func TestFaultsExcuse(t *testing.T) {
 		}},
 		"an interrupted stream": {func(w *world) {
 			w.drop(w.find(history.Streamed, plainJob))
-		}, func(run *RunContext) { run.Streams[0].Whole = false }},
+		}, func(run *RunContext) { run.Whole = false }},
 	}
 	for name, test := range tests {
 		w := soundWorld()

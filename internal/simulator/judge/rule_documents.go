@@ -191,37 +191,23 @@ func (c *checker) wrongScenario(shown history.Scenario) string {
 	return ""
 }
 
-// checkStreams checks that a completely read stream has each event of the job's log once, in order. Other streams have no duplicates.
-func (c *checker) checkStreams() {
-	if c.tenant < 0 {
+// checkStream checks that a completely read stream has each event of the job's log once, in order. Another stream has no duplicates.
+// The end of an attempt has no seq, so the next seq is assumed.
+func (c *checker) checkStream() {
+	if c.tenant < 0 || !c.run.Streamed {
 		return
 	}
-	for _, s := range c.run.Streams {
-		if s.Tenant != c.tenant {
+	next := count(c.run.Whole) // 0: unknown
+	ends := map[string]bool{}  // name and attempt
+	for _, f := range c.byKind[history.Streamed] {
+		if f.Tenant != c.tenant || f.Event == nil || f.Event.Name == "job.progress" {
 			continue
 		}
-		var events []*history.Fact
-		for _, f := range c.byKind[history.Streamed] {
-			if f.Tenant == s.Tenant && f.Event != nil && f.Event.Name != "job.progress" {
-				events = append(events, f)
-			}
-		}
-		if s.Whole || len(events) > 0 {
-			c.checkStream(s, events)
-		}
-	}
-}
-
-// checkStream checks one stream. The end of an attempt has no seq, so the next seq is assumed.
-func (c *checker) checkStream(s Stream, events []*history.Fact) {
-	next := count(s.Whole)    // 0: unknown
-	ends := map[string]bool{} // name and attempt
-	for _, f := range events {
 		e, name := f.Event, f.Event.Name
 		switch {
 		case e.Seq > 0:
 			c.must(next == 0 || e.Seq >= next, streamed, "event %d (%s) came again, or after a later one", e.Seq, name)
-			c.must(!s.Whole || e.Seq <= next, streamed, "event %d (%s) came, and not event %d before it", e.Seq, name, next)
+			c.must(!c.run.Whole || e.Seq <= next, streamed, "event %d (%s) came, and not event %d before it", e.Seq, name, next)
 			c.must(name != nameEmitted || c.emits(e.Emitted), streamed,
 				"event %d (%s) is %q, which the client did not ask for", e.Seq, name, e.Emitted)
 			next = e.Seq
@@ -242,9 +228,10 @@ func (c *checker) checkStream(s Stream, events []*history.Fact) {
 		}
 	}
 	switch j := c.job; {
-	case s.Whole && c.logComplete:
+	case !c.run.Whole:
+	case c.logComplete:
 		c.must(next > len(c.log), streamed, "the stream ends before event %d of %d", next, len(c.log))
-	case s.Whole && j != nil && final(j.State):
+	case j != nil && final(j.State):
 		c.must(ends[fmt.Sprint(eventName(running, j.State), j.Attempt)], streamed,
 			"the stream does not show that attempt %d ended as %s", j.Attempt, j.State)
 	}

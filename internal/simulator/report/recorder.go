@@ -174,28 +174,6 @@ func (r *Recorder) Stage(name string, share func() float64) {
 	})
 }
 
-// Snapshot is the data of a live view.
-type Snapshot struct {
-	Elapsed time.Duration
-	Stage   string
-	Share   float64 // finished share of the stage; below 0: unknown
-	Numbers Numbers
-}
-
-// Snapshot returns the current numbers.
-func (r *Recorder) Snapshot() Snapshot {
-	r.mu.Lock()
-	s, share := Snapshot{Elapsed: max(r.clock().Sub(r.line.start), 0), Share: -1, Numbers: r.numbers()}, r.share
-	if n := len(r.stages); n > 0 {
-		s.Stage = r.stages[n-1].Name
-	}
-	r.mu.Unlock()
-	if share != nil { // it may take locks itself
-		s.Share = share()
-	}
-	return s
-}
-
 // Run returns the report data. The run must be over.
 func (r *Recorder) Run() Run {
 	r.mu.Lock()
@@ -242,7 +220,7 @@ func Live(w io.Writer, r *Recorder, tick <-chan time.Time) (stop func()) {
 		for {
 			select {
 			case <-tick:
-				line := term.Masked(r.Snapshot().line())
+				line := term.Masked(r.status())
 				if status.Show(line); !terminal {
 					fmt.Fprintln(w, line)
 				}
@@ -258,16 +236,23 @@ func Live(w io.Writer, r *Recorder, tick <-chan time.Time) (stop func()) {
 	}
 }
 
-// line formats a snapshot with the most important part first, for narrow terminals.
-func (s Snapshot) line() string {
-	n, parts := s.Numbers, []string{s.Stage}
-	if s.Share >= 0 {
-		full := int(min(s.Share, 1) * barWidth)
-		parts = append(parts, fmt.Sprintf("[%s] %.0f%%", strings.Repeat("#", full)+strings.Repeat(".", barWidth-full), 100*min(s.Share, 1)))
+// status formats the current numbers with the most important part first, for narrow terminals.
+func (r *Recorder) status() string {
+	var parts []string
+	r.mu.Lock()
+	n, took, share := r.numbers(), max(r.clock().Sub(r.line.start), 0), r.share
+	if last := len(r.stages) - 1; last >= 0 {
+		parts = append(parts, r.stages[last].Name)
 	}
-	parts = append(parts, clockTime(s.Elapsed),
-		fmt.Sprintf("sent %s (%s)", grouped(n.Arrivals), rate(n.Arrivals, s.Elapsed)),
-		fmt.Sprintf("finished %s (%s)", grouped(total(n.Finished)), rate(total(n.Finished), s.Elapsed)))
+	r.mu.Unlock()
+	if share != nil { // it may take locks itself
+		done := min(share(), 1)
+		full := int(done * barWidth)
+		parts = append(parts, fmt.Sprintf("[%s] %.0f%%", strings.Repeat("#", full)+strings.Repeat(".", barWidth-full), 100*done))
+	}
+	parts = append(parts, clockTime(took),
+		fmt.Sprintf("sent %s (%s)", grouped(n.Arrivals), rate(n.Arrivals, took)),
+		fmt.Sprintf("finished %s (%s)", grouped(total(n.Finished)), rate(total(n.Finished), took)))
 	if n.Faults > 0 {
 		parts = append(parts, "faults "+grouped(n.Faults))
 	}

@@ -159,6 +159,7 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	run := judge.RunContext{
 		Run: t.id, Tickets: t.engine.Tickets(), TimeScale: t.o.TimeScale,
 		Chaos: t.o.Scenario.Chaos != "", Moves: t.engine.ClockMoves(), Killed: t.disturbed.Load(),
+		Streamed: t.o.Scenario.Readers.Streams > 0, Whole: t.drained,
 	}
 	if t.expectsKinds() && !run.Killed && !run.Chaos {
 		run.DeliveryOverdue = overdue
@@ -181,9 +182,6 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	for _, a := range t.engine.Accounts() {
 		config.Accounts = append(config.Accounts, a)
 		run.Webhooks = append(run.Webhooks, a.Webhooks...)
-		if t.o.Scenario.Readers.Streams > 0 {
-			run.Streams = append(run.Streams, judge.Stream{Tenant: a.Tenant, Whole: t.drained})
-		}
 	}
 	return config, run
 }
