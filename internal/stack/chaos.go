@@ -2,7 +2,6 @@ package stack
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -118,12 +117,9 @@ func plan(seed uint64, name string, every time.Duration) iter.Seq[plannedFault] 
 	}
 }
 
-// healPatience limits the time to heal everything at the end.
-const healPatience = 90 * time.Second
-
-// Run injects faults until the context ends or the stack is closed. Then it heals everything and returns once all is ready. The
-// seed determines the times and the random choice among live targets. Run reports each fault that had a target after the fault has
-// ended, one at a time.
+// Run injects faults until the context ends or the stack is closed, and returns once all faults have ended; see Stack.Heal. The seed
+// determines the times and the random choice among live targets. Run reports each fault that had a target after the fault has ended,
+// one at a time.
 func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, report func(Fault)) error {
 	if err := c.Check(s); err != nil {
 		return err
@@ -152,10 +148,5 @@ func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, report func(Fault
 	}
 	<-ctx.Done()
 	running.Wait()
-	healing, cancel := context.WithTimeoutCause(s.ctx, healPatience, errors.New("some processes did not recover in time"))
-	defer cancel()
-	if err := s.heal(healing); err != nil && s.ctx.Err() == nil {
-		return err
-	}
 	return nil
 }

@@ -263,10 +263,6 @@ func (s *Stack) Heal(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	return s.heal(ctx)
-}
-
-func (s *Stack) heal(ctx context.Context) error {
 	if s.servers != nil {
 		if err := errors.Join(s.servers.Postgres.awaitReady(ctx), s.servers.Redis.awaitReady(ctx)); err != nil {
 			return err
