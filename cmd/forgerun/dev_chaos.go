@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	local "github.com/forgerun/forgerun/internal/stack"
@@ -28,17 +27,6 @@ type chaos struct {
 	faults local.Chaos
 	asked  string // value of --chaos; "": no faults
 	seed   uint64
-}
-
-// faultList returns the kinds of faults for the help text.
-func faultList() string {
-	var text strings.Builder
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	for _, k := range local.Kinds() {
-		_, _ = fmt.Fprintf(table, "  %s\t%s\n", k.Name, k.Does)
-	}
-	_ = table.Flush()
-	return text.String()
 }
 
 // run runs the roles as child processes and injects faults until ctx ends. Then it deletes their data.

@@ -27,7 +27,7 @@ func (p *program) devCommand() *cobra.Command {
 		"its own process behind a stable port, and dev injects faults into these processes and\n" +
 		"their stores. Configured by the environment: see 'forgerun config dev'.\n\n" +
 		"It prints a line for each finished job, each failed delivery and each warning. The whole log is in\n" +
-		".forgerun/dev.log.\n\nFaults:\n" + faultList()
+		".forgerun/dev.log.\n\nFaults:\n" + local.FaultList()
 	c.Flags().StringVar(&asked.asked, "chaos", "", "`faults` with the mean time between two of a kind, such as kill=10s,flush=30s")
 	c.Flags().Uint64Var(&asked.seed, "seed", 1, "`number` that seeds the times and targets of faults")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "print the whole log as text")

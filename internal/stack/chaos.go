@@ -18,7 +18,7 @@ type Chaos struct{ means []mean }
 
 // mean is the mean interval between the faults of one kind.
 type mean struct {
-	kind  Kind
+	kind  faultKind
 	every time.Duration
 }
 
@@ -31,8 +31,14 @@ type Fault struct {
 	Err       error // error of the fault or of its end
 }
 
-// Kinds returns all kinds that ParseChaos knows.
-func Kinds() []Kind { return slices.Clone(kinds) }
+// FaultList lists the kinds of faults for a help text.
+func FaultList() string {
+	var b strings.Builder
+	for _, k := range kinds {
+		fmt.Fprintf(&b, "  %-12s %s\n", k.name, k.does)
+	}
+	return b.String()
+}
 
 // ParseChaos parses kinds of faults, each with the mean interval between two faults: "kill=30s,cut=5s". Empty text means no faults.
 func ParseChaos(text string) (Chaos, error) {
@@ -42,8 +48,8 @@ func ParseChaos(text string) (Chaos, error) {
 	}
 	for entry := range strings.SplitSeq(text, ",") {
 		m, err := parseMean(strings.TrimSpace(entry))
-		if err == nil && slices.ContainsFunc(c.means, func(other mean) bool { return other.kind.Name == m.kind.Name }) {
-			err = fmt.Errorf("%s is there twice", m.kind.Name)
+		if err == nil && slices.ContainsFunc(c.means, func(other mean) bool { return other.kind.name == m.kind.name }) {
+			err = fmt.Errorf("%s is there twice", m.kind.name)
 		}
 		if err != nil {
 			return Chaos{}, fmt.Errorf("chaos %q: %w", text, err)
@@ -61,7 +67,7 @@ func parseMean(text string) (mean, error) {
 	}
 	var names []string
 	for _, k := range kinds {
-		names = append(names, k.Name)
+		names = append(names, k.name)
 	}
 	i := slices.Index(names, name)
 	if i < 0 {
@@ -85,11 +91,11 @@ func (c Chaos) Check(s *Stack) error {
 	for _, m := range c.means {
 		switch {
 		case m.kind.needs == ourServers && s.o.foreign():
-			return fmt.Errorf("chaos %s: the simulator injects faults only into servers that it started: Postgres and Redis are others", m.kind.Name)
+			return fmt.Errorf("chaos %s: the simulator injects faults only into servers that it started: Postgres and Redis are others", m.kind.name)
 		case m.kind.needs == ourClock && (s.o.foreign() || !s.o.Clock):
-			return fmt.Errorf("chaos %s: the service was not started by the simulator as a test bed, whose clock may be moved", m.kind.Name)
+			return fmt.Errorf("chaos %s: the service was not started by the simulator as a test bed, whose clock may be moved", m.kind.name)
 		case m.kind.needs == ourProxies && len(s.faulty()) == 0:
-			return fmt.Errorf("chaos %s: no connection leads through a proxy of the simulator", m.kind.Name)
+			return fmt.Errorf("chaos %s: no connection leads through a proxy of the simulator", m.kind.name)
 		}
 	}
 	return nil
@@ -134,7 +140,7 @@ func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, report func(Fault
 	start := time.Now()
 	for _, m := range c.means {
 		running.Go(func() {
-			for next := range plan(seed, m.kind.Name, m.every) {
+			for next := range plan(seed, m.kind.name, m.every) {
 				if !Sleep(ctx, time.Until(start.Add(next.at))) {
 					return
 				}

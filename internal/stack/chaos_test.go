@@ -13,16 +13,16 @@ func TestParseChaos(t *testing.T) {
 	require.NoError(t, err)
 	got := map[string]time.Duration{}
 	for _, m := range c.means {
-		got[m.kind.Name] = m.every
+		got[m.kind.name] = m.every
 	}
 	require.Equal(t, map[string]time.Duration{"kill": 30 * time.Second, "cut": 500 * time.Millisecond, "redis-pause": 2 * time.Minute}, got)
 	c, err = ParseChaos(" ")
 	require.NoError(t, err)
 	require.Empty(t, c.means)
-	require.Len(t, Kinds(), 13)
-	for _, k := range Kinds() {
-		require.NotEmpty(t, k.Does)
-		_, err := ParseChaos(k.Name + "=1s")
+	require.Len(t, kinds, 13)
+	for _, k := range kinds {
+		require.NotEmpty(t, k.does)
+		_, err := ParseChaos(k.name + "=1s")
 		require.NoError(t, err)
 	}
 }

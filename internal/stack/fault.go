@@ -18,19 +18,17 @@ const (
 	ourClock
 )
 
-// Kind is a kind of fault.
-type Kind struct {
-	Name, Does string
-
-	needs  need
-	inject injection
+type faultKind struct {
+	name, does string
+	needs      need
+	inject     injection
 }
 
 // injection picks a target, injects the fault and ends it. It returns at the latest when the context ends. f.Target stays empty if
 // there is no target.
 type injection func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault)
 
-var kinds = []Kind{
+var kinds = []faultKind{
 	{"kill", "kill -9 of a process: worker, deliverer or api", ourProcesses, onProcess(
 		func(_ context.Context, _ *Stack, _ *rand.Rand, p *Process) error { p.Kill(); return nil })},
 	{"stop", "a process is paused for longer than its lease (SIGSTOP, SIGCONT)", ourProcesses, onProcess(pause)},
@@ -62,8 +60,8 @@ var kinds = []Kind{
 const serverPatience = 60 * time.Second
 
 // do injects one fault and reports whether it had a target.
-func (k Kind) do(ctx context.Context, s *Stack, seed uint64) (Fault, bool) {
-	f := Fault{Kind: k.Name, Count: 1}
+func (k faultKind) do(ctx context.Context, s *Stack, seed uint64) (Fault, bool) {
+	f := Fault{Kind: k.name, Count: 1}
 	if k.needs == ourServers {
 		if s.serverFault.Acquire(ctx, 1) != nil {
 			return f, false

@@ -118,9 +118,10 @@ func (s *Stack) resize(all *[]*member, role string, n int) (wanted, dropped []*m
 	return *all, dropped
 }
 
+// awaitReady waits until all members are ready, except those that Scale removes meanwhile.
 func awaitReady(ctx context.Context, members []*member) error {
 	for _, m := range members {
-		if err := m.awaitReady(ctx); err != nil {
+		if err := m.awaitReady(ctx); err != nil && (ctx.Err() != nil || m.ctx.Err() == nil) {
 			return err
 		}
 	}

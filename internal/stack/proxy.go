@@ -3,7 +3,6 @@ package stack
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/url"
@@ -13,8 +12,8 @@ import (
 	"time"
 )
 
-// proxy forwards TCP connections to a server and injects faults into them. docs/explanation/decisions.md explains why it is not a
-// library.
+// proxy forwards TCP connections to a server and injects faults into them. A library such as toxiproxy can neither drop a single
+// response nor count the affected connections.
 type proxy struct {
 	name     string
 	dial     func(context.Context) (net.Conn, error)
@@ -201,17 +200,6 @@ func (s *Stack) faulty() []*proxy {
 // ReceiverURL returns the address at which the service reaches a webhook receiver at upstream (http://127.0.0.1:9000): a proxy's
 // address with Faults, otherwise upstream itself.
 func (s *Stack) ReceiverURL(upstream string) (string, error) {
-	if !s.o.Faults {
-		return upstream, nil
-	}
-	if u, err := url.Parse(upstream); err != nil || u.Scheme != "http" || u.Port() == "" {
-		return "", fmt.Errorf("the receiver's address is %q: needed is one like http://127.0.0.1:9000", upstream)
-	}
-	_, done, err := s.call(s.ctx)
-	if err != nil {
-		return "", err
-	}
-	defer done()
 	return s.throughProxy("receiver", upstream)
 }
 

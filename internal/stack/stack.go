@@ -268,15 +268,11 @@ func (s *Stack) Heal(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, m := range s.members() {
-		if err := m.awaitReady(ctx); err != nil && m.ctx.Err() == nil { // not removed by Scale
-			return err
-		}
+	err = awaitReady(ctx, s.members())
+	if err == nil && s.clock != nil {
+		err = s.move(ctx, atRate(1, 0))
 	}
-	if s.clock != nil {
-		return s.move(ctx, atRate(1, 0))
-	}
-	return nil
+	return err
 }
 
 // Close ends everything, including active calls, and removes the servers' data. Only logs remain. It returns an error if it had to

@@ -61,7 +61,7 @@ const (
 func runCommand(p command.Program) *cobra.Command {
 	f := &runFlags{}
 	c := &cobra.Command{
-		Use: "run SCENARIO", Short: "Play a scenario, judge the service, and write a report", Long: fmt.Sprintf(runHelp, chaosHelp()),
+		Use: "run SCENARIO", Short: "Play a scenario, judge the service, and write a report", Long: fmt.Sprintf(runHelp, stack.FaultList()),
 		ValidArgs: scenario.Names(), Args: command.Between(0, 1),
 		Example: `  forgerun simulate run steady
   forgerun simulate run soak --duration 2m --workers 1..4 --chaos kill=10s,stop=20s,cut=1s
@@ -204,13 +204,4 @@ var secrets = regexp.MustCompile(`(\x00--?(?:key|database-url|redis-url)[=\x00])
 func commandLine(path string, arguments []string) string {
 	typed := strings.Join(append([]string{path}, arguments[min(strings.Count(path, " "), len(arguments)):]...), "\x00")
 	return strings.ReplaceAll(secrets.ReplaceAllString(typed, "$1..."), "\x00", " ")
-}
-
-// chaosHelp lists the kinds of faults for the help text.
-func chaosHelp() string {
-	var b strings.Builder
-	for _, k := range stack.Kinds() {
-		fmt.Fprintf(&b, "  %-12s %s\n", k.Name, k.Does)
-	}
-	return b.String()
 }
