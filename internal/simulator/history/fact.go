@@ -229,14 +229,15 @@ type Account struct {
 	Tenant   int
 	ClientID string         // "" with a given key: its client has other data, too
 	Client   *client.Client // for requests outside the load
+	Quick    *client.Client // for the load, which decides on retries itself: this client never retries
 	Webhooks []Webhook
 }
 
 // Webhook is a tenant's subscription, registered before its first submission.
 type Webhook struct {
-	Tenant   int
-	ID, Name string
-	Events   []string // names, or patterns such as job.* and *
+	Tenant int
+	ID     string
+	Events []string // names, or patterns such as job.* and *
 }
 
 // EventOf converts an event of a log. It fails if the event does not contain the client's own event correctly.

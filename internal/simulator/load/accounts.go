@@ -13,20 +13,8 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// account is a tenant with its client for the load. The client does not retry, since the engine decides on retries and records
-// them.
-type account struct {
-	history.Account
-	quick *client.Client
-}
-
 // Accounts returns the tenants, after Prepare.
-func (e *Engine) Accounts() (all []history.Account) {
-	for _, a := range e.accounts {
-		all = append(all, a.Account)
-	}
-	return all
-}
+func (e *Engine) Accounts() []history.Account { return e.accounts }
 
 // Prepare registers the tenants and their webhooks and opens their streams. It sends no planned request.
 func (e *Engine) Prepare(ctx context.Context) error {
@@ -40,7 +28,7 @@ func (e *Engine) Prepare(ctx context.Context) error {
 			return fmt.Errorf("registering tenant %d of %d: %w", n+1, e.o.Scenario.Tenants, err)
 		}
 		e.accounts = append(e.accounts, a)
-		if err := e.subscribe(ctx, a); err != nil {
+		if err := e.subscribe(ctx, &e.accounts[n]); err != nil {
 			return fmt.Errorf("registering the webhooks of tenant %d: %w", n+1, err)
 		}
 	}
@@ -70,19 +58,19 @@ func (e *Engine) clients() (quick, slow *client.Client, err error) {
 	return quick, slow, err
 }
 
-func (e *Engine) register(ctx context.Context, n int, quick, slow *client.Client) (*account, error) {
-	a := &account{history.Account{Tenant: n, Client: slow}, quick}
+func (e *Engine) register(ctx context.Context, n int, quick, slow *client.Client) (history.Account, error) {
+	a := history.Account{Tenant: n, Client: slow, Quick: quick}
 	if e.o.Key != "" {
 		return a, nil
 	}
 	id, key, err := newClient(ctx, slow)
 	if err == nil {
-		a.ClientID, a.quick, a.Client = id, quick.WithKey(key), slow.WithKey(key)
+		a.ClientID, a.Quick, a.Client = id, quick.WithKey(key), slow.WithKey(key)
 	}
 	return a, err
 }
 
-func (e *Engine) subscribe(ctx context.Context, a *account) error {
+func (e *Engine) subscribe(ctx context.Context, a *history.Account) error {
 	if e.o.Receiver == nil {
 		return nil
 	}
@@ -95,7 +83,7 @@ func (e *Engine) subscribe(ctx context.Context, a *account) error {
 			if err != nil {
 				return "", "", err
 			}
-			a.Webhooks = append(a.Webhooks, history.Webhook{Tenant: a.Tenant, ID: w.WebhookID, Name: r.Name, Events: r.Events})
+			a.Webhooks = append(a.Webhooks, history.Webhook{Tenant: a.Tenant, ID: w.WebhookID, Events: r.Events})
 			return w.WebhookID, w.Secret, nil
 		})
 		if err != nil {

@@ -43,7 +43,7 @@ func (e *Engine) lookAtClock(ctx context.Context) (movable bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
 	sent := time.Now().UTC()
-	shown, err := e.accounts[0].quick.Clock(ctx) // all accounts see the same clock
+	shown, err := e.accounts[0].Quick.Clock(ctx) // all accounts see the same clock
 	took := time.Since(sent)
 	problem, refused := errors.AsType[*client.Problem](err)
 	switch {

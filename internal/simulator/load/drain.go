@@ -50,7 +50,7 @@ func (e *Engine) Waiting() int {
 
 // describe returns the id of an unfinished job, its state, and why it waits.
 func (e *Engine) describe(ctx context.Context, j job) string {
-	shown, err := e.accounts[j.tenant].quick.Job(ctx, j.id)
+	shown, err := e.accounts[j.tenant].Quick.Job(ctx, j.id)
 	switch {
 	case err != nil:
 		return fmt.Sprintf("%s (last seen %s; %v)", j.id, cmp.Or(j.state, "unknown"), err)

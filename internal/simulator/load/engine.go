@@ -46,7 +46,7 @@ const inFlight = 2048
 // Engine drives one run. Call each method once, in the order Prepare, Run, Drain, Close.
 type Engine struct {
 	o         Options
-	accounts  []*account
+	accounts  []history.Account
 	plan      *scenario.Plan
 	mu        sync.Mutex
 	callbacks []*ticket          // the first ones of the run

@@ -64,7 +64,7 @@ func (e *Engine) cancelAgain(ctx context.Context, t *ticket) {
 		wait += due
 	}
 	if Sleep(ctx, wait) == nil {
-		e.act(ctx, t, "cancel", e.accounts[t.tenant].quick.Cancel)
+		e.act(ctx, t, "cancel", e.accounts[t.tenant].Quick.Cancel)
 	}
 }
 
@@ -87,12 +87,12 @@ func (e *Engine) cancelIn(ctx context.Context, t *ticket, c scenario.CancelInten
 	if e.await(ctx, t, func(state string) bool { return rank[state] >= rank[c.In] }) == "" || Sleep(ctx, c.After) != nil {
 		return
 	}
-	e.act(ctx, t, "cancel", e.accounts[t.tenant].quick.Cancel)
+	e.act(ctx, t, "cancel", e.accounts[t.tenant].Quick.Cancel)
 }
 
 func (e *Engine) retry(ctx context.Context, t *ticket) bool {
 	_, before, _ := e.jobs.look(t.job)
-	a := e.act(ctx, t, "retry", e.accounts[t.tenant].quick.Retry)
+	a := e.act(ctx, t, "retry", e.accounts[t.tenant].Quick.Retry)
 	return a != nil && a.Attempt > before
 }
 
@@ -143,7 +143,7 @@ func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int
 		options = append(options, client.IfNoneMatch(*etag))
 	}
 	sent := time.Now().UTC()
-	j, err := e.accounts[tenant].quick.Job(ctx, id, options...)
+	j, err := e.accounts[tenant].Quick.Job(ctx, id, options...)
 	now := time.Now().UTC()
 	switch {
 	case errors.Is(err, client.ErrNotModified), err != nil && ctx.Err() != nil:
@@ -191,7 +191,7 @@ func (e *Engine) intrude(ctx context.Context, t *ticket) {
 		}},
 	} {
 		sent := time.Now()
-		action := answerOf(sent, way.ask(other.quick))
+		action := answerOf(sent, way.ask(other.Quick))
 		action.Verb = way.verb
 		e.o.History.Add(history.Fact{
 			At: action.Answered, Kind: history.Intruded, Tenant: other.Tenant, Ticket: t.number, Job: t.job, Action: &action,

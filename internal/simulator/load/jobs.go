@@ -178,7 +178,7 @@ var ends = map[string]struct{ name, state string }{
 }
 
 // watch records a tenant's first stream, opened before the first job, and calls connected once it is open.
-func (e *Engine) watch(ctx context.Context, a *account, connected func()) {
+func (e *Engine) watch(ctx context.Context, a history.Account, connected func()) {
 	last := ""
 	var once sync.Once
 	for ctx.Err() == nil {
@@ -242,7 +242,7 @@ func (e *Engine) logged(m client.Message, f *history.Fact) error {
 }
 
 // idle reads a stream slowly and drops the messages, like a hanging client.
-func (e *Engine) idle(ctx context.Context, a *account, pause time.Duration) {
+func (e *Engine) idle(ctx context.Context, a history.Account, pause time.Duration) {
 	for ctx.Err() == nil {
 		for _, err := range a.Client.Stream(ctx, client.StreamOptions{}) {
 			if err != nil || Sleep(ctx, pause) != nil {

@@ -115,7 +115,7 @@ func (e *Engine) submitTicket(ctx context.Context, t *ticket, intended time.Time
 	account := e.accounts[t.tenant]
 	e.submitUntilKnown(ctx, intended, []*ticket{t}, func(ctx context.Context) (history.Answer, []history.Answer) {
 		sent := time.Now()
-		a, err := account.quick.Submit(ctx, t.request, client.IdempotencyKey(t.fact.Key))
+		a, err := account.Quick.Submit(ctx, t.request, client.IdempotencyKey(t.fact.Key))
 		try := answerOf(sent, err)
 		if err == nil {
 			try.Status, try.RequestID, try.Replayed, try.Location = a.Status, a.RequestID, a.Replayed, a.Location
@@ -135,7 +135,7 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 	}
 	e.submitUntilKnown(ctx, intended, list, func(ctx context.Context) (history.Answer, []history.Answer) {
 		sent := time.Now()
-		a, err := account.quick.SubmitBatch(ctx, items, client.IdempotencyKey(list[0].fact.Key))
+		a, err := account.Quick.SubmitBatch(ctx, items, client.IdempotencyKey(list[0].fact.Key))
 		try := answerOf(sent, err)
 		if err != nil {
 			a = &client.BatchReceipt{}

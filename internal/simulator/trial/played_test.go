@@ -105,7 +105,7 @@ func (p *played) judge() (collected judge.Collected, verdict *judge.Verdict) {
 		facts.Add(f)
 	}
 	run := p.run
-	run.Collected, err = collect.Run(p.t.Context(), p.config, facts)
+	run.Collected, err = collect.Run(p.t.Context(), p.config, p.run, facts)
 	require.NoError(p.t, err)
 	require.NoError(p.t, facts.Close())
 	verdict, err = judge.Judge(p.t.Context(), facts, run)

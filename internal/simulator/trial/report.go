@@ -130,7 +130,7 @@ func (t *Trial) keepLogs() error {
 func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 	t.recorder.Stage("judge", nil)
 	config, run := t.judgement()
-	collected, err := collect.Run(ctx, config, t.facts)
+	collected, err := collect.Run(ctx, config, run, t.facts)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ const overdue = 10 * time.Second
 // judgement returns the judge's sources and the context of the run.
 func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	config := collect.Config{
-		Run: t.id, Tickets: t.engine.Tickets(), DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,
+		Accounts: t.engine.Accounts(), DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,
 		SampleReports: t.o.Sample, DeliveryLogs: t.expectsKinds(), Seed: t.o.Scenario.Seed,
 	}
 	if t.o.Key != "" {
@@ -170,7 +170,6 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	if t.stack != nil {
 		config.MetricsURLs = append(config.MetricsURLs, t.stack.MetricsURLs()...)
 		run.Counters = !run.Killed && t.o.URL == ""
-		config.Counters = run.Counters
 	}
 	if t.o.URL == "" { // with the simulator's configuration
 		env := t.o.Scenario.Service.Env
@@ -179,8 +178,7 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 		run.MaxAttempts = 1 + setting(env, "FORGERUN_MAX_RETRIES", strconv.Atoi, 3)
 		run.DeliveryTries = 1 + setting(env, "FORGERUN_WEBHOOK_MAX_RETRIES", strconv.Atoi, 8)
 	}
-	for _, a := range t.engine.Accounts() {
-		config.Accounts = append(config.Accounts, a)
+	for _, a := range config.Accounts {
 		run.Webhooks = append(run.Webhooks, a.Webhooks...)
 	}
 	return config, run

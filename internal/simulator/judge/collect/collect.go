@@ -24,14 +24,11 @@ import (
 
 // Config selects the sources. Missing ones are reported as not asked for.
 type Config struct {
-	Run      string
-	Tickets  int64     // number of tickets of the run
 	Since    time.Time // time of the first submission; zero: lists are read to their end
 	Accounts []history.Account
 
 	DatabaseURL, RedisURL string
 	MetricsURLs           []string // of all processes of the service
-	Counters              bool     // counters can be compared with the rows (gauges always can); see judge.RunContext
 
 	SampleReports int    // jobs with reports, results and deliveries read over HTTP
 	DeliveryLogs  bool   // read each delivery of the sample individually, with its tries
@@ -46,6 +43,7 @@ const foreignTenant = math.MaxInt32
 // collector is one call of Run.
 type collector struct {
 	Config
+	run   judge.RunContext
 	out   interface{ Add(history.Fact) }
 	found judge.Collected
 
@@ -55,9 +53,9 @@ type collector struct {
 	otherTenant int            // tenant number of every other client
 }
 
-// Run reads all sources and adds their state to the history. Collected has the failed sources; the error is the context's.
-func Run(ctx context.Context, config Config, out interface{ Add(history.Fact) }) (judge.Collected, error) {
-	c := &collector{Config: config, out: out, tenants: map[string]int{}, clientIDs: []string{}, otherTenant: foreignTenant}
+// Run reads all sources after a run and adds their state to the history. Collected has the failed sources; the error is the context's.
+func Run(ctx context.Context, config Config, run judge.RunContext, out interface{ Add(history.Fact) }) (judge.Collected, error) {
+	c := &collector{Config: config, run: run, out: out, tenants: map[string]int{}, clientIDs: []string{}, otherTenant: foreignTenant}
 	c.MaxWait = cmp.Or(config.MaxWait, 15*time.Second)
 	c.found = judge.Collected{Asked: map[judge.Source]bool{}, Missing: map[judge.Source]string{}, Webhooks: map[string]time.Time{}}
 	for _, a := range c.Accounts {
@@ -225,7 +223,7 @@ func (c *collector) metrics(ctx context.Context) error {
 // countRows counts the rows behind gauges and, if they are comparable, counters.
 func (c *collector) countRows(ctx context.Context, conn *pgx.Conn) (all []judge.Measure, err error) {
 	for _, of := range countedRows {
-		if of.counters && !c.Counters {
+		if of.counters && !c.run.Counters {
 			continue
 		}
 		var columns []string

@@ -40,7 +40,7 @@ func (c *collector) lists(ctx context.Context) (sample []sampledJob, err error) 
 				if err != nil {
 					return fmt.Errorf("jobs of tenant %d: %w", a.Tenant, err)
 				}
-				ticket, ours := judge.TicketOf(c.Run, j.CorrelationID)
+				ticket, ours := judge.TicketOf(c.run.Run, j.CorrelationID)
 				if !ours && a.ClientID == "" {
 					continue // of another run
 				}
@@ -59,7 +59,7 @@ func (c *collector) lists(ctx context.Context) (sample []sampledJob, err error) 
 
 // draws reports whether a ticket's job belongs to the sample, which has about SampleReports jobs.
 func (c *collector) draws(ticket int64) bool {
-	return rand.New(rand.NewPCG(c.Seed, uint64(ticket))).Int64N(max(c.Tickets, 1)) < int64(c.SampleReports)
+	return rand.New(rand.NewPCG(c.Seed, uint64(ticket))).Int64N(max(c.run.Tickets, 1)) < int64(c.SampleReports)
 }
 
 // reports reads the reports, the result and the deliveries of each job of the sample.

@@ -106,7 +106,7 @@ func (c *collector) rows(ctx context.Context) error {
 // readTable adds a fact for each of the run's rows, row by row.
 func (c *collector) readTable(ctx context.Context, tx pgx.Tx, kind history.Kind, member, sql string) error {
 	rows, err := tx.Query(ctx, `SELECT jsonb_build_object('`+member+`', r), coalesce(of_job::text, ''), of_client::text FROM (`+sql+`) r`,
-		pgx.NamedArgs{"clients": c.clientIDs, "tickets": c.Run + ".", "now": c.found.Moves.At(c.asOf)})
+		pgx.NamedArgs{"clients": c.clientIDs, "tickets": c.run.Run + ".", "now": c.found.Moves.At(c.asOf)})
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (c *collector) readTable(ctx context.Context, tx pgx.Tx, kind history.Kind,
 			f.Sent = c.asOf
 		}
 		if f.Shown != nil {
-			f.Ticket, _ = judge.TicketOf(c.Run, f.Shown.CorrelationID)
+			f.Ticket, _ = judge.TicketOf(c.run.Run, f.Shown.CorrelationID)
 		}
 		c.add(f)
 	}
@@ -268,7 +268,7 @@ func (c *collector) owned(ctx context.Context, ids []string) (map[string]bool, e
 	return ours, connected(ctx, c.DatabaseURL, func(conn *pgx.Conn) error {
 		rows, _ := conn.Query(ctx, `SELECT j.job_id::text, coalesce(`+ofRun+`, false) FROM jobs j WHERE job_id::text = ANY (@ids)
 			UNION ALL SELECT delivery_id::text, client_id = ANY (@clients::uuid[]) FROM deliveries WHERE delivery_id::text = ANY (@ids)`,
-			pgx.NamedArgs{"clients": c.clientIDs, "tickets": c.Run + ".", "ids": ids}) // ForEachRow returns its error
+			pgx.NamedArgs{"clients": c.clientIDs, "tickets": c.run.Run + ".", "ids": ids}) // ForEachRow returns its error
 		var id string
 		var mine bool
 		_, err := pgx.ForEachRow(rows, []any{&id, &mine}, func() error { ours[id] = mine; return nil })
