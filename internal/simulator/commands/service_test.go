@@ -85,7 +85,8 @@ func TestRunningService(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				key := newKey(t, address)
+				_, key, err := stack.Register(t.Context(), address)
+				require.NoError(t, err)
 				code, stdout, stderr := simulate(t, append([]string{"run", write(t, c.text), "--key", key, "--out", t.TempDir()}, c.args...)...)
 				require.Equal(t, c.code, code, stdout+stderr)
 				for _, want := range c.want {
@@ -108,17 +109,6 @@ func write(t *testing.T, text string) (path string) {
 	return path
 }
 
-func newKey(t *testing.T, address string) string {
-	t.Helper()
-	c, err := client.New(client.Config{URL: address})
-	require.NoError(t, err)
-	id, err := c.CreateClient(t.Context())
-	require.NoError(t, err)
-	key, err := c.CreateKey(t.Context(), id, false)
-	require.NoError(t, err)
-	return key.APIKey
-}
-
 // A run that is interrupted during a submission leaves no job behind.
 func interruptedRun(t *testing.T, address string) {
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -131,7 +121,8 @@ func interruptedRun(t *testing.T, address string) {
 		}
 		return body
 	})
-	key := newKey(t, address)
+	_, key, err := stack.Register(t.Context(), address)
+	require.NoError(t, err)
 	code, stdout, stderr := simulateIn(ctx, "run", write(t, only("{kind: SCHEDULED_FAR_FUTURE, type: DEFERRED, ahead: 720h}")),
 		"--url", slow, "--key", key, "--out", t.TempDir())
 	require.Equal(t, exitInterrupted, code, stdout)

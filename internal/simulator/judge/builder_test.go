@@ -28,10 +28,9 @@ var second = time.Second
 // newWorld returns a world with two tenants, each with a webhook. The first webhook gets all events, the second only the ends of
 // jobs.
 func newWorld() *world {
-	scale := 1.0
 	w := &world{start: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	w.run = RunContext{
-		Run: testRun, TimeScale: &scale, MaxRuntime: 2 * time.Minute, MaxAttempts: 4, DeliveryTries: 3,
+		Run: testRun, TimeScale: new(1.0), MaxRuntime: 2 * time.Minute, MaxAttempts: 4, DeliveryTries: 3,
 		Webhooks: []history.Webhook{
 			{Tenant: 0, ID: "hook-0", Events: []string{"*"}},
 			{Tenant: 1, ID: "hook-1", Events: []string{"job.succeeded", "job.failed"}},
@@ -194,12 +193,11 @@ func (t *jobBuilder) deliver(e history.Event, hook, url string, answers ...int) 
 	t.w.facts = append(t.w.facts, stored, api)
 	for n, status := range answers {
 		shown.Log = append(shown.Log, client.DeliveryAttempt{Number: n + 1, Status: status, DurationMS: 20})
-		at := t.now.Add(time.Duration(n+1) * 100 * time.Millisecond)
 		got := d
 		got.State, got.Error, got.Attempts, got.Status, got.Body, got.After = "", "", 0, status, "digest of "+e.ID, 10*time.Millisecond
 		got.JobStatus, got.Emitted, got.Scenario, got.WorkKind = statusOf(e.Name, t.code), e.Emitted, e.Scenario, e.WorkKind
 		f := t.fact(history.Received)
-		f.At, f.Delivery = at, &got
+		f.At, f.Delivery = t.now.Add(time.Duration(n+1)*100*time.Millisecond), &got
 		t.w.add(f)
 	}
 }
@@ -237,19 +235,17 @@ func (t *jobBuilder) ends(state, code string) *jobBuilder {
 		t.event(nameEmitted, "")
 	}
 	t.event("job."+map[string]string{succeeded: "succeeded", failed: "failed", canceled: "canceled"}[state], state)
-	at := t.now
-	t.row.FinishedAt, t.row.Outcome = at, outcomes[state]
+	t.row.FinishedAt, t.row.Outcome = t.now, outcomes[state]
 	if state == failed && t.row.Attempt == t.row.MaxAttempts {
 		t.event(nameExhausted, "")
 	}
-	r := history.Report{Attempt: t.row.Attempt, Outcome: outcomes[state], StartedAt: t.starts, FinishedAt: at, Failure: code,
+	r := history.Report{Attempt: t.row.Attempt, Outcome: outcomes[state], StartedAt: t.starts, FinishedAt: t.now, Failure: code,
 		EventSeq: len(t.log), Events: slices.Clone(t.log)}
 	if !t.starts.IsZero() {
-		r.DurationMS = int(at.Sub(t.starts).Milliseconds())
+		r.DurationMS = int(t.now.Sub(t.starts).Milliseconds())
 	}
 	if state == succeeded {
-		size := catalogue[t.row.WorkKind].result
-		r.ResultSize = &size
+		r.ResultSize = new(catalogue[t.row.WorkKind].result)
 	}
 	t.reports = append(t.reports, r)
 	return t

@@ -28,15 +28,18 @@ func (w *world) fact(k history.Kind, job int) history.Fact {
 	return history.Fact{Kind: k, At: w.end(), Job: jobName(job), Tenant: w.find(history.StoredJob, job).Tenant}
 }
 
-// find returns the first fact of a kind about a job for which all tests return true.
-func (w *world) find(k history.Kind, job int, tests ...func(*history.Fact) bool) *history.Fact {
+// test selects facts.
+type test = func(*history.Fact) bool
+
+func passes(f *history.Fact, tests []test) bool {
+	return !slices.ContainsFunc(tests, func(passes test) bool { return !passes(f) })
+}
+
+// find returns the first fact of a kind about a job that passes the tests.
+func (w *world) find(k history.Kind, job int, tests ...test) *history.Fact {
 	for i := range w.facts {
 		f := &w.facts[i]
-		ok := f.Kind == k && (f.Job == jobName(job) || k == history.Submitted && f.Ticket == int64(job))
-		for _, test := range tests {
-			ok = ok && test(f)
-		}
-		if ok {
+		if f.Kind == k && (f.Job == jobName(job) || k == history.Submitted && f.Ticket == int64(job)) && passes(f, tests) {
 			return f
 		}
 	}
@@ -53,51 +56,52 @@ func (w *world) drop(f *history.Fact) {
 	}
 }
 
-// dropAll removes all facts for which test returns true.
-func (w *world) dropAll(test func(*history.Fact) bool) {
-	w.facts = slices.DeleteFunc(w.facts, func(f history.Fact) bool { return test(&f) })
+// dropAll removes all facts that pass the tests.
+func (w *world) dropAll(tests ...test) {
+	w.facts = slices.DeleteFunc(w.facts, func(f history.Fact) bool { return passes(&f, tests) })
 }
 
-func named(name string) func(*history.Fact) bool {
+// about selects the facts about a job; job 0 means facts without a job.
+func about(job int) test {
+	return func(f *history.Fact) bool { return f.Job == jobName(job) || job == 0 && f.Job == "" }
+}
+
+func not(excluded test) test { return func(f *history.Fact) bool { return !excluded(f) } }
+
+func hasDelivery(f *history.Fact) bool { return f.Delivery != nil }
+
+func named(name string) test {
 	return func(f *history.Fact) bool {
 		return f.Event != nil && f.Event.Name == name || f.Delivery != nil && f.Delivery.EventName == name
 	}
 }
 
 // again duplicates the fact that find returns.
-func (w *world) again(k history.Kind, job int, tests ...func(*history.Fact) bool) *history.Fact {
+func (w *world) again(k history.Kind, job int, tests ...test) *history.Fact {
 	f := *w.find(k, job, tests...)
 	if f.Report != nil {
-		r := *f.Report
-		f.Report = &r
+		f.Report = new(*f.Report)
 	}
 	if f.Event != nil {
-		e := *f.Event
-		f.Event = &e
+		f.Event = new(*f.Event)
 	}
 	if f.Delivery != nil {
-		d := *f.Delivery
-		f.Delivery = &d
+		f.Delivery = new(*f.Delivery)
 	}
 	w.add(f)
 	return &w.facts[len(w.facts)-1]
 }
 
-// change calls fn with all facts about a job for which all tests return true; job 0 means facts without a job.
-func (w *world) change(job int, fn func(f *history.Fact), tests ...func(*history.Fact) bool) {
+// change calls fn with all facts about a job that pass the tests.
+func (w *world) change(job int, fn func(f *history.Fact), tests ...test) {
 	for i := range w.facts {
-		f := &w.facts[i]
-		ok := f.Job == jobName(job) || job == 0 && f.Job == ""
-		for _, test := range tests {
-			ok = ok && test(f)
-		}
-		if ok {
+		if f := &w.facts[i]; about(job)(f) && passes(f, tests) {
 			fn(f)
 		}
 	}
 }
 
-func of(kinds ...history.Kind) func(*history.Fact) bool {
+func of(kinds ...history.Kind) test {
 	return func(f *history.Fact) bool { return slices.Contains(kinds, f.Kind) }
 }
 
@@ -141,9 +145,8 @@ func twin(w *world, job int) {
 		}
 		f.Job = "a-twin"
 		if f.Shown != nil {
-			shown := *f.Shown
-			shown.CreatedAt = shown.CreatedAt.Add(-second)
-			f.Shown = &shown
+			f.Shown = new(*f.Shown)
+			f.Shown.CreatedAt = f.Shown.CreatedAt.Add(-second)
 		}
 		w.add(f)
 	}
@@ -151,18 +154,14 @@ func twin(w *world, job int) {
 
 // rename changes the job's work kind wherever it appears.
 func rename(w *world, job int, kind string) {
-	for i := range w.facts {
-		f := &w.facts[i]
-		if f.Job != jobName(job) {
-			continue
-		}
+	w.change(job, func(f *history.Fact) {
 		if f.Shown != nil {
 			f.Shown.WorkKind, f.Shown.Definition = kind, nil
 		}
 		if f.Submission != nil {
 			f.Submission.WorkKind = kind
 		}
-	}
+	})
 }
 
 func correlated(id string) func(w *world) {

@@ -28,10 +28,8 @@ var answerCorruptions = []corruption{
 		func(w *world) {
 			w.sub(repeatedJob).Tries[2] = history.Answer{Sent: w.start, Answered: w.start, Status: 400}
 		}, true},
-	{"a valid request was refused with 400", answered, 0, func(w *world) {
-		at := w.start.Add(2 * second)
-		w.refused().WorkKind, w.refused().ExecutionAt = "SUCCESS_FAST", at
-	}, true},
+	{"a valid request was refused with 400", answered, 0,
+		func(w *world) { w.refused().WorkKind, w.refused().ExecutionAt = "SUCCESS_FAST", w.start.Add(2*second) }, true},
 
 	{"the answer to cancel is about job x", answered, canceledJob, acted(canceledJob, func(a *history.Answer) { a.Job = "x" }), true},
 	{"the answer to cancel cannot be read: odd", answered, canceledJob, acted(canceledJob, func(a *history.Answer) { a.Error = "odd" }), true},
@@ -145,16 +143,9 @@ func reportEvent(n int, fn func(e *history.Event)) func(w *world) {
 
 // deliveryCorruptions change stored, shown, attempted and received deliveries.
 var deliveryCorruptions = []corruption{
-	{"event 5 (job.succeeded) has no delivery to webhook hook-0", delivered, plainJob, func(w *world) {
-		w.dropAll(func(f *history.Fact) bool {
-			return f.Job == jobName(plainJob) && f.Delivery != nil && named("job.succeeded")(f)
-		})
-	}, true},
-	{"event 5 (job.succeeded) has no delivery to the callback", delivered, calledJob, func(w *world) {
-		w.dropAll(func(f *history.Fact) bool {
-			return f.Job == jobName(calledJob) && f.Delivery != nil && f.Delivery.URL != "" && named("job.succeeded")(f)
-		})
-	}, true},
+	{"event 5 (job.succeeded) has no delivery to webhook hook-0", delivered, plainJob, withoutDelivery, true},
+	{"event 5 (job.succeeded) has no delivery to the callback", delivered, calledJob,
+		func(w *world) { w.dropAll(about(calledJob), hasDelivery, ofCallback, named("job.succeeded")) }, true},
 	{"event 5 (job.succeeded) has two deliveries to hook-0", delivered, plainJob, func(w *world) {
 		d := w.again(storedDelivery, plainJob, named("job.succeeded")).Delivery
 		d.ID, d.State, d.Attempts = "another", "FAILED", 0
@@ -174,9 +165,7 @@ var deliveryCorruptions = []corruption{
 			w.change(0, func(f *history.Fact) { f.Delivery.Status = 503 }, of(arrived), named("batch.completed"))
 		}, true},
 	{"delivery batch-delivery arrived, but no delivery has this id", received, 0,
-		func(w *world) {
-			w.dropAll(func(f *history.Fact) bool { return f.Kind == storedDelivery && named("batch.completed")(f) })
-		}, true},
+		func(w *world) { w.dropAll(of(storedDelivery), named("batch.completed")) }, true},
 
 	{"is PENDING, and was due at 04:04:04.000000Z", delivered, failingJob, func(w *world) {
 		failedDelivery(func(d *history.Delivery) { d.State, d.Next, d.SettledAt = "PENDING", w.end().Add(-second), time.Time{} })(w)
@@ -263,10 +252,7 @@ func ofCallback(f *history.Fact) bool { return f.Delivery.URL != "" }
 // tried keeps only the first attempts of the delivery that failedDelivery changes, with these responses.
 func (w *world) tried(answers ...int) {
 	n, accepted := 0, 0
-	w.dropAll(func(f *history.Fact) bool {
-		if f.Kind != arrived || f.Job != jobName(failingJob) || !named("job.succeeded")(f) || !toBroken(f) {
-			return false
-		}
+	w.dropAll(of(arrived), about(failingJob), named("job.succeeded"), toBroken, func(f *history.Fact) bool {
 		if n++; n <= len(answers) {
 			f.Delivery.Status = answers[n-1]
 			accepted += count(isSuccess(answers[n-1]))

@@ -24,11 +24,8 @@ type corruption struct {
 var corruptions = slices.Concat(jobCorruptions, logCorruptions, answerCorruptions, deliveryCorruptions, scheduleCorruptions)
 
 var jobCorruptions = []corruption{
-	{"the job was accepted, but no longer exists", accepted, plainJob, func(w *world) {
-		w.dropAll(func(f *history.Fact) bool {
-			return f.Job == jobName(plainJob) && f.Kind != history.Submitted && f.Kind != history.Streamed && f.Kind != history.Received
-		})
-	}, false},
+	{"the job was accepted, but no longer exists", accepted, plainJob,
+		func(w *world) { w.dropAll(about(plainJob), not(of(submitted, streams, arrived))) }, false},
 	{"the rows have the job, but the API does not list it", accepted, plainJob, func(w *world) { w.drop(w.find(listed, plainJob)) }, true},
 	{"the API lists the job, but the rows do not have it", accepted, plainJob, func(w *world) { w.drop(w.find(storedJob, plainJob)) }, false},
 	{"the job has ticket 1, which was never sent", accepted, plainJob, func(w *world) { w.drop(w.find(submitted, plainJob)) }, true},
@@ -47,10 +44,8 @@ var jobCorruptions = []corruption{
 	{"the job is RUNNING, but all jobs should have ended", ended, plainJob, func(w *world) {
 		w.changeJob(plainJob, func(j *history.Job) { j.State, j.Outcome, j.FinishedAt = running, "", time.Time{} })
 	}, false},
-	{"the job is CREATED, but all jobs should have ended", ended, waitingJob, func(w *world) {
-		at := w.end().Add(-second)
-		w.row(waitingJob).RunAt = at
-	}, true},
+	{"the job is CREATED, but all jobs should have ended", ended, waitingJob,
+		func(w *world) { w.row(waitingJob).RunAt = w.end().Add(-second) }, true},
 	{"final: a rule is broken by rows", fenced, plainJob, func(w *world) {
 		f := w.fact(history.Contradiction, plainJob)
 		f.Note = "fence: final: a rule is broken by rows"
@@ -59,9 +54,7 @@ var jobCorruptions = []corruption{
 	{`finished_at (none)`, ended, plainJob, func(w *world) { w.row(plainJob).FinishedAt = time.Time{} }, false},
 	{`the job is SUCCEEDED with outcome "FAILED"`, ended, plainJob, func(w *world) { w.row(plainJob).Outcome = "FAILED" }, false},
 	{"0 events say that the retries are exhausted", ended, exhaustedJob,
-		func(w *world) {
-			w.dropAll(func(f *history.Fact) bool { return f.Job == jobName(exhaustedJob) && named(nameExhausted)(f) })
-		}, false},
+		func(w *world) { w.dropAll(about(exhaustedJob), named(nameExhausted)) }, false},
 
 	{"event 2 (job.queued) came 1ms before execution_at", early, deferredJob, func(w *world) {
 		at := w.row(deferredJob).ExecutionAt.Add(time.Millisecond)
@@ -116,14 +109,12 @@ var jobCorruptions = []corruption{
 	}, true},
 
 	{"attempt 1 ended as SUCCESS after 1.03s, its work takes 1.975s", timed, plainJob, func(w *world) {
-		scale := 2.0
-		w.run.TimeScale = &scale
-		w.dropAll(func(f *history.Fact) bool { return f.Job != jobName(plainJob) })
+		w.run.TimeScale = new(2.0)
+		w.dropAll(not(about(plainJob)))
 	}, false},
 	{"attempt 1 ended as FAILED after 100ms, its work takes 490ms", timed, othersJob, func(w *world) {
 		w.reports(othersJob, func(r *history.Report) {
-			at := r.FinishedAt.Add(-100 * time.Millisecond)
-			r.StartedAt, r.DurationMS = at, 100
+			r.StartedAt, r.DurationMS = r.FinishedAt.Add(-100*time.Millisecond), 100
 		})
 	}, false},
 
@@ -148,7 +139,7 @@ var jobCorruptions = []corruption{
 		w.run.MaxAttempts = 0
 		w.changeJob(exhaustedJob, func(j *history.Job) { j.MaxAttempts = 3 })
 	}, false},
-	{"the result of SUCCESS_FAST has 1 bytes", expected, plainJob, func(w *world) { size := 1; w.shown(plainJob).ResultSize = &size }, true},
+	{"the result of SUCCESS_FAST has 1 bytes", expected, plainJob, func(w *world) { w.shown(plainJob).ResultSize = new(1) }, true},
 }
 
 // The judge reports each corruption with its text and for no other job.

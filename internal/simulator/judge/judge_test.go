@@ -76,7 +76,7 @@ func TestMissingSourcesAreReported(t *testing.T) {
 		}, map[string]string{accepted: "not checked: job lists: not asked for", fenced: "not checked", delivered: "rows"}},
 		"no subscriber": {func(w *world) {
 			w.run.Webhooks = nil
-			w.dropAll(func(f *history.Fact) bool { return f.Delivery != nil })
+			w.dropAll(hasDelivery)
 			for i := range w.facts {
 				if s := w.facts[i].Submission; s != nil {
 					s.Callback = ""
@@ -141,14 +141,12 @@ func TestReportsAreJudgedWithoutRows(t *testing.T) {
 	}
 }
 
+// withoutDelivery removes all facts about the delivery of the plain job's success.
+func withoutDelivery(w *world) { w.dropAll(about(plainJob), hasDelivery, named("job.succeeded")) }
+
 // Some violations are excused by faults.
 func TestFaultsExcuse(t *testing.T) {
 	t.Parallel()
-	withoutDelivery := func(w *world) {
-		w.dropAll(func(f *history.Fact) bool {
-			return f.Job == jobName(plainJob) && named("job.succeeded")(f) && f.Delivery != nil
-		})
-	}
 	tests := map[string]struct {
 		corrupt func(w *world)
 		excuse  func(run *RunContext)
@@ -157,9 +155,7 @@ func TestFaultsExcuse(t *testing.T) {
 		"a webhook changed during the run": {withoutDelivery, func(run *RunContext) {
 			run.Collected.Webhooks = map[string]time.Time{"hook-0": newWorld().start}
 		}},
-		"an interrupted stream": {func(w *world) {
-			w.drop(w.find(history.Streamed, plainJob))
-		}, func(run *RunContext) { run.Whole = false }},
+		"an interrupted stream": {func(w *world) { w.drop(w.find(streams, plainJob)) }, func(run *RunContext) { run.Whole = false }},
 	}
 	for name, test := range tests {
 		w := soundWorld()

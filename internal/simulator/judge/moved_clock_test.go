@@ -117,27 +117,19 @@ func TestViolationsWithMovedClock(t *testing.T) {
 			}
 		}},
 		{"a skipped job is never queued", ended, func(w *world) {
-			due := w.start.Add(jumpAt + jumpBy/2)
-			w.find(storedJob, waitingJob).Shown.RunAt = due
+			w.row(waitingJob).RunAt = w.start.Add(jumpAt + jumpBy/2)
 		}},
 		{"an event is streamed before the clock shows its time", streamed,
-			func(w *world) {
-				w.find(history.Streamed, deferredJob, named("job.queued")).At = w.start.Add(jumpAt / 2)
-			}},
+			func(w *world) { w.find(streams, deferredJob, named("job.queued")).At = w.start.Add(jumpAt / 2) }},
 		{"a delivery arrives before the clock shows its time", received,
-			func(w *world) {
-				w.find(history.Received, deferredJob, named("job.queued")).At = w.start.Add(jumpAt / 2)
-			}},
+			func(w *world) { w.find(arrived, deferredJob, named("job.queued")).At = w.start.Add(jumpAt / 2) }},
 		{"a response shows a state older than the stream", answered, func(w *world) {
 			f := w.find(history.Looked, polledJob)
 			last := w.find(history.Streamed, polledJob, named("job.succeeded")).At
 			f.Sent, f.At = last.Add(second), last.Add(2*second)
 		}},
 		{"a valid request is refused as if its time had passed", answered, func(w *world) {
-			s := w.refused()
-			at := w.start.Add(jumpAt + jumpBy + time.Hour)
-			s.WorkKind, s.ExecutionAt = "SCHEDULED_ON_TIME", at
-			s.Tries[0].Sent, s.Tries[0].Answered = w.start.Add(jumpAt+second), w.start.Add(jumpAt+second)
+			w.refusedAfterTheJump(jumpBy + time.Hour)
 		}},
 		{"a delivery waits after it became due", delivered,
 			func(w *world) {
@@ -150,11 +142,14 @@ func TestViolationsWithMovedClock(t *testing.T) {
 	}
 
 	w := soundWorld().clockJumps() // execution_at passed only because of the jump
-	s := w.refused()
-	at := w.start.Add(jumpAt + jumpBy/2)
-	s.WorkKind, s.ExecutionAt = "SCHEDULED_ON_TIME", at
-	s.Tries[0].Sent, s.Tries[0].Answered = w.start.Add(jumpAt+second), w.start.Add(jumpAt+second)
+	w.refusedAfterTheJump(jumpBy / 2)
 	require.Empty(t, w.violated(t))
+}
+
+// refusedAfterTheJump makes the refused request valid, with its execution_at ahead of the jump, and sends it after the jump.
+func (w *world) refusedAfterTheJump(ahead time.Duration) {
+	s, sent := w.refused(), w.start.Add(jumpAt+second)
+	s.WorkKind, s.ExecutionAt, s.Tries[0].Sent, s.Tries[0].Answered = "SCHEDULED_ON_TIME", w.start.Add(jumpAt+ahead), sent, sent
 }
 
 // Without rows, Judge uses the moves seen during the run.

@@ -14,14 +14,10 @@ import (
 func TestSoundVariantsPass(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(w *world){
-		"a job that is not yet due": func(w *world) {
-			at := w.end().Add(second)
-			w.row(waitingJob).RunAt = at
-		},
+		"a job that is not yet due": func(w *world) { w.row(waitingJob).RunAt = w.end().Add(second) },
 		"a job that became due after the rows were read": func(w *world) {
-			at := w.end().Add(-second)
 			f := w.find(storedJob, waitingJob)
-			f.Shown.RunAt, f.Sent = at, w.end().Add(-2*second)
+			f.Shown.RunAt, f.Sent = w.end().Add(-second), w.end().Add(-2*second)
 		},
 		"a delivery that will be retried": func(w *world) {
 			failedDelivery(func(d *history.Delivery) {
@@ -52,13 +48,11 @@ func TestSoundVariantsPass(t *testing.T) {
 			w.refused().WorkKind, w.refused().Tries[0].Status = "SUCCESS_FAST", 429
 		},
 		"execution_at in the past": func(w *world) {
-			at := w.start.Add(second / 2)
-			w.refused().WorkKind, w.refused().ExecutionAt = "SUCCESS_FAST", at
+			w.refused().WorkKind, w.refused().ExecutionAt = "SUCCESS_FAST", w.start.Add(second/2)
 		},
 		"execution_at passed during the request": func(w *world) {
-			at := w.start.Add(2 * second)
 			s := w.refused()
-			s.WorkKind, s.ExecutionAt, s.Tries[0].Answered = "SUCCESS_FAST", at, w.start.Add(4*second)
+			s.WorkKind, s.ExecutionAt, s.Tries[0].Answered = "SUCCESS_FAST", w.start.Add(2*second), w.start.Add(4*second)
 		},
 		"RUNS_LONG exceeds the limit on a busy machine": func(w *world) {
 			w.job(1, "RUNS_LONG").claim().run().wait(2*time.Minute).ends(failed, "RFA_EXEC_TIMEOUT").close()
@@ -76,9 +70,8 @@ func TestSoundVariantsPass(t *testing.T) {
 		"a worker lost early": func(w *world) {
 			w.run.Killed = true
 			failedWith(othersJob, codeWorkerLost)(w)
-			scale := 10.0 // makes the other attempts too short
-			w.run.TimeScale = &scale
-			w.dropAll(func(f *history.Fact) bool { return f.Job != jobName(othersJob) })
+			w.run.TimeScale = new(10.0) // makes the other attempts too short
+			w.dropAll(not(about(othersJob)))
 		},
 	}
 	for name, vary := range tests {

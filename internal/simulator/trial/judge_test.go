@@ -17,10 +17,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/invariants"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
+	"github.com/forgerun/forgerun/internal/stack"
 )
 
 // TestJudgeOfARealService judges a run of a real service: first unchanged, then with unreadable sources, then with damaged rows.
@@ -62,13 +64,9 @@ func (p *played) externalService() {
 
 // otherClientsData checks that another client's queued job and an expired second key are no violations.
 func (p *played) otherClientsData() {
-	c, err := client.New(client.Config{URL: p.trial.stack.URL()})
+	_, key, err := stack.Register(p.t.Context(), p.trial.stack.URL())
 	require.NoError(p.t, err)
-	id, err := c.CreateClient(p.t.Context())
-	require.NoError(p.t, err)
-	key, err := c.CreateKey(p.t.Context(), id, false)
-	require.NoError(p.t, err)
-	c, err = client.New(client.Config{URL: p.trial.stack.URL(), Key: key.APIKey})
+	c, err := client.New(client.Config{URL: p.trial.stack.URL(), Key: key})
 	require.NoError(p.t, err)
 	_, err = c.Submit(p.t.Context(), client.JobRequest{
 		Type: client.Deferred, WorkKind: client.KindSuccessFast, ExecutionAt: time.Now().Add(time.Hour),
@@ -120,19 +118,36 @@ func (p *played) unreadableSources() {
 }
 
 // damages are statements, each with the violation that the judge must report, for the job or for no job. Each statement gets its own job,
-// which succeeded on its first attempt, and changes the rows of that job.
+// which succeeded on its first attempt, and changes the rows of that job. Together they break every rule over rows.
 var damages = []struct{ sql, want string }{
 	{"UPDATE deliveries SET url = 'http://receiver/1' WHERE url IS NOT NULL AND event_name = 'job.running' AND job_id = $1",
-		"delivery: a delivery has another target than its webhook or job"}, // victims[0] has a callback
+		"delivery: a delivery has another target than its webhook or job"}, // the first two victims have a callback
+	{"DELETE FROM deliveries WHERE url IS NOT NULL AND event_name = 'job.running' AND job_id = $1",
+		"delivery: a change of state did not go to the callback"},
 	{"DELETE FROM jobs WHERE job_id = $1", "accepted: the job was accepted, but no longer exists"},
 	{"DELETE FROM events WHERE seq = 3 AND job_id = $1", "log: a job contradicts its log"},
 	{"DELETE FROM reports WHERE job_id = $1", "final: the end of an attempt contradicts its report"},
 	{"DELETE FROM results WHERE job_id = $1", "final: a job that succeeded has no result"},
-	{"DELETE FROM deliveries WHERE job_id = $1", "delivery: event 5 (job.succeeded) has no delivery to webhook "},
+	{"WITH older AS (UPDATE webhooks SET (created_at, updated_at) = (created_at - interval '1 min', created_at - interval '1 min')) " +
+		"DELETE FROM deliveries WHERE job_id = $1", "delivery: event 5 (job.succeeded) has no delivery to webhook "},
+	{"UPDATE deliveries SET event_name = 'job.failed' WHERE event_name = 'job.succeeded' AND job_id = $1",
+		"delivery: a delivery contradicts its event"},
+	{"UPDATE deliveries SET client_id = gen_random_uuid() WHERE job_id = $1",
+		"foreign: a delivery has another client than its event or webhook"},
 	{"DELETE FROM delivery_attempts WHERE delivery_id IN (SELECT delivery_id FROM deliveries WHERE job_id = $1)",
 		"delivery: a delivery counts more or fewer attempts than are recorded"},
 	{"UPDATE jobs SET fence = 7 WHERE job_id = $1", "fence: a job counts more or fewer claims than its log"},
 	{"UPDATE jobs SET client_id = gen_random_uuid() WHERE job_id = $1", "foreign: a row of tenant "},
+	{"UPDATE jobs SET run_at = started_at + interval '1 s' WHERE job_id = $1", "early: something began before its time"},
+	{"UPDATE reports SET started_at = started_at - interval '1 ms' WHERE job_id = $1",
+		"fence: the times of an attempt contradict its last claim"},
+	{"INSERT INTO outcome_outbox (job_id, attempt, finished_at) VALUES ($1, 7, now())", "final: an outcome to publish has no report"},
+	{"UPDATE events SET event_id = (SELECT event_id FROM events WHERE job_id = $1 AND seq = 1) WHERE seq = 2 AND job_id = $1",
+		"log: two events have one id"},
+	{"UPDATE idempotency_keys SET resource_id = gen_random_uuid() WHERE resource_id = $1", "key: an idempotency key has no resource"},
+	{"INSERT INTO batches (batch_id, client_id, created_at, language, request_id, items, refused) SELECT gen_random_uuid(), client_id, " +
+		"created_at - interval '1 hour', language, request_id, '[]', 0 FROM jobs WHERE job_id = $1",
+		"final: a batch stays open after its last job"},
 	{"UPDATE jobs SET failure_reason = 'x' WHERE job_id = $1", "final: the failure of a job contradicts its report"},
 	{"UPDATE jobs SET finished_at = finished_at + interval '1 ms' WHERE job_id = $1",
 		"log: the times of a job contradict its events"},
@@ -198,6 +213,11 @@ func (p *played) damagedRows() {
 	}
 	for _, violation := range v.Violations {
 		require.Contains(p.t, append(victims, ""), violation.Job, violation.What)
+	}
+	for _, rule := range invariants.Rules {
+		require.True(p.t, slices.ContainsFunc(v.Violations, func(v judge.Violation) bool {
+			return v.Invariant == rule.Invariant && strings.HasPrefix(v.What, rule.Name+": ")
+		}), "no damage breaks the rule %q", rule.Name)
 	}
 	require.Contains(p.t, text, "metrics: webhook_deliveries_total is ")
 	require.Contains(p.t, text, "queue: task "+victims[0])

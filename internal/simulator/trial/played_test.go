@@ -24,10 +24,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// columnsScenario has jobs with every outcome.
-const columnsScenario = `
+// playedScenario has jobs with every outcome.
+const playedScenario = `
 seed: 7
-jobs: 60
+jobs: 90
 tenants: 1
 drain: 60s
 arrival: {open: [{rate: 30/s}]}
@@ -69,7 +69,7 @@ type played struct {
 func play(t *testing.T) *played {
 	t.Helper()
 	dir := t.TempDir()
-	s, err := scenario.Parse("columns.yaml", []byte(columnsScenario))
+	s, err := scenario.Parse("played.yaml", []byte(playedScenario))
 	require.NoError(t, err)
 	trial := New(Options{Scenario: s, Binary: testkit.Program(t, "forgerun"), Lease: 3 * time.Second,
 		ReceiverAddr: "127.0.0.1:0", Sample: 2000, Out: filepath.Join(dir, "out"), Stdout: io.Discard, Stderr: io.Discard})
