@@ -15,15 +15,6 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 	"github.com/forgerun/forgerun/internal/simulator/trial"
 	"github.com/forgerun/forgerun/internal/stack"
-	"github.com/forgerun/forgerun/internal/version"
-)
-
-// The exit codes.
-const (
-	exitOK          = command.Succeeded
-	exitDifferent   = command.Failed      // the service misbehaved
-	exitUnusable    = command.WrongUsage  // nothing could be judged: service away, wrong key, bad flags, too few submissions accepted
-	exitInterrupted = command.Interrupted // Ctrl-C
 )
 
 const exitCodes = `
@@ -54,9 +45,6 @@ func simulateCommand(p command.Program) *cobra.Command {
 	c.AddCommand(command.Unbroken(runCommand(p), scenariosCommand(p))...)
 	return c
 }
-
-// versionLine returns the program and its version, for reports.
-func versionLine() string { return version.Get().Line("forgerun") }
 
 const demoHelp = `Plays the scenario "tour": it starts its own ForgeRun, with its own Postgres
 and Redis on free loopback ports, submits one job of each of the 31 work kinds at

@@ -115,7 +115,7 @@ func TestBadUse(t *testing.T) {
 				args = append(args, "--out", filepath.Join(t.TempDir(), "out"))
 			}
 			code, stdout, stderr := simulate(t, args...)
-			require.Equal(t, exitUnusable, code, stderr)
+			require.Equal(t, command.WrongUsage, code, stderr)
 			require.Empty(t, stdout)
 			require.Contains(t, stderr, want)
 			require.NotContains(t, stderr, "hush")

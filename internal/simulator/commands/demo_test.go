@@ -16,7 +16,7 @@ import (
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := simulate(t, "demo", "--forgerun", testkit.Program(t, "forgerun"), "--out", t.TempDir())
-	require.Equal(t, exitOK, code, stdout+stderr)
+	require.Equal(t, command.Succeeded, code, stdout+stderr)
 	require.Contains(t, stdout, "\n31 of 31 work kinds as expected\n")
 }
 
@@ -31,7 +31,7 @@ func program(t *testing.T, text string) string {
 func TestDemoOfAProgramThatFails(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := simulate(t, "demo", "--forgerun", program(t, "echo no luck; exit 3"), "--out", t.TempDir())
-	require.Equal(t, exitUnusable, code)
+	require.Equal(t, command.WrongUsage, code)
 	require.Empty(t, stdout)
 	for _, want := range []string{"exit status 3", "no luck", "The logs are in "} {
 		require.Contains(t, stderr, want)
@@ -46,6 +46,6 @@ func TestDemoInterrupted(t *testing.T) {
 	f := &runFlags{}
 	f.Binary, f.Out, f.ReceiverAddr, f.Lease = program(t, "exec sleep 600"), t.TempDir(), anyPort, defaultLease
 	require.NoError(t, f.load("tour"))
-	require.Equal(t, exitInterrupted, f.play(ctx, command.Program{Stdout: stderr, Stderr: stderr}, ""), stderr.String())
+	require.Equal(t, command.Interrupted, f.play(ctx, command.Program{Stdout: stderr, Stderr: stderr}, ""), stderr.String())
 	require.Contains(t, stderr.String(), "Starting a service")
 }

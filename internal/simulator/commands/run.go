@@ -20,6 +20,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 	"github.com/forgerun/forgerun/internal/simulator/trial"
 	"github.com/forgerun/forgerun/internal/stack"
+	"github.com/forgerun/forgerun/internal/version"
 )
 
 const runHelp = `Plays a scenario and judges how the service handled it. SCENARIO is a file, or
@@ -84,20 +85,20 @@ func runCommand(p command.Program) *cobra.Command {
 
 // play runs the scenario and returns the exit code. typed is the command line for the report.
 func (f *runFlags) play(ctx context.Context, p command.Program, typed string) int {
-	f.Command, f.Program, f.Stdout, f.Stderr = typed, versionLine(), p.Stdout, p.Stderr
+	f.Command, f.Program, f.Stdout, f.Stderr = typed, version.Get().Line("forgerun"), p.Stdout, p.Stderr
 	outcome, err := trial.New(f.Options).Run(ctx)
 	switch {
 	case ctx.Err() != nil:
 		fmt.Fprintln(p.Stderr, "forgerun: interrupted, nothing was judged")
-		return exitInterrupted
+		return command.Interrupted
 	case err != nil:
 		return p.Unusable(err)
 	case outcome == report.Passed:
-		return exitOK
+		return command.Succeeded
 	case outcome == report.Inconclusive:
-		return exitUnusable
+		return command.WrongUsage
 	}
-	return exitDifferent
+	return command.Failed
 }
 
 func (f *runFlags) declare(fs *pflag.FlagSet) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
@@ -33,7 +34,7 @@ func runScenario(t *testing.T, args ...string) (report runReport) {
 	out := t.TempDir()
 	args = append([]string{"run", "--forgerun", testkit.Program(t, "forgerun"), "--out", out}, args...)
 	code, stdout, stderr := simulate(t, args...)
-	require.Equal(t, exitOK, code, "%s\n%s", stdout, stderr)
+	require.Equal(t, command.Succeeded, code, "%s\n%s", stdout, stderr)
 	require.Contains(t, stdout, "no violation")
 	content, err := os.ReadFile(filepath.Join(out, "report.json"))
 	require.NoError(t, err)

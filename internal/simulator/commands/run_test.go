@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 	"github.com/forgerun/forgerun/internal/testkit"
 )
@@ -24,16 +25,16 @@ func TestReportedCommandHasNoSecrets(t *testing.T) {
 func TestScenariosAreListedAndPrinted(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := simulate(t, "scenarios")
-	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, command.Succeeded, code, stderr)
 	for _, name := range scenario.Names() {
 		require.Contains(t, stdout, name+" ")
 	}
 	code, stdout, _ = simulate(t, "scenarios", "steady")
-	require.Equal(t, exitOK, code)
+	require.Equal(t, command.Succeeded, code)
 	_, err := scenario.Parse("steady.yaml", []byte(stdout))
 	require.NoError(t, err)
 	code, stdout, _ = simulate(t, "scenarios", "--schema")
-	require.Equal(t, exitOK, code)
+	require.Equal(t, command.Succeeded, code)
 	require.True(t, json.Valid([]byte(stdout)))
 }
 
@@ -71,7 +72,7 @@ service: {time_scale: 0.05, env: {FORGERUN_MAX_ACTIVE_JOBS: 3}}
 	file, out := filepath.Join(dir, "limited.yaml"), filepath.Join(dir, "out")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	code, stdout, stderr := simulate(t, "run", file, "--forgerun", testkit.Program(t, "forgerun"), "--out", out)
-	require.Equal(t, exitUnusable, code, "%s\n%s", stdout, stderr)
+	require.Equal(t, command.WrongUsage, code, "%s\n%s", stdout, stderr)
 	require.Regexp(t,
 		`^\nINCONCLUSIVE 1\d of 16 invariants held: [0-9.]+ % of 60 submissions accepted, [0-9.]+ % refused, 0 % unanswered\n`, stdout)
 	require.Contains(t, stdout, "503 RFA_EXEC_QUEUE_FULL", "the reason of the refusals")

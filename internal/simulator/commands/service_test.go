@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/internal/testkit"
 )
@@ -72,15 +73,15 @@ func TestRunningService(t *testing.T) {
 			code int
 			want []string
 		}{
-			"all outcomes as expected": {tour, []string{"--url", address + "/v1"}, exitOK, []string{
+			"all outcomes as expected": {tour, []string{"--url", address + "/v1"}, command.Succeeded, []string{
 				`\n5 of 5 work kinds as expected\n`, `RETRY_ON_FAIL +FAILED, then SUCCEEDED +FAILED, then SUCCEEDED +1 +2 +\d+ ms +yes`,
 				`DUPLICATE_SUBMIT_DIFFERENT_KEY +SUCCEEDED +SUCCEEDED +2 `, `PAYLOAD_INVALID +REJECTED +REJECTED +0 .* yes`,
 			}},
-			"wrong max_attempts in a response": {only("{kind: SUCCESS_FAST, expect: SUCCEEDED}"), []string{"--url", wrong}, exitDifferent, []string{
+			"wrong max_attempts in a response": {only("{kind: SUCCESS_FAST, expect: SUCCEEDED}"), []string{"--url", wrong}, command.Failed, []string{
 				`\n0 of 1 work kinds as expected\n`, `SUCCESS_FAST: .*max_attempts 0`,
 			}},
 			"the service cannot reach the receiver": {only("{kind: WEBHOOK_5XX, callback: unavailable, expect: \"SUCCEEDED, delivered on retry\"}"),
-				[]string{"--url", address, "--receiver-url", gone.URL}, exitDifferent,
+				[]string{"--url", address, "--receiver-url", gone.URL}, command.Failed,
 				[]string{`failed with CONNECTION_FAILED: the service must reach the receiver .*--receiver-url`}},
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -125,7 +126,7 @@ func interruptedRun(t *testing.T, address string) {
 	require.NoError(t, err)
 	code, stdout, stderr := simulateIn(ctx, "run", write(t, only("{kind: SCHEDULED_FAR_FUTURE, type: DEFERRED, ahead: 720h}")),
 		"--url", slow, "--key", key, "--out", t.TempDir())
-	require.Equal(t, exitInterrupted, code, stdout)
+	require.Equal(t, command.Interrupted, code, stdout)
 	require.Contains(t, stderr, "interrupted")
 	require.Empty(t, stdout)
 	requireCleanedUp(t, address, key)

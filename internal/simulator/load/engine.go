@@ -5,7 +5,6 @@ package load
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -62,14 +61,11 @@ type Engine struct {
 	late       atomic.Int64 // delay of the latest request, in nanoseconds
 }
 
-// New makes an engine.
-func New(o Options) (*Engine, error) {
-	if o.Key != "" && o.Scenario.Tenants > 1 {
-		return nil, errors.New("a scenario with several tenants registers its own clients: remove --key, or set tenants to 1")
-	}
+// New makes an engine. With a key, the scenario has one tenant.
+func New(o Options) *Engine {
 	e := &Engine{o: o, plan: o.Scenario.Plan(), timeout: requestTimeout, awaitEnd: o.Scenario.Arrival.Closed != nil}
 	e.jobs = newJobs(e.watched(), o.Recorder.Moved, func(j *job) { o.Recorder.Finished(j.last.Sub(j.intended), j.state) })
-	return e, nil
+	return e
 }
 
 func (e *Engine) watched() bool { return e.o.Scenario.Readers.Streams > 0 }

@@ -94,8 +94,7 @@ func start(t *testing.T, url, text string) (e *Engine, recorder *report.Recorder
 	s, err := scenario.Parse("test.yaml", []byte(text))
 	require.NoError(t, err)
 	s.Readers.Streams, facts, recorder = 0, &memory{}, report.NewRecorder(time.Now())
-	e, err = New(Options{URL: url, Run: "run", Scenario: s, History: facts, Recorder: recorder})
-	require.NoError(t, err)
+	e = New(Options{URL: url, Run: "run", Scenario: s, History: facts, Recorder: recorder})
 	e.timeout = time.Hour // no request times out
 	require.NoError(t, e.Prepare(t.Context()))
 	return e, recorder, facts

@@ -163,10 +163,7 @@ func (t *Trial) Prepare(ctx context.Context) error {
 	if t.expectsKinds() {
 		o.Recheck = time.Second
 	}
-	t.engine, err = load.New(o)
-	if err != nil {
-		return err
-	}
+	t.engine = load.New(o)
 	return t.engine.Prepare(ctx)
 }
 
