@@ -189,7 +189,7 @@ var onlyIn = []struct {
 		"internal/simulator/trial test", "internal/bench", "cmd/... test"}},
 	{"github.com/pressly/goose", []string{"repo", "repo/repotest"}},
 	{"github.com/hibiken", []string{"tasks/...", "cmd/... test"}},
-	{"github.com/redis/go-redis", []string{"tasks/...", "internal/stack test", "internal/simulator/judge/collect", "cmd/... test"}},
+	{"github.com/redis/go-redis", []string{"tasks/...", "internal/simulator/judge/collect", "cmd/... test"}},
 	{"github.com/alicebob/miniredis", []string{"tasks/redistest", "tasks/... test"}},
 	{"github.com/gofiber/fiber", []string{"handlers/...", "internal/bench"}},
 	{"github.com/valyala/fasthttp", []string{"handlers/...", "handlers/conn test", "handlers/disturb", "internal/bench"}},

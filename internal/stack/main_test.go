@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/testkit"
@@ -151,14 +150,12 @@ func query(t *testing.T, url, sql string) (text string) {
 	return text
 }
 
-func redisClient(t *testing.T, url string) *redis.Client {
+// ask sends a command to Redis and returns the lines of the reply.
+func ask(t *testing.T, s *server, command string) []string {
 	t.Helper()
-	o, err := redis.ParseURL(url)
+	lines, err := (&Redis{s}).converse(testContext(t), command)
 	require.NoError(t, err)
-	o.MaxRetries, o.ContextTimeoutEnabled = -1, true
-	c := redis.NewClient(o)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return lines
 }
 
 // logged is a log that a test reads.

@@ -30,22 +30,13 @@ func TestRootUsesSpareFolderForUnreachableFiles(t *testing.T) {
 	m.spareDir = filepath.Join(tempDir(t), "spare")
 	text, log := newLogger()
 	o := ServerOptions{Dir: filepath.Join(closed, "stack", "redis"), Logger: log, machine: &m}
-	start := func() (r *Redis, kept int64) {
-		r, err := StartRedis(testContext(t), o)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, r.Kill()) })
-		kept, err = redisClient(t, r.URL()).Exists(testContext(t), "kept").Result()
-		require.NoError(t, err)
-		return r, kept
-	}
-
-	first, _ := start()
-	require.NoError(t, redisClient(t, first.URL()).Set(testContext(t), "kept", "yes", 0).Err())
+	first := newRedis(t, o)
+	ask(t, first.server, "SET kept yes")
 	require.NoError(t, first.Stop())
 	require.Equal(t, m.spareDir, filepath.Dir(first.home.dir))
 	require.True(t, text.contains("kept_in="+first.home.dir))
-	second, kept := start()
-	require.EqualValues(t, 1, kept)
+	second := newRedis(t, o)
+	require.Contains(t, ask(t, second.server, "GET kept"), "yes")
 	require.NoError(t, second.Stop())
 
 	for name, occupied := range map[string]bool{"spare folder unreachable": false, "data exists": true} {

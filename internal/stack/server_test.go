@@ -29,7 +29,7 @@ func (s subject) storeValue(t *testing.T) {
 		query(t, s.url(), "CREATE TABLE kept AS SELECT 'yes' AS value")
 		return
 	}
-	require.NoError(t, redisClient(t, s.url()).Set(testContext(t), "kept", "yes", 0).Err())
+	require.Equal(t, "+OK", ask(t, s.server, "SET kept yes")[0])
 }
 
 func (s subject) requireKept(t *testing.T) {
@@ -38,7 +38,7 @@ func (s subject) requireKept(t *testing.T) {
 		require.Equal(t, "yes", query(t, s.url(), "SELECT value FROM kept"))
 		return
 	}
-	require.Equal(t, "yes", redisClient(t, s.url()).Get(testContext(t), "kept").Val())
+	require.Contains(t, ask(t, s.server, "GET kept"), "yes")
 }
 
 // forBothServers runs a test with Postgres and with Redis.
@@ -199,11 +199,10 @@ func TestRedisConfiguration(t *testing.T) {
 	t.Parallel()
 	r := newRedis(t, ServerOptions{Settings: map[string]string{"maxmemory": "64mb", "bind": "0.0.0.0"}})
 	require.Equal(t, "redis://127.0.0.1:"+strconv.Itoa(r.Port())+"/0", r.URL())
-	client := redisClient(t, r.URL())
 	for name, want := range map[string]string{
 		"maxmemory": strconv.Itoa(64 << 20), "appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction",
 		"save": "", "bind": "127.0.0.1", "port": strconv.Itoa(r.Port()), "unixsocket": "",
 	} {
-		require.Equal(t, want, client.ConfigGet(testContext(t), name).Val()[name], name)
+		require.Equal(t, want, ask(t, r.server, "CONFIG GET "+name)[4], name)
 	}
 }

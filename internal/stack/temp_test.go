@@ -15,7 +15,7 @@ func TestTempLeavesNothing(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	require.Equal(t, "33", query(t, s.Postgres.URL(), "SHOW max_connections"))
-	require.NoError(t, redisClient(t, s.Redis.URL()).Ping(testContext(t)).Err())
+	require.Equal(t, "+PONG", ask(t, s.Redis.server, "PING")[0])
 	pids := []int{s.Postgres.PID(), s.Redis.PID()}
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Close(), "a second close")

@@ -20,8 +20,9 @@ import (
 
 // Invariant is something that must always hold.
 type Invariant struct {
-	Key, Title string
-	sources    []Source // sources read at the end; if one is missing, the invariant is checked partly or not at all
+	Key     string   `json:"key"`
+	Title   string   `json:"title"`
+	sources []Source // sources read at the end; if one is missing, the invariant is checked partly or not at all
 }
 
 // Keys of the invariants. Queries over rows (package invariants) use them too.

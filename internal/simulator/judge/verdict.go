@@ -37,8 +37,7 @@ const (
 
 // Result is the result of one invariant.
 type Result struct {
-	Key        string `json:"key"`
-	Title      string `json:"title"`
+	Invariant
 	Result     string `json:"result"`
 	Checked    int64  `json:"checked"`
 	Violations int64  `json:"violations"`        // including unlisted ones
@@ -61,7 +60,7 @@ type verdictBuilder struct {
 func newVerdictBuilder(run *RunContext) *verdictBuilder {
 	b := &verdictBuilder{run: run, verdict: Verdict{Tickets: run.Tickets, Violations: []Violation{}}}
 	for _, i := range Invariants {
-		b.verdict.Invariants = append(b.verdict.Invariants, Result{Key: i.Key, Title: i.Title, Result: Held})
+		b.verdict.Invariants = append(b.verdict.Invariants, Result{Invariant: i, Result: Held})
 	}
 	return b
 }
@@ -90,10 +89,10 @@ func (b *verdictBuilder) add(violations []Violation, looked map[string]int64, fa
 // finish sorts the violations and notes what was not checked.
 func (b *verdictBuilder) finish() *Verdict {
 	order := map[string]int{}
-	for i, invariant := range Invariants {
-		order[invariant.Key] = i
+	for i := range b.verdict.Invariants {
 		r := &b.verdict.Invariants[i]
-		r.Skipped = term.Masked(b.run.skipped(invariant, r.Checked))
+		order[r.Key] = i
+		r.Skipped = term.Masked(b.run.skipped(r))
 		if r.Checked == 0 {
 			r.Result = Skipped
 		}
@@ -105,19 +104,19 @@ func (b *verdictBuilder) finish() *Verdict {
 }
 
 // skipped returns the reason why an invariant was not checked completely.
-func (run *RunContext) skipped(invariant Invariant, checked int64) string {
+func (run *RunContext) skipped(r *Result) string {
 	var missing []string
-	for _, source := range invariant.sources {
+	for _, source := range r.sources {
 		if !run.complete(source) {
 			missing = append(missing, string(source)+": "+cmp.Or(run.Collected.Missing[source], "not asked for"))
 		}
 	}
 	counted := slices.ContainsFunc(run.Collected.Measured, func(m Measure) bool { return m.Counter })
-	if invariant.Key == measured && (!run.Counters || !counted && run.complete(Metrics)) {
+	if r.Key == measured && (!run.Counters || !counted && run.complete(Metrics)) {
 		missing = append(missing, "counters: processes ended during the run, or started after the first row")
 	}
 	switch why := strings.Join(missing, "; "); {
-	case checked == 0:
+	case r.Checked == 0:
 		return "not checked: " + cmp.Or(why, "this run had nothing to check")
 	case why != "":
 		return "checked in part, without " + why

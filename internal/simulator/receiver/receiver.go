@@ -20,14 +20,14 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// Options configure a Receiver. Only Names and History are required.
+// Options configure a Receiver. Names, History and Keys are required.
 type Options struct {
 	Seed    uint64
 	Names   map[string][]Answer // receivers of each tenant; without answers one always returns 204
 	History interface{ Add(history.Fact) }
 
 	Delivered func(ok bool)                              // called for each accepted message; ok: answered with 2xx
-	Keys      func(id string) (ed25519.PublicKey, error) // published keys of the service; nil: only secrets are verified
+	Keys      func(id string) (ed25519.PublicKey, error) // published keys of the service
 	Proxy     func(address string) (string, error)       // the service's address for one of the receiver; nil: the same
 }
 

@@ -190,13 +190,11 @@ func (r *Receiver) verify(ctx context.Context, m *message) (forbidden string, er
 			return fmt.Sprintf("a message without a valid signature by the webhook's secret: %s", clip(err.Error())), nil
 		}
 	}
-	if r.options.Keys != nil {
-		switch err := check(client.Verifier{Keys: r.options.Keys, URL: m.url}); {
-		case errors.Is(err, client.ErrSignature):
-			return fmt.Sprintf("a message without a valid signature by a published key: %s", clip(err.Error())), nil
-		case err != nil:
-			return "", fmt.Errorf("not verified: %w", err)
-		}
+	switch err := check(client.Verifier{Keys: r.options.Keys, URL: m.url}); {
+	case errors.Is(err, client.ErrSignature):
+		return fmt.Sprintf("a message without a valid signature by a published key: %s", clip(err.Error())), nil
+	case err != nil:
+		return "", fmt.Errorf("not verified: %w", err)
 	}
 	// The judge checks the job's owner. Here, body and subject must agree.
 	if id := m.subjectID("jobs") + m.subjectID("batches"); id != m.data.JobID {

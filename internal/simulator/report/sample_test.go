@@ -79,9 +79,7 @@ func described(run Run) Run {
 func goodVerdict() *judge.Verdict {
 	v := &judge.Verdict{Jobs: 23_456, Tickets: 23_999, Facts: 1_234_567}
 	for i, invariant := range judge.Invariants {
-		v.Invariants = append(v.Invariants, judge.Result{
-			Key: invariant.Key, Title: invariant.Title, Result: judge.Held, Checked: int64(1000 * (i + 1)),
-		})
+		v.Invariants = append(v.Invariants, judge.Result{Invariant: invariant, Result: judge.Held, Checked: int64(1000 * (i + 1))})
 	}
 	last := &v.Invariants[len(v.Invariants)-1]
 	last.Result, last.Checked, last.Skipped = judge.Skipped, 0, "no database URL was given"
