@@ -57,14 +57,14 @@ func (c chaos) run(ctx context.Context, cfg Config, environ []string, stdout, st
 
 // disturb starts the service, prints its address, and injects the faults.
 func (c chaos) disturb(ctx, starting context.Context, s *local.Stack, stdout io.Writer) error {
-	id, key, err := local.Register(starting, s.URL())
+	id, key, err := local.Register(starting, s.URL)
 	if err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintf(stdout, "\nForgeRun %s is ready, with faults: %s (seed %d).\n\n  API        %s/v1\n"+
 		"  Client id  %s\n  API key    %s\n  Docs       %s/docs\n  Logs       %s\n\n"+
 		"The data is removed at the end. Stop with Ctrl-C. Each fault is listed when it ends:\n\n",
-		version, c.asked, c.seed, s.URL(), id, key, s.URL(), s.Logs())
+		version, c.asked, c.seed, s.URL, id, key, s.URL, s.Logs())
 	return c.faults.Run(ctx, s, c.seed, func(f local.Fault) {
 		line := fmt.Sprintf("%s  %-12s %s", f.At.Format("15:04:05.000"), f.Kind, f.Target)
 		if f.Count > 1 {

@@ -247,7 +247,7 @@ func requireGone(t *testing.T, pids []int) {
 func requireHealthyAPI(t *testing.T, s *Stack) {
 	t.Helper()
 	testkit.Eventually(t, "the API is ready", func() bool {
-		response, err := healthClient.Get(s.URL() + "/readyz")
+		response, err := healthClient.Get(s.URL + "/readyz")
 		if err != nil {
 			return false
 		}

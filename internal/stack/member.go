@@ -65,7 +65,7 @@ func (s *Stack) newMember(role string, number int) *member {
 	name := fmt.Sprintf("%s-%d", role, number)
 	admin, err := FreeAddress()
 	if role == "api" {
-		m.api = strings.TrimPrefix(s.url, "http://")
+		m.api = strings.TrimPrefix(s.URL, "http://")
 		if s.o.Faults { // clients use a proxy's URL
 			var noAPI error
 			m.api, noAPI = FreeAddress()

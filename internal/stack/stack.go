@@ -37,14 +37,14 @@ import (
 
 // Stack is a running service. It is safe for concurrent use.
 type Stack struct {
-	o     Options
-	log   *slog.Logger
-	env   environ // fixed once the first process runs
-	url   string
-	clock *client.Client // moves the clock; nil without Options.Clock
+	URL                   string // of the API, which never changes; "" with external servers
+	DatabaseURL, RedisURL string // without proxies
 
-	servers               *Servers // nil: external servers
-	databaseURL, redisURL string   // without proxies
+	o       Options
+	log     *slog.Logger
+	env     environ        // fixed once the first process runs
+	clock   *client.Client // moves the clock; nil without Options.Clock
+	servers *Servers       // nil: external servers
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -90,7 +90,7 @@ func (s *Stack) start(ctx context.Context) error {
 		return err
 	}
 	if s.o.foreign() {
-		s.env, s.databaseURL, s.redisURL = newEnviron(s.o, s.o.DatabaseURL, s.o.RedisURL), s.o.DatabaseURL, s.o.RedisURL
+		s.env, s.DatabaseURL, s.RedisURL = newEnviron(s.o, s.o.DatabaseURL, s.o.RedisURL), s.o.DatabaseURL, s.o.RedisURL
 	} else {
 		if err := s.prepare(ctx); err != nil {
 			return err
@@ -101,7 +101,7 @@ func (s *Stack) start(ctx context.Context) error {
 	s.resize(&s.workers, "worker", s.o.Workers)
 	err := awaitReady(ctx, s.members())
 	if err == nil && s.o.Clock && !s.o.foreign() {
-		s.clock, err = newClock(ctx, s.url)
+		s.clock, err = newClock(ctx, s.URL)
 	}
 	return err
 }
@@ -115,18 +115,18 @@ func (s *Stack) prepare(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.databaseURL, s.redisURL = s.servers.Postgres.URL(), s.servers.Redis.URL()
+	s.DatabaseURL, s.RedisURL = s.servers.Postgres.URL(), s.servers.Redis.URL()
 	for _, server := range []*server{s.servers.Postgres.server, s.servers.Redis.server} {
 		server.gate, server.ctx = s.serverFault, s.ctx
 		s.running.Go(server.keep)
 	}
-	migrate := s.command("migrate", environ{"FORGERUN_DATABASE_URL": s.databaseURL})
+	migrate := s.command("migrate", environ{"FORGERUN_DATABASE_URL": s.DatabaseURL})
 	migrate.Args = []string{"migrate"}
 	if err := RunProcess(ctx, migrate); err != nil {
 		return fmt.Errorf("forgerun migrate: %w", err)
 	}
-	database, databaseErr := s.throughProxy("postgres", s.databaseURL)
-	redis, redisErr := s.throughProxy("redis", s.redisURL)
+	database, databaseErr := s.throughProxy("postgres", s.DatabaseURL)
+	redis, redisErr := s.throughProxy("redis", s.RedisURL)
 	s.env = newEnviron(s.o, database, redis)
 	return errors.Join(databaseErr, redisErr, s.chooseURL())
 }
@@ -139,9 +139,9 @@ func (s *Stack) chooseURL() (err error) {
 	} else {
 		address, err = FreeAddress()
 	}
-	s.url = "http://" + address
+	s.URL = "http://" + address
 	if s.o.Env["FORGERUN_PUBLIC_URL"] == "" {
-		s.env["FORGERUN_PUBLIC_URL"] = s.url
+		s.env["FORGERUN_PUBLIC_URL"] = s.URL
 	}
 	return err
 }
@@ -150,15 +150,6 @@ func (s *Stack) chooseURL() (err error) {
 func (s *Stack) command(name string, env environ) Command {
 	return Command{Path: s.o.Forgerun, Env: env.list(), DeathSignal: syscall.SIGKILL, Log: s.logOf(name)}
 }
-
-// URL returns the address of the API, which never changes; it is "" with external servers.
-func (s *Stack) URL() string { return s.url }
-
-// DatabaseURL returns the address of Postgres, without a proxy.
-func (s *Stack) DatabaseURL() string { return s.databaseURL }
-
-// RedisURL returns the address of Redis, without a proxy.
-func (s *Stack) RedisURL() string { return s.redisURL }
 
 // Logs returns the folder with the logs of all processes. Close keeps it.
 func (s *Stack) Logs() string { return filepath.Join(s.o.Dir, "logs") }

@@ -26,7 +26,7 @@ func TestFaultsOnRealServers(t *testing.T) {
 
 func eachFault(t *testing.T, s *Stack) {
 	require.NoError(t, s.Scale(testContext(t), 1))
-	url := s.URL()
+	url := s.URL
 
 	redis, postgres := s.servers.Redis.PID(), s.servers.Postgres.PID()
 	require.Equal(t, "redis", injectFault(testContext(t), t, s, "redis", 1).Target)
@@ -61,7 +61,7 @@ func eachFault(t *testing.T, s *Stack) {
 		kinds[f.Target] = true
 		require.Len(t, s.MetricsURLs(), 3)
 	}
-	require.Equal(t, url, s.URL())
+	require.Equal(t, url, s.URL)
 	requireHealthyAPI(t, s)
 
 	for _, name := range []string{"cut", "slow"} {
@@ -91,27 +91,27 @@ func TestWithoutFaults(t *testing.T) {
 func addressesAreDirect(t *testing.T, s *Stack) {
 	require.Empty(t, s.faulty())
 	requireHealthyAPI(t, s)
-	require.Equal(t, s.DatabaseURL(), s.env["FORGERUN_DATABASE_URL"])
-	require.Equal(t, s.RedisURL(), s.env["FORGERUN_REDIS_URL"])
-	require.Equal(t, s.URL(), s.env["FORGERUN_PUBLIC_URL"])
+	require.Equal(t, s.DatabaseURL, s.env["FORGERUN_DATABASE_URL"])
+	require.Equal(t, s.RedisURL, s.env["FORGERUN_REDIS_URL"])
+	require.Equal(t, s.URL, s.env["FORGERUN_PUBLIC_URL"])
 	require.Equal(t, []string{"0.5", "7", "5"}, []string{
 		s.env["FORGERUN_TIME_SCALE"], s.env["FORGERUN_WORKER_CONCURRENCY"], s.env["FORGERUN_MAX_RETRIES"],
 	})
 	direct, err := s.ReceiverURL("http://127.0.0.1:1/x")
 	require.NoError(t, err)
 	require.Equal(t, "http://127.0.0.1:1/x", direct)
-	url := s.URL()
+	url := s.URL
 	s.apis[0].living().Kill()
 	requireHealthyAPI(t, s)
-	require.Equal(t, url, s.URL())
+	require.Equal(t, url, s.URL)
 	c, err := ParseChaos("slow=1s")
 	require.NoError(t, err)
 	require.ErrorContains(t, c.Run(testContext(t), s, 1, nil), "no connection leads through a proxy")
 }
 
 func externalServersGetNoFaults(t *testing.T, theirs *Stack) {
-	ours := startReal(t, Options{DatabaseURL: theirs.DatabaseURL(), RedisURL: theirs.RedisURL(), Faults: true})
-	require.Empty(t, ours.URL())
+	ours := startReal(t, Options{DatabaseURL: theirs.DatabaseURL, RedisURL: theirs.RedisURL, Faults: true})
+	require.Empty(t, ours.URL)
 	require.NoError(t, ours.Scale(testContext(t), 1))
 	for _, name := range []string{"flush", "redis", "redis-pause", "redis-full", "postgres"} {
 		c, err := ParseChaos(name + "=1s")

@@ -59,7 +59,7 @@ func TestRunningService(t *testing.T) {
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	address := s.URL()
+	address := s.URL
 
 	gone := httptest.NewServer(nil)
 	gone.Close()

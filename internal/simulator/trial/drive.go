@@ -160,8 +160,8 @@ func (t *Trial) service(ctx context.Context) (address string, err error) {
 	if !own {
 		return t.o.URL, nil
 	}
-	t.o.DatabaseURL, t.o.RedisURL, t.o.TimeScale = t.stack.DatabaseURL(), t.stack.RedisURL(), &scale
-	return t.stack.URL(), nil
+	t.o.DatabaseURL, t.o.RedisURL, t.o.TimeScale = t.stack.DatabaseURL, t.stack.RedisURL, &scale
+	return t.stack.URL, nil
 }
 
 // listen starts the webhook receiver if the scenario has one.

@@ -47,7 +47,7 @@ func TestJudgeOfARealService(t *testing.T) {
 func (p *played) externalService() {
 	s, err := scenario.Parse("outside.yaml", []byte("jobs: 3\narrival: {closed: {clients: 1}}\nmix: [{kind: SUCCESS_FAST}]"))
 	require.NoError(p.t, err)
-	o := Options{Scenario: s, URL: p.trial.stack.URL(), DatabaseURL: p.trial.o.DatabaseURL, ReceiverAddr: "127.0.0.1:0",
+	o := Options{Scenario: s, URL: p.trial.stack.URL, DatabaseURL: p.trial.o.DatabaseURL, ReceiverAddr: "127.0.0.1:0",
 		Out: filepath.Join(p.t.TempDir(), "out"), Stdout: io.Discard, Stderr: io.Discard}
 	for _, metrics := range p.config.MetricsURLs {
 		o.AdminURLs = append(o.AdminURLs, strings.TrimSuffix(metrics, "metrics"))
@@ -64,9 +64,9 @@ func (p *played) externalService() {
 
 // otherClientsData checks that another client's queued job and an expired second key are no violations.
 func (p *played) otherClientsData() {
-	_, key, err := stack.Register(p.t.Context(), p.trial.stack.URL())
+	_, key, err := stack.Register(p.t.Context(), p.trial.stack.URL)
 	require.NoError(p.t, err)
-	c, err := client.New(client.Config{URL: p.trial.stack.URL(), Key: key})
+	c, err := client.New(client.Config{URL: p.trial.stack.URL, Key: key})
 	require.NoError(p.t, err)
 	_, err = c.Submit(p.t.Context(), client.JobRequest{
 		Type: client.Deferred, WorkKind: client.KindSuccessFast, ExecutionAt: time.Now().Add(time.Hour),
@@ -96,10 +96,10 @@ func (p *played) unreadableSources() {
 	}{
 		"failed to connect": {judge.Rows, func(c *collect.Config) { c.DatabaseURL = "postgres://user:hush@127.0.0.1:1/none" }},
 		"refused":           {judge.Queue, func(c *collect.Config) { c.RedisURL = "redis://:hush@127.0.0.1:1/0" }},
-		"answered 404":      {judge.Metrics, func(c *collect.Config) { c.MetricsURLs = []string{p.trial.stack.URL() + "/nothing"} }},
+		"answered 404":      {judge.Metrics, func(c *collect.Config) { c.MetricsURLs = []string{p.trial.stack.URL + "/nothing"} }},
 		"no process has":    {judge.Metrics, func(c *collect.Config) { c.MetricsURLs = []string{idle.URL} }},
 		"jobs of tenant 0": {judge.Lists, func(c *collect.Config) {
-			stranger, err := client.New(client.Config{URL: p.trial.stack.URL(), Key: "frk_hush"})
+			stranger, err := client.New(client.Config{URL: p.trial.stack.URL, Key: "frk_hush"})
 			require.NoError(p.t, err)
 			c.Accounts = []history.Account{{ClientID: c.Accounts[0].ClientID, Client: stranger}}
 		}},
