@@ -3,19 +3,14 @@
 package trial
 
 import (
-	"io"
-	"os"
 	"slices"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/simulator/judge"
-	"github.com/forgerun/forgerun/internal/simulator/scenario"
-	"github.com/forgerun/forgerun/internal/testkit"
 )
 
 const crashingLoad = `
@@ -30,17 +25,7 @@ service: {workers: "1", concurrency: 20, time_scale: 0.01}
 // With synchronous_commit off, a crash of Postgres loses accepted jobs. The judge must report them.
 func TestTheJudgeSeesAPostgresThatLosesCommits(t *testing.T) {
 	t.Parallel()
-	s, err := scenario.Parse("crashing.yaml", []byte(crashingLoad))
-	require.NoError(t, err)
-	tr := New(Options{
-		Binary: testkit.Program(t, "forgerun"), Out: t.TempDir(), Lease: 3 * time.Second, Sample: 1000, ReceiverAddr: "127.0.0.1:0",
-		Scenario: s, Stdout: io.Discard, Stderr: io.Discard,
-	})
-	t.Cleanup(func() {
-		require.NoError(t, tr.Close())
-		require.NoError(t, os.RemoveAll(tr.dir))
-	})
-	require.NoError(t, tr.Prepare(t.Context()))
+	tr := prepared(t, crashingLoad, Options{})
 	db, err := pgx.Connect(t.Context(), tr.o.DatabaseURL)
 	require.NoError(t, err)
 	for _, sql := range []string{"ALTER SYSTEM SET synchronous_commit = off", "SELECT pg_reload_conf()", "CHECKPOINT"} {

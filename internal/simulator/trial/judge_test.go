@@ -21,7 +21,6 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
-	"github.com/forgerun/forgerun/internal/simulator/scenario"
 	"github.com/forgerun/forgerun/internal/stack"
 )
 
@@ -45,16 +44,11 @@ func TestJudgeOfARealService(t *testing.T) {
 
 // externalService checks that the judge compares metrics with rows if the addresses of the admin listeners are given.
 func (p *played) externalService() {
-	s, err := scenario.Parse("outside.yaml", []byte("jobs: 3\narrival: {closed: {clients: 1}}\nmix: [{kind: SUCCESS_FAST}]"))
-	require.NoError(p.t, err)
-	o := Options{Scenario: s, URL: p.trial.stack.URL, DatabaseURL: p.trial.o.DatabaseURL, ReceiverAddr: "127.0.0.1:0",
-		Out: filepath.Join(p.t.TempDir(), "out"), Stdout: io.Discard, Stderr: io.Discard}
+	o := Options{URL: p.trial.stack.URL, DatabaseURL: p.trial.o.DatabaseURL}
 	for _, metrics := range p.config.MetricsURLs {
 		o.AdminURLs = append(o.AdminURLs, strings.TrimSuffix(metrics, "metrics"))
 	}
-	outside := New(o)
-	defer func() { require.NoError(p.t, outside.Close()) }()
-	require.NoError(p.t, outside.Prepare(p.t.Context()))
+	outside := prepared(p.t, "jobs: 3\narrival: {closed: {clients: 1}}\nmix: [{kind: SUCCESS_FAST}]", o)
 	require.NoError(p.t, outside.Drive(p.t.Context()))
 	v, err := outside.Judge(p.t.Context())
 	require.NoError(p.t, err)

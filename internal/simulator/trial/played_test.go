@@ -66,18 +66,30 @@ type played struct {
 	facts  []history.Fact // facts from the load
 }
 
+// prepared returns a trial of a scenario after Prepare, closed at the end of the test.
+func prepared(t *testing.T, text string, o Options) *Trial {
+	t.Helper()
+	var err error
+	o.Scenario, err = scenario.Parse("test.yaml", []byte(text))
+	require.NoError(t, err)
+	o.Binary, o.Lease, o.Sample, o.ReceiverAddr = testkit.Program(t, "forgerun"), 3*time.Second, 2000, "127.0.0.1:0"
+	o.Out, o.Stdout, o.Stderr = filepath.Join(t.TempDir(), "out"), io.Discard, io.Discard
+	trial := New(o)
+	t.Cleanup(func() {
+		require.NoError(t, trial.Close())
+		require.NoError(t, os.RemoveAll(trial.dir))
+	})
+	require.NoError(t, trial.Prepare(t.Context()))
+	return trial
+}
+
 func play(t *testing.T) *played {
 	t.Helper()
-	dir := t.TempDir()
-	s, err := scenario.Parse("played.yaml", []byte(playedScenario))
-	require.NoError(t, err)
-	trial := New(Options{Scenario: s, Binary: testkit.Program(t, "forgerun"), Lease: 3 * time.Second,
-		ReceiverAddr: "127.0.0.1:0", Sample: 2000, Out: filepath.Join(dir, "out"), Stdout: io.Discard, Stderr: io.Discard})
-	t.Cleanup(func() { require.NoError(t, trial.Close()); _ = os.RemoveAll(trial.dir) })
-	require.NoError(t, trial.Prepare(t.Context()))
+	trial := prepared(t, playedScenario, Options{})
 	require.NoError(t, trial.Drive(t.Context()))
 	p := &played{t: t, trial: trial}
 	p.config, p.run = trial.judgement()
+	var err error
 	p.db, err = pgx.Connect(t.Context(), trial.o.DatabaseURL)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = p.db.Close(context.Background()) })
