@@ -20,17 +20,13 @@ func AllKinds() []Kind { return append(Kinds(), Custom) }
 const (
 	DefaultBehaviorSteps  = 10
 	MaxBehaviorSteps      = 100
-	MaxPlannedFailures    = 16
 	MaxPlannedAttempt     = 101 // FORGERUN_MAX_RETRIES may be 100
-	MaxPlannedEvents      = 100
-	MaxPlannedRetryAfter  = 24 * 60 * 60 // seconds
 	MaxExtensions         = 20
 	MaxExtensionBytes     = 2 * kib // bytes of the extension members of one problem
 	MaxPlannedText        = 1000    // characters of a title, a detail or a type
 	MaxResultBytes        = 256 * kib
 	MaxBehaviorMemory     = 64 * kib * kib
 	MaxBehaviorIO         = 40 * kib * kib
-	MaxBehaviorSeed       = 1<<53 - 1
 	defaultBehaviorResult = 1 * kib
 )
 

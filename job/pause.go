@@ -13,9 +13,6 @@ const (
 	PauseWorker PauseScope = "WORKER" // one worker process
 )
 
-// PauseScopes lists all scopes.
-var PauseScopes = []PauseScope{PauseAll, PauseKind, PauseClient, PauseWorker}
-
 // PauseMode is the effect of a pause.
 type PauseMode string
 
@@ -26,9 +23,6 @@ const (
 	// ModeDrain refuses submissions; accepted jobs run. A drained worker takes no more jobs, but completes those that it has.
 	ModeDrain PauseMode = "DRAIN"
 )
-
-// PauseModes lists all modes.
-var PauseModes = []PauseMode{ModePause, ModeDrain}
 
 // MaxPauses limits the pauses, because each claim reads all of them.
 const MaxPauses = 100

@@ -16,15 +16,6 @@ const (
 	Listed      Strategy = "LIST"        // each delay of the list in turn, then always the last one, without jitter
 )
 
-// Strategies lists all strategies.
-var Strategies = []Strategy{Exponential, Constant, Listed}
-
-// Limits of a request's values.
-const (
-	MaxDelays = 100
-	MaxDelay  = 24 * time.Hour
-)
-
 // RetryPolicy is a request's policy for the attempts of its job. Missing members default to the service's settings.
 type RetryPolicy struct {
 	MaxAttempts int             `json:"max_attempts,omitempty"` // including the first; 0 means the service's setting

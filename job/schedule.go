@@ -8,13 +8,8 @@ import (
 
 // Limits of schedules.
 const (
-	MaxCatchUp         = 1000
 	DefaultCatchUp     = 100
-	MinInterval        = time.Second
-	MaxInterval        = 366 * 24 * time.Hour
-	MaxScheduleJitter  = time.Hour
-	MaxScheduleName    = 100 // characters
-	ShownRuns          = 5   // due times shown for a schedule
+	ShownRuns          = 5 // due times shown for a schedule
 	MaxCronBytes       = 200
 	MaxTimeZoneBytes   = 64
 	ScheduleOnTime     = time.Minute // CatchUp applies to due times that are later than this; a change of leader is shorter
@@ -31,9 +26,6 @@ const (
 	OverlapQueueOne Overlap = "queue_one" // one due time waits for the end of the run, others are skipped
 )
 
-// Overlaps lists all policies.
-var Overlaps = []Overlap{OverlapAllow, OverlapSkip, OverlapQueueOne}
-
 // CatchUp is the policy for missed due times, which are more than ScheduleOnTime late.
 type CatchUp string
 
@@ -43,9 +35,6 @@ const (
 	CatchUpLast CatchUp = "last" // the latest one
 	CatchUpAll  CatchUp = "all"  // the latest ones, at most CatchUpMax
 )
-
-// CatchUps lists all policies.
-var CatchUps = []CatchUp{CatchUpNone, CatchUpLast, CatchUpAll}
 
 // Timetable determines when a schedule is due: by Cron in TimeZone, or at each Interval.
 type Timetable struct {

@@ -17,21 +17,20 @@ const Scope = "github.com/forgerun/forgerun"
 
 // Span attributes specific to ForgeRun. Others use the names of OpenTelemetry's semantic conventions.
 const (
-	JobID        = attribute.Key("forgerun.job_id")
-	BatchID      = attribute.Key("forgerun.batch_id")
-	ClientID     = attribute.Key("forgerun.client_id")
-	KeyID        = attribute.Key("forgerun.key_id")
-	RequestID    = attribute.Key("forgerun.request_id")
-	WorkerID     = attribute.Key("forgerun.worker_id")
-	WebhookID    = attribute.Key("forgerun.webhook_id")
-	DeliveryID   = attribute.Key("forgerun.delivery_id")
-	EventName    = attribute.Key("forgerun.event_name")
-	Attempt      = attribute.Key("forgerun.attempt")
-	WorkKind     = attribute.Key("forgerun.work_kind")
-	State        = attribute.Key("forgerun.state")
-	BatchSize    = attribute.Key("forgerun.batch_size") // of a group commit
-	ErrorCode    = attribute.Key("forgerun.error_code")
-	DispatchTask = attribute.Key("messaging.message.id")
+	JobID      = attribute.Key("forgerun.job_id")
+	BatchID    = attribute.Key("forgerun.batch_id")
+	ClientID   = attribute.Key("forgerun.client_id")
+	KeyID      = attribute.Key("forgerun.key_id")
+	RequestID  = attribute.Key("forgerun.request_id")
+	WorkerID   = attribute.Key("forgerun.worker_id")
+	WebhookID  = attribute.Key("forgerun.webhook_id")
+	DeliveryID = attribute.Key("forgerun.delivery_id")
+	EventName  = attribute.Key("forgerun.event_name")
+	Attempt    = attribute.Key("forgerun.attempt")
+	WorkKind   = attribute.Key("forgerun.work_kind")
+	State      = attribute.Key("forgerun.state")
+	BatchSize  = attribute.Key("forgerun.batch_size") // of a group commit
+	ErrorCode  = attribute.Key("forgerun.error_code")
 )
 
 // Names of spans. A request's span is named by its method and route.

@@ -16,12 +16,8 @@ type ClockState struct {
 	Frozen bool           `json:"frozen"`
 }
 
-// Limits of the clock.
-const (
-	MinRate  = 0.1
-	MaxRate  = 3600
-	MaxYears = 10 // maximum offset from real time
-)
+// MaxYears limits the offset of the clock from real time.
+const MaxYears = 10
 
 // ClockMove is a move of the clock. Exactly one member is set.
 type ClockMove struct {

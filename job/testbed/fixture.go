@@ -6,9 +6,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// MaxFixtures limits the jobs of one request.
-const MaxFixtures = 20
-
 // FixtureState is the state that a test requests for a job.
 type FixtureState string
 
@@ -23,11 +20,6 @@ const (
 	FixtureGone      FixtureState = "gone"    // succeeded and deleted
 	FixtureExpired   FixtureState = "expired" // succeeded, with an expired result
 )
-
-// FixtureStates lists all states.
-var FixtureStates = []FixtureState{
-	FixtureScheduled, FixtureRunning, FixtureSucceeded, FixtureFailed, FixtureExhausted, FixtureCanceled, FixtureGone, FixtureExpired,
-}
 
 // Ends reports whether a worker must have run the job to its end.
 func (s FixtureState) Ends() bool {
