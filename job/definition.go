@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -114,7 +115,7 @@ func (d *Definition) setEmission(t Type, emit *Emission) {
 // draw picks a kind. It first decides whether the kind fails, then picks evenly among such kinds. An EMIT_EVENT job gets a kind that
 // succeeds quickly.
 func (c Catalogue) draw(t Type, seed int64) Kind {
-	if t == EmitEvent && contains(c.Kinds, SuccessFast) {
+	if t == EmitEvent && slices.Contains(c.Kinds, SuccessFast) {
 		return SuccessFast
 	}
 	r := rand.New(rand.NewPCG(uint64(seed), 0))

@@ -39,24 +39,6 @@ type Event struct {
 	Data    json.RawMessage // always has work_kind, duration_ms and expected_outcome
 }
 
-// EventOf returns the event name of a transition, or "" if it is not a transition.
-func EventOf(from, to State) string {
-	switch {
-	case from == "" && to == Created:
-		return EventCreated
-	case from == Failed && to == Queued:
-		return EventRetried
-	case IsLeaseReturn(from, to):
-		return EventLeaseExpired
-	case !CanTransition(from, to):
-		return ""
-	}
-	return map[State]string{
-		Queued: EventQueued, Assigned: EventAssigned, Running: EventRunning,
-		Succeeded: EventSucceeded, Failed: EventFailed, Canceled: EventCanceled,
-	}[to]
-}
-
 // Position is a position in a client's events, which are ordered by transaction, then by job, then by sequence. An event without a job is
 // ordered by its own id. The zero Position comes first.
 //

@@ -87,17 +87,6 @@ var Reasons = []ReasonSpec{
 		"The request for the job asked for this attempt to fail."},
 }
 
-// FailureCodes returns the codes of failures, each once.
-func FailureCodes() []Code {
-	var codes []Code
-	for _, s := range Reasons {
-		if !contains(codes, s.Code) {
-			codes = append(codes, s.Code)
-		}
-	}
-	return codes
-}
-
 // Spec returns the description of r. An unknown reason counts as a crash.
 func (r Reason) Spec() ReasonSpec {
 	for _, s := range Reasons {

@@ -1,4 +1,4 @@
-// Package job is the domain of ForgeRun: states and the one transition table, the work-kind catalogue as data, definitions made from a
+// Package job is the domain of ForgeRun: states, the work-kind catalogue as data, definitions made from a
 // seed, attempts and backoff, events, failures, outcome documents, and the errors of all other packages.
 //
 // It imports only the standard library. It reads no clock and uses no random source; time and random numbers are arguments. It must not

@@ -2,6 +2,7 @@ package job
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 )
@@ -73,13 +74,13 @@ func (c Catalogue) Check(r Request) []Violation {
 	add := func(pointer, detail string) {
 		violations = append(violations, Violation{Pointer: pointer, Detail: detail})
 	}
-	if r.Type.Valid() && !contains(c.Types, r.Type) {
+	if r.Type.Valid() && !slices.Contains(c.Types, r.Type) {
 		add("/type", "This type is disabled on this server. It allows "+names(c.Types)+".")
 	}
 	switch {
 	case r.WorkKind == PayloadInvalid:
 		add("/work_kind", "PAYLOAD_INVALID is always refused: that is its purpose.")
-	case r.WorkKind.Valid() && !contains(c.Kinds, r.WorkKind):
+	case r.WorkKind.Valid() && !slices.Contains(c.Kinds, r.WorkKind):
 		add("/work_kind", "This work kind is disabled on this server. It allows "+names(c.Kinds)+".")
 	}
 	if r.WorkKind == Custom {
@@ -140,22 +141,8 @@ func names[T ~string](list []T) string {
 	return strings.Join(texts, ", ")
 }
 
-func contains[T comparable](list []T, v T) bool {
-	for _, x := range list {
-		if x == v {
-			return true
-		}
-	}
-	return false
-}
-
 func pointsAt(violations []Violation, pointer string) bool {
-	for _, v := range violations {
-		if v.Pointer == pointer {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(violations, func(v Violation) bool { return v.Pointer == pointer })
 }
 
 // RequestKey is an idempotency key, with the data that distinguishes a repetition from a different request.

@@ -26,13 +26,17 @@ func occurrenceOf(name string, prev, next job.State, change func(o *job.Occurren
 	return o
 }
 
+var outcomes = map[job.State]job.Outcome{
+	job.Succeeded: job.OutcomeSuccess, job.Failed: job.OutcomeFailed, job.Canceled: job.OutcomeCanceled,
+}
+
 func ended(s job.State, r job.Reason) func(o *job.Occurrence) {
 	return func(o *job.Occurrence) {
 		a := *failedOccurrence(r).Ended
 		if a.State = s; s != job.Failed {
 			a.Failure = nil
 		}
-		a.Outcome, o.Ended = job.OutcomeOf(s), &a
+		a.Outcome, o.Ended = outcomes[s], &a
 	}
 }
 
