@@ -114,7 +114,7 @@ func TestSessionHeader(t *testing.T) {
 func TestFixturesAreMadeInTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.Testbed.Fixtures.Wait = 100 * time.Millisecond
+	w.Testbed.Wait = 100 * time.Millisecond
 	unlock := repotest.Begin(t, w.URL(), "LOCK TABLE jobs")
 	a := w.send("POST", "/v1/testbed/fixtures", `{"jobs":[{"state":"scheduled"}]}`).requireStatus(t, 503)
 	require.Contains(t, a.text, "RFA_EXEC_WORKER_UNAVAILABLE")

@@ -1,4 +1,4 @@
-// Package erasures removes clients with all of their data. The Service starts and shows erasures. The Runner, in the leader process,
+// Package erasures removes clients with all of their data. The Service starts erasures. The Runner, in the leader process,
 // removes the data in parts. The store decides the order of removal; app/jobs cancels the jobs.
 package erasures
 
@@ -13,10 +13,10 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Service starts and shows erasures.
+// Service starts erasures; the store reads them.
 type Service struct {
-	store *repo.Store
-	log   *slog.Logger
+	*repo.Store
+	log *slog.Logger
 }
 
 // New returns a Service.
@@ -24,21 +24,11 @@ func New(store *repo.Store, log *slog.Logger) *Service { return &Service{store, 
 
 // Begin stores the erasure of a client. The leader carries it out. A repetition returns the erasure in progress.
 func (s *Service) Begin(ctx context.Context, r job.ErasureRequest) (*job.Erasure, error) {
-	e, begun, err := s.store.BeginErasure(ctx, app.NewID(), r)
+	e, begun, err := s.BeginErasure(ctx, app.NewID(), r)
 	if err == nil && begun {
 		logErasure(ctx, s.log, "erasure accepted", "begin_erasure", e)
 	}
 	return e, err
-}
-
-// Erasure returns an erasure.
-func (s *Service) Erasure(ctx context.Context, id job.ID) (*job.Erasure, error) {
-	return s.store.Erasure(ctx, id)
-}
-
-// Erasures returns erasures, newest first, and the position of the next page.
-func (s *Service) Erasures(ctx context.Context, after job.ID, limit int) ([]*job.Erasure, job.ID, error) {
-	return s.store.Erasures(ctx, after, limit)
 }
 
 func logErasure(ctx context.Context, log *slog.Logger, message, action string, e *job.Erasure) {
@@ -92,11 +82,7 @@ func (r *Runner) advance(ctx context.Context, leading func() bool, id job.ID) er
 		if err != nil || step.Erasure == nil {
 			return err
 		}
-		r.tasks.RemoveDeliveries(step.Deliveries...)
-		for _, t := range step.Tasks { // again: the relay may have enqueued the job while it was canceled
-			r.tasks.Remove(t)
-		}
-		if err := r.cancel(ctx, step); err != nil {
+		if err := r.jobs.FinishErasure(ctx, step.Erasure.ClientID, step, r.tasks); err != nil {
 			return err
 		}
 		if step.Erasure.State() == job.ErasureDone {
@@ -105,21 +91,6 @@ func (r *Runner) advance(ctx context.Context, leading func() bool, id job.ID) er
 		}
 		if !step.Progress || !app.Sleep(ctx, time.Since(part)) {
 			return nil
-		}
-	}
-	return nil
-}
-
-// cancel cancels the unfinished jobs. It ignores jobs that are gone or have already ended.
-func (r *Runner) cancel(ctx context.Context, step job.ErasureStep) error {
-	for _, id := range step.Unfinished {
-		_, err := r.jobs.Cancel(ctx, step.Erasure.ClientID, id)
-		switch job.CodeOf(err) {
-		case job.CodeJobNotFound, job.CodeJobGone, job.CodeConflict:
-		default:
-			if err != nil {
-				return err
-			}
 		}
 	}
 	return nil

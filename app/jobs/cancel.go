@@ -47,6 +47,28 @@ func (s *Service) cancelAll(ctx context.Context, client job.ID, jobs []job.ID) (
 	return len(canceled), err
 }
 
+// FinishErasure removes the tasks of jobs and deliveries that a step has removed, and cancels jobs that a later step removes. It ignores
+// jobs that are gone or have ended.
+func (s *Service) FinishErasure(ctx context.Context, client job.ID, step job.ErasureStep, tasks app.Tasks) error {
+	app.AfterCommit(ctx, func() {
+		tasks.RemoveDeliveries(step.Deliveries...)
+		for _, t := range step.Tasks { // again: the relay may have enqueued the job while it was canceled
+			tasks.Remove(t)
+		}
+	})
+	for _, id := range step.Unfinished {
+		_, err := s.Cancel(ctx, client, id)
+		switch job.CodeOf(err) {
+		case job.CodeJobNotFound, job.CodeJobGone, job.CodeConflict:
+		default:
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // finishCancel runs after a committed cancel: it stops the worker or removes the task, counts, logs and publishes.
 func (s *Service) finishCancel(ctx context.Context, before *job.Job, change job.Change) {
 	if before.State.Held() {

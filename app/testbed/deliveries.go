@@ -61,7 +61,7 @@ func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 
 // deliveryFault counts a delivery attempt and returns the fault to apply (nil for none) and its scope.
 func (s *Service) deliveryFault(ctx context.Context, p *job.ClaimedDelivery) (testbed.Scope, *fault.Effect, error) {
-	scope, rules, err := s.store.CountDelivery(ctx, p)
+	scope, rules, err := s.Store.CountDelivery(ctx, p)
 	if err != nil {
 		return scope, nil, err
 	}
@@ -100,7 +100,7 @@ func (d *Deliveries) record(
 		Start: began, End: time.Now(), Method: "POST", Operation: fault.Delivery, Role: verdict.Delivery, Job: testbed.IDOf(p.JobID),
 		Status: sent.Attempt.Status, Fault: &e, Delivery: p.Delivery.ID.String(), Number: p.Attempts + 1, Event: p.EventName,
 	}
-	_, err := d.Bed.store.Record(ctx, scope, &x)
+	_, err := d.Bed.Store.Record(ctx, scope, &x)
 	if err != nil {
 		d.failed(ctx, p, "cannot record a delivery with a fault", err)
 	}

@@ -10,33 +10,23 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
-	"github.com/forgerun/forgerun/repo"
 )
 
 const (
-	fixtureWait  = 8 * time.Second // default of Fixtures.Wait
+	fixtureWait  = 8 * time.Second // default of Bed.Wait
 	fixtureDelay = 24 * time.Hour  // delay of deferred jobs
 	fixtureSteps = 100
 	fixtureRuns  = 10 * time.Minute // at most nine tenths of the execution limit
 )
 
-// Fixtures creates real jobs for tests. Workers run each of them until it is in its state.
-type Fixtures struct {
-	Jobs  *jobs.Service
-	Store *repo.Store
-	Limit time.Duration // execution limit
-	Wait  time.Duration // how long a request waits for workers; 0: 8 s
-}
-
-// MakeFixtures creates jobs, and returns when each is in its state. With an idempotency key, a repetition finds the jobs and continues.
-func (f *Fixtures) MakeFixtures(ctx context.Context, r job.Request, wanted []testbed.Fixture) ([]testbed.Made, error) {
-	wait := cmp.Or(f.Wait, fixtureWait)
+// MakeFixtures creates real jobs, and returns when workers have brought each into its state. With an idempotency key, a repetition finds the jobs and continues.
+func (b *Bed) MakeFixtures(ctx context.Context, r job.Request, wanted []testbed.Fixture) ([]testbed.Made, error) {
+	wait := cmp.Or(b.Wait, fixtureWait)
 	limited, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	made, err := f.make(limited, r, wanted)
+	made, err := b.make(limited, r, wanted)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		return nil, job.Errorf(job.CodeWorkerUnavailable, "The jobs were not in the requested states within %s. "+
 			"Repeat the request with the same Idempotency-Key to continue.", wait)
@@ -44,17 +34,17 @@ func (f *Fixtures) MakeFixtures(ctx context.Context, r job.Request, wanted []tes
 	return made, err
 }
 
-func (f *Fixtures) make(ctx context.Context, r job.Request, wanted []testbed.Fixture) ([]testbed.Made, error) {
+func (b *Bed) make(ctx context.Context, r job.Request, wanted []testbed.Fixture) ([]testbed.Made, error) {
 	made := make([]testbed.Made, len(wanted))
 	for i := range wanted {
-		receipt, err := f.Jobs.Submit(ctx, f.request(r, &wanted[i], i))
+		receipt, err := b.Jobs.Submit(ctx, b.request(r, &wanted[i], i))
 		if err != nil {
 			return nil, err
 		}
 		made[i] = testbed.Made{JobID: receipt.JobID, Fixture: wanted[i].State, State: receipt.State}
 	}
 	for i := range made {
-		if err := f.drive(ctx, r.ClientID, &made[i], wanted[i].Progress); err != nil {
+		if err := b.drive(ctx, r.ClientID, &made[i], wanted[i].Progress); err != nil {
 			return nil, err
 		}
 	}
@@ -62,31 +52,31 @@ func (f *Fixtures) make(ctx context.Context, r job.Request, wanted []testbed.Fix
 }
 
 // request returns the submission of a fixture.
-func (f *Fixtures) request(r job.Request, wanted *testbed.Fixture, n int) job.Request {
-	b := &job.Behavior{Result: wanted.Result}
+func (b *Bed) request(r job.Request, wanted *testbed.Fixture, n int) job.Request {
+	does := &job.Behavior{Result: wanted.Result}
 	params := map[string]any{}
 	if wanted.ResultText != nil {
 		params["result"] = wanted.ResultText
 	}
 	switch {
 	case wanted.State == testbed.FixtureRunning:
-		b.Duration, b.Steps, b.BeginAt = min(fixtureRuns, f.Limit*9/10), fixtureSteps, float64(wanted.Progress)/fixtureSteps
-		params["duration"], params["steps"], params["begin_at"] = b.Duration.String(), b.Steps, b.BeginAt
+		does.Duration, does.Steps, does.BeginAt = min(fixtureRuns, b.Limit*9/10), fixtureSteps, float64(wanted.Progress)/fixtureSteps
+		params["duration"], params["steps"], params["begin_at"] = does.Duration.String(), does.Steps, does.BeginAt
 	case wanted.State.Fails():
 		attempts := make([]int, job.MaxPlannedAttempt)
 		for i := range attempts {
 			attempts[i] = i + 1
 		}
-		b.Failures = []job.PlannedFailure{{Attempts: attempts, Problem: wanted.Problem}}
+		does.Failures = []job.PlannedFailure{{Attempts: attempts, Problem: wanted.Problem}}
 		planned := map[string]any{"attempts": attempts}
 		if wanted.ProblemText != nil {
 			planned["problem"] = wanted.ProblemText
 		}
 		params["failures"] = []any{planned}
 	}
-	r.Type, r.WorkKind, r.Behavior = job.Execute, job.Custom, b
+	r.Type, r.WorkKind, r.Behavior = job.Execute, job.Custom, does
 	if wanted.State == testbed.FixtureScheduled || wanted.State == testbed.FixtureCanceled {
-		at := f.Store.Now().Add(fixtureDelay)
+		at := b.Now().Add(fixtureDelay)
 		r.Type, r.ExecutionAt = job.Deferred, &at
 	}
 	if wanted.CorrelationID != "" {
@@ -102,26 +92,26 @@ func (f *Fixtures) request(r job.Request, wanted *testbed.Fixture, n int) job.Re
 }
 
 // drive brings a job into its state, unless it is there already.
-func (f *Fixtures) drive(ctx context.Context, client job.ID, m *testbed.Made, progress int) error {
+func (b *Bed) drive(ctx context.Context, client job.ID, m *testbed.Made, progress int) error {
 	var err error
 	switch {
 	case m.Fixture == testbed.FixtureScheduled:
 	case m.Fixture == testbed.FixtureCanceled:
-		_, err = f.Jobs.Cancel(ctx, client, m.JobID)
+		_, err = b.Jobs.Cancel(ctx, client, m.JobID)
 		m.State = job.Canceled
 	case m.Fixture == testbed.FixtureRunning:
-		_, err = f.await(ctx, client, m, func(j *job.Job) bool {
+		_, err = b.await(ctx, client, m, func(j *job.Job) bool {
 			return j.State.Final() || j.State == job.Running && (progress == 0 || j.Progress != nil && j.Progress.Percentage >= progress)
 		})
 	case m.Fixture == testbed.FixtureExhausted:
-		err = f.exhaust(ctx, client, m)
+		err = b.exhaust(ctx, client, m)
 	default:
-		_, err = f.await(ctx, client, m, func(j *job.Job) bool { return j.State.Final() })
+		_, err = b.await(ctx, client, m, func(j *job.Job) bool { return j.State.Final() })
 		if err == nil && m.Fixture == testbed.FixtureGone {
-			err = f.Jobs.Delete(ctx, client, m.JobID)
+			err = b.Jobs.Delete(ctx, client, m.JobID)
 		}
 		if err == nil && m.Fixture == testbed.FixtureExpired {
-			err = f.Store.ExpireResult(ctx, client, m.JobID)
+			err = b.ExpireResult(ctx, client, m.JobID)
 		}
 	}
 	if m.Fixture == testbed.FixtureGone && job.CodeOf(err) == job.CodeJobGone {
@@ -131,21 +121,21 @@ func (f *Fixtures) drive(ctx context.Context, client job.ID, m *testbed.Made, pr
 }
 
 // exhaust runs a job until it has no attempts left.
-func (f *Fixtures) exhaust(ctx context.Context, client job.ID, m *testbed.Made) error {
+func (b *Bed) exhaust(ctx context.Context, client job.ID, m *testbed.Made) error {
 	for tried := 0; ; {
-		j, err := f.await(ctx, client, m, func(j *job.Job) bool { return j.State.Final() && j.Attempt > tried })
+		j, err := b.await(ctx, client, m, func(j *job.Job) bool { return j.State.Final() && j.Attempt > tried })
 		if err != nil || j.Attempt >= j.MaxAttempts {
 			return err
 		}
 		tried = j.Attempt
-		if _, err := f.Jobs.RetryNow(ctx, client, m.JobID); err != nil {
+		if _, err := b.Jobs.RetryNow(ctx, client, m.JobID); err != nil {
 			return err
 		}
 	}
 }
 
-func (f *Fixtures) await(ctx context.Context, client job.ID, m *testbed.Made, done func(*job.Job) bool) (*job.Job, error) {
-	j, err := f.Jobs.Await(ctx, client, m.JobID, done)
+func (b *Bed) await(ctx context.Context, client job.ID, m *testbed.Made, done func(*job.Job) bool) (*job.Job, error) {
+	j, err := b.Jobs.Await(ctx, client, m.JobID, done)
 	switch {
 	case err != nil:
 		return nil, err

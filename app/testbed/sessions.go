@@ -19,7 +19,7 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 	if len(n.Rules) == 0 {
 		n.Rules = verdict.IDs()
 	}
-	began, ok, err := s.store.StartSession(ctx, client, n, s.most)
+	began, ok, err := s.Store.StartSession(ctx, client, n, s.most)
 	switch {
 	case err != nil:
 		return began, err
@@ -40,15 +40,15 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 // session if a session without a label is open. Otherwise the label has no effect. request is "" for a request that creates no jobs.
 func (s *Service) Enter(ctx context.Context, client job.ID, label, request string) (testbed.Scope, error) {
 	scope := testbed.Scope{Client: client}
-	session, unlabelled, err := s.store.EnterSession(ctx, client, label, request)
+	session, unlabelled, err := s.Store.EnterSession(ctx, client, label, request)
 	if err != nil || !session.IsZero() || !unlabelled {
 		scope.Session = session
 		return scope, err
 	}
-	if err := s.store.OpenLabelled(ctx, client, app.NewID(), label, s.most); err != nil {
+	if err := s.Store.OpenLabelled(ctx, client, app.NewID(), label, s.most); err != nil {
 		return scope, err
 	}
-	scope.Session, unlabelled, err = s.store.EnterSession(ctx, client, label, request)
+	scope.Session, unlabelled, err = s.Store.EnterSession(ctx, client, label, request)
 	if err == nil && scope.Session.IsZero() && unlabelled {
 		err = job.Errorf(job.CodeValidationFailed, "A session with this label cannot start: this client has %d open sessions.",
 			s.most)
@@ -56,14 +56,9 @@ func (s *Service) Enter(ctx context.Context, client job.ID, label, request strin
 	return scope, err
 }
 
-// Sessions returns the sessions of a client, latest first. If label is not nil, it returns only sessions with the label.
-func (s *Service) Sessions(ctx context.Context, client job.ID, label *string) ([]verdict.Session, error) {
-	return s.store.Sessions(ctx, client, label)
-}
-
 // Session returns a session of a client.
 func (s *Service) Session(ctx context.Context, client, id job.ID) (verdict.Session, error) {
-	n, ok, err := s.store.Session(ctx, client, id)
+	n, ok, err := s.Store.Session(ctx, client, id)
 	return n, found(ok, err)
 }
 
@@ -81,11 +76,11 @@ func (s *Service) EndSession(ctx context.Context, client, id job.ID) (verdict.Se
 		return before, err
 	}
 	for began := time.Now(); time.Since(began) < streamPatience; {
-		if open, err := s.store.OpenStreams(ctx, client, before); err != nil || open == 0 || !app.Sleep(ctx, streamPause) {
+		if open, err := s.Store.OpenStreams(ctx, client, before); err != nil || open == 0 || !app.Sleep(ctx, streamPause) {
 			break
 		}
 	}
-	n, ok, err := s.store.EndSession(ctx, client, id)
+	n, ok, err := s.Store.EndSession(ctx, client, id)
 	return n, found(ok, err)
 }
 
@@ -99,7 +94,7 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdi
 		return verdict.Verdict{}, job.Errorf(job.CodeTimeout, "The server is busy with other verdicts. Try again.")
 	}
 	defer s.turns.Release(client)
-	r, err := s.store.Recorded(ctx, client, n)
+	r, err := s.Store.Recorded(ctx, client, n)
 	if err != nil {
 		return verdict.Verdict{}, err
 	}
@@ -112,7 +107,7 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdi
 // Record records a request in its session, if that is open. It returns an error only if the client had a session at its last request
 // through this process: most clients have no session.
 func (s *Service) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exchange) error {
-	recorded, err := s.store.Record(ctx, scope, x)
+	recorded, err := s.Store.Record(ctx, scope, x)
 	client := scope.Client
 	_, open := s.open.Load(client)
 	switch {

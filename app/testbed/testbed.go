@@ -4,9 +4,12 @@ package testbed
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/internal/fair"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
@@ -21,7 +24,7 @@ const verdictsAtOnce = 2
 // Service has the use cases of a test bed. It reads rules and sessions from storage for each request, so changes apply to all processes
 // immediately.
 type Service struct {
-	store *repo.Store
+	*repo.Store
 	open  sync.Map // clients whose last request without a label through this process was recorded
 	turns *fair.Semaphore[job.ID]
 
@@ -32,14 +35,16 @@ type Service struct {
 // Bed has all use cases of the clients of a test bed.
 type Bed struct {
 	*Service
-	*Resetter
-	*Fixtures
 	*Clock
+	Jobs  *jobs.Service
+	Tasks app.Tasks
+	Limit time.Duration // execution limit
+	Wait  time.Duration // how long a request for fixtures waits for workers; 0: 8 s
 }
 
 // New returns the use cases.
 func New(store *repo.Store, outcomeStream bool) *Service {
-	return &Service{store: store, turns: fair.New[job.ID](verdictsAtOnce), most: verdict.MaxSessions, outcomeStream: outcomeStream}
+	return &Service{Store: store, turns: fair.New[job.ID](verdictsAtOnce), most: verdict.MaxSessions, outcomeStream: outcomeStream}
 }
 
 // ReplaceFaults replaces the rules of a client's session, keeps the rules of a profile behind them, and returns all.
@@ -65,10 +70,10 @@ func (s *Service) changeable(ctx context.Context, scope testbed.Scope) error {
 // current returns the session of a scope, or a client's latest session without a label, or the zero value.
 func (s *Service) current(ctx context.Context, scope testbed.Scope) (verdict.Session, error) {
 	if !scope.Session.IsZero() {
-		n, _, err := s.store.Session(ctx, scope.Client, scope.Session)
+		n, _, err := s.Store.Session(ctx, scope.Client, scope.Session)
 		return n, err
 	}
-	sessions, err := s.store.Sessions(ctx, scope.Client, new(""))
+	sessions, err := s.Store.Sessions(ctx, scope.Client, new(""))
 	return append(sessions, verdict.Session{})[0], err
 }
 
@@ -83,15 +88,10 @@ func (s *Service) replaceFaults(ctx context.Context, scope testbed.Scope, seed i
 	for i, r := range rules {
 		counted[i] = fault.Counted{Rule: r, ID: uuid.Must(uuid.NewV7()).String(), Position: i + 1, Seed: seed}
 	}
-	if err := s.store.ReplaceFaults(ctx, scope, seed, counted); err != nil {
+	if err := s.Store.ReplaceFaults(ctx, scope, seed, counted); err != nil {
 		return nil, err
 	}
-	return s.store.Faults(ctx, scope)
-}
-
-// Faults returns the rules of a client's session.
-func (s *Service) Faults(ctx context.Context, scope testbed.Scope) ([]fault.Counted, error) {
-	return s.store.Faults(ctx, scope)
+	return s.Store.Faults(ctx, scope)
 }
 
 // RemoveFaults removes all rules of a client's session.
@@ -99,7 +99,7 @@ func (s *Service) RemoveFaults(ctx context.Context, scope testbed.Scope) error {
 	if err := s.changeable(ctx, scope); err != nil {
 		return err
 	}
-	_, err := s.store.RemoveFaults(ctx, scope, job.ID{})
+	_, err := s.Store.RemoveFaults(ctx, scope, job.ID{})
 	return err
 }
 
@@ -108,7 +108,7 @@ func (s *Service) RemoveFault(ctx context.Context, scope testbed.Scope, id job.I
 	if err := s.changeable(ctx, scope); err != nil {
 		return err
 	}
-	n, err := s.store.RemoveFaults(ctx, scope, id)
+	n, err := s.Store.RemoveFaults(ctx, scope, id)
 	if err == nil && n == 0 {
 		err = job.Errorf(job.CodeRequestNotFound, "No rule with this id was found.")
 	}
@@ -118,7 +118,7 @@ func (s *Service) RemoveFault(ctx context.Context, scope testbed.Scope, id job.I
 // Fault counts a request for the rules of its session and returns the effect of the first matching one, or nil. The subject comes from
 // fault.Subject.
 func (s *Service) Fault(ctx context.Context, scope testbed.Scope, operation, subject string) (*fault.Effect, error) {
-	rules, err := s.store.CountFaults(ctx, scope, operation, subject)
+	rules, err := s.Store.CountFaults(ctx, scope, operation, subject)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (s *Service) apply(ctx context.Context, scope testbed.Scope, rules []fault.
 		if !r.Applies() {
 			continue
 		}
-		if applied, err := s.store.FaultApplied(ctx, scope, r); applied || err != nil {
+		if applied, err := s.Store.FaultApplied(ctx, scope, r); applied || err != nil {
 			return &r.Effect, err
 		}
 	}

@@ -141,9 +141,8 @@ func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter
 	}
 	if p.cfg.TestBed {
 		deps.Testbed = &testbed.Bed{
-			Service: p.testbed, Resetter: &testbed.Resetter{Store: p.store, Jobs: service, Tasks: p.queue},
-			Fixtures: &testbed.Fixtures{Jobs: service, Store: p.store, Limit: p.cfg.MaxRuntime},
-			Clock:    &testbed.Clock{Store: p.store, Schedule: p.maintenance.Schedule},
+			Service: p.testbed, Clock: &testbed.Clock{Store: p.store, Schedule: p.maintenance.Schedule},
+			Jobs: service, Tasks: p.queue, Limit: p.cfg.MaxRuntime,
 		}
 	}
 	return deps

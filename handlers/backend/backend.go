@@ -116,8 +116,7 @@ func New(t testing.TB, change ...func(*Service)) *Service {
 	bed := testbed.New(s.Store, false)
 	clocks := &testbed.Clock{Store: s.Store, Schedule: func(context.Context) error { return nil }}
 	s.Testbed = &testbed.Bed{
-		Service: bed, Resetter: &testbed.Resetter{Store: s.Store, Jobs: s.Jobs, Tasks: s.Queue},
-		Fixtures: &testbed.Fixtures{Jobs: s.Jobs, Store: s.Store, Limit: apptest.Limit}, Clock: clocks,
+		Service: bed, Clock: clocks, Jobs: s.Jobs, Tasks: s.Queue, Limit: apptest.Limit,
 	}
 	s.Operators = &testbed.Operators{Store: s.Store, Bed: bed, Time: clocks}
 	s.Once = &app.Idempotency{Store: s.Store, Hits: s.Metrics.IdempotencyHits}
