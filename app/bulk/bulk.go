@@ -19,10 +19,10 @@ const (
 	lookTime   = 2 * time.Second
 )
 
-// Service has the use cases of bulk operations. An owner with the zero client id has access to the operations of all clients.
+// Service has the use cases of bulk operations. The store reads them. The zero client id gives access to the operations of all clients.
 type Service struct {
-	store *repo.Store
-	log   *slog.Logger
+	*repo.Store
+	log *slog.Logger
 }
 
 // New returns a Service.
@@ -30,7 +30,7 @@ func New(store *repo.Store, log *slog.Logger) *Service { return &Service{store, 
 
 // Begin stores an operation. The leader applies it.
 func (s *Service) Begin(ctx context.Context, r job.BulkRequest) (*job.Bulk, error) {
-	b, err := s.store.InsertBulk(ctx, job.Bulk{
+	b, err := s.Store.InsertBulk(ctx, job.Bulk{
 		ID: app.NewID(), Owner: r.Owner, Action: r.Action, Filter: r.Filter, Rate: r.Rate, Override: r.Override, RequestID: r.RequestID,
 	})
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *Service) Count(ctx context.Context, r job.BulkRequest) (job.BulkCount, 
 	client := (&job.Bulk{Owner: r.Owner, Filter: r.Filter}).JobsOf()
 	began, before := time.Now(), job.ID{}
 	for {
-		l, err := s.store.CountBulk(ctx, client, r.Filter, before, lookAtOnce)
+		l, err := s.Store.CountBulk(ctx, client, r.Filter, before, lookAtOnce)
 		if err != nil {
 			return c, err
 		}
@@ -67,7 +67,7 @@ func (s *Service) Count(ctx context.Context, r job.BulkRequest) (job.BulkCount, 
 	}
 	c.Left = mostFrequentFirst(c.Left)
 	var err error
-	c.Sample, err = s.store.BulkJobs(ctx, first[:min(len(first), job.BulkSample)])
+	c.Sample, err = s.Store.BulkJobs(ctx, first[:min(len(first), job.BulkSample)])
 	return c, err
 }
 
@@ -103,25 +103,10 @@ func tally(c *job.BulkCount, operation *job.Bulk, jobs []job.BulkAlike) {
 	}
 }
 
-// Bulk returns an operation of the owner.
-func (s *Service) Bulk(ctx context.Context, owner job.BulkOwner, id job.ID) (*job.Bulk, error) {
-	return s.store.Bulk(ctx, owner.ClientID, id)
-}
-
-// Bulks returns the owner's operations, newest first, and the position of the next page.
-func (s *Service) Bulks(ctx context.Context, owner job.BulkOwner, q job.BulkQuery) ([]*job.Bulk, job.ID, error) {
-	return s.store.Bulks(ctx, owner.ClientID, q)
-}
-
-// Items returns the items of an owner's operation, and the position of the next page.
-func (s *Service) Items(ctx context.Context, owner job.BulkOwner, id job.ID, q job.BulkQuery) ([]job.BulkItem, job.ID, error) {
-	return s.store.BulkItems(ctx, owner.ClientID, id, q)
-}
-
-// Abort stops an operation of the owner; items that are done stay done. A repetition returns the same result. Aborting a finished
+// Abort stops an operation of the client; items that are done stay done. A repetition returns the same result. Aborting a finished
 // operation is a conflict.
-func (s *Service) Abort(ctx context.Context, owner job.BulkOwner, id job.ID) (*job.Bulk, error) {
-	b, changed, err := s.store.AbortBulk(ctx, owner.ClientID, id)
+func (s *Service) Abort(ctx context.Context, client, id job.ID) (*job.Bulk, error) {
+	b, changed, err := s.AbortBulk(ctx, client, id)
 	if err == nil && changed {
 		app.AfterCommit(ctx, func() { logBulk(ctx, s.log, "bulk operation aborted", "abort_bulk", b) })
 	}

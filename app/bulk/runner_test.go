@@ -81,7 +81,7 @@ func TestLockedJobDoesNotDelayOthers(t *testing.T) {
 	repotest.Refuse(t, url, "UPDATE ON bulk_operations FOR EACH ROW WHEN (NEW.bulk_id = '"+failing.ID.String()+"')")
 	round := func() error { return runner.Round(t.Context(), func() bool { return true }) }
 	read := func(b *job.Bulk) *job.Bulk {
-		return apptest.Must(operations.Bulk(t.Context(), job.BulkOwner{}, b.ID))(t)
+		return apptest.Must(operations.Bulk(t.Context(), job.ID{}, b.ID))(t)
 	}
 	states := func() (canceled int) {
 		for _, id := range ids {

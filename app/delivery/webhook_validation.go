@@ -36,8 +36,8 @@ func (s *Webhooks) checkPatch(p job.WebhookPatch) []job.Violation {
 	case p.URL == nil:
 	case *p.URL == "":
 		wrong("/url", "A webhook needs a URL to send its events to.")
-	case s.deps.Targets != nil:
-		wrong("/url", s.deps.Targets.Check(*p.URL))
+	case s.Targets != nil:
+		wrong("/url", s.Targets.Check(*p.URL))
 	}
 	if p.Events != nil && !concerns(p.Violations, "/events") {
 		violations = append(violations, checkEvents(p.Events)...)

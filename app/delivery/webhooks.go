@@ -17,7 +17,7 @@ const secretOverlap = 24 * time.Hour
 
 // WebhooksDeps are the dependencies of Webhooks.
 type WebhooksDeps struct {
-	Store *repo.Store
+	*repo.Store
 	// NewSecret returns a signing secret. If it is nil, there is no master key, and webhooks cannot be registered.
 	NewSecret func(webhook job.ID) (secret string, sealed []byte, err error)
 	Targets   app.Targets
@@ -30,9 +30,9 @@ type WebhooksDeps struct {
 	Log         *slog.Logger
 }
 
-// Webhooks has the use cases of webhooks and their deliveries (section 8).
+// Webhooks has the use cases of webhooks and their deliveries (section 8). The store reads them.
 type Webhooks struct {
-	deps   WebhooksDeps
+	WebhooksDeps
 	proofs *slots // for challenges
 }
 
@@ -47,29 +47,7 @@ func NewWebhooks(d WebhooksDeps) *Webhooks {
 	if d.Clock == nil {
 		d.Clock = time.Now
 	}
-	return &Webhooks{deps: d, proofs: newSlots(proofsAtOnce, clientProofsAtOnce)}
-}
-
-// Webhook returns a webhook of a client.
-func (s *Webhooks) Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error) {
-	return s.deps.Store.Webhook(ctx, client, id)
-}
-
-// Webhooks returns the webhooks of a client, newest first.
-func (s *Webhooks) Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) {
-	return s.deps.Store.Webhooks(ctx, client)
-}
-
-// Deliveries returns a page of the deliveries of a webhook or a job.
-func (s *Webhooks) Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error) {
-	return s.deps.Store.Deliveries(ctx, client, q)
-}
-
-// Delivery returns a delivery with its attempts.
-func (s *Webhooks) Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (
-	*job.Delivery, []job.DeliveryAttempt, error,
-) {
-	return s.deps.Store.Delivery(ctx, client, owner, id)
+	return &Webhooks{d, newSlots(proofsAtOnce, clientProofsAtOnce)}
 }
 
 // errManyProofs refuses requests that did not get a slot in time.
@@ -80,7 +58,7 @@ var errManyProofs = &job.Error{
 // Prove challenges the receiver at a URL, which was checked before. It takes some seconds, so the caller must not hold locks or
 // transactions. A wrong response is a violation of the URL.
 func (s *Webhooks) Prove(ctx context.Context, client job.ID, url string) error {
-	if s.deps.Challenge == nil {
+	if s.Challenge == nil {
 		return nil
 	}
 	release := s.proofs.acquire(receiver{client: client}, ctx.Done())
@@ -88,7 +66,7 @@ func (s *Webhooks) Prove(ctx context.Context, client job.ID, url string) error {
 		return errManyProofs
 	}
 	defer release()
-	wrong := s.deps.Challenge(ctx, url)
+	wrong := s.Challenge(ctx, url)
 	if err := ctx.Err(); err != nil || wrong == "" { // an interrupted challenge proves nothing
 		return err
 	}
@@ -104,14 +82,14 @@ func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.Issu
 	if violations := s.checkRequest(r); len(violations) > 0 {
 		return job.IssuedWebhook{}, job.Request{Malformed: r.Malformed, Unlisted: r.Unlisted}.Refusal(violations)
 	}
-	if s.deps.NewSecret == nil {
+	if s.NewSecret == nil {
 		return job.IssuedWebhook{}, errNoMasterKey
 	}
-	if s.deps.Challenge != nil && !r.Proven {
+	if s.Challenge != nil && !r.Proven {
 		return job.IssuedWebhook{}, job.ErrUnproven
 	}
 	id := app.NewID()
-	secret, sealed, err := s.deps.NewSecret(id)
+	secret, sealed, err := s.NewSecret(id)
 	if err != nil {
 		return job.IssuedWebhook{}, err
 	}
@@ -120,13 +98,13 @@ func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.Issu
 		ContentMode: cmp.Or(r.ContentMode, job.ContentBinary), Secrets: []job.SealedSecret{{Sealed: sealed}},
 	}
 	if r.Proven {
-		w.ProvenAt = new(s.deps.Clock()) // storage uses its own clock
+		w.ProvenAt = new(s.Clock()) // storage uses its own clock
 	}
-	if w, err = s.deps.Store.InsertWebhook(ctx, w); err != nil {
+	if w, err = s.Store.InsertWebhook(ctx, w); err != nil {
 		return job.IssuedWebhook{}, err
 	}
 	app.AfterCommit(ctx, func() {
-		s.deps.Subscribers.Add(job.EndpointKey{Client: w.ClientID, Endpoint: w.ID})
+		s.Subscribers.Add(job.EndpointKey{Client: w.ClientID, Endpoint: w.ID})
 		s.logChange(ctx, "webhook registered", "register_webhook", w.ClientID, w.ID)
 	})
 	return job.IssuedWebhook{Webhook: w, Secret: secret}, nil
@@ -138,18 +116,18 @@ func (s *Webhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookP
 	if violations := s.checkPatch(p); len(violations) > 0 {
 		return nil, job.Request{Malformed: p.Malformed, Unlisted: p.Unlisted}.Refusal(violations)
 	}
-	if s.deps.Challenge != nil && p.URL != nil && !p.Proven {
+	if s.Challenge != nil && p.URL != nil && !p.Proven {
 		if _, err := s.Webhook(ctx, client, id); err != nil {
 			return nil, err
 		}
 		return nil, job.ErrUnproven
 	}
-	w, err := s.deps.Store.UpdateWebhook(ctx, client, id, p)
+	w, err := s.Store.UpdateWebhook(ctx, client, id, p)
 	if err != nil {
 		return nil, err
 	}
 	if w.Disabled == nil {
-		s.deps.Subscribers.Add(job.EndpointKey{Client: client, Endpoint: id})
+		s.Subscribers.Add(job.EndpointKey{Client: client, Endpoint: id})
 	}
 	s.logChange(ctx, "webhook changed", "update_webhook", client, id, slog.Bool("enabled", w.Disabled == nil))
 	return w, nil
@@ -157,7 +135,7 @@ func (s *Webhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookP
 
 // Unregister deletes a webhook and stops its deliveries.
 func (s *Webhooks) Unregister(ctx context.Context, client, id job.ID) error {
-	if err := s.deps.Store.DeleteWebhook(ctx, client, id); err != nil {
+	if err := s.Store.DeleteWebhook(ctx, client, id); err != nil {
 		return err
 	}
 	s.logChange(ctx, "webhook deleted", "delete_webhook", client, id)
@@ -166,14 +144,14 @@ func (s *Webhooks) Unregister(ctx context.Context, client, id job.ID) error {
 
 // RotateSecret replaces a webhook's secret. For secretOverlap deliveries are signed with both secrets, so that the receiver can switch.
 func (s *Webhooks) RotateSecret(ctx context.Context, client, id job.ID) (job.IssuedWebhook, error) {
-	if s.deps.NewSecret == nil {
+	if s.NewSecret == nil {
 		return job.IssuedWebhook{}, errNoMasterKey
 	}
-	secret, sealed, err := s.deps.NewSecret(id)
+	secret, sealed, err := s.NewSecret(id)
 	if err != nil {
 		return job.IssuedWebhook{}, err
 	}
-	w, err := s.deps.Store.RotateWebhookSecret(ctx, client, id, sealed, secretOverlap)
+	w, err := s.Store.RotateWebhookSecret(ctx, client, id, sealed, secretOverlap)
 	if err != nil {
 		return job.IssuedWebhook{}, err
 	}
@@ -186,13 +164,13 @@ const replayBatch = 500
 
 // Test sends a test event to a webhook.
 func (s *Webhooks) Test(ctx context.Context, client, id job.ID) (*job.Delivery, error) {
-	d, err := s.deps.Store.TestWebhook(ctx, client, id)
+	d, err := s.Store.TestWebhook(ctx, client, id)
 	if err != nil {
 		return nil, err
 	}
 	app.AfterCommit(ctx, func() {
-		s.deps.Queue.Publish(job.Notification{ClientID: client}) // also an event of the client's stream
-		s.deps.Queue.EnqueueDelivery(taskOf(d))
+		s.Queue.Publish(job.Notification{ClientID: client}) // also an event of the client's stream
+		s.Queue.EnqueueDelivery(taskOf(d))
 	})
 	return d, nil
 }
@@ -203,11 +181,11 @@ func taskOf(d *job.Delivery) job.DeliveryTask {
 
 // Redeliver sends a delivery again, now. If the delivery already has a waiting task, the relay runs it.
 func (s *Webhooks) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
-	d, err := s.deps.Store.Redeliver(ctx, client, owner, id)
+	d, err := s.Store.Redeliver(ctx, client, owner, id)
 	if err != nil {
 		return nil, err
 	}
-	app.AfterCommit(ctx, func() { s.deps.Queue.EnqueueDelivery(taskOf(d)) })
+	app.AfterCommit(ctx, func() { s.Queue.EnqueueDelivery(taskOf(d)) })
 	return d, nil
 }
 
@@ -216,7 +194,7 @@ func (s *Webhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since
 	if err := s.checkSince(since); err != nil {
 		return job.Replay{}, err
 	}
-	return s.deps.Store.RedeliverFailed(ctx, client, id, since, replayBatch)
+	return s.Store.RedeliverFailed(ctx, client, id, since, replayBatch)
 }
 
 // Replay sends again the deliveries that failed permanently since a time, and creates deliveries of matching events that the webhook
@@ -226,11 +204,11 @@ func (s *Webhooks) Replay(ctx context.Context, client, id job.ID, since time.Tim
 	if err := s.checkSince(since); err != nil {
 		return job.Replay{}, err
 	}
-	return s.deps.Store.ReplayEvents(ctx, client, id, since, after, replayBatch)
+	return s.Store.ReplayEvents(ctx, client, id, since, after, replayBatch)
 }
 
 func (s *Webhooks) checkSince(since time.Time) error {
-	if since.After(s.deps.Clock()) {
+	if since.After(s.Clock()) {
 		return job.Invalid(job.Violation{Pointer: "/since", Detail: "The time must not be in the future."})
 	}
 	return nil
@@ -242,5 +220,5 @@ func (s *Webhooks) logChange(ctx context.Context, message, action string, client
 		slog.String("action", action), slog.String("request_id", telemetry.RequestOf(ctx)), slog.String("client_id", client.String()),
 		slog.String("webhook_id", id.String()),
 	}
-	s.deps.Log.LogAttrs(ctx, slog.LevelInfo, message, append(attrs, more...)...)
+	s.Log.LogAttrs(ctx, slog.LevelInfo, message, append(attrs, more...)...)
 }

@@ -131,7 +131,7 @@ func TestRegisterWebhook(t *testing.T) {
 		return repotest.All[string](t, h.url, `SELECT convert_from(secret, 'utf8') FROM webhooks`)
 	}
 	require.Equal(t, []string{first.ID.String() + first.Secret}, sealed())
-	require.Equal(t, 1, h.deps.Subscribers.Webhooks(apptest.ClientA), "the subscriber is known immediately")
+	require.Equal(t, 1, h.Subscribers.Webhooks(apptest.ClientA), "the subscriber is known immediately")
 
 	second := apptest.Must(h.RotateSecret(telemetry.WithRequest(t.Context(), "rotate_webhook_secret"), apptest.ClientA, first.ID))(t)
 	require.NotEqual(t, first.Secret, second.Secret)
@@ -142,11 +142,11 @@ func TestRegisterWebhook(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, h.Unregister(telemetry.WithRequest(t.Context(), "delete_webhook"), apptest.ClientA, first.ID))
 	for _, action := range []string{"register_webhook", "rotate_webhook_secret", "update_webhook", "delete_webhook"} {
-		require.Len(t, h.Log.Lines(t, map[string]any{"action": action, "request_id": action, "webhook_id": first.ID.String(),
+		require.Len(t, h.world.Log.Lines(t, map[string]any{"action": action, "request_id": action, "webhook_id": first.ID.String(),
 			"client_id": apptest.ClientA.String()}), 1, "%s: of its own request", action)
 	}
 	for _, secret := range []string{"example", "secret-path", first.Secret, second.Secret} {
-		require.NotContains(t, h.Log.String(), secret)
+		require.NotContains(t, h.world.Log.String(), secret)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestSendingAgain(t *testing.T) {
 		require.Equal(t, []string{"/since"}, pointers(t, second(do(time.Now().Add(time.Minute)))))
 	}
 	require.True(t, apptest.Must(replay(time.Now().Add(-time.Hour)))(t).More)
-	h.deps.Clock = func() time.Time { return time.Now().Add(time.Hour) }
+	h.Clock = func() time.Time { return time.Now().Add(time.Hour) }
 	require.NoError(t, second(replay(time.Now().Add(time.Minute))), "the time is past by the clock of the test bed")
 }
 
@@ -201,7 +201,7 @@ func TestRegistrationNeedsAProof(t *testing.T) {
 	w := apptest.Must(h.Update(t.Context(), apptest.ClientA, issued.ID, job.WebhookPatch{URL: &url, Proven: true}))(t)
 	require.Equal(t, url, w.URL)
 
-	h.deps.Challenge = nil
+	h.Challenge = nil
 	require.NoError(t, h.Prove(t.Context(), apptest.ClientA, "https://receiver.example/"))
 	require.Nil(t, h.registered().ProvenAt)
 }

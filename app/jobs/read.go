@@ -35,31 +35,6 @@ func (s *Service) Await(ctx context.Context, client, id job.ID, done func(*job.J
 	return j, err
 }
 
-// List returns a page of a client's jobs.
-func (s *Service) List(ctx context.Context, client job.ID, q job.Query) (job.Page, error) {
-	return s.Store.Jobs(ctx, client, q)
-}
-
-// Report returns the report of a finished attempt; attempt 0 is the latest.
-func (s *Service) Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error) {
-	return s.Store.Report(ctx, client, id, attempt)
-}
-
-// Attempts returns a job's attempts, oldest first.
-func (s *Service) Attempts(ctx context.Context, client, id job.ID) (job.Origin, []job.Attempt, error) {
-	return s.Store.Attempts(ctx, client, id)
-}
-
-// Result returns the result of a succeeded job.
-func (s *Service) Result(ctx context.Context, client, id job.ID) (*job.StoredResult, error) {
-	return s.Store.Result(ctx, client, id)
-}
-
-// Batch returns a client's batch.
-func (s *Service) Batch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
-	return s.Store.Batch(ctx, client, id)
-}
-
 // CursorKey returns the secret that signs cursors. All processes have the same. It is read once.
 func (s *Service) CursorKey(ctx context.Context) ([]byte, error) {
 	if key := s.cursorKey.Load(); key != nil {

@@ -28,7 +28,7 @@ type Config struct {
 
 // Deps are the dependencies of a Service. Only Admission and Hub may be nil.
 type Deps struct {
-	Store     *repo.Store
+	*repo.Store
 	Queue     app.Queue
 	Targets   app.Targets
 	Receivers func(client job.ID) int                                         // number of the client's enabled webhooks
@@ -41,7 +41,7 @@ type Deps struct {
 	Hub       *events.Hub // nil: Await must not be called
 }
 
-// Service has the use cases of clients.
+// Service has the use cases of clients. The store reads what needs no more than that.
 type Service struct {
 	Deps
 

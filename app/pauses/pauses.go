@@ -13,10 +13,10 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Service pauses and resumes work for operators.
+// Service pauses and resumes work for operators; the store reads the pauses.
 type Service struct {
-	store *repo.Store
-	log   *slog.Logger
+	*repo.Store
+	log *slog.Logger
 }
 
 // New returns a Service.
@@ -25,7 +25,7 @@ func New(store *repo.Store, log *slog.Logger) *Service { return &Service{store, 
 // Pause stores p. If the same pause already exists, it returns that and added is false.
 func (s *Service) Pause(ctx context.Context, p job.Pause) (stored job.Pause, added bool, err error) {
 	p.ID = app.NewID()
-	stored, added, err = s.store.AddPause(ctx, p)
+	stored, added, err = s.Store.AddPause(ctx, p)
 	if added {
 		s.logPause(ctx, "paused", "pause", stored)
 	}
@@ -34,15 +34,12 @@ func (s *Service) Pause(ctx context.Context, p job.Pause) (stored job.Pause, add
 
 // Resume ends a pause.
 func (s *Service) Resume(ctx context.Context, id job.ID) error {
-	p, err := s.store.RemovePause(ctx, id)
+	p, err := s.Store.RemovePause(ctx, id)
 	if err == nil {
 		s.logPause(ctx, "resumed", "resume", p)
 	}
 	return err
 }
-
-// Pauses returns all pauses, oldest first.
-func (s *Service) Pauses(ctx context.Context) (job.Pauses, error) { return s.store.Pauses(ctx) }
 
 func (s *Service) logPause(ctx context.Context, message, action string, p job.Pause) {
 	s.log.InfoContext(ctx, message, "action", action, "pause_id", p.ID.String(), "scope", string(p.Scope), "target", p.Target,

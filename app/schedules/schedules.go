@@ -1,4 +1,4 @@
-// Package schedules submits jobs by timetables. The Service creates, shows, changes and triggers schedules. The Runner, in the leader
+// Package schedules submits jobs by timetables. The Service creates, changes and triggers schedules. The Runner, in the leader
 // process, submits the jobs that are due, like app/jobs submits single jobs.
 package schedules
 
@@ -15,27 +15,17 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Service has the use cases of schedules.
+// Service has the use cases of schedules. The store reads them; the zero client means any.
 type Service struct {
-	store *repo.Store
-	jobs  *jobs.Scheduled
-	most  int // maximum schedules of a client
-	log   *slog.Logger
+	*repo.Store
+	jobs *jobs.Scheduled
+	most int // maximum schedules of a client
+	log  *slog.Logger
 }
 
 // New returns a Service.
 func New(store *repo.Store, jobs *jobs.Scheduled, most int, log *slog.Logger) *Service {
 	return &Service{store, jobs, most, log}
-}
-
-// Schedule returns a schedule of the client; the zero client means any.
-func (s *Service) Schedule(ctx context.Context, client, id job.ID) (*job.Schedule, error) {
-	return s.store.Schedule(ctx, client, id)
-}
-
-// Schedules returns the client's schedules, newest first, and the position of the next page.
-func (s *Service) Schedules(ctx context.Context, client job.ID, q job.ScheduleQuery) ([]*job.Schedule, job.ID, error) {
-	return s.store.Schedules(ctx, client, q)
 }
 
 // Create stores a schedule.
@@ -52,7 +42,7 @@ func (s *Service) Create(ctx context.Context, r job.ScheduleRequest) (*job.Sched
 		return nil, r.Refusal(violations)
 	}
 	r.Schedule.ID, r.Schedule.Job = app.NewID(), job.ScheduledJobOf(r.Job)
-	created, err := s.store.InsertSchedule(ctx, r.Schedule, s.most, func(sched *job.Schedule) error {
+	created, err := s.Store.InsertSchedule(ctx, r.Schedule, s.most, func(sched *job.Schedule) error {
 		return beginFrom(sched, sched.CreatedAt)
 	})
 	if err == nil {
@@ -132,7 +122,7 @@ func (s *Service) Change(ctx context.Context, client, id job.ID, p job.ScheduleP
 		}
 		violations = append(violations, found...)
 	}
-	changed, err := s.store.ChangeSchedule(ctx, client, id, func(sched *job.Schedule, now time.Time) error {
+	changed, err := s.Store.ChangeSchedule(ctx, client, id, func(sched *job.Schedule, now time.Time) error {
 		if len(violations) == 0 {
 			p.Apply(sched)
 			violations = checkTimes(sched)
@@ -153,7 +143,7 @@ func (s *Service) Change(ctx context.Context, client, id job.ID, p job.ScheduleP
 
 // SetPaused pauses or resumes a schedule. Due times during the pause are skipped.
 func (s *Service) SetPaused(ctx context.Context, client, id job.ID, paused bool) (*job.Schedule, error) {
-	changed, err := s.store.ChangeSchedule(ctx, client, id, func(sched *job.Schedule, now time.Time) error {
+	changed, err := s.Store.ChangeSchedule(ctx, client, id, func(sched *job.Schedule, now time.Time) error {
 		if sched.Paused == paused {
 			return nil
 		}
@@ -179,7 +169,7 @@ func (s *Service) SetPaused(ctx context.Context, client, id job.ID, paused bool)
 
 // Delete deletes a schedule of the client. Its jobs remain.
 func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
-	err := s.store.DeleteSchedule(ctx, client, id)
+	err := s.Store.DeleteSchedule(ctx, client, id)
 	if err == nil {
 		app.AfterCommit(ctx, func() {
 			s.logChange(ctx, "schedule deleted", "delete_schedule", &job.Schedule{ID: id, ClientID: client})
@@ -191,7 +181,7 @@ func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
 // Trigger submits a job of a schedule immediately, even if it is paused. It does not change the due times. The overlap policy treats the
 // job like any other run.
 func (s *Service) Trigger(ctx context.Context, client, id job.ID, now time.Time, requestID string) (*job.Job, error) {
-	sched, err := s.store.Schedule(ctx, client, id)
+	sched, err := s.Store.Schedule(ctx, client, id)
 	if err != nil {
 		return nil, err
 	}

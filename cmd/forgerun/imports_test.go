@@ -101,7 +101,7 @@ var mayImport = []packageRule{
 	{"handlers/cors", []string{"internal/localhosts", "handlers/docs test"}},
 	{"handlers/decode", []string{"handlers/api", "internal/timetable", "job", "job/testbed", "verdict", "verdict/fault"}},
 	{"handlers/disturb", []string{"handlers/stream", "job/testbed", "verdict", "verdict/fault", "verdict/wire"}},
-	{"handlers/docs", []string{"handlers/problem", "job", "app/... test", "handlers/... test"}},
+	{"handlers/docs", []string{"handlers/problem", "job", "app/... test", "handlers/... test", "repo test"}},
 	{"handlers/operator", append(resource, "app/...", "repo/operator", "handlers/conn", "handlers/problem", "internal/localhosts",
 		"internal/operators", "job/admin", "job/testbed", "verdict",
 		"verdict/fault", "verdict/report", "internal/authlimit test", "internal/telemetry test")},

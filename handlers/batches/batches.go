@@ -184,7 +184,7 @@ func (s *API) listBatch(r *httpkit.Request) error {
 	}
 	show := func(j *job.Job) itemView { return itemView{names[j.ID], s.Views.Summary(j)} }
 	return httpkit.Paged(r, "batch "+b.ID.String(), show, func(after job.ID, limit int) ([]*job.Job, job.ID, error) {
-		page, err := s.Jobs.List(r.Ctx, r.Caller.ClientID, job.Query{BatchID: b.ID, After: after, Limit: limit})
+		page, err := s.Jobs.Jobs(r.Ctx, r.Caller.ClientID, job.Query{BatchID: b.ID, After: after, Limit: limit})
 		return page.Jobs, page.Next, err
 	})
 }

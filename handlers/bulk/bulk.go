@@ -41,8 +41,6 @@ const poll = 1
 // itemsQuery filters items by result.
 var itemsQuery = append([]query.Parameter{query.Choice("result", job.BulkResults)}, query.Page...)
 
-func ownerOf(r *httpkit.Request) job.BulkOwner { return job.BulkOwner{ClientID: r.Caller.ClientID} }
-
 // begin starts an operation, once for each idempotency key. A dry run ignores the key, because storing one would keep a transaction open
 // for long.
 func (s *API) begin(r *httpkit.Request) error {
@@ -57,7 +55,7 @@ func (s *API) begin(r *httpkit.Request) error {
 	if err := r.LimitItems(httpkit.FilteredCost, " A bulk operation or its dry run counts as %d requests."); err != nil {
 		return err
 	}
-	req.Owner, req.RequestID = ownerOf(r), r.ID
+	req.Owner, req.RequestID = job.BulkOwner{ClientID: r.Caller.ClientID}, r.ID
 	if req.DryRun {
 		return httpkit.Respond(r, fiber.StatusOK, func(n job.BulkCount) view.BulkCount[api.JobSummary] {
 			return view.BulkCountOf(n, s.Views.Summary)
@@ -84,16 +82,16 @@ func (s *API) begin(r *httpkit.Request) error {
 
 func (s *API) list(r *httpkit.Request) error {
 	return httpkit.Paged(r, "bulk", s.show, func(after job.ID, limit int) ([]*job.Bulk, job.ID, error) {
-		return s.Bulk.Bulks(r.Ctx, ownerOf(r), job.BulkQuery{After: after, Limit: limit})
+		return s.Bulk.Bulks(r.Ctx, r.Caller.ClientID, job.BulkQuery{After: after, Limit: limit})
 	})
 }
 
 func (s *API) get(r *httpkit.Request) error {
-	return s.send(r)(s.Bulk.Bulk(r.Ctx, ownerOf(r), r.PathID()))
+	return s.send(r)(s.Bulk.Bulk(r.Ctx, r.Caller.ClientID, r.PathID()))
 }
 
 func (s *API) abort(r *httpkit.Request) error {
-	return s.send(r)(s.Bulk.Abort(r.Ctx, ownerOf(r), r.PathID()))
+	return s.send(r)(s.Bulk.Abort(r.Ctx, r.Caller.ClientID, r.PathID()))
 }
 
 // send sends an operation as the response. While it runs, Retry-After says when to poll again.
@@ -113,7 +111,7 @@ func (s *API) listItems(r *httpkit.Request) error {
 	scope := "bulk " + r.PathID().String() + "?" + r.Filters()
 	return httpkit.Paged(r, scope, views.BulkItem, func(after job.ID, limit int) ([]job.BulkItem, job.ID, error) {
 		q := job.BulkQuery{After: after, Limit: limit, Result: job.BulkResult(r.Query("result"))}
-		return s.Bulk.Items(r.Ctx, ownerOf(r), r.PathID(), q)
+		return s.Bulk.BulkItems(r.Ctx, r.Caller.ClientID, r.PathID(), q)
 	})
 }
 

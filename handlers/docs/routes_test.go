@@ -22,12 +22,13 @@ import (
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
 )
 
 func routes() []httpkit.Route {
 	return handlers.New(handlers.Config{}, handlers.Deps{
-		Deps: httpkit.Deps{Keys: &clients.Service{}}, Jobs: &jobs.Service{}, Events: &events.Hub{}, Schedules: &schedules.Service{},
-		Webhooks: &delivery.Webhooks{}, Testbed: &testbed.Bed{},
+		Deps: httpkit.Deps{Keys: &clients.Service{}}, Jobs: &jobs.Service{}, Events: &events.Hub{}, Schedules: schedules.New(&repo.Store{}, nil, 0, nil),
+		Webhooks: delivery.NewWebhooks(delivery.WebhooksDeps{Store: &repo.Store{}}), Testbed: &testbed.Bed{},
 	}).Routes
 }
 

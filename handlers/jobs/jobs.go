@@ -218,7 +218,7 @@ func (s *API) listJobs(r *httpkit.Request) error {
 	}
 	return httpkit.Paged(r, "jobs?"+r.Filters(), s.Views.Summary, func(after job.ID, limit int) ([]*job.Job, job.ID, error) {
 		q.After, q.Limit = after, limit
-		page, err := s.Jobs.List(r.Ctx, r.Caller.ClientID, q)
+		page, err := s.Jobs.Jobs(r.Ctx, r.Caller.ClientID, q)
 		return page.Jobs, page.Next, err
 	})
 }

@@ -274,8 +274,6 @@ func bulkCountViewOf(n job.BulkCount) view.BulkCount[admin.JobSummary] {
 	return view.BulkCountOf(n, admin.SummaryOf)
 }
 
-func bulkOwner(r *httpkit.Request) job.BulkOwner { return job.BulkOwner{Operator: r.Caller.Operator} }
-
 // bulkDetail returns the detail of the audit entry.
 func bulkDetail(_ *httpkit.Request, asked job.BulkRequest) any {
 	return map[string]any{
@@ -286,7 +284,7 @@ func bulkDetail(_ *httpkit.Request, asked job.BulkRequest) any {
 
 // beginBulk starts an operation. A dry run only counts the matching jobs.
 func (a *API) beginBulk(r *httpkit.Request, asked job.BulkRequest) error {
-	asked.Owner, asked.RequestID = bulkOwner(r), r.ID
+	asked.Owner, asked.RequestID = job.BulkOwner{Operator: r.Caller.Operator}, r.ID
 	if asked.DryRun {
 		return httpkit.Respond(r, fiber.StatusOK, bulkCountViewOf)(a.deps.Bulk.Count(r.Ctx, asked))
 	}
@@ -300,19 +298,19 @@ func (a *API) beginBulk(r *httpkit.Request, asked job.BulkRequest) error {
 
 func (a *API) listBulks(r *httpkit.Request) error {
 	return paged(r, bulkViewOf, func(after job.ID, limit int) ([]*job.Bulk, job.ID, error) {
-		return a.deps.Bulk.Bulks(r.Ctx, bulkOwner(r), job.BulkQuery{After: after, Limit: limit})
+		return a.deps.Bulk.Bulks(r.Ctx, job.ID{}, job.BulkQuery{After: after, Limit: limit})
 	})
 }
 
 func (a *API) listBulkItems(r *httpkit.Request) error {
 	return paged(r, views.BulkItem, func(after job.ID, limit int) ([]job.BulkItem, job.ID, error) {
 		q := job.BulkQuery{After: after, Limit: limit, Result: job.BulkResult(r.Query("result"))}
-		return a.deps.Bulk.Items(r.Ctx, bulkOwner(r), r.PathID(), q)
+		return a.deps.Bulk.BulkItems(r.Ctx, job.ID{}, r.PathID(), q)
 	})
 }
 
 func (a *API) getBulk(r *httpkit.Request) error {
-	b, err := a.deps.Bulk.Bulk(r.Ctx, bulkOwner(r), r.PathID())
+	b, err := a.deps.Bulk.Bulk(r.Ctx, job.ID{}, r.PathID())
 	if err != nil {
 		return err
 	}
@@ -321,5 +319,5 @@ func (a *API) getBulk(r *httpkit.Request) error {
 }
 
 func (a *API) abortBulk(r *httpkit.Request) error {
-	return httpkit.Respond(r, fiber.StatusOK, bulkViewOf)(a.deps.Bulk.Abort(r.Ctx, bulkOwner(r), r.PathID()))
+	return httpkit.Respond(r, fiber.StatusOK, bulkViewOf)(a.deps.Bulk.Abort(r.Ctx, job.ID{}, r.PathID()))
 }
