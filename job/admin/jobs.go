@@ -68,13 +68,13 @@ func (p Place) IsZero() bool { return p.ID.IsZero() }
 
 // SummaryOf returns the summary of j.
 func SummaryOf(j *job.Job) JobSummary {
-	s := JobSummary{
-		JobID: j.ID, ClientID: j.ClientID, Type: j.Type, WorkKind: j.WorkKind, State: j.State, Outcome: view.OrNull(j.Outcome),
+	s := JobSummary{ClientID: j.ClientID, JobMembers: JobMembers{
+		JobID: j.ID, Type: j.Type, WorkKind: j.WorkKind, State: j.State, Outcome: view.OrNull(j.Outcome),
 		CreatedAt: job.Time(j.CreatedAt), ExecutionAt: job.TimeOf(j.ExecutionAt), UpdatedAt: job.Time(j.UpdatedAt),
 		StartedAt: job.TimeOf(j.StartedAt), FinishedAt: job.TimeOf(j.FinishedAt),
 		Attempt: j.Attempt, Attempts: j.Attempt, MaxAttempts: j.MaxAttempts, CanRetry: j.CanRetry(),
 		BatchID: view.OrNull(j.BatchID), CorrelationID: view.OrNull(j.CorrelationID),
-	}
+	}}
 	if j.State == job.Canceled {
 		s.CanceledAt = s.FinishedAt
 	}

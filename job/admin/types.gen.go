@@ -364,48 +364,7 @@ type HistoryBucket struct {
 
 // Job A job with all stored data except the body of its result.
 type Job struct {
-	// JobID The id of the job.
-	JobID    job.ID       `json:"job_id"`
-	Type     job.Type     `json:"type"`
-	WorkKind job.Kind     `json:"work_kind"`
-	State    job.State    `json:"state"`
-	Outcome  *job.Outcome `json:"outcome"`
-
-	// CreatedAt When the job was accepted.
-	CreatedAt job.Time `json:"created_at"`
-
-	// ExecutionAt When a DEFERRED job is due.
-	ExecutionAt *job.Time `json:"execution_at"`
-
-	// UpdatedAt When the job's state last changed.
-	UpdatedAt job.Time `json:"updated_at"`
-
-	// StartedAt When the current attempt started.
-	StartedAt *job.Time `json:"started_at"`
-
-	// FinishedAt When the current attempt ended.
-	FinishedAt *job.Time `json:"finished_at"`
-
-	// CanceledAt When the job was canceled.
-	CanceledAt *job.Time `json:"canceled_at"`
-
-	// Attempt The number of the current attempt.
-	Attempt int `json:"attempt"`
-
-	// Attempts Number of attempts, including the current one.
-	Attempts int `json:"attempts"`
-
-	// MaxAttempts Maximum number of attempts
-	MaxAttempts int `json:"max_attempts"`
-
-	// CanRetry Whether a request to retry the job would be accepted.
-	CanRetry bool `json:"can_retry"`
-
-	// BatchID The batch that the job belongs to.
-	BatchID *job.ID `json:"batch_id"`
-
-	// CorrelationID The correlation id of the submission.
-	CorrelationID *string `json:"correlation_id"`
+	JobMembers
 
 	// ClientID The client of the job.
 	ClientID job.ID `json:"client_id"`
@@ -528,48 +487,7 @@ type JobMembers struct {
 
 // JobSummary A job in a list.
 type JobSummary struct {
-	// JobID The id of the job.
-	JobID    job.ID       `json:"job_id"`
-	Type     job.Type     `json:"type"`
-	WorkKind job.Kind     `json:"work_kind"`
-	State    job.State    `json:"state"`
-	Outcome  *job.Outcome `json:"outcome"`
-
-	// CreatedAt When the job was accepted.
-	CreatedAt job.Time `json:"created_at"`
-
-	// ExecutionAt When a DEFERRED job is due.
-	ExecutionAt *job.Time `json:"execution_at"`
-
-	// UpdatedAt When the job's state last changed.
-	UpdatedAt job.Time `json:"updated_at"`
-
-	// StartedAt When the current attempt started.
-	StartedAt *job.Time `json:"started_at"`
-
-	// FinishedAt When the current attempt ended.
-	FinishedAt *job.Time `json:"finished_at"`
-
-	// CanceledAt When the job was canceled.
-	CanceledAt *job.Time `json:"canceled_at"`
-
-	// Attempt The number of the current attempt.
-	Attempt int `json:"attempt"`
-
-	// Attempts Number of attempts, including the current one.
-	Attempts int `json:"attempts"`
-
-	// MaxAttempts Maximum number of attempts
-	MaxAttempts int `json:"max_attempts"`
-
-	// CanRetry Whether a request to retry the job would be accepted.
-	CanRetry bool `json:"can_retry"`
-
-	// BatchID The batch that the job belongs to.
-	BatchID *job.ID `json:"batch_id"`
-
-	// CorrelationID The correlation id of the submission.
-	CorrelationID *string `json:"correlation_id"`
+	JobMembers
 
 	// ClientID The client of the job.
 	ClientID job.ID `json:"client_id"`
@@ -639,46 +557,7 @@ type Leader struct {
 
 // LoggedDelivery A delivery with its attempts.
 type LoggedDelivery struct {
-	// DeliveryID The id of the delivery.
-	DeliveryID job.ID `json:"delivery_id"`
-
-	// ClientID The owning client.
-	ClientID job.ID `json:"client_id"`
-
-	// WebhookID The webhook; null for a callback.
-	WebhookID *job.ID `json:"webhook_id"`
-
-	// URL The address of a callback; null for a webhook.
-	URL *string `json:"url"`
-
-	// JobID The job of the event; null if the event has no job.
-	JobID *job.ID `json:"job_id"`
-
-	// EventID The id of the event.
-	EventID   job.ID `json:"event_id"`
-	EventName string `json:"event_name"`
-
-	// Seq The number of the event within its job.
-	Seq   *int              `json:"seq"`
-	State job.DeliveryState `json:"state"`
-
-	// Attempts Number of attempts.
-	Attempts int `json:"attempts"`
-
-	// NextAttemptAt Time of the next attempt; null unless the delivery is PENDING.
-	NextAttemptAt *job.Time `json:"next_attempt_at"`
-
-	// CreatedAt When the event happened.
-	CreatedAt job.Time `json:"created_at"`
-
-	// SettledAt When the delivery succeeded or finally failed.
-	SettledAt *job.Time `json:"settled_at"`
-
-	// LastStatus The HTTP status of the latest attempt; null if there was none.
-	LastStatus *int `json:"last_status"`
-
-	// LastError The error of the latest attempt, or why the delivery ended without another attempt; null if there was none.
-	LastError *view.SendCause `json:"last_error"`
+	DeliveryMembers
 
 	// AttemptsLog The attempts of the delivery, oldest first.
 	AttemptsLog []DeliveryAttempt `json:"attempts_log"`
