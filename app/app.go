@@ -90,8 +90,3 @@ func Refused(err error) bool {
 	var known *job.Error
 	return errors.As(err, &known) && known.Code == job.CodeInternal
 }
-
-// Targets decides about the URLs of deliveries. Check returns why a URL is not allowed, or "".
-type Targets interface {
-	Check(url string) string
-}

@@ -54,7 +54,7 @@ func TestSubmissionsAreRefusedWhileTooManyWait(t *testing.T) {
 func TestWaitingClientHoldsNoBacklogSlot(t *testing.T) {
 	t.Parallel()
 	backlog := jobs.NewBacklog(1, func() time.Time { return now }, nil, slog.New(slog.DiscardHandler))
-	s := backend.New(t, func(s *backend.Service) { s.Targets = panicking{} })
+	s := backend.New(t, func(s *backend.Service) { s.Targets = func(string) string { panic("a fault") } })
 	w := newWorldOn(t, s, backlogs(backlog))
 	answers := w.waiting("POST", "/v1/jobs", leastBody, "Prefer", "wait=20")
 	require.NoError(t, backlog.Full())
@@ -63,11 +63,6 @@ func TestWaitingClientHoldsNoBacklogSlot(t *testing.T) {
 	w.submit(`,"callback":"https://example.com"`).requireProblem(t, job.CodeInternal)
 	require.NoError(t, backlog.Enter())
 }
-
-// panicking are targets that panic.
-type panicking struct{}
-
-func (panicking) Check(string) string { panic("a fault") }
 
 // Only a few lists of one client are read at the same time. While these reads are blocked, other clients' lists,
 // submissions, reads of single jobs and changes still succeed.

@@ -76,11 +76,8 @@ func (f Failure) Error() string { return string(f.Reason) }
 // FailureReason returns why the attempt fails.
 func (f Failure) FailureReason() job.Reason { return f.Reason }
 
-// NoLocals is an app.Targets that refuses URLs with the word "local".
-type NoLocals struct{}
-
-// Check implements app.Targets.
-func (NoLocals) Check(url string) string {
+// NoLocals refuses URLs with the word "local".
+func NoLocals(url string) string {
 	if strings.Contains(url, "local") {
 		return "The host is a local one."
 	}

@@ -37,7 +37,7 @@ func (s *Webhooks) checkPatch(p job.WebhookPatch) []job.Violation {
 	case *p.URL == "":
 		wrong("/url", "A webhook needs a URL to send its events to.")
 	case s.Targets != nil:
-		wrong("/url", s.Targets.Check(*p.URL))
+		wrong("/url", s.Targets(*p.URL))
 	}
 	if p.Events != nil && !concerns(p.Violations, "/events") {
 		violations = append(violations, checkEvents(p.Events)...)

@@ -20,7 +20,8 @@ type WebhooksDeps struct {
 	*repo.Store
 	// NewSecret returns a signing secret. If it is nil, there is no master key, and webhooks cannot be registered.
 	NewSecret func(webhook job.ID) (secret string, sealed []byte, err error)
-	Targets   app.Targets
+	// Targets returns why a URL is not allowed, or "".
+	Targets func(url string) (wrong string)
 	// Challenge asks a receiver whether it wants events. It returns what is wrong with the response, or "". It takes limited time. If it
 	// is nil, receivers are not asked.
 	Challenge   func(ctx context.Context, url string) (wrong string)

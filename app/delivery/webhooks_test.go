@@ -24,7 +24,7 @@ type webhooks struct {
 func newWebhooks(t *testing.T, change ...func(*WebhooksDeps)) *webhooks {
 	w := newWorld(t, nil)
 	d := WebhooksDeps{
-		Store: w.store, NewSecret: newSecret, Targets: apptest.NoLocals{},
+		Store: w.store, NewSecret: newSecret, Targets: apptest.NoLocals,
 		Queue: w.queue, Subscribers: NewSubscribers(w.store, w.Logger), Log: w.Logger,
 	}
 	for _, f := range change {

@@ -10,15 +10,11 @@ import (
 
 // Admission limits the submissions of clients.
 type Admission struct {
-	Pauses          func() job.Pauses // current pauses known to this process
-	Capacity        *Capacity
-	Storage         DailyStorage
+	Pauses   func() job.Pauses // current pauses known to this process
+	Capacity *Capacity
+	// Storage counts what the jobs of a client store per day, in units of job.WeightUnit.
+	Storage         func(ctx context.Context, client job.ID, units int) job.Allowance
 	ProvenCallbacks bool // a callback must have the origin of a proven webhook
-}
-
-// DailyStorage counts what the jobs of a client store per day, in units of job.WeightUnit.
-type DailyStorage interface {
-	AllowUnits(ctx context.Context, client job.ID, units int) job.Allowance
 }
 
 // drainedRetry is the Retry-After of paused submissions, because the end of a pause is unknown.
@@ -76,7 +72,7 @@ func (s *Service) allowStorage(ctx context.Context, client job.ID, jobs []job.Jo
 	if weight == 0 {
 		return nil
 	}
-	a := s.Admission.Storage.AllowUnits(ctx, client, weight)
+	a := s.Admission.Storage(ctx, client, weight)
 	if a.OK {
 		return nil
 	}

@@ -45,7 +45,7 @@ func TestDrainedSubmissionsAreRefused(t *testing.T) {
 func TestFullDailyStorageRefuses(t *testing.T) {
 	w := newWorld(t)
 	large := func(r *job.Request) { r.Params = []byte(`{"a":"` + strings.Repeat("x", 64<<10) + `"}`) }
-	w.day.full = true
+	w.full = true
 	refusal := w.refused(w.Service, large)
 	require.Equal(t, job.CodeRateLimited, refusal.Code)
 	require.Equal(t, time.Hour, refusal.RetryAfter)

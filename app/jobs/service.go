@@ -30,7 +30,7 @@ type Config struct {
 type Deps struct {
 	*repo.Store
 	Queue     app.Queue
-	Targets   app.Targets
+	Targets   func(url string) (wrong string)                                 // returns why a URL is not allowed for deliveries, or ""
 	Receivers func(client job.ID) int                                         // number of the client's enabled webhooks
 	Progress  func(ctx context.Context, id job.ID, attempt int) *job.Progress // returns nil quickly if unknown
 	Completer *batches.Completer

@@ -82,7 +82,7 @@ func (s *Service) define(r job.Request, now time.Time, proven origins) (j job.Jo
 		invalid = append(invalid, v)
 	}
 	if r.Callback != "" {
-		if wrong := s.Targets.Check(r.Callback); wrong != "" {
+		if wrong := s.Targets(r.Callback); wrong != "" {
 			invalid = append(invalid, job.Violation{Pointer: "/callback", Detail: wrong})
 		}
 	}

@@ -29,7 +29,7 @@ type world struct {
 	store  *repo.Store // separate from the store of the service
 	worker job.ID
 	pauses job.Pauses
-	day    daily
+	full   bool // the daily storage limit leaves nothing
 }
 
 func newWorld(t *testing.T, change ...func(*Config)) *world {
@@ -52,19 +52,17 @@ func (w *world) service(limit int, change ...func(*Config)) *Service {
 	}
 	store := repotest.OpenURL(w.T, w.url)
 	return New(cfg, Deps{
-		Store: store, Queue: w.Queue, Targets: apptest.NoLocals{}, Receivers: func(job.ID) int { return 0 }, Progress: w.Queue.Progress,
+		Store: store, Queue: w.Queue, Targets: apptest.NoLocals, Receivers: func(job.ID) int { return 0 }, Progress: w.Queue.Progress,
 		Completer: batches.NewCompleter(store, w.Queue, w.World.Metrics, w.Logger), Metrics: w.World.Metrics, Log: w.Logger,
 		Admission: &Admission{
-			Pauses: func() job.Pauses { return w.pauses }, Capacity: NewCapacity(oneClient(limit, limit), store, w.Logger), Storage: &w.day,
+			Pauses: func() job.Pauses { return w.pauses }, Capacity: NewCapacity(oneClient(limit, limit), store, w.Logger), Storage: w.daily,
 		},
 	})
 }
 
-// daily is the daily storage limit. If full is true, nothing is left.
-type daily struct{ full bool }
-
-func (d *daily) AllowUnits(context.Context, job.ID, int) job.Allowance {
-	return job.Allowance{OK: !d.full, Limit: 100, RetryAfter: time.Hour}
+// daily is the daily storage limit.
+func (w *world) daily(context.Context, job.ID, int) job.Allowance {
+	return job.Allowance{OK: !w.full, Limit: 100, RetryAfter: time.Hour}
 }
 
 // oneClient returns limits that one client may use completely.

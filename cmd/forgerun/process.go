@@ -245,14 +245,14 @@ func (p *process) newMaintenance() *maintenance.Maintenance {
 // newJobs returns the use cases of jobs. admission is nil for operators. Without a hub, no request waits.
 func (p *process) newJobs(admission *jobs.Admission, hub *events.Hub) *jobs.Service {
 	return jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
-		Store: p.store, Queue: p.notifier, Targets: p.guard(), Receivers: p.subscribers.Webhooks, Progress: p.queue.Progress,
+		Store: p.store, Queue: p.notifier, Targets: p.guard().Check, Receivers: p.subscribers.Webhooks, Progress: p.queue.Progress,
 		Completer: p.completer, Metrics: p.metrics, Log: p.log, Admission: admission, Hub: hub,
 	})
 }
 
 // admission limits the submissions of clients; pauses returns the operators' pauses.
 func (p *process) admission(pauses func() job.Pauses) *jobs.Admission {
-	return &jobs.Admission{Pauses: pauses, Capacity: p.capacity, Storage: p.storage, ProvenCallbacks: p.cfg.WebhookChallenge}
+	return &jobs.Admission{Pauses: pauses, Capacity: p.capacity, Storage: p.storage.AllowUnits, ProvenCallbacks: p.cfg.WebhookChallenge}
 }
 
 // loop returns a part that runs f. Its last action may wait for a statement.

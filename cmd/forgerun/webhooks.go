@@ -61,7 +61,7 @@ func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 // webhooksDeps returns the dependencies of delivery.Webhooks, without those that only client requests need.
 func (p *process) webhooksDeps() delivery.WebhooksDeps {
 	return delivery.WebhooksDeps{
-		Store: p.store, Targets: p.guard(), Queue: p.queue, Subscribers: p.subscribers, Log: p.log,
+		Store: p.store, Targets: p.guard().Check, Queue: p.queue, Subscribers: p.subscribers, Log: p.log,
 	}
 }
 

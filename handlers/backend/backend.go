@@ -55,7 +55,7 @@ type Service struct {
 
 	Receivers int // number of webhooks per client, as the service counts them
 	// Targets are the allowed addresses of callbacks; nil allows all but local hosts.
-	Targets app.Targets
+	Targets func(url string) string
 	// Ask returns the refusal of a receiver that is asked whether it wants events; nil: receivers are not asked.
 	Ask func(ctx context.Context, url string) (wrong string)
 
@@ -85,7 +85,7 @@ func New(t testing.TB, change ...func(*Service)) *Service {
 		f(s)
 	}
 	if s.Targets == nil {
-		s.Targets = apptest.NoLocals{}
+		s.Targets = apptest.NoLocals
 	}
 	s.Store = repotest.OpenURL(t, s.url, func(c *repo.Config) { c.Clock, c.Logger = clock.New(), slog.New(slog.DiscardHandler) })
 	s.Queue = &Queue{Queue: apptest.NewQueue()}
@@ -96,7 +96,7 @@ func New(t testing.TB, change ...func(*Service)) *Service {
 		Store: s.Store, Queue: s.Queue, Targets: s.Targets, Receivers: func(job.ID) int { return s.Receivers }, Progress: s.Queue.Progress,
 		Completer: s.Completer, Metrics: s.Metrics, Log: s.Logger, Hub: s.Hub,
 		Admission: &jobs.Admission{
-			Pauses: func() job.Pauses { return nil }, Storage: unlimited{}, Capacity: jobs.NewCapacity(limits, s.Store, s.Logger),
+			Pauses: func() job.Pauses { return nil }, Storage: unlimited, Capacity: jobs.NewCapacity(limits, s.Store, s.Logger),
 		},
 	})
 	s.Clients = clients.New(clients.Config{
@@ -106,7 +106,7 @@ func New(t testing.TB, change ...func(*Service)) *Service {
 	s.Bulk, s.Erasures, s.Pauses = bulk.New(s.Store, s.Logger), erasures.New(s.Store, s.Logger), pauses.New(s.Store, s.Logger)
 	s.Schedules = schedules.New(s.Store, jobs.NewScheduled(s.Jobs), 100, s.Logger)
 	deps := delivery.WebhooksDeps{
-		Store: s.Store, Targets: apptest.NoLocals{}, Queue: s.Queue, Subscribers: delivery.NewSubscribers(s.Store, s.Logger), Log: s.Logger,
+		Store: s.Store, Targets: apptest.NoLocals, Queue: s.Queue, Subscribers: delivery.NewSubscribers(s.Store, s.Logger), Log: s.Logger,
 		NewSecret: func(job.ID) (string, []byte, error) { return Secret, []byte("sealed"), nil },
 	}
 	if s.Ask != nil {
@@ -126,11 +126,7 @@ func New(t testing.TB, change ...func(*Service)) *Service {
 // limits are higher than any test needs.
 var limits = jobs.Limits{Active: 100_000, Queued: 100_000, ClientActive: 100_000, ClientQueued: 100_000, ClientRate: 100_000}
 
-type unlimited struct{}
-
-func (unlimited) AllowUnits(context.Context, job.ID, int) job.Allowance {
-	return job.Allowance{OK: true}
-}
+func unlimited(context.Context, job.ID, int) job.Allowance { return job.Allowance{OK: true} }
 
 // Catalogue enables all kinds of jobs.
 var Catalogue = job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: apptest.Limit, TestBed: true}

@@ -120,18 +120,13 @@ func TestAuditComesFirst(t *testing.T) {
 // The result of a panic is unknown, so its audit entry stays open.
 func TestPanicsLeaveTheEntryOpen(t *testing.T) {
 	t.Parallel()
-	w := newWorldOn(t, backend.New(t, func(s *backend.Service) { s.Targets = broken{} }))
+	w := newWorldOn(t, backend.New(t, func(s *backend.Service) { s.Targets = func(string) string { panic("as a broken use case") } }))
 	r := w.post("/admin/v1/jobs", ofClient("job", `{"type":"EXECUTE","callback":"https://example.com"}`))
 	require.Equal(t, http.StatusInternalServerError, r.StatusCode)
 	require.NotContains(t, r.text, "broken")
 	require.Len(t, w.audit(), 1)
 	require.Nil(t, w.audit()[0].Status)
 }
-
-// broken are targets that panic.
-type broken struct{}
-
-func (broken) Check(string) string { panic("as a broken use case") }
 
 // A retry with override ignores the rules, and the audit log shows it.
 func TestOverride(t *testing.T) {
