@@ -45,12 +45,17 @@ type Queue struct {
 	published []job.Notification
 	delivered []job.ID                    // jobs, in order
 	progress  map[job.ID]job.Notification // latest progress of each job
-	Err       error
+
+	// The following members may be read while nothing uses the queue.
+	Tasks   map[job.ID]bool // jobs and deliveries with a task; Enqueue and Remove do not change them
+	Ensured [][]job.ID      // jobs or deliveries of each successful call of Ensure and EnsureDeliveries, in order
+	Removed []job.ID        // jobs and deliveries whose tasks were removed
+	Err     error           // of calls that return an error
 }
 
 // NewQueue returns an empty queue.
 func NewQueue() *Queue {
-	return &Queue{progress: map[job.ID]job.Notification{}}
+	return &Queue{progress: map[job.ID]job.Notification{}, Tasks: map[job.ID]bool{}}
 }
 
 // Change calls f under the queue's lock.
@@ -61,7 +66,7 @@ func (q *Queue) Change(f func()) {
 }
 
 func (q *Queue) Enqueue(t job.Task)     { q.Change(func() { q.enqueued = append(q.enqueued, t) }) }
-func (q *Queue) Remove(job.Task)        {}
+func (q *Queue) Remove(t job.Task)      { q.RemoveDeliveries(t.JobID) }
 func (q *Queue) SignalCancel(id job.ID) { q.Change(func() { q.signals = append(q.signals, id) }) }
 
 func (q *Queue) Publish(n job.Notification) {
@@ -76,6 +81,49 @@ func (q *Queue) Publish(n job.Notification) {
 func (q *Queue) Deliver(_, jobID job.ID) {
 	q.Change(func() { q.delivered = append(q.delivered, jobID) })
 }
+
+func (q *Queue) RemoveDeliveries(ids ...job.ID) {
+	q.Change(func() { q.Removed = append(q.Removed, ids...) })
+}
+
+func (q *Queue) EnqueueDelivery(t job.DeliveryTask) {
+	_, _ = q.EnsureDeliveries(context.Background(), []job.DeliveryTask{t})
+}
+
+func (q *Queue) EnsureDeliveries(_ context.Context, tasks []job.DeliveryTask) (made int, err error) {
+	return ensure(q, tasks, func(t job.DeliveryTask) job.ID { return t.ID })
+}
+
+func (q *Queue) Ensure(_ context.Context, tasks []job.Task) (made int, err error) {
+	return ensure(q, tasks, func(t job.Task) job.ID { return t.JobID })
+}
+
+func ensure[T any](q *Queue, tasks []T, idOf func(T) job.ID) (made int, err error) {
+	q.Change(func() {
+		if err = q.Err; err != nil {
+			return
+		}
+		ids := make([]job.ID, len(tasks))
+		for i, t := range tasks {
+			ids[i] = idOf(t)
+			if !q.Tasks[ids[i]] {
+				q.Tasks[ids[i]] = true
+				made++
+			}
+		}
+		q.Ensured = append(q.Ensured, ids)
+	})
+	return made, err
+}
+
+// Waiting returns the number of jobs and deliveries with a task.
+func (q *Queue) Waiting() (n int) {
+	q.Change(func() { n = len(q.Tasks) })
+	return n
+}
+
+// Flush drops all tasks.
+func (q *Queue) Flush() { q.Change(func() { clear(q.Tasks) }) }
 
 // Delivered returns the jobs in calls of Deliver since the last call of Delivered. The zero id means an event without a job.
 func (q *Queue) Delivered() (jobs []job.ID) {

@@ -35,7 +35,7 @@ func TestDeliveriesOfDisabledWebhooksAreGivenUp(t *testing.T) {
 	require.Equal(t, orphanBatch, w.count("deliveries WHERE state = 'FAILED'"), "a round without leadership ends after one statement")
 	require.NoError(t, w.relay.FailOrphans(t.Context(), always))
 	require.Equal(t, float64(orphanBatch+1), w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("orphaned")))
-	require.Equal(t, orphanBatch+1, w.queue.removed, "their tasks are removed")
+	require.Len(t, w.queue.Removed, orphanBatch+1, "their tasks are removed")
 }
 
 func TestClaimsOfDeadWorkersEnd(t *testing.T) {
@@ -59,11 +59,11 @@ func TestRelayMakesLostTasks(t *testing.T) {
 	round := func(want error, tasks int) {
 		t.Helper()
 		require.ErrorIs(t, w.relay.Round(t.Context(), always), want)
-		require.Equal(t, tasks, w.queue.waiting())
+		require.Equal(t, tasks, w.queue.Waiting())
 	}
 	round(nil, mostDue+1)
 	require.Equal(t, float64(mostDue+1), w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("enqueued")))
-	w.queue.flush()
+	w.queue.Flush()
 	w.relay.next = w.relay.next.Add(-restAtMost)
 	cursor := job.EndpointKey{Client: job.ID{1}}
 	w.relay.cursor = cursor
@@ -114,8 +114,8 @@ func TestNewDeliveriesHaveTheirTasks(t *testing.T) {
 	n.Deliver(c.ClientID, c.JobID)
 	require.NoError(t, n.feed(t.Context()))
 	require.Equal(t, []job.Notification{a, b}, w.queue.Notifications())
-	require.Equal(t, 2, w.queue.waiting(), "a client without known webhooks is left to the relay")
-	w.queue.flush()
+	require.Equal(t, 2, w.queue.Waiting(), "a client without known webhooks is left to the relay")
+	w.queue.Flush()
 	progress := a
 	progress.Progress = &job.Progress{Percentage: 1}
 	n.Publish(progress)
@@ -130,9 +130,9 @@ func TestNewDeliveriesHaveTheirTasks(t *testing.T) {
 	n.Deliver(apptest.ClientB, job.ID{})
 	w.deliveries(1, apptest.ClientB, foreign)
 	require.NoError(t, n.feed(t.Context()))
-	require.Equal(t, 1, w.queue.waiting(), "only the client's event is new")
+	require.Equal(t, 1, w.queue.Waiting(), "only the client's event is new")
 	n.Publish(written(apptest.ClientA))
 	require.Error(t, n.feed(ended()), "a failed read is left to the relay")
 	require.NoError(t, n.feed(t.Context()))
-	require.Equal(t, 1, w.queue.waiting())
+	require.Equal(t, 1, w.queue.Waiting())
 }

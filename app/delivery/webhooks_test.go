@@ -155,12 +155,12 @@ func TestSendingAgain(t *testing.T) {
 	h := newWebhooks(t)
 	id, ctx := h.registered().ID, context.Background()
 	d := apptest.Must(h.Test(ctx, apptest.ClientA, id))(t)
-	require.Equal(t, 1, h.queue.waiting())
+	require.Equal(t, 1, h.queue.Waiting())
 	require.Len(t, h.queue.Notifications(), 1, "the event is also in the client's stream")
 	h.exec(`UPDATE deliveries SET state = 'FAILED', next_attempt_at = NULL, settled_at = now(), last_error = 'HTTP_5XX'`)
-	h.queue.flush()
+	h.queue.Flush()
 	require.NoError(t, second(h.Redeliver(ctx, apptest.ClientA, job.DeliveryOwner{WebhookID: id}, d.ID)))
-	require.Equal(t, 1, h.queue.waiting())
+	require.Equal(t, 1, h.queue.Waiting())
 
 	replay := func(since time.Time) (job.Replay, error) {
 		return h.Replay(ctx, apptest.ClientA, id, since, job.Position{})

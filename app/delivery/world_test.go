@@ -29,7 +29,7 @@ type world struct {
 	*apptest.World
 	url    string
 	store  *repo.Store
-	queue  *fakeQueue
+	queue  *apptest.Queue
 	worker *Worker
 	relay  *Relay
 }
@@ -42,7 +42,7 @@ func (f send) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent { return
 func newWorld(t *testing.T, sender send, change ...func(*WorkerConfig)) *world {
 	t.Parallel()
 	w := &world{World: apptest.NewWorld(t), url: repotest.URL(t)}
-	w.store, w.queue = repotest.OpenURL(t, w.url), &fakeQueue{Queue: w.World.Queue, tasks: map[job.ID]bool{}}
+	w.store, w.queue = repotest.OpenURL(t, w.url), w.World.Queue
 	cfg := WorkerConfig{Concurrency: 10, Timeout: testTimeout, Policy: testPolicy, Tracer: w.Tracer()}
 	for _, f := range change {
 		f(&cfg)
@@ -203,40 +203,3 @@ func (r *receivers) of(counts map[job.ID]int, endpoint job.ID) (n int) {
 	r.change(func() { n = counts[endpoint] })
 	return n
 }
-
-// fakeQueue is a queue of delivery tasks in memory.
-type fakeQueue struct {
-	*apptest.Queue
-	tasks   map[job.ID]bool
-	removed int
-}
-
-func (q *fakeQueue) EnqueueDelivery(t job.DeliveryTask) {
-	_, _ = q.EnsureDeliveries(context.Background(), []job.DeliveryTask{t})
-}
-
-func (q *fakeQueue) EnsureDeliveries(_ context.Context, ts []job.DeliveryTask) (made int, err error) {
-	q.Change(func() {
-		if err = q.Err; err != nil {
-			return
-		}
-		for _, t := range ts {
-			if !q.tasks[t.ID] {
-				q.tasks[t.ID] = true
-				made++
-			}
-		}
-	})
-	return made, err
-}
-
-func (q *fakeQueue) RemoveDeliveries(ids ...job.ID) { q.Change(func() { q.removed += len(ids) }) }
-
-// waiting returns the number of tasks.
-func (q *fakeQueue) waiting() (n int) {
-	q.Change(func() { n = len(q.tasks) })
-	return n
-}
-
-// flush drops all tasks.
-func (q *fakeQueue) flush() { q.Change(func() { clear(q.tasks) }) }

@@ -22,18 +22,12 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// removed records the tasks that are removed from the queue.
-type removed struct{ jobs []job.ID }
-
-func (r *removed) Remove(t job.Task)        { r.jobs = append(r.jobs, t.JobID) }
-func (*removed) RemoveDeliveries(...job.ID) {}
-
 type world struct {
 	t       *testing.T
 	url     string
 	store   *repo.Store
 	jobs    *jobs.Service
-	removed *removed
+	queue   *apptest.Queue
 	runner  *erasures.Runner
 	erasing *erasures.Service
 }
@@ -44,11 +38,11 @@ func newWorld(t *testing.T) *world {
 	store := repotest.OpenURL(t, url)
 	queue, metrics := apptest.NewQueue(), app.NewMetrics(prometheus.NewRegistry())
 	catalogue := job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute}
-	w := &world{t: t, url: url, store: store, removed: &removed{}, erasing: erasures.New(store, log)}
+	w := &world{t: t, url: url, store: store, queue: apptest.NewQueue(), erasing: erasures.New(store, log)}
 	w.jobs = jobs.New(jobs.Config{Catalogue: catalogue, MaxAttempts: 4}, jobs.Deps{
 		Store: store, Queue: queue, Completer: batches.NewCompleter(store, queue, metrics, log), Metrics: metrics, Log: log,
 	})
-	w.runner = erasures.NewRunner(store, w.jobs, w.removed, log)
+	w.runner = erasures.NewRunner(store, w.jobs, w.queue, log)
 	return w
 }
 
@@ -91,7 +85,7 @@ func TestRunnerErasesAClient(t *testing.T) {
 	require.NoError(t, w.runner.Round(t.Context(), func() bool { return false }))
 	require.Nil(t, apptest.Must(w.erasing.Erasure(t.Context(), e.ID))(t).StartedAt, "only the leader works")
 	w.rounds(e)
-	require.Contains(t, w.removed.jobs, waiting, "its task is removed from the queue")
+	require.Contains(t, w.queue.Removed, waiting, "its task is removed from the queue")
 	_, err := w.store.Job(t.Context(), client, waiting)
 	require.Error(t, err)
 }

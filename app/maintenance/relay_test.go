@@ -25,9 +25,9 @@ func (w *world) backlog(n int) (ids []job.ID) {
 // ensured returns the batches of jobs that a round of the relay checks.
 func (w *world) ensured() [][]job.ID {
 	w.T.Helper()
-	w.queue.ensured = nil
+	w.queue.Ensured = nil
 	require.NoError(w.T, w.round("relay"))
-	return w.queue.ensured
+	return w.queue.Ensured
 }
 
 func TestRelayEnqueuesTheOldestFirst(t *testing.T) {
@@ -39,8 +39,8 @@ func TestRelayEnqueuesTheOldestFirst(t *testing.T) {
 	require.Equal(t, n, w.repaired("relay"))
 
 	require.Equal(t, [][]job.ID{first}, w.ensured(), "the round ends if the oldest jobs have tasks")
-	delete(w.queue.tasks, ids[n-1])
-	delete(w.queue.tasks, ids[1])
+	delete(w.queue.Tasks, ids[n-1])
+	delete(w.queue.Tasks, ids[1])
 	require.Equal(t, [][]job.ID{first, second}, w.ensured())
 	w.exec(`DELETE FROM jobs WHERE job_id IN (SELECT job_id FROM jobs ORDER BY run_at LIMIT $1)`, 2*relayBatch)
 	require.Equal(t, [][]job.ID{third}, w.ensured(), "a lost task is found once its job is among the oldest")
@@ -53,8 +53,8 @@ func TestRelayLooksBehindTheOldest(t *testing.T) {
 	ids := w.backlog(3*relayBatch + 1)
 	w.ensured()
 	for _, lost := range []job.ID{ids[relayBatch+1], ids[3*relayBatch], ids[2*relayBatch]} {
-		delete(w.queue.tasks, lost)
-		for rounds := 0; !w.queue.tasks[lost]; rounds++ {
+		delete(w.queue.Tasks, lost)
+		for rounds := 0; !w.queue.Tasks[lost]; rounds++ {
 			require.Less(t, rounds, 4*furtherEvery, "found in one walk over all jobs")
 			w.ensured()
 		}
@@ -76,11 +76,11 @@ func TestRelayStops(t *testing.T) {
 	w := newWorld(t)
 	w.backlog(3 * relayBatch)
 	require.NoError(t, w.roundWhile("relay", times(2)))
-	require.Len(t, w.queue.ensured, 2)
+	require.Len(t, w.queue.Ensured, 2)
 	w.queue.fail(apptest.ErrQueue)
 	require.ErrorIs(t, w.round("relay"), apptest.ErrQueue)
 	w.queue.fail(nil)
 	w.store.Close()
 	require.Error(t, w.round("relay"))
-	require.Len(t, w.queue.ensured, 2)
+	require.Len(t, w.queue.Ensured, 2)
 }

@@ -283,7 +283,7 @@ func TestPausedJobsAreResumed(t *testing.T) {
 	w := newWorld(t)
 	w.insert("jobs", pauseBatch+1, repotest.Columns{"run_at": "'" + job.PausedUntil.Format(time.RFC3339) + "'"})
 	require.NoError(t, w.round("pauses"))
-	require.Len(t, w.queue.tasks, pauseBatch+1)
+	require.Len(t, w.queue.Tasks, pauseBatch+1)
 	require.Equal(t, pauseBatch+1, w.repaired(app.Resumed))
 }
 
@@ -295,7 +295,7 @@ func TestThrottledJobsAreDispatched(t *testing.T) {
 			throttled := repotest.Columns{"client_id": quoted(apptest.ClientA), "run_at": "'" + job.ThrottledUntil.Format(time.RFC3339) + "'"}
 			w.insert("jobs", throttleBatch+1, throttled)
 			require.NoError(t, w.round("throttle"))
-			require.Len(t, w.queue.tasks, want)
+			require.Len(t, w.queue.Tasks, want)
 			require.Equal(t, want, w.repaired(app.Resumed))
 		})
 	}

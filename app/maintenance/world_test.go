@@ -31,7 +31,7 @@ type world struct {
 func newWorld(t *testing.T, change ...func(*Deps)) *world {
 	t.Parallel()
 	w := &world{World: apptest.NewWorld(t), url: repotest.URL(t)}
-	w.queue = &fakeQueue{Queue: w.World.Queue, tasks: map[job.ID]bool{}}
+	w.queue = &fakeQueue{Queue: w.World.Queue}
 	w.store = repotest.OpenURL(t, w.url, func(c *repo.Config) { c.OutcomeStream = true })
 	d := Deps{
 		Store: w.store, Queue: w.queue, Tasks: w.queue, Completer: batches.NewCompleter(w.store, w.queue, w.Metrics, w.Logger),
@@ -71,46 +71,19 @@ func (w *world) repaired(by string) int { return int(w.Metric(w.Metrics.Repaired
 
 func quoted(id job.ID) string { return `'` + id.String() + `'` }
 
-// fakeQueue has the tasks of jobs and the stream of outcomes in memory.
+// fakeQueue also has the stream of outcomes in memory.
 type fakeQueue struct {
 	*apptest.Queue
-	tasks   map[job.ID]bool
-	ensured [][]job.ID // jobs of each call of Ensure, in order
-
 	stream      []job.StreamEntry
 	added       int  // number of entries ever appended
 	appendsLost bool // AppendOutcomes appends, but returns an error
 	emptied     bool // the stream loses its entries before the next append
 }
 
-func (q *fakeQueue) Ensure(_ context.Context, tasks []job.Task) (made int, err error) {
-	q.Change(func() {
-		if err = q.Err; err != nil {
-			return
-		}
-		var ids []job.ID
-		for _, t := range tasks {
-			ids = append(ids, t.JobID)
-			if !q.tasks[t.JobID] {
-				q.tasks[t.JobID] = true
-				made++
-			}
-		}
-		q.ensured = append(q.ensured, ids)
-	})
-	return made, err
-}
-
 func (q *fakeQueue) Mend(context.Context) (err error) {
 	q.Change(func() { err = q.Err })
 	return err
 }
-
-func (*fakeQueue) EnqueueDelivery(job.DeliveryTask) {}
-
-func (*fakeQueue) EnsureDeliveries(context.Context, []job.DeliveryTask) (int, error) { return 0, nil }
-
-func (*fakeQueue) RemoveDeliveries(...job.ID) {}
 
 func (q *fakeQueue) LastOutcome(context.Context, string) (last string, err error) {
 	q.Change(func() { last, err = q.last(), q.Err })

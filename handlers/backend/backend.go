@@ -221,12 +221,3 @@ func (q *Queue) Publish(n job.Notification) {
 	q.Queue.Publish(n)
 	q.hub.Received(n)
 }
-
-// EnqueueDelivery drops the task.
-func (*Queue) EnqueueDelivery(job.DeliveryTask) {}
-
-// EnsureDeliveries drops the tasks.
-func (*Queue) EnsureDeliveries(context.Context, []job.DeliveryTask) (int, error) { return 0, nil }
-
-// RemoveDeliveries does nothing.
-func (*Queue) RemoveDeliveries(...job.ID) {}
