@@ -2,7 +2,6 @@ package apptest
 
 import (
 	"context"
-	"log/slog"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -25,17 +24,6 @@ func (w *World) Logged(task job.Task, action, from, to string) map[string]any {
 		require.Contains(w.T, lines[0], field)
 	}
 	return lines[0]
-}
-
-// TracingHandler adds the span of the context to each line, like the program's logger.
-type TracingHandler struct{ slog.Handler }
-
-// Handle implements slog.Handler.
-func (h TracingHandler) Handle(ctx context.Context, r slog.Record) error {
-	if s := trace.SpanContextFromContext(ctx); s.IsValid() {
-		r.AddAttrs(slog.String("trace_id", s.TraceID().String()), slog.String("span_id", s.SpanID().String()))
-	}
-	return h.Handler.Handle(ctx, r)
 }
 
 // Tracer returns the tracer whose spans Span and SpansNamed return.
@@ -68,18 +56,6 @@ func (w *World) SpansNamed(name string) (named []tracetest.SpanStub) {
 		}
 	}
 	return named
-}
-
-// RequireBelow asserts that child is a child span of parent.
-func (w *World) RequireBelow(child, parent tracetest.SpanStub) {
-	w.T.Helper()
-	require.Equal(w.T, parent.SpanContext.TraceID(), child.SpanContext.TraceID())
-	require.Equal(w.T, parent.SpanContext.SpanID(), child.Parent.SpanID())
-}
-
-// TraceparentOf returns the traceparent for work that continues a span.
-func TraceparentOf(s tracetest.SpanStub) string {
-	return telemetry.Traceparent(trace.ContextWithSpanContext(context.Background(), s.SpanContext))
 }
 
 // Attributes returns the attributes of a span by name.

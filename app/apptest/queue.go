@@ -6,36 +6,11 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
 )
 
-// SilentQueue drops everything.
-type SilentQueue struct{ app.Queue }
-
-func (SilentQueue) Publish(job.Notification) {}
-func (SilentQueue) Enqueue(job.Task)         {}
-
 // ErrQueue is the error of a queue that cannot be reached.
 var ErrQueue = errors.New("the queue cannot be reached")
-
-// Trouble returns a handler's error if the infrastructure failed, and nil if the error is a result of the task.
-func Trouble(err error) error {
-	var failed *job.TaskFailed
-	if errors.Is(err, job.ErrTaskStale) || errors.As(err, &failed) {
-		return nil
-	}
-	return err
-}
-
-// Named returns the tasks without the fields that are only for display.
-func Named(tasks []job.Task) []job.Task {
-	named := slices.Clone(tasks)
-	for i := range named {
-		named[i].ClientID, named[i].WorkKind, named[i].Reason = job.ID{}, "", ""
-	}
-	return named
-}
 
 // Queue records its calls.
 type Queue struct {

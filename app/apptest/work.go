@@ -1,24 +1,17 @@
 package apptest
 
 import (
-	"context"
-	"crypto/sha256"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
 )
 
-// Default values for tests.
-const (
-	LeaseTime = 30 * time.Second
-	Heartbeat = 5 * time.Second
-	Limit     = 120 * time.Second
-)
+// Limit is the execution limit in tests.
+const Limit = 120 * time.Second
 
 // Clients and delays for tests.
 var (
@@ -26,32 +19,6 @@ var (
 	ClientB = job.ID{0xb}
 	Backoff = job.Backoff{Base: time.Second, Max: time.Minute}
 )
-
-// RunnerFunc is a Runner that reports no progress.
-type RunnerFunc func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error)
-
-// Run runs the work.
-func (f RunnerFunc) Run(ctx context.Context, d job.Definition, attempt int, _ job.Observer) (*job.Result, error) {
-	return f(ctx, d, attempt)
-}
-
-// Probe always succeeds.
-func (RunnerFunc) Probe(context.Context, job.Kind) error { return nil }
-
-// Fixed returns work that ends immediately with the given result.
-func Fixed(result *job.Result, err error) RunnerFunc {
-	return func(context.Context, job.Definition, int) (*job.Result, error) { return result, err }
-}
-
-// Takes returns work that succeeds after d, unless its context ends first.
-func Takes(d time.Duration) RunnerFunc {
-	return func(ctx context.Context, definition job.Definition, _ int) (*job.Result, error) {
-		if !app.Sleep(ctx, d) {
-			return nil, context.Cause(ctx)
-		}
-		return GoodResult(definition), nil
-	}
-}
 
 // DefinitionOf returns the definition of a kind.
 func DefinitionOf(k job.Kind) *job.Definition {
@@ -61,20 +28,6 @@ func DefinitionOf(k job.Kind) *job.Definition {
 	}
 	return &d
 }
-
-// GoodResult returns a result that matches the definition.
-func GoodResult(d job.Definition) *job.Result {
-	body := make([]byte, d.PayloadSize)
-	return &job.Result{MediaType: "application/octet-stream", Body: body, SHA256: sha256.Sum256(body)}
-}
-
-// Failure is the error of an attempt that fails as defined.
-type Failure struct{ Reason job.Reason }
-
-func (f Failure) Error() string { return string(f.Reason) }
-
-// FailureReason returns why the attempt fails.
-func (f Failure) FailureReason() job.Reason { return f.Reason }
 
 // NoLocals refuses URLs with the word "local".
 func NoLocals(url string) string {

@@ -113,18 +113,6 @@ func (w *World) Executions(outcome job.State) (n uint64, sum float64) {
 	return n, sum
 }
 
-// Exemplars returns the trace ids in the exemplars of a histogram.
-func (w *World) Exemplars(name string) (traces []string) {
-	for _, m := range w.Gather(name) {
-		for _, b := range m.GetHistogram().GetBucket() {
-			if e := b.GetExemplar(); e != nil {
-				traces = append(traces, e.GetLabel()[0].GetValue())
-			}
-		}
-	}
-	return traces
-}
-
 // Gather returns all series of a metric.
 func (w *World) Gather(name string) []*dto.Metric {
 	families, err := w.Registry.Gather()

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/internal/telemetry"
@@ -98,7 +99,7 @@ func TestRetryThatIsRefused(t *testing.T) {
 // line with the trace id.
 func TestTraceOfAJobsLife(t *testing.T) {
 	w := newWorld(t)
-	w.Service.Log = slog.New(apptest.TracingHandler{Handler: slog.NewJSONHandler(w.World.Log, nil)})
+	w.Service.Log = slog.New(tracingHandler{Handler: slog.NewJSONHandler(w.World.Log, nil)})
 	var id job.ID
 	w.Traced(func(ctx context.Context) { id = apptest.Must(w.Submit(ctx, newRequest(withKey("k"))))(t).JobID })
 	w.enqueued(id)
@@ -114,17 +115,17 @@ func TestTraceOfAJobsLife(t *testing.T) {
 		attempt     int64
 	}{{"submit job", "QUEUED", 1}, {"retry job", "QUEUED", 2}, {"cancel job", "CANCELED", 2}} {
 		span := w.Span(step.name)
-		w.RequireBelow(span, requests[i])
+		w.requireBelow(span, requests[i])
 		all := apptest.Attributes(span)
 		require.Equal(t, []any{id.String(), apptest.ClientA.String(), "SUCCESS_FAST", step.attempt, step.state},
 			[]any{all["forgerun.job_id"], all["forgerun.client_id"], all["forgerun.work_kind"], all["forgerun.attempt"], all["forgerun.state"]})
 		require.Equal(t, codes.Unset, span.Status.Code, step.name)
 	}
 	require.Equal(t, "request-2", apptest.Attributes(w.Span("cancel job"))["forgerun.request_id"])
-	require.Equal(t, apptest.TraceparentOf(w.Span("submit job")), w.Queue.Sent()[0].TraceParent)
-	require.Equal(t, apptest.TraceparentOf(w.Span("retry job")), w.Queue.Sent()[1].TraceParent)
+	require.Equal(t, traceparentOf(w.Span("submit job")), w.Queue.Sent()[0].TraceParent)
+	require.Equal(t, traceparentOf(w.Span("retry job")), w.Queue.Sent()[1].TraceParent)
 	require.Len(t, w.Span("cancel job").Links, 1)
-	require.Equal(t, retry, apptest.TraceparentOf(tracetest.SpanStub{SpanContext: w.Span("cancel job").Links[0].SpanContext}),
+	require.Equal(t, retry, traceparentOf(tracetest.SpanStub{SpanContext: w.Span("cancel job").Links[0].SpanContext}),
 		"whatever comes after a retry belongs to its request")
 
 	var steps [][3]any
@@ -138,4 +139,27 @@ func TestTraceOfAJobsLife(t *testing.T) {
 		steps = append(steps, [3]any{line["action"], line["next_state"], trace})
 	}
 	require.Equal(t, [][3]any{{"submit", "CREATED", 1}, {"submit", "QUEUED", 1}, {"retry", "QUEUED", 2}, {"cancel", "CANCELED", 3}}, steps)
+}
+
+// tracingHandler adds the span of the context to each line, like the program's logger.
+type tracingHandler struct{ slog.Handler }
+
+// Handle implements slog.Handler.
+func (h tracingHandler) Handle(ctx context.Context, r slog.Record) error {
+	if s := trace.SpanContextFromContext(ctx); s.IsValid() {
+		r.AddAttrs(slog.String("trace_id", s.TraceID().String()), slog.String("span_id", s.SpanID().String()))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// requireBelow asserts that child is a child span of parent.
+func (w *world) requireBelow(child, parent tracetest.SpanStub) {
+	w.T.Helper()
+	require.Equal(w.T, parent.SpanContext.TraceID(), child.SpanContext.TraceID())
+	require.Equal(w.T, parent.SpanContext.SpanID(), child.Parent.SpanID())
+}
+
+// traceparentOf returns the traceparent for work that continues a span.
+func traceparentOf(s tracetest.SpanStub) string {
+	return telemetry.Traceparent(trace.ContextWithSpanContext(context.Background(), s.SpanContext))
 }

@@ -21,7 +21,7 @@ func counting(t *testing.T, f func(t *testing.T, w *world, runs *atomic.Int64), 
 		var runs atomic.Int64
 		w.runner = func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error) {
 			runs.Add(1)
-			return apptest.Takes(time.Second)(ctx, d, attempt)
+			return takes(time.Second)(ctx, d, attempt)
 		}
 		w.start()
 		f(t, w, &runs)
@@ -205,7 +205,7 @@ func TestCancelBetweenClaimAndStart(t *testing.T) {
 
 // The log and the counter agree with storage if a cancel arrives between the commit of a start and its response.
 func TestCancelBeforeStartIsAnswered(t *testing.T) {
-	working(t, apptest.Takes(time.Minute), func(t *testing.T, w *world) {
+	working(t, takes(time.Minute), func(t *testing.T, w *world) {
 		task := w.store.add()
 		w.store.hook("Start", hook{after: func(ctx context.Context) error {
 			w.cancel(task)

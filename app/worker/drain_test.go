@@ -33,10 +33,10 @@ func TestDrain(t *testing.T) {
 	late := hook{after: slow(4 * time.Second)}
 	justInTime := func(ctx context.Context, d job.Definition, _ int) (*job.Result, error) {
 		<-ctx.Done()
-		return apptest.GoodResult(d), nil
+		return goodResult(d), nil
 	}
 	for name, c := range map[string]struct {
-		runner apptest.RunnerFunc
+		runner runnerFunc
 		hooks  map[string]hook
 		grace  time.Duration
 		took   time.Duration
@@ -44,18 +44,18 @@ func TestDrain(t *testing.T) {
 		err    error // error of the task
 		reason job.Reason
 	}{
-		"job ends in time":    {apptest.Takes(20 * time.Second), nil, 30 * time.Second, 20 * time.Second, job.Succeeded, nil, ""},
-		"job runs too long":   {apptest.Takes(time.Hour), nil, 30 * time.Second, 30 * time.Second, job.Failed, nil, job.WorkerShutdown},
+		"job ends in time":    {takes(20 * time.Second), nil, 30 * time.Second, 20 * time.Second, job.Succeeded, nil, ""},
+		"job runs too long":   {takes(time.Hour), nil, 30 * time.Second, 30 * time.Second, job.Failed, nil, job.WorkerShutdown},
 		"job ends on stop":    {justInTime, nil, time.Second, time.Second, job.Succeeded, nil, ""},
-		"claim is pending":    {apptest.Takes(5 * time.Second), hooked("Claim", late), time.Minute, 9 * time.Second, job.Succeeded, nil, ""},
-		"late claim":          {apptest.Takes(time.Hour), hooked("Claim", late), time.Second, 4 * time.Second, job.Queued, nil, ""},
-		"claim fails":         {apptest.Takes(time.Hour), hooked("Claim", away), 10 * time.Second, 0, job.Queued, errBusy, ""},
-		"start fails":         {apptest.Takes(time.Hour), hooked("Start", away), time.Second, time.Second, job.Queued, nil, ""},
-		"start response lost": {apptest.Takes(time.Hour), hooked("Start", lost), time.Second, time.Second, job.Failed, nil, job.WorkerLost},
-		"outcome not stored": {apptest.Takes(time.Hour), hooked("Finish", away), time.Second, time.Second + apptest.LeaseTime, job.Running,
+		"claim is pending":    {takes(5 * time.Second), hooked("Claim", late), time.Minute, 9 * time.Second, job.Succeeded, nil, ""},
+		"late claim":          {takes(time.Hour), hooked("Claim", late), time.Second, 4 * time.Second, job.Queued, nil, ""},
+		"claim fails":         {takes(time.Hour), hooked("Claim", away), 10 * time.Second, 0, job.Queued, errBusy, ""},
+		"start fails":         {takes(time.Hour), hooked("Start", away), time.Second, time.Second, job.Queued, nil, ""},
+		"start response lost": {takes(time.Hour), hooked("Start", lost), time.Second, time.Second, job.Failed, nil, job.WorkerLost},
+		"outcome not stored": {takes(time.Hour), hooked("Finish", away), time.Second, time.Second + leaseTime, job.Running,
 			nil, ""},
-		"storage down": {apptest.Takes(time.Hour), map[string]hook{"Finish": away, "Renew": away, "Register": away, "Retire": away},
-			time.Second, apptest.LeaseTime * 9 / 10, job.Running, nil, ""},
+		"storage down": {takes(time.Hour), map[string]hook{"Finish": away, "Renew": away, "Register": away, "Retire": away},
+			time.Second, leaseTime * 9 / 10, job.Running, nil, ""},
 	} {
 		apptest.Run(t, name, func(t *testing.T) {
 			w := newWorld(t)
@@ -85,14 +85,14 @@ func TestDrain(t *testing.T) {
 }
 
 func TestDrainSurvivesALostLease(t *testing.T) {
-	working(t, apptest.Takes(time.Hour), func(t *testing.T, w *world) {
+	working(t, takes(time.Hour), func(t *testing.T, w *world) {
 		handled := w.handling(w.store.add())
 		w.store.expire()
 		began := time.Now()
 		first, second := w.draining(time.Minute), w.draining(time.Minute)
 		first()
 		second()
-		require.LessOrEqual(t, time.Since(began), apptest.Heartbeat)
+		require.LessOrEqual(t, time.Since(began), heartbeat)
 		require.NoError(t, <-handled)
 		require.False(t, w.worker.Alive())
 	})
@@ -109,7 +109,7 @@ func TestDrainRefusesWaitingTasks(t *testing.T) {
 		w.worker.Drain(context.Background()) // after Run
 
 		w = newWorld(t, func(c *Config) { c.Concurrency = 1 })
-		w.runner = apptest.Takes(10 * time.Second)
+		w.runner = takes(10 * time.Second)
 		w.start()
 		first, slotless := w.handling(w.store.add()), w.handling(w.store.add())
 		w.draining(time.Minute)()

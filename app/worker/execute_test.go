@@ -30,7 +30,7 @@ type site struct {
 	leases  *jobs.Leases
 	rescuer *rescue.Rescuer
 	worker  *Worker
-	runner  apptest.RunnerFunc
+	runner  runnerFunc
 }
 
 func newSite(t *testing.T, limit time.Duration, change ...func(*repo.Config)) *site {
@@ -50,7 +50,7 @@ func newSite(t *testing.T, limit time.Duration, change ...func(*repo.Config)) *s
 			*jobs.Leases
 		}{s.store, s.leases},
 		Queue: s.Queue, Completer: completer, GiveBack: s.rescuer.GiveBack, Metrics: s.Metrics, Log: s.Logger,
-		Runner: apptest.RunnerFunc(func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error) {
+		Runner: runnerFunc(func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error) {
 			return s.runner(ctx, d, attempt)
 		}),
 	})
@@ -77,7 +77,7 @@ func (s *site) add(change ...func(*job.Job)) job.Task {
 // run handles a task, and returns its job afterwards.
 func (s *site) run(t job.Task) *job.Job {
 	s.T.Helper()
-	require.NoError(s.T, apptest.Trouble(s.worker.Handle(s.T.Context(), t)))
+	require.NoError(s.T, trouble(s.worker.Handle(s.T.Context(), t)))
 	return s.job(t)
 }
 
@@ -87,8 +87,8 @@ func (s *site) job(t job.Task) *job.Job {
 }
 
 // failing is work that fails as in the catalogue.
-func failing(reason job.Reason) apptest.RunnerFunc {
-	return apptest.Fixed(nil, errors.Join(errors.New("x"), apptest.Failure{Reason: reason}))
+func failing(reason job.Reason) runnerFunc {
+	return fixed(nil, errors.Join(errors.New("x"), workFailure{Reason: reason}))
 }
 
 func retried(j *job.Job) { j.AutoRetry = true }
@@ -96,7 +96,7 @@ func retried(j *job.Job) { j.AutoRetry = true }
 func TestExecuteSucceeds(t *testing.T) {
 	s := newSite(t, time.Hour)
 	s.runner = func(_ context.Context, d job.Definition, _ int) (*job.Result, error) {
-		return apptest.GoodResult(d), nil
+		return goodResult(d), nil
 	}
 	task := s.add(func(j *job.Job) {
 		j.Type, j.CorrelationID = job.EmitEvent, "order-7"
@@ -104,7 +104,7 @@ func TestExecuteSucceeds(t *testing.T) {
 	})
 	require.Equal(t, job.Succeeded, s.run(task).State)
 	result := apptest.Must(s.store.Result(t.Context(), apptest.ClientA, task.JobID))(t)
-	require.Equal(t, apptest.GoodResult(*apptest.DefinitionOf(job.SuccessFast)).Body, result.Body)
+	require.Equal(t, goodResult(*apptest.DefinitionOf(job.SuccessFast)).Body, result.Body)
 	log := apptest.Must(s.store.Events(t.Context(), apptest.ClientA, task.JobID, 0, 100))(t)
 	var names []string
 	for _, e := range log.Events {
@@ -117,22 +117,22 @@ func TestExecuteSucceeds(t *testing.T) {
 // Promise: contract 14e
 func TestExecuteFails(t *testing.T) {
 	s := newSite(t, time.Hour)
-	good := apptest.GoodResult(*apptest.DefinitionOf(job.SuccessFast))
-	altered := func(f func(*job.Result)) apptest.RunnerFunc {
+	good := goodResult(*apptest.DefinitionOf(job.SuccessFast))
+	altered := func(f func(*job.Result)) runnerFunc {
 		r := *good
 		f(&r)
-		return apptest.Fixed(&r, nil)
+		return fixed(&r, nil)
 	}
 	for name, test := range map[string]struct {
-		runner apptest.RunnerFunc
+		runner runnerFunc
 		want   job.Reason
 	}{
 		"planned by the catalogue": {failing(job.FailedAgain), job.FailedAgain},
 		"panic": {func(context.Context, job.Definition, int) (*job.Result, error) { panic("boom") },
 			job.WorkPanicked},
-		"unexpected error":                 {apptest.Fixed(nil, errors.New("no space left on device")), job.WorkPanicked},
-		"definition refused by the runner": {apptest.Fixed(nil, job.ErrBadDefinition), job.DefinitionInvalid},
-		"no result":                        {apptest.Fixed(nil, nil), job.OutputInvalid},
+		"unexpected error":                 {fixed(nil, errors.New("no space left on device")), job.WorkPanicked},
+		"definition refused by the runner": {fixed(nil, job.ErrBadDefinition), job.DefinitionInvalid},
+		"no result":                        {fixed(nil, nil), job.OutputInvalid},
 		"result without media type":        {altered(func(r *job.Result) { r.MediaType = "" }), job.OutputInvalid},
 		"short result": {altered(func(r *job.Result) { r.Body = r.Body[1:]; r.SHA256 = sha256.Sum256(r.Body) }),
 			job.OutputInvalid},
@@ -170,7 +170,7 @@ func TestDamagedDefinitionsAreUnusable(t *testing.T) {
 // Promise: contract 14e
 func TestTheTimeLimitIsHard(t *testing.T) {
 	s := newSite(t, 20*time.Millisecond)
-	for _, result := range []*job.Result{nil, apptest.GoodResult(*apptest.DefinitionOf(job.SuccessFast))} {
+	for _, result := range []*job.Result{nil, goodResult(*apptest.DefinitionOf(job.SuccessFast))} {
 		s.runner = func(ctx context.Context, _ job.Definition, _ int) (*job.Result, error) {
 			<-ctx.Done()
 			if result == nil {

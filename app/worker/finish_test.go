@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app"
-	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -20,9 +19,9 @@ func TestCancelDuringRun(t *testing.T) {
 		within time.Duration
 	}{
 		"with a signal": {(*world).cancel, 0},
-		"without a signal, with the next heartbeat": {func(w *world, task job.Task) { w.happens(task, job.Canceled) }, apptest.Heartbeat},
+		"without a signal, with the next heartbeat": {func(w *world, task job.Task) { w.happens(task, job.Canceled) }, heartbeat},
 	} {
-		run(t, name, apptest.Takes(time.Minute), func(t *testing.T, w *world) {
+		run(t, name, takes(time.Minute), func(t *testing.T, w *world) {
 			task, other := w.store.add(), w.store.add()
 			handled, unharmed := w.handling(task), w.handling(other)
 			began := time.Now()
@@ -71,14 +70,14 @@ func TestFinishIsRetriedWhileStorageFails(t *testing.T) {
 // A heartbeat can start after an outcome is committed and return before the write of the outcome does. The job is then missing in its
 // result, which must not stop the write.
 func TestHeartbeatDuringFinish(t *testing.T) {
-	working(t, apptest.Takes(time.Second), func(t *testing.T, w *world) {
+	working(t, takes(time.Second), func(t *testing.T, w *world) {
 		task := w.store.add()
 		w.runner = func(context.Context, job.Definition, int) (*job.Result, error) {
 			time.Sleep(time.Second)
-			return nil, apptest.Failure{Reason: job.DependencyFailed}
+			return nil, workFailure{Reason: job.DependencyFailed}
 		}
 		w.store.hook("Finish", hook{after: func(ctx context.Context) error {
-			app.Sleep(ctx, 2*apptest.Heartbeat)
+			app.Sleep(ctx, 2*heartbeat)
 			return ctx.Err()
 		}})
 		require.NoError(t, w.handle(task))

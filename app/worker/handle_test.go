@@ -69,7 +69,7 @@ func TestHandleSlowsDownWhileStorageFails(t *testing.T) {
 func TestHandleStopsWaitingWithTheQueue(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) { c.Concurrency = 1 })
-		w.runner = apptest.Takes(time.Minute)
+		w.runner = takes(time.Minute)
 		impatient := func(task job.Task) error {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
@@ -94,7 +94,7 @@ func TestHandleStopsWaitingWithTheQueue(t *testing.T) {
 func TestHandleRunsOneJobPerSlot(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) { c.Concurrency = 2 })
-		w.runner = apptest.Takes(10 * time.Second)
+		w.runner = takes(10 * time.Second)
 		w.start()
 		answers := make([]<-chan error, 6)
 		began := time.Now()
@@ -155,7 +155,7 @@ func (f *fullDisk) Run(ctx context.Context, d job.Definition, _ int, _ job.Obser
 	if err := f.Probe(ctx, d.WorkKind); err != nil {
 		return nil, err
 	}
-	return apptest.GoodResult(d), nil
+	return goodResult(d), nil
 }
 
 func TestExhaustedKindIsRefused(t *testing.T) {

@@ -36,7 +36,7 @@ func TestTheLeaseIsKeptWithHeartbeats(t *testing.T) {
 }
 
 func TestFailedHeartbeatIsRetriedSoon(t *testing.T) {
-	working(t, apptest.Takes(time.Minute), func(t *testing.T, w *world) {
+	working(t, takes(time.Minute), func(t *testing.T, w *world) {
 		task := w.store.add()
 		running := w.handling(task)
 		w.store.hook("Renew", hook{before: fails(15, errStorage)})
@@ -49,7 +49,7 @@ func TestFailedHeartbeatIsRetriedSoon(t *testing.T) {
 // Work must stop before storage may assign the jobs to another worker, however the renewal fails.
 func TestLeaseEndsBeforeItExpiresInStorage(t *testing.T) {
 	stubborn := func(context.Context) error {
-		time.Sleep(3 * apptest.LeaseTime) // ignores its context
+		time.Sleep(3 * leaseTime) // ignores its context
 		return errStorage
 	}
 	renewals := 0
@@ -65,11 +65,11 @@ func TestLeaseEndsBeforeItExpiresInStorage(t *testing.T) {
 		"hangs":                   {before: hangs},
 		"hangs and does not stop": {before: stubborn},
 		"responses are lost":      {after: hangs},
-		"response comes too late": {after: slow(apptest.LeaseTime)},
+		"response comes too late": {after: slow(leaseTime)},
 	} {
 		apptest.Run(t, name, func(t *testing.T) {
 			w := newWorld(t)
-			w.runner = apptest.Takes(time.Hour)
+			w.runner = takes(time.Hour)
 			began := time.Now()
 			w.start()
 			first := w.identityNow()
@@ -78,7 +78,7 @@ func TestLeaseEndsBeforeItExpiresInStorage(t *testing.T) {
 			w.store.hook("Renew", h)
 			require.NoError(t, <-running)
 
-			require.GreaterOrEqual(t, time.Since(began), apptest.LeaseTime/2, "the lease survives the first failure")
+			require.GreaterOrEqual(t, time.Since(began), leaseTime/2, "the lease survives the first failure")
 			w.store.update(func() { require.True(t, time.Now().Before(w.store.leases[first])) })
 			require.NotEqual(t, first, w.identityNow())
 			require.Zero(t, w.store.count("Finish"))
@@ -87,7 +87,7 @@ func TestLeaseEndsBeforeItExpiresInStorage(t *testing.T) {
 			require.Len(t, w.Log.Lines(t, map[string]any{"level": "ERROR", "jobs": 1.0}), 1)
 
 			w.store.hook("Renew", hook{})
-			apptest.Pass(5 * apptest.LeaseTime)
+			apptest.Pass(5 * leaseTime)
 			require.True(t, w.worker.Alive())
 			require.NotEqual(t, first, w.identityNow())
 			require.True(t, w.store.retired[first], "the old lease is released")
@@ -98,25 +98,25 @@ func TestLeaseEndsBeforeItExpiresInStorage(t *testing.T) {
 
 func TestLeaseCountsFromBeforeRegistration(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		w.runner = apptest.Takes(time.Hour)
+		w.runner = takes(time.Hour)
 		w.store.hook("Register", hook{after: slow(10 * time.Second)})
 		w.store.hook("Renew", hook{before: hangs})
 		began := time.Now()
 		w.start()
 		require.NoError(t, w.handle(w.store.add()))
-		require.Less(t, time.Since(began), apptest.LeaseTime)
+		require.Less(t, time.Since(began), leaseTime)
 	})
 }
 
 func TestWorkerDeclaredDeadStopsEverything(t *testing.T) {
-	working(t, apptest.Takes(time.Hour), func(t *testing.T, w *world) {
+	working(t, takes(time.Hour), func(t *testing.T, w *world) {
 		first := w.identityNow()
 		a, b := w.handling(w.store.add()), w.handling(w.store.add())
 		w.store.expire()
 		began := time.Now()
 		require.NoError(t, <-a)
 		require.NoError(t, <-b)
-		require.LessOrEqual(t, time.Since(began), apptest.Heartbeat)
+		require.LessOrEqual(t, time.Since(began), heartbeat)
 		require.Zero(t, w.store.count("Finish"))
 		synctest.Wait()
 		require.NotEqual(t, first, w.identityNow())
@@ -130,13 +130,13 @@ func TestJobsOfEarlierLeaseAreNotFinishedUnderNext(t *testing.T) {
 		release := make(chan struct{})
 		w.runner = func(_ context.Context, d job.Definition, _ int) (*job.Result, error) {
 			<-release // work that does not stop when it should
-			return apptest.GoodResult(d), nil
+			return goodResult(d), nil
 		}
 		w.start()
 		task := w.store.add()
 		running := w.handling(task)
 		w.store.expire()
-		apptest.Pass(2 * apptest.Heartbeat)
+		apptest.Pass(2 * heartbeat)
 		require.True(t, w.worker.Alive())
 		close(release)
 		require.NoError(t, <-running)
@@ -155,7 +155,7 @@ func TestClaimWithExpiredLeaseIsNotRun(t *testing.T) {
 		}
 		w.store.hook("Claim", hook{after: func(context.Context) error {
 			w.store.expire()
-			time.Sleep(2 * apptest.Heartbeat)
+			time.Sleep(2 * heartbeat)
 			return nil
 		}})
 		require.NoError(t, w.handle(task))
@@ -171,7 +171,7 @@ func TestClaimWithExpiredLeaseIsNotRun(t *testing.T) {
 }
 
 func TestJobClaimedDuringHeartbeatIsNotStopped(t *testing.T) {
-	working(t, apptest.Takes(time.Minute), func(t *testing.T, w *world) {
+	working(t, takes(time.Minute), func(t *testing.T, w *world) {
 		task := w.store.add()
 		var running <-chan error
 		w.store.hook("Renew", hook{after: func(context.Context) error {
@@ -184,7 +184,7 @@ func TestJobClaimedDuringHeartbeatIsNotStopped(t *testing.T) {
 			}
 			return nil
 		}})
-		apptest.Pass(apptest.Heartbeat + 3*time.Second)
+		apptest.Pass(heartbeat + 3*time.Second)
 		require.NoError(t, <-running)
 		w.ended(task, job.Succeeded)
 	})
@@ -194,11 +194,11 @@ func TestJobsOfLostClaimsAreReleasedOnSecondHeartbeat(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		assigned := w.store.add(w.holdsUnknowingly(job.Assigned))
 		running := w.store.add(w.holdsUnknowingly(job.Running))
-		apptest.Pass(apptest.Heartbeat + time.Second)
+		apptest.Pass(heartbeat + time.Second)
 		require.Equal(t, job.Assigned, w.store.row(assigned.JobID).State, "the claim may be pending during one heartbeat")
 		require.Equal(t, job.Running, w.store.row(running.JobID).State)
 
-		apptest.Pass(apptest.Heartbeat)
+		apptest.Pass(heartbeat)
 		require.Equal(t, job.Queued, w.store.row(assigned.JobID).State)
 		require.Equal(t, job.WorkerLost, w.ended(running, job.Failed).Failure.Reason)
 		require.NoError(t, w.handle(assigned))
@@ -210,7 +210,7 @@ func TestReleaseIsRetriedUntilStorageAgrees(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		task := w.store.add(w.holdsUnknowingly(job.Assigned))
 		w.store.hook("GiveBack", hook{before: fails(2, errStorage)})
-		apptest.Pass(4*apptest.Heartbeat + time.Second)
+		apptest.Pass(4*heartbeat + time.Second)
 		require.Equal(t, job.Queued, w.store.row(task.JobID).State, "the release succeeds at the fourth heartbeat")
 		require.Equal(t, 3, w.store.count("GiveBack"))
 
@@ -224,7 +224,7 @@ func TestReleaseIsRetriedUntilStorageAgrees(t *testing.T) {
 
 func TestRunGivesTheLeaseUp(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		w.runner = apptest.Takes(time.Hour)
+		w.runner = takes(time.Hour)
 		stop := w.start()
 		id := w.identityNow()
 		running := w.handling(w.store.add()) // without a drain
@@ -245,10 +245,10 @@ func TestRunEndsWhileStorageIsAway(t *testing.T) {
 			w := newWorld(t)
 			w.store.hook(operation, hook{before: hangs})
 			stop := w.start()
-			apptest.Pass(apptest.Heartbeat + time.Second)
+			apptest.Pass(heartbeat + time.Second)
 			began := time.Now()
 			stop()
-			require.LessOrEqual(t, time.Since(began), apptest.Heartbeat)
+			require.LessOrEqual(t, time.Since(began), heartbeat)
 		})
 	}
 }

@@ -48,7 +48,7 @@ func TestProgressIsPublished(t *testing.T) {
 			for i := range 50 { // while nothing reads the progress
 				go report(*apptest.Percent(50 + i))
 			}
-			return apptest.GoodResult(*apptest.DefinitionOf(job.SuccessFast)), nil
+			return goodResult(*apptest.DefinitionOf(job.SuccessFast)), nil
 		})
 		w.start()
 		task := w.store.add()
@@ -110,7 +110,7 @@ func (e emitting) Run(_ context.Context, d job.Definition, _ int, on job.Observe
 
 func (emitting) Probe(context.Context, job.Kind) error { return nil }
 
-func succeed(d job.Definition) (*job.Result, error) { return apptest.GoodResult(d), nil }
+func succeed(d job.Definition) (*job.Result, error) { return goodResult(d), nil }
 
 func TestEventsAreRecordedOnTheWay(t *testing.T) {
 	events := []job.Emission{{Name: "a"}, {Name: "b"}}

@@ -2,11 +2,15 @@ package worker
 
 import (
 	"context"
+	"crypto/sha256"
+	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/batches"
 	"github.com/forgerun/forgerun/job"
@@ -16,23 +20,23 @@ import (
 type world struct {
 	*apptest.World
 	store  *fakeStore
-	runner apptest.RunnerFunc // nil: the work succeeds immediately
+	runner runnerFunc // nil: the work succeeds immediately
 	worker *Worker
 }
 
 func newWorld(t testing.TB, change ...func(*Config)) *world {
 	w := &world{World: apptest.NewWorld(t), store: newFakeStore()}
 	cfg := Config{
-		Name: "test", Concurrency: 4, Lease: apptest.LeaseTime, Heartbeat: apptest.Heartbeat, Limit: apptest.Limit, Backoff: apptest.Backoff,
+		Name: "test", Concurrency: 4, Lease: leaseTime, Heartbeat: heartbeat, Limit: apptest.Limit, Backoff: apptest.Backoff,
 	}
 	for _, f := range change {
 		f(&cfg)
 	}
-	run := apptest.RunnerFunc(func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error) {
+	run := runnerFunc(func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error) {
 		if w.runner != nil {
 			return w.runner(ctx, d, attempt)
 		}
-		return apptest.GoodResult(d), nil
+		return goodResult(d), nil
 	})
 	w.worker = New(cfg, Deps{
 		Store: w.store, Queue: w.Queue, Completer: batches.NewCompleter(nil, w.Queue, w.Metrics, w.Logger), GiveBack: w.store.giveBack,
@@ -48,7 +52,7 @@ func bubble(t *testing.T, f func(t *testing.T, w *world)) {
 }
 
 // working runs a test with a running worker.
-func working(t *testing.T, runner apptest.RunnerFunc, f func(t *testing.T, w *world)) {
+func working(t *testing.T, runner runnerFunc, f func(t *testing.T, w *world)) {
 	t.Helper()
 	bubble(t, func(t *testing.T, w *world) {
 		w.runner = runner
@@ -58,7 +62,7 @@ func working(t *testing.T, runner apptest.RunnerFunc, f func(t *testing.T, w *wo
 }
 
 // run is like working, in a subtest.
-func run(t *testing.T, name string, runner apptest.RunnerFunc, f func(t *testing.T, w *world)) {
+func run(t *testing.T, name string, runner runnerFunc, f func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { working(t, runner, f) })
 }
@@ -68,7 +72,7 @@ func (w *world) start() (stop func()) { return w.Background(w.worker.Run) }
 
 // handle handles a task, and returns infrastructure errors.
 func (w *world) handle(t job.Task) error {
-	return apptest.Trouble(w.worker.Handle(context.Background(), t))
+	return trouble(w.worker.Handle(context.Background(), t))
 }
 
 // handling handles a task in the background. The channel receives the result.
@@ -109,4 +113,58 @@ func (w *world) identityNow() job.ID {
 // refusing makes each claim return not. The zero value restores normal claims.
 func (w *world) refusing(not job.NotClaimed) {
 	w.store.update(func() { w.store.refuse = func() job.NotClaimed { return not } })
+}
+
+const (
+	leaseTime = 30 * time.Second
+	heartbeat = 5 * time.Second
+)
+
+// runnerFunc is a Runner that reports no progress.
+type runnerFunc func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error)
+
+// Run runs the work.
+func (f runnerFunc) Run(ctx context.Context, d job.Definition, attempt int, _ job.Observer) (*job.Result, error) {
+	return f(ctx, d, attempt)
+}
+
+// Probe always succeeds.
+func (runnerFunc) Probe(context.Context, job.Kind) error { return nil }
+
+// fixed returns work that ends immediately with the given result.
+func fixed(result *job.Result, err error) runnerFunc {
+	return func(context.Context, job.Definition, int) (*job.Result, error) { return result, err }
+}
+
+// takes returns work that succeeds after d, unless its context ends first.
+func takes(d time.Duration) runnerFunc {
+	return func(ctx context.Context, definition job.Definition, _ int) (*job.Result, error) {
+		if !app.Sleep(ctx, d) {
+			return nil, context.Cause(ctx)
+		}
+		return goodResult(definition), nil
+	}
+}
+
+// goodResult returns a result that matches the definition.
+func goodResult(d job.Definition) *job.Result {
+	body := make([]byte, d.PayloadSize)
+	return &job.Result{MediaType: "application/octet-stream", Body: body, SHA256: sha256.Sum256(body)}
+}
+
+// workFailure is the error of an attempt that fails as defined.
+type workFailure struct{ Reason job.Reason }
+
+func (f workFailure) Error() string { return string(f.Reason) }
+
+// FailureReason returns why the attempt fails.
+func (f workFailure) FailureReason() job.Reason { return f.Reason }
+
+// trouble returns a handler's error if the infrastructure failed, and nil if the error is a result of the task.
+func trouble(err error) error {
+	var failed *job.TaskFailed
+	if errors.Is(err, job.ErrTaskStale) || errors.As(err, &failed) {
+		return nil
+	}
+	return err
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app"
-	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/app/schedules"
 	"github.com/forgerun/forgerun/job"
@@ -42,7 +41,7 @@ func benchRunner(b *testing.B) (*schedules.Runner, *pgxpool.Pool) {
 	service := jobs.New(jobs.Config{
 		Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute}, MaxAttempts: 4,
 	}, jobs.Deps{
-		Store: store, Queue: apptest.SilentQueue{}, Metrics: metrics, Log: log, Receivers: func(job.ID) int { return 0 },
+		Store: store, Queue: silentQueue{}, Metrics: metrics, Log: log, Receivers: func(job.ID) int { return 0 },
 		Admission: &jobs.Admission{Pauses: func() job.Pauses { return nil }, Capacity: jobs.NewCapacity(limits, store, log)},
 	})
 	return schedules.NewRunner(store, jobs.NewScheduled(service), metrics, log), db
@@ -77,3 +76,9 @@ func countJobs(b *testing.B, db *pgxpool.Pool) (n int) {
 	require.NoError(b, db.QueryRow(b.Context(), `SELECT count(*) FROM jobs`).Scan(&n))
 	return n
 }
+
+// silentQueue drops everything.
+type silentQueue struct{ app.Queue }
+
+func (silentQueue) Publish(job.Notification) {}
+func (silentQueue) Enqueue(job.Task)         {}
