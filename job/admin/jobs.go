@@ -27,35 +27,6 @@ type JobQuery struct {
 	Limit         int
 }
 
-// Order is the order of a list of jobs. It follows from the filters, so that an index provides it.
-type Order int
-
-// Orders of lists of jobs.
-const (
-	ByID       Order = iota // the newest first
-	ByEnd                   // latest end first: final states
-	ByRunAt                 // the next to run first: QUEUED
-	BySchedule              // the next to be queued first: CREATED
-	ByHolding               // jobs held by workers, the newest first
-)
-
-// Order returns the order of the jobs that q selects. Jobs of one client, batch or schedule are ordered by id.
-func (q JobQuery) Order() Order {
-	switch {
-	case !q.ClientID.IsZero() || !q.BatchID.IsZero() || !q.ScheduleID.IsZero():
-		return ByID
-	case q.State.Final() || q.State == "" && q.FailureCode != "":
-		return ByEnd
-	case q.State == job.Created:
-		return BySchedule
-	case q.State == job.Queued:
-		return ByRunAt
-	case q.State != "":
-		return ByHolding
-	}
-	return ByID
-}
-
 // Place is a position in a list: after the job with this id, and with this time if the list is ordered by time. The zero value is the
 // beginning.
 type Place struct {

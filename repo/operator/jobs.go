@@ -53,6 +53,7 @@ var (
 	heldJobs      = jobRange{statement("heldJobs"), statement("heldJobsCount"), newest, true}
 )
 
+// rangeOf returns the range that an index has in order: final jobs by their end, queued and scheduled jobs by their time, others by id.
 func rangeOf(q admin.JobQuery) jobRange {
 	switch {
 	case !q.BatchID.IsZero():
@@ -61,19 +62,16 @@ func rangeOf(q admin.JobQuery) jobRange {
 		return runsJobs
 	case !q.ClientID.IsZero():
 		return clientJobs
-	}
-	switch q.Order() {
-	case admin.ByEnd:
+	case q.State.Final() || q.State == "" && q.FailureCode != "":
 		return endedJobs
-	case admin.ByRunAt:
-		return queuedJobs
-	case admin.BySchedule:
+	case q.State == job.Created:
 		return scheduledJobs
-	case admin.ByHolding:
+	case q.State == job.Queued:
+		return queuedJobs
+	case q.State != "":
 		return heldJobs
-	default:
-		return anyJobs
 	}
+	return anyJobs
 }
 
 // likePattern turns a text with the wildcard * into a pattern for LIKE.
@@ -96,7 +94,7 @@ func (r jobRange) arguments(q admin.JobQuery) []any {
 	}
 }
 
-// Jobs lists jobs, sorted as q.Order says.
+// Jobs lists jobs in the order of their range.
 func (a Admin) Jobs(ctx context.Context, q admin.JobQuery) (page admin.JobPage, err error) {
 	r := rangeOf(q)
 	page.Jobs, page.Next, err = pageThrough(ctx, a.store, q.Limit, q.After, scanPlaced, func(after admin.Place, limit int) (string, []any) {
