@@ -34,7 +34,7 @@ var scenes = []struct {
 		w.Exec(running+`, batch_id = $1, schedule_id = $2 WHERE job_id = $3`, backend.Batch.String(), backend.Schedule.String(),
 			backend.Job.String())
 		w.Queue.Publish(job.Notification{JobID: backend.Job, Attempt: 1, Progress: &job.Progress{Percentage: 40, Phase: "render",
-			StepsCompleted: 2, StepsTotal: 5, ItemsProcessed: 4, ItemsTotal: 10, UpdatedAt: now.In(time.FixedZone("x", 3600))}})
+			StepsCompleted: 2, StepsTotal: 5, ItemsProcessed: 4, ItemsTotal: 10, UpdatedAt: job.Time(now.In(time.FixedZone("x", 3600)))}})
 	}},
 	{"a job that waits for its time", jobSelf, func(w *world) { w.Exec(scheduled+` WHERE job_id = $1`, backend.Job.String()) }},
 	{"a canceled job", jobSelf, func(w *world) {

@@ -42,7 +42,7 @@ func TestJobTags(t *testing.T) {
 	seen := map[string]string{}
 	progress := func(percentage int, at time.Time) {
 		w.Exec(running+` WHERE job_id = $1`, backend.Job.String())
-		p := &job.Progress{Percentage: percentage, UpdatedAt: at}
+		p := &job.Progress{Percentage: percentage, UpdatedAt: job.Time(at)}
 		w.Queue.Publish(job.Notification{JobID: backend.Job, Attempt: 1, Progress: p})
 	}
 	for _, step := range []struct {

@@ -88,7 +88,7 @@ func large(n int) string { return `{"work_kind":"x","x":"` + strings.Repeat("x",
 // progress reports progress of a job.
 func (th *streamServer) progress(id job.ID, attempt, percentage int) {
 	p := &job.Progress{Percentage: percentage, Phase: "WORKING", StepsCompleted: percentage, StepsTotal: 100, ItemsTotal: 7,
-		UpdatedAt: at(percentage)}
+		UpdatedAt: job.Time(at(percentage))}
 	th.Queue.Publish(job.Notification{ClientID: backend.ClientA, JobID: id, Attempt: attempt, Progress: p})
 }
 

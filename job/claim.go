@@ -129,13 +129,13 @@ type Finished struct {
 
 // Progress is the progress of a running job.
 type Progress struct {
-	Percentage     int       `json:"percentage"`
-	Phase          string    `json:"phase"`
-	StepsCompleted int       `json:"steps_completed"`
-	StepsTotal     int       `json:"steps_total"`
-	ItemsProcessed int       `json:"items_processed"`
-	ItemsTotal     int       `json:"items_total"`
-	UpdatedAt      time.Time `json:"updated_at"`
+	Percentage     int    `json:"percentage"`
+	Phase          string `json:"phase"`
+	StepsCompleted int    `json:"steps_completed"`
+	StepsTotal     int    `json:"steps_total"`
+	ItemsProcessed int    `json:"items_processed"`
+	ItemsTotal     int    `json:"items_total"`
+	UpdatedAt      Time   `json:"updated_at"`
 }
 
 // AttemptClock is the clock of an attempt.

@@ -135,11 +135,11 @@ func TestProgressJSON(t *testing.T) {
 	t.Parallel()
 	text, err := json.Marshal(job.Progress{
 		Percentage: 45, Phase: "WORKING", StepsCompleted: 2, StepsTotal: 5,
-		ItemsProcessed: 4500, ItemsTotal: 10000, UpdatedAt: finishedAt,
+		ItemsProcessed: 4500, ItemsTotal: 10000, UpdatedAt: job.Time(finishedAt),
 	})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"percentage":45,"phase":"WORKING","steps_completed":2,"steps_total":5,
-		"items_processed":4500,"items_total":10000,"updated_at":"2030-01-31T12:00:05Z"}`, string(text))
+		"items_processed":4500,"items_total":10000,"updated_at":"2030-01-31T12:00:05.000000Z"}`, string(text))
 }
 
 // draftSchema compiles the unchanged JSON Schema of the draft's section 8.

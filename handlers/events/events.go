@@ -8,7 +8,6 @@ import (
 
 	"github.com/forgerun/forgerun/app/events"
 	"github.com/forgerun/forgerun/app/jobs"
-	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/query"
@@ -51,11 +50,11 @@ func (s *API) Routes() []httpkit.Route {
 type progress struct {
 	JobID    job.ID        `json:"job_id"`
 	Attempt  int           `json:"attempt"`
-	Progress *api.Progress `json:"progress"`
+	Progress *job.Progress `json:"progress"`
 }
 
 func progressOf(id job.ID, attempt int, p *job.Progress) any {
-	return progress{id, attempt, views.Progress(p)}
+	return progress{id, attempt, p}
 }
 
 // frame returns the data of an event on a stream. The event that ends an attempt or a batch has the outcome document (draft section 5.4).

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -177,7 +178,7 @@ func (s *API) jobTag(r *httpkit.Request, j *job.Job) string {
 	case r.WantsDocument():
 		tag += "-document"
 	case j.State == job.Running && j.Progress != nil:
-		tag += "-" + strconv.FormatInt(j.Progress.UpdatedAt.UnixMicro(), 36)
+		tag += "-" + strconv.FormatInt(time.Time(j.Progress.UpdatedAt).UnixMicro(), 36)
 	case j.Waiting != "":
 		tag += "-" + string(j.Waiting)
 	case j.State == job.Succeeded && !views.HasResult(j, s.Clock()):

@@ -82,11 +82,11 @@ func (a *API) getJob(r *httpkit.Request) error {
 }
 
 // progressOf returns the progress of a running job, or nil if unknown.
-func (a *API) progressOf(ctx context.Context, id job.ID, state job.State, attempt int) *admin.Progress {
+func (a *API) progressOf(ctx context.Context, id job.ID, state job.State, attempt int) *job.Progress {
 	if state != job.Running {
 		return nil
 	}
-	return admin.ProgressOf(a.deps.Progress(ctx, id, attempt))
+	return a.deps.Progress(ctx, id, attempt)
 }
 
 // owned calls do with the job in the path and its client.

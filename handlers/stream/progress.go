@@ -1,6 +1,8 @@
 package stream
 
 import (
+	"time"
+
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -39,7 +41,7 @@ func (p *progress) due() *job.Progress {
 
 // further reports whether a shows more progress than b, or the same percentage at a later time.
 func further(a, b *job.Progress) bool {
-	return a != nil && (b == nil || a.Percentage > b.Percentage || a.Percentage == b.Percentage && a.UpdatedAt.After(b.UpdatedAt))
+	return a != nil && (b == nil || a.Percentage > b.Percentage || a.Percentage == b.Percentage && time.Time(a.UpdatedAt).After(time.Time(b.UpdatedAt)))
 }
 
 // endsWith reports whether an event ends the running attempt.
@@ -54,7 +56,7 @@ func (p *progress) last(o *job.Occurrence) *job.Progress {
 		return due
 	}
 	done := *p.shown
-	done.Percentage, done.Phase, done.UpdatedAt = 100, "DONE", o.At
+	done.Percentage, done.Phase, done.UpdatedAt = 100, "DONE", job.Time(o.At)
 	done.StepsCompleted, done.ItemsProcessed = done.StepsTotal, done.ItemsTotal
 	p.shown = &done
 	return p.shown

@@ -59,7 +59,7 @@ func (s Views) Job(j *job.Job, now time.Time) *api.Job {
 	}
 	switch j.State {
 	case job.Running:
-		v.Progress = Progress(j.Progress)
+		v.Progress = j.Progress
 	case job.Failed:
 		v.Failure = new(s.Links.Document(j.Origin(), j.CurrentAttempt()))
 	case job.Succeeded:
@@ -130,17 +130,6 @@ func BulkReceipt(b *job.Bulk) api.BulkReceipt {
 // BulkItem returns the result of one job.
 func BulkItem(i job.BulkItem) api.BulkItem {
 	return api.BulkItem{JobID: i.JobID, Result: i.Result, Code: view.OrNull(i.Code), Detail: view.OrNull(i.Detail), At: job.TimeOf(i.At)}
-}
-
-// Progress returns the view of progress; p may be nil.
-func Progress(p *job.Progress) *api.Progress {
-	if p == nil {
-		return nil
-	}
-	return &api.Progress{
-		Percentage: p.Percentage, Phase: p.Phase, StepsCompleted: p.StepsCompleted, StepsTotal: p.StepsTotal,
-		ItemsProcessed: p.ItemsProcessed, ItemsTotal: p.ItemsTotal, UpdatedAt: job.Time(p.UpdatedAt),
-	}
 }
 
 // Policy returns the view of a retry policy; nil if there is none.

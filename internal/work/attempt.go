@@ -189,6 +189,6 @@ func (a *attempt) report(done int) {
 		Percentage: done * 100 / a.steps, Phase: phase,
 		StepsCompleted: done, StepsTotal: a.steps,
 		ItemsProcessed: done * a.items / a.steps, ItemsTotal: a.items,
-		UpdatedAt: a.clock.Now().UTC(),
+		UpdatedAt: job.Time(a.clock.Now().UTC()),
 	})
 }

@@ -55,17 +55,6 @@ func SummaryOf(j *job.Job) JobSummary {
 	return s
 }
 
-// ProgressOf returns p as in the API, or nil if p is nil.
-func ProgressOf(p *job.Progress) *Progress {
-	if p == nil {
-		return nil
-	}
-	return &Progress{
-		Percentage: p.Percentage, Phase: p.Phase, StepsCompleted: p.StepsCompleted, StepsTotal: p.StepsTotal,
-		ItemsProcessed: p.ItemsProcessed, ItemsTotal: p.ItemsTotal, UpdatedAt: job.Time(p.UpdatedAt),
-	}
-}
-
 // JobPage is a part of a list of jobs. It may be short, or empty, before the end.
 type JobPage struct {
 	Jobs []JobSummary

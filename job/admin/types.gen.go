@@ -415,7 +415,7 @@ type Job struct {
 	Waiting *Waiting `json:"waiting"`
 
 	// Progress The progress; null unless the job is RUNNING and its progress is known.
-	Progress *Progress `json:"progress"`
+	Progress *job.Progress `json:"progress"`
 
 	// Failure How the current attempt failed; null unless the job is FAILED.
 	Failure *Failure `json:"failure"`
@@ -496,7 +496,7 @@ type JobSummary struct {
 	FailureCode *job.Code `json:"failure_code"`
 
 	// Progress The progress; null unless the job is RUNNING and its progress is known.
-	Progress *Progress `json:"progress"`
+	Progress *job.Progress `json:"progress"`
 }
 
 // Key An API key, without its secret.
@@ -614,19 +614,6 @@ type PendingDeliveries struct {
 
 	// FirstDueAt The due time of the first waiting delivery; null if no delivery waits for an enabled receiver.
 	FirstDueAt *job.Time `json:"first_due_at"`
-}
-
-// Progress The progress of a running job. The progress never decreases within an attempt, and is absent if unknown.
-type Progress struct {
-	Percentage int `json:"percentage"`
-
-	// Phase The current activity of the job.
-	Phase          string   `json:"phase"`
-	StepsCompleted int      `json:"steps_completed"`
-	StepsTotal     int      `json:"steps_total"`
-	ItemsProcessed int      `json:"items_processed"`
-	ItemsTotal     int      `json:"items_total"`
-	UpdatedAt      job.Time `json:"updated_at"`
 }
 
 // Queue The waiting jobs of one client and kind.

@@ -58,7 +58,7 @@ func TestEvents(t *testing.T) {
 	for i := range 1000 {
 		n := job.Notification{ClientID: a, JobID: redistest.Task().JobID}
 		if i%2 == 1 {
-			n.Attempt, n.Progress = i, &job.Progress{Percentage: 7, Phase: "x", UpdatedAt: time.Unix(0, 0).UTC()}
+			n.Attempt, n.Progress = i, &job.Progress{Percentage: 7, Phase: "x", UpdatedAt: job.Time(time.Unix(0, 0).UTC())}
 		}
 		p.Publish(job.Notification{ClientID: unwatched, JobID: n.JobID})
 		p.Publish(n)

@@ -54,7 +54,7 @@ func TestMerge(t *testing.T) {
 	event, otherEvent := event(first), event(other)
 	bertsEvent, batchEvent := job.Notification{ClientID: bert, JobID: job.ID{15: 3}}, job.Notification{ClientID: bert}
 	lastWords, late := progressOf(1, 100), progressOf(1, 1)
-	lastWords.Ended, late.Progress.UpdatedAt = true, time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)
+	lastWords.Ended, late.Progress.UpdatedAt = true, job.Time(time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC))
 	p := progressOf
 	for name, test := range map[string]struct {
 		notifications []job.Notification
@@ -95,7 +95,7 @@ func TestProgress(t *testing.T) {
 	require.Nil(t, p.Progress(ctx, first, 1))
 	want := &job.Progress{
 		Percentage: 30, Phase: "RENDERING", StepsCompleted: 3, StepsTotal: 10, ItemsProcessed: 299, ItemsTotal: 1000,
-		UpdatedAt: time.Date(2030, 1, 2, 3, 4, 5, 6000, time.UTC),
+		UpdatedAt: job.Time(time.Date(2030, 1, 2, 3, 4, 5, 6000, time.UTC)),
 	}
 	n := job.Notification{ClientID: anna, JobID: first, Attempt: 2, Progress: want}
 	p.Publish(n)

@@ -87,7 +87,7 @@ type update struct {
 // isPlausible reports whether the progress is plausible. JSON supports years up to 9999.
 func isPlausible(p *job.Progress) bool {
 	return p.Percentage <= 100 && min(p.Percentage, p.StepsCompleted, p.StepsTotal, p.ItemsProcessed, p.ItemsTotal) >= 0 &&
-		p.UpdatedAt.Year() <= 9999
+		time.Time(p.UpdatedAt).Year() <= 9999
 }
 
 // merge combines the notifications of each job into one update. Senders make sure that progress never decreases.
