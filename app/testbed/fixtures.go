@@ -21,7 +21,8 @@ const (
 	fixtureRuns  = 10 * time.Minute // at most nine tenths of the execution limit
 )
 
-// MakeFixtures creates real jobs, and returns when workers have brought each into its state. With an idempotency key, a repetition finds the jobs and continues.
+// MakeFixtures creates real jobs, and returns when workers have brought each into its state. With an idempotency key, a repetition finds
+// the jobs and continues.
 func (b *Bed) MakeFixtures(ctx context.Context, r job.Request, wanted []testbed.Fixture) ([]testbed.Made, error) {
 	wait := cmp.Or(b.Wait, fixtureWait)
 	limited, cancel := context.WithTimeout(ctx, wait)
