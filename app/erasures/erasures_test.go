@@ -1,77 +1,63 @@
 package erasures_test
 
 import (
-	"log/slog"
 	"os"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
-	"github.com/forgerun/forgerun/app/batches"
 	"github.com/forgerun/forgerun/app/erasures"
-	"github.com/forgerun/forgerun/app/jobs"
+	"github.com/forgerun/forgerun/handlers/backend"
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
+// world has the use cases, and a queue that only the runner uses.
 type world struct {
-	t       *testing.T
-	url     string
-	store   *repo.Store
-	jobs    *jobs.Service
-	queue   *apptest.Queue
-	runner  *erasures.Runner
-	erasing *erasures.Service
+	*backend.Service
+	queue  *apptest.Queue
+	runner *erasures.Runner
 }
 
 func newWorld(t *testing.T) *world {
 	t.Parallel()
-	url, log := repotest.URL(t), slog.New(slog.DiscardHandler)
-	store := repotest.OpenURL(t, url)
-	queue, metrics := apptest.NewQueue(), app.NewMetrics(prometheus.NewRegistry())
-	catalogue := job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute}
-	w := &world{t: t, url: url, store: store, queue: apptest.NewQueue(), erasing: erasures.New(store, log)}
-	w.jobs = jobs.New(jobs.Config{Catalogue: catalogue, MaxAttempts: 4}, jobs.Deps{
-		Store: store, Queue: queue, Completer: batches.NewCompleter(store, queue, metrics, log), Metrics: metrics, Log: log,
-	})
-	w.runner = erasures.NewRunner(store, w.jobs, w.queue, log)
+	w := &world{Service: backend.New(t), queue: apptest.NewQueue()}
+	w.runner = erasures.NewRunner(w.Store, w.Jobs, w.queue, w.Logger)
 	return w
 }
 
 // client creates a client with a waiting job.
 func (w *world) client() (client, waiting job.ID) {
-	w.t.Helper()
+	w.T.Helper()
 	client = app.NewID()
-	apptest.Must(w.store.InsertClient(w.t.Context(), client))(w.t)
-	receipt := apptest.Must(w.jobs.Submit(w.t.Context(), job.Request{
+	apptest.Must(w.Store.InsertClient(w.T.Context(), client))(w.T)
+	receipt := apptest.Must(w.Jobs.Submit(w.T.Context(), job.Request{
 		ClientID: client, RequestID: "r", ReceivedAt: time.Now(), Type: job.Execute, WorkKind: job.SuccessFast,
-	}))(w.t)
+	}))(w.T)
 	return client, receipt.JobID
 }
 
 func (w *world) erase(client job.ID) *job.Erasure {
-	w.t.Helper()
-	return apptest.Must(w.erasing.Begin(w.t.Context(), job.ErasureRequest{ClientID: client, Operator: "ann"}))(w.t)
+	w.T.Helper()
+	return apptest.Must(w.Erasures.Begin(w.T.Context(), job.ErasureRequest{ClientID: client, Operator: "ann"}))(w.T)
 }
 
 func (w *world) state(e *job.Erasure) job.ErasureState {
-	w.t.Helper()
-	return apptest.Must(w.erasing.Erasure(w.t.Context(), e.ID))(w.t).State()
+	w.T.Helper()
+	return apptest.Must(w.Erasures.Erasure(w.T.Context(), e.ID))(w.T).State()
 }
 
 // rounds runs rounds until an erasure is done. An erasure waits for all transactions on the server, including those of other tests.
 func (w *world) rounds(e *job.Erasure) {
-	w.t.Helper()
-	testkit.Eventually(w.t, "the client is erased", func() bool {
-		_ = w.runner.Round(w.t.Context(), always)
+	w.T.Helper()
+	testkit.Eventually(w.T, "the client is erased", func() bool {
+		_ = w.runner.Round(w.T.Context(), always)
 		return w.state(e) == job.ErasureDone
 	})
 }
@@ -83,10 +69,10 @@ func TestRunnerErasesAClient(t *testing.T) {
 	client, waiting := w.client()
 	e := w.erase(client)
 	require.NoError(t, w.runner.Round(t.Context(), func() bool { return false }))
-	require.Nil(t, apptest.Must(w.erasing.Erasure(t.Context(), e.ID))(t).StartedAt, "only the leader works")
+	require.Nil(t, apptest.Must(w.Erasures.Erasure(t.Context(), e.ID))(t).StartedAt, "only the leader works")
 	w.rounds(e)
 	require.Contains(t, w.queue.Removed, waiting, "its task is removed from the queue")
-	_, err := w.store.Job(t.Context(), client, waiting)
+	_, err := w.Store.Job(t.Context(), client, waiting)
 	require.Error(t, err)
 }
 
@@ -95,7 +81,7 @@ func TestFailingErasureDoesNotDelayOthers(t *testing.T) {
 	w := newWorld(t)
 	client, waiting := w.client()
 	failing := w.erase(client)
-	accept := repotest.Refuse(t, w.url, "UPDATE ON jobs FOR EACH ROW WHEN (NEW.job_id = '"+waiting.String()+"')")
+	accept := repotest.Refuse(t, w.URL(), "UPDATE ON jobs FOR EACH ROW WHEN (NEW.job_id = '"+waiting.String()+"')")
 	testkit.Eventually(t, "the job cannot be canceled", func() bool { return w.runner.Round(t.Context(), always) != nil })
 	client, _ = w.client()
 	later := w.erase(client)
@@ -113,8 +99,8 @@ func TestRunnerStopsWithTheLead(t *testing.T) {
 	w := newWorld(t)
 	client, _ := w.client()
 	w.erase(client)
-	repotest.Exec(t, w.url, `UPDATE erasures SET step = 'batches'`)
+	w.Exec(`UPDATE erasures SET step = 'batches'`)
 	asked := 0
 	require.NoError(t, w.runner.Round(t.Context(), func() bool { asked++; return asked <= 3 }))
-	require.Equal(t, []string{"bulk_items"}, repotest.All[string](t, w.url, `SELECT step FROM erasures`), "the round ends after two parts")
+	require.Equal(t, []string{"bulk_items"}, repotest.All[string](t, w.URL(), `SELECT step FROM erasures`), "the round ends after two parts")
 }
