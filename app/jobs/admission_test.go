@@ -27,7 +27,7 @@ func TestDrainedSubmissionsAreRefused(t *testing.T) {
 		require.Contains(t, refusal.Detail, "The operator has stopped accepting")
 		_, _, err := w.SubmitBatch(t.Context(), newBatchRequest(newRequest(ofKind(job.RunsLong)), newRequest()))
 		require.Equal(t, job.CodeQueueFull, job.CodeOf(err), "%+v", p)
-		_, err = NewScheduled(w.Service).Trigger(t.Context(), app.NewID(), newRequest())
+		_, err = w.Service.Trigger(t.Context(), app.NewID(), newRequest())
 		require.Equal(t, job.CodeQueueFull, job.CodeOf(err), "%+v", p)
 		require.Equal(t, first.JobID, w.submit(w.Service, withKey("key")).JobID, "replay of an accepted request")
 	}

@@ -198,13 +198,13 @@ func TestMaxAttemptsHasALimit(t *testing.T) {
 	require.Equal(t, 4, w.stored(w.submit(w.Service, asks(4)).JobID).MaxAttempts)
 	require.Equal(t, 1, w.stored(w.submit(w.Service, asks(1)).JobID).MaxAttempts)
 
-	scheduled, r := NewScheduled(w.Service), newRequest(asks(9))
-	violations, err := scheduled.Check(t.Context(), r)
+	r := newRequest(asks(9))
+	violations, err := w.CheckScheduled(t.Context(), r)
 	require.NoError(t, err)
 	require.Equal(t, []string{"/retry/max_attempts"}, pointers(violations))
-	run, err := scheduled.Prepare(t.Context(), app.NewID(), r)
+	run, err := w.PrepareRun(t.Context(), app.NewID(), r, nil)
 	require.NoError(t, err, "the limit was lowered after the schedule was stored")
-	scheduled.Finish(t.Context(), []Run{run}, false, nil)
+	w.FinishRuns(t.Context(), []Run{run}, false, nil)
 	require.Equal(t, 4, run.Job.MaxAttempts)
 	require.Equal(t, 9, r.Retry.MaxAttempts, "the stored request is unchanged")
 }

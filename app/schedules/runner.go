@@ -23,7 +23,7 @@ const (
 // Runner runs due schedules, in the leader process.
 type Runner struct {
 	store   *repo.Store
-	runs    *jobs.Scheduled
+	jobs    *jobs.Service
 	metrics *app.Metrics
 	log     *slog.Logger
 	wake    chan struct{}
@@ -33,8 +33,8 @@ type Runner struct {
 }
 
 // NewRunner returns a Runner.
-func NewRunner(store *repo.Store, runs *jobs.Scheduled, m *app.Metrics, log *slog.Logger) *Runner {
-	return &Runner{store: store, runs: runs, metrics: m, log: log, wake: make(chan struct{}, 1)}
+func NewRunner(store *repo.Store, jobs *jobs.Service, m *app.Metrics, log *slog.Logger) *Runner {
+	return &Runner{store: store, jobs: jobs, metrics: m, log: log, wake: make(chan struct{}, 1)}
 }
 
 // Due signals that the next round should start early.
@@ -78,7 +78,6 @@ func (r *Runner) look(ctx context.Context) (advanced bool, err error) {
 	if err != nil || len(due) == 0 {
 		return false, err
 	}
-	r.runs.Begin()
 	part := r.prepare(ctx, due)
 	n, err := r.commit(ctx, part)
 	if err != nil && ctx.Err() == nil && !unavailable(err) {
@@ -101,12 +100,12 @@ type part struct {
 
 // prepare computes the steps of schedules, until their jobs reach the byte limit.
 func (r *Runner) prepare(ctx context.Context, due []job.DueSchedule) *part {
-	p := &part{}
+	p, known := &part{}, jobs.Origins{}
 	for _, s := range due {
 		if p.bytes >= bytesAtOnce {
 			break
 		}
-		w, err := newStepper(s, func(at time.Time) (jobs.Run, error) { return r.runs.Prepare(ctx, s.ID, s.Request(at)) })
+		w, err := newStepper(s, func(at time.Time) (jobs.Run, error) { return r.jobs.PrepareRun(ctx, s.ID, s.Request(at), known) })
 		if err != nil {
 			r.log.ErrorContext(ctx, "the timetable of a schedule cannot be read", "action", "schedules", "schedule_id", s.ID.String(),
 				app.ErrorFields(err))
@@ -131,7 +130,7 @@ func (r *Runner) commit(ctx context.Context, p *part) (n int, err error) {
 	advanced, err := r.store.AdvanceSchedules(ctx, steps)
 	for _, w := range p.steps {
 		stored := advanced[w.step.ID]
-		r.runs.Finish(ctx, w.runs, stored, err)
+		r.jobs.FinishRuns(ctx, w.runs, stored, err)
 		if stored {
 			n++
 			r.record(ctx, w)

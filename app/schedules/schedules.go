@@ -18,13 +18,13 @@ import (
 // Service has the use cases of schedules. The store reads them; the zero client means any.
 type Service struct {
 	*repo.Store
-	jobs *jobs.Scheduled
+	jobs *jobs.Service
 	most int // maximum schedules of a client
 	log  *slog.Logger
 }
 
 // New returns a Service.
-func New(store *repo.Store, jobs *jobs.Scheduled, most int, log *slog.Logger) *Service {
+func New(store *repo.Store, jobs *jobs.Service, most int, log *slog.Logger) *Service {
 	return &Service{store, jobs, most, log}
 }
 
@@ -53,7 +53,7 @@ func (s *Service) Create(ctx context.Context, r job.ScheduleRequest) (*job.Sched
 
 // checkJob returns the violations of a schedule's job, with pointers into the request.
 func (s *Service) checkJob(ctx context.Context, r job.Request) ([]job.Violation, error) {
-	violations, err := s.jobs.Check(ctx, r)
+	violations, err := s.jobs.CheckScheduled(ctx, r)
 	for i := range violations {
 		violations[i].Pointer = "/job" + violations[i].Pointer
 	}

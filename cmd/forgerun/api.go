@@ -120,7 +120,7 @@ func (p *process) movable() func() time.Time {
 
 // newSchedules returns the use cases of schedules. Schedules submit jobs in the same way as requests.
 func (p *process) newSchedules(service *jobs.Service) *schedules.Service {
-	return schedules.New(p.store, jobs.NewScheduled(service), p.cfg.ClientMaxSchedules, p.log)
+	return schedules.New(p.store, service, p.cfg.ClientMaxSchedules, p.log)
 }
 
 // serverDeps returns the dependencies of the HTTP server.

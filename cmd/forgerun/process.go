@@ -231,7 +231,7 @@ func (p *process) limited(l net.Listener, name string, total int) *conn.Listener
 // newMaintenance returns the maintenance, which runs only in the leader.
 func (p *process) newMaintenance() *maintenance.Maintenance {
 	leaders := p.newJobs(p.admission(p.pauses.Now), nil) // for bulk operations, erasures and schedules
-	due := schedules.NewRunner(p.store, jobs.NewScheduled(leaders), p.metrics, p.log)
+	due := schedules.NewRunner(p.store, leaders, p.metrics, p.log)
 	return maintenance.New(maintenance.Deps{
 		Store: p.store, Queue: p.notifier, Tasks: p.queue, Completer: p.completer, Backoff: p.cfg.Backoff, Clock: p.due,
 		ClientMaxRunning: p.cfg.ClientMaxRunning, OutcomeStream: p.cfg.OutcomeStream, PublicURL: p.cfg.PublicURL,

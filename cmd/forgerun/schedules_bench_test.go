@@ -44,7 +44,7 @@ func benchRunner(b *testing.B) (*schedules.Runner, *pgxpool.Pool) {
 		Store: store, Queue: silentQueue{}, Metrics: metrics, Log: log, Receivers: func(job.ID) int { return 0 },
 		Admission: &jobs.Admission{Pauses: func() job.Pauses { return nil }, Capacity: jobs.NewCapacity(limits, store, log)},
 	})
-	return schedules.NewRunner(store, jobs.NewScheduled(service), metrics, log), db
+	return schedules.NewRunner(store, service, metrics, log), db
 }
 
 // BenchmarkSchedulesDueAtOnce reports the seconds until 10,000 schedules with the same due time have their jobs. The promise is at most two

@@ -104,7 +104,7 @@ func New(t testing.TB, change ...func(*Service)) *Service {
 		Overlap: clients.KeyOverlap, RenewWindow: clients.RenewWindow,
 	}, s.Store, nil, s.Logger)
 	s.Bulk, s.Erasures, s.Pauses = bulk.New(s.Store, s.Logger), erasures.New(s.Store, s.Logger), pauses.New(s.Store, s.Logger)
-	s.Schedules = schedules.New(s.Store, jobs.NewScheduled(s.Jobs), 100, s.Logger)
+	s.Schedules = schedules.New(s.Store, s.Jobs, 100, s.Logger)
 	deps := delivery.WebhooksDeps{
 		Store: s.Store, Targets: apptest.NoLocals, Queue: s.Queue, Subscribers: delivery.NewSubscribers(s.Store, s.Logger), Log: s.Logger,
 		NewSecret: func(job.ID) (string, []byte, error) { return Secret, []byte("sealed"), nil },
