@@ -34,7 +34,7 @@ func newAdmin(token string, ready bool) Admin {
 	return Admin{
 		Registry: NewRegistry("v1", "api"), Log: slog.New(slog.DiscardHandler),
 		Guard: operators.Guard{
-			Tokens: tokens, Ended: &logouts{}, Attempts: authlimit.New(nil, telemetry.In(nil)), Log: slog.New(slog.DiscardHandler),
+			Tokens: tokens, Ended: &logouts{}, Attempts: authlimit.New(time.Now, telemetry.In(nil)), Log: slog.New(slog.DiscardHandler),
 			Source: func(r *http.Request) netip.Addr { return netip.MustParseAddrPort(r.RemoteAddr).Addr() },
 		},
 		Ready:     func(context.Context) (bool, any) { return ready, map[string]string{"status": "as it is"} },
@@ -183,13 +183,13 @@ func TestAdminLimitsAndLogsGuesses(t *testing.T) {
 	require.NotContains(t, out.String(), adminToken)
 	for presented, reason := range map[string]string{"": "no token", "Bearer frk_x_y": "a client's API key"} {
 		out.Reset()
-		a.Guard.Attempts = authlimit.New(nil, telemetry.In(nil))
+		a.Guard.Attempts = authlimit.New(time.Now, telemetry.In(nil))
 		get(a.Handler(), DashboardPath+"/", func(r *http.Request) { r.Header.Set("Authorization", presented) })
 		require.Contains(t, out.String(), `reason="`+reason+`"`)
 		require.NotContains(t, out.String(), "frk_")
 	}
 	out.Reset()
-	a.Guard.Attempts = authlimit.New(nil, telemetry.In(nil)) // the old limiter refuses this address for a while
+	a.Guard.Attempts = authlimit.New(time.Now, telemetry.In(nil)) // the old limiter refuses this address for a while
 	h = a.Handler()
 	require.Equal(t, http.StatusOK, get(h, "/debug/pprof/cmdline", bearer).Code)
 	get(h, "/metrics", nil)

@@ -49,9 +49,6 @@ type Service struct {
 
 // New returns the service. WatchKeys keeps its key cache current.
 func New(cfg Config, store *repo.Store, clock app.Clock, log *slog.Logger) *Service {
-	if clock == nil {
-		clock = time.Now
-	}
 	return &Service{cfg: cfg, store: store, clock: clock, log: log, memory: newMemory()}
 }
 

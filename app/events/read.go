@@ -31,11 +31,6 @@ func (h *Hub) ClientEvents(ctx context.Context, client job.ID, after job.Positio
 	return feed, err
 }
 
-// FeedEnd returns the position after the last event that ClientEvents can return now.
-func (h *Hub) FeedEnd(ctx context.Context) (job.Position, error) {
-	return h.store.FeedEnd(ctx)
-}
-
 // Await reads a job, and again after each of its events, until done returns true. If ctx ends first, it returns the last read job and
 // over is true: progress may have happened without an event.
 func (h *Hub) Await(

@@ -50,11 +50,8 @@ type Backlog struct {
 	logged  time.Time          // time of the last log line
 }
 
-// NewBacklog returns a Backlog with a limit of at least floor. clock is time.Now if nil.
+// NewBacklog returns a Backlog with a limit of at least floor.
 func NewBacklog(floor int, clock app.Clock, registry prometheus.Registerer, log *slog.Logger) *Backlog {
-	if clock == nil {
-		clock = time.Now
-	}
 	b := &Backlog{floor: floor, clock: clock, log: log}
 	in := telemetry.In(registry)
 	in.GaugeFunc("submissions_waiting", "Submissions in this process that are being stored or wait to be stored.", func() float64 {

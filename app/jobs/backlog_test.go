@@ -18,7 +18,7 @@ import (
 
 func newBacklog() (*Backlog, *prometheus.Registry, *testkit.Output) {
 	log, registry := &testkit.Output{}, prometheus.NewRegistry()
-	return NewBacklog(BacklogFloor, nil, registry, slog.New(slog.NewJSONHandler(log, nil))), registry, log
+	return NewBacklog(BacklogFloor, time.Now, registry, slog.New(slog.NewJSONHandler(log, nil))), registry, log
 }
 
 // enter submits n times at once and returns how many were admitted.

@@ -160,7 +160,9 @@ func (c *Capacity) renew(ctx context.Context) error {
 	counted, uncounted := c.count(ctx)
 	err := c.request(ctx, counted)
 	if errors.Is(err, job.ErrLeaseEnded) {
-		c.replaceLease()
+		c.mu.Lock()
+		c.lease = newLease()
+		c.mu.Unlock()
 		err = c.request(ctx, nil)
 	}
 	return cmp.Or(err, uncounted)
@@ -213,13 +215,6 @@ func (c *Capacity) close(ctx context.Context) error {
 		return nil
 	}
 	return c.store.CloseLease(ctx, ask)
-}
-
-// replaceLease begins a new lease in place of one that has ended.
-func (c *Capacity) replaceLease() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.lease = newLease()
 }
 
 // due reports whether a count is due.

@@ -68,7 +68,7 @@ func TestDrain(t *testing.T) {
 			handled := w.handling(task)
 			began := time.Now()
 			drained := w.draining(c.grace)
-			require.False(t, w.worker.Alive())
+			require.False(t, w.alive())
 			require.ErrorIs(t, w.handle(w.store.add()), errBusy)
 			drained()
 			require.ErrorIs(t, <-handled, c.err)
@@ -94,7 +94,7 @@ func TestDrainSurvivesALostLease(t *testing.T) {
 		second()
 		require.LessOrEqual(t, time.Since(began), heartbeat)
 		require.NoError(t, <-handled)
-		require.False(t, w.worker.Alive())
+		require.False(t, w.alive())
 	})
 }
 

@@ -23,9 +23,9 @@ func (w *world) holdsUnknowingly(s job.State) func(*row) {
 // Promise: contract 12b
 func TestTheLeaseIsKeptWithHeartbeats(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		require.False(t, w.worker.Alive())
+		require.False(t, w.alive())
 		w.start()
-		require.True(t, w.worker.Alive())
+		require.True(t, w.alive())
 		id := w.identityNow()
 		apptest.Pass(10*time.Minute + time.Second)
 		require.Equal(t, id, w.identityNow())
@@ -88,7 +88,7 @@ func TestLeaseEndsBeforeItExpiresInStorage(t *testing.T) {
 
 			w.store.hook("Renew", hook{})
 			apptest.Pass(5 * leaseTime)
-			require.True(t, w.worker.Alive())
+			require.True(t, w.alive())
 			require.NotEqual(t, first, w.identityNow())
 			require.True(t, w.store.retired[first], "the old lease is released")
 			require.Equal(t, 1.0, w.Metric(w.Metrics.LeasesLost))
@@ -120,7 +120,7 @@ func TestWorkerDeclaredDeadStopsEverything(t *testing.T) {
 		require.Zero(t, w.store.count("Finish"))
 		synctest.Wait()
 		require.NotEqual(t, first, w.identityNow())
-		require.True(t, w.worker.Alive())
+		require.True(t, w.alive())
 		require.False(t, w.store.retired[first], "a dead worker is not retired")
 	})
 }
@@ -137,7 +137,7 @@ func TestJobsOfEarlierLeaseAreNotFinishedUnderNext(t *testing.T) {
 		running := w.handling(task)
 		w.store.expire()
 		apptest.Pass(2 * heartbeat)
-		require.True(t, w.worker.Alive())
+		require.True(t, w.alive())
 		close(release)
 		require.NoError(t, <-running)
 		require.Zero(t, w.store.count("Finish"))
@@ -232,7 +232,7 @@ func TestRunGivesTheLeaseUp(t *testing.T) {
 		require.NoError(t, <-running)
 		require.Zero(t, w.store.count("Finish"), "the job is left to the rescuer")
 		require.True(t, w.store.retired[id])
-		require.False(t, w.worker.Alive())
+		require.False(t, w.alive())
 		require.Zero(t, w.Metric(w.Metrics.LeasesLost), "the lease was released, not lost")
 		require.ErrorIs(t, w.handle(w.store.add()), errBusy)
 		w.worker.Drain(context.Background())

@@ -114,13 +114,6 @@ func New(cfg Config, d Deps) *Worker {
 	}
 }
 
-// Alive reports whether the worker has a valid lease and accepts jobs.
-func (w *Worker) Alive() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return !w.draining && !w.id.IsZero()
-}
-
 // identity waits for a lease and returns its id.
 func (w *Worker) identity(ctx context.Context) (job.ID, error) {
 	for {

@@ -110,6 +110,13 @@ func (w *world) identityNow() job.ID {
 	return w.worker.id
 }
 
+// alive reports whether the worker has a valid lease and accepts jobs.
+func (w *world) alive() bool {
+	w.worker.mu.Lock()
+	defer w.worker.mu.Unlock()
+	return !w.worker.draining && !w.worker.id.IsZero()
+}
+
 // refusing makes each claim return not. The zero value restores normal claims.
 func (w *world) refusing(not job.NotClaimed) {
 	w.store.update(func() { w.store.refuse = func() job.NotClaimed { return not } })

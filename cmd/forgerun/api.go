@@ -110,10 +110,10 @@ func (p *process) serverConfig() handlers.Config {
 	}
 }
 
-// movable returns the movable clock of a test bed. Without a test bed, it returns nil, which means the machine's clock.
+// movable returns the movable clock of a test bed. Without a test bed, it returns the machine's clock.
 func (p *process) movable() func() time.Time {
 	if p.clock == nil {
-		return nil
+		return time.Now
 	}
 	return p.store.Now
 }
@@ -130,14 +130,14 @@ func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter
 		Deps: httpkit.Deps{
 			Keys: a.clients, Clock: p.movable(), Real: p.clock.Real, Named: a.clients.Named, CursorKey: service.CursorKey,
 			Idempotency: &app.Idempotency{Store: p.store, Hits: p.metrics.IdempotencyHits}, Limiter: limiter,
-			Registrations: authlimit.NewRegistrations(authlimit.RegistrationRate, nil), Attempts: p.attempts,
+			Registrations: authlimit.NewRegistrations(authlimit.RegistrationRate, time.Now), Attempts: p.attempts,
 			Logger: p.log, Registry: p.registry, Tracer: p.tracer,
 		},
 		Bulk: bulk.New(p.store, p.log), Schedules: p.newSchedules(service),
 		Jobs: service, Events: hub, Webhooks: p.newWebhooks(a.failed), Directory: p.newDirectory(), Health: p.Ready,
-		Admission: jobs.NewBacklog(jobs.BacklogFloor, nil, p.registry, p.log),
+		Admission: jobs.NewBacklog(jobs.BacklogFloor, time.Now, p.registry, p.log),
 		// BatchAdmission has no registry, because its metrics would have the same names as those of Admission.
-		BatchAdmission: jobs.NewBacklog(jobs.BatchBacklogFloor, nil, nil, p.log),
+		BatchAdmission: jobs.NewBacklog(jobs.BatchBacklogFloor, time.Now, nil, p.log),
 	}
 	if p.cfg.TestBed {
 		deps.Testbed = &testbed.Bed{

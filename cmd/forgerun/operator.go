@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/forgerun/forgerun/app/bulk"
 	"github.com/forgerun/forgerun/app/clients"
@@ -39,7 +40,7 @@ func (p *process) newOperatorAPI(guard operators.Guard, pages http.Handler) *ope
 		Erasures: erasures.New(p.store, p.log), Pauses: pauses.New(p.store, p.log), Stopped: allPauses{p}.Now, Testbed: bed,
 		Progress: p.queue.Progress, CursorKey: p.store.CursorKey, Log: p.log,
 		Jobs:    service,
-		Clients: clients.New(p.cfg.clients(), p.store, nil, p.log),
+		Clients: clients.New(p.cfg.clients(), p.store, time.Now, p.log),
 	})
 }
 

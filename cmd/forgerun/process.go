@@ -145,7 +145,7 @@ func (p *process) connect() (err error) {
 		return err
 	}
 	p.metrics = app.NewMetrics(p.registry)
-	p.connections, p.attempts = conn.NewMetrics(telemetry.In(p.registry)), authlimit.New(nil, telemetry.In(p.registry))
+	p.connections, p.attempts = conn.NewMetrics(telemetry.In(p.registry)), authlimit.New(time.Now, telemetry.In(p.registry))
 	cfg := p.cfg
 	p.redis, err = redisconn.Connect(cfg.RedisURL, redisconn.Options{Logger: p.log, Registry: p.registry, Tracer: p.tracer})
 	if err != nil {

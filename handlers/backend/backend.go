@@ -102,7 +102,7 @@ func New(t testing.TB, change ...func(*Service)) *Service {
 	s.Clients = clients.New(clients.Config{
 		Operators: Tokens(t), OpenRegistration: true, RegistrationWindow: 10 * time.Minute, TTL: 90 * 24 * time.Hour,
 		Overlap: clients.KeyOverlap, RenewWindow: clients.RenewWindow,
-	}, s.Store, nil, s.Logger)
+	}, s.Store, time.Now, s.Logger)
 	s.Bulk, s.Erasures, s.Pauses = bulk.New(s.Store, s.Logger), erasures.New(s.Store, s.Logger), pauses.New(s.Store, s.Logger)
 	s.Schedules = schedules.New(s.Store, s.Jobs, 100, s.Logger)
 	deps := delivery.WebhooksDeps{

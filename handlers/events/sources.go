@@ -109,7 +109,7 @@ func (c *clientSource) seek(ctx context.Context, cursor string) error {
 
 func (c *clientSource) resume(ctx context.Context, lastID string) (err error) {
 	if lastID == "" {
-		c.after, err = c.api.Events.FeedEnd(ctx)
+		c.after, err = c.api.Jobs.FeedEnd(ctx)
 		return err
 	}
 	if err = c.seek(ctx, lastID); job.CodeOf(err) == job.CodeMalformed {

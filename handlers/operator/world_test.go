@@ -69,7 +69,7 @@ func newWorldOn(t *testing.T, s *backend.Service, change ...func(*operator.Confi
 		c(&cfg, &deps)
 	}
 	deps.Guard = operators.Guard{
-		Tokens: backend.Tokens(t), Attempts: authlimit.New(nil, telemetry.In(nil)), Log: deps.Log,
+		Tokens: backend.Tokens(t), Attempts: authlimit.New(time.Now, telemetry.In(nil)), Log: deps.Log,
 		Source: func(*http.Request) netip.Addr { return netip.MustParseAddr("192.0.2.1") },
 	}
 	return &world{t, s, operator.New(cfg, deps), apitest.New(t, operator.Document())}

@@ -61,11 +61,8 @@ type failures struct {
 	last          time.Time
 }
 
-// New makes a limiter; a nil clock means time.Now.
+// New makes a limiter.
 func New(clock func() time.Time, f telemetry.Factory) *Limiter {
-	if clock == nil {
-		clock = time.Now
-	}
 	return &Limiter{
 		clock: clock,
 		refused: f.Counters("auth_attempts_refused_total",

@@ -21,11 +21,8 @@ type Registrations struct {
 	addresses *lru.LRU[netip.Addr, *rate.Limiter]
 }
 
-// NewRegistrations sets the limit per address and minute; 0 means no limit. A nil clock means time.Now.
+// NewRegistrations sets the limit per address and minute; 0 means no limit.
 func NewRegistrations(perMinute int, clock func() time.Time) *Registrations {
-	if clock == nil {
-		clock = time.Now
-	}
 	return &Registrations{perMinute: perMinute, clock: clock, addresses: newTable[netip.Addr, *rate.Limiter]()}
 }
 
