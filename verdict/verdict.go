@@ -146,6 +146,7 @@ func Of(all *Record) Verdict {
 		}
 		return apart
 	})
+	r.indexAttempts()
 	r.journal = newJournal(r)
 	r.index()
 	return of(r, counts)
