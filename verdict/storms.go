@@ -27,44 +27,28 @@ func sameRequestOf(x *exchange) sameRequest {
 	return same
 }
 
-// storm is a sequence of tries. Each try follows immediately after the previous one failed.
-type storm struct {
-	first, last *exchange
-	repetitions int
-}
-
 // storms checks that the client does not keep repeating a failed request immediately, without a Retry-After. Overlapping requests do not
 // count, because several parts of the client may each send one.
 func storms(r *record, f *finding) {
-	open := map[sameRequest]*storm{}
-	var order []sameRequest
-	over := func(s *storm) {
-		if s.repetitions >= StormAfter {
+	tries := newStreaks[sameRequest]() // each try follows immediately after the previous one failed
+	r.each(func(x *exchange) {
+		at := sameRequestOf(x)
+		switch now := tries.open[at]; {
+		case now == nil:
+		case resent(now.last, x):
+			now.n--
+		case !r.failedWithoutWait(now.last) || !atOnce(now.last, x):
+			tries.end(at)
+		}
+		tries.add(at, x)
+	})
+	for _, s := range tries.all {
+		if s.n > StormAfter {
 			f.fail(s.first, s.last, fmt.Sprintf("The client sent the same request %d times in %.1f s, each time immediately after a failure.",
-				s.repetitions+1, s.last.Start.Sub(s.first.Start).Seconds()),
+				s.n, s.last.Start.Sub(s.first.Start).Seconds()),
 				"Wait longer before each further try, and give up in the end. RFC 9110, section 9.2.2: A client SHOULD NOT automatically "+
 					"retry a failed automatic retry.")
 		}
-	}
-	r.each(func(x *exchange) {
-		at := sameRequestOf(x)
-		s := open[at]
-		switch {
-		case s == nil:
-			open[at] = &storm{first: x, last: x}
-			order = append(order, at)
-		case resent(s.last, x):
-			s.last = x
-		case r.failedWithoutWait(s.last) && atOnce(s.last, x):
-			s.last = x
-			s.repetitions++
-		default:
-			over(s)
-			*s = storm{first: x, last: x}
-		}
-	})
-	for _, at := range order {
-		over(open[at])
 	}
 }
 
