@@ -64,7 +64,7 @@ func newBody(r *http.Request) *requestBody {
 func (b *requestBody) waitUntil(asked chan struct{}) error {
 	var arrives <-chan struct{}
 	var conn *wire.Conn
-	if c, ok := b.request.Context().Value(connKey{}).(*connection); ok && b.request.ProtoMajor == 1 {
+	if c := connectionOf(b.request); c != nil && b.request.ProtoMajor == 1 {
 		conn = c.below
 	}
 	if conn != nil {

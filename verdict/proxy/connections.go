@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,9 +30,9 @@ func (p *Proxy) Server() *http.Server {
 		Handler: p, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, Protocols: new(http.Protocols),
 		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug), DisableGeneralOptionsHandler: true,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			ours := &connection{Conn: c, below: below(c), number: connections.Add(1)}
+			ours := &connection{Conn: c, below: below(c), number: connections.Add(1), target: tunnelTo(c)}
 			open.Store(c, ours)
-			return context.WithValue(tunnelled(ctx, c), connKey{}, ours)
+			return context.WithValue(ctx, connKey{}, ours)
 		},
 		ConnState: func(c net.Conn, state http.ConnState) {
 			switch state {
@@ -76,6 +77,7 @@ type connection struct {
 	net.Conn
 	below    *wire.Conn // nil: from another listener
 	number   uint64
+	target   *url.URL // target of the tunnel; nil without a tunnel
 	requests atomic.Int64
 	next     atomic.Pointer[fault.Effect] // fault of the next request; may be nil
 	half     atomic.Bool                  // whether the proxy half-closes the connection after the response
@@ -94,6 +96,12 @@ func (c *connection) end() {
 
 type connKey struct{}
 
+// connectionOf returns the connection of a request, or nil if another server serves the proxy.
+func connectionOf(r *http.Request) *connection {
+	c, _ := r.Context().Value(connKey{}).(*connection)
+	return c
+}
+
 // below returns the connection below TLS and a tunnel, or nil.
 func below(c net.Conn) *wire.Conn {
 	for {
@@ -111,8 +119,8 @@ func below(c net.Conn) *wire.Conn {
 // fault returns the fault of a request, or nil. The fault comes from an earlier request on the connection or from the rules.
 func (p *Proxy) fault(in *session, operation string, r *http.Request, body *requestBody) *fault.Effect {
 	subject := func() string { return p.subject(r, body) }
-	c, ok := r.Context().Value(connKey{}).(*connection)
-	if !ok {
+	c := connectionOf(r)
+	if c == nil {
 		return p.sessions.fault(in, operation, r, subject)
 	}
 	if left := c.next.Swap(nil); left != nil {

@@ -21,19 +21,11 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	if out.Host = ""; out.URL.Scheme == "http" {
 		out.Host = in.Host
 	}
-	for _, name := range []string{"Forwarded", "X-Forwarded-For"} {
-		if all, ok := in.Header[name]; ok {
-			out.Header[name] = all
-		}
-	}
+	keep(pr, "Forwarded", "X-Forwarded-For")
 	if p.forwards == nil {
 		pr.SetXForwarded() // appends to X-Forwarded-For
 	}
-	for _, name := range []string{"X-Forwarded-Host", "X-Forwarded-Proto"} {
-		if all, ok := in.Header[name]; ok {
-			out.Header[name] = all
-		}
-	}
+	keep(pr, "X-Forwarded-Host", "X-Forwarded-Proto")
 	if out.Header.Get("Accept-Encoding") != "" {
 		out.Header.Set("Accept-Encoding", "identity")
 	}
@@ -54,6 +46,15 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 		out.ContentLength, out.TransferEncoding = -1, []string{"identity"}
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("")), nil }
 		out.Body, _ = out.GetBody()
+	}
+}
+
+// keep copies headers of the client that httputil.ReverseProxy removes.
+func keep(pr *httputil.ProxyRequest, names ...string) {
+	for _, name := range names {
+		if all, ok := pr.In.Header[name]; ok {
+			pr.Out.Header[name] = all
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"io"
 	"net"
@@ -27,8 +26,6 @@ type forwarder struct {
 	others httputil.ReverseProxy // proxy for requests without TLS to other hosts
 }
 
-type openedKey struct{}
-
 // Forward makes p a forward proxy, for clients with a fixed base address. It returns the certificate authority that clients must trust, in
 // PEM. The key of the authority exists only in memory. Requests to further targets are judged too; their recorded paths begin with the
 // host, as in "//api.example.com/jobs". Forward must be called before Server.
@@ -48,11 +45,7 @@ func (p *Proxy) Forward(further ...*url.URL) ([]byte, error) {
 		others: httputil.ReverseProxy{
 			Transport: transport, BufferPool: &buffers{}, FlushInterval: flushInterval, ErrorLog: p.forward.ErrorLog,
 			Rewrite: func(pr *httputil.ProxyRequest) {
-				for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
-					if all, ok := pr.In.Header[name]; ok {
-						pr.Out.Header[name] = all
-					}
-				}
+				keep(pr, "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto")
 			},
 			ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 				p.log.Warn("a host outside the judged target did not answer", "host", r.URL.Host, "error", redact.Keep(err.Error()))
@@ -72,8 +65,8 @@ func (p *Proxy) forwarded(w http.ResponseWriter, r *http.Request) bool {
 		p.connect(w, r)
 		return true
 	case r.URL.Host == "":
-		if target, ok := r.Context().Value(openedKey{}).(*url.URL); ok {
-			r.URL.Scheme, r.URL.Host = target.Scheme, target.Host
+		if c := connectionOf(r); c != nil && c.target != nil {
+			r.URL.Scheme, r.URL.Host = c.target.Scheme, c.target.Host
 		}
 		return false
 	case p.targetAt(r.URL) != nil:
@@ -85,7 +78,8 @@ func (p *Proxy) forwarded(w http.ResponseWriter, r *http.Request) bool {
 
 // usedByName reports whether the client uses p as a forward proxy. A web page cannot make a browser do that.
 func (p *Proxy) usedByName(r *http.Request) bool {
-	return p.forwards != nil && (r.URL.Host != "" || r.Method == http.MethodConnect || r.Context().Value(openedKey{}) != nil)
+	c := connectionOf(r)
+	return p.forwards != nil && (r.URL.Host != "" || r.Method == http.MethodConnect || c != nil && c.target != nil)
 }
 
 // connect opens a tunnel. A tunnel to a target ends at the proxy, which has a certificate for the host. Other tunnels pass through.
@@ -197,13 +191,13 @@ func (f *forwarder) Close() error {
 // Addr implements net.Listener. The address is empty, because f has no port.
 func (f *forwarder) Addr() net.Addr { return &net.TCPAddr{} }
 
-// tunnelled adds the target of a connection that was opened by CONNECT to the context of its requests.
-func tunnelled(ctx context.Context, c net.Conn) context.Context {
+// tunnelTo returns the target of a connection that was opened by CONNECT, or nil for other connections.
+func tunnelTo(c net.Conn) *url.URL {
 	if secured, ok := c.(*tls.Conn); ok {
 		c = secured.NetConn()
 	}
 	if opened, ok := c.(*bufferedConn); ok {
-		return context.WithValue(ctx, openedKey{}, opened.target)
+		return opened.target
 	}
-	return ctx
+	return nil
 }

@@ -195,47 +195,37 @@ func (s *sessions) delivered(d *delivery, document any) {
 	m := &api.Message{URL: &url.URL{}, Header: d.header, Body: document}
 	d.DeliveryID = redact.Keep(cmp.Or(m.Text("header:Webhook-Id", "header:X-GitHub-Delivery", "/id"), wire.Sum(d.body)))
 	d.Event = redact.Keep(m.Text("/type", "/event", "header:X-GitHub-Event", "header:Ce-Type"))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.open(d.in)
-	if n == nil {
-		return
-	}
-	tries := n.tries[d.DeliveryID]
-	if tries == 0 && len(n.tries) < verdict.MaxExchanges && n.spare() {
-		n.bytes += perText + len(d.DeliveryID)
-		tries++
-	} else if tries > 0 {
-		tries++
-	}
-	if d.Number = tries; tries > 0 {
-		n.tries[d.DeliveryID] = tries
-	}
-	var x verdict.Exchange
-	s.show(n, document, &x)
-	switch {
-	case len(x.Final) > 0:
-		if d.JobID, d.Final = x.Final[0], !d.Unsigned; d.Final { // an unsigned delivery proves nothing
-			n.jobs[d.JobID].setState(api.State{Known: true, Final: true, Name: "final"}, d.At)
+	s.within(d.in, func(n *session) {
+		tries := n.tries[d.DeliveryID]
+		if tries == 0 && len(n.tries) < verdict.MaxExchanges && n.spare() {
+			n.bytes += perText + len(d.DeliveryID)
+			n.tries[d.DeliveryID] = 1
+		} else if tries > 0 {
+			n.tries[d.DeliveryID]++
 		}
-	case len(x.Shown) > 0:
-		d.JobID = x.Shown[0]
-	}
+		d.Number = n.tries[d.DeliveryID]
+		var x verdict.Exchange
+		s.show(n, document, &x)
+		switch {
+		case len(x.Final) > 0:
+			if d.JobID, d.Final = x.Final[0], !d.Unsigned; d.Final { // an unsigned delivery proves nothing
+				n.jobs[d.JobID].setState(api.State{Known: true, Final: true, Name: "final"}, d.At)
+			}
+		case len(x.Shown) > 0:
+			d.JobID = x.Shown[0]
+		}
+	})
 }
 
 // attempted records a delivery attempt of the target.
 func (s *sessions) attempted(d *delivery) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.open(d.in)
-	if n == nil {
-		return
-	}
-	n.Recorded++
-	if len(n.attempts) < verdict.MaxExchanges && n.spare() {
-		n.bytes += perAttempt + len(d.Event)
-		n.attempts = append(n.attempts, d.Attempt)
-	}
+	s.within(d.in, func(n *session) {
+		n.Recorded++
+		if len(n.attempts) < verdict.MaxExchanges && n.spare() {
+			n.bytes += perAttempt + len(d.Event)
+			n.attempts = append(n.attempts, d.Attempt)
+		}
+	})
 }
 
 // sent records a request of a delivery that a fault added or withheld.

@@ -88,27 +88,23 @@ func forms(text string) []string {
 // keyInURL notes whether a URL contains a key (RFC 6750, section 2.3) that any request of the session sent in a header. It skips addresses
 // that the target returned, because those are not the client's mistake.
 func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.open(in)
-	if n == nil {
-		return
-	}
-	for _, key := range s.keysOf(r.Header) {
-		if n.keys.add(key) {
-			n.bytes += perText
-			n.log.FoundKey(func(path, query string) (string, string, bool) { return without(key, path, query) })
+	s.within(in, func(n *session) {
+		for _, key := range s.keysOf(r.Header) {
+			if n.keys.add(key) {
+				n.bytes += perText
+				n.log.FoundKey(func(path, query string) (string, string, bool) { return without(key, path, query) })
+			}
 		}
-	}
-	if here := s.at(r.URL, r.URL.RequestURI()); n.jobs[here] != nil || n.results[here] != "" {
-		return
-	}
-	if found := n.keys.in(r.URL.RequestURI()); found != "" {
-		x.Path, x.Query, _ = without(found, x.Path, x.Query)
-		x.KeyInURL = true
-		return
-	}
-	x.KeyInURL = r.URL.RawQuery != "" && r.URL.Query().Has("access_token")
+		if here := s.at(r.URL, r.URL.RequestURI()); n.jobs[here] != nil || n.results[here] != "" {
+			return
+		}
+		if found := n.keys.in(r.URL.RequestURI()); found != "" {
+			x.Path, x.Query, _ = without(found, x.Path, x.Query)
+			x.KeyInURL = true
+			return
+		}
+		x.KeyInURL = r.URL.RawQuery != "" && r.URL.Query().Has("access_token")
+	})
 }
 
 // without masks a key in a stored path and query, and reports whether they contained the key. In the query, it may already be masked.

@@ -252,7 +252,8 @@ func (p *Proxy) probe(t http.RoundTripper) func(*url.URL, http.Header) (int, htt
 			return 0, nil, nil
 		}
 		defer func() { _ = res.Body.Close() }()
-		return res.StatusCode, res.Header, api.Decode(readUpTo(res.Body, maxDocument))
+		body, _ := io.ReadAll(io.LimitReader(res.Body, maxDocument)) // the status counts even if the body is incomplete
+		return res.StatusCode, res.Header, api.Decode(body)
 	}
 }
 

@@ -40,7 +40,7 @@ func (s *sessions) exchange(r *http.Request) *verdict.Exchange {
 		KeyID: wire.Sum([]byte(cmp.Or(h.Get("Authorization"), h.Get("X-Api-Key"), h.Get("Api-Key")))), Trace: traceID(h.Get("Traceparent")),
 		Agent: redact.Keep(r.UserAgent()), Closes: r.Close && r.ProtoMajor == 1,
 	}
-	if c, ok := r.Context().Value(connKey{}).(*connection); ok {
+	if c := connectionOf(r); c != nil {
 		x.Connection, x.Reused = c.number, c.requests.Add(1) > 1
 	}
 	return x
@@ -108,16 +108,12 @@ func (n *session) jobOfPath(path string) string {
 
 // record adds an exchange to a session.
 func (s *sessions) record(in *session, x *verdict.Exchange) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.open(in)
-	if n == nil {
-		return
-	}
-	n.Recorded++
-	if n.log.Len() < verdict.MaxExchanges && n.spare() {
-		n.bytes += n.log.Add(x)
-	}
+	s.within(in, func(n *session) {
+		n.Recorded++
+		if n.log.Len() < verdict.MaxExchanges && n.spare() {
+			n.bytes += n.log.Add(x)
+		}
+	})
 }
 
 // spare reports whether a session may store more data.

@@ -330,7 +330,7 @@ func (a *response) finish(panicked any) {
 		panic(panicked)
 	}
 	if cut {
-		if c, ok := a.request.Context().Value(connKey{}).(*connection); ok && a.effect != nil && a.effect.Reset {
+		if c := connectionOf(a.request); c != nil && a.effect != nil && a.effect.Reset {
 			wire.Reset(c.Conn)
 		}
 		panic(http.ErrAbortHandler)
@@ -339,11 +339,3 @@ func (a *response) finish(panicked any) {
 		_, _ = a.ResponseWriter.Write(a.last)
 	}
 }
-
-// readUpTo reads up to the given number of bytes and ignores errors.
-func readUpTo(r io.Reader, most int64) []byte {
-	b, _ := io.ReadAll(io.LimitReader(r, most))
-	return b
-}
-
-func itoa(n int) string { return strconv.Itoa(n) }

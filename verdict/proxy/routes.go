@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/forgerun/forgerun/verdict"
@@ -272,7 +273,7 @@ func writeJSON(w http.ResponseWriter, kind string, status int, v any) {
 // could end the session after it has read the status and before the exchange is recorded.
 func writeWhole(w http.ResponseWriter, kind string, status int, body []byte) {
 	w.Header().Set("Content-Type", kind)
-	w.Header().Set("Content-Length", itoa(len(body)))
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // the client may have gone
 }

@@ -38,37 +38,26 @@ func (s *sessions) noteEvent(in *session, x *verdict.Exchange, e *fault.Effect, 
 
 // noteEventJobs adds the jobs in an event of the target to x and notes their ends in the session. It includes the job of the stream.
 func (s *sessions) noteEventJobs(in *session, document any, x *verdict.Exchange) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.open(in)
-	if n == nil {
-		return
-	}
-	s.show(n, document, x)
-	if state := s.api.StateOf(document); x.Job != "" && state.Known {
-		wire.Show(x, x.Job, state.Final)
-	}
-	n.noteEnds(x.Final)
-	for _, job := range x.Final {
-		if j := n.jobs[job]; j != nil {
-			j.setState(api.State{Known: true, Final: true, Name: "final"}, time.Now())
+	s.within(in, func(n *session) {
+		s.show(n, document, x)
+		if state := s.api.StateOf(document); x.Job != "" && state.Known {
+			wire.Show(x, x.Job, state.Final)
 		}
-	}
+		n.noteEnds(x.Final)
+		for _, job := range x.Final {
+			if j := n.jobs[job]; j != nil {
+				j.setState(api.State{Known: true, Final: true, Name: "final"}, time.Now())
+			}
+		}
+	})
 }
 
 // shape describes how documents show the jobs of a session. The caller must not hold the lock.
 func (s *sessions) shape(in *session) *wire.Shape {
-	locked := func(do func(n *session)) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if n := s.open(in); n != nil {
-			do(n)
-		}
-	}
 	passing := ""
-	locked(func(n *session) { passing = n.passing })
+	s.within(in, func(n *session) { passing = n.passing })
 	shape := s.api.Shape(passing, func(id string) (job string, ok bool) {
-		locked(func(n *session) { job, ok = n.known(id) })
+		s.within(in, func(n *session) { job, ok = n.known(id) })
 		return job, ok
 	})
 	return &shape
@@ -144,16 +133,16 @@ func (n *session) keepPending(x *verdict.Exchange, h http.Header, body []byte) {
 // pending returns a stored response to send in place of a, or nil. It applies if the effect hides the end of the job and the API shows the
 // end only by the status.
 func (a *response) pending() (p *pending) {
-	x, s := a.exchange, a.proxy.sessions
+	x := a.exchange
 	ends := a.status == http.StatusSeeOther || a.status >= 200 && a.status < 300 && a.status != http.StatusAccepted
 	if a.effect == nil || !a.effect.Unfinished || a.own || x.Role != verdict.Read || x.Method != http.MethodGet || !ends {
 		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := s.open(a.in); n != nil && n.jobs[x.Job] != nil {
-		p = n.jobs[x.Job].pending
-	}
+	a.proxy.sessions.within(a.in, func(n *session) {
+		if j := n.jobs[x.Job]; j != nil {
+			p = j.pending
+		}
+	})
 	return p
 }
 

@@ -81,6 +81,15 @@ func (s *sessions) open(in *session) *session {
 	return in
 }
 
+// within calls do with a session if it is open. do holds the lock.
+func (s *sessions) within(in *session, do func(n *session)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.open(in); n != nil {
+		do(n)
+	}
+}
+
 func (s *sessions) start(n verdict.Session) (verdict.Session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,7 +216,7 @@ func (s *sessions) end(id string) (verdict.Session, error) {
 		return n.Session, nil
 	}
 	if n.Profile != "" {
-		*s.rulesOf(within(n)) = rules{}
+		*s.rulesOf(orMain(n)) = rules{}
 	}
 	asked := map[*session]map[string]jobSeen{}
 	for _, ending := range s.endingWith(n) {
@@ -233,8 +242,8 @@ func (s *sessions) end(id string) (verdict.Session, error) {
 	return n.Session, nil
 }
 
-// within returns the value of the parameter "in" for a session: nil if it has no label.
-func within(n *session) *session {
+// orMain returns the value of the parameter "in" for a session: nil if it has no label.
+func orMain(n *session) *session {
 	if n.Label == "" {
 		return nil
 	}
