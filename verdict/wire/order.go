@@ -2,132 +2,86 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // encoded encodes a document with its members in the order of the original. New members come last.
 func encoded(v any, original []byte) ([]byte, error) {
-	o := ordered{from: json.NewDecoder(bytes.NewReader(original))}
-	o.from.UseNumber()
+	var out bytes.Buffer
+	as := []jsontext.Options{ // like encoding/json
+		jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true), jsontext.EscapeForJS(true),
+	}
+	o := ordered{jsontext.NewDecoder(bytes.NewReader(original), as...), jsontext.NewEncoder(&out, as...)}
 	err := o.value(v)
-	return o.out.Bytes(), err
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 
 type ordered struct {
-	from *json.Decoder
-	out  bytes.Buffer
+	from *jsontext.Decoder
+	to   *jsontext.Encoder
 }
 
 // value encodes a value in place of the next value of the original.
 func (o *ordered) value(v any) error {
-	token, err := o.from.Token()
-	if err != nil {
-		return err
-	}
-	object, isObject := v.(map[string]any)
-	list, isList := v.([]any)
-	switch delim, _ := token.(json.Delim); {
-	case delim == '{' && isObject:
+	kind := o.from.PeekKind()
+	if object, ok := v.(map[string]any); ok && kind == '{' {
 		return o.object(object)
-	case delim == '[' && isList:
+	}
+	if list, ok := v.([]any); ok && kind == '[' {
 		return o.list(list)
-	case delim != 0:
-		err = o.skip(1)
 	}
-	if err == nil {
-		err = o.plain(v)
-	}
-	return err
+	return cmp.Or(o.from.SkipValue(), o.plain(v))
 }
 
 func (o *ordered) object(v map[string]any) error {
 	rest := maps.Clone(v)
-	between := byte('{')
-	name := func(text string) error {
-		o.out.WriteByte(between)
-		between = ','
-		err := o.plain(text)
-		o.out.WriteByte(':')
-		return err
-	}
-	for o.from.More() {
-		token, err := o.from.Token()
-		if err != nil {
+	err := o.delimiter()
+	for err == nil && o.from.PeekKind() != '}' {
+		var token jsontext.Token
+		if token, err = o.from.ReadToken(); err != nil {
 			return err
 		}
-		text, _ := token.(string)
-		value, kept := rest[text]
+		name := token.String()
+		value, kept := rest[name]
 		if !kept {
-			if err = o.skip(0); err != nil {
-				return err
-			}
+			err = o.from.SkipValue()
 			continue
 		}
-		delete(rest, text) // keep only the first of members with equal names
-		if err = name(text); err == nil {
+		delete(rest, name) // keep only the first of members with equal names
+		if err = o.to.WriteToken(jsontext.String(name)); err == nil {
 			err = o.value(value)
 		}
-		if err != nil {
-			return err
-		}
 	}
-	for _, text := range slices.Sorted(maps.Keys(rest)) {
-		if err := name(text); err != nil {
-			return err
-		}
-		if err := o.plain(rest[text]); err != nil {
-			return err
-		}
+	for _, name := range slices.Sorted(maps.Keys(rest)) {
+		err = cmp.Or(err, o.plain(name), o.plain(rest[name]))
 	}
-	if between == '{' {
-		o.out.WriteByte('{')
-	}
-	o.out.WriteByte('}')
-	_, err := o.from.Token()
-	return err
+	return cmp.Or(err, o.delimiter())
 }
 
 // list encodes a list that has the same length as the original.
 func (o *ordered) list(v []any) error {
-	o.out.WriteByte('[')
-	for i, item := range v {
-		if i > 0 {
-			o.out.WriteByte(',')
-		}
-		if err := o.value(item); err != nil {
-			return err
-		}
+	err := o.delimiter()
+	for _, item := range v {
+		err = cmp.Or(err, o.value(item))
 	}
-	o.out.WriteByte(']')
-	_, err := o.from.Token()
-	return err
+	return cmp.Or(err, o.delimiter())
 }
 
-// skip skips the next value or, if depth is greater than 0, the rest of nested values.
-func (o *ordered) skip(depth int) error {
-	for {
-		token, err := o.from.Token()
-		if err != nil {
-			return err
-		}
-		switch token {
-		case json.Delim('{'), json.Delim('['):
-			depth++
-		case json.Delim('}'), json.Delim(']'):
-			depth--
-		}
-		if depth == 0 {
-			return nil
-		}
+// delimiter copies the beginning or the end of an object or a list.
+func (o *ordered) delimiter() error {
+	token, err := o.from.ReadToken()
+	if err != nil {
+		return err
 	}
+	return o.to.WriteToken(token)
 }
 
 func (o *ordered) plain(v any) error {
-	encoder := json.NewEncoder(&o.out)
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(v)
-	o.out.Truncate(o.out.Len() - min(1, o.out.Len())) // remove the line feed of the encoder
-	return err
+	text, err := json.Marshal(v)
+	return cmp.Or(err, o.to.WriteValue(text))
 }
