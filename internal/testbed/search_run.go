@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -75,28 +76,13 @@ func (r *searchRun) try(ctx context.Context, worker int, rules []fault.Rule, lim
 	sessions, ended := as.end(ctx)
 	for _, n := range sessions {
 		t.Results = append(t.Results, n.Results...)
-		t.Entries = append(t.Entries, entriesOf(n.journal)...)
+		for lines := json.NewDecoder(bytes.NewReader(n.journal)); lines.More() && ended == nil; {
+			var e verdict.Entry
+			ended = lines.Decode(&e)
+			t.Entries = append(t.Entries, e)
+		}
 	}
 	return t, errors.Join(err, ended)
-}
-
-// entriesOf extracts the fields of a journal that a search needs.
-func entriesOf(journal []byte) (all []search.Entry) {
-	for line := range strings.Lines(string(journal)) {
-		var e struct {
-			Operation, Fault, Job string
-			Of                    fault.Use
-			State                 verdict.JobState `json:"job_state"`
-		}
-		if json.Unmarshal([]byte(line), &e) != nil { // cannot fail: the journal was encoded from the same types
-			continue
-		}
-		kinds, _, _ := strings.Cut(e.Fault, " {")
-		all = append(all, search.Entry{
-			Operation: e.Operation, Of: e.Of, Job: e.Job, State: e.State, Fault: kinds, Made: e.Of == fault.Submissions && e.Job != "",
-		})
-	}
-	return all
 }
 
 // tail is a writer that keeps only the end of a command's output.

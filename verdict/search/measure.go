@@ -49,7 +49,7 @@ func (s *search) measure(ctx context.Context) error {
 }
 
 // operations returns the operations of the requests with their numbers, in the order of the first requests.
-func operations(entries []Entry) (all []Operation) {
+func operations(entries []verdict.Entry) (all []Operation) {
 	for _, e := range entries {
 		at := slices.IndexFunc(all, func(o Operation) bool { return o.Name == e.Operation })
 		switch {

@@ -112,14 +112,6 @@ func ordinal(n int) string {
 	return fmt.Sprint(n, suffix)
 }
 
-// size returns the number of faults in the schedule.
-func (s Schedule) size() (n int) {
-	for _, step := range s {
-		n += step.Times
-	}
-	return n
-}
-
 // key identifies the schedule.
 func (s Schedule) key() string {
 	var b strings.Builder

@@ -35,16 +35,17 @@ func (c *simulated) run(_ context.Context, _ int, rules []fault.Rule, _ time.Dur
 	c.ran = append(c.ran, text(rules))
 	c.mu.Unlock()
 	t, counts := &Trial{Took: time.Millisecond}, map[string]int{}
-	var met []happened
+	var faults []happened
 	request := func(operation string, of fault.Use, job int) {
 		for tries := 0; ; tries++ {
 			counts[operation]++
 			e := effectAt(rules, operation, counts[operation], tries)
-			entry := Entry{Operation: operation, Of: of, Job: fmt.Sprint(job), Made: of == fault.Submissions}
+			entry := verdict.Entry{Operation: operation}
 			if e != nil {
-				entry.Fault = strings.Join(e.Kinds(), ", ")
-				met = append(met, happened{operation, job, *e})
+				entry = met(operation, *e)
+				faults = append(faults, happened{operation, job, *e})
 			}
+			entry.Of, entry.Job = of, fmt.Sprint(job)
 			t.Entries = append(t.Entries, entry)
 			if e == nil || !failing(e) {
 				return
@@ -57,7 +58,7 @@ func (c *simulated) run(_ context.Context, _ int, rules []fault.Rule, _ time.Dur
 			request("read", fault.Lookups, job)
 		}
 	}
-	switch rule := c.mistake(met); rule {
+	switch rule := c.mistake(faults); rule {
 	case "":
 	case commandFails:
 		t.Failed, t.LastLine = "exit status 1", "it failed"
@@ -110,6 +111,14 @@ func isLost(h happened) bool    { return h.effect.Close == fault.AfterCommit }
 func isRefused(h happened) bool { return h.effect.Status >= 500 }
 func isReset(h happened) bool   { return h.effect.Close == fault.CloseBefore }
 
+// sizeOf returns the number of faults in a schedule.
+func sizeOf(s Schedule) (n int) {
+	for _, step := range s {
+		n += step.Times
+	}
+	return n
+}
+
 func TestSearchFindsAndShrinks(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -146,7 +155,7 @@ func TestSearchFindsAndShrinks(t *testing.T) {
 				})
 				require.Len(t, report.Findings, 1, "seed %d", seed)
 				f := report.Findings[0]
-				require.Equal(t, c.steps, f.Schedule.size(), "seed %d: %s", seed, f.Words)
+				require.Equal(t, c.steps, sizeOf(f.Schedule), "seed %d: %s", seed, f.Words)
 				require.Equal(t, []int{3, 3}, []int{f.Hits, f.Runs})
 			}
 		})

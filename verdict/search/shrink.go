@@ -50,18 +50,12 @@ func (s *search) pursue(ctx context.Context, p *pending, b Break) error {
 	return nil
 }
 
-// sortFirst moves breaks of the same rule as b to the front.
+// sortFirst returns the breaks, those of the same rule as b first.
 func sortFirst(shown []Break, b Break) []Break {
-	slices.SortStableFunc(shown, func(x, y Break) int {
-		switch {
-		case x.Rule == b.Rule && y.Rule != b.Rule:
-			return -1
-		case y.Rule == b.Rule && x.Rule != b.Rule:
-			return 1
-		}
-		return 0
-	})
-	return shown
+	return slices.Concat(
+		slices.DeleteFunc(slices.Clone(shown), func(x Break) bool { return x.Rule != b.Rule }),
+		slices.DeleteFunc(slices.Clone(shown), func(x Break) bool { return x.Rule == b.Rule }),
+	)
 }
 
 // cut keeps a finding that is not minimal if the search has ended. Otherwise it returns err.

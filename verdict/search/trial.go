@@ -15,21 +15,11 @@ import (
 // Trial is the result of one run of the client.
 type Trial struct {
 	Results  []verdict.Result // results of all sessions
-	Entries  []Entry          // requests of all sessions
+	Entries  []verdict.Entry  // requests of all sessions
 	Failed   string           // how the command failed; empty if it succeeded
 	Hung     bool             // whether the command was ended because of its time limit
 	LastLine string           // last line of the output, preferably of standard error
 	Took     time.Duration
-}
-
-// Entry is a request of a trial.
-type Entry struct {
-	Operation string
-	Of        fault.Use
-	Job       string
-	State     verdict.JobState
-	Made      bool   // whether the request submitted the job
-	Fault     string // kinds of the fault; empty without a fault
 }
 
 // Problems other than broken rules.
@@ -119,7 +109,7 @@ func severity(rule string) int {
 func (t *Trial) jobs() int {
 	made := map[string]bool{}
 	for _, e := range t.Entries {
-		if e.Made {
+		if e.Of == fault.Submissions && e.Job != "" {
 			made[e.Job] = true
 		}
 	}
@@ -162,7 +152,8 @@ type Cell struct {
 func (t *Trial) faults(byState bool) map[Cell]int {
 	counts := map[Cell]int{}
 	for _, e := range t.Entries {
-		if cell := (Cell{e.Operation, e.Fault, e.State}); e.Fault != "" {
+		kinds, _, _ := strings.Cut(e.Fault, " {")
+		if cell := (Cell{e.Operation, kinds, e.JobState}); kinds != "" {
 			if !byState {
 				cell.State = ""
 			}

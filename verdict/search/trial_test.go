@@ -2,6 +2,7 @@ package search
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,12 +12,17 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
+// met returns a request that a fault disturbed.
+func met(operation string, e fault.Effect) verdict.Entry {
+	return verdict.Entry{Operation: operation, Moment: verdict.Moment{Fault: strings.Join(e.Kinds(), ", ") + " " + text(e)}}
+}
+
 func TestBreaks(t *testing.T) {
 	t.Parallel()
 	b := base{jobs: 2, took: time.Second, broken: []string{"no-key-in-url"}}
-	made := func(n int) (entries []Entry) {
+	made := func(n int) (entries []verdict.Entry) {
 		for job := range n {
-			entries = append(entries, Entry{Of: fault.Submissions, Job: fmt.Sprint(job), Made: true})
+			entries = append(entries, verdict.Entry{Of: fault.Submissions, Job: fmt.Sprint(job)})
 		}
 		return entries
 	}
@@ -29,7 +35,7 @@ func TestBreaks(t *testing.T) {
 	}{
 		"correct":                             {nil, Trial{Entries: made(2)}, nil},
 		"fails":                               {nil, Trial{Failed: "exit status 1"}, []string{commandFails}},
-		"fails after a fault that allows it":  {gone, Trial{Failed: "exit status 1", Entries: []Entry{{Operation: "read", Fault: "404"}}}, nil},
+		"fails after a fault that allows it":  {gone, Trial{Failed: "exit status 1", Entries: []verdict.Entry{met("read", missing)}}, nil},
 		"fails before a fault that allows it": {gone, Trial{Failed: "exit status 1"}, []string{commandFails}},
 		"hangs, though it may fail":           {gone, Trial{Failed: "it was ended", Hung: true}, []string{commandHangs}},
 		"fewer jobs":                          {nil, Trial{Entries: made(1)}, []string{workLost}},
@@ -73,8 +79,7 @@ func TestHappened(t *testing.T) {
 	submit, read := Operation{"submit", fault.Submissions, 1}, Operation{"read", fault.Lookups, 2}
 	s := Schedule{newStep(submit, 1, lost), newStep(submit, 2, broken), newStep(submit, 4, broken), newStep(read, 1, reset)}
 	s[2].Times = 2
-	met := func(operation string, e fault.Effect) Entry { return Entry{Operation: operation, Fault: e.Kinds()[0]} }
-	shown := &Trial{Entries: []Entry{met("submit", lost), met("submit", broken), {Operation: "submit"}, met("submit", broken)}}
+	shown := &Trial{Entries: []verdict.Entry{met("submit", lost), met("submit", broken), {Operation: "submit"}, met("submit", broken)}}
 	require.Equal(t, "1st submission: response lost after processing; then 2nd submission: 500; then 4th submission: 500",
 		s.happened(shown).String())
 	require.Equal(t, 2, s[2].Times)
