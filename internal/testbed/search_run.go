@@ -52,15 +52,11 @@ func (r *searchRun) try(ctx context.Context, worker int, rules []fault.Rule, lim
 	v := r.each[worker]
 	said, printed := &tail{}, &tail{}
 	v.Stdout, v.Stderr, v.limit = printed, said, limit
-	under := conditions{seed: r.Seed, faults: []client.FaultRule{}}
-	for _, rule := range rules {
-		encoded, err := encodeRule(rule.Match, rule.Effect)
-		if err != nil {
-			return nil, err
-		}
-		under.faults = append(under.faults, encoded)
+	faults, err := recoded[[]client.FaultRule](rules)
+	if err != nil {
+		return nil, err
 	}
-	as, err := v.begin(ctx, under)
+	as, err := v.begin(ctx, conditions{seed: r.Seed, faults: append([]client.FaultRule{}, faults...)})
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +220,7 @@ func (r *searchRun) replay(ctx context.Context) int {
 	}
 	lists := make([][]fault.Rule, len(files))
 	for i, file := range files {
-		if lists[i], err = readRules(file); err != nil {
+		if lists[i], err = readFaults[fault.Rule](file); err != nil {
 			return r.Unusable(fmt.Errorf("--regressions: %s: %w", file, err))
 		}
 	}
@@ -248,19 +244,6 @@ func (r *searchRun) replay(ctx context.Context) int {
 		}
 	}
 	return code
-}
-
-// readRules reads rules from a JSON or YAML file.
-func readRules(path string) (rules []fault.Rule, err error) {
-	list, err := readFaults(path)
-	if err != nil {
-		return nil, err
-	}
-	text, err := json.Marshal(list)
-	if err != nil {
-		return nil, err
-	}
-	return rules, json.Unmarshal(text, &rules)
 }
 
 // unsearchable prints why the search could not start.

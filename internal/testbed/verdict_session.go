@@ -45,7 +45,7 @@ func (v *verdictRun) begin(ctx context.Context, under conditions) (as *judged, e
 	}
 	rules := under.faults
 	if v.faults != "" {
-		if rules, err = readFaults(v.faults); err != nil {
+		if rules, err = readFaults[client.FaultRule](v.faults); err != nil {
 			return nil, fmt.Errorf("--faults %s: %w", v.faults, err)
 		}
 	}
@@ -75,36 +75,30 @@ func (v *verdictRun) explain(err error) error {
 }
 
 // readFaults reads rules from a JSON or YAML file.
-func readFaults(path string) (rules []client.FaultRule, err error) {
+func readFaults[Rule any](path string) (rules []Rule, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	var list []struct{ Match, Effect any }
+	var list []struct {
+		Match  any `json:"match,omitempty"`
+		Effect any `json:"effect"`
+	}
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
 	if err := d.Decode(&list); err != nil {
 		return nil, fmt.Errorf("it must be an array of rules with match and effect: %w", err)
 	}
-	for _, rule := range list {
-		encoded, err := encodeRule(rule.Match, rule.Effect)
-		if err != nil {
-			return nil, err
-		}
-		rules = append(rules, encoded)
-	}
-	return rules, nil
+	return recoded[[]Rule](list)
 }
 
-// encodeRule returns the rule that the client library sends. It has no match if match is nil.
-func encodeRule(match, effect any) (rule client.FaultRule, err error) {
-	if match != nil {
-		if rule.Match, err = json.Marshal(match); err != nil {
-			return rule, err
-		}
+// recoded converts a value to another type with the same JSON.
+func recoded[T any](v any) (to T, err error) {
+	text, err := json.Marshal(v)
+	if err == nil {
+		err = json.Unmarshal(text, &to)
 	}
-	rule.Effect, err = json.Marshal(effect)
-	return rule, err
+	return to, err
 }
 
 // sessionsSince returns the session with the id and all later sessions, oldest first.
