@@ -77,8 +77,8 @@ func (r *record) whyNothingJudged(v *Verdict) string {
 func substantial(rule string) bool { return !slices.Contains(trivial, rule) }
 
 // untested returns why a rule was not tested, as a phrase for Sentence.
-func (r *record) untested(rule string) string {
-	switch rule {
+func (r *record) untested(rule rule) string {
+	switch rule.id {
 	case "stream-resume", "half-events":
 		if !slices.ContainsFunc(r.exchanges, func(x exchange) bool { return x.Stream != nil }) {
 			return "no event stream"
@@ -101,7 +101,7 @@ func (r *record) untested(rule string) string {
 			return "no webhooks"
 		}
 	}
-	return guides[rule].untested
+	return rule.untested
 }
 
 // unnamed reports whether x is a submission without a key and a correlation id, so that retries look like new submissions.

@@ -247,8 +247,8 @@ func TestCopies(t *testing.T) {
 func TestProfilesOfRules(t *testing.T) {
 	t.Parallel()
 	exercise := map[string]string{}
-	for _, r := range verdict.Rules(false) {
-		exercise[r.ID] = strings.NewReplacer(",", " ", ".", " ").Replace(r.Exercise)
+	for _, r := range rulesFor(false) {
+		exercise[r.Rule] = strings.NewReplacer(",", " ", ".", " ").Replace(r.Exercise)
 	}
 	for rule, kinds := range map[string][]string{
 		"redirects":         {"303", "307", "308"},

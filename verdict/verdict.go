@@ -55,27 +55,28 @@ type Record struct {
 // rule is a demand on clients, and its check.
 type rule struct {
 	id, title string
-	level     Level
-	see       string          // source of the demand
-	quote     string          // cited sentence
-	standard  demand          // demand on clients of any API; empty if see is a standard, or if no standard demands it
+	demand    demand          // demand on clients of our API
+	standard  demand          // demand on clients of any API; empty if demand is a standard's, or if no standard demands it
 	exercise  string          // how to exercise the rule
 	profiles  []fault.Profile // profiles that exercise it; empty: any
+	untested  string          // why the rule was not tested, as a phrase
+	fix       Fix
 	check     func(*record, *finding)
 }
 
 // demand is a demand on clients, with the sentence that makes it.
 type demand struct {
-	level      Level
-	see, quote string
+	level Level
+	see   string // source
+	quote string // cited sentence
 }
 
-// demand returns the demand on clients of our API or, with standards, of any API.
-func (r rule) demand(standards bool) demand {
+// demanded returns the demand on clients of our API or, with standards, of any API.
+func (r rule) demanded(standards bool) demand {
 	if standards && r.standard.see != "" {
 		return r.standard
 	}
-	return demand{r.level, r.see, r.quote}
+	return r.demand
 }
 
 // advice returns how to exercise the rule in a session with a profile. It names profiles that exercise the rule if this one does not.
@@ -103,28 +104,11 @@ func IDs() []string {
 // StandardIDs returns the ids of the rules that apply to clients of any API.
 func StandardIDs() (ids []string) {
 	for _, r := range rules {
-		if r.demand(true).see != client {
+		if r.demanded(true).see != client {
 			ids = append(ids, r.id)
 		}
 	}
 	return ids
-}
-
-// Rule describes a rule: the demand on clients, its source, and how to exercise it.
-type Rule struct {
-	ID, Title            string
-	Level                Level
-	See, Quote, Exercise string
-}
-
-// Rules returns all rules in order, for clients of our API or, with standards, of any API.
-func Rules(standards bool) []Rule {
-	all := make([]Rule, len(rules))
-	for i, r := range rules {
-		d := r.demand(standards)
-		all[i] = Rule{r.id, r.title, d.level, d.see, d.quote, r.advice("")}
-	}
-	return all
 }
 
 // Of judges a session so far. It takes ownership of the record, except for its Log.
@@ -177,10 +161,10 @@ func (r rule) result(record *record) Result {
 	var f finding
 	r.check(record, &f)
 	record.journal.note(r.id, f.broke)
-	d := r.demand(record.Standards)
+	d := r.demanded(record.Standards)
 	result := Result{
 		Rule: r.id, Title: r.title, Level: d.level, Quote: d.quote, Status: OK, Times: f.times, Failures: f.failures,
-		Evidence: f.passed, See: d.see, Fix: guides[r.id].fix,
+		Evidence: f.passed, See: d.see, Fix: r.fix,
 	}
 	switch {
 	case f.failures > 0:
@@ -190,7 +174,7 @@ func (r rule) result(record *record) Result {
 		}
 	case f.times == 0, f.doubtful != "":
 		result.Status, result.Evidence, result.Exercise = NotTested, []Evidence{}, r.advice(record.Session.Profile)
-		result.Reason = cmp.Or(f.doubtful, record.untested(r.id))
+		result.Reason = cmp.Or(f.doubtful, record.untested(r))
 	}
 	return result
 }

@@ -44,8 +44,8 @@ func TestRightClient(t *testing.T) {
 func TestEachRuleIsBrokenAlone(t *testing.T) {
 	t.Parallel()
 	levels := map[string]verdict.Level{}
-	for _, r := range verdict.Rules(false) {
-		levels[r.ID] = r.Level
+	for _, r := range rulesFor(false) {
+		levels[r.Rule] = r.Level
 	}
 	again := func(t *trace, x verdict.Exchange, times int) {
 		for range times {
@@ -233,8 +233,8 @@ func TestStandards(t *testing.T) {
 		require.Equal(t, c.broken, broken, name)
 		require.Equal(t, slices.Contains(c.broken, "no-duplicates"), v.Verdict == verdict.Failed, name)
 	}
-	for _, r := range verdict.Rules(true) {
-		require.Equal(t, slices.Contains(verdict.StandardIDs(), r.ID), !strings.HasSuffix(r.See, "api.md#what-a-client-does"), r.ID)
+	for _, r := range rulesFor(true) {
+		require.Equal(t, slices.Contains(verdict.StandardIDs(), r.Rule), !strings.HasSuffix(r.See, "api.md#what-a-client-does"), r.Rule)
 	}
 }
 
@@ -246,18 +246,18 @@ func TestPagesHaveTheRules(t *testing.T) {
 	require.NoError(t, err)
 	api, err := os.ReadFile("../docs/reference/api.md")
 	require.NoError(t, err)
-	for _, r := range verdict.Rules(false) {
-		require.Contains(t, string(page), fmt.Sprintf("\n- [`%s`](%s), %s: ", r.ID, r.See, r.Level))
+	for _, r := range rulesFor(false) {
+		require.Contains(t, string(page), fmt.Sprintf("\n- [`%s`](%s), %s: ", r.Rule, r.See, r.Level))
 		if strings.HasSuffix(r.See, "api.md#what-a-client-does") {
 			require.Contains(t, string(api), "\n- "+r.Quote+"\n")
 		}
 		word := map[verdict.Level]string{verdict.Must: "must", verdict.Should: "(should|ought to)"}[r.Level]
-		if r.ID == "no-duplicates" {
+		if r.Rule == "no-duplicates" {
 			word = "should" // duplicates fail the rule, although the sentence says "should"
 		}
 		require.Regexp(t, "(?i)"+word, r.Quote)
 	}
-	for _, r := range verdict.Rules(true) {
+	for _, r := range rulesFor(true) {
 		if strings.Contains(r.See, "testbed.md") {
 			require.Contains(t, string(page), r.Quote)
 		}

@@ -34,6 +34,13 @@ func newTrace() *trace {
 	}}
 }
 
+// rulesFor returns the untested rules for clients of our API or, with standards, of any API.
+func rulesFor(standards bool) []verdict.Result {
+	t := newTrace()
+	t.Standards = standards
+	return t.judge().Results
+}
+
 func id(n byte) string { return fmt.Sprintf("job-%d", n) }
 
 // ours is an API that profiles can disturb.

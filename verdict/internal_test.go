@@ -1,11 +1,14 @@
 package verdict
 
 import (
+	"cmp"
 	"reflect"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // A Log stores every field of an exchange, and distinguishes exchanges that differ in one field.
@@ -51,5 +54,23 @@ func TestLogStoresEachField(t *testing.T) {
 	for range 10 {
 		log.Add(&Exchange{Path: "a", Shown: []string{"a"}})
 		require.Same(t, log.kept[size].Exchange, log.kept[log.Len()-1].Exchange)
+	}
+}
+
+// Each rule has a check, and all texts that people need to keep it.
+func TestRulesAreComplete(t *testing.T) {
+	t.Parallel()
+	require.Len(t, rules, len(checks))
+	for _, r := range rules {
+		require.NotNil(t, r.check, r.id)
+		for _, text := range []string{r.title, r.exercise, r.untested, r.fix.Text, r.fix.Python, r.fix.TypeScript, r.fix.Go} {
+			require.NotEmpty(t, text, r.id)
+		}
+		for _, d := range []demand{r.demand, cmp.Or(r.standard, r.demand)} {
+			require.Contains(t, []Level{Must, Should}, d.level, r.id)
+			require.NotEmpty(t, d.see, r.id)
+			require.NotEmpty(t, d.quote, r.id)
+		}
+		require.Subset(t, fault.Profiles, r.profiles, r.id)
 	}
 }
