@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/examples/other-apis/apis"
 	"github.com/forgerun/forgerun/verdict/fault"
 	"github.com/forgerun/forgerun/verdict/wire"
 )
@@ -25,7 +26,7 @@ var errGaveUp = errors.New("gave up")
 // careful is a correct client: it obeys Retry-After up to 10 s, and has a time-out, a limit of tries, and one key per job.
 type careful struct {
 	*bench
-	api longRunning
+	api vendor
 }
 
 const (
@@ -36,14 +37,13 @@ const (
 // run submits three jobs, and reads each until it is final or it gives up.
 func (c *careful) run() {
 	for n := range 3 {
-		body := strings.Replace(strings.Replace(c.api.body, "{", fmt.Sprintf(`{"n": %d, `, n), 1), ", }", "}", 1)
-		made, err := c.ask(c.api.method, c.api.submit, body, fmt.Sprint("key-", n))
+		made, err := c.ask(c.api.method, c.api.submit, c.api.bodyOf(n), fmt.Sprint("key-", n))
 		if err != nil {
 			continue
 		}
 		path := ""
 		for id := 1; path == ""; id++ {
-			if p := c.api.path(fmt.Sprint(id)); contains(made.text+made.Header.Get("Azure-AsyncOperation"), p) {
+			if p := c.api.pathOf(id); contains(made.text, p) {
 				path = p
 			}
 		}
@@ -133,17 +133,17 @@ func TestCarefulClients(t *testing.T) {
 	defer all.Wait()
 	for _, name := range []string{"openai", "stripe", "google"} {
 		for _, profile := range fault.Profiles {
-			if profile == fault.Failover && described[name].key == "" {
+			if profile == fault.Failover && vendors[name].key == "" {
 				continue // the client would give up at once, because connections are refused
 			}
 			for seed := range 6 {
 				all.Go(func() {
 					t.Run(fmt.Sprintf("%s/%s/%d", name, profile, seed), func(t *testing.T) {
-						b := newBench(t, name, described[name].server())
+						b := newBench(t, name, apis.Handler())
 						id := b.session(fmt.Sprintf(`{"profile": %q, "seed": %d}`, profile, seed))
 						client := plain(t)
 						client.Timeout = 3 * time.Second
-						(&careful{&bench{t, b.url, client}, described[name]}).run()
+						(&careful{&bench{t, b.url, client}, vendors[name]}).run()
 						v, _ := b.verdict(id)
 						for _, r := range v.Results {
 							if profile.MayGiveUp() && r.Rule == "outcome-learned" {
