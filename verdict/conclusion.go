@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -26,7 +27,7 @@ func (r *record) conclude(v *Verdict) {
 	if slices.ContainsFunc(v.Results, func(result Result) bool { return result.Reason == noRetryIdentity }) {
 		v.Why += " Retries cannot be told from new submissions: send an Idempotency-Key with each submission."
 	}
-	if n := missedKinds(v.Faults); n > 0 {
+	if n := v.Unmet(); n > 0 {
 		v.Why += fmt.Sprintf(" %d of the profile's faults did not happen.", n)
 	}
 	switch {
@@ -120,49 +121,43 @@ func reasons(results []Result) (all []string) {
 	return all
 }
 
-// Sentence returns the number of passed rules and the reasons for untested ones, such as "6 rules passed, 10 not tested: no webhooks.".
-func Sentence(results []Result) string {
-	passed, untested := 0, 0
-	for _, r := range results {
-		switch r.Status {
-		case OK:
-			passed++
-		case NotTested:
-			untested++
-		case Warn, Fail:
+// Having returns the results with one of the statuses, in the order of the statuses.
+func Having(results []Result, statuses ...Status) (all []Result) {
+	for _, status := range statuses {
+		for _, r := range results {
+			if r.Status == status {
+				all = append(all, r)
+			}
 		}
 	}
-	text := plural(passed, "rule") + " passed"
-	if untested > 0 {
+	return all
+}
+
+// Sentence returns the number of passed rules and the reasons for untested ones, such as "6 rules passed, 10 not tested: no webhooks.".
+func Sentence(results []Result) string {
+	text := plural(len(Having(results, OK)), "rule") + " passed"
+	if untested := len(Having(results, NotTested)); untested > 0 {
 		text += fmt.Sprintf(", %d not tested: %s", untested, strings.Join(reasons(results), ", "))
 	}
 	return text + "."
 }
 
-// Headline describes the problem in a few words: "Your client can create duplicates", or the number of errors and warnings.
-func Headline(results []Result) string {
-	fails, warns := 0, 0
-	text := ""
-	for _, r := range results {
-		switch r.Status {
-		case Fail:
-			if fails++; r.Rule == "no-duplicates" {
-				text = "Your client can create duplicates: "
-			}
-		case Warn:
-			warns++
-		case OK, NotTested:
-		}
+// Headline returns the conclusion with the number of errors and warnings, such as "FAILED: 1 error, 4 warnings". It names duplicates.
+func Headline(c Conclusion, results []Result) string {
+	if c == NothingJudged {
+		return c.Words()
 	}
-	switch {
-	case fails == 0 && warns == 0:
-		return "no errors, no warnings"
-	case warns == 0:
-		return text + plural(fails, "error")
-	case fails == 0:
-		return plural(warns, "warning")
+	text, fails := "", Having(results, Fail)
+	if len(fails) > 0 {
+		text = plural(len(fails), "error")
 	}
-	return text + plural(fails, "error") + ", " + plural(warns, "warning")
+	if warns := len(Having(results, Warn)); warns > 0 {
+		text += either(text == "", "", ", ") + plural(warns, "warning")
+	}
+	if slices.ContainsFunc(fails, func(r Result) bool { return r.Rule == "no-duplicates" }) {
+		text = "Your client can create duplicates: " + text
+	}
+	return c.Words() + ": " + cmp.Or(text, "no errors, no warnings")
 }
 
 func plural(n int, what string) string {

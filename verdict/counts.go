@@ -45,9 +45,9 @@ func faults(r *record) []fault.Count {
 	return counts
 }
 
-// missedKinds returns the number of kinds of faults that did not happen.
-func missedKinds(counts []fault.Count) (n int) {
-	for _, c := range counts {
+// Unmet returns the number of kinds of faults in the profile that did not happen.
+func (v *Verdict) Unmet() (n int) {
+	for _, c := range v.Faults {
 		if c.Times == 0 {
 			n++
 		}

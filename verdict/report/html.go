@@ -29,7 +29,7 @@ var (
 )
 
 var pageTemplate = template.Must(template.New("verdict").Funcs(template.FuncMap{
-	"plain": printable, "count": count, "broken": broken, "having": having, "at": at, "times": times, "grouped": grouped, "lasted": lasted,
+	"plain": printable, "count": count, "having": having, "at": at, "times": times, "grouped": grouped, "lasted": lasted,
 	"plural": plural, "tone": Tone,
 }).Parse(page))
 
@@ -72,23 +72,8 @@ func (s *view) FaultTimes() (n int) {
 	return n
 }
 
-// Unmet returns the number of kinds of faults in the profile that did not happen.
-func (s *view) Unmet() (n int) {
-	for _, f := range s.Faults {
-		if f.Times == 0 {
-			n++
-		}
-	}
-	return n
-}
-
 // Headline returns the conclusion in a few words.
-func (s *view) Headline() string {
-	if s.Verdict.Verdict == verdict.NothingJudged {
-		return s.Verdict.Verdict.Words()
-	}
-	return s.Verdict.Verdict.Words() + ": " + verdict.Headline(s.Results)
-}
+func (s *view) Headline() string { return verdict.Headline(s.Verdict.Verdict, s.Results) }
 
 // Tone returns the CSS class of a conclusion in Style.
 func Tone(c verdict.Conclusion) string {
@@ -112,19 +97,9 @@ func either(first bool, one, other string) string {
 // count returns the number of rules with a status.
 func count(s *view, status string) int { return s.Counts[verdict.Status(status)] }
 
-// having returns the results with a status.
-func having(v *verdict.Verdict, s string) (found []verdict.Result) {
-	for _, r := range v.Results {
-		if string(r.Status) == s {
-			found = append(found, r)
-		}
-	}
-	return found
-}
-
-// broken returns the results of broken rules, failed ones first.
-func broken(v *verdict.Verdict) []verdict.Result {
-	return append(having(v, string(verdict.Fail)), having(v, string(verdict.Warn))...)
+// having returns the results with one of the statuses.
+func having(v *verdict.Verdict, statuses ...verdict.Status) []verdict.Result {
+	return verdict.Having(v.Results, statuses...)
 }
 
 // at formats a fault.Time or a pointer to one.

@@ -26,10 +26,8 @@ func (s *Summary) Markdown(w io.Writer) error { return markdownTemplate.Execute(
 // Tested returns the rules that were tested and kept in all sessions.
 func (s *Summary) Tested() string {
 	var rules []string
-	for _, r := range s.Results() {
-		if r.Status == verdict.OK {
-			rules = append(rules, r.Rule)
-		}
+	for _, r := range verdict.Having(s.Results(), verdict.OK) {
+		rules = append(rules, r.Rule)
 	}
 	return strings.Join(rules, ", ")
 }

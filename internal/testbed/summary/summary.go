@@ -127,13 +127,7 @@ func (s *Summary) Results() (all []verdict.Result) {
 }
 
 // Headline returns the combined result of all sessions, such as "FAILED: 1 error, 4 warnings".
-func (s *Summary) Headline() string {
-	c := s.Verdict()
-	if c == verdict.NothingJudged {
-		return c.Words()
-	}
-	return c.Words() + ": " + verdict.Headline(s.Results())
-}
+func (s *Summary) Headline() string { return verdict.Headline(s.Verdict(), s.Results()) }
 
 // Why returns a sentence that says what was tested, or why nothing was tested.
 func (s *Summary) Why() string {
@@ -176,10 +170,7 @@ func (s *Summary) Requests() (n int) {
 // Missing returns a sentence for each unmet requirement of the policy.
 func (s *Summary) Missing() (missing []string) {
 	var untested []string
-	for _, r := range s.Results() {
-		if r.Status != verdict.NotTested {
-			continue
-		}
+	for _, r := range s.Untested() {
 		untested = append(untested, r.Rule)
 		if slices.Contains(s.Policy.Require, r.Rule) {
 			missing = append(missing, "The rule "+r.Rule+" is required, and was not tested: "+r.Reason+".")

@@ -64,10 +64,7 @@ type reason struct{ Reason, Rules string }
 
 // untested groups the untested rules by reason.
 func untested(results []verdict.Result) (all []reason) {
-	for _, r := range results {
-		if r.Status != verdict.NotTested {
-			continue
-		}
+	for _, r := range verdict.Having(results, verdict.NotTested) {
 		if at := slices.IndexFunc(all, func(other reason) bool { return other.Reason == r.Reason }); at >= 0 {
 			all[at].Rules += ", " + r.Rule
 		} else {
@@ -155,9 +152,7 @@ func (s *Summary) Broken() (rules []Break) {
 }
 
 // Untested returns the rules that no session tested.
-func (s *Summary) Untested() []verdict.Result {
-	return slices.DeleteFunc(s.Results(), func(r verdict.Result) bool { return r.Status != verdict.NotTested })
-}
+func (s *Summary) Untested() []verdict.Result { return verdict.Having(s.Results(), verdict.NotTested) }
 
 // ByWeight returns the broken rules, "must" rules first.
 func (s *Summary) ByWeight() []Break {
@@ -168,10 +163,8 @@ func (s *Summary) ByWeight() []Break {
 
 // Having returns the ids of the rules with a status.
 func (n Session) Having(status verdict.Status) (rules []string) {
-	for _, r := range n.Results {
-		if r.Status == status {
-			rules = append(rules, r.Rule)
-		}
+	for _, r := range verdict.Having(n.Results, status) {
+		rules = append(rules, r.Rule)
 	}
 	return rules
 }
