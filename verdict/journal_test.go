@@ -27,8 +27,7 @@ func marked(v verdict.Verdict) map[string][]int {
 func TestJournal(t *testing.T) {
 	t.Parallel()
 	trace := newTrace().send(submit(7)).send(poll(7)).wait(200 * time.Millisecond)
-	trace.Attempts = append(trace.Attempts,
-		verdict.Attempt{DeliveryID: id(9), JobID: id(7), Number: 2, Event: "job.succeeded", At: trace.now, Took: time.Second, Error: "TIMEOUT"})
+	trace.attempt(verdict.Attempt{JobID: id(7), Number: 2, Event: "job.succeeded", Took: time.Second, Error: "TIMEOUT"})
 	trace.sent(fault.Effect{Padding: 9}, 0).sent(fault.Effect{Repeat: 1}, 500).send(poll(8, lost))
 	opened := stream("")
 	opened.Stream = &verdict.Part{Open: true}

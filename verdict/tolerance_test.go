@@ -25,11 +25,9 @@ func follow(n byte, e fault.Effect, change ...func(*verdict.Exchange)) verdict.E
 // rewritten adds a delivery attempt with an effect.
 func (t *trace) rewritten(number, status int, e fault.Effect) *trace {
 	t.send(verdict.Exchange{Method: "POST", Role: verdict.Delivery, Delivery: id(9), Number: number, Status: status, Fault: &e})
-	t.Attempts = append(t.Attempts, verdict.Attempt{
-		DeliveryID: id(9), JobID: id(7), Number: number, Event: "job.running", At: t.now, Status: status,
-		Error: map[bool]string{true: "HTTP_4XX"}[status/100 != 2],
+	return t.attempt(verdict.Attempt{
+		JobID: id(7), Number: number, Event: "job.running", Status: status, Error: map[bool]string{true: "HTTP_4XX"}[status/100 != 2],
 	})
-	return t
 }
 
 // Unknown members, states, types and events must not stop a client.
@@ -224,7 +222,7 @@ func TestCopies(t *testing.T) {
 	copies := func(status int, attempts ...int) func(*trace) {
 		return func(t *trace) {
 			for i, status := range attempts {
-				t.Attempts = append(t.Attempts, verdict.Attempt{DeliveryID: id(9), Number: i + 1, At: t.now, Status: status})
+				t.attempt(verdict.Attempt{Number: i + 1, Status: status})
 			}
 			t.sent(fault.Effect{Repeat: 1}, status)
 		}

@@ -47,72 +47,46 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 	for _, r := range rulesFor(false) {
 		levels[r.Rule] = r.Level
 	}
-	again := func(t *trace, x verdict.Exchange, times int) {
-		for range times {
-			t.wait(time.Second).send(x)
-		}
-	}
 	for rule, breaks := range map[string]func(*trace){
 		"retry-after": func(t *trace) {
 			t.send(submit(7)).send(poll(7)).each(3, func(byte) { t.wait(200 * time.Millisecond).send(poll(7, conditional)) })
 		},
-		"list-polling": func(t *trace) {
-			t.send(submit(7)).each(4, func(byte) { t.send(list(7)) })
-		},
+		"list-polling": func(t *trace) { t.send(submit(7)).every(0, 4, list(7)) },
 		"half-events": func(t *trace) {
-			x := stream("e3", "e4")
-			x.Fault, x.Stream.Cut, x.Stream.Half = &fault.Effect{HalfEventAfter: new(1)}, true, "e5"
+			x := cut(stream("e3", "e4"))
+			x.Stream.Half = "e5"
 			t.send(x).wait(time.Second).send(stream("e5"))
 		},
-		"stop-at-end":          func(t *trace) { again(t, poll(1, conditional, final), 4) },
-		"conditional-requests": func(t *trace) { again(t.send(submit(7)), poll(7), 4) },
+		"stop-at-end":          func(t *trace) { t.every(time.Second, 4, poll(1, conditional, final)) },
+		"conditional-requests": func(t *trace) { t.send(submit(7)).every(time.Second, 4, poll(7)) },
 		"backoff":              func(t *trace) { t.send(submit(7, unavailable)).wait(time.Second).send(submit(7)) },
-		"retry-only-retryable": func(t *trace) {
-			again(t, submit(7, func(x *verdict.Exchange) {
-				x.Status, x.Code, x.Made, x.Shown = 400, "INVALID", "", nil
-			}), 4)
-		},
-		"retry-budget": func(t *trace) { again(t.wait(time.Second), cancel(4, unavailable, noRetryAfter), 11) },
+		"retry-only-retryable": func(t *trace) { t.every(time.Second, 4, submit(7, refused(400))) },
+		"retry-budget":         func(t *trace) { t.wait(time.Second).every(time.Second, 11, cancel(4, unavailable, noRetryAfter)) },
 		"no-key-elsewhere": func(t *trace) {
 			t.wait(time.Second).send(poll(4, final, func(x *verdict.Exchange) { x.Host = "b.example" }))
 		},
 		"idempotency-key": func(t *trace) {
 			t.send(submit(7, unavailable)).wait(2 * time.Second).send(submit(7, func(x *verdict.Exchange) { x.Key = "other" }))
 		},
-		"no-duplicates": func(t *trace) {
-			t.send(submit(7, lost)).wait(time.Second).send(submit(7, func(x *verdict.Exchange) { x.Key, x.Made, x.Job = "other", id(8), id(8) }))
-		},
-		"same-body": func(t *trace) { t.send(submit(7, func(x *verdict.Exchange) { x.Key = "key 2" })) },
-		"one-job-per-intention": func(t *trace) {
-			t.send(submit(7)).wait(time.Second).send(submit(7, func(x *verdict.Exchange) { x.Key, x.Made, x.Job = "other", id(8), id(8) }))
-		},
+		"no-duplicates":         func(t *trace) { t.send(submit(7, lost)).wait(time.Second).send(again(7, 8)) },
+		"same-body":             func(t *trace) { t.send(submit(7, func(x *verdict.Exchange) { x.Key = "key 2" })) },
+		"one-job-per-intention": func(t *trace) { t.send(submit(7)).wait(time.Second).send(again(7, 8)) },
 		"lost-answer": func(t *trace) {
 			t.send(submit(7, lost, func(x *verdict.Exchange) { x.Key, x.Correlation = "", "order-x" }))
 		},
-		"outcome-learned": func(t *trace) {
-			t.send(submit(7))
-			t.Runs = append(t.Runs, verdict.Run{ID: id(7), State: "SUCCEEDED", Finished: t.now})
-		},
-		"stream-resume": func(t *trace) {
-			x := stream("e3", "e4")
-			x.Fault, x.Stream.Cut = &fault.Effect{CutAfter: new(1)}, true
-			t.send(x).wait(time.Second).send(stream(""))
-		},
-		"tolerant-reader": func(t *trace) { t.send(submit(7)).send(poll(7, with(&fault.Effect{JobStatus: "PONDERING"}))) },
-		"deliveries-answered": func(t *trace) {
-			t.Attempts = append(t.Attempts, verdict.Attempt{DeliveryID: id(9), Number: 2, At: t.now, Status: 500, Error: "HTTP_5XX"})
-		},
-		"tampered-refused":  func(t *trace) { t.sent(fault.Effect{Tamper: fault.TamperKey}, 202) },
-		"repeated-delivery": func(t *trace) { t.sent(fault.Effect{Repeat: 1}, 409) },
+		"outcome-learned":     func(t *trace) { t.send(submit(7)).end(7) },
+		"stream-resume":       func(t *trace) { t.send(cut(stream("e3", "e4"))).wait(time.Second).send(stream("")) },
+		"tolerant-reader":     func(t *trace) { t.send(submit(7)).send(poll(7, with(&fault.Effect{JobStatus: "PONDERING"}))) },
+		"deliveries-answered": func(t *trace) { t.attempt(verdict.Attempt{Number: 2, Status: 500, Error: "HTTP_5XX"}) },
+		"tampered-refused":    func(t *trace) { t.sent(fault.Effect{Tamper: fault.TamperKey}, 202) },
+		"repeated-delivery":   func(t *trace) { t.sent(fault.Effect{Repeat: 1}, 409) },
 		"not-retryable": func(t *trace) {
 			t.wait(time.Second).send(verdict.Exchange{
 				Method: "POST", Path: "/v1/jobs/x/retry", Operation: "retry", Role: verdict.Retry, Job: id(3),
 				Status: 409, Code: "CONFLICT", Reused: true,
 			})
 		},
-		"key-renewal": func(t *trace) {
-			t.send(poll(7, func(x *verdict.Exchange) { x.Status, x.Expired = 401, true }))
-		},
+		"key-renewal":   func(t *trace) { t.send(poll(7, func(x *verdict.Exchange) { x.Status, x.Expired = 401, true })) },
 		"no-key-in-url": func(t *trace) { t.send(poll(7, func(x *verdict.Exchange) { x.KeyInURL = true })) },
 		"connection-reuse": func(t *trace) {
 			for i := range t.Exchanges {
@@ -186,8 +160,7 @@ func TestFaultsAreCounted(t *testing.T) {
 func TestDroppedDeliveriesAreNotTheClients(t *testing.T) {
 	t.Parallel()
 	trace := right().sent(fault.Effect{Drop: true}, 0).sent(fault.Effect{Tamper: fault.TamperBody}, 0).sent(fault.Effect{Repeat: 1}, 0)
-	trace.Attempts = append(trace.Attempts, verdict.Attempt{DeliveryID: id(9), Number: 2, At: trace.now, Error: "CONNECTION_LOST"})
-	broken, _ := statuses(trace.judge())
+	broken, _ := statuses(trace.attempt(verdict.Attempt{Number: 2, Error: "CONNECTION_LOST"}).judge())
 	require.Empty(t, broken)
 }
 

@@ -36,14 +36,10 @@ func TestRightWays(t *testing.T) {
 			t.send(x).send(stream("e4"))
 		},
 		"resumes a stream with a cursor": func(t *trace) {
-			x, y := stream("e3", "e4"), stream("")
-			x.Stream.Cut, y.Query = true, "cursor=abc"
-			t.send(x).wait(time.Second).send(y)
+			t.send(cut(stream("e3", "e4"))).wait(time.Second).send(of(stream(""), "cursor=abc", "k1"))
 		},
 		"resumes from an event of a killed process": func(t *trace) {
-			x := stream("e3", "e4")
-			x.Stream.Cut = true
-			t.send(x).wait(time.Second).send(stream("e5"))
+			t.send(cut(stream("e3", "e4"))).wait(time.Second).send(stream("e5"))
 		},
 		"checks at once whether the stream of an ended job is complete": func(t *trace) {
 			x := stream("e3", "e4")
@@ -63,9 +59,7 @@ func TestRightWays(t *testing.T) {
 			t.Runs = append(t.Runs, verdict.Run{ID: id(7), State: "SUCCEEDED", Finished: t.now.Add(-time.Second)})
 		},
 		"does not answer a delivery before the service gives up early": func(t *trace) {
-			t.Attempts = append(t.Attempts, verdict.Attempt{
-				DeliveryID: id(9), Number: 2, At: t.now, Took: 5 * time.Second, Error: "TIMEOUT", GaveUp: true,
-			})
+			t.attempt(verdict.Attempt{Number: 2, Took: 5 * time.Second, Error: "TIMEOUT", GaveUp: true})
 		},
 		"reopens a stream that ended normally": func(t *trace) {
 			x := stream("e3", "e4")
@@ -83,24 +77,20 @@ func TestRightWays(t *testing.T) {
 // Some mistakes look like correct behavior.
 func TestWrongWays(t *testing.T) {
 	t.Parallel()
-	unchanged := func(x *verdict.Exchange) { x.Status, x.Shown, x.Final = 304, nil, nil }
 	for name, does := range map[string]struct {
 		rule string
 		do   func(*trace)
 	}{
 		"polls an unchanged job": {"retry-after", func(t *trace) {
-			t.send(submit(7)).each(4, func(byte) { t.send(poll(7, conditional, unchanged)) })
+			t.send(submit(7)).every(0, 4, poll(7, conditional, unchanged))
 		}},
 		"never learns of an end before the stream began": {"outcome-learned", func(t *trace) {
-			t.send(submit(7))
-			t.Runs = append(t.Runs, verdict.Run{ID: id(7), State: "SUCCEEDED", Finished: t.now})
 			x := stream("e3")
 			x.Stream = &verdict.Part{Open: true}
-			t.send(x)
+			t.send(submit(7)).end(7).send(x)
+			x = t.Exchanges[len(t.Exchanges)-1]
 			x.Stream = &verdict.Part{Events: 1}
-			x.End = t.now
 			t.Exchanges = append(t.Exchanges, x)
-			t.Exchanges[len(t.Exchanges)-1].Start = t.Exchanges[len(t.Exchanges)-2].Start
 		}},
 		"polls a missing report": {"retry-after", func(t *trace) {
 			missing := poll(7, func(x *verdict.Exchange) {
@@ -109,9 +99,7 @@ func TestWrongWays(t *testing.T) {
 			t.send(submit(7)).each(4, func(byte) { t.send(missing) })
 		}},
 		"polls a final job with its ETag": {"stop-at-end", func(t *trace) {
-			t.each(4, func(byte) {
-				t.wait(2 * time.Second).send(poll(1, conditional, unchanged, func(x *verdict.Exchange) { x.RetryAfter = nil }))
-			})
+			t.every(2*time.Second, 4, poll(1, conditional, unchanged, noRetryAfter))
 		}},
 		"repeats a batch without a key": {"idempotency-key", func(t *trace) {
 			twice := submit(7, func(x *verdict.Exchange) {
@@ -120,9 +108,7 @@ func TestWrongWays(t *testing.T) {
 			t.send(submit(7, func(x *verdict.Exchange) { *x = twice }, lost)).wait(time.Second).send(twice)
 		}},
 		"learns of an end too late": {"outcome-learned", func(t *trace) {
-			t.send(submit(7))
-			t.Runs = append(t.Runs, verdict.Run{ID: id(7), State: "SUCCEEDED", Finished: t.now})
-			t.wait(75 * time.Second).send(poll(7, conditional, final))
+			t.send(submit(7)).end(7).wait(75 * time.Second).send(poll(7, conditional, final))
 		}},
 		"mistakes a failure that is retried for the end": {"outcome-learned", func(t *trace) {
 			t.send(submit(7)).deliver(7)
@@ -139,9 +125,7 @@ func TestWrongWays(t *testing.T) {
 
 // deliver adds a delivery about a job.
 func (t *trace) deliver(n byte) *trace {
-	t.wait(time.Millisecond)
-	t.Attempts = append(t.Attempts, verdict.Attempt{DeliveryID: id(10), JobID: id(n), Number: 1, Event: "job.running", At: t.now, Status: 200})
-	return t
+	return t.wait(time.Millisecond).attempt(verdict.Attempt{DeliveryID: id(10), JobID: id(n), Number: 1, Event: "job.running", Status: 200})
 }
 
 // hear adds a stream with one event about a job.
@@ -171,8 +155,7 @@ func TestEvidenceIsAPair(t *testing.T) {
 	require.Equal(t, []string{"If-None-Match: \"1\""}, e.Request.Headers)
 	require.True(t, time.Time(e.Request.At).After(time.Time(e.Before.Until)))
 
-	trace := newTrace().sent(fault.Effect{RotatedSecret: true}, 401)
-	trace.Attempts = append(trace.Attempts, verdict.Attempt{DeliveryID: id(9), Number: 2, At: trace.now, Status: 401, Error: "HTTP_4XX"})
+	trace := newTrace().sent(fault.Effect{RotatedSecret: true}, 401).attempt(verdict.Attempt{Number: 2, Status: 401, Error: "HTTP_4XX"})
 	e = trace.result("deliveries-answered").Evidence[0]
 	require.Equal(t, `also signed with a second secret {"rotated_secret":true}`, e.Request.Fault)
 	require.Nil(t, e.Before)

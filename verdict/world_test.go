@@ -1,6 +1,7 @@
 package verdict_test
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -139,10 +140,9 @@ func right() *trace {
 		x.Path, x.Operation, x.Role, x.Status, x.Fault = "/v1/limits", "", "", 308, &fault.Effect{Moved: 308}
 	}))
 	t.send(poll(5, func(x *verdict.Exchange) { x.Path, x.Operation, x.Role = "/v1/limits", "", "" }))
-	cut := stream("", "e1", "e2")
-	cut.Fault, cut.Stream.Cut = &fault.Effect{CutAfter: new(2)}, true
-	cut.Stream.Half = "e3"
-	t.send(cut).wait(time.Second).send(stream("e2", "e3"))
+	half := cut(stream("", "e1", "e2"))
+	half.Stream.Half = "e3"
+	t.send(half).wait(time.Second).send(stream("e2", "e3"))
 	t.send(list(1)).wait(time.Second).send(list(1))
 	t.send(poll(1, func(x *verdict.Exchange) {
 		x.Path, x.HungUp, x.Fault = "/v1/jobs", true, &fault.Effect{Delay: fault.Duration(40e9)}
@@ -158,11 +158,8 @@ func right() *trace {
 		t.Runs = append(t.Runs, verdict.Run{ID: id(n), State: "SUCCEEDED", Finished: begin.Add(time.Second)})
 	}
 	t.Runs[2].Permanent = true
-	t.Attempts = append(t.Attempts, verdict.Attempt{
-		DeliveryID: id(9), JobID: id(1), Number: 1, Event: "job.succeeded", Final: true, At: t.now, Took: time.Second, Status: 200,
-	})
-	t.sent(fault.Effect{Tamper: fault.TamperBody}, 401).sent(fault.Effect{Repeat: 1}, 204)
-	return t
+	t.attempt(verdict.Attempt{JobID: id(1), Number: 1, Event: "job.succeeded", Final: true, Took: time.Second, Status: 200})
+	return t.sent(fault.Effect{Tamper: fault.TamperBody}, 401).sent(fault.Effect{Repeat: 1}, 204)
 }
 
 // cancel returns a request that cancels a job.
@@ -185,6 +182,13 @@ func leads(to string) func(*verdict.Exchange) {
 // sent adds a request that a fault sends in addition to a delivery.
 func (t *trace) sent(e fault.Effect, status int) *trace {
 	return t.send(verdict.Exchange{Method: "POST", Role: verdict.Delivery, Delivery: id(9), Number: 2, Status: status, Fault: &e})
+}
+
+// attempt adds a delivery attempt of the service.
+func (t *trace) attempt(a verdict.Attempt) *trace {
+	a.DeliveryID, a.At = cmp.Or(a.DeliveryID, id(9)), t.now
+	t.Attempts = append(t.Attempts, a)
+	return t
 }
 
 // statuses returns the rules that a trace broke or did not exercise.
