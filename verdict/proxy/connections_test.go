@@ -2,7 +2,6 @@ package proxy_test
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
-	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
 // The client sees how a fault ends the connection. The next request works normally.
@@ -94,8 +92,8 @@ func (b *bench) recorded(id string, n int) {
 // fault, or when the session ends.
 func TestConnectionsAreRefused(t *testing.T) {
 	t.Parallel()
-	var p *proxy.Proxy
-	b := newBenchBy(t, "", things(location), func(made *proxy.Proxy) *tls.Config { p = made; return nil })
+	p := newProxy(t, serverOf(t, things(location)), "")
+	b := benchOf(t, p, false)
 	control := &bench{t, serverOf(t, p.Own()), plain(t)}
 	session := control.session("")
 	b.faults(nth("submit", 1, fault.Effect{Close: fault.AfterCommit, Refuse: fault.Duration(3 * time.Second)}),
@@ -127,7 +125,7 @@ func TestConnectionsAreRefused(t *testing.T) {
 func TestTLSFails(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"HTTP/1.1", "HTTP/2.0"} {
-		b := newBenchBy(t, "", things(location), func(p *proxy.Proxy) *tls.Config { return trusting(t, p) })
+		b := benchOf(t, newProxy(t, serverOf(t, things(location)), ""), true)
 		b.client.Transport.(*http.Transport).ForceAttemptHTTP2 = version == "HTTP/2.0"
 		for wrong, is := range map[fault.TLS]func(error) bool{
 			fault.TLSExpired: func(err error) bool {

@@ -78,7 +78,7 @@ func TestEndsAreHidden(t *testing.T) {
 				t.Parallel()
 				b := newBench(t, "rules: [stop-at-end, outcome-learned]"+c.api, ending(c.done))
 				if version == 2 {
-					b.client = &http.Client{Transport: cleartext(t), CheckRedirect: b.client.CheckRedirect}
+					b.byHTTP2()
 				}
 				id := b.session("")
 				b.faults(fault.Rule{Match: fault.Match{Operation: "read", Nth: 2, Times: 2}, Effect: c.e})
@@ -240,7 +240,7 @@ func TestRewrittenStreams(t *testing.T) {
 	c.send("GET /events HTTP/1.0\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
 	_, by10, _ := strings.Cut(c.all(), "\r\n\r\n")
 	by11 := read()
-	b.client = &http.Client{Transport: cleartext(t)}
+	b.byHTTP2()
 	for _, got := range []string{by10, by11, read()} {
 		require.True(t, strings.HasPrefix(got, "retry: 10000\n\nid: 1\r\ndata: {\"n\":1,\"xNumber\""), "%q", got)
 		require.Equal(t, 5, strings.Count(got, "id: later\x00version\nevent: forgerun.later-version\ndata: {}\n\n"), "%q", got)

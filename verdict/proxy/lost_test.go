@@ -172,7 +172,9 @@ func byHTTP2(t *testing.T, address string, end fault.Close, status int, body str
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotFirstResponseByte: func() { received = true }})
 	r, err := http.NewRequestWithContext(ctx, "POST", "http://"+address+"/x", strings.NewReader("{}"))
 	require.NoError(t, err)
-	res, err := cleartext(t).RoundTrip(r)
+	b := benchAt(t, address)
+	b.byHTTP2()
+	res, err := b.client.Transport.RoundTrip(r)
 	if status == 0 {
 		require.Error(t, err)
 		require.False(t, received)

@@ -1,7 +1,6 @@
 package proxy_test
 
 import (
-	"crypto/tls"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -38,17 +37,12 @@ func TestRedirectsToAnotherOrigin(t *testing.T) {
 				t.Run(fmt.Sprint(status, " ", version, " ", name), func(t *testing.T) {
 					t.Parallel()
 					secure := strings.HasPrefix(version, "TLS")
-					b := newBenchBy(t, "", withKey(func(*http.Request) {}), func(p *proxy.Proxy) *tls.Config {
-						if !secure {
-							return nil
-						}
-						return trusting(t, p)
-					})
+					b := benchOf(t, newProxy(t, serverOf(t, withKey(func(*http.Request) {})), ""), secure)
 					other := map[string]string{"127.0.0.1": "localhost", "localhost": "127.0.0.1"}[name]
 					there := strings.Replace(b.url, "127.0.0.1", other, 1)
 					b.url = strings.Replace(b.url, "127.0.0.1", name, 1)
 					if version == "HTTP/2.0" {
-						b.client = &http.Client{Transport: cleartext(t), CheckRedirect: b.client.CheckRedirect}
+						b.byHTTP2()
 					} else if secure {
 						b.client.Transport.(*http.Transport).ForceAttemptHTTP2 = version != "TLS"
 					}
@@ -99,10 +93,9 @@ func TestCredentialsOfOrdinaryClients(t *testing.T) {
 // A host that is not loopback has no other name, so the redirect leads to the same address. The proxy never adds credentials to writes.
 func TestRedirectsElsewhere(t *testing.T) {
 	t.Parallel()
-	b := newBenchBy(t, "", withKey(func(*http.Request) {}), func(p *proxy.Proxy) *tls.Config {
-		p.AllowHosts("proxy.example")
-		return nil
-	})
+	p := newProxy(t, serverOf(t, withKey(func(*http.Request) {})), "")
+	p.AllowHosts("proxy.example")
+	b := benchOf(t, p, false)
 	b.faults(fault.Rule{Match: fault.Match{Nth: 1, Times: 2}, Effect: fault.Effect{Moved: 308, OtherHost: true}})
 	c := dial(t, b.url[len("http://"):])
 	c.send("GET /x?y HTTP/1.1\r\nHost: proxy.example:1\r\nConnection: close\r\n\r\n")

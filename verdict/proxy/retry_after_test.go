@@ -49,7 +49,7 @@ func TestRetryAfterIsSet(t *testing.T) {
 func (b *bench) headerBy(version, path string) http.Header {
 	b.t.Helper()
 	if version == "2" {
-		b.client = &http.Client{Transport: cleartext(b.t), CheckRedirect: b.client.CheckRedirect}
+		b.byHTTP2()
 		a := b.do("GET", path, "")
 		require.NotNil(b.t, a.Response, a.err)
 		return a.Header
@@ -57,15 +57,6 @@ func (b *bench) headerBy(version, path string) http.Header {
 	c := dial(b.t, b.url[len("http://"):])
 	c.send("GET " + path + " HTTP/" + version + "\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 	return http.Header(fields(c.until("\r\n\r\n")))
-}
-
-// cleartext returns a transport for HTTP/2 without TLS.
-func cleartext(t testing.TB) *http.Transport {
-	t.Helper()
-	transport := &http.Transport{Protocols: new(http.Protocols)}
-	transport.Protocols.SetUnencryptedHTTP2(true)
-	t.Cleanup(transport.CloseIdleConnections)
-	return transport
 }
 
 // A rule with Match.Same applies only to repetitions of the first request that it applied to.
@@ -132,7 +123,7 @@ func TestBodiesOfSameRequest(t *testing.T) {
 		body := string(make([]byte, size))
 		for _, version := range []int{1, 2} {
 			if version == 2 {
-				b.client = &http.Client{Transport: cleartext(t)}
+				b.byHTTP2()
 			}
 			a := b.do("POST", "/echo", body)
 			require.NoError(t, a.err)

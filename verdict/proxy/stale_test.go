@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/verdict/fault"
-	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
 // A stalled response stops after its first half. The record says that the client hung up.
@@ -30,7 +29,8 @@ func TestResponsesStall(t *testing.T) {
 					if version == "2" {
 						r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+address+"/x", strings.NewReader("{}"))
 						require.NoError(t, err)
-						res, err := cleartext(t).RoundTrip(r)
+						b.byHTTP2()
+						res, err := b.client.Do(r)
 						require.NoError(t, err)
 						require.Equal(t, 202, res.StatusCode)
 						one := make([]byte, 1)
@@ -90,20 +90,13 @@ func TestHalfClosedConnections(t *testing.T) {
 			asked.Add(1)
 			_, _ = io.WriteString(w, "whole")
 		})
-		var config *tls.Config
-		b := newBenchBy(t, "", target, func(p *proxy.Proxy) *tls.Config {
-			if secure {
-				config = trusting(t, p)
-				config.ServerName = "localhost"
-			}
-			return config
-		})
+		b := benchOf(t, newProxy(t, serverOf(t, target), ""), secure)
 		id := b.session("")
 		b.faults(nth("GET /{any}", 1, fault.Effect{NextRequest: fault.CloseHalf}))
 		c := dial(t, strings.TrimPrefix(strings.TrimPrefix(b.url, "http://"), "https://"))
 		if secure {
-			by1 := config.Clone() // net/http adds HTTP/2 to the configuration of the client below
-			by1.NextProtos = nil
+			by1 := b.client.Transport.(*http.Transport).TLSClientConfig.Clone()
+			by1.ServerName, by1.NextProtos = "localhost", nil // by HTTP/1.1
 			c = over(tls.Client(c.Conn, by1))
 		}
 		const get = "GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -121,7 +114,7 @@ func TestHalfClosedConnections(t *testing.T) {
 		}
 		b.faults(nth("GET /{any}", 1, fault.Effect{NextRequest: fault.CloseHalf}))
 		if !secure { // an HTTP/2 connection stays open
-			b.client = &http.Client{Transport: cleartext(t)}
+			b.byHTTP2()
 			for range 3 {
 				require.Equal(t, 2, b.do("GET", "/x", "").ProtoMajor)
 			}

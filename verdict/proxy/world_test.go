@@ -37,21 +37,27 @@ func benchAt(t testing.TB, address string) *bench {
 
 func newBench(t testing.TB, description string, target http.Handler) *bench {
 	t.Helper()
-	return newBenchBy(t, description, target, func(*proxy.Proxy) *tls.Config { return nil })
+	return benchOf(t, newProxy(t, serverOf(t, target), description), false)
 }
 
-// newBenchBy is like newBench, but calls prepare with the proxy. prepare may return a TLS configuration.
-func newBenchBy(t testing.TB, description string, target http.Handler, prepare func(*proxy.Proxy) *tls.Config) *bench {
+// benchOf runs a proxy, with TLS if secure. The client does not follow redirects.
+func benchOf(t testing.TB, p *proxy.Proxy, secure bool) *bench {
 	t.Helper()
-	p := newProxy(t, serverOf(t, target), description)
-	secure, scheme := prepare(p), "http://"
-	if secure != nil {
-		scheme = "https://"
+	scheme, transport := "http://", &http.Transport{ForceAttemptHTTP2: true}
+	if secure {
+		scheme, transport.TLSClientConfig = "https://", trusting(t, p)
 	}
-	transport := &http.Transport{TLSClientConfig: secure, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return &bench{t, scheme + listen(t, p), client}
+}
+
+// byHTTP2 makes the client use HTTP/2 without TLS.
+func (b *bench) byHTTP2() {
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	b.t.Cleanup(transport.CloseIdleConnections)
+	b.client = &http.Client{Transport: transport, CheckRedirect: b.client.CheckRedirect}
 }
 
 // serverOf returns the address of a server.
