@@ -36,7 +36,7 @@ func TestRulesCatchMistakes(t *testing.T) {
 			for name, m := range mistakes {
 				all.Go(func() {
 					t.Run(name, func(t *testing.T) {
-						command := append([]string{"env", "STYLES_MISTAKE=" + name}, styles[m.style]...)
+						command := append([]string{"env", "MISTAKE=" + name}, styles[m.style]...)
 						said, v, broken, _ := s.runJudged(t, api, command, m.profile, seed)
 						if m.rule == "" {
 							requireCaught(t, name, m.also, broken, said)
@@ -58,7 +58,7 @@ func TestProxyCatchesMistakes(t *testing.T) {
 		said string, broken map[string]verdict.Result, err error,
 	) {
 		t.Helper()
-		return s.runProxied(t, service, append([]string{"env", "STYLES_MISTAKE=" + name}, styles[style]...), profile, seed)
+		return s.runProxied(t, service, append([]string{"env", "MISTAKE=" + name}, styles[style]...), profile, seed)
 	}
 	for seed := 1; seed <= seeds(); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

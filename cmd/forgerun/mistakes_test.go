@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// mistake describes how to expose a mistake. A style of testdata/styles makes it if STYLES_MISTAKE is its name.
+// mistake describes how to expose a mistake. A style of testdata/styles makes it if MISTAKE is its name.
 type mistake struct {
 	rule    string // "": the rule has the mistake's name, and only it and the rules in also may be broken
 	style   string

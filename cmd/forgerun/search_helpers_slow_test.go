@@ -27,7 +27,7 @@ const planted = "testdata/planted/"
 func runPlanted(t *testing.T, mistake string, arguments ...string) (code int, stdout []byte, stderr string) {
 	t.Helper()
 	c, said := exec.CommandContext(t.Context(), testkit.Program(t, "forgerun"), arguments...), &testkit.Output{}
-	c.Env, c.Stderr = append(os.Environ(), "PLANTED="+mistake), said
+	c.Env, c.Stderr = append(os.Environ(), "MISTAKE="+mistake), said
 	stdout, err := c.Output()
 	if exit := (&exec.ExitError{}); !errors.As(err, &exit) {
 		require.NoError(t, err, said.String())

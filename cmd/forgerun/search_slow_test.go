@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http/httptest"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -34,8 +33,8 @@ func plantedClients(t *testing.T) map[string]plantedClient {
 			t.Skip(missing)
 		}
 	}
-	program := filepath.Join(t.TempDir(), "client")
-	runIn(t, ".", nil, "go", "build", "-o", program, "./"+planted+"client")
+	program := clientStyles(t)["poll"][0]
+	payouts := []string{"env", "FORGERUN_API_KEY=key", program, "payouts"}
 	server := httptest.NewServer(apis.Handler())
 	t.Cleanup(server.Close)
 	twice := []string{"no-duplicates", "one-job-per-intention", "idempotency-key", "work-doubled"}
@@ -49,10 +48,10 @@ func plantedClients(t *testing.T) map[string]plantedClient {
 			"submission-skipped": {2, []string{"work-lost"}}, "submitted-again": {2, twice}, "redirected-to-get": {2, fails},
 			"polls-counted": {3, fails},
 		}},
-		"go, Stripe": {[]string{"--target", server.URL, "--api", "stripe"}, []string{program, "payouts"}, map[string]plantedMistake{
+		"go, Stripe": {[]string{"--target", server.URL, "--api", "stripe"}, payouts, map[string]plantedMistake{
 			"tries-shared": {3, fails}, "refusal-is-success": {2, []string{"work-lost", "outcome-learned", "lost-answer"}},
 		}},
-		"go, streams": {nil, []string{program, "stream"}, map[string]plantedMistake{
+		"go, streams": {nil, []string{program, "job-stream"}, map[string]plantedMistake{
 			"first-break-kept": {2, []string{"stream-resume"}}, "half-taken": {2, append(fails, "half-events")}, "breaks-counted": {3, fails},
 		}},
 	}

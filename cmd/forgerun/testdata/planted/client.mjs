@@ -1,8 +1,8 @@
-// A client of an API with 202, Location, Retry-After and Idempotency-Key. It is correct except for the mistake that PLANTED names. No
+// A client of an API with 202, Location, Retry-After and Idempotency-Key. It is correct except for the mistake that MISTAKE names. No
 // mistake appears after a single fault.
 import { randomUUID } from "node:crypto";
 
-const planted = process.env.PLANTED;
+const planted = process.env.MISTAKE;
 const tries = 8;
 const sleep = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
 

@@ -1,4 +1,4 @@
-"""A client of ForgeRun that is correct except for the mistake that PLANTED names. No mistake appears after a single fault.
+"""A client of ForgeRun that is correct except for the mistake that MISTAKE names. No mistake appears after a single fault.
 
 It submits a job and polls until it has ended. With the argument "result", it also reads the result.
 """
@@ -13,7 +13,7 @@ import time
 import urllib.parse
 import uuid
 
-PLANTED = os.environ.get("PLANTED")
+PLANTED = os.environ.get("MISTAKE")
 TRIES = 8
 TIMEOUT = 5  # seconds
 PASSES = {404, 429, 500, 502, 503, 504}

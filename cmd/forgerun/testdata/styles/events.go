@@ -110,7 +110,7 @@ func updateFromInbox(ctx context.Context, b *inbox, jobs []*intention) error {
 // notice.
 func hintAndRead(ctx context.Context, a *api) ([]*intention, error) {
 	hints := newInbox()
-	s, err := follow(ctx, a, hints)
+	s, err := follow(ctx, a, "/v1/events", hints)
 	if err != nil {
 		return nil, err
 	}

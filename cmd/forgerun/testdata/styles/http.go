@@ -8,15 +8,22 @@ import (
 	"io"
 	mathrand "math/rand/v2"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
 const (
-	answerLimit = 10 * time.Second // timeout without Prefer: wait
-	maxAnswer   = 4 << 20
-	maxTries    = 10
+	maxAnswer = 4 << 20
+	maxTries  = 10
+)
+
+// Timeouts of the client.
+var (
+	answerLimit = 10 * time.Second // without Prefer: wait
+	silence     = 17 * time.Second // of a stream; the service sends a comment every 15 seconds
 )
 
 // api is a connection to the service with an API key.
@@ -24,12 +31,17 @@ type api struct {
 	url, key string
 	http     *http.Client
 	longest  time.Duration // longest wait before the next try; 0: no limit
+	patient  bool          // repeats a request after any number of 401 responses
+	failed   atomic.Int32  // number of failed requests
 }
+
+// quick makes the client suitable for a search, which runs it hundreds of times.
+func (a *api) quick() { answerLimit, silence, a.patient = 5*time.Second, 5*time.Second, true }
 
 type request struct {
 	method, path string
 	header       map[string]string
-	body         any           // JSON
+	body         any           // JSON, or a form as url.Values
 	wait         time.Duration // how long the service may delay the response
 	raw          bool          // whether the response may be other than JSON
 	expected     bool          // whether a 404 means that the resource is not visible yet
@@ -43,7 +55,7 @@ type response struct {
 
 // do repeats a request after temporary failures, and after lost or incomplete responses.
 func (a *api) do(ctx context.Context, r request) (response, error) {
-	refused := 0 // number of 401 responses
+	refused, lost := 0, false // number of 401 responses; whether the previous response was lost
 	for try := 1; ; try++ {
 		send := a.once
 		if mistaken("retries-inside-retries") {
@@ -53,16 +65,19 @@ func (a *api) do(ctx context.Context, r request) (response, error) {
 		if err == nil && got.status == http.StatusUnauthorized {
 			refused++
 		}
-		again := got.passing(r) || got.status == http.StatusUnauthorized && refused == 1
+		again := got.passing(r) || got.status == http.StatusUnauthorized && (refused == 1 || a.patient)
 		if err == nil && !repeats(got, again) {
 			return got, nil
 		}
-		if err == nil {
+		if err == nil && lost && r.method == "POST" && mistaken("refusal-is-success") {
+			return got, errAssumed
+		}
+		if lost = err != nil; !lost {
 			err = fmt.Errorf("%d", got.status)
 		}
 		wait := mistakenWait(got, try, max(got.again(0), backoff(try-1)))
 		if try >= maxTries && !endless() || ctx.Err() != nil || a.longest > 0 && wait > a.longest ||
-			mistaken("lost-answer") && r.method == "POST" {
+			mistaken("lost-answer") && r.method == "POST" || a.failed.Add(1) == 3 && mistaken("tries-shared") {
 			return response{}, fmt.Errorf("%s %s: gave up after %d tries: %w", r.method, r.path, try, err)
 		}
 		a.change(ctx, r, got)
@@ -98,7 +113,10 @@ func (a *api) once(ctx context.Context, r request) (response, error) {
 
 func (a *api) request(ctx context.Context, r request) (*http.Request, error) {
 	var body io.Reader
-	if r.body != nil {
+	contentType := "application/json"
+	if form, ok := r.body.(url.Values); ok {
+		body, contentType = strings.NewReader(form.Encode()), "application/x-www-form-urlencoded"
+	} else if r.body != nil {
 		text, err := json.Marshal(r.body)
 		if err != nil {
 			return nil, err
@@ -119,7 +137,7 @@ func (a *api) request(ctx context.Context, r request) (*http.Request, error) {
 		req.Header.Set("Accept", "text/csv")
 	}
 	if r.body != nil {
-		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", contentType)
 	}
 	if r.wait > 0 {
 		req.Header.Set("Prefer", fmt.Sprintf("wait=%d", int(r.wait.Seconds())))

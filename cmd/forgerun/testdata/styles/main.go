@@ -1,5 +1,5 @@
-// Command styles is a client of ForgeRun in nine styles. "styles NAME" submits a few jobs in one of the styles and waits until they have
-// ended. The program follows the documentation, and uses only the standard library.
+// Command styles is a client of ForgeRun in ten styles, and a client of Stripe. "styles NAME" submits a few jobs in one of the styles and
+// waits until they have ended. The program follows the documentation, and uses only the standard library.
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -22,6 +23,8 @@ var styles = map[string]func(context.Context, *api) ([]*intention, error){
 	"webhook":       webhookOnly,
 	"pool":          pool,
 	"two-processes": twoProcesses,
+	"job-stream":    jobStream,
+	"payouts":       payouts,
 }
 
 // submitter is the argument that starts the second process of the style two-processes.
@@ -40,7 +43,7 @@ func run(args []string) error {
 		return errors.New("FORGERUN_URL and FORGERUN_API_KEY are needed")
 	}
 	limit := 150 * time.Second
-	if !mistaken("") && (slices.Contains(args, "stream") || slices.Contains(args, "webhook")) {
+	if !mistaken("") && slices.ContainsFunc(args, func(name string) bool { return name == "webhook" || strings.HasSuffix(name, "stream") }) {
 		limit = 30 * time.Second // with some mistakes the client would wait forever
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)

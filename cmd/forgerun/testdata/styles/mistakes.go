@@ -13,9 +13,12 @@ import (
 	"time"
 )
 
-// mistaken reports whether STYLES_MISTAKE names one of these mistakes. The client then makes this common mistake. Without the variable,
-// the client is correct.
-func mistaken(names ...string) bool { return slices.Contains(names, os.Getenv("STYLES_MISTAKE")) }
+// mistaken reports whether MISTAKE names one of these mistakes. The client then makes this common mistake. Without the variable, the client
+// is correct.
+func mistaken(names ...string) bool { return slices.Contains(names, os.Getenv("MISTAKE")) }
+
+// errAssumed means that the client assumes that its submission succeeded.
+var errAssumed = errors.New("the submission is assumed to have succeeded")
 
 func newClient() *http.Client {
 	switch {
@@ -31,7 +34,7 @@ func newClient() *http.Client {
 
 // redirected limits redirects. With some mistakes, it changes the redirected request.
 func redirected(next *http.Request, before []*http.Request) error {
-	asGet := strings.TrimSuffix(os.Getenv("STYLES_MISTAKE"), "-as-get")
+	asGet := strings.TrimSuffix(os.Getenv("MISTAKE"), "-as-get")
 	switch {
 	case asGet == strconv.Itoa(next.Response.StatusCode):
 		next.Method, next.Body, next.GetBody, next.ContentLength = "GET", nil, nil, 0

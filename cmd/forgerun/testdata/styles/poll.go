@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -96,6 +98,27 @@ func (a *api) updateFromList(ctx context.Context, path string, jobs []*intention
 		if cursor = p.Page.NextCursor; cursor == "" {
 			return nil
 		}
+	}
+}
+
+// payouts creates a payout at Stripe, and polls it until it has ended.
+func payouts(ctx context.Context, a *api) ([]*intention, error) {
+	a.quick()
+	key := rand.Text()
+	r := request{
+		method: "POST", path: "/v1/payouts", header: map[string]string{"Idempotency-Key": key, "X-Correlation-ID": "order-" + key},
+		body: url.Values{"amount": {"1100"}, "currency": {"usd"}}, expected: true,
+	}
+	for {
+		var p struct{ ID, Status string }
+		_, err := a.call(ctx, r, &p, http.StatusOK)
+		if errors.Is(err, errAssumed) || slices.Contains([]string{"paid", "failed", "canceled"}, p.Status) {
+			return nil, nil
+		}
+		if err = errors.Join(err, pause(ctx, time.Second)); err != nil {
+			return nil, err
+		}
+		r = request{method: "GET", path: "/v1/payouts/" + p.ID, expected: true}
 	}
 }
 

@@ -13,35 +13,50 @@ import (
 	"time"
 )
 
-// silence is the read timeout of a stream. The service sends a comment every 15 seconds.
-const silence = 17 * time.Second
-
 // streamOnly gets all outcomes from the client's stream of events.
 func streamOnly(ctx context.Context, a *api) ([]*intention, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	events := newInbox()
-	s, err := follow(ctx, a, events)
+	s, err := follow(ctx, a, "/v1/events", newInbox())
 	if err != nil {
 		return nil, err
 	}
+	jobs := intentions(6)
+	err = a.submitAll(ctx, jobs)
+	return jobs, errors.Join(err, s.outcomes(ctx, jobs))
+}
+
+// jobStream submits a job and gets its outcome from its own stream.
+func jobStream(ctx context.Context, a *api) ([]*intention, error) {
+	a.quick()
+	jobs := intentions(1)
+	err := a.submitAll(ctx, jobs)
+	if err != nil || jobs[0].Ended != "" {
+		return jobs, err
+	}
+	s, err := follow(ctx, a, "/v1/jobs/"+jobs[0].ID+"/events", newInbox())
+	if err != nil {
+		return nil, err
+	}
+	return jobs, s.outcomes(ctx, jobs)
+}
+
+// outcomes waits until the stream has sent the ends of all jobs, and stops it.
+func (s *stream) outcomes(ctx context.Context, jobs []*intention) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	go func() {
 		<-s.done // without the stream, there is nothing to wait for
 		cancel()
 	}()
-	jobs := intentions(6)
-	if err = a.submitAll(ctx, jobs); err == nil {
-		err = updateFromInbox(ctx, events, jobs)
-	}
-	return jobs, errors.Join(err, s.stop())
+	err := updateFromInbox(ctx, s.into, jobs)
+	return errors.Join(err, s.stop())
 }
 
-// follow reads the client's stream of events into the inbox until stop is called. It returns after the stream has sent its position, so
-// it misses no later event.
-func follow(ctx context.Context, a *api, into *inbox) (*stream, error) {
+// follow reads a stream of events into the inbox until stop is called. It returns after the stream has sent its position or first event,
+// so it misses no later event.
+func follow(ctx context.Context, a *api, path string, into *inbox) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &stream{
-		a: a, into: into, wait: 3 * time.Second, positioned: make(chan struct{}), cancel: cancel, done: make(chan struct{}),
+		a: a, path: path, into: into, wait: 3 * time.Second, positioned: make(chan struct{}), cancel: cancel, done: make(chan struct{}),
 	}
 	go func() {
 		s.err = s.run(ctx)
@@ -56,9 +71,10 @@ func follow(ctx context.Context, a *api, into *inbox) (*stream, error) {
 	}
 }
 
-// stream reads the client's stream, and resumes it after a break.
+// stream reads a stream, and resumes it after a break.
 type stream struct {
 	a          *api
+	path       string
 	into       *inbox
 	lastID     string
 	positioned chan struct{} // closed when lastID is set
@@ -66,6 +82,8 @@ type stream struct {
 	ended      bool          // the stream sent the end of a job
 	wait       time.Duration // before the next connection; set by retry fields
 	refused    bool          // the previous connection got 401
+	breaks     int           // number of ended connections
+	brokeAt    string        // lastID at the first break
 
 	cancel context.CancelFunc
 	done   chan struct{} // closed after the last connection
@@ -91,6 +109,12 @@ func (s *stream) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if s.breaks++; s.breaks == 1 {
+			s.brokeAt = s.lastID
+		}
+		if mistaken("breaks-counted") && s.breaks == 3 {
+			return errors.New("the stream broke three times")
+		}
 		if again == 0 {
 			try, again = 0, jitter(s.wait)
 		} else {
@@ -109,9 +133,12 @@ func (s *stream) connect(ctx context.Context) (again time.Duration, err error) {
 	defer cancel()
 	alarm := time.AfterFunc(answerLimit, cancel)
 	defer alarm.Stop()
-	r := request{method: "GET", path: "/v1/events", header: map[string]string{"Accept": "text/event-stream"}}
+	r := request{method: "GET", path: s.path, header: map[string]string{"Accept": "text/event-stream"}, expected: true}
 	if s.lastID != "" && !mistaken("stream-resume") {
 		r.header["Last-Event-ID"] = s.lastID
+	}
+	if s.brokeAt != "" && mistaken("first-break-kept") {
+		r.header["Last-Event-ID"] = s.brokeAt
 	}
 	req, err := s.a.request(ctx, r)
 	if err != nil {
@@ -124,7 +151,7 @@ func (s *stream) connect(ctx context.Context) (again time.Duration, err error) {
 	defer func() { _ = res.Body.Close() }()
 	got := response{status: res.StatusCode, header: res.Header}
 	switch {
-	case got.passing(r), got.status == http.StatusUnauthorized && !s.refused:
+	case got.passing(r), got.status == http.StatusUnauthorized && (!s.refused || s.a.patient):
 		s.refused = got.status == http.StatusUnauthorized
 		return got.again(s.wait), nil
 	case got.status != http.StatusOK || !strings.HasPrefix(got.header.Get("Content-Type"), "text/event-stream"):
@@ -146,7 +173,7 @@ func (s *stream) readEvents(body io.Reader, heard func()) error {
 	for {
 		heard()
 		line, err := lines.ReadString('\n')
-		if err != nil && mistaken("half-events") {
+		if err != nil && (mistaken("half-events") || mistaken("half-taken") && s.breaks > 0) {
 			return s.dispatch(id, name, "")
 		}
 		if err != nil {
