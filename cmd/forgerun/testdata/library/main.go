@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/forgerun/forgerun/client"
@@ -38,7 +37,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	hook, err := receive(ctx, c)
+	ended, err := receive(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -54,7 +53,7 @@ func run(ctx context.Context) error {
 	}
 	gaveUp = append(gaveUp, read(ctx, c, ids[len(ids)-1]))
 	inBatch, err := batch(ctx, c, correlationID)
-	return errors.Join(append(gaveUp, err, hook.await(ctx, append(ids, inBatch...)))...)
+	return errors.Join(append(gaveUp, err, await(ctx, ended, append(ids, inBatch...)))...)
 }
 
 // submitAndWait submits a job and waits for its end. It returns the id if the job was created.
@@ -132,67 +131,47 @@ func batch(ctx context.Context, c *client.Client, correlationID func(string) str
 	return ids, nil
 }
 
-// receiver is a webhook of this process.
-type receiver struct {
-	mu       sync.Mutex
-	ended    map[string]bool // jobs that have ended, by id
-	arrived  chan struct{}
-	verifier chan client.Verifier
-}
-
-// receive registers a webhook whose deliveries are verified by its secret and by the published keys.
-func receive(ctx context.Context, c *client.Client) (*receiver, error) {
+// receive registers a webhook whose deliveries are verified by its secret and by the published keys. The channel gets the id of each job
+// that has ended.
+func receive(ctx context.Context, c *client.Client) (<-chan string, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	r := &receiver{ended: map[string]bool{}, arrived: make(chan struct{}, 1), verifier: make(chan client.Verifier, 1)}
-	server := &http.Server{Handler: r, ReadTimeout: time.Minute}
+	var verifier client.Verifier
+	ready, ended := make(chan struct{}), make(chan string, 1000)
+	server := &http.Server{ReadTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		<-ready // the first delivery may come before the response to the registration
+		switch message, err := verifier.Verify(request); {
+		case errors.Is(err, client.ErrSignature):
+			w.WriteHeader(http.StatusUnauthorized)
+		case err != nil: // the check failed; the delivery will be repeated
+			w.WriteHeader(http.StatusServiceUnavailable)
+		default:
+			ended <- message.JobID()
+			w.WriteHeader(http.StatusNoContent)
+		}
+	})}
 	go func() { _ = server.Serve(listener) }() // until the program ends
 	url := "http://" + listener.Addr().String() + "/forgerun"
 	hook, err := c.CreateWebhook(ctx, client.WebhookRequest{URL: url, Events: []string{"job.succeeded", "job.failed"}})
 	if err != nil {
 		return nil, err
 	}
-	r.verifier <- client.Verifier{Secret: hook.Secret, Keys: c.Directory().Key, URL: url}
-	return r, nil
+	verifier = client.Verifier{Secret: hook.Secret, Keys: c.Directory().Key, URL: url}
+	close(ready)
+	return ended, nil
 }
 
-func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
-	v := <-r.verifier // the first delivery may come before the response to the registration
-	r.verifier <- v
-	message, err := v.Verify(request)
-	switch {
-	case errors.Is(err, client.ErrSignature):
-		w.WriteHeader(http.StatusUnauthorized)
-		return
-	case err != nil: // the check failed; the delivery will be repeated
-		w.WriteHeader(http.StatusServiceUnavailable)
-		return
-	}
-	r.mu.Lock()
-	r.ended[message.JobID()] = true
-	r.mu.Unlock()
-	select {
-	case r.arrived <- struct{}{}:
-	default:
-	}
-	w.WriteHeader(http.StatusNoContent)
-}
-
-// await waits until all jobs have ended according to deliveries.
-func (r *receiver) await(ctx context.Context, ids []string) error {
-	for {
-		r.mu.Lock()
-		missing := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return r.ended[id] })
-		r.mu.Unlock()
-		if len(missing) == 0 {
-			return nil
-		}
+// await waits until deliveries have reported the ends of all jobs.
+func await(ctx context.Context, ended <-chan string, ids []string) error {
+	for len(ids) > 0 {
 		select {
-		case <-r.arrived:
+		case id := <-ended:
+			ids = slices.DeleteFunc(ids, func(other string) bool { return other == id })
 		case <-ctx.Done():
-			return fmt.Errorf("no delivery about the end of %v: %w", missing, ctx.Err())
+			return fmt.Errorf("no delivery about the end of %v: %w", ids, ctx.Err())
 		}
 	}
+	return nil
 }
