@@ -118,7 +118,7 @@ func listKeys(c *call) error {
 	if err := c.askAdmin(http.MethodGet, "/clients/%s", nil, &shown); err != nil {
 		return err
 	}
-	return c.List(keyView, output.Items(shown.Keys))
+	return c.List(keyView, shown.Keys)
 }
 
 func revokeKey(*pflag.FlagSet) run {

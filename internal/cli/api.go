@@ -84,12 +84,18 @@ func parseAge(text string, now time.Time) (time.Time, error) {
 // show reads a path and prints the response.
 func show(v output.View, path string, params ...param) action {
 	return reading(path, params, func(c *call, api *client.Client, path string, query url.Values) error {
-		answer, err := api.Do(c, http.MethodGet, path, query, nil)
+		return c.shows(v)(api.Do(c, http.MethodGet, path, query, nil))
+	})
+}
+
+// shows returns a function that prints the result of a call, or returns its error.
+func (c *call) shows(v output.View) func(item any, err error) error {
+	return func(item any, err error) error {
 		if err != nil {
 			return err
 		}
-		return c.One(v, answer)
-	})
+		return c.One(v, item)
+	}
 }
 
 // whole reads a list without pages and prints it.
@@ -109,7 +115,7 @@ func whole(v output.View, path string, params ...param) action {
 		if list.More {
 			c.notef("This is a partial count: there are more.")
 		}
-		return c.List(v, output.Items(list.Data))
+		return c.List(v, list.Data)
 	})
 }
 
@@ -123,7 +129,7 @@ func list(v output.View, path string, limit int, params ...param) action {
 		if err != nil {
 			return err
 		}
-		return c.List(v, output.Items(entries))
+		return c.List(v, entries)
 	})
 	return func(f *pflag.FlagSet) run {
 		f.IntVar(&limit, "limit", limit, "maximum number to list; 0: all")
@@ -212,13 +218,7 @@ func (c *call) using(do func(c *call, api *client.Client) error) error {
 
 // byID calls a client method with the id from the command's argument and prints the result.
 func byID[T any](v output.View, method func(*client.Client, context.Context, string, ...client.Option) (T, error)) action {
-	return using(func(c *call, api *client.Client) error {
-		answer, err := method(api, c, c.args[0])
-		if err != nil {
-			return err
-		}
-		return c.One(v, answer)
-	})
+	return using(func(c *call, api *client.Client) error { return c.shows(v)(method(api, c, c.args[0])) })
 }
 
 // deleteByID calls a client method that deletes by id.

@@ -62,7 +62,7 @@ func submitBatch(f *pflag.FlagSet) run {
 			return waitForBatch(c, api)
 		case c.IsTable():
 			_, _ = fmt.Fprintf(c.Out, "Batch %s\n\n", term.Line(receipt.BatchID))
-			err = c.List(receiptView, output.Items(receipt.Jobs))
+			err = c.List(receiptView, receipt.Jobs)
 		default:
 			err = c.One(batchView, receipt)
 		}
@@ -92,7 +92,7 @@ func waitForBatch(c *call, api *client.Client) error {
 	}
 	if err == nil && batch.Outcome != nil && len(batch.Outcome.FailedItems) > 0 && c.IsTable() {
 		_, _ = fmt.Fprintln(c.Out)
-		err = c.List(failedView, output.Items(batch.Outcome.FailedItems))
+		err = c.List(failedView, batch.Outcome.FailedItems)
 	}
 	switch {
 	case err != nil || batch.Status == client.StatusCompleted:

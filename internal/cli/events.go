@@ -63,7 +63,7 @@ func (c *call) log(entries iter.Seq2[client.Event, error], limit int) error {
 		events = events[max(0, len(events)-limit):]
 	}
 	if !c.IsTable() {
-		return c.List(eventView, output.Items(events))
+		return c.List(eventView, events)
 	}
 	for _, event := range events {
 		if err := c.Each(event, func(value any) string { return c.eventLine(event.EventName, value) }); err != nil {
@@ -166,7 +166,7 @@ func wait(c *call, api *client.Client) error {
 		}
 		code = worse(code, codeOf(ended[i]))
 	}
-	if err := c.printJobs(output.Items(ended)); err != nil {
+	if err := printJobs(c, ended); err != nil {
 		return err
 	}
 	return command.Code(code)

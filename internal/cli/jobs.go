@@ -141,7 +141,7 @@ func each(do one) action {
 			}
 		}
 		if len(items) > 0 {
-			if err := c.printJobs(items); err != nil {
+			if err := printJobs(c, items); err != nil {
 				return err
 			}
 		}
@@ -150,7 +150,7 @@ func each(do one) action {
 }
 
 // printJobs prints one object if the command is about one job, and a list otherwise.
-func (c *call) printJobs(jobs []any) error {
+func printJobs[T any](c *call, jobs []T) error {
 	if len(c.args) == 1 {
 		return c.One(jobView, jobs[0])
 	}
@@ -201,7 +201,7 @@ func report(f *pflag.FlagSet) run {
 			return err
 		}
 		_, _ = fmt.Fprintln(c.Out)
-		return c.List(eventView, output.Items(report.Events))
+		return c.List(eventView, report.Events)
 	})(f)
 }
 

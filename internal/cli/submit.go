@@ -203,7 +203,7 @@ var kindView = output.NewView("KIND:work_kind, DOES:does")
 // kinds returns the command "kinds".
 func (s *Shell) kinds() *cobra.Command {
 	return s.plain(s.cmd("kinds", "List the work kinds and what they do",
-		withoutFlags(func(c *call) error { return c.List(kindView, output.Items(client.Kinds)) })))
+		withoutFlags(func(c *call) error { return c.List(kindView, client.Kinds) })))
 }
 
 // completeKinds completes an argument that is a work kind.

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -70,7 +69,7 @@ func (c *call) faults(rules []client.Fault, err error) error {
 	if err != nil {
 		return err
 	}
-	return c.List(faultView, output.Items(rules))
+	return c.List(faultView, rules)
 }
 
 func setFaults(f *pflag.FlagSet) run {
@@ -93,11 +92,7 @@ func startSession(f *pflag.FlagSet) run {
 	f.StringSliceVar(&wanted.Rules, "rules", nil, "`ids` of the rules to judge, separated by commas; default: all")
 	return using(func(c *call, api *client.Client) error {
 		wanted.Profile = strings.Join(c.args, "")
-		began, err := api.StartSession(c, wanted)
-		if err != nil {
-			return err
-		}
-		return c.One(sessionView, began)
+		return c.shows(sessionView)(api.StartSession(c, wanted))
 	})(f)
 }
 
@@ -127,21 +122,10 @@ func journal(c *call, api *client.Client) error {
 
 func (s *Shell) clock() *cobra.Command {
 	move := func(use, short string, do func(c *call, api *client.Client) (*client.Clock, error)) *cobra.Command {
-		return s.cmd(use, short, using(func(c *call, api *client.Client) error {
-			clock, err := do(c, api)
-			if err != nil {
-				return err
-			}
-			return c.One(clockView, clock)
-		}))
-	}
-	simply := func(
-		method func(*client.Client, context.Context, ...client.Option) (*client.Clock, error),
-	) func(*call, *client.Client) (*client.Clock, error) {
-		return func(c *call, api *client.Client) (*client.Clock, error) { return method(api, c) }
+		return s.cmd(use, short, using(func(c *call, api *client.Client) error { return c.shows(clockView)(do(c, api)) }))
 	}
 	return s.group("clock", "Read and move the clock of the whole service",
-		move("show", "Read the clock", simply((*client.Client).Clock)),
+		move("show", "Read the clock", func(c *call, api *client.Client) (*client.Clock, error) { return api.Clock(c) }),
 		move("advance DURATION", "Advance the clock, such as by 25h; returns when all due jobs are QUEUED",
 			func(c *call, api *client.Client) (*client.Clock, error) {
 				by, err := time.ParseDuration(c.args[0])
@@ -158,6 +142,6 @@ func (s *Shell) clock() *cobra.Command {
 				}
 				return api.SetClock(c, to)
 			}),
-		move("freeze", "Stop the clock", simply((*client.Client).FreezeClock)),
-		move("thaw", "Let the clock run again", simply((*client.Client).ThawClock)))
+		move("freeze", "Stop the clock", func(c *call, api *client.Client) (*client.Clock, error) { return api.FreezeClock(c) }),
+		move("thaw", "Let the clock run again", func(c *call, api *client.Client) (*client.Clock, error) { return api.ThawClock(c) }))
 }

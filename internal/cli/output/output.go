@@ -34,16 +34,14 @@ func (p *Printer) Check() error {
 // IsTable reports whether the output is for people.
 func (p *Printer) IsTable() bool { return p.Form != "json" && !p.Quiet }
 
-// List prints several values. As JSON, they are one array.
-func (p *Printer) List(v View, items []any) error {
-	values := make([]any, len(items))
-	for i, item := range items {
-		var err error
-		if values[i], err = Values(item); err != nil {
-			return err
-		}
+// List prints the values of a slice. As JSON, they are one array.
+func (p *Printer) List(v View, items any) error {
+	value, err := Values(items)
+	if err != nil {
+		return err
 	}
-	return p.print(v, values, values)
+	rows, _ := value.([]any)
+	return p.print(v, append([]any{}, rows...), rows) // an array, even if there are no items
 }
 
 // One prints one value.

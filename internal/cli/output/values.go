@@ -50,15 +50,6 @@ func known(value any) any {
 	return value
 }
 
-// Items converts a slice for Printer.List.
-func Items[T any](all []T) []any {
-	items := make([]any, len(all))
-	for i, one := range all {
-		items[i] = one
-	}
-	return items
-}
-
 // At returns the value at a path, such as failure.detail; nil if there is none.
 func At(value any, path string) any {
 	for name := range strings.SplitSeq(path, ".") {
