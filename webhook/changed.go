@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
-	"crypto/rand"
-	"encoding/base64"
 	"io"
 	"net/http"
 	"strings"
@@ -49,9 +47,7 @@ func (g signing) changed(e fault.Effect) (signing, error) {
 func otherSecrets(secrets []string) []string {
 	others := make([]string, len(secrets))
 	for i := range others {
-		secret := make([]byte, 32)
-		_, _ = rand.Read(secret) // never fails
-		others[i] = "whsec_" + base64.StdEncoding.EncodeToString(secret)
+		others[i] = secretText(randomSecret())
 	}
 	return others
 }

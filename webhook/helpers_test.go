@@ -2,9 +2,11 @@ package webhook
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -45,8 +47,8 @@ func newSender(t testing.TB, cfg SenderConfig) *Sender {
 	if cfg.PublicURL == "" {
 		cfg.PublicURL = publicURL
 	}
-	cfg.Version = "1.2.3"
-	s := NewSender(cfg, keys, NewSecrets(v))
+	cfg.Version, cfg.Log = "1.2.3", cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	s := NewSender(cfg, keys)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -68,7 +70,7 @@ func sendTo(t testing.TB, s *Sender, url string) job.Sent {
 // sampleParcel returns a claimed delivery of a job's failure to a subscription.
 func sampleParcel(t testing.TB) job.ClaimedDelivery {
 	t.Helper()
-	_, sealed, err := NewSecrets(newVault(t)).New(webhookID)
+	_, sealed, err := newVault(t).NewSecret(webhookID)
 	require.NoError(t, err)
 	return job.ClaimedDelivery{
 		Delivery:   job.Delivery{ID: deliveryID, WebhookID: webhookID},

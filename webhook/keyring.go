@@ -31,7 +31,7 @@ const (
 
 // Keyring holds the keys that sign all deliveries. They are stored encrypted.
 type Keyring struct {
-	Log *slog.Logger // for failed refreshes in Run; may be nil
+	Log *slog.Logger // for failed refreshes in Run
 
 	vault *Vault
 	store KeyStore
@@ -45,7 +45,7 @@ type signingKey struct {
 	err     error
 }
 
-// NewKeyring makes a keyring. Without a vault it can neither make nor use keys.
+// NewKeyring makes a keyring.
 func NewKeyring(v *Vault, store KeyStore) *Keyring { return &Keyring{vault: v, store: store} }
 
 // Ensure reads the keys, and adds one if there is none. Several processes may call it at the same time; the store accepts only one key.
@@ -62,17 +62,14 @@ func (k *Keyring) Ensure(ctx context.Context) error {
 	return k.Refresh(ctx)
 }
 
-// Rotate adds a new key, which signs after ten minutes. The previous key stays published for another day. Rotate fails if the current key
-// is encrypted with a different master key.
-func (k *Keyring) Rotate(ctx context.Context) error {
-	return k.rotate(ctx, publishBefore, publishAfter)
-}
-
-// Replace adds a new key that signs at once, and retires all others now, because receivers must not trust their signatures. Other processes
-// use the new key within 30 seconds.
-func (k *Keyring) Replace(ctx context.Context) error { return k.rotate(ctx, 0, 0) }
-
-func (k *Keyring) rotate(ctx context.Context, delay, overlap time.Duration) error {
+// Rotate adds a new key, which signs after ten minutes. The previous key stays published for another day. If the keys have leaked, the new
+// one signs at once, and all others retire now, because receivers must not trust their signatures; other processes use the new key within
+// 30 seconds. Rotate fails if the current key is encrypted with a different master key.
+func (k *Keyring) Rotate(ctx context.Context, leaked bool) error {
+	delay, overlap := publishBefore, publishAfter
+	if leaked {
+		delay, overlap = 0, 0
+	}
 	if err := k.Refresh(ctx); err != nil && !errors.Is(err, errNoKey) {
 		return err
 	}
@@ -84,18 +81,15 @@ func (k *Keyring) rotate(ctx context.Context, delay, overlap time.Duration) erro
 
 // generate makes a key and stores it encrypted.
 func (k *Keyring) generate(ctx context.Context, onlyFirst bool, delay, overlap time.Duration) error {
-	if k.vault == nil {
-		return errors.New("signing keys cannot be stored: set FORGERUN_MASTER_KEY")
-	}
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		return err
 	}
-	key, err := newSigningKey(public)
+	kid, err := thumbprint(public)
 	if err != nil {
 		return err
 	}
-	key.Sealed = k.vault.Seal(keyContext(key.KID), private.Seed())
+	key := job.SigningKey{KID: kid, Public: public, Sealed: k.vault.Seal(keyContext(kid), private.Seed())}
 	return k.store.AddSigningKey(ctx, key, onlyFirst, delay, overlap)
 }
 
@@ -119,7 +113,7 @@ func (k *Keyring) Run(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if err := k.Refresh(ctx); err != nil && ctx.Err() == nil && k.Log != nil {
+		if err := k.Refresh(ctx); err != nil && ctx.Err() == nil {
 			k.Log.LogAttrs(ctx, slog.LevelError, "signing keys not refreshed", slog.String("action", "refresh_signing_keys"),
 				slog.String("error_code", string(job.CodeOf(err))), slog.String("error_message", err.Error()))
 		}
@@ -151,15 +145,12 @@ func (k *Keyring) Refresh(ctx context.Context) error {
 
 // signingKey decrypts the private part of a key.
 func (v *Vault) signingKey(key job.SigningKey) (ed25519.PrivateKey, error) {
-	want, err := newSigningKey(key.Public)
+	kid, err := thumbprint(key.Public)
 	if err != nil {
 		return nil, err
 	}
-	if want.KID != key.KID {
+	if kid != key.KID {
 		return nil, errors.New("its id does not match its public part")
-	}
-	if v == nil {
-		return nil, errors.New("it is encrypted: set FORGERUN_MASTER_KEY")
 	}
 	seed, err := v.Open(keyContext(key.KID), key.Sealed)
 	if err != nil {
@@ -203,11 +194,6 @@ func choose(keys []signingKey, now time.Time) (signingKey, error) {
 		return signingKey{}, errNoKey
 	}
 	return *best, nil
-}
-
-func newSigningKey(public ed25519.PublicKey) (job.SigningKey, error) {
-	kid, err := thumbprint(public)
-	return job.SigningKey{KID: kid, Public: public}, err
 }
 
 func publicOf(private ed25519.PrivateKey) ed25519.PublicKey {

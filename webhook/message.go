@@ -21,13 +21,14 @@ const (
 // message is the content of a delivery. It is the same in each try.
 type message struct {
 	contentType string
-	language    string      // of the texts in the data; "" if there are none
-	attributes  []attribute // as headers, in binary mode
+	language    string  // of the texts in the data; "" if there are none
+	attributes  []field // as headers, in binary mode
 	body        []byte
 }
 
-// attribute is a CloudEvents attribute in the HTTP binding: a header with a lower-case name.
-type attribute struct {
+// field is a header with a lower-case name, such as a CloudEvents attribute in the HTTP binding, or another component of a message that a
+// signature covers (RFC 9421, section 2).
+type field struct {
 	name, value string
 }
 
@@ -83,17 +84,17 @@ func render(links job.Links, o *job.Occurrence, mode job.ContentMode, changed fa
 }
 
 // attributes returns the headers for binary mode, in which the message has the media type of the data.
-func (e *cloudEvent) attributes() ([]attribute, error) {
+func (e *cloudEvent) attributes() ([]field, error) {
 	at, err := e.Time.MarshalText()
 	if err != nil {
 		return nil, err
 	}
-	all := []attribute{
+	all := []field{
 		{"ce-specversion", e.SpecVersion}, {"ce-id", e.ID}, {"ce-type", e.Type}, {"ce-source", e.Source},
 		{"ce-subject", e.Subject}, {"ce-time", string(at)}, {"ce-sequence", e.Sequence}, {"ce-sequencetype", e.SequenceType},
 		{"ce-workkind", string(e.WorkKind)},
 	}
-	return slices.DeleteFunc(all, func(a attribute) bool { return a.value == "" }), nil
+	return slices.DeleteFunc(all, func(a field) bool { return a.value == "" }), nil
 }
 
 func subject(o *job.Occurrence) string {

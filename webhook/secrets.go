@@ -13,28 +13,26 @@ const (
 	secretBytes  = 32
 )
 
-// Secrets makes signing secrets of subscriptions, in the form of Standard Webhooks: whsec_ and base64.
-type Secrets struct {
-	vault *Vault
+// NewSecret generates a signing secret for a webhook. It returns the text for the owner, in the form of Standard Webhooks, and the encrypted
+// form for storage.
+func (v *Vault) NewSecret(webhook job.ID) (secret string, sealed []byte, err error) {
+	random := randomSecret()
+	return secretText(random), v.Seal(secretContext(webhook), random), nil
 }
 
-// NewSecrets returns Secrets that encrypts with the vault.
-func NewSecrets(v *Vault) *Secrets { return &Secrets{v} }
-
-// New generates a secret for a webhook. It returns the text for the owner, and the encrypted form for storage.
-func (s *Secrets) New(webhook job.ID) (secret string, sealed []byte, err error) {
-	random := make([]byte, secretBytes)
-	_, _ = rand.Read(random) // never fails
-	return secretText(random), s.vault.Seal(secretContext(webhook), random), nil
-}
-
-// Reveal decrypts a stored secret of a webhook, and returns the text that its owner received.
-func (s *Secrets) Reveal(webhook job.ID, sealed []byte) (string, error) {
-	random, err := s.vault.Open(secretContext(webhook), sealed)
+// Secret decrypts a stored secret of a webhook, and returns the text that its owner received.
+func (v *Vault) Secret(webhook job.ID, sealed []byte) (string, error) {
+	random, err := v.Open(secretContext(webhook), sealed)
 	if err != nil {
 		return "", fmt.Errorf("the secret of webhook %s cannot be used: %w", webhook, err)
 	}
 	return secretText(random), nil
+}
+
+func randomSecret() []byte {
+	random := make([]byte, secretBytes)
+	_, _ = rand.Read(random) // never fails
+	return random
 }
 
 func secretText(random []byte) string {

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -32,27 +31,22 @@ type SenderConfig struct {
 	Timeout   time.Duration
 	Guard     *Guard
 	RootCAs   *x509.CertPool // nil for the system's
-	Log       *slog.Logger   // for errors of class SendInternal; may be nil
+	Log       *slog.Logger   // for errors of class SendInternal
 }
 
 // Sender sends deliveries, each as one HTTP POST. It follows no redirects and uses no proxy. It is safe for concurrent use.
 type Sender struct {
 	*connector
 
-	cfg     SenderConfig
-	links   job.Links
-	keys    *Keyring
-	secrets *Secrets
+	cfg   SenderConfig
+	links job.Links
+	keys  *Keyring
 }
 
-// NewSender makes a sender that signs with the keys, and for subscriptions also with their secrets. If secrets is nil, only callbacks can
-// be sent.
-func NewSender(cfg SenderConfig, keys *Keyring, secrets *Secrets) *Sender {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+// NewSender makes a sender that signs with the keys, and for subscriptions also with their secrets.
+func NewSender(cfg SenderConfig, keys *Keyring) *Sender {
 	links := job.Links{PublicURL: cfg.PublicURL, Absolute: true, Language: job.Languages[0]} // receivers do not negotiate
-	return &Sender{connector: newConnector(cfg.Guard, cfg.Timeout, cfg.RootCAs), cfg: cfg, links: links, keys: keys, secrets: secrets}
+	return &Sender{connector: newConnector(cfg.Guard, cfg.Timeout, cfg.RootCAs), cfg: cfg, links: links, keys: keys}
 }
 
 // Close closes idle connections.
@@ -187,10 +181,7 @@ func (s *Sender) reveal(p job.ClaimedDelivery, now time.Time) ([]string, error) 
 		if sealed.Until != nil && !now.Before(*sealed.Until) {
 			continue
 		}
-		if s.secrets == nil {
-			return nil, errors.New("the secret of the webhook is encrypted: set FORGERUN_MASTER_KEY")
-		}
-		secret, err := s.secrets.Reveal(p.WebhookID, sealed.Sealed)
+		secret, err := s.keys.vault.Secret(p.WebhookID, sealed.Sealed)
 		switch {
 		case err != nil && sealed.Until == nil:
 			return nil, err

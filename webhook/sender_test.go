@@ -82,7 +82,7 @@ func TestDelivery(t *testing.T) {
 	})
 	s := localSender(t)
 	p := sampleParcel(t)
-	second, sealed, err := s.secrets.New(webhookID)
+	second, sealed, err := s.keys.vault.NewSecret(webhookID)
 	require.NoError(t, err)
 	p.Target.Secrets = append(p.Target.Secrets, job.SealedSecret{Sealed: sealed, Until: new(time.Now().Add(time.Hour))},
 		job.SealedSecret{Sealed: []byte("ended"), Until: new(time.Now().Add(-time.Second))})
@@ -120,7 +120,7 @@ func TestDelivery(t *testing.T) {
 		require.Equal(t, append(covered, "ce-specversion", "ce-id", "ce-type", "ce-source", "ce-subject", "ce-time", "ce-sequence",
 			"ce-sequencetype", "ce-workkind"), names)
 
-		first := must(s.secrets.Reveal(webhookID, p.Target.Secrets[0].Sealed))(t)
+		first := must(s.keys.vault.Secret(webhookID, p.Target.Secrets[0].Sealed))(t)
 		require.Len(t, strings.Fields(c.header.Get("Webhook-Signature")), 2, "the third secret has expired")
 		for _, secret := range []string{first, second} {
 			require.NoError(t, verifyStandard(secret, c.body, c.header))
@@ -135,7 +135,7 @@ func TestUnreadableOldSecretIsLeftOut(t *testing.T) {
 	s := localSender(t)
 	p := sampleParcel(t)
 	p.Target.URL = r.URL
-	_, sealed, err := s.secrets.New(webhookID)
+	_, sealed, err := s.keys.vault.NewSecret(webhookID)
 	require.NoError(t, err)
 	until := time.Now().Add(time.Hour)
 	unreadable := []byte("sealed under another key")
@@ -248,10 +248,9 @@ func TestInternalErrors(t *testing.T) {
 		logged string
 	}{
 		"no attempt":               {func(_ *Sender, p *job.ClaimedDelivery) { p.Occurrence.Ended = nil }, "without the attempt"},
-		"no master key":            {func(s *Sender, _ *job.ClaimedDelivery) { s.secrets = nil }, "FORGERUN_MASTER_KEY"},
 		"another webhook's secret": {func(_ *Sender, p *job.ClaimedDelivery) { p.WebhookID = job.ID{9} }, "FORGERUN_MASTER_KEY"},
 		"no signing key": {
-			func(s *Sender, _ *job.ClaimedDelivery) { s.keys = NewKeyring(nil, &memoryStore{}) }, "no signing key",
+			func(s *Sender, _ *job.ClaimedDelivery) { s.keys = NewKeyring(s.keys.vault, &memoryStore{}) }, "no signing key",
 		},
 		"panic":          {func(s *Sender, _ *job.ClaimedDelivery) { s.keys = nil }, "panic"},
 		"invalid header": {func(s *Sender, _ *job.ClaimedDelivery) { s.links.PublicURL = "https://a\nb" }, ""},

@@ -19,11 +19,6 @@ const signatureLabel = "sig1"
 // signatureLife is how long a signature is valid.
 const signatureLife = 5 * time.Minute
 
-// component is a covered component of a message with its value: a derived component or a header field in lower case (RFC 9421, section 2).
-type component struct {
-	name, value string
-}
-
 // coveredFields are the headers that every signature covers, before those of CloudEvents.
 var coveredFields = []string{"content-type", "content-digest", "webhook-id"}
 
@@ -50,23 +45,20 @@ func (g signing) sign(r *http.Request, m message) error {
 
 // signMessage adds the headers of an HTTP message signature (RFC 9421) that covers method, target, coveredFields and the headers of
 // CloudEvents.
-func (g signing) signMessage(r *http.Request, attributes []attribute) error {
-	components := []component{
+func (g signing) signMessage(r *http.Request, attributes []field) error {
+	components := []field{
 		{"@method", r.Method},
 		{"@target-uri", targetURI(g.target)},
 	}
 	for _, name := range coveredFields {
-		components = append(components, component{name, r.Header.Get(name)})
-	}
-	for _, a := range attributes {
-		components = append(components, component(a))
+		components = append(components, field{name, r.Header.Get(name)})
 	}
 	params := httpsfv.NewParams()
 	params.Add("created", g.at.Unix())
 	params.Add("expires", g.at.Add(signatureLife).Unix())
 	params.Add("keyid", g.key.KID)
 	params.Add("alg", "ed25519")
-	input, signature, err := sign(signatureLabel, components, params, g.key.private)
+	input, signature, err := sign(signatureLabel, append(components, attributes...), params, g.key.private)
 	if err != nil {
 		return err
 	}
@@ -80,7 +72,7 @@ func (g signing) signMessage(r *http.Request, attributes []attribute) error {
 func targetURI(u *url.URL) string { return u.Scheme + "://" + u.Host + u.RequestURI() }
 
 // sign returns the Signature-Input and Signature headers for the components, in this order (RFC 9421, sections 2.5 and 3.1).
-func sign(label string, components []component, params *httpsfv.Params, key ed25519.PrivateKey) (input, signature string, err error) {
+func sign(label string, components []field, params *httpsfv.Params, key ed25519.PrivateKey) (input, signature string, err error) {
 	covered := httpsfv.InnerList{Params: params}
 	var base strings.Builder
 	for _, c := range components {

@@ -29,7 +29,7 @@ import (
 // The example of RFC 9421, appendix B.2.6. Ed25519 is deterministic, so the signature must be equal.
 func TestSignatureOfRFC9421(t *testing.T) {
 	t.Parallel()
-	components := []component{
+	components := []field{
 		{"date", "Tue, 20 Apr 2021 02:07:55 GMT"}, {"@method", "POST"}, {"@path", "/foo"}, {"@authority", "example.com"},
 		{"content-type", "application/json"}, {"content-length", "18"},
 	}

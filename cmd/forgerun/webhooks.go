@@ -40,7 +40,7 @@ func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 		d.Challenge = webhook.NewChallenge(webhook.ChallengeConfig{Origin: p.origin(), Version: version, Guard: p.guard()}).Ask
 	}
 	if vault, err := webhook.NewVault(p.cfg.MasterKey); err == nil {
-		d.NewSecret = webhook.NewSecrets(vault).New
+		d.NewSecret = vault.NewSecret
 		fits := func(ctx context.Context) error {
 			keys, err := p.store.SigningKeys(ctx)
 			if err != nil {
@@ -108,7 +108,7 @@ func (p *process) startDeliverer(ctx context.Context) (failed <-chan error, err 
 	}
 	sender := webhook.NewSender(webhook.SenderConfig{
 		PublicURL: p.cfg.PublicURL, Origin: p.origin(), Version: version, Timeout: p.cfg.WebhookTimeout, Guard: p.guard(), Log: p.log,
-	}, keys, webhook.NewSecrets(vault))
+	}, keys)
 	var sends delivery.Sender = sender
 	limit := p.cfg.WebhookTimeout // limit of an attempt
 	if p.cfg.TestBed {
@@ -186,11 +186,7 @@ func (p *program) rotateSigningKey(ctx context.Context, leaked bool) error {
 	}
 	defer store.Close()
 	keyring := webhook.NewKeyring(vault, store)
-	rotate := keyring.Rotate
-	if leaked {
-		rotate = keyring.Replace
-	}
-	if err := rotate(ctx); err != nil {
+	if err := keyring.Rotate(ctx, leaked); err != nil {
 		return err
 	}
 	keys, err := store.SigningKeys(ctx)
