@@ -15,6 +15,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"time"
 )
 
 //go:embed assets
@@ -124,18 +125,8 @@ func (a asset) serve(w http.ResponseWriter, r *http.Request) {
 	header.Set("Vary", "Accept-Encoding")
 	header.Set("Cache-Control", "no-cache")
 	header.Set("ETag", tag)
-	for given := range strings.SplitSeq(r.Header.Get("If-None-Match"), ",") {
-		if strings.TrimPrefix(strings.TrimSpace(given), "W/") == tag {
-			header.Del("Content-Encoding")
-			w.WriteHeader(http.StatusNotModified)
-			return
-		}
-	}
 	header.Set("Content-Type", a.mediaType)
-	header.Set("Content-Length", fmt.Sprint(len(body)))
-	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // an error means that the client is gone
-	}
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
 }
 
 func acceptsGzip(r *http.Request) bool {
