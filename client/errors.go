@@ -46,7 +46,7 @@ func (p *Problem) Error() string {
 
 // Retryable reports whether the request may succeed later. The client has already retried it up to Config.MaxTries.
 func (p *Problem) Retryable() bool {
-	_, passing := transient(p)
+	_, _, passing := transient(p)
 	return passing
 }
 

@@ -44,7 +44,7 @@ var (
 // follow reconnects until the stream ends.
 func (s *stream) follow(ctx context.Context) error {
 	err := s.c.retry(ctx, s.request, func(int) error { return s.connection(ctx) }, func(err error, _ int) (time.Duration, bool) {
-		asked, passing := mayPass(err)
+		_, asked, passing := mayPass(err)
 		if !passing || ctx.Err() != nil || !s.connected && s.failures >= s.c.maxTries {
 			return 0, false
 		}

@@ -66,8 +66,8 @@ func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read
 			failures = 0
 		default:
 			// Retry-After of a 429 or 503 is about the poll, not the job.
-			asked, passing := mayPass(err)
-			early := statusOf(err) == http.StatusNotFound && polls <= earlyPolls
+			status, asked, passing := mayPass(err)
+			early := status == http.StatusNotFound && polls <= earlyPolls
 			if !passing && !early || ctx.Err() != nil {
 				return nil, err
 			}
@@ -194,8 +194,8 @@ func (c *Client) again(ctx context.Context, r *request, err error, try int) (tim
 	if try >= c.maxTries || r.repeat == never || ctx.Err() != nil {
 		return 0, false
 	}
-	asked, passing := transient(err)
-	if passing = passing || try == 1 && statusOf(err) == http.StatusUnauthorized; !passing || asked > maxRetryAfter {
+	status, asked, passing := transient(err)
+	if passing = passing || try == 1 && status == http.StatusUnauthorized; !passing || asked > maxRetryAfter {
 		return 0, false // retry one 401: a new key may not be known everywhere yet
 	}
 	wait := c.backoff(firstWait, longestWait, try)
@@ -210,51 +210,33 @@ func (c *Client) again(ctx context.Context, r *request, err error, try int) (tim
 }
 
 // mayPass is like transient, but also includes 500: Wait and Stream continue after a failure of the service.
-func mayPass(err error) (asked time.Duration, passing bool) {
-	var problem *Problem
-	if errors.As(err, &problem) && problem.Status == http.StatusInternalServerError {
-		return problem.RetryAfter, true
-	}
-	return transient(err)
+func mayPass(err error) (status int, asked time.Duration, passing bool) {
+	status, asked, passing = transient(err)
+	_, isProblem := errors.AsType[*Problem](err)
+	return status, asked, passing || isProblem && status == http.StatusInternalServerError
 }
 
-// transient reports whether the same request may succeed soon, and returns its Retry-After. That header is about the request, never about
-// the job (draft, section 6.7).
-func transient(err error) (asked time.Duration, passing bool) {
-	var lost *NoAnswerError
-	var problem *Problem
-	var foreign *UnexpectedError
+// transient reports whether the same request may succeed soon, and returns the status of the response, if any, and its Retry-After. That
+// header is about the request, never about the job (draft, section 6.7).
+func transient(err error) (status int, asked time.Duration, passing bool) {
+	if _, lost := errors.AsType[*NoAnswerError](err); lost {
+		return 0, 0, true
+	}
 	code := ""
-	switch {
-	case errors.As(err, &lost):
-		return 0, true
-	case errors.As(err, &problem):
-		code, asked = problem.Code, problem.RetryAfter
-	case errors.As(err, &foreign):
-		asked = foreign.RetryAfter
+	if p, ok := errors.AsType[*Problem](err); ok {
+		status, code, asked = p.Status, p.Code, p.RetryAfter
+	} else if foreign, ok := errors.AsType[*UnexpectedError](err); ok {
+		status, asked = foreign.Status, foreign.RetryAfter
 	}
-	switch statusOf(err) {
+	switch status {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusGatewayTimeout, http.StatusFound, http.StatusTemporaryRedirect:
-		return asked, true
+		passing = true
 	case http.StatusForbidden: // a limit, if it has a Retry-After
-		return asked, asked > 0
+		passing = asked > 0
 	case http.StatusServiceUnavailable:
-		return asked, code != CodeConfigInvalid // only the operator can fix that
+		passing = code != CodeConfigInvalid // only the operator can fix that
 	}
-	return 0, false
-}
-
-// statusOf returns the status of the response in an error, or 0.
-func statusOf(err error) int {
-	var problem *Problem
-	var foreign *UnexpectedError
-	switch {
-	case errors.As(err, &problem):
-		return problem.Status
-	case errors.As(err, &foreign):
-		return foreign.Status
-	}
-	return 0
+	return status, asked, passing
 }
 
 // backoff returns an exponential wait with jitter: between half and all of first*2^(try-1), which is at most longest.
