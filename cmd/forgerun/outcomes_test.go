@@ -49,140 +49,121 @@ func later(members ...string) string {
 
 var good, failing500 = execute("SUCCESS_FAST"), execute("FAIL_IMMEDIATE")
 
+// way is how a client uses the service.
+type way = func(api *proc, u *user)
+
+// asks submits a job, waits until it is in a state and sends a request about it.
+func asks(body, state, method, path string, status int) way {
+	return func(api *proc, u *user) { u.expect(api, status, method, u.orderAndAwait(api, state, body)+path, "") }
+}
+
+// reads submits a job, waits until it is in a state and reads what is at path below it.
+func reads(body, state, path string) way { return asks(body, state, "GET", path, http.StatusOK) }
+
+// streams reads the client's events during act, until the named one.
+func streams(event string, act way) way {
+	return func(api *proc, u *user) {
+		events := u.stream(api, "/v1/events", "")
+		events.until("position")
+		act(api, u)
+		events.until(event)
+		events.cut()
+	}
+}
+
+// receives waits until event, which act causes, is delivered to the client.
+func receives(event string, act way) way {
+	return func(api *proc, u *user) {
+		u.receive(api, nil, event)
+		act(api, u)
+		u.s.awaitDelivered(u, event)
+	}
+}
+
+// inBulk submits a job, waits until it is in a state, begins a bulk operation on it and reads what is at path below the operation.
+func inBulk(body, state, action, path string) way {
+	return func(api *proc, u *user) {
+		u.orderAndAwait(api, state, body)
+		u.read(api, u.orderBulk(api, action)+path)
+	}
+}
+
+func cancelInBulk(api *proc, u *user) {
+	u.order(api, later())
+	u.orderBulk(api, "cancel")
+}
+
 // waysToLearn contains all documented ways in which a client can learn the outcome of its jobs, without faults.
-var waysToLearn = map[string]func(s *stack, api *proc, u *user){
-	"job":     func(_ *stack, api *proc, u *user) { u.read(api, u.orderAndAwait(api, "SUCCEEDED", good)) },
-	"problem": func(_ *stack, api *proc, u *user) { u.readOutcome(api, u.orderAndAwait(api, "FAILED", failing500)) },
-	"report":  func(_ *stack, api *proc, u *user) { u.read(api, u.orderAndAwait(api, "SUCCEEDED", good)+"/report") },
-	"report of 1": func(_ *stack, api *proc, u *user) {
-		u.read(api, u.orderAndAwait(api, "FAILED", failing500)+"/report?attempt=1")
-	},
-	"attempts": func(_ *stack, api *proc, u *user) {
-		u.read(api, u.orderAndAwait(api, "FAILED", failing500)+"/attempts")
-	},
-	"attempt": func(_ *stack, api *proc, u *user) { u.read(api, u.orderAndAwait(api, "SUCCEEDED", good)+"/attempts/1") },
-	"result":  func(_ *stack, api *proc, u *user) { u.read(api, u.orderAndAwait(api, "SUCCEEDED", good)+"/result") },
-	"no result": func(_ *stack, api *proc, u *user) {
-		u.expect(api, http.StatusNotFound, "GET", u.orderAndAwait(api, "FAILED", failing500)+"/result", "")
-	},
-	"events": func(_ *stack, api *proc, u *user) { u.read(api, u.orderAndAwait(api, "SUCCEEDED", good)+"/events") },
-	"client events": func(_ *stack, api *proc, u *user) {
+var waysToLearn = map[string]way{
+	"job":                      reads(good, "SUCCEEDED", ""),
+	"problem":                  func(api *proc, u *user) { u.readOutcome(api, u.orderAndAwait(api, "FAILED", failing500)) },
+	"report":                   reads(good, "SUCCEEDED", "/report"),
+	"report of 1":              reads(failing500, "FAILED", "/report?attempt=1"),
+	"attempts":                 reads(failing500, "FAILED", "/attempts"),
+	"attempt":                  reads(good, "SUCCEEDED", "/attempts/1"),
+	"result":                   reads(good, "SUCCEEDED", "/result"),
+	"no result":                asks(failing500, "FAILED", "GET", "/result", http.StatusNotFound),
+	"events":                   reads(good, "SUCCEEDED", "/events"),
+	"retry of a succeeded job": asks(good, "SUCCEEDED", "POST", "/retry", http.StatusOK),
+	"refused retry":            asks(failing500, "FAILED", "POST", "/retry", http.StatusConflict),
+	"delete":                   asks(good, "SUCCEEDED", "DELETE", "", http.StatusNoContent),
+	"client events": func(api *proc, u *user) {
 		u.orderAndAwait(api, "FAILED", failing500)
 		u.readEvents(api, "job.failed")
 	},
-	"list by state": func(_ *stack, api *proc, u *user) {
+	"list by state": func(api *proc, u *user) {
 		u.orderAndAwait(api, "SUCCEEDED", good)
 		u.read(api, "/v1/jobs?state=SUCCEEDED")
 	},
-	"wait": func(_ *stack, api *proc, u *user) {
+	"wait": func(api *proc, u *user) {
 		require.Equal(u.s.t, http.StatusOK, u.order(api, good, "Prefer", "wait=30").status)
 	},
-	"wait for the job": func(_ *stack, api *proc, u *user) {
+	"wait for the job": func(api *proc, u *user) {
 		path := "/v1/jobs/" + u.order(api, good).text("job_id")
 		for tag, state := "", ""; state != "SUCCEEDED"; {
 			a := u.call(api, "GET", path, "", "Prefer", "wait=30", "If-None-Match", tag)
 			tag, state = a.header.Get("ETag"), a.text("state")
 		}
 	},
-	"stream": func(_ *stack, api *proc, u *user) {
-		events := u.stream(api, "/v1/jobs/"+u.order(api, good).text("job_id")+"/events", "")
-		events.until("job-succeeded")
+	"stream": func(api *proc, u *user) {
+		u.stream(api, "/v1/jobs/"+u.order(api, good).text("job_id")+"/events", "").until("job-succeeded")
 	},
-	"client stream": func(_ *stack, api *proc, u *user) {
-		events := u.stream(api, "/v1/events", "")
-		events.until("position")
-		u.order(api, good)
-		events.until("job-succeeded")
-		events.cut()
-	},
-	"webhook": func(s *stack, api *proc, u *user) {
-		u.receive(api, nil, "job.failed", "job.succeeded")
-		u.orderAndAwait(api, "SUCCEEDED", good)
-		s.awaitDelivered(u, "job.succeeded")
-	},
-	"webhook of the last attempt": func(s *stack, api *proc, u *user) {
-		u.receive(api, nil, "job.retries_exhausted")
+	"client stream": streams("job-succeeded", func(api *proc, u *user) { u.order(api, good) }),
+	"webhook":       receives("job.succeeded", func(api *proc, u *user) { u.orderAndAwait(api, "SUCCEEDED", good) }),
+	"webhook of the last attempt": receives("job.retries_exhausted", func(api *proc, u *user) {
 		u.order(api, execute("RETRY_LIMIT_REACHED", `"auto_retry":true`, `"retry":{"max_attempts":1}`))
-		s.awaitDelivered(u, "job.retries_exhausted")
+	}),
+	"callback": func(api *proc, u *user) {
+		u.orderAndAwait(api, "SUCCEEDED", execute("SUCCESS_FAST", `"callback":"`+newReceiver(u.s.t, nil).url+`/c"`))
+		u.s.awaitDelivered(u, "job.succeeded")
 	},
-	"callback": func(s *stack, api *proc, u *user) {
-		u.orderAndAwait(api, "SUCCEEDED", execute("SUCCESS_FAST", `"callback":"`+newReceiver(s.t, nil).url+`/c"`))
-		s.awaitDelivered(u, "job.succeeded")
-	},
-	"cancel": func(_ *stack, api *proc, u *user) {
+	"cancel": func(api *proc, u *user) {
 		u.expect(api, http.StatusOK, "POST", "/v1/jobs/"+u.order(api, later()).text("job_id")+"/cancel", "")
 	},
-	"retry of a succeeded job": func(_ *stack, api *proc, u *user) {
-		u.expect(api, http.StatusOK, "POST", u.orderAndAwait(api, "SUCCEEDED", good)+"/retry", "")
-	},
-	"refused retry": func(_ *stack, api *proc, u *user) {
-		u.expect(api, http.StatusConflict, "POST", u.orderAndAwait(api, "FAILED", failing500)+"/retry", "")
-	},
-	"delete": func(_ *stack, api *proc, u *user) {
-		u.expect(api, http.StatusNoContent, "DELETE", u.orderAndAwait(api, "SUCCEEDED", good), "")
-	},
-	"batch":          func(_ *stack, api *proc, u *user) { u.read(api, u.orderBatch(api, good)) },
-	"batch document": func(_ *stack, api *proc, u *user) { u.readOutcome(api, u.orderBatch(api, failing500)) },
-	"batch's jobs":   func(_ *stack, api *proc, u *user) { u.read(api, u.orderBatch(api, good)+"/jobs") },
-	"list by batch": func(_ *stack, api *proc, u *user) {
-		u.read(api, "/v1/jobs?batch_id="+strings.TrimPrefix(u.orderBatch(api, good), "/v1/batches/"))
-	},
-	"batch in events": func(_ *stack, api *proc, u *user) {
+	"batch":          func(api *proc, u *user) { u.read(api, u.orderBatch(api, good)) },
+	"batch document": func(api *proc, u *user) { u.readOutcome(api, u.orderBatch(api, failing500)) },
+	"batch's jobs":   func(api *proc, u *user) { u.read(api, u.orderBatch(api, good)+"/jobs") },
+	"list by batch":  func(api *proc, u *user) { u.read(api, "/v1/jobs?batch_id="+idOf(u.orderBatch(api, good))) },
+	"batch in events": func(api *proc, u *user) {
 		u.orderBatch(api, good)
 		u.readEvents(api, "batch.completed")
 	},
-	"batch webhook": func(s *stack, api *proc, u *user) {
-		u.receive(api, nil, "batch.completed")
-		u.orderBatch(api, good)
-		s.awaitDelivered(u, "batch.completed")
-	},
-	"batch stream": func(_ *stack, api *proc, u *user) {
-		events := u.stream(api, "/v1/events", "")
-		events.until("position")
-		u.orderBatch(api, failing500)
-		events.until("batch-completed")
-		events.cut()
-	},
-	"batch cancel": func(_ *stack, api *proc, u *user) {
+	"batch webhook": receives("batch.completed", func(api *proc, u *user) { u.orderBatch(api, good) }),
+	"batch stream":  streams("batch-completed", func(api *proc, u *user) { u.orderBatch(api, failing500) }),
+	"batch cancel": func(api *proc, u *user) {
 		id := u.submitBatch(api, `{"jobs":[`+later()+","+later()+`]}`, "Idempotency-Key", uuid.NewString())
 		u.expect(api, http.StatusOK, "POST", "/v1/batches/"+id+"/cancel", "")
 	},
-	"bulk cancel": func(_ *stack, api *proc, u *user) {
-		u.order(api, later())
-		u.order(api, later())
-		u.read(api, u.orderBulk(api, "cancel"))
-	},
-	"bulk cancel, by its items": func(_ *stack, api *proc, u *user) {
-		u.order(api, later())
-		u.read(api, u.orderBulk(api, "cancel")+"/items?result=SUCCEEDED")
-	},
-	"bulk cancel, in a list": func(_ *stack, api *proc, u *user) {
-		u.order(api, later())
-		u.orderBulk(api, "cancel")
+	"bulk cancel":               inBulk(later(), "CREATED", "cancel", ""),
+	"bulk cancel, by its items": inBulk(later(), "CREATED", "cancel", "/items?result=SUCCEEDED"),
+	"bulk cancel, in a list": func(api *proc, u *user) {
+		cancelInBulk(api, u)
 		u.read(api, "/v1/bulk")
 	},
-	"bulk cancel, by a webhook": func(s *stack, api *proc, u *user) {
-		u.receive(api, nil, "bulk.completed")
-		u.order(api, later())
-		u.orderBulk(api, "cancel")
-		s.awaitDelivered(u, "bulk.completed")
-	},
-	"bulk cancel, by a stream": func(_ *stack, api *proc, u *user) {
-		events := u.stream(api, "/v1/events", "")
-		events.until("position")
-		u.order(api, later())
-		u.orderBulk(api, "cancel")
-		events.until("bulk-completed")
-		events.cut()
-	},
-	"bulk retry of a final failure": func(_ *stack, api *proc, u *user) {
-		u.orderAndAwait(api, "FAILED", failing500)
-		u.read(api, u.orderBulk(api, "retry"))
-	},
-	"bulk delete": func(_ *stack, api *proc, u *user) {
-		u.orderAndAwait(api, "SUCCEEDED", good)
-		u.read(api, u.orderBulk(api, "delete"))
-	},
+	"bulk cancel, by a webhook":     receives("bulk.completed", cancelInBulk),
+	"bulk cancel, by a stream":      streams("bulk-completed", cancelInBulk),
+	"bulk retry of a final failure": inBulk(failing500, "FAILED", "retry", ""),
+	"bulk delete":                   inBulk(good, "SUCCEEDED", "delete", ""),
 }
 
 // orderBulk begins a bulk operation on all jobs and waits for its end. It reads the database, so the client does not learn the end.
@@ -216,24 +197,24 @@ func (u *user) readOutcome(api *proc, path string) {
 }
 
 // waysToForget contains clients that do not learn the outcome of a job, and return what the evidence names.
-var waysToForget = map[string]func(s *stack, api *proc, u *user) (named string){
-	"job":   func(_ *stack, api *proc, u *user) string { return idOf(u.orderAndAwait(api, "SUCCEEDED", good)) },
-	"batch": func(_ *stack, api *proc, u *user) string { return "of batch " + idOf(u.orderBatch(api, good)) },
-	"read before a bulk cancel": func(_ *stack, api *proc, u *user) string {
+var waysToForget = map[string]func(api *proc, u *user) (named string){
+	"job":   func(api *proc, u *user) string { return idOf(u.orderAndAwait(api, "SUCCEEDED", good)) },
+	"batch": func(api *proc, u *user) string { return "of batch " + idOf(u.orderBatch(api, good)) },
+	"read before a bulk cancel": func(api *proc, u *user) string {
 		id := u.order(api, later()).text("job_id")
 		u.get(api, id)
 		u.orderBulk(api, "cancel")
 		return id
 	},
-	"webhook of something else": func(_ *stack, api *proc, u *user) string {
+	"webhook of something else": func(api *proc, u *user) string {
 		u.receive(api, nil, "job.running")
 		return idOf(u.orderAndAwait(api, "SUCCEEDED", good))
 	},
-	"retried in bulk": func(s *stack, api *proc, u *user) string {
+	"retried in bulk": func(api *proc, u *user) string {
 		path := u.orderAndAwait(api, "FAILED", execute("RETRY_ON_FAIL"))
 		u.read(api, path)
 		u.read(api, u.orderBulk(api, "retry"))
-		s.await("SUCCEEDED", idOf(path))
+		u.s.await("SUCCEEDED", idOf(path))
 		return idOf(path)
 	},
 }
@@ -254,7 +235,7 @@ func TestOutcomesThatClientsLearn(t *testing.T) {
 		})
 	}
 	for name, learn := range waysToLearn {
-		judge(func(u *user) { learn(s, api, u) }, func(v verdict.Verdict, broken map[string]verdict.Result) {
+		judge(func(u *user) { learn(api, u) }, func(v verdict.Verdict, broken map[string]verdict.Result) {
 			assert.Empty(t, broken, name)
 			for _, r := range v.Results {
 				if r.Rule == "outcome-learned" && !strings.Contains(name, "delete") { // the verdict skips deleted jobs
@@ -265,7 +246,7 @@ func TestOutcomesThatClientsLearn(t *testing.T) {
 	}
 	for name, forget := range waysToForget {
 		named := ""
-		judge(func(u *user) { named = forget(s, api, u) }, func(_ verdict.Verdict, broken map[string]verdict.Result) {
+		judge(func(u *user) { named = forget(api, u) }, func(_ verdict.Verdict, broken map[string]verdict.Result) {
 			assert.Equal(t, []string{"outcome-learned"}, slices.Collect(maps.Keys(broken)), name)
 			for _, e := range broken["outcome-learned"].Evidence {
 				assert.Contains(t, e.Found, named, name)
