@@ -124,7 +124,7 @@ func behindProxy(t *testing.T) (*stack, *lossyProxy, env) {
 	t.Helper()
 	s := newStack(t)
 	p := newLossyProxy(t, s.databaseURL)
-	return s, p, env{"FORGERUN_DATABASE_URL": p.url(s.databaseURL)}
+	return s, p, env{"FORGERUN_DATABASE_URL": p.through(t, s.databaseURL)}
 }
 
 // workerSteps is a part of the SQL statement that stores a worker's steps. The next state is an argument of the statement.

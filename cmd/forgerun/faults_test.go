@@ -5,7 +5,6 @@ package main
 import (
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -232,11 +231,4 @@ func TestFaultClockStep(t *testing.T) {
 			r.end()
 		})
 	}
-}
-
-func hostOf(t *testing.T, text string) string {
-	t.Helper()
-	u, err := url.Parse(text)
-	require.NoError(t, err)
-	return u.Host
 }

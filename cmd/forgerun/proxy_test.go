@@ -2,172 +2,108 @@ package main
 
 import (
 	"bytes"
-	"encoding/binary"
 	"io"
 	"net"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 )
 
-// lossyProxy is a proxy between a process and Postgres. It can lose the response to one statement: the statement commits, then both
-// connections break before the process gets the response.
+// lossyProxy is a relay to Postgres. It can lose the response to one statement: the statement commits, then both connections break before
+// the process gets the response.
 type lossyProxy struct {
-	listener net.Listener
-	server   string
-
-	mu   sync.Mutex
-	lose *execution // lose the response to this execution; nil: lose none
+	relay
+	lose atomic.Pointer[execution] // nil: lose no response
 }
 
 // execution identifies the execution of a statement with an argument.
 type execution struct {
-	statement, argument string // parts of the SQL text and of the argument
-	lost                chan struct{}
+	statement, argument string // parts of the SQL text and of the arguments
+	lost                atomic.Bool
 }
 
 func newLossyProxy(t *testing.T, databaseURL string) *lossyProxy {
 	t.Helper()
-	u, err := url.Parse(databaseURL)
-	require.NoError(t, err)
-	p := &lossyProxy{listener: loopback(t), server: u.Host}
-	go acceptAll(p.listener, p.serve)
+	p := &lossyProxy{}
+	p.listen(t, hostOf(t, databaseURL), p.forward)
 	return p
-}
-
-// url returns the URL of the database through the proxy.
-func (p *lossyProxy) url(databaseURL string) string {
-	u, _ := url.Parse(databaseURL) // newLossyProxy has parsed it
-	u.Host = p.listener.Addr().String()
-	return u.String()
 }
 
 // loseAnswerTo arms the proxy. The returned function waits until the response is lost.
 func (p *lossyProxy) loseAnswerTo(statement, argument string) (wait func(*testing.T)) {
-	lost := make(chan struct{})
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.lose = &execution{statement, argument, lost}
+	e := &execution{statement: statement, argument: argument}
+	p.lose.Store(e)
 	return func(t *testing.T) {
 		t.Helper()
-		select {
-		case <-lost:
-		case <-time.After(patience):
-			require.FailNow(t, "the proxy saw no such statement", "%s with %q", statement, argument)
-		}
+		eventually(t, "the proxy loses the response to "+statement+" with "+argument, e.lost.Load)
 	}
 }
 
 // take disarms the proxy if this is the armed execution.
-func (p *lossyProxy) take(sql, bind []byte) (lost chan struct{}, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.lose == nil || !bytes.Contains(sql, []byte(p.lose.statement)) || !bytes.Contains(bind, []byte(p.lose.argument)) {
-		return nil, false
-	}
-	lost, p.lose = p.lose.lost, nil
-	return lost, true
+func (p *lossyProxy) take(sql string, arguments [][]byte) (e *execution, ok bool) {
+	e = p.lose.Load()
+	return e, e != nil && strings.Contains(sql, e.statement) && bytes.Contains(bytes.Join(arguments, nil), []byte(e.argument)) &&
+		p.lose.CompareAndSwap(e, nil)
 }
 
-func (p *lossyProxy) serve(client net.Conn) {
-	defer func() { _ = client.Close() }()
-	server, err := net.Dial("tcp", p.server)
+// forward forwards the messages of both sides. After the armed execution, it waits for the commit and returns without forwarding the
+// response.
+func (p *lossyProxy) forward(client, server net.Conn) {
+	fromClient, fromServer := pgproto3.NewBackend(client, client), pgproto3.NewFrontend(server, server)
+	startup, err := fromClient.ReceiveStartupMessage()
 	if err != nil {
 		return
 	}
-	defer func() { _ = server.Close() }()
-	startup, err := readBody(client, nil)
-	if err != nil {
-		return
-	}
-	if _, err := server.Write(startup); err != nil {
-		return
-	}
-	doomed := make(chan chan struct{}, 1)
+	fromServer.Send(startup)
+	doomed := make(chan *execution, 1)
 	go func() {
 		defer func() { _ = server.Close() }()
-		p.forward(client, server, doomed)
+		statements := map[string]string{} // SQL by name
+		for fromServer.Flush() == nil {
+			message, err := fromClient.Receive()
+			if err != nil {
+				return
+			}
+			switch m := message.(type) {
+			case *pgproto3.Parse:
+				statements[m.Name] = m.Query
+			case *pgproto3.Bind:
+				if e, ok := p.take(statements[m.PreparedStatement], m.Parameters); ok {
+					doomed <- e
+				}
+			}
+			fromServer.Send(message)
+		}
 	}()
-	relayResponses(server, client, doomed)
-}
-
-// forward forwards the client's messages. It marks the connection as doomed when the client executes the statement.
-func (p *lossyProxy) forward(client io.Reader, server io.Writer, doomed chan<- chan struct{}) {
-	statements := map[string][]byte{} // SQL by name, from Parse messages
-	for {
-		message, err := readMessage(client)
-		if err != nil {
-			return
-		}
-		switch message[0] {
-		case 'P':
-			name, rest, _ := bytes.Cut(message[5:], []byte{0})
-			statements[string(name)] = rest
-		case 'B':
-			_, rest, _ := bytes.Cut(message[5:], []byte{0}) // the portal
-			name, _, _ := bytes.Cut(rest, []byte{0})
-			if lost, ok := p.take(statements[string(name)], message); ok {
-				doomed <- lost
-			}
-		}
-		if _, err := server.Write(message); err != nil {
-			return
-		}
-	}
-}
-
-// relayResponses forwards the server's messages. On a doomed connection, it waits for the statement's commit and returns without forwarding
-// the response.
-func relayResponses(server io.Reader, client io.Writer, doomed <-chan chan struct{}) {
-	for {
-		message, err := readMessage(server)
-		if err != nil {
-			return
-		}
+	for fromClient.Flush() == nil {
+		message, err := fromServer.Receive()
 		select {
-		case lost := <-doomed:
-			for err == nil && message[0] != 'Z' { // ReadyForQuery
-				message, err = readMessage(server)
+		case e := <-doomed:
+			for _, ready := message.(*pgproto3.ReadyForQuery); err == nil && !ready; _, ready = message.(*pgproto3.ReadyForQuery) {
+				message, err = fromServer.Receive()
 			}
-			close(lost)
+			e.lost.Store(true)
 			return
 		default:
 		}
-		if _, err := client.Write(message); err != nil {
+		if err != nil || fromClient.SetAuthType(fromServer.GetAuthType()) != nil { // the client's next message depends on it
 			return
 		}
+		fromClient.Send(message)
 	}
-}
-
-// readMessage reads a message of the protocol: a type, a length, a body.
-func readMessage(r io.Reader) ([]byte, error) {
-	kind := make([]byte, 1)
-	if _, err := io.ReadFull(r, kind); err != nil {
-		return nil, err
-	}
-	return readBody(r, kind)
-}
-
-// readBody reads a length and a body, and puts them behind head.
-func readBody(r io.Reader, head []byte) ([]byte, error) {
-	length := make([]byte, 4)
-	if _, err := io.ReadFull(r, length); err != nil {
-		return nil, err
-	}
-	body := make([]byte, binary.BigEndian.Uint32(length)-4)
-	_, err := io.ReadFull(r, body)
-	return append(append(head, length...), body...), err
 }
 
 // relay is a proxy between a process and a server. When it is cut, all connections break, and new ones are refused. When it is stalled, no
 // data passes and connections stay open, as when packets are dropped.
 type relay struct {
-	listener net.Listener
-	server   string
+	address, server string
+	join            func(client, server net.Conn) // copies data until one side ends
 
 	mu      sync.Mutex
 	cut     bool
@@ -177,10 +113,17 @@ type relay struct {
 
 func newRelay(t *testing.T, server string) *relay {
 	t.Helper()
-	w := &relay{listener: loopback(t), server: server, conns: map[net.Conn]bool{}}
-	t.Cleanup(func() { w.stalled.Store(false); w.setCut(true) })
-	go acceptAll(w.listener, w.serve)
+	w := &relay{}
+	w.listen(t, server, w.copy)
 	return w
+}
+
+func (w *relay) listen(t *testing.T, server string, join func(client, server net.Conn)) {
+	t.Helper()
+	l := loopback(t)
+	w.address, w.server, w.join, w.conns = l.Addr().String(), server, join, map[net.Conn]bool{}
+	t.Cleanup(func() { w.stalled.Store(false); w.setCut(true) })
+	go acceptAll(l, w.serve)
 }
 
 // through returns the address with the relay's host and port.
@@ -188,7 +131,7 @@ func (w *relay) through(t *testing.T, address string) string {
 	t.Helper()
 	u, err := url.Parse(address)
 	require.NoError(t, err)
-	u.Host = w.listener.Addr().String()
+	u.Host = w.address
 	return u.String()
 }
 
@@ -224,6 +167,10 @@ func (w *relay) serve(client net.Conn) {
 		return
 	}
 	defer func() { _ = server.Close() }()
+	w.join(client, server)
+}
+
+func (w *relay) copy(client, server net.Conn) {
 	go func() {
 		defer func() { _, _ = client.Close(), server.Close() }()
 		w.pass(client, server)
@@ -247,6 +194,13 @@ func (w *relay) wait() {
 	for w.stalled.Load() {
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+func hostOf(t *testing.T, text string) string {
+	t.Helper()
+	u, err := url.Parse(text)
+	require.NoError(t, err)
+	return u.Host
 }
 
 // loopback listens on a free loopback port until the test ends.
