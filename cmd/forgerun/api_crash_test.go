@@ -182,10 +182,7 @@ func (u *user) keyed(api *proc, key, path, body string) answer {
 
 // The api dies before it commits a retry. When the client repeats the request, the job is retried.
 func TestRetryIsRepeatedAfterCrashBeforeCommit(t *testing.T) {
-	s := newStack(t)
-	api := s.startAPI()
-	s.startWorker()
-	u := s.newUser(api)
+	s, api, u := newWorking(t)
 	id := u.submitAndAwait(api, "FAILED", execute("RETRY_LIMIT_REACHED"))
 	s.exec(`CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$`)
 	s.exec(`CREATE TRIGGER hold BEFORE UPDATE ON idempotency_keys FOR EACH ROW EXECUTE FUNCTION hold()`) // the last statement of a retry

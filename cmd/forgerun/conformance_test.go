@@ -181,10 +181,7 @@ func TestOutcomeStream(t *testing.T) {
 
 // If Redis is down or the leader dies, outcomes are published later; none is missing.
 func TestOutcomeStreamIsRepaired(t *testing.T) {
-	s := newStack(t, outcomes)
-	first := s.startLeader()
-	s.startWorker()
-	u := s.newUser(first)
+	s, first, u := newWorking(t, outcomes)
 	ids := u.submitMany(first, 50, execute("PAYLOAD_SMALL"))
 	first.kill()
 	s.endLead()

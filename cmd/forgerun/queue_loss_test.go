@@ -136,10 +136,7 @@ func TestDeferredJobsSurviveQueueLoss(t *testing.T) {
 func TestDeliveriesSurviveQueueLoss(t *testing.T) {
 	for _, name := range []string{"FLUSHALL", "list deleted", "tasks are strings"} { // these also damage a list with one task
 		t.Run(name, func(t *testing.T) {
-			s := newStack(t, hooks)
-			api := s.startLeader()
-			s.startWorker()
-			u := s.newUser(api)
+			s, api, u := newWorking(t, hooks)
 			received := u.receive(api, nil)
 			ids := u.submitMany(api, 20, execute("WEBHOOK_SUCCESS"))
 			s.await("SUCCEEDED", ids...)

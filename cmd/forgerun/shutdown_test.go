@@ -17,9 +17,7 @@ import (
 )
 
 func TestAPITerminatedUnderLoad(t *testing.T) {
-	s := newStack(t)
-	api := s.startAPI()
-	u := s.newUser(api)
+	s, api, u := newService(t)
 	load := u.startLoad(func() *proc { return api }, 16, func(key string) string {
 		return execute("PAYLOAD_SMALL", `"idempotency_key":"`+key+`"`)
 	})
@@ -36,9 +34,7 @@ func TestAPITerminatedUnderLoad(t *testing.T) {
 
 // After SIGTERM, an api still completes the requests in progress.
 func TestTerminatedAPICompletesRequests(t *testing.T) {
-	s := newStack(t)
-	api := s.startAPI()
-	u := s.newUser(api)
+	s, api, u := newService(t)
 	unlock := s.lock(`LOCK TABLE idempotency_keys IN ACCESS EXCLUSIVE MODE`)
 	answers := make(chan answer, 1)
 	go func() { answers <- u.trySubmit(api, execute("PAYLOAD_SMALL", `"idempotency_key":"k"`)) }()

@@ -61,8 +61,7 @@ const failsOnce = `{"seed":7,"duration":"300ms","jitter":"100ms","steps":3,
 	"cpu":0.2,"memory_bytes":1048576,"io_bytes":200000}`
 
 func TestCustomJobFollowsItsRequest(t *testing.T) {
-	s := newStack(t, testBed, hooks)
-	api, _, u := s.startDelivering()
+	s, api, u := newDelivering(t, testBed)
 	receiver := u.receive(api, nil)
 
 	body := custom(failsOnce, `"auto_retry":true`)

@@ -137,11 +137,8 @@ func TestPostgresCrashWhileDelivering(t *testing.T) {
 
 // The deliverer does not dial a private address, even if it was accepted at registration. The receiver gets no connection.
 func TestPrivateAddressesAreNotCalled(t *testing.T) {
-	s := newStack(t, hooks)
-	api := s.startLeader() // allows private addresses, as if the name had resolved to a public address at registration
-	s.startWorker()
+	s, api, u := newWorking(t, hooks) // allows private addresses, as if the name had resolved to a public address at registration
 	s.startDeliverer(env{"FORGERUN_WEBHOOK_ALLOW_PRIVATE": "false"})
-	u := s.newUser(api)
 	canary := u.receive(api, nil, "job.succeeded")
 	u.submitAndAwait(api, "SUCCEEDED", execute("WEBHOOK_SUCCESS", `"callback":"`+canary.url+`"`))
 	s.awaitDeliveries()

@@ -78,9 +78,7 @@ var longLease = env{"FORGERUN_LEASE_TIMEOUT": "240s"}
 // that the transition is committed.
 func pauseWorkerDuring(t *testing.T, state string, environment ...env) (s *stack, api *proc, u *user, worker *proc, id string) {
 	t.Helper()
-	s = newStack(t)
-	api = s.startLeader()
-	u = s.newUser(api)
+	s, api, u = newService(t)
 	worker = s.startWorker(environment...)
 	step := s.closeGate(state)
 	id = u.submit(api, execute("SUCCESS_FAST"))
