@@ -33,8 +33,11 @@ type consoleTab struct {
 	hosts []string // hosts that the page sent requests to
 }
 
+// newConsole opens the console of a process. The test fails if a page reports an error.
 func newConsole(t *testing.T, s *stack, p *proc) *consoleTab {
-	return newTab(t, s, p.logged("admin listening")["address"].(string), "/")
+	c := newTab(t, s, p.logged("admin listening")["address"].(string), "/")
+	t.Cleanup(c.requireNoErrors)
+	return c
 }
 
 // newTab opens a page in a new tab of the browser that all tests share.
@@ -199,17 +202,15 @@ func TestConsoleInABrowser(t *testing.T) {
 	s.await("SUCCEEDED", s.text(edited))
 	c.open("audit")
 	c.says("cancel_job")
-	c.requireNoErrors()
 
 	// The session's cookie alone is not enough to change something.
 	forged := evaluate[int](c, `fetch("admin/v1/clients", {method: "POST"}).then(r => r.status)`)
 	require.Equal(t, http.StatusForbidden, forged)
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM clients`))
 
-	// Asynqmon works under the policy of the admin pages, and loads nothing from other hosts.
+	// Asynqmon works under the policy of the admin pages, and loads nothing from other hosts, as newConsole checks.
 	c.do(chromedp.Navigate("http://" + c.host + "/asynqmon/queues/jobs"))
 	c.until("the jobs in Asynqmon", `/Processed\s+\d/.test(document.body.innerText)`)
-	c.requireNoErrors()
 }
 
 // consolePages maps the pages of the console to a text that they must show.
@@ -248,7 +249,6 @@ func TestConsolePages(t *testing.T) {
 			c.seen(name + "-" + at)
 		}
 	})
-	c.requireNoErrors()
 }
 
 // A page reports a frozen process long before its requests time out, and removes the report when the process continues. If the process
@@ -328,6 +328,4 @@ func TestConsoleBulk(t *testing.T) {
 	c.says(fmt.Sprintf("%d of 200", done))
 	c.open("audit")
 	c.says("abort_bulk")
-	c.requireNoErrors()
-	second.requireNoErrors()
 }

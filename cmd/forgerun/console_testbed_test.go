@@ -82,7 +82,6 @@ func TestConsoleOfATestbed(t *testing.T) {
 	c.press("End…")
 	c.press("End")
 	c.says("ENDED")
-	c.requireNoErrors()
 }
 
 // An operator moves the clock of the whole service on the overview. Read-only operators see the clock, but no buttons.
@@ -122,6 +121,4 @@ func TestConsoleMovesTheClock(t *testing.T) {
 	reader.login(readersToken)
 	reader.says("Clock of the test bed")
 	reader.until("no button", `![...document.querySelectorAll("button")].some(b => /^(\+|Let it run)/.test(b.textContent))`)
-	reader.requireNoErrors()
-	c.requireNoErrors()
 }
