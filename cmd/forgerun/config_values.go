@@ -47,13 +47,13 @@ func within[T cmp.Ordered](field *T, low, high T, format string, read func(strin
 
 // webURL accepts an empty text, and http or https URLs for which holds returns true.
 func webURL(field *string, allowed string, holds func(*url.URL) bool) func(string) error {
-	return value(field, allowed, func(s string) (string, error) {
+	return optional(value(field, allowed, func(s string) (string, error) {
 		u, err := url.Parse(s)
-		if s != "" && (err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || !holds(u)) {
+		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || !holds(u) {
 			return "", errNotAllowed
 		}
 		return s, nil
-	})
+	}))
 }
 
 func text(field *string) func(string) error {
@@ -62,12 +62,7 @@ func text(field *string) func(string) error {
 
 // storeURL accepts an empty text, and addresses that check accepts.
 func storeURL(field *string, allowed string, check func(string) error) func(string) error {
-	return value(field, allowed, func(s string) (string, error) {
-		if s == "" {
-			return "", nil
-		}
-		return s, check(s)
-	})
+	return optional(value(field, allowed, func(s string) (string, error) { return s, check(s) }))
 }
 
 // unread accepts all values of a variable that a library reads and checks.
@@ -91,11 +86,8 @@ func endpoint(field *string) func(string) error {
 
 // pairs checks key=value pairs, separated by commas. It refuses the same values as OpenTelemetry's library, which reads them.
 func pairs(s string) error {
-	if s = strings.TrimSpace(s); s == "" {
-		return nil
-	}
 	for pair := range strings.SplitSeq(s, ",") {
-		if !strings.Contains(pair, "=") {
+		if strings.TrimSpace(s) != "" && !strings.Contains(pair, "=") {
 			return fmt.Errorf("key=value pairs separated by commas, such as deployment.environment.name=production")
 		}
 	}
@@ -103,16 +95,13 @@ func pairs(s string) error {
 }
 
 func address(field *string) func(string) error {
-	return value(field, "an address such as 127.0.0.1:8080 or :8080", func(s string) (string, error) {
-		if s == "" {
-			return "", nil
-		}
+	return optional(value(field, "an address such as 127.0.0.1:8080 or :8080", func(s string) (string, error) {
 		_, port, err := net.SplitHostPort(s)
 		if err == nil {
 			_, err = strconv.ParseUint(port, 10, 16)
 		}
 		return s, err
-	})
+	}))
 }
 
 func onLoopback(addr string) bool {
@@ -143,16 +132,13 @@ func tokens(field *string) func(string) error {
 }
 
 func key(field *[]byte) func(string) error {
-	return value(field, "32 bytes in base64, such as the output of 'openssl rand -base64 32'", func(s string) ([]byte, error) {
-		if s == "" {
-			return nil, nil
-		}
+	return optional(value(field, "32 bytes in base64, such as the output of 'openssl rand -base64 32'", func(s string) ([]byte, error) {
 		decoded, err := base64.StdEncoding.DecodeString(s)
 		if err == nil && len(decoded) != 32 {
 			err = errNotAllowed
 		}
 		return decoded, err
-	})
+	}))
 }
 
 func boolean(field *bool) func(string) error { return value(field, "true or false", strconv.ParseBool) }
