@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -25,6 +26,16 @@ func (u *user) fixtures(api *proc, body string, headers ...string) (m made) {
 	a := u.expect(api, http.StatusCreated, "POST", "/v1/testbed/fixtures", body, headers...)
 	require.NoError(u.s.t, json.Unmarshal([]byte(a.body), &m))
 	return m
+}
+
+// requireViolations sends bad requests, whose bodies have a part from a map in them. The responses must have the pointers of the map.
+func (u *user) requireViolations(api *proc, method, path, format string, pointers map[string]string) {
+	u.s.t.Helper()
+	for part, pointer := range pointers {
+		a := u.call(api, method, path, fmt.Sprintf(format, part))
+		a.requireProblem(u.s.t, http.StatusBadRequest, "RFA_JOB_VALIDATION_FAILED")
+		require.Contains(u.s.t, a.body, `"pointer":"`+pointer+`"`, part)
+	}
 }
 
 // Each job is in the requested state with a consistent log, and repeating the request returns the same jobs.
@@ -64,7 +75,7 @@ func TestFixtures(t *testing.T) {
 	}
 	require.Equal(t, 7, s.count(`SELECT count(*) FROM jobs WHERE client_id = $1`, u.id))
 
-	for body, pointer := range map[string]string{
+	u.requireViolations(api, "POST", "/v1/testbed/fixtures", "%s", map[string]string{
 		`{"jobs":[]}`:                                                    "/jobs",
 		`{"jobs":[{"state":"tired"}]}`:                                   "/jobs/0/state",
 		`{"jobs":[{}]}`:                                                  "/jobs/0/state",
@@ -73,10 +84,7 @@ func TestFixtures(t *testing.T) {
 		`{"jobs":[{"state":"failed","result":{}}]}`:                      "/jobs/0/result",
 		`{"jobs":[{"state":"failed","problem":{"status":1}}]}`:           "/jobs/0/problem/status",
 		`{"jobs":[{"state":"exhausted","problem":{"retryable":false}}]}`: "/jobs/0/problem/retryable",
-	} {
-		a := u.expect(api, http.StatusBadRequest, "POST", "/v1/testbed/fixtures", body)
-		require.Contains(t, a.body, `"pointer":"`+pointer+`"`, body)
-	}
+	})
 	u.call(api, "POST", "/v1/jobs/"+m.Jobs[1].ID+"/cancel", "")
 }
 
@@ -146,9 +154,26 @@ const deliveryFaults = `[{"match":{"operation":"delivery","nth":1},"effect":{"ta
 	{"match":{"operation":"delivery","nth":9},"effect":{"padding":300000,"extensions":true,"job_status":"PONDERING"}},
 	{"match":{"operation":"delivery","nth":10},"effect":{"delay":"100ms"}}]`
 
-// A correct receiver gets each delivery in spite of all faults, and breaks no rule.
+// badDeliveryFaults maps rules that mix the effects of deliveries and requests, or exceed a limit, to the pointers of their violations.
+var badDeliveryFaults = map[string]string{
+	`{"match":{"operation":"delivery"},"effect":{"status":503}}`:             "/0/effect",
+	`{"match":{"operation":"submitJob"},"effect":{"repeat":1}}`:              "/0/effect",
+	`{"effect":{"tamper":"body"}}`:                                           "/0/effect",
+	`{"match":{"operation":"delivery"},"effect":{"tamper":"hat"}}`:           "/0/effect/tamper",
+	`{"match":{"operation":"delivery"},"effect":{"drop":true,"repeat":1}}`:   "/0/effect/drop",
+	`{"match":{"operation":"delivery"},"effect":{"delay":"11s"}}`:            "/0/effect/delay",
+	`{"match":{"operation":"delivery"},"effect":{"repeat":6}}`:               "/0/effect/repeat",
+	`{"match":{"operation":"delivery"},"effect":{"repeat":1,"cut_after":1}}`: "/0/effect",
+	`{"match":{"operation":"delivery"},"effect":{"padding":5000000}}`:        "/0/effect/padding",
+	`{"match":{"operation":"delivery"},"effect":{"unfinished":true}}`:        "/0/effect",
+}
+
+// A correct receiver gets each delivery in spite of all faults, and breaks no rule. Bad rules are refused.
 func TestDisturbedDeliveries(t *testing.T) {
 	s, api, u := newDelivering(t, withTestbed)
+	u.requireViolations(api, "PUT", "/v1/testbed/faults", `[%s]`, badDeliveryFaults)
+	u.call(api, "GET", "/v1/jobs", "", "ForgeRun-Fault", `{"repeat":1}`).requireProblem(t, 400, "RFA_JOB_VALIDATION_FAILED")
+	u.disturb(api, `[{"match":{"operation":"delivery"},"effect":{"drop":true,"delay":"30s"}}]`)
 	r := newReceiver(t, nil)
 	hook := u.subscribe(api, r.url+"/in", "job.succeeded")
 	c, err := client.New(client.Config{URL: api.url, Key: u.key})
@@ -186,28 +211,4 @@ func TestDisturbedDeliveries(t *testing.T) {
 	require.Equal(t, 1, padded)
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM delivery_attempts WHERE error IS NOT NULL`), "the dropped delivery")
 	s.checkInvariants()
-}
-
-// Rules for deliveries reject effects for requests, and vice versa.
-func TestFaultsOfDeliveriesAreChecked(t *testing.T) {
-	_, api, u := newService(t, withTestbed)
-	for rule, pointer := range map[string]string{
-		`{"match":{"operation":"delivery"},"effect":{"status":503}}`:             "/0/effect",
-		`{"match":{"operation":"submitJob"},"effect":{"repeat":1}}`:              "/0/effect",
-		`{"effect":{"tamper":"body"}}`:                                           "/0/effect",
-		`{"match":{"operation":"delivery"},"effect":{"tamper":"hat"}}`:           "/0/effect/tamper",
-		`{"match":{"operation":"delivery"},"effect":{"drop":true,"repeat":1}}`:   "/0/effect/drop",
-		`{"match":{"operation":"delivery"},"effect":{"delay":"11s"}}`:            "/0/effect/delay",
-		`{"match":{"operation":"delivery"},"effect":{"repeat":6}}`:               "/0/effect/repeat",
-		`{"match":{"operation":"delivery"},"effect":{"repeat":1,"cut_after":1}}`: "/0/effect",
-		`{"match":{"operation":"delivery"},"effect":{"padding":5000000}}`:        "/0/effect/padding",
-		`{"match":{"operation":"delivery"},"effect":{"unfinished":true}}`:        "/0/effect",
-	} {
-		a := u.call(api, "PUT", "/v1/testbed/faults", "["+rule+"]")
-		a.requireProblem(t, 400, "RFA_JOB_VALIDATION_FAILED")
-		require.Contains(t, a.body, `"pointer":"`+pointer+`"`, rule)
-	}
-	u.disturb(api, `[{"match":{"operation":"delivery"},"effect":{"drop":true,"delay":"30s"}}]`)
-	a := u.call(api, "GET", "/v1/jobs", "", "ForgeRun-Fault", `{"repeat":1}`)
-	a.requireProblem(t, 400, "RFA_JOB_VALIDATION_FAILED")
 }
