@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"testing"
 	"time"
 
@@ -24,19 +23,20 @@ func (s *stack) jobsQueue(i *asynq.Inspector) *asynq.QueueInfo {
 	return info
 }
 
-// scheduled returns the scheduled tasks of queue "jobs" by job id.
-func (s *stack) scheduled(i *asynq.Inspector) map[string]*asynq.TaskInfo {
+type listTasks func(queue string, options ...asynq.ListOption) ([]*asynq.TaskInfo, error)
+
+// tasksBy returns the tasks that list returns for a queue, by a member of their payload.
+func (s *stack) tasksBy(member, queue string, list listTasks) map[string]*asynq.TaskInfo {
 	s.t.Helper()
-	tasks, err := i.ListScheduledTasks("jobs", asynq.PageSize(1000))
-	if errors.Is(err, asynq.ErrQueueNotFound) { // after a flush
-		return nil
+	all, err := list(queue, asynq.PageSize(1000))
+	if err != nil {
+		require.ErrorIs(s.t, err, asynq.ErrQueueNotFound, "only before the first and after FLUSHALL")
 	}
-	require.NoError(s.t, err)
-	byJob := map[string]*asynq.TaskInfo{}
-	for _, task := range tasks {
-		byJob[payloadOf(s.t, task)["job"].(string)] = task
+	tasks := map[string]*asynq.TaskInfo{}
+	for _, task := range all {
+		tasks[payloadOf(s.t, task)[member].(string)] = task
 	}
-	return byJob
+	return tasks
 }
 
 func payloadOf(t *testing.T, task *asynq.TaskInfo) map[string]any {
@@ -61,7 +61,7 @@ func TestDashboardAgreesWithTheRows(t *testing.T) {
 		canceled = append(canceled, u.submit(api, deferred(time.Hour)))
 	}
 	for _, id := range canceled { // cancel a job only after its task exists: a later task would stay until its due time
-		eventually(t, "the job has a task", func() bool { return s.scheduled(inspector)[id] != nil })
+		eventually(t, "the job has a task", func() bool { return s.tasksBy("job", "jobs", inspector.ListScheduledTasks)[id] != nil })
 		require.Equal(t, 200, u.call(api, "POST", "/v1/jobs/"+id+"/cancel", "").status)
 	}
 	s.awaitFinal(append(ids, canceled...)...)

@@ -19,19 +19,12 @@ type hookQueue struct {
 
 func (s *stack) hookQueue() hookQueue { return hookQueue{s, s.inspector()} }
 
-type listTasks func(queue string, options ...asynq.ListOption) ([]*asynq.TaskInfo, error)
-
 // list returns the tasks in a state, by delivery.
 func (q hookQueue) list(list listTasks) map[string]*asynq.TaskInfo {
 	q.s.t.Helper()
-	all, err := list("webhooks", asynq.PageSize(1000))
-	if err != nil {
-		require.ErrorIs(q.s.t, err, asynq.ErrQueueNotFound, "only before the first and after FLUSHALL")
-	}
-	tasks := map[string]*asynq.TaskInfo{}
-	for _, info := range all {
-		require.Equal(q.s.t, info.ID, payloadOf(q.s.t, info)["delivery"])
-		tasks[info.ID] = info
+	tasks := q.s.tasksBy("delivery", "webhooks", list)
+	for delivery, task := range tasks {
+		require.Equal(q.s.t, task.ID, delivery)
 	}
 	return tasks
 }
