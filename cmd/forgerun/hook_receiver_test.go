@@ -26,9 +26,8 @@ type receiver struct {
 	mu     sync.Mutex
 	got    []received
 	answer func(received, http.ResponseWriter, *http.Request)
-	asked  []string         // origins that sent a challenge
-	agree  http.HandlerFunc // handles challenges; nil: allow
-	opened int              // number of connections so far
+	asked  []string // origins that sent a challenge
+	opened int      // number of connections so far
 }
 
 // received is one delivery as it arrived.
@@ -112,28 +111,10 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 func (r *receiver) consent(w http.ResponseWriter, request *http.Request) {
 	origin := request.Header.Get("WebHook-Request-Origin")
 	r.mu.Lock()
-	r.asked = append(r.asked, origin)
-	agree := r.agree
-	r.mu.Unlock()
-	if agree == nil {
-		agree = allow(origin)
-	}
-	agree(w, request)
-}
-
-// allow returns a response that allows events of an origin.
-func allow(origin string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("WebHook-Allowed-Origin", origin)
-		w.WriteHeader(http.StatusNoContent)
-	}
-}
-
-// setConsent changes the responses to challenges.
-func (r *receiver) setConsent(agree http.HandlerFunc) {
-	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.agree = agree
+	r.asked = append(r.asked, origin)
+	w.Header().Set("WebHook-Allowed-Origin", origin)
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // challenges returns the origins that sent a challenge so far.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -201,8 +202,9 @@ func TestWebhookChallenge(t *testing.T) {
 	s, api, u := newDelivering(t, challenged)
 	willing, other := newReceiver(t, nil), newReceiver(t, nil)
 
-	other.setConsent(http.RedirectHandler(willing.url, http.StatusTemporaryRedirect).ServeHTTP)
-	requireRefused(t, u.register(api, other.url), "/url", "with status 307")
+	elsewhere := httptest.NewServer(http.RedirectHandler(willing.url, http.StatusTemporaryRedirect))
+	t.Cleanup(elsewhere.Close)
+	requireRefused(t, u.register(api, elsewhere.URL), "/url", "with status 307")
 	require.Empty(t, willing.challenges(), "no redirect is followed")
 	require.Zero(t, s.count(`SELECT count(*) FROM webhooks`))
 	requireRefused(t, u.trySubmit(api, execute("WEBHOOK_SUCCESS", `"callback":"`+willing.url+`/done"`)), "/callback", "Register a webhook")
