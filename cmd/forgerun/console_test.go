@@ -157,7 +157,7 @@ func (c *consoleTab) requireNoErrors() {
 	}
 }
 
-// Operators log in and submit, watch, cancel, retry and edit jobs in a browser.
+// Operators log in and submit, watch, cancel, retry and edit jobs in a browser, and erase their client.
 func TestConsoleInABrowser(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_ADMIN_READ_TOKEN": readersToken})
 	api, worker := s.startLeader(), s.startWorker()
@@ -207,6 +207,9 @@ func TestConsoleInABrowser(t *testing.T) {
 	forged := evaluate[int](c, `fetch("admin/v1/clients", {method: "POST"}).then(r => r.status)`)
 	require.Equal(t, http.StatusForbidden, forged)
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM clients`))
+
+	c.erase(u.id)
+	require.Equal(t, 3, s.count(`SELECT (removed ->> 'jobs')::int FROM erasures WHERE client_id = $1`, u.id))
 
 	// Asynqmon works under the policy of the admin pages, and loads nothing from other hosts, as newConsole checks.
 	c.do(chromedp.Navigate("http://" + c.host + "/asynqmon/queues/jobs"))
