@@ -75,10 +75,12 @@ func TestFixtures(t *testing.T) {
 	}
 	require.Equal(t, 7, s.count(`SELECT count(*) FROM jobs WHERE client_id = $1`, u.id))
 
+	a := u.call(api, "POST", "/v1/testbed/fixtures", `{"jobs":[{}]}`)
+	a.requireProblem(t, http.StatusBadRequest, "RFA_REQUEST_MALFORMED")
+	require.Contains(t, a.body, `"pointer":"/jobs/0/state"`)
 	u.requireViolations(api, "POST", "/v1/testbed/fixtures", "%s", map[string]string{
 		`{"jobs":[]}`:                                                    "/jobs",
 		`{"jobs":[{"state":"tired"}]}`:                                   "/jobs/0/state",
-		`{"jobs":[{}]}`:                                                  "/jobs/0/state",
 		`{"jobs":[{"state":"failed","progress":3}]}`:                     "/jobs/0/progress",
 		`{"jobs":[{"state":"gone","problem":{}}]}`:                       "/jobs/0/problem",
 		`{"jobs":[{"state":"failed","result":{}}]}`:                      "/jobs/0/result",
