@@ -205,8 +205,7 @@ func outputFormats(sh *shell) {
 	require.Regexp(t, `(?m)^JOB +STATE +KIND +ATTEMPT +AGE +DETAIL$`, table)
 	require.Regexp(t, `(?m)^`+id+`  CREATED +SUCCESS_FAST +1/4 `, table)
 	require.Contains(t, sh.ok("jobs", "list", "-o", "wide"), "CORRELATION")
-	var listed []map[string]any
-	require.NoError(t, json.Unmarshal([]byte(sh.ok("jobs", "list", "-o", "json")), &listed))
+	listed := parsed[[]map[string]any](t, sh.ok("jobs", "list", "-o", "json"))
 	require.Len(t, listed, 1)
 	require.Equal(t, id, listed[0]["job_id"])
 	require.Nil(t, listed[0]["started_at"], "an unknown value is null")

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -74,14 +73,13 @@ func TestTypeScriptLibraryInAPage(t *testing.T) {
 	c := newTab(t, s, strings.TrimPrefix(site.URL, "http://"), "/")
 	c.until("the library is there", `window.ready === true`)
 	output := evaluate[string](c, fmt.Sprintf(`go(%q, %q)`, api.url, u.key))
-	var found struct {
+	found := parsed[struct {
 		Same              bool
 		Events, Read      []string
 		State, Status     string
 		Bytes, Listed     int
 		Missing, Stranger string
-	}
-	require.NoError(t, json.Unmarshal([]byte(output), &found), output)
+	}](t, output)
 	require.True(t, found.Same, "one key, one job")
 	require.Equal(t, []string{"job-queued", "job-assigned", "job-running", "job-succeeded"}, found.Events)
 	require.Equal(t, "SUCCEEDED 4096 COMPLETED 2", fmt.Sprint(found.State, " ", found.Bytes, " ", found.Status, " ", found.Listed))

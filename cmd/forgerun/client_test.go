@@ -109,6 +109,13 @@ func (a answer) text(path string) string {
 	return text
 }
 
+// parsed returns the value of a JSON text.
+func parsed[T any](t *testing.T, text string) (v T) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(text), &v), text)
+	return v
+}
+
 // requireProblem checks that the response is a problem document with this status and code, and without the id of a job.
 func (a answer) requireProblem(t *testing.T, status int, code string) {
 	t.Helper()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"regexp"
 	"strings"
 	"testing"
@@ -56,8 +55,7 @@ func TestVersion(t *testing.T) {
 	require.Zero(t, code)
 	require.Equal(t, line, flag)
 	_, text, _ := runWith(t, nil, "version", "--json")
-	var shown map[string]string
-	require.NoError(t, json.Unmarshal([]byte(text), &shown))
+	shown := parsed[map[string]string](t, text)
 	require.Equal(t, version, shown["version"])
 	require.Len(t, shown, 5)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -199,8 +198,7 @@ func TestDoctorWithHangingStores(t *testing.T) {
 	}
 	code, report := s.doctor(nil, "worker", "--json")
 	require.Zero(t, code, report)
-	var all []map[string]string
-	require.NoError(t, json.Unmarshal([]byte(report), &all))
+	all := parsed[[]map[string]string](t, report)
 	require.Equal(t, map[string]string{"level": "ok", "what": "configuration", "found": "valid for worker"}, all[0])
 
 	leader.kill()

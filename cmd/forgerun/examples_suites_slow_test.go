@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -36,8 +35,7 @@ func TestExampleSuitesAreJudgedTestByTest(t *testing.T) {
 // requireVerdicts compares the verdict of each test with the test's name.
 func requireVerdicts(t *testing.T, file, output string) {
 	t.Helper()
-	var shown struct{ Sessions []verdict.Verdict }
-	require.NoError(t, json.Unmarshal([]byte(readText(t, file)), &shown))
+	shown := parsed[struct{ Sessions []verdict.Verdict }](t, readText(t, file))
 	tests := map[string]int{}
 	for _, v := range shown.Sessions {
 		var broken []string

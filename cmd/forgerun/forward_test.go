@@ -3,7 +3,6 @@ package main
 import (
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -61,10 +60,9 @@ func TestForwardProxyByEnvironmentAlone(t *testing.T) {
 					}, append(command, servers[0], servers[1])...)...)
 				require.NoError(t, err, text)
 				require.Contains(t, text, sum)
-				var shown struct {
+				shown := parsed[struct {
 					Sessions []struct{ Exchanges int }
-				}
-				require.NoError(t, json.Unmarshal([]byte(readText(t, file)), &shown))
+				}](t, readText(t, file))
 				require.Len(t, shown.Sessions, 1, text)
 				require.Equal(t, 1, shown.Sessions[0].Exchanges, text)
 			})
@@ -100,7 +98,7 @@ func TestForwardProxyBeforeSeveralTargets(t *testing.T) {
 		"--json-file", file, "--", "sh", "-c", client, "sh",
 	}, servers...)...)
 	require.NoError(t, err, text)
-	var shown struct {
+	shown := parsed[struct {
 		Sessions []struct {
 			Exchanges int
 			Results   []struct {
@@ -108,8 +106,7 @@ func TestForwardProxyBeforeSeveralTargets(t *testing.T) {
 				Evidence []struct{ Found string }
 			}
 		}
-	}
-	require.NoError(t, json.Unmarshal([]byte(readText(t, file)), &shown))
+	}](t, readText(t, file))
 	require.Len(t, shown.Sessions, 1, text)
 	require.Equal(t, 3, shown.Sessions[0].Exchanges, text)
 	jobs := shown.Sessions[0].Results[0]

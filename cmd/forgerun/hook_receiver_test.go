@@ -206,9 +206,7 @@ func (u *user) subscribe(api *proc, url string, events ...string) subscription {
 func (u *user) deliveries(api *proc, path, query string) []map[string]any {
 	u.s.t.Helper()
 	a := u.expect(api, http.StatusOK, "GET", path+"/deliveries"+query, "")
-	var page struct{ Data []map[string]any }
-	require.NoError(u.s.t, json.Unmarshal([]byte(a.body), &page))
-	return page.Data
+	return parsed[struct{ Data []map[string]any }](u.s.t, a.body).Data
 }
 
 // awaitDeliveries waits until no delivery is pending.

@@ -68,12 +68,11 @@ func TestEveryRouteLimitsMaxAttempts(t *testing.T) {
 		stored := s.count(`SELECT count(*) FROM jobs`)
 		for _, n := range []string{"4", "100", "101", "102", "4294967297", "1e15"} {
 			a := ask(n)
-			var problem struct {
+			problem := parsed[struct {
 				Status     int
 				Violations []job.Violation
 				Jobs       []struct{ Failure json.RawMessage }
-			}
-			require.NoError(t, json.Unmarshal([]byte(a.body), &problem), a.body)
+			}](t, a.body)
 			if r.pointer == item { // only this item of the batch is refused
 				require.Equal(t, http.StatusAccepted, a.status, a.body)
 				stored++

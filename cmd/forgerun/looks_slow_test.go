@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -43,8 +42,7 @@ func requireAccessible(c *consoleTab, at string) {
 		r.violations.filter(v => v.impact === "serious" || v.impact === "critical").map(v => [v.id, v.impact,
 			v.nodes.slice(0, 3).map(n => n.html.slice(0, 200) + " " + (n.any[0]?.message || n.failureSummary || ""))])))`)
 	evaluate[bool](c, `parked.forEach(([e, parent]) => parent.append(e)), true`)
-	var violations []any
-	require.NoError(c.t, json.Unmarshal([]byte(found), &violations))
+	violations := parsed[[]any](c.t, found)
 	require.Empty(c.t, violations, at)
 }
 

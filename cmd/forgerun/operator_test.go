@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"net/http"
 	"regexp"
 	"strings"
@@ -26,8 +25,7 @@ func (s *stack) operator(token string) *user {
 // ids returns the members with that name from the entries of a list.
 func (a answer) ids(t *testing.T, name string) (ids []string) {
 	t.Helper()
-	var list struct{ Data []map[string]any }
-	require.NoError(t, json.Unmarshal([]byte(a.body), &list), a.body)
+	list := parsed[struct{ Data []map[string]any }](t, a.body)
 	for _, entry := range list.Data {
 		ids = append(ids, entry[name].(string))
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -18,17 +17,14 @@ type clockState struct {
 	Frozen bool
 }
 
-func (u *user) clock(api *proc) (c clockState) {
+func (u *user) clock(api *proc) clockState {
 	u.s.t.Helper()
-	require.NoError(u.s.t, json.Unmarshal([]byte(u.call(api, "GET", "/v1/testbed/clock", "").body), &c))
-	return c
+	return parsed[clockState](u.s.t, u.call(api, "GET", "/v1/testbed/clock", "").body)
 }
 
-func (u *user) moveClock(api *proc, body string, headers ...string) (c clockState) {
+func (u *user) moveClock(api *proc, body string, headers ...string) clockState {
 	u.s.t.Helper()
-	a := u.expect(api, http.StatusOK, "POST", "/v1/testbed/clock", body, headers...)
-	require.NoError(u.s.t, json.Unmarshal([]byte(a.body), &c))
-	return c
+	return parsed[clockState](u.s.t, u.expect(api, http.StatusOK, "POST", "/v1/testbed/clock", body, headers...).body)
 }
 
 // eventTimes returns the times of a job's events by name.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -21,11 +20,9 @@ type made struct {
 	}
 }
 
-func (u *user) fixtures(api *proc, body string, headers ...string) (m made) {
+func (u *user) fixtures(api *proc, body string, headers ...string) made {
 	u.s.t.Helper()
-	a := u.expect(api, http.StatusCreated, "POST", "/v1/testbed/fixtures", body, headers...)
-	require.NoError(u.s.t, json.Unmarshal([]byte(a.body), &m))
-	return m
+	return parsed[made](u.s.t, u.expect(api, http.StatusCreated, "POST", "/v1/testbed/fixtures", body, headers...).body)
 }
 
 // requireViolations sends bad requests, whose bodies have a part from a map in them. The responses must have the pointers of the map.
@@ -54,9 +51,7 @@ func TestFixtures(t *testing.T) {
 	require.Equal(t, []string{"CREATED", "RUNNING", "SUCCEEDED", "FAILED", "FAILED", "CANCELED", "SUCCEEDED", "SUCCEEDED"}, states)
 	read := func(n int, more string) answer { return u.call(api, "GET", "/v1/jobs/"+m.Jobs[n].ID+more, "") }
 
-	var running client.Job
-	require.NoError(t, json.Unmarshal([]byte(read(1, "").body), &running))
-	require.GreaterOrEqual(t, running.Progress.Percentage, 40)
+	require.GreaterOrEqual(t, parsed[client.Job](t, read(1, "").body).Progress.Percentage, 40)
 	require.Equal(t, "Shipped.", read(2, "/result").body)
 	document := u.call(api, "GET", "/v1/jobs/"+m.Jobs[3].ID, "", "Accept", "application/problem+json")
 	for _, part := range []string{`"title":"Out of stock"`, `"retryable":false`, `"item":17`, `"correlationId":"order-4"`} {

@@ -20,13 +20,12 @@ func (r ran) length() time.Duration { return r.to.Sub(r.from) }
 
 func (u *user) attempts(api *proc, id string) (all []ran) {
 	u.s.t.Helper()
-	var list struct {
+	list := parsed[struct {
 		Data []struct {
 			From time.Time `json:"started_at"`
 			To   time.Time `json:"finished_at"`
 		}
-	}
-	require.NoError(u.s.t, json.Unmarshal([]byte(u.call(api, "GET", "/v1/jobs/"+id+"/attempts", "").body), &list))
+	}](u.s.t, u.call(api, "GET", "/v1/jobs/"+id+"/attempts", "").body)
 	for _, a := range list.Data {
 		all = append(all, ran{a.From, a.To})
 	}

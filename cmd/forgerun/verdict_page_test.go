@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -39,8 +38,7 @@ func TestVerdictPage(t *testing.T) {
 	u.expect(api, http.StatusOK, "POST", path+"/end", "")
 	page := u.expect(api, http.StatusOK, "GET", path+"/verdict", "", "Accept", "text/html").body
 	require.NotContains(t, page, u.key)
-	var v verdict.Verdict
-	require.NoError(t, json.Unmarshal([]byte(u.expect(api, http.StatusOK, "GET", path+"/verdict", "").body), &v))
+	v := parsed[verdict.Verdict](t, u.expect(api, http.StatusOK, "GET", path+"/verdict", "").body)
 	pages := map[string]string{"/": page, "/index": indexOf(t, v)}
 	served := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if pages[r.URL.Path] == "" {

@@ -25,8 +25,7 @@ import (
 func (u *user) directory(api *proc) (text []byte, kids []string) {
 	u.s.t.Helper()
 	a := (&user{s: u.s}).expect(api, http.StatusOK, "GET", "/.well-known/http-message-signatures-directory", "")
-	var set struct{ Keys []struct{ KID string } }
-	require.NoError(u.s.t, json.Unmarshal([]byte(a.body), &set))
+	set := parsed[struct{ Keys []struct{ KID string } }](u.s.t, a.body)
 	for _, k := range set.Keys {
 		kids = append(kids, k.KID)
 	}
@@ -293,12 +292,11 @@ func (v verifier) requireRefusals(t *testing.T, good captured, secret string, di
 		require.Error(t, v.verify(t, good, "", other), "another %s", member)
 	}
 
-	var old struct {
+	old := parsed[struct {
 		Deliveries map[string]captured
 		Secret     string
 		Directory  json.RawMessage
-	}
-	require.NoError(t, json.Unmarshal([]byte(readText(t, "../../client/testdata/deliveries.json")), &old))
+	}](t, readText(t, "../../client/testdata/deliveries.json"))
 	require.Error(t, v.verify(t, old.Deliveries["job.succeeded"], old.Secret, nil), "valid but too old")
 	require.Error(t, v.verify(t, old.Deliveries["job.succeeded"], "", old.Directory), "valid but too old")
 }
