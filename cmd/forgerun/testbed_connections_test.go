@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -17,25 +16,11 @@ func TestConnectionsEnd(t *testing.T) {
 	_, api, u := newService(t, withTestbed)
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	ask := func(method, path string, patience time.Duration, effect string) (string, error) {
+	ask := func(method, path string, patience time.Duration, headers ...string) (string, error) {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), method, api.url+path, strings.NewReader(execute("SUCCESS_FAST")))
-		require.NoError(t, err)
-		r.Header.Set("Authorization", "Bearer "+u.key)
-		r.Header.Set("Content-Type", "application/json")
-		if strings.HasSuffix(path, "/events") {
-			r.Header.Set("Accept", "text/event-stream")
-		}
-		if effect != "" {
-			r.Header.Set("ForgeRun-Fault", effect)
-		}
-		res, err := (&http.Client{Transport: transport, Timeout: patience}).Do(r)
-		if err != nil {
-			return "", err
-		}
-		defer func() { _ = res.Body.Close() }()
-		text, err := io.ReadAll(res.Body)
-		return string(text), err
+		client := &http.Client{Transport: transport, Timeout: patience}
+		_, text, err := u.sendBy(client, api, method, path, execute("SUCCESS_FAST"), headers...)
+		return text, err
 	}
 	jobs := func() int { return u.s.count(`SELECT count(*) FROM jobs WHERE client_id = $1`, u.id) }
 	for _, c := range []struct {
@@ -52,29 +37,29 @@ func TestConnectionsEnd(t *testing.T) {
 		{`{"close": "never"}`, context.DeadlineExceeded, nil, 1},
 		{`{"close": "stall"}`, context.DeadlineExceeded, nil, 2},
 	} {
-		before, effect := jobs(), c.effect
+		before, effect := jobs(), []string{"ForgeRun-Fault", c.effect}
 		for _, want := range []error{c.first, c.second, nil} {
 			patience := time.Duration(0)
 			if want == context.DeadlineExceeded { //nolint:errorlint // one of the table
 				patience = 300 * time.Millisecond
 			}
-			_, err := ask("POST", "/v1/jobs", patience, effect)
+			_, err := ask("POST", "/v1/jobs", patience, effect...)
 			require.ErrorIs(t, err, want, c.effect)
-			effect = ""
+			effect = nil
 		}
 		require.Equal(t, before+c.made+1, jobs(), c.effect)
 	}
 	job := u.submit(api, execute("SUCCESS_FAST"))
-	text, err := ask("GET", "/v1/jobs/"+job+"/events", 0, `{"cut_after": 1, "reset": true}`)
+	text, err := ask("GET", "/v1/jobs/"+job+"/events", 0, "Accept", "text/event-stream", "ForgeRun-Fault", `{"cut_after": 1, "reset": true}`)
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 	require.Contains(t, text, "job-created")
 
-	_, err = ask("GET", "/v1/jobs", 0, `{"refuse": "3s"}`)
+	_, err = ask("GET", "/v1/jobs", 0, "ForgeRun-Fault", `{"refuse": "3s"}`)
 	require.NoError(t, err)
-	_, err = ask("GET", "/v1/jobs", 0, "")
+	_, err = ask("GET", "/v1/jobs", 0)
 	require.ErrorIs(t, err, syscall.ECONNREFUSED, "the idle connection is closed, too")
 	require.Eventually(t, func() bool {
-		_, err := ask("GET", "/v1/jobs", 0, "")
+		_, err := ask("GET", "/v1/jobs", 0)
 		return err == nil
 	}, time.Minute, 10*time.Millisecond)
 }

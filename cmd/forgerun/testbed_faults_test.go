@@ -30,9 +30,13 @@ func (u *user) disturb(api *proc, rules string) {
 
 // sendUnchecked sends a request over its own connection, without checking the response against the document.
 func (u *user) sendUnchecked(api *proc, method, path, body string, headers ...string) (*http.Response, string, error) {
+	return u.sendBy(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, api, method, path, body, headers...)
+}
+
+// sendBy is like sendUnchecked, over the connections of a client.
+func (u *user) sendBy(client *http.Client, api *proc, method, path, body string, headers ...string) (*http.Response, string, error) {
 	request, err := http.NewRequestWithContext(u.s.ctx(), method, api.url+path, strings.NewReader(body))
 	require.NoError(u.s.t, err)
-	request.Close = true
 	request.Header.Set("Authorization", "Bearer "+u.key)
 	if body != "" {
 		request.Header.Set("Content-Type", "application/json")
@@ -40,7 +44,7 @@ func (u *user) sendUnchecked(api *proc, method, path, body string, headers ...st
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
-	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	response, err := client.Do(request)
 	if err != nil {
 		return nil, "", err
