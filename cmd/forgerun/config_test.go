@@ -155,8 +155,9 @@ func TestBadConfigurationOfAProcess(t *testing.T) {
 }
 
 func TestUnknownVariableWarning(t *testing.T) {
-	s := newStack(t, env{"FORGERUN_TIMESCALE": "0", "FORGERUN_METRICS": "false"})
-	api := s.startAPI()
+	t.Parallel()
+	api := startProc(t, merge(required, env{"FORGERUN_TIMESCALE": "0", "FORGERUN_METRICS": "false", "FORGERUN_HTTP_ADDR": "127.0.0.1:0",
+		"FORGERUN_ADMIN_ADDR": "127.0.0.1:0"}), func() []string { return nil }, "api")
 	for _, name := range []string{"FORGERUN_TIMESCALE", "FORGERUN_METRICS"} {
 		api.logged("ignoring an unknown variable; 'forgerun config --all' lists all variables", name)
 	}

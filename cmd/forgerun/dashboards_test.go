@@ -50,11 +50,12 @@ func unplannedFailures() string {
 }
 
 // Each metric in a dashboard, a rule, the runbook or an autoscaler exists in some role with these labels, or a rule records it. promtool
-// checks the syntax of the queries.
+// checks the syntax of the queries. The runbook's commands fit the stores.
 func TestDashboardsAndRulesUseMetricsThatExist(t *testing.T) {
 	s := newStack(t, hooks)
 	processes := []*proc{s.startLeader(), s.startWorker(), s.startDeliverer()}
 	s.doSomeOfEverything(processes[0])
+	s.requireRunbook()
 	recorded := regexp.MustCompile(`record: (\S+)`).FindAllStringSubmatch(readText(t, filepath.Join(prometheusFolder, "recording.yml")), -1)
 	elsewhere := []string{"ALERTS", "up", "scrape_duration_seconds"} // metrics of Prometheus itself
 	for _, rule := range recorded {
@@ -160,25 +161,23 @@ var (
 	keywords = []string{"and", "or", "unless", "bool", "offset"}
 )
 
-// The runbook's SQL statements and Redis commands work.
-func TestRunbookFitsTheStores(t *testing.T) {
-	s := newStack(t)
-	s.startLeader()
-	statements := runbookBlocks(t, "sql")
-	require.NotEmpty(t, statements)
+// requireRunbook checks that the runbook's SQL statements and Redis commands work.
+func (s *stack) requireRunbook() {
+	s.t.Helper()
+	statements, commands := runbookBlocks(s.t, "sql"), runbookBlocks(s.t, "redis")
+	require.NotEmpty(s.t, statements)
+	require.NotEmpty(s.t, commands)
 	for _, statement := range statements {
 		_, err := s.db.Exec(s.ctx(), "EXPLAIN "+statement)
-		require.NoError(t, err, statement)
+		require.NoError(s.t, err, statement)
 	}
-	commands := runbookBlocks(t, "redis")
-	require.NotEmpty(t, commands)
 	for _, command := range commands {
 		var args []any
 		for word := range strings.FieldsSeq(command) {
 			args = append(args, word)
 		}
 		_, err := s.rdb.Do(s.ctx(), args...).Result()
-		require.True(t, err == nil || err.Error() == "redis: nil", "%s: %v", command, err)
+		require.True(s.t, err == nil || err.Error() == "redis: nil", "%s: %v", command, err)
 	}
 }
 
