@@ -5,7 +5,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	beds "github.com/forgerun/forgerun/app/testbed"
-	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/internal/fair"
@@ -96,13 +95,6 @@ func (s *API) reset(r *httpkit.Request) error {
 	return httpkit.Respond(r, fiber.StatusOK, show)(s.Testbed.Reset(r.Ctx, r.Caller.ClientID))
 }
 
-func fixturesOf(made []testbed.Made) (v api.FixturesReceipt) {
-	for _, m := range made {
-		v.Jobs = append(v.Jobs, api.MadeFixture{JobID: m.JobID, Fixture: string(m.Fixture), State: m.State})
-	}
-	return v
-}
-
 // makeFixtures honors Idempotency-Key by deriving a key for each submission.
 func (s *API) makeFixtures(r *httpkit.Request) error {
 	key, err := r.IdempotencyKey()
@@ -122,7 +114,8 @@ func (s *API) makeFixtures(r *httpkit.Request) error {
 	}
 	req := job.Request{ClientID: r.Caller.ClientID, RequestID: r.ID, ReceivedAt: s.ReceivedAt(), IdempotencyKey: key}
 	from.Complete(&req)
-	return httpkit.Respond(r, fiber.StatusCreated, fixturesOf)(s.Testbed.MakeFixtures(r.Ctx, req, wanted))
+	show := func(made []testbed.Made) any { return map[string]any{"jobs": made} }
+	return httpkit.Respond(r, fiber.StatusCreated, show)(s.Testbed.MakeFixtures(r.Ctx, req, wanted))
 }
 
 func (s *API) getClock(r *httpkit.Request) error {

@@ -118,8 +118,11 @@ func Changed(c job.Change) api.JobChange {
 }
 
 // Retried returns the result of a requested retry.
-func Retried(c job.Change) api.JobRetry {
-	return api.JobRetry{JobID: c.JobID, State: c.State, UpdatedAt: job.Time(c.UpdatedAt), Changed: c.Changed, Attempt: c.Attempt}
+func Retried(c job.Change) any {
+	return struct {
+		api.JobChange
+		Attempt int `json:"attempt"`
+	}{Changed(c), c.Attempt}
 }
 
 // BulkReceipt returns the view of a new operation.

@@ -47,7 +47,7 @@ type Fixture struct {
 
 // Made is a job that was created for a test.
 type Made struct {
-	JobID   job.ID
-	Fixture FixtureState
-	State   job.State // latest state of the job
+	JobID   job.ID       `json:"job_id"`
+	Fixture FixtureState `json:"fixture"`
+	State   job.State    `json:"state"` // latest state of the job
 }
