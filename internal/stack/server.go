@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -134,14 +135,11 @@ func (s *server) Stop() error {
 func (s *server) KeepRunning(ctx context.Context) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.ctx = ctx
-	kept := make(chan struct{})
-	go func() {
-		defer close(kept)
-		s.keep()
-	}()
+	var kept sync.WaitGroup
+	kept.Go(s.keep)
 	return func() error {
 		cancel()
-		<-kept
+		kept.Wait()
 		return s.Stop()
 	}
 }

@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/forgerun/forgerun/client"
@@ -26,12 +27,9 @@ func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if in.Polled {
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			e.poll(ctx, t)
-		}()
-		defer func() { cancel(); <-done }()
+		var polling sync.WaitGroup
+		polling.Go(func() { e.poll(ctx, t) })
+		defer func() { cancel(); polling.Wait() }()
 	}
 	if in.Cancel.In != "" {
 		e.cancelIn(ctx, t, in.Cancel)
