@@ -37,7 +37,6 @@ type delivery struct {
 	subject, jobID string
 	correlation    string
 	body           []byte // nil: the default body
-	mediaType      string // application/json if empty; structured mode has no ce- headers
 	secret         string
 	key            ed25519.PrivateKey
 	at             time.Time
@@ -59,14 +58,9 @@ func (d delivery) request(ctx context.Context, t testing.TB) *http.Request {
 	require.NoError(t, err)
 	digest := sha256.Sum256(body)
 	fields := [][2]string{
-		{"content-type", cmp.Or(d.mediaType, "application/json")},
-		{"content-digest", "sha-256=:" + base64.StdEncoding.EncodeToString(digest[:]) + ":"}, {"webhook-id", d.id},
-	}
-	if d.mediaType == "" {
-		fields = append(fields, [][2]string{
-			{"ce-specversion", "1.0"}, {"ce-id", "event-of-" + d.id}, {"ce-type", d.event}, {"ce-source", "https://forgerun.test/v1"},
-			{"ce-subject", d.subject}, {"ce-sequence", "5"},
-		}...)
+		{"content-type", "application/json"}, {"content-digest", "sha-256=:" + base64.StdEncoding.EncodeToString(digest[:]) + ":"},
+		{"webhook-id", d.id}, {"ce-specversion", "1.0"}, {"ce-id", "event-of-" + d.id}, {"ce-type", d.event},
+		{"ce-source", "https://forgerun.test/v1"}, {"ce-subject", d.subject}, {"ce-sequence", "5"},
 	}
 	target := cmp.Or(d.signedURL, d.url)
 	names, base := `"@method" "@target-uri"`, "\"@method\": POST\n\"@target-uri\": "+target+"\n"
@@ -105,15 +99,6 @@ func (d delivery) send(ctx context.Context, t testing.TB) (int, error) {
 
 // transport never retries a request.
 var transport = &http.Transport{DisableKeepAlives: true}
-
-// structured moves the attributes of CloudEvents into the body.
-func (d *delivery) structured() {
-	d.body = fmt.Appendf(nil, `{"specversion":"1.0","id":"event-of-%s","type":%q,"source":"https://forgerun.test/v1",`+
-		`"subject":%q,"sequence":"5",`+
-		`"datacontenttype":"application/json","data":{"jobId":%q,"jobStatus":"COMPLETED","correlationId":%q}}`, d.id, d.event, d.subject,
-		d.jobID, d.correlation)
-	d.mediaType = "application/cloudevents+json"
-}
 
 // publishedKeys returns the public key that a service would publish.
 func publishedKeys(id string) (ed25519.PublicKey, error) {
