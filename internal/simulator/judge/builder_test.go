@@ -104,8 +104,14 @@ func emits(t *jobBuilder) { t.row.Type = emitEvent }
 func autoRetry(t *jobBuilder)                 { t.sub.AutoRetry = true }
 func inBatch(id string) func(*jobBuilder)     { return func(t *jobBuilder) { t.row.BatchID = id } }
 func calledBack(url string) func(*jobBuilder) { return func(t *jobBuilder) { t.sub.Callback = url } }
-func (t *jobBuilder) fact(k history.Kind) history.Fact {
-	return history.Fact{Kind: k, Tenant: t.tenant, Job: t.id, Ticket: t.ticket}
+
+// add adds a fact about the job.
+func (t *jobBuilder) add(k history.Kind, at time.Time, f history.Fact) {
+	f.Kind, f.At, f.Tenant, f.Job = k, at, t.tenant, t.id
+	if f.Event == nil && f.Report == nil && (f.Delivery == nil || k == history.Received) { // the others name only the job
+		f.Ticket = t.ticket
+	}
+	t.w.add(f)
 }
 
 // try submits the job once more.
@@ -148,16 +154,12 @@ func (t *jobBuilder) event(name, next string) *jobBuilder {
 		t.state, t.row.State, t.row.UpdatedAt = next, next, t.now
 	}
 	t.log = append(t.log, e)
-	f := t.fact(history.StoredEvent)
-	f.Event, f.At, f.Ticket = &e, t.w.end(), 0
-	t.w.add(f)
+	t.add(history.StoredEvent, t.w.end(), history.Fact{Event: &e})
 	shown := e
 	if endsAttempt(name) {
 		shown = history.Event{Name: name, Attempt: e.Attempt, Status: statusOf(name, t.code), Scenario: e.Scenario}
 	}
-	f = t.fact(history.Streamed)
-	f.Event, f.At, f.Ticket = &shown, t.now.Add(20*time.Millisecond), 0
-	t.w.add(f)
+	t.add(history.Streamed, t.now.Add(20*time.Millisecond), history.Fact{Event: &shown})
 	for _, hook := range t.w.run.Webhooks {
 		if hook.Tenant == t.tenant && subscribed(hook.Events, name) {
 			t.deliver(e, hook.ID, "", 204)
@@ -185,20 +187,16 @@ func (t *jobBuilder) deliver(e history.Event, hook, url string, answers ...int) 
 	for _, status := range answers {
 		d.Accepted += count(isSuccess(status))
 	}
-	stored := t.fact(history.StoredDeliver)
-	stored.At, stored.Delivery, stored.Ticket = t.w.end(), &d, 0
-	api, shown := stored, d
+	shown := d
 	shown.HasLog, shown.CreatedAt, shown.SettledAt = true, t.now, t.now.Add(time.Duration(len(answers))*100*time.Millisecond)
-	api.Kind, api.Delivery = history.APIDelivery, &shown
-	t.w.facts = append(t.w.facts, stored, api)
+	t.add(history.StoredDeliver, t.w.end(), history.Fact{Delivery: &d})
+	t.add(history.APIDelivery, t.w.end(), history.Fact{Delivery: &shown})
 	for n, status := range answers {
 		shown.Log = append(shown.Log, client.DeliveryAttempt{Number: n + 1, Status: status, DurationMS: 20})
 		got := d
 		got.State, got.Error, got.Attempts, got.Status, got.Body, got.After = "", "", 0, status, "digest of "+e.ID, 10*time.Millisecond
 		got.JobStatus, got.Emitted, got.Scenario, got.WorkKind = statusOf(e.Name, t.code), e.Emitted, e.Scenario, e.WorkKind
-		f := t.fact(history.Received)
-		f.At, f.Delivery = t.now.Add(time.Duration(n+1)*100*time.Millisecond), &got
-		t.w.add(f)
+		t.add(history.Received, t.now.Add(time.Duration(n+1)*100*time.Millisecond), history.Fact{Delivery: &got})
 	}
 }
 
@@ -263,21 +261,18 @@ func (t *jobBuilder) retried() *jobBuilder {
 
 // requests adds a cancel or a retry, and a response with the current state of the job.
 func (t *jobBuilder) requests(verb string, status int) *jobBuilder {
-	f := t.fact(history.Acted)
-	f.At = t.now.Add(5 * time.Millisecond)
-	f.Action = &history.Answer{Verb: verb, Sent: t.now.Add(-5 * time.Millisecond), Status: status}
+	a := &history.Answer{Verb: verb, Sent: t.now.Add(-5 * time.Millisecond), Status: status}
 	if status == 200 {
-		f.Action.Job, f.Action.State, f.Action.Attempt, f.Action.UpdatedAt = t.id, t.state, t.row.Attempt, t.row.UpdatedAt
+		a.Job, a.State, a.Attempt, a.UpdatedAt = t.id, t.state, t.row.Attempt, t.row.UpdatedAt
 	} else {
-		f.Action.Code = "RFA_JOB_CONFLICT"
+		a.Code = "RFA_JOB_CONFLICT"
 	}
-	t.w.add(f)
+	t.add(history.Acted, t.now.Add(5*time.Millisecond), history.Fact{Action: a})
 	return t
 }
 
 // polled adds a poll of the job.
 func (t *jobBuilder) polled() *jobBuilder {
-	f := t.fact(history.Looked)
 	shown := t.shown()
 	shown.Definition = definitionOf(shown.WorkKind)
 	switch shown.State {
@@ -286,8 +281,7 @@ func (t *jobBuilder) polled() *jobBuilder {
 	case failed:
 		shown.Failure = documentOf(t.id, t.code, t.code != codeInternal)
 	}
-	f.At, f.Sent, f.Shown = t.now.Add(4*time.Millisecond), t.now.Add(2*time.Millisecond), &shown
-	t.w.add(f)
+	t.add(history.Looked, t.now.Add(4*time.Millisecond), history.Fact{Sent: t.now.Add(2 * time.Millisecond), Shown: &shown})
 	return t.wait(10 * time.Millisecond)
 }
 
@@ -307,27 +301,16 @@ func (t *jobBuilder) shown() history.Job {
 // close adds the final state of the job in all sources.
 func (t *jobBuilder) close() *jobBuilder {
 	end := t.w.end()
-	f := t.fact(history.Submitted)
-	f.At, f.Submission = t.now, &t.sub
-	t.w.add(f)
-	shown := t.shown()
-	f = t.fact(history.ListedJob)
-	f.At, f.Sent, f.Shown = end, end.Add(-second), &shown
-	t.w.add(f)
+	t.add(history.Submitted, t.now, history.Fact{Submission: &t.sub})
+	t.add(history.ListedJob, end, history.Fact{Sent: end.Add(-second), Shown: new(t.shown())})
 	row := t.row
 	row.AutoRetry, row.ParamsDigest = t.sub.AutoRetry, t.sub.Params
-	f = t.fact(history.StoredJob)
-	f.At, f.Shown = end, &row
-	t.w.add(f)
+	t.add(history.StoredJob, end, history.Fact{Shown: &row})
 	for _, r := range t.reports {
 		stored, api := r, r
 		stored.Events, stored.ResultSize, api.EventSeq, api.Job = nil, nil, 0, t.id
-		f = t.fact(history.StoredReport)
-		f.At, f.Report, f.Ticket = end, &stored, 0
-		t.w.add(f)
-		f = t.fact(history.APIReport)
-		f.At, f.Report, f.Ticket = end, &api, 0
-		t.w.add(f)
+		t.add(history.StoredReport, end, history.Fact{Report: &stored})
+		t.add(history.APIReport, end, history.Fact{Report: &api})
 	}
 	return t
 }
