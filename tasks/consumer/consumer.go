@@ -3,6 +3,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,10 +37,10 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
-	c.Concurrency = redisconn.Default(c.Concurrency, 1)
-	c.TaskCheckInterval = redisconn.Default(c.TaskCheckInterval, 40*time.Millisecond)
-	c.DelayedTaskCheckInterval = redisconn.Default(c.DelayedTaskCheckInterval, 250*time.Millisecond)
-	c.ShutdownTimeout = redisconn.Default(c.ShutdownTimeout, 35*time.Second)
+	c.Concurrency = cmp.Or(c.Concurrency, 1)
+	c.TaskCheckInterval = cmp.Or(c.TaskCheckInterval, 40*time.Millisecond)
+	c.DelayedTaskCheckInterval = cmp.Or(c.DelayedTaskCheckInterval, 250*time.Millisecond)
+	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 35*time.Second)
 }
 
 const (

@@ -5,6 +5,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -26,10 +27,9 @@ const MaxRetry = 1000
 
 const (
 	enqueueBatch   = 256   // tasks per batch; after each, the sender checks whether Redis works
-	maxDeliveries  = 65536 // buffered delivery tasks
+	maxBuffered    = 65536 // tasks of jobs, and the same number of deliveries
 	deliveryTime   = 5 * time.Minute
 	farAhead       = 365 * 24 * time.Hour
-	defaultBuffer  = 65536
 	defaultTaskFor = time.Hour
 )
 
@@ -38,8 +38,6 @@ type Config struct {
 	// MaxTaskTime is the time after which asynq considers the handler of a job lost, and runs the task again. It must be longer than any
 	// job. Default 1 h. It is rounded up to whole seconds.
 	MaxTaskTime time.Duration
-	// Buffer is the number of buffered job tasks. Default 65536.
-	Buffer int
 	// Clock is Postgres' clock, by which tasks become due; nil means the machine's clock.
 	Clock *clock.Clock
 }
@@ -70,7 +68,7 @@ type Queue struct {
 
 // New makes a queue that buffers until Start.
 func New(r *redisconn.Redis, cfg Config) *Queue {
-	cfg.MaxTaskTime = redisconn.Default(cfg.MaxTaskTime, defaultTaskFor)
+	cfg.MaxTaskTime = cmp.Or(cfg.MaxTaskTime, defaultTaskFor)
 	q := &Queue{
 		Publisher: notify.NewPublisher(r, cfg.MaxTaskTime),
 		redis:     r,
@@ -82,9 +80,9 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 	q.removals = notify.NewSender(notify.SenderConfig[removal]{
 		Buffer: maxRemovals, Batch: removeBatch, Send: q.sendRemovals, Circuit: redisconn.NewCircuit("removing tasks", r.Log, nil),
 	})
-	q.jobs = q.newSender(redisconn.Default(cfg.Buffer, defaultBuffer), "enqueueing", r.Metrics.Enqueued, r.Metrics.Buffered)
+	q.jobs = q.newSender("enqueueing", r.Metrics.Enqueued, r.Metrics.Buffered)
 	// In a cluster this queue may be on another server.
-	q.deliveries = q.newSender(maxDeliveries, "enqueueing deliveries", r.Metrics.DeliveriesEnqueued, nil)
+	q.deliveries = q.newSender("enqueueing deliveries", r.Metrics.DeliveriesEnqueued, nil)
 	return q
 }
 
@@ -105,9 +103,9 @@ func (q *Queue) register(ctx context.Context, name string) error {
 	return err
 }
 
-func (q *Queue) newSender(buffer int, what string, results *prometheus.CounterVec, waiting prometheus.Gauge) *notify.Sender[hint] {
+func (q *Queue) newSender(what string, results *prometheus.CounterVec, waiting prometheus.Gauge) *notify.Sender[hint] {
 	return notify.NewSender(notify.SenderConfig[hint]{
-		Buffer: buffer, Batch: enqueueBatch, Waiting: waiting, Results: results, Circuit: redisconn.NewCircuit(what, q.redis.Log, nil),
+		Buffer: maxBuffered, Batch: enqueueBatch, Waiting: waiting, Results: results, Circuit: redisconn.NewCircuit(what, q.redis.Log, nil),
 		Send: func(ctx context.Context, hints []hint) error { return q.send(ctx, hints, results) },
 	})
 }

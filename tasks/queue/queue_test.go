@@ -67,11 +67,9 @@ func TestEnqueue(t *testing.T) {
 func TestEnqueueNeverWaits(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
-	q := New(r, Config{Buffer: 10})
-	for range 25 {
-		q.Enqueue(redistest.Task())
-	}
-	for range maxDeliveries + 3 {
+	q := New(r, Config{})
+	for range maxBuffered + 15 {
+		q.Enqueue(job.Task{})
 		q.EnqueueDelivery(job.DeliveryTask{})
 	}
 	for range 4096 + 3 {
@@ -82,8 +80,8 @@ func TestEnqueueNeverWaits(t *testing.T) {
 		q.Publish(job.Notification{})
 	}
 	require.Equal(t, 15., counted(r.Metrics.Enqueued, redisconn.ResultDropped))
-	require.Equal(t, 10., testutil.ToFloat64(r.Metrics.Buffered))
-	require.Equal(t, 3., counted(r.Metrics.DeliveriesEnqueued, redisconn.ResultDropped))
+	require.EqualValues(t, maxBuffered, testutil.ToFloat64(r.Metrics.Buffered))
+	require.Equal(t, 15., counted(r.Metrics.DeliveriesEnqueued, redisconn.ResultDropped))
 	require.Equal(t, 3., counted(r.Metrics.Signals, redisconn.ResultDropped))
 	require.Equal(t, 3., counted(r.Metrics.Notifications, redisconn.ResultDropped))
 }

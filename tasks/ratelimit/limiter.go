@@ -2,6 +2,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -68,7 +69,7 @@ func (c *client) isIdle(now time.Time) bool {
 
 // New returns a limiter. It also works without Start, which only cleans up in the background.
 func New(r *redisconn.Redis, cfg Config) *Limiter {
-	cfg.Wait = redisconn.Default(cfg.Wait, 500*time.Millisecond)
+	cfg.Wait = cmp.Or(cfg.Wait, 500*time.Millisecond)
 	l := &Limiter{
 		redis: r, cfg: cfg, rates: newRates(cfg.PerMinute, cfg.PerDay), now: cfg.Clock,
 		clients: map[job.ID]*client{}, stopping: make(chan struct{}),

@@ -3,6 +3,7 @@
 package redisconn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -63,7 +64,7 @@ func Connect(address string, o Options) (*Redis, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	routeGoRedisLog(o.Logger)
-	r := &Redis{address: parsed, Timeout: Default(o.Timeout, time.Second), Log: o.Logger, Tracer: o.Tracer}
+	r := &Redis{address: parsed, Timeout: cmp.Or(o.Timeout, time.Second), Log: o.Logger, Tracer: o.Tracer}
 	r.Client = r.NewClient(r.ClientOptions(r.Timeout, poolSize))
 	r.Inspector = asynq.NewInspectorFromRedisClient(r.Client)
 	r.Metrics = newMetrics(o.Registry)

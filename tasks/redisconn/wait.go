@@ -5,14 +5,6 @@ import (
 	"time"
 )
 
-// Default returns v if it is positive, otherwise the default.
-func Default[T int | time.Duration](v, otherwise T) T {
-	if v > 0 {
-		return v
-	}
-	return otherwise
-}
-
 // WaitFor waits until wait returns, or until ctx ends, and then returns ctx's error.
 func WaitFor(ctx context.Context, wait func()) error {
 	done := make(chan struct{})

@@ -131,30 +131,24 @@ func Task() job.Task {
 }
 
 // Tasks returns n tasks of new jobs.
-func Tasks(n int) []job.Task {
-	ts := make([]job.Task, n)
-	for i := range ts {
-		ts[i] = Task()
-	}
-	return ts
-}
+func Tasks(n int) []job.Task { return many(n, Task) }
 
 // IDs returns the ids of n clients.
-func IDs(n int) []job.ID {
-	ids := make([]job.ID, n)
-	for i := range ids {
-		ids[i] = Task().JobID
-	}
-	return ids
-}
+func IDs(n int) []job.ID { return many(n, func() job.ID { return Task().JobID }) }
 
 // Deliveries returns n tasks of deliveries, each to its own endpoint.
 func Deliveries(n int) []job.DeliveryTask {
-	ts := make([]job.DeliveryTask, n)
-	for i := range ts {
-		ts[i] = job.DeliveryTask{ID: Task().JobID, ClientID: Task().JobID, Endpoint: Task().JobID}
+	return many(n, func() job.DeliveryTask {
+		return job.DeliveryTask{ID: Task().JobID, ClientID: Task().JobID, Endpoint: Task().JobID}
+	})
+}
+
+func many[T any](n int, one func() T) []T {
+	all := make([]T, n)
+	for i := range all {
+		all[i] = one()
 	}
-	return ts
+	return all
 }
 
 // Eventually waits for the condition.
