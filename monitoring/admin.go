@@ -30,11 +30,11 @@ type Admin struct {
 	Guard operators.Guard
 	// Hosts reports whether to answer requests for a host. nil allows all hosts; if no token is set, it allows only names of this machine.
 	Hosts func(string) bool
-	// Dashboard is mounted at DashboardPath; nil for none.
+	// Dashboard is mounted at DashboardPath.
 	Dashboard http.Handler
-	// Docs is the page that documents the operator API; nil for none.
+	// Docs is the page that documents the operator API.
 	Docs http.Handler
-	// Console serves the operator's page at / and its files below ConsolePath; nil for none.
+	// Console serves the operator's page at / and its files below ConsolePath.
 	Console http.Handler
 	// Log gets a line for each failed scrape.
 	Log *slog.Logger
@@ -63,24 +63,16 @@ func (a Admin) Handler() http.Handler {
 	} {
 		mux.Handle("GET /debug/pprof/"+path, requireOperator(guard, limitProfile(profile)))
 	}
-	if a.Dashboard != nil {
-		mux.Handle(DashboardPath+"/", requireOperator(guard, a.Dashboard))
-		mux.Handle("GET "+DashboardPath, http.RedirectHandler(DashboardPath+"/", http.StatusFound))
-	}
-	if a.Docs != nil {
-		mux.Handle("GET /docs", requireOperator(guard, a.Docs))
-	}
+	mux.Handle(DashboardPath+"/", requireOperator(guard, a.Dashboard))
+	mux.Handle("GET "+DashboardPath, http.RedirectHandler(DashboardPath+"/", http.StatusFound))
+	mux.Handle("GET /docs", requireOperator(guard, a.Docs))
 	mux.HandleFunc("GET "+processPath, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = w.Write(adminPage)
 	})
 	sessions(mux, guard)
-	if a.Console != nil {
-		mux.Handle("GET /{$}", a.Console)
-		mux.Handle("GET "+ConsolePath, a.Console)
-	} else {
-		mux.Handle("GET /{$}", http.RedirectHandler(processPath, http.StatusFound))
-	}
+	mux.Handle("GET /{$}", a.Console)
+	mux.Handle("GET "+ConsolePath, a.Console)
 	return secured(a.checkOrigin(renewing(guard, exact(mux))))
 }
 

@@ -39,6 +39,7 @@ func newAdmin(token string, ready bool) Admin {
 		},
 		Ready:     func(context.Context) (bool, any) { return ready, map[string]string{"status": "as it is"} },
 		Dashboard: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("dashboard")) }),
+		Docs:      http.NotFoundHandler(),
 		Console:   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("console")) }),
 	}
 }
