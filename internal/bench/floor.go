@@ -3,28 +3,21 @@ package main
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
-
-	"github.com/forgerun/forgerun/internal/stack"
 )
 
 const (
-	endpointCommand = "endpoint" // hidden: serves the empty endpoint at an address
-	groupSize       = 64         // jobs per statement
-	sqlWriters      = 8          // connections
+	groupSize  = 64 // jobs per statement
+	sqlWriters = 8  // connections
 )
 
 // floor compares the service with the minimum work: the rows of its jobs written by bare SQL, and an endpoint that only returns
@@ -104,25 +97,12 @@ func execStep(ctx context.Context, conn *pgx.Conn, step string, ids []uuid.UUID,
 	return nil
 }
 
-// emptyEndpoint submits the service's jobs to an endpoint in a separate process that reads nothing and returns 202.
+// emptyEndpoint submits the service's jobs to an endpoint in this process that reads nothing and returns 202.
 func (got sample) emptyEndpoint(l *lab) {
-	address := must(stack.FreeAddress())
-	p := must(stack.StartProcess(stack.Command{
-		Path: must(os.Executable()), Args: []string{endpointCommand, address}, DeathSignal: syscall.SIGKILL,
-		Log: filepath.Join(l.dir, "endpoint.log"),
-	}))
-	defer p.Kill()
-	starting, cancel := context.WithTimeoutCause(l.ctx, readyWithin, errors.New("the empty endpoint is not ready"))
-	defer cancel()
-	check(p.Await(starting, func(ctx context.Context) bool {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-		return err == nil && conn.Close() == nil
-	}))
-	got[acceptedFigure] = submitPeerJobs(l.ctx, target{url: "http://" + address + "/v1/jobs"})
-}
-
-func serveEmpty(address string) error {
 	app := fiber.New(fiber.Config{DisableStartupMessage: true})
 	app.Post("/v1/jobs", func(c *fiber.Ctx) error { return c.SendStatus(fiber.StatusAccepted) })
-	return app.Listen(address)
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	go func() { _ = app.Listener(listener) }()
+	got[acceptedFigure] = submitPeerJobs(l.ctx, target{url: "http://" + listener.Addr().String() + "/v1/jobs"})
+	check(app.Shutdown())
 }

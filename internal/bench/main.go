@@ -52,10 +52,6 @@ func (o options) warmup() time.Duration { return max(time.Second, o.duration/4) 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if len(os.Args) == 3 && os.Args[1] == endpointCommand {
-		fmt.Fprintln(os.Stderr, "bench:", serveEmpty(os.Args[2]))
-		os.Exit(1)
-	}
 	o, chosen, err := parse(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {
 		return
