@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -22,6 +23,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 )
 
@@ -61,7 +63,7 @@ func NewTracing(ctx context.Context, cfg Tracing) (trace.TracerProvider, func(co
 		return promauto.With(cfg.Registry).NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	batches := sdktrace.NewBatchSpanProcessor(&reporter{
-		SpanExporter: exporter, log: cfg.Log, lines: throttle{every: time.Minute},
+		SpanExporter: exporter, log: cfg.Log, lines: rate.Sometimes{Interval: time.Minute},
 		sent:   counter("trace_spans_sent_total", "Spans that the collector accepted."),
 		failed: counter("trace_spans_failed_total", "Spans that could not be sent."),
 	})
@@ -96,7 +98,8 @@ func proxyForCollector(r *http.Request) (*url.URL, error) {
 type reporter struct {
 	sdktrace.SpanExporter
 	log          *slog.Logger
-	lines        throttle
+	lines        rate.Sometimes
+	lost         atomic.Int64 // since the last line
 	sent, failed prometheus.Counter
 }
 
@@ -122,9 +125,10 @@ func (r *reporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 		return nil
 	}
 	r.failed.Add(float64(len(spans)))
-	if lost, due := r.lines.add(len(spans), time.Now()); due {
-		r.log.Warn("spans could not be sent", "action", "trace", "spans", lost, "error_message", clip(err.Error()))
-	}
+	r.lost.Add(int64(len(spans)))
+	r.lines.Do(func() {
+		r.log.Warn("spans could not be sent", "action", "trace", "spans", r.lost.Swap(0), "error_message", clip(err.Error()))
+	})
 	return nil
 }
 
@@ -145,11 +149,12 @@ func routeOtelLog(log *slog.Logger) {
 	otelOnce.Do(func() {
 		log := log.With("component", "opentelemetry")
 		otel.SetLogger(logr.FromSlogHandler(otelLog{log.Handler()}))
-		lines := throttle{every: time.Minute}
+		lines, errs := rate.Sometimes{Interval: time.Minute}, atomic.Int64{}
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-			if n, due := lines.add(1, time.Now()); due {
-				log.Warn("OpenTelemetry reports errors", "action", "trace", "errors", n, "error_message", clip(err.Error()))
-			}
+			errs.Add(1)
+			lines.Do(func() {
+				log.Warn("OpenTelemetry reports errors", "action", "trace", "errors", errs.Swap(0), "error_message", clip(err.Error()))
+			})
 		}))
 	})
 }

@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
@@ -181,7 +182,7 @@ func TestLostSpansAreCountedAndLoggedOnceAMinute(t *testing.T) {
 	t.Parallel()
 	log, line := newLog(t, "text")
 	r := reporter{
-		SpanExporter: refusing{}, log: log, lines: throttle{every: time.Minute},
+		SpanExporter: refusing{}, log: log, lines: rate.Sometimes{Interval: time.Minute},
 		failed: prometheus.NewCounter(prometheus.CounterOpts{Name: "failed"}),
 	}
 	for range 5 {
