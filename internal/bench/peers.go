@@ -36,24 +36,26 @@ func (got sample) peer(l *lab, program, name string, runs ...string) {
 					check(fmt.Errorf("%s: %w: %s", phases, err, &stderr))
 				}
 			})
-			check(got.readPeer(&stdout, used.service()))
+			own := c.ProcessState.UserTime() + c.ProcessState.SystemTime()
+			check(got.readPeer(&stdout, used.service()+own.Seconds()))
 		}))
 	}
 }
 
-// readPeer reads the program's output, one line per phase. CPU is measured in the phase "sustained", servers included.
-func (got sample) readPeer(out io.Reader, servers float64) error {
+// readPeer reads the program's output, one line per phase. cpu is the CPU time of the program and the servers, which counts for the phase
+// "sustained".
+func (got sample) readPeer(out io.Reader, cpu float64) error {
 	names := map[string]string{"insert": acceptedFigure, "batch": batchFigure, "drain": drainFigure, "sustained": sustainedFigure}
 	for lines := json.NewDecoder(out); lines.More(); {
 		var m struct {
-			Phase           string
-			Jobs, Took, CPU float64
+			Phase      string
+			Jobs, Took float64
 		}
 		if err := lines.Decode(&m); err != nil {
 			return err
 		}
 		if got[names[m.Phase]] = m.Jobs / m.Took; m.Phase == "sustained" {
-			got[cpuFigure] = (m.CPU + servers) / (m.Jobs / 1000)
+			got[cpuFigure] = cpu / (m.Jobs / 1000)
 		}
 	}
 	return nil
