@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/time/rate"
 )
 
 // asynqLog is asynq's logger. It logs asynq's info messages as debug. Warnings repeat during a failure, so it logs each kind at most once
@@ -17,8 +18,8 @@ import (
 type asynqLog struct {
 	log *slog.Logger
 
-	mu      sync.Mutex
-	written map[string]time.Time // time of the last line by kind, which is the beginning of a message
+	mu    sync.Mutex
+	kinds map[string]*rate.Sometimes // by the beginning of a message
 }
 
 const (
@@ -31,7 +32,7 @@ const archiving = "Retry exhausted for task"
 
 // NewAsynqLog makes the logger of asynq servers.
 func NewAsynqLog(log *slog.Logger) asynq.Logger {
-	return &asynqLog{log: log.With("component", "asynq"), written: map[string]time.Time{}}
+	return &asynqLog{log: log.With("component", "asynq"), kinds: map[string]*rate.Sometimes{}}
 }
 
 func (l *asynqLog) Debug(args ...any) { l.log.Debug(fmt.Sprint(args...)) }
@@ -50,22 +51,16 @@ func (l *asynqLog) Fatal(args ...any) { l.write(slog.LevelError, args) }
 
 func (l *asynqLog) write(level slog.Level, args []any) {
 	message := fmt.Sprint(args...)
-	if l.due(message[:min(logKind, len(message))], time.Now()) {
-		l.log.Log(context.Background(), level, message)
-	}
-}
-
-func (l *asynqLog) due(kind string, now time.Time) bool {
+	kind := message[:min(logKind, len(message))]
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if last, ok := l.written[kind]; ok && now.Sub(last) < logEvery {
-		return false
+	if len(l.kinds) > 100 {
+		clear(l.kinds)
 	}
-	if len(l.written) > 100 {
-		clear(l.written)
+	if l.kinds[kind] == nil {
+		l.kinds[kind] = &rate.Sometimes{Interval: logEvery}
 	}
-	l.written[kind] = now
-	return true
+	l.kinds[kind].Do(func() { l.log.Log(context.Background(), level, message) })
 }
 
 // goRedisLog is the logger of go-redis, which logs each failed dial. Circuit already logs outages.
