@@ -179,7 +179,7 @@ func (i *Inspection) readSchema(ctx context.Context, tx pgx.Tx) error {
 	if err != nil || !canRead {
 		return err
 	}
-	return tx.QueryRow(ctx, readSchemaVersion).Scan(&i.SchemaVersion, &i.FormerSchema)
+	return tx.QueryRow(ctx, statement("schemaVersion")).Scan(&i.SchemaVersion, &i.FormerSchema)
 }
 
 // readState requires the schema of this version, and a user who may read it.

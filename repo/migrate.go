@@ -58,7 +58,7 @@ const formerSchema = "database was made by a program before version 0.1.0 and ca
 func refuseFormerSchema(ctx context.Context, db *sql.DB) error {
 	var version int64
 	var former bool
-	err := db.QueryRowContext(ctx, readSchemaVersion).Scan(&version, &former)
+	err := db.QueryRowContext(ctx, statement("schemaVersion")).Scan(&version, &former)
 	switch {
 	case pg.HasState(err, pg.StateUndefinedTable): // nothing was migrated yet
 		return nil
@@ -166,11 +166,6 @@ func openSQL(url string) (*sql.DB, error) {
 	return stdlib.OpenDB(*cfg.ConnConfig), nil
 }
 
-// readSchemaVersion reads the version of the database, and whether its schema is a former one. A former schema lacks the function that our
-// first migration creates.
-const readSchemaVersion = `SELECT coalesce(max(version_id), 0), count(*) FILTER (WHERE version_id > 0) > 0
-  AND to_regprocedure('schema_since()') IS NULL FROM goose_db_version WHERE is_applied`
-
 // schemaVersion is the number of the newest migration.
 var schemaVersion = sync.OnceValue(func() int64 {
 	files, _ := fs.Glob(migrations.FS, "*.sql") // in order; the pattern is valid
@@ -207,15 +202,8 @@ func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) er
 	if future, err := futureLabels(ctx, tx); err != nil || !future { // another process has done it
 		return err
 	}
-	for _, sql := range []string{
-		`UPDATE events SET tx = '1' WHERE tx <> '1'`,
-		`UPDATE client_events SET tx = '1' WHERE tx <> '1'`,
-		`UPDATE jobs SET event_tx = '1' WHERE event_tx <> '1'`,
-		`UPDATE maintenance_state SET cursor_key = DEFAULT`,
-	} {
-		if _, err := tx.ExecContext(ctx, sql); err != nil {
-			return err
-		}
+	if _, err := tx.ExecContext(ctx, statement("relabelEvents")); err != nil {
+		return err
 	}
 	if err := tx.Commit(); err != nil {
 		return err

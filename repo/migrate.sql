@@ -30,3 +30,21 @@ SELECT CASE
         AND proname IN ('schema_since', 'testbed_move', 'testbed_moment')) ours
     WHERE NOT pg_has_role(owner, 'USAGE') LIMIT 1), '')
 END
+
+-- name: schemaVersion
+-- Reads the version of the database, and whether its schema is a former one. A former schema lacks the function that our first migration
+-- creates. Locks nothing.
+SELECT coalesce(max(version_id), 0), count(*) FILTER (WHERE version_id > 0) > 0 AND to_regprocedure('schema_since()') IS NULL
+FROM goose_db_version WHERE is_applied
+
+-- name: relabelEvents
+-- Sets one label on all events, which precedes every transaction, and replaces the key that signs positions. Reads the tables completely.
+-- The caller has locked them.
+WITH relabelled_events AS (
+  UPDATE events SET tx = '1' WHERE tx <> '1'
+), relabelled_client_events AS (
+  UPDATE client_events SET tx = '1' WHERE tx <> '1'
+), relabelled_jobs AS (
+  UPDATE jobs SET event_tx = '1' WHERE event_tx <> '1'
+)
+UPDATE maintenance_state SET cursor_key = DEFAULT

@@ -20,7 +20,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	defer cancel()
 	var version int64
 	var former bool
-	err := s.db.Pool.QueryRow(ctx, readSchemaVersion).Scan(&version, &former)
+	err := s.db.Pool.QueryRow(ctx, statement("schemaVersion")).Scan(&version, &former)
 	switch {
 	case pg.HasState(err, pg.StateUndefinedTable):
 		return &job.Error{Code: job.CodeDBError, Detail: "The database was not migrated yet.", RetryAfter: pg.RetryAfter, Cause: err}
