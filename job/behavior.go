@@ -130,6 +130,14 @@ func (b *Behavior) FailureOf(attempt int) *PlannedFailure {
 	return plannedFor(b.Failures, attempt)
 }
 
+// FailureOf returns the failure that a CUSTOM job plans for the attempt, or nil.
+func (d *Definition) FailureOf(attempt int) *PlannedFailure {
+	if d == nil {
+		return nil
+	}
+	return d.Behavior.FailureOf(attempt)
+}
+
 func plannedFor(failures []PlannedFailure, attempt int) *PlannedFailure {
 	for i := range failures {
 		if slices.Contains(failures[i].Attempts, attempt) {
@@ -211,8 +219,8 @@ func (h Held) FailAsPlanned(p *PlannedFailure, b Backoff, random float64) Finish
 // RetryWait returns the wait before the attempt after j's current, failed one. A planned retry_after counts from the end of the attempt, as
 // in the draft (section 3.7), so a later retry waits only for the rest.
 func (j *Job) RetryWait(now time.Time, b Backoff, random float64) time.Duration {
-	if j.Failure != nil && j.Failure.Reason == CustomFailed && j.Definition != nil && j.FinishedAt != nil {
-		if p := j.Definition.Behavior.FailureOf(j.Attempt); p != nil && p.Problem.RetryAfter > 0 {
+	if j.Failure != nil && j.Failure.Reason == CustomFailed && j.FinishedAt != nil {
+		if p := j.Definition.FailureOf(j.Attempt); p != nil && p.Problem.RetryAfter > 0 {
 			return max(0, j.FinishedAt.Add(time.Duration(p.Problem.RetryAfter)*time.Second).Sub(now))
 		}
 	}

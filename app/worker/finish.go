@@ -17,18 +17,10 @@ func (w *Worker) failed(c *job.Claim, reason job.Reason) job.Finish {
 		ClaimID: c.ClaimID, WorkKind: c.Job.WorkKind, MaxAttempts: c.Job.MaxAttempts, AutoRetry: c.Job.AutoRetry,
 		Retry: c.Job.Definition.Policy(),
 	}
-	if p := plannedFailure(c); reason == job.CustomFailed && p != nil {
+	if p := c.Job.Definition.FailureOf(c.Attempt); reason == job.CustomFailed && p != nil {
 		return held.FailAsPlanned(p, w.cfg.Backoff, rand.Float64())
 	}
 	return held.Fail(reason, w.cfg.Backoff, rand.Float64())
-}
-
-// plannedFailure returns the failure that a CUSTOM job plans for the attempt, or nil.
-func plannedFailure(c *job.Claim) *job.PlannedFailure {
-	if c.Job.Definition == nil {
-		return nil
-	}
-	return c.Job.Definition.Behavior.FailureOf(c.Attempt)
 }
 
 // finish stores the outcome, and returns nil if it did. A success that cannot be stored becomes a failure (section 14), and f is set to

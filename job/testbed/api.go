@@ -110,3 +110,22 @@ func CodeOf(status int) (job.Code, bool) {
 	}
 	return "", false
 }
+
+// OwnedSession is a session with its owner, for operators.
+type OwnedSession struct {
+	ClientID job.ID `json:"client_id"`
+	verdict.Session
+}
+
+// OwnedVerdict is a verdict with the owner of its session, for operators.
+type OwnedVerdict struct {
+	ClientID job.ID `json:"client_id"`
+	verdict.Verdict
+}
+
+// OwnedRule is a rule with its owner, for operators.
+type OwnedRule struct {
+	ClientID job.ID `json:"client_id"`
+	Label    string `json:"label,omitempty"` // label of the session
+	fault.View
+}

@@ -16,6 +16,12 @@ type ClockState struct {
 	Frozen bool           `json:"frozen"`
 }
 
+// NextClock is the clock with the next due time of a job or a schedule.
+type NextClock struct {
+	ClockState
+	NextDueAt *job.Time `json:"next_due_at"`
+}
+
 // MaxYears limits the offset of the clock from real time.
 const MaxYears = 10
 
