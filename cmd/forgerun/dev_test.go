@@ -262,7 +262,7 @@ func TestDevInATerminal(t *testing.T) {
 	require.NoError(t, dev.Wait())
 	require.Regexp(t, `waiting for 1 job to end, up to 1s; Ctrl-C again stops at once`, shown.String())
 	require.Contains(t, readText(t, filepath.Join(dir, "dev.log")), `"next_state":"QUEUED"`, "the file has all lines")
-	sh.exits(2, "start forgerun dev in this folder (none runs here)", "jobs", "list")
+	sh.exits(2, "start forgerun dev in this folder (none is running)", "jobs", "list")
 }
 
 func TestTakenAdminAddress(t *testing.T) {

@@ -27,7 +27,7 @@ var (
 func (s *Shell) clients() *cobra.Command {
 	c := s.group("clients client", "Create and show clients",
 		s.cmd("create", "Create a client; --with-key also creates its first API key", createClient),
-		s.cmd("list", "List clients and how much of their limits they use (operators)", list(clientView, adminPath+"/clients", 50)),
+		s.cmd("list", "List clients, and how many active jobs and webhooks each has (operators)", list(clientView, adminPath+"/clients", 50)),
 		s.cmd("get CLIENT", "Show a client (operators)", show(clientView, adminPath+"/clients/%s")))
 	return s.forOperators(s.forClients(c))
 }
@@ -52,7 +52,7 @@ func (c *call) public() (*client.Client, error) {
 }
 
 func createClient(f *pflag.FlagSet) run {
-	withKey := f.Bool("with-key", false, "also create and print its first API key")
+	withKey := f.Bool("with-key", false, "also create and print the client's first API key")
 	return func(c *call) error {
 		public, err := c.public()
 		if err != nil {
@@ -91,7 +91,7 @@ func createKey(f *pflag.FlagSet) run {
 			return err
 		}
 		if r.Scope != "" && public != nil {
-			return command.Usagef("--scope needs the operator API: give --admin-url")
+			return command.Usagef("--scope needs the operator API: pass --admin-url")
 		}
 		key, err := c.makeKey(public, c.args[0], r)
 		if err != nil {

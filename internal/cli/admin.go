@@ -59,27 +59,27 @@ var ofJobs = []param{
 
 // adminCommand returns the command "admin".
 func (s *Shell) adminCommand() *cobra.Command {
-	ofClient := param{"client", "client_id", "", "only of the client with this `id`"}
-	ofKind := param{"kind", "kind", "", "only this work `kind`"}
+	ofClient := param{"client", "client_id", "", "only rows of the client with this `id`"}
+	ofKind := param{"kind", "kind", "", "only rows of this work `kind`"}
 	c := s.group("admin", "Manage the jobs of all clients, queues, workers and failures",
 		s.adminJobs(),
 		s.cmd("queues", "Count waiting jobs by client and work kind", whole(queueView, adminPath+"/queues", ofClient, ofKind)),
 		s.cmd("workers", "List worker processes and how many jobs they hold", list(workerView, adminPath+"/workers", 50,
 			param{"state", "state", "", "only workers in this `state`: ALIVE, DEAD or STOPPED"})),
 		s.cmd("failures", "Group failed jobs by code, work kind and detail", whole(failureView, adminPath+"/failures",
-			ofClient, ofKind, param{"code", "code", "", "only this `code`"},
+			ofClient, ofKind, param{"code", "code", "", "only failures with this `code`"},
 			param{"since", "from", "24h", "only jobs that failed at this `time` or later: RFC 3339, or how long ago"},
 			param{"before", "to", "", "only jobs that failed before this `time`"})),
 		s.cmd("audit", "Show the audit log of operators, newest first", list(auditView, adminPath+"/audit", 50,
 			param{"operator", "operator", "", "only actions of the operator with this `name`"},
-			param{"action", "action", "", "only this `action`, such as cancel_job"},
+			param{"action", "action", "", "only actions of this kind: an `action` such as cancel_job"},
 			param{"target", "target_id", "", "only actions on the target with this `id`"},
 			param{"since", "from", "", "only actions at this `time` or later: RFC 3339, or how long ago"})),
 		s.bulk(),
 		s.cmd("pauses", "List pauses and drains", whole(pauseView, adminPath+"/pauses")),
-		s.stop("pause all|kind|client [TARGET]", "PAUSE", "Stop starting jobs: of a kind, of a client, or all jobs"),
+		s.stop("pause all|kind|client [TARGET]", "PAUSE", "Stop starting all jobs, or those of a kind or a client"),
 		s.stop("drain all|kind|client|worker [TARGET]", "DRAIN",
-			"Stop accepting jobs: of a kind, of a client, or all jobs; or stop a worker from taking jobs"),
+			"Stop accepting all jobs, or those of a kind or a client; or stop a worker from taking jobs"),
 		s.cmd("resume PAUSE", "End a pause or a drain by its id (see \"admin pauses\")", withoutFlags(func(c *call) error {
 			_, err := c.admin(http.MethodDelete, "/pauses/%s", nil)
 			if err == nil {
@@ -114,7 +114,7 @@ func (s *Shell) stop(use, mode, short string) *cobra.Command {
 		reason := f.String("reason", "", "reason, shown in the audit log")
 		return func(c *call) error {
 			if strings.TrimSpace(*reason) == "" {
-				return command.Usagef("--reason is required: the audit log shows it")
+				return command.Usagef("--reason is required: it is shown in the audit log")
 			}
 			body := map[string]string{"scope": strings.ToUpper(c.args[0]), "mode": mode, "reason": *reason}
 			if len(c.args) > 1 {
@@ -147,8 +147,8 @@ func (s *Shell) bulk() *cobra.Command {
 
 func startBulk(f *pflag.FlagSet) run {
 	values := query(f, ofJobs)
-	all := f.Bool("all", false, "all jobs, instead of a filter")
-	dryRun := f.Bool("dry-run", false, "only count the jobs that would change, and list why others would not")
+	all := f.Bool("all", false, "select all jobs; use it instead of a filter")
+	dryRun := f.Bool("dry-run", false, "only count the jobs that would change, and list why other matching jobs would not")
 	override := f.Bool("override", false, "for retries: include jobs that are not retryable or have no attempts left")
 	rate := f.Int("rate", 200, "change at most this many `jobs` per second")
 	waiting := f.BoolP("wait", "w", false, "wait until the operation ends; exit with 1 if a job could not be changed")
@@ -159,7 +159,7 @@ func startBulk(f *pflag.FlagSet) run {
 			return err
 		}
 		if *all == (len(query) > 0) {
-			return command.Usagef("give a filter such as --state FAILED, or --all (forgerun admin bulk start --help)")
+			return command.Usagef("pass a filter such as --state FAILED, or --all (forgerun admin bulk start --help)")
 		}
 		filter := map[string]any{}
 		for name := range query {

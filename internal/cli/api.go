@@ -113,7 +113,7 @@ func whole(v output.View, path string, params ...param) action {
 			return err
 		}
 		if list.More {
-			c.notef("This is a partial count: there are more.")
+			c.notef("The service stopped counting: there are more than this.")
 		}
 		return c.List(v, list.Data)
 	})
@@ -132,7 +132,7 @@ func list(v output.View, path string, limit int, params ...param) action {
 		return c.List(v, entries)
 	})
 	return func(f *pflag.FlagSet) run {
-		f.IntVar(&limit, "limit", limit, "maximum number to list; 0: all")
+		f.IntVar(&limit, "limit", limit, "list at most this `number`; 0: all")
 		return read(f)
 	}
 }

@@ -125,20 +125,20 @@ func submissions(content []byte) (jobs []client.JobRequest, err error) {
 	}
 	var document any
 	if err := yaml.Unmarshal(content, &document); err != nil { // JSON is a subset of YAML
-		return nil, fmt.Errorf("it is neither JSON nor YAML: %w", err)
+		return nil, fmt.Errorf("neither JSON nor YAML: %w", err)
 	}
 	if object, ok := document.(map[string]any); ok && object["jobs"] != nil {
 		document = object["jobs"]
 	}
 	if _, ok := document.([]any); !ok {
-		return nil, errors.New("it contains no list of jobs")
+		return nil, errors.New("the file contains no list of jobs")
 	}
 	text, err := json.Marshal(document)
 	if err != nil {
 		return nil, err
 	}
 	if err := strictly(text, &jobs); err != nil {
-		return nil, fmt.Errorf("its jobs cannot be read: %w", err)
+		return nil, fmt.Errorf("read the jobs of the file: %w", err)
 	}
 	return jobs, nil
 }

@@ -31,9 +31,9 @@ func (s *Shell) explain(ctx context.Context, err error) error {
 	case !ok || problem.Status != http.StatusUnauthorized:
 		return err
 	case strings.Contains(problem.URL, adminPath):
-		return fmt.Errorf("%w Set FORGERUN_ADMIN_TOKEN, --admin-token or in a context", err)
+		return fmt.Errorf("%w Pass the token in FORGERUN_ADMIN_TOKEN, --admin-token or a context", err)
 	}
-	return fmt.Errorf("%w: give the API key as FORGERUN_API_KEY, --key or in a context", err)
+	return fmt.Errorf("%w: pass the API key in FORGERUN_API_KEY, --key or a context", err)
 }
 
 // reworded is an error with another text.

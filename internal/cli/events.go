@@ -22,7 +22,7 @@ var eventView = output.NewView("SEQ:seq, TIME:timestamp, EVENT:event_name, FROM:
 	"EVENT ID:event_id:wide, DATA:data:wide")
 
 func jobEvents(f *pflag.FlagSet) run {
-	follow := f.Bool("follow", false, "continue until the job has ended")
+	follow := f.Bool("follow", false, "also show new events until the job has ended")
 	return using(func(c *call, api *client.Client) error {
 		if *follow {
 			return c.stream(api, client.StreamOptions{JobID: c.args[0]})

@@ -34,7 +34,7 @@ func (s *Shell) jobs() *cobra.Command {
 		param{"state", "state", "", "only jobs in this `state`, such as FAILED"},
 		param{"type", "type", "", "only jobs of this `type`: EXECUTE, DEFERRED or EMIT_EVENT"},
 		param{"kind", "work_kind", "", "only jobs of this work `kind`"},
-		param{"schedule", "schedule_id", "", "only runs of this `schedule`"},
+		param{"schedule", "schedule_id", "", "only jobs of this `schedule`"},
 		param{"batch", "batch_id", "", "only jobs of this `batch`"},
 		param{"after", "created_after", "", "only jobs created at this `time` or later: RFC 3339, or how long ago, as in 90m"},
 		param{"before", "created_before", "", "only jobs created before this `time`"}))
@@ -206,7 +206,7 @@ func report(f *pflag.FlagSet) run {
 }
 
 func result(f *pflag.FlagSet) run {
-	file := f.String("to", "", "`file` to write it to")
+	file := f.String("to", "", "`file` to write the result to; default: standard output")
 	return using(func(c *call, api *client.Client) error {
 		result, err := api.Result(c, c.args[0])
 		switch {

@@ -30,12 +30,12 @@ import (
 
 // listen returns the command "webhooks listen".
 func (s *Shell) listen() *cobra.Command {
-	c := s.cmd("listen [-- COMMAND [ARGUMENT...]]", "Receive events on this machine: register a webhook, verify and print each message",
+	c := s.cmd("listen [-- COMMAND [ARGUMENT...]]", "Receive events on this machine: register a webhook, then verify and print each message",
 		func(flags *pflag.FlagSet) run {
 			r := &receiver{seen: map[string]bool{}, enough: make(chan struct{})}
 			flags.StringVar(&r.addr, "addr", "127.0.0.1:0", "`address` to listen on; port 0: any free port")
-			flags.StringVar(&r.publicURL, "public-url", "", "`URL` at which the service reaches that address (default: the address itself)")
-			flags.StringSliceVar(&r.events, "events", []string{"*"}, "`names` of events, job.* or *")
+			flags.StringVar(&r.publicURL, "public-url", "", "`URL` at which the service reaches the receiver (default: the address of --addr)")
+			flags.StringSliceVar(&r.events, "events", []string{"*"}, "`names` of the events to receive, such as job.failed, job.* or *")
 			flags.StringVar(&r.forward, "forward", "", "`URL` to send each message to")
 			flags.IntVar(&r.count, "count", 0, "stop after this many `messages`; 0: never")
 			flags.BoolVar(&r.structured, "structured", false, "receive the whole CloudEvent in the body (content mode structured)")
@@ -79,7 +79,7 @@ func (r *receiver) listen(api *client.Client) error {
 	webhook, err := api.CreateWebhook(r, request)
 	if err != nil {
 		if problem, ok := errors.AsType[*client.Problem](err); ok && problem.Status == http.StatusBadRequest && r.publicURL == "" {
-			return fmt.Errorf("%w: a service that allows no private addresses needs --public-url", err)
+			return fmt.Errorf("%w: if the service allows no private addresses, pass --public-url", err)
 		}
 		return err
 	}

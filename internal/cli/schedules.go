@@ -39,14 +39,14 @@ func createSchedule(f *pflag.FlagSet) run {
 	f.StringVar(&r.Name, "name", "", "`name` of the schedule")
 	f.StringVar(&r.Cron, "cron", "", "cron `expression` with five fields, or six with seconds first")
 	f.StringVar(&r.TimeZone, "time-zone", "", "IANA time `zone` of --cron; default: UTC")
-	f.StringVar(&r.Interval, "interval", "", "fixed `time` between runs, instead of --cron, such as 90s")
+	f.StringVar(&r.Interval, "interval", "", "fixed `time` between runs, such as 90s; use it instead of --cron")
 	f.StringVar(&r.Jitter, "jitter", "", "delay each run by a random `time` up to this")
-	f.StringVar(&r.Overlap, "overlap", "", "`policy` while an earlier run is not final: allow, skip or queue_one")
+	f.StringVar(&r.Overlap, "overlap", "", "`policy` for a due time while an earlier job is not final: allow, skip or queue_one")
 	f.StringVar(&r.CatchUp, "catch-up", "", "`policy` for missed due times: none, last or all")
 	f.IntVar(&r.CatchUpMax, "catch-up-max", 0, "maximum number of missed runs with --catch-up all; 0: 100")
 	f.BoolVar(&r.Paused, "paused", false, "create the schedule paused")
 	params := f.String("params", "", "parameters of the jobs as a `JSON` object, or @FILE")
-	eventName := f.String("event-name", "", "publish an event of this `name`")
+	eventName := f.String("event-name", "", "each job publishes an event of this `name`")
 	file, check := exclusive(f, "schedule")
 	return using(func(c *call, api *client.Client) error {
 		if err := check(c.args); err != nil {

@@ -201,7 +201,7 @@ func strictly(content []byte, into any) error {
 		return err
 	}
 	if decoder.More() {
-		return errors.New("it contains more than one document")
+		return errors.New("the file contains more than one document")
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func submit(f *pflag.FlagSet) run {
 
 // requestFlags adds the flags that describe a job, and returns a function that completes the request from them.
 func requestFlags(f *pflag.FlagSet, r *client.JobRequest) (complete run) {
-	at := f.String("at", "", "run it at this `time`, RFC 3339")
+	at := f.String("at", "", "run the job at this `time`, RFC 3339")
 	in := f.Duration("in", 0, "run the job after this `duration`")
 	members := f.StringToString("param", nil, "one parameter as `NAME=VALUE`; VALUE is JSON or plain text")
 	f.Lookup("param").DefValue = ""
@@ -97,10 +97,10 @@ func requestFlags(f *pflag.FlagSet, r *client.JobRequest) (complete run) {
 	attempts := f.Int("max-attempts", 0, "maximum number of `attempts`; the service then retries the job automatically")
 	delays := f.DurationSlice("retry-delay", nil, "wait between attempts: one `duration`, or several in order")
 	f.Lookup("retry-delay").DefValue = ""
-	f.StringVar(&r.Callback, "callback", "", "`URL` that receives its events")
+	f.StringVar(&r.Callback, "callback", "", "`URL` that receives the job's events")
 	f.StringVar(&r.CorrelationID, "correlation-id", "", "your own `id` for the job")
-	eventName := f.String("event-name", "", "publish an event of this `name`")
-	eventData := f.String("event-data", "", "data of that event, as `JSON` or @FILE")
+	eventName := f.String("event-name", "", "the job publishes an event of this `name`")
+	eventData := f.String("event-data", "", "data of the event of --event-name, as `JSON` or @FILE")
 	return func(c *call) (err error) {
 		r.Type, r.WorkKind = client.Execute, strings.Join(c.args, "")
 		if len(*delays) > 0 {

@@ -33,22 +33,22 @@ var (
 
 // testbed returns the command "testbed".
 func (s *Shell) testbed() *cobra.Command {
-	set := s.cmd("set PROFILE|FILE", "Replace the rules with those of a profile or a JSON file", setFaults)
-	shown := s.cmd("show", "List the rules and how often each was applied", using(func(c *call, api *client.Client) error {
+	set := s.cmd("set PROFILE|FILE", "Replace the fault rules with those of a profile or a JSON file", setFaults)
+	shown := s.cmd("show", "List the fault rules and how often each was applied", using(func(c *call, api *client.Client) error {
 		return c.faults(api.Faults(c))
 	}))
 	start := s.cmd("start [FAULTS]", "Start a session, with or without a fault profile", startSession)
 	set.ValidArgs, start.ValidArgs, shown.Aliases = profiles, profiles, []string{"list"}
 	c := s.group("testbed", "Inject faults into your client's traffic, judge it, and move the clock",
 		s.group("faults", "Manage faults in the client's requests, streams and deliveries", set, shown,
-			s.cmd("clear", "Remove all rules", using(func(c *call, api *client.Client) error {
+			s.cmd("clear", "Remove all fault rules", using(func(c *call, api *client.Client) error {
 				_, err := api.SetFaults(c, client.FaultRules{})
 				return err
 			}))),
 		s.group("sessions session", "Record and judge the client's requests", start,
 			s.cmd("end SESSION", "End a session and remove the faults of its profile", byID(sessionView, (*client.Client).EndSession)),
 			s.cmd("verdict SESSION", "Show the verdict of a session; -o json includes the evidence", byID(verdictView, (*client.Client).Verdict)),
-			s.cmd("journal SESSION", "Print the judged requests and the rules that each one broke", using(journal)),
+			s.cmd("journal SESSION", "Print the judged requests, each with the rules of the verdict that it broke", using(journal)),
 			s.cmd("list", "List the sessions, newest first", list(sessionView, "/v1/testbed/sessions", 0))),
 		s.clock(),
 		s.cmd("reset", "Delete all jobs of the client and their data", using(func(c *call, api *client.Client) error {
@@ -87,7 +87,7 @@ func setFaults(f *pflag.FlagSet) run {
 
 func startSession(f *pflag.FlagSet) run {
 	var wanted client.SessionRequest
-	f.StringVar(&wanted.Label, "label", "", "judge requests with this `label` in the ForgeRun-Session header; default: requests without one")
+	f.StringVar(&wanted.Label, "label", "", "judge requests with this `label` in their ForgeRun-Session header; default: those without it")
 	f.Int64Var(&wanted.Seed, "seed", 1, "`number` that seeds the choice of faults")
 	f.StringSliceVar(&wanted.Rules, "rules", nil, "`ids` of the rules to judge, separated by commas; default: all")
 	return using(func(c *call, api *client.Client) error {
@@ -126,7 +126,7 @@ func (s *Shell) clock() *cobra.Command {
 	}
 	return s.group("clock", "Read and move the clock of the whole service",
 		move("show", "Read the clock", func(c *call, api *client.Client) (*client.Clock, error) { return api.Clock(c) }),
-		move("advance DURATION", "Advance the clock, such as by 25h; returns when all due jobs are QUEUED",
+		move("advance DURATION", "Advance the clock, such as by 25h, and wait until all due jobs are QUEUED",
 			func(c *call, api *client.Client) (*client.Clock, error) {
 				by, err := time.ParseDuration(c.args[0])
 				if err != nil {

@@ -30,16 +30,16 @@ func (s *Shell) webhooks() *cobra.Command {
 				param{"state", "state", "", "only deliveries in this `state`: PENDING, DELIVERED or FAILED"},
 				param{"event", "event_name", "", "only deliveries of events with this `name`"})),
 		s.cmd("test WEBHOOK", "Send a webhook.test event to a webhook", byID(deliveryView, (*client.Client).TestWebhook)),
-		s.cmd("redeliver WEBHOOK [DELIVERY...]", "Repeat deliveries, whether they failed or succeeded", redeliver),
+		s.cmd("redeliver WEBHOOK [DELIVERY...]", "Send deliveries again, whether they failed or succeeded", redeliver),
 		s.cmd("replay WEBHOOK --since TIME", "Send all events since a time to a webhook, including events it never received", replay),
 		s.cmd("delete WEBHOOK", "Delete a webhook", deleteByID((*client.Client).DeleteWebhook))))
 }
 
 func redeliver(f *pflag.FlagSet) run {
-	since := f.String("since", "", "all deliveries that failed since this `time`: RFC 3339, or how long ago, as in 2h")
+	since := f.String("since", "", "send again all deliveries that failed since this `time`: RFC 3339, or how long ago, as in 2h")
 	return using(func(c *call, api *client.Client) error {
 		if (*since == "") == (len(c.args) == 1) {
-			return command.Usagef("name deliveries, or give --since (forgerun webhooks redeliver --help)")
+			return command.Usagef("name deliveries, or pass --since (forgerun webhooks redeliver --help)")
 		}
 		if *since != "" {
 			return c.resend(*since, api.RedeliverSince)
@@ -57,10 +57,10 @@ func redeliver(f *pflag.FlagSet) run {
 }
 
 func replay(f *pflag.FlagSet) run {
-	since := f.String("since", "", "start `time`: RFC 3339, or how long ago, as in 2h")
+	since := f.String("since", "", "send the events since this `time`: RFC 3339, or how long ago, as in 2h")
 	return using(func(c *call, api *client.Client) error {
 		if *since == "" {
-			return command.Usagef("give --since (forgerun webhooks replay --help)")
+			return command.Usagef("--since is required (forgerun webhooks replay --help)")
 		}
 		return c.resend(*since, api.Replay)
 	})(f)

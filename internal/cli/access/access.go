@@ -54,7 +54,7 @@ type Finder struct {
 }
 
 // ErrNoAddress means that no source has an address.
-var ErrNoAddress = errors.New("the address is not known")
+var ErrNoAddress = errors.New("unknown address")
 
 // Client returns the address of the public API and a key for it, if any.
 func (f Finder) Client() (url, key string, err error) {
@@ -77,7 +77,7 @@ func (f Finder) find(what, flag, variable string, of func(Endpoint) (address, cr
 	if missing != "" {
 		missing = " (" + missing + ")"
 	}
-	return "", "", command.Usagef("%s: %w: give %s, set %s, make a context (forgerun contexts set --help) "+
+	return "", "", command.Usagef("%s: %w: pass %s, set %s, create a context (forgerun contexts set --help) "+
 		"or start forgerun dev in this folder%s", what, ErrNoAddress, flag, variable, missing)
 }
 

@@ -74,7 +74,7 @@ func TestOrder(t *testing.T) {
 	w.requireClient(access.Flags{Context: "one", Endpoint: access.Endpoint{Key: "k-flag"}}, "http://one/v1", "k-flag")
 	_, _, err = access.Finder{Flags: access.Flags{Context: "three"}, Getenv: w.getenv}.Client()
 	require.ErrorContains(t, err, `there is no context "three"`)
-	require.ErrorContains(t, err, "there is one, two")
+	require.ErrorContains(t, err, "known contexts: one, two")
 }
 
 func TestDevThatHasEnded(t *testing.T) {
@@ -100,7 +100,7 @@ func TestPermissionsOfContexts(t *testing.T) {
 	require.NoError(t, os.Chmod(path, 0o600))
 	require.NoError(t, os.WriteFile(path, []byte("contexts: frk_x"), 0o600))
 	_, err = access.LoadContexts(w.getenv)
-	require.ErrorContains(t, err, "cannot be read as contexts")
+	require.ErrorContains(t, err, "is not a valid file of contexts")
 	require.NotContains(t, err.Error(), "frk_x")
 }
 

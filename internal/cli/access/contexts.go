@@ -39,7 +39,7 @@ func LoadContexts(getenv func(string) string) (*Contexts, error) {
 	}
 	// On Windows, file modes do not show access rights.
 	if mode := info.Mode().Perm(); mode&0o077 != 0 && runtime.GOOS != "windows" {
-		return nil, command.Usagef("%s has keys, and others can read it (mode %04o): chmod 600 %s", p.path, mode, p.path)
+		return nil, command.Usagef("%s contains keys, and other users can read it (mode %04o): run chmod 600 %s", p.path, mode, p.path)
 	}
 	content, err := os.ReadFile(p.path)
 	if err != nil {
@@ -47,7 +47,7 @@ func LoadContexts(getenv func(string) string) (*Contexts, error) {
 	}
 	if err := yaml.Unmarshal(content, p); err != nil {
 		// The library's error quotes the file, which contains keys.
-		return nil, command.Usagef("%s cannot be read as contexts; 'forgerun help contexts-file' shows what it looks like", p.path)
+		return nil, command.Usagef("%s is not a valid file of contexts; 'forgerun help contexts-file' shows an example", p.path)
 	}
 	return p, nil
 }
@@ -79,7 +79,7 @@ func (p *Contexts) Find(name string) (Endpoint, error) {
 	endpoint, ok := p.All[name]
 	if !ok {
 		known := cmp.Or(strings.Join(p.Names(), ", "), "none")
-		return Endpoint{}, command.Usagef("there is no context %q in %s; there is %s", name, p.path, known)
+		return Endpoint{}, command.Usagef("there is no context %q in %s; known contexts: %s", name, p.path, known)
 	}
 	return endpoint, nil
 }
@@ -97,7 +97,7 @@ func (p *Contexts) Save() error {
 		return err
 	}
 	if err := WriteFile(p.path, content); err != nil {
-		return fmt.Errorf("the contexts cannot be written: %w", err)
+		return fmt.Errorf("write the contexts: %w", err)
 	}
 	return nil
 }
@@ -118,7 +118,7 @@ func WriteFile(path string, content []byte) error {
 	return err
 }
 
-var errNoDev = errors.New("none runs here")
+var errNoDev = errors.New("none is running")
 
 // Dev holds the notes that a running forgerun dev keeps in its data folder.
 type Dev struct {
@@ -143,13 +143,13 @@ func ReadDev(dataDir string) (dev Dev, err error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return Dev{}, errNoDev
 	case err != nil:
-		return Dev{}, fmt.Errorf("%w: the file of a running forgerun dev cannot be read: %w", errNoDev, err)
+		return Dev{}, fmt.Errorf("%w: reading the file that it writes: %w", errNoDev, err)
 	}
 	if err := json.Unmarshal(content, &dev); err != nil {
 		return Dev{}, fmt.Errorf("%w: %s cannot be read: %w", errNoDev, path, err)
 	}
 	if dev.PID <= 0 || hasEnded(dev.PID) {
-		return Dev{}, fmt.Errorf("%w: the forgerun dev of %s (process %d) has ended", errNoDev, path, dev.PID)
+		return Dev{}, fmt.Errorf("%w: the one that wrote %s (process %d) has ended", errNoDev, path, dev.PID)
 	}
 	return dev, nil
 }

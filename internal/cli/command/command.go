@@ -111,7 +111,7 @@ func prepare(root *cobra.Command) {
 		case "completion":
 			Group(c)
 			c.Long = "Writes a script that completes commands, flags and some values. To load it for this session:\n\n" +
-				"  source <(" + root.Name() + " completion bash)\n\nThe help of each shell says how to load it for all."
+				"  source <(" + root.Name() + " completion bash)\n\nTo load it for every session, see the help for your shell."
 		}
 	}
 }
@@ -230,7 +230,7 @@ func Man(root *cobra.Command, version string) *cobra.Command {
 		Use: "man FOLDER", Short: "Write man pages into a folder", Hidden: true, Args: Exactly(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return fmt.Errorf("the folder for man pages: %w", err)
+				return fmt.Errorf("create the folder for man pages: %w", err)
 			}
 			root.DisableAutoGenTag = true
 			return doc.GenManTree(root, &doc.GenManHeader{
