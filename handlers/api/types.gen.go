@@ -18,26 +18,26 @@ type Attempt struct {
 	StartedAt  *job.Time    `json:"started_at"`
 	FinishedAt *job.Time    `json:"finished_at"`
 
-	// DurationMS From start to end; null unless it started and ended.
+	// DurationMS Time from start to end of the attempt; null unless it started and ended.
 	DurationMS *int          `json:"duration_ms"`
 	Failure    *job.Document `json:"failure,omitempty"`
 
-	// Links More about an attempt.
+	// Links Addresses of the documents about an attempt.
 	Links AttemptLinks `json:"links"`
 }
 
-// AttemptLinks More about an attempt.
+// AttemptLinks Addresses of the documents about an attempt.
 type AttemptLinks struct {
 	// Self The outcome document.
 	Self string `json:"self"`
 
-	// Report The report, once the attempt has ended.
+	// Report The attempt's report; absent until the attempt has ended.
 	Report *string `json:"report,omitempty"`
 }
 
 // Backoff The waits between the attempts of a job, as durations such as `1.5s` or `2m`, at most `24h`.
 type Backoff struct {
-	// Strategy The form.
+	// Strategy The name of this form.
 	Strategy *string `json:"strategy,omitempty"`
 
 	// Base A Go duration from 0s to 24h.
@@ -55,7 +55,7 @@ type Backoff struct {
 	// Examples: 200ms, 1.5s, 1m30s
 	Delay *string `json:"delay,omitempty"`
 
-	// Delays The waits.
+	// Delays The waits before the retries, in order.
 	Delays []string `json:"delays,omitempty"`
 }
 
@@ -66,7 +66,7 @@ type Batch struct {
 	Status    job.Status `json:"status"`
 	CreatedAt job.Time   `json:"created_at"`
 
-	// CompletedAt When all its jobs were final for the first time.
+	// CompletedAt When all jobs of the batch were final for the first time; null until then.
 	CompletedAt *job.Time `json:"completed_at"`
 
 	// Total The number of items.
@@ -75,13 +75,13 @@ type Batch struct {
 	// Counts Number of items by current state, without deleted jobs.
 	Counts BatchCounts `json:"counts"`
 
-	// Outcome How the batch ended; null before the end. It never changes.
+	// Outcome How the batch ended; null until then, and unchanged afterwards.
 	Outcome *BatchOutcome `json:"outcome"`
 
 	// CorrelationID The correlation id of the submission.
 	CorrelationID *string `json:"correlation_id"`
 
-	// Links The currently available actions on the batch.
+	// Links Addresses of the batch, of its jobs, and of the actions that are possible now.
 	Links BatchLinks `json:"links"`
 }
 
@@ -99,15 +99,15 @@ type BatchCounts struct {
 	Refused int `json:"refused"`
 }
 
-// BatchLinks The currently available actions on the batch.
+// BatchLinks Addresses of the batch, of its jobs, and of the actions that are possible now.
 type BatchLinks struct {
 	// Self The batch.
 	Self string `json:"self"`
 
-	// Jobs Its jobs.
+	// Jobs The jobs of the batch.
 	Jobs string `json:"jobs"`
 
-	// Cancel To cancel its jobs.
+	// Cancel Where to cancel the jobs of the batch.
 	Cancel *string `json:"cancel,omitempty"`
 }
 
@@ -155,7 +155,7 @@ type BulkItem struct {
 	JobID  job.ID         `json:"job_id"`
 	Result job.BulkResult `json:"result"`
 
-	// Code The code of the failure; null unless the job is FAILED.
+	// Code The code of the reason if the job was not changed; null if there is none.
 	Code *job.Code `json:"code"`
 
 	// Detail Details of the result.
@@ -163,15 +163,15 @@ type BulkItem struct {
 	At     *job.Time `json:"at"`
 }
 
-// BulkLinks The currently available actions on the operation.
+// BulkLinks Addresses of the operation, of its jobs, and of the actions that are possible now.
 type BulkLinks struct {
 	// Self The operation.
 	Self string `json:"self"`
 
-	// Items Its jobs.
+	// Items The jobs of the operation.
 	Items string `json:"items"`
 
-	// Abort To end it.
+	// Abort Where to abort the operation; absent after its end.
 	Abort *string `json:"abort,omitempty"`
 }
 
@@ -191,11 +191,11 @@ type CanceledJobs struct {
 	More bool `json:"more"`
 }
 
-// Checksum A digest of the bytes.
+// Checksum A digest of the result.
 type Checksum struct {
 	Algorithm string `json:"algorithm"`
 
-	// Value In lower-case hex.
+	// Value The digest in lower-case hex.
 	Value string `json:"value"`
 }
 
@@ -209,16 +209,16 @@ type Client struct {
 type Definition struct {
 	WorkKind job.Kind `json:"work_kind"`
 
-	// DurationMS How long the work takes, before the server's time scale.
+	// DurationMS How long the work takes; the server multiplies it by its time scale.
 	DurationMS int `json:"duration_ms"`
 
-	// ShouldFail Whether the work kind fails.
+	// ShouldFail Whether jobs of this work kind are meant to fail at least once.
 	ShouldFail bool `json:"should_fail"`
 
 	// PayloadSize The size of the result in bytes.
 	PayloadSize int `json:"payload_size"`
 
-	// ExpectedOutcome The final state of the first attempt.
+	// ExpectedOutcome The state in which the first attempt is expected to end.
 	ExpectedOutcome string `json:"expected_outcome"`
 }
 
@@ -231,7 +231,7 @@ type DeliveryAttempt struct {
 	Number    int      `json:"number"`
 	StartedAt job.Time `json:"started_at"`
 
-	// DurationMS How long it took.
+	// DurationMS How long the attempt took.
 	DurationMS int `json:"duration_ms"`
 
 	// Status The HTTP status of the response; null if there was none.
@@ -244,25 +244,25 @@ type DeliveryAttempt struct {
 	Response *ReceiverResponse `json:"response"`
 }
 
-// DeliveryLinks The currently available actions on the delivery.
+// DeliveryLinks Addresses of the delivery and of the actions that are possible now.
 type DeliveryLinks struct {
 	// Self The delivery with its attempts.
 	Self string `json:"self"`
 
-	// Redeliver To send it again.
+	// Redeliver Where to send the delivery again.
 	Redeliver string `json:"redeliver"`
 }
 
 // DeliveryMembers The delivery of an event to a webhook or to the callback of its job. For a callback, `webhook_id` is null and `url` is set. For an
 // event without a job, `job_id` and `seq` are null.
 type DeliveryMembers struct {
-	// DeliveryID The id of the delivery: its `webhook-id` header.
+	// DeliveryID The id of the delivery, sent as `webhook-id`.
 	DeliveryID job.ID `json:"delivery_id"`
 
 	// WebhookID The id of the webhook.
 	WebhookID *job.ID `json:"webhook_id"`
 
-	// URL The address of a callback.
+	// URL The URL of the callback; null for a webhook.
 	URL *string `json:"url"`
 
 	// JobID The id of the job.
@@ -293,10 +293,10 @@ type DeliveryMembers struct {
 	// LastStatus The HTTP status of the latest attempt; null if there was none.
 	LastStatus *int `json:"last_status"`
 
-	// LastError The last error; null if there was none.
+	// LastError The error of the latest attempt, or why the delivery ended without another attempt; null if there was none.
 	LastError *view.SendCause `json:"last_error"`
 
-	// Links The currently available actions on the delivery.
+	// Links Addresses of the delivery and of the actions that are possible now.
 	Links DeliveryLinks `json:"links"`
 }
 
@@ -331,8 +331,8 @@ type Event struct {
 	Attempt   *int     `json:"attempt"`
 	Timestamp job.Time `json:"timestamp"`
 
-	// Data For a job's event, `work_kind`, `duration_ms`, `expected_outcome` and members of the event, such as `name` and `data` of
-	// event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
+	// Data For a job's event, `work_kind`, `duration_ms`, `expected_outcome` and the event's own members, such as `name` and `data`
+	// of event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
 	// `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. For webhook.disabled, `webhookId`, `reason`, `text`,
 	// `language` and `disabledAt`. For webhook.test, `webhookId`.
 	Data json.RawMessage `json:"data"`
@@ -359,7 +359,7 @@ type FailedItem struct {
 type IssuedWebhook struct {
 	WebhookMembers
 
-	// Secret The secret for signatures of deliveries (Standard Webhooks): `whsec_` and the base64 of 32 bytes. Null in a repetition.
+	// Secret The secret for signatures of deliveries (Standard Webhooks): `whsec_` and the base64 of 32 bytes. Null if the request is repeated with the same idempotency key.
 	Secret *string `json:"secret"`
 }
 
@@ -370,10 +370,10 @@ type Job struct {
 	// AutoRetry Whether the server retries the job automatically.
 	AutoRetry bool `json:"auto_retry"`
 
-	// Retry The retry policy of its request; absent if there was none.
+	// Retry The retry policy that the submission set; absent if it set none.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
-	// Callback The URL that receives every change.
+	// Callback The URL that receives each change of the job's state and each event that the job publishes.
 	Callback *string `json:"callback"`
 
 	// EstimatedCompletion When the job is expected to end; null if unknown.
@@ -382,28 +382,26 @@ type Job struct {
 	// ExpiresAt When the job will be deleted; null until it is final.
 	ExpiresAt *job.Time `json:"expires_at"`
 
-	// Definition The work of the job; null if it is damaged.
+	// Definition The work of the job; null if the stored definition is damaged.
 	Definition *Definition `json:"definition"`
 
 	// Params The parameters as sent.
 	Params json.RawMessage `json:"params"`
 
 	// Waiting Why the job waits. Only while it waits.
-	Waiting *Waiting `json:"waiting,omitempty"`
+	Waiting  *Waiting      `json:"waiting,omitempty"`
+	Progress *job.Progress `json:"progress,omitempty"`
 
-	// Progress The progress of a running job. The progress never decreases within an attempt, and is absent if unknown.
-	Progress *Progress `json:"progress,omitempty"`
-
-	// Failure How the current attempt failed. FAILED only.
+	// Failure How the current attempt failed. Only if the job is FAILED.
 	Failure *job.Document `json:"failure,omitempty"`
 
 	// Result The output of a SUCCEEDED job.
 	Result *Result `json:"result,omitempty"`
 
-	// Links The currently available actions on the job.
+	// Links Addresses of the job, of what belongs to it, and of the actions that are possible now.
 	Links JobLinks `json:"links"`
 
-	// Warnings Warnings about the submission. Only in its response.
+	// Warnings Parts of the submission that have no effect. Only in the response to the submission.
 	Warnings []job.Violation `json:"warnings,omitempty"`
 }
 
@@ -418,36 +416,36 @@ type JobChange struct {
 	Changed bool `json:"changed"`
 }
 
-// JobLinks The currently available actions on the job.
+// JobLinks Addresses of the job, of what belongs to it, and of the actions that are possible now.
 type JobLinks struct {
 	// Self The job.
 	Self string `json:"self"`
 
-	// Events Its events.
+	// Events The job's events.
 	Events string `json:"events"`
 
-	// Attempts Its attempts.
+	// Attempts The job's attempts.
 	Attempts string `json:"attempts"`
 
-	// Deliveries The deliveries to webhooks and to its callback.
+	// Deliveries The deliveries of the job's events to webhooks and to its callback.
 	Deliveries string `json:"deliveries"`
 
-	// Cancel To cancel it.
+	// Cancel Where to cancel the job.
 	Cancel *string `json:"cancel,omitempty"`
 
-	// Retry To retry it.
+	// Retry Where to retry the job.
 	Retry *string `json:"retry,omitempty"`
 
-	// Report Its latest report.
+	// Report The job's latest report.
 	Report *string `json:"report,omitempty"`
 
-	// Result Its result.
+	// Result The job's result.
 	Result *string `json:"result,omitempty"`
 
-	// Batch Its batch.
+	// Batch The batch that the job belongs to.
 	Batch *string `json:"batch,omitempty"`
 
-	// Schedule Its schedule.
+	// Schedule The schedule that submitted the job.
 	Schedule *string `json:"schedule,omitempty"`
 }
 
@@ -487,7 +485,7 @@ type JobMembers struct {
 	// MaxAttempts Maximum number of attempts.
 	MaxAttempts int `json:"max_attempts"`
 
-	// CanRetry Whether a retry would queue the job again.
+	// CanRetry Whether a request to retry the job would be accepted.
 	CanRetry bool `json:"can_retry"`
 
 	// BatchID The batch that the job belongs to.
@@ -499,7 +497,7 @@ type JobMembers struct {
 	// ScheduleID The schedule that submitted the job. Only for such jobs.
 	ScheduleID *job.ID `json:"schedule_id,omitempty"`
 
-	// ScheduledFor The due time of the schedule. Absent for triggered runs.
+	// ScheduledFor The due time of the run; absent if a request triggered the run.
 	ScheduledFor *job.Time `json:"scheduled_for,omitempty"`
 }
 
@@ -522,20 +520,20 @@ type JobRequestMembers struct {
 	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
 
-	// ExecutionAt When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job never starts
-	// earlier. A time up to one second in the past counts as now, since clocks differ.
+	// ExecutionAt When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job
+	// never starts earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt *job.Time `json:"execution_at,omitempty"`
 
-	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service requires
-	// the consent of receivers, the URL must have the scheme, host and port of an enabled webhook of the client with
-	// `proven_at`.
+	// Callback An absolute `http` or `https` URL that receives each change of the job's state and each event that the job publishes. It must
+	// not have a user, password or fragment. If the service requires the consent of receivers, the client must have an enabled webhook
+	// with `proven_at` and with the same scheme, host and port.
 	//
 	//
 	// Examples: https://example.com/done
 	Callback *string `json:"callback,omitempty"`
 
-	// Params The client's parameters, stored as sent, up to 256 KiB. Other work kinds ignore params and return `warnings`.
-	// CUSTOM uses `behavior`.
+	// Params The client's parameters, stored as sent, up to 256 KiB. Only CUSTOM jobs use one of them, `behavior`. All other parameters have
+	// no effect, and the response lists them in `warnings`.
 	Params json.RawMessage `json:"params,omitempty"`
 
 	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
@@ -544,7 +542,7 @@ type JobRequestMembers struct {
 	// Retry The number of attempts and the waits between them. By default, the service's settings apply.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
-	// Event EMIT_EVENT only, the event to publish.
+	// Event The event to publish. Only for EMIT_EVENT jobs.
 	Event *job.Emission `json:"event,omitempty"`
 
 	// CorrelationID An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
@@ -561,10 +559,10 @@ type JobSummary struct {
 
 // Key An API key.
 type Key struct {
-	// APIKey The key itself. The key is shown once; null if the key already existed, and in a repetition with the same idempotency key.
+	// APIKey The key itself, shown only once; null if the key already existed, or if the request is repeated with the same idempotency key.
 	APIKey *string `json:"api_key"`
 
-	// KeyID The public part of the key.
+	// KeyID The id of the key, which is not secret.
 	KeyID string `json:"key_id"`
 
 	// Scope The permissions of the key.
@@ -581,31 +579,18 @@ type LoggedDelivery struct {
 	AttemptsLog []DeliveryAttempt `json:"attempts_log"`
 }
 
-// Progress The progress of a running job. The progress never decreases within an attempt, and is absent if unknown.
-type Progress struct {
-	Percentage int `json:"percentage"`
-
-	// Phase The current activity of the job.
-	Phase          string   `json:"phase"`
-	StepsCompleted int      `json:"steps_completed"`
-	StepsTotal     int      `json:"steps_total"`
-	ItemsProcessed int      `json:"items_processed"`
-	ItemsTotal     int      `json:"items_total"`
-	UpdatedAt      job.Time `json:"updated_at"`
-}
-
 // ReceiverResponse The stored part of a receiver's response.
 type ReceiverResponse struct {
-	// Headers The headers by name, each with its lines.
+	// Headers The response headers by name, each with the values of its lines.
 	Headers map[string][]string `json:"headers"`
 
 	// Body The first 8 KiB of the body, if that is UTF-8 text without NUL.
 	Body *string `json:"body"`
 
-	// BodyBase64 The body in base64 if it is not such text; `body` is null then.
+	// BodyBase64 The first 8 KiB of the body in base64, if they are not UTF-8 text; then `body` is null.
 	BodyBase64 []byte `json:"body_base64,omitempty"`
 
-	// Truncated Whether the body was longer.
+	// Truncated Whether the body was longer than 8 KiB.
 	Truncated bool `json:"truncated"`
 }
 
@@ -617,7 +602,7 @@ type Refusal struct {
 	// Title The problem type in a few words.
 	Title string `json:"title"`
 
-	// Status The HTTP status that a single submission would have had.
+	// Status The HTTP status that the response would have had if the item had been submitted alone.
 	Status int `json:"status"`
 
 	// Detail What is wrong.
@@ -633,7 +618,7 @@ type Refusal struct {
 	ProcessingStage job.Stage       `json:"processingStage"`
 }
 
-// Replay The response to a replay.
+// Replay The response to a request that sends failed deliveries or missed events again.
 type Replay struct {
 	// Queued Number of deliveries that this request has queued.
 	Queued int `json:"queued"`
@@ -651,13 +636,13 @@ type Report struct {
 	Attempt int         `json:"attempt"`
 	Outcome job.Outcome `json:"outcome"`
 
-	// StartedAt Null if it was canceled before it started.
+	// StartedAt When the attempt started; null if it was canceled before that.
 	StartedAt *job.Time `json:"started_at"`
 
 	// FinishedAt When the attempt ended.
 	FinishedAt *job.Time `json:"finished_at"`
 
-	// DurationMS From start to end; 0 if it never started.
+	// DurationMS Time from start to end of the attempt; 0 if it never started.
 	DurationMS int           `json:"duration_ms"`
 	Failure    *job.Document `json:"failure,omitempty"`
 
@@ -669,24 +654,24 @@ type Report struct {
 type Result struct {
 	State *string `json:"state,omitempty"`
 
-	// MediaType The media type of the bytes.
+	// MediaType The media type of the result.
 	MediaType *string `json:"media_type,omitempty"`
 	SizeBytes *int    `json:"size_bytes,omitempty"`
 
-	// Checksum A digest of the bytes.
+	// Checksum A digest of the result.
 	Checksum *Checksum `json:"checksum,omitempty"`
 
-	// ExpiresAt When it expires.
+	// ExpiresAt When the result expires.
 	ExpiresAt *job.Time `json:"expires_at,omitempty"`
 
 	// DownloadURL The address of the result.
 	DownloadURL *string `json:"download_url,omitempty"`
 
-	// ExpiredAt When the job was deleted or its retention ended.
+	// ExpiredAt When the result expired.
 	ExpiredAt *job.Time `json:"expired_at,omitempty"`
 }
 
-// RetryPolicy The attempts of a job, for automatic and requested retries.
+// RetryPolicy How many attempts a job has and how long it waits between them, for automatic and requested retries.
 type RetryPolicy struct {
 	// MaxAttempts Maximum number of attempts, including the first; at most 1 + FORGERUN_MAX_RETRIES (4 by default).
 	MaxAttempts *int `json:"max_attempts,omitempty"`
@@ -694,46 +679,46 @@ type RetryPolicy struct {
 	// Backoff The waits between attempts.
 	Backoff *Backoff `json:"backoff,omitempty"`
 
-	// Codes Codes of retryable failures that the service retries automatically; all retryable failures if absent.
+	// Codes The service retries only failures with these codes automatically; if absent, all retryable failures.
 	Codes []job.Code `json:"codes,omitempty"`
 }
 
-// Root Where things are.
+// Root The addresses of the API and its documents.
 type Root struct {
 	// Service The name of this program.
 	Service string `json:"service"`
 
-	// API The base of the API.
+	// API The path below which the API is.
 	API string `json:"api"`
 
-	// Docs The documentation as a page.
+	// Docs The address of the API's documentation as a page.
 	Docs string `json:"docs"`
 
-	// Openapi The OpenAPI document.
+	// Openapi The address of the OpenAPI document.
 	Openapi string `json:"openapi"`
 
-	// Asyncapi The AsyncAPI document.
+	// Asyncapi The address of the AsyncAPI document.
 	Asyncapi string `json:"asyncapi"`
 
-	// Ready Whether the service is ready.
+	// Ready The address that says whether the service is ready.
 	Ready string `json:"ready"`
 }
 
-// ScheduleLinks The currently available actions on the schedule.
+// ScheduleLinks Addresses of the schedule, of its jobs, and of the actions that are possible now.
 type ScheduleLinks struct {
 	// Self The schedule.
 	Self string `json:"self"`
 
-	// Jobs Its runs.
+	// Jobs The jobs that the schedule has submitted.
 	Jobs string `json:"jobs"`
 
-	// Trigger To run it now.
+	// Trigger Where to run the schedule now.
 	Trigger string `json:"trigger"`
 
-	// Pause To pause it.
+	// Pause Where to pause the schedule.
 	Pause *string `json:"pause,omitempty"`
 
-	// Resume To resume it.
+	// Resume Where to resume the schedule.
 	Resume *string `json:"resume,omitempty"`
 }
 
@@ -754,12 +739,12 @@ type Waiting struct {
 // Webhook A webhook.
 type Webhook = WebhookMembers
 
-// WebhookLinks The currently available actions on the webhook.
+// WebhookLinks Addresses of the webhook, of its deliveries, and of the actions that are possible now.
 type WebhookLinks struct {
 	// Self The webhook.
 	Self string `json:"self"`
 
-	// Deliveries Its deliveries.
+	// Deliveries The deliveries of the webhook.
 	Deliveries string `json:"deliveries"`
 
 	// RotateSecret The path that creates a new secret.
@@ -768,10 +753,10 @@ type WebhookLinks struct {
 	// Test The path that sends a test event to the webhook.
 	Test *string `json:"test,omitempty"`
 
-	// Redeliver Repeats failed deliveries.
+	// Redeliver The path that repeats failed deliveries.
 	Redeliver *string `json:"redeliver,omitempty"`
 
-	// Replay Sends missed events.
+	// Replay The path that sends missed events.
 	Replay *string `json:"replay,omitempty"`
 }
 
@@ -793,7 +778,7 @@ type WebhookMembers struct {
 	// Enabled Whether events are sent.
 	Enabled bool `json:"enabled"`
 
-	// DisabledAt When it was disabled.
+	// DisabledAt When the webhook was disabled; null if it is enabled.
 	DisabledAt *job.Time `json:"disabled_at"`
 
 	// DisabledReason Why the webhook is disabled; null if it is enabled.
@@ -802,10 +787,10 @@ type WebhookMembers struct {
 	// ConsecutiveFailures Number of failed attempts since the last success.
 	ConsecutiveFailures int `json:"consecutive_failures"`
 
-	// FailingSince When the first of these failed attempts was made.
+	// FailingSince When the first of the `consecutive_failures` happened; null if there are none.
 	FailingSince *job.Time `json:"failing_since"`
 
-	// OldSecretExpiresAt When the secret before the last rotation expires.
+	// OldSecretExpiresAt When the secret used before the last rotation expires.
 	OldSecretExpiresAt *job.Time `json:"old_secret_expires_at"`
 
 	// ProvenAt When the receiver confirmed by OPTIONS that it wants events at this URL. Null if the receiver was not asked.
@@ -815,6 +800,6 @@ type WebhookMembers struct {
 	// UpdatedAt When its owner or the server last changed the webhook.
 	UpdatedAt job.Time `json:"updated_at"`
 
-	// Links The currently available actions on the webhook.
+	// Links Addresses of the webhook, of its deliveries, and of the actions that are possible now.
 	Links WebhookLinks `json:"links"`
 }
