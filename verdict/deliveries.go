@@ -8,13 +8,12 @@ import (
 
 // answered checks that the client answers deliveries with 2xx in time.
 func answered(r *record, f *finding) {
-	for i := range r.attempts {
-		x := &r.attempts[i]
-		a := x.attempt
+	for i := range r.Attempts {
+		a := &r.Attempts[i]
 		if a.Unsigned && a.Error == "STATUS" { // a receiver may refuse an unsigned delivery
 			continue
 		}
-		if r.disturbed[attemptOf(x)].dropped || a.GaveUp && a.Took < AnswerWithin { // the client might have answered in time
+		if r.disturbed[attempt{a.DeliveryID, a.Number}].dropped || a.GaveUp && a.Took < AnswerWithin { // the client might have answered in time
 			continue
 		}
 		within := AnswerWithin
@@ -26,7 +25,7 @@ func answered(r *record, f *finding) {
 		if a.Status == 0 {
 			found = fmt.Sprintf("The client did not respond to the delivery: %s %s.", a.Error, after(a.Took))
 		}
-		f.judge(ok, nil, x, found,
+		f.judge(ok, nil, r.attempted(a), found,
 			fmt.Sprintf("Return 2xx within %.0f s: store the event, and process it afterwards.", within.Seconds()))
 	}
 }
@@ -68,9 +67,10 @@ var tamperText = map[fault.Tamper]string{
 // attempt of the delivery failed, because the receiver may have stored the id but lost the event.
 func repeated(r *record, f *finding) {
 	failedDeliveries := map[string]bool{} // deliveries with a failed attempt, by id
-	for i := range r.attempts {
-		if x := &r.attempts[i]; x.Status/100 != 2 && !r.disturbed[attemptOf(x)].dropped {
-			failedDeliveries[x.Delivery] = true
+	for i := range r.Attempts {
+		a := &r.Attempts[i]
+		if a.Status/100 != 2 && !r.disturbed[attempt{a.DeliveryID, a.Number}].dropped {
+			failedDeliveries[a.DeliveryID] = true
 		}
 	}
 	for i := range r.sent {

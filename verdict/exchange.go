@@ -134,4 +134,6 @@ type Attempt struct {
 	Error      string // error class; empty if delivered
 	GaveUp     bool   // the service gave up after Took
 	Unsigned   bool   // missing or invalid signature
+
+	place int // number of its line in the journal
 }

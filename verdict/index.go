@@ -1,7 +1,6 @@
 package verdict
 
 import (
-	"net/http"
 	"slices"
 	"sort"
 	"time"
@@ -14,7 +13,6 @@ type record struct {
 	Record
 	exchanges []exchange // sorted by start
 	sent      []exchange // requests of disturbed deliveries, sent to the client or withheld
-	attempts  []exchange // Attempts with their faults
 	journal   *journal
 	runs      map[string]*Run // runs by id
 
@@ -22,16 +20,15 @@ type record struct {
 	shared    map[uint64]bool     // connections that served several requests
 	hints     map[string]jobHints // hints by job; "": hints that name no job
 	open      map[string]spans    // times in which a response may have shown a job, by job; "": any job
-	ends      map[string]ends     // exchanges that showed an end, by job, batch or bulk operation
+	ends      map[string]ends     // responses that showed an end, by job, batch or bulk operation
 	disturbed map[attempt]disturbance
 }
 
 // exchange is an exchange of a judged record.
 type exchange struct {
 	*kept
-	attempt *Attempt // nil unless x is a delivery attempt of the service
-	place   int      // number of its line in the journal
-	era     int      // number of earlier resets
+	place int // number of its line in the journal
+	era   int // number of earlier resets
 }
 
 // target is the target of requests.
@@ -44,8 +41,6 @@ type attempt struct {
 	delivery string
 	number   int
 }
-
-func attemptOf(x *exchange) attempt { return attempt{x.Delivery, x.Number} }
 
 // disturbance is the effect of a fault on an attempt.
 type disturbance struct {
@@ -63,6 +58,16 @@ func (r *record) index() {
 	if r.Standards && len(r.Attempts) == 0 { // the service may send notifications that are not recorded
 		r.each(func(x *exchange) { r.Elsewhere = r.Elsewhere || x.Receiver })
 	}
+	r.disturbed = map[attempt]disturbance{}
+	for i := range r.sent {
+		x := &r.sent[i]
+		d := r.disturbed[attempt{x.Delivery, x.Number}]
+		d.dropped = d.dropped || x.Fault.Drop
+		if !x.extra() {
+			d.effect = x.Fault
+		}
+		r.disturbed[attempt{x.Delivery, x.Number}] = d
+	}
 	r.indexReaders()
 	r.indexHints()
 	r.open, r.ends = map[string]spans{}, map[string]ends{}
@@ -74,7 +79,7 @@ func (r *record) index() {
 			return
 		}
 		for _, id := range x.Final {
-			r.ends[id] = append(r.ends[id], x)
+			r.ends[id] = append(r.ends[id], end{exchange: x})
 		}
 		for _, id := range x.MaybeFinal {
 			r.open[id] = append(r.open[id], span{x.Start, x.End()})
@@ -83,36 +88,15 @@ func (r *record) index() {
 			r.open[""] = append(r.open[""], span{x.Start, x.End()})
 		}
 	})
-	for i := range r.attempts {
-		if x := &r.attempts[i]; x.attempt.Final && x.attempt.Error == "" {
-			r.ends[x.Job] = append(r.ends[x.Job], x)
+	for i := range r.Attempts {
+		a := &r.Attempts[i]
+		if a.Final && a.Error == "" {
+			r.ends[a.JobID] = append(r.ends[a.JobID], end{attempt: a})
 		}
 	}
 	sortSpans(r.open)
 	for _, all := range r.ends {
-		slices.SortStableFunc(all, func(x, y *exchange) int { return x.shownUntil().Compare(y.shownUntil()) })
-	}
-}
-
-// indexAttempts joins each delivery attempt with the requests of its fault.
-func (r *record) indexAttempts() {
-	r.disturbed = map[attempt]disturbance{}
-	for i := range r.sent {
-		x := &r.sent[i]
-		d := r.disturbed[attemptOf(x)]
-		d.dropped = d.dropped || x.Fault.Drop
-		if !x.extra() {
-			d.effect = x.Fault
-		}
-		r.disturbed[attemptOf(x)] = d
-	}
-	r.attempts = make([]exchange, len(r.Attempts))
-	for i := range r.Attempts {
-		a := &r.Attempts[i]
-		r.attempts[i] = exchange{attempt: a, kept: &kept{Start: a.At, took: a.Took, Unsigned: a.Unsigned, Exchange: &Exchange{
-			Method: http.MethodPost, Role: Delivery, Operation: fault.Delivery, Delivery: a.DeliveryID, Number: a.Number, Event: a.Event,
-			Job: a.JobID, Status: a.Status, Fault: r.disturbed[attempt{a.DeliveryID, a.Number}].effect,
-		}}}
+		slices.SortStableFunc(all, func(x, y end) int { return x.until().Compare(y.until()) })
 	}
 }
 
@@ -217,36 +201,41 @@ func (s spans) begin(since, until time.Time) bool {
 	return n < len(s) && s[n].from.Before(until)
 }
 
-// shownFrom returns the earliest moment at which the client may have seen what x shows: for a stream, its start.
-func (x *exchange) shownFrom() time.Time {
-	if x.Stream != nil {
-		return x.Start
-	}
-	return x.shownUntil()
+// end is an exchange that showed a job in a final state.
+type end struct {
+	exchange *exchange
+	attempt  *Attempt
 }
 
-// shownUntil returns the latest moment at which the client may have seen what x shows.
-func (x *exchange) shownUntil() time.Time {
-	if x.attempt != nil {
-		return x.Start
+// from returns the earliest moment at which the client may have seen the end: for a stream, its start.
+func (e end) from() time.Time {
+	if e.exchange != nil && e.exchange.Stream != nil {
+		return e.exchange.Start
 	}
-	return x.End()
+	return e.until()
 }
 
-// ends are exchanges that showed an end, sorted by shownUntil.
-type ends []*exchange
+// until returns the latest moment at which the client may have seen the end.
+func (e end) until() time.Time {
+	if e.exchange != nil {
+		return e.exchange.End()
+	}
+	return e.attempt.At
+}
 
-// since returns the first exchange that showed the end at or after a moment, and the earliest time at which the client may have seen it.
-// Both are zero if there is none.
-func (all ends) since(moment time.Time) (first *exchange, at time.Time) {
-	n := sort.Search(len(all), func(i int) bool { return !all[i].shownUntil().Before(moment) })
-	for _, x := range all[n:] {
-		from := x.shownFrom()
+// ends are sorted by until.
+type ends []end
+
+// since returns the first end that was shown at or after a moment, and the earliest time at which the client may have seen it.
+func (all ends) since(moment time.Time) (first end, at time.Time) {
+	n := sort.Search(len(all), func(i int) bool { return !all[i].until().Before(moment) })
+	for _, e := range all[n:] {
+		from := e.from()
 		if from.Before(moment) {
 			from = moment
 		}
-		if first == nil || from.Before(at) {
-			first, at = x, from
+		if first == (end{}) || from.Before(at) {
+			first, at = e, from
 		}
 	}
 	return first, at

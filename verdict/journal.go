@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/forgerun/forgerun/verdict/fault"
 )
@@ -34,34 +35,61 @@ const (
 
 // journal holds the judged exchanges and attempts, sorted by start.
 type journal struct {
-	lines  []*exchange
+	record *record
+	lines  []line
 	states []JobState       // job state before each line
 	breaks map[int][]string // ids of broken rules by place
 	edit   func(*Moment)    // changes each entry; may be nil
 }
 
-// job returns the job of the exchange, or "" if there is none.
-func (x *exchange) job() string { return cmp.Or(x.Job, x.Made) }
+// line is an exchange or an attempt.
+type line struct {
+	exchange *exchange
+	attempt  *Attempt
+}
+
+func (l line) start() time.Time {
+	if l.exchange != nil {
+		return l.exchange.Start
+	}
+	return l.attempt.At
+}
+
+// job returns the job of the line, or "" if there is none.
+func (l line) job() string {
+	if l.attempt != nil {
+		return l.attempt.JobID
+	}
+	return cmp.Or(l.exchange.Job, l.exchange.Made)
+}
 
 // newJournal numbers the attempts and exchanges of a record. A disturbed delivery and its attempt share a line. Additional requests of a
 // fault have their own lines.
 func newJournal(r *record) *journal {
-	j := &journal{breaks: map[int][]string{}, lines: make([]*exchange, 0, len(r.attempts)+len(r.exchanges)+len(r.sent))}
-	attempted := map[attempt]bool{}
-	for i := range r.attempts {
-		x := &r.attempts[i]
-		attempted[attemptOf(x)] = true
-		j.lines = append(j.lines, x)
+	j := &journal{
+		record: r, breaks: map[int][]string{}, lines: make([]line, 0, len(r.Attempts)+len(r.exchanges)+len(r.sent)),
 	}
-	r.each(func(x *exchange) { j.lines = append(j.lines, x) })
+	attempted := map[attempt]bool{}
+	for i := range r.Attempts {
+		a := &r.Attempts[i]
+		attempted[attempt{a.DeliveryID, a.Number}] = true
+		j.lines = append(j.lines, line{attempt: a})
+	}
+	for i := range r.exchanges {
+		j.lines = append(j.lines, line{exchange: &r.exchanges[i]})
+	}
 	for i := range r.sent {
-		if x := &r.sent[i]; x.extra() || !attempted[attemptOf(x)] {
-			j.lines = append(j.lines, x)
+		if x := &r.sent[i]; x.extra() || !attempted[attempt{x.Delivery, x.Number}] {
+			j.lines = append(j.lines, line{exchange: x})
 		}
 	}
-	slices.SortStableFunc(j.lines, func(x, y *exchange) int { return x.Start.Compare(y.Start) })
-	for i, x := range j.lines {
-		x.place = i + 1
+	slices.SortStableFunc(j.lines, func(a, b line) int { return a.start().Compare(b.start()) })
+	for i, l := range j.lines {
+		if l.exchange != nil {
+			l.exchange.place = i + 1
+		} else {
+			l.attempt.place = i + 1
+		}
 	}
 	j.know()
 	return j
@@ -71,11 +99,12 @@ func newJournal(r *record) *journal {
 func (j *journal) know() {
 	known := map[string]JobState{}
 	j.states = make([]JobState, len(j.lines))
-	for i, x := range j.lines {
-		if job := x.job(); job != "" {
+	for i, l := range j.lines {
+		x := l.exchange
+		if job := l.job(); job != "" {
 			j.states[i] = cmp.Or(known[job], JobUnknown)
 		}
-		if !x.Arrived() {
+		if x == nil || !x.Arrived() {
 			continue
 		}
 		for _, job := range append(slices.Clone(x.Shown), x.Made) {
@@ -90,7 +119,11 @@ func (j *journal) know() {
 // faulty returns the number of lines with a fault, and the first and the last of them.
 func (j *journal) faulty() (n int, first, last *Moment) {
 	var latest *exchange
-	for _, x := range j.lines {
+	for _, l := range j.lines {
+		x := l.exchange
+		if x == nil {
+			x = j.record.attempted(l.attempt)
+		}
 		if x.Fault == nil {
 			continue
 		}
@@ -119,8 +152,8 @@ func (v *Verdict) Journal() iter.Seq[Entry] {
 		if v.journal == nil {
 			return
 		}
-		for _, x := range v.journal.lines {
-			if !yield(v.journal.entry(x)) {
+		for i, l := range v.journal.lines {
+			if !yield(v.journal.entry(i+1, l)) {
 				return
 			}
 		}
@@ -148,14 +181,20 @@ func (v *Verdict) Edit(f func(*Moment)) {
 	}
 }
 
-func (j *journal) entry(x *exchange) Entry {
+func (j *journal) entry(number int, l line) Entry {
+	x := l.exchange
+	if x == nil {
+		x = j.record.attempted(l.attempt)
+	}
 	e := Entry{
-		Number: x.place, Moment: *moment(x), Operation: x.Operation, Of: faultUses[x.Role], Job: x.job(),
-		JobState: j.states[x.place-1], Breaks: append([]string{}, j.breaks[x.place]...),
+		Number: number, Moment: *moment(x), Operation: x.Operation, Of: faultUses[x.Role], Job: l.job(),
+		JobState: j.states[number-1], Breaks: append([]string{}, j.breaks[number]...),
 		Role: x.Role, Status: x.Status,
 	}
-	if a := x.attempt; a != nil && a.Status == 0 && a.Error != "" {
-		e.Answer = "none: " + a.Error
+	if a := l.attempt; a != nil {
+		if a.Status == 0 && a.Error != "" {
+			e.Answer = "none: " + a.Error
+		}
 	}
 	if x.Fault != nil {
 		e.Effect = *x.Fault

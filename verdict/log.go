@@ -3,9 +3,12 @@ package verdict
 import (
 	"encoding/json"
 	"hash/maphash"
+	"net/http"
 	"reflect"
 	"slices"
 	"time"
+
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // Log stores the exchanges of a session compactly: it stores equal exchanges and texts once. It is not safe for concurrent use.
@@ -156,4 +159,12 @@ func (x *kept) Disturbed() bool { return x.Fault != nil }
 // extra reports whether a fault sent x in addition to the attempts of the service.
 func (x *kept) extra() bool {
 	return x.Fault != nil && (x.Fault.Tamper != "" || x.Fault.Repeat > 0)
+}
+
+// attempted returns a delivery attempt as an exchange, with its fault.
+func (r *record) attempted(a *Attempt) *exchange {
+	return &exchange{place: a.place, kept: &kept{Start: a.At, took: a.Took, Unsigned: a.Unsigned, Exchange: &Exchange{
+		Method: http.MethodPost, Role: Delivery, Operation: fault.Delivery, Delivery: a.DeliveryID, Number: a.Number, Event: a.Event,
+		Status: a.Status, Fault: r.disturbed[attempt{a.DeliveryID, a.Number}].effect,
+	}}}
 }

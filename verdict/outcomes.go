@@ -13,7 +13,11 @@ import (
 // learned returns the exchange that first showed the client the end of a job, batch or bulk operation after a moment, and its time. Both
 // are zero if there is none.
 func (r *record) learned(id string, since time.Time) (first *exchange, at time.Time) {
-	return r.ends[id].since(since.Add(-Tolerance))
+	e, at := r.ends[id].since(since.Add(-Tolerance))
+	if e.attempt != nil {
+		return r.attempted(e.attempt), at
+	}
+	return e.exchange, at
 }
 
 // ended returns the exchange in which the client learned that a run had ended, and how late it was. The client may follow the run, its

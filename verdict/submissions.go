@@ -113,7 +113,7 @@ func (in *intentions) note(x *exchange) {
 // removed jobs.
 func (r *record) endedUnsuccessfully(id string, by time.Time) bool {
 	ends := r.ends[id]
-	if len(ends) == 0 || !ends[0].shownUntil().Before(by) {
+	if len(ends) == 0 || !ends[0].until().Before(by) {
 		return false
 	}
 	if run := r.runs[id]; run != nil {

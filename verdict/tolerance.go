@@ -78,7 +78,7 @@ func (t *tolerance) knew(id string, x *exchange) bool {
 	}
 	return slices.ContainsFunc(of, func(id string) bool {
 		all := t.ends[id]
-		return id != "" && len(all) > 0 && all[0].shownUntil().Before(x.End())
+		return id != "" && len(all) > 0 && all[0].until().Before(x.End())
 	})
 }
 
@@ -118,12 +118,13 @@ func (r *record) retriesReads() bool {
 
 // deliveries judges how the client answered deliveries with unknown parts. It skips deliveries without a response.
 func (t *tolerance) deliveries() {
-	for i := range t.attempts {
-		x := &t.attempts[i]
-		if x.Fault == nil || !unfamiliar(x.Fault) || t.disturbed[attemptOf(x)].dropped || x.Status == 0 || x.Unsigned {
+	for i := range t.Attempts {
+		a := &t.Attempts[i]
+		d := t.disturbed[attempt{a.DeliveryID, a.Number}]
+		if d.effect == nil || !unfamiliar(d.effect) || d.dropped || a.Status == 0 || a.Unsigned {
 			continue
 		}
-		t.judge(200 <= x.Status && x.Status <= 299, nil, x, fmt.Sprintf("The client returned %d to the delivery.", x.Status),
+		t.judge(200 <= a.Status && a.Status <= 299, nil, t.attempted(a), fmt.Sprintf("The client returned %d to the delivery.", a.Status),
 			"Ignore unknown members and states in a delivery, and return 2xx.")
 	}
 }

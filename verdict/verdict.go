@@ -130,7 +130,6 @@ func Of(all *Record) Verdict {
 		}
 		return apart
 	})
-	r.indexAttempts()
 	r.journal = newJournal(r)
 	r.index()
 	return of(r, counts)
