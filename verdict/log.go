@@ -11,60 +11,94 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Log stores the exchanges of a session compactly: it stores equal exchanges and texts once. It is not safe for concurrent use.
+// Log stores the exchanges of a session compactly: it stores equal requests, responses and texts once. It is not safe for concurrent use.
 type Log struct {
-	kept   []*kept
-	shared map[uint64]*Exchange // distinct exchanges by hash, without the fields that kept stores
-	texts  map[string]string
-	bytes  int // approximate size of the Log
+	kept      []*kept
+	requests  map[uint64]*request // distinct requests by hash
+	responses map[uint64]*response
+	texts     map[string]string
+	bytes     int // approximate size of the Log
 }
 
-// kept is the stored form of an Exchange: the fields that differ each time, and the shared rest.
+// kept is the stored form of an Exchange.
 type kept struct {
 	Start             time.Time
 	took              time.Duration // time from start to end
 	ETag, IfNoneMatch string
 	Connection        uint64
 	Reused            bool
-	Unsigned          bool // a delivery without a valid signature
 	Stream            *Part
-	*Exchange
+	*request
+	*response
 }
 
-// Sizes of the parts of a Log in bytes, including entries of maps and slices.
+// request is the shared part of equal requests.
+type request struct {
+	Method, Host, Path, Query, Operation                       string
+	Role                                                       Role
+	Key, Body, Correlation, Trace, Prefer, ContentType, Accept string
+	LastEventID, KeyID, Delivery, Event, Agent                 string
+	Number                                                     int
+	Repeatable, KeyInURL, Unsigned, Closes, Receiver           bool
+}
+
+// response is the shared part of equal responses.
+type response struct {
+	Status            int
+	RetryAfter        *int
+	Code, Job, Made   string
+	Created           string
+	Location          string
+	Unreached         string
+	Final             []string
+	Shown, MaybeFinal []string
+	Fault             *fault.Effect
+	Expired, HungUp   bool
+	More              bool
+}
+
+// Sizes of the parts of a Log in bytes, without texts but including entries of maps and slices.
 const (
-	keptSize   = 200
-	sharedSize = 400 // an Exchange without its JSON
-	textSize   = 60  // a text without its content
-	shownSize  = 16  // a job in a list
-	partSize   = 100
+	keptSize     = 200
+	requestSize  = 50 // a request without its JSON
+	responseSize = 80 // a response without its JSON
+	textSize     = 60
+	shownSize    = 16 // size of a job in a list
+	partSize     = 100
 )
 
 // Add adds an exchange and returns the number of bytes by which the Log grew. It takes ownership of the exchange.
 func (l *Log) Add(x *Exchange) (bytes int) {
 	before := l.bytes
 	if l.texts == nil {
-		l.shared, l.texts = map[uint64]*Exchange{}, map[string]string{}
+		l.requests, l.responses, l.texts = map[uint64]*request{}, map[uint64]*response{}, map[string]string{}
 	}
 	k := &kept{
 		Start: x.Start, took: max(0, x.End.Sub(x.Start)), ETag: l.text(x.ETag), IfNoneMatch: l.text(x.IfNoneMatch),
 		Connection: x.Connection, Reused: x.Reused, Stream: x.Stream,
+		request: shared(l, l.requests, requestSize, &request{
+			Method: x.Method, Host: x.Host, Path: x.Path, Query: x.Query, Operation: x.Operation, Role: x.Role, Repeatable: x.Repeatable,
+			Key: x.Key, Body: x.Body, Correlation: x.Correlation, Trace: x.Trace, Prefer: x.Prefer, ContentType: x.ContentType,
+			Accept: x.Accept, LastEventID: x.LastEventID, KeyID: x.KeyID, KeyInURL: x.KeyInURL, Agent: x.Agent, Closes: x.Closes,
+			Receiver: x.Receiver,
+			Delivery: x.Delivery, Number: x.Number, Event: x.Event,
+		}),
 	}
 	for _, jobs := range [][]string{x.Final, x.Shown, x.MaybeFinal} {
 		for i := range jobs {
 			jobs[i] = l.text(jobs[i])
 		}
 	}
-	for _, text := range []*string{&x.Job, &x.Made, &x.Created, &x.Unreached, &x.Location} {
-		*text = l.text(*text)
-	}
-	x.Start, x.End, x.ETag, x.IfNoneMatch, x.Connection, x.Reused, x.Stream = time.Time{}, time.Time{}, "", "", 0, false, nil
-	k.Exchange = l.share(x)
+	k.response = shared(l, l.responses, responseSize, &response{
+		Status: x.Status, Code: x.Code, RetryAfter: x.RetryAfter, Job: l.text(x.Job), Made: l.text(x.Made), Final: x.Final, Shown: x.Shown,
+		Created: l.text(x.Created), Unreached: l.text(x.Unreached), Location: l.text(x.Location),
+		MaybeFinal: x.MaybeFinal, More: x.More, Fault: x.Fault, Expired: x.Expired, HungUp: x.HungUp,
+	})
 	l.kept = append(l.kept, k)
 	l.bytes += keptSize
-	if k.Stream != nil {
-		l.bytes += partSize + len(k.Stream.Half)
-		for _, id := range k.Stream.IDs {
+	if x.Stream != nil {
+		l.bytes += partSize + len(x.Stream.Half)
+		for _, id := range x.Stream.IDs {
 			l.bytes += shownSize + len(id)
 		}
 	}
@@ -94,9 +128,9 @@ func (l *Log) FoundKey(without func(path, query string) (shownPath, shownQuery s
 		if changed == nil {
 			changed = slices.Clone(l.kept)
 		}
-		other, x := *k, *k.Exchange
-		x.Path, x.Query, x.KeyInURL = path, query, true
-		other.Exchange, changed[i] = &x, &other
+		other, r := *k, *k.request
+		r.Path, r.Query, r.KeyInURL = path, query, true
+		other.request, changed[i] = &r, &other
 	}
 	if changed != nil {
 		l.kept = changed
@@ -115,20 +149,20 @@ func (l *Log) text(text string) string {
 
 var seed = maphash.MakeSeed()
 
-// share returns the stored exchange that equals x, or stores x. The length of the JSON approximates the length of the texts. In a hash
-// collision, x replaces the stored exchange.
-func (l *Log) share(x *Exchange) *Exchange {
-	text, err := json.Marshal(x)
+// shared returns the stored value that equals v, or stores v. The length of the JSON approximates the length of the texts. In a hash
+// collision, v replaces the stored value.
+func shared[T any](l *Log, known map[uint64]*T, size int, v *T) *T {
+	text, err := json.Marshal(v)
 	if err != nil { // exchanges have no values that cannot be encoded
-		return x
+		return v
 	}
 	hash := maphash.Bytes(seed, text)
-	if same := l.shared[hash]; same != nil && reflect.DeepEqual(same, x) {
+	if same := known[hash]; same != nil && reflect.DeepEqual(same, v) {
 		return same
 	}
-	l.shared[hash] = x
-	l.bytes += sharedSize + len(text)
-	return x
+	known[hash] = v
+	l.bytes += size + len(text)
+	return v
 }
 
 // until returns a copy of x with another end.
@@ -140,8 +174,8 @@ func (x *kept) until(end time.Time) *kept {
 
 // as returns a copy of x with another role.
 func (x *kept) as(role Role) *kept {
-	other, shared := *x, *x.Exchange
-	shared.Role, other.Exchange = role, &shared
+	other, r := *x, *x.request
+	r.Role, other.request = role, &r
 	return &other
 }
 
@@ -163,8 +197,12 @@ func (x *kept) extra() bool {
 
 // attempted returns a delivery attempt as an exchange, with its fault.
 func (r *record) attempted(a *Attempt) *exchange {
-	return &exchange{place: a.place, kept: &kept{Start: a.At, took: a.Took, Unsigned: a.Unsigned, Exchange: &Exchange{
-		Method: http.MethodPost, Role: Delivery, Operation: fault.Delivery, Delivery: a.DeliveryID, Number: a.Number, Event: a.Event,
-		Status: a.Status, Fault: r.disturbed[attempt{a.DeliveryID, a.Number}].effect,
-	}}}
+	return &exchange{place: a.place, kept: &kept{
+		Start: a.At, took: a.Took,
+		request: &request{
+			Method: http.MethodPost, Role: Delivery, Operation: fault.Delivery, Delivery: a.DeliveryID, Number: a.Number,
+			Event: a.Event, Unsigned: a.Unsigned,
+		},
+		response: &response{Status: a.Status, Fault: r.disturbed[attempt{a.DeliveryID, a.Number}].effect},
+	}}
 }
