@@ -11,7 +11,7 @@ import (
 )
 
 // parallelTests is the default of -parallel. Tests mostly wait for leases to expire and servers to restart.
-const parallelTests = "10"
+const parallelTests = "16"
 
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", parallelTests); err != nil {
