@@ -51,7 +51,7 @@ func (p *process) startAPI(ctx context.Context) (*api, error) {
 	counting, cancel := context.WithTimeout(ctx, countingWait)
 	defer cancel()
 	_ = p.capacity.Renew(counting) // Run logs the error
-	telemetry.In(p.registry).GaugeFunc("api_processes", "API processes known to this process.", func() float64 {
+	telemetry.In(p.registry).GaugeFunc("api_processes", "Number of API processes, as this process knows it.", func() float64 {
 		return float64(p.capacity.Processes())
 	})
 	err := p.parts.Start(ctx,

@@ -150,8 +150,8 @@ func TestBadConfigurationOfAProcess(t *testing.T) {
 	p := startProc(t, merge(required, env{"FORGERUN_TIME_SCALE": "fast", "FORGERUN_MAX_RETRIES": "few", "FORGERUN_LOG_FORMAT": "text"}),
 		func() []string { return nil }, "worker")
 	require.Equal(t, 2, p.exitCode())
-	require.Contains(t, p.log.String(), `FORGERUN_TIME_SCALE="fast": a number from 0 to 1000`)
-	require.Contains(t, p.log.String(), `FORGERUN_MAX_RETRIES="few": a whole number from 0 to 100`, "all errors are reported at once")
+	require.Contains(t, p.log.String(), `FORGERUN_TIME_SCALE="fast": must be a number from 0 to 1000`)
+	require.Contains(t, p.log.String(), `FORGERUN_MAX_RETRIES="few": must be a whole number from 0 to 100`, "all errors are reported at once")
 }
 
 func TestUnknownVariableWarning(t *testing.T) {
@@ -222,7 +222,7 @@ func TestTracingIsConfigured(t *testing.T) {
 		require.Equal(t, c.protocol, cfg.Tracing.protocol(), c.env)
 	}
 	bad := merge(required, env{"OTEL_EXPORTER_OTLP_ENDPOINT": collector, "OTEL_RESOURCE_ATTRIBUTES": "team"})
-	const sentence = `OTEL_RESOURCE_ATTRIBUTES="********": key=value pairs separated by commas`
+	const sentence = `OTEL_RESOURCE_ATTRIBUTES="********": must be key=value pairs separated by commas`
 	code, stdout, _ := runWith(t, bad, "doctor", "api")
 	require.Equal(t, 2, code)
 	require.Contains(t, stdout, sentence)

@@ -25,7 +25,7 @@ func value[T any](field *T, allowed string, read func(string) (T, error)) func(s
 	return func(s string) error {
 		v, err := read(s)
 		if err != nil {
-			return errors.New(allowed)
+			return errors.New("must be " + allowed)
 		}
 		*field = v
 		return nil
@@ -88,7 +88,7 @@ func endpoint(field *string) func(string) error {
 func pairs(s string) error {
 	for pair := range strings.SplitSeq(s, ",") {
 		if strings.TrimSpace(s) != "" && !strings.Contains(pair, "=") {
-			return fmt.Errorf("key=value pairs separated by commas, such as deployment.environment.name=production")
+			return fmt.Errorf("must be key=value pairs separated by commas, such as deployment.environment.name=production")
 		}
 	}
 	return nil
@@ -189,7 +189,7 @@ func subset[T ~string](field *[]T, all []T) func(string) error {
 
 // masked reads patterns of names, or "none".
 func masked(target *operator.Mask) func(string) error {
-	return value(target, "must be patterns separated by commas, such as *password*,*secret*, or none", func(s string) (operator.Mask, error) {
+	return value(target, "patterns separated by commas, such as *password*,*secret*, or none", func(s string) (operator.Mask, error) {
 		if s == "none" {
 			s = ""
 		}
@@ -214,7 +214,7 @@ func networks(field *conn.Proxies) func(string) error {
 				network, err = netip.PrefixFrom(addr, addr.BitLen()), nil
 			}
 			if err != nil || network.Addr().Is4In6() {
-				return fmt.Errorf("networks and addresses separated by commas, such as 10.0.0.0/8,192.0.2.7,2001:db8::/32")
+				return fmt.Errorf("must be networks and addresses separated by commas, such as 10.0.0.0/8,192.0.2.7,2001:db8::/32")
 			}
 			*field = append(*field, network.Masked())
 		}

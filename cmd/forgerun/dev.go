@@ -33,7 +33,7 @@ func (p *program) runDev(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	if err := os.MkdirAll(cfg.DataDir, 0o755); err != nil { // the stores' unprivileged users need access
-		return fmt.Errorf("data folder: %w", err)
+		return fmt.Errorf("create the data folder: %w", err)
 	}
 	file := &lumberjack.Logger{Filename: logFile(&cfg), MaxSize: logFileMB, MaxBackups: 1}
 	lines := monitoring.NewLines(file, nil)
@@ -48,12 +48,12 @@ func (p *program) runDev(ctx context.Context, cfg Config) (err error) {
 	}
 	if cfg.MasterKey == nil {
 		if cfg.MasterKey, err = ownMasterKey(filepath.Join(cfg.DataDir, "master.key")); err != nil {
-			return fmt.Errorf("master key: %w", err)
+			return fmt.Errorf("read or create the master key: %w", err)
 		}
 	}
 	if cfg.AdminToken == "" && !(onLoopback(cfg.HTTPAddr) && onLoopback(cfg.AdminAddr)) {
 		if cfg.AdminToken, err = ownSecret(filepath.Join(cfg.DataDir, "admin.token")); err != nil {
-			return fmt.Errorf("admin token: %w", err)
+			return fmt.Errorf("read or create the admin token: %w", err)
 		}
 		cfg.OwnAdminToken = true
 	}
@@ -226,7 +226,7 @@ func startOwnPostgres(ctx context.Context, cfg *Config, log *slog.Logger) (*loca
 		return postgres, err
 	}
 	if cfg.FetchFrom == "" {
-		return nil, fmt.Errorf("%w\nWithout installing it: forgerun dev --fetch (so has verdict), which fetches a private copy of "+
+		return nil, fmt.Errorf("%w\nWithout installing it: forgerun dev --fetch (or verdict --fetch) downloads a private copy of "+
 			"Postgres %s (about 15 MB) into %s; or set FORGERUN_DATABASE_URL to a server", err, local.FetchedVersion, programs)
 	}
 	if options.Programs, err = local.FetchPostgres(ctx, programs, cfg.FetchFrom, log); err != nil {

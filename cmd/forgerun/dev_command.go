@@ -21,14 +21,14 @@ import (
 func (p *program) devCommand() *cobra.Command {
 	var asked chaos
 	verbose, fetch := false, ""
-	c := command.New("dev", "Everything in one process, with its own Postgres and Redis",
+	c := command.New("dev", "Run everything in one process, with its own Postgres and Redis",
 		func(c *cobra.Command, _ []string) error { return p.dev(c.Context(), asked, verbose, fetch) })
-	c.Long = "Everything in one process, with its own Postgres and Redis. With --chaos, each role runs as\n" +
+	c.Long = "Runs everything in one process, with its own Postgres and Redis. With --chaos, each role runs as\n" +
 		"its own process behind a stable port, and dev injects faults into these processes and\n" +
 		"their stores. Configured by the environment: see 'forgerun config dev'.\n\n" +
 		"It prints a line for each finished job, each failed delivery and each warning. The whole log is in\n" +
 		".forgerun/dev.log.\n\nFaults:\n" + local.FaultList()
-	c.Flags().StringVar(&asked.asked, "chaos", "", "`faults` with the mean time between two of a kind, such as kill=10s,flush=30s")
+	c.Flags().StringVar(&asked.asked, "chaos", "", "`faults`, each with the mean time between two of its kind, such as kill=10s,flush=30s")
 	c.Flags().Uint64Var(&asked.seed, "seed", 1, "`number` that seeds the times and targets of faults")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "print the whole log as text")
 	c.Flags().StringVar(&fetch, "fetch", "",
@@ -98,7 +98,7 @@ Or by HTTP: submit a job, watch it until it ends, read it, read its report:
   curl -s %s/jobs/$JOB -H "$AUTH"
   curl -s %s/jobs/$JOB/report -H "$AUTH"
 
-Stop with Ctrl-C. ? and Enter shows this again.
+Stop with Ctrl-C. Type ? and Enter to see this again.
 `, s.style.Paint(term.Strong, "ForgeRun "+version+" is ready."), base, l.ClientID, l.APIKey, token,
 		"http://"+a.addr+"/docs", "http://"+a.p.adminAddr+"/", "http://"+a.p.adminAddr+monitoring.DashboardPath+"/",
 		a.p.cfg.DataDir, logFile(&a.p.cfg),

@@ -154,7 +154,7 @@ func judgeConsent(fs *doctor.Findings, cfg Config) {
 			"not required: anyone who reaches the API can send events to receivers that did not agree",
 			"set FORGERUN_WEBHOOK_CHALLENGE=true for api and deliverer processes, or FORGERUN_OPEN_REGISTRATION=false; "+
 				"FORGERUN_WEBHOOK_CLIENT_RATE limits how much is sent"),
-		doctor.OK("receivers are asked, in the name of "+webhook.Origin(cfg.PublicURL)))
+		doctor.OK("receivers are asked for consent, in the name of "+webhook.Origin(cfg.PublicURL)))
 }
 
 // judgeMasterKey judges the master key of a role that uses one. An api starts without a key, a deliverer does not, and dev creates its
@@ -166,8 +166,8 @@ func judgeMasterKey(fs *doctor.Findings, role string, cfg Config, state *repo.St
 			wrong = err.Error()
 		}
 		fs.Judge("master key",
-			doctor.Fail(wrong != "", wrong, "set FORGERUN_MASTER_KEY to the key of the other processes: with this one, an api stops, "+
-				"and signing and reading webhook secrets fail"),
+			doctor.Fail(wrong != "", wrong, "set FORGERUN_MASTER_KEY to the key of the other processes: with the present key, api processes stop, "+
+				"and no process can sign deliveries or read webhook secrets"),
 			doctor.OK(fmt.Sprintf("fits the signing keys in the database (%d)", len(state.SigningKeys))))
 	}
 	found := "none: clients cannot register webhooks"

@@ -59,7 +59,7 @@ func TestDoctorJudgesTheConfiguration(t *testing.T) {
 		{"deliverer", nil, doctor.Healthy, nil},
 		{"worker", env{"FORGERUN_PUBLIC_URL": ""}, doctor.Healthy, nil},
 		{"dev", env{"FORGERUN_PUBLIC_URL": "", "FORGERUN_DATABASE_URL": "", "FORGERUN_REDIS_URL": ""}, doctor.Healthy, nil},
-		{"api", env{"FORGERUN_MAX_RETRIES": "few"}, doctor.Failing, []string{`FORGERUN_MAX_RETRIES="few": a whole number`}},
+		{"api", env{"FORGERUN_MAX_RETRIES": "few"}, doctor.Failing, []string{`FORGERUN_MAX_RETRIES="few": must be a whole number`}},
 		{"deliverer", env{"FORGERUN_MASTER_KEY": ""}, doctor.Failing, []string{"FORGERUN_MASTER_KEY is required"}},
 		{"worker", env{"FORGERUN_ADMIN_ADDR": ""}, doctor.Healthy, []string{"127.0.0.1:8082 is on loopback"}},
 		{"api", env{"FORGERUN_ADMIN_ADDR": "0.0.0.0:8081", "FORGERUN_ADMIN_TOKEN": "0123456789abcdef"}, doctor.Warning,
@@ -152,7 +152,7 @@ func TestDoctorReportsAllProblems(t *testing.T) {
 
 	code, report = s.doctor(env{"FORGERUN_MAX_RETRIES": "few"}, "worker")
 	require.Equal(t, 2, code)
-	require.Contains(t, report, `FAIL  configuration: FORGERUN_MAX_RETRIES="few": a whole number from 0 to 100`)
+	require.Contains(t, report, `FAIL  configuration: FORGERUN_MAX_RETRIES="few": must be a whole number from 0 to 100`)
 	require.Contains(t, report, "FAIL  Postgres schema: none", "doctor examines the stores anyway")
 }
 
@@ -177,8 +177,8 @@ func TestDoctorWithoutStores(t *testing.T) {
 	code, report = s.doctor(env{"FORGERUN_DATABASE_URL": "postgres://u:planted%secret@db/x", "FORGERUN_REDIS_URL": "http://:planted-secret@x"})
 	require.Equal(t, 2, code, report)
 	require.NotContains(t, report, "planted")
-	require.Contains(t, report, `FORGERUN_DATABASE_URL="********": an address of Postgres, such as`)
-	require.Contains(t, report, `FORGERUN_REDIS_URL="********": an address of Redis, such as`)
+	require.Contains(t, report, `FORGERUN_DATABASE_URL="********": must be an address of Postgres, such as`)
+	require.Contains(t, report, `FORGERUN_REDIS_URL="********": must be an address of Redis, such as`)
 }
 
 // doctor finds no problem in a healthy stack, and does not wait long for stores that hang.
@@ -193,7 +193,7 @@ func TestDoctorWithHangingStores(t *testing.T) {
 	require.NotContains(t, report, passwordOf(s.databaseURL))
 	require.Contains(t, report, "\n0 FAIL, 0 warn, ")
 	for _, line := range []string{"ok    configuration: valid for api", "ok    Postgres fsync: on",
-		"ok    Redis persistence: appendonly is yes", "ok    workers: 1 alive, room for 4", "ok    leader: there is one"} {
+		"ok    Redis persistence: appendonly is yes", "ok    workers: 1 alive, room for 4", "ok    leader: a process is the leader"} {
 		require.Contains(t, report, line)
 	}
 	code, report := s.doctor(nil, "worker", "--json")

@@ -111,7 +111,7 @@ func healthcheck(ctx context.Context, at string) error {
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the process answers %s", response.Status)
+		return fmt.Errorf("the process returned %s", response.Status)
 	}
 	return nil
 }

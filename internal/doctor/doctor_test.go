@@ -79,9 +79,9 @@ func TestDoctorJudgesPostgres(t *testing.T) {
 		{func(i *repo.Inspection) { i.IsStandby = true }, Failing, []string{"standby", "target_session_attrs"}},
 		{func(i *repo.Inspection) { i.Encoding = "SQL_ASCII" }, Failing, []string{"SQL_ASCII", "createdb -E UTF8"}},
 		{func(i *repo.Inspection) { i.SchemaVersion = 0 }, Failing, []string{"schema: none", "forgerun migrate"}},
-		{func(i *repo.Inspection) { i.SchemaVersion = 2 }, Failing, []string{"version 2, this program needs 3", "forgerun migrate"}},
+		{func(i *repo.Inspection) { i.SchemaVersion = 2 }, Failing, []string{"version 2; this program needs 3", "forgerun migrate"}},
 		{func(i *repo.Inspection) { i.SchemaVersion, i.FormerSchema = 20, true }, Failing, []string{"before version 0.1.0", "empty database"}},
-		{func(i *repo.Inspection) { i.SchemaVersion = 4 }, Warning, []string{"version 4, this program needs 3", "works with it"}},
+		{func(i *repo.Inspection) { i.SchemaVersion = 4 }, Warning, []string{"version 4; this program needs 3", "also works with it"}},
 		{func(i *repo.Inspection) {
 			i.Schema, i.MissingPrivileges = `"My app"`, []string{"A on a", "B on b", "C on c", "D on d", "E on e"}
 		}, Failing,
@@ -100,7 +100,7 @@ func TestDoctorJudgesPostgres(t *testing.T) {
 			Warning, []string{`"gid"`, "ROLLBACK PREPARED"}},
 		{func(i *repo.Inspection) { i.ClockOffset = -2 * time.Second }, Warning, []string{"clock", "2s behind", "NTP"}},
 		{func(i *repo.Inspection) { i.ClockOffset = time.Minute }, Failing, []string{"clock", "1m0s ahead of"}},
-		{func(i *repo.Inspection) { i.ClockOffset, i.RoundTrip = 2*time.Second, 3*time.Second }, Healthy, []string{"measured to 1.5s"}},
+		{func(i *repo.Inspection) { i.ClockOffset, i.RoundTrip = 2*time.Second, 3*time.Second }, Healthy, []string{"uncertain by up to 1.5s"}},
 	} {
 		i := goodPostgres()
 		c.change(&i)
@@ -149,7 +149,7 @@ func TestDoctorJudgesRedis(t *testing.T) {
 	only(t, fs, Warning, "Redis queue jobs: paused", "DEL 'asynq:{jobs}:paused'")
 	fs = nil
 	fs.judgeRedis(queue.Inspection{Servers: []queue.ServerFacts{goodRedis()}, Wrong: map[string]string{"asynq:{jobs}:pending": "string"}}, nil)
-	only(t, fs, Failing, "Redis key asynq:{jobs}:pending: holds a string", "the leader removes it")
+	only(t, fs, Failing, "Redis key asynq:{jobs}:pending: holds a string", "the leader removes this key")
 	fs = nil
 	fs.judgeRedis(queue.Inspection{Place: "a:1"}, nil)
 	only(t, fs, Failing, "no masters")
@@ -189,10 +189,10 @@ func TestDoctorJudgesTheOthers(t *testing.T) {
 		{repo.State{HasLeader: true}, Warning, []string{"jobs would wait"}},
 		{repo.State{HasLeader: true, OldestDue: time.Second}, Warning, []string{"and jobs are waiting, one for 1s"}},
 		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, HasLeader: true}, Warning,
-			[]string{"due for 3m0s", "0 of it taken", "none was started"}},
+			[]string{"has waited for 3m0s", "holding 0 now", "no job was started"}},
 		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Held: 4, HasLeader: true}, Healthy,
-			[]string{"due for 3m0s", "4 of it taken"}},
-		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Moving: true, HasLeader: true}, Healthy, []string{"due for 3m0s"}},
+			[]string{"has waited for 3m0s", "holding 4 now"}},
+		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Moving: true, HasLeader: true}, Healthy, []string{"has waited for 3m0s"}},
 		{repo.State{Workers: 1, Slots: 4, OldestDue: time.Minute, HasLeader: true}, Healthy, nil},
 		{repo.State{Workers: 1}, Warning, []string{"leader: none"}},
 	} {

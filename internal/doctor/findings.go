@@ -120,7 +120,7 @@ func (fs *Findings) judgeClock(what string, ahead, roundTrip time.Duration) {
 		direction, ahead = "behind", -ahead
 	}
 	certain := ahead - roundTrip/2
-	found := fmt.Sprintf("%v %s this machine's (measured to %v)", round(ahead), direction, round(roundTrip/2))
+	found := fmt.Sprintf("%v %s this machine's clock (uncertain by up to %v)", round(ahead), direction, round(roundTrip/2))
 	const advice = "synchronise the clocks of both machines by NTP (chronyc tracking, timedatectl)"
 	fs.Judge(what,
 		Fail(certain > clockFail, found+": asynq takes tasks from live workers, and receivers refuse signatures", advice),
@@ -151,7 +151,7 @@ func (fs *Findings) Inspect(ctx context.Context, role, databaseURL, redisURL str
 	group.Wait()
 	// Only dev may lack addresses; for other roles a missing address is a finding about the configuration.
 	notRunning := func(address string) Case {
-		return Case{role == "dev" && address == "", Healthy, "not checked: dev starts its own, and dev is not running", ""}
+		return Case{role == "dev" && address == "", Healthy, "not checked: dev starts its own server, and dev is not running", ""}
 	}
 	fs.Judge("Postgres", notRunning(databaseURL))
 	if databaseURL != "" {

@@ -16,7 +16,7 @@ const oldestPostgres = 14
 
 // postgresObstacles has the advice for each reason why Postgres cannot be inspected.
 var postgresObstacles = obstacles{ //nolint:gosec // the address is an example
-	repo.ErrBadURL: "write FORGERUN_DATABASE_URL as postgres://user:password@host:5432/database, the password percent-encoded",
+	repo.ErrBadURL: "write FORGERUN_DATABASE_URL as postgres://user:password@host:5432/database, with the password percent-encoded",
 	repo.ErrAway:   "start Postgres, or correct host and port in FORGERUN_DATABASE_URL; a firewall may be in between",
 	repo.ErrSilent: "check the server: it hangs, is overloaded, or a firewall drops the packets",
 	repo.ErrClosed: "look at the server's log; the host and port in FORGERUN_DATABASE_URL may belong to a proxy without a server",
@@ -25,7 +25,7 @@ var postgresObstacles = obstacles{ //nolint:gosec // the address is an example
 	repo.ErrLogin:      "correct user and password in FORGERUN_DATABASE_URL, or let the user in by pg_hba.conf",
 	repo.ErrNoDatabase: "create it (createdb), or correct the name in FORGERUN_DATABASE_URL",
 	repo.ErrTLS:        "set sslmode in FORGERUN_DATABASE_URL: require or verify-full (with sslrootcert), or disable if the server has no TLS",
-	repo.ErrPooled:     "use session mode (pool_mode = session), or Postgres itself, in FORGERUN_DATABASE_URL",
+	repo.ErrPooled:     "set the pooler to session mode (pool_mode = session), or point FORGERUN_DATABASE_URL to Postgres itself",
 	repo.ErrUnread:     "look at the server's log",
 }
 
@@ -69,12 +69,12 @@ const oldTransaction = time.Second
 func (fs *Findings) judgeTransactions(t *repo.Transaction) {
 	const what, waits = "Postgres transactions", ": it blocks clients' event streams and vacuum"
 	if t == nil || t.Age < oldTransaction {
-		fs.Judge(what, OK("no writing transaction is old"))
+		fs.Judge(what, OK("no transaction has been writing for a second or longer"))
 		return
 	}
 	fs.Judge(what,
 		Warn(t.PID == 0, fmt.Sprintf("a transaction of %s in %s was prepared %v ago, as %q", t.User, t.Database, round(t.Age), t.Named)+waits,
-			"COMMIT PREPARED or ROLLBACK PREPARED, in that database"),
+			"end it with COMMIT PREPARED or ROLLBACK PREPARED, in that database"),
 		Warn(true,
 			fmt.Sprintf("pid %d (%s in %s, application %q) has been writing for %v", t.PID, t.User, t.Database, t.Named, round(t.Age))+waits,
 			fmt.Sprintf("let the transaction commit, or end it: SELECT pg_terminate_backend(%d); "+
@@ -83,14 +83,14 @@ func (fs *Findings) judgeTransactions(t *repo.Transaction) {
 
 func (fs *Findings) judgeSchema(i repo.Inspection) {
 	found := fmt.Sprintf("version %d", i.SchemaVersion)
-	differs := fmt.Sprintf("%s, this program needs %d", found, i.NeededVersion)
+	differs := fmt.Sprintf("%s; this program needs %d", found, i.NeededVersion)
 	fs.Judge("Postgres schema",
 		Fail(i.FormerSchema, "created by a program before version 0.1.0, and cannot be migrated", "use a new, empty database"),
 		Fail(i.SchemaVersion == 0 && len(i.MissingPrivileges) > 0, "its version cannot be read", "grant the user the privileges below"),
 		Fail(i.SchemaVersion == 0, "none", "run 'forgerun migrate' with the FORGERUN_DATABASE_URL of a user who may create tables; "+
 			"if the schema exists, grant this user USAGE on it, or set the search_path"),
 		Fail(i.SchemaVersion < i.NeededVersion, differs, "run this version's 'forgerun migrate' before you upgrade the other roles"),
-		Warn(i.SchemaVersion > i.NeededVersion, differs+" and works with it", "replace this program with the version that created the schema"),
+		Warn(i.SchemaVersion > i.NeededVersion, differs+", but also works with it", "upgrade this program to the version that created the schema"),
 		OK(found))
 }
 
@@ -117,10 +117,10 @@ var extraConnections = map[string]int{"api": 2, "worker": 2, "deliverer": 1, "de
 func (fs *Findings) judgeConnections(role string, i repo.Inspection) {
 	own := i.PoolSize + extraConnections[role]
 	room := i.Usable / own
-	found := fmt.Sprintf("%d for this user (max_connections %s), %d taken now; a process takes up to %d: room for %d",
+	found := fmt.Sprintf("%d for this user (max_connections %s), %d in use; a process takes up to %d: room for %d processes",
 		i.Usable, i.Settings["max_connections"], i.Connections, own, room)
-	const advice = "raise max_connections (a restart of Postgres) or the limit of the user or database, or lower pool_max_conns " +
-		"in FORGERUN_DATABASE_URL (20 at least)"
+	const advice = "raise max_connections (this needs a restart of Postgres) or the limit of the user or database, or lower pool_max_conns " +
+		"in FORGERUN_DATABASE_URL (to 20 or more)"
 	fs.Judge("Postgres connections",
 		Fail(room == 0, found, advice),
 		Warn(room < 3 && role != "dev", found+", which is less than one process of each role", advice),
@@ -135,18 +135,18 @@ func (fs *Findings) JudgeState(s *repo.State) {
 	found := fmt.Sprintf("%d alive, room for %d jobs at once", s.Workers, s.Slots)
 	due := s.OldestDue.Round(time.Second)
 	if s.OldestDue > longDue {
-		found += fmt.Sprintf(", %d of it taken; a job has been due for %v", s.Held, due)
+		found += fmt.Sprintf(", holding %d now; the oldest due job has waited for %v", s.Held, due)
 	}
 	fs.Judge("workers",
 		Warn(s.Workers == 0 && s.OldestDue > 0, fmt.Sprintf("none is alive, and jobs are waiting, one for %v", due),
 			"start 'forgerun worker'; if a worker is running, its log says why it has no lease"),
 		Warn(s.Workers == 0, "none is alive: jobs would wait", "start 'forgerun worker'"),
-		Warn(s.OldestDue > longDue && s.Held < s.Slots && !s.Moving, found+", and none was started in the last minute",
+		Warn(s.OldestDue > longDue && s.Held < s.Slots && !s.Moving, found+", and no job was started in the last minute",
 			"check the findings about Redis and the leader, then the logs of the workers and of the leader"),
 		OK(found))
 	fs.Judge("Postgres clock steps",
 		Warn(s.Ahead, "jobs or workers have times in the future: the clock was ahead, and was set back",
-			"the leader makes them due again within seconds, or its log says why not; adjust the machine's clock gradually, not in steps "+
+			"the leader corrects these times within seconds, or its log says why not; adjust the machine's clock gradually, not in steps "+
 				"(chronyd without makestep after the start)"),
 		OK("no job or worker has a time in the future"))
 	fs.Judge("leader",
@@ -155,7 +155,7 @@ func (fs *Findings) JudgeState(s *repo.State) {
 			"check the other findings, and its log for \"maintenance failed\"; a process without this problem takes over automatically"),
 		Warn(!s.HasLeader, "none: no process queues due jobs, recovers lost ones or removes old data",
 			"start any role; one of the processes leads within 5 s, or its log says why not"),
-		OK("there is one"))
+		OK("a process is the leader"))
 }
 
 // redisObstacles has the advice for each reason why Redis cannot be inspected.
@@ -176,7 +176,7 @@ func (fs *Findings) judgeRedis(i queue.Inspection, err error) {
 		redisObstacles.judge(fs, "Redis", i.Place, "FORGERUN_REDIS_URL", err)
 		return
 	}
-	fs.Judge("Redis", Fail(len(i.Servers) == 0, "the cluster at "+i.Place+" has no masters", "look at CLUSTER NODES"))
+	fs.Judge("Redis", Fail(len(i.Servers) == 0, "the cluster at "+i.Place+" has no masters", "check the output of CLUSTER NODES"))
 	for _, s := range i.Servers {
 		name := "Redis"
 		if len(i.Servers) > 1 {
@@ -186,10 +186,10 @@ func (fs *Findings) judgeRedis(i queue.Inspection, err error) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(i.Wrong)) {
 		fs.Judge("Redis key "+key, Fail(true, "holds a "+i.Wrong[key]+": the queue cannot use it",
-			"no action is needed while a process runs: the leader removes it within seconds; give each program its own Redis database"))
+			"no action is needed while a process runs: the leader removes this key within seconds; give each program its own Redis database"))
 	}
 	for _, paused := range i.Paused {
-		fs.Judge("Redis queue "+paused, Warn(true, "paused: no process takes tasks from it",
+		fs.Judge("Redis queue "+paused, Warn(true, "paused: no process takes tasks from this queue; resume it with this command",
 			"redis-cli -u \"$FORGERUN_REDIS_URL\" DEL 'asynq:{"+paused+"}:paused'"))
 	}
 }
@@ -200,7 +200,7 @@ const fullMemory = 0.8
 func (fs *Findings) judgeServer(name string, s queue.ServerFacts) {
 	if s.Version == "" {
 		fs.Judge(name+" version", Warn(true,
-			s.Address+" does not report it: this is an imitation of Redis, as dev uses when none is installed",
+			s.Address+" reports no version: it is an imitation of Redis, which dev uses if Redis is not installed",
 			"use Redis 6.2 or Valkey in production"))
 		return
 	}
@@ -214,7 +214,7 @@ func (fs *Findings) judgeServer(name string, s queue.ServerFacts) {
 	// Lost tasks are enqueued again from Postgres, so this only warns. Old entries of the outcome stream are lost for good.
 	fs.Judge(name+" persistence",
 		Case{s.AppendOnly == "", Healthy, untold, ""},
-		Warn(s.AppendOnly == "0", "appendonly is no: a restart loses the queue, which is then refilled, and the outcome stream permanently",
+		Warn(s.AppendOnly == "0", "appendonly is no: a restart loses the queue, which the leader refills, and all of the outcome stream",
 			"CONFIG SET appendonly yes, and the same in redis.conf"),
 		Case{s.AppendFsync == "", Healthy, "appendonly is yes; appendfsync is unknown, because this server forbids CONFIG", ""},
 		Warn(s.AppendFsync == "no", "appendfsync is no: a crash of the machine loses up to half a minute of the queue, and of the outcome stream",
@@ -231,7 +231,7 @@ func (fs *Findings) judgeServer(name string, s queue.ServerFacts) {
 	fs.Judge(name+" memory",
 		Case{s.MaxMemory == 0, Healthy, used + ", no maxmemory", ""},
 		Warn(float64(s.Used) > fullMemory*float64(s.MaxMemory), ofMax+": a full Redis refuses tasks",
-			"raise maxmemory, or find other data in it (redis-cli --bigkeys)"),
+			"raise maxmemory, or look for other programs' data in Redis (redis-cli --bigkeys)"),
 		OK(ofMax))
 	if s.RoundTrip > 0 {
 		fs.judgeClock(name+" clock", s.ClockOffset, s.RoundTrip)

@@ -49,7 +49,7 @@ func ParseChaos(text string) (Chaos, error) {
 	for entry := range strings.SplitSeq(text, ",") {
 		m, err := parseMean(strings.TrimSpace(entry))
 		if err == nil && slices.ContainsFunc(c.means, func(other mean) bool { return other.kind.name == m.kind.name }) {
-			err = fmt.Errorf("%s is there twice", m.kind.name)
+			err = fmt.Errorf("%s is listed twice", m.kind.name)
 		}
 		if err != nil {
 			return Chaos{}, fmt.Errorf("chaos %q: %w", text, err)
@@ -91,9 +91,9 @@ func (c Chaos) Check(s *Stack) error {
 	for _, m := range c.means {
 		switch {
 		case m.kind.needs == ourServers && s.o.foreign():
-			return fmt.Errorf("chaos %s: the simulator injects faults only into servers that it started: Postgres and Redis are others", m.kind.name)
+			return fmt.Errorf("chaos %s: the simulator injects faults only into servers that it started, not into others' servers", m.kind.name)
 		case m.kind.needs == ourClock && (s.o.foreign() || !s.o.Clock):
-			return fmt.Errorf("chaos %s: the service was not started by the simulator as a test bed, whose clock may be moved", m.kind.name)
+			return fmt.Errorf("chaos %s: the clock can be moved only in a service that the simulator started as a test bed", m.kind.name)
 		case m.kind.needs == ourProxies && len(s.faulty()) == 0:
 			return fmt.Errorf("chaos %s: no connection leads through a proxy of the simulator", m.kind.name)
 		}

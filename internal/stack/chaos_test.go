@@ -31,10 +31,10 @@ func TestBadChaos(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"kill":             `"kill" is not a kind of fault with its mean interval, such as kill=30s`,
-		"explode=1s":       `there is no fault "explode"; there are kill, stop, term, flush, redis,`,
-		"kill=often":       `the mean interval of kill is "often": allowed is a duration from 100ms to 24h`,
-		"kill=25h":         `allowed is a duration from 100ms`,
-		"kill=1s,kill=20s": `kill is there twice`,
+		"explode=1s":       `unknown fault "explode"; known faults: kill, stop, term, flush, redis,`,
+		"kill=often":       `the mean interval of kill is "often", but must be a duration from 100ms to 24h`,
+		"kill=25h":         `but must be a duration from 100ms`,
+		"kill=1s,kill=20s": `kill is listed twice`,
 	} {
 		_, err := ParseChaos(text)
 		require.ErrorContains(t, err, want, text)

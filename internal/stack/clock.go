@@ -75,7 +75,7 @@ func (s *Stack) move(ctx context.Context, m clockMove) error {
 			return err
 		}
 		if !Sleep(ctx, 8*retryPeriod) {
-			return fmt.Errorf("the clock could not be moved: %w", err)
+			return fmt.Errorf("move the clock: %w", err)
 		}
 	}
 }

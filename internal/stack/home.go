@@ -67,11 +67,11 @@ func openHome(ctx context.Context, o ServerOptions, program string, users []stri
 	if errors.Is(err, fs.ErrPermission) {
 		spare := o.computer().spareDir
 		if _, noData := os.Stat(filepath.Join(dir, dataName)); noData == nil || o.throwaway || filepath.Dir(dir) == spare {
-			return nil, fmt.Errorf("this process is root, the server must not be, and user %s cannot enter %s or run %s: "+
+			return nil, fmt.Errorf("this process runs as root, the server must not run as root, and user %s cannot enter %s or run %s: "+
 				"use a folder that every user can reach, such as one below %s: %w", user.name, dir, program, spare, err)
 		}
 		o.Dir = filepath.Join(spare, url.PathEscape(dir))
-		o.Logger.Warn("the server's user cannot enter the folder; its files are kept elsewhere",
+		o.Logger.Warn("the server's user cannot enter the folder, so the server keeps its files elsewhere",
 			"folder", dir, "user", user.name, "kept_in", o.Dir)
 		return openHome(ctx, o, program, users)
 	}
@@ -100,7 +100,7 @@ type BusyError struct {
 }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("the folder %s is in use by another running stack", e.Folder)
+	return fmt.Sprintf("the folder %s is in use by another forgerun process", e.Folder)
 }
 
 // acquire locks the folder until release or the end of this process.
@@ -157,7 +157,7 @@ func (h *home) claim(ctx context.Context, log *slog.Logger) (*os.File, error) {
 			h.killNoted()
 		}
 		if !busy || !Sleep(ctx, 10*pollPeriod) {
-			return nil, errors.Join(fmt.Errorf("the former server of %s: %w", h.dir, err), context.Cause(ctx), f.Close())
+			return nil, errors.Join(fmt.Errorf("stop the former server of %s: %w", h.dir, err), context.Cause(ctx), f.Close())
 		}
 	}
 }

@@ -34,8 +34,8 @@ func TestScaleUpAndDown(t *testing.T) {
 	}
 	require.Equal(t, 3, s.Scaling().Stopped)
 	require.Positive(t, s.Scaling().Slowest)
-	require.ErrorContains(t, s.Scale(testContext(t), -1), "allowed is a number from 0 to 32")
-	require.ErrorContains(t, s.Scale(testContext(t), 33), "allowed is a number from 0 to 32")
+	require.ErrorContains(t, s.Scale(testContext(t), -1), "the number must be from 0 to 32")
+	require.ErrorContains(t, s.Scale(testContext(t), 33), "the number must be from 0 to 32")
 	require.NoError(t, s.Close())
 	requireGone(t, before)
 	require.NoError(t, s.Close(), "a second close")

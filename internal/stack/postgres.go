@@ -165,7 +165,7 @@ func (p *Postgres) readPassword() error {
 	}
 	text, err := os.ReadFile(p.home.path(passwordName))
 	if err != nil {
-		return fmt.Errorf("the password of the cluster in %s: %w", p.home.dir, err)
+		return fmt.Errorf("read the password of the cluster in %s: %w", p.home.dir, err)
 	}
 	p.password = strings.TrimSpace(string(text))
 	return nil

@@ -17,7 +17,7 @@ import (
 // ErrNotInstalled is wrapped by errors of the Start functions if a server program is missing. The message says how to install it.
 var ErrNotInstalled = errors.New("not installed")
 
-var errWindows = errors.New("on Windows none is started; use WSL or a container")
+var errWindows = errors.New("forgerun starts no servers on Windows; use WSL or a container")
 
 // machine says where to find programs and spare folders. Tests replace it.
 type machine struct {

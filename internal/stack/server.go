@@ -69,7 +69,7 @@ func (o ServerOptions) newServer(ctx context.Context, name, path string, death s
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	home, err := openHome(ctx, o, path, users)
 	if err != nil {
-		return nil, fmt.Errorf("the folder for %s: %w", name, err)
+		return nil, fmt.Errorf("open the folder for %s: %w", name, err)
 	}
 	o.log = cmp.Or(o.log, home.path(name+".log"))
 	port, err := freePort()

@@ -64,7 +64,7 @@ func forBothServers(t *testing.T, test func(t *testing.T, start func(ServerOptio
 // and, if this process is root, runs as an unprivileged user.
 func (s subject) requireIsolated(t *testing.T) {
 	t.Helper()
-	require.ErrorContains(t, (&home{dir: s.home.dir}).acquire(), "in use by another running stack")
+	require.ErrorContains(t, (&home{dir: s.home.dir}).acquire(), "in use by another forgerun process")
 	if os.Geteuid() == 0 {
 		require.NotNil(t, s.home.user)
 		require.NotZero(t, s.home.user.Uid)

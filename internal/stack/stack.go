@@ -189,7 +189,7 @@ func (s *Stack) Workers() int {
 // allowed.
 func (s *Stack) Scale(ctx context.Context, n int) error {
 	if n < 0 || n > maxWorkers {
-		return fmt.Errorf("%d workers: allowed is a number from 0 to %d", n, maxWorkers)
+		return fmt.Errorf("%d workers: the number must be from 0 to %d", n, maxWorkers)
 	}
 	ctx, done, err := s.call(ctx)
 	if err != nil {

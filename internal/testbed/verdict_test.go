@@ -330,7 +330,7 @@ func TestVerdictWithStartedService(t *testing.T) {
 	require.Equal(t, exitOK, code, stdout+stderr)
 	require.Contains(t, stdout, " WARN   key-renewal")
 	for setting, want := range map[string]string{
-		"FORGERUN_API_KEY_TTL=soon": `FORGERUN_API_KEY_TTL="soon": a duration`,
+		"FORGERUN_API_KEY_TTL=soon": `FORGERUN_API_KEY_TTL="soon": must be a duration`,
 		"FORGERUN_API_KEY_LIFE=1h":  "unknown variable FORGERUN_API_KEY_LIFE",
 	} {
 		code, _, stderr = invoke(t, "verdict", "--forgerun", program, "--set", setting, "--", "true")

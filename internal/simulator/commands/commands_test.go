@@ -88,7 +88,7 @@ func TestBadUse(t *testing.T) {
 		"run stedy":                         `neither a file nor one of autoscale, `,
 		"run " + bad:                        `bad.yaml:4:11: kind must be one of ALL, SUCCESS_FAST, `,
 		steady:                              "the service at " + away + " cannot be used: ",
-		"run steady --chaos kil=3s":         `there is no fault "kil"; there are kill`,
+		"run steady --chaos kil=3s":         `unknown fault "kil"; known faults: kill`,
 		"run steady --workers many":         "many",
 		"run steady --forgerun /none":       "/none",
 		steady + " --chaos kill=3s":         "--chaos affects only processes that the simulator started",
