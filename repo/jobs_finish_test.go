@@ -127,7 +127,8 @@ func TestFinishWithAutomaticRetry(t *testing.T) {
 	done := f.finish(end)
 	f.requireRetried(l.JobID, 90*time.Second)
 	require.Equal(t, job.Queued, done.State)
-	require.Equal(t, &job.Task{JobID: l.JobID, Attempt: 2, RunAt: f.job(l.JobID).RunAt}, done.Next)
+	require.Equal(t, &job.Task{JobID: l.JobID, Attempt: 2, RunAt: f.job(l.JobID).RunAt, ClientID: f.client, WorkKind: job.SuccessFast,
+		Reason: job.FailedOnce}, done.Next)
 
 	r := f.report(l.JobID, 0)
 	require.Equal(t, 1, r.Number)

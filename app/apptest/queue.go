@@ -16,7 +16,6 @@ var ErrQueue = errors.New("the queue cannot be reached")
 type Queue struct {
 	mu        sync.Mutex
 	enqueued  []job.Task
-	signals   []job.ID
 	published []job.Notification
 	delivered []job.ID                    // jobs, in order
 	progress  map[job.ID]job.Notification // latest progress of each job
@@ -25,6 +24,7 @@ type Queue struct {
 	Tasks   map[job.ID]bool // jobs and deliveries with a task; Enqueue and Remove do not change them
 	Ensured [][]job.ID      // jobs or deliveries of each successful call of Ensure and EnsureDeliveries, in order
 	Removed []job.ID        // jobs and deliveries whose tasks were removed
+	Signals []job.ID        // jobs for which a cancel was signaled
 	Err     error           // of calls that return an error
 }
 
@@ -42,7 +42,7 @@ func (q *Queue) Change(f func()) {
 
 func (q *Queue) Enqueue(t job.Task)     { q.Change(func() { q.enqueued = append(q.enqueued, t) }) }
 func (q *Queue) Remove(t job.Task)      { q.RemoveDeliveries(t.JobID) }
-func (q *Queue) SignalCancel(id job.ID) { q.Change(func() { q.signals = append(q.signals, id) }) }
+func (q *Queue) SignalCancel(id job.ID) { q.Change(func() { q.Signals = append(q.Signals, id) }) }
 
 func (q *Queue) Publish(n job.Notification) {
 	q.Change(func() {
@@ -125,10 +125,4 @@ func (q *Queue) Progress(_ context.Context, id job.ID, attempt int) (p *job.Prog
 func (q *Queue) Sent() (tasks []job.Task) {
 	q.Change(func() { tasks = slices.Clone(q.enqueued) })
 	return tasks
-}
-
-// Signaled returns the jobs for which a cancel was signaled so far.
-func (q *Queue) Signaled() (ids []job.ID) {
-	q.Change(func() { ids = slices.Clone(q.signals) })
-	return ids
 }

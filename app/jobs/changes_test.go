@@ -34,7 +34,7 @@ func TestCancel(t *testing.T) {
 		n, _ := w.Executions(job.Canceled)
 		require.EqualValues(t, i, n, "only a running job has an execution time")
 	}
-	require.Equal(t, []job.ID{running}, w.Queue.Signaled(), "the worker gets a signal")
+	require.Equal(t, []job.ID{running}, w.Queue.Signals, "the worker gets a signal")
 	require.Equal(t, []job.ID{queued}, w.Queue.Delivered(), "it has a callback")
 }
 
