@@ -31,7 +31,7 @@ const (
 // MaintenanceTasks are the periodic tasks of the maintenance.
 var MaintenanceTasks = []string{
 	"leader", "scheduler", "relay", "rescuer", "batch_completer", "cleaner", "deliveries", "orphans", "outcomes", "backlog",
-	"clock", "pauses", "history", "bulk", "erasures", "schedules",
+	"clock", "pauses", "history", "bulk", "erasures", "schedules", "throttle",
 }
 
 // Results of the due times of schedules.

@@ -13,8 +13,8 @@ const (
 	secretBytes  = 32
 )
 
-// NewSecret generates a signing secret for a webhook. It returns the text for the owner, in the form of Standard Webhooks, and the encrypted
-// form for storage.
+// NewSecret generates a signing secret for a webhook. It returns the text for the owner, in the form of Standard Webhooks, and the
+// encrypted form for storage.
 func (v *Vault) NewSecret(webhook job.ID) (secret string, sealed []byte, err error) {
 	random := randomSecret()
 	return secretText(random), v.Seal(secretContext(webhook), random), nil

@@ -41,7 +41,8 @@ func (p *progress) due() *job.Progress {
 
 // further reports whether a shows more progress than b, or the same percentage at a later time.
 func further(a, b *job.Progress) bool {
-	return a != nil && (b == nil || a.Percentage > b.Percentage || a.Percentage == b.Percentage && time.Time(a.UpdatedAt).After(time.Time(b.UpdatedAt)))
+	return a != nil && (b == nil || a.Percentage > b.Percentage ||
+		a.Percentage == b.Percentage && time.Time(a.UpdatedAt).After(time.Time(b.UpdatedAt)))
 }
 
 // endsWith reports whether an event ends the running attempt.

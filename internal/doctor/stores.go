@@ -90,7 +90,8 @@ func (fs *Findings) judgeSchema(i repo.Inspection) {
 		Fail(i.SchemaVersion == 0, "none", "run 'forgerun migrate' with the FORGERUN_DATABASE_URL of a user who may create tables; "+
 			"if the schema exists, grant this user USAGE on it, or set the search_path"),
 		Fail(i.SchemaVersion < i.NeededVersion, differs, "run this version's 'forgerun migrate' before you upgrade the other roles"),
-		Warn(i.SchemaVersion > i.NeededVersion, differs+", but also works with it", "upgrade this program to the version that created the schema"),
+		Warn(i.SchemaVersion > i.NeededVersion, differs+", but also works with it",
+			"upgrade this program to the version that created the schema"),
 		OK(found))
 }
 

@@ -128,7 +128,7 @@ func ParseWorkers(text string) (Schedule, error) {
 	for i, count := range counts {
 		n, err := strconv.Atoi(strings.TrimSpace(count))
 		if err != nil || n < 1 || n > maxWorkers {
-			return Schedule{}, fmt.Errorf("workers %q: %q is not a number from 1 to %d; workers must be a number (4), a ramp (1..8) or steps (1,4,2)",
+			return Schedule{}, fmt.Errorf("workers %q: %q is not a number from 1 to %d; set a number (4), a ramp (1..8) or steps (1,4,2)",
 				text, count, maxWorkers)
 		}
 		if !isRamp || i == 0 {

@@ -29,7 +29,8 @@ func (v *vendor) pathOf(id int) string { return strings.Replace(v.job, "{id}", f
 var vendors = map[string]vendor{
 	"azure": {"PUT", "/subscriptions/s/resourceGroups/g/providers/Example.Things/things/t", `{"n": {id}}`, "",
 		"/subscriptions/s/providers/Example.Things/locations/l/operations/{id}?api-version=1", `"Succeeded"`},
-	"google": {"POST", "/v2/projects/p/locations/l/jobs/j:run", `{"n": {id}}`, "", "/v2/projects/p/locations/l/operations/{id}", `"done": true`},
+	"google": {"POST", "/v2/projects/p/locations/l/jobs/j:run", `{"n": {id}}`, "", "/v2/projects/p/locations/l/operations/{id}",
+		`"done": true`},
 	"openai": {"POST", "/v1/batches", `{"input_file_id": "f{id}"}`, "", "/v1/batches/batch_{id}", `"completed"`},
 	"kubernetes": {"POST", "/apis/batch/v1/namespaces/n/jobs", `{"metadata": {"name": "job-{id}"}}`, "",
 		"/apis/batch/v1/namespaces/n/jobs/job-{id}", `"Complete"`},
