@@ -29,7 +29,7 @@ func routes() []httpkit.Route {
 	return handlers.New(handlers.Config{}, handlers.Deps{
 		Deps: httpkit.Deps{Keys: &clients.Service{}}, Jobs: &jobs.Service{}, Events: &events.Hub{},
 		Schedules: schedules.New(&repo.Store{}, nil, 0, nil),
-		Webhooks: delivery.NewWebhooks(delivery.WebhooksDeps{Store: &repo.Store{}}), Testbed: &testbed.Bed{},
+		Webhooks:  delivery.NewWebhooks(delivery.WebhooksDeps{Store: &repo.Store{}}), Testbed: &testbed.Bed{},
 	}).Routes
 }
 
