@@ -30,7 +30,7 @@ func goodRedis() queue.ServerFacts {
 	}
 }
 
-// only requires exactly one problem, of the given severity and with these words. With Healthy it requires no problem.
+// only requires exactly one problem, with the given severity and words. For Healthy it requires that there is no problem.
 func only(t *testing.T, all Findings, want Severity, words ...string) {
 	t.Helper()
 	var bad Findings

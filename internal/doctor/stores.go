@@ -42,7 +42,7 @@ func (fs *Findings) judgePostgres(role string, i repo.Inspection, err error) {
 		OK(found))
 	fs.judgeSchema(i)
 	fs.judgePrivileges(i)
-	for _, name := range []string{"fsync", "full_page_writes", "synchronous_commit"} { // otherwise an acknowledged job may be lost
+	for _, name := range []string{"fsync", "full_page_writes", "synchronous_commit"} { // if one is off, a crash may lose acknowledged jobs
 		fs.Judge("Postgres "+name,
 			Fail(i.Settings[name] == "off", "off: a crash loses jobs that were acknowledged",
 				"ALTER SYSTEM SET "+name+" = on; SELECT pg_reload_conf(); and look for a setting of the user or database (\\drds in psql)"),
@@ -131,7 +131,7 @@ func (fs *Findings) judgeConnections(role string, i repo.Inspection) {
 // longDue is the age at which a due job is reported. Tasks lost by Redis are enqueued again sooner.
 const longDue = time.Minute
 
-// JudgeState reports the processes of the service, which may be about to start.
+// JudgeState judges the running processes and waiting jobs of the service.
 func (fs *Findings) JudgeState(s *repo.State) {
 	found := fmt.Sprintf("%d alive, room for %d jobs at once", s.Workers, s.Slots)
 	due := s.OldestDue.Round(time.Second)
@@ -212,7 +212,8 @@ func (fs *Findings) judgeServer(name string, s queue.ServerFacts) {
 		Fail(s.Role == "slave", "replica: it accepts no writes", "point FORGERUN_REDIS_URL to the master, or use redis-sentinel://"),
 		OK(s.Role))
 	const untold = "not checked: this server does not report the setting"
-	// Lost tasks are enqueued again from Postgres, so this only warns. Old entries of the outcome stream are lost for good.
+	// Missing persistence is only a warning, because lost tasks are enqueued again from Postgres. Old entries of the outcome stream
+	// are lost for good.
 	fs.Judge(name+" persistence",
 		Case{s.AppendOnly == "", Healthy, untold, ""},
 		Warn(s.AppendOnly == "0", "appendonly is no: a restart loses the queue, which the leader refills, and all of the outcome stream",
