@@ -13,15 +13,15 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-const mostRate = 3600 // limit of the service
+const mostRate = 3600 // highest rate that the service accepts
 
-var passing = bounds{200 * time.Millisecond, 2 * time.Second} // duration of a clock's fault
+var passing = bounds{200 * time.Millisecond, 2 * time.Second} // duration of a temporary clock fault
 
 // clockMove is a clock fault: a jump ahead, or a changed rate for a while.
 type clockMove struct {
 	name  string
 	lasts time.Duration // time until the clock runs normally again; 0: never reset
-	how   string        // member of the request
+	how   string        // member of the request that moves the clock
 	value any
 }
 

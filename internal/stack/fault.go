@@ -80,7 +80,7 @@ type bounds struct{ least, most time.Duration }
 var (
 	atOnce  = bounds{0, time.Second}
 	hanging = bounds{500 * time.Millisecond, 4 * time.Second}
-	delays  = bounds{time.Second, 5 * time.Second} // of connections
+	delays  = bounds{time.Second, 5 * time.Second} // how long a proxy delays its connections
 )
 
 func (b bounds) draw(rng *rand.Rand) time.Duration {
@@ -170,7 +170,8 @@ func cut(_ context.Context, p *proxy, rng *rand.Rand) (count int) {
 	return count
 }
 
-// lose waits up to two seconds for responses, since pooled connections may be idle.
+// lose drops the next response on some connections. It waits up to two seconds for these responses, since pooled connections may be
+// idle.
 func lose(ctx context.Context, p *proxy, rng *rand.Rand) (count int) {
 	links := someLinks(p, rng)
 	for _, l := range links {

@@ -69,8 +69,8 @@ func FetchPostgres(ctx context.Context, dir, repository string, log *slog.Logger
 	return bin, err
 }
 
-// download unpacks the build for this machine into programs. The library only downloads when it starts a server as this process's
-// user. An invalid encoding makes initdb fail, so no server starts and root can fetch too.
+// download unpacks the build for this machine into programs. The library downloads only when it starts a server, which fails as root.
+// download passes an invalid encoding, so that initdb fails and no server starts.
 func download(ctx context.Context, repository, work, programs string) error {
 	started := make(chan error, 1)
 	go func() {

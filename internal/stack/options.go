@@ -143,7 +143,7 @@ func ParseWorkers(text string) (Schedule, error) {
 	return s, nil
 }
 
-// At returns the number of workers when the share (0 to 1) of the run is over.
+// At returns the number of workers after the given share (0 to 1) of the run.
 func (s Schedule) At(share float64) int {
 	if len(s.steps) == 0 {
 		return 1

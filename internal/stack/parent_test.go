@@ -92,7 +92,7 @@ func TestKilledParentLeavesNothing(t *testing.T) {
 	}
 }
 
-// isFree reports whether a server and all its child processes have ended, which hold a lock in its folder.
+// isFree reports whether a server and all its child processes have ended, and so no longer lock a file in its folder.
 func isFree(t *testing.T, dir, name string) bool {
 	t.Helper()
 	f, err := os.Open(filepath.Join(dir, name, runningName))

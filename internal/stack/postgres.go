@@ -67,7 +67,7 @@ func (p *Postgres) URLOf(database string) string {
 func (p *Postgres) makeReady(ctx context.Context) error {
 	switch _, err := os.Stat(p.home.dataDir()); {
 	case err == nil:
-		// The previous server is gone, but after a container restart another process may have its id.
+		// The previous server has ended. Its PID file is removed, because after a container restart another process may have the id.
 		_ = os.Remove(p.pidFile())
 		return p.readPassword()
 	case errors.Is(err, fs.ErrNotExist):
@@ -156,7 +156,7 @@ func (p *Postgres) writePassword() error {
 	if err := os.WriteFile(path, []byte(p.password+"\n"), 0o600); err != nil {
 		return err
 	}
-	return errors.Join(syncPath(path), p.home.user.give(path)) // initdb reads it
+	return errors.Join(syncPath(path), p.home.user.give(path)) // the server's user runs initdb, which reads the file
 }
 
 func (p *Postgres) readPassword() error {

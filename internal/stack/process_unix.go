@@ -44,6 +44,6 @@ func lockFile(f *os.File) (busy bool, err error) {
 func unlockFile(f *os.File) { _ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) }
 
 func ownerOf(info fs.FileInfo) Credential {
-	stat, _ := info.Sys().(*syscall.Stat_t) // as os.Stat makes it
+	stat, _ := info.Sys().(*syscall.Stat_t) // os.Stat always returns this type
 	return Credential{Uid: stat.Uid, Gid: stat.Gid}
 }

@@ -17,7 +17,7 @@ type Credential struct{ Uid, Gid uint32 } //nolint:revive // as elsewhere
 // Windows cannot pause a process, so Pause returns an error.
 const pauseSignal, resumeSignal = syscall.Signal(0x13), syscall.Signal(0x12)
 
-// OwnGroup keeps Ctrl-C at the terminal from a command.
+// OwnGroup makes a command ignore Ctrl-C at the terminal.
 func OwnGroup(c *exec.Cmd) {
 	c.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
 }

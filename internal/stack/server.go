@@ -92,7 +92,7 @@ func (s *server) launch(ctx context.Context) (*Process, error) {
 	if err := s.home.acquire(); err != nil {
 		return nil, err
 	}
-	if s.current.Load() != nil { // the last run has ended, and another process may get its id
+	if s.current.Load() != nil { // the last run has ended, and another process may get its id, so that id must not be killed
 		_ = s.home.noteRunning(0)
 	}
 	running, err := s.home.claim(ctx, s.log)

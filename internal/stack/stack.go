@@ -224,7 +224,7 @@ func (s *Stack) call(ctx context.Context) (context.Context, func(), error) {
 	}, nil
 }
 
-// Restart stops all processes except the servers, starts them again at the time until, and returns once all are ready. down is the
+// Restart stops all processes except the servers, starts them again at the given time, and returns once all are ready. down is the
 // time when the last process had stopped; up is the time when they were started.
 func (s *Stack) Restart(ctx context.Context, until time.Time) (down, up time.Time, err error) {
 	ctx, done, err := s.call(ctx)

@@ -55,7 +55,7 @@ func eachFault(t *testing.T, s *Stack) {
 	require.NoError(t, s.servers.Redis.Do(ctx, "SET mine 1"))
 
 	kinds := map[string]bool{}
-	for seed := uint64(1); len(kinds) < 3; seed++ { // of an api, a deliverer and a worker
+	for seed := uint64(1); len(kinds) < 3; seed++ { // until an api, a deliverer and a worker were each killed once
 		require.Less(t, seed, uint64(50), "%v", kinds)
 		f := injectFault(testContext(t), t, s, "kill", seed)
 		kinds[f.Target] = true

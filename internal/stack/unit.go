@@ -22,7 +22,7 @@ type unit struct {
 	log   *slog.Logger
 	begin func(context.Context) (*Process, error) // starts a run and returns once it is ready; nothing runs after an error
 	ready readiness
-	freed func()              // called when nothing runs
+	freed func()              // called after the run has ended or failed to start
 	facts []any               // attributes of the log line of a start
 	gate  *semaphore.Weighted // the unit stays down while a fault holds the gate
 	ctx   context.Context     // context of keep; nil: not kept running
@@ -155,8 +155,8 @@ const (
 	loopback  = "127.0.0.1"
 )
 
-// holders are UDP sockets on the chosen port numbers. They stop other users of this package from choosing the same ports. Programs
-// bind TCP.
+// holders are UDP sockets on the chosen port numbers. They stop other users of this package from choosing the same ports. The
+// programs themselves use TCP, so the sockets do not conflict.
 var holders struct {
 	sync.Mutex
 	sockets []net.PacketConn
