@@ -132,7 +132,8 @@ func interruptedRun(t *testing.T, address string) {
 	requireCleanedUp(t, address, key)
 }
 
-// through starts a proxy and returns its address. see gets the responses to requests for jobs with the method, and may change them.
+// through starts a proxy and returns its address. see gets each response to a request with the method below /v1/jobs, and may change
+// its body.
 func through(t *testing.T, service, method string, see func(r *http.Request, body []byte) []byte) string {
 	t.Helper()
 	target, err := url.Parse(strings.TrimSuffix(service, "/v1"))

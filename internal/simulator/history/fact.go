@@ -1,5 +1,5 @@
-// Package history stores the observations of a run of the simulator: every request and answer, every event of a stream, every delivery to
-// a webhook, and at the end the state in the API and the rows. Package judge decides on it.
+// Package history stores the observations of a run of the simulator: every request and answer, every event of a stream, every
+// delivery to a webhook, and at the end the state in the API and in the tables. Package judge decides whether they show a violation.
 //
 // Facts are lines of JSON, in one folder. All facts of a job, or of an event without a job, are in the same file. Reading one file
 // at a time keeps memory use low, even for a million jobs.
@@ -29,7 +29,7 @@ const (
 	Forbidden Kind = "forbidden" // forbidden observation, such as a delivery without a valid signature; described in Note
 )
 
-// State in the API, the rows and Redis at the end.
+// State in the API, the tables and Redis at the end of the run.
 const (
 	ListedJob     Kind = "listed job"      // GET /v1/jobs
 	APIReport     Kind = "api report"      // GET /v1/jobs/{id}/report?attempt=n, with its events
@@ -54,7 +54,7 @@ type Fact struct {
 
 	Submission *Submission `json:"submission"`
 	Action     *Answer     `json:"action"`
-	Shown      *Job        `json:"shown"` // by the API, or as stored
+	Shown      *Job        `json:"shown"` // the job as the API shows it, or as stored
 	Event      *Event      `json:"event"`
 	Report     *Report     `json:"report"`
 	Delivery   *Delivery   `json:"delivery"`
@@ -72,7 +72,7 @@ func (f *Fact) Subject() string {
 	return f.Job
 }
 
-// Schedule is due after each interval, from its creation to its end.
+// Schedule is a schedule of the run. It is due after each interval, from its creation to its end.
 type Schedule struct {
 	ID        string        `json:"id"`
 	Interval  time.Duration `json:"interval"`
@@ -104,10 +104,10 @@ type Answer struct {
 	RequestID string    `json:"request_id"`
 	Job       string    `json:"job"`
 	State     string    `json:"state"`
-	Attempt   int       `json:"attempt"` // of an action
+	Attempt   int       `json:"attempt"` // the job's attempt after a cancel or a retry
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
-	Location  string    `json:"location"` // header
+	Location  string    `json:"location"` // header of the response
 	Replayed  bool      `json:"replayed"`
 	Error     string    `json:"error"` // why no response arrived
 }
@@ -118,11 +118,11 @@ func (a Answer) Accepted() bool { return (a.Status == 202 || a.Status == 200) &&
 // Unknown reports whether the effect of the request is unknown.
 func (a Answer) Unknown() bool { return a.Status == 0 || a.Status >= 500 }
 
-// Job is a job in the API or the rows, without large or secret members.
+// Job is a job as the API or a row shows it, without large or secret members.
 type Job struct {
 	client.Job
 
-	// Of rows only.
+	// Only set for rows.
 	RunAt        time.Time `json:"run_at"`
 	Keys         int       `json:"keys"` // its idempotency keys that have not expired
 	ParamsDigest string    `json:"params_digest"`
@@ -134,7 +134,7 @@ func JobOf(j client.Job) *Job {
 	return &Job{Job: j}
 }
 
-// ParamsDigest returns the beginning of the SHA-256 of a job's params, as JSON, in hexadecimal digits; "" without params.
+// ParamsDigest returns the first hexadecimal digits of the SHA-256 of a job's params, which are JSON; "" without params.
 func ParamsDigest(params []byte) string {
 	if len(params) == 0 {
 		return ""
@@ -157,7 +157,7 @@ type Event struct {
 
 	Job string `json:"job"` // in the API's report: the event's job
 
-	Scenario // rows: only the kind
+	Scenario // rows have only the kind
 }
 
 // Scenario is an event's description of its job's work kind.
@@ -167,7 +167,7 @@ type Scenario struct {
 	ExpectedOutcome string `json:"expected_outcome"`
 }
 
-// Report is about one finished attempt.
+// Report is the report of one finished attempt.
 type Report struct {
 	Attempt    int       `json:"attempt"`
 	Outcome    string    `json:"outcome"`
@@ -200,7 +200,7 @@ type Delivery struct {
 	Accepted  int       `json:"accepted"`   // rows: attempts with a 2xx answer
 	Uncounted int       `json:"uncounted"`  // rows: internal failures, excluded from the limit
 	Next      time.Time `json:"next"`       // time of the next attempt of a PENDING delivery
-	Body      string    `json:"body"`       // digest of the bytes
+	Body      string    `json:"body"`       // digest of the message's body
 	JobStatus string    `json:"job_status"` // jobStatus in the received body
 	Emitted   string    `json:"emitted"`    // of event.emitted: as in Event
 

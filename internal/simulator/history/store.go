@@ -146,7 +146,7 @@ type Move struct {
 }
 
 func (m Move) at(real time.Time) time.Time {
-	if m.Rate == 1 { // exactly
+	if m.Rate == 1 { // exact, without rounding through float64
 		return m.Service.Add(real.Sub(m.Real))
 	}
 	return m.Service.Add(time.Duration(float64(real.Sub(m.Real)) * m.Rate))
@@ -201,7 +201,8 @@ func (ms Moves) At(real time.Time) time.Time {
 	return real
 }
 
-// Most returns the most service time that can pass in a real time d before and d after any move; without moves it is 2 d.
+// Most returns the largest service time that passes around any move, from d before to d after it in real time; without moves it is 2
+// d.
 func (ms Moves) Most(d time.Duration) time.Duration {
 	most := 2 * d
 	for _, m := range ms {
@@ -225,10 +226,10 @@ func (ms Moves) Since(at time.Time) (real time.Time, known bool) {
 
 // Passing describes how the service time passed a moment.
 type Passing struct {
-	// Exact means that the clock jumped over the moment, or did not run at the real rate. Events due then get that time, however
-	// late they happen.
+	// Exact means that the clock jumped over the moment, or did not run at the real rate. An event that was due at this moment gets
+	// exactly this time, however late it happens.
 	Exact bool
-	// Before is the latest service time under the previous setting in processes that learned of the move late.
+	// Before is the latest time that a process can have read from the clock's previous setting, if it learned of the move late.
 	Before time.Time
 }
 

@@ -108,7 +108,7 @@ func calledBack(url string) func(*jobBuilder) { return func(t *jobBuilder) { t.s
 // add adds a fact about the job.
 func (t *jobBuilder) add(k history.Kind, at time.Time, f history.Fact) {
 	f.Kind, f.At, f.Tenant, f.Job = k, at, t.tenant, t.id
-	if f.Event == nil && f.Report == nil && (f.Delivery == nil || k == history.Received) { // the others name only the job
+	if f.Event == nil && f.Report == nil && (f.Delivery == nil || k == history.Received) { // other facts have no ticket
 		f.Ticket = t.ticket
 	}
 	t.w.add(f)

@@ -20,7 +20,7 @@ type RunContext struct {
 	MaxRuntime    time.Duration // execution limit before the time scale
 	KeyWindow     time.Duration // how long an idempotency key is kept; 0: 24 h
 	MaxAttempts   int           // attempts of a job
-	DeliveryTries int           // of a delivery; 0: at least 2
+	DeliveryTries int           // attempts of a delivery; 0: unknown, but at least 2
 
 	Chaos           bool          // faults were injected
 	Killed          bool          // worker processes died, hung or shut down, so attempts may be lost
@@ -92,7 +92,7 @@ func (run *RunContext) moves() history.Moves {
 	return run.Moves
 }
 
-// Source is a source of facts at the end.
+// Source is a source of facts that is read at the end of a run.
 type Source string
 
 // The sources.
@@ -109,7 +109,7 @@ type Collected struct {
 	Asked   map[Source]bool   // sources that were asked
 	Missing map[Source]string // why a source was not read completely
 
-	Webhooks map[string]time.Time // by id, when a webhook was disabled, changed or deleted: it may lack later events
+	Webhooks map[string]time.Time // by id: the time when a webhook was disabled, changed or deleted, so that it may lack later events
 	Moves    history.Moves        // of the service's clock, from the rows
 	Rules    []string             // invariants of the queries over rows; their violations are facts
 	Measured []Measure
@@ -134,7 +134,7 @@ type jobFacts struct {
 
 	row    *history.Job  // as stored; nil if missing
 	job    *history.Job  // as stored, otherwise as listed; nil if missing
-	source *history.Fact // of job
+	source *history.Fact // the fact that shows job
 	kind   string        // work kind; "": unknown
 
 	log         []history.Event          // by seq, from the rows, otherwise from the API's latest report

@@ -71,8 +71,8 @@ type Reader interface {
 	Each(bucket int, fn func(history.Fact) error) error
 }
 
-// Judge checks the history bucket by bucket, so its memory grows by one byte per ticket. It fails only if the reader or the context
-// fails.
+// Judge checks the history bucket by bucket, so its memory grows by one byte per ticket. It returns an error only if the reader does
+// or the context ends.
 func Judge(ctx context.Context, r Reader, run RunContext) (*Verdict, error) {
 	run.latestSeen = run.moves().Latest(moveLag)
 	run.across = &across{tickets: make([]byte, max(run.Tickets, 0)+1), schedules: map[string]*scheduleRuns{}}
@@ -153,7 +153,7 @@ type checker struct {
 	*jobFacts
 	run *RunContext
 
-	looked     map[string]int64 // checks of each invariant
+	looked     map[string]int64 // number of checks of each invariant
 	violations []Violation
 }
 

@@ -37,7 +37,7 @@ func (c *checker) checkEnd() {
 		j.Attempt, j.MaxAttempts, j.State, exhausted)
 }
 
-// emits reports whether the job's request has the event: name and data.
+// emits reports whether the job's request contains this event (name and data).
 func (c *checker) emits(text string) bool {
 	if c.job == nil || c.ticket == 0 {
 		return true // unknown
@@ -63,8 +63,8 @@ func (c *checker) checkTasks() {
 	}
 }
 
-// checkEarly checks that nothing begins before execution_at. If a moved clock passed that time while the job existed, the job is queued
-// with that time, however late. All times are service times.
+// checkEarly checks that nothing begins before execution_at. If a move of the clock passed execution_at while the job existed, the
+// job is queued with exactly that time, however late. All times are service times.
 func (c *checker) checkEarly() {
 	due := time.Time{}
 	if c.submission != nil {

@@ -64,7 +64,7 @@ func (c *checker) checkShownDeliveries() {
 	c.must(len(shown) == len(stored), answered, "the API shows %d deliveries of the job, %d are stored", len(shown), len(stored))
 	for _, f := range shown {
 		d, s := f.Delivery, stored[f.Delivery.ID]
-		moved := d.State == "PENDING" // and may have ended since
+		moved := d.State == "PENDING" // a pending delivery may have ended since
 		same := s != nil && d.EventID == s.EventID && d.Seq == s.Seq && d.Webhook == s.Webhook &&
 			(moved || d.State == s.State && d.Attempts == s.Attempts)
 		c.must(same, answered, "the API shows delivery %s differently than it is stored", d.ID)

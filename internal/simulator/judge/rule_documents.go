@@ -123,7 +123,7 @@ func (c *checker) checkAPIReports() {
 
 // checkAPIEvents checks that a report's events are the log from its beginning to the end of the attempt.
 func (c *checker) checkAPIEvents(r *history.Report) {
-	var was history.Event // and Next is the job's state
+	var was history.Event // the previous event, but its Next is the job's state
 	var start, end time.Time
 	attempt := 1
 	for i, e := range r.Events {
@@ -161,7 +161,7 @@ func sameEvent(a, b history.Event) bool {
 	return at && a == b
 }
 
-// expectedOutcome returns the final state of a first attempt.
+// expectedOutcome returns the final state of a work kind's first attempt.
 func expectedOutcome(kind string) string {
 	switch {
 	case catalogue[kind].fails > 0:
@@ -191,13 +191,13 @@ func (c *checker) wrongScenario(shown history.Scenario) string {
 	return ""
 }
 
-// checkStream checks that a completely read stream has each event of the job's log once, in order. Another stream has no duplicates.
-// The end of an attempt has no seq, so the next seq is assumed.
+// checkStream checks that a completely read stream has each event of the job's log once, in order. In any other stream it only looks
+// for duplicates. The end of an attempt has no seq, so the next seq is assumed.
 func (c *checker) checkStream() {
 	if c.tenant < 0 || !c.run.Streamed {
 		return
 	}
-	next := count(c.run.Whole) // 0: unknown
+	next := count(c.run.Whole) // expected seq; 0: unknown
 	ends := map[string]bool{}  // name and attempt
 	for _, f := range c.byKind[history.Streamed] {
 		if f.Tenant != c.tenant || f.Event == nil || f.Event.Name == "job.progress" {

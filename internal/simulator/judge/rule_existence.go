@@ -168,7 +168,7 @@ const (
 func (a *across) mark(ticket int64, flags byte) (before byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if ticket >= 1 && ticket < int64(len(a.tickets)) { // checkExistence reports others
+	if ticket >= 1 && ticket < int64(len(a.tickets)) { // checkExistence reports tickets that do not exist
 		before = a.tickets[ticket]
 		a.tickets[ticket] |= flags
 	}
@@ -240,7 +240,7 @@ func (c *checker) checkRun() {
 	c.must(s.tenant == c.tenant, foreign, "the job comes from a schedule of tenant %d", s.tenant)
 	due := c.job.ScheduledFor
 	if due.IsZero() {
-		return // checkSchedules counts it
+		return // checkSchedules reports such jobs
 	}
 	after := due.Sub(s.CreatedAt)
 	c.must(after > 0 && after%s.Interval == 0 && !due.After(s.EndAt), scheduled, "the job is for %s, which is no due time of its schedule",

@@ -24,7 +24,7 @@ type Verdict struct {
 	Facts   int64 `json:"facts"`
 
 	Invariants     []Result    `json:"invariants"`
-	Violations     []Violation `json:"violations"` // the first of each invariant
+	Violations     []Violation `json:"violations"` // the first ones of each invariant
 	ViolationCount int64       `json:"violation_count"`
 }
 

@@ -48,7 +48,7 @@ type Engine struct {
 	accounts  []history.Account
 	plan      *scenario.Plan
 	mu        sync.Mutex
-	callbacks []*ticket          // the first ones of the run
+	callbacks []*ticket          // tickets of the first jobs with a callback
 	schedules []*client.Schedule // the same number for each account, in order
 	jobs      *jobs
 	clock     serviceClock
@@ -58,7 +58,7 @@ type Engine struct {
 	background sync.WaitGroup // streams
 	stop       context.CancelFunc
 	follows    sync.WaitGroup
-	late       atomic.Int64 // delay of the latest request, in nanoseconds
+	late       atomic.Int64 // delay of the last sent request, in nanoseconds
 }
 
 // New makes an engine. With a key, the scenario has one tenant.
@@ -70,7 +70,7 @@ func New(o Options) *Engine {
 
 func (e *Engine) watched() bool { return e.o.Scenario.Readers.Streams > 0 }
 
-// Late returns how long after its planned time an open loop sent its latest request.
+// Late returns the delay of the last request that an open loop sent: its send time minus its planned time.
 func (e *Engine) Late() time.Duration { return time.Duration(e.late.Load()) }
 
 // Tickets returns the number of the plan's submissions so far.

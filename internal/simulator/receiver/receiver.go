@@ -23,19 +23,19 @@ import (
 // Options configure a Receiver. Names, History and Keys are required.
 type Options struct {
 	Seed    uint64
-	Names   map[string][]Answer // receivers of each tenant; without answers one always returns 204
+	Names   map[string][]Answer // answers of each tenant's receivers, by name; without answers a receiver always returns 204
 	History interface{ Add(history.Fact) }
 
 	Delivered func(ok bool)                              // called for each accepted message; ok: answered with 2xx
 	Keys      func(id string) (ed25519.PublicKey, error) // published keys of the service
-	Proxy     func(address string) (string, error)       // the service's address for one of the receiver; nil: the same
+	Proxy     func(address string) (string, error)       // maps the receiver's address to the one for the service; nil: the same
 }
 
 // Receiver is an HTTP server with an address for each receiver of each tenant.
 type Receiver struct {
 	options Options
 	server  *http.Server
-	bases   map[string]string // public base URLs by receiver, without a trailing slash; "": of all
+	bases   map[string]string // public base URLs by receiver, without a trailing slash; "": the URL of all receivers
 	closed  context.Context   // ends with Close, which releases held answers
 	close   context.CancelFunc
 
@@ -153,7 +153,7 @@ func (r *Receiver) count(id string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.tries) == rememberedTries {
-		clear(r.tries) // recent messages may then restart at 1
+		clear(r.tries) // the count of recent messages may then restart at 1
 	}
 	r.tries[id]++
 	return r.tries[id]

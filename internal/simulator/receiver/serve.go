@@ -178,7 +178,7 @@ type message struct {
 func (r *Receiver) verify(ctx context.Context, m *message) (forbidden string, err error) {
 	id, secret := r.registered(ctx, m.to)
 	m.webhook = id
-	if err := m.read(); err != nil { // the history then has its claimed values
+	if err := m.read(); err != nil { // the history then has the values that the message claims
 		return fmt.Sprintf("a message that cannot be read: %s", clip(err.Error())), nil
 	}
 	check := func(v client.Verifier) error {

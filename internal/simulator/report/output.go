@@ -33,7 +33,7 @@ type document struct {
 	Sentence string  `json:"sentence"`
 	Run
 	DurationMS float64            `json:"duration_ms"`
-	Latency    map[string]Latency `json:"latency_ms"` // submit, finish
+	Latency    map[string]Latency `json:"latency_ms"` // by name: submit, finish
 }
 
 func documentOf(run Run) document {
@@ -194,7 +194,7 @@ func ms(d time.Duration) float64 {
 	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
 }
 
-// junitViolations limits each invariant's violations with facts in the JUnit file.
+// junitViolations limits how many violations of each invariant the JUnit file shows with facts.
 const junitViolations = 10
 
 // WriteJUnit writes the verdict as JUnit XML: a test case for each invariant and each expectation. An unchecked invariant is skipped,

@@ -54,7 +54,7 @@ func quotient(text, unit string, divisor float64, to *float64) (err error) {
 	return err
 }
 
-// UnmarshalYAML reads a phase: a constant rate is a ramp too.
+// UnmarshalYAML reads a phase. It stores a constant rate as a ramp with equal ends.
 func (p *Phase) UnmarshalYAML(n *yaml.Node) error {
 	type plain Phase
 	v := struct {

@@ -108,7 +108,7 @@ func (p *parser) explain(e *jsonschema.ValidationError) {
 	switch cause := e.ErrorKind.(type) {
 	case *kind.AdditionalProperties:
 		for _, unknown := range cause.Properties {
-			if key, _ := child(at, unknown); key != nil { // otherwise an alias has it
+			if key, _ := child(at, unknown); key != nil { // otherwise the member comes from an alias
 				known := strings.Join(slices.Sorted(maps.Keys(k.Properties)), ", ")
 				p.wrong(key, "unknown member %s; allowed in %s: %s", shown(key), cmp.Or(k.Title, name), known)
 			}

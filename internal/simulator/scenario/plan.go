@@ -179,7 +179,7 @@ func (p *Plan) draw(c chances) Intent {
 	if d := e.Duplicate; d != nil && c.duplicate < float64(d.Share) {
 		i.Copies, i.SameKey, i.AtOnce = d.Copies, d.Key == SameKey, d.AtOnce
 		if !i.SameKey {
-			i.Tickets += d.Copies // those of a batch have its key
+			i.Tickets += d.Copies // copies with the same key are the same jobs and need no tickets
 		}
 	}
 	return i
@@ -201,7 +201,7 @@ type arrivals struct {
 
 	phase int           // current phase
 	start time.Duration // start of the current phase
-	area  float64       // the integral since then, at the next arrival
+	area  float64       // integral of the rate from the phase's start to the next arrival
 	burst int           // number of sent jobs of the phase's bursts
 }
 
@@ -215,7 +215,7 @@ func newArrivals(s *Scenario) arrivals {
 	a := arrivals{phases: s.Arrival.Open, limit: cmp.Or(s.Duration, longest)}
 	a.random = rand.New(rand.NewPCG(s.Seed, math.MaxUint64)) // no intent has this index
 	if first := slices.IndexFunc(a.phases, Phase.hasRate); first >= 0 && a.phases[first].Poisson {
-		a.area = a.random.ExpFloat64() // even arrivals begin at the start
+		a.area = a.random.ExpFloat64() // even arrivals need no first gap: they begin at the start
 	}
 	return a
 }

@@ -111,9 +111,8 @@ func (p *played) unreadableSources() {
 	p.config = good
 }
 
-// damages are statements, each with the violation that the judge must report, for the job or for no job. Each statement gets its own job,
-// which succeeded on its first attempt, and changes the rows of that job. Together they break
-// every rule over rows, except one.
+// damages are statements, each with the violation that the judge must report. Each statement changes the rows of its own job, which
+// succeeded on its first attempt. Together they break every rule over rows, except one.
 var damages = []struct{ sql, want string }{
 	{"UPDATE deliveries SET url = 'http://receiver/1' WHERE url IS NOT NULL AND event_name = 'job.running' AND job_id = $1",
 		"delivery: a delivery has another target than its webhook or job"}, // the first two victims have a callback

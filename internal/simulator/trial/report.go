@@ -19,7 +19,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// Summarize builds the report around the numbers.
+// Summarize adds everything but the numbers to the report.
 func (t *Trial) Summarize(a report.Run, verdict *judge.Verdict) report.Run {
 	s := t.o.Scenario
 	a.Scenario, a.Description, a.Seed, a.Command, a.Text = s.Name, s.Description, s.Seed, t.o.Command, s.Text
@@ -154,7 +154,7 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 		SampleReports: t.o.Sample, DeliveryLogs: t.expectsKinds(), Seed: t.o.Scenario.Seed,
 	}
 	if t.o.Key != "" {
-		config.Since = t.engine.ClockMoves().At(t.began.Add(-time.Minute)) // that client may have earlier jobs
+		config.Since = t.engine.ClockMoves().At(t.began.Add(-time.Minute)) // the given client may have earlier jobs
 	}
 	run := judge.RunContext{
 		Run: t.id, Tickets: t.engine.Tickets(), TimeScale: t.o.TimeScale,
@@ -171,7 +171,7 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 		config.MetricsURLs = append(config.MetricsURLs, t.stack.MetricsURLs()...)
 		run.Counters = !run.Killed && t.o.URL == ""
 	}
-	if t.o.URL == "" { // with the simulator's configuration
+	if t.o.URL == "" { // the simulator has configured the service
 		env := t.o.Scenario.Service.Env
 		run.MaxRuntime = setting(env, "FORGERUN_MAX_RUNTIME", time.ParseDuration, 2*time.Minute)
 		run.KeyWindow = 24 * time.Hour

@@ -30,7 +30,7 @@ type Config struct {
 	DatabaseURL, RedisURL string
 	MetricsURLs           []string // of all processes of the service
 
-	SampleReports int    // jobs with reports, results and deliveries read over HTTP
+	SampleReports int    // number of jobs whose reports, results and deliveries are read over HTTP
 	DeliveryLogs  bool   // read each delivery of the sample individually, with its tries
 	Seed          uint64 // seed of the sample
 
@@ -47,7 +47,7 @@ type collector struct {
 	out   interface{ Add(history.Fact) }
 	found judge.Collected
 
-	asOf        time.Time      // of the rows, by Postgres' clock
+	asOf        time.Time      // time of the rows' snapshot, by Postgres' clock
 	tenants     map[string]int // by client id
 	clientIDs   []string       // clients that the run created; all their data belongs to the run
 	otherTenant int            // tenant number of every other client
@@ -117,7 +117,7 @@ func connected(ctx context.Context, databaseURL string, do func(*pgx.Conn) error
 	return do(conn)
 }
 
-// CheckStores checks before a run that the stores are readable; "" for none.
+// CheckStores checks before a run that the stores are readable. It skips a store without a URL.
 func CheckStores(ctx context.Context, databaseURL, redisURL string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -150,7 +150,7 @@ func PendingDeliveries(ctx context.Context, databaseURL string, clientIDs []stri
 	return n, err
 }
 
-// countedRows are read in one pass over each table.
+// countedRows are the rows that metrics must count. Each table is read in one pass.
 var countedRows = []struct {
 	counters bool // counters instead of gauges
 	from     string
@@ -176,7 +176,7 @@ var countedRows = []struct {
 // statisticsTime is set once a process has counted the backlog: before that, its gauges are meaningless.
 const statisticsTime = "backlog_timestamp_seconds"
 
-// metrics scrapes until the metrics agree with the rows, at most for MaxWait, since they follow commits.
+// metrics scrapes until the metrics agree with the rows, at most for MaxWait, since metrics change only after the commit.
 func (c *collector) metrics(ctx context.Context) error {
 	return connected(ctx, c.DatabaseURL, func(conn *pgx.Conn) error {
 		measures, err := c.countRows(ctx, conn)

@@ -25,8 +25,8 @@ import (
 // (@tickets).
 const ofRun = `(j.client_id = ANY (@clients::uuid[]) OR starts_with(j.correlation_id, @tickets))`
 
-// selectWebhooks returns since when a changed webhook may lack events: since its end if that was the last change, otherwise since its
-// beginning, with a margin for late commits.
+// selectWebhooks returns the time after which a changed webhook may lack events: its end if that was the last change, otherwise its
+// creation. It subtracts a margin for late commits.
 const selectWebhooks = `
 SELECT webhook_id::text, CASE WHEN disabled_at = updated_at OR deleted_at = updated_at THEN updated_at ELSE created_at END - interval '5 s'
 FROM webhooks WHERE updated_at > created_at`
@@ -151,8 +151,8 @@ const (
 	maxTasks   = 100_000 // held in memory
 	queuePause = 500 * time.Millisecond
 
-	// The asynq queues of the service. Tasks of the first are named {job}:{attempt}, those of the second after deliveries. More may
-	// follow a colon or a slash.
+	// The asynq queues of the service. Names of tasks begin with {job}:{attempt} in the first and with the delivery's id in the
+	// second. More may follow after a colon or a slash.
 	jobQueue     = "jobs"
 	webhookQueue = "webhooks"
 )
