@@ -32,8 +32,8 @@ type options struct {
 	Types map[string]string `yaml:"types"`
 	// Rename maps names of schemas to Go names, for schemas whose own name does not fit. References use the new name too.
 	Rename map[string]string `yaml:"rename"`
-	// Embed maps a field, such as Meta or "Job *Job", to the names of the structs that get it besides the members of their schemas. If it
-	// is a part of these schemas, they embed it instead of repeating its members.
+	// Embed maps a field, such as Meta or "Job *Job", to the names of the structs that also get this field. If the field's schema is
+	// a part of their schemas, they embed it instead of repeating its members.
 	Embed map[string][]string `yaml:"embed"`
 	// Constants are the enumerations whose values become constants, each with the prefix of the constants' names.
 	Constants map[string]string `yaml:"constants"`
@@ -45,7 +45,7 @@ type options struct {
 	Methods       map[string]method `yaml:"methods"`
 	MethodsOutput string            `yaml:"methods-output"`
 
-	// Requests describe the files with the schemas of request bodies. If they are set, nothing else is made.
+	// Requests describe the files with the schemas of request bodies. If they are set, nothing else is generated.
 	Requests []requests `yaml:"requests"`
 
 	schemas, paths, parameters map[string]any
@@ -168,10 +168,11 @@ func (o *options) load() (*openapi3.T, error) {
 	return openapi3.NewLoader().LoadFromData(plain)
 }
 
-// composed is added to the lines of the members that a composed schema adds, so that they come after the members of its parts.
+// composed is added to the line numbers of the members that a composed schema adds, so that they come after the members of its parts.
 const composed = 1_000_000
 
-// keepOrder makes the generator keep the order in which a document names the members of its schemas. after is added to their lines.
+// keepOrder makes the generator keep the order in which a document names the members of its schemas. It adds after to the members'
+// line numbers.
 func keepOrder(node *yaml.Node, members bool, after int) {
 	for i := 0; node.Kind == yaml.MappingNode && i < len(node.Content); i += 2 {
 		if node.Content[i].Value == "allOf" {
@@ -236,7 +237,7 @@ func kindOf(schema map[string]any) (kind any, orNull bool) {
 	return schema["type"], false
 }
 
-// add adds a schema and those that it refers to.
+// add adds a schema and the schemas that it refers to.
 func (o *options) add(wanted map[string]any, name string) {
 	if wanted[name] != nil {
 		return

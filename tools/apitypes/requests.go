@@ -93,7 +93,7 @@ func combine(all map[string]any, schema any) {
 			required = append(required, list(of["required"])...)
 		}
 	}
-	if keyword == "oneOf" { // null stands for a member that only another form has
+	if keyword == "oneOf" { // a client may send null for a member that only another form has
 		for name, property := range properties {
 			properties[name] = map[string]any{"oneOf": []any{property, map[string]any{"type": "null"}}}
 		}

@@ -14,7 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Prometheus scrapes each role at its admin listener, even if the pod is not ready. The job has the name that rules and dashboards use.
+// Prometheus scrapes each role at its admin listener, even if the pod is not ready. The scrape job has the name that rules and
+// dashboards use.
 func TestPrometheusFindsEachRole(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		monitors := of[*monitoring.ServiceMonitor](r)

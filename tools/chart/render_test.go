@@ -104,7 +104,7 @@ func texts(c *chart.Chart, values map[string]any) (map[string]string, error) {
 	return engine.Render(c, all)
 }
 
-// render returns the objects of a set. A document with a member that its type does not know, or with a repeated one, fails the test.
+// render returns the objects of a set. A document with an unknown or repeated member fails the test.
 func render(t *testing.T, set string) (r release) {
 	t.Helper()
 	files, err := texts(load(t), valuesOf(t, set))
