@@ -282,7 +282,7 @@ func TestWrongPathsGetSuggestions(t *testing.T) {
 	}
 }
 
-// The conflict has the id that the first request created: the key belongs to the client.
+// The problem of a conflict has the id of the resource that the first request created. The key's owner may see it.
 // Promise: contract 14f
 func TestIdempotencyConflictHasIDOfFirstResult(t *testing.T) {
 	t.Parallel()

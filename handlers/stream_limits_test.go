@@ -117,7 +117,7 @@ func TestShutdownEndsStreams(t *testing.T) {
 	require.Zero(t, th.watchers())
 }
 
-// Earlier requests get their response. Later requests get none, and do not disturb the stream.
+// Requests before a stream on the same connection get their response. Requests after it get none, and do not disturb the stream.
 func TestStreamInAPipeline(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)

@@ -196,7 +196,7 @@ func TestBulkBegins(t *testing.T) {
 	w.send("POST", "/v1/bulk", `{"action":"cancel","filter":{"all":true}}`, "Idempotency-Key", "once").
 		requireProblem(t, job.CodeIdempotencyConflict)
 
-	w.Exec(`UPDATE jobs SET created_at = '2025-01-31 12:00Z'`) // future jobs do not count
+	w.Exec(`UPDATE jobs SET created_at = '2025-01-31 12:00Z'`) // bulk operations skip jobs created in the future
 	a = w.send("POST", "/v1/bulk", `{"action":"delete","filter":{"state":"SUCCEEDED"},"dry_run":true}`, "Idempotency-Key", "dry")
 	require.Equal(t, 200, a.StatusCode, a.text)
 	require.Contains(t, a.text, `"count":1,"changes":1,"left":[],"more":false,"sample":[{"job_id":"`+backend.Job.String())

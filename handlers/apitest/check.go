@@ -110,8 +110,8 @@ func checkStatus(status int, body []byte) error {
 	return nil
 }
 
-// Transport checks every response that passes through it, and fails the document's test. It does not check the bodies of event streams
-// and truncated responses.
+// Transport checks every response that passes through it, and fails the test if one is wrong. It does not check the bodies of event
+// streams and truncated responses.
 func (d *Document) Transport(next http.RoundTripper) http.RoundTripper {
 	return transport(func(r *http.Request) (*http.Response, error) {
 		res, err := next.RoundTrip(r)

@@ -26,9 +26,9 @@ type Request struct {
 	Allowed                              bool   // whether the document allows it
 }
 
-// Requests returns requests with one hostile value each, for every parameter, member and element of every operation. With edges it adds
-// the extreme values that a schema allows and the nearest ones that it does not. The rest of each request comes from the document's
-// examples or is minimal; fill returns path parameters.
+// Requests returns requests with one hostile value each, for every parameter, member and element of every operation. With edges it
+// adds the extreme values that a schema allows and the nearest ones that it does not. The rest of each request comes from the
+// document's examples or is minimal; fill returns values for path parameters.
 func Requests(t testing.TB, text []byte, edges bool, fill func(operation, parameter string) string) []Request {
 	t.Helper()
 	w := &walker{document: New(t, text).document, edges: edges, seen: map[string]bool{}}
@@ -95,7 +95,7 @@ func (w *walker) parameter(template string, p object, allowed *jsonschema.Schema
 	s, in, name := w.flat(p["schema"]), as[string](p["in"]), as[string](p["name"])
 	values := w.valuesOf(s)
 	shared := in + name + asJSON(s)
-	if w.seen[shared] { // operations also share its code
+	if w.seen[shared] { // an earlier operation has the same parameter, checked by the same code
 		values = w.some(values)
 	}
 	w.seen[shared] = true
@@ -130,7 +130,7 @@ func (w *walker) parameter(template string, p object, allowed *jsonschema.Schema
 	}
 }
 
-// some returns a third of values, a different one on each call.
+// some returns a third of the values, a different third on each call.
 func (w *walker) some(values []string) (some []string) {
 	w.turn++
 	for i := w.turn % 3; i < len(values); i += 3 {
@@ -139,8 +139,8 @@ func (w *walker) some(values []string) (some []string) {
 	return some
 }
 
-// node adds requests with various values for a part of the body. wrap returns the whole body. It varies the members of a named schema in
-// one place only.
+// node adds requests with various values for a part of the body. wrap returns the whole body around a value. Members of a named
+// schema are varied only in the first place that uses it.
 func (w *walker) node(of any, at string, wrap func(value string) string) {
 	s := w.flat(of)
 	for _, value := range w.valuesOf(s) {
@@ -194,9 +194,9 @@ func isStorable(text string) bool {
 	return utf8.ValidString(text) && !strings.Contains(text, "\x00") && !strings.Contains(text, `\u0000`)
 }
 
-// Problem returns an error text if the response to the request is wrong, and "" otherwise. Wrong are internal errors, an accepted value
-// that the document does not allow, a refusal that does not name the place, and a refused value that the document allows. finer reports
-// whether the document restricts the value further in prose.
+// Problem returns an error text if the response to the request is wrong, and "" otherwise. A response is wrong if it is an internal
+// error, accepts a value that the document does not allow, refuses one that the document allows, or does not name the refused place.
+// finer reports whether the document restricts the value further in prose.
 func (r *Request) Problem(status int, body string, finer func(*Request) bool) string {
 	var refusal struct {
 		Violations []struct{ Pointer, Parameter *string }

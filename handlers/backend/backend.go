@@ -203,7 +203,7 @@ func (s *Service) Newest() job.ID {
 	return id
 }
 
-// listener is a listener for other processes that never notifies.
+// listener stands for the notifications of other processes, and never gets any.
 type listener struct{}
 
 func (listener) Watch(job.ID)    {}

@@ -49,7 +49,7 @@ func id(s string) job.ID {
 	return id
 }
 
-// owners maps the path segment before an id to the resource.
+// owners maps the path segment before an id to the id that Path fills in.
 var owners = map[string]job.ID{
 	"jobs": Job, "batches": Batch, "webhooks": Webhook, "deliveries": Delivery, "bulk": Bulk, "schedules": Schedule, "clients": ClientA,
 	"pauses": Pause, "erasures": Erasure, "sessions": Session, "faults": Rule,

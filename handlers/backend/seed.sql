@@ -1,4 +1,4 @@
--- One row of each kind, for client A but where it says otherwise. Ids are those of ids.go.
+-- One row of each kind, for client A unless a comment says otherwise. The ids are those in ids.go.
 DELETE FROM api_keys; DELETE FROM events; DELETE FROM client_events; DELETE FROM reports; DELETE FROM results; DELETE FROM jobs;
 DELETE FROM batches; DELETE FROM bulk_items; DELETE FROM bulk_operations; DELETE FROM deliveries; DELETE FROM delivery_attempts;
 DELETE FROM webhooks; DELETE FROM schedules; DELETE FROM idempotency_keys; DELETE FROM tombstones; DELETE FROM pauses; DELETE FROM workers;
@@ -48,7 +48,7 @@ VALUES
     'QUEUED', NULL, 1, 4, false, 2, 0, '2025-01-31 12:00:00.123456Z', '2025-01-31 12:00:00.123456Z', NULL, '2025-01-31 12:00:00.123456Z',
     '2025-01-31 12:00:00.123456Z', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'en', 'request-1', pg_current_xact_id());
 
--- The old tx shows the events at once: an open transaction of another test would hold back new ones.
+-- The events have an old tx, so that streams show them at once: an open transaction of another test would hold back new events.
 INSERT INTO events (tx, job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
 SELECT '3'::xid8, '01890000-0000-7000-8000-000000000001', '00000000-0000-4000-8000-00000000000a', seq,
   ('01890000-0000-7000-8000-00000000e00' || seq)::uuid, 'job.' || lower(next), prev, next, 1,
@@ -111,7 +111,7 @@ VALUES
   ('01890000-0000-7000-8000-0000000000d4', '00000000-0000-4000-8000-00000000000a', '01890000-0000-7000-8000-000000000001', NULL,
     'https://example.com/done', '01890000-0000-7000-8000-000000000001', 4, '01890000-0000-7000-8000-00000000e004', 'job.running',
     '2030-01-31 12:00:00.123456Z', 'FAILED', 1, NULL, '2030-01-31 12:01:00.123456Z', 503, 'TIMEOUT', NULL);
--- What receivers answer: nothing, text, what is no text, and text that was cut off within a character.
+-- Responses of receivers: none, text, binary data, and text that was cut off within a character.
 INSERT INTO delivery_attempts (delivery_id, number, started_at, duration_ms, status, error, response_header, response_body, body_truncated)
 VALUES
   ('01890000-0000-7000-8000-0000000000d1', 1, '2030-01-31 12:00:00.123456Z', 10000, NULL, 'TIMEOUT', NULL, NULL, false),

@@ -29,7 +29,7 @@ type Conn struct {
 	refused  error // error that ended reading; nil: none
 
 	// Protected by the listener's mutex.
-	source    netip.Addr // not valid if its address is exempt from the limit
+	source    netip.Addr // address that the limit counts; not valid if it is exempt
 	forgotten bool
 	in        *list.List    // list of idle connections; nil: a request is in progress
 	element   *list.Element // in the list

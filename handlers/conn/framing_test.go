@@ -17,7 +17,7 @@ const (
 	chunked = post + "Transfer-Encoding: chunked\r\n\r\n"
 )
 
-// wellFramed are requests that both servers read completely.
+// wellFramed are requests that fasthttp and net/http both read completely.
 var wellFramed = []string{
 	"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/1.0\r\nHost: x\r\n\r\n",
 	post + "Content-Length: 3\r\n\r\na\nb", post + "Content-Length: 0\r\n\r\n",
@@ -45,7 +45,7 @@ var misframed = map[FramingError][]string{
 		chunked + "1 1\r\n", chunked + "100000000\r\n", chunked + "1\r\nab\r\n"},
 }
 
-// passed returns the ends of the requests, and the result of the last byte.
+// passed returns the offsets at which requests end, the number of bytes that passed, and the error at which it stopped.
 func passed(f *framing, stream string, step int) (ends []int, read int, err error) {
 	for read < len(stream) && err == nil {
 		var n int

@@ -145,7 +145,7 @@ func (l *Listener) admit(accepted net.Conn) *Conn {
 	return c
 }
 
-// Refuse refuses new connections for d if the socket can be reopened, and closes the others as soon as they are idle.
+// Refuse refuses new connections for d if the socket can be reopened, and closes open connections as soon as they are idle.
 func (l *Listener) Refuse(d time.Duration) {
 	socket, ok := l.Listener.(interface{ Refuse(d time.Duration) })
 	if !ok {

@@ -130,7 +130,7 @@ func isWord(s string, limit int) bool {
 	return 0 < len(s) && len(s) <= limit
 }
 
-// isLine reports whether s has at most most characters, without line breaks and invisible characters.
+// isLine reports whether s has no line breaks or invisible characters. most limits the number of its characters.
 func isLine(s string, most int) bool {
 	const replaced = 3 // bytes of U+FFFD, so that PlainText does not truncate
 	return utf8.RuneCountInString(s) <= most && job.PlainText(s, replaced*len(s)) == s

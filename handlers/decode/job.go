@@ -30,7 +30,7 @@ func Job(body []byte, key string, limits Limits) (job.Request, error) {
 	return req, nil
 }
 
-// job converts a decoded submission to a request. The service retries jobs with a policy unless the request says otherwise.
+// job converts a decoded submission to a request. A request with a retry policy turns on auto_retry unless it says otherwise.
 func (r *reader) job(sent *api.JobRequestMembers) job.Request {
 	req := job.Request{Type: sent.Type, WorkKind: value(sent.WorkKind), ExecutionAt: (*time.Time)(sent.ExecutionAt),
 		Callback: value(sent.Callback), Params: sent.Params, AutoRetry: sent.Retry != nil, Retry: r.retry(sent.Retry), Emit: sent.Event,

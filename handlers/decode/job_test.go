@@ -136,7 +136,7 @@ func TestDecodeAccepts(t *testing.T) {
 		emit(`{"name":"order.paid","data": -0.5e-3 }`): {
 			Type: job.EmitEvent, Emit: &job.Emission{Name: "order.paid", Data: json.RawMessage(`-0.5e-3`)}},
 		emit(`{"name":"a","data":null}`): {Type: job.EmitEvent, Emit: &job.Emission{Name: "a"}},
-		// The decoder does not check combinations.
+		// The decoder does not check combinations of members.
 		execute(`"event":{"name":"a"}`): {Type: job.Execute, Emit: &job.Emission{Name: "a"}},
 		execute(`"params":` + deepest):  {Type: job.Execute, Params: json.RawMessage(deepest)},
 		execute(`"params":` + numbers):  {Type: job.Execute, Params: json.RawMessage(numbers)},
@@ -164,7 +164,7 @@ func TestDecodersKeepNothingOfPreviousBody(t *testing.T) {
 		_, err = Job([]byte(`{"type":`), "", limits)
 		require.Error(t, err)
 	}
-	clear(body) // the buffer of the next request
+	clear(body) // as if the next request reused the buffer
 	require.Equal(t, []string{"http://example.com", `{"a":1}`, "k", "c", "n", "[2]", "/no"}, []string{first.Callback,
 		string(first.Params), first.IdempotencyKey, first.CorrelationID, first.Emit.Name, string(first.Emit.Data),
 		first.Violations[0].Pointer})

@@ -23,8 +23,8 @@ const (
 	maxMembers      = 4000 // of one object
 	maxAllMembers   = 50_000
 	maxElements     = 50_000 // of all arrays
-	maxOuter        = 64     // more than any valid object has
-	maxFound        = 2000   // sorted findings; more are only counted
+	maxOuter        = 64     // members of the outermost object; no valid one has more
+	maxFound        = 2000   // findings that are sorted; more are only counted
 	minExponent     = -324   // of the smallest float64; databases may refuse smaller numbers
 	maxPointerBytes = 256
 	maxGuesses      = 50 // suggestions for wrong names in one body
@@ -62,11 +62,11 @@ type reader struct {
 	outer   []member  // members of the outermost object
 	items   [][]byte  // elements of an array without a schema
 	path    []step    // to the value under a schema
-	found   []finding // by schemas
+	found   []finding // mistakes found by schemas
 	place   int       // index of the current outermost member
 	wrong   []string  // names of outer members with findings
 	named   int       // members so far
-	listed  int       // elements so far
+	listed  int       // array elements so far
 	guess   int       // suggestions left
 	err     error     // stops the reading
 	types   *jsonv2.Unmarshalers

@@ -70,7 +70,7 @@ type schema struct {
 
 	name      string // of the member in its object
 	index     int    // of the member in its object
-	kinds     string // of jsontext
+	kinds     string // allowed jsontext.Kinds, one byte each
 	isInteger bool
 	form      form
 	names     *regexp.Regexp // names that are allowed besides the properties

@@ -224,8 +224,8 @@ func TestDocumentIsStrict(t *testing.T) {
 	}
 }
 
-// namesMembers reports whether a conditional rule lists the members. Unlike for additionalProperties, generators then make a type without
-// an index signature.
+// namesMembers reports whether a conditional rule lists the allowed members. Documents use it instead of additionalProperties where
+// generated types must have no index signature.
 func namesMembers(rule any) bool {
 	o, _ := rule.(map[string]any)
 	return o["then"] != nil && tree(o).in("then", "propertyNames") != nil

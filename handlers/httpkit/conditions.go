@@ -39,8 +39,8 @@ func shownBy(routes []Route) map[string]*Route {
 	return shown
 }
 
-// checkConditions refuses a change if a condition fails for its resource. It runs after all other checks of the request's head. If the
-// client may not read the resource, it returns that error.
+// checkConditions refuses a change if a condition fails for its resource. It runs after all other checks of the request's head. If
+// the client may not read the resource, it returns the error of reading it.
 func (s *Kit) checkConditions(r *Request) error {
 	match, noneMatch := r.Has(fiber.HeaderIfMatch), r.Has(fiber.HeaderIfNoneMatch)
 	if r.Route.Access == Public || !match && !noneMatch {

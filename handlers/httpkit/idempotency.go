@@ -14,8 +14,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Scopes of idempotency keys by sender. Submissions of jobs, batches and webhooks have their own scopes, so their keys never conflict
-// with these.
+// Scopes of idempotency keys by sender. Submissions of jobs, batches and webhooks have other scopes, so the same key in both kinds of
+// requests never conflicts.
 const (
 	scopeClient    = "client"
 	scopeOperator  = "operator"

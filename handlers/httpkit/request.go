@@ -37,7 +37,7 @@ type Request struct {
 	Start   time.Time
 	Waited  time.Duration // as requested by the client
 	Caller  job.Caller
-	Claimed job.Caller        // caller of a refused key
+	Claimed job.Caller        // caller that a refused key claims to be
 	Failed  *problem.Document // nil unless the response is a problem
 	Made    job.ID            // id of the created resource, stored with its idempotency key
 	Streams bool              // the connection is used by an event stream
@@ -46,7 +46,7 @@ type Request struct {
 
 	stop          context.CancelFunc
 	incoming      incoming
-	slot          *fair.Semaphore[job.ID] // of the held slot; nil if none
+	slot          *fair.Semaphore[job.ID] // semaphore of the held slot; nil if none is held
 	subjects      []subject
 	refused       reason
 	withoutSecret []byte // body to store for repetitions; nil: the response body
@@ -134,8 +134,8 @@ func (r *Request) noteSubject() {
 	}
 }
 
-// CheckAccept refuses a request that accepts none of the media types. Changes respond in JSON, so they must not exclude it. read checks
-// the responses of GET once their media type is known.
+// CheckAccept refuses a request that accepts none of the media types. Changes respond in JSON, so their requests must not exclude it.
+// read checks the responses of GET once their media type is known.
 func (r *Request) CheckAccept(produced ...string) error {
 	accept := r.List(fiber.HeaderAccept)
 	if r.Route.Method != Get && header.Excludes(accept, fiber.MIMEApplicationJSON) {
@@ -248,7 +248,7 @@ func (r *Request) PageSize(otherwise int) int {
 	return otherwise
 }
 
-// Filters returns the filters of a list, for the scope of its cursors. Values cannot contain separators, or are escaped.
+// Filters returns the filters of a list, for the scope of its cursors. The values contain no separators or are escaped.
 func (r *Request) Filters() string {
 	var filters strings.Builder
 	for _, p := range r.Route.Query {

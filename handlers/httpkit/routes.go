@@ -37,7 +37,7 @@ type Route struct {
 	Method, Path string
 	Access       Access
 	Action       string // in logs
-	Success      int    // usual success status, for metrics from zero
+	Success      int    // usual success status; its metric starts at zero
 	Handle       Handler
 	Query        []query.Parameter
 	Produces     []string // media types, one of which must be acceptable; nil: not checked before handling
@@ -186,7 +186,7 @@ func (s *Kit) nearPath(path string) string {
 				near = known
 			}
 		}
-		if near != "" && s.Pages.Handler == nil { // then this listener serves the public URL
+		if near != "" && s.Pages.Handler == nil { // only a listener without pages serves the public URL
 			near = s.Links.At(near)
 		}
 		if near != "" {

@@ -25,8 +25,8 @@ type metrics struct {
 	refused      *prometheus.CounterVec
 }
 
-// newMetrics registers the metrics of the HTTP side, with the usual status of each route from zero. Labels come from the route table,
-// never from client input.
+// newMetrics registers the metrics of the HTTP side. The series for the usual status of each route start at zero. Labels come from
+// the route table, never from client input.
 func newMetrics(f telemetry.Factory, routes []Route) *metrics {
 	m := &metrics{
 		requests: f.Counters("http_requests_total",

@@ -92,7 +92,7 @@ func (s *API) accepted(r *httpkit.Request, receipt job.Receipt, warnings []job.V
 		r.Honored(prefs)
 		return s.sendJob(r, j, warnings)
 	}
-	if err != nil { // nothing to wait for: a replayed job may be gone
+	if err != nil { // there was nothing to wait for: the job of a replayed submission may be gone
 		prefs.Forget()
 	}
 	if err == nil && j != nil {

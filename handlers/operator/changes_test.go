@@ -33,7 +33,7 @@ func TestEraseAClient(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, w.post("/admin/v1/clients/x/erase", `{"confirm":"`+anID.String()+`"}`).StatusCode)
 }
 
-// The hash covers the record exactly as answered.
+// The hash is computed over the record exactly as the response shows it.
 func TestErasuresHaveProof(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

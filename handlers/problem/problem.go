@@ -23,7 +23,7 @@ type Document struct {
 	Code       job.Code        `json:"code"`
 	Violations []job.Violation `json:"violations,omitempty"`
 	ExpiredAt  *job.Time       `json:"expired_at,omitempty"` // for 410: time of expiry
-	JobID      *job.ID         `json:"job_id,omitempty"`     // for an idempotency conflict: result of the first request
+	JobID      *job.ID         `json:"job_id,omitempty"`     // for an idempotency conflict: job that the first request created
 	BatchID    *job.ID         `json:"batch_id,omitempty"`
 	State      job.State       `json:"state,omitempty"`  // of the job, for a refused retry
 	Reason     string          `json:"reason,omitempty"` // why the retry was refused

@@ -155,7 +155,7 @@ func docsPage() httpkit.Handler {
 	}
 }
 
-// root sends the documentation to browsers and links to other clients.
+// root sends the documentation page to browsers. Other clients get a JSON document with links.
 func (s *API) root(page httpkit.Handler) httpkit.Handler {
 	addresses := sync.OnceValue(func() *asset {
 		at := s.Links.At
@@ -175,8 +175,8 @@ func (s *API) root(page httpkit.Handler) httpkit.Handler {
 	}
 }
 
-// problemIndex sends the list of all problem types. base leads from the list to their pages: the address of the list may end in a
-// slash.
+// problemIndex sends the list of all problem types. base is the relative address of their pages, which depends on whether the list's
+// own address ends in a slash.
 func problemIndex(base, docsURL string) httpkit.Handler {
 	return func(r *httpkit.Request) error { return r.HTML(docs.ProblemIndex(base, docsURL)) }
 }

@@ -122,7 +122,7 @@ func (e *Engine) Run(st *Stream) {
 	st.logEnd(ctx, err, stack)
 }
 
-// write writes the head and follows the source. A panic only ends this stream; stack is its stack.
+// write writes the head and follows the source. A panic only ends this stream; stack is then the stack of the panic.
 func (st *Stream) write(ctx context.Context) (stack []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {

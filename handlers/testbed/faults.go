@@ -39,7 +39,8 @@ func (s *API) replaceFaults(r *httpkit.Request) error {
 	return httpkit.Respond(r, fiber.StatusOK, faultViews)(s.Testbed.ReplaceFaults(r.Ctx, scope, f.Seed, f.Rules, f.Profile))
 }
 
-// inSession wraps a handler of requests about the rules of a session: the one in the header, or the one without a label.
+// inSession wraps a handler for the rules of a session. The session has the label in the request's header, or no label without the
+// header.
 func (s *API) inSession(handle func(r *httpkit.Request, scope testbed.Scope) error) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		scope, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID)
@@ -205,7 +206,7 @@ func (s *API) After(r *httpkit.Request) {
 	}
 	later := s.record(v)
 	if v.fault != nil && v.fault.Refuse > 0 {
-		r.Response().Header.SetConnectionClose() // of this request, after its response
+		r.Response().Header.SetConnectionClose() // closes this request's connection after the response
 		s.RefuseConnections(time.Duration(v.fault.Refuse))
 	}
 	if v.fault != nil && !r.Streams { // streams apply faults while writing
@@ -249,7 +250,7 @@ func (v *visit) elsewhere() string {
 	return "http://" + other
 }
 
-// showFault finds a rule for conditions; the API has no GET of a single rule.
+// showFault finds a rule so that conditions can be checked; the API has no GET of a single rule.
 func (s *API) showFault(r *httpkit.Request, scope testbed.Scope) error {
 	rules, err := s.Testbed.Faults(r.Ctx, scope)
 	if err != nil {

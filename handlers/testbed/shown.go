@@ -47,7 +47,7 @@ func (v *visit) shown(x *verdict.Exchange) {
 		x.Made = testbed.IDOf(cmp.Or(doc.ID, doc.Draft))
 	case x.Role == verdict.SubmitMany:
 		x.Made = testbed.IDOf(doc.Batch)
-	case doc.Counts != nil && open(doc.Counts) == 0: // of a batch, whether its outcome is stored yet or not
+	case doc.Counts != nil && open(doc.Counts) == 0: // a finished batch, even if its outcome is not stored yet
 		wire.Show(x, testbed.IDOf(doc.Batch), true)
 	case x.Operation == "listAttempts" && len(doc.Data) > 0 && doc.Data[len(doc.Data)-1].Outcome != "":
 		wire.Show(x, x.Job, true)

@@ -59,7 +59,7 @@ func (s *API) redeliver(r *httpkit.Request) error {
 	return s.accepted(r)(s.Webhooks.Redeliver(r.Ctx, r.Caller.ClientID, ownerOf(r), r.IDOf("delivery_id")))
 }
 
-// accepted sends 202 with a delivery in progress, unless it was refused.
+// accepted sends 202 with a delivery in progress, or passes the use case's error on.
 func (s *API) accepted(r *httpkit.Request) func(*job.Delivery, error) error {
 	return func(d *job.Delivery, err error) error {
 		if err != nil {
