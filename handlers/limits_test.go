@@ -90,7 +90,7 @@ func TestListsOfOneClientDoNotBlockOthers(t *testing.T) {
 	for _, a := range answers {
 		require.Equal(t, 200, within(t, a).StatusCode)
 	}
-	for range 2 { // every slot was released
+	for range 2 { // succeeds twice only if every slot was released
 		require.True(t, lists.TryAcquire(backend.ClientA))
 	}
 }
@@ -111,7 +111,7 @@ func TestGuessesAreSlowed(t *testing.T) {
 	clock := now
 	w := newWorld(t, func(c *Config, d *Deps) {
 		d.Attempts = authlimit.New(func() time.Time { return clock }, telemetry.In(nil))
-		c.TrustedProxies = conn.Proxies{netip.MustParsePrefix("0.0.0.0/32")} // the address of Test
+		c.TrustedProxies = conn.Proxies{netip.MustParsePrefix("0.0.0.0/32")} // address of requests by Test
 	})
 	ask := func(from, key string) *reply {
 		return w.send("GET", "/v1/jobs", "", "X-Forwarded-For", from, "Authorization", "Bearer "+key)

@@ -254,7 +254,7 @@ func TestHeaderInjection(t *testing.T) {
 			}
 		}
 	}
-	w.log.Lines(t, nil) // each is one line
+	w.log.Lines(t, nil) // fails unless each entry is one line
 }
 
 // TestSlowClients keeps connections open without sending a complete request.

@@ -46,7 +46,7 @@ func TestRequestsAreAsDocumented(t *testing.T) {
 			if strings.Contains(r.At, "/params") {
 				r.Body = strings.Replace(r.Body, `"params":`, `"work_kind":"CUSTOM","params":`, 1)
 			}
-			if r.At == "/since" { // deliveries that were already sent again
+			if r.At == "/since" { // since must not be in the future by the real clock
 				r.Body = strings.ReplaceAll(r.Body, "2030-01-31", yesterday)
 			}
 			headers := []string{"Content-Type", r.Media}

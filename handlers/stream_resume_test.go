@@ -142,8 +142,8 @@ func TestProgressOfAttempts(t *testing.T) {
 	r = th.open(path, "Last-Event-ID", "5")
 	r.events("job-retried")
 	th.watched(1)
-	th.progress(id, 1, 80) // late
-	th.progress(id, 2, 5)  // early: the event does not exist yet
+	th.progress(id, 1, 80) // too late: attempt 1 has ended
+	th.progress(id, 2, 5)  // too early: attempt 2 has not started
 	th.Move(id, job.Assigned, job.Running)
 	r.events("job-assigned", "job-running")
 	require.Equal(t, 5, r.next().percentage(t), "progress restarts")

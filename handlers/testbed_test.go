@@ -48,7 +48,7 @@ func TestFaultsInsteadOfTheWork(t *testing.T) {
 		effect     fault.Effect
 		status     int
 		text       string
-		name, want string // with a header
+		name, want string // a header of the response, and its value
 	}{
 		{fault.Effect{Status: 503}, 503, string(job.CodeStorageUnavailable), "Content-Type", "application/problem+json"},
 		{fault.Effect{Code: string(job.CodeRateLimited), RetryAfter: &two}, 429, string(job.CodeRateLimited), "Retry-After", "2"},
@@ -139,7 +139,7 @@ func TestOneKeyInURLIsLookedUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, d *Deps) {
 		d.Attempts = authlimit.New(func() time.Time { return now }, telemetry.In(nil))
-		c.TrustedProxies = conn.Proxies{netip.MustParsePrefix("0.0.0.0/32")} // the address of Test
+		c.TrustedProxies = conn.Proxies{netip.MustParsePrefix("0.0.0.0/32")} // address of requests by Test
 	})
 	refused := 0
 	for n := range 110 {

@@ -64,7 +64,7 @@ func (d *Document) Verify(method, escapedPath string, res *http.Response, body [
 // response returns the documented response for a status, or an empty place. The 404 of x-any-request only applies to unknown paths, and
 // its 405 to methods that a path lacks.
 func (d *Document) response(method, escapedPath, status string) place {
-	found, least := "", math.MaxInt // number of parameters
+	found, least := "", math.MaxInt // least: number of parameters in the path found
 	for template := range as[object](d.root["paths"]) {
 		if n := strings.Count(template, "{"); n < least && matches(template, escapedPath) {
 			found, least = template, n

@@ -50,9 +50,9 @@ type walker struct {
 	*document
 	edges bool
 	fill  func(parameter string) string
-	base  Request // of the operation
+	base  Request // valid request for the current operation
 	body  *jsonschema.Schema
-	seen  map[string]bool // references, and parameters with their schemas
+	seen  map[string]bool // keys of the references and parameters seen so far
 	turn  int             // rotates through values that not every place needs
 	all   []Request
 }

@@ -104,7 +104,7 @@ func TestAcceptSurvivesLackOfResources(t *testing.T) {
 	l.admit(idle)
 	_, err := l.Accept()
 	require.ErrorIs(t, err, syscall.EBADF, "permanent errors are returned")
-	<-idle.closed // closed to make room
+	<-idle.closed // closed to free resources
 }
 
 func TestOldestIdleConnectionIsClosed(t *testing.T) {
@@ -116,7 +116,7 @@ func TestOldestIdleConnectionIsClosed(t *testing.T) {
 	kept, keptServed := connect()
 	keptServed.Begin()
 	keptServed.End()
-	_, _ = keptServed.Read(make([]byte, 1)) // the next request
+	_, _ = keptServed.Read(make([]byte, 1)) // reads the next request
 	first, _ := connect()
 	second, _ := connect()
 

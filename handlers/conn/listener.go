@@ -66,7 +66,7 @@ type Listener struct {
 	kept      list.List // idle Conns between two requests
 	logged    time.Time
 	unlogged  int       // connections closed since the last log line
-	refuses   time.Time // the socket stays closed until then
+	refuses   time.Time // time until which the socket stays closed
 }
 
 // NewListener wraps a listener.

@@ -70,7 +70,7 @@ func (s *schema) textForm() form {
 	if f, known := forms[name]; known || name == "" {
 		return f
 	}
-	panic("no check of texts for " + name) // a test reads all schemas
+	panic("no check of texts for " + name) // does not happen: a test reads all schemas
 }
 
 // duration returns a check of durations in Go's notation.

@@ -100,7 +100,7 @@ func (r *reader) retry(sent *api.RetryPolicy) *job.RetryPolicy {
 func Batch(body []byte, key string, limits Limits) (job.BatchRequest, error) {
 	r := newReader(public, body, limits)
 	defer r.done()
-	r.wrong = []string{"jobs"} // items are decoded one by one
+	r.wrong = []string{"jobs"} // leaves out the items, which are decoded one by one
 	var sent struct {
 		IdempotencyKey string `json:"idempotency_key"`
 	}

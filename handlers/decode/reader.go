@@ -46,7 +46,7 @@ var (
 // Limits are the server's limits for jobs.
 type Limits struct {
 	MaxPayload int  // bytes of params or event data
-	TestBed    bool // CUSTOM is a work kind
+	TestBed    bool // allows the work kind CUSTOM
 }
 
 // reader reads a JSON text strictly, and checks it against a schema at the same time. It refuses duplicate names, invalid UTF-8, NUL
@@ -61,7 +61,7 @@ type reader struct {
 	body    []byte
 	outer   []member  // members of the outermost object
 	items   [][]byte  // elements of an array without a schema
-	path    []step    // to the value under a schema
+	path    []step    // path to the current value that has a schema
 	found   []finding // mistakes found by schemas
 	place   int       // index of the current outermost member
 	wrong   []string  // names of outer members with findings

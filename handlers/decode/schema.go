@@ -32,7 +32,7 @@ type Schemas struct{ named func() map[string]*schema }
 func load(text []byte) *Schemas {
 	return &Schemas{sync.OnceValue(func() (all map[string]*schema) {
 		if err := json.Unmarshal(text, &all); err != nil {
-			panic(err) // a test loads the schemas
+			panic(err) // does not happen: a test loads the schemas
 		}
 		for _, s := range all {
 			s.prepare("", 0)

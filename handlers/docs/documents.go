@@ -45,7 +45,7 @@ func appendJSON(out []byte, n *yaml.Node) []byte {
 		case "!!int", "!!float", "!!bool", "!!null":
 			return append(out, n.Value...)
 		}
-		out, _ = jsontext.AppendQuote(out, n.Value) // YAML is UTF-8
+		out, _ = jsontext.AppendQuote(out, n.Value) // fails only for invalid UTF-8, which YAML does not allow
 		return out
 	case yaml.MappingNode:
 		around = object

@@ -55,7 +55,7 @@ func OperatorPage(document string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.Header().Set("Content-Security-Policy", page().Policy)
-		_, _ = io.WriteString(w, page().Text) // the connection is lost
+		_, _ = io.WriteString(w, page().Text) // on an error the connection is lost
 	})
 }
 
@@ -65,7 +65,7 @@ func unzipped(name string) string {
 	if err != nil {
 		panic(err)
 	}
-	defer func() { _ = file.Close() }() // in memory
+	defer func() { _ = file.Close() }() // the file is in memory
 	r, err := gzip.NewReader(file)
 	if err != nil {
 		panic(err)

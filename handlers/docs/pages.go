@@ -61,7 +61,7 @@ type entry struct {
 
 // index is the data of the list of problem types.
 type index struct {
-	Base    string // before the slug in a link
+	Base    string // text before the slug in a link
 	Groups  []group
 	Stages  []job.StageSpec
 	DocsURL string // relative URL of the API's page

@@ -155,7 +155,7 @@ func (r *Request) receiveBody(stream io.Reader) error {
 	}
 	r.passBody(in.bytes)
 	r.Waited += time.Since(began)
-	if time.Since(r.Start) > time.Millisecond { // unless it came with the head
+	if time.Since(r.Start) > time.Millisecond { // otherwise the body came with the head
 		return r.Resume()
 	}
 	return nil

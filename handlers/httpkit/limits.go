@@ -178,7 +178,7 @@ func Wait[T any](r *Request, prefs *header.Preferences, wait func(context.Contex
 	}
 	release, err := r.Kit.Waits.Acquire(r.Caller.ClientID)
 	if err != nil {
-		return v, nil // waiting is optional
+		return v, nil // not an error: the request continues without the wait
 	}
 	defer release()
 	r.Leave()

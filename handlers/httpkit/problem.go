@@ -44,7 +44,7 @@ func (s *Kit) sendProblem(r *Request, err error) {
 	if missing, ok := errors.AsType[NoPage](err); ok && missing.send(r, &p) {
 		return
 	}
-	_ = r.SendAs(p.Status, ProblemMedia, &p) // strings and numbers: cannot fail
+	_ = r.SendAs(p.Status, ProblemMedia, &p) // cannot fail for strings and numbers
 }
 
 // StatusOf returns the status of the response to an error.
@@ -123,7 +123,7 @@ func (e NoPage) send(r *Request, p *problem.Document) bool {
 	if !header.Prefers(r.List(fiber.HeaderAccept), fiber.MIMETextHTML, ProblemMedia) {
 		return false
 	}
-	_ = r.HTML(docs.Missing(p.Detail, "../")) // bytes: cannot fail
+	_ = r.HTML(docs.Missing(p.Detail, "../")) // cannot fail for bytes
 	r.Set(fiber.HeaderCacheControl, "no-store")
 	r.Status(p.Status)
 	return true

@@ -35,7 +35,7 @@ type Request struct {
 	Base    context.Context // with the request's span; ends with the server
 	Span    trace.Span      // no-op if the request is not traced
 	Start   time.Time
-	Waited  time.Duration // as requested by the client
+	Waited  time.Duration // time spent waiting for the client, which is not the service's latency
 	Caller  job.Caller
 	Claimed job.Caller        // caller that a refused key claims to be
 	Failed  *problem.Document // nil unless the response is a problem

@@ -36,7 +36,7 @@ type Handler func(*Request) error
 type Route struct {
 	Method, Path string
 	Access       Access
-	Action       string // in logs
+	Action       string // name of the request's action, also in logs
 	Success      int    // usual success status; its metric starts at zero
 	Handle       Handler
 	Query        []query.Parameter

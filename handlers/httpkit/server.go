@@ -47,7 +47,7 @@ type Config struct {
 	TrustedProxies     conn.Proxies      // proxies whose X-Forwarded-For is trusted
 	StorageConnections int               // connections of the process, shared among clients (20)
 	MaxPayloadBytes    int               // larger params or event data: 400 (MaxPayload)
-	TestBed            bool              // CUSTOM is a work kind
+	TestBed            bool              // allows the work kind CUSTOM
 	MaxHeaderBytes     int               // larger request heads: 431 (16 KiB)
 	RequestTimeout     time.Duration     // for the use case: 504 (10 s)
 	ReadTimeout        time.Duration     // for reading one whole request: 408 (30 s)

@@ -111,7 +111,7 @@ func Check(parameters []Parameter, given iter.Seq2[string, string]) error {
 		known = "The query parameters of this resource are " + strings.Join(names, ", ") + "; each may be given once."
 	}
 	seen := make(map[string]bool, len(names))
-	foreign := true // no proper parameters, such as "?="
+	foreign := true // no parameter is known and new, as in "?="
 	var violations []job.Violation
 	for name, value := range given {
 		i := slices.Index(names, name)

@@ -66,7 +66,7 @@ func (p *progress) last(o *job.Occurrence) *job.Progress {
 // written updates the state after an event was written.
 func (p *progress) written(o *job.Occurrence) {
 	if o.Next == "" {
-		return // an annotation
+		return // the event does not change the state
 	}
 	if o.Attempt != p.attempt || o.Next == job.Running {
 		p.shown = nil

@@ -37,7 +37,7 @@ import (
 
 // Stack is a running service. It is safe for concurrent use.
 type Stack struct {
-	URL                   string // of the API, which never changes; "" with external servers
+	URL                   string // address of the API, which never changes; "" with external servers
 	DatabaseURL, RedisURL string // without proxies
 
 	o       Options
@@ -62,9 +62,9 @@ type Stack struct {
 	scaling                   Scaling
 }
 
-// Scaling counts the processes that Scale started and stopped.
+// Scaling describes the processes that Scale stopped.
 type Scaling struct {
-	Stopped int           // processes
+	Stopped int           // number of processes
 	Slowest time.Duration // longest time from SIGTERM to the end of a process
 }
 

@@ -57,7 +57,7 @@ func (o *options) simplify(v map[string]any) {
 	choices := []string{"oneOf", "anyOf"}
 	if o.Plain {
 		if v["additionalProperties"] == true {
-			delete(v, "additionalProperties") // ignored
+			delete(v, "additionalProperties") // a client ignores unknown members
 		}
 		if len(list(v["allOf"])) > 1 {
 			choices = append(choices, "allOf")

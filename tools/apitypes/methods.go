@@ -24,7 +24,7 @@ type method struct {
 	Member  string `yaml:"member"`  // the method returns this member of the answer
 	Filter  string `yaml:"filter"`  // Go type of a list's filter, with the query parameters
 	Collect bool   `yaml:"collect"` // the method returns a list as a slice
-	Open    bool   `yaml:"open"`    // a list can be continued later
+	Open    bool   `yaml:"open"`    // even the last page of the list has a cursor
 }
 
 // methods returns the Go file with the client's methods.

@@ -31,7 +31,7 @@ func (q *requests) write() error {
 	for _, schema := range all {
 		combine(all, schema)
 	}
-	q.change(all) // for the members that combine added
+	q.change(all) // again, for the members that combine added
 	slices.Sort(q.Schemas)
 	lines := make([]string, len(q.Schemas))
 	for i, name := range q.Schemas {
@@ -57,7 +57,7 @@ func (q *requests) change(all map[string]any) {
 		if properties == nil {
 			continue
 		}
-		schema := maps.Clone(object(properties[name])) // another schema may share the member
+		schema := maps.Clone(object(properties[name])) // a copy, since another schema may share the member
 		if schema == nil {
 			schema = map[string]any{}
 		}

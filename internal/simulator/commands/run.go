@@ -173,7 +173,7 @@ func (f *runFlags) applyFlags(s *scenario.Scenario) error {
 	}
 	own := f.URL == ""
 	if !own && f.chaos == "" && f.workers == "" {
-		s.Chaos = "" // the scenario needs its own service
+		s.Chaos = "" // a scenario's faults need a service of its own
 	}
 	for _, admin := range f.AdminURLs {
 		if u, err := url.Parse(admin); err != nil || u.Host == "" || u.RawQuery != "" {

@@ -87,7 +87,7 @@ func (f *Fact) write(w io.Writer) error {
 // String returns the fact's line in the history.
 func (f *Fact) String() string {
 	var line strings.Builder
-	_ = f.write(&line) // to memory
+	_ = f.write(&line) // cannot fail: it writes to memory
 	return strings.TrimSuffix(line.String(), "\n")
 }
 

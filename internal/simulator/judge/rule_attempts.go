@@ -213,7 +213,7 @@ func (c *checker) mayFail(kind workKind, r *history.Report) bool {
 		return c.run.Killed || c.run.Chaos
 	case r.Failure == codeTimeout && kind.code != codeTimeout: // a busy machine may exceed the catalogue's time
 		least := c.run.limit()
-		if least == 0 { // unknown: the service may limit it
+		if least == 0 { // the limit is unknown, and may be as short as the work
 			least = c.leastDuration()
 		}
 		return time.Duration(r.DurationMS)*time.Millisecond >= least-time.Millisecond

@@ -113,7 +113,7 @@ func (e *Engine) pending(ctx context.Context) int64 {
 			none(a.Client.Deliveries(ctx, w.ID, filter))
 		}
 	}
-	e.callbacks = slices.DeleteFunc(e.callbacks, func(t *ticket) bool { // they have ended
+	e.callbacks = slices.DeleteFunc(e.callbacks, func(t *ticket) bool { // drops jobs whose deliveries have all ended
 		return none(e.accounts[t.tenant].Client.JobDeliveries(ctx, t.job, filter))
 	})
 	return n

@@ -82,7 +82,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		asking, done := context.WithCancel(ctx)
 		var asker sync.WaitGroup
 		asker.Go(func() {
-			for Sleep(asking, drainStep) == nil { // ended jobs are then forgotten
+			for Sleep(asking, drainStep) == nil { // without a stream, only polls show that jobs have ended
 				e.askForSilent(asking)
 			}
 		})

@@ -188,7 +188,7 @@ func (e *Engine) watch(ctx context.Context, a history.Account, connected func())
 		}}
 		for m, err := range a.Client.Stream(ctx, options) {
 			if err != nil {
-				break // continue after the last event
+				break // reconnect and continue after the last event
 			}
 			if m.ID != "" {
 				last = m.ID

@@ -87,7 +87,7 @@ func summaryTemplate() *template.Template {
 func pageFile(name string) string {
 	content, err := pageFiles.ReadFile("page/" + name)
 	if err != nil {
-		panic(err) // it is embedded
+		panic(err) // does not happen: the file is embedded
 	}
 	return string(content)
 }
@@ -110,7 +110,7 @@ func WriteSummary(w io.Writer, run Run) error {
 	if err := summaryTemplate().Execute(columns, documentOf(run)); err != nil {
 		return err
 	}
-	_ = columns.Flush() // to memory
+	_ = columns.Flush() // cannot fail: it writes to memory
 	outcome := string(run.Outcome())
 	painted := term.Of(w, os.Getenv).Paint(outcomeColors[run.Outcome()], outcome)
 	_, err := io.WriteString(w, strings.Replace(term.MaskedLines(out.String()), outcome, painted, 1))

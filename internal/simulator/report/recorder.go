@@ -245,7 +245,7 @@ func (r *Recorder) status() string {
 		parts = append(parts, r.stages[last].Name)
 	}
 	r.mu.Unlock()
-	if share != nil { // it may take locks itself
+	if share != nil { // called without the lock, since it may take locks itself
 		done := min(share(), 1)
 		full := int(done * barWidth)
 		parts = append(parts, fmt.Sprintf("[%s] %.0f%%", strings.Repeat("#", full)+strings.Repeat(".", barWidth-full), 100*done))
@@ -256,7 +256,7 @@ func (r *Recorder) status() string {
 	if n.Faults > 0 {
 		parts = append(parts, "faults "+grouped(n.Faults))
 	}
-	if n.Workers > 0 { // the simulator started them
+	if n.Workers > 0 { // otherwise the simulator started none
 		parts = append(parts, fmt.Sprintf("workers %d", n.Workers))
 	}
 	parts = append(parts, "submit p99 "+brief(n.Submit.P99), "finish p99 "+brief(n.Finish.P99), listed(n.Answers, Accepted))

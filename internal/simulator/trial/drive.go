@@ -182,7 +182,7 @@ func (t *Trial) listen() error {
 		Keys: c.Directory().Key,
 	}
 	if t.stack != nil && t.o.ReceiverURL == "" {
-		o.Proxy = t.stack.ReceiverURL // if there are faults
+		o.Proxy = t.stack.ReceiverURL // a proxy's URL if there are faults
 	}
 	t.receiver, err = webhooks.Listen(t.o.ReceiverAddr, t.o.ReceiverURL, o)
 	return err

@@ -70,7 +70,7 @@ func (p *played) otherClientsData() {
 		SELECT client_id, endpoint, 'expired', request_hash, resource_id, state, created_at, now()
 		FROM idempotency_keys WHERE resource_id IS NOT NULL LIMIT 1`)
 	metrics := p.config.MetricsURLs
-	p.config.MetricsURLs = nil // they have not counted the new job yet
+	p.config.MetricsURLs = nil // the metrics have not counted the new job yet
 	collected, v := p.judge()
 	require.Empty(p.t, collected.Missing)
 	require.Empty(p.t, v.Violations)

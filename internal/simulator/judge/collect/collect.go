@@ -50,7 +50,7 @@ type collector struct {
 	asOf        time.Time      // time of the rows' snapshot, by Postgres' clock
 	tenants     map[string]int // by client id
 	clientIDs   []string       // clients that the run created; all their data belongs to the run
-	otherTenant int            // tenant number of every other client
+	otherTenant int            // tenant number of all other clients
 }
 
 // Run reads all sources after a run and adds their state to the history. Collected has the failed sources; the error is the context's.

@@ -195,8 +195,8 @@ func (c *collector) queue(ctx context.Context) error {
 }
 
 // readTasks reads the hashes in which asynq stores tasks, since asynq's lists may change during the read. It omits archived tasks,
-// which are kept for operators. It also omits deliveries that wait for their next attempt or belonged to a dead process. asynq
-// passes the latter to another process within two minutes; they do nothing if nothing is due.
+// which are kept for operators. It also omits deliveries that wait for their next attempt or belonged to a dead process. asynq passes
+// tasks of a dead process to another one within two minutes; they do nothing if nothing is due.
 func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task, error) {
 	found := map[string]history.Task{}
 	for queue, harmless := range map[string][]string{
@@ -207,7 +207,7 @@ func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task,
 		for scan.Next(ctx) && len(found) <= maxTasks {
 			state, err := rdb.HGet(ctx, scan.Val(), "state").Result()
 			if errors.Is(err, redis.Nil) || slices.Contains(harmless, state) {
-				continue // done, or harmless
+				continue // the task is done or harmless
 			}
 			if err != nil {
 				return nil, err
