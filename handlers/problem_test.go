@@ -24,7 +24,7 @@ import (
 
 // finer matches values that the document restricts further in prose.
 var finer = regexp.MustCompile(`/(cron|time_zone|interval|jitter|media_type|operation|cursor|advance|for|delay|refuse)$|^cursor$|` +
-	`/result/body$|` + // size in bytes
+	`/result/body$|` + // limited in bytes
 	`/execution_at$|^/job/type$|/work_kind$|^/params/behavior/|` + // further checks by use cases
 	`^/jobs/0/(progress|problem|result)$|/effect/(status|reset|to_other_host)$`) // not allowed with every other member
 
@@ -33,7 +33,7 @@ var finer = regexp.MustCompile(`/(cron|time_zone|interval|jitter|media_type|oper
 func TestRequestsAreAsDocumented(t *testing.T) {
 	t.Parallel()
 	inPath := func(_, parameter string) string { return "{" + parameter + "}" } // filled in by backend.Path
-	const anyParams = "{type: object, additionalProperties: true}, "            // except those of CUSTOM
+	const anyParams = "{type: object, additionalProperties: true}, "            // schema of params, except for the params of CUSTOM
 	document := strings.Replace(string(docs.OpenAPI), anyParams, "", 1)
 	requests := apitest.Requests(t, []byte(document), true, inPath)
 	require.Greater(t, len(requests), 3000)

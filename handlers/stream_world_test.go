@@ -120,8 +120,8 @@ type reader struct {
 	conn *net.TCPConn
 	in   *bufio.Reader
 	*http.Response
-	lastID string // of the last block with an id
-	path   string // of the stream; "": frames are not checked
+	lastID string // id of the last block that had one
+	path   string // path of the stream; "": frames are not checked
 }
 
 // jobStream is the stream of the succeeded job.

@@ -181,7 +181,7 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 		} {
 			require.Equal(t, value, got[name], "%s: %s", rt.Path, name)
 		}
-		for name, id := range got { // of the client, and of existing and new resources
+		for name, id := range got { // ids of the client, and of existing and new resources
 			if strings.HasSuffix(name, "_id") && name != "forgerun.request_id" {
 				require.Contains(t, backend.ClientA.String()+examplePath(rt)+exampleBody(rt)+a.Header.Get("Location")+a.text, id)
 			}

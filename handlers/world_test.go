@@ -66,7 +66,7 @@ type world struct {
 	*backend.Service
 	server   *Server
 	limits   *fakeLimiter
-	log      *testkit.Output // of the server; Service.Log is the log of the use cases
+	log      *testkit.Output // log of the server; Service.Log is the log of the use cases
 	document *apitest.Document
 	registry *prometheus.Registry
 	dirty    bool // rows may have changed

@@ -53,7 +53,7 @@ type walker struct {
 	base  Request // valid request for the current operation
 	body  *jsonschema.Schema
 	seen  map[string]bool // keys of the references and parameters seen so far
-	turn  int             // rotates through values that not every place needs
+	turn  int             // counts up to select values that not every place needs
 	all   []Request
 }
 

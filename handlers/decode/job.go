@@ -123,7 +123,7 @@ type batchReader struct {
 	*reader
 	req      job.BatchRequest
 	ids      map[string]bool // item ids so far
-	reported int             // violations of items so far
+	reported int             // number of violations of items so far
 }
 
 func (b *batchReader) readItem(i int, item []byte) {

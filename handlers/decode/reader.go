@@ -65,10 +65,10 @@ type reader struct {
 	found   []finding // mistakes found by schemas
 	place   int       // index of the current outermost member
 	wrong   []string  // names of outer members with findings
-	named   int       // members so far
-	listed  int       // array elements so far
+	named   int       // number of members so far
+	listed  int       // number of array elements so far
 	guess   int       // suggestions left
-	err     error     // stops the reading
+	err     error     // error that stopped the reading; nil: none
 	types   *jsonv2.Unmarshalers
 }
 

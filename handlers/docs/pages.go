@@ -50,8 +50,8 @@ type entry struct {
 	Slug, Title, About, Action string
 	Code                       job.Code
 	Status                     int
-	Failure                    bool // a job failure, not a refused request
-	Batch                      bool // a batch outcome
+	Failure                    bool // describes a job failure, not a refused request
+	Batch                      bool // describes a batch outcome
 	Retryable                  bool
 	Stage                      job.Stage
 

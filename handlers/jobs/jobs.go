@@ -88,7 +88,7 @@ func (s *API) accepted(r *httpkit.Request, receipt job.Receipt, warnings []job.V
 	prefs := r.Preferences()
 	j, err := s.await(r, prefs, receipt.JobID, func(j *job.Job) bool { return j.State.Final() })
 	if err == nil && j != nil && j.State.Final() {
-		r.Response().Header.Del(fiber.HeaderRetryAfter) // was for polling
+		r.Response().Header.Del(fiber.HeaderRetryAfter) // it was set for polling
 		r.Honored(prefs)
 		return s.sendJob(r, j, warnings)
 	}

@@ -22,7 +22,7 @@ import (
 
 // source has many large events, and can fail.
 type source struct {
-	read atomic.Int64 // number of events
+	read atomic.Int64 // number of events read so far
 	asks atomic.Int64
 	err  error
 }

@@ -12,7 +12,7 @@ import (
 
 // Intervals of a stream.
 const (
-	minHold  = 20 * time.Millisecond // between reads while events are held
+	minHold  = 20 * time.Millisecond // least time between reads while events are held
 	maxHold  = time.Second
 	noteHold = time.Second // how long events are held before the stream sends heldNote
 
@@ -21,8 +21,8 @@ const (
 
 	minRetry   = 100 * time.Millisecond // between retries while storage fails
 	maxRetry   = 5 * time.Second
-	maxFailing = 30 * time.Second // then the stream ends
-	noDeadline = 24 * time.Hour   // wait for a notification only
+	maxFailing = 30 * time.Second // time of failing storage after which the stream ends
+	noDeadline = 24 * time.Hour   // used to wait only for a notification
 )
 
 // ProgressEvent is the name of progress events.

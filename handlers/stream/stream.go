@@ -70,7 +70,7 @@ type Stream struct {
 	Accepted      *conn.Conn // the accepted connection below a test bed's wrapper; nil if Conn is not from a listener
 	Head          []byte     // written first
 	First         Page       // written after Head
-	Release       func()     // of the limiter
+	Release       func()     // releases the stream at the limiter
 	KeyID         string     // "" for a token
 	Authorization [][]byte
 

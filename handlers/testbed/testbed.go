@@ -68,7 +68,7 @@ func (s *API) Routes() []httpkit.Route {
 // visit is the test bed's state of a request.
 type visit struct {
 	*httpkit.Request
-	session   testbed.Scope // of its header, once looked up
+	session   testbed.Scope // session that the header names, once looked up
 	fault     *fault.Effect // to apply; nil: none
 	slowFault func()        // releases the slot of a slow response; nil: none
 	hungUp    bool          // the client hung up during a delay

@@ -28,7 +28,7 @@ const (
 // Finding is one line of the report.
 type Finding struct {
 	Level  Severity `json:"level"`
-	What   string   `json:"what"`             // examined thing
+	What   string   `json:"what"`             // what was examined
 	Found  string   `json:"found"`            // never a secret
 	Advice string   `json:"advice,omitempty"` // advice; "" if none
 }
@@ -134,7 +134,8 @@ func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecon
 // InspectTimeout limits the inspection of one store, connect included.
 const InspectTimeout = 8 * time.Second
 
-// Inspect inspects and judges both stores. Either address may be empty. The state is nil if Postgres does not return it.
+// Inspect inspects and judges both stores. Either address may be empty. The returned state of the service is nil if Postgres could
+// not be inspected.
 func (fs *Findings) Inspect(ctx context.Context, role, databaseURL, redisURL string) *repo.State {
 	ctx, cancel := context.WithTimeout(ctx, InspectTimeout)
 	defer cancel()

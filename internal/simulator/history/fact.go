@@ -50,7 +50,7 @@ type Fact struct {
 
 	Kind   Kind  `json:"kind"`
 	Tenant int   `json:"tenant"` // of the credentials, stream or webhook; from 0
-	Ticket int64 `json:"ticket"` // from 1; 0: unknown
+	Ticket int64 `json:"ticket"` // numbered from 1; 0: unknown
 
 	Submission *Submission `json:"submission"`
 	Action     *Answer     `json:"action"`
@@ -122,9 +122,9 @@ func (a Answer) Unknown() bool { return a.Status == 0 || a.Status >= 500 }
 type Job struct {
 	client.Job
 
-	// Only set for rows.
+	// Only set for a row.
 	RunAt        time.Time `json:"run_at"`
-	Keys         int       `json:"keys"` // its idempotency keys that have not expired
+	Keys         int       `json:"keys"` // number of its idempotency keys that have not expired
 	ParamsDigest string    `json:"params_digest"`
 }
 
@@ -153,7 +153,7 @@ type Event struct {
 	Attempt int       `json:"attempt"`
 	At      time.Time `json:"at"`
 	Status  string    `json:"status"`  // jobStatus of an outcome document
-	Emitted string    `json:"emitted"` // of event.emitted: name and data, separated by a space
+	Emitted string    `json:"emitted"` // for event.emitted: the client's name and data, separated by a space
 
 	Job string `json:"job"` // in the API's report: the event's job
 
@@ -174,14 +174,14 @@ type Report struct {
 	StartedAt  time.Time `json:"started_at"`
 	FinishedAt time.Time `json:"finished_at"`
 	DurationMS int       `json:"duration_ms"`
-	Failure    string    `json:"failure"`   // its code
-	EventSeq   int       `json:"event_seq"` // rows: last event of the attempt
+	Failure    string    `json:"failure"`   // code of the failure
+	EventSeq   int       `json:"event_seq"` // only rows: seq of the attempt's last event
 
 	// API only.
 	Events      []Event `json:"events"`
 	Job         string  `json:"job"`
 	ResultSize  *int    `json:"result_size"`  // bytes of the attempt's result, with a verified hash
-	ResultError string  `json:"result_error"` // why ResultSize is missing
+	ResultError string  `json:"result_error"` // why ResultSize is nil
 }
 
 // Delivery is a webhook message as received in one try, or as reported by the service.
@@ -195,18 +195,18 @@ type Delivery struct {
 	Seq       int       `json:"seq"`
 	State     string    `json:"state"`      // PENDING, DELIVERED, FAILED
 	Attempts  int       `json:"attempts"`   // counted by the service
-	Status    int       `json:"status"`     // answer; 0: none
+	Status    int       `json:"status"`     // status of the receiver's answer; 0: none
 	Error     string    `json:"error"`      // code, as the service reports it
 	Accepted  int       `json:"accepted"`   // rows: attempts with a 2xx answer
 	Uncounted int       `json:"uncounted"`  // rows: internal failures, excluded from the limit
 	Next      time.Time `json:"next"`       // time of the next attempt of a PENDING delivery
 	Body      string    `json:"body"`       // digest of the message's body
 	JobStatus string    `json:"job_status"` // jobStatus in the received body
-	Emitted   string    `json:"emitted"`    // of event.emitted: as in Event
+	Emitted   string    `json:"emitted"`    // as Event.Emitted
 
-	// Received only.
+	// Only set for a received message.
 	Scenario Scenario      `json:"scenario"`
-	WorkKind string        `json:"work_kind"` // attribute workkind
+	WorkKind string        `json:"work_kind"` // attribute workkind of the CloudEvent
 	After    time.Duration `json:"after"`     // delay of the receiver's answer
 
 	// API only.

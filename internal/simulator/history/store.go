@@ -139,7 +139,7 @@ func (s *Store) Each(bucket int, fn func(Fact) error) error {
 
 // Move is one move of the clock: the service's time was Service at Postgres' time Real, and has passed at Rate since.
 type Move struct {
-	Number  int64 // from 1; 0: only a reading
+	Number  int64 // numbered from 1; 0: a reading, not a move
 	Real    time.Time
 	Service time.Time
 	Rate    float64 // 0: frozen

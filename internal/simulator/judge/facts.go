@@ -126,20 +126,20 @@ type Measure struct {
 type jobFacts struct {
 	id     string
 	facts  []history.Fact
-	byKind map[history.Kind][]*history.Fact // without those of incomplete sources
+	byKind map[history.Kind][]*history.Fact // without facts from incomplete sources
 
-	tenant     int                 // of the job; -1: unknown
+	tenant     int                 // owner of the job; -1: unknown
 	ticket     int64               // 0: unknown
 	submission *history.Submission // nil if no answer named the job
 
-	row    *history.Job  // as stored; nil if missing
-	job    *history.Job  // as stored, otherwise as listed; nil if missing
+	row    *history.Job  // the job as stored; nil if missing
+	job    *history.Job  // the job as stored, otherwise as listed; nil if missing
 	source *history.Fact // the fact that shows job
 	kind   string        // work kind; "": unknown
 
 	log         []history.Event          // by seq, from the rows, otherwise from the API's latest report
 	logComplete bool                     // log goes to the end of the job
-	events      map[string]history.Event // of log, by id
+	events      map[string]history.Event // events of log, by id
 	steps       []history.Event          // transitions of log
 
 	reports  map[int]*history.Report // by attempt, from the rows, otherwise from the API

@@ -198,7 +198,7 @@ func (c *checker) checkStream() {
 		return
 	}
 	next := count(c.run.Whole) // expected seq; 0: unknown
-	ends := map[string]bool{}  // name and attempt
+	ends := map[string]bool{}  // ends of attempts seen so far, by name and attempt
 	for _, f := range c.byKind[history.Streamed] {
 		if f.Tenant != c.tenant || f.Event == nil || f.Event.Name == "job.progress" {
 			continue

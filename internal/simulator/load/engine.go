@@ -49,13 +49,13 @@ type Engine struct {
 	plan      *scenario.Plan
 	mu        sync.Mutex
 	callbacks []*ticket          // tickets of the first jobs with a callback
-	schedules []*client.Schedule // the same number for each account, in order
+	schedules []*client.Schedule // in the order of accounts, equally many for each
 	jobs      *jobs
 	clock     serviceClock
 	timeout   time.Duration // limit of one request
 	awaitEnd  bool          // closed loop: the next request comes after the job's end
 
-	background sync.WaitGroup // streams
+	background sync.WaitGroup // goroutines of streams and of the clock
 	stop       context.CancelFunc
 	follows    sync.WaitGroup
 	late       atomic.Int64 // delay of the last sent request, in nanoseconds

@@ -25,7 +25,7 @@ type jobs struct {
 	// would look like a new job.
 	streamed bool
 	moved    func(from, to string)
-	ended    func(*job) // no more updates are expected
+	ended    func(*job) // called when no more updates are expected
 
 	mu   sync.Mutex
 	byID map[string]*job
@@ -43,7 +43,7 @@ type job struct {
 	last     time.Time // time of the last update or poll
 
 	autoRetry bool // the service retries temporary failures
-	held      int  // number of holders; a held job is not dropped
+	held      int  // number of calls that hold the job; a held job is not dropped
 	finished  bool
 	streamed  bool // the stream has shown the end of this attempt
 	// changed is closed at the next update; created on demand.

@@ -35,9 +35,9 @@ type ticket struct {
 	tenant   int
 	request  client.JobRequest
 	intended time.Time
-	hold     bool // its job is followed
+	hold     bool // keep the job until it is no longer followed
 
-	mu   sync.Mutex // copies are sent at the same time
+	mu   sync.Mutex // needed because copies may be sent at the same time
 	fact history.Submission
 	job  string // "" until it is accepted
 }

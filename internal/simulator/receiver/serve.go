@@ -107,13 +107,13 @@ func draw(answers []Answer, seed uint64, subject string, try int) Answer {
 		return Answer{}
 	}
 	hash := sha256.Sum256(fmt.Appendf(nil, "%d/%d/%s", seed, try, subject))
-	at := sum * scenario.Share(binary.BigEndian.Uint64(hash[:])>>11) / (1 << 53) // from 0 to below sum
+	at := sum * scenario.Share(binary.BigEndian.Uint64(hash[:])>>11) / (1 << 53) // at least 0, less than sum
 	for _, a := range answers {
 		if at -= a.Share; at < 0 {
 			return a
 		}
 	}
-	return answers[len(answers)-1] // rounding, or no shares
+	return answers[len(answers)-1] // reached after a rounding error, or without shares
 }
 
 // respond responds to a message. It records the response before sending it.
@@ -139,7 +139,7 @@ func (r *Receiver) respond(w http.ResponseWriter, req *http.Request, m message, 
 		w.WriteHeader(status)
 	case a.Reset:
 		if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
-			_ = conn.(*net.TCPConn).SetLinger(0) // a TCP reset
+			_ = conn.(*net.TCPConn).SetLinger(0) // makes Close send a TCP reset
 			_ = conn.Close()
 		}
 	default:

@@ -59,14 +59,14 @@ type Fault struct {
 	Target     string  `json:"target"`
 	AtMS       float64 `json:"at_ms"` // after the start
 	DurationMS float64 `json:"duration_ms"`
-	Count      int     `json:"count"` // connections cut or delayed, else 1
+	Count      int     `json:"count"` // number of connections cut or delayed, otherwise 1
 }
 
 // FaultKind sums up the faults of a kind.
 type FaultKind struct {
 	Kind       string  `json:"kind"`
 	Times      int64   `json:"times"`
-	Count      int64   `json:"count"` // affected connections, otherwise Times
+	Count      int64   `json:"count"` // number of affected connections, otherwise equal to Times
 	DurationMS float64 `json:"duration_ms"`
 }
 

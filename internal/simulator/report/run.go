@@ -14,7 +14,7 @@ import (
 type Run struct {
 	Scenario    string            `json:"scenario"`
 	Description string            `json:"description"`
-	Text        string            `json:"scenario_text"` // the scenario file
+	Text        string            `json:"scenario_text"` // content of the scenario file
 	Seed        uint64            `json:"seed"`
 	Command     string            `json:"command"` // without secrets, since it is published unchanged
 	Service     map[string]string `json:"service"`
@@ -73,9 +73,9 @@ type Numbers struct {
 	Arrivals   int64            `json:"arrivals"`
 	Answers    map[string]int64 `json:"answers"`  // of submissions, by class
 	Finished   map[string]int64 `json:"finished"` // by final state
-	States     map[string]int64 `json:"states"`   // observed number of jobs now in a state
+	States     map[string]int64 `json:"states"`   // number of jobs seen in each state now
 	Deliveries Deliveries       `json:"deliveries"`
-	Faults     int64            `json:"faults"` // affected connections, and other faults
+	Faults     int64            `json:"faults"` // number of affected connections plus other faults
 	// NotAccepted counts the submissions without a job, by status and code.
 	NotAccepted map[string]int64 `json:"not_accepted"`
 	Workers     int64            `json:"-"`

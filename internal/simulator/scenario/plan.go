@@ -49,11 +49,11 @@ func (i *Intent) CopyKey(c int) string {
 type Plan struct {
 	mu       sync.Mutex
 	scenario Scenario
-	sequence []entry   // of Pick in_turn, repeated; nil: by the weights
+	sequence []entry   // picks of in_turn, which repeat; nil: pick by weight
 	bounds   []float64 // running sum of the weights
 	arrivals arrivals
-	source   rand.PCG   // reseeded for each intent
-	random   *rand.Rand // over source
+	source   rand.PCG   // seeded anew for each intent
+	random   *rand.Rand // draws from source
 	index    int64      // of the last intent
 	tickets  int64      // assigned so far
 }
@@ -179,7 +179,7 @@ func (p *Plan) draw(c chances) Intent {
 	if d := e.Duplicate; d != nil && c.duplicate < float64(d.Share) {
 		i.Copies, i.SameKey, i.AtOnce = d.Copies, d.Key == SameKey, d.AtOnce
 		if !i.SameKey {
-			i.Tickets += d.Copies // copies with the same key are the same jobs and need no tickets
+			i.Tickets += d.Copies // never for a batch: its copies have its key
 		}
 	}
 	return i

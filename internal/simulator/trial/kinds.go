@@ -90,15 +90,15 @@ func (t *Trial) workKind(kind, expected string, stories []*story, violations []j
 // story holds the facts about one submission and its job.
 type story struct {
 	ticket   int64
-	job      string // "" if none was accepted
+	job      string // id; "" if none was accepted
 	answer   history.Answer
 	due      time.Time
 	shown    history.Job // latest state
 	canceled bool        // the client's cancel succeeded
-	refused  string      // the client's last refused action
+	refused  string      // verb of the client's last refused action
 	retried  bool
 	report   *history.Report   // of the last attempt
-	delivery *history.Delivery // of the job's end to its callback
+	delivery *history.Delivery // delivery of the job's end to its callback
 }
 
 func newStory(submitted history.Fact, facts []history.Fact) *story {

@@ -35,12 +35,12 @@ type Options struct {
 	AdminURLs             []string      // admin listeners of its processes, for the metrics
 	TimeScale             *float64      // its FORGERUN_TIME_SCALE; nil: unknown
 	StartWorkers          bool          // also start worker processes for it
-	Binary                string        // of forgerun; "": this program
-	Lease                 time.Duration // of started workers
+	Binary                string        // path of forgerun; "": this program
+	Lease                 time.Duration // lease of the workers that the simulator starts
 
 	ReceiverAddr, ReceiverURL string
 
-	Sample         int    // jobs whose reports are read over HTTP
+	Sample         int    // number of jobs whose reports are read over HTTP
 	Out            string // folder of the report
 	Keep           bool   // keep the history and the logs even without violations
 	Stdout, Stderr io.Writer
@@ -51,11 +51,11 @@ type Options struct {
 type Trial struct {
 	o Options
 
-	id       string // marks the run's jobs
+	id       string // beginning of the correlation ids of the run's jobs
 	url      string // of the service
 	began    time.Time
 	stack    *stack.Stack // nil for an external service without own workers
-	dir      string       // of the stack; "" for none
+	dir      string       // folder of the stack; "" for none
 	receiver *webhooks.Receiver
 	facts    *history.Store
 	recorder *report.Recorder
@@ -67,7 +67,7 @@ type Trial struct {
 
 	mu       sync.Mutex
 	notes    []string // for the report
-	outage   outage   // of the scenario's service.down
+	outage   outage   // outage that service.down of the scenario requests
 	drained  bool     // all jobs ended before the streams were closed
 	unhealed error    // the service did not recover from the faults
 }
