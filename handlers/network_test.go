@@ -269,7 +269,7 @@ func TestSlowClients(t *testing.T) {
 		require.Equal(t, 408, a.problem(t).Status, name)
 		requireEnd(t, r, name)
 	}
-	// The limit is on the whole request, so sending a byte at a time does not help.
+	// The time limit is for the whole request, so sending a byte at a time does not extend it.
 	slow := w.dial()
 	go func() {
 		for {

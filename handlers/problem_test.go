@@ -58,7 +58,7 @@ func TestRequestsAreAsDocumented(t *testing.T) {
 				w.dirty = false
 			}
 			a := w.send(r.Method, backend.Path(r.Path), r.Body, headers...)
-			// The response contains the refusal of a batch item.
+			// A batch with a refused item is accepted. Its response contains the refusal.
 			item := r.Operation == "submitBatch" && strings.HasPrefix(r.At, "/jobs/0")
 			if r.Allowed = r.Allowed || item || r.In == "path" && r.Operation == "cancelClient"; item && a.StatusCode < 500 {
 				continue

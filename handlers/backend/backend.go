@@ -53,7 +53,7 @@ type Service struct {
 	Log       *testkit.Output
 	Logger    *slog.Logger
 
-	Receivers int // number of webhooks per client, as the service counts them
+	Receivers int // number of enabled webhooks that every client has
 	// Targets are the allowed addresses of callbacks; nil allows all but local hosts.
 	Targets func(url string) string
 	// Ask returns the refusal of a receiver that is asked whether it wants events; nil: receivers are not asked.

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	silentGrace   = 250 * time.Millisecond // at shutdown, for a new connection to bring its first request
-	firstPause    = 5 * time.Millisecond   // of the accept loop when files or memory run out
+	silentGrace   = 250 * time.Millisecond // time at shutdown for a new connection to send its first request
+	firstPause    = 5 * time.Millisecond   // first pause of the accept loop when files or memory run out
 	lastPause     = time.Second
 	logEvery      = 10 * time.Second // minimum between log lines about closed connections
 	maxPerAddress = 1000

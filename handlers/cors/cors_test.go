@@ -64,7 +64,7 @@ func TestHeadersMatchDocument(t *testing.T) {
 		}
 	}
 	require.NoError(t, yaml.Unmarshal(docs.OpenAPI, &document))
-	// Only receivers of webhooks get these, and browsers do not let pages set User-Agent.
+	// Only receivers of webhooks get headers with these prefixes. Browsers do not let pages set User-Agent.
 	ofDeliveries := []string{"ce-", "webhook-", "Signature", "Content-", "WebHook-", "User-Agent"}
 	for _, p := range document.Components.Parameters {
 		ofDelivery := slices.ContainsFunc(ofDeliveries, func(prefix string) bool { return strings.HasPrefix(p.Name, prefix) })

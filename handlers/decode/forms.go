@@ -50,10 +50,10 @@ var forms = map[string]form{
 			`before them, such as "30 4 * * MON-FRI". The time zone is a separate member, and names such as @daily are not known.`)},
 	"time-zone": {wrong: unless(func(s string) bool { _, err := timetable.Zone(s); return err == nil && s != "" },
 		"This must be a time zone of the IANA database, such as Europe/Berlin or UTC.")},
-	// The patterns of labels and URLs are looser than their checks.
+	// Labels and URLs need checks that are stricter than their patterns.
 	`^[!-~]([ -~]{0,198}[!-~])?$`:                            {wrong: unless(verdict.ValidLabel, labelForm)},
 	`^[Hh][Tt][Tt][Pp][Ss]?://[^\s\\#/?@]+([/?][^\s\\#]*)?$`: {wrong: checkURL},
-	// The patterns of characters are explained in words.
+	// Errors name the characters that these patterns allow in words.
 	"^[A-Za-z0-9._-]+$": {fits: func(s string) bool { return isWord(s, math.MaxInt) }, characters: strings.TrimSuffix(wordForm, ".")},
 	"^[!-~]+$":          {fits: func(s string) bool { return isASCII(s, '!') }, characters: "visible ASCII characters"},
 	"^[ -~]+$":          {fits: func(s string) bool { return isASCII(s, ' ') }, characters: "printable ASCII characters"},
@@ -227,7 +227,7 @@ func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit || max(len(a), len(b)) > maxGuessBytes {
 		return limit
 	}
-	edits := make([][maxGuessBytes + 1]int, len(a)+1) // for the first i and j bytes
+	edits := make([][maxGuessBytes + 1]int, len(a)+1) // edits[i][j] is the distance of the first i and j bytes
 	for i := 0; i <= len(a); i++ {
 		for j := 0; j <= len(b); j++ {
 			if edits[i][j] = max(i, j); min(i, j) == 0 {

@@ -92,7 +92,7 @@ type incoming struct {
 	bytes []byte
 	whole bool
 	wrong error            // why it was not read completely
-	small *[SmallBody]byte // nil if the body does not fit
+	small *[SmallBody]byte // buffer of bytes; nil if the body does not fit
 	taken int              // reserved bytes of bodyMemory
 	read  int              // bytes of an unwanted body
 }

@@ -62,7 +62,7 @@ func (r *Request) Once(key job.RequestKey, handle Handler) (first job.Answer, er
 	case err != nil:
 		r.Response().ResetBody()
 		for _, name := range KeptHeaders {
-			r.Response().Header.Del(name) // of a response that was not committed
+			r.Response().Header.Del(name) // it belongs to a response that was not committed
 		}
 	case replayed:
 		r.replay(first)

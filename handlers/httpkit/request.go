@@ -31,8 +31,8 @@ type Request struct {
 	Kit     *Kit
 	Route   *Route
 	ID      string          // of the request
-	Ctx     context.Context // of the use case: until the request timeout
-	Base    context.Context // with the request's span; ends with the server
+	Ctx     context.Context // for the use case; ends at the request timeout
+	Base    context.Context // has the request's span, and ends only with the server
 	Span    trace.Span      // no-op if the request is not traced
 	Start   time.Time
 	Waited  time.Duration // time spent waiting for the client, which is not the service's latency

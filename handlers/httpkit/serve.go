@@ -168,7 +168,7 @@ func textual(pairs iter.Seq2[[]byte, []byte]) iter.Seq2[string, string] {
 }
 
 func (s *Kit) logAccess(r *Request, took time.Duration) {
-	// Admission and Refused log these.
+	// Admission and Refused log these requests.
 	if r.refused == overloaded || r.refused == unlogged || !s.Logger.Enabled(r.Ctx, slog.LevelInfo) {
 		return
 	}

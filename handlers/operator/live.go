@@ -16,7 +16,7 @@ import (
 const (
 	maxLive    = 100              // streams of a process
 	markEvery  = time.Second      // while there are listeners; the pause is at least markRest times the query time
-	markRest   = 20               // at most 5 % of a connection
+	markRest   = 20               // polls use at most 5 % of a connection's time
 	beatEvery  = 2 * time.Second  // lets listeners detect a dead connection soon
 	checkEvery = 15 * time.Second // between checks of the listener's session; also the Retry-After at the limit
 	writeLimit = 10 * time.Second

@@ -17,7 +17,7 @@ const (
 	noteHold = time.Second // how long events are held before the stream sends heldNote
 
 	readPause     = 10 * time.Millisecond  // minimum between two reads due to notifications
-	progressPause = 250 * time.Millisecond // the same for progress; a notification of an event may be merged with it
+	progressPause = 250 * time.Millisecond // the same for notifications of progress, which may also announce an event
 
 	minRetry   = 100 * time.Millisecond // between retries while storage fails
 	maxRetry   = 5 * time.Second

@@ -21,8 +21,8 @@ import (
 // Engine has the dependencies of all streams. All fields are required.
 type Engine struct {
 	Heartbeat      time.Duration // between heartbeats of an idle stream
-	StallTimeout   time.Duration // for a reader to take 8 KiB
-	RequestTimeout time.Duration // for each read from storage
+	StallTimeout   time.Duration // time for a reader to take 8 KiB
+	RequestTimeout time.Duration // limit of each read from storage
 
 	// Watch returns the notifications of a job until stop is called. The zero id means all jobs and batches of the client.
 	Watch func(client, id job.ID) (notifications <-chan job.Notification, stop func())
@@ -112,7 +112,7 @@ func (e *Engine) Run(st *Stream) {
 	}()
 	stack, err := st.write(ctx)
 	if ctx.Err() != nil {
-		err = context.Cause(ctx) // the cause is more specific than its consequence
+		err = context.Cause(ctx) // the cause is more specific than the error that followed from it
 	}
 	if st.Accepted != nil && errors.Is(err, Stalled) {
 		st.Accepted.Discard()

@@ -34,7 +34,7 @@ func Start(id string) []byte {
 // writer writes frames to a connection. It keeps no buffer between flushes, since most streams are idle.
 type writer struct {
 	conn  net.Conn
-	stall time.Duration // for the reader to take a chunk
+	stall time.Duration // time for the reader to take a chunk
 	buf   bytes.Buffer
 }
 

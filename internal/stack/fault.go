@@ -80,7 +80,7 @@ type bounds struct{ least, most time.Duration }
 var (
 	atOnce  = bounds{0, time.Second}
 	hanging = bounds{500 * time.Millisecond, 4 * time.Second}
-	delays  = bounds{time.Second, 5 * time.Second} // how long a proxy delays its connections
+	delays  = bounds{time.Second, 5 * time.Second} // duration of a fault that delays connections
 )
 
 func (b bounds) draw(rng *rand.Rand) time.Duration {

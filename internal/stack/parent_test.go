@@ -80,7 +80,7 @@ func TestKilledParentLeavesNothing(t *testing.T) {
 
 			require.NoError(t, parent.Process.Kill())
 			_ = parent.Wait()
-			if how != "at once" { // the next parent may start while the killed one's servers are still ending
+			if how != "at once" { // "at once", the next parent may start while the killed one's servers are still ending
 				testkit.Eventually(t, "all children are gone", func() bool {
 					return hasEnded(other) && isFree(t, dir, "postgres") && isFree(t, dir, "redis")
 				})

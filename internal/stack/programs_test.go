@@ -54,7 +54,7 @@ func TestProgramsAreFoundInOrder(t *testing.T) {
 	require.Equal(t, 17, versionInPath("/opt/homebrew/opt/postgresql@17/bin"))
 	require.Equal(t, 16, versionInPath("/usr/pgsql-16/bin"))
 
-	// The path keeps the name of a link, because redis-check-rdb behaves differently under its own name.
+	// findRedis returns the path of the link, not of its target, because redis-check-rdb behaves differently under its own name.
 	fakeProgram(t, at("redis"), "redis-check-rdb")
 	require.NoError(t, os.Symlink("redis-check-rdb", at("redis", "redis-server")))
 	fakeProgram(t, at("redis"), "valkey-server")

@@ -177,7 +177,7 @@ type Report struct {
 	Failure    string    `json:"failure"`   // code of the failure
 	EventSeq   int       `json:"event_seq"` // only rows: seq of the attempt's last event
 
-	// API only.
+	// Only set by the API.
 	Events      []Event `json:"events"`
 	Job         string  `json:"job"`
 	ResultSize  *int    `json:"result_size"`  // bytes of the attempt's result, with a verified hash
@@ -209,7 +209,7 @@ type Delivery struct {
 	WorkKind string        `json:"work_kind"` // attribute workkind of the CloudEvent
 	After    time.Duration `json:"after"`     // delay of the receiver's answer
 
-	// API only.
+	// Only set by the API.
 	CreatedAt time.Time                `json:"created_at"`
 	SettledAt time.Time                `json:"settled_at"`
 	HasLog    bool                     `json:"has_log"` // the delivery was read individually
@@ -227,7 +227,7 @@ type Task struct {
 // Account is a tenant of a run.
 type Account struct {
 	Tenant   int
-	ClientID string         // "" with a given key: its client has other data, too
+	ClientID string         // "" with a given key, whose client may have other data
 	Client   *client.Client // for requests outside the load
 	Quick    *client.Client // for the load, which decides on retries itself: this client never retries
 	Webhooks []Webhook

@@ -38,9 +38,9 @@ type RunContext struct {
 }
 
 const (
-	clockSlack = time.Second      // difference between the simulator's and Postgres' clocks
-	maxOverdue = 30 * time.Second // delay of a task in the queue at the end
-	moveLag    = 10 * time.Second // delay until all processes follow a move of the clock
+	clockSlack = time.Second      // largest difference between the simulator's and Postgres' clocks
+	maxOverdue = 30 * time.Second // largest delay of a task in the queue at the end
+	moveLag    = 10 * time.Second // longest time until all processes follow a move of the clock
 )
 
 // limit returns the service's scaled execution limit, at least 1 s; 0: unknown.

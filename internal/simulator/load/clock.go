@@ -15,7 +15,7 @@ import (
 const (
 	clockStep    = 250 * time.Millisecond // between two looks at the clock of a test bed
 	clockTimeout = 5 * time.Second
-	clockSlack   = 50 * time.Millisecond // possible error of a reading in service time, besides its duration
+	clockSlack   = 50 * time.Millisecond // possible error of a reading, in addition to the time that it took
 )
 
 // serviceClock tracks the service time shown by the test bed's clock.

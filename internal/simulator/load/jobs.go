@@ -98,7 +98,7 @@ type update struct {
 	at      time.Time
 	// retryable means that the service retries the failure if the job requests it.
 	retryable bool
-	streamed  bool // from the stream
+	streamed  bool // the update came from the stream
 }
 
 // apply applies an update of a job. Only a stream may create a job, since a late response may be about a dropped one.

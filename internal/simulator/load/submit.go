@@ -70,7 +70,7 @@ func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 		if in.Work.Callback != "" && e.o.Receiver != nil {
 			t.request.Callback = e.o.Receiver.URL(in.Tenant, in.Work.Callback)
 		}
-		key := e.o.Run + "." + in.Key // another run may have the same seed
+		key := e.o.Run + "." + in.Key // another run may have the same seed, and so the same keys
 		if in.Work.Batch == 0 && i > 0 {
 			key = e.o.Run + "." + in.CopyKey(i)
 		}

@@ -62,7 +62,7 @@ func TestPoissonRateAndVariance(t *testing.T) {
 	t.Parallel()
 	at := times(t, "duration: 1000s", "{rate: 50, arrivals: poisson}")
 	require.InDelta(t, 50_000, len(at), 4*math.Sqrt(50_000))
-	// The variance of the number per second equals its mean.
+	// In a Poisson process, the variance of the number of arrivals per second equals its mean.
 	counts := make([]float64, 1000)
 	for _, x := range at {
 		counts[int(x.Seconds())]++

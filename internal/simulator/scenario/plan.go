@@ -14,19 +14,19 @@ import (
 // Intent is one planned request with the client's later actions on its jobs.
 type Intent struct {
 	Index   int64         // of the intent, from 1
-	N       int64         // its first ticket, from 1; tickets are dense over all intents
+	N       int64         // its first ticket, from 1; tickets of all intents are numbered without gaps
 	Tickets int           // number of tickets: items of the batch, or 1 and each copy with its own key
 	At      time.Duration // intended send time after the start; 0 in a closed loop
 	Tenant  int           // from 0
 	Work    *Work         // its entry of the mix; read-only
 	Kind    string        // "" for EmitEvent and for batches
-	Kinds   []string      // of a batch's items, one each; nil for EmitEvent
+	Kinds   []string      // kind of each item of a batch; nil for EmitEvent
 	Key     string        // idempotency key; those of copies: CopyKey
 	Ahead   time.Duration // Deferred: execution_at minus the send time
 	Cancel  CancelIntent
 	Retries int  // how often the client retries the job if it fails
 	Copies  int  // additional copies of the request
-	SameKey bool // with Copies: they are one job
+	SameKey bool // with Copies: all are the same job
 	AtOnce  bool // with Copies: they are sent at the same time
 	Polled  bool
 }

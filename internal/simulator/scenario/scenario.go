@@ -39,7 +39,7 @@ const (
 
 // Scenario is a complete file, with defaults filled in.
 type Scenario struct {
-	Name        string // letters, digits, dashes and underscores; default: the file's
+	Name        string // letters, digits, dashes and underscores; default: the name of the file
 	Description string
 	Seed        uint64        // default 1
 	Duration    time.Duration // how long jobs are submitted; 0: until Jobs is reached
@@ -144,9 +144,9 @@ type Answer struct {
 // Readers determine how clients observe the end of their jobs.
 type Readers struct {
 	Streams   int           // event streams that each tenant reads
-	Slow      int           // additional slow streams per tenant, without use
+	Slow      int           // number of additional slow streams per tenant, whose messages are dropped
 	SlowPause time.Duration `yaml:"slow_pause"` // pause after each message of a slow stream
-	Poll      Share         // additionally polled share of jobs, 0 to 1
+	Poll      Share         // share of jobs that are also polled, 0 to 1
 }
 
 // Schedules are a tenant's schedules, due from the beginning until Duration is over.
