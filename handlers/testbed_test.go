@@ -91,8 +91,8 @@ func TestSessionHeader(t *testing.T) {
 	const id = "0190a5f0-1111-7111-8111-111111111111"
 	for _, test := range []struct {
 		method, path, body, label string
-		status, exchanges         int // of the response; number in the session afterwards
-		requests                  int // number of requests whose jobs belong to the session
+		status, exchanges         int // status of the response; exchanges in the session afterwards
+		requests                  int // requests whose jobs belong to the session
 	}{
 		{"GET", "/v1/jobs", "", "-", 200, 0, 0}, {"GET", "/v1/jobs", "", "a test", 200, 1, 0},
 		{"POST", "/v1/jobs", leastBody, "a test", 202, 1, 1}, {"GET", "/v1/jobs?limit=none", "", "a test", 400, 1, 0},

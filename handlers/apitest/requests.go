@@ -20,7 +20,7 @@ import (
 type Request struct {
 	Operation, Method, Path, Media, Body string
 	Header                               http.Header
-	In                                   string // "path", "query" or "header": a parameter; or "body"
+	In                                   string // "path", "query" or "header" for a parameter, or "body"
 	At                                   string // name of the parameter, or JSON Pointer into the body
 	Value                                string // the value, as text or as JSON
 	Allowed                              bool   // whether the document allows it

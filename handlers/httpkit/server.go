@@ -99,7 +99,7 @@ type Deps struct {
 	// Callers authenticates requests; nil: by keys and tokens.
 	Callers Callers
 	Pages   Pages
-	// Idempotency of all requests except submissions of jobs and batches.
+	// Idempotency stores responses to all requests except submissions of jobs and batches.
 	Idempotency   *app.Idempotency
 	Limiter       Limiter
 	Attempts      *authlimit.Limiter       // slows failed authentication; nil: a new one

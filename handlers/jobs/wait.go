@@ -40,7 +40,7 @@ func onceEnded[T any](s *API, r *httpkit.Request, read func() (T, error), ended 
 	if early == nil {
 		return v, err
 	}
-	if j == nil { // the client did not wait for the end
+	if j == nil { // the client did not wait, or the time was up
 		if j, err = s.Jobs.Job(r.Ctx, r.Caller.ClientID, r.PathID()); err != nil {
 			return v, err
 		}

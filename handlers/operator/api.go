@@ -45,7 +45,7 @@ type Config struct {
 	Timeout   time.Duration     // of a request
 	Hosts     func(string) bool // allowed hosts; nil: any
 	Mask      Mask              // hides values in responses
-	TraceURL  string            // of traces, with TraceIDMark; "": no links
+	TraceURL  string            // address of a trace, with TraceIDMark for its id; "": no links
 	Limits    Limits
 
 	MaxPayload int // bytes of the params of a job

@@ -25,7 +25,7 @@ const (
 // live notifies listeners of changes. It polls storage once for all listeners, and stops without listeners. After a notification, the
 // console reads its data again.
 type live struct {
-	mark func(context.Context) (string, error) // changes with every change in storage
+	mark func(context.Context) (string, error) // returns a text that changes with every change in storage
 	log  *slog.Logger
 
 	mu        sync.Mutex

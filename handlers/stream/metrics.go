@@ -35,7 +35,7 @@ type Metrics struct {
 	Events prometheus.Counter
 }
 
-// NewMetrics registers the metrics, with all labels from zero.
+// NewMetrics registers the metrics. The series of all labels start at zero.
 func NewMetrics(f telemetry.Factory) *Metrics {
 	return &Metrics{
 		Open: f.Gauges("streams_open",

@@ -20,7 +20,7 @@ type Servers struct {
 	folder home // locked; holds the servers' folders
 }
 
-const tempPrefix = "forgerun-stack-" // of the folders of temporary servers
+const tempPrefix = "forgerun-stack-" // prefix of the folders of temporary servers
 
 // Temp starts temporary servers; pass nil to skip one. Close removes all their files. If this process is killed, the next Temp
 // cleans up. No server is left running after an error.

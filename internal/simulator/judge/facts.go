@@ -104,7 +104,7 @@ const (
 	Metrics Source = "metrics"
 )
 
-// Collected holds the results of reading the sources that are not facts.
+// Collected holds what reading the sources returned besides facts.
 type Collected struct {
 	Asked   map[Source]bool   // sources that were asked
 	Missing map[Source]string // why a source was not read completely
