@@ -29,7 +29,7 @@ func TestSituationOfEmptyStore(t *testing.T) {
 	}, f.situation())
 	require.True(t, f.becomeLeader(newID()))
 	require.False(t, f.situation().LeaderGone)
-	for since, gone := range map[string]bool{"1 s": false, "3 s": true} { // another process may take over, but the leader is alive
+	for since, gone := range map[string]bool{"1 s": false, "3 s": true} { // after 1 s others may take over, but the leader is alive
 		f.exec(`UPDATE maintenance_state SET leader_expires_at = clock_timestamp() - $1::interval`, since)
 		require.Equal(t, gone, f.situation().LeaderGone, since)
 	}

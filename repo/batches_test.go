@@ -102,8 +102,8 @@ func TestInsertBatch(t *testing.T) {
 	f.checkInvariants()
 }
 
-// Deliveries are written in the transaction of their events. There is enough time for the largest batch with the maximum number of
-// webhooks.
+// Deliveries are written in the transaction of their events. The statement timeout is long enough for the largest batch with the maximum
+// number of webhooks.
 // Promise: patterns Batch
 func TestLargestBatch(t *testing.T) {
 	f := setup(t)
@@ -281,7 +281,7 @@ func TestBrokenBatchLeavesNothing(t *testing.T) {
 	f.insertBatch(sub)
 }
 
-// The commit waits in a deferred trigger.
+// The connection is lost while the commit waits in a deferred trigger.
 func TestBatchConnectionLostInTheCommit(t *testing.T) {
 	f := setup(t, patient)
 	f.exec(`CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END'`)

@@ -194,7 +194,7 @@ func TestBulkItemsHaveTheirEffectOnce(t *testing.T) {
 	require.Equal(t, job.CodeConflict, codeOf(f.store.AbortBulk(f.ctx(), f.client, b.ID)))
 	f.checkInvariants()
 
-	// A job that was retried since is not retried again.
+	// A job that was retried after it was gathered is not retried again.
 	id = f.at(job.Failed)
 	b = f.gathered(job.BulkRetry, job.BulkFilter{State: job.Failed})
 	f.retry(id, 1)

@@ -92,7 +92,7 @@ func TestLeasesOfAClockThatWasAheadEnd(t *testing.T) {
 	require.True(t, one[bool](f, `SELECT expires_at BETWEEN now() AND now() + interval '30 s' FROM workers`))
 	require.True(t, one[bool](f, `SELECT claimed_until <= now() + interval '6 min' FROM deliveries`))
 
-	for range 2 { // a living leader has renewed the lease
+	for range 2 { // a lease that ends implausibly late is free
 		require.True(t, must(f.store.Lead(f.ctx(), newID(), 5*time.Second, 0))(t))
 		f.exec(`UPDATE maintenance_state SET leader_expires_at = leader_expires_at + interval '1 h'`)
 	}

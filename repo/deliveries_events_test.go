@@ -62,7 +62,8 @@ func TestEventsOfManyClientsInOneStatement(t *testing.T) {
 	}
 }
 
-// An event reads its client's webhooks only. An event reads its own job only if it has a subscriber, or if its callback is unknown.
+// Writing an event reads only its client's webhooks. It reads the event's job only if a webhook subscribes to it, or if it is unknown
+// whether the job has a callback.
 func TestEventsReadFewRows(t *testing.T) {
 	f := setup(t)
 	const jobs, events = 5000, 10

@@ -121,9 +121,9 @@ func (f *fixture) awaitPast() {
 	})
 }
 
-// While a pending transaction may still write events, a replay sends later events, but its position stays before them. The replay still
-// ends.
-// The test runs alone, because its pending transaction would hold up the replays of other tests on the same server.
+// While a pending transaction may still write events, a replay sends later events, but its position stays before the events that may still
+// come. The replay still ends. The test runs alone, because its pending transaction would hold up the replays of other tests on the same
+// server.
 func TestReplayStopsBeforePendingTransactions(t *testing.T) {
 	f := setupAt(t, repotest.URL(t))
 	f.submit()

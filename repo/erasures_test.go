@@ -95,7 +95,7 @@ func TestEraseAClientAndNothingElse(t *testing.T) {
 
 	e = f.eraseAll(e.ID)
 	after := f.contents()
-	before["bulk_operations"] = slices.Clone(after["bulk_operations"]) // an item of the operator's counts as skipped:
+	before["bulk_operations"] = slices.Clone(after["bulk_operations"]) // changed, see below: the operator's item is skipped
 	require.Equal(t, before, after)
 	require.Equal(t, 1, one[int](f, `SELECT skipped FROM bulk_operations WHERE operator = 'ann'`))
 	require.Equal(t, 2, one[int](f, `SELECT count(*)::int FROM bulk_operations`))

@@ -98,7 +98,7 @@ func Inspect(ctx context.Context, url string) (Inspection, error) {
 	i := Inspection{NeededVersion: schemaVersion(), Settings: map[string]string{}}
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		return i, ErrBadURL // the driver quotes the address
+		return i, ErrBadURL // not the driver's error, which quotes the address
 	}
 	i.PoolSize, i.User = int(max(cfg.MaxConns, pg.MinConns)), cfg.ConnConfig.User
 	i.Place = net.JoinHostPort(cfg.ConnConfig.Host, strconv.Itoa(int(cfg.ConnConfig.Port))) + "/" + cfg.ConnConfig.Database
@@ -182,7 +182,7 @@ func (i *Inspection) readSchema(ctx context.Context, tx pgx.Tx) error {
 	return tx.QueryRow(ctx, statement("schemaVersion")).Scan(&i.SchemaVersion, &i.FormerSchema)
 }
 
-// readState requires the schema of this version, and a user who may read it.
+// readState reads i.State, if the schema has this program's version and the user may read it.
 func (i *Inspection) readState(ctx context.Context, tx pgx.Tx) error {
 	if i.SchemaVersion != i.NeededVersion || i.FormerSchema || len(i.MissingPrivileges) > 0 {
 		return nil
@@ -199,7 +199,7 @@ func (i *Inspection) readState(ctx context.Context, tx pgx.Tx) error {
 }
 
 // obstacle returns the error that caused err. The driver asks for TLS first, so it reports a TLS error if the server sends nothing or
-// closes.
+// closes the connection.
 func obstacle(err error) error {
 	var server *pgconn.PgError
 	var network net.Error
@@ -246,7 +246,7 @@ func CheckURL(address string) error {
 		return ErrBadURL
 	}
 	if _, err := pgxpool.ParseConfig(address); err != nil {
-		return ErrBadURL // the driver's error quotes the address
+		return ErrBadURL // not the driver's error, which quotes the address
 	}
 	return nil
 }

@@ -31,8 +31,8 @@ SELECT pid, who, place, what, age FROM (
 
 -- name: inspectState
 -- Reads the state of the processes that share the database. Finds jobs by the indexes jobs_held, jobs_waiting and jobs_ended. Locks
--- nothing. A blocked leader renews its expired lease once a second. Searches for jobs that were queued in the future among the first 10,000
--- that wait for their time.
+-- nothing. A blocked leader renews its lease once a second, without a duration. So a lease that has just expired means that the leader is
+-- blocked. Searches for jobs that were queued in the future among the first 10,000 that wait for their time.
 SELECT w.alive, w.slots, w.held,
   coalesce((SELECT now() - run_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now() ORDER BY run_at, job_id
     LIMIT 1), '0'),

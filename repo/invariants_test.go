@@ -131,9 +131,9 @@ func (c *chaos) finish(ctx context.Context, s *repo.Store, r *rand.Rand) {
 // maintain does one of the leader's tasks.
 func (c *chaos) maintain(ctx context.Context, s *repo.Store, r *rand.Rand) {
 	switch r.IntN(6) {
-	case 5: // like the end of a job
+	case 5: // as at the end of a job
 		c.note(errOf(s.CompleteBatches(ctx, []job.ID{pick(c, r, &c.batches)})))
-	case 4: // some are old by now
+	case 4: // makes some ended jobs old, and removes them
 		if !c.removes {
 			return
 		}

@@ -160,7 +160,7 @@ func (turns) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 func openSQL(url string) (*sql.DB, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		return nil, fmt.Errorf("postgres %w", ErrBadURL) // the driver quotes the address
+		return nil, fmt.Errorf("postgres %w", ErrBadURL) // not the driver's error, which quotes the address
 	}
 	pg.SetOnConnect(&cfg.ConnConfig.Config, map[string]string{"lock_timeout": pg.Milliseconds(migrationLockTimeout)})
 	return stdlib.OpenDB(*cfg.ConnConfig), nil
@@ -195,7 +195,7 @@ func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) er
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	// Every transaction that writes an event also writes one of these tables.
+	// Keeps out all transactions that write events, because each of them also writes one of these tables.
 	if _, err := tx.ExecContext(ctx, `LOCK TABLE jobs, client_events IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 		return err
 	}

@@ -82,8 +82,8 @@ func (s *Store) Ready(ctx context.Context) error {
 // readyWrites are the statements of tryWrite, in one transaction. They leave nothing behind.
 var readyWrites = []string{
 	`SET LOCAL work_mem = '64kB'`,
-	// Data beyond work_mem goes to a file on the disk of the database: a megabyte, as much as a table may grow at once. A new row could fit
-	// into the free space of its table instead.
+	// Data beyond work_mem goes to a file on the disk of the database: a megabyte, as much as a table may grow at once. A new row would prove
+	// less, because it could fit into the free space of its table.
 	`WITH spilled AS MATERIALIZED (SELECT repeat('x', 8000) AS x FROM generate_series(1, 130)) SELECT count(x) FROM spilled`,
 	`SELECT FROM jobs WHERE false FOR NO KEY UPDATE`, // refused on a read-only server
 	// This writes only a WAL record. The commit is flushed and, if configured, replicated.

@@ -78,7 +78,7 @@ type (
 func Open(cfg Config) (*Store, error) {
 	pc, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {
-		return nil, fmt.Errorf("postgres %w", ErrBadURL) // the driver quotes the address
+		return nil, fmt.Errorf("postgres %w", ErrBadURL) // not the driver's error, which quotes the address
 	}
 	metrics := telemetry.In(cfg.Registry)
 	db, err := pg.Open(pc, pg.Config{

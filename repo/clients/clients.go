@@ -50,7 +50,7 @@ func (s *Store) UseKey(ctx context.Context, id string) (exists bool, err error) 
 	if err != nil || n > 0 {
 		return n > 0, err
 	}
-	// The key was used before or is gone. A separate statement sees changes that the one above may have waited for.
+	// The key was used before or is gone. The update may have waited for another transaction; only a new statement sees what that committed.
 	key, err := s.Key(ctx, id)
 	return key != nil, err
 }
@@ -95,8 +95,8 @@ func storeKeys(ctx context.Context, tx pgx.Tx, change job.KeyChange) error {
 	return nil
 }
 
-// WatchKeys calls changed with the id of every key that a process changes the validity of. It calls connected when the watch begins or
-// ends; without a watch, cached keys must not be trusted. It returns when ctx ends.
+// WatchKeys calls changed with the id of each key whose validity any process changes. It calls connected when the watch begins or ends;
+// without a watch, cached keys must not be trusted. It returns when ctx ends.
 func (s *Store) WatchKeys(ctx context.Context, changed func(id string), connected func(bool)) {
 	for ctx.Err() == nil {
 		err := s.watchKeys(ctx, changed, connected)

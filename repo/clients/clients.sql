@@ -19,8 +19,8 @@ SELECT {{keyColumns}} FROM api_keys WHERE key_id = @key
 UPDATE api_keys SET used_at = clock_timestamp() WHERE key_id = @key AND used_at IS NULL
 
 -- name: lockClient
--- Locks a client by primary key, before a change of its keys. Reads the clock after it gets the lock. At the same query level, it would
--- read the clock before the wait. No row: there is no such client.
+-- Locks a client by primary key, before a change of its keys. Reads the clock in the outer query, after the inner one has the lock. A
+-- single query would read the clock before it waits for the lock. No row: there is no such client.
 -- Parameters: @client
 WITH locked AS MATERIALIZED (SELECT client_id, created_at FROM clients WHERE client_id = @client FOR NO KEY UPDATE)
 SELECT client_id, created_at, clock_timestamp() FROM locked
@@ -37,7 +37,7 @@ INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at, is
 VALUES (@key, @client, @secret_hash, @created_at, @expires_at, @issued_by, @made_by, @scope)
 
 -- name: changeKey
--- Changes a key of a locked client, found by primary key, and makes all processes forget it.
+-- Changes a key of a locked client, found by primary key, and makes all processes drop it from their caches.
 -- Parameters: @key, @expires_at, @revoked_at, @replaced_by
 WITH gone AS (
   UPDATE api_keys SET expires_at = @expires_at, revoked_at = @revoked_at, replaced_by = @replaced_by WHERE key_id = @key RETURNING key_id
@@ -45,5 +45,5 @@ WITH gone AS (
 {{forgetGone}}
 
 -- fragment: forgetGone
--- Makes all processes forget keys.
+-- Ends a statement that selects keys as gone: makes all processes drop them from their caches.
 SELECT pg_notify('{{revocationChannel}}', key_id) FROM gone

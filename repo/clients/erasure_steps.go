@@ -24,22 +24,22 @@ const (
 // eraseStep is one step of an erasure. It reports that it is done when there is nothing more to remove.
 type eraseStep struct {
 	name   string
-	resets bool // part of a reset of a test bed, too
+	resets bool // also a step of a reset of a test bed
 	run    func(*erasing, context.Context) (done bool, err error)
 }
 
-// eraseSteps remove referencing rows before referenced ones, and rows that can still be written before the rows that need them:
+// eraseSteps remove referencing rows before referenced ones, except that rows which others need in order to be written come first:
 //
 //   - As soon as the erasure begins, new jobs, batches, webhooks, bulk operations and keys are
 //     refused. The step settle waits for the transactions that did not see the erasure.
-//   - Jobs are canceled before the first is removed. A job that was retried since is canceled before its removal.
+//   - Jobs are canceled before the first is removed. A job that is retried after that is canceled before its removal.
 //   - Deliveries belong to a job or a webhook, and are removed with it.
-//   - settle_jobs waits for transactions that found a job before its removal: its tombstone, and the item
-//     of an operator's bulk operation, come before the steps that look for them.
+//   - settle_jobs waits for transactions that found a job before its removal. They may write a tombstone, or an item
+//     of an operator's bulk operation; later steps remove both.
 //   - Events without a job belong to webhooks and batches, which are removed before them.
 //   - Then the steps count all rows. If any are left, the erasure begins again.
 var eraseSteps = []eraseStep{
-	{"stop", true, (*erasing).stop}, // the default of the column
+	{"stop", true, (*erasing).stop}, // also the default of the column step
 	{"settle", false, (*erasing).mayGoOn},
 	{"schedules", true, limited("schedules", statement("eraseSchedules"))},
 	{"cancel", true, (*erasing).findUnfinished},
@@ -52,7 +52,7 @@ var eraseSteps = []eraseStep{
 	{"bulk_items", true, along("bulk_items", statement("eraseItems"))},
 	{"bulk_operations", true, limited("bulk_operations", statement("eraseBulks"))},
 	{"testbed_sessions", false, limited("testbed_sessions", statement("eraseSessions"))},
-	{"testbed_faults", true, limited("testbed_faults", statement("eraseFaults"))}, // once no session needs them
+	{"testbed_faults", true, limited("testbed_faults", statement("eraseFaults"))}, // open sessions keep their profile's rules
 	{"testbed_exchanges", false, limited("testbed_exchanges", statement("eraseExchanges"))},
 	{"testbed_requests", false, limited("testbed_requests", statement("eraseRequests"))},
 	{"client_events", true, limited("client_events", statement("eraseClientEvents"))},
@@ -123,7 +123,7 @@ func (e *erasing) stop(ctx context.Context) (bool, error) {
 	return true, err
 }
 
-// mayGoOn reports whether all transactions that began before the step have ended.
+// mayGoOn reports whether all transactions that began before the current step have ended.
 func (e *erasing) mayGoOn(ctx context.Context) (may bool, err error) {
 	return may, e.tx.QueryRow(ctx, statement("erasureMayGoOn"), pg.UUID(e.Erasure.ID)).Scan(&may)
 }
@@ -196,14 +196,14 @@ func (e *erasing) waitingDeliveries(ctx context.Context) (bool, error) {
 }
 
 // jobs removes jobs with all their data. It counts the data in the same transaction, because afterwards it can no longer be attributed to
-// the client. It locks the jobs' rows; without them, no data is written for a job.
+// the client. It locks the jobs' rows, because all statements that write data for a job need its row.
 func (e *erasing) jobs(ctx context.Context) (bool, error) {
 	found, err := pg.RowsIn(ctx, e.tx, pgx.RowToStructByPos[erasedJob], statement("chooseErasedJobs"),
 		pg.UUID(e.Erasure.ClientID), eraseJobLimit)
 	if err != nil {
 		return false, err
 	}
-	if len(found) == 0 { // or all are locked
+	if len(found) == 0 { // none are left, or all are locked
 		var left bool
 		err := e.tx.QueryRow(ctx, statement("hasErasedJobs"), pg.UUID(e.Erasure.ClientID)).Scan(&left)
 		return !left, err

@@ -13,9 +13,9 @@ UPDATE erasures SET finished_at = @finished_at, step = 'done', position = NULL, 
 WHERE erasure_id = @erasure
 
 -- name: erasureMayGoOn
--- Reads whether all transactions and statements that began before the step have ended. A transaction without writes has a snapshot, but no
--- transaction id. After a dump was restored, since can be ahead of all transactions; older ones have ended then, too. Finds the erasure by
--- primary key.
+-- Reads whether all transactions and statements that began before the step have ended. Also reads the sessions' snapshots, because a
+-- transaction without writes has no transaction id. After a dump was restored, since can be ahead of all transaction ids; the earlier
+-- transactions have ended then, too. Finds the erasure by primary key.
 -- Parameters: @erasure
 SELECT since > pg_snapshot_xmax(pg_current_snapshot()) OR since < pg_snapshot_xmin(pg_current_snapshot()) AND NOT EXISTS (
   SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
@@ -23,14 +23,14 @@ SELECT since > pg_snapshot_xmax(pg_current_snapshot()) OR since < pg_snapshot_xm
 FROM erasures WHERE erasure_id = @erasure
 
 -- name: stopErasedBulks
--- Ends the client's bulk operations at their current item, found by the index bulk_operations_open or bulk_operations_client. Waits for
--- the part in progress.
+-- Ends the client's bulk operations at their current item, found by the index bulk_operations_open or bulk_operations_client. Waits for an
+-- operation's part that is in progress.
 -- Parameters: @client
 UPDATE bulk_operations SET finished_at = clock_timestamp(), aborted = true WHERE client_id = @client AND finished_at IS NULL
 
 -- name: stopErasedWebhooks
--- Marks the webhooks of a client deleted, and removes their secrets, as deleteWebhook does. Finds them by the index
--- webhooks_client, and locks them in its order.
+-- Marks the webhooks of a client deleted, and removes their secrets, as deleteWebhook does. Finds them by the index webhooks_client, and
+-- locks them in order of their ids.
 -- Parameters: @client
 WITH locked AS MATERIALIZED (
   SELECT webhook_id FROM webhooks WHERE client_id = @client AND deleted_at IS NULL ORDER BY webhook_id FOR NO KEY UPDATE
@@ -66,8 +66,8 @@ SELECT job_id, finished_at IS NULL, attempt, dispatch FROM jobs WHERE client_id 
 SELECT EXISTS (SELECT FROM jobs WHERE client_id = @client)
 
 -- fragment: removeDeliveries
--- Ends a statement that has selected deliveries as old: removes them with their attempts. Returns the ids, the ids that may have a task,
--- and the number of attempts.
+-- Ends a statement that selects deliveries as old: removes them with their attempts. Returns their ids, the ids of those that may have a
+-- task in Redis, and the number of removed attempts.
 no_attempts AS (
   DELETE FROM delivery_attempts WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old)) RETURNING 1
 ), no_deliveries AS (
@@ -112,8 +112,8 @@ SELECT EXISTS (SELECT FROM unnest(@ids::uuid[]) AS i(id) CROSS JOIN LATERAL (
   UNION ALL (SELECT 1 FROM deliveries WHERE webhook_id = i.id ORDER BY webhook_id, delivery_id LIMIT 1)) d)
 
 -- name: eraseJobs
--- Removes jobs, which are locked already, with all their data except deliveries, by primary key, and leaves no tombstones. Returns
--- numbers of rows by table. Trigger: jobs_undelivered finds nothing.
+-- Removes jobs, which are locked already, with all their data except deliveries, by primary key, and leaves no tombstones. Returns numbers
+-- of rows by table. The trigger jobs_undelivered finds no deliveries any more.
 -- Parameters: @ids
 WITH no_outcomes AS (
   DELETE FROM outcome_outbox WHERE job_id = ANY (@ids::uuid[]) RETURNING 1
@@ -136,8 +136,8 @@ SELECT (SELECT count(*) FROM outcome_outbox WHERE job_id = ANY (@ids::uuid[]))
   + (SELECT count(*) FROM reports WHERE job_id = ANY (@ids)) + (SELECT count(*) FROM results WHERE job_id = ANY (@ids))
 
 -- name: lookErasedWebhooks
--- Reads @look webhooks after a position by primary key, and returns which belong to the client. No index has deleted webhooks by client.
--- Locks nothing.
+-- Reads @look webhooks after a position by primary key, and returns which belong to the client. The index by client lacks deleted
+-- webhooks. Locks nothing.
 -- Parameters: @client, @after, @look
 SELECT webhook_id, client_id = @client FROM webhooks WHERE webhook_id > @after ORDER BY webhook_id LIMIT @look
 
@@ -153,8 +153,8 @@ looked AS MATERIALIZED (
 )
 
 -- fragment: eraseAlong
--- Reads @look rows of a table after a position by primary key, and removes the client's rows. No index has them by client. Returns how
--- many rows it read, the last one, and how many it removed.
+-- Reads @look rows of a table after a position by primary key, and removes the client's rows. The table has no index by client. Returns
+-- how many rows it read, the last one, and how many it removed.
 -- Parameters: @client, @after, @after_job, @look
 WITH {{lookedAlong}}, gone AS (
   DELETE FROM {{table}} WHERE {{key}} = ANY (ARRAY(SELECT {{key}} FROM looked WHERE client_id = @client)) RETURNING 1
@@ -186,7 +186,7 @@ SELECT (SELECT count(*)::int FROM looked), (SELECT {{key}} FROM looked ORDER BY 
 -- {{key}} => webhook_id
 
 -- fragment: lookedItems
--- Reads @look items of bulk operations after a position, by primary key. No index has them by client.
+-- Reads @look items of bulk operations after a position, by primary key. The table has no index by client.
 looked AS MATERIALIZED (
   SELECT bulk_id, job_id, client_id FROM bulk_items WHERE (bulk_id, job_id) > (@after::uuid, @after_job::uuid)
   ORDER BY bulk_id, job_id LIMIT @look
@@ -233,7 +233,7 @@ DELETE FROM schedules WHERE schedule_id = ANY (ARRAY(SELECT schedule_id FROM sch
   ORDER BY client_id, schedule_id LIMIT @limit))
 
 -- name: eraseFaults
--- Removes the rules of a client's test bed by primary key, except those of the profile of an open session, found by
+-- Removes the rules of a client's test bed by primary key, except the rules of open sessions with a profile, found by
 -- testbed_sessions_open.
 -- Parameters: @client, @limit
 DELETE FROM testbed_faults WHERE client_id = @client AND (session_id, position) IN (SELECT session_id, position FROM testbed_faults f
@@ -243,7 +243,7 @@ DELETE FROM testbed_faults WHERE client_id = @client AND (session_id, position) 
   ORDER BY client_id, session_id, position LIMIT @limit)
 
 -- name: eraseSessions
--- Removes the sessions of a client's test bed by primary key. Without a session, nothing is recorded.
+-- Removes the sessions of a client's test bed by primary key. From then on nothing is recorded, so their records can be removed.
 -- Parameters: @client, @limit
 DELETE FROM testbed_sessions WHERE client_id = @client AND session_id = ANY (ARRAY(SELECT session_id FROM testbed_sessions
   WHERE client_id = @client ORDER BY client_id, session_id LIMIT @limit))
@@ -255,7 +255,7 @@ DELETE FROM testbed_exchanges WHERE client_id = @client AND (session_id, number)
   WHERE client_id = @client ORDER BY client_id, session_id, number LIMIT @limit)
 
 -- name: eraseRequests
--- Removes the noted requests of a client by primary key.
+-- Removes the rows that assign a client's requests to sessions, by primary key.
 -- Parameters: @client, @limit
 DELETE FROM testbed_requests WHERE client_id = @client AND request_id = ANY (ARRAY(SELECT request_id FROM testbed_requests
   WHERE client_id = @client ORDER BY client_id, request_id LIMIT @limit))
@@ -267,15 +267,15 @@ DELETE FROM client_events WHERE event_id = ANY (ARRAY(SELECT event_id FROM clien
   ORDER BY client_id, tx, event_id LIMIT @limit))
 
 -- name: eraseEvents
--- Removes events without their job, of which there are normally none, using the index events_client.
+-- Removes events whose job is gone, using the index events_client. Normally there are none.
 -- Parameters: @client, @limit
 DELETE FROM events WHERE ((job_id, seq) IN (SELECT job_id, seq FROM events WHERE client_id = @client
   ORDER BY client_id, tx, job_id, seq LIMIT @limit)) IS TRUE
   AND job_id = ANY (ARRAY(SELECT job_id FROM events WHERE client_id = @client ORDER BY client_id, tx, job_id, seq LIMIT @limit))
 
 -- name: eraseAnswers
--- Removes idempotency keys using the primary key: those of the client, and the key without a client that it was created with. Skips rows
--- that another transaction has locked; the final count finds them.
+-- Removes idempotency keys using the primary key: those of the client, and the key of the request that created the client, which belongs
+-- to no client. Skips rows that another transaction has locked; the final count finds them.
 -- Parameters: @client, @limit
 WITH own AS MATERIALIZED (
   SELECT ctid AS place FROM idempotency_keys WHERE client_id = @client ORDER BY client_id, endpoint, key

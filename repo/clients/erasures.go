@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// maxOpenErasures is the number of erasures per round. Others wait until those are done.
+// maxOpenErasures is how many open erasures one round of the leader reads. Newer ones wait until those are done.
 const maxOpenErasures = 100
 
 var scanErasure = pgx.RowToAddrOfStructByName[job.Erasure]
@@ -25,7 +25,7 @@ func (s *Store) BeginErasure(ctx context.Context, id job.ID, r job.ErasureReques
 		if err != nil {
 			return err
 		}
-		// A separate statement sees changes that the one above waited for.
+		// The insert may have waited for another transaction's erasure; only a new statement sees it.
 		var found bool
 		e, found, err = pg.First(pg.RowsIn(ctx, tx, scanErasure, statement("erasureOfClient"), pg.UUID(r.ClientID)))
 		switch {
@@ -87,7 +87,7 @@ func (s *Store) OpenErasures(ctx context.Context) ([]*job.Erasure, error) {
 // crash. ErasureStep.Erasure is nil if the erasure is done, or if another process works on it.
 func (s *Store) EraseStep(ctx context.Context, id job.ID) (step job.ErasureStep, err error) {
 	err = s.db.InTx(ctx, "erase", func(ctx context.Context, tx pgx.Tx) error {
-		// A transaction that waits for a lock holds back the event streams of all clients.
+		// The wait for a lock must be short, because a transaction that waits holds back the event streams of all clients.
 		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = `+pg.Milliseconds(s.db.Timeout/pg.LockedRowFraction)); err != nil {
 			return err
 		}

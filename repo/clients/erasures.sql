@@ -46,8 +46,8 @@ SELECT {{erasureColumns}} FROM erasures WHERE finished_at IS NULL ORDER BY erasu
 SELECT {{erasureColumns}} FROM erasures WHERE erasure_id = @erasure AND finished_at IS NULL FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: moveErasure
--- Writes the progress of an erasure, in the transaction of the part. Finds the row, which is already locked, by primary key. A new step
--- stores its transaction.
+-- Writes the progress of an erasure, in the transaction that made it. Finds the row, which is already locked, by primary key. When a new
+-- step begins, since becomes the id of this transaction.
 -- Parameters: @erasure, @step, @position, @position_job, @removed, @remaining
 UPDATE erasures SET since = CASE WHEN step = @step THEN since ELSE pg_current_xact_id() END, step = @step, position = @position,
   position_job = @position_job, removed = @removed, remaining = @remaining, started_at = coalesce(started_at, clock_timestamp())

@@ -14,7 +14,7 @@ import (
 
 // How long keys and unused clients are kept (section 15).
 const (
-	KeysKept          = 90 * 24 * time.Hour // revoked or expired API keys, for audit; also the log of operators
+	KeysKept          = 90 * 24 * time.Hour // revoked or expired API keys, for audit; also entries of the operators' audit log
 	unusedClientsKept = 30 * 24 * time.Hour
 )
 

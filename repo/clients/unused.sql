@@ -1,7 +1,7 @@
 -- name: findUnused
--- Walks clients by primary key, and returns whether each is old and was never used: it has no used or young key, no job and no webhook. The
--- keys of a client without keys may have been removed, unless the client is younger than any removed key. Reads api_keys, jobs and webhooks
--- by their indexes on the client. Locks nothing.
+-- Walks clients by primary key, and returns whether each is old and was never used: it has no used or young key, no job and no webhook. A
+-- client without keys counts as unused only if it is too young to have had a key that was removed. Reads api_keys, jobs and webhooks by
+-- their indexes on the client. Locks nothing.
 -- Parameters: @after, @look, @keep, @keys_kept
 WITH looked AS MATERIALIZED (SELECT client_id, created_at FROM clients
   WHERE client_id > coalesce(@after::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY client_id LIMIT @look)

@@ -71,8 +71,9 @@ SELECT uuid7(at), client_id, webhook_id, webhook_id, 0, event_id, 'webhook.test'
 RETURNING {{deliveryColumns}}
 
 -- name: findReplayStart
--- Bisects the range of transactions to find about the last one with an event of the client before @since. Transactions are ordered by time,
--- except for their duration. Each step looks up one event in the index events_client.
+-- Bisects the range of transaction ids to find the last transaction with an event of the client before @since. The result is approximate,
+-- because ids follow the beginnings of transactions, and events happen later in them. Each step looks up one event in the index
+-- events_client.
 -- Parameters: @client, @since
 WITH RECURSIVE search AS (
   SELECT 0::bigint AS old, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS young
@@ -86,12 +87,12 @@ SELECT max(old)::text::xid8 FROM search
 
 -- name: replayEvents
 -- Walks the indexes events_client and client_events_client from a position on, like clientEvents, and looks up each event in the index
--- deliveries_once. Waits for a delivery that another transaction is inserting. Skips jobs that are just being removed, and locks the others
--- until the end.
+-- deliveries_once. Waits for a delivery that another transaction is inserting. Skips jobs that are just being removed, and locks the
+-- others until the transaction ends.
 --
--- The returned position stays before the snapshot's xmin, because events may still be committed from there on. Later events are sent
--- anyway. There is more if other events follow the position, or if this call queued some events and left others. So a repeated call never
--- finds only the events that the previous call found.
+-- The returned position stays before the snapshot's xmin, because events may still be committed from there on. Events from there on are
+-- queued, too, but the position does not pass them. The result says that there is more if unread events lie before the xmin, or if this
+-- call queued some events and left others. So calls end even if a pending transaction holds the position back.
 -- Parameters: @client, @webhook, @since, @limit, @after_tx, @after_id, @after_seq, @looked
 WITH target AS MATERIALIZED (
   SELECT webhook_id, events FROM webhooks WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL

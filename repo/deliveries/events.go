@@ -146,7 +146,7 @@ func (s *Store) endedBatches(ctx context.Context, ids []job.ID) (map[job.ID]*job
 	return pg.ByID(found, func(b *job.Batch) job.ID { return b.ID }), err
 }
 
-// FeedEnd returns the position of new events. All events that ClientEvents shows now are before it.
+// FeedEnd returns a position before all new events. All events that ClientEvents shows now are before it.
 func (s *Store) FeedEnd(ctx context.Context) (job.Position, error) {
 	tx, err := pg.QueryValue[uint64](ctx, s.db, `SELECT pg_snapshot_xmin(pg_current_snapshot())`)
 	return job.Position{Tx: tx}, err

@@ -39,8 +39,8 @@ SELECT job_id, event_seq FROM jobs WHERE job_id = ANY (@ids::uuid[])
 -- Walks the indexes events_client and client_events_client from the position on, each at most one event past the limit, and joins the
 -- other tables to the chosen events. Without events it returns one row.
 --
--- Held events are searched from the snapshot's xmin on, not from the position. Otherwise a reader that is far behind would walk all events
--- for each page.
+-- Whether there are events that are not shown yet is searched from the snapshot's xmin on, not from the position. Otherwise a reader that
+-- is far behind would walk all events for each page.
 --
 -- The size of the page is added up event by event, so that events after its end are not decompressed. An event of a batch also counts the
 -- batch document.

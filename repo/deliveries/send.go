@@ -12,10 +12,11 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// MaxLookedEndpoints is how many endpoints the operators' counting statements read.
+// MaxLookedEndpoints is how many endpoints the statements that count deliveries for operators read at most.
 const MaxLookedEndpoints = 10_000
 
-// NewDeliveries finds deliveries that wait for their first attempt: the latest of each job, and of the clients' events without a job.
+// NewDeliveries finds deliveries that wait for their first attempt, among the latest of each job and of each client's events without a
+// job.
 func (s *Store) NewDeliveries(ctx context.Context, jobs, clients []job.ID) ([]job.DeliveryTask, error) {
 	return pg.Query(ctx, s.db, func(row pgx.CollectableRow) (t job.DeliveryTask, err error) {
 		return t, row.Scan(&t.ID, &t.ClientID, &t.Endpoint)

@@ -26,8 +26,8 @@ SELECT {{webhookColumns}} FROM webhooks WHERE webhook_id = @webhook AND client_i
 SELECT {{webhookColumns}} FROM webhooks WHERE client_id = @client AND deleted_at IS NULL ORDER BY webhook_id DESC
 
 -- name: updateWebhook
--- Changes the members that are not NULL. A proof is for one URL, so @proven says whether a new @url is proven. Locks the webhook, found by
--- primary key. No row: the client has no such webhook.
+-- Changes the columns whose parameters are not NULL. A proof is for one URL, so @proven says whether a new @url is proven. Locks the
+-- webhook, found by primary key. No row: the client has no such webhook.
 -- Parameters: @webhook, @client, @url, @events, @description, @content_mode, @enabled, @proven
 UPDATE webhooks SET url = coalesce(@url, url), events = coalesce(@events, events), description = coalesce(@description, description),
   content_mode = coalesce(@content_mode, content_mode), updated_at = clock_timestamp(),
@@ -50,8 +50,8 @@ WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL
 RETURNING {{webhookColumns}}
 
 -- name: rotateSecret
--- Replaces a webhook's secret, and keeps the last three. Locks the webhook, found by primary key. No row: the client
--- has no such webhook.
+-- Replaces a webhook's secret, and keeps the three previous ones. Locks the webhook, found by primary key. No row: the client has no such
+-- webhook.
 -- Parameters: @webhook, @client, @secret, @overlap
 UPDATE webhooks SET secret = @secret, old_secrets = (secret || old_secrets)[1:3],
   old_secrets_until = ((real_at + @overlap::interval) || old_secrets_until)[1:3], updated_at = at
@@ -86,7 +86,8 @@ ON CONFLICT (kid) DO UPDATE SET created_at = excluded.created_at, signs_from = e
 WHERE signing_keys.retires_at IS NOT NULL
 
 -- name: retireOtherKeys
--- Retires all other keys, once the given one signs and the overlap is over, but never later than planned.
+-- Makes all other keys retire when the overlap after the first signature of the given key is over. A key that retires earlier anyway keeps
+-- its time.
 -- Parameters: @kid, @overlap
 UPDATE signing_keys SET retires_at = least(retires_at, (SELECT greatest(signs_from, pg_catalog.clock_timestamp()) FROM signing_keys
   WHERE kid = @kid) + @overlap::interval)

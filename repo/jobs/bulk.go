@@ -26,8 +26,9 @@ func scanBulk(row pgx.CollectableRow) (*job.Bulk, error) {
 
 var scanBulkItem = pgx.RowToStructByNameLax[job.BulkItem]
 
-// InsertBulk stores a bulk operation and returns it with its time of creation. It returns only after the commit, unless Once commits. If
-// the owner has too many open operations, it returns a conflict. If all owners together have too many, it returns a limit of the server.
+// InsertBulk stores a bulk operation and returns it with its time of creation. It returns only after the commit, except within Once, which
+// commits later. If the owner has too many open operations, it returns a conflict. If all clients together have too many, it returns
+// job.CodeRateLimited.
 func (s *Store) InsertBulk(ctx context.Context, b job.Bulk) (added *job.Bulk, err error) {
 	err = s.db.InTx(ctx, "bulk", func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, statement("lockBulk")); err != nil {
@@ -174,7 +175,7 @@ func (s *Store) GatherBulk(ctx context.Context, b *job.Bulk, look, most int) (*j
 // are committed together, so each item takes effect exactly once even after a crash (see recordItems).
 //
 // It returns the items that it took. There are none if all have a result, the operation is finished, or another process works on it. If
-// another transaction has locked one of the jobs, all items fail after a short wait.
+// another transaction has locked one of the jobs, DoItems returns an error after a short wait and changes none of them.
 func (s *Store) DoItems(ctx context.Context, bulk, after job.ID, limit int,
 	do func(context.Context, []job.BulkItem) ([]job.BulkItem, error),
 ) (items []job.BulkItem, err error) {

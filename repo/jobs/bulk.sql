@@ -137,7 +137,7 @@ RETURNING {{bulkColumns}}
 
 -- name: lockOpenBulk
 -- Locks an operation with pending items, found by primary key. Each change of its jobs, items and counters holds this lock, so an abort
--- happens before or after a part of the work. No row: it is finished, not gathered yet, or another process works on it.
+-- happens between two parts of the work, never within one. No row: it is finished, not gathered yet, or another process works on it.
 -- Parameters: @bulk
 SELECT bulk_id FROM bulk_operations WHERE bulk_id = @bulk AND finished_at IS NULL AND gathered_at IS NOT NULL
 FOR NO KEY UPDATE SKIP LOCKED
@@ -176,8 +176,8 @@ WITH seen AS MATERIALIZED (
 -- a former leader that comes back, finds the item unchanged. An item with a result does not change and is not counted again.
 --
 -- The rows of the items and of the operation are found by primary key; the operation's row is already locked. Items are taken in order of
--- their jobs, so only those between the first and the last one are searched. The planner does not know whether an operation has ten items
--- or 100,000.
+-- their jobs, so the search is limited to those between the first and the last one: the planner does not know whether an operation has ten
+-- items or 100,000.
 -- Parameters: @bulk, @ids, @results, @codes, @details, @first, @last
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @results::text[], @codes::text[], @details::text[]) AS i(id, result, code, detail)

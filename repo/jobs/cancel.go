@@ -20,8 +20,8 @@ type cancelRequest struct {
 	apiKey     string
 }
 
-// Cancel ends an unfinished job. before contains the earlier identity, batch, state, start, definition, callback and trace. Cancel does not
-// change a final job (section 14); before is nil then.
+// Cancel ends an unfinished job. before has only the identity, batch, state, start, definition, callback and trace of the job before the
+// cancel. Cancel does not change a final job (section 14); before is nil then.
 func (s *Store) Cancel(ctx context.Context, client, id job.ID) (change job.Change, before *job.Job, err error) {
 	c, err := s.cancels.Do(ctx, cancelRequest{client, id, job.KeyOf(ctx)})
 	return c.Change, c.Before, err
@@ -140,7 +140,7 @@ func (s *Store) unchanged(ctx context.Context, apiKey string, client, id job.ID)
 	return s.Look(ctx, client, id)
 }
 
-// Look returns an unchanged job's state.
+// Look returns a job's state, as a change that changed nothing.
 func (s *Store) Look(ctx context.Context, client, id job.ID) (job.Change, error) {
 	c, found, err := pg.QueryFirst(ctx, s.db, pgx.RowToStructByNameLax[job.Change],
 		`SELECT job_id, state, attempt, updated_at, run_at FROM jobs WHERE job_id = $1 AND client_id = $2`, pg.UUID(id), pg.UUID(client))

@@ -42,7 +42,7 @@ func (s *Store) ReadClock(ctx context.Context) (time.Time, error) {
 	return server, err
 }
 
-// ensureClock asks for Postgres' time if it is unknown. If Postgres does not answer, the next flush fails as well.
+// ensureClock asks for Postgres' time if it is unknown. It ignores errors: if Postgres does not answer, the next flush fails as well.
 func (s *Store) ensureClock() {
 	s.order.asking.Lock()
 	defer s.order.asking.Unlock()

@@ -63,7 +63,8 @@ const (
 // job too many, which is throttled again.
 const resumeLook = 1000
 
-// createdWait is the wait before the next try to claim a due job that is still CREATED: only QUEUED jobs can be throttled.
+// createdWait is the wait before the next try to claim a due job that must wait but is still CREATED, since only QUEUED jobs can be
+// throttled or parked.
 const createdWait = time.Second
 
 // errLocked is returned for a step if its row stayed locked: nothing was written.
@@ -181,9 +182,9 @@ func send(ctx context.Context, db pg.Conn, queries []query) error {
 	return db.SendBatch(ctx, &batch).Close()
 }
 
-// explain sets the answers of steps without a row. Either such a step was done before and the answer was lost, or its guard does not hold.
-// If the guard does hold, the row was locked, or the step became possible a moment ago. The other steps are already committed, even if
-// explain fails.
+// explain sets the answers of steps without a row. Such a step was done before and its answer was lost, or its guard did not hold, or its
+// row was locked. If the guard holds now, the row was locked, or the step became possible a moment ago. The other steps are already
+// committed, even if explain fails.
 func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[stepAnswer], left []int) {
 	ids, workers := make([]pgtype.UUID, len(left)), make([]pgtype.UUID, len(left))
 	var claims []claimRequest

@@ -11,8 +11,9 @@
 -- An item without a row in ready is no error: the caller came too late or too early, or does not own the job.
 --
 -- testbed_moment is clock_timestamp(), unless the clock of a test bed was moved. Then the transition gets the time at which it was due: a
--- claim the job's time, a start the current time, an end the time when the work ended. Only workers of a test bed send ended_at. Recorded
--- work is never shorter than it was, because a worker notices a slowdown of the clock slightly later than Postgres.
+-- claim the job's time, a start the current time, an end the time when the work ended. Only workers of a test bed send ended_at. An end is
+-- never recorded before ended_at, even if Postgres' clock shows less: a worker notices a slowdown of the clock slightly later than
+-- Postgres.
 --
 -- One statement handles all three steps, because its fixed cost, for parsing checks and opening indexes, equals the cost of forty rows. A
 -- start changes no column that an index uses as a key or condition, so its row is updated in place (HOT).
@@ -160,8 +161,8 @@ FROM unnest(@ids::uuid[], @workers::uuid[]) AS i(id, worker) JOIN jobs j ON j.jo
 -- are older than throttled ones.
 --
 -- Walks the index jobs_throttled from client to client. Only if there are throttled jobs, it counts held jobs by jobs_held, and resumed
--- ones among the @looked oldest of jobs_waiting. Locks changed rows in the order of jobs_throttled, and skips rows that another transaction
--- has locked. It raises dispatch, because the name of the dropped task may still be taken.
+-- ones among the @looked oldest of jobs_waiting. Locks changed rows in the order of jobs_throttled, and skips rows that another
+-- transaction has locked. It raises dispatch, which is part of the name of a job's task, because the old name may still be taken in Redis.
 -- Parameters: @most, @looked, @limit
 WITH RECURSIVE clients AS (
   (SELECT client_id, job_id FROM jobs WHERE {{throttled}} ORDER BY client_id, job_id LIMIT 1)

@@ -8,9 +8,9 @@ UPDATE headroom SET
   reported_active = reported_active + @stored_active, reported_queued = reported_queued + @stored_queued
 
 -- name: endLeases
--- Removes other processes' ended leases and adds their room to the bound, because all of it may be used. A lease that a statement has
--- locked stays, because that statement may still store jobs. A lease that ends later than a new one was granted before a step of the clock,
--- and has ended too. The transaction holds the lock of the ledger.
+-- Removes other processes' ended leases and adds their room to the bound, because jobs may have used all of it. A lease that a statement
+-- has locked stays, because that statement may still store jobs. A lease that ends later than a new one would was granted before the clock
+-- was set back, and counts as ended, too. The transaction holds the lock of the ledger.
 -- Parameters: @lease, @expiry
 WITH ended AS MATERIALIZED (
   SELECT lease_id FROM headroom_leases WHERE lease_id <> @lease

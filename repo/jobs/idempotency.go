@@ -44,7 +44,8 @@ func (s *Store) Once(ctx context.Context, key job.RequestKey, do func(context.Co
 }
 
 // oncePerKey runs the request of an idempotency key, unless find returns the answer to an earlier one. Requests with the same key take
-// turns here, because in the database each would hold a connection. looked means that the caller has just called find without a result.
+// turns here, because each that waits in the database would hold a connection. looked means that the caller has just called find without a
+// result.
 func oncePerKey[A any](ctx context.Context, s *Store, key onceKey, looked bool, find, do func() (*A, error)) (
 	answer *A, replayed bool, err error,
 ) {

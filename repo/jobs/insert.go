@@ -173,7 +173,7 @@ func (s *Store) unstored(ctx context.Context, sub insertion) pg.Answer[job.Recei
 	return pg.Answer[job.Receipt]{Value: pg.Deref(receipt), Err: err}
 }
 
-// refusal returns why a submission may not be stored, nil if it may.
+// refusal returns the error for a submission that must be refused, nil for one that can be stored.
 func (s *Store) refusal(ctx context.Context, sub insertion) error {
 	if sub.apiKey != "" {
 		return s.db.RequireKey(ctx, sub.apiKey)
@@ -191,7 +191,7 @@ func (s *Store) FindReceipt(ctx context.Context, client job.ID, key string, hash
 	return s.findKey(ctx, client, jobsEndpoint, key, hash)
 }
 
-// findKey returns the stored answer of a key. Only the answer of a job has more than the id.
+// findKey returns the stored answer of a key. The answer for a batch has only the id.
 func (s *Store) findKey(ctx context.Context, client job.ID, endpoint, key string, hash [32]byte) (*job.Receipt, error) {
 	type known struct {
 		job.Receipt

@@ -15,7 +15,7 @@ var errScheduleNotFound = job.Errorf(job.CodeScheduleMissing, "No schedule with 
 
 var scanSchedule = pgx.RowToAddrOfStructByName[job.Schedule]
 
-// definitionArgs are the arguments from @name to @look_at.
+// definitionArgs returns the arguments from @name to @look_at.
 func definitionArgs(s *job.Schedule) []any {
 	return []any{
 		s.Name, pg.Nullable(s.Cron), s.TimeZone, pg.Nullable(s.Interval.Milliseconds()), s.Jitter.Milliseconds(), s.StartAt, s.EndAt,
@@ -24,7 +24,7 @@ func definitionArgs(s *job.Schedule) []any {
 }
 
 // InsertSchedule stores a schedule, unless its client has reached the limit. begin gets the schedule with its time of creation, and sets
-// its first due time. InsertSchedule returns only after the commit, unless Once commits.
+// its first due time. InsertSchedule returns only after the commit, except within Once, which commits later.
 func (s *Store) InsertSchedule(ctx context.Context, sched job.Schedule, most int, begin func(*job.Schedule) error) (
 	added *job.Schedule, err error,
 ) {
@@ -99,7 +99,7 @@ func (s *Store) Schedules(ctx context.Context, client job.ID, q job.ScheduleQuer
 	return pg.QueryPage(ctx, s.db, q.Limit, id, scanSchedule, statement("listSchedules"), pg.UUID(client), before, q.Limit+1)
 }
 
-// insertRunsOf stores the jobs of runs.
+// insertRunsOf stores the jobs of scheduled runs.
 func (s *Store) insertRunsOf(ctx context.Context, db pg.Conn, jobs []job.Job) error {
 	items := make([]insertion, len(jobs))
 	for i, j := range jobs {
@@ -114,7 +114,7 @@ func (s *Store) insertRunsOf(ctx context.Context, db pg.Conn, jobs []job.Job) er
 	return err
 }
 
-// InsertRun stores the job of a run outside the timetable. It returns only after the commit, unless Once commits.
+// InsertRun stores the job of a run outside the timetable. It returns only after the commit, except within Once, which commits later.
 func (s *Store) InsertRun(ctx context.Context, j job.Job) error {
 	return s.db.InTx(ctx, "schedules", func(ctx context.Context, tx pgx.Tx) error {
 		return s.insertRunsOf(ctx, tx, []job.Job{j})

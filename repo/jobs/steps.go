@@ -26,8 +26,8 @@ func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (*job
 	return done.claim, done.not, err
 }
 
-// Start moves a claimed job to RUNNING if its worker is alive, and returns the time of the change. It repeats a lost answer. It returns
-// job.ErrStale and writes nothing if the claim is no longer current.
+// Start moves a claimed job to RUNNING if its worker is alive, and returns the time of the change. If the job was started before and the
+// answer was lost, Start returns that answer. It returns job.ErrStale and writes nothing if the claim is no longer current.
 func (s *Store) Start(ctx context.Context, claim job.ClaimID) (time.Time, error) {
 	done, err := s.step(ctx, step{operation: startStep, job: claim.JobID, start: &claim})
 	return done.started, err
@@ -137,7 +137,7 @@ func (s *Store) stepArguments(steps []step) ([]any, error) {
 // resultTTL is how long results are kept (section 15).
 const resultTTL = 24 * time.Hour
 
-// endColumns returns the columns of a finish.
+// endColumns returns the arguments of stepJobs that only a finish has.
 func endColumns(ends []job.Finish) ([]any, error) {
 	emits, err := pg.JSONColumn(ends, func(f job.Finish) (emission, bool) {
 		if f.Emit == nil {

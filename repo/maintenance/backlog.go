@@ -30,7 +30,7 @@ func (s *Store) LiveWorkers(ctx context.Context) (int, error) {
 }
 
 // Backlog counts the waiting work and the workers at one moment. It reads at most limit rows of each kind and locks nothing. Above that
-// limit, it counts too few QUEUED jobs. The oldest delivery is the oldest of the first 10,000 endpoints with waiting deliveries.
+// limit, it counts too few QUEUED jobs. It searches for the oldest delivery only in the first 10,000 endpoints with waiting deliveries.
 func (s *Store) Backlog(ctx context.Context, limit int) (job.Backlog, error) {
 	return pg.QueryOne(ctx, s.db, nil, func(row pgx.CollectableRow) (b job.Backlog, err error) {
 		var created, waiting, assigned, running int

@@ -1,7 +1,7 @@
 -- name: countLoad
--- Reads the indexes jobs_waiting, jobs_scheduled and jobs_held. Rows that were vacuumed since their last change are not read, because the
--- predicates are the whole condition. Waiting jobs that are not CREATED are QUEUED. Above the limit it counts too few as QUEUED, but then
--- there is no room anyway.
+-- Counts entries of the indexes jobs_waiting, jobs_scheduled and jobs_held. Their predicates are the whole condition, so only rows that
+-- changed since the last vacuum are read from the table. Waiting jobs that are not CREATED are QUEUED. Above the limit it counts too few
+-- as QUEUED, but then there is no room for new jobs anyway.
 -- Parameters: @limit
 SELECT waiting.n + held.n, greatest(waiting.n - created.n, 0), reported_active, reported_queued FROM headroom,
   (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @limit) w) waiting,
@@ -9,7 +9,7 @@ SELECT waiting.n + held.n, greatest(waiting.n - created.n, 0), reported_active, 
   (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NOT NULL LIMIT @limit) h) held
 
 -- name: countLoadByClient
--- Counts waiting jobs in the index jobs_waiting only, which includes the client and queued_at for this, and held jobs by the index
+-- Counts waiting jobs by an index-only scan of jobs_waiting, which includes the client and queued_at for this, and held jobs by the index
 -- jobs_held. Locks nothing. Waiting jobs without queued_at are CREATED.
 -- Parameters: @limit, @few
 SELECT client_id, count(*)::int, count(queued_at)::int FROM (
@@ -20,8 +20,8 @@ SELECT client_id, count(*)::int, count(queued_at)::int FROM (
 
 -- name: readBacklog
 -- Counts jobs by the indexes jobs_scheduled, jobs_waiting and jobs_held, deliveries by deliveries_waiting and deliveries_claimed, and
--- webhooks by webhooks_client. Locks nothing. Where there may be a million rows, it reads only the index, in any order, because the
--- predicates are the whole condition. Waiting jobs that are not CREATED are QUEUED.
+-- webhooks by webhooks_client. Locks nothing. Where there may be a million rows, it counts entries of the index, in any order, without the
+-- table, because the index's predicate is the whole condition. Waiting jobs that are not CREATED are QUEUED.
 -- Parameters: @after_client, @after_endpoint, @looked, @limit
 {{walkEndpoints}}
 SELECT created.n, waiting.n, held.assigned, held.running,

@@ -11,7 +11,7 @@ import (
 // Retention times (section 15). Events, reports and results are removed with their jobs.
 const (
 	tombstonesKept = 90 * 24 * time.Hour // remains of removed jobs
-	historyKept    = 48 * time.Hour      // minutes of the history
+	historyKept    = 48 * time.Hour      // one-minute buckets of the history
 	bulksKept      = 7 * 24 * time.Hour  // operations and their items, after their end
 )
 

@@ -8,7 +8,8 @@ WITH old AS MATERIALIZED (
 DELETE FROM history WHERE (width, at) IN (SELECT width, at FROM old)
 
 -- name: cleanAudit
--- Removes expired entries, the oldest first, found by primary key. Ids are ordered by time. No other statement locks such an entry.
+-- Removes expired entries of the audit log, the oldest first, found by primary key. Ids are ordered by time. No other statement locks such
+-- an entry.
 -- Parameters: @keep, @limit
 DELETE FROM audit WHERE audit_id IN (
   SELECT audit_id FROM (SELECT audit_id, at FROM audit ORDER BY audit_id LIMIT @limit) oldest
@@ -126,7 +127,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM signing_keys WHERE kid = ANY (ARRAY(SELECT kid FROM old))
 
 -- name: cleanResults
--- Removes bodies. Their description and expiry stay as long as their job.
+-- Removes the bodies of expired results. The description and the expiry of a result stay as long as its job.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT job_id FROM results WHERE body IS NOT NULL AND expires_at <= now() - @keep::interval
@@ -152,7 +153,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM tombstones WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 
 -- name: cleanKeys
--- Removes API keys long after their end: the later of revocation and expiry, or an expiry without revocation.
+-- Removes API keys long after their end, which is the later of revocation and expiry, or the only one of them.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT key_id FROM api_keys WHERE greatest(revoked_at, expires_at) <= now() - @keep::interval LIMIT @limit FOR UPDATE SKIP LOCKED

@@ -1,8 +1,8 @@
 -- name: moveStrandedJobs
--- Rows that were written while Postgres' clock was ahead are in the future after it was set back. Each row has a known delay after the time
--- when it was written. The statements count this delay from now instead. Rows that are written while a statement begins may be up to a
--- second ahead. Moved rows are not found again, because their time is then before the time when they were written. So a row with a longer
--- delay than the clock was ahead is not moved; it is late by less than its delay.
+-- Rows that were written while Postgres' clock was ahead have times in the future after it was set back. Each row has a known delay after
+-- the time when it was written. The statements count this delay from now instead. Times less than a second ahead are ignored, because such
+-- rows may have been written after the statement began. A row whose delay is longer than the clock was ahead is not moved, because the
+-- next call would find it again; it is late by less than its delay.
 --
 -- Walks a part of the jobs with a time in the future in the index jobs_waiting, and reads only the rows that were queued in the future.
 -- Locks the moved rows, found by primary key, in job_id order, and skips rows that another transaction has locked; a job cannot be claimed
@@ -50,8 +50,8 @@ ORDER BY run_at DESC, job_id DESC LIMIT 1
 SELECT client_id, endpoint_id, n, (SELECT count(*)::int FROM moved) FROM walk ORDER BY n DESC LIMIT 1
 
 -- name: endStrandedLeases
--- Shortens leases of workers as if they had been renewed now; living workers renew them anyway. Shortens claims of deliveries, found by the
--- index deliveries_claimed, to the longest possible claim; settings allow five minutes for an attempt. Skips rows that another transaction
+-- Shortens leases of workers as if they had been renewed now; living workers renew them anyway. Shortens claims of deliveries, found by
+-- the index deliveries_claimed, to six minutes: settings allow at most five minutes for an attempt. Skips rows that another transaction
 -- has locked.
 -- Parameters: @limit
 WITH far AS MATERIALIZED (

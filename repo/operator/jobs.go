@@ -53,7 +53,8 @@ var (
 	heldJobs      = jobRange{statement("heldJobs"), statement("heldJobsCount"), newest, true}
 )
 
-// rangeOf returns the range that an index has in order: final jobs by their end, queued and scheduled jobs by their time, others by id.
+// rangeOf returns the range of jobs for a query, in the order of an index: final jobs by their end, queued and scheduled jobs by their
+// time, others by id.
 func rangeOf(q admin.JobQuery) jobRange {
 	switch {
 	case !q.BatchID.IsZero():
@@ -125,7 +126,7 @@ func canRetry(state job.State, attempt, most int, retryable bool) bool {
 	return (&job.Job{State: state, Attempt: attempt, MaxAttempts: most, Failure: &job.Failure{Retryable: retryable}}).CanRetry()
 }
 
-// Job reads a job. The caller adds the sentence for the reason of its wait.
+// Job reads a job. The caller adds the sentence that explains why the job waits.
 func (a Admin) Job(ctx context.Context, id job.ID) (*admin.Job, error) {
 	type stored struct {
 		admin.Job

@@ -93,8 +93,8 @@ SELECT to_json(r) FROM (
 ) r
 
 -- fragment: adminWebhooks
--- Lists webhooks that are not deleted by primary key, the newest first, or one of them; or those of a client using the index
--- webhooks_client, like adminJobs. Does not read secrets. Locks nothing.
+-- Lists existing webhooks, like adminJobs: all or one by primary key, or those of a client by the index webhooks_client, the newest first.
+-- Skips deleted webhooks, and does not read secrets. Locks nothing.
 -- Parameters: @webhook, @client, @enabled, @after, @limit
 WITH looked AS (
   SELECT * FROM webhooks WHERE {{range}} ORDER BY {{sort}} LIMIT {{maxLooked}}
@@ -233,8 +233,8 @@ SELECT to_json(r) FROM (
 -- jobs_throttled, and @looked endpoints in deliveries_waiting. Reads webhooks along webhooks_client. Locks nothing. With 1,000,000
 -- jobs, 300,000 of them waiting, it takes 40 ms, and half of that once they are vacuumed.
 --
--- A blocked leader renews its expired lease once a second. A lost worker keeps its jobs until the rescuer's next round. No row: there is no
--- schema.
+-- The leader counts as gone 3 s after its lease expired, because a blocked leader renews an expired lease once a second. A worker counts
+-- as lost only after 5 s, because it keeps its jobs until the rescuer's next round. No row: there is no schema.
 -- Parameters: @most, @after_client, @after_endpoint, @looked, @failing
 {{walkEndpoints}}, throttled AS (
   (SELECT client_id, 1 AS n FROM jobs WHERE {{throttled}} ORDER BY client_id, job_id LIMIT 1)

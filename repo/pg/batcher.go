@@ -28,8 +28,8 @@ const (
 	Flushers           = 2
 	slowFlushThreshold = 25 * time.Millisecond
 
-	// LockedRowFraction divides the statement timeout. The result is how long a batch with a locked row waits for each further one. A
-	// statement timeout allows about 80 such waits.
+	// The statement timeout divided by LockedRowFraction is how long a batch, after its first locked row, waits for each further locked row.
+	// A statement timeout allows about 80 such waits.
 	LockedRowFraction = 100
 )
 
@@ -112,7 +112,7 @@ func (b *Batcher[T, R]) start() {
 	}
 }
 
-// Do queues one item and waits for its answer. Within Once, it writes the item alone, in that transaction.
+// Do queues one item and waits for its answer. Within Once, it writes the item alone, in the transaction of Once.
 func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	if sharedTxOf(ctx) != nil {
 		answers, err := b.DoAll(ctx, []T{item})
@@ -293,7 +293,8 @@ func (b *Batcher[T, R]) release(batch []*Waiter[T, R]) {
 	b.ready.Broadcast()
 }
 
-// DoAll is like Do for many items, in any number of flushes. Within Once, the items share a statement. The error is the first of all.
+// DoAll is like Do for many items, in any number of flushes. Within Once, the items share a statement, and err is that statement's error.
+// Otherwise each answer has its own error.
 func (b *Batcher[T, R]) DoAll(ctx context.Context, items []T) ([]Answer[R], error) {
 	if tx := sharedTxOf(ctx); tx != nil {
 		ctx, cancel := b.db.Bound(ctx)
@@ -316,7 +317,7 @@ func (b *Batcher[T, R]) DoAll(ctx context.Context, items []T) ([]Answer[R], erro
 	return answers, all.Wait()
 }
 
-// flusher is any batcher.
+// flusher is a Batcher of any types.
 type flusher interface {
 	start()
 	stop()

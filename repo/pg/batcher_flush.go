@@ -30,8 +30,8 @@ func (b *Batcher[T, R]) completeAll(batch []*Waiter[T, R]) {
 	}
 }
 
-// traced returns the context of a flush, with the span of the first traced caller and no other values of callers. The span of a caller that
-// has left has ended.
+// traced returns the context of a flush, with the span of the first traced caller and no other values of callers. It skips callers that
+// have left, whose spans have ended.
 func (b *Batcher[T, R]) traced(batch []*Waiter[T, R]) context.Context {
 	ctx := context.Background()
 	var first trace.Span

@@ -10,8 +10,8 @@ import (
 )
 
 // A client's change is refused if its API key has ended by the time of the commit. The key was checked when the request began, and a
-// request can take as long as its body. A single submission, a cancel and a retry check the key again in their own statement, which sees
-// everything committed before it. Every other change checks it in the last statement of its transaction.
+// request can take as long as its body takes to arrive. A single submission, a cancel and a retry check the key again in their own
+// statement, which sees everything committed before it. Every other change checks it in the last statement of its transaction.
 
 var errKeyRevoked = job.Errorf(job.CodeKeyDisabled, "The API key was revoked while the request was under way.")
 

@@ -14,7 +14,7 @@ import (
 // LastID sorts behind all other ids.
 var LastID = job.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// AfterOf returns where a list from new to old continues.
+// AfterOf returns the id after which a list from new to old continues; the zero id means its beginning.
 func AfterOf(id job.ID) job.ID {
 	if id.IsZero() {
 		return LastID

@@ -23,7 +23,8 @@ const (
 	movesKept     = 10_000
 )
 
-// FollowClockMoves keeps Config.Clock equal to Postgres' clock until ctx ends. While Postgres does not answer, the last answer applies.
+// FollowClockMoves keeps Config.Clock equal to the moved clock in Postgres until ctx ends. While Postgres does not answer, the last answer
+// applies.
 func (s *Store) FollowClockMoves(ctx context.Context) {
 	pg.Every(ctx, moveInterval, func() { _, _ = s.ReadClockMove(ctx) })
 }

@@ -199,8 +199,9 @@ SELECT job_id, state, finished_at, failure_retryable, batch_id, (SELECT complete
 {{jobsOfSession}}
 
 -- name: sessionBulks
--- Returns the jobs that a client's bulk operations since a moment have changed or skipped, and the end of each operation: operations
--- along bulk_operations_client, jobs using the primary key of their items. Retried jobs have another end. Locks nothing.
+-- Returns the jobs that a client's bulk operations since a moment have changed or skipped, and the end of each operation: operations along
+-- bulk_operations_client, jobs using the primary key of their items. Skips jobs that a bulk retry has queued again, because they end on
+-- their own. Locks nothing.
 -- Parameters: @client, @first, @limit
 SELECT b.bulk_id, b.finished_at, i.job_id
 FROM (SELECT bulk_id, finished_at, action FROM bulk_operations WHERE client_id = @client AND bulk_id >= @first) b
