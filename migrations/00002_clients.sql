@@ -65,8 +65,8 @@ CREATE INDEX api_keys_client ON api_keys (client_id);
 CREATE TRIGGER api_keys_of_a_client AFTER INSERT ON api_keys REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 
--- A key has either the job (with its state) or the batch that the request created, or the answer itself, without secrets. A repeated
--- request is answered from it.
+-- An idempotency key has either the job (with its state) or the batch that its request created, or the answer itself, without secrets. A
+-- repeated request gets its answer from this row.
 CREATE TABLE idempotency_keys (
   client_id     uuid NOT NULL,
   endpoint      text NOT NULL,

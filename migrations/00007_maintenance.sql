@@ -21,7 +21,7 @@ CREATE TABLE workers (
 
 -- An upper bound of the jobs that are not final and of the QUEUED jobs, without the jobs that processes may store under their leases.
 -- reported counts all jobs that were ever added to the bound. So a new count can replace the bound: jobs that were reported after the
--- count began are added to it. The single row is also the lock of the ledger.
+-- count began are added to it. The single row is also the lock of the ledger: of headroom and headroom_leases.
 CREATE TABLE headroom (
   only_row        boolean PRIMARY KEY DEFAULT true CONSTRAINT headroom_one_row CHECK (only_row),
   active          bigint NOT NULL DEFAULT 0,

@@ -53,7 +53,7 @@ CREATE TABLE testbed_exchanges (
   PRIMARY KEY (client_id, session_id, number)
 );
 
--- The labelled sessions that requests belong to, and with them the jobs and batches with their request_id.
+-- The session with a label that each request belongs to. Jobs and batches belong to the session of the request that created them.
 CREATE TABLE testbed_requests (
   client_id  uuid NOT NULL,
   request_id text NOT NULL,
@@ -85,9 +85,9 @@ CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE PARA
 CREATE FUNCTION testbed_moment(due timestamptz) RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
   AS 'SELECT pg_catalog.clock_timestamp()';
 
--- Moves the clock by a jump. From then on, the clock passes at the rate, or stands still. The move takes effect after a wait in which it
--- is committed, so that statements with the faster clock have not seen a later time. One call does everything, and takes the time at its
--- end. The functions are replaced in the schema of the table.
+-- Moves the clock by a jump. From then on, the clock passes at the rate, or stands still. The move takes effect after a wait, in which it
+-- is committed. So statements that still use the old, faster clock see no time later than that of the move. One call does everything, so
+-- that little time passes between reading the clock and the commit. The functions are replaced in the schema of the table.
 -- +goose StatementBegin
 CREATE FUNCTION testbed_move(next bigint, jump interval, wait interval, old_rate float8, new_rate float8, new_frozen boolean)
 RETURNS void LANGUAGE plpgsql AS $$
