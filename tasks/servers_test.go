@@ -54,7 +54,7 @@ func startSentinel(t *testing.T, monitored int) string {
 		log := redistest.Must(sentinel.StdoutPipe())(t)
 		require.NoError(t, sentinel.Start())
 		t.Cleanup(func() { _ = sentinel.Wait() })
-		for lines := bufio.NewScanner(log); lines.Scan(); { // to the end
+		for lines := bufio.NewScanner(log); lines.Scan(); { // the log ends if the port is taken
 			if strings.Contains(lines.Text(), "Sentinel ID is") {
 				return fmt.Sprint("127.0.0.1:", port)
 			}

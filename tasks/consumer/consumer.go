@@ -44,14 +44,14 @@ func (c *Config) setDefaults() {
 }
 
 const (
-	// timeouts is the factor for the Redis timeout of consumers. A task that Redis returns after the timeout would be active without a
-	// worker.
+	// timeouts is how many times longer the Redis timeout of consumers is. A task that Redis returns after the timeout would be active
+	// without a worker.
 	timeouts = 5
 	// quietWait limits how long Quiet waits for a fetch that hangs in Redis.
 	quietWait = time.Second
 	// cutAfter is how long Stop waits after ShutdownTimeout before it closes the connections.
 	cutAfter = 2 * time.Second
-	// longestWait limits the wait of an early task: while a clock is frozen, the task never becomes due.
+	// longestWait limits the wait of an early task. While a clock is frozen, the task would have to wait without end.
 	longestWait = 365 * 24 * time.Hour
 )
 

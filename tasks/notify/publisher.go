@@ -84,7 +84,7 @@ type update struct {
 	ended    bool          // the attempt has ended, so its progress is removed
 }
 
-// isPlausible reports whether the progress is plausible. JSON supports years up to 9999.
+// isPlausible reports whether no number is negative, the percentage is at most 100, and JSON can encode the time (years up to 9999).
 func isPlausible(p *job.Progress) bool {
 	return p.Percentage <= 100 && min(p.Percentage, p.StepsCompleted, p.StepsTotal, p.ItemsProcessed, p.ItemsTotal) >= 0 &&
 		time.Time(p.UpdatedAt).Year() <= 9999

@@ -27,7 +27,7 @@ type Events struct{ *Subscriber }
 // NewEvents makes a receiver that receives nothing until Start.
 func NewEvents(r *redisconn.Redis) *Events { return &Events{newSubscriber(r, r.Client, r.Log)} }
 
-// Start starts receiving; see Subscriber.begin. It calls received with each notification of watched clients, without Ended. It calls
+// Start starts receiving; see Subscriber.begin. It calls received with each notification of watched clients; Ended is never set. It calls
 // resumed with a client when it begins to receive the client's notifications, after Watch or a broken connection. Earlier notifications
 // may be lost.
 func (e *Events) Start(received func(job.Notification), resumed func(client job.ID)) {

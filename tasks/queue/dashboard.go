@@ -54,5 +54,5 @@ func (w *pageWriter) finish() {
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.ResponseWriter.Write(foreignLink.ReplaceAll(w.page.Bytes(), nil)) // the client has gone
+	_, _ = w.ResponseWriter.Write(foreignLink.ReplaceAll(w.page.Bytes(), nil)) // an error means that the client has gone
 }

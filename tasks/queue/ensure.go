@@ -23,7 +23,7 @@ const (
 	// is not claimed. asynq itself notices a killed worker only after a minute or two.
 	stuckPending = 2 * time.Second
 	stuckActive  = 10 * time.Second
-	// Ensure does not touch a task that will run within this time, even if its handler has just deferred it.
+	// Ensure leaves a failed or deferred task alone if it will run within soonEnough, or within busyEnough if its endpoint was busy.
 	soonEnough = 3 * time.Second
 	busyEnough = 35 * time.Second
 	// sightingsKept is how long a sighting is kept after the state was last seen.

@@ -142,7 +142,7 @@ func TestEnsureByState(t *testing.T) {
 	}
 }
 
-// Each worker dies as soon as it has the task.
+// Even if each worker dies as soon as it has the task, Ensure creates at most maxAgain repetitions.
 func TestEnsureStopsAtSomeNames(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
@@ -251,7 +251,7 @@ func TestEnsureLeavesBusyDeliveries(t *testing.T) {
 	}
 }
 
-// A state that was not seen for a while counts from the beginning.
+// If a state was not seen for a while, its duration is counted from the next sighting.
 func TestSightings(t *testing.T) {
 	t.Parallel()
 	s := sightings{of: map[string]sighting{"old": {last: time.Now().Add(-sightingsKept - time.Second)}}}

@@ -81,7 +81,7 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 		Buffer: maxRemovals, Batch: removeBatch, Send: q.sendRemovals, Circuit: redisconn.NewCircuit("removing tasks", r.Log, nil),
 	})
 	q.jobs = q.newSender("enqueueing", r.Metrics.Enqueued, r.Metrics.Buffered)
-	// In a cluster this queue may be on another server.
+	// Deliveries have their own sender and circuit, because in a cluster their queue may be on another server.
 	q.deliveries = q.newSender("enqueueing deliveries", r.Metrics.DeliveriesEnqueued, nil)
 	return q
 }

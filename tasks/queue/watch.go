@@ -49,7 +49,8 @@ func (q *Queue) Watch(ctx context.Context) {
 	}
 }
 
-// look reads the condition. If everything is true, it also checks whether Redis was emptied.
+// look reads the condition. With everything, it also reads the eviction policy and the queue lengths, and checks whether Redis was
+// emptied.
 func (q *Queue) look(ctx context.Context, everything bool) {
 	paused, err := pausedQueues(ctx, q.redis.Client)
 	if err != nil {

@@ -195,7 +195,7 @@ func (b *bucket) ready(now time.Time) int {
 	return n
 }
 
-// wants reports whether to request more tokens before the last one is used. It never is for chunks of one token.
+// wants reports whether to request more tokens before the last one is used. For chunks of one token it returns false.
 func (b *bucket) wants(now time.Time) bool {
 	quota := b.rates.perDay == 0 || b.used < b.rates.perDay
 	return quota && b.ready(now) < b.chunk(now)/2 && b.available > 0

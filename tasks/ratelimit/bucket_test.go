@@ -59,7 +59,8 @@ func TestBucketUsesHeldTokens(t *testing.T) {
 	require.Equal(t, mustAsk, b.take(noon.Add(trust+time.Millisecond), 1, 0), "a token is free again")
 }
 
-// A busy process asks for tokens when its rest lasts for a quarter of a second, so a response that takes as long delays no request.
+// A busy process asks for tokens when its remaining tokens last for a quarter of a second, so a response that takes as long delays no
+// request.
 func TestABusyBucketAsksInTimeForASlowRedis(t *testing.T) {
 	t.Parallel()
 	const each = 5 * time.Millisecond
@@ -89,7 +90,7 @@ func TestBucketDoesNotUseLateTokens(t *testing.T) {
 	require.Equal(t, 10, b.report(noon.Add(keepHeld)).unused[0].n)
 }
 
-// Tokens of the previous day are not returned to a quota.
+// Unused tokens of the previous day are not returned to the new day's quota.
 func TestBucketAtMidnight(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(600, 1000), noon)

@@ -95,7 +95,7 @@ func parseURL(raw string) (*redis.UniversalOptions, error) {
 	return o, readDatabase(o, query.Get("db"), u.Path)
 }
 
-// readDatabase reads the number from the path or the parameter db. Both must be valid; the path takes precedence.
+// readDatabase reads the number of the database from the path or the parameter db. Both must be valid; the path takes precedence.
 func readDatabase(o *redis.UniversalOptions, param, path string) (err error) {
 	for _, number := range []string{param, strings.Trim(path, "/")} {
 		if number == "" {
