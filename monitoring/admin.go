@@ -122,7 +122,7 @@ func (a Admin) readyz(w http.ResponseWriter, r *http.Request) {
 // maxProfile is the maximum duration of a profile or trace, in seconds.
 const maxProfile = 60
 
-// limitProfile refuses longer profiles, since profiling slows the process down.
+// limitProfile refuses profiles longer than maxProfile, since profiling slows the process down.
 func limitProfile(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if given := r.FormValue("seconds"); given != "" {
@@ -136,7 +136,7 @@ func limitProfile(next http.Handler) http.Handler {
 	})
 }
 
-// policy allows pages to load only from this listener, and allows inline scripts and styles.
+// policy lets pages load resources only from this listener, and allows inline scripts and styles.
 const policy = "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; " +
 	"img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
@@ -157,7 +157,7 @@ func secured(next http.Handler) http.Handler {
 func refuse(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{ // the connection is lost
+	_ = json.NewEncoder(w).Encode(map[string]any{ // an error means that the connection is lost
 		"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": detail,
 	})
 }
@@ -165,5 +165,5 @@ func refuse(w http.ResponseWriter, status int, detail string) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the connection is lost
+	_ = json.NewEncoder(w).Encode(v) // an error means that the connection is lost
 }

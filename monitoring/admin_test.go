@@ -158,7 +158,8 @@ func TestReadOnlyOperators(t *testing.T) {
 	}
 }
 
-// Guesses are limited, except for a token that was right before. They are logged without the token and do not fill the log.
+// Wrong tokens are limited, but a token that was accepted before still works. Guesses are logged without the token and do not fill the
+// log.
 func TestAdminLimitsAndLogsGuesses(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

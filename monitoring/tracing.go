@@ -99,7 +99,7 @@ type reporter struct {
 	sdktrace.SpanExporter
 	log          *slog.Logger
 	lines        rate.Sometimes
-	lost         atomic.Int64 // since the last line
+	lost         atomic.Int64 // since the last line in the log
 	sent, failed prometheus.Counter
 }
 
