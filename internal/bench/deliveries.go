@@ -101,7 +101,7 @@ func (s system) subscribe(each ...endpoints) *subscribers {
 	return all
 }
 
-// receive returns 200. It counts repeated deliveries once.
+// receive accepts a delivery with status 200. It counts each delivery once, even if it is repeated.
 func (s *subscribers) receive(_ http.ResponseWriter, request *http.Request) {
 	now := time.Now()
 	_, _ = io.Copy(io.Discard, request.Body)

@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 )
 
-// sample holds one side's results of one round: values by the names of figures. A missing value does not apply to the side.
+// sample holds one side's results of one round: values by the names of figures. Figures that do not apply to the side are missing.
 type sample map[string]float64
 
 func (s sample) String() string {
@@ -90,7 +90,7 @@ func ratio(ours, theirs []float64) string {
 	return text
 }
 
-// quantile interpolates between the values around it; 0 for no values.
+// quantile returns the q-quantile of the values, interpolated between two neighbors; 0 if there are none.
 func quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -100,7 +100,7 @@ func quantile(values []float64, q float64) float64 {
 	return sorted[below] + (at-float64(below))*(sorted[min(below+1, len(sorted)-1)]-sorted[below])
 }
 
-// number formats three significant digits, or more before the decimal point.
+// number formats a value with three significant digits, but keeps all digits before the decimal point.
 func number(v float64) string {
 	if v >= 100 || v <= -100 {
 		return strconv.FormatFloat(v, 'f', 0, 64)

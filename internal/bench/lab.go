@@ -95,7 +95,7 @@ func (l *lab) open() {
 	l.atEnd(l.servers.Close)
 }
 
-// build builds a program of the module in a folder and returns its path.
+// build builds the program pkg of the module whose folder is given, and returns the program's path.
 func (l *lab) build(module, pkg string) (path string) {
 	path = filepath.Join(l.dir, "program-of-"+filepath.Base(module))
 	c := exec.CommandContext(l.ctx, "go", "build", "-o", path, pkg)
@@ -137,8 +137,8 @@ func (d *database) number(sql string, args ...any) (n float64) {
 	return n
 }
 
-// awaitFinished waits until n jobs created since a moment have reports. It gives up after a minute without a change. Service times
-// come from Postgres and may lag a little, so no job may be created shortly before the moment.
+// awaitFinished waits until the accepted jobs, which were created since a moment, have reports. It gives up after a minute without a
+// change. It counts from a little before the moment, because jobs have Postgres' times, which may lag; no other job must be created then.
 func (d *database) awaitFinished(since time.Time, accepted int) {
 	since = since.Add(-quiet / 2)
 	var before float64

@@ -21,8 +21,8 @@ type target struct {
 // plainJob has no duration and a result of 1 KB.
 var plainJob = []byte(`{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL"}`)
 
-// closed is a closed loop: each client sends its next request after the response to the last one, once admit returns. The
-// simulator's generator uses three times the CPU, which would lower the maximum rate of a service on the same cores.
+// closed is a closed loop: each client sends its next request after the response to the last one, once admit returns. It replaces the
+// simulator's generator, which uses three times the CPU and would lower the maximum rate of a service on the same cores.
 type closed struct {
 	clients int
 	during  time.Duration               // 0: until all requests are sent
@@ -93,7 +93,7 @@ func (c closed) send(ctx context.Context, next func(i int) *target) (load, error
 	return total, err
 }
 
-// enter returns no error when the time is over.
+// enter waits until admit returns. It returns admit's error, but none when the time is over.
 func (c closed) enter(timed context.Context) error {
 	if c.admit == nil {
 		return nil

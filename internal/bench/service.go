@@ -38,7 +38,7 @@ const (
 	copyChunk      = 5000                // jobs of one transaction
 )
 
-// throughput measures submission with stopped workers, and the whole path.
+// throughput measures submission with stopped workers, and then the whole path of jobs, from submission to end.
 func throughput(l *lab) {
 	l.compare(l.programs(func(s service, got sample) {
 		l.phase(s, func(sys system) {
@@ -201,8 +201,8 @@ func (s system) fill() {
 	check(copyJobs(s.ctx, s.db.conn, id, s.rows))
 }
 
-// copyJobStatement copies the rows of the finished job $4 for each of the numbers $1 to $2, each $3 older than the last. One of 200
-// stays with the job's client.
+// copyJobStatement copies the rows of the finished job $4 for each of the numbers $1 to $2, each $3 older than the last. One in 200 copies
+// belongs to the job's client, the others to 199 made-up clients.
 //
 //go:embed copy_jobs.sql
 var copyJobStatement string

@@ -64,7 +64,7 @@ func ownCPU() float64 {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
-// processes is a reading of /proc; without one, all times are 0.
+// processes is a reading of /proc; on a system without /proc, all times are 0.
 type processes struct {
 	children map[int][]int
 	used     map[int]float64 // seconds, with those of ended children
