@@ -7,7 +7,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// machineClock is this machine's clock for an attempt with the given start.
+// machineClock is this machine's clock for an attempt that started at its value.
 type machineClock time.Time
 
 func clockOf(on job.Observer) job.AttemptClock {
