@@ -216,7 +216,7 @@ func TestWaitingBatchesDoNotStarveOthers(t *testing.T) {
 				calls = append(calls, begin(func() error { return errOf(f.store.InsertBatch(f.ctx(), f.batch(2, test.opts...))) }))
 			}
 			f.awaitBlocked(test.blocked)
-			for range 20 { // and no more sessions are blocked
+			for range 20 { // waiting batches take no more connections, and submissions succeed
 				must(f.store.InsertJob(within(t, testkit.Patience/6), f.submission()))(t)
 				require.LessOrEqual(t, int(f.store.Pool().Stat().AcquiredConns()), test.blocked+pg.Flushers)
 			}

@@ -284,7 +284,8 @@ func TestFeedSkipsAndRepeatsNothing(t *testing.T) {
 	}
 }
 
-// transaction takes a number, lets others overtake it, and then cancels a job, writes another event, or rolls back.
+// transaction takes a transaction number, lets other transactions overtake it, and then cancels a job, writes another event, or rolls
+// back.
 func (c *chaos) transaction(ctx context.Context, dice *rand.Rand) error {
 	err := pgx.BeginFunc(ctx, c.f.db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_current_xact_id(), pg_sleep($1)`, dice.Float64()/40); err != nil {

@@ -64,7 +64,7 @@ func TestPausedJobsAreParked(t *testing.T) {
 			require.Equal(t, before.EventSeq, parked.EventSeq, "a QUEUED job stays QUEUED, without an event")
 			require.Equal(t, job.WaitingPaused, parked.WaitingFor(time.Now(), 1))
 			f.assigned(other, 1)             // not paused
-			f.finish(success(f.start(held))) // nor are earlier claims
+			f.finish(success(f.start(held))) // a claim from before the pause continues
 			require.Empty(t, f.resumePaused())
 
 			f.unpause(p)

@@ -62,7 +62,7 @@ type Store struct {
 	*testbedStore
 
 	db     *pg.DB
-	writes writeCheck // of readiness
+	writes writeCheck // latest result of Ready's write
 }
 
 type (

@@ -17,15 +17,15 @@ const maxOpenErasures = 100
 var scanErasure = pgx.RowToAddrOfStructByName[job.Erasure]
 
 // BeginErasure stores the erasure of a client and returns it. From the commit on, the client's keys are revoked in all processes, and
-// nothing new is stored for it. If an erasure is already open, BeginErasure returns it unchanged. An erased client is not found, like one
-// that never existed.
+// nothing new is stored for it. If an erasure is already open, BeginErasure returns it unchanged. A client whose erasure is done is not
+// found, like one that never existed.
 func (s *Store) BeginErasure(ctx context.Context, id job.ID, r job.ErasureRequest) (e *job.Erasure, begun bool, err error) {
 	err = s.db.InTx(ctx, "erase", func(ctx context.Context, tx pgx.Tx) error {
 		known, err := tx.Exec(ctx, statement("lockErasedClient"), pg.UUID(r.ClientID))
 		if err != nil {
 			return err
 		}
-		// The insert may have waited for another transaction's erasure; only a new statement sees it.
+		// The lock may have waited for a transaction that began an erasure; only a new statement sees that erasure.
 		var found bool
 		e, found, err = pg.First(pg.RowsIn(ctx, tx, scanErasure, statement("erasureOfClient"), pg.UUID(r.ClientID)))
 		switch {

@@ -10,8 +10,8 @@ SELECT {{erasureColumns}} FROM erasures WHERE client_id = @client
 
 -- name: insertErasure
 -- Stores an erasure. From its commit on, nothing new is stored for the client. Requests with its keys are refused, because the keys end in
--- the same commit. The trigger refuse_erased and insertOwn refuse everything else. Waits for a transaction that does the same. No row: the
--- client has an erasure.
+-- the same commit. The trigger refuse_erased and insertOwn refuse everything else. Waits for a transaction that is inserting the client's
+-- erasure. No row: the client has an erasure.
 -- Parameters: @erasure, @client, @operator, @reason, @request_id
 INSERT INTO erasures (erasure_id, client_id, operator, reason, request_id, created_at)
 VALUES (@erasure, @client, @operator, @reason, @request_id, clock_timestamp()) ON CONFLICT (client_id) DO NOTHING

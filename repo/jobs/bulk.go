@@ -247,7 +247,7 @@ func (s *Store) RetryItems(ctx context.Context, retries []job.ItemRetry, overrid
 		return nil, s.db.Failed("bulk", err)
 	}
 	for _, a := range answers {
-		if errors.Is(a.Err, job.ErrLeaseEnded) { // the jobs are still FAILED
+		if errors.Is(a.Err, job.ErrLeaseEnded) { // its jobs are still FAILED, so the whole part is repeated later
 			return nil, a.Err
 		}
 	}

@@ -218,7 +218,7 @@ func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[s
 			a.Err = s.db.Failed(st.operation.Name, err)
 		case st.claim != nil:
 			a.Value = row.unclaimed(*st.claim, known, before[st.job])
-			if a.Value.locked && row.state == job.Created && s.maxHeld > 0 { // or the job exceeds the limit of its client
+			if a.Value.locked && row.state == job.Created && s.maxHeld > 0 { // the row may not be locked: the job may exceed its client's limit
 				a.Value = stepAnswer{not: job.NotClaimed{StillWaiting: true, Wait: createdWait}}
 			}
 		case st.start != nil && row.started(*st.start):

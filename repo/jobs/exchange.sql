@@ -112,9 +112,9 @@ WITH input AS MATERIALIZED (
 SELECT * FROM changed
 
 -- fragment: withinLimit
--- Accepts all starts and finishes, and the oldest claims of a client until it holds @most jobs. A claim waits while an older job of its
--- client is throttled. Refused QUEUED jobs are throttled: they get a time that never comes, until resumeThrottled restores the old one. A
--- CREATED job does not change until it is QUEUED.
+-- Accepts all starts and finishes, and the oldest claims of a client's jobs until workers hold @most of them. A claim waits while an older
+-- job of its client is throttled. Refused QUEUED jobs are throttled: they get a time that never comes, until resumeThrottled restores the
+-- old one. A CREATED job does not change until it is QUEUED.
 --
 -- Counts the held jobs of all clients by the index jobs_held, because a search by client would read all of its jobs. Looks for older jobs
 -- in jobs_throttled.
@@ -157,8 +157,8 @@ SELECT j.job_id, j.state, j.attempt, j.fence, j.started_at, greatest(j.run_at - 
 FROM unnest(@ids::uuid[], @workers::uuid[]) AS i(id, worker) JOIN jobs j ON j.job_id = i.id
 
 -- name: resumeThrottled
--- Restores the time of throttled jobs, the oldest of each client first, until the client's held and resumed jobs reach @most. Resumed jobs
--- are older than throttled ones.
+-- Restores the time of throttled jobs, the oldest of each client first, until the client's held and resumed jobs reach @most. Due jobs
+-- that are older than the throttled ones count as resumed.
 --
 -- Walks the index jobs_throttled from client to client. Only if there are throttled jobs, it counts held jobs by jobs_held, and resumed
 -- ones among the @looked oldest of jobs_waiting. Locks changed rows in the order of jobs_throttled, and skips rows that another

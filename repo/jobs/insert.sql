@@ -5,7 +5,8 @@
 -- item with a key that is taken and not expired has no row; a second statement answers it, because this one's snapshot cannot see a
 -- concurrent insert.
 --
--- @created_times are the times that the order of flushes assigned, never ahead of Postgres' clock; NULL means Postgres' own time.
+-- @created_times are the values of created_at that the Go type order assigned, never ahead of Postgres' clock; NULL means Postgres' own
+-- time.
 -- @request_hashes and @keys belong to the idempotency keys; @event_ids has two ids for each item. run_at is never earlier than created_at,
 -- so a past execution_at cannot jump the queue. Trigger: events_delivered writes the deliveries. @schedules and @scheduled_times are null
 -- except for runs of schedules. A second run for a due time makes the statement fail.

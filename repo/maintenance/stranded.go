@@ -25,7 +25,7 @@ func (s *Store) MoveStrandedJobs(ctx context.Context, after job.QueueCursor, loo
 	return got.Moved, got.QueueCursor, err
 }
 
-// MoveStrandedDeliveries does the same for at most limit deliveries. It reads a limited number of endpoints after the cursor.
+// MoveStrandedDeliveries is like MoveStrandedJobs, for at most limit deliveries. It reads a limited number of endpoints after the cursor.
 func (s *Store) MoveStrandedDeliveries(ctx context.Context, after job.EndpointKey, look, limit int) (
 	moved int, last job.EndpointKey, err error,
 ) {

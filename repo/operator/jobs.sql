@@ -150,5 +150,5 @@ finished_at IS NOT NULL AND finished_at >= coalesce(@created_after, '-infinity':
 @at::timestamptz IS NOT NULL
 
 -- fragment: unbounded
--- Uses @from_id in the same way.
+-- Uses @from_id, because all ranges use the same parameters.
 @from_id::uuid IS NOT NULL

@@ -44,7 +44,7 @@ func newMetrics(f telemetry.Factory) *metrics {
 	}
 }
 
-// showPool makes the metrics that a scrape reads from the pool, and the metric for whether Postgres answers. Only that one asks Postgres.
+// showPool makes the metrics that a scrape reads from the pool without asking Postgres, and the metric for whether Postgres answers.
 func showPool(f telemetry.Factory, pool *pgxpool.Pool, answers func() bool) {
 	for state, count := range map[string]func(*pgxpool.Stat) int32{
 		"in_use": (*pgxpool.Stat).AcquiredConns, "idle": (*pgxpool.Stat).IdleConns,

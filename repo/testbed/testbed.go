@@ -86,8 +86,8 @@ func (s *Store) CountFaults(ctx context.Context, scope testbed.Scope, operation,
 	return rules, err
 }
 
-// CountDelivery counts a delivery attempt in the same way. It also returns the session of the request that created the job or batch. The
-// subject of a delivery is its job.
+// CountDelivery counts a delivery attempt like CountFaults counts a request. It also returns the session of the request that created the
+// job or batch. The subject of a delivery is its job.
 func (s *Store) CountDelivery(ctx context.Context, p *job.ClaimedDelivery) (testbed.Scope, []fault.Counted, error) {
 	request := p.RequestID
 	if b := p.Occurrence.Batch; b != nil {
