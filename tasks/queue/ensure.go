@@ -37,7 +37,7 @@ func (q *Queue) Ensure(ctx context.Context, ts []job.Task) (made int, err error)
 	return q.ensure(ctx, redisconn.Jobs, hintsOf(ts, jobHint))
 }
 
-// EnsureDeliveries does the same for deliveries.
+// EnsureDeliveries is like Ensure, for deliveries.
 func (q *Queue) EnsureDeliveries(ctx context.Context, ts []job.DeliveryTask) (made int, err error) {
 	return q.ensure(ctx, redisconn.Webhooks, hintsOf(ts, deliveryHint))
 }

@@ -130,7 +130,7 @@ func (q *Queue) Stop(ctx context.Context) error {
 // and counted, and the relay creates it again.
 func (q *Queue) Enqueue(t job.Task) { q.jobs.Add(jobHint(t)) }
 
-// EnqueueDelivery does the same for a delivery.
+// EnqueueDelivery is like Enqueue, for a delivery.
 func (q *Queue) EnqueueDelivery(t job.DeliveryTask) { q.deliveries.Add(deliveryHint(t)) }
 
 // send enqueues tasks one after the other, to keep the order of the jobs.

@@ -15,7 +15,7 @@ import (
 const (
 	maxRemovals = 4096 // buffered removals
 	removeBatch = 100
-	// removeAgain is the wait before a second removal of a missing task, which may not have been enqueued yet.
+	// removeAgain is the wait before a task that was missing is removed again, in case it was not enqueued yet.
 	removeAgain = time.Second
 )
 
@@ -29,7 +29,7 @@ type removal struct {
 // task drops it as stale.
 func (q *Queue) Remove(t job.Task) { q.removals.Add(removal{queue: redisconn.Jobs, id: TaskName(t)}) }
 
-// RemoveDeliveries does the same for the tasks of deliveries.
+// RemoveDeliveries is like Remove, for the tasks of deliveries.
 func (q *Queue) RemoveDeliveries(ids ...job.ID) {
 	for _, id := range ids {
 		q.removals.Add(removal{queue: redisconn.Webhooks, id: id.String()})

@@ -95,7 +95,7 @@ func New(r *redisconn.Redis, cfg Config) *Limiter {
 func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance { return l.allow(ctx, id, 1, 1) }
 
 // AllowItems counts the items of a request that Allow has accepted. Each item takes a token, and the request's own token counts for the
-// first item. The number is capped at the limit, so that any request can pass. If the items may not pass, none of them counts.
+// first item. The number is capped at the limit, so that any request can pass. If the items are refused, none of them counts.
 func (l *Limiter) AllowItems(ctx context.Context, id job.ID, items int) job.Allowance {
 	parts := 1
 	if l.circuit.IsOpen() {
