@@ -28,7 +28,7 @@ const (
 	besideHangs  = "To 30 of 50 endpoints while 20 hang, per second"
 	arrivalP50   = "Event to arrival at rest, p50, ms"
 	arrivalP99   = "Event to arrival at rest, p99, ms"
-	lostPatience = 20 * time.Second // without an arrival: the deliveries count as lost
+	lostPatience = 20 * time.Second // without an arrival; then the missing deliveries count as lost
 )
 
 // deliveries measures the rate and latency of webhook deliveries, also while other endpoints hang.

@@ -35,7 +35,7 @@ func floor(l *lab) {
 // bareSQL writes the rows of jobs without the service.
 func (got sample) bareSQL(l *lab) {
 	d := l.database()
-	l.serve(d, l.services[0], func(system) {}) // the api migrates the schema
+	l.serve(d, l.services[0], func(system) {}) // runs the api only to migrate the schema
 	got[acceptedFigure] = peerJobs / must(lives(l.ctx, d.url, "insert"))
 	used := system{lab: l}.while(func() {
 		got[sustainedFigure] = peerJobs / must(lives(l.ctx, d.url, "insert", "claim", "start", "finish"))

@@ -35,7 +35,7 @@ type lab struct {
 	dir      string         // temporary
 	services []service      // of this checkout, and the one to compare with
 	ends     []func() error // cleanup functions, called by attempt in reverse order
-	lines    [][]string     // of the table
+	lines    [][]string     // of the table of results
 }
 
 // service is a program of the service.

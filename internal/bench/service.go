@@ -29,10 +29,10 @@ const (
 	largeSustained  = "Large table: submitted and finished, jobs/s"
 	largeRead       = "Large table: GET job, p99, ms"
 
-	unfinishedJobs = 2000 // workers always have work, and a job finishes within seconds
+	unfinishedJobs = 2000 // so many that workers always have work, so few that a job finishes within seconds
 	idleJobs       = 300
 	idleWindow     = 10 * time.Second
-	readPause      = 2 * time.Millisecond // between two GET requests: far from the limit
+	readPause      = 2 * time.Millisecond // between a client's GET requests, so that reads stay far below the maximum rate
 	readClients    = 32
 	tableAge       = 29 * 24 * time.Hour // of the oldest finished job: they are kept for 30 days
 	copyChunk      = 5000                // jobs of one transaction
