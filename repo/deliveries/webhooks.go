@@ -121,7 +121,8 @@ func (s *Store) UpdateWebhook(ctx context.Context, client, id job.ID, p job.Webh
 		p.URL, p.Events, p.Description, mode, p.Enabled, p.Proven)
 }
 
-// DeleteWebhook deletes a webhook. FailOrphans ends its waiting deliveries. Its log is removed with the jobs, and finally by Clean.
+// DeleteWebhook deletes a webhook. FailOrphans ends its waiting deliveries. Deliveries in its log are removed with their jobs, and the
+// rest by Clean.
 func (s *Store) DeleteWebhook(ctx context.Context, client, id job.ID) error {
 	_, err := s.oneWebhook(ctx, statement("deleteWebhook"), pg.UUID(id), pg.UUID(client))
 	return err

@@ -78,7 +78,7 @@ func (s *Store) Bulks(ctx context.Context, client job.ID, q job.BulkQuery) (list
 	return pg.QueryPage(ctx, s.db, q.Limit, id, scanBulk, statement("listBulksOfClient"), pg.UUID(client), before, q.Limit+1)
 }
 
-// BulkItems lists the items of a client's operation in order of their jobs. It continues like Bulks.
+// BulkItems lists the items of a client's operation in order of their jobs. It returns next like Bulks.
 func (s *Store) BulkItems(ctx context.Context, client, id job.ID, q job.BulkQuery) (items []job.BulkItem, next job.ID, err error) {
 	if _, err := s.Bulk(ctx, client, id); err != nil {
 		return nil, next, err

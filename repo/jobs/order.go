@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxHandOverWait is how long an ended flush waits for an earlier one. The relay enqueues jobs that are older, so a longer wait would not
-// preserve the order.
+// maxHandOverWait is how long an ended flush waits for an earlier one. The relay enqueues jobs that have waited longer than that, so a
+// longer wait would not preserve the order.
 const maxHandOverWait = time.Second
 
 // order keeps the flushes of new jobs of this process in order (section 12). created_at rises with the number of the flush. A flush's jobs
