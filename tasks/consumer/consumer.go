@@ -44,8 +44,8 @@ func (c *Config) setDefaults() {
 }
 
 const (
-	// timeouts is how many times longer the Redis timeout of consumers is. A task that Redis returns after the timeout would be active
-	// without a worker.
+	// timeouts is how many times longer the Redis timeout of consumers is than that of other clients. A task that Redis returns after the
+	// timeout would be active without a worker.
 	timeouts = 5
 	// quietWait limits how long Quiet waits for a fetch that hangs in Redis.
 	quietWait = time.Second
