@@ -38,8 +38,8 @@ func (s side) values(figure string) (values []float64) {
 	return values
 }
 
-// compare measures the sides in rounds with alternating order, so that a drift of the machine's speed favors no side. It adds a
-// table line for each figure of the first side and each other side.
+// compare measures the sides in rounds with alternating order, so that a drift of the machine's speed favors no side. For each figure it
+// adds table lines that compare the first side with each other side.
 func (l *lab) compare(sides []side, figures ...string) {
 	for round := range l.rounds {
 		for i := range sides {

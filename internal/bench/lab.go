@@ -138,7 +138,8 @@ func (d *database) number(sql string, args ...any) (n float64) {
 }
 
 // awaitFinished waits until the accepted jobs, which were created since a moment, have reports. It gives up after a minute without a
-// change. It counts from a little before the moment, because jobs have Postgres' times, which may lag; no other job must be created then.
+// change. It counts jobs from a little before the moment, because their times come from Postgres and may lag. So no others must be created
+// then.
 func (d *database) awaitFinished(since time.Time, accepted int) {
 	since = since.Add(-quiet / 2)
 	var before float64

@@ -23,7 +23,7 @@ const (
 	drainFigure = "Finished of a backlog, jobs/s"
 )
 
-// peer takes River or asynq through phases. The phases of one string run one after another on the same stores.
+// peer takes River or asynq through phases. Each run lists phases that run one after another on the same stores.
 func (got sample) peer(l *lab, program, name string, runs ...string) {
 	for _, phases := range runs {
 		check(l.attempt(func() {
