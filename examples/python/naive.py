@@ -3,10 +3,10 @@
 
 retry-after, conditional-requests   it polls in a tight loop
 backoff                             it tries again at once
-idempotency-key                     each try has a key of its own; where answers are lost that makes two jobs
-connection-reuse                    each request has a connection of its own
-stop-at-end                         it goes on polling what has ended
-no-key-in-url                       its key is in the URL too
+idempotency-key                     each try has its own key, so a lost answer leads to two jobs
+connection-reuse                    each request opens its own connection
+stop-at-end                         it keeps polling jobs that have ended
+no-key-in-url                       its API key is also in the URL
 """
 
 import json

@@ -4,7 +4,7 @@
 #     FORGERUN_URL=http://127.0.0.1:8080 FORGERUN_API_KEY=frk_... sh client.sh
 #
 # With --retry, curl waits as long as Retry-After says, or two seconds, and repeats the same request with the same key and body. Some
-# versions wait for ever if Retry-After is a date in the past, so all tries together have a limit. After a redirect to another host,
+# versions wait for ever if Retry-After is a date in the past, so all tries together have a time limit. After a redirect to another host,
 # curl does not send the key.
 set -eu
 
@@ -61,7 +61,7 @@ submit() {
   esac
 }
 
-# finish ID waits until the job has ended, and prints its state. The service delays each answer until then, or for five seconds.
+# finish ID waits until the job has ended, and prints its state. The service holds each answer until the job ends, at most five seconds.
 finish() {
   tag='' vain=0
   while :; do
@@ -75,7 +75,7 @@ finish() {
         tag=$(printf '%s\n' "$said" | sed -n 3p)
         ;;
       304*) ;;
-      5*) # curl did not wait: Retry-After was longer than its limit, or in the past
+      5*) # curl did not retry: Retry-After exceeded the time limit of curl, or was in the past
         vain=$((vain + 1))
         [ "$vain" -lt 3 ] || return 1
         ;;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # This client makes common mistakes, in contrast to client.sh. Without a profile, the verdict names each of them:
 #
-# no-key-in-url         it sends the key in a URL, so that logs on the way contain it
+# no-key-in-url         it sends the API key in a URL, so logs of proxies and servers contain the key
 # content-negotiation   it asks for a format that does not exist
 # not-retryable         it retries a job that has failed permanently
 # outcome-learned       it does not check how a job ended

@@ -1,4 +1,4 @@
-// Package testcontainers starts the proxy in a container, in front of a server that the test runs itself.
+// Package testcontainers tests a client through a proxy in a container. The API server runs on this machine, outside of the container.
 package testcontainers
 
 import (
@@ -29,7 +29,7 @@ func TestClient(t *testing.T) {
 	}{}
 	call(t, http.MethodPost, proxy+sessions, `{"profile": "flaky-network"}`, &session)
 
-	// Here your client does its work. Its base address is proxy.
+	// Run your client here, with proxy as its base address.
 
 	verdict := struct{ Verdict, Why string }{}
 	call(t, http.MethodPost, proxy+sessions+"/"+session.ID+"/end", "", nil)

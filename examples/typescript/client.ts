@@ -21,7 +21,7 @@ const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 /** Returns the wait in Retry-After, a number or a date, in milliseconds; undefined if there is none. */
 function retryAfter(headers: Headers): number | undefined {
   const text = headers.get("Retry-After") ?? "";
-  if (/^\d+(, *\d+)*$/.test(text)) return 1000 * Math.max(...text.split(",").map(Number)); // several lines are joined
+  if (/^\d+(, *\d+)*$/.test(text)) return 1000 * Math.max(...text.split(",").map(Number)); // fetch joins several header lines with commas
   if (/^[A-Z][a-z]{2}, .* GMT$/.test(text)) return Math.max(0, Date.parse(text) - Date.now());
   return undefined;
 }
@@ -94,7 +94,7 @@ async function wait(id: string): Promise<string> {
   }
 }
 
-/** Follows the events of a job to the end. It reopens a broken stream after the pause that the stream asked for, behind the last event. */
+/** Follows the events of a job to the end. It reopens a broken stream after the last event, when the pause from the stream is over. */
 async function follow(id: string): Promise<string[]> {
   const names: string[] = [];
   let last = "";

@@ -2,8 +2,8 @@
  * Common mistakes; client.ts avoids them. Under the profile flaky-network, with seed 7, the verdict names each:
  *
  * idempotency-key, no-duplicates,
- * one-job-per-intention                    a lost submission is sent again without a key, and makes a second job
- * stream-resume                            a stream that broke is opened from the beginning, at once
+ * one-job-per-intention                    it repeats a lost submission without a key, which creates a second job
+ * stream-resume                            it reopens a broken stream from the beginning, without a pause
  * retry-after, conditional-requests        it polls in a tight loop
  */
 

@@ -1,11 +1,11 @@
-// Command naive makes common mistakes, in contrast to the right client. With the profile duplicate-deliveries and seed 7, the verdict names
-// each of them:
+// Command naive makes common mistakes, in contrast to examples/go/client. With the profile duplicate-deliveries and seed 7, the verdict
+// names each of them:
 //
 //	tampered-refused                    it accepts every delivery, whatever its signature
-//	repeated-delivery                   it responds to a repeated delivery with an error,
-//	deliveries-answered                 also the real delivery after a forged one with the same id
+//	repeated-delivery                   it responds to a repeated delivery with an error
+//	deliveries-answered                 it also responds with an error to a real delivery after a forged one with the same id
 //	retry-after, conditional-requests   it polls in a tight loop
-//	correlation-ids                     logs cannot distinguish its jobs
+//	correlation-ids                     it sends no correlation ids, so logs cannot distinguish its jobs
 //	connection-reuse                    it opens a connection for each request
 package main
 

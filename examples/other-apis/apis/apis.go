@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// work has the submitted jobs of an API.
+// work holds the submitted jobs of an API.
 type work struct {
 	mu    sync.Mutex
 	began map[string]time.Time // when each job began, by its id
-	known map[string]string    // ids of jobs, by the name that identifies repetitions
+	known map[string]string    // ids of jobs by name; a repeated submission has the same name
 }
 
 // submit creates a job, or returns the existing job with the same name. With an empty name it always creates a job.
@@ -170,7 +170,7 @@ func openAI(mux *http.ServeMux, w *work) {
 	})
 }
 
-// stripe has payouts, and recognizes repeated requests by their keys.
+// stripe has payouts, and recognizes repeated requests by their Idempotency-Key.
 // https://docs.stripe.com/api/payouts, https://docs.stripe.com/api/idempotent_requests
 func stripe(mux *http.ServeMux, w *work) {
 	mux.HandleFunc("POST /v1/payouts", func(rw http.ResponseWriter, r *http.Request) {

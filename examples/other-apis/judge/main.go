@@ -29,8 +29,8 @@ const seeds = 3
 
 // client is a program that uses a library as its documentation does.
 type client struct {
-	Name    string   `json:"name"` // the name of the library in its registry
-	API     string   `json:"api"`  // the ready-made description of the API; empty: the one of the standards
+	Name    string   `json:"name"` // name of the library in its package registry
+	API     string   `json:"api"`  // name of a ready-made API description; empty: only the standards apply
 	Command []string `json:"command"`
 
 	finished int // number of runs in which both jobs succeeded
@@ -40,7 +40,7 @@ type client struct {
 
 // tally is the result of all runs of a client for one rule.
 type tally struct {
-	kept, broken int // numbers of runs
+	kept, broken int // numbers of runs that kept and broke the rule
 	first        string
 	evidence     verdict.Evidence // from the first run that broke the rule
 }

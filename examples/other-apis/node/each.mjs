@@ -6,7 +6,7 @@ export const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 /** Waits for as long as Retry-After says, or a second. */
 export const pause = (retryAfter) => sleep(1000 * (Number(retryAfter) || 1));
 
-/** The final states. */
+/** The final states of jobs. */
 export const ends = new Set(["succeeded", "failed", "canceled"]);
 
 export async function each(run) {

@@ -5,7 +5,7 @@ import { each, ends, pause, url } from "./each.mjs";
 async function run(address, options) {
   const response = await fetch(address, options);
   if (response.status === 404) {
-    throw new AbortError(response.statusText); // as the README has it
+    throw new AbortError(response.statusText); // as in the README of p-retry
   }
   if (!response.ok) {
     throw new Error(response.statusText);
