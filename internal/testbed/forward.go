@@ -23,7 +23,7 @@ var rootFiles = []string{
 	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",
 }
 
-// forwarding holds the settings of a forward proxy for the environment of its clients.
+// forwarding holds what the environment variables of a forward proxy's clients refer to.
 type forwarding struct {
 	proxy string // proxy address
 	dir   string // folder with the certificates
@@ -62,7 +62,7 @@ func systemRoots(own string) []byte {
 func trustStore(bundle []byte) ([]byte, error) {
 	var all []*x509.Certificate
 	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
-		if cert, err := x509.ParseCertificate(block.Bytes); err == nil { // the system may trust a certificate that Go cannot parse
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil { // skip a trusted certificate that Go cannot parse
 			all = append(all, cert)
 		}
 	}

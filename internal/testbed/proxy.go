@@ -178,7 +178,7 @@ func (o *proxied) addresses() (all []*url.URL, err error) {
 	}
 	for _, text := range o.targets {
 		target, err := address("--target", text)
-		if err == nil && strings.Trim(target.Path, "/") != "" { // responses of the target contain absolute paths
+		if err == nil && strings.Trim(target.Path, "/") != "" { // responses would contain paths without the proxy's address
 			err = fmt.Errorf("--target %q must be an address without a path: put the path in the command's requests", redact.URL(text))
 		}
 		if err != nil {
@@ -206,7 +206,7 @@ func (o *proxied) startHook(before *proxy.Proxy, all *servers) (string, error) {
 	}
 	hook := before.Hook(receiver, o.secret)
 	at, err := all.serve(&http.Server{Handler: hook, ReadHeaderTimeout: headerTimeout}, hook.Listen, o.hookPort)
-	return "http://" + at + receiver.EscapedPath(), err // the hook adds the receiver's query, which may contain a secret
+	return "http://" + at + receiver.EscapedPath(), err // without the receiver's query, which may contain a secret; the hook adds it
 }
 
 // secure makes the proxy use TLS and writes the certificate that its clients must trust.

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The proxy prints its address and its target. It also prints the address of the sessions, and one that is never refused.
+// The proxy prints its address, its target, the address of its sessions, and another address for sessions that no fault refuses.
 func TestProxyPrintsItsAddresses(t *testing.T) {
 	t.Parallel()
 	stopped, stop := context.WithCancel(t.Context())

@@ -108,7 +108,7 @@ func (t *tail) last() string {
 	if said := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !errorLine.MatchString(line) }); len(said) > 0 {
 		lines = said
 	}
-	return strings.TrimSpace(strings.Map(func(r rune) rune { // the line is written to files and pages
+	return strings.TrimSpace(strings.Map(func(r rune) rune { // no control characters, because files and pages contain the line
 		if unicode.IsPrint(r) {
 			return r
 		}

@@ -45,8 +45,8 @@ func (a *advance) Set(text string) (err error) {
 	return nil
 }
 
-// run waits for the first request in the client's session or a later one. It then moves the clock, and again after each interval,
-// until ctx ends.
+// run waits for the first request in the given session or a later session of the client. It then moves the clock, once or after each
+// interval, until ctx ends.
 func (a *advance) run(ctx context.Context, c *client.Client, session string) error {
 	err := a.awaitRequest(ctx, c, session)
 	for err == nil {

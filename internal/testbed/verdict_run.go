@@ -39,7 +39,7 @@ func (v *verdictRun) series() (all []conditions) {
 	switch {
 	case slices.Contains(profiles, allProfiles):
 		profiles = slices.DeleteFunc(append([]string{noFaults}, profileNames()...), func(name string) bool {
-			return name == string(fault.Default) // default combines faults of the other profiles
+			return name == string(fault.Default) // redundant: default combines faults of the other profiles
 		})
 	case len(profiles) == 0 && v.faults != "":
 		profiles = []string{""}

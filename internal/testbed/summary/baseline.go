@@ -177,7 +177,7 @@ func (s *Summary) UpdateBaseline() error {
 	slices.SortFunc(b.entries, func(x, y known) int {
 		return cmp.Or(cmp.Compare(x.Profile, y.Profile), cmp.Compare(x.Test, y.Test), cmp.Compare(x.Rule, y.Rule))
 	})
-	if err := os.WriteFile(b.Path, b.text(), 0o644); err != nil { // meant to be committed
+	if err := os.WriteFile(b.Path, b.text(), 0o644); err != nil { // not private, because users commit the file
 		return err
 	}
 	s.Baseline = b

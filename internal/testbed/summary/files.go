@@ -19,7 +19,7 @@ func (s *Summary) JSON(w io.Writer) error {
 		Why      string             `json:"why"`
 		Notes    []string           `json:"notes"`
 		Missing  []string           `json:"missing"`
-		Stale    []string           `json:"stale"` // entries of the baseline
+		Stale    []string           `json:"stale"` // baseline entries to delete
 		Sessions []verdict.Verdict  `json:"sessions"`
 	}{s.Verdict(), s.Why(), append([]string{}, s.Notes...), append([]string{}, s.Missing()...), append([]string{}, s.Stale()...),
 		[]verdict.Verdict{}}
@@ -53,7 +53,7 @@ func (s *Summary) JUnit(w io.Writer) error {
 var indexText string
 
 var indexTemplate = template.Must(template.New("index").Funcs(template.FuncMap{
-	"style": func() template.CSS { return template.CSS(report.Style) }, //nolint:gosec // ours
+	"style": func() template.CSS { return template.CSS(report.Style) }, //nolint:gosec // our own style sheet
 	"tone":  report.Tone,
 }).Parse(indexText))
 

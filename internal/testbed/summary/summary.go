@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Policy changes what the exit code requires of the rules.
+// Policy sets which broken and untested rules make the sessions fail.
 type Policy struct {
 	Require  []string // ids of rules that must be kept in at least one session, and broken in none
 	Warn     []string // ids of rules that may be broken
@@ -118,7 +118,7 @@ func (s *Summary) Results() (all []verdict.Result) {
 			case at < 0:
 				all = append(all, r)
 			case slices.Index(worst, r.Status) > slices.Index(worst, all[at].Status), r.Status == all[at].Status &&
-				len(r.Exercise) < len(all[at].Exercise): // shorter advice: the session's profile could have tested the rule
+				len(r.Exercise) < len(all[at].Exercise): // shorter advice is from a session whose profile can test the rule
 				all[at] = r
 			}
 		}

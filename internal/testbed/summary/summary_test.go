@@ -90,7 +90,7 @@ func text(t *testing.T, s *Summary) string {
 	return b.String()
 }
 
-// Text from the client is printable, and the most important results come last.
+// The text contains no control characters from the client, and the most important results come last.
 func TestSessionAsText(t *testing.T) {
 	t.Parallel()
 	s := &Summary{}

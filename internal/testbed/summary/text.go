@@ -90,7 +90,7 @@ func (s *Summary) Text(w io.Writer, style term.Style) error {
 	} else {
 		err = texts.ExecuteTemplate(&b, "sessions", s)
 	}
-	text := term.MaskedLines(b.String()) // colors are added afterwards
+	text := term.MaskedLines(b.String()) // must precede the colors, which it would mask
 	for _, m := range marks {
 		text = strings.ReplaceAll(text, "\n"+m.text+"  ", "\n"+style.Paint(m.color, m.text)+"  ")
 	}
