@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// renewed checks that the client replaces its keys before they expire.
+// renewed checks that the client replaces its API keys before they expire.
 func renewed(r *record, f *finding) {
 	refused := map[string]bool{}
 	var whole group
@@ -39,7 +39,7 @@ func renewed(r *record, f *finding) {
 	})
 }
 
-// secret checks that no key is part of a URL.
+// secret checks that no URL contains an API key.
 func secret(r *record, f *finding) {
 	r.each(func(x *exchange) {
 		f.judge(!x.KeyInURL, nil, x, either(x.KeyInURL, "The client sent its API key in the URL.", "The URL contained no API key."),
@@ -67,8 +67,8 @@ func minStartup(agent string) time.Duration {
 // caller is a part of a client that should keep connections.
 type caller struct {
 	fresh, able int // requests over new connections, and requests that could have reused one
-	unkept      int // fresh requests that a new process cannot explain
-	gone        int // connections that the client could not keep
+	unkept      int // fresh requests that the start of a new process cannot explain
+	gone        int // connections that another party may have closed
 	last        *exchange
 	until       time.Time // latest end of an earlier exchange
 }
@@ -99,7 +99,7 @@ func reused(r *record, f *finding) {
 	callers := map[string]*caller{}
 	var order []*caller
 	r.each(func(x *exchange) {
-		if x.Stream != nil || oneShotAgents.MatchString(x.Agent) { // has its own connection
+		if x.Stream != nil || oneShotAgents.MatchString(x.Agent) { // such a request has its own connection
 			return
 		}
 		c := callers[x.Agent]

@@ -13,7 +13,7 @@ func answered(r *record, f *finding) {
 		if a.Unsigned && a.Error == "STATUS" { // a receiver may refuse an unsigned delivery
 			continue
 		}
-		if r.disturbed[attempt{a.DeliveryID, a.Number}].dropped || a.GaveUp && a.Took < AnswerWithin { // the client might have answered in time
+		if r.disturbed[attempt{a.DeliveryID, a.Number}].dropped || a.GaveUp && a.Took < AnswerWithin { // dropped by a fault, or the service gave up early
 			continue
 		}
 		within := AnswerWithin

@@ -17,7 +17,7 @@ type finding struct {
 	times, failures int
 	passed, broken  []Evidence
 	ways            []string // shapes of broken, to count equal mistakes together
-	broke           []int    // places of the mistakes in the journal
+	broke           []int    // line numbers of the mistakes in the journal
 	doubtful        string   // why the record does not show whether the rule was kept; empty: it does
 	cites           *demand  // source of the demand if it depends on the mistake; nil: the rule's own source
 }
@@ -96,7 +96,7 @@ func shape(x *exchange) string {
 	return strings.Join(parts, " ")
 }
 
-// moment describes an exchange in words, or nil if there is none.
+// moment describes an exchange in words. It returns nil for a nil exchange.
 func moment(x *exchange) *Moment {
 	if x == nil {
 		return nil

@@ -50,7 +50,7 @@ type Exchange struct {
 	Host      string `json:"host,omitempty"` // Host header, with port
 	Path      string `json:"path"`
 	Query     string `json:"query,omitempty"`
-	Operation string `json:"operation,omitempty"` // the API's name; empty if unknown
+	Operation string `json:"operation,omitempty"` // the API's name of the operation; empty if unknown
 	Role      Role   `json:"role,omitempty"`
 
 	Repeatable bool `json:"repeatable,omitempty"` // the API allows repeating the operation
@@ -102,7 +102,7 @@ type Exchange struct {
 
 // Part is the part of an event stream that a client received over one connection.
 type Part struct {
-	Open   bool     `json:"open,omitempty"` // recorded at the start; a second record with equal Start has the end
+	Open   bool     `json:"open,omitempty"` // recorded at the start of the stream; a second record with an equal Start holds its end
 	Events int      `json:"events"`
 	Cut    bool     `json:"cut,omitempty"`   // a fault ended or silenced the stream
 	IDs    []string `json:"ids,omitempty"`   // ids of the last MaxShown events; "" resets the last event ID

@@ -92,8 +92,8 @@ func outcome(r *record, f *finding) {
 	}
 }
 
-// gaveUp returns a function that reports whether the client may have given up on a job because of errors. Then the last reads of the job,
-// or the last requests of any kind, failed repeatedly or permanently.
+// gaveUp returns a function that reports whether the client may have given up on a job because of errors. It may if the last reads of the
+// job, or the last requests of any kind, failed repeatedly or permanently.
 func (r *record) gaveUp() func(run *Run) bool {
 	type ask struct {
 		era int
@@ -152,7 +152,7 @@ func (s spans) within(since, until time.Time) (sum time.Duration) {
 	return sum
 }
 
-// failedForClient reports whether the client could not use the response. A missing result may still appear, so it does not count.
+// failedForClient reports whether the client could not use the response. A 404 for a result does not count, because the result may still appear.
 func failedForClient(x *exchange) bool {
 	return failed(x) || slices.Contains([]int{401, 403, 410}, x.Status) || slices.Contains(fault.Moves, x.Status) ||
 		x.Status == http.StatusNotFound && (x.Role != Outcome || x.Disturbed())

@@ -119,8 +119,8 @@ func (t *trace) reset() *trace {
 	return t.send(verdict.Exchange{Method: "POST", Path: "/v1/testbed/reset", Role: verdict.Reset, Status: 200, Reused: true})
 }
 
-// A client may submit a job again after it saw the job fail, or after a reset. It may not do so if the job succeeded or if it never read
-// it.
+// A client may submit a job again after it saw the job fail, or after a reset. It must not do so if the job succeeded or if it never
+// read the job.
 func TestIntentions(t *testing.T) {
 	t.Parallel()
 	cancel := func(n byte, key string) verdict.Exchange { return cancel(n, func(x *verdict.Exchange) { x.Key = key }) }
@@ -188,7 +188,7 @@ func TestIntentions(t *testing.T) {
 	}
 }
 
-// keyOf returns a submission with the key and the body of another job.
+// keyOf returns a submission with the correlation id of job n, and with the key and the body of another job.
 func keyOf(n, other byte) verdict.Exchange {
 	return submit(other, func(x *verdict.Exchange) { x.Correlation = "order-" + id(n) })
 }

@@ -36,7 +36,7 @@ func retryAfter(r *record, f *finding) {
 		readable := y.Status < 300 || y.Status == http.StatusNotModified || y.Status == http.StatusNotFound
 		waited, job := y.Start.Sub(x.End()), cmp.Or(x.Job, x.Made)
 		if requiredWait(x) <= Tolerance {
-			return // an immediate request is right
+			return // an immediate request is allowed
 		}
 		found := fmt.Sprintf("The client read %s %s; Retry-After said %d s.",
 			either(began, "the job", "the same resource again"), after(waited), *x.RetryAfter)
@@ -200,7 +200,7 @@ func conditional(r *record, f *finding) {
 	}
 	received := map[version][]time.Time{} // times of responses over any connection, by version
 	r.each(func(x *exchange) {
-		if x.Method == http.MethodGet && (x.ETag != "" || x.Status == http.StatusOK) && x.Arrived() { // the tag may be empty
+		if x.Method == http.MethodGet && (x.ETag != "" || x.Status == http.StatusOK) && x.Arrived() { // "" is also a version
 			at := version{of(x), x.ETag}
 			received[at] = append(received[at], x.End())
 		}
@@ -276,7 +276,7 @@ func backoff(r *record, f *finding) {
 			return
 		}
 		if !hasWait && r.Standards {
-			return // no standard sets a time: see storms
+			return // standards set no time then; storms judges immediate repetitions
 		}
 		var y *exchange
 		switch {
@@ -315,7 +315,7 @@ func backoff(r *record, f *finding) {
 // timeouts checks that a client stops waiting for a response after WaitAtMost.
 func timeouts(r *record, f *finding) {
 	r.each(func(x *exchange) {
-		if x.Fault == nil || x.Fault.Held() < WaitAtMost || waits(x) && !x.HungUp { // the client asked for a long poll
+		if x.Fault == nil || x.Fault.Held() < WaitAtMost || waits(x) && !x.HungUp { // or the client asked for a long poll and waited for it
 			return
 		}
 		took := after(x.End().Sub(x.Start))

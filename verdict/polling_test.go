@@ -20,7 +20,7 @@ func noRetryAfter(x *verdict.Exchange) { x.RetryAfter = nil }
 func tagged(x *verdict.Exchange)       { x.IfNoneMatch = x.ETag }
 func unchanged(x *verdict.Exchange)    { x.Status, x.Shown, x.Final = 304, nil, nil }
 
-// accepting asks for a representation.
+// accepting sets the Accept header of a request.
 func accepting(media string) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) { x.Accept = media }
 }

@@ -166,8 +166,8 @@ func (x *exchange) otherHost() string {
 	return strings.ToLower(to.Host)
 }
 
-// keySentElsewhere checks that a client does not send its key to another host after a redirect. The client may send keys to hosts that it
-// used before.
+// keySentElsewhere checks that a client does not send its API key to another host after a redirect. The client may send keys to hosts that
+// it used before.
 func keySentElsewhere(r *record, f *finding) {
 	ownHosts, ownKeys := map[string]bool{}, map[string]bool{} // hosts of the client, and its keys for them
 	redirectedTo := map[string]*exchange{}                    // first redirect to each foreign host
@@ -192,7 +192,7 @@ func keySentElsewhere(r *record, f *finding) {
 	asked := indexed(r, func(x *exchange, add func(string)) { add(strings.ToLower(x.Host)) })
 	r.each(func(x *exchange) {
 		to := x.otherHost()
-		if to == "" || redirectedTo[to] == nil || !x.Disturbed() || asked[to].next(x) != nil { // other hosts' requests are not recorded
+		if to == "" || redirectedTo[to] == nil || !x.Disturbed() || asked[to].next(x) != nil { // without a fault, the other host is not recorded
 			return
 		}
 		if y := asked[strings.ToLower(x.Host)].next(x); y != nil {

@@ -122,7 +122,7 @@ func TestManyRedirects(t *testing.T) {
 
 func on(host string) func(*verdict.Exchange) { return func(x *verdict.Exchange) { x.Host = host } }
 
-// loop gets the same redirect several times in a row.
+// loop returns a client that gets the same redirect several times in a row.
 func loop(times int) func(*trace) {
 	return func(t *trace) { t.every(0, times, poll(7, byFault(307))) }
 }

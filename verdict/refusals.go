@@ -9,7 +9,7 @@ import (
 // Limits of repeated attempts.
 const (
 	MaxTries    = 10 // tries of a failing request, or reads of a missing job
-	MaxRenewals = 3  // renewals of a key while each new one is refused
+	MaxRenewals = 3  // renewals of an API key while each new key is refused
 )
 
 // streak is a series of equal consecutive exchanges.
@@ -56,7 +56,7 @@ var (
 	notFoundForAny = demand{Should, judging, "A client should give up on a job that stays 404 after ten reads."}
 )
 
-// repeatedRefusals checks that the client does not keep repeating a refused request with the same key.
+// repeatedRefusals checks that the client does not keep repeating a refused request with the same API key.
 func repeatedRefusals(r *record, f *finding) {
 	type request struct {
 		era                              int
@@ -65,7 +65,7 @@ func repeatedRefusals(r *record, f *finding) {
 	refused := newStreaks[request]()
 	r.each(func(x *exchange) {
 		at := request{x.era, x.Method, x.Path, x.Query, x.Body, x.KeyID}
-		if x.Body == "" { // the body may not have been read
+		if x.Body == "" { // no body, or the service refused before it read the body
 			at.body = x.Key + " " + x.Correlation
 		}
 		switch {
@@ -117,11 +117,11 @@ func rereadsMissing(r *record, f *finding) {
 	}
 }
 
-// renewals lists the operations of our API that create a new key.
+// renewals lists the operations of our API that create a new API key.
 var renewals = []string{"createKey", "renewKey"}
 
-// uselessRenewals checks that a client does not keep renewing its key while the same request is refused with each new key. It judges only
-// clients of our API: other APIs create keys in unknown ways, and several keys may belong to several users.
+// uselessRenewals checks that a client does not keep renewing its API key while the same request is refused with each new key. It judges
+// only clients of our API: other APIs create keys in unknown ways, and several keys may belong to several users.
 func uselessRenewals(r *record, f *finding) {
 	type row struct {
 		first   *exchange
@@ -190,7 +190,7 @@ func (r *record) effortOf(x *exchange) (at effort, ok bool) {
 		return at, false
 	case x.Key != "" && (r.Standards || x.Correlation == "" || batch(x)):
 		at.key = x.Key
-	case x.Correlation != "" && !batch(x): // the client may wrongly use a new key for each try
+	case x.Correlation != "" && !batch(x): // the client may wrongly use a new idempotency key for each try
 		at.correlate, at.body = x.Correlation, x.Body
 	case batch(x) && x.Body != "", !submits(x) && x.Job != "":
 		at.body = x.Body

@@ -22,7 +22,7 @@ type sameRequest struct {
 func sameRequestOf(x *exchange) sameRequest {
 	same := sameRequest{x.era, x.Method, x.Path, x.Query, x.KeyID, x.Body, x.Key, x.Correlation}
 	if x.Correlation != "" {
-		same.key = "" // a client may wrongly make a new one for each try
+		same.key = "" // a client may wrongly use a new key for each try
 	}
 	return same
 }

@@ -109,7 +109,7 @@ func (in *intentions) note(x *exchange) {
 	}
 }
 
-// undone reports whether the client had seen by a moment that a job or batch ended without success. It returns false for
+// endedUnsuccessfully reports whether the client had seen by a moment that a job or batch ended without success. It returns false for
 // removed jobs.
 func (r *record) endedUnsuccessfully(id string, by time.Time) bool {
 	ends := r.ends[id]

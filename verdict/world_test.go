@@ -99,7 +99,7 @@ func poll(n byte, change ...func(*verdict.Exchange)) verdict.Exchange {
 	return x
 }
 
-// list reads a list with a job that has not ended.
+// list returns a request that reads a list with a job that has not ended.
 func list(n byte) verdict.Exchange {
 	return poll(n, func(x *verdict.Exchange) {
 		x.Path, x.Query, x.Role, x.RetryAfter, x.ETag = "/v1/jobs", "limit=20", verdict.List, nil, ""

@@ -185,8 +185,8 @@ func (a *API) Match(r *http.Request) (role verdict.Role, id string, ok bool) {
 	return "", "", false
 }
 
-// ReadPath returns the path for reading a submitted job, or "" if the description has none. It takes the values of other names from the
-// path of the submission.
+// ReadPath returns the path for reading a submitted job, or "" if the description has none. It takes the values of other {names} from
+// the path of the submission.
 func (a *API) ReadPath(submission, id string) string {
 	sent := strings.Split(strings.TrimPrefix(submission, "/"), "/")
 	names := map[string]string{"{id}": url.PathEscape(id), "{id...}": id}
@@ -211,7 +211,7 @@ func (a *API) ReadPath(submission, id string) string {
 	return ""
 }
 
-// fill replaces the names in the path by their values. It returns "" if a name has no value.
+// fill replaces each {name} in the path by its value. It returns "" if a value is missing or the path has no {id}.
 func (o *operation) fill(names map[string]string) string {
 	path, named := "", false
 	for _, segment := range o.segments {

@@ -236,7 +236,7 @@ func (a *API) Shape(open string, job func(id string) (string, bool)) wire.Shape 
 	}
 }
 
-// members returns the suffixes of JSON Pointers, the longest first, because an item of a list may be the inner object of a pointer.
+// members returns the JSON Pointers without their first 0, 1, 2... names, because an item of a list may be the inner object of a pointer.
 func members(places []string, usual ...string) (paths []string) {
 	if !slices.ContainsFunc(places, func(place string) bool { return strings.HasPrefix(place, "/") }) {
 		places = usual

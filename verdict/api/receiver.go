@@ -9,7 +9,7 @@ import (
 var hooks = []string{"hook", "callback", "notif", "subscription"}
 
 // NamesReceiver reports whether a request may make the service send notifications. Such a request has a URL in a header, member or
-// parameter with a name like "callback", or in a document sent to a path like "/webhooks". Bulk operations also notify at their end.
+// parameter with a name like "callback", or in a document sent to a path like "/webhooks". A bulk operation may also notify at its end.
 func NamesReceiver(m *Message) bool {
 	path := strings.ToLower(m.URL.Path)
 	if strings.HasSuffix(path, "/bulk") {

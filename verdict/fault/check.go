@@ -12,7 +12,7 @@ type Wrong struct{ Pointer, Detail string }
 // Error returns the pointer to the member and the violation.
 func (w *Wrong) Error() string { return w.Pointer + ": " + w.Detail }
 
-// Check returns the first violation of a rule. It does not depend on the API.
+// Check returns the first invalid member of a rule. It checks nothing that depends on the API.
 func (r *Rule) Check() error {
 	m, e := &r.Match, &r.Effect
 	ranges := []struct {

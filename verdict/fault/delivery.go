@@ -19,10 +19,10 @@ const (
 // Tamper is the difference between a forged request and a valid delivery.
 type Tamper string
 
-// The kinds of tampering. Each makes both signatures invalid.
+// The kinds of tampering. Each makes all signatures of the delivery invalid.
 const (
 	TamperBody      Tamper = "body"      // a space was added after signing
-	TamperSignature Tamper = "signature" // both signatures were changed
+	TamperSignature Tamper = "signature" // all signatures were changed
 	TamperTimestamp Tamper = "timestamp" // signed an hour ago
 	TamperKey       Tamper = "key"       // signed with another key and secret than the service's
 	TamperTarget    Tamper = "target"    // signed for another receiver, with that receiver's secret

@@ -102,7 +102,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return b.read(p)
 }
 
-// read reads and notes the client's bytes. The caller holds reading.
+// read reads and notes the client's bytes. The caller holds b.reading.
 func (b *requestBody) read(p []byte) (int, error) {
 	if b.whole.Load() {
 		return 0, io.EOF

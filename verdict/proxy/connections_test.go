@@ -56,12 +56,12 @@ func TestConnectionsEnd(t *testing.T) {
 			var last response
 			for _, want := range []error{c.first, c.second, nil} {
 				b.client.Timeout = 0
-				if want == context.DeadlineExceeded { //nolint:errorlint // one of the table
+				if want == context.DeadlineExceeded { //nolint:errorlint // want is from the table
 					b.client.Timeout = 100 * time.Millisecond
 				}
 				last = ask()
 				require.ErrorIs(t, last.err, want)
-				if want == c.first && c.text != "" { //nolint:errorlint // one of the table
+				if want == c.first && c.text != "" { //nolint:errorlint // both are from the table
 					require.Equal(t, c.text, last.text)
 					c.text = ""
 				}

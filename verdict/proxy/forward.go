@@ -41,7 +41,7 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	length, said := in.Header["Content-Length"]
 	switch posts := in.Method == http.MethodPost || in.Method == http.MethodPut || in.Method == http.MethodPatch; {
 	case said && !posts:
-		out.Header["content-length"] = length // net/http drops the name in its canonical form
+		out.Header["content-length"] = length // lower case, because net/http drops "Content-Length"
 	case !said && posts && in.ProtoMajor == 1: // otherwise net/http adds a length of 0
 		out.ContentLength, out.TransferEncoding = -1, []string{"identity"}
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("")), nil }
@@ -64,7 +64,7 @@ func (p *Proxy) at(in *http.Request) *url.URL {
 	to.Scheme, to.Host, to.User = target.Scheme, target.Host, nil
 	path, _, _ := strings.Cut(in.RequestURI, "?")
 	switch {
-	case !strings.HasPrefix(path, "/"): // the absolute form
+	case !strings.HasPrefix(path, "/"): // the request line has a whole URL
 		if in.URL.Scheme == target.Scheme && in.URL.User == nil {
 			to.Opaque = strings.TrimPrefix(path[len(in.URL.Scheme):], ":")
 		}
@@ -99,7 +99,7 @@ func unchanged(h http.Header, status int) {
 			h[name] = nil
 		}
 	}
-	if status == http.StatusNotModified || status == http.StatusNoContent { // net/http drops these names in their canonical form
+	if status == http.StatusNotModified || status == http.StatusNoContent { // lower case, because net/http drops the canonical names
 		for _, name := range []string{"Content-Type", "Content-Length"} {
 			if all := h[name]; len(all) > 0 {
 				delete(h, name)

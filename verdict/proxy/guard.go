@@ -15,7 +15,7 @@ func (p *Proxy) AllowHosts(names ...string) { p.hosts = localhosts.ThisMachine(n
 
 // misdirected refuses a request with the Host of another machine. A web page may make its own host name point here (DNS rebinding).
 func (p *Proxy) misdirected(w http.ResponseWriter, r *http.Request) bool {
-	if p.hosts(r.Host) || r.Host == "" && !r.ProtoAtLeast(1, 1) { // every browser sends a Host
+	if p.hosts(r.Host) || r.Host == "" && !r.ProtoAtLeast(1, 1) { // no browser omits the Host
 		return false
 	}
 	writeProblem(w, http.StatusMisdirectedRequest, fmt.Sprintf("This proxy serves only its own machine, but the request names the "+

@@ -174,7 +174,7 @@ func (h *Hook) send(ctx context.Context, d *delivery, timeout time.Duration) (st
 	return res.StatusCode, res.Header, body, err
 }
 
-// sessionOf returns the labelled session that contains a job of the document. It returns nil if only the session without a label may.
+// sessionOf returns the labelled session that contains a job of the document. It returns nil if no labelled session contains one.
 func (s *sessions) sessionOf(document any) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,7 +228,7 @@ func (s *sessions) attempted(d *delivery) {
 	})
 }
 
-// sent records a request of a delivery that a fault added or withheld.
+// sent records a request that a fault sent in addition to a delivery, or withheld.
 func (s *sessions) sent(d *delivery, e *fault.Effect, status int) {
 	now := time.Now().UTC()
 	s.record(d.in, &verdict.Exchange{

@@ -107,7 +107,7 @@ func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
 	})
 }
 
-// without masks a key in a stored path and query, and reports whether they contained the key. In the query, it may already be masked.
+// without masks a key in a stored path and query, and reports whether they contained the key. The query may already contain the mask instead.
 func without(key, path, query string) (shownPath, shownQuery string, found bool) {
 	one := keys{}
 	one.add(key)
@@ -122,14 +122,14 @@ func without(key, path, query string) (shownPath, shownQuery string, found bool)
 			continue
 		}
 		found = true
-		if *part = masked.Replace(*part); one.in(*part) != "" { // escaped differently
+		if *part = masked.Replace(*part); one.in(*part) != "" { // the key is escaped in another way
 			*part = redact.Mask(key)
 		}
 	}
 	return path, query, found
 }
 
-// notKeys matches header names, without punctuation, that look like credentials but are not, or that several clients share.
+// notKeys matches header names, without punctuation, that look like credentials but hold none, or hold one that several clients share.
 var notKeys = regexp.MustCompile(`cookie|csrf|xsrf|session|signature|hmac|` +
 	`^sig$|^sid$|^code$|page|continuation|next|idempotency|xamzsecurity`)
 

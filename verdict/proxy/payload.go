@@ -159,7 +159,7 @@ func sumOfParts(body io.Reader, boundary string, depth int) (string, error) {
 	var all []string
 	for r := multipart.NewReader(body, boundary); ; {
 		part, err := r.NextRawPart()
-		if err == io.EOF { //nolint:errorlint // of a multipart.Reader
+		if err == io.EOF { //nolint:errorlint // multipart.Reader never wraps it
 			slices.Sort(all)
 			return wire.Sum([]byte(strings.Join(all, "\n"))), nil
 		}
@@ -175,7 +175,7 @@ func sumOfParts(body io.Reader, boundary string, depth int) (string, error) {
 }
 
 func sumOfPart(part *multipart.Part, depth int) (string, error) {
-	if part.Header.Get("Content-Id") != "" { // ids are random, and other parts refer to them
+	if part.Header.Get("Content-Id") != "" { // not comparable: ids are random, and other parts refer to them
 		return "", fmt.Errorf("the parts refer to each other")
 	}
 	h := sha256.New()

@@ -103,7 +103,7 @@ func (c *careful) ask(method, path, body, key string) (response, error) {
 		wait := 500 * time.Millisecond << try
 		switch {
 		case a.err != nil && method != "GET" && c.api.key == "":
-			return a, errGaveUp // the request may have succeeded
+			return a, errGaveUp // a repetition could create a second job
 		case a.err != nil:
 		case a.StatusCode < 300:
 			return a, nil

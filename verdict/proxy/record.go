@@ -190,7 +190,7 @@ func (n *session) made(s *sessions, r *http.Request, x *verdict.Exchange, m *api
 		id = s.at(address, address.RequestURI())
 	} else {
 		if path := s.api.ReadPath(r.URL.EscapedPath(), id); path != "" {
-			address, _ = r.URL.Parse(s.base + path) // nil on an error: the proxy cannot read the job at the end
+			address, _ = r.URL.Parse(s.base + path) // on an error, the proxy does not read the job at the end
 		}
 		id = redact.KeepURL(id)
 	}
@@ -219,7 +219,8 @@ func (n *session) made(s *sessions, r *http.Request, x *verdict.Exchange, m *api
 	}
 }
 
-// noteState notes the state in which a response shows a job. The document shows it, or the status: 303 to a result, or 200 after 202.
+// noteState notes the state in which a response shows a job. The state is in the document or follows from the status: 303 leads
+// to the result of an ended job, 202 means unfinished, and 200 after 202 means ended.
 func (n *session) noteState(a *api.API, name string, status int, h http.Header, document any, at time.Time) (final, known bool) {
 	j := n.job(name)
 	if j == nil {

@@ -70,7 +70,7 @@ func (a *response) WriteHeader(status int) {
 	switch streams := kind == eventStream && status == http.StatusOK && a.request.Method != http.MethodHead; {
 	case streams && e != nil && e.Close == fault.AfterCommit:
 		a.lost, a.exchange.Fault, a.exchange.Stream = true, e.OnStream(), &verdict.Part{Cut: true}
-		panic(http.ErrAbortHandler) // the target may never end the stream
+		panic(http.ErrAbortHandler) // end it now, because the target may never do so
 	case streams:
 		a.begin()
 	case e != nil:
@@ -157,11 +157,11 @@ func (a *response) disturb(e *fault.Effect, h http.Header, isJSON bool) {
 		a.lost = true
 	case e.Close == fault.CloseMidBody, e.Close == fault.CloseStall:
 		a.left = max(1, a.rest/2)
-		a.lost = a.rest == 0 || a.rest == 1 // a response without a body has no middle
+		a.lost = a.rest == 0 || a.rest == 1 // no body, or one byte, cannot be cut in the middle
 	}
 	if isJSON && e.Rewrites() && !a.lost && !digested(h) {
 		h.Del("Content-Length")
-		h.Del("ETag") // the representation changes
+		h.Del("ETag") // the rewrite changes the representation
 		a.exchange.ETag = ""
 		a.held, a.rest = h.Clone(), -1
 	}

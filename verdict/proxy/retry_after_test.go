@@ -95,7 +95,7 @@ func TestSameRequest(t *testing.T) {
 				}
 				a := b.do(r.method, r.path, r.body, headers...)
 				require.NoError(t, a.err)
-				if a.StatusCode == 202 && r.method == "POST" { // the target got the body that the rule read
+				if a.StatusCode == 202 && r.method == "POST" { // the request reached the target, although a rule had read its body
 					require.JSONEq(t, accepted, a.text)
 				}
 				return a.StatusCode

@@ -125,7 +125,7 @@ func (n *session) keepPending(x *verdict.Exchange, h http.Header, body []byte) {
 			j.pending.header[name] = all
 		}
 	}
-	if x.Fault != nil && (x.Fault.RetryAfter != nil || x.Fault.RetryAfterAs != "") { // the header is not from the target
+	if x.Fault != nil && (x.Fault.RetryAfter != nil || x.Fault.RetryAfterAs != "") { // drop the Retry-After of the fault
 		j.pending.header.Del("Retry-After")
 	}
 }

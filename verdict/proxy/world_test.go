@@ -162,7 +162,7 @@ func nth(operation string, n int, e fault.Effect) fault.Rule {
 	return fault.Rule{Match: fault.Match{Operation: operation, Nth: n}, Effect: e}
 }
 
-// things is an API that accepts submissions with 202 and the headers of at. Each third read of an operation shows its end.
+// things is an API that accepts submissions with 202 and the headers of at. Every third read shows an ended operation.
 func things(at func(r *http.Request, id int64) http.Header) http.Handler {
 	var made atomic.Int64
 	var reads atomic.Int64

@@ -62,7 +62,7 @@ func HTML(w io.Writer, v *verdict.Verdict) error {
 }
 
 // Style returns the page's style sheet.
-func (*view) Style() template.CSS { return template.CSS(Style + pageStyle) } //nolint:gosec // ours
+func (*view) Style() template.CSS { return template.CSS(Style + pageStyle) } //nolint:gosec // our own style sheet
 
 // FaultTimes returns the number of faults that happened.
 func (s *view) FaultTimes() (n int) {

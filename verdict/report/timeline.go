@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// Sizes of the timeline. bins is the number of time steps and the width.
+// Sizes of the timeline. bins is both the number of time steps and the width of a lane.
 const (
 	bins       = 160
 	laneHeight = 32

@@ -34,7 +34,7 @@ type planner struct {
 	later      []Schedule        // single faults to try between other schedules
 	alone      []Schedule        // pairs that are not part of a walk
 	pairs      map[string][]pair // pairs for the next walks, by operation
-	redrawn    map[string]bool   // operations with pairs that were all in a walk
+	redrawn    map[string]bool   // operations of which all pairs have been in a walk
 	again      []Schedule        // the rest of schedules after which the client was allowed to fail
 	known      []Schedule        // findings; schedules that contain one are not tried
 	turn       int               // number of calls of next after the first schedules
@@ -124,7 +124,7 @@ func row(o Operation, nth int, effects []fault.Effect) (s Schedule) {
 	return s
 }
 
-// next returns the next schedule to try. ok is false if it finds no schedule that was not tried.
+// next returns the next schedule to try. ok is false if it finds no untried schedule.
 func (p *planner) next() (s Schedule, ok bool) {
 	for _, list := range []*[]Schedule{&p.again, &p.first} {
 		for len(*list) > 0 {

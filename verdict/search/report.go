@@ -163,7 +163,7 @@ type Row struct {
 var pageText string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"style": func() template.CSS { return template.CSS(report.Style) }, //nolint:gosec // ours
+	"style": func() template.CSS { return template.CSS(report.Style) }, //nolint:gosec // our own style sheet
 }).Parse(pageText))
 
 // HTML writes the page.

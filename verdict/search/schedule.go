@@ -22,7 +22,7 @@ type Step struct {
 	Times     int          `json:"times"` // number of tries of that request to disturb
 	Effect    fault.Effect `json:"effect"`
 
-	name string // result of kind; may be empty
+	name string // cached result of kind; may be empty
 }
 
 // newStep returns a step for one request.

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// lag is the number of trials between a trial and the first plan that uses its result. It does not depend on the number of workers, so
-	// that the search does not either.
+	// lag is the number of trials between a trial and the first plan that uses its result. It is the same for any number of workers, so
+	// that the same seed leads to the same search.
 	lag            = 32
 	maxFindings    = 20
 	maxFlaky       = 3

@@ -110,7 +110,7 @@ func distinct(breaks []Break) (all []Break) {
 }
 
 // repeat runs a schedule as often as a finding requires. hits is the number of runs that broke the client in the same way; always contains
-// the breaks of all runs.
+// the breaks that all runs have in common.
 func (s *search) repeat(ctx context.Context, schedule Schedule, b Break) (hits int, always []Break, err error) {
 	runs, err := s.startAll(ctx, schedule, s.Support)
 	for i, p := range runs {
