@@ -45,7 +45,7 @@ class Client:
         self.connections = {}  # by scheme, host and port
 
     def once(self, method, url, body, headers):
-        """Sends a request once over the open connection. Redirects to another host do not get the key."""
+        """Sends a request once over the open connection. The key is not sent to the target of a redirect to another host."""
         at = urllib.parse.urlsplit(url)
         if (at.scheme, at.netloc) not in self.connections:
             kind = http.client.HTTPSConnection if at.scheme == "https" else http.client.HTTPConnection

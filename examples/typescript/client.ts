@@ -21,7 +21,7 @@ const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 /** Returns the wait in Retry-After, a number or a date, in milliseconds; undefined if there is none. */
 function retryAfter(headers: Headers): number | undefined {
   const text = headers.get("Retry-After") ?? "";
-  if (/^\d+(, *\d+)*$/.test(text)) return 1000 * Math.max(...text.split(",").map(Number)); // fetch joins several header lines with commas
+  if (/^\d+(, *\d+)*$/.test(text)) return 1000 * Math.max(...text.split(",").map(Number)); // fetch joins header lines with commas
   if (/^[A-Z][a-z]{2}, .* GMT$/.test(text)) return Math.max(0, Date.parse(text) - Date.now());
   return undefined;
 }

@@ -1,7 +1,7 @@
 """Tests of correct and incorrect clients. All test bodies pass; the plugin fails the tests of incorrect clients.
 
     FORGERUN_URL=http://127.0.0.1:8080 pytest --forgerun-profile none -n 4 examples/python/suite
-    forgerun verdict --profile none -- pytest -n 4 examples/python/suite    (then all pass, and the verdict tells)
+    forgerun verdict --profile none -- pytest -n 4 examples/python/suite    (all tests pass, and the verdict names the mistakes)
 """
 
 import json
