@@ -85,7 +85,7 @@ func readKnown(node *yaml.Node) (k known, err error) {
 	return k, nil
 }
 
-// commandRule replaces the rule in an entry for a command that is known to fail.
+// commandRule is the rule in baseline entries that allow the command itself to fail.
 const commandRule = "command"
 
 // Run is one run of the command.

@@ -59,7 +59,7 @@ func sorted(results []verdict.Result) []verdict.Result {
 	return tested
 }
 
-// reason holds the rules that were not tested for one reason.
+// reason is a reason why rules were not tested, with these rules.
 type reason struct{ Reason, Rules string }
 
 // untested groups the untested rules by reason.
@@ -74,7 +74,7 @@ func untested(results []verdict.Result) (all []reason) {
 	return all
 }
 
-// marks are printed in front of a rule. The index is its rank.
+// marks are printed in front of rules. The index of a mark is the rank of the rule.
 var marks = []struct {
 	text  string
 	color term.Color
