@@ -13,7 +13,7 @@ func answered(r *record, f *finding) {
 		if a.Unsigned && a.Error == "STATUS" { // a receiver may refuse an unsigned delivery
 			continue
 		}
-		if r.disturbed[attempt{a.DeliveryID, a.Number}].dropped || a.GaveUp && a.Took < AnswerWithin { // dropped by a fault, or the service gave up early
+		if r.disturbed[attempt{a.DeliveryID, a.Number}].dropped || a.GaveUp && a.Took < AnswerWithin { // dropped, or given up too early
 			continue
 		}
 		within := AnswerWithin

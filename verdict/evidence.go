@@ -16,7 +16,7 @@ import (
 type finding struct {
 	times, failures int
 	passed, broken  []Evidence
-	ways            []string // shapes of broken, to count equal mistakes together
+	ways            []string // shape of each mistake in broken, to count equal mistakes together
 	broke           []int    // line numbers of the mistakes in the journal
 	doubtful        string   // why the record does not show whether the rule was kept; empty: it does
 	cites           *demand  // source of the demand if it depends on the mistake; nil: the rule's own source

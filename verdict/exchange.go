@@ -86,7 +86,7 @@ type Exchange struct {
 	Unreached  string   `json:"unreached,omitempty"`   // why there is no response, such as "connection refused at 127.0.0.1:3000"
 	Final      []string `json:"final,omitempty"`       // jobs shown in a final state
 	Shown      []string `json:"shown,omitempty"`       // jobs shown in a state that is not final
-	MaybeFinal []string `json:"maybe_final,omitempty"` // jobs with an unknown state and another member that shows their end
+	MaybeFinal []string `json:"maybe_final,omitempty"` // jobs with an unknown state whose end another member shows
 	More       bool     `json:"more,omitempty"`        // the response showed more jobs than these
 
 	Fault  *fault.Effect `json:"fault,omitempty"`

@@ -21,8 +21,8 @@ func (r *record) learned(id string, since time.Time) (first *exchange, at time.T
 }
 
 // ended returns the exchange in which the client learned that a run had ended, and how late it was. The client may follow the run, its
-// batch or a bulk operation, and the time limit starts when that ends. waiting reports whether one of them has not ended. Times in which
-// the client was blocked do not count.
+// batch or a bulk operation, and the time limit starts when that ends. waiting reports whether one of them has not ended. The kept
+// spans, in which the client was blocked, do not count.
 func (r *record) ended(run *Run, kept spans) (first *exchange, late time.Duration, waiting bool) {
 	consider := func(id string, due time.Time) {
 		x, at := r.learned(id, run.Finished)
@@ -152,7 +152,7 @@ func (s spans) within(since, until time.Time) (sum time.Duration) {
 	return sum
 }
 
-// failedForClient reports whether the client could not use the response. A 404 for a result does not count, because the result may still appear.
+// failedForClient reports whether the client could not use the response. A missing result (404) does not count: it may still appear.
 func failedForClient(x *exchange) bool {
 	return failed(x) || slices.Contains([]int{401, 403, 410}, x.Status) || slices.Contains(fault.Moves, x.Status) ||
 		x.Status == http.StatusNotFound && (x.Role != Outcome || x.Disturbed())

@@ -192,7 +192,7 @@ func keySentElsewhere(r *record, f *finding) {
 	asked := indexed(r, func(x *exchange, add func(string)) { add(strings.ToLower(x.Host)) })
 	r.each(func(x *exchange) {
 		to := x.otherHost()
-		if to == "" || redirectedTo[to] == nil || !x.Disturbed() || asked[to].next(x) != nil { // without a fault, the other host is not recorded
+		if to == "" || redirectedTo[to] == nil || !x.Disturbed() || asked[to].next(x) != nil { // other hosts are recorded only after a fault
 			return
 		}
 		if y := asked[strings.ToLower(x.Host)].next(x); y != nil {

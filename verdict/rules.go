@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Sources of demands that depend on the mistake.
+// Documents that rules cite if the demand depends on the mistake.
 const (
 	rfc9110 = "https://www.rfc-editor.org/rfc/rfc9110#section-"
 	hooks   = "https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md#"
@@ -17,7 +17,7 @@ const (
 	client  = "https://github.com/forgerun/forgerun/blob/main/docs/reference/api.md#what-a-client-does"
 )
 
-// rulesText describes the rules, in order. A block of fields describes a rule: see rule.
+// rulesText describes the rules, in order. Each block of fields describes one rule.
 //
 //go:embed rules.txt
 var rulesText string

@@ -98,7 +98,7 @@ func newest(x *exchange) (id string, may []string) {
 	return all[last], all[last-min(x.Stream.Late, last):]
 }
 
-// resumed checks that the client resumes a cut stream where it ended, and not too early.
+// resumed checks that the client resumes a cut stream where it ended, and not before the retry time.
 func resumed(r *record, f *finding) {
 	resumption := r.resumptions()
 	ids := map[feed]map[string]bool{} // ids of all events

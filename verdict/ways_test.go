@@ -25,8 +25,8 @@ func TestRightWays(t *testing.T) {
 		"sends a traceparent instead of a correlation id": func(t *trace) {
 			t.send(submit(7, func(x *verdict.Exchange) { x.Correlation, x.Trace = "", "4bf9" }))
 		},
-		"reads several jobs that it may not read": func(t *trace) { t.each(5, func(n byte) { t.send(poll(20+n, refusal)) }) },
-		"submits a failed job again":              func(t *trace) { t.wait(time.Second).send(submit(3)) },
+		"reads several jobs without permission": func(t *trace) { t.each(5, func(n byte) { t.send(poll(20+n, refusal)) }) },
+		"submits a failed job again":            func(t *trace) { t.wait(time.Second).send(submit(3)) },
 		"waits for 40 s in a long poll": func(t *trace) {
 			t.send(submit(7)).send(poll(7, longPoll, with(&fault.Effect{Delay: fault.Duration(40e9)})))
 		},

@@ -2,7 +2,7 @@ package fault
 
 import "time"
 
-// Delivery is the operation of rules for the deliveries of a client's events.
+// Delivery is the Match.Operation of rules for deliveries of events to the client.
 const Delivery = "delivery"
 
 // Limits of effects on deliveries.

@@ -80,7 +80,8 @@ func random(operations []string, probability float64, e Effect) (rules []Rule) {
 }
 
 // oddRetryAfter refuses requests with odd forms of Retry-After. It sends each form without a valid time for one second, so that an
-// impatient client retries many times. Between refusals, a response shows the job as unfinished, so that a client with one job sees all forms.
+// impatient client retries many times. Between refusals, a response shows the job as unfinished, so that a client with one job sees all
+// forms.
 func (p *plan) oddRetryAfter() []Rule {
 	refusal := func(status int, as RetryAfter, seconds int) Effect {
 		return Effect{Status: status, RetryAfterAs: as, RetryAfter: new(seconds)}

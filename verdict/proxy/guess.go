@@ -178,7 +178,8 @@ func template(path string) string {
 	return strings.Join(segments, "/")
 }
 
-// guess returns a description of the API, or nil if no response to a POST named a resource. It prefers operations whose resources the client read later.
+// guess returns a description of the API, or nil if no response to a POST named a resource. It prefers operations with resources that were
+// read.
 func (g *guesses) guess() *verdict.Guess {
 	all := slices.DeleteFunc(slices.Clone(g.operations), func(o *guessed) bool { return o.read == "" && o.place != "header:Location" })
 	if len(all) == 0 {

@@ -107,7 +107,7 @@ func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
 	})
 }
 
-// without masks a key in a stored path and query, and reports whether they contained the key. The query may already contain the mask instead.
+// without masks a key in a stored path and query, and reports whether they contained the key. The query may already contain the mask.
 func without(key, path, query string) (shownPath, shownQuery string, found bool) {
 	one := keys{}
 	one.add(key)

@@ -100,7 +100,7 @@ func (p *Proxy) UseTLS(host string) ([]byte, error) {
 	}
 	s.certs[fault.TLSHandshake] = s.certs[""].Clone()
 	s.certs[fault.TLSHandshake].MaxVersion = tls.VersionTLS12
-	s.certs[fault.TLSHandshake].CipherSuites = []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256} // needs an RSA key, but the server has an ECDSA key
+	s.certs[fault.TLSHandshake].CipherSuites = []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256} // fails, because it needs an RSA key
 	p.tls = s
 	return ca.pem(), nil
 }
