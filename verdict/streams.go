@@ -41,7 +41,7 @@ func (r *record) joinStreamRecords() {
 	if r.Session.EndedAt != nil {
 		last = time.Time(*r.Session.EndedAt)
 	}
-	began := map[feed]time.Time{} // start of the next stream
+	began := map[feed]time.Time{} // start of the next stream of each feed
 	for i := range slices.Backward(r.exchanges) {
 		x := &r.exchanges[i]
 		if x.Stream == nil {

@@ -35,7 +35,7 @@ func tolerant(r *record, f *finding) {
 	t.deliveries()
 }
 
-// unfamiliar reports whether the effect adds anything that the client may not know. States of the API are known.
+// unfamiliar reports whether the effect adds anything that a client need not know. Clients know all states of the API.
 func unfamiliar(e *fault.Effect) bool {
 	unknown := *e
 	unknown.Unfinished, unknown.OtherEnd = false, false

@@ -56,7 +56,7 @@ type Record struct {
 type rule struct {
 	id, title string
 	demand    demand          // demand on clients of our API
-	standard  demand          // demand on clients of any API; empty if demand is a standard's, or if no standard demands it
+	standard  demand          // demand on clients of any API; empty if demand is from a standard, or if no standard demands this
 	exercise  string          // how to exercise the rule
 	profiles  []fault.Profile // profiles that exercise it; empty: any
 	untested  string          // why the rule was not tested, as a phrase

@@ -167,7 +167,7 @@ func keyOf(value string) string {
 		return user // some APIs use the key as the user name, without a password
 	}
 	key = strings.Trim(strings.TrimPrefix(strings.TrimSpace(key), "token="), `"`)
-	if strings.ContainsAny(key, ", ") { // a signature with parameters
+	if strings.ContainsAny(key, ", ") { // not a key: a signature with parameters
 		return ""
 	}
 	return key

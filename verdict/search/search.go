@@ -63,7 +63,7 @@ type Finding struct {
 	Schedule Schedule      `json:"schedule"`
 	Words    string        `json:"words"`
 	Rules    []fault.Rule  `json:"rules"`          // rules that implement the schedule
-	Breaks   []Break       `json:"breaks"`         // the schedule was shrunk for the first one
+	Breaks   []Break       `json:"breaks"`         // the shrunk schedule still causes the first one
 	Hits     int           `json:"hits"`           // number of runs that broke the client in this way
 	Runs     int           `json:"runs"`           // number of runs of the schedule
 	Cut      bool          `json:"cut,omitempty"`  // the search ended before the schedule was minimal

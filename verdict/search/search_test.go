@@ -23,7 +23,7 @@ type happened struct {
 	effect    fault.Effect
 }
 
-// simulated is a client of two jobs that handles three consecutive faults. The function mistake returns the rule that it breaks.
+// simulated is a client of two jobs that handles three consecutive faults. The function mistake returns the rule that the client breaks.
 type simulated struct {
 	mistake func(met []happened) (rule string)
 	mu      sync.Mutex
