@@ -161,7 +161,7 @@ func (o Options) begin(t testing.TB, judge *client.Client) error {
 		return err
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience) // the context of the test is canceled by now
+		ctx, cancel := context.WithTimeout(context.Background(), patience) // not t.Context(), which is canceled by now
 		defer cancel()
 		_, err := judge.EndSession(ctx, began.SessionID)
 		if err != nil {
