@@ -21,7 +21,7 @@ import (
 const (
 	readyFile     = "dev.json" // forgerun dev writes it when it is ready, and removes it when it ends
 	startPatience = 60 * time.Second
-	stopPatience  = 60 * time.Second // time to end before it is killed
+	stopPatience  = 60 * time.Second // time for the service to end before it is killed
 	anyPort       = "127.0.0.1:0"
 	logTail       = 20 // number of log lines to show
 )

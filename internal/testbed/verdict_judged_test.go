@@ -39,7 +39,7 @@ func thumbnails(t *testing.T) string {
 	return server.URL
 }
 
-// order creates a thumbnail with curl, which retries after a lost response, and reads it twice.
+// order creates a thumbnail with curl, which retries after a lost response. It then reads the thumbnail twice.
 const order = `
 id=$(curl -s --retry 2 --retry-all-errors --retry-delay 0 "$FORGERUN_URL/thumbnails" -d '{"of": "a.png"}' |
   sed 's/.*"id": "\([^"]*\)".*/\1/')

@@ -21,7 +21,7 @@ type Baseline struct {
 	entries []known
 }
 
-// known is an entry of a baseline: a rule that is broken under a profile, a file of faults, or "none".
+// known is an entry of a baseline: a rule that is broken under a profile, under a file of faults, or without faults ("none").
 type known struct {
 	Profile string `yaml:"profile"`
 	Test    string `yaml:"test"` // label of the session; empty: the session without a label
@@ -90,7 +90,7 @@ const commandRule = "command"
 
 // Run is one run of the command.
 type Run struct {
-	Disturbed string // see Session.Disturbed
+	Disturbed string // as in Session.Disturbed
 	Failed    bool   // whether the exit code was not 0
 	MayFail   bool   // whether the profile refuses requests permanently
 }
