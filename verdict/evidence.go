@@ -19,7 +19,7 @@ type finding struct {
 	ways            []string // shape of each mistake in broken, to count equal mistakes together
 	broke           []int    // line numbers of the mistakes in the journal
 	doubtful        string   // why the record does not show whether the rule was kept; empty: it does
-	cites           *demand  // source of the demand if it depends on the mistake; nil: the rule's own source
+	cites           *demand  // demand to cite in place of the rule's own; may be nil
 }
 
 // doubt notes a possible mistake that the record cannot confirm.

@@ -66,7 +66,7 @@ type Exchange struct {
 	IfNoneMatch string `json:"if_none_match,omitempty"`
 	LastEventID string `json:"last_event_id,omitempty"`
 	KeyID       string `json:"key_id,omitempty"`  // id of the API key
-	Expired     bool   `json:"expired,omitempty"` // the key was refused as expired
+	Expired     bool   `json:"expired,omitempty"` // the API key was refused as expired
 	KeyInURL    bool   `json:"key_in_url,omitempty"`
 	Connection  uint64 `json:"connection,omitempty"`
 	Receiver    bool   `json:"receiver,omitempty"` // the request may name a receiver of notifications

@@ -31,7 +31,7 @@ type exchange struct {
 	era   int // number of earlier resets
 }
 
-// target is the target of requests.
+// target is the part of a request that names a resource and what to do with it.
 type target struct{ method, path, query string }
 
 func targetOf(x *exchange) target { return target{x.Method, x.Path, x.Query} }

@@ -58,7 +58,7 @@ func TestLogStoresEachField(t *testing.T) {
 	}
 }
 
-// Each rule has a check, and all texts that people need to keep it.
+// Each rule has a check, and all texts that help people to follow it.
 func TestRulesAreComplete(t *testing.T) {
 	t.Parallel()
 	require.Len(t, rules, len(checks))

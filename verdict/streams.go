@@ -19,7 +19,7 @@ func feedOf(x *exchange) feed {
 // cursor is the query parameter that can replace Last-Event-ID.
 const cursor = "cursor="
 
-// joinStreamRecords joins the two records of each stream, of its start and of its end. A stream without an end is still open, or the
+// joinStreamRecords joins the record of each stream's start with the record of its end. A stream without an end is still open, or the
 // process that recorded it was killed. It counts as open until the next stream of the feed began.
 func (r *record) joinStreamRecords() {
 	type stream struct {

@@ -7,8 +7,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// tolerant checks that unknown members, states or types in a response or event do not stop the client. If the client stops at an unknown
-// state, it may instead have seen the end of the job in another member.
+// tolerant checks that unknown members, states or types in a response or event do not stop the client. A client that stops at an
+// unknown state may have seen the end of the job in another member.
 func tolerant(r *record, f *finding) {
 	t := &tolerance{record: r, finding: f, polls: r.wouldPollAgain(), retries: r.retriesReads()}
 	t.asked = indexed(r, func(x *exchange, add func(string)) {
@@ -87,7 +87,7 @@ func (t *tolerance) unclear(x *exchange, id string) bool {
 	return t.Elsewhere || t.mayHaveShown(id, x.End(), t.Now) || t.unended(id) && !t.polls(x)
 }
 
-// error judges the requests after a read of a job that failed temporarily with an error of an unknown type.
+// error judges the requests after x, a read of a job, if x failed temporarily with an error of an unknown type.
 func (t *tolerance) error(x *exchange) {
 	if x.Role != Read || x.Job == "" || !failed(x) {
 		return
@@ -103,7 +103,7 @@ func (t *tolerance) error(x *exchange) {
 		"If you do not know the type of an error, use its HTTP status.")
 }
 
-// retriesReads reports whether the client repeated every read of a job that failed with a known error. It returns false if there is no such
+// retriesReads reports whether the client repeated every read that failed with a known error. It returns false if there is no such
 // read.
 func (r *record) retriesReads() bool {
 	repeated, dropped := false, false

@@ -115,7 +115,7 @@ func (p *plan) newVersion() []Rule {
 		random(all, 0.3, Effect{Extensions: true}))
 }
 
-// credentials refuses a key once, limits the rate with 403, and finally keeps refusing the reads of one job.
+// credentials refuses an API key once, limits the rate with 403, and finally keeps refusing the reads of one job.
 func (p *plan) credentials() []Rule {
 	expired, secondary := Effect{Status: 401, Code: p.Expired}, Effect{Status: 403, RetryAfter: new(2)}
 	return slices.Concat(chain(p.lookups, once(expired), once(Effect{Unfinished: true}), once(secondary)),

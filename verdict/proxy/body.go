@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	maxFetched  = 8 << 20                // maximum number of bytes that the proxy reads in place of the target
+	maxFetched  = 8 << 20                // maximum number of bytes that fetch reads before the target does
 	restTimeout = 100 * time.Millisecond // time for reading the rest of a body that the target did not read
 	askTimeout  = time.Second            // time for the target to send 100 Continue, if the proxy cannot see whether the client waits
 )

@@ -75,7 +75,7 @@ func (p *Proxy) Listen(address string) (net.Listener, error) {
 // connection is a client's connection.
 type connection struct {
 	net.Conn
-	below    *wire.Conn // nil: from another listener
+	below    *wire.Conn // connection below TLS; nil if it is from another listener
 	number   uint64
 	target   *url.URL // target of the tunnel; nil without a tunnel
 	requests atomic.Int64

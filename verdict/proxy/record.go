@@ -17,7 +17,7 @@ const (
 	perJob     = 400      // memory of a job without its name, in bytes
 	perText    = 100      // memory of a map entry, in bytes
 	perAttempt = 250      // memory of a delivery attempt, in bytes
-	minID      = 8        // minimum length of the last segment of a job's address to be the job's id in lists and events
+	minID      = 8        // minimum length of the last segment of an address that may name a job in lists and events
 	maxProbe   = 16 << 10 // maximum size of the address and credentials for reading a job at the end of a session
 )
 

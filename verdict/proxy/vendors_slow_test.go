@@ -44,7 +44,7 @@ func TestJudgedClients(t *testing.T) {
 				id := b.session(fmt.Sprintf(`{"profile": %q, "seed": %s}`, e[2], e[3]))
 				program := client.command(t)
 				program.Env = append(os.Environ(), "FORGERUN_URL="+b.url)
-				output, _ := program.CombinedOutput() // under some profiles it gives up
+				output, _ := program.CombinedOutput() // ignore the error: under some profiles the client gives up
 				v, rules := b.verdict(id)
 				require.NotZero(t, v.Recorded, string(output))
 				require.True(t, rules[e[1]].Status.Broken(), string(output))

@@ -35,7 +35,7 @@ type planner struct {
 	alone      []Schedule        // pairs that are not part of a walk
 	pairs      map[string][]pair // pairs for the next walks, by operation
 	redrawn    map[string]bool   // operations of which all pairs have been in a walk
-	again      []Schedule        // the rest of schedules after which the client was allowed to fail
+	again      []Schedule        // remaining steps of schedules under which the client was allowed to fail
 	known      []Schedule        // findings; schedules that contain one are not tried
 	turn       int               // number of calls of next after the first schedules
 }

@@ -101,7 +101,7 @@ type search struct {
 	began       time.Time
 	base        base
 	planner     *planner
-	known       map[string]bool    // groups of the breaks of findings
+	known       map[string]bool    // groups of the breaks in findings: see Break.group
 	flakyGroups map[string]int     // number of flaky schedules by group
 	shown       map[string][]Break // breaks of the schedules that were tried, by key
 	fresh       []Schedule         // schedules of findings that the planner does not know yet
@@ -219,7 +219,7 @@ func (s *search) start(ctx context.Context, worker int, schedule Schedule) *pend
 	return p
 }
 
-// ended returns the first trial that was not processed if that has ended, and nil otherwise.
+// ended returns the first unprocessed trial if it has ended, and nil otherwise.
 func ended(running []*pending) *pending {
 	for _, p := range running {
 		if p.processed {

@@ -27,7 +27,7 @@ type happened struct {
 type simulated struct {
 	mistake func(met []happened) (rule string)
 	mu      sync.Mutex
-	ran     []string // schedules
+	ran     []string // schedules that were tried
 }
 
 func (c *simulated) run(_ context.Context, _ int, rules []fault.Rule, _ time.Duration) (*Trial, error) {

@@ -169,8 +169,8 @@ func (s *search) shrink(ctx context.Context, schedule Schedule, b Break) (Schedu
 	}
 }
 
-// first returns the first candidate that breaks the client in the same way, or nil if none does. It skips candidates that are
-// known not to break it so, and those that contain the schedule of an earlier finding, because they may show another bug.
+// first returns the first candidate that breaks the client in the same way, or nil if none does. It skips candidates that
+// were tried and did not, and candidates that contain the schedule of an earlier finding, because they may show another bug.
 func (s *search) first(ctx context.Context, candidates []Schedule, b Break) (Schedule, error) {
 	candidates = slices.DeleteFunc(candidates, func(c Schedule) bool {
 		shown, tried := s.shown[c.key()]

@@ -82,7 +82,7 @@ func OtherName(host string) string {
 	if err != nil {
 		name, port = strings.Trim(host, "[]"), ""
 	} else if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return "" // the Host header is not an address
+		return "" // the port is not a number
 	}
 	other := map[string]string{"127.0.0.1": "localhost", "::1": "localhost", "localhost": "127.0.0.1"}[strings.ToLower(name)]
 	if other == "" || port == "" {
