@@ -22,14 +22,14 @@ type BatchRequest struct {
 	Unlisted   int // number of omitted violations of items; if there are any, the batch is refused
 
 	IdempotencyKey string
-	Hash           [32]byte // canonical request without the key
+	Hash           [32]byte // hash of the canonical request without the idempotency key
 
 	CorrelationID string
 	Language      string
 }
 
-// Warnings returns the warnings of the items without violations so far, with pointers into the request. It lists at most MaxViolations and
-// the number of omitted ones.
+// Warnings returns the warnings of the items in which no violation was found so far, with pointers into the request. It lists at most
+// MaxViolations; the last one then says how many were omitted.
 func (r BatchRequest) Warnings() (warnings []Violation) {
 	more := 0
 	for i, item := range r.Items {
@@ -164,7 +164,7 @@ func BatchStatus(succeeded, failed, canceled int) Status {
 // Total returns the number of items.
 func (b *Batch) Total() int { return len(b.Items) + b.Unread }
 
-// Refused returns the number of refused items. The items must have been read.
+// Refused returns the number of refused items. It counts only items that were read, so Unread must be 0.
 func (b *Batch) Refused() int {
 	n := 0
 	for _, item := range b.Items {

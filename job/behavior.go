@@ -81,7 +81,8 @@ type PlannedEvent struct {
 // behaviorAt is the JSON Pointer to the behavior in a request.
 const behaviorAt = "/params/behavior"
 
-// Check returns the violations of rules between several values, and of the execution limit: an attempt must end before it.
+// Check returns the violations of rules that concern several values together, and of the execution limit: each attempt must end before
+// it.
 func (b *Behavior) Check(limit time.Duration) (violations []Violation) {
 	if b == nil {
 		return nil
@@ -170,7 +171,8 @@ type Timeline struct {
 	Events   []PlannedEvent  // events in the order of their times, none after End
 }
 
-// Timeline returns the course of an attempt of a CUSTOM job. If the jitter moves the end before an event, the event moves to the end.
+// Timeline returns the course of an attempt of a CUSTOM job. If the jitter makes the attempt end before an event, the event is emitted at
+// the end.
 func (d Definition) Timeline(attempt int) Timeline {
 	b := d.Behavior
 	t := Timeline{Duration: b.Duration, Failure: b.FailureOf(attempt)}

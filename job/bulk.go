@@ -195,7 +195,7 @@ func (b *Bulk) Left(i BulkItem) (BulkItem, bool) {
 type ItemRetry struct {
 	Item  BulkItem
 	Wait  time.Duration
-	Lease ID // lease of headroom
+	Lease ID // lease under which the retry has its room, see Lease
 }
 
 // BulkCount is the result of a dry run.

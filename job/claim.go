@@ -12,7 +12,7 @@ type Task struct {
 	JobID    ID
 	Attempt  int
 	Dispatch int
-	RunAt    time.Time // earliest time; zero means immediately
+	RunAt    time.Time // earliest time of the attempt; zero means immediately
 	// TraceParent is the parent span, as in W3C Trace Context; "" for an untraced job.
 	TraceParent string
 
@@ -22,7 +22,7 @@ type Task struct {
 	Reason   Reason // failure of the previous attempt; "" for a first attempt
 }
 
-// The errors of a handled task follow. Any other error means that the infrastructure failed, and the task is handled again.
+// Handlers of tasks return the following errors. Any other error means that the infrastructure failed, and the task is handled again.
 
 // TaskFailed reports that the work was done and failed, and that the failure is recorded. The queue counts the task as failed.
 type TaskFailed struct {
@@ -33,7 +33,8 @@ type TaskFailed struct {
 
 func (e *TaskFailed) Error() string { return e.Text }
 
-// TaskEarly reports a task that is due after Wait, by the machine's clock. The task is handled again then, and does not count now.
+// TaskEarly reports a task that is due after Wait, by the machine's clock. The task is handled again then. Returning early does not count
+// as a failure.
 type TaskEarly struct{ Wait time.Duration }
 
 func (e *TaskEarly) Error() string { return "the task is not due yet" }
@@ -95,7 +96,7 @@ type Held struct {
 	MaxAttempts   int
 	AutoRetry     bool
 	Retry         *RetryPolicy // nil: the service's setting
-	LeaseExpiries int          // number of leases that ended before the job ran
+	LeaseExpiries int          // number of workers that lost their lease after claiming the job and before starting it
 }
 
 // Finish is the end of an attempt: SUCCEEDED with a result, or FAILED with a failure.

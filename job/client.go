@@ -145,8 +145,8 @@ type Erasure struct {
 	StartedAt  *time.Time
 	FinishedAt *time.Time
 
-	Step        string // current step, named by storage
-	Position    ID     // position of the step
+	Step        string // current step; storage sets the name
+	Position    ID     // the step continues after this row
 	PositionJob ID
 	Removed     map[string]int // rows by table
 	Remaining   map[string]int // rows by table, counted after the removal
@@ -170,7 +170,8 @@ func (e *Erasure) State() ErasureState {
 func (e *Erasure) Finish(at time.Time) error {
 	e.FinishedAt = &at
 	e.Removed, e.Remaining = ofAllTables(e.Removed), ofAllTables(e.Remaining)
-	// Map members are sorted, numbers are integers, and strings are printable. The encoder escapes the same characters as RFC 8785.
+	// json.Encoder writes canonical JSON here: it sorts the members of maps and escapes the same characters as RFC 8785, all numbers are
+	// integers, and all strings are printable.
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)

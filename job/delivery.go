@@ -65,7 +65,7 @@ const MaxStoredBody = 8 << 10
 // SendError is the class of an attempt's error.
 type SendError string
 
-// Classes of errors. The last ones end a delivery without an attempt.
+// Classes of errors. The last two end a delivery without an attempt.
 const (
 	SendTimeout     SendError = "TIMEOUT"           // no complete response within the time limit
 	SendRefused     SendError = "CONNECTION_FAILED" // no connection to the host or port
@@ -235,8 +235,8 @@ type DeliveryPage struct {
 // Replay is the result of sending missed events again.
 type Replay struct {
 	Queued int      // deliveries that became PENDING
-	More   bool     // there is more than one request handles
-	Next   Position // position of the next request
+	More   bool     // more deliveries match than one request sends again
+	Next   Position // position from which the next request continues
 }
 
 // OutcomeMessage is an outcome to publish in the outcome stream.

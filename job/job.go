@@ -31,7 +31,7 @@ type Job struct {
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
 	ExecutionAt *time.Time // DEFERRED only
-	RunAt       time.Time  // earliest time
+	RunAt       time.Time  // earliest start of the attempt
 	StartedAt   *time.Time // start of the current attempt
 	FinishedAt  *time.Time // end of the current attempt
 
@@ -42,7 +42,7 @@ type Job struct {
 	Progress *Progress     // RUNNING only; nil if unknown
 	Waiting  WaitingReason // "" unless the job waits
 
-	Lease ID // lease of headroom for a job that is being stored; zero if there is none
+	Lease ID // lease under which the job is stored, see Lease; zero if there is none
 
 	BatchID       ID         // zero if there is none
 	ScheduleID    ID         // zero if there is none
@@ -243,9 +243,9 @@ type Page struct {
 type Submission struct {
 	Job            Job
 	IdempotencyKey string   // "" if there is none; scoped to the client
-	RequestHash    [32]byte // hash of the canonical request without the key
-	// Committed, if not nil, is called once the job is durable, in the order of created_at of all jobs of the process. It must not block.
-	// It is not called for a replay, or if the outcome of the commit is unknown.
+	RequestHash    [32]byte // hash of the canonical request without the idempotency key
+	// Committed, if not nil, is called once the job is durable. A process makes these calls in the order of the jobs' created_at. It must
+	// not block. It is not called for a replay, or if the outcome of the commit is unknown.
 	Committed func(Receipt)
 }
 

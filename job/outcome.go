@@ -69,7 +69,7 @@ type Document struct {
 
 	Results []ItemOutcome `json:"results,omitempty"` // a batch's failed items, at most MaxFailedItems
 
-	extensions json.RawMessage // JSON object of members that a CUSTOM job's request has for its failure
+	extensions json.RawMessage // JSON object of further members, from the planned failure of a CUSTOM job
 }
 
 // MarshalJSON encodes d without escapes for HTML. Escaping is up to the caller.

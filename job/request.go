@@ -28,7 +28,7 @@ type Request struct {
 	Behavior    *Behavior // behavior of a CUSTOM job; nil means the zero Behavior
 
 	IdempotencyKey string
-	Hash           [32]byte // hash of the canonical request without the key
+	Hash           [32]byte // hash of the canonical request without the idempotency key
 
 	CorrelationID string
 	TraceParent   string
@@ -123,8 +123,8 @@ func (r Request) TooLate(now time.Time) (Violation, bool) {
 		"up to one second in the past is taken as now. The server's time is " + now.UTC().Format(time.RFC3339) + "."}, true
 }
 
-// TooFar returns a violation if execution_at is further in the future than limit, otherwise false. A limit of 0 means no limit. An
-// accepted time never becomes too far.
+// TooFar returns a violation if execution_at is further in the future than limit, otherwise false. A limit of 0 means no limit. A time
+// that was accepted once cannot become too far, because now only moves towards it.
 func (r Request) TooFar(now time.Time, limit time.Duration) (Violation, bool) {
 	if limit == 0 || r.ExecutionAt == nil || !r.ExecutionAt.After(now.Add(limit)) || r.Type == Execute || r.Type == EmitEvent {
 		return Violation{}, false

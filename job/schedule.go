@@ -12,7 +12,7 @@ const (
 	ShownRuns          = 5 // due times shown for a schedule
 	MaxCronBytes       = 200
 	MaxTimeZoneBytes   = 64
-	ScheduleOnTime     = time.Minute // CatchUp applies to due times that are later than this; a change of leader is shorter
+	ScheduleOnTime     = time.Minute // a later run counts as missed, see CatchUp; a change of leader takes less time
 	scheduleErrorBytes = 500
 )
 
@@ -208,7 +208,7 @@ type SchedulePatch struct {
 	CatchUp    *CatchUp
 	CatchUpMax *int
 	Job        *Request
-	Times      bool // the due times change
+	Times      bool // the patch changes the due times
 
 	Violations []Violation
 	Unlisted   int

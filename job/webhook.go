@@ -101,7 +101,7 @@ type WebhookRequest struct {
 	Proven      bool        // the receiver confirmed that it wants events
 
 	IdempotencyKey string
-	Hash           [32]byte // hash of the canonical request without the key
+	Hash           [32]byte // hash of the canonical request without the idempotency key
 
 	Violations []Violation
 	Unlisted   int  // omitted violations of decoding

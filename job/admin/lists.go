@@ -28,7 +28,7 @@ type Page[T any] struct {
 	Next job.ID // position of the next page; zero at the end
 }
 
-// Bounded is a list that was built from a limited number of rows.
+// Bounded is a list that was built from a limited number of rows. More reports whether rows were left out.
 type Bounded[T any] struct {
 	Data []T  `json:"data"`
 	More bool `json:"more"`

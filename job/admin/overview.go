@@ -16,7 +16,7 @@ const (
 	LastDay         Window = "24h"
 )
 
-// Span returns the length of a window, and the step of its history; 0 for an unknown window.
+// Span returns the length of a window and the time between two points of its history. Both are 0 for an unknown window.
 func (w Window) Span() (length, step time.Duration) {
 	switch w {
 	case LastQuarterHour:
@@ -47,7 +47,7 @@ type Situation struct {
 	// Died is the number of workers found dead in the last quarter of an hour.
 	Died       int  `json:"died"`
 	LeaderGone bool `json:"leader_gone"` // there has been no leader for some seconds
-	Throttled  int  `json:"throttled"`   // clients with jobs that wait because the client runs its maximum
+	Throttled  int  `json:"throttled"`   // clients that run their maximum of jobs while more of their jobs wait
 	// Pauses are the operators' current pauses.
 	Pauses     job.Pauses        `json:"pauses"`
 	Failing    WebhookTrouble    `json:"failing"`  // enabled webhooks that have failed FailingAfter times in a row
@@ -63,7 +63,7 @@ type WebhookTrouble struct {
 	Count     int       `json:"count"`
 	WebhookID *job.ID   `json:"webhook_id"`
 	Failures  int       `json:"failures"`
-	Since     *job.Time `json:"since"` // time of the first of these failures
+	Since     *job.Time `json:"since"` // time of the first of that webhook's failures in a row
 }
 
 // SilentWorker is a worker without heartbeats.

@@ -37,8 +37,8 @@ var roles = map[string]verdict.Role{
 // RoleOf returns the role of an operation.
 func RoleOf(operation string) verdict.Role { return roles[operation] }
 
-// Shape describes how documents show jobs, batches and bulk operations, in both vocabularies. For an event or a delivery, the event name
-// counts, not the state. The filter of a bulk operation contains a batch id and a state, but shows neither.
+// Shape describes in which members documents show the ids and states of jobs, batches and bulk operations, in both vocabularies. For an
+// event or a delivery, the event name counts, not the state. The batch id and the state in a bulk operation's filter do not count.
 var Shape = wire.Shape{
 	Things: []wire.Thing{
 		{
@@ -75,10 +75,10 @@ var Ends = []string{
 	job.EventSucceeded, job.EventFailed, job.EventCanceled, job.EventRetriesExhausted, job.EventBatchCompleted, job.EventBulkCompleted,
 }
 
-// ItemOf returns the name of a bulk operation's job in verdicts.
+// ItemOf returns the name that verdicts use for a job within a bulk operation.
 func ItemOf(bulk, id job.ID) string { return bulk.String() + "/" + id.String() }
 
-// IDOf returns an id in the form of verdicts; the zero id is empty.
+// IDOf returns an id as verdicts write it: as text, and "" for the zero id.
 func IDOf(id job.ID) string {
 	if id.IsZero() {
 		return ""

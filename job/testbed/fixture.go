@@ -41,7 +41,7 @@ type Fixture struct {
 	Problem       job.PlannedProblem
 	Result        job.PlannedResult
 
-	// JSON texts of the request, for the params of the job.
+	// Problem and Result as JSON texts from the request, for the params of the job.
 	ProblemText, ResultText json.RawMessage
 }
 
