@@ -40,7 +40,7 @@ func NotificationOf(j *job.Job) job.Notification {
 	return job.Notification{ClientID: j.ClientID, JobID: j.ID}
 }
 
-// Publish notifies the watchers of j and triggers the delivery of its callback. For webhooks, delivery.Notifier does that.
+// Publish notifies the watchers of j and triggers the delivery to its callback. delivery.Notifier triggers the deliveries to webhooks.
 func Publish(q Queue, j *job.Job, n job.Notification) {
 	q.Publish(n)
 	if j.Callback != "" {

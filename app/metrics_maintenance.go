@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Repairs by the relay of deliveries.
+// Kinds of repairs that the relay of deliveries makes.
 const (
 	RepairReclaimed = "reclaimed"
 	RepairOrphaned  = "orphaned"
@@ -34,7 +34,7 @@ var MaintenanceTasks = []string{
 	"clock", "pauses", "history", "bulk", "erasures", "schedules", "throttle",
 }
 
-// Results of the due times of schedules.
+// What happened at a due time of a schedule.
 const (
 	DueRun     = "run"     // a job was submitted
 	DueMissed  = "missed"  // no job: found too late, or the submission was refused

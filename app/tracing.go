@@ -31,7 +31,7 @@ func Describe(span trace.Span, j *job.Job, attempt int) {
 	}
 }
 
-// DescribeKey adds the client and, unless it is "", the key to a span.
+// DescribeKey adds the client to a span and, unless keyID is "", the key.
 func DescribeKey(span trace.Span, client job.ID, keyID string) {
 	if !span.IsRecording() {
 		return
@@ -54,7 +54,7 @@ func EndSpan(span trace.Span, id job.ID, state job.State, err error) {
 	if state != "" {
 		span.SetAttributes(telemetry.State.String(string(state)))
 	}
-	if err != nil && !errors.Is(err, job.ErrStale) { // ErrStale has no code because it stays internal
+	if err != nil && !errors.Is(err, job.ErrStale) { // ErrStale is never sent to a client, so it has no code
 		code := job.CodeOf(err)
 		span.SetAttributes(telemetry.ErrorCode.String(string(code)))
 		if code.Spec().Status < http.StatusInternalServerError {
@@ -64,10 +64,10 @@ func EndSpan(span trace.Span, id job.ID, state job.State, err error) {
 	telemetry.End(span, err)
 }
 
-// Enqueue enqueues a task that continues the span of ctx or, if there is none, the span in the task.
+// Enqueue enqueues a task that continues the span of ctx or, if there is none, the one already in the task.
 func Enqueue(ctx context.Context, q Queue, t job.Task) { q.Enqueue(TracedTask(ctx, t)) }
 
-// TracedTask returns the task so that it continues the span of ctx or, if there is none, the span in the task.
+// TracedTask returns the task with the span to continue: the span of ctx or, if there is none, the one already in the task.
 func TracedTask(ctx context.Context, t job.Task) job.Task {
 	if here := telemetry.Traceparent(ctx); here != "" {
 		t.TraceParent = here

@@ -29,7 +29,7 @@ func (w *World) Logged(task job.Task, action, from, to string) map[string]any {
 // Tracer returns the tracer whose spans Span and SpansNamed return.
 func (w *World) Tracer() trace.Tracer { return w.provider.Tracer("test") }
 
-// Traced runs f in the span of a request, and returns its traceparent.
+// Traced runs f in the span of a request, and returns the span's traceparent.
 func (w *World) Traced(f func(ctx context.Context)) (traceparent string) {
 	ctx, span := w.Tracer().Start(context.Background(), "request", trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()

@@ -21,11 +21,11 @@ type Queue struct {
 	progress  map[job.ID]job.Notification // latest progress of each job
 
 	// The following members may be read while nothing uses the queue.
-	Tasks   map[job.ID]bool // jobs and deliveries with a task; Enqueue and Remove do not change them
+	Tasks   map[job.ID]bool // jobs and deliveries that have a task; Enqueue and Remove do not change this set
 	Ensured [][]job.ID      // jobs or deliveries of each successful call of Ensure and EnsureDeliveries, in order
 	Removed []job.ID        // jobs and deliveries whose tasks were removed
 	Signals []job.ID        // jobs for which a cancel was signaled
-	Err     error           // of calls that return an error
+	Err     error           // returned by all calls that can return an error
 }
 
 // NewQueue returns an empty queue.

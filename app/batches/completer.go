@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// RestInterval is the time between two rounds. Each job of a batch touches the batch, but only the last job can complete it.
+	// RestInterval is the time between two rounds. It saves attempts: each job of a batch touches the batch, but only the last one
+	// completes it.
 	RestInterval = 50 * time.Millisecond
 	// ChunkSize is the number of batches per statement.
 	ChunkSize = 100

@@ -19,7 +19,8 @@ const (
 	lookTime   = 2 * time.Second
 )
 
-// Service has the use cases of bulk operations. The store reads them. The zero client id gives access to the operations of all clients.
+// Service has the use cases of bulk operations; the embedded Store reads them. The zero client id gives access to the operations of all
+// clients.
 type Service struct {
 	*repo.Store
 	log *slog.Logger
@@ -40,7 +41,7 @@ func (s *Service) Begin(ctx context.Context, r job.BulkRequest) (*job.Bulk, erro
 	return b, nil
 }
 
-// Count is a dry run: it counts the jobs that match now, within its bounds, and returns the newest ones.
+// Count is a dry run: it counts the jobs that match now, until it reaches a limit, and returns the newest ones.
 func (s *Service) Count(ctx context.Context, r job.BulkRequest) (job.BulkCount, error) {
 	var c job.BulkCount
 	var first []job.ID

@@ -89,7 +89,7 @@ func (r *Runner) advance(ctx context.Context, b *job.Bulk) (*job.Bulk, error) {
 }
 
 // doItems applies one part of the items within the rates, and reports whether there may be more in this round. If there is no room for
-// any item of a part, the next round continues.
+// any item of the part, it leaves the rest to the next round.
 func (r *Runner) doItems(ctx context.Context, b *job.Bulk) (more bool, err error) {
 	w := r.turns.work[b.ID]
 	limit := min(itemsAtOnce, r.turns.allowed(b))
@@ -147,7 +147,7 @@ func (r *Runner) single(ctx context.Context, b *job.Bulk, after job.ID) (ended i
 	return ended, err
 }
 
-// commit applies items in one transaction, and counts them after it.
+// commit applies items in one transaction, and counts them after the commit.
 func (r *Runner) commit(ctx context.Context, b *job.Bulk, after job.ID, limit int,
 	do func(context.Context, *job.Bulk, []job.BulkItem) ([]job.BulkItem, error),
 ) (taken []job.BulkItem, n int, err error) {

@@ -33,8 +33,8 @@ const (
 	RenewWindow = 7 * 24 * time.Hour
 )
 
-// maxKeys limits the usable keys of a client: once for keys with full scope, and separately for keys with a lesser scope. Keys of one kind
-// must not block the replacement of the other.
+// maxKeys limits a client's usable keys with full scope and, separately, those with a lesser scope, so that keys of one kind never
+// prevent the replacement of the other.
 const maxKeys = 10
 
 // Service creates clients, and creates, changes and authenticates their API keys.

@@ -99,7 +99,7 @@ func TestReplacedKeyStaysValidForOverlap(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			withKeys(t, func(t *testing.T, k *keyWorld) {
-				k.memory.connected(true) // and no change is ever reported
+				k.memory.connected(true) // keys are cached, and no change is ever reported
 				old := k.newKey()
 				k.valid(old)
 				key := k.issue(replace(k, old))
@@ -144,7 +144,7 @@ func TestRenewNeedsAKeyToRenew(t *testing.T) {
 // Promise: contract 15a
 func TestRevoke(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
-		k.memory.connected(true) // and no change is ever reported
+		k.memory.connected(true) // keys are cached, and no change is ever reported
 		key, other := k.newKey(), k.newKey()
 		k.valid(key)
 		k.refused(job.CodeInvalidCredentials, k.revoke(anonymous, key.ClientID, key.ID))

@@ -131,8 +131,8 @@ func (k *Service) issueKey(ctx context.Context, action string, caller job.Caller
 	return issued, nil
 }
 
-// changeKeys runs decide under the lock of the client and stores its changes. For the caller, other clients do not exist. After the commit
-// this process drops the changed keys from its cache; storage notifies the other processes.
+// changeKeys runs decide under the lock of the client and stores its changes. A caller gets the same error for another client as for a
+// client that does not exist. After the commit this process drops the changed keys from its cache; storage notifies the other processes.
 func (k *Service) changeKeys(ctx context.Context, caller job.Caller, client job.ID, decide func(keyring) (job.KeyChange, error)) error {
 	if !caller.Admin && !caller.Anonymous() && caller.ClientID != client {
 		return errNoClient

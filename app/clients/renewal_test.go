@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// present renews a key with itself, like an HTTP request.
+// present authenticates with a key and renews it, like an HTTP request.
 func (k *keyWorld) present(key job.IssuedKey) (job.IssuedKey, error) {
 	caller, err := k.Authenticate(context.Background(), key.Secret)
 	if err != nil && !caller.Expired {

@@ -126,7 +126,7 @@ func (k *keyWorld) newKey() job.IssuedKey {
 	return k.issue(k.create(admin, k.newClient(), false))
 }
 
-// refused asserts the code of a refusal.
+// refused asserts that err is a refusal with the given code.
 func (k *keyWorld) refused(want job.Code, err error, why ...any) {
 	k.t.Helper()
 	require.Equal(k.t, want, job.CodeOf(err), why...)
@@ -147,7 +147,7 @@ func (k *keyWorld) valid(keys ...job.IssuedKey) {
 	}
 }
 
-// ended asserts that keys cannot authenticate, and the code.
+// ended asserts that authentication with any of the keys fails with the given code.
 func (k *keyWorld) ended(want job.Code, keys ...job.IssuedKey) {
 	k.t.Helper()
 	for _, key := range keys {

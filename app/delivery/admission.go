@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// busyTime is how long the admitted tasks should keep an endpoint busy. asynq returns deferred tasks at whole seconds.
+	// busyTime is how long the admitted tasks should keep an endpoint busy. asynq hands out deferred tasks again at whole seconds.
 	busyTime = 2 * time.Second
-	// unknownRoom is how many tasks of an endpoint are admitted before its first response. They are sent one at a time.
+	// unknownRoom is how many tasks of an endpoint are admitted before its first response. Their deliveries are sent one at a time.
 	unknownRoom = 4
-	// How long a task is deferred. The relay ignores tasks that return within this time.
+	// A task is deferred for minBusy to maxBusy. The relay does not replace a task that will be handed out again within this time.
 	minBusy = time.Second
 	maxBusy = 30 * time.Second
 	// knownEndpoints is how many endpoints are tracked. Above that, endpoints without tasks are dropped.
@@ -29,7 +29,8 @@ const (
 )
 
 // admission limits how many tasks of an endpoint and of a client are handled at once, so that tasks of a slow receiver do not occupy all
-// handlers. It defers the tasks above the limit, and spreads their return over the time that sending takes.
+// handlers. It defers the tasks above the limit, and spreads the times at which they are handed out again over the time that sending
+// takes.
 type admission struct {
 	handlers int // tasks at the same time
 	limit    int // simultaneous sends to an endpoint that responds
@@ -43,7 +44,7 @@ type admission struct {
 
 type clientTasks struct {
 	held int
-	rest time.Time // end of the rest at the rate limit
+	rest time.Time // until then, the client's tasks are deferred because of its rate limit
 }
 
 // endpointTasks is the known state of an endpoint and its tasks.
@@ -51,11 +52,11 @@ type endpointTasks struct {
 	client *clientTasks
 	turn   chan struct{} // has a token during a send, unless the endpoint is known to respond
 	held   int
-	since  time.Time // time of the latest send, or of the first task
+	since  time.Time // end of the latest send, or when the first held task was admitted
 	health health
 	sent   int
-	pace   time.Duration // average time between the ends of two sends while the endpoint is busy
-	next   time.Time     // when the latest deferred task returns
+	pace   time.Duration // moving average of the time between the ends of two sends while the endpoint is busy
+	next   time.Time     // when the latest deferred task is handed out again
 }
 
 // health is the result of the latest attempt to send.
@@ -83,7 +84,7 @@ func (a *admission) enter(t job.DeliveryTask) (e *endpointTasks, busy time.Durat
 	switch {
 	case c.rest.After(now):
 		return e, e.putOff(now, c.rest.Sub(now))
-	// A client may hold fewer tasks than are free, and an endpoint fewer tasks than its client may still take.
+	// The tasks held by the endpoint plus those held by its client must be fewer than the free handlers.
 	case e.held >= min(a.most(e), a.handlers-a.held-c.held):
 		return e, e.putOff(now, e.spacing(now))
 	}
@@ -119,7 +120,7 @@ func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	if took > 0 {
 		pace := now.Sub(e.since)
 		switch {
-		case e.health != answering: // sends are one at a time
+		case e.health != answering: // sends are not concurrent
 			pace = took
 		case e.pace == 0, e.held <= a.limit: // too few tasks to measure the pace
 			pace = took / time.Duration(a.limit)
@@ -138,8 +139,8 @@ func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	}
 }
 
-// spacing returns the time between the returns of two deferred tasks: slightly less than a send takes, so that the endpoint never waits
-// for tasks. Before the first response, spacing grows with the time since the send.
+// spacing returns the time between two deferred tasks, when they are handed out again: slightly less than a send takes, so that the
+// endpoint never waits for tasks. Before the first response, spacing grows with the time since the send.
 func (e *endpointTasks) spacing(now time.Time) time.Duration {
 	switch {
 	case e.health == unknown && e.held > 0:
@@ -150,7 +151,7 @@ func (e *endpointTasks) spacing(now time.Time) time.Duration {
 	return e.pace * 3 / 4
 }
 
-// putOff returns the wait of a deferred task. Each task returns at least the given time after the previous one.
+// putOff returns the wait of a deferred task. Each task is handed out again at least the given time after the previous one.
 func (e *endpointTasks) putOff(now time.Time, after time.Duration) time.Duration {
 	if e.next.Before(now) {
 		e.next = now

@@ -18,9 +18,9 @@ import (
 
 const (
 	recordTries = 6
-	recordPause = 100 * time.Millisecond // doubled after each failure
-	// minRest and maxRest limit how long a client's deliveries pause at its rate limit. Meanwhile other processes may return unused
-	// attempts.
+	recordPause = 100 * time.Millisecond // pause between tries; doubled after each failure
+	// minRest and maxRest limit how long a client's deliveries pause at its rate limit. A long RetryAfter is cut, because other processes
+	// may return attempts that they did not use.
 	minRest = 100 * time.Millisecond
 	maxRest = 10 * time.Second
 )
@@ -29,8 +29,8 @@ const (
 var errStopping = errors.New("the delivery worker is stopping")
 
 // Handle sends a delivery if it is due. It returns nil if it was delivered, a job.TaskFailed with the wait for the next attempt if not,
-// job.ErrTaskStale if there is nothing to do, and a job.TaskEarly if the task must return later. The end of the context does not stop it:
-// see Stop.
+// job.ErrTaskStale if there is nothing to do, and a job.TaskEarly if the task must be handled again later. The end of the context does
+// not stop it: see Stop.
 func (w *Worker) Handle(_ context.Context, t job.DeliveryTask) error {
 	if !w.begin() {
 		return &job.TaskEarly{Wait: minBusy}
@@ -61,8 +61,8 @@ type claimed struct {
 	until time.Time // end of the claim by this process' clock, counted from before the request
 }
 
-// claim claims the delivery of a task, and waits for it if it is due in a moment. If it returns a delivery, the caller holds a claim
-// slot.
+// claim claims the delivery of a task. If the delivery is due in a moment, it waits and tries again. If it returns a delivery, the caller
+// holds a claim slot.
 func (w *Worker) claim(e *endpointTasks, t job.DeliveryTask) (claimed, error) {
 	waiting, cancel := context.WithTimeout(w.open, maxSlotWait)
 	defer cancel()
@@ -139,7 +139,7 @@ func receiverOf(p job.ClaimedDelivery) receiver {
 	return receiver{p.ClientID, cmp.Or(job.OriginOf(p.Target.URL), p.Endpoint.String())} // without an origin the sender refuses it
 }
 
-// noSlot returns the error for a task that got no slot in time. It says when the task returns.
+// noSlot returns the error for a task that got no slot in time. It says when to handle the task again.
 func (w *Worker) noSlot(e *endpointTasks) error {
 	early := &job.TaskEarly{}
 	if w.open.Err() == nil {
@@ -194,7 +194,7 @@ func (w *Worker) send(ctx context.Context, p job.ClaimedDelivery) (sent job.Sent
 // record stores a result while the claim lasts, and returns the result of the task. If the response of storage is lost, the retry returns
 // a stale error. A delivery that cannot be recorded is sent again after its claim has ended.
 func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
-	if w.cfg.Clock.Moved() { // the attempt must lie between events of the same clock
+	if w.cfg.Clock.Moved() { // events have the times of this clock, so the attempt needs one too
 		sent.Attempt.StartedAt = w.cfg.Clock.Now().Add(-sent.Attempt.Duration).UTC()
 	}
 	// The response is dropped if the client has no storage left today.

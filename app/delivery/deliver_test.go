@@ -109,7 +109,7 @@ func TestNoSendOutlastsItsClaim(t *testing.T) {
 	require.Positive(t, left)
 }
 
-// A task that is slightly early waits for its delivery. A task that is much too early returns later.
+// A task that is slightly early waits until its delivery is due. A task that is much too early is handled again later.
 func TestTasksThatComeTooEarly(t *testing.T) {
 	w := newWorld(t, answers(200))
 	task := w.delivery()

@@ -27,12 +27,12 @@ type Queue interface {
 
 const (
 	feedPause  = 5 * time.Millisecond // between two reads of new deliveries
-	maxFeed    = 4096                 // jobs and clients per read; the relay finds the deliveries of others
+	maxFeed    = 4096                 // jobs and clients per read; the relay finds the deliveries of any further ones
 	recentFeed = 16384                // deliveries known to have a task; at most twice as many are kept
 )
 
-// Notifier is the queue of processes that write events. After Publish (for clients with webhooks) and Deliver, Run finds the deliveries of
-// the event and enqueues their tasks. The notifier is best effort: the relay replaces missing tasks.
+// Notifier is the queue of processes that write events. After a call of Deliver, or of Publish for a client with webhooks, Run finds the
+// event's deliveries and enqueues their tasks. The notifier is best effort: the relay replaces missing tasks.
 type Notifier struct {
 	Queue
 	subscribers *Subscribers

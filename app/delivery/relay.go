@@ -21,7 +21,7 @@ const (
 	dueBatch     = 2500            // deliveries per read
 	roundTime    = 3 * time.Second // a longer round would count as hanging
 	// restShare and restAtMost determine the rest after a read that found few missing tasks: restShare times its duration, up to
-	// restAtMost. Each task behind the first pending ones costs two Redis requests.
+	// restAtMost. This limits the load on Redis: to check a task behind the first pending ones takes two requests.
 	restShare  = 10
 	restAtMost = 3 * time.Second
 	// How many deliveries of an endpoint one read checks: few, and more while tasks are missing.
@@ -50,7 +50,8 @@ func NewRelay(store *repo.Store, queue Queue, c *clock.Clock, m *app.Metrics, lo
 }
 
 // Round ends the claims of dead delivery workers, then creates missing tasks. It reads a part of the endpoints, and the next round
-// continues there. While most deliveries lack tasks, it continues immediately. If the queue fails, the cursor stays.
+// continues there. While most deliveries lack tasks, it continues immediately. If the queue fails, the next round reads the same
+// endpoints.
 func (r *Relay) Round(ctx context.Context, leading func() bool) error {
 	if err := r.reclaim(ctx, leading); err != nil {
 		return err

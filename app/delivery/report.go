@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// reportRecorded logs and counts a committed result. If the result disabled the webhook, that is an event of the client.
+// reportRecorded logs and counts a committed result. If the result disabled the webhook, it also announces the client's event about this.
 func (w *Worker) reportRecorded(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, recorded job.Recorded) {
 	w.metrics.Delivered(p, r)
 	w.logAttempt(ctx, p, r, recorded.Number)

@@ -8,7 +8,8 @@ import (
 )
 
 // slots limits concurrent requests to receivers. Clients share the slots fairly, and one receiver of a client gets a part of them. A
-// request that waits for its receiver holds no slot. A receiver that several clients use counts for each of them separately.
+// request that waits because its receiver has used its part holds no slot. A receiver that several clients use counts for each of them
+// separately.
 type slots struct {
 	all   *fair.Semaphore[job.ID]
 	limit int // for one receiver

@@ -22,8 +22,8 @@ type WebhooksDeps struct {
 	NewSecret func(webhook job.ID) (secret string, sealed []byte, err error)
 	// Targets returns why a URL is not allowed, or "".
 	Targets func(url string) (wrong string)
-	// Challenge asks a receiver whether it wants events. It returns what is wrong with the response, or "". It takes limited time. If it
-	// is nil, receivers are not asked.
+	// Challenge asks a receiver whether it wants events. It returns what is wrong with the response, or "". It must return within a
+	// limited time. If Challenge is nil, receivers are not asked.
 	Challenge   func(ctx context.Context, url string) (wrong string)
 	Queue       Queue
 	Subscribers *Subscribers
@@ -31,7 +31,7 @@ type WebhooksDeps struct {
 	Log         *slog.Logger
 }
 
-// Webhooks has the use cases of webhooks and their deliveries (section 8). The store reads them.
+// Webhooks has the use cases of webhooks and their deliveries (section 8). The embedded Store reads them.
 type Webhooks struct {
 	WebhooksDeps
 	proofs *slots // for challenges
@@ -99,7 +99,7 @@ func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.Issu
 		ContentMode: cmp.Or(r.ContentMode, job.ContentBinary), Secrets: []job.SealedSecret{{Sealed: sealed}},
 	}
 	if r.Proven {
-		w.ProvenAt = new(s.Clock()) // storage uses its own clock
+		w.ProvenAt = new(s.Clock()) // storage only checks that it is set, and stores its own time
 	}
 	if w, err = s.Store.InsertWebhook(ctx, w); err != nil {
 		return job.IssuedWebhook{}, err
@@ -180,7 +180,7 @@ func taskOf(d *job.Delivery) job.DeliveryTask {
 	return job.DeliveryTask{ID: d.ID, ClientID: d.ClientID, Endpoint: d.Endpoint}
 }
 
-// Redeliver sends a delivery again, now. If the delivery already has a waiting task, the relay runs it.
+// Redeliver sends a delivery again, now. If the delivery already has a task that is due later, the relay makes it run now.
 func (s *Webhooks) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
 	d, err := s.Store.Redeliver(ctx, client, owner, id)
 	if err != nil {
@@ -200,7 +200,7 @@ func (s *Webhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since
 
 // Replay sends again the deliveries that failed permanently since a time, and creates deliveries of matching events that the webhook
 // missed. It continues at the position that an earlier call returned; the zero position is the start. Each call does one step, so that it
-// is limited like any request. Repeating a call creates no duplicates. The relay creates the tasks.
+// takes limited time like any request. Repeating a call creates no duplicates. The relay creates the tasks.
 func (s *Webhooks) Replay(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error) {
 	if err := s.checkSince(since); err != nil {
 		return job.Replay{}, err

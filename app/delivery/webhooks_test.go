@@ -85,7 +85,7 @@ func TestAllViolationsAreReturned(t *testing.T) {
 		require.Equal(t, c.code, job.CodeOf(err), name)
 	}
 	require.Empty(t, h.all())
-	id := h.registered(func(r *job.WebhookRequest) { r.Events, r.Description = []string{"*"}, strings.Repeat("ä", 256) }).ID // the limits
+	id := h.registered(func(r *job.WebhookRequest) { r.Events, r.Description = []string{"*"}, strings.Repeat("ä", 256) }).ID // at the limits
 	bad, long, mode := "http://localhost", strings.Repeat("x", 257), job.ContentMode("")
 	_, err := h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{
 		URL: &bad, Events: []string{}, Description: &long, ContentMode: &mode,

@@ -27,7 +27,8 @@ type WorkerConfig struct {
 	Concurrency int           // simultaneous sends in this process
 	Timeout     time.Duration // time limit of an attempt, enforced by the sender
 	Policy      job.DeliveryPolicy
-	// Rate counts an attempt of a client if it is within the limit; otherwise it returns when the next one is. nil means no limit.
+	// Rate counts an attempt of a client if it is within the limit; otherwise it returns when the next attempt is allowed. nil means no
+	// limit.
 	Rate func(ctx context.Context, client job.ID) job.Allowance
 	// Storage counts a response against the client's daily storage, in units of job.WeightUnit. nil means no limit.
 	Storage func(ctx context.Context, client job.ID, units int) job.Allowance
@@ -48,13 +49,14 @@ const (
 	sendGrace  = time.Second
 	// maxSlotWait is how long a task waits to claim its delivery, and again to send it.
 	maxSlotWait = 5 * time.Second
-	// maxNap is how long a task waits until its delivery is due. asynq stores whole seconds, so it returns tasks up to a second early.
+	// maxNap is how long a task waits until its delivery is due. asynq stores whole seconds, so it hands out tasks up to a second early.
 	maxNap = 1100 * time.Millisecond
 	// cutGrace is how long Stop waits for interrupted sends.
 	cutGrace = 5 * time.Second
 )
 
-// HandlersOf returns how many tasks a process handles at once, given the number of simultaneous sends. Most tasks wait.
+// HandlersOf returns how many tasks a process handles at once, given the number of simultaneous sends. It is larger, because most tasks
+// wait.
 func HandlersOf(concurrency int) int { return max(concurrency, min(64*max(1, concurrency), 4096)) }
 
 // Worker handles the tasks of deliveries (section 8). An endpoint uses at most its share of the sends, and clients share the sends

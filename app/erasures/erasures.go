@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Service starts erasures; the store reads them.
+// Service starts erasures; the embedded Store reads them.
 type Service struct {
 	*repo.Store
 	log *slog.Logger

@@ -11,7 +11,7 @@ func (h *Hub) JobEvents(ctx context.Context, client, id job.ID, after, limit int
 	log, err := limitedRead(ctx, h, func() (job.Log, error) { return h.store.Events(ctx, client, id, after, limit) })
 	seen := log.Last
 	if err != nil {
-		seen = after // notify watchers to try again
+		seen = after // so that the next sweep notifies the watcher, which then tries again
 	}
 	h.saw(client, id, job.Position{Seq: seen})
 	return log, err
@@ -24,15 +24,15 @@ func (h *Hub) ClientEvents(ctx context.Context, client job.ID, after job.Positio
 	if n := len(feed.Events); n > 0 {
 		seen = feed.Events[n-1].Position
 	}
-	// If there are more events, the watcher reads again anyway.
+	// If there are more events, the watcher reads again without a notification.
 	if err != nil || !feed.More {
 		h.saw(client, job.ID{}, seen)
 	}
 	return feed, err
 }
 
-// Await reads a job, and again after each of its events, until done returns true. If ctx ends first, it returns the last read job and
-// over is true: progress may have happened without an event.
+// Await reads a job, and again after each of its events, until done returns true. If ctx ends first, it returns the last read job with
+// over set. The job's progress may be newer than that, because progress is not an event.
 func (h *Hub) Await(
 	ctx context.Context, client, id job.ID, read func(context.Context) (*job.Job, error), done func(*job.Job) bool,
 ) (last *job.Job, over bool, err error) {

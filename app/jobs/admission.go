@@ -17,7 +17,7 @@ type Admission struct {
 	ProvenCallbacks bool // a callback must have the origin of a proven webhook
 }
 
-// drainedRetry is the Retry-After of paused submissions, because the end of a pause is unknown.
+// drainedRetry is the Retry-After of submissions refused because of a pause. It is fixed, because the end of a pause is unknown.
 const drainedRetry = 10 * time.Second
 
 // admit decides whether a client's jobs may be stored now: all or none. It checks the pauses, then the room for the jobs, then the

@@ -85,7 +85,7 @@ func TestOneClientCannotTakeAll(t *testing.T) {
 
 	require.NoError(t, w.Admission.Capacity.Renew(t.Context()))
 	require.NoError(t, other.Admission.Capacity.Renew(t.Context()))
-	_ = w.refused(other) // it includes the jobs of the first process
+	_ = w.refused(other) // the limit includes the jobs of the first process
 	w.submit(other, of(apptest.ClientB))
 
 	w.limit(w.Service, Limits{Active: 20, Queued: 20, ClientActive: 9, ClientQueued: 1})

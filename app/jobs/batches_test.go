@@ -52,7 +52,7 @@ func TestSubmitBatch(t *testing.T) {
 	require.Equal(t, job.Created, b.Items[1].State)
 	require.Equal(t, "own", jobs[0].CorrelationID)
 	require.True(t, jobs[2].AutoRetry)
-	var tasks []job.Task // also of the job of the future
+	var tasks []job.Task // including the task of the deferred job
 	for _, j := range jobs {
 		tasks = append(tasks, job.Task{JobID: j.ID, Attempt: 1, ClientID: j.ClientID, WorkKind: j.WorkKind})
 	}

@@ -19,8 +19,8 @@ const (
 
 var errItemGone = job.Errorf(job.CodeJobGone, "The job was removed.")
 
-// DoItems applies the action of a bulk operation to its items, by the rules of single jobs and with the same events, tasks and metrics. It
-// returns the items that have a result. There is no room for the other items now.
+// DoItems applies the action of a bulk operation to its items, by the rules of single jobs and with the same events, tasks and metrics.
+// It returns the items that have a result. The others are left for later, because there is no room for their jobs now.
 func (s *Service) DoItems(ctx context.Context, operation *job.Bulk, items []job.BulkItem) (ended []job.BulkItem, err error) {
 	ctx = telemetry.WithRequest(ctx, operation.RequestID)
 	var open []job.BulkItem

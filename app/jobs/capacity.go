@@ -45,14 +45,14 @@ type Capacity struct {
 
 	mu        sync.Mutex
 	lease     *lease
-	need      job.Load  // largest waiting request
+	need      job.Load  // largest request that waits for room
 	needed    job.Load  // value of need at the last request for a renewal
 	short     bool      // the last grant was less than requested
-	again     time.Time // requests without room are refused until then
+	again     time.Time // until then, requests that find no room are refused without a renewal
 	refusal   error     // error of requests until again
 	processes int       // processes with leases
 	shares    shares
-	accepted  []clientLoad // since the count by client started
+	accepted  []clientLoad // jobs accepted since the latest count by client started
 	workers   int          // live workers; unknownWorkers before the first count
 
 	waiting  singleflight.Group // waits for a renewal
@@ -196,7 +196,8 @@ func (c *Capacity) answered(ask job.Lease, sent time.Time, h job.Headroom, err e
 	l := c.lease
 	l.granted(sent, ask, h.Granted)
 	c.processes, c.again, c.short = h.Processes, time.Time{}, !ask.Want.Within(h.Granted)
-	// A count while this process stored jobs may have counted them twice. The next renewal decides.
+	// If this process stored jobs during a count, the ledger may have them twice. Then only the next renewal can tell that there is no
+	// room.
 	sure := ask.Counted == nil || (ask.Stored == c.mine && l.used == job.Load{})
 	if sure && !l.used.Plus(c.needed, 1).Within(l.size) {
 		c.again, c.refusal = c.clock().Add(max(fullPause, nearShare*c.took)), errFull
@@ -223,7 +224,7 @@ func (c *Capacity) due(now time.Time) bool {
 	switch {
 	case age >= countShare*c.took:
 		return true
-	case c.failed: // as rarely as after a count that found room
+	case c.failed: // then a count is only due after the long pause above
 		return false
 	default:
 		return age >= nearShare*c.took && (c.short || c.shares.mayBeFull(age))

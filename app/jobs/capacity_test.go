@@ -52,7 +52,8 @@ func TestLimitsAreExactWithinAProcess(t *testing.T) {
 	})
 }
 
-// A job stored during a count may be in the count or not. The process also counts it until a count that started later.
+// A job stored during a count may be in the count or not. So the process keeps counting it itself until the end of a count that started
+// later.
 func TestLimitsHoldWhileStorageCounts(t *testing.T) {
 	w := newWorld(t)
 	c := w.Admission.Capacity

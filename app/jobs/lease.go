@@ -67,7 +67,7 @@ func (r *reservation) leased() job.ID {
 }
 
 // end releases the room unless the jobs are stored. err is the error of storage. If the result is unknown, the lease keeps the room until
-// it expires. Within Once, the commit stores the jobs.
+// it expires. Within Once, the jobs are only stored by its commit.
 func (r *reservation) end(ctx context.Context, stored bool, err error) {
 	if r == nil {
 		return

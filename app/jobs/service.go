@@ -41,7 +41,7 @@ type Deps struct {
 	Hub       *events.Hub // nil: Await must not be called
 }
 
-// Service has the use cases of clients. The store reads what needs no more than that.
+// Service has the use cases of clients. Reads that need no further logic are methods of the embedded Store.
 type Service struct {
 	Deps
 

@@ -140,7 +140,7 @@ func (s *Service) provenOrigins(ctx context.Context, client job.ID, callbacks bo
 	return proven, nil
 }
 
-// check returns a violation if a callback has another origin. Targets refuse a URL without an origin.
+// check returns a violation if the origin of a callback is not allowed. It ignores a URL without an origin, which Deps.Targets refuses.
 func (o origins) check(callback string) (job.Violation, bool) {
 	origin := job.OriginOf(callback)
 	if o == nil || origin == "" || o[origin] {

@@ -89,7 +89,7 @@ func (w *world) submit(s *Service, change ...func(*job.Request)) job.Receipt {
 	return receipt
 }
 
-// enqueued waits until a job has a task: the store reports a commit just after it has returned.
+// enqueued waits until a job has a task. The task may follow shortly after the submission has returned.
 func (w *world) enqueued(id job.ID) {
 	w.T.Helper()
 	testkit.Eventually(w.T, "the job has a task", func() bool {

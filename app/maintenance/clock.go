@@ -11,8 +11,8 @@ import (
 const (
 	clockInterval = time.Second
 	clockStep     = time.Second // a smaller step cannot be distinguished from the duration of a query
-	// strandedTime is how long the search for stranded rows continues after a clock was set back, in addition to the step. By then all
-	// pending writes are visible. Times computed from rows of the future are in the future too.
+	// After a clock was set back, the search for stranded rows continues for the length of the step plus strandedTime. By then all writes
+	// that were pending are visible. Until then, times computed from stranded rows may strand further rows.
 	strandedTime = time.Minute
 	// strandedRest is the rest after a search, as a multiple of its duration.
 	strandedRest = 20
@@ -28,10 +28,10 @@ type stepWatch struct {
 	least, utmost time.Duration // bounds of the clock (since 1970) minus the monotonic clock
 }
 
-// observe records that the clock showed t between two readings of the monotonic clock. It returns the smallest step since the last call
-// that explains it, or 0.
+// observe records that the clock showed t between two readings of the monotonic clock. It returns the smallest step of the clock since
+// the last call that explains the readings, or 0.
 func (w *stepWatch) observe(t time.Time, asked, received time.Duration) (step time.Duration) {
-	if received-asked > clockStep { // too imprecise
+	if received-asked > clockStep { // the readings are too far apart to detect a step
 		return 0
 	}
 	shown := time.Duration(t.UnixNano())
@@ -47,11 +47,12 @@ func (w *stepWatch) observe(t time.Time, asked, received time.Duration) (step ti
 	return step
 }
 
-// clockWatch decides when to search for stranded rows. Times computed while Postgres' clock was ahead are late once it is set back.
+// clockWatch decides when to search for stranded rows. Rows are stranded if their times were computed while Postgres' clock was ahead:
+// once it is set back, these times come too late.
 type clockWatch struct {
 	began             time.Time // origin of the monotonic clock
 	postgres, process stepWatch
-	looked            time.Duration // last comparison of the clocks; 0: none yet
+	looked            time.Duration // when the clocks were last compared; 0: never
 	until, next       time.Duration // end of the search for stranded rows, and next round of it
 }
 

@@ -22,7 +22,7 @@ type election struct {
 	holder  job.ID
 	until   time.Time
 	before  func(context.Context) error // called before each election
-	after   func(context.Context) error // called before it returns
+	after   func(context.Context) error // called after each election, before its result is returned
 	resigns func(context.Context) error
 }
 

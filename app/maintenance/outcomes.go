@@ -18,15 +18,15 @@ const (
 	// publishedKept is how long a published outcome is kept: a Redis server that dies may lose its latest entries.
 	publishedKept   = time.Minute
 	removalInterval = 10 * time.Second
-	// unknownEntry is not a valid id.
+	// unknownEntry stands for the stream's last entry while that is unknown. It differs from every id.
 	unknownEntry = "unknown"
 )
 
 // publisher appends the outcome document of every attempt to a stream, at least once (section 8). It marks an outcome only after the
 // stream has it. It deletes the outcome only if the stream still has it a minute later.
 //
-// If the stream does not end with the entry that this process appended last, it appends the stored outcomes again. Then either Redis lost
-// data, or another leader appended and may have died before it detected a loss.
+// If the stream does not end with the entry that this process appended last, it appends the stored outcomes again. In this case, either
+// Redis lost data, or another leader appended entries and may have died before it noticed a loss.
 type publisher struct {
 	stream    string
 	publicURL string // base of problem types
@@ -94,8 +94,8 @@ func (p *publisher) repair(ctx context.Context, last string) error {
 	return nil
 }
 
-// remove removes outcomes that were published a minute before the stream was known to have them. While Redis is down, all outcomes are
-// kept.
+// remove removes outcomes that were published at least publishedKept before asked, when the stream was read and still had them. While
+// Redis is down, all outcomes are kept.
 func (p *publisher) remove(ctx context.Context, asked time.Time) error {
 	if asked.Sub(p.removed) < removalInterval {
 		return nil

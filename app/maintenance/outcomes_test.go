@@ -62,7 +62,7 @@ func TestOutcomesArePublishedAtLeastOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			require.NoError(t, w.round("outcomes")) // now it knows the stream
+			require.NoError(t, w.round("outcomes")) // this round reads the stream's last entry
 			end := c.trouble(w)
 			w.outcomes(1)
 			for range 3 {

@@ -19,7 +19,7 @@ const (
 	pauseSweepEvery = 30 * time.Second
 )
 
-// pauseSweep makes deferred jobs due again when their pause has ended.
+// pauseSweep makes paused jobs due again when their pause has ended.
 type pauseSweep struct {
 	store *repo.Store
 	relay *relay

@@ -44,7 +44,7 @@ func (s Service) Overview(ctx context.Context, w admin.Window) (*admin.Overview,
 		return nil, err
 	}
 	var failures admin.Bounded[admin.FailureGroup]
-	if manyFailed(recent) { // grouping reads failures one by one
+	if manyFailed(recent) { // only then, because grouping reads failures one by one
 		from := time.Time(now.AsOf).Add(-recentBack)
 		if failures, err = read.Failures(ctx, admin.Range{From: &from}); err != nil {
 			return nil, err

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Service pauses and resumes work for operators; the store reads the pauses.
+// Service pauses and resumes work for operators; the embedded Store reads the pauses.
 type Service struct {
 	*repo.Store
 	log *slog.Logger

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Service has the use cases of schedules. The store reads them; the zero client means any.
+// Service has the use cases of schedules. The embedded Store reads them; the zero client id means all clients.
 type Service struct {
 	*repo.Store
 	jobs *jobs.Service

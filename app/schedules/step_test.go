@@ -158,7 +158,7 @@ func TestStepOverlap(t *testing.T) {
 
 var errFull = job.Errorf(job.CodeQueueFull, "The server holds its maximum number of jobs.")
 
-// A refused run is retried until the next due time, and then missed.
+// A refused run is retried until the next due time, and then counts as missed.
 func TestStepRefused(t *testing.T) {
 	t.Parallel()
 	s := minutely()
@@ -194,7 +194,7 @@ func TestStepRefused(t *testing.T) {
 	require.NotContains(t, p.LastError.Detail, "secret")
 }
 
-// The jitter of a due time is always the same, and the run has the due time.
+// The jitter of a due time is always the same. The job's scheduled_for is the due time without it.
 func TestStepJitter(t *testing.T) {
 	t.Parallel()
 	seen := map[time.Duration]bool{}

@@ -25,8 +25,8 @@ type Deliveries struct {
 	Log    *slog.Logger
 }
 
-// Send makes a delivery attempt, and returns its result. Extra requests are only recorded in the job's session. A fault that cannot be
-// looked up or recorded is not applied.
+// Send makes a delivery attempt, and returns its result. Extra requests do not change the result; they are only recorded in the job's
+// session. A fault that cannot be looked up or recorded is not applied.
 func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 	scope, e, err := d.Bed.deliveryFault(ctx, &p)
 	if err != nil {
@@ -52,7 +52,7 @@ func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 	}
 	if sent.Attempt.Error == "" {
 		d.sendExtra(ctx, scope, p, fault.Effect{Repeat: 1}, e.Repeat)
-		if e.Tamper != "" { // for deliveries that the client accepted
+		if e.Tamper != "" { // again, now that the client has accepted the original
 			d.sendExtra(ctx, scope, p, fault.Effect{Tamper: e.Tamper}, 1)
 		}
 	}
@@ -69,7 +69,7 @@ func (s *Service) deliveryFault(ctx context.Context, p *job.ClaimedDelivery) (te
 	return scope, e, err
 }
 
-// drop loses an attempt. An attempt is sent if the loss cannot be recorded, because the client would be blamed for it.
+// drop loses an attempt. If the loss cannot be recorded, the attempt is sent: otherwise the verdict would blame the client for the loss.
 func (d *Deliveries) drop(ctx context.Context, scope testbed.Scope, p job.ClaimedDelivery, again time.Duration) job.Sent {
 	began := time.Now()
 	if !d.record(ctx, scope, p, fault.Effect{Drop: true, Delay: fault.Duration(again)}, began, job.Sent{}) {

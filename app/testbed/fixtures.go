@@ -18,7 +18,7 @@ const (
 	fixtureWait  = 8 * time.Second // default of Bed.Wait
 	fixtureDelay = 24 * time.Hour  // delay of deferred jobs
 	fixtureSteps = 100
-	fixtureRuns  = 10 * time.Minute // at most nine tenths of the execution limit
+	fixtureRuns  = 10 * time.Minute // duration of running jobs, unless it exceeds nine tenths of the execution limit
 )
 
 // MakeFixtures creates real jobs, and returns when workers have brought each into its state. With an idempotency key, a repetition finds

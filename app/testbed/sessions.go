@@ -12,8 +12,8 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// StartSession starts recording a client's requests, or only those with a label, for a verdict. The rules of a profile replace the
-// client's rules; a session with a label has no others.
+// StartSession starts recording a client's requests, or only those with a label, for a verdict. A profile's rules replace the client's
+// rules. A session with a label starts without rules, unless it has a profile.
 func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Session) (verdict.Session, error) {
 	n.ID = uuid.Must(uuid.NewV7()).String()
 	if len(n.Rules) == 0 {
@@ -36,8 +36,9 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 	return began, err
 }
 
-// Enter returns the session of a request with a label, and of the jobs that it creates. It is the open session with the label, or a new
-// session if a session without a label is open. Otherwise the label has no effect. request is "" for a request that creates no jobs.
+// Enter returns the session to which a request with a label belongs, as do the jobs that the request creates. This is the open session
+// with the label or, while only a session without a label is open, a new one. If neither is open, the label has no effect. request is the
+// id of the request, or "" if it creates no jobs.
 func (s *Service) Enter(ctx context.Context, client job.ID, label, request string) (testbed.Scope, error) {
 	scope := testbed.Scope{Client: client}
 	session, unlabelled, err := s.Store.EnterSession(ctx, client, label, request)
@@ -62,7 +63,7 @@ func (s *Service) Session(ctx context.Context, client, id job.ID) (verdict.Sessi
 	return n, found(ok, err)
 }
 
-// The end of a stream is recorded shortly after the client has closed it. EndSession does not wait for streams that stay open longer.
+// The end of a stream is recorded shortly after the client has closed it. EndSession waits for this, for at most streamPatience.
 const (
 	streamPatience = time.Second
 	streamPause    = 50 * time.Millisecond
@@ -104,8 +105,8 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdi
 	return v, nil
 }
 
-// Record records a request in its session, if that is open. It returns an error only if the client had a session at its last request
-// through this process: most clients have no session.
+// Record records a request in its session, if that is open. Without a session in scope, it only returns an error if it recorded the
+// client's last request through this process: most clients have no session.
 func (s *Service) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exchange) error {
 	recorded, err := s.Store.Record(ctx, scope, x)
 	client := scope.Client

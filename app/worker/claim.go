@@ -40,8 +40,8 @@ func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 	return w.execute(context.WithoutCancel(ctx), worker, claim)
 }
 
-// claimTries limits repeated claims: at once for a job that becomes due during its claim, under the next lease if the lease had ended,
-// and later if storage refuses the claim while it is up.
+// claimTries limits the claims for a task. A claim is repeated at once if the job becomes due meanwhile, under the next lease if the
+// lease has ended, and after a pause if storage is up but refuses the claim.
 const claimTries = 3
 
 // claim claims the job of a task, and returns the worker id of the claim. Without an error the claim is not nil.

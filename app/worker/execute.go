@@ -113,7 +113,7 @@ func (w *Worker) outcome(ctx context.Context, c *job.Claim) (finish job.Finish, 
 		return job.Finish{}, false
 	case errors.As(err, &failure):
 		return w.failed(c, failure.FailureReason()), true
-	case errors.Is(cause, errTimeLimit), errors.Is(err, errTimeLimit): // always, because the limit is hard (section 17)
+	case errors.Is(cause, errTimeLimit), errors.Is(err, errTimeLimit): // even if the work succeeded, because the limit is hard (section 17)
 		return w.failed(c, job.TimedOut), true
 	case err == nil && !complete(result, d):
 		w.Log.ErrorContext(ctx, "job output unusable", append(about(c, "finish"), app.ErrorFields(errIncomplete))...)

@@ -24,7 +24,7 @@ func (w *Worker) failed(c *job.Claim, reason job.Reason) job.Finish {
 }
 
 // finish stores the outcome, and returns nil if it did. A success that cannot be stored becomes a failure (section 14), and f is set to
-// that. Otherwise the job would stay RUNNING forever.
+// this failure. Otherwise the job would stay RUNNING forever.
 func (w *Worker) finish(ctx context.Context, c *job.Claim, f *job.Finish) (err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanReport)
 	app.Describe(span, &c.Job, c.Attempt)

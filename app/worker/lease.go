@@ -74,9 +74,9 @@ func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 		w.lose(id, nil)
 	case errors.Is(err, job.ErrWorkerDead):
 		w.lose(id, err)
-		return // storage knows that
+		return // storage has already ended the lease
 	}
-	// If the response to a renewal was lost, storage may consider the lease valid. Its jobs would wait until the lease expires.
+	// Release the lease in storage, which may have renewed it without a response. Otherwise its jobs would wait until it expires.
 	retiring, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Heartbeat)
 	defer cancel()
 	if err := w.Store.Retire(retiring, id); err != nil {

@@ -83,7 +83,7 @@ func (w *world) handling(t job.Task) <-chan error {
 	return answer
 }
 
-// happens changes a job without a signal.
+// happens moves a job to a state without a signal to the worker.
 func (w *world) happens(t job.Task, to job.State) {
 	w.store.update(func() { w.store.rows[t.JobID].move(to) })
 }
