@@ -14,8 +14,8 @@ import (
 
 // Setting maps Postgres' clock to service time since a move. The zero value is a clock that was never moved.
 type Setting struct {
-	Number int64     // of the move, from 1
-	Real   time.Time // at this moment of Postgres' clock
+	Number int64     // number of the move, from 1
+	Real   time.Time // time of the move by Postgres' clock
 	Time   time.Time // service time at that moment
 	Rate   float64   // rate since then; 0: frozen
 }
@@ -28,7 +28,7 @@ func (s Setting) At(real time.Time) time.Time {
 	switch {
 	case !s.Moved():
 		return real
-	case s.Rate == 1: // exactly
+	case s.Rate == 1: // without the rounding of a float
 		return s.Time.Add(real.Sub(s.Real))
 	}
 	return s.Time.Add(time.Duration(float64(real.Sub(s.Real)) * s.Rate))
@@ -37,7 +37,7 @@ func (s Setting) At(real time.Time) time.Time {
 // Never is longer than any wait.
 const Never = time.Duration(math.MaxInt64)
 
-// Wait returns the real time until d has passed in service time; Never while the clock is frozen.
+// Wait returns how much real time it takes until d has passed in service time; Never while the clock is frozen.
 func (s Setting) Wait(d time.Duration) time.Duration {
 	switch {
 	case d <= 0:
@@ -56,7 +56,7 @@ type Moves []Setting
 // Real returns the moment of Postgres' clock at which the service time reached t, or the moment of the move that jumped over t. For
 // a future t it assumes no more moves and returns at most a year ahead.
 func (ms Moves) Real(t time.Time) time.Time {
-	last := Setting{Real: t, Time: t, Rate: 1} // the clock was never moved before the first
+	last := Setting{Real: t, Time: t, Rate: 1} // before the first move, the clock shows Postgres' time
 	i := 0
 	for i < len(ms) && ms[i].Time.Before(t) {
 		last = ms[i]
@@ -73,7 +73,7 @@ func (ms Moves) Real(t time.Time) time.Time {
 type Clock struct {
 	mu      sync.Mutex
 	setting Setting
-	ahead   time.Duration // of Postgres' clock to this machine's
+	ahead   time.Duration // how far Postgres' clock is ahead of this machine's
 	changed chan struct{} // closed with the next change
 }
 
@@ -118,7 +118,7 @@ func (c *Clock) Now() time.Time {
 	return c.setting.At(time.Now().Add(c.ahead))
 }
 
-// Wait returns the real time until d has passed, if the clock is not moved.
+// Wait returns how much real time it takes until d has passed in service time, if the clock is not moved meanwhile.
 func (c *Clock) Wait(d time.Duration) time.Duration { return c.Setting().Wait(d) }
 
 // farAhead limits the wait for a time that a frozen clock never reaches.
@@ -142,13 +142,13 @@ func (c *Clock) Changed() <-chan struct{} {
 	return c.changed
 }
 
-// longest limits a sleep, so that a change of Postgres' clock is noticed.
+// longest limits each sleep, so that SleepUntil notices when Postgres' clock is set.
 const longest = time.Minute
 
 // SleepUntil waits until the clock shows t, even if the clock is moved meanwhile. If ctx ends first, it returns the cause.
 func (c *Clock) SleepUntil(ctx context.Context, t time.Time) error {
 	for {
-		changed := c.Changed() // taken before the time is read, so that no move is missed
+		changed := c.Changed() // before reading the time, so that no move in between is missed
 		left := c.Wait(t.Sub(c.Now()))
 		if left <= 0 {
 			return context.Cause(ctx)

@@ -19,9 +19,9 @@ func TestSetting(t *testing.T) {
 	later := base.Add(24 * time.Hour)
 	for name, c := range map[string]struct {
 		setting clock.Setting
-		after   time.Duration // of Postgres' clock
+		after   time.Duration // how long after base, by Postgres' clock
 		want    time.Time
-		wait    time.Duration // for an hour to pass
+		wait    time.Duration // real time until an hour has passed
 	}{
 		"never moved": {clock.Setting{}, time.Hour, base.Add(time.Hour), time.Hour},
 		"advanced":    {clock.Setting{Number: 1, Real: base, Time: later, Rate: 1}, time.Minute, later.Add(time.Minute), time.Hour},
