@@ -17,7 +17,7 @@ import (
 
 // Guard decides which requests come from operators. No other code decides this.
 type Guard struct {
-	Tokens   Tokens // none: every request is an operator's; the listener must then be on loopback
+	Tokens   Tokens // without tokens, every request is an operator's; the listener must then be on loopback
 	Ended    Ended
 	Attempts *authlimit.Limiter
 	Source   func(*http.Request) netip.Addr // address of a request's sender
@@ -66,7 +66,7 @@ func (g Guard) Check(r *http.Request) (Operator, *Refusal) {
 	if refusal != nil {
 		return Operator{}, refusal
 	}
-	// A browser sends the basic authentication password with requests from other sites' pages too, and names the site.
+	// A browser sends the basic authentication password with requests from other sites' pages too, but then names the site in Origin.
 	if changes(r) && r.Header.Get("Origin") != "" && !deliberate(r) {
 		return Operator{}, forged("A change by a page needs the content type application/json or the header " + CSRFHeader + ".")
 	}
@@ -150,7 +150,7 @@ func (g Guard) session(r *http.Request) (Session, bool) {
 	if scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
 		return Session{}, false
 	}
-	for _, c := range r.CookiesNamed(SessionCookie) { // another path or domain may use the same name
+	for _, c := range r.CookiesNamed(SessionCookie) { // there may be several, set by another path or domain
 		if s, ok := g.Tokens.Session(c.Value, g.now()); ok {
 			return s, true
 		}
@@ -172,7 +172,7 @@ func (g Guard) Known(r *http.Request) bool {
 	return g.Tokens.None() || session || token
 }
 
-// Login starts a session for the given token.
+// Login starts a session for the owner of the given token.
 func (g Guard) Login(r *http.Request, token string) (Session, *Refusal) {
 	if r.Header.Get("Origin") != "" && !deliberate(r) {
 		return Session{}, forged("A login by a page needs the header " + CSRFHeader + ".")
