@@ -29,18 +29,18 @@ const (
 	Attempt    = attribute.Key("forgerun.attempt")
 	WorkKind   = attribute.Key("forgerun.work_kind")
 	State      = attribute.Key("forgerun.state")
-	BatchSize  = attribute.Key("forgerun.batch_size") // of a group commit
+	BatchSize  = attribute.Key("forgerun.batch_size") // number of items in a group commit
 	ErrorCode  = attribute.Key("forgerun.error_code")
 )
 
 // Names of spans. A request's span is named by its method and route.
 const (
-	SpanEnqueue = "enqueue job" // until the queue responds
-	SpanProcess = "process job" // a worker's, from the task to its end
+	SpanEnqueue = "enqueue job" // until the queue has responded
+	SpanProcess = "process job" // from the start to the end of a task's handling by a worker
 	SpanAssign  = "assign job"
 	SpanRun     = "run job"
 	SpanReport  = "report job"
-	SpanRescue  = "rescue job" // of a dead worker
+	SpanRescue  = "rescue job" // for a job of a dead worker
 	SpanSubmit  = "submit job"
 	SpanBatch   = "submit batch"
 	SpanCancel  = "cancel job"
@@ -82,7 +82,8 @@ func End(span trace.Span, err error) {
 	span.End()
 }
 
-// Link links a started span to the span named by the traceparent. The traceparent is often read within the span.
+// Link links a started span to the span named by the traceparent. It exists because the traceparent is often read only after the span has
+// started.
 func Link(span trace.Span, traceparent string) {
 	if !span.IsRecording() {
 		return
