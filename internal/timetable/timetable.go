@@ -14,8 +14,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// parser reads five fields, or six with seconds first. It rejects names such as @daily, because clients get their text back
-// unchanged and @every is an interval.
+// parser reads five fields, or six with seconds first. It rejects names such as @daily. Intervals such as @every have their own member.
 var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 
 // Times are the due times of a schedule.
@@ -110,7 +109,7 @@ func (s *Times) afterCron(t time.Time) time.Time {
 	}
 }
 
-// afterInterval counts from the anchor, which is a due time only if it is the start.
+// afterInterval counts from the anchor, which is itself a due time only if it is StartAt.
 func (s *Times) afterInterval(t time.Time) time.Time {
 	if t.Before(s.anchor) {
 		if s.from != nil {

@@ -4,7 +4,7 @@ package timetable_test
 
 import "testing"
 
-// zonesToCount are zones that change at two, at midnight and by half an hour. With -tags slow, they are all zones.
+// zonesToCount returns zones whose clocks change at two o'clock, at midnight, and by half an hour. With -tags slow, it returns all zones.
 func zonesToCount(*testing.T) []string {
 	return []string{"Europe/Berlin", "Asia/Beirut", "Australia/Lord_Howe"}
 }

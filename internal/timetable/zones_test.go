@@ -48,7 +48,7 @@ var oracleExpressions = []struct {
 
 const quarter = 15 // minutes
 
-const sparse = 10 // the first expressions are due at most twice a day; all their due times are compared
+const sparse = 10 // number of expressions at the start of the list that are due at most twice a day; all of their due times are compared
 
 // TestEveryZone compares the due times of 2026 to 2028 in time zones with the oracle. Frequent expressions are compared only in the
 // two days around each clock change.
@@ -92,8 +92,8 @@ func TestEveryZone(t *testing.T) {
 	}
 }
 
-// compareDue compares the due times of the expressions first to last-1, from one minute up to another, with the oracle's. Minutes
-// without a due time are skipped quickly, because this loop takes most of the test's time with the race detector.
+// compareDue compares the due times of the expressions first to last-1, from one minute up to another, with the oracle's. It skips
+// minutes without a due time quickly, because with the race detector this loop takes most of the test's time.
 func compareDue(t *testing.T, zone string, offsets []int16, matches []uint16, first, last, from, until int) {
 	t.Helper()
 	at := func(m int) time.Time { return countFrom.Add(time.Duration(m) * time.Minute) }
