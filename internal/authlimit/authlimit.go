@@ -137,7 +137,7 @@ func count[K comparable](table *lru.LRU[K, *failures], who K, now time.Time, lim
 		f = &failures{Limiter: rate.NewLimiter(limit, burst)}
 		table.Add(who, f)
 	}
-	f.AllowN(now, 1) // concurrent attempts may exceed the remaining limit
+	f.AllowN(now, 1) // without effect if concurrent attempts have already used up the limit
 	f.last = now
 }
 

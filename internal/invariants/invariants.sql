@@ -2,9 +2,9 @@
 -- is not about a job) and the violation. The line above a query has the invariant of the simulator's judge and the rule's name. The
 -- rules do not repeat table constraints.
 --
--- Parameters: @now is the service time. All consequences of changes before @settled must be visible. @skew is the largest
--- difference between process clocks, @follow the largest delay of a consequence, and @recent the time until open transactions see a
--- change.
+-- Parameters: @now is the service time. Everything that follows from a change before @settled must be visible. @skew is the largest
+-- difference between the clocks of processes, @follow is the longest time after which something follows from a change, and @recent is the
+-- longest time until open transactions see a change.
 
 -- accepted: something has no job
 SELECT job_id AS job, what || ' without a job' AS detail FROM (

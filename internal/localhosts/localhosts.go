@@ -32,7 +32,7 @@ func Only(publicURL string) func(host string) bool {
 
 // ThisMachine allows the same names as These, and this machine's own names.
 func ThisMachine(names ...string) func(host string) bool {
-	own, _ := os.Hostname() // "" allows nothing
+	own, _ := os.Hostname() // after an error "", which allows no further name
 	return These(append(names, own, container)...)
 }
 
@@ -59,7 +59,7 @@ func FromOtherPage(method, host string, header func(name string) string) bool {
 		return false
 	case "same-site":
 		return method != "GET" || header("Sec-Fetch-Mode") != "navigate" || header("Sec-Fetch-Dest") != "document"
-	case "": // an old browser, or no trustworthy address
+	case "": // from old browsers, and for hosts that browsers do not trust
 		origin := header("Origin")
 		u, err := url.Parse(origin)
 		return origin != "" && (err != nil || !strings.EqualFold(u.Host, host))

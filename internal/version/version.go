@@ -18,7 +18,7 @@ import (
 	"golang.org/x/mod/module"
 )
 
-// Set by the linker; see the package's documentation.
+// Set by the linker, see above.
 var number, commit, date string
 
 // unreleased is the version of a build without a known version.
