@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Lease asks for headroom: the number of jobs that a process may store until it renews the lease.
+// Lease asks for headroom: room for the jobs that a process may store until it renews the lease.
 type Lease struct {
 	ID, Process ID
-	New         bool          // not yet in the ledger
+	New         bool          // the ledger does not have the lease yet
 	Limit       Load          // limit of all jobs
 	Keep        Load          // room that may already be in use; always granted
 	Stored      Load          // jobs stored under the lease since the last report
-	Need        Load          // room for one waiting request
-	Want        Load          // expected use
+	Need        Load          // room that is reserved, plus that of the largest waiting request
+	Want        Load          // Need, plus what the process expects to store until the next renewal
 	Expiry      time.Duration // time after which other processes may take the room
 	Counted     *Counted      // new count of the jobs, if there is one
 }

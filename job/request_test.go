@@ -32,33 +32,33 @@ func TestCheck(t *testing.T) {
 		request   job.Request
 		want      []string
 	}{
-		"plain":                  {fullCatalogue(), job.Request{Type: job.Execute}, nil},
-		"plain, kind named":      {fullCatalogue(), job.Request{Type: job.Execute, WorkKind: job.RetryOnFail}, nil},
-		"deferred":               {fullCatalogue(), job.Request{Type: job.Deferred, ExecutionAt: at}, nil},
-		"event":                  {fullCatalogue(), job.Request{Type: job.EmitEvent, Emit: &job.Emission{Name: "x"}}, nil},
-		"event without emission": {fullCatalogue(), job.Request{Type: job.EmitEvent}, nil},
-		"allowed by some":        {some, job.Request{Type: job.Execute, WorkKind: job.SuccessFast}, nil},
-		"type and kind off": {some, job.Request{Type: job.Deferred, ExecutionAt: at, WorkKind: job.CPUBurst},
+		"plain":                     {fullCatalogue(), job.Request{Type: job.Execute}, nil},
+		"plain, kind named":         {fullCatalogue(), job.Request{Type: job.Execute, WorkKind: job.RetryOnFail}, nil},
+		"deferred":                  {fullCatalogue(), job.Request{Type: job.Deferred, ExecutionAt: at}, nil},
+		"event":                     {fullCatalogue(), job.Request{Type: job.EmitEvent, Emit: &job.Emission{Name: "x"}}, nil},
+		"event without emission":    {fullCatalogue(), job.Request{Type: job.EmitEvent}, nil},
+		"kind in a small catalogue": {some, job.Request{Type: job.Execute, WorkKind: job.SuccessFast}, nil},
+		"type and kind not allowed": {some, job.Request{Type: job.Deferred, ExecutionAt: at, WorkKind: job.CPUBurst},
 			[]string{"/type", "/work_kind"}},
-		"type off":                {some, job.Request{Type: job.Deferred, ExecutionAt: at}, []string{"/type"}},
-		"kind off":                {some, job.Request{Type: job.Execute, WorkKind: job.RunsLong}, []string{"/work_kind"}},
+		"type not allowed":        {some, job.Request{Type: job.Deferred, ExecutionAt: at}, []string{"/type"}},
+		"kind not allowed":        {some, job.Request{Type: job.Execute, WorkKind: job.RunsLong}, []string{"/work_kind"}},
 		"always refused":          {fullCatalogue(), job.Request{Type: job.Execute, WorkKind: job.PayloadInvalid}, []string{"/work_kind"}},
-		"refused though listed":   {some, job.Request{Type: job.Execute, WorkKind: job.PayloadInvalid}, []string{"/work_kind"}},
+		"refused though allowed":  {some, job.Request{Type: job.Execute, WorkKind: job.PayloadInvalid}, []string{"/work_kind"}},
 		"deferred without a time": {fullCatalogue(), job.Request{Type: job.Deferred}, []string{"/execution_at"}},
 		"execute with a time":     {fullCatalogue(), job.Request{Type: job.Execute, ExecutionAt: at}, []string{"/execution_at"}},
 		"event with a time":       {fullCatalogue(), job.Request{Type: job.EmitEvent, ExecutionAt: at}, []string{"/execution_at"}},
 		"execute with an event":   {fullCatalogue(), job.Request{Type: job.Execute, Emit: &job.Emission{}}, []string{"/event"}},
 		"deferred with an event":  {fullCatalogue(), job.Request{Type: job.Deferred, ExecutionAt: at, Emit: &job.Emission{}}, []string{"/event"}},
-		"bad time found already": {fullCatalogue(), job.Request{Type: job.Deferred, Violations: []job.Violation{badTime}},
+		"execution_at refused by decoding": {fullCatalogue(), job.Request{Type: job.Deferred, Violations: []job.Violation{badTime}},
 			[]string{"/execution_at"}},
-		"all found are kept": {fullCatalogue(), job.Request{Type: job.Deferred, Violations: []job.Violation{found}},
+		"violations of decoding are kept": {fullCatalogue(), job.Request{Type: job.Deferred, Violations: []job.Violation{found}},
 			[]string{"/callback", "/execution_at"}},
 		"unknown type and kind": { // found while decoding
 			fullCatalogue(),
 			job.Request{Type: "DANCE", WorkKind: "TANGO", ExecutionAt: at, Emit: &job.Emission{}, Violations: []job.Violation{found}},
 			[]string{"/callback"},
 		},
-		"everything": {
+		"all violations": {
 			some,
 			job.Request{Type: job.Deferred, WorkKind: job.PayloadInvalid, Emit: &job.Emission{}},
 			[]string{"/type", "/work_kind", "/execution_at", "/event"},
@@ -69,7 +69,7 @@ func TestCheck(t *testing.T) {
 		for _, v := range got {
 			require.NotEmpty(t, v.Detail, name)
 		}
-		if name == "type and kind off" {
+		if name == "type and kind not allowed" {
 			require.Contains(t, got[0].Detail, "EXECUTE, EMIT_EVENT", "the allowed types are listed")
 			require.Contains(t, got[1].Detail, "SUCCESS_FAST, PAYLOAD_INVALID")
 		}
