@@ -23,7 +23,7 @@ func TestAuthenticate(t *testing.T) {
 		forged := key.Secret[:keyLength-secretLength-checksumLength] + randomBase62(secretLength)
 		forged += checksum(forged) // the id of a real key with another secret
 		for bearer, want := range map[string]job.Code{
-			"":                  "", // while registration is open
+			"":                  "", // accepted as anonymous while registration is open
 			"nonsense":          job.CodeInvalidCredentials,
 			unknown:             job.CodeInvalidCredentials,
 			forged:              job.CodeInvalidCredentials,

@@ -21,7 +21,7 @@ import (
 type Config struct {
 	Operators          operators.Tokens
 	OpenRegistration   bool          // allow anyone to create a client and its first key
-	RegistrationWindow time.Duration // how long after a client's creation its first key may be created openly
+	RegistrationWindow time.Duration // how long after a client's creation its first key may be created without credentials
 	TTL                time.Duration // life of a key
 	Overlap            time.Duration // how long a replaced key stays valid
 	RenewWindow        time.Duration // how long an expired key can be renewed; 0 disables it

@@ -16,7 +16,7 @@ type memory struct {
 	watching   bool
 	generation uint64 // incremented by every change
 	known      map[string]job.APIKey
-	watches    map[*func()]string // watched keys
+	watches    map[*func()]string // id of the watched key, by the function to call
 }
 
 func newMemory() memory {

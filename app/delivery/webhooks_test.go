@@ -68,13 +68,13 @@ func TestAllViolationsAreReturned(t *testing.T) {
 		want   []string
 		code   job.Code
 	}{
-		"everything": {func(r *job.WebhookRequest) {
+		"all values invalid": {func(r *job.WebhookRequest) {
 			r.URL, r.Events, r.Description, r.ContentMode = "http://localhost", []string{"job.*", "job.progress", "job.*"},
 				strings.Repeat("ä", 257), "other"
 		}, []string{"/url", "/events/1", "/events/2", "/description", "/content_mode"}, job.CodeValidationFailed},
-		"nothing given": {func(r *job.WebhookRequest) { r.URL, r.Events = "", nil }, []string{"/url", "/events"}, job.CodeValidationFailed},
-		"too many":      {func(r *job.WebhookRequest) { r.Events = many }, []string{"/events"}, job.CodeValidationFailed},
-		"of the wrong form": {func(r *job.WebhookRequest) {
+		"values missing":  {func(r *job.WebhookRequest) { r.URL, r.Events = "", nil }, []string{"/url", "/events"}, job.CodeValidationFailed},
+		"too many events": {func(r *job.WebhookRequest) { r.Events = many }, []string{"/events"}, job.CodeValidationFailed},
+		"violations of decoding": {func(r *job.WebhookRequest) {
 			r.URL, r.Events, r.Malformed = "", nil, true
 			r.Violations = []job.Violation{{Pointer: "/url", Detail: "Not a string."}, {Pointer: "/events/0", Detail: "Not a string."}}
 			r.ContentMode = "other"

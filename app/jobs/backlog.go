@@ -15,12 +15,14 @@ import (
 )
 
 const (
-	// backlogWait is the longest wait of a submission for storage.
+	// backlogWait is about the longest time that an admitted submission waits to be stored. It is also the length of an interval.
 	backlogWait = time.Second
-	// backlogMemory is the number of intervals that count. If many clients connect at once, few submissions are accepted for some seconds.
-	// If the limit fell immediately, most submissions would be refused, and refusing the retries would keep the machine busy.
+	// backlogMemory is the number of intervals of which the best one sets the limit. If many clients connect at once, few submissions are
+	// accepted for some seconds. If the limit fell immediately, most submissions would be refused, and refusing the retries would keep
+	// the machine busy.
 	backlogMemory = 10
-	// BacklogFloor is how many jobs may always wait, even if storage is slow. It absorbs bursts and fills the statements of group commits.
+	// BacklogFloor is how many submissions may always wait, even if storage is slow. It absorbs bursts and fills the statements of group
+	// commits.
 	BacklogFloor = 4096
 	// BatchBacklogFloor is the floor for batches. It is lower because few batches are stored at once.
 	BatchBacklogFloor = 64
@@ -46,7 +48,7 @@ type Backlog struct {
 	waiting int
 	began   time.Time          // start of the current interval of backlogWait
 	served  [backlogMemory]int // accepted in the current and earlier intervals
-	refused int                // since the last log line
+	refused int                // refusals since the last log line
 	logged  time.Time          // time of the last log line
 }
 

@@ -247,7 +247,7 @@ func (c *Capacity) count(ctx context.Context) (*job.Counted, error) {
 	return c.endCount(began, before, counted, byClient, err)
 }
 
-// beginCount reports whether a count is due. The count will include the first before entries of c.accepted.
+// beginCount reports whether a count is due. The count will include the jobs of c.accepted[:before].
 func (c *Capacity) beginCount(now time.Time) (before int, due bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -85,7 +85,7 @@ func (l *leader) lead(ctx context.Context) {
 	}
 }
 
-// watch updates the blocked vital tasks, and reports whether there are any.
+// watch checks which vital tasks are blocked, logs changes, and reports whether any task is blocked.
 func (l *leader) watch(ctx context.Context, now time.Time) (blocked bool) {
 	for _, t := range l.tasks {
 		if !t.vital {

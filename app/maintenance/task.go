@@ -12,7 +12,7 @@ import (
 // blockedAfter is how long a vital task may fail or hang before the process gives up the leadership.
 const blockedAfter = 5 * time.Second
 
-// Round does one round of a task. It calls leading before each part of its work, and returns if that is false.
+// Round does one round of a task. It calls leading before each part of its work, and returns if leading returns false.
 type Round func(ctx context.Context, leading func() bool) error
 
 // task is a round that the leader repeats.
@@ -25,8 +25,8 @@ type task struct {
 
 	mu      sync.Mutex
 	sign    time.Time // last sign of progress in the current round; zero between rounds
-	failing time.Time // sign of the first failed round since the last success; zero if there is none
-	blocked bool      // at the last check
+	failing time.Time // last sign of progress of the first round that failed since the last success; zero if none failed
+	blocked bool      // result of the last call of judge
 }
 
 func (t *task) waking() <-chan struct{} {

@@ -15,8 +15,8 @@ import (
 type Service struct{ Store *repo.Store }
 
 const (
-	endsBack   = 24 * time.Hour   // window of the final states
-	recentBack = 15 * time.Minute // window for the attention list
+	endsBack   = 24 * time.Hour   // period in which ended jobs are counted by state
+	recentBack = 15 * time.Minute // period for the attention list
 )
 
 // Overview reads the service's state with the history of a window, which must be 15m, 1h or 24h. Each query takes limited time, however

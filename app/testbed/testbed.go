@@ -68,7 +68,8 @@ func (s *Service) changeable(ctx context.Context, scope testbed.Scope) error {
 	return err
 }
 
-// current returns the session of a scope, or a client's latest session without a label, or the zero value.
+// current returns the session of a scope. If the scope has none, it returns the client's latest session without a label, or the zero
+// value.
 func (s *Service) current(ctx context.Context, scope testbed.Scope) (verdict.Session, error) {
 	if !scope.Session.IsZero() {
 		n, _, err := s.Store.Session(ctx, scope.Client, scope.Session)
@@ -126,7 +127,8 @@ func (s *Service) Fault(ctx context.Context, scope testbed.Scope, operation, sub
 	return s.apply(ctx, scope, rules)
 }
 
-// apply returns the effect of the first matching rule, and counts it. Other processes may have used up the rule meanwhile.
+// apply returns the effect of the first rule that applies, and counts this use. It skips rules that other processes have used up
+// meanwhile.
 func (s *Service) apply(ctx context.Context, scope testbed.Scope, rules []fault.Counted) (*fault.Effect, error) {
 	for _, r := range rules {
 		if !r.Applies() {
