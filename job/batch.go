@@ -53,7 +53,7 @@ func (r BatchRequest) Warnings() (warnings []Violation) {
 
 // ItemRequest is one job of a batch request.
 type ItemRequest struct {
-	ItemID  string // the client's own, or the zero-based index
+	ItemID  string // id from the request, or the item's zero-based index
 	Request Request
 }
 

@@ -89,7 +89,7 @@ type Bulk struct {
 	FinishedAt *time.Time
 	Aborted    bool
 
-	Position                                ID   // gathering continues before this job; zero means from the newest on
+	Position                                ID   // gathering runs from new to old and continues after this job; zero means at the newest
 	More                                    bool // there were more jobs than MaxBulkItems
 	Total, Done, Succeeded, Skipped, Failed int
 }

@@ -16,7 +16,7 @@ type Task struct {
 	// TraceParent is the parent span, as in W3C Trace Context; "" for an untraced job.
 	TraceParent string
 
-	// The following members are for display in the queue. Handlers do not get them.
+	// The following members are only shown by tools that list the queue's tasks. Handlers do not get them.
 	ClientID ID
 	WorkKind Kind
 	Reason   Reason // failure of the previous attempt; "" for a first attempt
@@ -47,7 +47,7 @@ type DeliveryTask struct {
 	ID       ID
 	ClientID ID
 	Endpoint ID
-	At       time.Time // earliest time; zero means immediately
+	At       time.Time // earliest time of the delivery; zero means immediately
 }
 
 // ClaimID names a claim of an attempt. Every write of the holder contains it. The fence increases with each claim, so writes of an old

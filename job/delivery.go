@@ -70,7 +70,7 @@ const (
 	SendTimeout     SendError = "TIMEOUT"           // no complete response within the time limit
 	SendRefused     SendError = "CONNECTION_FAILED" // no connection to the host or port
 	SendReset       SendError = "CONNECTION_LOST"   // closed or reset before the response was complete
-	SendDNS         SendError = "NAME_NOT_RESOLVED" // no address, or a forbidden one
+	SendDNS         SendError = "NAME_NOT_RESOLVED" // the host has no address, or a forbidden one
 	SendTLS         SendError = "TLS_FAILED"
 	SendForbidden   SendError = "ADDRESS_FORBIDDEN" // forbidden address in the URL
 	SendRedirect    SendError = "REDIRECT"          // 3xx: redirects are not followed

@@ -32,8 +32,8 @@ type Event struct {
 	JobID   ID
 	Seq     int // gapless from 1 within the job
 	Name    string
-	Prev    State // "" for the first event and for annotations
-	Next    State // "" for annotations
+	Prev    State // "" for the first event and for events without states
+	Next    State // "" for events without states
 	Attempt int
 	At      time.Time
 	Data    json.RawMessage // always has work_kind, duration_ms and expected_outcome

@@ -117,7 +117,7 @@ func (d Document) Encode() (mediaType string, body []byte, err error) {
 // Links builds outcome documents and their links.
 type Links struct {
 	PublicURL string // base of all addresses, without a trailing slash
-	Absolute  bool   // for documents that are sent and not requested, because the receiver cannot resolve a path
+	Absolute  bool   // links have the public URL; needed if a document is sent unrequested, because its receiver cannot resolve a path
 	Language  string // negotiated language of all texts (draft F.5); "" means the language of the job's or batch's request
 }
 

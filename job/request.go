@@ -16,7 +16,7 @@ const MaxViolations = 100
 type Request struct {
 	ClientID    ID
 	RequestID   string
-	ReceivedAt  time.Time // the seed of the definition
+	ReceivedAt  time.Time // also the seed of the definition
 	Type        Type
 	WorkKind    Kind       // "" to draw one
 	ExecutionAt *time.Time // DEFERRED only

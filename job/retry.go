@@ -75,8 +75,8 @@ type Backoff struct {
 	Exact []time.Duration
 }
 
-// Ceiling returns the wait after the nth attempt (from 1) without jitter: the nth wait of Exact if there are any, otherwise Base *
-// 2^(n-1), at most Max.
+// Ceiling returns the wait after the nth attempt (from 1) without jitter: the nth wait of Exact if there are any, otherwise Base, doubled
+// n-1 times, at most Max.
 func (b Backoff) Ceiling(attempt int) time.Duration {
 	if n := len(b.Exact); n > 0 {
 		return b.Exact[min(max(attempt, 1), n)-1]

@@ -32,8 +32,8 @@ type CatchUp string
 // Catch-up policies.
 const (
 	CatchUpNone CatchUp = "none"
-	CatchUpLast CatchUp = "last" // the latest one
-	CatchUpAll  CatchUp = "all"  // the latest ones, at most CatchUpMax
+	CatchUpLast CatchUp = "last" // run the latest one
+	CatchUpAll  CatchUp = "all"  // run the latest ones, at most CatchUpMax
 )
 
 // Timetable determines when a schedule is due: by Cron in TimeZone, or at each Interval.

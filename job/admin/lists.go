@@ -16,7 +16,7 @@ type Range struct {
 	State     string
 	EventName string
 	Enabled   *bool
-	Named     *bool // clients that have a name, or have none
+	Named     *bool // true selects clients with a name, false those without
 	From, To  *time.Time
 	After     job.ID // position after this one; lists run from new to old
 	Limit     int

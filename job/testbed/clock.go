@@ -12,7 +12,7 @@ import (
 type ClockState struct {
 	Now    job.Time       `json:"now"`
 	Offset fault.Duration `json:"offset"` // how far the clock is ahead of Postgres' clock
-	Rate   float64        `json:"rate"`   // seconds per real second, unless frozen
+	Rate   float64        `json:"rate"`   // seconds of this clock per real second, unless frozen
 	Frozen bool           `json:"frozen"`
 }
 
