@@ -197,7 +197,7 @@ func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
 	if w.cfg.Clock.Moved() { // events have the times of this clock, so the attempt needs one too
 		sent.Attempt.StartedAt = w.cfg.Clock.Now().Add(-sent.Attempt.Duration).UTC()
 	}
-	// The response is dropped if the client has no storage left today.
+	// The response is dropped if it exceeds the client's daily storage.
 	if weight := sent.Attempt.Weight(); weight > 0 && w.cfg.Storage != nil && !w.cfg.Storage(ctx, c.ClientID, weight).OK {
 		dropResponse(&sent.Attempt)
 	}

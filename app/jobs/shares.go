@@ -27,7 +27,7 @@ type shares struct {
 
 	counted map[job.ID]job.Load // counts from storage
 	rest    job.Load            // upper bound for each uncounted client
-	mine    map[job.ID]job.Load // reserved in this process, and possibly not in counted yet
+	mine    map[job.ID]job.Load // reserved in this process, and possibly missing in the field counted
 	room    int                 // smallest room of a client that submitted since the count started
 }
 

@@ -30,7 +30,7 @@ func (w *world) appended() map[string]int {
 	return times
 }
 
-// A round publishes all pages, and stops when the process loses the leadership.
+// A round publishes all pages of outcomes, and stops when the process loses the leadership.
 func TestRoundPublishesManyPages(t *testing.T) {
 	w := newWorld(t)
 	w.outcomes(3*publisherBatch + 1)

@@ -28,7 +28,7 @@ type Rescuer struct {
 	Metrics   *app.Metrics
 	Tracer    trace.Tracer
 	Log       *slog.Logger
-	OfDead    bool // the holders' leases have ended; otherwise a live worker releases jobs that it lost
+	OfDead    bool // the holders' leases have ended; false if a live worker releases jobs that it has lost
 }
 
 // rescueConcurrency is how many jobs are failed concurrently, so that they share statements.

@@ -28,7 +28,7 @@ func (w *Worker) limited(ctx context.Context, c *job.Claim) (context.Context, *t
 		limited, cancel := context.WithTimeoutCause(ctx, w.cfg.Limit, errTimeLimit)
 		return limited, nil, cancel
 	}
-	start := *c.Job.StartedAt // Postgres' time: the clock may have jumped over it
+	start := *c.Job.StartedAt // as stored by Postgres: the clock may have jumped since
 	t := &timeline{clock: w.cfg.Clock, start: start, limit: start.Add(w.cfg.Limit), reached: start}
 	limited, cancel := context.WithCancelCause(ctx)
 	go func() {

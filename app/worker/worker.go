@@ -31,7 +31,7 @@ type Store interface {
 
 // Runner does the work of a job.
 type Runner interface {
-	// Run does the work and reports to on.
+	// Run does the work, and reports progress and events to the observer on.
 	Run(ctx context.Context, d job.Definition, attempt int, on job.Observer) (*job.Result, error)
 	// Probe checks whether this machine can run the kind, after an attempt failed with job.ErrExhausted.
 	Probe(ctx context.Context, k job.Kind) error
