@@ -20,7 +20,7 @@ type Part struct {
 	Grace time.Duration               // for Stop; DefaultGrace if 0
 }
 
-// Loop is a part that runs f in a goroutine. Stop ends f's context and waits.
+// Loop returns a part that runs f in a goroutine. Stop ends f's context and waits.
 func Loop(name string, f func(context.Context)) Part {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -45,7 +45,7 @@ func Loop(name string, f func(context.Context)) Part {
 	}
 }
 
-// Close is a part that only needs to stop.
+// Close returns a part that only needs to be stopped.
 func Close(name string, stop func()) Part {
 	return Part{Name: name, Stop: func(context.Context) error { stop(); return nil }}
 }

@@ -19,7 +19,7 @@ var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron
 
 // Times are the due times of a schedule.
 type Times struct {
-	cron     cron.Schedule // nil: interval
+	cron     cron.Schedule // nil for a timetable with an interval
 	zone     *time.Location
 	interval time.Duration
 	anchor   time.Time
