@@ -62,7 +62,7 @@ type ClaimID struct {
 type Claim struct {
 	ClaimID
 	Job        Job
-	QueuedAt   time.Time // when it entered QUEUED; Job.UpdatedAt is when it left QUEUED
+	QueuedAt   time.Time // when the job entered QUEUED; Job.UpdatedAt is when it left QUEUED
 	WasCreated bool      // the job was claimed in CREATED, before the scheduler queued it; the claim moved it through QUEUED
 }
 

@@ -17,7 +17,7 @@ type Client struct {
 
 // APIKey is a client's key without the secret.
 type APIKey struct {
-	ID         string // the public part
+	ID         string // public part of the key
 	ClientID   ID
 	SecretHash [32]byte
 	CreatedAt  time.Time
@@ -151,7 +151,7 @@ type Erasure struct {
 	Removed     map[string]int // rows by table
 	Remaining   map[string]int // rows by table, counted after the removal
 
-	Record string // hashed text: canonical JSON (RFC 8785); "" until it is done
+	Record string // hashed text: canonical JSON (RFC 8785); "" until the erasure is done
 	SHA256 []byte // hash of Record
 }
 

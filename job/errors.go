@@ -138,7 +138,7 @@ type Error struct {
 	Detail     string
 	Violations []Violation
 	RetryAfter time.Duration // 0: none
-	ExpiredAt  *time.Time    // 410 only: when it was removed or expired
+	ExpiredAt  *time.Time    // 410 only: when the resource was removed or expired
 	JobID      ID            // conflict of an idempotency key only: the job of the first request
 	BatchID    ID            // conflict of an idempotency key only: the batch of the first request
 	State      State         // refused retry only: the job's state
