@@ -69,7 +69,7 @@ func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 		if err := r.superseded(caller.KeyID); err != nil && caller.KeyID != keyID {
 			return job.KeyChange{}, err
 		}
-		revoked = nil // storage may run this again
+		revoked = nil // storage may call this function again
 		for _, key := range withMade(r.keys, keyID, caller.KeyID) {
 			if key.RevokedAt == nil {
 				key.RevokedAt = &r.now

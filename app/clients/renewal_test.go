@@ -118,7 +118,7 @@ func TestReplacedKeyCannotChangeKeysAfterUseOfSuccessor(t *testing.T) {
 		lost := k.issue(k.renew(callerOf(leaked), leaked.ClientID))
 		mended := k.issue(k.renew(callerOf(leaked), leaked.ClientID))
 		k.valid(mended) // the owner uses it
-		k.valid(leaked) // the overlap goes on
+		k.valid(leaked) // still valid during the overlap
 		for _, err := range []error{
 			second(k.renew(callerOf(leaked), leaked.ClientID)),
 			second(k.create(callerOf(leaked), leaked.ClientID, true)),

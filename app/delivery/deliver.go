@@ -194,7 +194,7 @@ func (w *Worker) send(ctx context.Context, p job.ClaimedDelivery) (sent job.Sent
 // record stores a result while the claim lasts, and returns the result of the task. If the response of storage is lost, the retry returns
 // a stale error. A delivery that cannot be recorded is sent again after its claim has ended.
 func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
-	if w.cfg.Clock.Moved() { // events have the times of this clock, so the attempt needs one too
+	if w.cfg.Clock.Moved() { // the events around the attempt have times of this clock
 		sent.Attempt.StartedAt = w.cfg.Clock.Now().Add(-sent.Attempt.Duration).UTC()
 	}
 	// The response is dropped if it exceeds the client's daily storage.

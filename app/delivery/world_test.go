@@ -167,7 +167,7 @@ type receivers struct {
 	goOn  chan struct{} // closing it ends the hanging
 
 	mu              sync.Mutex
-	sending, most   map[job.ID]int // counts by endpoint
+	sending, most   map[job.ID]int // current and largest number of concurrent sends, by endpoint
 	answered, begun map[job.ID]int
 }
 

@@ -33,7 +33,7 @@ type Hub struct {
 	listener Listener
 	metrics  *app.Metrics
 	log      *slog.Logger
-	reads    *semaphore.Weighted // reads of watchers
+	reads    *semaphore.Weighted // limits the reads of watchers
 
 	mu      sync.Mutex
 	clients map[job.ID]map[job.ID]*topic // by client, then by job

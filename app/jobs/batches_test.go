@@ -225,7 +225,7 @@ func TestCancelBatchWhileAnotherProcessCompletesIt(t *testing.T) {
 	_, _, err := w.store.Once(t.Context(), key, func(ctx context.Context) (job.Answer, error) {
 		completed := apptest.Must(w.store.CompleteBatches(ctx, []job.ID{b.ID}))(t)
 		require.Len(t, completed, 1)
-		answer := apptest.Must(w.CancelBatch(t.Context(), apptest.ClientA, b.ID))(t) // before the commit
+		answer := apptest.Must(w.CancelBatch(t.Context(), apptest.ClientA, b.ID))(t) // the other process has not committed yet
 		require.Nil(t, answer.Outcome)
 		return job.Answer{Status: 200, Body: []byte("{}")}, nil
 	})

@@ -49,13 +49,13 @@ type Capacity struct {
 	needed    job.Load  // value of need at the last request for a renewal
 	short     bool      // the last grant was less than requested
 	again     time.Time // until then, requests that find no room are refused without a renewal
-	refusal   error     // error of requests until again
+	refusal   error     // error of these requests
 	processes int       // processes with leases
 	shares    shares
 	accepted  []clientLoad // jobs accepted since the latest count by client started
 	workers   int          // live workers; unknownWorkers before the first count
 
-	waiting  singleflight.Group // waits for a renewal
+	waiting  singleflight.Group // shares a renewal among the requests that wait for it
 	renewing sync.Mutex         // protects the fields below
 
 	mine      job.Load      // stored by this process and not reported when the latest count started

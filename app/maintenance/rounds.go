@@ -19,7 +19,7 @@ const (
 	historyInterval = 10 * time.Second
 
 	throttleInterval     = 250 * time.Millisecond
-	throttleIntervalIdle = 5 * time.Second // without a limit: there may have been one before
+	throttleIntervalIdle = 5 * time.Second // while there is no limit: jobs may still wait because of an earlier one
 	throttleBatch        = 1000
 )
 

@@ -11,10 +11,10 @@ import (
 
 // Thresholds of attention.
 const (
-	jobLate      = time.Minute     // time after the due time
-	deliveryLate = 5 * time.Minute // time after the due time
-	failedShare  = 0.2             // share of ended jobs
-	fewestEnded  = 5               // minimum number of ended jobs for a share
+	jobLate      = time.Minute     // a job is late after this time past its due time
+	deliveryLate = 5 * time.Minute // the same for a delivery
+	failedShare  = 0.2             // share of ended jobs that counts as many failures
+	fewestEnded  = 5               // with fewer ended jobs, the share does not count
 )
 
 // manyFailed reports whether an unusual share of jobs failed.

@@ -126,7 +126,7 @@ func TestSlowClaimIsNotReleased(t *testing.T) {
 func TestLostClaimEndsWithLease(t *testing.T) {
 	for name, test := range map[string]struct {
 		h   hook
-		own bool // the job finally runs here
+		own bool // in the end, this worker runs the job
 	}{
 		"response lost": {h: hook{after: fails(3, errStorage)}},
 		"refused":       {h: hook{before: fails(3, errStorage)}, own: true},
