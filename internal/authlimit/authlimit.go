@@ -52,7 +52,7 @@ type Limiter struct {
 	keys      *lru.LRU[string, *failures]  // by the public part of a key
 	good      *lru.LRU[[32]byte, struct{}] // hashes of recently valid credentials
 	lines     *rate.Limiter
-	unlogged  map[string]int // by reason
+	unlogged  map[string]int // failures since the last log line, by reason
 }
 
 // failures limits the failures of one address or key.

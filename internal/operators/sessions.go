@@ -19,7 +19,7 @@ import (
 // copies of their cookies are refused.
 const (
 	SessionIdle   = 30 * time.Minute // maximum time between two requests
-	SessionLength = 12 * time.Hour   // maximum duration
+	SessionLength = 12 * time.Hour   // maximum duration of a session
 	renewEvery    = time.Minute
 	clockSkew     = 5 * time.Minute // allowed difference between the clocks of processes
 )
