@@ -21,7 +21,7 @@ const (
 	dueBatch     = 2500            // deliveries per read
 	roundTime    = 3 * time.Second // a longer round would count as hanging
 	// restShare and restAtMost determine the rest after a read that found few missing tasks: restShare times its duration, up to
-	// restAtMost. This limits the load on Redis: to check a task behind the first pending ones takes two requests.
+	// restAtMost. This limits the load on Redis: checking a task behind the first pending ones takes two requests.
 	restShare  = 10
 	restAtMost = 3 * time.Second
 	// How many deliveries of an endpoint one read checks: few, and more while tasks are missing.
