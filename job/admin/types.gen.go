@@ -472,7 +472,7 @@ type JobMembers struct {
 	// Attempts Number of attempts, including the current one.
 	Attempts int `json:"attempts"`
 
-	// MaxAttempts Maximum number of attempts
+	// MaxAttempts Maximum number of attempts, including the first.
 	MaxAttempts int `json:"max_attempts"`
 
 	// CanRetry Whether a request to retry the job would be accepted.
