@@ -71,11 +71,11 @@ func parseMean(text string) (mean, error) {
 	}
 	i := slices.Index(names, name)
 	if i < 0 {
-		return mean{}, fmt.Errorf("there is no fault %q; there are %s", name, strings.Join(names, ", "))
+		return mean{}, fmt.Errorf("unknown fault %q; known faults: %s", name, strings.Join(names, ", "))
 	}
 	every, err := time.ParseDuration(interval)
 	if err != nil || every < shortest || every > longest {
-		return mean{}, fmt.Errorf("the mean interval of %s is %q: allowed is a duration from %s to %s, such as 30s",
+		return mean{}, fmt.Errorf("the mean interval of %s is %q, but must be a duration from %s to %s, such as 30s",
 			name, interval, shortest, longest)
 	}
 	return mean{kind: kinds[i], every: every}, nil
