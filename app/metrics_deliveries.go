@@ -34,7 +34,7 @@ func newDeliveryMetrics(in telemetry.Factory) deliveryMetrics {
 		DeliveryFailures: in.Counters("webhook_failures_total", "Failed delivery attempts, by error and status.",
 			[]string{"class", "code"}),
 		sendTime: in.Histogram("webhook_send_seconds", "Duration of a delivery attempt.", telemetry.Long),
-		deliveryLatency: in.Histogram("webhook_latency_seconds", "Time from an event to its delivery, where the first attempt succeeded.",
+		deliveryLatency: in.Histogram("webhook_latency_seconds", "Time from an event to its delivery, if the first attempt succeeded.",
 			telemetry.Long),
 		Endpoints: in.Gauge("webhook_endpoints_active", "Endpoints that this process delivers to now."),
 		Sends:     in.Gauge("webhook_sends_in_flight", "Delivery attempts in progress in this process."),

@@ -35,16 +35,16 @@ func newJobMetrics(in telemetry.Factory) jobMetrics {
 		Succeeded: in.Counters("jobs_succeeded_total", "Jobs that succeeded.", kind, kinds...),
 		Failed:    in.Counters("jobs_failed_total", "Attempts that failed.", []string{"work_kind", "error_code"}),
 		Canceled:  in.Counters("jobs_canceled_total", "Jobs that were canceled.", kind, kinds...),
-		Retried:   in.Counters("job_retries_total", "Retries queued, by requester.", []string{"by"}, "client", "auto"),
-		RetryOutcomes: in.Counters("job_retry_outcomes_total", "Attempts after the first that ended, by outcome.",
+		Retried:   in.Counters("job_retries_total", "Retries queued, by who requested them.", []string{"by"}, "client", "auto"),
+		RetryOutcomes: in.Counters("job_retry_outcomes_total", "Retries (attempts after the first) that ended, by outcome.",
 			[]string{"outcome"}, ends...),
 		BulkItems: in.Counters("bulk_items_total", "Jobs handled by bulk operations.", []string{"action", "result"}),
-		queueWait: in.Histograms("job_queue_wait_seconds", "Time from being due to being claimed.", telemetry.Long, kind, kinds...),
+		queueWait: in.Histograms("job_queue_wait_seconds", "Time from a job's due time until its claim.", telemetry.Long, kind, kinds...),
 		execution: in.Histograms("job_execution_seconds", "Time from RUNNING to the attempt's end.", telemetry.Long,
 			[]string{"work_kind", "outcome"}),
-		queued:   in.Histogram("job_queued_seconds", "Time from entering QUEUED to ASSIGNED, backoff included.", telemetry.Long),
+		queued:   in.Histogram("job_queued_seconds", "Time that a job spent in QUEUED, including a retry's backoff.", telemetry.Long),
 		assigned: in.Histogram("job_assigned_seconds", "Time from ASSIGNED to RUNNING.", telemetry.Quick),
-		lateness: in.Histogram("job_schedule_lateness_seconds", "Time from execution_at to QUEUED.", telemetry.Quick),
+		lateness: in.Histogram("job_schedule_lateness_seconds", "Time from a job's execution_at until it was QUEUED.", telemetry.Quick),
 	}
 	for _, k := range job.Kinds() {
 		m.Failed.WithLabelValues(string(k), string(usualFailure(k)))

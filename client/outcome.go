@@ -57,7 +57,7 @@ func ParseOutcome(contentType string, body []byte) (*Outcome, error) {
 
 func parseOutcome(contentType string, body []byte, now time.Time) (*Outcome, error) {
 	if kind := mediaType(contentType); contentType != "" && kind != problemType && kind != "application/json" {
-		return nil, fmt.Errorf("client: an outcome document is JSON, not %q", contentType)
+		return nil, fmt.Errorf("client: the media type of an outcome document must be JSON, not %q", contentType)
 	}
 	o := &Outcome{}
 	if err := json.Unmarshal(body, o); err != nil {

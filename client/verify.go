@@ -291,7 +291,7 @@ func (m message) component(name string) (string, error) {
 	case name == "@authority" || name == "@path":
 		u, err := url.Parse(m.target)
 		if err != nil {
-			return "", fmt.Errorf("client: the target URI: %w", err)
+			return "", fmt.Errorf("client: build the target URI: %w", err)
 		}
 		if name == "@path" {
 			return u.EscapedPath(), nil

@@ -67,7 +67,7 @@ func Start(t testing.TB, o Options) *Service {
 	case at != "":
 		s, judge, err = register(t.Context(), at)
 	default:
-		t.Skip("nothing to judge: give Target, set FORGERUN_TARGET or FORGERUN_URL, or run forgerun verdict -- go test")
+		t.Skip("nothing to judge: set Target, set FORGERUN_TARGET or FORGERUN_URL, or run forgerun verdict -- go test")
 	}
 	if err == nil {
 		err = o.begin(t, judge)

@@ -12,7 +12,7 @@ import (
 func NewRegistry(version, role string) *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "forgerun_build_info", Help: "Always 1; the labels say what runs here.",
+		Name: "forgerun_build_info", Help: "Always 1; the labels describe the running program.",
 		ConstLabels: prometheus.Labels{"version": version, "role": role},
 	})
 	info.Set(1)

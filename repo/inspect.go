@@ -26,7 +26,7 @@ var (
 	ErrAway       = errors.New("does not accept connections")
 	ErrSilent     = errors.New("does not answer in time")
 	ErrClosed     = errors.New("closes connections without a response")
-	ErrBusy       = errors.New("takes no session now")
+	ErrBusy       = errors.New("accepts no sessions now")
 	ErrLogin      = errors.New("refuses the login")
 	ErrNoDatabase = errors.New("has no such database")
 	ErrTLS        = errors.New("and this program disagree on TLS")

@@ -11,7 +11,7 @@ import (
 const masterKeyBytes = 32
 
 // errSealed is returned for a value that cannot be decrypted.
-var errSealed = errors.New("it was encrypted under another FORGERUN_MASTER_KEY, or is damaged")
+var errSealed = errors.New("it was encrypted with another FORGERUN_MASTER_KEY, or is damaged")
 
 // Vault encrypts stored values with AES-256-GCM and the master key, with a random nonce as prefix. Each value is bound to its context, such
 // as its row, and cannot be decrypted in another one.

@@ -102,7 +102,7 @@ func (m *Maintenance) reportStep(ctx context.Context, clock string, step time.Du
 		return
 	}
 	m.Metrics.ClockSteps.WithLabelValues(clock).Inc()
-	m.Log.WarnContext(ctx, "a clock was set; times computed before are off by this step", "action", "watch_clock", "clock", clock,
+	m.Log.WarnContext(ctx, "a clock was set; times computed before that are off by this step", "action", "watch_clock", "clock", clock,
 		"step_seconds", step.Seconds())
 }
 

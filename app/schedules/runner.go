@@ -81,7 +81,7 @@ func (r *Runner) look(ctx context.Context) (advanced bool, err error) {
 	part := r.prepare(ctx, due)
 	n, err := r.commit(ctx, part)
 	if err != nil && ctx.Err() == nil && !unavailable(err) {
-		r.log.WarnContext(ctx, "schedules are advanced one by one", "action", "schedules", app.ErrorFields(err))
+		r.log.WarnContext(ctx, "cannot advance schedules together; advancing them one by one", "action", "schedules", app.ErrorFields(err))
 		return r.single(ctx, due[:len(part.steps)+len(part.unreadable)])
 	}
 	if err == nil && len(part.unreadable) > 0 {

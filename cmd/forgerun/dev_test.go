@@ -179,7 +179,7 @@ func TestDevChaosUsage(t *testing.T) {
 		faults string
 		code   int
 	}{
-		`unknown fault "hat"`:     {nil, "hat=1s", 2},
+		`unknown fault "hat"`:         {nil, "hat=1s", 2},
 		"to its own Postgres and":     {required, "kill=1s", 1},
 		"can listen only on loopback": {env{"FORGERUN_HTTP_ADDR": "0.0.0.0:1"}, "kill=1s", 1},
 	} {

@@ -8,9 +8,9 @@ export const STATES = ["CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", 
 // EXPLAINED are the states in words.
 export const EXPLAINED = {
   CREATED: "Accepted, waiting for its time", QUEUED: "Ready, waiting for a worker", ASSIGNED: "Claimed by a worker, not started",
-  RUNNING: "A worker executes it", SUCCEEDED: "Finished well", FAILED: "Finished with an error", CANCELED: "Stopped before completion",
-  ALIVE: "It sends heartbeats", DEAD: "The worker stopped sending heartbeats", STOPPED: "It was shut down", SILENT: "The worker missed three heartbeats in a row",
-  ENABLED: "Events are sent to it", FAILING: "At least five attempts in a row failed", DISABLED: "No events are sent to it",
+  RUNNING: "A worker runs the job", SUCCEEDED: "Finished successfully", FAILED: "Finished with an error", CANCELED: "Stopped before completion",
+  ALIVE: "The worker sends heartbeats", DEAD: "The worker stopped sending heartbeats", STOPPED: "The worker was shut down", SILENT: "The worker missed three heartbeats in a row",
+  ENABLED: "Events are sent to the webhook", FAILING: "At least five attempts in a row failed", DISABLED: "No events are sent to the webhook",
   PAUSE: "No jobs are started", DRAIN: "No jobs are accepted; a drained worker takes no jobs",
   PENDING: "Being sent, or waiting for its next attempt", DELIVERED: "The receiver answered 2xx",
 };

@@ -96,7 +96,7 @@ function deliveryGroup(job, now, receiver) {
     h("summary", {}, `Deliveries: ${number(all.length)}${job.more_deliveries ? "+" : ""} to ${plural(receivers.length, "receiver")}`,
       h("span", { class: all.some(d => ["failed", "failing"].includes(fate(d))) ? "tone-bad" : "quiet" }, ` · ${said(all)}`)),
     tracks(receivers.map(([name, deliveries]) => [name, deliveries.toReversed().map(d => deliveryBar(d, end(d), place)), `${name}: ${said(deliveries)}`]), moments, false),
-    h("p", { class: "quiet" }, "Separate time axis, from the event to the receiver's response or the last attempt."));
+    h("p", { class: "quiet" }, "These bars have a time axis of their own. Each bar begins at the event and ends at the receiver's response or the last attempt."));
 }
 
 // fate is the state of a delivery; failing is one that failed and will be tried again.

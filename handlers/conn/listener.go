@@ -43,8 +43,8 @@ type Metrics struct {
 func NewMetrics(f telemetry.Factory) *Metrics {
 	return &Metrics{
 		closed: f.Counters("connections_refused_total",
-			"Connections closed because there were too many: idle ones to make room (idle), new ones if none was idle (full), "+
-				"new ones from an address that has reached its limit (address).", []string{"reason"}, "idle", "full", "address"),
+			"Connections closed because there were too many, by reason: idle (an idle one, to make room), full (a new one, because "+
+				"none was idle), address (a new one, from an address that has reached its limit).", []string{"reason"}, "idle", "full", "address"),
 		failures: f.Counter("accept_failures_total",
 			"Failures to accept a connection because files or memory ran out; the server pauses after each."),
 	}

@@ -65,7 +65,7 @@ func (s *Kit) servePage(c *fasthttp.RequestCtx) {
 	defer body.end(c)
 	defer func() {
 		if v := recover(); v != nil {
-			s.Logger.ErrorContext(ctx, "page failed", slog.String("path", head.URL.Path), slog.String("error_message", fmt.Sprint(v)),
+			s.Logger.ErrorContext(ctx, "rendering a page failed", slog.String("path", head.URL.Path), slog.String("error_message", fmt.Sprint(v)),
 				slog.String("stack", string(debug.Stack())))
 			c.Response.Reset()
 			c.SetStatusCode(http.StatusInternalServerError)

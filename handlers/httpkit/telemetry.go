@@ -39,8 +39,8 @@ func newMetrics(f telemetry.Factory, routes []Route) *metrics {
 		authFailures: f.Counters("auth_failures_total",
 			"Requests and streams refused because of their credentials, by error code.", []string{"error_code"}),
 		refused: f.Counters("submissions_refused_total",
-			"Submissions and retries refused temporarily: too many wait for storage (overload), "+
-				"the service holds its maximum number of jobs (queue_full), the client sends too many (rate_limit).",
+			"Submissions and retries refused temporarily, by reason: overload (too many wait for storage), "+
+				"queue_full (the service holds its maximum number of jobs), rate_limit (the client sends too many).",
 			[]string{"reason"}, "overload", "queue_full", "rate_limit"),
 	}
 	for _, rt := range append(routes, *unmatchedRoute, *preflight) {

@@ -42,6 +42,6 @@ func NewMetrics(f telemetry.Factory) *Metrics {
 			"Event streams open now, of one job or of all of a client's jobs.", []string{"kind"}, KindJob, KindClient),
 		Closed: f.Counters("streams_closed_total", "Event streams that ended, by reason.", []string{"reason"}, string(EndOfJob),
 			string(ClientGone), string(Stalled), string(Shutdown), string(Storage), string(Unauthorized), string(Internal)),
-		Events: f.Counter("stream_events_sent_total", "Events sent on event streams, without progress."),
+		Events: f.Counter("stream_events_sent_total", "Events sent on event streams, except progress events."),
 	}
 }

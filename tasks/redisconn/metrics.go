@@ -47,9 +47,9 @@ func newMetrics(registry prometheus.Registerer) *Metrics {
 	}
 	return &Metrics{
 		Errors: in.Counters("redis_errors_total", "Failed operations on Redis.", []string{"operation"}, operations...),
-		Enqueued: results("tasks_enqueued_total", "Job tasks to enqueue right after a commit, by result.",
+		Enqueued: results("tasks_enqueued_total", "Job tasks that were to be enqueued right after a commit, by result.",
 			ResultOK, ResultConflict, ResultFailed, ResultDropped, ResultSkipped),
-		Ensured: results("tasks_ensured_total", "Jobs and deliveries whose task the relay checked: ok if it created a task or made one run.",
+		Ensured: results("tasks_ensured_total", "Jobs and deliveries whose task the relay checked; ok: it created the task or made it run.",
 			ResultOK, ResultPresent, ResultFailed),
 		Signals: results("cancel_signals_total", "Cancel signals to and from other processes.",
 			ResultOK, ResultFailed, ResultDropped, ResultSkipped, ResultReceived, ResultBad),
@@ -57,11 +57,11 @@ func newMetrics(registry prometheus.Registerer) *Metrics {
 			ResultOK, ResultFailed, ResultDropped, ResultSkipped, ResultReceived, ResultBad),
 		Handled: results("tasks_handled_total", "Tasks that workers took from the queue.",
 			ResultOK, ResultStale, ResultEarly, ResultFailed, ResultBad),
-		DeliveriesEnqueued: results("delivery_tasks_enqueued_total", "Delivery tasks to enqueue right after a commit, by result.",
+		DeliveriesEnqueued: results("delivery_tasks_enqueued_total", "Delivery tasks that were to be enqueued right after a commit, by result.",
 			ResultOK, ResultConflict, ResultFailed, ResultDropped, ResultSkipped),
 		DeliveriesHandled: results("delivery_tasks_handled_total", "Tasks that delivery workers took from the queue.",
 			ResultOK, ResultStale, ResultEarly, ResultFailed, ResultBad),
-		Grants:         results("rate_limit_grants_total", "Exchanges with the shared rate limit.", ResultOK, ResultFailed),
+		Grants:         results("rate_limit_grants_total", "Requests to the rate limit in Redis, by result.", ResultOK, ResultFailed),
 		Buffered:       in.Gauge("tasks_enqueue_buffer", "Tasks that wait in this process to be enqueued."),
 		RateLimitAlone: in.Gauge("rate_limit_alone", "1 while this process applies the rate limit without Redis."),
 	}

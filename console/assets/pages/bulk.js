@@ -14,7 +14,7 @@ function outcome(b) {
   if (b.state !== "DONE" || b.total === 0) return badge(b.state);
   const mark = (look, text, title) => h("span", { class: "badge s-" + look, title }, text);
   if (b.failed === b.total) return mark("failed", "ALL FAILED", "Done; no job was changed");
-  if (b.failed > 0) return mark("degraded", `DONE, ${number(b.failed)} FAILED`, "The others were changed or skipped");
+  if (b.failed > 0) return mark("degraded", `DONE, ${number(b.failed)} FAILED`, "The other jobs were changed or skipped");
   return b.succeeded === 0 ? mark("canceled", "NOTHING TO DO", "Done; all jobs were skipped") : badge(b.state);
 }
 

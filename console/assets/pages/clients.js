@@ -15,7 +15,7 @@ export function page(context) {
     title: "Clients",
     load: read("clients", context.query, [], 50), every: 5000,
     view: list => [heading("Clients", link("erasures", "Erasures"), context.session.read_only ? null : button("New client…", make)),
-      listing("clients", context, list, empty("No clients.", "Each job belongs to one."), () => table([
+      listing("clients", context, list, empty("No clients.", "Each job belongs to a client."), () => table([
         { title: "Client", class: "wrap", cell: c => h("div", {}, h("a", { href: "#/clients/" + c.client_id, class: "open" }, c.name || mono(c.client_id)),
           c.name ? h("small", { class: "block quiet" }, mono(c.client_id)) : null) },
         { title: "Held by workers", num: true, cell: c => used(c.active_jobs) }, { title: "Not ended", num: true, cell: c => used(c.open_jobs) },

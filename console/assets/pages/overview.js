@@ -41,7 +41,7 @@ function inside(href, text) {
 }
 
 function numbers({ as_of: now, waiting, workers, deliveries }) {
-  const share = workers.slots ? `${Math.round(100 * workers.held / workers.slots)} %` : workers.held ? "no live worker has them" : "no slots";
+  const share = workers.slots ? `${Math.round(100 * workers.held / workers.slots)} %` : workers.held ? "held only by dead workers" : "no slots";
   return h("dl", { class: "key" },
     tile("Waiting for a worker", count({ count: waiting.due, more: waiting.more && waiting.due === waiting.count }), due(waiting), "#/queues"),
     tile("Slots in use", `${number(workers.held)} of ${number(workers.slots)}`, share, "#/jobs?state=RUNNING"),

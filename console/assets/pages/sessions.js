@@ -72,7 +72,7 @@ async function start(context) {
   const [client, { profiles }] = await Promise.all([clientField(context), get("catalogue")]);
   const made = await confirm({
     title: "Start a session", action: "Start", text: "The client's requests and deliveries are recorded and judged until the session ends.",
-    fields: [client, field("Profile", h("select", { name: "profile" }, h("option", { value: "" }, "no faults"), profiles.map(p => h("option", { value: p }, p))), "The faults in its traffic."),
+    fields: [client, field("Profile", h("select", { name: "profile" }, h("option", { value: "" }, "no faults"), profiles.map(p => h("option", { value: p }, p))), "The faults to inject into the client's traffic."),
       field("Seed", h("input", { type: "number", name: "seed", min: 0, value: "1" }), "The same seed gives the same faults."),
       field("Label", h("input", { name: "label", maxlength: 100 }), "Only requests with this ForgeRun-Session header belong to the session. Without a label, all requests do.")],
     act: form => post("testbed/sessions", { client_id: form.get("client_id").trim(), session: {

@@ -38,7 +38,7 @@ function service(s) {
 
 function thisProcess(ready) {
   return card("This process", ready ? facts([["Status", badge(String(ready.status || "unknown").toUpperCase())], ...Object.entries(ready.checks || {}).map(([k, v]) => [k, String(v)])])
-    : h("p", { class: "quiet" }, "It does not report whether it is ready."));
+    : h("p", { class: "quiet" }, "This process does not report whether it is ready."));
 }
 
 const PLACES = [

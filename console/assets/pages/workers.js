@@ -27,7 +27,7 @@ function worker(w, context) {
   return h("section", { class: "card worker", "data-key": w.worker_id },
     h("div", { class: "line" }, h("h2", {}, w.name || w.worker_id), badge(w.silent ? "SILENT" : w.state), w.drained ? badge("DRAIN") : null,
       h("span", { class: w.silent ? "tone-bad" : "quiet" }, w.state === "ALIVE" ? "heartbeat " : "last heartbeat ", age(w.heartbeat_at)),
-      h("span", { class: "push num" }, idle ? "holds nothing" : `${number(w.held)} of ${number(w.slots)} slots`), change),
+      h("span", { class: "push num" }, idle ? "holds no jobs" : `${number(w.held)} of ${number(w.slots)} slots`), change),
     idle ? null : h("meter", { min: 0, max: Math.max(1, w.slots), value: Math.min(w.held, w.slots), "aria-label": `${w.held} of ${w.slots} slots are held` }),
     w.silent ? h("p", { class: "tone-bad" }, "The worker hangs, is stopped, or cannot reach Postgres. Its jobs are requeued ", age(w.expires_at), ".") : null,
     h("p", { class: "quiet" }, h("code", { class: "wrap" }, w.worker_id), " started ", time(w.started_at), future(w)),
