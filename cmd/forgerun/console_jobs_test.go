@@ -213,7 +213,7 @@ func TestConsoleSchedules(t *testing.T) {
 	c.fill("cron", "30 4 * * MON-FRI")
 	c.fill("time_zone", "Europe/Berlin")
 	c.press("Create")
-	c.says("It has not run yet.")
+	c.says("The schedule has not run yet.")
 	id := s.text(`SELECT schedule_id::text FROM schedules WHERE name = 'nightly report'`)
 	c.at("schedules/" + id)
 	c.press("Run now…")

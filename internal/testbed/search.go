@@ -93,8 +93,8 @@ func (r *searchRun) searchFlags() *pflag.FlagSet {
 func (r *searchRun) outputFlags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("Output", pflag.ContinueOnError)
 	command.JSON(f, &r.json)
-	f.StringVar(&r.dir, "out", "forgerun-search", "`folder` for a file of faults for each finding, and a page (index.html)")
-	f.StringVar(&r.regressions, "regressions", "", "`folder` with such files: run the command under each, and search for nothing")
+	f.StringVar(&r.dir, "out", "forgerun-search", "`folder` for the results: a file of faults for each finding, and a page (index.html)")
+	f.StringVar(&r.regressions, "regressions", "", "`folder` with such files of faults: run the command with each file, and do not search")
 	return f
 }
 

@@ -190,7 +190,7 @@ func (r *searchRun) print(report *search.Report) error {
 	if len(report.Findings) > 0 {
 		color = term.Bad
 	}
-	fmt.Fprintf(&b, "%s. %s\nThe page is %s.\n", style.Paint(color, report.Headline()), report.Sum(), filepath.Join(r.dir, "index.html"))
+	fmt.Fprintf(&b, "%s. %s\nAll findings: %s\n", style.Paint(color, report.Headline()), report.Sum(), filepath.Join(r.dir, "index.html"))
 	_, err := fmt.Fprint(r.Stdout, b.String())
 	return err
 }

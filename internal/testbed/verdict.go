@@ -181,7 +181,7 @@ func (v *verdictRun) fileFlags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("Output", pflag.ContinueOnError)
 	command.JSON(f, &v.json)
 	f.StringVar(&v.junit, "junit", "", "`file` for the verdict as JUnit XML: a test suite for each session")
-	f.StringVar(&v.html, "html", "", "`file` for the verdict as a page; with several sessions it links a page of each, in a folder beside it")
+	f.StringVar(&v.html, "html", "", "`file` for the verdict as a page; for several sessions it links to a page for each, in a folder beside")
 	f.StringVar(&v.jsonFile, "json-file", "", "`file` for the verdict as JSON")
 	f.StringVar(&v.markdown, "summary", "", "`file` for a summary in Markdown; GitHub Actions also shows it as the summary of the step")
 	f.BoolVar(&v.shared, "shared-files", false, "let other users read these files (mode 0644, not 0600)")

@@ -214,7 +214,7 @@ func (p *Proxy) replaceFaults(w http.ResponseWriter, r *http.Request) (int, any,
 func (p *Proxy) lacks(e *fault.Effect) error {
 	switch {
 	case e.Refuse > 0 && p.socket == nil:
-		return &fault.Wrong{Pointer: "/effect/refuse", Detail: "the socket does not belong to this proxy"}
+		return &fault.Wrong{Pointer: "/effect/refuse", Detail: "a forward proxy cannot refuse connections, since it serves other hosts too"}
 	case e.TLS != "" && p.tls == nil:
 		return &fault.Wrong{Pointer: "/effect/tls", Detail: "the proxy listens without TLS: forgerun proxy --tls"}
 	}

@@ -34,7 +34,7 @@ const call = (id, name) => post(`clients/${encodeURIComponent(id)}/name`, { name
 
 export function one(context, id) {
   const at = "clients/" + encodeURIComponent(id);
-  const add = () => confirm({ title: "New key for this client?", text: "Its secret is shown once.", action: "Make it", fields: [field("Permissions",
+  const add = () => confirm({ title: "New key for this client?", text: "The key is shown only once.", action: "Make it", fields: [field("Permissions",
     h("select", { name: "scope" }, ["all", "submit", "read"].map(s => h("option", { value: s }, SCOPES[s]))))], act: form => post(at + "/keys", { scope: form.get("scope") }) })
     .then(made => {
       if (made) {
@@ -61,7 +61,7 @@ export function one(context, id) {
       stopped(context, c.pauses),
       h("div", { class: "toolbar" }, [["jobs", "Jobs"], ["queues", "Queues"], ["batches", "Batches"], ["webhooks", "Webhooks"], ["deliveries", "Deliveries"], ["new", "New job"]].map(([to, text]) =>
         link(`${to}?client_id=${c.client_id}`, h("span", { class: "button" }, text)))),
-      card("Keys", c.keys.length === 0 ? h("p", { class: "quiet" }, "It has none.") : table([
+      card("Keys", c.keys.length === 0 ? h("p", { class: "quiet" }, "The client has no keys.") : table([
         { title: "Key", cell: k => mono(k.key_id) }, { title: "May", cell: k => SCOPES[k.scope] || k.scope }, { title: "State", cell: stateOf },
         { title: "Made", num: true, cell: k => time(k.created_at) }, { title: "Expires", num: true, cell: k => age(k.expires_at) },
         { title: "Replaced by", cell: k => mono(k.replaced_by) },

@@ -25,7 +25,7 @@ export function page(context) {
       { title: "First", num: true, cell: f => age(f.first_at) }, { title: "Last", num: true, cell: f => age(f.last_at) }, { title: "The last one", cell: f => jobLink(f.last_job_id) },
       { title: "Retryable", num: true, cell: f => again(f, context) },
     ], list.data, { key: f => [f.code, f.work_kind, f.detail].join("\n"), open: f => jobsOf(f, context.query), caption: "Failures" }),
-    list.more ? h("p", { class: "quiet" }, "Only the last 100,000 finished jobs are counted; there are more.") : null],
+    list.more ? h("p", { class: "quiet" }, "Only the last 100,000 finished jobs are counted, but there are more.") : null],
   };
 }
 

@@ -26,7 +26,7 @@ export function page(context, id) {
       timeline(job, { even: ui.even, receiver: d => receiverOf(d, ui.hooks) })),
       resultCard(job, ui, context.draw), attempts(job), eventLog(job), deliveries(job, ui.hooks),
       h("div", { class: "columns" }, card("Definition", job.definition ? tree(job.definition) : note("bad", h("p", {}, "The definition is damaged: the job cannot run."))),
-        card("Parameters", job.params ? tree(job.params) : h("p", { class: "quiet" }, "None were sent."))),
+        card("Parameters", job.params ? tree(job.params) : h("p", { class: "quiet" }, "The job was submitted without parameters."))),
       card("All members", details(job)), card("Submit it elsewhere", copies(job)),
     ],
   };
@@ -63,11 +63,11 @@ function summary(job) {
 const ran = job => job.started_at && job.finished_at ? span(new Date(job.finished_at) - new Date(job.started_at)) : "–";
 
 function actions(job, context) {
-  if (context.session.read_only) return h("p", { class: "quiet" }, "This token may read only.");
+  if (context.session.read_only) return h("p", { class: "quiet" }, "This token has read access only.");
   const final = ["SUCCEEDED", "FAILED", "CANCELED"].includes(job.state);
   return h("div", { class: "toolbar", role: "toolbar", "aria-label": "What can be done with this job" },
     button("Retry…", () => retry(job, context), { disabled: job.state !== "FAILED", class: job.can_retry ? "primary" : "", title: job.state === "FAILED" ? false : "Only FAILED jobs can be retried" }),
-    button("Cancel…", () => cancel(job, context), { disabled: final, title: final ? "It has ended" : false }),
+    button("Cancel…", () => cancel(job, context), { disabled: final, title: final ? "The job has ended" : false }),
     button("Submit again…", () => submitAgain(job, context)),
     link(`new?from=${job.job_id}`, h("span", { class: "button" }, "Edit and submit")),
     button("Delete…", () => destroy(job, context), { disabled: !final, class: "danger", title: final ? false : "Only finished jobs can be deleted" }));
@@ -77,7 +77,7 @@ const ADVICE = { PAUSED: link("queues", "Pauses and drains"), CLIENT_LIMIT: link
 
 function waiting(job) {
   if (!job.waiting) return null;
-  return note("plain", h("p", {}, h("span", { class: "strong" }, "It waits. "), job.waiting.detail, job.waiting.until ? [" Until ", time(job.waiting.until), ", ", age(job.waiting.until), "."] : null,
+  return note("plain", h("p", {}, h("span", { class: "strong" }, "The job is waiting. "), job.waiting.detail, job.waiting.until ? [" Until ", time(job.waiting.until), ", ", age(job.waiting.until), "."] : null,
     " ", ADVICE[job.waiting.reason] || null));
 }
 
@@ -86,7 +86,7 @@ function failure(job) {
   if (!f) return null;
   return note("bad", h("p", { class: "strong" }, f.detail), h("p", {}, mono(f.code), ` at stage ${f.stage}, reason ${f.reason}; `,
     f.retryable ? "the same job may succeed if it is tried again." : "trying the same job again would not help."),
-  h("p", {}, link("jobs?failure_code=" + f.code, "Jobs that failed like this"), " · ", link("failures", "All failures in groups")));
+  h("p", {}, link("jobs?failure_code=" + f.code, "Jobs that failed with this code"), " · ", link("failures", "All failures in groups")));
 }
 
 function progress(job) {
@@ -133,7 +133,7 @@ const traceLink = job => job.trace_url ? h("a", { href: job.trace_url, rel: "nor
 
 function details(job) {
   return facts([
-    ["Queued", time(job.queued_at)], ["Runs not before", time(job.run_at)], ["Meant for", time(job.execution_at)], ["Assigned", time(job.assigned_at)],
+    ["Queued", time(job.queued_at)], ["Does not run before", time(job.run_at)], ["Meant for", time(job.execution_at)], ["Assigned", time(job.assigned_at)],
     ["Started", time(job.started_at)], ["Ended", time(job.finished_at)], ["Canceled", time(job.canceled_at)],
     ["Worker", job.worker_id ? mono(job.worker_id) : mono("")], ["Lease", number(job.fence), "The number of the job's current lease (fence)"], ["Leases expired", number(job.lease_expiries)],
     ["Retries automatically", job.auto_retry ? "yes" : "no"], ["Callback", outside(job.callback)], ["Batch", idLink("batches", job.batch_id)],

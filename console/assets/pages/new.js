@@ -60,7 +60,7 @@ function fields(form, { kinds, clients }, set) {
     h("details", { open: !!(form.params || form.callback || form.correlation_id || form.work_kind === "CUSTOM") }, h("summary", {}, "Parameters, callback, correlation id"),
       field("Parameters, a JSON object", h("textarea", { rows: 6, value: form.params, oninput: set("params"), spellcheck: "false",
         placeholder: form.work_kind === "CUSTOM" ? "{\"behavior\": {\"duration\": \"2s\", \"steps\": 4}}" : "{\"customer\": 42}" }), "Stored exactly as sent, with all digits of numbers."),
-      field("Callback", h("input", { type: "url", value: form.callback, oninput: set("callback"), placeholder: "https://…" }), "Receives every change."),
+      field("Callback", h("input", { type: "url", value: form.callback, oninput: set("callback"), placeholder: "https://…" }), "Receives each change of the job's state."),
       field("Correlation id", h("input", { value: form.correlation_id, oninput: set("correlation_id"), pattern: "[A-Za-z0-9._\\-]+", maxlength: 256 })),
       h("label", { class: "check" }, h("input", { type: "checkbox", checked: form.auto_retry, onchange: set("auto_retry") }), h("span", {}, "The server retries the job automatically"))),
     field("How many", h("input", { type: "number", min: 1, max: MOST, value: String(form.n), oninput: set("n") }), `Submit up to ${MOST} separate jobs at once.`),

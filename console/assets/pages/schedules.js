@@ -52,7 +52,7 @@ export function one(context, id) {
       s.last_error ? note("bad", h("p", {}, time(s.last_error.scheduled_for), " got no job: ", s.last_error.detail)) : null,
       facts([["State", state(s)], ["Kind", kind(s)], ["Due", due(s)], ["Client", clientLink(s.client_id)], ["Next runs", s.next_runs.length ? s.next_runs.map(at => h("div", {}, time(at))) : "–"],
         ["Due runs", number(s.runs)], ["Missed", number(s.missed)], ["Skipped", number(s.skipped)], ["Overlap", s.overlap], ["Catch up", s.catch_up], ["Created", time(s.created_at)]]),
-      card("Last runs", runs.data.length === 0 ? h("p", { class: "quiet" }, "It has not run yet.") : table([
+      card("Last runs", runs.data.length === 0 ? h("p", { class: "quiet" }, "The schedule has not run yet.") : table([
         { title: "Job", cell: j => jobLink(j.job_id, true) }, { title: "State", cell: j => badge(j.state) }, { title: "Kind", class: "small", cell: j => mono(j.work_kind) },
         { title: "Created", num: true, cell: j => time(j.created_at) }, { title: "Ended", num: true, cell: j => time(j.finished_at) },
       ], runs.data, { key: j => j.job_id, open: j => "#/jobs/" + j.job_id, caption: "Last runs" })),

@@ -20,10 +20,10 @@ import (
 const exitCodes = `
 Exit codes:
   0  the service behaved as expected
-  1  it did not: a broken invariant, an unmet expectation, a work kind that behaved
-     differently, or a check that could not be made; the output says which and why
+  1  it did not: an invariant was broken, an expectation not met, or a work kind behaved
+     differently; or a check could not be made. The output says which and why
   2  nothing could be judged: no service, wrong URL or key, bad flags or scenario, or
-     INCONCLUSIVE: too few submissions accepted (expect.accepted of the scenario)
+     INCONCLUSIVE: the service accepted too few submissions (see expect.accepted)
   130  interrupted: nothing was judged`
 
 // Commands returns the demo and the command "simulate".

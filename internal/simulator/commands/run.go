@@ -29,17 +29,17 @@ the name of a ready-made one ("forgerun simulate scenarios" lists them).
 Without --url it starts its own ForgeRun, with its own Postgres and Redis,
 and stops it at the end. It can then also scale the workers while traffic runs
 (--workers) and inject faults (--chaos). With --url it plays against a running
-service: with --database-url the judge also reads the rows, and with
---redis-url too, --workers starts worker processes for this service. With
-an --admin-url for the admin listener of each process, it also compares the metrics.
-The service must be able to call the webhook receiver on this machine: on loopback
-set FORGERUN_WEBHOOK_ALLOW_PRIVATE at the service, elsewhere use --receiver-addr
-and --receiver-url. At the end it cancels unfinished jobs there.
+service. With --database-url, the judge also reads this service's rows in Postgres. If
+--redis-url is set too, --workers can start worker processes for the service. With
+an --admin-url for each process, the judge also compares the metrics with the rows.
+The service must be able to call the webhook receiver on this machine. If the receiver is
+on loopback, start the service with FORGERUN_WEBHOOK_ALLOW_PRIVATE=true; otherwise use
+--receiver-addr and --receiver-url. At its end, the run cancels unfinished jobs.
 
 The folder --out contains the results of a run: report.html, report.json,
 junit.xml, and, if something was wrong, the history and the logs.
 
-Faults for --chaos, each with the mean time between two of them:
+Kinds of faults for --chaos, where each needs the mean time between two such faults:
 %s`
 
 // runFlags are the flags of "run".
@@ -105,8 +105,8 @@ func (f *runFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.URL, "url", "", "base `URL` of a running service; default: start one")
 	fs.StringVar(&f.Key, "key", "", "API `key` for the service at --url; default: register clients")
 	fs.StringVar(&f.ReceiverAddr, "receiver-addr", anyPort, "`address` on which to receive webhooks")
-	fs.StringVar(&f.ReceiverURL, "receiver-url", "", "base `URL` at which the service reaches that address (default: the address itself)")
-	fs.Func("time-scale-hint", "FORGERUN_TIME_SCALE of the service at --url, a `number`, if known", func(text string) error {
+	fs.StringVar(&f.ReceiverURL, "receiver-url", "", "base `URL` at which the service reaches the receiver (default: its --receiver-addr)")
+	fs.Func("time-scale-hint", "FORGERUN_TIME_SCALE of the service at --url, a `number`; needed to check durations", func(text string) error {
 		n, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(n >= 0 && n <= 1000) {
 			return errors.New("must be a number from 0 to 1000")
@@ -124,11 +124,11 @@ func (f *runFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.chaos, "chaos", "", "`faults` such as kill=30s,stop=60s (see above), or none")
 	fs.Uint64Var(&f.seed, "seed", 0, "`number` that seeds every request and fault (default: the scenario's)")
 	fs.DurationVar(&f.duration, "duration", 0, "how long to submit; overrides the scenario's `time`")
-	fs.DurationVar(&f.drain, "drain", 0, "how long to wait for jobs, and then for deliveries, after the last submission; overrides the "+
+	fs.DurationVar(&f.drain, "drain", 0, "how long to wait after the last submission for jobs to end, and then for deliveries; overrides the "+
 		"scenario's `time`")
 	fs.Int64Var(&f.jobs, "jobs", 0, "how many requests to send; overrides the scenario's `number`")
 	fs.DurationVar(&f.Lease, "lease", defaultLease, "lease `time` of the started workers")
-	fs.IntVar(&f.Sample, "sample", defaultSample, "`number` of jobs to check over HTTP by report and deliveries, besides lists and rows")
+	fs.IntVar(&f.Sample, "sample", defaultSample, "`number` of jobs whose reports and deliveries are also read over HTTP and checked")
 	fs.BoolVar(&f.Keep, "keep", false, "also keep the history and the logs of a run without violations")
 }
 
@@ -182,7 +182,7 @@ func (f *runFlags) applyFlags(s *scenario.Scenario) error {
 	}
 	switch {
 	case f.AdminURLs != nil && (own || f.DatabaseURL == ""):
-		return errors.New("--admin-url compares the metrics of the service at --url with its rows: give --url and --database-url too")
+		return errors.New("--admin-url compares the metrics of the service at --url with its rows: pass --url and --database-url too")
 	case own && (f.DatabaseURL != "" || f.RedisURL != "" || f.Key != "" || f.TimeScale != nil):
 		return errors.New("--key, --database-url, --redis-url and --time-scale-hint need --url")
 	case !own && f.workers != "" && (f.DatabaseURL == "" || f.RedisURL == ""):

@@ -129,7 +129,7 @@ func (s *Store) Each(bucket int, fn func(Fact) error) error {
 		if err := json.UnmarshalDecode(facts, &f, jsonv1.FormatDurationAsNano(true)); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
-			return fmt.Errorf("%s cannot be read: %w", file.Name(), err)
+			return fmt.Errorf("read %s: %w", file.Name(), err)
 		}
 		if err := fn(f); err != nil {
 			return err

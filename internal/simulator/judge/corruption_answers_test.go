@@ -55,7 +55,7 @@ var answerCorruptions = []corruption{
 		a, b := w.poll(polledJob, queued), w.poll(polledJob, running)
 		*a, *b = *b, *a
 	}, true},
-	{"a poll shows ASSIGNED (attempt 1), which the job was not at that time", answered, polledJob,
+	{"a poll shows ASSIGNED (attempt 1), but the job did not have this state at that time", answered, polledJob,
 		func(w *world) { w.poll(polledJob, queued).State = assigned }, true},
 	{"the owner's poll was refused: forgerun answered 404", answered, polledJob, func(w *world) {
 		f := w.find(history.Looked, polledJob)

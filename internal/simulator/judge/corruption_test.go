@@ -90,8 +90,8 @@ var jobCorruptions = []corruption{
 	{"and got 200", foreign, plainJob, intruder(200), true},
 	{"and got 410", foreign, plainJob, intruder(410), true},
 
-	{"jobs_submitted_total is 15, the rows say 18", measured, 0, func(w *world) { w.run.Collected.Measured[0].Metric = 15 }, true},
-	{"job_queue_depth is 1, the rows say 0", measured, 0, func(w *world) { w.run.Collected.Measured[1].Metric = 1 }, true},
+	{"metric jobs_submitted_total is 15, but the rows give 18", measured, 0, func(w *world) { w.run.Collected.Measured[0].Metric = 15 }, true},
+	{"metric job_queue_depth is 1, but the rows give 0", measured, 0, func(w *world) { w.run.Collected.Measured[1].Metric = 1 }, true},
 	{"and its job does not exist", tasked, 99, func(w *world) {
 		w.add(history.Fact{Kind: history.QueuedTask, At: w.end(), Job: jobName(99), Task: &history.Task{Queue: "jobs", ID: "job-0099:1"}})
 	}, true},
@@ -108,11 +108,11 @@ var jobCorruptions = []corruption{
 		task.State, task.Attempt = "pending", 2
 	}, true},
 
-	{"attempt 1 ended as SUCCESS after 1.03s, its work takes 1.975s", timed, plainJob, func(w *world) {
+	{"attempt 1 ended as SUCCESS after 1.03s, but its work takes 1.975s", timed, plainJob, func(w *world) {
 		w.run.TimeScale = new(2.0)
 		w.dropAll(not(about(plainJob)))
 	}, false},
-	{"attempt 1 ended as FAILED after 100ms, its work takes 490ms", timed, othersJob, func(w *world) {
+	{"attempt 1 ended as FAILED after 100ms, but its work takes 490ms", timed, othersJob, func(w *world) {
 		w.reports(othersJob, func(r *history.Report) {
 			r.StartedAt, r.DurationMS = r.FinishedAt.Add(-100*time.Millisecond), 100
 		})
@@ -125,7 +125,7 @@ var jobCorruptions = []corruption{
 	{"attempt 1 of FAIL_IMMEDIATE failed with RFA_EXEC_TIMEOUT", expected, othersJob, failedWith(othersJob, codeTimeout), false},
 	{"attempt 1 of FAIL_IMMEDIATE failed with RFA_DEPENDENCY_TIMEOUT", expected, othersJob, failedWith(othersJob, codeDependency), false},
 	{"attempt 1 of RETRY_LIMIT_REACHED failed with RFA_INTERNAL", expected, exhaustedJob, failedWith(exhaustedJob, codeInternal), true},
-	{"was not retried, as auto_retry asks for", expected, othersJob, func(w *world) {
+	{"was not retried, although auto_retry is set", expected, othersJob, func(w *world) {
 		w.sub(othersJob).AutoRetry = true
 		failedWith(othersJob, codeTimeout)(w)
 	}, false},
@@ -178,7 +178,7 @@ var logCorruptions = []corruption{
 	{`is "simulated 1", which the client did not ask for`, logged, emittingJob,
 		func(w *world) { w.event(emittingJob, nameEmitted).Emitted = "simulated 1" }, false},
 	{`is "simulated 17", which the client did not ask for`, logged, emittingJob, func(w *world) { w.typed(emittingJob, "EXECUTE") }, false},
-	{"0 events are the client's own, expected 1", logged, plainJob, func(w *world) { w.typed(plainJob, emitEvent) }, false},
+	{"0 events were emitted for the client, expected 1", logged, plainJob, func(w *world) { w.typed(plainJob, emitEvent) }, false},
 
 	{"event 4 (job.running) came, and not event 3 before it", streamed, plainJob,
 		func(w *world) { w.drop(w.find(streams, plainJob, named("job.assigned"))) }, true},

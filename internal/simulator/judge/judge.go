@@ -57,10 +57,10 @@ var Invariants = []Invariant{
 	{delivered, "Each event has one delivery to each subscriber, and DELIVERED means that the receiver returned 2xx", []Source{Reports, Rows}},
 	{measured, "Metrics agree with the rows", []Source{Rows, Metrics}},
 	{tasked, "At the end, every queued task has a job", []Source{Rows, Queue}},
-	{answered, "Each response shows the state at its time", []Source{Lists, Reports, Rows}},
-	{streamed, "Each event is on its client's stream exactly once, in the order of its job", []Source{Rows}},
-	{received, "Receivers get known events, unchanged from try to try", []Source{Rows}},
-	{timed, "Durations match start and end, and the work of the kind", []Source{Reports, Rows}},
+	{answered, "Each response shows a state that the job had at that time", []Source{Lists, Reports, Rows}},
+	{streamed, "Each event is on its client's stream exactly once, in the order of the job's events", []Source{Rows}},
+	{received, "Receivers get events that exist, and each try sends the same bytes", []Source{Rows}},
+	{timed, "Durations match the start and end of the attempt, and the work of its kind", []Source{Reports, Rows}},
 	{expected, "Each work kind ends as its catalogue entry says", []Source{Reports, Rows}},
 	{scheduled, "Each due time of a schedule has one job, not before its time, and no other time has a job", []Source{Lists, Rows}},
 }
@@ -188,7 +188,7 @@ func (c *checker) checkFindings() {
 func (c *checker) checkMetrics() {
 	for _, m := range c.run.Collected.Measured {
 		if !m.Counter || c.run.Counters {
-			c.must(m.Metric == m.Rows, measured, "%s is %v, the rows say %v", m.Name, m.Metric, m.Rows)
+			c.must(m.Metric == m.Rows, measured, "metric %s is %v, but the rows give %v", m.Name, m.Metric, m.Rows)
 		}
 	}
 	if c.run.complete(Rows) {

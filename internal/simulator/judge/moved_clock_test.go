@@ -205,7 +205,7 @@ var scheduleCorruptions = []corruption{
 		*w.theSchedule() = history.Schedule{ID: "schedule-1", Interval: time.Second, CreatedAt: due.Add(-time.Second), EndAt: due}
 		w.runOf("schedule-1", emittingJob, due)
 	}, true},
-	{"schedule schedule-1 has 1 runs for no due time, and none was triggered", scheduled, 0, func(w *world) {
+	{"schedule schedule-1 has 1 jobs that are for no due time, and no job was triggered", scheduled, 0, func(w *world) {
 		for _, kind := range []history.Kind{storedJob, history.ListedJob} {
 			w.find(kind, failingJob).Shown.ScheduleID = "schedule-1"
 		}

@@ -37,7 +37,7 @@ func (c *checker) checkOrder() {
 	var matched []*observation
 	for _, o := range all {
 		seen := c.match(o)
-		c.must(seen, answered, "%s shows %s (attempt %d), which the job was not at that time", o.what, o.state, o.attempt)
+		c.must(seen, answered, "%s shows %s (attempt %d), but the job did not have this state at that time", o.what, o.state, o.attempt)
 		if !seen {
 			continue
 		}

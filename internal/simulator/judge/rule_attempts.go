@@ -31,9 +31,9 @@ func (c *checker) checkEnd() {
 		}
 	}
 	wanted := count(j.Type == emitEvent && j.State == succeeded)
-	c.must(emitted == wanted, logged, "%d events are the client's own, expected %d", emitted, wanted)
+	c.must(emitted == wanted, logged, "%d events were emitted for the client, expected %d", emitted, wanted)
 	last := j.State == failed && j.Attempt == j.MaxAttempts
-	c.must(j.MaxAttempts <= 0 || exhausted == count(last), ended, "attempt %d of %d, %s: %d events say that the retries are exhausted",
+	c.must(j.MaxAttempts <= 0 || exhausted == count(last), ended, "attempt %d of %d is %s: %d events say that the retries are exhausted",
 		j.Attempt, j.MaxAttempts, j.State, exhausted)
 }
 
@@ -110,10 +110,10 @@ func (c *checker) checkDurations() {
 			took = r.FinishedAt.Sub(r.StartedAt)
 		}
 		said := time.Duration(r.DurationMS) * time.Millisecond
-		c.must(c.row != nil || (took-said).Abs() <= time.Millisecond, timed, "attempt %d took %s, its report says %s", n, took, said)
+		c.must(c.row != nil || (took-said).Abs() <= time.Millisecond, timed, "attempt %d took %s, but its report says %s", n, took, said)
 		least := c.leastDuration()
 		worked := r.Outcome == outcomes[succeeded] || r.Failure != "" && r.Failure == catalogue[c.kind].code && r.Failure != codeTimeout
-		c.must(!worked || took >= least, timed, "attempt %d ended as %s after %s, its work takes %s", n, r.Outcome, took, least)
+		c.must(!worked || took >= least, timed, "attempt %d ended as %s after %s, but its work takes %s", n, r.Outcome, took, least)
 	}
 }
 
@@ -185,7 +185,7 @@ var catalogue = map[string]workKind{
 func (c *checker) checkCatalogue() {
 	kind, known := catalogue[c.kind]
 	if !known {
-		c.must(c.kind == "", expected, "a job has work kind %s, of which there is none", c.kind)
+		c.must(c.kind == "", expected, "a job has work kind %s, which does not exist", c.kind)
 		return
 	}
 	if c.row != nil {
@@ -244,6 +244,6 @@ func (c *checker) checkRetries() {
 		code := catalogue[c.kind].code
 		advised := r.Failure == codeWorkerLost || r.Failure == codeTimeout || code == codeDependency || code == codeTimeout
 		again := i+1 < len(c.steps) && c.steps[i+1].Name == nameRetried
-		c.must(again || !advised, expected, "attempt %d failed with %s and was not retried, as auto_retry asks for", step.Attempt, r.Failure)
+		c.must(again || !advised, expected, "attempt %d failed with %s and was not retried, although auto_retry is set", step.Attempt, r.Failure)
 	}
 }

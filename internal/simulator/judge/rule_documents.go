@@ -37,7 +37,7 @@ func (c *checker) checkPolls() {
 func (c *checker) checkPoll(shown *history.Job) {
 	if s := c.submission; s != nil {
 		same := shown.Type == s.Type && (s.WorkKind == "" || shown.WorkKind == s.WorkKind) && sameTime(shown.ExecutionAt, s.ExecutionAt)
-		c.must(same, answered, "a poll shows %s of kind %s with execution_at %s, asked for was %s of kind %s with %s",
+		c.must(same, answered, "a poll shows %s of kind %s with execution_at %s, but the client submitted %s of kind %s with %s",
 			shown.Type, shown.WorkKind, clock(shown.ExecutionAt), s.Type, s.WorkKind, clock(s.ExecutionAt))
 	}
 	c.must(shown.Outcome == outcomes[shown.State], answered, "a poll shows %s with outcome %q", shown.State, shown.Outcome)

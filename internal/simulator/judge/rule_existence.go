@@ -255,7 +255,7 @@ func (c *checker) checkSchedules() {
 	}
 	c.looked[scheduled]++ // no schedule at all counts as checked
 	for id, s := range c.run.across.schedules {
-		c.must(s.others == 0, scheduled, "schedule %s has %d runs for no due time, and none was triggered", id, s.others)
+		c.must(s.others == 0, scheduled, "schedule %s has %d jobs that are for no due time, and no job was triggered", id, s.others)
 		for due := s.CreatedAt.Add(s.Interval); !due.After(s.EndAt); due = due.Add(s.Interval) {
 			n := s.jobs[due.UnixMicro()]
 			c.must(n == 1, scheduled, "%d jobs are for %s of schedule %s, not one", n, clock(due), id)

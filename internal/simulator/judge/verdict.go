@@ -108,7 +108,7 @@ func (run *RunContext) skipped(r *Result) string {
 	var missing []string
 	for _, source := range r.sources {
 		if !run.complete(source) {
-			missing = append(missing, string(source)+": "+cmp.Or(run.Collected.Missing[source], "not asked for"))
+			missing = append(missing, string(source)+": "+cmp.Or(run.Collected.Missing[source], "not read in this run"))
 		}
 	}
 	counted := slices.ContainsFunc(run.Collected.Measured, func(m Measure) bool { return m.Counter })
@@ -117,9 +117,9 @@ func (run *RunContext) skipped(r *Result) string {
 	}
 	switch why := strings.Join(missing, "; "); {
 	case r.Checked == 0:
-		return "not checked: " + cmp.Or(why, "this run had nothing to check")
+		return "not checked: " + cmp.Or(why, "it covers no job of this run")
 	case why != "":
-		return "checked in part, without " + why
+		return "checked in part, because something is missing: " + why
 	}
 	return ""
 }

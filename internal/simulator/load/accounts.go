@@ -25,11 +25,11 @@ func (e *Engine) Prepare(ctx context.Context) error {
 	for n := range e.o.Scenario.Tenants {
 		a, err := e.register(ctx, n, quick, slow)
 		if err != nil {
-			return fmt.Errorf("registering tenant %d of %d: %w", n+1, e.o.Scenario.Tenants, err)
+			return fmt.Errorf("register tenant %d of %d: %w", n+1, e.o.Scenario.Tenants, err)
 		}
 		e.accounts = append(e.accounts, a)
 		if err := e.subscribe(ctx, &e.accounts[n]); err != nil {
-			return fmt.Errorf("registering the webhooks of tenant %d: %w", n+1, err)
+			return fmt.Errorf("register the webhooks of tenant %d: %w", n+1, err)
 		}
 	}
 	var background context.Context
@@ -152,8 +152,8 @@ func Connect(ctx context.Context, address, key string) error {
 	if problem, ok := errors.AsType[*client.Problem](err); err == nil || ok && problem.Code == "RFA_JOB_NOT_FOUND" {
 		return nil
 	}
-	return fmt.Errorf("the service at %s cannot be used: %w; is it running, are --url and --key right, "+
-		"and without a key, does it let clients register?", address, err)
+	return fmt.Errorf("cannot use the service at %s: %w; is it running, are --url and --key right, "+
+		"and, if you pass no key, does it let clients register?", address, err)
 }
 
 func newClient(ctx context.Context, c *client.Client) (id, key string, err error) {

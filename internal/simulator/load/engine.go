@@ -181,7 +181,7 @@ func (e *Engine) schedule(ctx context.Context) error {
 				CatchUp: client.CatchUpAll, CatchUpMax: 1000, Job: client.JobRequest{Type: client.Execute, WorkKind: client.KindSuccessFast},
 			})
 			if err != nil {
-				return fmt.Errorf("creating a schedule of tenant %d: %w", a.Tenant, err)
+				return fmt.Errorf("create a schedule of tenant %d: %w", a.Tenant, err)
 			}
 			e.schedules = append(e.schedules, created)
 			e.o.History.Add(history.Fact{At: time.Now().UTC(), Kind: history.Scheduled, Tenant: a.Tenant, Schedule: &history.Schedule{
@@ -207,7 +207,7 @@ func (e *Engine) awaitSchedules(ctx context.Context) error {
 		}
 		for j, err := range a.Client.Jobs(ctx, client.JobFilter{ScheduleID: s.ScheduleID, PageSize: 100}) {
 			if err != nil {
-				return fmt.Errorf("jobs of schedule %s: %w", s.ScheduleID, err)
+				return fmt.Errorf("list the jobs of schedule %s: %w", s.ScheduleID, err)
 			}
 			e.jobs.accepted(j.JobID, j.State, false, func(known *job) {
 				known.ticket, known.tenant, known.intended = scheduledTicket, a.Tenant, j.ScheduledFor

@@ -103,7 +103,7 @@ func (r *Receiver) open(addr, publicURL string) (string, error) {
 	publicURL = cmp.Or(publicURL, "http://"+listener.Addr().String())
 	u, err := url.Parse(publicURL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return "", fmt.Errorf("%q is not an address of the receiver: give --receiver-url such as http://192.0.2.7:9000", publicURL)
+		return "", fmt.Errorf("--receiver-url %q must be a URL such as http://192.0.2.7:9000", publicURL)
 	}
 	return publicURL, nil
 }

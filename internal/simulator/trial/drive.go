@@ -37,8 +37,8 @@ func (t *Trial) Drive(ctx context.Context) error {
 		return err
 	}
 	if late := t.engine.Late(); late > time.Second {
-		t.note("the last requests were sent %s late, because too many were unanswered; "+
-			"the latencies include the delay", late.Round(time.Millisecond))
+		t.note("the last requests were sent %s late, because too many others had no response yet; "+
+			"the latencies include this delay", late.Round(time.Millisecond))
 	}
 	if t.stack != nil {
 		if done := t.stack.Scaling(); done.Stopped > 0 {
@@ -54,11 +54,11 @@ func (t *Trial) Drive(ctx context.Context) error {
 	unfinished, which, pending := t.engine.Drain(ctx)
 	t.drained = unfinished == 0
 	if unfinished > 0 {
-		t.note("after %s, %d jobs had not ended: %s", t.o.Scenario.Drain, unfinished, strings.Join(which, "; ")+
+		t.note("%s after the last submission, %d jobs had not ended: %s", t.o.Scenario.Drain, unfinished, strings.Join(which, "; ")+
 			map[bool]string{true: "; and more"}[unfinished > len(which)])
 	}
 	if pending > 0 {
-		t.note("after %s, %d deliveries were pending", t.o.Scenario.Drain, pending)
+		t.note("%s after the last submission, %d deliveries were pending", t.o.Scenario.Drain, pending)
 	}
 	return context.Cause(ctx)
 }
@@ -75,7 +75,7 @@ func (t *Trial) scale(ctx context.Context) {
 				t.disturbed.Store(true)
 			}
 			if err := t.stack.Scale(ctx, n); err != nil && ctx.Err() == nil {
-				t.note("scaling to %d workers: %v", n, err)
+				t.note("could not scale to %d workers: %v", n, err)
 			}
 			t.recorder.Workers(t.stack.Workers())
 		}
@@ -106,7 +106,7 @@ func (t *Trial) restart(ctx context.Context, began time.Time) {
 	t.disturbed.Store(true)
 	var err error
 	if t.outage.down, t.outage.restarted, err = t.stack.Restart(ctx, began.Add(down.Max)); err != nil && ctx.Err() == nil {
-		t.note("restarting the service: %v", err)
+		t.note("could not restart the service: %v", err)
 	}
 	t.outage.ready = time.Now()
 	t.recorder.Fault("restart", "all processes", t.outage.down, t.outage.ready, 1)

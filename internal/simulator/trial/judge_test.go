@@ -148,7 +148,7 @@ var damages = []struct{ sql, want string }{
 	{"UPDATE events SET occurred_at = occurred_at - interval '1 hour' WHERE seq = 3 AND job_id = $1",
 		"log: an event is out of order: event 3 (job.assigned) is earlier"},
 	{"UPDATE events SET event_name = 'event.emitted', prev_state = NULL, next_state = NULL WHERE seq = 3 AND job_id = $1",
-		"log: 1 events are the client's own, expected 0"},
+		"log: 1 events were emitted for the client, expected 0"},
 	{"UPDATE reports SET duration_ms = duration_ms + 7 WHERE job_id = $1", "duration: the duration of a report contradicts its times"},
 	{"UPDATE results SET sha256 = sha256('y') WHERE job_id = $1", "answers: a result has another hash than its body"},
 	{"INSERT INTO idempotency_keys (client_id, endpoint, key, request_hash, resource_id, state, created_at, expires_at) " +

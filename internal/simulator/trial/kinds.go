@@ -174,7 +174,7 @@ func (s *story) late(o outage) string {
 	case o.down.Before(s.due) && s.due.Before(o.ready) && queued.Sub(o.ready) > recovery:
 		return fmt.Sprintf("it was queued %s after the service was back, but only %s are allowed", queued.Sub(o.ready), recovery)
 	case !(o.down.Before(s.due) && s.due.Before(o.ready)) && queued.Sub(s.due) > punctual:
-		return fmt.Sprintf("it was queued %s after its time, but only %s are allowed", queued.Sub(s.due), punctual)
+		return fmt.Sprintf("it was queued %s after its execution time, but only %s are allowed", queued.Sub(s.due), punctual)
 	}
 	return ""
 }

@@ -60,7 +60,7 @@ func TestOutcomesOfWorkKinds(t *testing.T) {
 		{want: "SUCCEEDED, delivery PENDING", facts: seen{succeeded, delivery("PENDING", 2)}},
 		{want: "SUCCEEDED", facts: seen{succeeded, reported("QUEUED", 2*time.Second)}},
 		{want: "SUCCEEDED", facts: seen{succeeded, reported("QUEUED", 3*time.Second)},
-			finding: "it was queued 3s after its time, but only 2s are allowed"},
+			finding: "it was queued 3s after its execution time, but only 2s are allowed"},
 		{want: "SUCCEEDED", facts: seen{succeeded, reported("QUEUED", 7*time.Second)}, outage: down},
 		{want: "SUCCEEDED", facts: seen{succeeded, reported("QUEUED", 8*time.Second)}, outage: down,
 			finding: "it was queued 6s after the service was back, but only 5s are allowed"},

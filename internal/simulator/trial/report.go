@@ -135,7 +135,7 @@ func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 		return nil, err
 	}
 	if err := t.facts.Close(); err != nil {
-		return nil, fmt.Errorf("the history could not be written: %w", err)
+		return nil, fmt.Errorf("write the history: %w", err)
 	}
 	run.Collected = collected
 	for source, why := range collected.Missing {

@@ -151,7 +151,7 @@ func (t *Trial) Prepare(ctx context.Context) error {
 	}
 	t.recorder = report.NewRecorder(time.Now())
 	if t.o.URL != "" {
-		t.note("the service was running already: of the scenario's service, only what --workers starts applies")
+		t.note("the service was already running: the scenario's settings for the service apply only to workers that --workers starts")
 	}
 	if err := t.listen(); err != nil {
 		return err

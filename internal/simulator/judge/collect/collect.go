@@ -123,7 +123,7 @@ func CheckStores(ctx context.Context, databaseURL, redisURL string) error {
 	defer cancel()
 	if databaseURL != "" {
 		if _, err := PendingDeliveries(ctx, databaseURL, nil, time.Now()); err != nil {
-			return fmt.Errorf("the database cannot be read: %s", strings.Join(strings.Fields(err.Error()), " ")) // on one line
+			return fmt.Errorf("read the database: %s", strings.Join(strings.Fields(err.Error()), " ")) // on one line
 		}
 	}
 	if redisURL == "" {
@@ -188,7 +188,7 @@ func (c *collector) metrics(ctx context.Context) error {
 			totals := map[string]float64{}
 			for _, url := range c.MetricsURLs {
 				if err := scrape(ctx, url, totals); err != nil {
-					return false, fmt.Errorf("metrics of %s: %w", judge.RedactURL(url), err)
+					return false, fmt.Errorf("read the metrics of %s: %w", judge.RedactURL(url), err)
 				}
 			}
 			counted = totals[statisticsTime] > 0
@@ -204,7 +204,7 @@ func (c *collector) metrics(ctx context.Context) error {
 			return err
 		}
 		if !counted {
-			return errors.New("no process has counted the backlog")
+			return errors.New("no process has counted the jobs, workers and deliveries")
 		}
 		after, err := c.countRows(ctx, conn)
 		if err != nil {
@@ -259,7 +259,7 @@ func scrape(ctx context.Context, url string, totals map[string]float64) error {
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("answered %d", response.StatusCode)
+		return fmt.Errorf("the admin listener returned %d", response.StatusCode)
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(io.LimitReader(response.Body, scrapeBytes))

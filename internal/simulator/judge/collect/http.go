@@ -38,7 +38,7 @@ func (c *collector) lists(ctx context.Context) (sample []sampledJob, err error) 
 			sent := time.Now().UTC()
 			for j, err := range a.Client.Jobs(ctx, client.JobFilter{PageSize: pageSize, CreatedAfter: c.Since}) {
 				if err != nil {
-					return fmt.Errorf("jobs of tenant %d: %w", a.Tenant, err)
+					return fmt.Errorf("list the jobs of tenant %d: %w", a.Tenant, err)
 				}
 				ticket, ours := judge.TicketOf(c.run.Run, j.CorrelationID)
 				if !ours && a.ClientID == "" {
@@ -91,7 +91,7 @@ func (c *collector) deliveries(ctx context.Context, s sampledJob) error {
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("deliveries of job %s: %w", s.JobID, err)
+			return fmt.Errorf("read the deliveries of job %s: %w", s.JobID, err)
 		}
 		kept := &history.Delivery{
 			ID: d.DeliveryID, Webhook: d.WebhookID, URL: d.URL, EventID: d.EventID, EventName: d.EventName, Seq: d.Seq,
@@ -116,7 +116,7 @@ func (c *collector) report(ctx context.Context, s sampledJob, attempt int) error
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("report of job %s: %w", s.JobID, err)
+		return fmt.Errorf("read the report of job %s: %w", s.JobID, err)
 	}
 	f.Report = &history.Report{
 		Job: r.JobID, Attempt: r.Attempt, Outcome: r.Outcome, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, DurationMS: r.DurationMS,
@@ -144,7 +144,7 @@ func (c *collector) report(ctx context.Context, s sampledJob, attempt int) error
 		case damaged && unexpected.Status < 400:
 			f.Report.ResultError = err.Error()
 		default:
-			return fmt.Errorf("result of job %s: %w", s.JobID, err)
+			return fmt.Errorf("read the result of job %s: %w", s.JobID, err)
 		}
 	}
 	c.add(f)

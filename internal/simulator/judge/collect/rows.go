@@ -78,11 +78,11 @@ func (c *collector) rows(ctx context.Context) error {
 			moves, _ := tx.Query(ctx, `SELECT number, real_at, service_at, CASE WHEN frozen THEN 0 ELSE rate END
 				FROM testbed_clock ORDER BY number`) // CollectRows returns its error
 			if c.found.Moves, err = pgx.CollectRows(moves, pgx.RowToStructByPos[history.Move]); err != nil {
-				return fmt.Errorf("table testbed_clock: %w", err)
+				return fmt.Errorf("read table testbed_clock: %w", err)
 			}
 			for _, t := range tables {
 				if err := c.readTable(ctx, tx, t.kind, t.member, t.sql); err != nil {
-					return fmt.Errorf("table %s: %w", t.name, err)
+					return fmt.Errorf("read table %s: %w", t.name, err)
 				}
 			}
 			webhooks, _ := tx.Query(ctx, selectWebhooks) // ForEachRow returns its error
@@ -96,7 +96,7 @@ func (c *collector) rows(ctx context.Context) error {
 				return nil
 			})
 			if err != nil {
-				return fmt.Errorf("table webhooks: %w", err)
+				return fmt.Errorf("read table webhooks: %w", err)
 			}
 			return c.contradictions(ctx, tx)
 		})
