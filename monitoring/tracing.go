@@ -65,7 +65,7 @@ func NewTracing(ctx context.Context, cfg Tracing) (trace.TracerProvider, func(co
 	batches := sdktrace.NewBatchSpanProcessor(&reporter{
 		SpanExporter: exporter, log: cfg.Log, lines: rate.Sometimes{Interval: time.Minute},
 		sent:   counter("trace_spans_sent_total", "Spans that the collector accepted."),
-		failed: counter("trace_spans_failed_total", "Spans that could not be sent."),
+		failed: counter("trace_spans_failed_total", "Spans that could not be sent to the collector."),
 	})
 	all := counter("trace_spans_ended_total", "Recorded spans that have ended. Those neither sent nor failed are waiting or were dropped.")
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(ended{batches, all}), sdktrace.WithResource(about))
@@ -153,7 +153,7 @@ func routeOtelLog(log *slog.Logger) {
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 			errs.Add(1)
 			lines.Do(func() {
-				log.Warn("OpenTelemetry reports errors", "action", "trace", "errors", errs.Swap(0), "error_message", clip(err.Error()))
+				log.Warn("the OpenTelemetry library reported errors", "action", "trace", "errors", errs.Swap(0), "error_message", clip(err.Error()))
 			})
 		}))
 	})

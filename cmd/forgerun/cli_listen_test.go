@@ -77,7 +77,7 @@ func listenCommand(sh *shell) {
 	listener.ends(t, 0)
 	require.NotContains(t, sh.ok("webhooks", "list"), id, "the webhook is deleted at the end")
 	sh.exits(command.WrongUsage, "name deliveries", "webhooks", "redeliver", id)
-	sh.exits(command.WrongUsage, "give --since", "webhooks", "replay", id)
+	sh.exits(command.WrongUsage, "--since is required", "webhooks", "replay", id)
 	sh.exits(command.Failed, "not found", "webhooks", "delete", "01981f2e-0000-7000-8000-000000000000")
 }
 

@@ -37,7 +37,7 @@ func operatorCommands(sh *shell) {
 	require.Contains(t, sh.ok("admin", "bulk", "list"), id)
 	require.Contains(t, sh.ok("admin", "bulk", "items", id), failed)
 	sh.exits(command.Failed, "RFA_JOB_CONFLICT", "admin", "bulk", "abort", id)
-	sh.exits(command.WrongUsage, "give a filter", "admin", "bulk", "start", "delete")
+	sh.exits(command.WrongUsage, "pass a filter", "admin", "bulk", "start", "delete")
 	sh.exits(command.Failed, "", "jobs", "wait", failed)
 	sh.ok("admin", "jobs", "retry", failed, "--override")
 	sh.exits(command.Failed, "", "jobs", "wait", failed)

@@ -159,7 +159,7 @@ func TestUnknownVariableWarning(t *testing.T) {
 	api := startProc(t, merge(required, env{"FORGERUN_TIMESCALE": "0", "FORGERUN_METRICS": "false", "FORGERUN_HTTP_ADDR": "127.0.0.1:0",
 		"FORGERUN_ADMIN_ADDR": "127.0.0.1:0"}), func() []string { return nil }, "api")
 	for _, name := range []string{"FORGERUN_TIMESCALE", "FORGERUN_METRICS"} {
-		api.logged("ignoring an unknown variable; 'forgerun config --all' lists all variables", name)
+		api.logged("ignoring an unknown environment variable; 'forgerun config --all' lists all known ones", name)
 	}
 }
 

@@ -94,7 +94,7 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 		return nil, err
 	}
 	for _, name := range unknown {
-		log.Warn("ignoring an unknown variable; 'forgerun config --all' lists all variables", "variable", name)
+		log.Warn("ignoring an unknown environment variable; 'forgerun config --all' lists all known ones", "variable", name)
 	}
 	if p.listener, err = listen(&cfg, role); err != nil {
 		return nil, err

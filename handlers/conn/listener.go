@@ -180,7 +180,7 @@ func (l *Listener) refuse(c *Conn, reason string) {
 	l.limits.Metrics.closed.WithLabelValues(reason).Inc()
 	l.unlogged++
 	if now := time.Now(); now.Sub(l.logged) >= logEvery {
-		l.limits.Log.Warn("connections are closed because there are too many", "action", "accept", "reason", reason,
+		l.limits.Log.Warn("closing connections because there are too many", "action", "accept", "reason", reason,
 			"closed", l.unlogged, "connections", l.open, "remote_address", AddrOf(c.RemoteAddr()).String())
 		l.logged, l.unlogged = now, 0
 	}

@@ -68,7 +68,7 @@ func (l *live) run(ctx context.Context) {
 			return
 		case err != nil:
 			if !failed {
-				l.log.WarnContext(ctx, "operators' pages are not notified of changes", "action", "live", "error_message", err.Error())
+				l.log.WarnContext(ctx, "cannot notify the operators' pages of changes", "action", "live", "error_message", err.Error())
 			}
 		case mark != last:
 			l.notify()

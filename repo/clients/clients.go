@@ -102,7 +102,7 @@ func (s *Store) WatchKeys(ctx context.Context, changed func(id string), connecte
 		err := s.watchKeys(ctx, changed, connected)
 		connected(false)
 		if ctx.Err() == nil {
-			s.logger.Warn("key watch interrupted", "action", "watch_keys",
+			s.logger.Warn("the watch for changes of API keys was interrupted; starting it again", "action", "watch_keys",
 				"error_code", string(job.CodeOf(pg.Translate(err))), "error_message", err.Error())
 		}
 		select {
