@@ -53,7 +53,7 @@ func TestMissingSourcesAreReported(t *testing.T) {
 		"half the events": {func(w *world) { w.without(Rows); w.halfOf(history.StoredEvent) }, map[string]string{logged: "rows: it broke off"}},
 		"no lists": {func(w *world) {
 			w.without(Lists, history.ListedJob)
-		}, map[string]string{accepted: "in part, because something is missing: job lists: it broke off"}},
+		}, map[string]string{accepted: "in part; missing: job lists: it broke off"}},
 		"no reports": {func(w *world) {
 			w.without(Reports, history.APIReport, history.APIDelivery)
 		}, map[string]string{timed: "in part"}},
@@ -64,7 +64,7 @@ func TestMissingSourcesAreReported(t *testing.T) {
 			w.without(Metrics)
 			w.run.Collected.Measured = nil
 		}, map[string]string{measured: "not checked: metrics: it broke off"}},
-		"incomplete counters": {func(w *world) { w.run.Counters = false }, map[string]string{measured: "in part, because something is missing: counters"}},
+		"incomplete counters": {func(w *world) { w.run.Counters = false }, map[string]string{measured: "in part; missing: counters"}},
 		"no streams": {func(w *world) {
 			w.run.Streamed, w.run.Whole = false, false
 			w.dropAll(of(streams))
@@ -85,7 +85,7 @@ func TestMissingSourcesAreReported(t *testing.T) {
 		}, map[string]string{delivered: "it covers no job of this run", received: "it covers no job of this run"}},
 		"unread counters": {func(w *world) {
 			w.run.Collected.Measured = w.run.Collected.Measured[1:]
-		}, map[string]string{measured: "in part, because something is missing: counters"}},
+		}, map[string]string{measured: "in part; missing: counters"}},
 		"only lists": {func(w *world) {
 			w.without(Rows, rowFacts...).without(Reports, history.APIReport, history.APIDelivery)
 		}, map[string]string{logged: "not checked", accepted: "in part"}},

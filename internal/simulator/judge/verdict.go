@@ -119,7 +119,7 @@ func (run *RunContext) skipped(r *Result) string {
 	case r.Checked == 0:
 		return "not checked: " + cmp.Or(why, "it covers no job of this run")
 	case why != "":
-		return "checked in part, because something is missing: " + why
+		return "checked in part; missing: " + why
 	}
 	return ""
 }
