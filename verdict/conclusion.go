@@ -22,7 +22,7 @@ func (r *record) conclude(v *Verdict) {
 	nothing := r.whyNothingJudged(v)
 	v.Why = Sentence(v.Results)
 	if n := v.Recorded - v.Judged; n > 0 {
-		v.Why += fmt.Sprintf(" %d of %d requests were not judged: the session was full.", n, v.Recorded)
+		v.Why += fmt.Sprintf(" %d of %d requests were not judged: the session had reached its limit.", n, v.Recorded)
 	}
 	if slices.ContainsFunc(v.Results, func(result Result) bool { return result.Reason == noRetryIdentity }) {
 		v.Why += " Retries cannot be told from new submissions: send an Idempotency-Key with each submission."

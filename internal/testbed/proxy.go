@@ -29,9 +29,9 @@ import (
 var apiFlag = "`name` of a ready-made description of the API (" + strings.Join(api.Names(), ", ") + "), or a file"
 
 const proxyHelp = `Starts a proxy in front of any HTTP API, injects faults into its clients' traffic, records
-it, and judges it. It needs nothing else and keeps everything in memory.
+it, and judges it. It needs no other server and keeps all of its data in memory.
 
-Its own routes below /-/forgerun/ are the same as on ForgeRun's test bed:
+The proxy answers requests below /-/forgerun/ itself, like ForgeRun's test bed:
 
   curl --json '{"profile": "flaky-network"}' http://127.0.0.1:9000/-/forgerun/v1/testbed/sessions
   curl -X POST http://127.0.0.1:9000/-/forgerun/v1/testbed/sessions/ID/end
@@ -41,7 +41,7 @@ Its own routes below /-/forgerun/ are the same as on ForgeRun's test bed:
 
 With --profile a session starts at once; Ctrl-C ends it and prints its verdict.
 A proxy on loopback accepts only requests for localhost and this machine's names; --allow-host
-adds others. Web pages of other origins cannot use its own routes.
+adds other names. Web pages of other origins cannot send requests below /-/forgerun/.
 
 "forgerun verdict --target" does all of this while it runs a command.
 
@@ -75,15 +75,15 @@ type proxied struct {
 func (o *proxied) flags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.targets, "target", nil, "`address` of any HTTP API server to put a proxy in front of;\n"+
 		"may be repeated with --forward")
-	f.BoolVar(&o.forward, "forward", false, "run as a forward proxy, for clients with a fixed base address: they find it through\n"+
+	f.BoolVar(&o.forward, "forward", false, "run as a forward proxy, for clients with a fixed base address: they find the proxy through\n"+
 		"HTTP_PROXY and HTTPS_PROXY, and trust it through SSL_CERT_FILE and similar variables; traffic to other hosts is not changed")
 	f.StringVar(&o.api, "api", "", apiFlag)
 	f.StringVar(&o.openAPI, "openapi", "", "`file` with the OpenAPI document of the API, to find the operations that submit, read and stream")
-	f.StringVar(&o.tls, "tls", "", "`file` for a new certificate authority: the proxy then listens with TLS, and clients must trust it")
-	f.StringSliceVar(&o.hosts, "allow-host", nil, "`names` of further hosts that requests may name; a proxy on loopback accepts only\n"+
-		"the names of this machine")
-	f.StringVar(&o.webhook, "webhook", "", "`address` of your receiver of the target's webhooks, to inject faults into them too: let the\n"+
-		"target call FORGERUN_WEBHOOK_URL instead")
+	f.StringVar(&o.tls, "tls", "", "`file` for a new certificate authority, which clients must trust: the proxy then listens with TLS")
+	f.StringSliceVar(&o.hosts, "allow-host", nil, "`names` that requests may have in their Host header, besides the names of this machine;\n"+
+		"only a proxy on loopback checks this header")
+	f.StringVar(&o.webhook, "webhook", "", "`address` of the receiver of the target's webhooks, to inject faults into webhooks too: let the\n"+
+		"target send them to the address in FORGERUN_WEBHOOK_URL instead")
 	f.StringVar(&o.secret, "webhook-secret", os.Getenv("FORGERUN_WEBHOOK_SECRET"), "`secret` with which the target signs webhooks "+
 		"(FORGERUN_WEBHOOK_SECRET)")
 	f.Lookup("webhook-secret").DefValue = ""
@@ -255,7 +255,7 @@ func address(flag, text string) (*url.URL, error) {
 func proxyCommand(p command.Program) *cobra.Command {
 	v, schema := verdictRun{Program: p}, false
 	c := &cobra.Command{
-		Use: "proxy --target URL", Short: "Judge clients of any HTTP API, with faults, in front of your own server", Long: proxyHelp,
+		Use: "proxy --target URL", Short: "Judge clients of any HTTP API through a proxy that injects faults", Long: proxyHelp,
 		Args: command.Exactly(0),
 		Example: `  forgerun proxy --target http://127.0.0.1:3000
   forgerun proxy --target https://api.example.com --forward --profile overloaded
@@ -273,7 +273,7 @@ func proxyCommand(p command.Program) *cobra.Command {
 	}
 	f := c.Flags()
 	v.flags(f)
-	f.BoolVar(&schema, "schema", false, "print the JSON Schema of descriptions (--api FILE) and exit")
+	f.BoolVar(&schema, "schema", false, "print the JSON Schema of the descriptions that --api takes, and exit")
 	f.StringVar(&v.listen, "listen", "127.0.0.1:9000", "`address` to listen on")
 	f.StringVar(&v.profile, "profile", "", "`name` of a fault profile: start a session with it at once; default: no session")
 	f.Int64Var(&v.seed, "seed", 1, "`number` that seeds the choice of faults")
@@ -293,14 +293,14 @@ func (v *verdictRun) serve(ctx context.Context) int {
 		_, _ = fmt.Fprintf(v.Stdout, "%s is a forward proxy that judges requests to %s. In the shell of your client:\n\n%s\n", p.via.proxy,
 			v.shown(), p.via.exports())
 	} else {
-		_, _ = fmt.Fprintf(v.Stdout, "%s is in front of %s; sessions: %[1]s%[3]sv1/testbed/sessions\n", p.url, v.shown(), proxy.Prefix)
+		_, _ = fmt.Fprintf(v.Stdout, "%s forwards to %s; sessions: %[1]s%[3]sv1/testbed/sessions\n", p.url, v.shown(), proxy.Prefix)
 	}
 	if host, port, err := net.SplitHostPort(v.listen); err == nil && (host == "" || net.ParseIP(host).IsUnspecified()) {
 		_, _ = fmt.Fprintf(v.Stdout, "From another machine or container: use this machine's name, with port %s or the port mapped to it\n", port)
 	}
-	_, _ = fmt.Fprintf(v.Stdout, "While a fault refuses connections, use sessions at %s/v1/testbed/sessions\n", p.control)
+	_, _ = fmt.Fprintf(v.Stdout, "While a fault refuses connections, the sessions are at %s/v1/testbed/sessions\n", p.control)
 	if p.hook != "" {
-		_, _ = fmt.Fprintf(v.Stdout, "%s is in front of %s, for webhooks\n", p.hook, redact.URL(v.webhook))
+		_, _ = fmt.Fprintf(v.Stdout, "%s forwards webhooks to %s\n", p.hook, redact.URL(v.webhook))
 	}
 	if v.profile == "" {
 		<-ctx.Done()

@@ -19,8 +19,8 @@ func TestProxyPrintsItsAddresses(t *testing.T) {
 	code, stdout, stderr := invokeIn(stopped, "proxy", "--target", "http://localhost:3000", "--listen", "127.0.0.1:0")
 	require.Equal(t, exitOK, code, stderr)
 	const proxy = `http://127\.0\.0\.1:\d+`
-	require.Regexp(t, "^"+proxy+" is in front of http://localhost:3000; sessions: "+proxy+"/-/forgerun/v1/testbed/sessions\n"+
-		"While a fault refuses connections, use sessions at "+proxy+"/-/forgerun/v1/testbed/sessions\n$", stdout)
+	require.Regexp(t, "^"+proxy+" forwards to http://localhost:3000; sessions: "+proxy+"/-/forgerun/v1/testbed/sessions\n"+
+		"While a fault refuses connections, the sessions are at "+proxy+"/-/forgerun/v1/testbed/sessions\n$", stdout)
 }
 
 // With --target the command gets the address of a proxy in front of the target.

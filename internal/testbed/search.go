@@ -19,27 +19,27 @@ import (
 const searchHelp = `Searches for the shortest sequence of faults that breaks a client of ForgeRun, or
 with --target of any HTTP API.
 
-Runs the command without faults first, where it must succeed, and then many times, each
-time with other faults: each fault at each operation, pairs of faults, and longer
-sequences that reach what was not seen yet. A sequence breaks the client if
+First runs the command without faults: it must succeed. Then runs it many times, each time
+with other faults: each fault at each operation, pairs of faults, and longer sequences that
+reach new combinations of fault, operation and job state. A sequence breaks the client if
 
-  a rule of the verdict is broken that says must,
-  the command fails or never ends, although the faults pass,
+  the client breaks a rule of the verdict with the level must,
+  the command fails or never ends, although all of the faults are temporary,
   or it succeeds with more or fewer jobs than without faults.
 
-Each sequence that does is made as short and simple as possible, run again --min-support
-times, described in words, and written to a file that "forgerun verdict --faults"
-replays. Keep these files, and run them with --regressions in your pipeline.
+Each sequence that breaks the client is made as short and simple as possible, run again
+--min-support times, described in words, and written to a file that "forgerun verdict
+--faults" replays. Keep these files, and run them with --regressions in your pipeline.
 
-The command runs several times at once (--workers): it must not need a fixed port or file
-for itself. The same seed tries the same sequences.
+Several runs of the command take place at once (--workers), so it must not need a port or a
+file that only one run can use. The same seed tries the same sequences.
 
 Exit codes:
   0  nothing was found
-  1  something was
-  2  the search was not possible: the command fails or breaks a rule without faults, asks
-     for nothing, or a file could not be written
-  130  interrupted (Ctrl-C); what there was until then has been printed`
+  1  a sequence that breaks the client was found
+  2  the search was not possible: the command fails or breaks a rule without faults, or it
+     sends no request; or a file could not be written
+  130  interrupted (Ctrl-C): the findings until then are printed`
 
 // searchRun is a search for faults that break a command.
 type searchRun struct {
@@ -81,7 +81,7 @@ func (r *searchRun) searchFlags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("The search", pflag.ContinueOnError)
 	f.DurationVar(&r.budget, "budget", 5*time.Minute, "`duration` after which the search ends")
 	f.IntVar(&r.Workers, "workers", 8, "`number` of runs at once")
-	f.IntVar(&r.Support, "min-support", 3, "`number` of runs in which a sequence must break the client; others are listed as flaky")
+	f.IntVar(&r.Support, "min-support", 3, "`number` of runs in which a sequence must break the client, or else it is listed as flaky")
 	f.IntVar(&r.tries, "tries", 3, "`number` of times that a client must try a request before it may give up")
 	f.Int64Var(&r.Seed, "seed", 1, "`number` that seeds the order of the sequences")
 	f.BoolVar(&r.First, "first", false, "stop at the first finding")
@@ -110,7 +110,7 @@ func (r *searchRun) check() error {
 	case r.tries < 2:
 		return errors.New("--tries must be at least 2")
 	case r.webhook != "" && r.Workers > 1:
-		return errors.New("--webhook is one receiver: it needs --workers 1")
+		return errors.New("--webhook names a single receiver, so it needs --workers 1")
 	}
 	r.InRow = r.tries - 1
 	return nil

@@ -66,7 +66,7 @@ func TestBadUse(t *testing.T) {
 		"verdict --profil x -- true":                               "unknown flag: --profil (forgerun verdict --help)",
 		"verdict --profiles all,slow -- true":                      `unknown profile "slow"; use one of default, flaky-network, `,
 		"verdict --skip back-off -- true":                          `unknown rule "back-off"; the rules are retry-after, `,
-		"verdict --require backoff --skip backoff -- x":            "the rule backoff is required: it must be among --rules",
+		"verdict --require backoff --skip backoff -- x":            "--require names the rule backoff: --rules must include it",
 		"verdict --rules backoff --skip backoff -- x":              "--skip leaves no rule to judge",
 		"verdict --profile x --profiles y -- x":                    "--profile and --profiles cannot be combined",
 		"verdict --faults x --profile overloaded -- x":             "--faults replaces a profile: remove --profile and --profiles",

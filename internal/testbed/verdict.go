@@ -25,36 +25,36 @@ which rules of the standards the client kept and broke, with the evidence.
 
 By default it starts its own ForgeRun on free loopback ports, with its data in a
 temporary folder. With --url it uses a running one. With --target it starts a proxy in
-front of any other HTTP API: the standards (202 with Location and so on) tell what a job
-is there, and --api or --openapi adds to that.
+front of any other HTTP API. It recognises that API's jobs by the standards, such as 202
+with Location, and by the description in --api or --openapi.
 
 COMMAND finds the service in these variables: FORGERUN_URL, FORGERUN_API_KEY,
-FORGERUN_CLIENT_ID, and those that --url-env names. Its output is passed on.
+FORGERUN_CLIENT_ID, and those that --url-env names. The output of COMMAND is shown.
 
-Without --profile the profile is "default": one fault of each kind, half a minute at
-most. --profile none injects no faults. With --profiles or --seeds the command runs once
-for each profile and seed, each time as a new client.
+Without --profile the profile is "default": it injects one fault of each kind, within half
+a minute. --profile none injects no faults. With --profiles or --seeds the command runs
+once for each profile and seed, each time as a new client.
 
 Profiles:
 %s
-These refuse some requests permanently, so the command may fail:
+These profiles refuse some requests permanently, so the command may fail:
 %s
 
-Requests with a ForgeRun-Session header, such as the name of a test, are judged apart
-from the others. Several sessions end in one table, one page that links a page of each,
-and one JUnit file with a test suite for each.
+Requests that have the same value in their ForgeRun-Session header, such as the name of a
+test, are judged in a session of their own. The results of several sessions are in one
+table, on one page that links to a page for each, and in one JUnit file with a suite for each.
 
-With --json standard output is the verdict as JSON and nothing else; what the command
-prints there goes to standard error.
+With --json, standard output has only the verdict, as JSON; the output of the command goes
+to standard error.
 
-Exit codes; the first that applies to any run:
-  1  FAILED: the client broke a rule that says must and is not in the baseline, or
-     created a duplicate; or --require or --complete ask for something that is missing;
-     or an entry of the baseline is stale
+Exit codes; if several apply to the runs, the first of these:
+  1  FAILED: the client broke a rule with the level must that is not in the baseline, or
+     created a duplicate; or what --require or --complete demands is missing; or an entry
+     of the baseline is stale
   2  NOTHING JUDGED: no request came, the target never answered, or no submission was
      recognised; or the command failed, or a file could not be written
-  0  PASSED, or PASSED WITH WARNINGS: the client broke only rules that say should
-  130  interrupted (Ctrl-C): the traffic until then is judged and printed`
+  0  PASSED, or PASSED WITH WARNINGS: the client broke only rules with the level should
+  130  interrupted (Ctrl-C): the traffic until then is judged, and the verdict printed`
 
 // verdictRun runs a command one or more times against a service, and prints the verdicts.
 type verdictRun struct {
@@ -136,28 +136,28 @@ func (v *verdictRun) serviceFlags() *pflag.FlagSet {
 	f.StringVar(&v.fetch, "fetch", "", "if no Postgres is installed, fetch a private copy for the started service,\n"+
 		"from Maven Central or a mirror at `url`")
 	f.Lookup("fetch").NoOptDefVal = stack.MavenCentral
-	f.StringSliceVar(&v.urlNames, "url-env", nil, "`names` of further environment variables that hold the address for COMMAND")
+	f.StringSliceVar(&v.urlNames, "url-env", nil, "`names` of further environment variables in which COMMAND finds the service's address")
 	return f
 }
 
 func (v *verdictRun) targetFlags() *pflag.FlagSet {
-	f := pflag.NewFlagSet("Another API instead", pflag.ContinueOnError)
+	f := pflag.NewFlagSet("To judge clients of another API", pflag.ContinueOnError)
 	v.flags(f)
 	return f
 }
 
 func (v *verdictRun) faultFlags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("Faults", pflag.ContinueOnError)
-	f.StringVar(&v.profile, "profile", "", "`name` of the set of faults (default without it); none: no faults")
+	f.StringVar(&v.profile, "profile", "", "`name` of the fault profile; none: no faults; if not given: the profile named default")
 	f.StringSliceVar(&v.profiles, "profiles", nil, "`names` of profiles, separated by commas: the command runs under each in turn;\n"+
 		"none: no faults; all: none and every profile except default")
 	f.Int64Var(&v.seed, "seed", 1, "`number` that seeds the choice of faults")
 	f.IntVar(&v.seeds, "seeds", 1, "`number` of runs under each profile, with consecutive seeds from --seed on")
-	f.StringVar(&v.faults, "faults", "", "`file` with your own faults instead of a profile: the array of\n"+
+	f.StringVar(&v.faults, "faults", "", "`file` with your own faults instead of a profile: an array as for\n"+
 		"PUT /v1/testbed/faults, as JSON or YAML")
-	f.DurationVar(&v.limit, "time-limit", 0, "`duration` after which a run of the command is stopped and counts as failed (no limit)")
+	f.DurationVar(&v.limit, "time-limit", 0, "`duration` after which a run of the command is stopped and counts as failed (default: no limit)")
 	f.Var(&v.advance, "advance", "`duration` by which the service's clock moves after the first request of the command;\n"+
-		"with an interval, as in 1h/1s, again every second until the command ends")
+		"1h/1s moves it by 1h every second until the command ends")
 	return f
 }
 
@@ -166,11 +166,11 @@ func (v *verdictRun) ruleFlags() *pflag.FlagSet {
 	f.StringSliceVar(&v.rules, "rules", nil, "`ids` of the rules to judge, separated by commas; default: all")
 	f.StringSliceVar(&v.skip, "skip", nil, "`ids` of rules not to judge")
 	f.StringSliceVar(&v.policy.Require, "require", nil, "`ids` of rules that must be tested and kept in at least one session and broken in\n"+
-		"none, even if they say should")
+		"none, even rules with the level should")
 	f.StringSliceVar(&v.policy.Warn, "warn", nil, "`ids` of rules that only warn: they are reported and do not change the exit code")
-	f.StringVar(&v.baselinePath, "baseline", "", "`file` with the rules that the client is known to break: those do not fail the run;\n"+
-		"a newly broken rule does, and so does an entry whose rule is kept now")
-	f.BoolVar(&v.update, "update-baseline", false, "write what this run breaks to the baseline ("+baselineFile+" without --baseline)")
+	f.StringVar(&v.baselinePath, "baseline", "", "`file` with the rules that the client is known to break. They do not fail the run, but\n"+
+		"other broken rules do, and so does an entry whose rule the client no longer breaks")
+	f.BoolVar(&v.update, "update-baseline", false, "write the rules broken in this run to the file of --baseline (default: "+baselineFile+")")
 	f.BoolVar(&v.policy.Strict, "strict", false, "also fail if the client breaks a rule with the level should")
 	f.BoolVar(&v.policy.Complete, "complete", false, "fail unless every rule was tested and every fault of the profiles\n"+
 		"happened in at least one session")
@@ -184,7 +184,7 @@ func (v *verdictRun) fileFlags() *pflag.FlagSet {
 	f.StringVar(&v.html, "html", "", "`file` for the verdict as a page; for several sessions it links to a page for each, in a folder beside")
 	f.StringVar(&v.jsonFile, "json-file", "", "`file` for the verdict as JSON")
 	f.StringVar(&v.markdown, "summary", "", "`file` for a summary in Markdown; GitHub Actions also shows it as the summary of the step")
-	f.BoolVar(&v.shared, "shared-files", false, "let other users read these files (mode 0644, not 0600)")
+	f.BoolVar(&v.shared, "shared-files", false, "let other users read the files of this output (mode 0644, not 0600)")
 	return f
 }
 
@@ -235,7 +235,7 @@ func (v *verdictRun) check(f *pflag.FlagSet) error {
 			return fmt.Errorf("--set %q must be NAME=VALUE, with a variable that 'forgerun config --all' names", setting)
 		}
 		if slices.Contains(reservedVariables, name) {
-			return fmt.Errorf("--set cannot change %s: the command sets it itself", name)
+			return fmt.Errorf("--set cannot change %s: forgerun sets this variable itself", name)
 		}
 	}
 	return v.checkNames()
@@ -260,7 +260,7 @@ func (v *verdictRun) checkNames() error {
 	}
 	for _, id := range v.policy.Require {
 		if slices.Contains(v.policy.Warn, id) || !slices.Contains(judged, id) {
-			return fmt.Errorf("the rule %s is required: it must be among --rules, and neither among --skip nor --warn", id)
+			return fmt.Errorf("--require names the rule %s: --rules must include it, and --skip and --warn must not", id)
 		}
 	}
 	return nil

@@ -56,7 +56,7 @@ func (a *advance) run(ctx context.Context, c *client.Client, session string) err
 		err = pause(ctx, a.every)
 	}
 	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("the clock could not be moved: %w", err)
+		return fmt.Errorf("move the clock: %w", err)
 	}
 	return nil
 }

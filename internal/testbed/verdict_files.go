@@ -56,7 +56,7 @@ func (v *verdictRun) readBaseline() (err error) {
 		return nil
 	}
 	if v.baseline, err = summary.ReadBaseline(path, v.update); errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("--baseline: %w: write it with --update-baseline", err)
+		return fmt.Errorf("--baseline: %w: create the file with --update-baseline", err)
 	} else if err != nil {
 		return fmt.Errorf("--baseline: %w", err)
 	}
@@ -69,7 +69,7 @@ func (v *verdictRun) updateBaseline(shown *summary.Summary) error {
 		return fmt.Errorf("--update-baseline: %w", err)
 	}
 	path := shown.Baseline.Path
-	shown.Notes = append(shown.Notes, "What this client breaks is in "+path+" now: commit it, and run with --baseline "+path+".")
+	shown.Notes = append(shown.Notes, "The rules that this client breaks are now in "+path+": commit it, and run with --baseline "+path+".")
 	return nil
 }
 
@@ -201,6 +201,6 @@ func (v *verdictRun) writeGuess(shown *summary.Summary) error {
 	if err := os.WriteFile(guessFile, []byte(guess.YAML), sharedFile); err != nil {
 		return fmt.Errorf("writing a description of the API: %w", err)
 	}
-	shown.Notes = append(shown.Notes, "A description that fits what was seen is in "+guessFile+": run again with --api "+guessFile+".")
+	shown.Notes = append(shown.Notes, "An API description guessed from the traffic is in "+guessFile+": run again with --api "+guessFile+".")
 	return nil
 }

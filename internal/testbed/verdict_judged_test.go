@@ -58,7 +58,7 @@ func TestUnrecognizedAPIIsDescribed(t *testing.T) {
 	require.Equal(t, exitUnusable, code, stdout)
 	require.Contains(t, stdout, "\nNOTHING JUDGED\nNo submission was recognised: POST /thumbnails answered 201 with {id}. "+
 		"Describe the API with --api.\n"+
-		"A description that fits what was seen is in forgerun-api.yaml: run again with --api forgerun-api.yaml.\n")
+		"An API description guessed from the traffic is in forgerun-api.yaml: run again with --api forgerun-api.yaml.\n")
 	text, err := os.ReadFile(guessFile)
 	require.NoError(t, err)
 	for _, line := range []string{"- POST /thumbnails\n", "- GET /thumbnails/{id}\n", "- /id\n", "- /phase\n", "- drawn\n"} {
@@ -165,10 +165,10 @@ func TestBaselineOfACommand(t *testing.T) {
 	}
 	code, _, stderr := judge(wrong, "true")
 	require.Equal(t, command.WrongUsage, code)
-	require.Contains(t, stderr, "write it with --update-baseline")
+	require.Contains(t, stderr, "create the file with --update-baseline")
 	code, stdout, _ := judge(wrong, "exit 3", "--update-baseline")
 	require.Equal(t, exitOK, code, stdout)
-	require.Contains(t, stdout, "What this client breaks is in "+path+" now")
+	require.Contains(t, stdout, "The rules that this client breaks are now in "+path)
 	code, stdout, _ = judge(wrong, "exit 3")
 	require.Equal(t, exitOK, code, stdout)
 	require.Contains(t, stdout, "\n KNOWN  backoff")

@@ -99,7 +99,7 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
 		if beyond != nil {
 			_ = beyond.Close()
 		}
-		writeProblem(w, http.StatusHTTPVersionNotSupported, "Ask for a tunnel by HTTP/1.1.")
+		writeProblem(w, http.StatusHTTPVersionNotSupported, "Send the CONNECT request over HTTP/1.1.")
 		return
 	}
 	_ = client.SetDeadline(time.Time{}) // clear the deadline for the header of the request
@@ -118,7 +118,7 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
 		ca := p.forwards.ca
 		config, err := ca.sign(ca.cert.NotAfter, target.Hostname())
 		if err != nil {
-			p.log.Error("no certificate for a target", "error", err)
+			p.log.Error("cannot create a certificate for a target", "error", err)
 			_ = client.Close()
 			return
 		}

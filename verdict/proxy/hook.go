@@ -83,7 +83,7 @@ func (h *Hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	d.At = time.Now().UTC()
 	if d.Unsigned = !h.holds(d); d.Unsigned {
-		h.proxy.log.Warn("the signature of a delivery does not match FORGERUN_WEBHOOK_SECRET: forwarding it unchanged")
+		h.proxy.log.Warn("the signature of a delivery does not match FORGERUN_WEBHOOK_SECRET: forwarding the delivery unchanged")
 	}
 	document := api.Decode(body)
 	d.in = h.proxy.sessions.sessionOf(document)

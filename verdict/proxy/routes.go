@@ -216,7 +216,7 @@ func (p *Proxy) lacks(e *fault.Effect) error {
 	case e.Refuse > 0 && p.socket == nil:
 		return &fault.Wrong{Pointer: "/effect/refuse", Detail: "a forward proxy cannot refuse connections, since it serves other hosts too"}
 	case e.TLS != "" && p.tls == nil:
-		return &fault.Wrong{Pointer: "/effect/tls", Detail: "the proxy listens without TLS: forgerun proxy --tls"}
+		return &fault.Wrong{Pointer: "/effect/tls", Detail: "this proxy listens without TLS: start it with forgerun proxy --tls"}
 	}
 	return nil
 }
@@ -251,7 +251,7 @@ func refuse(w http.ResponseWriter, err error) {
 
 // refuseLabel refuses a request with an invalid label, as ForgeRun does.
 func refuseLabel(w http.ResponseWriter, err error) {
-	writeProblem(w, http.StatusBadRequest, "The header "+sessionHeader+": "+err.Error()+".")
+	writeProblem(w, http.StatusBadRequest, "The header "+sessionHeader+" is invalid: "+err.Error()+".")
 }
 
 // writeProblem writes a problem document (RFC 9457).

@@ -23,7 +23,7 @@ var (
 	errOpen     = errors.New("a session with this label or without a label is open: end it first")
 	errFull     = fmt.Errorf("%d sessions are open: end some first", verdict.MaxSessions)
 	errLabel    = fmt.Errorf("a label must have 1 to %d printable ASCII characters, without leading or trailing spaces", verdict.MaxLabel)
-	errProfile  = errors.New("a session is using the rules of its profile: end the session first")
+	errProfile  = errors.New("an open session with a profile sets the rules: end the session first")
 )
 
 // sessions holds the sessions of a proxy and its rules in memory. At most one session with each label, and one without a label, is open.

@@ -40,7 +40,7 @@ func Suite(v *verdict.Verdict) junit.Suite {
 	for _, f := range v.Faults {
 		c := junit.Case{Name: f.Fault + " (" + string(f.Of) + ")", Class: "faults"}
 		if f.Times == 0 {
-			c.Skipped = &junit.Message{Message: "Never triggered."}
+			c.Skipped = &junit.Message{Message: "This fault was never triggered."}
 		}
 		s.Cases = append(s.Cases, c)
 	}

@@ -16,7 +16,7 @@ func (s *search) measure(ctx context.Context) error {
 	for _, p := range runs {
 		<-p.done
 		if err = cmp.Or(err, p.err); errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
-			return errors.New("the budget ended before the client had run without faults")
+			return errors.New("the budget ended before the first run, without faults, had ended")
 		}
 	}
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *search) measure(ctx context.Context) error {
 	}
 	s.report.Operations = operations(runs[0].trial.Entries)
 	if len(s.report.Operations) == 0 {
-		return errors.New("no request of the client is a known operation: describe the API")
+		return errors.New("no request of the client is a known operation: describe the API with --api or --openapi")
 	}
 	return nil
 }

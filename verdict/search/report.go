@@ -49,14 +49,14 @@ func (r *Report) Headline() string {
 		text = fmt.Sprintf("%d sequences break the client", n)
 	}
 	if n := len(r.Flaky); n > 0 {
-		text += fmt.Sprintf(", %d only sometimes", n)
+		text += fmt.Sprintf("; %d more only sometimes", n)
 	}
 	return text
 }
 
 // Sum returns a one-sentence summary of the search.
 func (r *Report) Sum() string {
-	return fmt.Sprintf("Seed %d: %s in %.0f s. Covered: %s of operation, fault and state of the job.",
+	return fmt.Sprintf("Seed %d: %s in %.0f s. They covered %s of operation, fault and job state.",
 		r.Seed, counted(r.Trials, "run"), r.Seconds, counted(r.Covered, "combination"))
 }
 
@@ -70,9 +70,9 @@ func counted(n int, what string) string {
 
 // Rate describes how often the schedule broke the client.
 func (f *Finding) Rate() string {
-	text := fmt.Sprintf("%d of %d runs", f.Hits, f.Runs)
+	text := fmt.Sprintf("The client broke in %d of %d runs", f.Hits, f.Runs)
 	if f.Once {
-		return "1 run; the search ended before the sequence was repeated"
+		return "The client broke in 1 run; the search ended before the sequence was repeated"
 	}
 	if f.Cut {
 		text += "; the search ended before the sequence was shortened"

@@ -258,7 +258,7 @@ func TestUnrepeatedBreakIsNoFinding(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, report.Findings)
 	require.Len(t, report.Flaky, 1)
-	require.Equal(t, "1 run; the search ended before the sequence was repeated", report.Flaky[0].Rate())
+	require.Equal(t, "The client broke in 1 run; the search ended before the sequence was repeated", report.Flaky[0].Rate())
 }
 
 // A smaller schedule that breaks the client only sometimes does not replace one that always breaks it.
