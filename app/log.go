@@ -29,8 +29,22 @@ func LogTransition(ctx context.Context, log *slog.Logger, action string, j *job.
 	telemetry.LogInfo(ctx, log, "job transition", append(attrs, more...))
 }
 
-// FailureAttrs returns the log fields of a failure, or none if f is nil.
-func FailureAttrs(f *job.Failure) []slog.Attr {
+// ReportFinished logs, counts and publishes a committed end of an attempt of j, and enqueues an automatic retry.
+func ReportFinished(ctx context.Context, q Queue, m *Metrics, log *slog.Logger, action string, j *job.Job, f job.Finish, done job.Finished) {
+	LogTransition(ctx, log, action, j, job.Running, f.State, append(failureAttrs(f.Failure), slog.Int("attempt", f.Attempt))...)
+	m.Finished(ctx, f, j.WorkKind, done)
+	Publish(q, j, done.Notification())
+	for _, t := range done.Resumed {
+		q.Enqueue(t)
+	}
+	if done.Next != nil {
+		LogTransition(ctx, log, "auto_retry", j, job.Failed, job.Queued, slog.Int("attempt", done.Next.Attempt))
+		Enqueue(ctx, q, *done.Next)
+	}
+}
+
+// failureAttrs returns the log fields of a failure, or none if f is nil.
+func failureAttrs(f *job.Failure) []slog.Attr {
 	if f == nil {
 		return nil
 	}

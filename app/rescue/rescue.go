@@ -87,7 +87,7 @@ func (r *Rescuer) reportRequeued(ctx context.Context, h job.Held, t job.Task, be
 	r.Metrics.Repaired.WithLabelValues("rescuer_requeued").Inc()
 	r.expired(job.Assigned)
 	r.Metrics.Entered(job.Queued, h.WorkKind)
-	r.transition(ctx, "requeue", h, job.Assigned, job.Queued)
+	app.LogTransition(ctx, r.Log, "requeue", jobOf(h), job.Assigned, job.Queued, slog.Int("attempt", h.Attempt))
 	r.Queue.Publish(job.Notification{ClientID: h.ClientID, JobID: h.JobID})
 	r.Queue.Deliver(h.ClientID, h.JobID)
 	app.Enqueue(ctx, r.Queue, t)
@@ -122,34 +122,14 @@ func (r *Rescuer) fail(ctx context.Context, h job.Held) (err error) {
 		return err
 	}
 	state = done.State
-	r.reportFailed(ctx, h, f, done)
-	return nil
-}
-
-// reportFailed logs, counts and publishes a committed failure.
-func (r *Rescuer) reportFailed(ctx context.Context, h job.Held, f job.Finish, done job.Finished) {
 	r.Metrics.Repaired.WithLabelValues("rescuer_failed").Inc()
 	r.expired(job.Running)
-	r.Metrics.Finished(ctx, f, h.WorkKind, done)
-	r.transition(ctx, "fail", h, job.Running, job.Failed, app.FailureAttrs(f.Failure)...)
-	r.Queue.Publish(done.Notification())
+	app.ReportFinished(ctx, r.Queue, r.Metrics, r.Log, "fail", jobOf(h), f, done)
 	r.Queue.Deliver(h.ClientID, h.JobID)
-	for _, t := range done.Resumed {
-		r.Queue.Enqueue(t)
-	}
 	if done.Next == nil {
 		r.Completer.Touch(done.BatchID)
-		return
 	}
-	next := *done.Next
-	h.Attempt, next.ClientID, next.WorkKind, next.Reason = next.Attempt, h.ClientID, h.WorkKind, f.Failure.Reason
-	r.transition(ctx, "auto_retry", h, job.Failed, job.Queued)
-	app.Enqueue(ctx, r.Queue, next)
-}
-
-// transition logs a transition of a held job.
-func (r *Rescuer) transition(ctx context.Context, action string, h job.Held, from, to job.State, more ...slog.Attr) {
-	app.LogTransition(ctx, r.Log, action, jobOf(h), from, to, append(more, slog.Int("attempt", h.Attempt))...)
+	return nil
 }
 
 // jobOf returns the known fields of a held job.

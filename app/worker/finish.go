@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"math/rand/v2"
 
 	"github.com/forgerun/forgerun/app"
@@ -40,7 +39,10 @@ func (w *Worker) finish(ctx context.Context, c *job.Claim, f *job.Finish) (err e
 		switch {
 		case err == nil:
 			state = f.State
-			w.reportFinished(ctx, c, *f, done)
+			app.ReportFinished(ctx, w.Queue, w.Metrics, w.Log, "finish", &c.Job, *f, done)
+			if done.Next == nil {
+				w.Completer.Touch(done.BatchID)
+			}
 			return nil
 		case !unstorable(err):
 			return err
@@ -69,25 +71,6 @@ func (w *Worker) write(ctx context.Context, c *job.Claim, operation string, give
 	}
 	w.Log.InfoContext(ctx, "stopped handling a job", append(about(c, operation), "reason", context.Cause(ctx).Error())...)
 	return cmp.Or(context.Cause(ctx), err)
-}
-
-// reportFinished logs, counts and publishes a committed outcome, and enqueues an automatic retry.
-func (w *Worker) reportFinished(ctx context.Context, c *job.Claim, f job.Finish, done job.Finished) {
-	app.LogTransition(ctx, w.Log, "finish", &c.Job, job.Running, f.State, append(app.FailureAttrs(f.Failure),
-		slog.Int("attempt", f.Attempt))...)
-	w.Metrics.Finished(ctx, f, c.Job.WorkKind, done)
-	app.Publish(w.Queue, &c.Job, done.Notification())
-	for _, t := range done.Resumed {
-		w.Queue.Enqueue(t)
-	}
-	if done.Next != nil {
-		app.LogTransition(ctx, w.Log, "auto_retry", &c.Job, job.Failed, job.Queued, slog.Int("attempt", done.Next.Attempt))
-		next := *done.Next
-		next.ClientID, next.WorkKind, next.Reason = c.Job.ClientID, c.Job.WorkKind, f.Failure.Reason
-		app.Enqueue(ctx, w.Queue, next)
-		return
-	}
-	w.Completer.Touch(done.BatchID)
 }
 
 // taskEnd returns the result of the task of an attempt.

@@ -96,7 +96,8 @@ func (r *stepRow) finished(f *job.Finish) job.Finished {
 	}
 	if r.retryAt != nil {
 		done.State = job.Queued
-		done.Next = &job.Task{JobID: f.JobID, Attempt: f.Attempt + 1, RunAt: *r.retryAt, TraceParent: r.traceparent}
+		done.Next = &job.Task{JobID: f.JobID, Attempt: f.Attempt + 1, RunAt: *r.retryAt, TraceParent: r.traceparent,
+			ClientID: r.client, WorkKind: r.kind, Reason: f.Failure.Reason}
 	}
 	return done
 }
