@@ -87,14 +87,9 @@ func (m *deliveryMetrics) Sent(ctx context.Context, p job.ClaimedDelivery, a job
 
 // Delivered counts a recorded attempt.
 func (m *deliveryMetrics) Delivered(p job.ClaimedDelivery, r job.DeliveryResult) {
-	result := resultRetried
-	switch r.State {
-	case job.DeliveryDelivered:
-		result = resultDelivered
-	case job.DeliveryFailed:
-		result = resultFailed
-	case job.DeliveryPending:
-	}
+	result := map[job.DeliveryState]string{
+		job.DeliveryDelivered: resultDelivered, job.DeliveryFailed: resultFailed, job.DeliveryPending: resultRetried,
+	}[r.State]
 	m.Deliveries.WithLabelValues(eventLabel(p.EventName), result).Inc()
 	if a := r.Sent.Attempt; a.Error != "" {
 		m.DeliveryFailures.WithLabelValues(string(a.Error), codeLabel(a.Status)).Inc()

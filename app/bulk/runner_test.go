@@ -64,7 +64,8 @@ func TestLockedJobDoesNotDelayOthers(t *testing.T) {
 	url, log, queue, metrics := repotest.URL(t), slog.New(slog.DiscardHandler), apptest.NewQueue(), app.NewMetrics(prometheus.NewRegistry())
 	clients := repotest.OpenURL(t, url)
 	leaders := repotest.OpenURL(t, url, func(c *repo.Config) { c.Timeout = 200 * time.Millisecond })
-	service := jobs.New(jobs.Config{Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute}, MaxAttempts: 4},
+	service := jobs.New(jobs.Config{Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute}, MaxAttempts: 4,
+		Clock: time.Now},
 		jobs.Deps{Store: leaders, Queue: queue, Completer: batches.NewCompleter(leaders, queue, metrics, log), Metrics: metrics, Log: log})
 	operations, runner := New(leaders, log), NewRunner(leaders, service, metrics, log)
 	var ids []job.ID

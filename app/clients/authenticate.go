@@ -59,7 +59,7 @@ func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, 
 		return caller, errRevokedKey
 	case !caller.Expired:
 		return caller, k.use(ctx, key)
-	case k.clock().Sub(key.ExpiresAt) < k.cfg.RenewWindow:
+	case k.clock().Sub(key.ExpiresAt) < renewWindow:
 		return caller, errRenewable
 	}
 	return caller, errExpiredKey

@@ -19,18 +19,16 @@ import (
 
 // Config has the settings of clients and their keys.
 type Config struct {
-	Operators          operators.Tokens
-	OpenRegistration   bool          // allow anyone to create a client and its first key
-	RegistrationWindow time.Duration // how long after a client's creation its first key may be created without credentials
-	TTL                time.Duration // life of a key
-	Overlap            time.Duration // how long a replaced key stays valid
-	RenewWindow        time.Duration // how long an expired key can be renewed; 0 disables it
+	Operators        operators.Tokens
+	OpenRegistration bool          // allow anyone to create a client and its first key
+	TTL              time.Duration // life of a key
 }
 
 // Fixed properties of keys.
 const (
-	KeyOverlap  = 10 * time.Minute
-	RenewWindow = 7 * 24 * time.Hour
+	registrationWindow = 10 * time.Minute   // how long after a client's creation its first key may be created without credentials
+	overlap            = 10 * time.Minute   // how long a replaced key stays valid
+	renewWindow        = 7 * 24 * time.Hour // how long an expired key can be renewed
 )
 
 // maxKeys limits a client's usable keys with full scope and, separately, those with a lesser scope, so that keys of one kind never

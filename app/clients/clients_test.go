@@ -44,7 +44,7 @@ func TestFirstKeyNeedsNoCredentialsOnceAndForAWhile(t *testing.T) {
 		k.refused(job.CodeInvalidCredentials, second(k.create(anonymous, client, false)), "also after a revocation")
 
 		inTime, late := k.newClient(), k.newClient()
-		k.pass(testKeys.RegistrationWindow)
+		k.pass(registrationWindow)
 		k.issue(k.create(anonymous, inTime, false))
 		k.pass(time.Microsecond)
 		k.refused(job.CodeInvalidCredentials, second(k.create(anonymous, late, false)), "the window is over")
@@ -104,7 +104,7 @@ func TestReplacedKeyStaysValidForOverlap(t *testing.T) {
 				k.valid(old)
 				key := k.issue(replace(k, old))
 				require.NotEqual(t, old.ID, key.ID)
-				k.pass(testKeys.Overlap - 2*time.Microsecond)
+				k.pass(overlap - 2*time.Microsecond)
 				k.valid(old)
 
 				lost := k.issue(replace(k, old)) // the answer was lost: the old key can still be replaced
@@ -113,7 +113,7 @@ func TestReplacedKeyStaysValidForOverlap(t *testing.T) {
 				k.pass(time.Microsecond)
 				k.ended(job.CodeTokenExpired, old) // the second replacement did not change its expiry
 				k.valid(key, lost)
-				k.pass(testKeys.Overlap)
+				k.pass(overlap)
 				k.ended(job.CodeTokenExpired, key)
 				k.valid(lost)
 

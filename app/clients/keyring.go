@@ -75,10 +75,10 @@ func (r keyring) superseded(id string) error {
 
 // renewable returns why an expired key cannot be renewed, or nil. Every newer key of the client is a successor. A rotation ends all older
 // keys, and the first use of a successor shows that the client has it.
-func (r keyring) renewable(id string, window time.Duration) error {
+func (r keyring) renewable(id string) error {
 	key, newer := r.find(id)
 	switch {
-	case r.now.Sub(key.ExpiresAt) >= window,
+	case r.now.Sub(key.ExpiresAt) >= renewWindow,
 		slices.ContainsFunc(newer, func(key job.APIKey) bool { return key.IssuedBy == job.KeyRotated }):
 		return errExpiredKey
 	case anyUsed(newer):
@@ -88,7 +88,7 @@ func (r keyring) renewable(id string, window time.Duration) error {
 }
 
 // replaced returns the keys that a new key replaces, valid for the overlap at most. Keys that were already replaced keep their end.
-func (r keyring) replaced(by job.APIKey, overlap time.Duration) (changed []job.APIKey) {
+func (r keyring) replaced(by job.APIKey) (changed []job.APIKey) {
 	if by.Scope != job.ScopeAll {
 		return nil
 	}

@@ -25,7 +25,7 @@ func (k *Service) CreateKey(ctx context.Context, caller job.Caller, client job.I
 	}
 	return k.issueKey(ctx, "create_key", caller, client, wanted, func(r keyring) (existing *job.APIKey, err error) {
 		switch {
-		case caller.Anonymous() && (len(r.keys) > 0 || r.now.Sub(r.client.CreatedAt) > k.cfg.RegistrationWindow):
+		case caller.Anonymous() && (len(r.keys) > 0 || r.now.Sub(r.client.CreatedAt) > registrationWindow):
 			return nil, errNoCredentials
 		case !caller.Anonymous() && !rotate && scope == job.ScopeAll && len(r.full) > 0:
 			current := slices.IndexFunc(r.full, func(key job.APIKey) bool { return key.ReplacedBy == "" })
@@ -36,7 +36,7 @@ func (k *Service) CreateKey(ctx context.Context, caller job.Caller, client job.I
 }
 
 // RenewKey replaces the client's current key. The old key stays valid for the overlap: if the response is lost, the client renews again.
-// An expired key can be renewed for RenewWindow after its end, see renewable.
+// An expired key can be renewed for renewWindow after its end, see renewable.
 func (k *Service) RenewKey(ctx context.Context, caller job.Caller, client job.ID) (job.IssuedKey, error) {
 	if caller.Expired && caller.ClientID != client {
 		return job.IssuedKey{}, errExpiredKey
@@ -47,7 +47,7 @@ func (k *Service) RenewKey(ctx context.Context, caller job.Caller, client job.ID
 		case caller.Anonymous():
 			return nil, errNoCredentials
 		case caller.Expired:
-			return nil, r.renewable(caller.KeyID, k.cfg.RenewWindow)
+			return nil, r.renewable(caller.KeyID)
 		case len(r.full) == 0:
 			return nil, job.Errorf(job.CodeConflict, "The client has no valid key to renew; create one instead.")
 		}
@@ -121,7 +121,7 @@ func (k *Service) issueKey(ctx context.Context, action string, caller job.Caller
 		issued.ClientID, issued.SecretHash, issued.MadeBy = client, hashAPIKey(issued.Secret), caller.KeyID
 		issued.CreatedAt = r.now.Truncate(time.Microsecond)
 		issued.ExpiresAt = issued.CreatedAt.Add(k.cfg.TTL)
-		return job.KeyChange{New: &issued.APIKey, Changed: r.replaced(issued.APIKey, k.cfg.Overlap)}, nil
+		return job.KeyChange{New: &issued.APIKey, Changed: r.replaced(issued.APIKey)}, nil
 	})
 	if err != nil {
 		return job.IssuedKey{}, err

@@ -26,10 +26,7 @@ const (
 
 var testOperators, _ = operators.Parse(operatorToken, readerToken)
 
-var testKeys = Config{
-	Operators: testOperators, OpenRegistration: true, RegistrationWindow: 10 * time.Minute,
-	TTL: 90 * 24 * time.Hour, Overlap: 10 * time.Minute, RenewWindow: 7 * 24 * time.Hour,
-}
+var testKeys = Config{Operators: testOperators, OpenRegistration: true, TTL: 90 * 24 * time.Hour}
 
 var (
 	anonymous = job.Caller{}

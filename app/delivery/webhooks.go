@@ -27,7 +27,7 @@ type WebhooksDeps struct {
 	Challenge   func(ctx context.Context, url string) (wrong string)
 	Queue       Queue
 	Subscribers *Subscribers
-	Clock       app.Clock // nil: time.Now
+	Clock       app.Clock
 	Log         *slog.Logger
 }
 
@@ -45,9 +45,6 @@ const (
 
 // NewWebhooks returns the use cases of webhooks.
 func NewWebhooks(d WebhooksDeps) *Webhooks {
-	if d.Clock == nil {
-		d.Clock = time.Now
-	}
 	return &Webhooks{d, newSlots(proofsAtOnce, clientProofsAtOnce)}
 }
 

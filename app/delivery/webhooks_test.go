@@ -25,7 +25,7 @@ func newWebhooks(t *testing.T, change ...func(*WebhooksDeps)) *webhooks {
 	w := newWorld(t, nil)
 	d := WebhooksDeps{
 		Store: w.store, NewSecret: newSecret, Targets: apptest.NoLocals,
-		Queue: w.queue, Subscribers: NewSubscribers(w.store, w.Logger), Log: w.Logger,
+		Queue: w.queue, Subscribers: NewSubscribers(w.store, w.Logger), Log: w.Logger, Clock: time.Now,
 	}
 	for _, f := range change {
 		f(&d)

@@ -23,7 +23,7 @@ type Config struct {
 	MaxAttempts int // maximum attempts of a request, including the first one
 	Backoff     job.Backoff
 	MaxAhead    time.Duration // maximum time until execution_at; 0: any
-	Clock       app.Clock     // nil: time.Now
+	Clock       app.Clock
 }
 
 // Deps are the dependencies of a Service. Only Admission and Hub may be nil.
@@ -51,9 +51,6 @@ type Service struct {
 
 // New returns a Service.
 func New(cfg Config, d Deps) *Service {
-	if cfg.Clock == nil {
-		cfg.Clock = time.Now
-	}
 	return &Service{Deps: d, cfg: cfg}
 }
 

@@ -34,9 +34,6 @@ type api struct {
 // countingWait limits how long the start waits for the number of api processes, which share the rate limit.
 const countingWait = time.Second
 
-// registrationWindow is how long after a client's creation its first key can be created without credentials.
-const registrationWindow = 10 * time.Minute
-
 // startAPI starts the API.
 func (p *process) startAPI(ctx context.Context) (*api, error) {
 	a := &api{p: p, addr: localhosts.Reachable(p.listener.Addr()), failed: make(chan error, 2)}
@@ -77,10 +74,7 @@ func (a *api) serve(server *handlers.Server) {
 }
 
 func (c Config) clients() clients.Config {
-	return clients.Config{
-		Operators: c.Operators(), OpenRegistration: c.OpenRegistration, RegistrationWindow: registrationWindow,
-		TTL: c.APIKeyTTL, Overlap: clients.KeyOverlap, RenewWindow: clients.RenewWindow,
-	}
+	return clients.Config{Operators: c.Operators(), OpenRegistration: c.OpenRegistration, TTL: c.APIKeyTTL}
 }
 
 func (c Config) jobs(clock app.Clock) jobs.Config {

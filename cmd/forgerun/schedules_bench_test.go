@@ -39,7 +39,7 @@ func benchRunner(b *testing.B) (*schedules.Runner, *pgxpool.Pool) {
 	log, metrics := slog.New(slog.DiscardHandler), app.NewMetrics(prometheus.NewRegistry())
 	limits := jobs.Limits{Active: math.MaxInt32, Queued: math.MaxInt32, ClientActive: math.MaxInt32, ClientQueued: math.MaxInt32}
 	service := jobs.New(jobs.Config{
-		Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute}, MaxAttempts: 4,
+		Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute}, MaxAttempts: 4, Clock: time.Now,
 	}, jobs.Deps{
 		Store: store, Queue: silentQueue{}, Metrics: metrics, Log: log, Receivers: func(job.ID) int { return 0 },
 		Admission: &jobs.Admission{Pauses: func() job.Pauses { return nil }, Capacity: jobs.NewCapacity(limits, store, log)},

@@ -62,6 +62,7 @@ func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 func (p *process) webhooksDeps() delivery.WebhooksDeps {
 	return delivery.WebhooksDeps{
 		Store: p.store, Targets: p.guard().Check, Queue: p.queue, Subscribers: p.subscribers, Log: p.log,
+		Clock: p.store.Now,
 	}
 }
 

@@ -99,14 +99,13 @@ func New(t testing.TB, change ...func(*Service)) *Service {
 			Pauses: func() job.Pauses { return nil }, Storage: unlimited, Capacity: jobs.NewCapacity(limits, s.Store, s.Logger),
 		},
 	})
-	s.Clients = clients.New(clients.Config{
-		Operators: Tokens(t), OpenRegistration: true, RegistrationWindow: 10 * time.Minute, TTL: 90 * 24 * time.Hour,
-		Overlap: clients.KeyOverlap, RenewWindow: clients.RenewWindow,
-	}, s.Store, time.Now, s.Logger)
+	s.Clients = clients.New(clients.Config{Operators: Tokens(t), OpenRegistration: true, TTL: 90 * 24 * time.Hour}, s.Store, time.Now,
+		s.Logger)
 	s.Bulk, s.Erasures, s.Pauses = bulk.New(s.Store, s.Logger), erasures.New(s.Store, s.Logger), pauses.New(s.Store, s.Logger)
 	s.Schedules = schedules.New(s.Store, s.Jobs, 100, s.Logger)
 	deps := delivery.WebhooksDeps{
 		Store: s.Store, Targets: apptest.NoLocals, Queue: s.Queue, Subscribers: delivery.NewSubscribers(s.Store, s.Logger), Log: s.Logger,
+		Clock:     time.Now,
 		NewSecret: func(job.ID) (string, []byte, error) { return Secret, []byte("sealed"), nil },
 	}
 	if s.Ask != nil {
