@@ -174,7 +174,7 @@ func (c *call) admin(method, path string, body any) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A request without a body has the header too, because a web form cannot set it.
+	// The API requires this header even without a body, because a web form of another site cannot set it.
 	return api.Do(c, method, path, nil, body, client.Header("Content-Type", "application/json"))
 }
 

@@ -45,7 +45,7 @@ type reworded struct {
 func (r reworded) Error() string { return r.text }
 func (r reworded) Unwrap() error { return r.error }
 
-// reword rewords a problem from the service. It omits the request unless --verbose is set.
+// reword replaces the text of a problem with one sentence, which omits the request. With --verbose it returns err unchanged.
 func (s *Shell) reword(err error) error {
 	problem, ok := errors.AsType[*client.Problem](err)
 	if _, done := errors.AsType[reworded](err); !ok || done || s.verbose {
@@ -54,7 +54,7 @@ func (s *Shell) reword(err error) error {
 	return reworded{err, strings.Replace(err.Error(), problem.Error(), sentence(problem), 1)}
 }
 
-// sentence returns one sentence about a problem, with the missing id and each violation.
+// sentence returns one sentence about a problem, with the id that was not found and each violation.
 func sentence(p *client.Problem) string {
 	text := strings.TrimSuffix(cmp.Or(p.Detail, p.Title), ".")
 	if noun, missing := strings.CutSuffix(strings.TrimPrefix(p.Code, "RFA_"), "_NOT_FOUND"); missing && p.Status == http.StatusNotFound {

@@ -66,7 +66,7 @@ func (s *Shell) jobs() *cobra.Command {
 	return s.forClients(c)
 }
 
-// completeJobs completes the ids of the latest jobs in the states; "" is any.
+// completeJobs proposes the ids of the latest jobs in the given states for an argument. The state "" means any.
 func (s *Shell) completeJobs(states []string) cobra.CompletionFunc {
 	const most = 50
 	return func(c *cobra.Command, _ []string, begun string) (ids []string, _ cobra.ShellCompDirective) {
@@ -157,7 +157,7 @@ func printJobs[T any](c *call, jobs []T) error {
 	return c.List(jobView, jobs)
 }
 
-// changing changes a job and returns the changed job.
+// changing makes a one that changes a job and returns the changed job.
 func changing(change func(*client.Client, context.Context, string, ...client.Option) (*client.Changed, error)) one {
 	return func(c *call, api *client.Client, id string) (any, error) {
 		changed, err := change(api, c, id)

@@ -162,7 +162,7 @@ func (r *receiver) receive(request *http.Request, body []byte) int {
 		return http.StatusNoContent // a retry after a lost response
 	}
 	if r.count > 0 && r.taken >= r.count {
-		return http.StatusServiceUnavailable // the command ends
+		return http.StatusServiceUnavailable // the command has enough messages and is about to end
 	}
 	status := r.passOn(request, message, body)
 	if status >= http.StatusMultipleChoices {

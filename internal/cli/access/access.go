@@ -24,7 +24,7 @@ const (
 	EnvDataDir    = "FORGERUN_DATA_DIR"
 )
 
-// Variables are read only by the command line, not by the servers.
+// Variables are the environment variables that the command line reads and the servers do not.
 var Variables = []string{EnvURL, EnvKey, EnvAdminURL, EnvContext, EnvContexts}
 
 // Endpoint is a service with credentials. Fields may be empty.
@@ -41,7 +41,7 @@ type Flags struct {
 	Context string
 }
 
-// source is a known endpoint. Flags and the environment may set a credential for any address.
+// source is a known endpoint. anywhere means that its credential, if it has no address, may be sent to any address.
 type source struct {
 	Endpoint
 	anywhere bool
@@ -87,7 +87,7 @@ func (f Finder) AdminToken() string {
 }
 
 // pick takes the first address and the first credential that may be sent there. A credential found with an address is sent only to
-// that address. A credential that flags or the environment set alone may be sent anywhere.
+// that address. A credential that flags or the environment set without an address may be sent to any address.
 func pick(sources []source, of func(Endpoint) (address, credential string)) (address, credential string) {
 	for _, s := range sources {
 		a, c := of(s.Endpoint)
@@ -106,7 +106,7 @@ func same(a, b string) bool {
 	return trim(a) == trim(b)
 }
 
-// sources returns all known endpoints by precedence. missing explains why there is no running forgerun dev; "" if it was not looked up.
+// sources returns all known endpoints by precedence. missing says why forgerun dev is not running, or is "".
 func (f Finder) sources() (sources []source, missing string, err error) {
 	sources = append(sources, source{f.Flags.Endpoint, true})
 	environment := source{Endpoint{

@@ -33,7 +33,7 @@ const Others = "others"
 // Commands are listed in the order in which a program adds them, most important first.
 func init() { cobra.EnableCommandSorting = false }
 
-// Exit is an error with the program's exit code. Without Err nothing more is printed.
+// Exit is an error with the program's exit code. If Err is nil, no error is printed.
 type Exit struct {
 	Code int
 	Err  error
@@ -170,7 +170,7 @@ func JSON(f *pflag.FlagSet, into *bool) {
 	f.BoolVar(into, "json", false, "print JSON to standard output")
 }
 
-// Exactly accepts n arguments, named by usage.
+// Exactly accepts exactly n arguments.
 func Exactly(n int) cobra.PositionalArgs { return Between(n, n) }
 
 // Between accepts least to most arguments; most -1 means any number.

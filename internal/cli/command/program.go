@@ -19,7 +19,7 @@ type Program struct {
 	Stdout, Stderr io.Writer
 }
 
-// Unusable prints the reason why nothing could be judged in one sentence.
+// Unusable prints one sentence that says why nothing could be judged.
 func (p Program) Unusable(err error) int {
 	for i, line := range strings.Split(err.Error(), "\n") { // a scenario may have several mistakes
 		if i == 0 {

@@ -21,7 +21,7 @@ type Column struct {
 	Age  bool   // the value is a time; print its age
 	// the value is a state; print it in the state's color
 	State bool
-	show  func(value any) string // returns the text instead of Path
+	show  func(value any) string // if set, returns the text; Path is ignored
 }
 
 // NewView reads columns, such as "JOB:job_id, AGE:created_at:age:wide": head, path and the options age, state and wide. The

@@ -12,7 +12,7 @@ import (
 // neverSet is the zero time, the client library's value of a missing member.
 const neverSet = "0001-01-01T00:00:00Z"
 
-// Values returns an item with the API's member names, numbers as written, and null for unknown values. It omits empty secrets.
+// Values returns an item with the API's member names, numbers as written, and null for times that were never set. It omits empty secrets.
 func Values(item any) (any, error) {
 	text, raw := item.(json.RawMessage)
 	if !raw {

@@ -9,7 +9,7 @@ import (
 // secrets matches API keys and secrets of webhooks.
 var secrets = regexp.MustCompile(`\b(frk_|whsec_)[A-Za-z0-9_+/=-]+|\b(Bearer )\S+`)
 
-// prose matches text that looks like a secret, as in "Bearer tokens SHOULD NOT be passed".
+// prose matches text that looks like a secret but is not, as in "Bearer tokens SHOULD NOT be passed".
 var prose = regexp.MustCompile(`^Bearer (tokens?|authentication|credentials|scheme)\b`)
 
 // MaskedLines applies Masked to each line of a text.

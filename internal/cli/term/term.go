@@ -93,12 +93,12 @@ type Status struct {
 	clear string
 }
 
-// NewStatus returns the status line of an output; it draws nothing unless on.
+// NewStatus returns the status line of an output. If on is false, the line is never drawn.
 func NewStatus(out io.Writer, on bool) *Status {
 	return &Status{out: out, on: on, clear: Style{mark: markFor(out)}.ClearLine()}
 }
 
-// Show draws the line, cut to the width of the terminal, and then replaces words by colored ones.
+// Show draws the line, cut to the width of the terminal. painted has pairs of a word and its colored form.
 func (s *Status) Show(text string, painted ...string) {
 	if !s.on {
 		return
