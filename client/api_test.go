@@ -188,7 +188,7 @@ func TestResultIsVerified(t *testing.T) {
 	}
 }
 
-// An outcome document is recognized by its members: the service sends one of an unfailed job as application/json.
+// An outcome document is recognized by its members, because its content type is application/json too if the job has not failed.
 func TestJobsFromOutcomeDocuments(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[string]client.Job{

@@ -13,8 +13,8 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// The tests in this file are named after sections of draft-ratnawat-httpapi-async-problem-details with client rules. Other tests: 3.2 is
-// also TestIDsAreOpaque, 6.7 is TestRetryAfterOfARequest, 6.10 and 9.4 are also in wait_test.go, and 11.1 is TestStatusBeforeBody.
+// The tests in this file are named after sections of draft-ratnawat-httpapi-async-problem-details with client rules. Tests elsewhere:
+// TestIDsAreOpaque for 3.2, TestRetryAfterOfARequest for 6.7, wait_test.go for 6.10 and 9.4, and TestStatusBeforeBody for 11.1.
 
 func parse(t *testing.T, text string) *client.Outcome {
 	t.Helper()

@@ -121,7 +121,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	empty := strings.HasPrefix(r.URL.Path, "/v1/jobs/") || strings.HasPrefix(r.URL.Path, "/v1/schedules/")
 	if r.Method == http.MethodDelete && empty && answer.status == http.StatusOK {
-		answer.status = http.StatusNoContent // only these calls are answered with 204
+		answer.status = http.StatusNoContent // the service sends 204 only for these deletions
 	}
 	w.WriteHeader(answer.status)
 	_, _ = w.Write([]byte(answer.body))

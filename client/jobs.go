@@ -165,7 +165,7 @@ func (c *Client) Attempt(ctx context.Context, id string, attempt int, options ..
 	return o, nil
 }
 
-// Report returns the report of a finished attempt; 0 means the latest one. Before that, the error is a Problem with the code
+// Report returns the report of a finished attempt; 0 means the latest one. While the attempt runs, the error is a Problem with the code
 // RFA_JOB_NOT_FINISHED and a RetryAfter. With PreferWait the service waits for the report.
 func (c *Client) Report(ctx context.Context, id string, attempt int, options ...Option) (*Report, error) {
 	r := get(options, "jobs", id, "report").of(id)

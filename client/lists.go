@@ -41,7 +41,7 @@ func (r *request) page(size int, after, before time.Time) *request {
 	return r
 }
 
-// List reads a list that has no method here, as Do does.
+// List is like Do for lists: it reads the pages of a list that has no method in this package.
 func (c *Client) List(ctx context.Context, path string, query url.Values) iter.Seq2[json.RawMessage, error] {
 	return list[json.RawMessage](ctx, c, &request{method: http.MethodGet, path: path, query: query, limit: maxResult}, false)
 }

@@ -138,7 +138,7 @@ func (o *Outcome) retryDelay(now time.Time, try int, random float64) (time.Durat
 	return wait + time.Duration(random*float64(backoff)/2), true
 }
 
-// age returns the time since the start of retryAfter. It is never negative, even if the server's clock is ahead.
+// age returns the time since the moment from which retryAfter counts. It is never negative, even if the server's clock is ahead.
 func (o *Outcome) age(now time.Time) time.Duration {
 	from := o.CompletedAt
 	if from.IsZero() {

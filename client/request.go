@@ -67,7 +67,7 @@ func newRequest(method string, options []Option, segments ...string) *request {
 // of sets the expected id in the response.
 func (r *request) of(id string) *request { r.id = id; return r }
 
-// with sets the body. It fails for values that JSON cannot represent.
+// with sets the body. If JSON cannot represent the value, send returns the error.
 func (r *request) with(value any) *request {
 	body, err := json.Marshal(value)
 	if err != nil {
@@ -164,7 +164,7 @@ func (c *Client) call(ctx context.Context, r *request, into any) (*fullResponse,
 	return a, r.decode(a, into)
 }
 
-// fetch sends a request and returns the decoded response. Types with a LogValue have secrets.
+// fetch sends a request and returns the decoded response. A type with a LogValue has secrets, so errors do not show the response.
 func fetch[T any](ctx context.Context, c *Client, r *request) (*T, error) {
 	value := new(T)
 	_, r.secret = any(value).(slog.LogValuer)

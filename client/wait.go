@@ -85,7 +85,7 @@ func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read
 	}
 }
 
-// onlyIfNoneMatch is IfNoneMatch, but replaces the caller's option.
+// onlyIfNoneMatch is like IfNoneMatch, but overrides an IfNoneMatch of the caller.
 func onlyIfNoneMatch(etag string) Option {
 	return func(s *settings) {
 		s.header.Del("If-None-Match")

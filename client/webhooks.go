@@ -126,7 +126,7 @@ const (
 	askAgain    = time.Minute      // for an unknown key
 	afterError  = 5 * time.Second  // after a failed read
 	useOldKeys  = time.Hour        // while reads fail
-	waitForKeys = 10 * time.Second // of a verification
+	waitForKeys = 10 * time.Second // maximum wait of a verification for a read
 )
 
 // Directory caches the service's published keys for five minutes. For an unknown key it reads them again, at most once a minute. It is
