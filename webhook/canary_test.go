@@ -59,8 +59,8 @@ func (c *canary) serve(t *testing.T, l net.Listener) {
 	}()
 }
 
-// requireUnseen fails if there was a connection. It connects to each listener itself. Because connections are accepted in order, there are
-// no earlier ones then.
+// requireUnseen fails if there was a connection. First it connects to each listener itself: connections are accepted in order, so all
+// earlier ones have been counted when its own is accepted.
 func (c *canary) requireUnseen(t *testing.T) {
 	t.Helper()
 	for _, address := range c.own {

@@ -22,7 +22,7 @@ const challengeTimeout = 5 * time.Second
 
 // ChallengeConfig configures a Challenge.
 type ChallengeConfig struct {
-	Origin  string // name of this service, from Origin
+	Origin  string // name of this service, as the function Origin returns it
 	Version string // of the program, for User-Agent
 	Guard   *Guard
 	Timeout time.Duration  // of one handshake; 0 or more than 5 s means 5 s

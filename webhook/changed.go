@@ -22,7 +22,7 @@ func (s *Sender) SendChanged(ctx context.Context, p job.ClaimedDelivery, e fault
 // staleAge is the age of a stale signature. Receivers accept at most a few minutes.
 const staleAge = time.Hour
 
-// changed returns the signing keys of a request after an effect.
+// changed returns the data to sign with, changed by an effect: the time, the target or the keys.
 func (g signing) changed(e fault.Effect) (signing, error) {
 	var err error
 	switch e.Tamper {
@@ -43,7 +43,7 @@ func (g signing) changed(e fault.Effect) (signing, error) {
 	return g, err
 }
 
-// otherSecrets returns random secrets in place of these.
+// otherSecrets returns as many random secrets as it gets.
 func otherSecrets(secrets []string) []string {
 	others := make([]string, len(secrets))
 	for i := range others {
@@ -89,7 +89,7 @@ func tamper(r *http.Request, body []byte, t fault.Tamper) {
 
 // otherSignatures changes one base64 character of each signature in a header.
 func otherSignatures(value string) string {
-	const label = 10 // longer than "v1," and "sig1=:"
+	const label = 10 // index of the changed character; it is past the prefixes "v1," and "sig1=:"
 	parts := strings.Split(value, " ")
 	for i, part := range parts {
 		if len(part) > label {

@@ -17,8 +17,8 @@ import (
 type KeyStore interface {
 	// SigningKeys returns the published keys, oldest first.
 	SigningKeys(ctx context.Context) ([]job.SigningKey, error)
-	// AddSigningKey adds a key that signs after delay; the first key signs at once. The other keys retire overlap later. With onlyFirst, it
-	// does nothing if there is a key already.
+	// AddSigningKey adds a key that signs after delay; the first key signs at once. The other keys retire when the new key has signed for
+	// the time overlap. With onlyFirst, it does nothing if there is a key already.
 	AddSigningKey(ctx context.Context, k job.SigningKey, onlyFirst bool, delay, overlap time.Duration) error
 }
 

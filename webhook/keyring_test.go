@@ -118,7 +118,7 @@ func TestRefreshThatFailsKeepsTheKeys(t *testing.T) {
 
 	store.err = nil
 	require.NoError(t, k.Rotate(t.Context(), false))
-	store.keys = store.keys[:1] // leaves a key that retires
+	store.keys = store.keys[:1] // keeps only the old key, which will retire
 	require.NoError(t, k.Refresh(t.Context()))
 	_, err := k.current(time.Now().Add(publishBefore + publishAfter + time.Minute))
 	require.ErrorIs(t, err, errNoKey, "a retired key does not sign")

@@ -33,7 +33,7 @@ func classify(err error, answered bool) job.SendError {
 		op        *net.OpError
 	)
 	switch {
-	case errors.Is(err, errForbidden): // address of a name; addresses in a URL are refused earlier
+	case errors.Is(err, errForbidden): // a name resolved to a forbidden address; forbidden addresses in a URL are refused earlier
 		return job.SendDNS // like an unknown name, so that clients do not learn which internal names exist
 	case errors.Is(err, context.Canceled): // canceled by the caller
 		return job.SendInternal

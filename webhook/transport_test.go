@@ -26,8 +26,8 @@ func rootsOf(s *httptest.Server) *x509.CertPool {
 	return roots
 }
 
-// drainingListener has each connection read to its end before it is closed. In TLS 1.3 the alert about a missing certificate
-// crosses the request: a close that leaves the request unread resets the connection, and the alert may be lost.
+// drainingListener reads each connection to its end before closing it. In TLS 1.3 the client may send its request before it gets the
+// alert about a missing certificate. Closing with the request unread would reset the connection, and could lose the alert.
 type drainingListener struct{ net.Listener }
 
 type drainingConn struct{ *net.TCPConn }
@@ -144,7 +144,7 @@ func TestHostileReceiversWithHTTP2(t *testing.T) {
 			a := sendTo(t, s, r.URL).Attempt
 			require.Equal(t, test.want, a.Error)
 			require.Len(t, a.Body, test.body)
-			if test.want != job.SendTimeout { // which may come before the handler
+			if test.want != job.SendTimeout { // a timeout may come before the handler is called
 				<-ended
 			}
 		})
