@@ -83,7 +83,7 @@ func (c Config) jobs(clock app.Clock) jobs.Config {
 	}
 }
 
-// clientMaxQueued returns one client's limit of queued jobs. It is the same share as of the active jobs.
+// clientMaxQueued returns one client's limit of queued jobs: the share of MaxQueueSize that ClientMaxActive is of MaxActiveJobs.
 func (c Config) clientMaxQueued() int {
 	return max(1, int(float64(c.MaxQueueSize)*float64(c.ClientMaxActive)/float64(c.MaxActiveJobs)))
 }

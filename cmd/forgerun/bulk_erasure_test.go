@@ -104,7 +104,7 @@ func TestErasureSurvivesKilledLeader(t *testing.T) {
 
 	ann := s.operator(operatorsToken)
 	path, body := "/admin/v1/clients/"+u.id+"/erase", `{"confirm":"`+u.id+`","reason":"asked for"}`
-	// Stop the erasure at the batches. The erasure would wait for a locked row already at its start.
+	// A trigger stops the erasure at the batches. A locked row would stop it at its start.
 	s.exec(`CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS
 		$$ BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN OLD; END $$`)
 	s.exec(`CREATE TRIGGER gate BEFORE DELETE ON batches FOR EACH ROW EXECUTE FUNCTION gate()`)

@@ -58,7 +58,7 @@ func (s *stack) requireNotEarly(ids []string) {
 	require.Zero(s.t, s.count(`SELECT count(*) FROM jobs WHERE job_id = ANY($1::uuid[]) AND started_at < run_at`, ids), "started too early")
 }
 
-// The clocks of Postgres and of the machines differ by a minute. No job starts too early, or late by this minute.
+// The clocks of Postgres and of the machines differ by a minute. No job starts too early or a minute late.
 func TestJobsStartInTimeWithWrongMachineClocks(t *testing.T) {
 	for name, seconds := range map[string]int{"Postgres is ahead": 60, "Postgres is behind": -60} {
 		t.Run(name, func(t *testing.T) {

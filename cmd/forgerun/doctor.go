@@ -78,7 +78,7 @@ func examine(ctx context.Context, role string, cfg Config, bad error, unknown []
 // fewConnections is the number of possible connections below which doctor warns.
 const fewConnections = 2_000
 
-// judgeFiles judges the limit of open files. A process that is started here inherits this limit.
+// judgeFiles judges the limit of open files. A process that the same shell or unit starts has the same limit.
 func judgeFiles(fs *doctor.Findings, role string, connections int) {
 	found := fmt.Sprintf("room for %d connections of clients", connections)
 	fs.Judge("file descriptors",

@@ -137,8 +137,8 @@ func (r *examplesReport) write(t *testing.T, clients string) {
 	require.NoError(t, errors.Join(err, file.Close()))
 }
 
-// parallelIfMany makes a subtest parallel if there are many seeds. Parallel subtests start only after all other tests. Until then, their
-// idle processes use a third of a core.
+// parallelIfMany makes a subtest parallel only if there are many seeds. Parallel subtests start after all other tests, and until then the
+// idle processes of their stack use a third of a core.
 func parallelIfMany(t *testing.T) {
 	t.Helper()
 	if seeds() > 1 {

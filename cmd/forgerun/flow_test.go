@@ -110,7 +110,7 @@ func TestRetriesAsTheRequestSays(t *testing.T) {
 	require.Equal(t, 2, s.count(`SELECT failure_retry_after FROM reports WHERE job_id = $1 AND attempt = 1`, exhausted), "in whole seconds")
 	require.InDelta(t, 1, u.get(api, once).value("attempt"), 0)
 	require.InDelta(t, 1, u.get(api, others).value("attempt"), 0, "the service does not retry this failure")
-	for _, id := range []string{others, asked} { // the client may retry them
+	for _, id := range []string{others, asked} { // the service does not retry these jobs, but the client can
 		u.expect(api, http.StatusOK, "POST", "/v1/jobs/"+id+"/retry", "")
 	}
 	s.await("SUCCEEDED", others, asked)
@@ -172,8 +172,8 @@ func (s *stack) displaced(ids []string) (jobs, positions int, distance time.Dura
 // lateCommits returns how many jobs were committed so late that later jobs did not wait for them.
 func lateCommits(api *proc) float64 { return api.metric("submissions_out_of_order_total") }
 
-// notEnqueued counts the tasks that Redis did not take within a second, and the tasks that the relay dispatched instead. The relay takes
-// committed jobs and does not wait for others.
+// notEnqueued counts the tasks that Redis did not take within a second, and the tasks that the relay dispatched instead. The relay
+// dispatches jobs that are committed, and does not wait for older jobs that are not.
 func notEnqueued(api *proc) float64 {
 	all := api.scrape()
 	total := sum(all, "tasks_ensured_total", "result", "ok")

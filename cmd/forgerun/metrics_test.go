@@ -69,7 +69,7 @@ var metricNames = []string{
 	"forgerun_build_info", "go_goroutines", "process_cpu_seconds_total",
 }
 
-// Every process exports every metric from its start, from zero. Two processes of one role on one machine need no admin address.
+// Every process exports every metric from its start, from zero. Two workers can run on one machine without a configured admin address.
 // Promise: contract 16
 func TestEveryProcessShowsEveryMetric(t *testing.T) {
 	s := newStack(t)

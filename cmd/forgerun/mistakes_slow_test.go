@@ -25,7 +25,8 @@ import (
 // longJobs makes jobs slow enough to be polled more than once. No job waits for another.
 var longJobs = env{"FORGERUN_TIME_SCALE": "4", "FORGERUN_WORKER_CONCURRENCY": "300"}
 
-// With any seed, the rule finds each mistake, and the verdict names no other rule. TestCorrectStylesAreNotBlamed runs the correct clients.
+// With any seed, each mistake is found by its rule, and the verdict blames no other rule. TestCorrectStylesAreNotBlamed runs the correct
+// clients.
 func TestRulesCatchMistakes(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed, longJobs)
 	styles := clientStyles(t)

@@ -14,9 +14,9 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// mistake describes how to expose a mistake. A style of testdata/styles makes it if MISTAKE is its name.
+// mistake describes how to expose a mistake. A style of testdata/styles makes the mistake that the variable MISTAKE names.
 type mistake struct {
-	rule    string // "": the rule has the mistake's name, and only it and the rules in also may be broken
+	rule    string // rule that finds it; "": the rule with the mistake's name, and no rules may be broken but this one and those in also
 	style   string
 	profile fault.Profile // profile that exposes the mistake; "": no faults needed
 	also    []string

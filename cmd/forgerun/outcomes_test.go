@@ -57,10 +57,10 @@ func asks(body, state, method, path string, status int) way {
 	return func(api *proc, u *user) { u.expect(api, status, method, u.orderAndAwait(api, state, body)+path, "") }
 }
 
-// reads submits a job, waits until it is in a state and reads what is at path below it.
+// reads submits a job, waits until it is in a state and reads a path below the job's path.
 func reads(body, state, path string) way { return asks(body, state, "GET", path, http.StatusOK) }
 
-// streams reads the client's events during act, until the named one.
+// streams reads the client's event stream during act, until the event arrives.
 func streams(event string, act way) way {
 	return func(api *proc, u *user) {
 		events := u.stream(api, "/v1/events", "")
@@ -80,7 +80,7 @@ func receives(event string, act way) way {
 	}
 }
 
-// inBulk submits a job, waits until it is in a state, begins a bulk operation on it and reads what is at path below the operation.
+// inBulk submits a job, waits until it is in a state, runs a bulk operation on it and reads a path below the operation's path.
 func inBulk(body, state, action, path string) way {
 	return func(api *proc, u *user) {
 		u.orderAndAwait(api, state, body)
@@ -196,7 +196,7 @@ func (u *user) readOutcome(api *proc, path string) {
 	require.Equal(u.s.t, "application/problem+json", a.header.Get("Content-Type"), a.body)
 }
 
-// waysToForget contains clients that do not learn the outcome of a job, and return what the evidence names.
+// waysToForget contains clients that do not learn the outcome of a job. Each returns the text that the verdict's evidence must contain.
 var waysToForget = map[string]func(api *proc, u *user) (named string){
 	"job":   func(api *proc, u *user) string { return idOf(u.orderAndAwait(api, "SUCCEEDED", good)) },
 	"batch": func(api *proc, u *user) string { return "of batch " + idOf(u.orderBatch(api, good)) },

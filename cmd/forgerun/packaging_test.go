@@ -64,8 +64,8 @@ func directive(unit, name string) (values []string) {
 	return values
 }
 
-// environmentOf returns the environment that systemd builds for the first instance of a unit, with empty values filled in. Values in files
-// override values in the unit.
+// environmentOf returns the environment that systemd builds for the first instance of a unit. Values in files override values in the unit.
+// It sets the variables that the packages leave empty for the operator.
 func environmentOf(t *testing.T, unit string) env {
 	t.Helper()
 	e := env{}

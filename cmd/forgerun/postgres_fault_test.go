@@ -112,7 +112,7 @@ func TestReadOnlyPostgres(t *testing.T) {
 	s.checkInvariants()
 }
 
-// writable ends the fault. It uses one connection, because other connections may still have the fault.
+// writable makes the database accept writes again. It first does so for its own connection, which may be read-only too.
 func (s *stack) writable(database string) {
 	s.t.Helper()
 	conn, err := s.db.Acquire(s.ctx())

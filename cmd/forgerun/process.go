@@ -55,7 +55,7 @@ type process struct {
 	queue     *queue.Queue
 	notifier  *delivery.Notifier // queue of all code that writes events
 	completer *batches.Completer
-	capacity  *jobs.Capacity // the API renews the lease in a loop; bulk operations and schedules take one on demand
+	capacity  *jobs.Capacity // the API renews its lease of capacity in a loop; bulk operations and schedules take one on demand
 	storage   *ratelimit.Limiter
 
 	connections *conn.Metrics // of all listeners
@@ -175,7 +175,7 @@ func (p *process) connect() (err error) {
 		return err
 	}
 	if p.clock != nil {
-		_, _ = p.store.ReadClockMove(context.Background()) // on an error, the process follows later moves
+		_, _ = p.store.ReadClockMove(context.Background()) // ignore an error: the process reads the move again later
 		return nil
 	}
 	return p.store.RefuseMovedClock(context.Background())
@@ -255,7 +255,7 @@ func (p *process) admission(pauses func() job.Pauses) *jobs.Admission {
 	return &jobs.Admission{Pauses: pauses, Capacity: p.capacity, Storage: p.storage.AllowUnits, ProvenCallbacks: p.cfg.WebhookChallenge}
 }
 
-// loop returns a part that runs f. Its last action may wait for a statement.
+// loop returns a part that runs f. Its grace period is long enough for a last statement in Postgres.
 func (p *process) loop(name string, f func(context.Context)) lifecycle.Part {
 	part := lifecycle.Loop(name, f)
 	part.Grace = p.cfg.DBTimeout + closeGrace

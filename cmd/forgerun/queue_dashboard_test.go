@@ -25,7 +25,7 @@ func (s *stack) jobsQueue(i *asynq.Inspector) *asynq.QueueInfo {
 
 type listTasks func(queue string, options ...asynq.ListOption) ([]*asynq.TaskInfo, error)
 
-// tasksBy returns the tasks that list returns for a queue, by a member of their payload.
+// tasksBy returns the tasks that list returns for a queue, keyed by a member of their payload.
 func (s *stack) tasksBy(member, queue string, list listTasks) map[string]*asynq.TaskInfo {
 	s.t.Helper()
 	all, err := list(queue, asynq.PageSize(1000))

@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/operator"
 )
 
-// ownClient matches the paths of requests that change a client's permissions or time.
+// ownClient matches the paths of requests that change a client's permissions or time. Each of these requests gets a client of its own.
 var ownClient = regexp.MustCompile(`^/v1/(clients|testbed)/`)
 
 // fixedParameters contains values of path parameters that are not ids.
@@ -68,14 +68,14 @@ func TestNoValueMakesARequestFail(t *testing.T) {
 		a := caller.call(api, r.Method, strings.Join(segments, "/"), r.Body, headers...)
 		require.NoError(t, a.err)
 		if r.Operation == "submitBatch" && strings.HasPrefix(r.At, "/jobs/0") {
-			r.Allowed = true // the response lists the refused items
+			r.Allowed = true // the batch is accepted, and the response lists the refused item
 		}
 		assert.Empty(t, r.Problem(a.status, a.body, func(*apitest.Request) bool { return true }))
 	}
 }
 
-// turn returns the position of a request: deletions come after requests that need the resource. Moves of the clock come last, because keys
-// are expired after them.
+// turn returns the position of a request: deletions come after requests that need the resource. Moves of the clock come last, because they
+// make keys expire.
 func turn(r apitest.Request) int {
 	switch {
 	case r.Operation == "moveClock":

@@ -70,8 +70,8 @@ func instantJobs(t *testing.T) string {
 	return server.URL
 }
 
-// A client uses a new Idempotency-Key from its second repetition on, so only two lost responses break it. The finding's file breaks it
-// again until the mistake is fixed.
+// A client uses a new Idempotency-Key from its second repetition on, so it takes two lost responses to expose the mistake. Running the
+// finding's file exposes it again until the mistake is fixed.
 func TestSearchFindsTwoFaultMistake(t *testing.T) {
 	t.Parallel()
 	if missing := missingProgram("python3", "install Python 3"); missing != "" {

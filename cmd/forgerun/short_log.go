@@ -48,7 +48,7 @@ type lineWriter struct {
 }
 
 // shortHandler passes all records to another handler. It writes lines only for warnings, ended jobs, the first and the final failure of a
-// delivery, and the wait for running jobs.
+// delivery, and the wait for running jobs at shutdown.
 type shortHandler struct {
 	out   *lineWriter
 	style term.Style

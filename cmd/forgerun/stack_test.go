@@ -36,7 +36,7 @@ type stack struct {
 	rdb         *redis.Client
 	env         env
 	http        *http.Client
-	streams     *http.Client // without a time limit, one connection each
+	streams     *http.Client // has no time limit, and opens a connection for each stream
 
 	mu       sync.Mutex
 	procs    []*proc
@@ -226,7 +226,7 @@ func (s *stack) workerRuns() bool {
 	return false
 }
 
-// exec runs SQL, for an operator or a fault.
+// exec runs SQL as an operator would, or to cause a fault.
 func (s *stack) exec(sql string, args ...any) {
 	s.t.Helper()
 	_, err := s.db.Exec(s.ctx(), sql, args...)

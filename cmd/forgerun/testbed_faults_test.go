@@ -193,7 +193,7 @@ func TestFaultsOfOneRequest(t *testing.T) {
 		require.Equal(t, want.status, r.StatusCode)
 	}
 	kept := u.call(second, "GET", "/v1/testbed/faults", "").value("data").([]any)
-	for i, seen := range []int{3, 4, 3} { // all requests until the rule applied, then only repetitions
+	for i, seen := range []int{3, 4, 3} { // a rule sees all requests until it applies to one, then only repetitions of that one
 		rule := kept[i].(map[string]any)
 		require.InDelta(t, 2, rule["applied"], 0, "%v", rule)
 		require.InDelta(t, seen, rule["seen"], 0, "%v", rule)

@@ -116,7 +116,7 @@ func (s *stack) migrate(r release, version int, arguments ...string) {
 	require.Contains(s.t, p.stdout.String(), fmt.Sprintf("The schema is at version %d.", version))
 }
 
-// awaitWork waits until each of the installations has ended jobs and the deliverers have delivered some.
+// awaitWork waits until each installation has ended 100 more attempts and 100 more events have been delivered.
 func (s *stack) awaitWork(what string, installations ...installation) {
 	s.t.Helper()
 	const enough = 100

@@ -35,7 +35,7 @@ var ends = map[string]string{
 	"job.succeeded": "SUCCEEDED", "job.canceled": "CANCELED", "job.retries_exhausted": "FAILED", "job.failed": "FAILED",
 }
 
-// endOf returns the final state of a job after this notice. A failed job may be retried by the service.
+// endOf returns the final state of a job after this notice. It returns "" if the job has not ended or the service retries it.
 func (t notice) endOf(in *intention) string {
 	if t.event == "job.failed" && in.Retried && t.retryable {
 		return ""

@@ -41,7 +41,7 @@ func poll(ctx context.Context, a *api) ([]*intention, error) {
 	jobs := intentions(6)
 	if mistaken("conditional-requests") {
 		jobs = intentions(12)
-		for _, in := range jobs { // the rule counts consecutive requests, and a connection reset interrupts them
+		for _, in := range jobs { // poll for longer: the rule counts polls in a row, and each connection reset starts the count anew
 			in.Body["params"].(map[string]any)["behavior"].(map[string]any)["duration"] = "2s"
 		}
 	}

@@ -28,7 +28,7 @@ func pool(ctx context.Context, a *api) ([]*intention, error) {
 	for i := range failed {
 		workers.Go(func() {
 			for in := range work {
-				wait := time.Duration(i%2) * 2 * time.Second // every other worker asks to wait
+				wait := time.Duration(i%2) * 2 * time.Second // every other worker asks the service to delay its responses
 				if failed[i] = a.runOne(ctx, in, wait); failed[i] != nil {
 					return
 				}
