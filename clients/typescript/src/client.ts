@@ -3,7 +3,7 @@ import { about, type Answer, backoff, type Call, type CallOptions, Http, type Op
 import { follow, type StreamEvent, type StreamOptions } from "./stream.js";
 import * as t from "./types.js";
 
-/** Which jobs a list has. */
+/** Selects the jobs of a list. */
 export interface JobFilter {
   state?: t.JobState;
   type?: t.JobType;
@@ -11,24 +11,24 @@ export interface JobFilter {
   batch_id?: string;
   /** RFC 3339 in UTC, inclusive. */
   created_after?: string;
-  /** Exclusive. */
+  /** RFC 3339 in UTC, exclusive. */
   created_before?: string;
-  /** Of one page; the list has all. */
+  /** Number of jobs in one page. The list reads all pages. */
   limit?: number;
 }
 
-/** What a job produced. */
+/** The output of a job. */
 export interface Result {
   readonly contentType: string;
   readonly data: Uint8Array;
 }
 
-const longPoll = 20; // seconds for which the service may hold the answer to a poll back
-const defaultPoll = 1000; // ms between polls when the service names none
+const longPoll = 20; // seconds that the service may delay its response to a poll
+const defaultPoll = 1000; // ms between polls if the service does not advise an interval
 const longestPoll = 3_600_000;
-const earlyPolls = 3; // that may find nothing yet
+const earlyPolls = 3; // a new job may not be found by the first polls
 
-/** A client of one ForgeRun service. Make one and keep it: connections are used again. */
+/** A client of one ForgeRun service. Create it once and keep it, so that connections are reused. */
 export class ForgeRun {
   readonly #http: Http;
 
@@ -37,8 +37,8 @@ export class ForgeRun {
   }
 
   /**
-   * Makes a client with its first key, where registration is open, as in `forgerun dev`: for tests. The key is shown this once; if its
-   * answer is lost, register again.
+   * Creates a client and its first key, for tests. It needs a service with open registration, such as `forgerun dev`. Only this response
+   * has the key. If the response is lost, register again.
    */
   static async register(options: Omit<Options, "apiKey">): Promise<{ clientId: string; apiKey: string }> {
     const anybody = new ForgeRun(options);
@@ -47,7 +47,7 @@ export class ForgeRun {
     return { clientId: client_id, apiKey: key.api_key! };
   }
 
-  /** Submits a job. Once this returns the job is stored, and runs whatever happens to the service. */
+  /** Submits a job. When this returns, the job is stored and will run even if the service restarts. */
   async submit(job: t.JobRequest, options?: CallOptions): Promise<t.JobReceipt> {
     return this.#call({ method: "POST", path: "/v1/jobs", body: job, keyed: true }, options);
   }
@@ -58,40 +58,40 @@ export class ForgeRun {
     return this.wait(job_id, options);
   }
 
-  /** Reads a job as it is now. */
+  /** Reads a job once. */
   async get(id: string, options?: CallOptions): Promise<t.Job> {
     return this.#call({ method: "GET", path: `/v1/jobs/${segment(id)}` }, options);
   }
 
   /**
-   * Waits until a job is final, in whatever state: its own failure is no error. It asks as often as the service advises, and goes on
-   * while the service is away, so bound it with a signal: `AbortSignal.timeout(60_000)`.
+   * Polls a job until it is final, in any state: a failed job is not an error. It polls as often as the service advises, and continues
+   * while the service is unavailable, so set a limit with a signal: `AbortSignal.timeout(60_000)`.
    */
   async wait(id: string, options?: CallOptions): Promise<t.Job> {
     return this.#poll<t.Job>(`/v1/jobs/${segment(id)}`, t.isFinal, options);
   }
 
-  /** Lists jobs, newest first, page by page as they are read. */
+  /** Lists jobs, newest first. Pages are read on demand. */
   jobs(filter: JobFilter = {}, options?: CallOptions): AsyncGenerator<t.JobSummary, void, undefined> {
     return this.#list("/v1/jobs", filter, options);
   }
 
-  /** Ends a job that is not final. A final one stays as it is. */
+  /** Cancels a job. A final job does not change. */
   async cancel(id: string, options?: CallOptions): Promise<t.JobChange> {
     return this.#call({ method: "POST", path: `/v1/jobs/${segment(id)}/cancel` }, options);
   }
 
-  /** Queues the next attempt of a job that FAILED. One whose failure is not retryable is a ProblemError with status 409. */
+  /** Queues the next attempt of a FAILED job. If its failure is not retryable, this throws a ProblemError with status 409. */
   async retry(id: string, options?: CallOptions): Promise<t.JobRetry> {
     return this.#call({ method: "POST", path: `/v1/jobs/${segment(id)}/retry`, keyed: true }, options);
   }
 
-  /** Removes a final job with all that belongs to it. */
+  /** Deletes a final job and all its data. */
   async delete(id: string, options?: CallOptions): Promise<void> {
     await this.#http.send({ method: "DELETE", path: `/v1/jobs/${segment(id)}` }, options);
   }
 
-  /** Reads the report of the latest attempt that has ended, or of that attempt. */
+  /** Reads the report of the given attempt, or of the latest attempt that has ended. */
   async report(id: string, options?: CallOptions & { attempt?: number }): Promise<t.Report> {
     return this.#call({ method: "GET", path: `/v1/jobs/${segment(id)}/report${query({ attempt: options?.attempt })}` }, options);
   }
@@ -101,12 +101,12 @@ export class ForgeRun {
     return this.#list(`/v1/jobs/${segment(id)}/attempts`, {}, options);
   }
 
-  /** Lists the log of a job up to now. */
+  /** Lists the events in the log of a job so far. */
   events(id: string, options?: CallOptions): AsyncGenerator<t.Event, void, undefined> {
     return this.#list(`/v1/jobs/${segment(id)}/events`, {}, options);
   }
 
-  /** Reads what a job that SUCCEEDED produced, and checks its digest where the platform has `crypto.subtle`. */
+  /** Reads the output of a SUCCEEDED job. It checks the digest if the platform has `crypto.subtle`. */
   async result(id: string, options?: CallOptions): Promise<Result> {
     const call: Call = { method: "GET", path: `/v1/jobs/${segment(id)}/result`, headers: { Accept: "*/*" } };
     const answer = await this.#http.send(call, options);
@@ -120,22 +120,22 @@ export class ForgeRun {
     return { contentType: answer.headers.get("Content-Type") ?? "application/octet-stream", data: answer.body };
   }
 
-  /** Follows a job from its beginning to its end. Each event comes once, and none is left out, whatever happens to connections. */
+  /** Follows a job from its beginning to its end. It yields each event exactly once, even if connections are lost. */
   stream(id: string, options: StreamOptions = {}): AsyncGenerator<StreamEvent, void, undefined> {
     return follow(this.#http, { method: "GET", path: `/v1/jobs/${segment(id)}/events` }, true, options);
   }
 
-  /** Follows all jobs, batches and webhooks of the client, from now on, without end. */
+  /** Follows all jobs, batches and webhooks of the client from now on. It does not end by itself. */
   streamAll(options: StreamOptions = {}): AsyncGenerator<StreamEvent, void, undefined> {
     return follow(this.#http, { method: "GET", path: "/v1/events" }, false, options);
   }
 
-  /** Submits 1 to 1,000 jobs with one idempotency key. Each is accepted or refused by itself: look for `failure` in each item. */
+  /** Submits 1 to 1,000 jobs with one idempotency key. Each job is accepted or refused separately: a refused item has a `failure`. */
   async submitBatch(jobs: readonly t.BatchItemRequest[], options?: CallOptions): Promise<t.BatchReceipt> {
     return this.#call({ method: "POST", path: "/v1/jobs/batch", body: { jobs }, keyed: true }, options);
   }
 
-  /** Reads a batch as it is now. */
+  /** Reads a batch once. */
   async batch(id: string, options?: CallOptions): Promise<t.Batch> {
     return this.#call({ method: "GET", path: `/v1/batches/${segment(id)}` }, options);
   }
@@ -155,22 +155,22 @@ export class ForgeRun {
     return this.#call({ method: "POST", path: `/v1/batches/${segment(id)}/cancel` }, options);
   }
 
-  /** Registers a webhook. Its `secret` is shown this once; null if an earlier answer had it: then rotate it. */
+  /** Registers a webhook. Only the first response has the `secret`. If it was lost, `secret` is null: rotate the secret then. */
   async createWebhook(webhook: t.WebhookRequest, options?: CallOptions): Promise<t.IssuedWebhook> {
     return this.#call({ method: "POST", path: "/v1/webhooks", body: webhook, keyed: true }, options);
   }
 
-  /** Gives a webhook a new secret. The old one stays valid for a day. Not repeated: only one answer has the secret. */
+  /** Creates a new secret for a webhook. The old one stays valid for a day. It is not retried, because only one response has the secret. */
   async rotateSecret(id: string, options?: CallOptions): Promise<t.IssuedWebhook> {
     return this.#call({ method: "POST", path: `/v1/webhooks/${segment(id)}/rotate-secret`, once: true }, options);
   }
 
-  /** Removes a webhook. */
+  /** Deletes a webhook. */
   async deleteWebhook(id: string, options?: CallOptions): Promise<void> {
     await this.#http.send({ method: "DELETE", path: `/v1/webhooks/${segment(id)}` }, options);
   }
 
-  /** Reads the published keys that deliveries are signed with. `Keys` of the webhooks module keeps them up to date. */
+  /** Reads the published keys that verify deliveries. The class `Keys` of the webhooks module keeps them up to date. */
   async signingKeys(options?: CallOptions): Promise<t.Schemas["KeyDirectory"]> {
     const headers = { Accept: "application/http-message-signatures-directory+json, application/json" };
     return this.#call({ method: "GET", path: "/.well-known/http-message-signatures-directory", headers }, options);
@@ -180,7 +180,7 @@ export class ForgeRun {
     return this.#http.json<T>(call, await this.#http.send(call, options));
   }
 
-  /** Asks until the resource is final: with its tag, so that what is unchanged is a 304, and held back until it changes. */
+  /** Polls a resource until it is final. The service delays each response until the resource changes. An unchanged resource is a 304. */
   async #poll<T>(path: string, final: (resource: T) => boolean, options?: CallOptions): Promise<T> {
     let tag = "";
     let seen = false;
@@ -202,18 +202,18 @@ export class ForgeRun {
       seen = true;
       let wait = retryAfter(answer.headers) ?? defaultPoll;
       if (answer.status === 304) {
-        wait -= Date.now() - began; // the answer was held back meanwhile
+        wait -= Date.now() - began; // subtract the time that the service delayed the response
       } else {
         const resource = this.#http.json<T>(call, answer);
         if (final(resource)) return resource;
         tag = answer.headers.get("ETag") ?? "";
       }
       wait = Math.min(longestPoll, Math.max(0, wait));
-      await this.#http.sleep(wait * (1 + Math.random() / 10), options?.signal); // polls of many jobs drift apart
+      await this.#http.sleep(wait * (1 + Math.random() / 10), options?.signal); // jitter, so that polls of many jobs spread out
     }
   }
 
-  /** Reads a list to its end. A page may be short or empty before that. */
+  /** Reads all pages of a list. Pages before the last one may be short or empty. */
   async *#list<T>(path: string, filter: object, options?: CallOptions): AsyncGenerator<T, void, undefined> {
     let cursor: string | undefined;
     do {
@@ -227,7 +227,7 @@ export class ForgeRun {
   }
 }
 
-/** Ids are opaque and may have any character, but an empty one, or dots alone, would name something else. */
+/** Escapes an id, which may have any characters. It refuses an empty id and dots alone, which would lead to another resource. */
 function segment(id: string): string {
   if (/^\.{0,2}$/.test(id)) throw new TypeError(`${JSON.stringify(id)} is no id`);
   return encodeURIComponent(id);

@@ -1,20 +1,20 @@
 import type { Code, Violation } from "./types.js";
 
-/** Which request an error is about. The URL is without its query, which can have what a log must not. */
+/** The request that an error is about. The URL has no query, because a query may have private values. */
 export interface RequestInfo {
   readonly method: string;
   readonly url: string;
-  /** How many requests were sent for the call. With more than one, an earlier one may have had an effect. */
+  /** Number of requests sent for the call. If there were several, an earlier one may have had an effect. */
   readonly tries: number;
 }
 
-/** What all errors of this library have in common, but for those of wrong arguments. */
+/** The base class of all errors of this library, except errors of invalid arguments. */
 export abstract class ForgeRunError extends Error {
   readonly method: string;
   readonly url: string;
   readonly tries: number;
 
-  /** Whether the same request, with the same idempotency key, may be answered otherwise later. It was sent as often as `maxTries` says. */
+  /** Whether the same request, with the same idempotency key, may succeed later. It was already sent `maxTries` times. */
   abstract readonly retryable: boolean;
 
   constructor(message: string, request: RequestInfo, cause?: unknown) {
@@ -26,7 +26,7 @@ export abstract class ForgeRunError extends Error {
   }
 }
 
-/** What a problem document can tell (RFC 9457). */
+/** The members of a problem document (RFC 9457). */
 export interface ProblemDocument {
   readonly type?: string;
   readonly title?: string;
@@ -36,17 +36,17 @@ export interface ProblemDocument {
   readonly [extension: string]: unknown;
 }
 
-/** What the headers of an answer tell. */
+/** The status and headers of a response. */
 export interface AnswerInfo {
-  /** The HTTP status, whatever the document says. */
+  /** The HTTP status, even if the document has another. */
   readonly status: number;
   /** `Retry-After` in milliseconds, if there is one. */
   readonly retryAfter: number | undefined;
-  /** To be told to the operator. */
+  /** Give this id to the operator when you report a problem. */
   readonly requestId: string | undefined;
 }
 
-/** The service refused the request. The failure of a job is no error: it is `job.failure`. */
+/** The service refused the request. The failure of a job is not an error but `job.failure`. */
 export class ProblemError extends ForgeRunError {
   readonly retryable: boolean;
   readonly status: number;
@@ -56,13 +56,13 @@ export class ProblemError extends ForgeRunError {
   readonly code: Code | (string & {});
   readonly title: string;
   readonly detail: string;
-  /** All that is wrong with the request. */
+  /** All violations in the request. */
   readonly violations: readonly Violation[];
-  /** The whole document, with members that have no field here, such as `job_id` of a conflict. */
+  /** The whole document, including members without a field here, such as the `job_id` of a conflict. */
   readonly document: ProblemDocument;
 
   constructor(request: RequestInfo, answer: AnswerInfo, document: ProblemDocument) {
-    const text = (value: unknown) => (typeof value === "string" ? value : ""); // of the wrong type: absent (RFC 9457, section 3.1)
+    const text = (value: unknown) => (typeof value === "string" ? value : ""); // ignores wrong types (RFC 9457, section 3.1)
     const violations = Array.isArray(document.violations) ? document.violations : [];
     const parts = [`ForgeRun answered ${answer.status}`, text(document.code), text(document.title), text(document.detail)];
     super(printable(parts.filter(Boolean).join(": ")), request);
@@ -70,7 +70,7 @@ export class ProblemError extends ForgeRunError {
     this.retryAfter = answer.retryAfter;
     this.requestId = answer.requestId;
     this.code = text(document.code);
-    this.retryable = passing(answer.status) && this.code !== "RFA_CONFIG_INVALID"; // which only the operator can change
+    this.retryable = passing(answer.status) && this.code !== "RFA_CONFIG_INVALID"; // only the operator can fix that
     this.title = text(document.title);
     this.detail = text(document.detail);
     this.violations = violations;
@@ -78,7 +78,7 @@ export class ProblemError extends ForgeRunError {
   }
 }
 
-/** No complete answer came: what the request was to do may have been done or not. */
+/** No complete response arrived. The request may have had its effect. */
 export class NoAnswerError extends ForgeRunError {
   readonly retryable = true;
 
@@ -87,7 +87,7 @@ export class NoAnswerError extends ForgeRunError {
   }
 }
 
-/** An answer that ForgeRun does not give: of something between it and the client, or of another service. */
+/** A response that ForgeRun does not send: from a proxy, or from another service. */
 export class UnexpectedAnswerError extends ForgeRunError {
   readonly retryable: boolean;
   readonly status: number;
@@ -103,18 +103,18 @@ export class UnexpectedAnswerError extends ForgeRunError {
   }
 }
 
-/** Statuses of what may pass by itself. */
+/** Reports whether a status is a temporary failure. */
 function passing(status: number): boolean {
   return [429, 502, 503, 504].includes(status);
 }
 
-/** fetch says "fetch failed", and why in the cause. */
+/** Returns the reason of a failed fetch. Its error only says "fetch failed"; the cause has the reason. */
 function reason(cause: unknown): string {
   if (!(cause instanceof Error)) return String(cause);
   return cause.cause instanceof Error ? `${cause.message}: ${cause.cause.message}` : cause.message;
 }
 
-/** Control characters would break or colour a log or terminal. */
+/** Removes control characters, which could break or colour a log or terminal. */
 function printable(text: string): string {
   return text.replace(/[\u0000-\u001f\u007f-\u009f]/g, " ");
 }

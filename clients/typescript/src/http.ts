@@ -4,27 +4,27 @@ import { NoAnswerError, type AnswerInfo, ProblemError, type ProblemDocument, typ
 export interface Options {
   /** Base address, such as `https://forgerun.example.com`. */
   url: string;
-  /** API key, `frk_...`. Without it only public calls are answered. */
+  /** API key, `frk_...`. Public calls need none. */
   apiKey?: string | undefined;
-  /** Label of the test bed's session to which the requests belong, if not to the one without a label: that of a test. */
+  /** Label of the test bed's session for the requests, such as a test's name. Default: the session without a label. */
   session?: string;
-  /** How long one try may take, in milliseconds, beside what `Prefer: wait` adds. 30,000 without it. */
+  /** Time limit of one try in milliseconds, plus the time of `Prefer: wait`. Default: 30,000. */
   timeout?: number;
-  /** How often one request is sent at most. 10 without it. */
+  /** Maximum number of times that one request is sent. Default: 10. */
   maxTries?: number;
-  /** Called before a request is sent again, for a log. */
+  /** Called before each retry, for logging. */
   onRetry?: (error: Error, wait: number) => void;
-  /** In place of the global `fetch`. */
+  /** Replaces the global `fetch`. */
   fetch?: typeof fetch;
-  /** Waits; for tests. */
+  /** Replaces waiting in tests. */
   sleep?: (ms: number, signal?: AbortSignal) => Promise<void>;
 }
 
-/** What every call takes. */
+/** Options of every call. */
 export interface CallOptions {
   /** Ends the call. */
   signal?: AbortSignal | undefined;
-  /** In place of a random key, for what is created or changed: a program that stores it can repeat the call after a crash of its own. */
+  /** Idempotency key of a change, instead of a random one. A program that stores the key can repeat the call after a crash. */
   idempotencyKey?: string | undefined;
   /** `X-Correlation-ID`. */
   correlationId?: string | undefined;
@@ -37,13 +37,13 @@ export interface Call {
   method: string;
   path: string; // after the base address, escaped, with its query
   body?: unknown;
-  keyed?: boolean; // with an idempotency key: the same one in all tries
-  once?: boolean; // not to be repeated
-  holds?: number; // for how many seconds the service may hold the answer back
+  keyed?: boolean; // has an idempotency key, the same one in all tries
+  once?: boolean; // is not retried
+  holds?: number; // seconds that the service may delay the response
   headers?: Record<string, string>;
 }
 
-/** A complete answer of 2xx or 304. */
+/** A complete response with status 2xx or 304. */
 export interface Answer {
   readonly status: number;
   readonly headers: Headers;
@@ -52,15 +52,15 @@ export interface Answer {
 
 const firstWait = 200;
 const longestWait = 10_000;
-const longestAsked = 90_000; // a request is not repeated if it has to wait longer; a rate limit can say 61 s
+const longestAsked = 90_000; // no retry after a longer wait; a rate limit can ask for 61 s
 
-/** Sends requests to one service, again where that is safe and may help. */
+/** Sends requests to one service, and retries them if that is safe and may help. */
 export class Http {
   readonly base: string;
   readonly maxTries: number;
   readonly sleep: (ms: number, signal?: AbortSignal) => Promise<void>;
   readonly #timeout: number;
-  readonly #key: string | undefined; // private, so that no console shows it
+  readonly #key: string | undefined; // a private field, so that printing the object does not show it
   readonly #session: string | undefined;
   readonly #fetch: typeof fetch;
   readonly #onRetry: (error: Error, wait: number) => void;
@@ -79,13 +79,13 @@ export class Http {
     this.#onRetry = options.onRetry ?? (() => undefined);
   }
 
-  /** Sends a request until there is an answer that counts. */
+  /** Sends a request and retries it after temporary failures. */
   async send(call: Call, options: CallOptions = {}): Promise<Answer> {
     const headers = this.headers({ ...call.headers, ...given(options) });
     if (call.keyed) headers["Idempotency-Key"] ??= randomKey();
     let body: string | undefined;
     if (call.body !== undefined) {
-      body = JSON.stringify(call.body); // once: a repetition must have the same body
+      body = JSON.stringify(call.body); // encoded once, because a retry must have the same body
       headers["Content-Type"] = "application/json";
     }
     for (let tries = 1; ; tries++) {
@@ -93,7 +93,7 @@ export class Http {
       try {
         return await this.#try(call, headers, body, tries, options.signal);
       } catch (error) {
-        const asked = passing(error) ?? (tries === 1 && statusOf(error) === 401 ? 0 : undefined); // a new key may not be known everywhere
+        const asked = passing(error) ?? (tries === 1 && statusOf(error) === 401 ? 0 : undefined); // a new key may be unknown at first
         if (options.signal?.aborted || call.once || tries >= this.maxTries || asked === undefined || asked > longestAsked) throw error;
         const wait = Math.max(asked, backoff(tries)) + Math.random() * firstWait;
         this.retrying(error, wait);
@@ -112,7 +112,7 @@ export class Http {
       bytes = new Uint8Array(await response.arrayBuffer());
     } catch (cause) {
       if (signal?.aborted) throw signal.reason;
-      // That a request was refused is known without the rest of the answer's body.
+      // A refusal is valid even if its body is incomplete.
       if (response === undefined || response.status < 400) throw new NoAnswerError(request, cause);
     } finally {
       limit.clear();
@@ -123,9 +123,9 @@ export class Http {
     throw refusal(request, response, bytes);
   }
 
-  /** Sends one request, and gives its answer when that begins. */
+  /** Sends one request, and returns the response when its header has arrived. */
   open(call: Call, headers: Record<string, string>, signal: AbortSignal, body?: string): Promise<Response> {
-    const request: RequestInit = { method: call.method, headers, signal }; // fetch sends the key to no other origin
+    const request: RequestInit = { method: call.method, headers, signal }; // fetch does not send the key to another origin on redirects
     if (body !== undefined) request.body = body;
     return this.#fetch(this.base + call.path, request);
   }
@@ -145,7 +145,7 @@ export class Http {
     return { method: call.method, url: this.base + call.path.replace(/\?.*/s, ""), tries };
   }
 
-  /** Reads the JSON of an answer. */
+  /** Parses the JSON of a response. */
   json<T>(call: Call, answer: Answer): T {
     try {
       return JSON.parse(new TextDecoder().decode(answer.body)) as T;
@@ -155,14 +155,14 @@ export class Http {
   }
 }
 
-/** Makes an error of an answer that is not 2xx. */
+/** Returns the error for a response that is not 2xx. */
 export function refusal(request: RequestInfo, response: { status: number; headers: Headers }, body: Uint8Array): Error {
   if (response.status >= 400 && /json/.test(response.headers.get("Content-Type") ?? "")) {
     let document: unknown;
     try {
       document = JSON.parse(new TextDecoder().decode(body));
     } catch {
-      document = {}; // cut off: the status is known
+      document = {}; // the body is incomplete, but the status is known
     }
     if (typeof document === "object" && document !== null) return new ProblemError(request, about(response), document as ProblemDocument);
   }
@@ -183,8 +183,8 @@ export function retryAfter(headers: Headers): number | undefined {
 }
 
 /**
- * Whether the same request may be answered otherwise soon: then the wait that the answer asks for, 0 without one. `lasting` is for
- * those who outlast a failure of the service, a 500, too.
+ * Returns the wait of Retry-After, or 0, if the same request may succeed soon, otherwise undefined. With `lasting`, a 500 also counts as
+ * a failure that passes.
  */
 export function passing(error: unknown, lasting = false): number | undefined {
   if (error instanceof NoAnswerError) return 0;
@@ -193,12 +193,12 @@ export function passing(error: unknown, lasting = false): number | undefined {
   return error.retryable || limit || (lasting && error.status === 500) ? (error.retryAfter ?? 0) : undefined;
 }
 
-/** The status of the answer that an error is about. */
+/** The status of the response that an error is about. */
 export function statusOf(error: unknown): number | undefined {
   return error instanceof ProblemError || error instanceof UnexpectedAnswerError ? error.status : undefined;
 }
 
-/** Between a half and the whole of 200 ms, doubled with each try, up to 10 s. */
+/** Returns a random wait between half and all of a limit. The limit is 200 ms, doubles with each try, and is at most 10 s. */
 export function backoff(tries: number): number {
   return Math.min(longestWait, firstWait * 2 ** (tries - 1)) * (0.5 + Math.random() / 2);
 }
@@ -211,7 +211,7 @@ export interface Limit {
   readonly abort: () => void;
 }
 
-/** A signal that ends with the given one, or when the time is over. */
+/** Returns a signal that aborts with the given one, or when the time is over. */
 export function limited(ms: number, signal?: AbortSignal): Limit {
   const abort = new AbortController();
   const expired = () => abort.abort(new Error(`nothing came within ${ms / 1000} s`));
@@ -252,7 +252,7 @@ function given(options: CallOptions): Record<string, string> {
   return headers;
 }
 
-/** 32 random characters. The key is no secret: it must only not come again. Node 18 has no global crypto. */
+/** Returns 32 random characters. Math.random is good enough, since the key must be unique but not secret; Node 18 has no global crypto. */
 function randomKey(): string {
   const bytes = new Uint8Array(16);
   if (globalThis.crypto) crypto.getRandomValues(bytes);

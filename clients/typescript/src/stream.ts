@@ -1,37 +1,37 @@
 import { ForgeRunError, NoAnswerError, UnexpectedAnswerError } from "./errors.js";
 import { about, type Call, type Http, type Limit, limited, passing, refusal } from "./http.js";
 
-/** What to watch, and from where. */
+/** Options of a stream. */
 export interface StreamOptions {
-  /** Go on after the event with this id. Without it the stream of a job begins with the job, that of a client now. */
+  /** Resume after the event with this id. Default: a job's stream begins with its first event, a client's stream begins now. */
   lastEventId?: string;
-  /** How long the stream may be silent before it is opened anew, in milliseconds. 45,000 without it: three heartbeats. */
+  /** Milliseconds of silence after which the stream reconnects. Default: 45,000, three heartbeats. */
   silence?: number;
-  /** Ends the stream with an error. */
+  /** Aborting this signal ends the stream with an error. */
   signal?: AbortSignal;
 }
 
 /** An event of a stream. */
 export interface StreamEvent {
-  /** Resumes after it; undefined for `job-progress`, which is not repeated. */
+  /** Pass it as `lastEventId` to resume after this event. Undefined for `job-progress`, which is not sent again. */
   readonly id: string | undefined;
   /** `job-running`, `job-succeeded`, ... */
   readonly name: string;
-  /** An outcome document for the ends of jobs and batches, otherwise the event as in the list. */
+  /** An outcome document if a job or batch has ended, otherwise the event as in the list of events. */
   readonly data: unknown;
 }
 
-const defaultReconnect = 2000; // until the service says otherwise
+const defaultReconnect = 2000; // ms; until the service sets another wait
 const longestReconnect = 30_000;
-const lasting = 10_000; // a connection that lasts so long, or brings something, ends a series of failures
-const afterEnd = 250; // when the job has probably ended: the next answer will say so
-const remembered = 256; // ids of which repetitions are recognized
+const lasting = 10_000; // ms; a connection that lasts this long, or brings an event, resets the number of failures
+const afterEnd = 250; // ms before reconnecting if the job has probably ended; the next response confirms the end
+const remembered = 256; // number of ids kept to recognize duplicates
 const maxEvent = 4 << 20; // characters
 const ends = new Set(["job-succeeded", "job-failed", "job-canceled", "job-retries-exhausted"]);
 
 type Events = AsyncGenerator<StreamEvent, void, undefined>;
 
-/** Yields events, each once and none left out, over as many connections as it takes. */
+/** Yields each event exactly once. It reconnects as often as necessary. */
 export async function* follow(http: Http, call: Call, ofJob: boolean, options: StreamOptions): Events {
   const seen = new Set<string>();
   let last = options.lastEventId ?? "";
@@ -48,22 +48,22 @@ export async function* follow(http: Http, call: Call, ofJob: boolean, options: S
       options.signal?.throwIfAborted();
       const headers = http.headers({ Accept: "text/event-stream", ...(last ? { "Last-Event-ID": last } : {}) });
       const response = await http.open(call, headers, limit.signal);
-      if (response.status === 204) return; // there is no more
+      if (response.status === 204) return; // the job has no more events
       const body = await events(http, call, response);
       connected = true;
       for await (const frame of frames(body, limit)) {
         if (frame.retry !== undefined) reconnect = Math.min(longestReconnect, Math.max(100, frame.retry));
-        if (frame.id !== undefined && seen.has(frame.id)) continue; // it came before the stream was opened again
+        if (frame.id !== undefined && seen.has(frame.id)) continue; // a duplicate of an event from an earlier connection
         if (frame.id !== undefined) remember(seen, (last = frame.id));
         progress = true;
-        if (frame.data === undefined || frame.name === "position") continue; // at which the stream of a client begins
+        if (frame.data === undefined || frame.name === "position") continue; // "position" only tells where a client's stream begins
         ending = ofJob && ends.has(frame.name);
         yield { id: frame.id, name: frame.name, data: parse(http, call, response, frame.data) };
       }
       failure = new Error("the stream has ended");
     } catch (error) {
       if (options.signal?.aborted) throw options.signal.reason;
-      if (error instanceof RangeError) throw error; // another connection would not help
+      if (error instanceof RangeError) throw error; // reconnecting would not help
       failure = error instanceof ForgeRunError ? error : new NoAnswerError(http.info(call, failures + 1), error);
       const asked = passing(failure, true);
       if (asked === undefined || (!connected && failures + 1 >= http.maxTries)) throw failure;
@@ -71,7 +71,7 @@ export async function* follow(http: Http, call: Call, ofJob: boolean, options: S
       ending = false;
     } finally {
       limit.clear();
-      limit.abort(); // closes the connection of a reader that stopped
+      limit.abort(); // closes the connection if the reader has stopped
     }
     failures = progress || Date.now() - began >= lasting ? 1 : failures + 1;
     const wait = ending ? afterEnd : Math.min(longestReconnect, reconnect * 2 ** (failures - 1)) * (1 + Math.random() / 2);
@@ -86,10 +86,10 @@ function remember(seen: Set<string>, id: string): void {
   if (seen.size > remembered) seen.delete(seen.values().next().value!);
 }
 
-/** The body of an answer that is an event stream. */
+/** Returns the body of a response, which must be an event stream. */
 async function events(http: Http, call: Call, response: Response): Promise<ReadableStream<Uint8Array>> {
   if (response.status !== 200) {
-    const body = await response.arrayBuffer().catch(() => new ArrayBuffer(0)); // status and headers count
+    const body = await response.arrayBuffer().catch(() => new ArrayBuffer(0)); // status and headers count even if the body is incomplete
     throw refusal(http.info(call), response, new Uint8Array(body));
   }
   if (!response.body || !/^text\/event-stream\b/.test(response.headers.get("Content-Type") ?? "")) {
@@ -106,7 +106,7 @@ function parse(http: Http, call: Call, response: Response, data: string): unknow
   }
 }
 
-/** The lines between two empty ones of an event stream. */
+/** A block of an event stream, between two blank lines. */
 export interface Frame {
   id: string | undefined;
   name: string;
@@ -114,7 +114,7 @@ export interface Frame {
   retry: number | undefined;
 }
 
-/** The complete frames of a stream (HTML standard, section 9.2.6). What a lost connection cut off is sent again. */
+/** Yields the complete frames of a stream (HTML standard, section 9.2.6). The service sends an incomplete frame again. */
 export async function* frames(body: ReadableStream<Uint8Array>, limit: Limit): AsyncGenerator<Frame, void, undefined> {
   const reader = body.getReader();
   const decoder = new TextDecoder();
@@ -123,11 +123,11 @@ export async function* frames(body: ReadableStream<Uint8Array>, limit: Limit): A
   for (;;) {
     limit.restart();
     const { value, done } = await reader.read();
-    limit.pause(); // the time that the reader of the events takes is its own
+    limit.pause(); // the time for handling an event does not count as silence
     if (done) return;
     rest += decoder.decode(value, { stream: true });
     if (rest.length > maxEvent) throw new RangeError("an event of the stream is too long");
-    // A CR at the end may be the first half of CRLF: it waits for what follows.
+    // A CR at the end may be the first half of CRLF, so wait for the next character.
     for (let end = /\r\n|\n|\r(?!$)/.exec(rest); end; end = /\r\n|\n|\r(?!$)/.exec(rest)) {
       const line = rest.slice(0, end.index);
       rest = rest.slice(end.index + end[0].length);

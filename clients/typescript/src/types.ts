@@ -25,18 +25,18 @@ export type WebhookRequest = Schemas["WebhookRequest"];
 export type IssuedWebhook = Schemas["IssuedWebhook"];
 export type Webhook = Schemas["Webhook"];
 export type Violation = Schemas["Violation"];
-/** The codes that are known today. The service may have others one day. */
+/** The codes of this version. Later versions of the service may add codes. */
 export type Code = Schemas["Code"];
 
 const finalStates: ReadonlySet<string> = new Set(["SUCCEEDED", "FAILED", "CANCELED"]);
 const finalStatuses: ReadonlySet<string> = new Set(["COMPLETED", "COMPLETED_WITH_ERRORS", "FAILED", "CANCELLED", "TIMED_OUT"]);
 
-/** Whether a job has ended. A state that is not known is not final. */
+/** Whether a job has ended. Unknown states are not final. */
 export function isFinal(job: { readonly state: string }): boolean {
   return finalStates.has(job.state);
 }
 
-/** Whether a batch is complete. A status that is not known is not final. */
+/** Whether a batch is complete. Unknown statuses are not final. */
 export function isComplete(batch: { readonly status: string }): boolean {
   return finalStatuses.has(batch.status);
 }

@@ -6,21 +6,21 @@ import { timingSafeEqual, verify as verifyBytes } from "node:crypto";
 /** Headers as Node (`request.headers`) or the Fetch API (`request.headers`) have them. */
 export type ReceivedHeaders = Headers | Readonly<Record<string, string | readonly string[] | undefined>>;
 
-/** A request as it came. The body must be its bytes: no parser may have been at it. */
+/** A received request. The body must be the original bytes, not parsed and encoded again. */
 export interface ReceivedRequest {
   readonly method: string;
   readonly headers: ReceivedHeaders;
   readonly body: Uint8Array;
 }
 
-/** The message is not ForgeRun's, or too old, or was changed on its way: answer 401. After another error answer 503: it comes again. */
+/** The message is forged, changed or too old: answer 401. After any other error answer 503, and the message is sent again. */
 export class SignatureError extends Error {
   override name = "SignatureError";
 }
 
 /** A verified delivery. */
 export interface WebhookMessage {
-  /** The same when the delivery comes again: remember it. */
+  /** The same each time the delivery is sent. Store it to recognize duplicates. */
   readonly webhookId: string;
   readonly eventId: string;
   /** `job.failed`, ... */
@@ -28,40 +28,40 @@ export interface WebhookMessage {
   readonly source: string;
   readonly subject: string;
   readonly time: string;
-  /** The place in the job's log, from 1; undefined if it is not about a job. */
+  /** Position in the job's log, from 1; undefined for messages without a job. */
   readonly sequence: number | undefined;
-  /** Undefined if it is not about a job. */
+  /** Undefined for messages without a job. */
   readonly jobId: string | undefined;
-  /** An outcome document for all messages about jobs and batches. */
+  /** For messages about jobs and batches, an outcome document. */
   readonly data: unknown;
 }
 
-/** What `Verifier` checks: at least one of the two. */
+/** Options of a `Verifier`. At least one of `secret` and `keys` is required. */
 export interface VerifierOptions {
   /**
-   * The secret of the webhook, `whsec_...` (Standard Webhooks): the message is of that webhook. It does not protect `ce-` headers, from
-   * which, in the binary content mode, all but `webhookId` and `data` of the message come.
+   * The secret of the webhook, `whsec_...` (Standard Webhooks). It proves that the message belongs to that webhook. It does not protect
+   * `ce-` headers. In binary content mode, all fields except `webhookId` and `data` come from these headers.
    */
   secret?: string;
   /**
-   * The published keys (RFC 9421, ed25519): ForgeRun sent exactly this to `url`. Not for whom: any client of the service can give your URL
-   * as a callback. For a callback, which has no secret, check that you have submitted `jobId` before you act.
+   * The published keys (RFC 9421, ed25519). They prove that ForgeRun sent exactly this message to `url`, but not for which client: any
+   * client can use your URL as a callback. A callback has no secret, so check that you submitted the job `jobId` before you act.
    */
   keys?: KeySource;
-  /** The URL that was registered, not what a proxy made of it. Required with `keys`. */
+  /** The registered URL, not one rewritten by a proxy. Required with `keys`. */
   url?: string;
-  /** Milliseconds, as `Date.now`; for tests. */
+  /** Replaces `Date.now` in tests. */
   now?: () => number;
 }
 
-/** Finds a published key; undefined if there is none of that id. */
+/** Finds a published key by its id; undefined if there is none. */
 export interface KeySource {
   key(id: string): Promise<KeyObject | undefined>;
 }
 
 const maxAge = 300; // seconds, by webhook-timestamp
-const skew = 60; // seconds by which clocks may differ from created and expires
-const maxEntries = 16; // signatures that are tried
+const skew = 60; // seconds; allowed clock difference for created and expires
+const maxEntries = 16; // maximum number of signatures to try
 const mustCover = ["@method", "@target-uri", "content-type", "content-digest", "webhook-id"];
 
 /** Checks the signatures of deliveries. */
@@ -83,7 +83,7 @@ export class Verifier {
     this.#now = options.now ?? Date.now;
   }
 
-  /** Verifies a request, by all that the verifier has, and gives the message that it brings. */
+  /** Verifies a request with the secret and the keys, if set, and returns its message. */
   async verify(request: ReceivedRequest): Promise<WebhookMessage> {
     const headers = lowered(request.headers);
     if (this.#secret) this.#verifySecret(this.#secret, headers, request.body);
@@ -94,7 +94,7 @@ export class Verifier {
   #verifySecret(secret: Buffer, headers: Fields, body: Uint8Array): void {
     const id = headers.get("webhook-id") ?? "";
     const timestamp = headers.get("webhook-timestamp") ?? "";
-    // A dot separates the signed fields: the beginning of a body could pass for id and time.
+    // Dots separate the signed parts. With a dot in the id, the same text could be split differently into id, time and body.
     if (id === "" || id.includes(".") || !/^\d{1,12}$/.test(timestamp)) {
       throw new SignatureError("webhook-id or webhook-timestamp is missing or wrong");
     }
@@ -129,7 +129,7 @@ export class Verifier {
     throw refused;
   }
 
-  /** What was signed (RFC 9421, section 2.5), and by whom. */
+  /** Returns the signed text (RFC 9421, section 2.5), the id of the key, and the signature. */
   #signed(input: Input, method: string, headers: Fields): { base: Buffer; keyId: string; signature: Buffer } {
     const now = this.#now() / 1000;
     const { created, expires, alg, keyid = "" } = input.params;
@@ -153,7 +153,7 @@ export class Verifier {
   }
 }
 
-/** A member of Signature-Input, in the form that ForgeRun writes. Those of other forms are left out. */
+/** A member of Signature-Input in ForgeRun's form. Members in other forms are skipped. */
 interface Input {
   name: string;
   signed: string;
@@ -171,7 +171,7 @@ function inputs(headers: Fields): Input[] {
   }));
 }
 
-/** A URL as the service signs it: scheme and host in lower case, no default port, a path, no fragment, ASCII only. */
+/** Normalizes a URL as the service does for signing: scheme and host in lower case, no default port, a path, no fragment, ASCII only. */
 export function signedURI(url: string): string {
   const [, scheme = "", host = "", path = "", search = ""] = /^(https?):\/\/([^/?#]+)([^?#]*)(\?[^#]*)?/i.exec(url) ?? [];
   if (host === "") throw new TypeError("the URL must begin with http:// or https:// and a host");
@@ -180,7 +180,7 @@ export function signedURI(url: string): string {
   return `${scheme.toLowerCase()}://${host.toLowerCase().replace(port, "")}${ascii}`;
 }
 
-/** Headers by their names in lower case; several of one name are joined. */
+/** Headers by lower-case name. Values of the same name are joined. */
 type Fields = ReadonlyMap<string, string>;
 
 function lowered(headers: ReceivedHeaders): Fields {
@@ -192,7 +192,7 @@ function lowered(headers: ReceivedHeaders): Fields {
   return fields;
 }
 
-/** Reads the CloudEvent, of the binary or the structured mode. */
+/** Parses the CloudEvent in binary or structured mode. */
 function read(headers: Fields, body: Uint8Array): WebhookMessage {
   let json: unknown;
   try {
@@ -220,24 +220,24 @@ function read(headers: Fields, body: Uint8Array): WebhookMessage {
   };
 }
 
-/** What reads the published keys: a `ForgeRun`. */
+/** Reads the published keys. `ForgeRun` implements it. */
 export interface KeyReader {
   signingKeys(options: { signal: AbortSignal }): Promise<{ keys: readonly { kty: string; crv: string; kid: string; x: string }[] }>;
 }
 
 const keepKeys = 5 * 60_000;
-const askAgain = 60_000; // for a key that is not among them
+const askAgain = 60_000; // wait before another read for an unknown key
 const afterError = 5_000;
-const useOldKeys = 60 * 60_000; // while they cannot be read
+const useOldKeys = 60 * 60_000; // keys stay valid for this time while reads fail
 const waitForKeys = 10_000;
 
-/** Keeps the published keys of a service for five minutes, and reads them once more when a key is not among them. */
+/** Caches the published keys of a service for five minutes. For an unknown key it reads them again, at most once a minute. */
 export class Keys implements KeySource {
   readonly #reader: KeyReader;
   readonly #now: () => number;
   #keys = new Map<string, KeyObject>();
   #read = -Infinity;
-  #next = -Infinity; // not to be asked again before
+  #next = -Infinity; // time of the next allowed read
   #asking: Promise<void> | undefined;
   #error: unknown;
 
@@ -252,7 +252,7 @@ export class Keys implements KeySource {
       await (this.#asking ??= this.#ask().finally(() => (this.#asking = undefined)));
     }
     const found = this.#keys.get(id);
-    // A key that is not known while the keys cannot be read may be a new one: that is no refusal.
+    // While reads fail, an unknown key may be a new one, so throw the read's error instead of refusing the message.
     if (this.#error !== undefined && (!found || this.#now() - this.#read >= useOldKeys)) throw this.#error;
     return found;
   }
