@@ -14,7 +14,7 @@ export abstract class ForgeRunError extends Error {
   readonly url: string;
   readonly tries: number;
 
-  /** Whether the same request, with the same idempotency key, may succeed later. It was already sent `maxTries` times. */
+  /** Whether the same request, with the same idempotency key, may succeed later. It was already retried, up to `maxTries`. */
   abstract readonly retryable: boolean;
 
   constructor(message: string, request: RequestInfo, cause?: unknown) {
@@ -114,7 +114,7 @@ function reason(cause: unknown): string {
   return cause.cause instanceof Error ? `${cause.message}: ${cause.cause.message}` : cause.message;
 }
 
-/** Removes control characters, which could break or colour a log or terminal. */
+/** Replaces control characters, which could break or colour a log or terminal. */
 function printable(text: string): string {
   return text.replace(/[\u0000-\u001f\u007f-\u009f]/g, " ");
 }

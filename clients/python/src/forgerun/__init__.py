@@ -1,6 +1,6 @@
-"""Client of ForgeRun: submits jobs, waits for them, follows them, with nothing but the standard library.
+"""Client of ForgeRun: submits jobs, waits for them and follows them. It needs only the standard library.
 
-What verifies deliveries is in forgerun.webhooks, the shapes of requests and answers in forgerun.schemas.
+The module forgerun.webhooks verifies deliveries. The types of requests and responses are in forgerun.schemas.
 """
 
 from ._calls import Registration, Result, is_complete, is_final

@@ -1,4 +1,4 @@
-"""Requests of an event loop: over httpx if it is installed, otherwise over http.client in threads."""
+"""Sends requests from an event loop: with httpx if it is installed, otherwise with http.client in threads."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ except ImportError:
 else:
     HAS_HTTPX = True
 
-MAX_THREADS = 256  # requests at a time; the others wait
+MAX_THREADS = 256  # maximum number of concurrent requests; others wait
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
 
 
 def transport(origin: str, sleep: Sleep, use_httpx: bool | None) -> Transport:
-    """The best one that there is, or that which was asked for."""
+    """Returns the transport: httpx if it is installed, unless use_httpx decides otherwise."""
     if use_httpx and not HAS_HTTPX:
         raise RuntimeError("the package httpx is not installed: pip install forgerun-client[httpx]")
     if HAS_HTTPX and use_httpx is not False:
@@ -33,7 +33,7 @@ def transport(origin: str, sleep: Sleep, use_httpx: bool | None) -> Transport:
 
 
 class InThreads:
-    """Each request waits in a thread. Whoever gives up waiting ends its connection, and so the thread's work."""
+    """A transport that sends each request in a thread. Canceling the caller closes the connection, which ends the thread's work."""
 
     def __init__(self, origin: str, sleep: Sleep) -> None:
         self._pool = Pool(origin)
@@ -56,14 +56,14 @@ class InThreads:
 
 
 def _drop(work: Future[Body], connection: Connection) -> None:
-    """Closes what was opened for nobody."""
+    """Closes a response and its connection after the caller was canceled."""
     if not work.cancelled() and work.exception() is None:
         work.result().end()
     connection.close()
 
 
 class ThreadBody:
-    """An answer that is read in threads."""
+    """A response whose body is read in threads."""
 
     def __init__(self, threads: ThreadPoolExecutor, connection: Connection, body: Body) -> None:
         self._threads, self._connection, self._body = threads, connection, body
@@ -81,13 +81,13 @@ class ThreadBody:
 
 
 class OverHttpx:
-    """Each request waits in the event loop."""
+    """A transport that uses httpx."""
 
     def __init__(self, origin: str, sleep: Sleep) -> None:
         self._origin = origin
         self.sleep = sleep
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=MAX_IDLE)
-        # As without httpx, nothing comes from the environment: a .netrc would take the place of the key.
+        # Ignore the environment, as http.client does: a .netrc file would replace the key.
         self._client = httpx.AsyncClient(limits=limits, timeout=None, follow_redirects=False, trust_env=False)
 
     async def open(self, request: Outgoing, timeout: float) -> HttpxBody:
@@ -101,7 +101,7 @@ class OverHttpx:
 
 
 class HttpxBody:
-    """An answer that httpx reads."""
+    """A response of httpx."""
 
     def __init__(self, response: Any) -> None:
         self._response = response
@@ -125,10 +125,10 @@ class HttpxBody:
 
 
 async def limited(timeout: float, work: Coroutine[Any, Any, T]) -> T:
-    """Waits so long at most.
+    """Waits for work, at most timeout seconds.
 
-    In a task of its own: anyio before 4, which is below httpx, leaves marks of cancellation on a task, and asyncio.timeout of the
-    caller would take them for others.
+    The work runs in its own task. httpx uses anyio, whose versions before 4 leave their cancellations counted in the task, and an
+    asyncio.timeout of the caller would mistake these for its own.
     """
     task = asyncio.create_task(work)
     try:

@@ -1,4 +1,4 @@
-"""Requests over http.client, whose connections are kept; what waits, blocks its thread."""
+"""Sends requests with http.client and reuses connections. Waiting blocks the thread."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from email.message import Message
 
 from ._core import Lost, Outgoing
 
-MAX_IDLE = 16  # connections that are kept
+MAX_IDLE = 16  # maximum number of idle connections
 PIECE = 64 << 10
 
 BROKEN = (OSError, http.client.HTTPException)
 
 
 class Connection:
-    """A connection, and whether it was given up by another thread."""
+    """A connection. Another thread can abandon it."""
 
     def __init__(self, secure: bool, netloc: str) -> None:
         self.http: http.client.HTTPConnection = (http.client.HTTPSConnection if secure else http.client.HTTPConnection)(netloc)
@@ -26,7 +26,7 @@ class Connection:
         self._abandoned = False
 
     def send(self, request: Outgoing, timeout: float) -> http.client.HTTPResponse:
-        """Sends a request, and gives its answer when that begins."""
+        """Sends a request, and returns the response when its header has arrived."""
         self.http.timeout = timeout
         if self.http.sock is None:
             self.http.connect()
@@ -38,26 +38,26 @@ class Connection:
         return self.http.getresponse()
 
     def limit(self, timeout: float) -> None:
-        """Sets the time limit of what is read next."""
+        """Sets the time limit of the next read."""
         if self._socket is not None:
             self._socket.settimeout(timeout)
 
     def abandon(self) -> None:
-        """Ends what another thread waits for."""
+        """Shuts the connection down, which ends a wait of another thread for it."""
         self._abandoned = True
         if self._socket is not None:
             try:
                 self._socket.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass  # it has ended
+                pass  # the connection has already ended
 
     def close(self) -> None:
-        """Closes it, also under an answer that has the socket for itself."""
+        """Closes the connection. A response that still uses the socket is closed separately."""
         self.http.close()
 
 
 class Pool:
-    """The connections to one service, for any number of threads."""
+    """The idle connections to one service. It is safe for concurrent use by threads."""
 
     def __init__(self, origin: str) -> None:
         parts = urllib.parse.urlsplit(origin)
@@ -66,14 +66,14 @@ class Pool:
         self._lock = threading.Lock()
 
     def take(self, fresh: bool) -> Connection:
-        """A connection that is kept, or a new one."""
+        """Returns an idle connection, or a new one."""
         with self._lock:
             if self._idle and not fresh:
                 return self._idle.pop()
         return Connection(self._secure, self._netloc)
 
     def give(self, connection: Connection) -> None:
-        """Keeps a connection."""
+        """Keeps a connection for reuse, or closes it if there are enough."""
         with self._lock:
             if len(self._idle) < MAX_IDLE:
                 self._idle.append(connection)
@@ -81,7 +81,7 @@ class Pool:
         connection.close()
 
     def close(self) -> None:
-        """Closes the connections that are kept."""
+        """Closes the idle connections."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
@@ -89,7 +89,7 @@ class Pool:
 
 
 class Body:
-    """An answer whose head has come."""
+    """A response whose header has arrived."""
 
     def __init__(self, pool: Pool, connection: Connection, response: http.client.HTTPResponse) -> None:
         self._pool, self._connection, self._response = pool, connection, response
@@ -99,7 +99,7 @@ class Body:
 
     @classmethod
     def open(cls, pool: Pool, connection: Connection, request: Outgoing, timeout: float) -> Body:
-        """Sends a request."""
+        """Sends a request, and returns the response when its header has arrived."""
         try:
             return cls(pool, connection, connection.send(request, timeout))
         except BROKEN as error:
@@ -110,11 +110,11 @@ class Body:
             raise
 
     def next(self, timeout: float) -> bytes:
-        """The next piece."""
+        """Returns the next piece of the body, b"" at its end."""
         try:
             self._connection.limit(timeout)
             piece = self._response.read1(PIECE)
-            if not piece and self._response.length:  # read1 does not complain
+            if not piece and self._response.length:  # read1 reports no error for an incomplete body
                 raise http.client.IncompleteRead(b"", self._response.length)
         except BROKEN as error:
             raise Lost from error
@@ -122,8 +122,8 @@ class Body:
         return piece
 
     def end(self) -> None:
-        """Gives the connection back if it can be used again."""
-        self._response.close()  # read1 does not, and the connection could not be used again
+        """Returns the connection to the pool if it can be reused, and closes it otherwise."""
+        self._response.close()  # unlike read, read1 does not close it at its end, and the connection could not be reused
         if self._complete and not self._response.will_close:
             self._pool.give(self._connection)
         else:
@@ -137,7 +137,7 @@ class Body:
 
 
 class Blocking:
-    """The transport of callers that wait: none of its coroutines is ever suspended."""
+    """A transport that blocks the caller's thread. Its coroutines are never suspended."""
 
     def __init__(self, origin: str, sleep: Callable[[float], None]) -> None:
         self._pool = Pool(origin)

@@ -1,4 +1,4 @@
-"""The calls of the API, which both clients have."""
+"""The calls of the API, for both clients."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ COMPLETE = frozenset({"COMPLETED", "COMPLETED_WITH_ERRORS", "FAILED", "CANCELLED
 
 
 def is_final(job: s.Job | s.JobSummary | s.BatchJob) -> bool:
-    """Whether a job has ended. A state that is not known is not final."""
+    """Whether a job has ended. Unknown states are not final."""
     return job.get("state") in FINAL
 
 
 def is_complete(batch: s.Batch) -> bool:
-    """Whether a batch is complete. A status that is not known is not final."""
+    """Whether a batch is complete. Unknown statuses are not final."""
     return batch.get("status") in COMPLETE
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a job produced."""
+    """The output of a job."""
 
     content_type: str
     data: bytes
@@ -39,14 +39,14 @@ class Result:
 
 @dataclass(frozen=True)
 class Registration:
-    """A new client and its key, which is shown this once."""
+    """A new client and its key. No later response has the key."""
 
     client_id: str
     api_key: str = field(repr=False)
 
 
 class Calls:
-    """What can be asked of one service."""
+    """The calls to one service."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -62,10 +62,10 @@ class Calls:
         self, job: s.JobRequest, *, idempotency_key: str | None = None, correlation_id: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> s.JobReceipt:
-        """Submits a job. Once this returns the job is stored, and runs whatever happens to the service.
+        """Submits a job. When this returns, the job is stored and will run even if the service restarts.
 
-        A program that stores an idempotency_key of its own can repeat the call after a crash of its own; otherwise a random one is
-        used for all tries.
+        A program that sets and stores an idempotency_key can repeat the call after a crash. Without one, all tries use the same random
+        key.
         """
         more = dict(headers or {})
         if idempotency_key is not None:
@@ -80,14 +80,14 @@ class Calls:
         return await self.wait(receipt["job_id"], timeout=timeout)
 
     async def get(self, job_id: str) -> s.Job:
-        """Reads a job as it is now."""
+        """Reads a job once."""
         return cast(s.Job, await self._core.json(Call("GET", f"/v1/jobs/{_segment(job_id)}")))
 
     async def wait(self, job_id: str, *, timeout: float | None = None) -> s.Job:
-        """Waits until a job is final, in whatever state: its own failure is no error.
+        """Polls a job until it is final, in any state: a failed job is not an error.
 
-        It asks as often as the service advises, and goes on while the service is away, so give it a timeout in seconds: then it
-        raises TimeoutError, or the error of the last request.
+        It polls as often as the service advises, and continues while the service is unavailable, so set a timeout in seconds. After
+        the timeout it raises TimeoutError, or the error of the last request.
         """
         return cast(s.Job, await self._core.poll(f"/v1/jobs/{_segment(job_id)}", is_final, _deadline(timeout)))
 
@@ -95,7 +95,7 @@ class Calls:
         self, *, state: s.State | None = None, type: s.JobType | None = None, work_kind: s.WorkKind | None = None,
         batch_id: str | None = None, created_after: str | None = None, created_before: str | None = None, limit: int | None = None,
     ) -> AsyncGenerator[s.JobSummary, None]:
-        """Lists jobs, newest first, page by page as they are read. limit is that of a page. Times are RFC 3339 in UTC."""
+        """Lists jobs, newest first. Pages are read on demand; limit is the size of a page. Times are RFC 3339 in UTC."""
         filters = {
             "state": state, "type": type, "work_kind": work_kind, "batch_id": batch_id, "created_after": created_after,
             "created_before": created_before, "limit": limit,
@@ -103,21 +103,21 @@ class Calls:
         return cast(AsyncGenerator[s.JobSummary, None], self._core.list("/v1/jobs", filters))
 
     async def cancel(self, job_id: str) -> s.JobChange:
-        """Ends a job that is not final. A final one stays as it is."""
+        """Cancels a job. A final job does not change."""
         return cast(s.JobChange, await self._core.json(Call("POST", f"/v1/jobs/{_segment(job_id)}/cancel")))
 
     async def retry(self, job_id: str, *, idempotency_key: str | None = None) -> s.JobRetry:
-        """Queues the next attempt of a job that FAILED. One whose failure is not retryable is a ProblemError with status 409."""
+        """Queues the next attempt of a FAILED job. If its failure is not retryable, this raises a ProblemError with status 409."""
         return cast(s.JobRetry, await self._core.json(_keyed(f"/v1/jobs/{_segment(job_id)}/retry", None, idempotency_key)))
 
     async def delete(self, job_id: str) -> None:
-        """Removes a final job with all that belongs to it."""
+        """Deletes a final job and all its data."""
         await self._core.send(Call("DELETE", f"/v1/jobs/{_segment(job_id)}"))
 
     # Outcomes
 
     async def report(self, job_id: str, *, attempt: int | None = None) -> s.Report:
-        """Reads the report of the latest attempt that has ended, or of that attempt."""
+        """Reads the report of the given attempt, or of the latest attempt that has ended."""
         return cast(s.Report, await self._core.json(Call("GET", f"/v1/jobs/{_segment(job_id)}/report" + query({"attempt": attempt}))))
 
     def attempts(self, job_id: str) -> AsyncGenerator[s.Attempt, None]:
@@ -125,7 +125,7 @@ class Calls:
         return cast(AsyncGenerator[s.Attempt, None], self._core.list(f"/v1/jobs/{_segment(job_id)}/attempts", {}))
 
     async def result(self, job_id: str) -> Result:
-        """Reads what a job that SUCCEEDED produced, and checks its digest."""
+        """Reads the output of a SUCCEEDED job, and checks its digest."""
         call = Call("GET", f"/v1/jobs/{_segment(job_id)}/result", headers={"Accept": "*/*"})
         answer = await self._core.send(call)
         digest = re.search("sha-256=:([^:]+):", answer.headers.get("Repr-Digest", ""))
@@ -136,16 +136,16 @@ class Calls:
     # Events
 
     def events(self, job_id: str) -> AsyncGenerator[s.Event, None]:
-        """Lists the log of a job up to now."""
+        """Lists the events in the log of a job so far."""
         return cast(AsyncGenerator[s.Event, None], self._core.list(f"/v1/jobs/{_segment(job_id)}/events", {}))
 
     def stream(
         self, job_id: str, *, last_event_id: str | None = None, timeout: float | None = None, silence: float = 45
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Follows a job from its beginning, or after an event, to its end.
+        """Follows a job to its end, from its beginning or after the event last_event_id.
 
-        Each event comes once, and none is left out, whatever happens to connections. A stream that is silent for so many seconds is
-        opened anew: 45 are three heartbeats. After timeout seconds it raises TimeoutError.
+        It yields each event exactly once, even if connections are lost. After silence seconds without data it reconnects; the default is
+        three heartbeats. After timeout seconds it raises TimeoutError.
         """
         call = Call("GET", f"/v1/jobs/{_segment(job_id)}/events", deadline=_deadline(timeout))
         return Follower(self._core, call, True, last_event_id, silence).events()
@@ -153,7 +153,7 @@ class Calls:
     def stream_all(
         self, *, last_event_id: str | None = None, timeout: float | None = None, silence: float = 45
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Follows all jobs, batches and webhooks of the client, from now on or after an event, without end."""
+        """Follows all jobs, batches and webhooks of the client, from now on or after an event. It does not end by itself."""
         call = Call("GET", "/v1/events", deadline=_deadline(timeout))
         return Follower(self._core, call, False, last_event_id, silence).events()
 
@@ -162,12 +162,12 @@ class Calls:
     async def submit_batch(self, jobs: Sequence[s.BatchItemRequest], *, idempotency_key: str | None = None) -> s.BatchReceipt:
         """Submits 1 to 1,000 jobs with one idempotency key.
 
-        Each is accepted or refused by itself: look for "failure" in each item.
+        Each job is accepted or refused separately: a refused item has a "failure".
         """
         return cast(s.BatchReceipt, await self._core.json(_keyed("/v1/jobs/batch", {"jobs": list(jobs)}, idempotency_key)))
 
     async def batch(self, batch_id: str) -> s.Batch:
-        """Reads a batch as it is now."""
+        """Reads a batch once."""
         return cast(s.Batch, await self._core.json(Call("GET", f"/v1/batches/{_segment(batch_id)}")))
 
     async def wait_batch(self, batch_id: str, *, timeout: float | None = None) -> s.Batch:
@@ -185,19 +185,19 @@ class Calls:
     # Webhooks
 
     async def create_webhook(self, webhook: s.WebhookRequest, *, idempotency_key: str | None = None) -> s.IssuedWebhook:
-        """Registers a webhook. Its secret is shown this once; None if an earlier answer had it: then rotate it."""
+        """Registers a webhook. Only the first response has the secret. If it was lost, secret is None: rotate the secret then."""
         return cast(s.IssuedWebhook, await self._core.json(_keyed("/v1/webhooks", webhook, idempotency_key)))
 
     async def rotate_secret(self, webhook_id: str) -> s.IssuedWebhook:
-        """Gives a webhook a new secret. The old one stays valid for a day. Not repeated: only one answer has the secret."""
+        """Creates a new secret; the old one stays valid for a day. It is not retried, because only one response has the secret."""
         return cast(s.IssuedWebhook, await self._core.json(Call("POST", f"/v1/webhooks/{_segment(webhook_id)}/rotate-secret", once=True)))
 
     async def delete_webhook(self, webhook_id: str) -> None:
-        """Removes a webhook."""
+        """Deletes a webhook."""
         await self._core.send(Call("DELETE", f"/v1/webhooks/{_segment(webhook_id)}"))
 
     async def signing_keys(self) -> s.KeyDirectory:
-        """Reads the published keys that deliveries are signed with. webhooks.Keys keeps them up to date."""
+        """Reads the published keys that verify deliveries. The class webhooks.Keys keeps them up to date."""
         accept = {"Accept": "application/http-message-signatures-directory+json, application/json"}
         call = Call("GET", "/.well-known/http-message-signatures-directory", headers=accept)
         return cast(s.KeyDirectory, await self._core.json(call))
@@ -213,7 +213,7 @@ def _keyed(path: str, body: Any, idempotency_key: str | None) -> Call:
 
 
 def _segment(text: str) -> str:
-    """Ids are opaque and may have any character, but an empty one, or dots alone, would name something else."""
+    """Escapes an id, which may have any characters. It refuses an empty id and dots alone, which would lead to another resource."""
     if text in ("", ".", ".."):
         raise ValueError(f"{text!r} is no id")
     return urllib.parse.quote(text, safe="")

@@ -1,6 +1,6 @@
-"""What is sent, when it is sent again, and what an answer means, whatever carries it.
+"""Builds requests, retries them and interprets the responses, for every transport.
 
-It is written once, for callers that wait and for those that do not: a transport that blocks never suspends these coroutines.
+Both clients use these coroutines. The blocking client can, too, because a blocking transport never suspends them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .errors import AnswerError, ForgeRunError, NoAnswerError, ProblemError, Req
 
 FIRST_WAIT = 0.2
 LONGEST_WAIT = 10.0
-LONGEST_ASKED = 90.0  # a request is not repeated if it has to wait longer; a rate limit can say 61 s
-LONG_POLL = 20  # seconds for which the service may hold the answer to a poll back
-DEFAULT_POLL = 1.0  # seconds between polls when the service names none
+LONGEST_ASKED = 90.0  # no retry after a longer wait; a rate limit can ask for 61 s
+LONG_POLL = 20  # seconds that the service may delay its response to a poll
+DEFAULT_POLL = 1.0  # seconds between polls if the service does not advise an interval
 LONGEST_POLL = 3600.0
-EARLY_POLLS = 3  # that may find nothing yet
-MAX_REDIRECTS = 10  # that are followed in one try
+EARLY_POLLS = 3  # a new job may not be found by the first polls
+MAX_REDIRECTS = 10  # maximum number of redirects in one try
 
 
 @dataclass
@@ -35,16 +35,16 @@ class Call:
     method: str
     path: str  # after the base address, escaped, with its query
     body: Any = None
-    keyed: bool = False  # with an idempotency key: the same one in all tries
-    once: bool = False  # not to be repeated
-    holds: float = 0  # for how many seconds the service may hold the answer back
+    keyed: bool = False  # has an idempotency key, the same one in all tries
+    once: bool = False  # is not retried
+    holds: float = 0  # seconds that the service may delay the response
     headers: dict[str, str] = field(default_factory=dict)
     deadline: float | None = None  # of all tries, on the monotonic clock
 
 
 @dataclass
 class Answer:
-    """A complete answer."""
+    """A complete response."""
 
     status: int
     headers: Message
@@ -53,48 +53,48 @@ class Answer:
 
 @dataclass
 class Outgoing:
-    """One request as a transport sends it, which follows no redirect."""
+    """One request for a transport. Transports follow no redirects."""
 
     method: str
     target: str  # path and query
     headers: Mapping[str, str]
     body: bytes | None = None
-    fresh: bool = False  # on a connection of its own: one that was used before can have been closed meanwhile, which costs a try
+    fresh: bool = False  # use a new connection: the server may have closed an idle one, which costs a try
 
 
 class Lost(Exception):
-    """The connection failed, or time ran out; the cause says how."""
+    """The connection failed or timed out. The exception's cause has the details."""
 
 
 class Incoming(Protocol):
-    """An answer whose head has come."""
+    """A response whose header has arrived."""
 
     status: int
     headers: Message
 
     async def read(self, timeout: float) -> bytes:
-        """The next piece of the body, b"" at its end. Lost if nothing came for so many seconds."""
+        """Returns the next piece of the body, b"" at its end. Raises Lost if nothing arrives within timeout seconds."""
 
     async def close(self) -> None:
-        """Keeps the connection if the body was read to its end, and closes it otherwise."""
+        """Keeps the connection for reuse if the whole body was read, and closes it otherwise."""
 
 
 class Transport(Protocol):
-    """Carries requests to one service."""
+    """Sends requests to one service."""
 
     async def open(self, request: Outgoing, timeout: float) -> Incoming:
-        """Sends a request, and gives its answer when that begins. Lost if it has not begun after so many seconds."""
+        """Sends a request, and returns the response when its header has arrived. Raises Lost if that takes over timeout seconds."""
 
     async def sleep(self, seconds: float) -> None:
         """Waits."""
 
     async def close(self) -> None:
-        """Closes the connections that are kept."""
+        """Closes the idle connections."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a service is, and what all requests to it have."""
+    """The address of a service, and the key and session for all requests to it."""
 
     origin: str
     prefix: str
@@ -103,7 +103,7 @@ class Address:
 
     @classmethod
     def parse(cls, url: str, api_key: str | None, session: str | None) -> Address:
-        """Checks what the caller gave."""
+        """Checks the caller's values."""
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("the URL must begin with http:// or https:// and a host")
@@ -116,7 +116,7 @@ class Address:
         return cls(f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/").removesuffix("/v1"), api_key, session)
 
     def headers(self, more: Mapping[str, str]) -> dict[str, str]:
-        """What every request has."""
+        """Returns the headers of every request, and the given ones."""
         headers = {
             "Accept": "application/json, application/problem+json", "Accept-Encoding": "identity", "User-Agent": "forgerun-python", **more,
         }
@@ -128,7 +128,7 @@ class Address:
 
 
 class Core:
-    """Sends requests to one service, again where that is safe and may help."""
+    """Sends requests to one service, and retries them if that is safe and may help."""
 
     def __init__(
         self, address: Address, transport: Transport, timeout: float, max_tries: int,
@@ -141,13 +141,13 @@ class Core:
         self._on_retry = on_retry
 
     async def send(self, call: Call) -> Answer:
-        """Sends a request until there is an answer that counts."""
+        """Sends a request and retries it after temporary failures."""
         headers = self.address.headers(call.headers)
         if call.keyed:
             headers.setdefault("Idempotency-Key", str(uuid.uuid4()))
         body = None
         if call.body is not None:
-            body = json.dumps(call.body, allow_nan=False).encode()  # once: a repetition must have the same body
+            body = json.dumps(call.body, allow_nan=False).encode()  # encoded once, because a retry must have the same body
             headers["Content-Type"] = "application/json"
         outgoing = Outgoing(call.method, self.address.prefix + call.path, headers, body, fresh=call.once)
         tries = 0
@@ -158,12 +158,12 @@ class Core:
             except ForgeRunError as error:
                 asked = passing(error)
                 if tries == 1 and isinstance(error, AnswerError) and error.status == 401:
-                    asked = 0  # a new key may not be known everywhere
+                    asked = 0  # retry one 401: a new key may not be known everywhere yet
                 if call.once or tries >= self.max_tries or asked is None or asked > LONGEST_ASKED:
                     raise
                 wait = max(asked, backoff(tries)) + random.random() * FIRST_WAIT
                 if call.deadline is not None and time.monotonic() + wait > call.deadline:
-                    raise  # it says more than that the time is over
+                    raise  # this error is more useful than a TimeoutError
                 await self.retrying(error, wait)
 
     async def _try(self, call: Call, outgoing: Outgoing, tries: int) -> Answer:
@@ -180,7 +180,7 @@ class Core:
         except Lost as lost:
             if incoming.status < 400:
                 raise no_answer(request, lost) from lost.__cause__
-            body = b""  # that a request was refused is known without the rest of the answer's body
+            body = b""  # a refusal is valid even if its body is incomplete
         finally:
             await incoming.close()
         if 200 <= incoming.status < 300 or (incoming.status == 304 and "If-None-Match" in outgoing.headers):
@@ -188,7 +188,7 @@ class Core:
         raise refusal(request, incoming.status, incoming.headers, body)
 
     async def open(self, outgoing: Outgoing, until: float) -> Incoming:
-        """Sends a request, and again to where it is redirected at the same origin: another one would get the key."""
+        """Sends a request and follows redirects to the same origin. It follows none to another origin, which would get the key."""
         incoming = await self.transport.open(outgoing, remaining(until))
         for _ in range(MAX_REDIRECTS):
             kept = incoming.status in (307, 308) or outgoing.method == "GET" and incoming.status in (301, 302, 303)
@@ -203,11 +203,11 @@ class Core:
         return incoming
 
     async def json(self, call: Call) -> Any:
-        """Sends a request, and reads the JSON of its answer."""
+        """Sends a request and parses the JSON of the response."""
         return self.parse(call, await self.send(call))
 
     async def poll(self, path: str, final: Callable[[Any], bool], deadline: float | None) -> Any:
-        """Asks until the resource is final: with its tag, so that what is unchanged is a 304, and held back until it changes."""
+        """Polls a resource until it is final. The service delays each response until a change. An unchanged resource is a 304."""
         tag, failures, seen = "", 0, False
         while True:
             holds = LONG_POLL
@@ -236,13 +236,13 @@ class Core:
                 if final(resource):
                     return resource
                 tag = answer.headers.get("ETag", "")
-            wait = min(LONGEST_POLL, _pause(answer, began)) * random.uniform(1, 1.1)  # polls of many jobs drift apart
+            wait = min(LONGEST_POLL, _pause(answer, began)) * random.uniform(1, 1.1)  # spreads polls of many jobs out
             if deadline is not None and time.monotonic() + wait > deadline:
                 raise TimeoutError("the time to wait is over")
             await self.transport.sleep(wait)
 
     async def list(self, path: str, filters: Mapping[str, str | int | None]) -> AsyncGenerator[Any, None]:
-        """Reads a list to its end. A page may be short or empty before that."""
+        """Reads all pages of a list. Pages before the last one may be short or empty."""
         cursor: str | None = None
         while True:
             page = await self.json(Call("GET", path + query({**filters, "cursor": cursor})))
@@ -256,17 +256,17 @@ class Core:
             cursor = following
 
     async def retrying(self, error: Exception, wait: float) -> None:
-        """Tells of a repetition, and waits for it."""
+        """Calls on_retry, and waits before the retry."""
         if self._on_retry is not None:
             self._on_retry(error, wait)
         await self.transport.sleep(wait)
 
     def info(self, call: Call, tries: int = 1) -> Request:
-        """What errors say of the request."""
+        """Returns the description of the request for errors."""
         return Request(call.method, self.address.origin + self.address.prefix + call.path.partition("?")[0], tries)
 
     def parse(self, call: Call, answer: Answer) -> Any:
-        """Reads the JSON of an answer."""
+        """Parses the JSON of a response."""
         try:
             return json.loads(answer.body)
         except ValueError:
@@ -274,7 +274,7 @@ class Core:
 
 
 async def read(incoming: Incoming, until: float) -> bytes:
-    """Reads the body. The time limit of a transport is about each piece, that of a try about all."""
+    """Reads the whole body within the time limit of a try. A transport only limits the time of each piece."""
     pieces = []
     while piece := await incoming.read(remaining(until)):
         pieces.append(piece)
@@ -284,37 +284,37 @@ async def read(incoming: Incoming, until: float) -> bytes:
 
 
 def query(values: Mapping[str, str | int | None]) -> str:
-    """The query of what is given."""
+    """Encodes the given values as a query."""
     given = {name: value for name, value in values.items() if value is not None}
     return "?" + urllib.parse.urlencode(given) if given else ""
 
 
 def _pause(answer: Answer, began: float) -> float:
-    """The wait until the next poll."""
+    """Returns the wait until the next poll."""
     advised = retry_after(answer.headers)
     wait = DEFAULT_POLL if advised is None else advised
     if answer.status == 304:
-        wait -= time.monotonic() - began  # the answer was held back meanwhile
+        wait -= time.monotonic() - began  # subtract the time that the service delayed the response
     return max(0.0, wait)
 
 
 def remaining(until: float) -> float:
-    """The seconds until then; 0 would mean that nothing is ever waited for."""
+    """Returns the seconds until a deadline, but never 0, which would make sockets non-blocking."""
     return max(0.001, until - time.monotonic())
 
 
 def no_answer(request: Request, lost: Lost) -> NoAnswerError:
-    """Makes the error of a connection that failed."""
+    """Returns the error for a failed connection."""
     return NoAnswerError(request, lost.__cause__ or lost)
 
 
 def refusal(request: Request, status: int, headers: Message, body: bytes) -> AnswerError:
-    """Makes an error of an answer that is not 2xx."""
+    """Returns the error for a response that is not 2xx."""
     if status >= 400 and "json" in headers.get("Content-Type", ""):
         try:
             document = json.loads(body)
         except ValueError:
-            document = {}  # cut off: the status is known
+            document = {}  # the body is incomplete, but the status is known
         if isinstance(document, dict):
             return ProblemError(request, status, headers, retry_after(headers), document)
     elsewhere = "it redirects in a loop, or to another origin, which must not get the key"
@@ -322,12 +322,12 @@ def refusal(request: Request, status: int, headers: Message, body: bytes) -> Ans
 
 
 def unexpected(request: Request, status: int, headers: Message, why: str) -> UnexpectedAnswerError:
-    """Makes the error of an answer that ForgeRun does not give."""
+    """Returns the error for a response that ForgeRun does not send."""
     return UnexpectedAnswerError(f"unexpected answer {status}: {why}", request, status, headers, retry_after(headers))
 
 
 def retry_after(headers: Message) -> float | None:
-    """Reads Retry-After, seconds or a date."""
+    """Parses Retry-After: seconds or a date."""
     value = headers.get("Retry-After", "")
     if value.isascii() and value.isdigit():
         return float(value)
@@ -338,9 +338,9 @@ def retry_after(headers: Message) -> float | None:
 
 
 def passing(error: ForgeRunError, lasting: bool = False) -> float | None:
-    """The wait that is asked for, 0 without one, if the same request may be answered otherwise soon.
+    """Returns the wait of Retry-After, or 0, if the same request may succeed soon, otherwise None.
 
-    lasting is for those who outlast a failure of the service, a 500, too.
+    With lasting, a 500 also counts as a failure that passes.
     """
     if not isinstance(error, AnswerError):
         return 0 if error.retryable else None
@@ -349,5 +349,5 @@ def passing(error: ForgeRunError, lasting: bool = False) -> float | None:
 
 
 def backoff(tries: int) -> float:
-    """Between a half and the whole of 0.2 s, doubled with each try, up to 10 s."""
+    """Returns a random wait between half and all of a limit, which is 0.2 s, doubles with each try, and is at most 10 s."""
     return min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(tries - 1, 16)) * random.uniform(0.5, 1)

@@ -1,4 +1,4 @@
-"""Server-sent events over as many connections as it takes."""
+"""Reads server-sent events, and reconnects as often as necessary."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ._core import Call, Core, Incoming, Lost, Outgoing, no_answer, passing, ref
 from ._core import read as read_all
 from .errors import ForgeRunError
 
-DEFAULT_RECONNECT = 2.0  # until the service says otherwise
+DEFAULT_RECONNECT = 2.0  # until the service sets another wait
 LONGEST_RECONNECT = 30.0
-LASTING = 10.0  # a connection that lasts so long, or brings something, ends a series of failures
-AFTER_END = 0.25  # when the job has probably ended: the next answer will say so
-REMEMBERED = 256  # ids of which repetitions are recognized
+LASTING = 10.0  # a connection that lasts this long, or brings an event, resets the number of failures
+AFTER_END = 0.25  # wait before reconnecting if the job has probably ended; the next response confirms the end
+REMEMBERED = 256  # number of ids kept to recognize duplicates
 MAX_EVENT = 4 << 20
-REFUSAL = 10.0  # seconds for the body of an answer that is no stream
+REFUSAL = 10.0  # seconds for reading the body of a refusal
 ENDS = {"job-succeeded", "job-failed", "job-canceled", "job-retries-exhausted"}
 
 
@@ -28,16 +28,16 @@ ENDS = {"job-succeeded", "job-failed", "job-canceled", "job-retries-exhausted"}
 class StreamEvent:
     """An event of a stream."""
 
-    #: Resumes after it; None for job-progress, which is not repeated.
+    #: Pass it as last_event_id to resume after this event. None for job-progress, which is not sent again.
     id: str | None
     #: job-running, job-succeeded, ...
     name: str
-    #: An outcome document for the ends of jobs and batches, otherwise the event as in the list.
+    #: An outcome document if a job or batch has ended, otherwise the event as in the list of events.
     data: Any
 
 
 class Follower:
-    """Reads a stream: each event once, and none left out."""
+    """Reads a stream and yields each event exactly once."""
 
     def __init__(self, core: Core, call: Call, of_job: bool, last_event_id: str | None, silence: float) -> None:
         self._core = core
@@ -50,10 +50,10 @@ class Follower:
         self._connected = False
         self._ending = False
         self._over = False
-        self._progress = False  # this connection has brought something
+        self._progress = False  # whether this connection has brought an event
 
     async def events(self) -> AsyncGenerator[StreamEvent, None]:
-        """Yields events until there are no more."""
+        """Yields events until the stream ends."""
         failures = 0
         while True:
             began = time.monotonic()
@@ -73,7 +73,7 @@ class Follower:
                 self._ending = False
                 failure = error
             finally:
-                await connection.aclose()  # of a reader that stopped
+                await connection.aclose()  # also if the reader has stopped
             failures = 1 if self._progress or time.monotonic() - began >= LASTING else failures + 1
             wait = min(LONGEST_RECONNECT, self._reconnect * 2 ** min(failures - 1, 8)) * random.uniform(1, 1.5)
             if self._ending:
@@ -108,15 +108,15 @@ class Follower:
             raise no_answer(self._core.info(self._call), lost) from lost.__cause__
 
     def _takes(self, frame: Frame) -> bool:
-        """Notes what a frame says, and tells whether it is an event that is new."""
+        """Updates the state from a frame, and reports whether the frame is a new event."""
         if frame.retry is not None:
             self._reconnect = min(LONGEST_RECONNECT, max(0.1, frame.retry))
         if frame.id is not None:
             if frame.id in self._seen:
-                return False  # it came before the stream was opened again
+                return False  # a duplicate of an event from an earlier connection
             self._remember(frame.id)
         self._progress = True
-        if frame.data is None or frame.name == "position":  # at which the stream of a client begins
+        if frame.data is None or frame.name == "position":  # "position" only tells where a client's stream begins
             return False
         self._ending = self._of_job and frame.name in ENDS
         return True
@@ -135,7 +135,7 @@ class Follower:
             try:
                 body = await read_all(incoming, time.monotonic() + min(REFUSAL, self._limit()))
             except Lost:
-                body = b""  # status and headers count
+                body = b""  # status and headers count even if the body is incomplete
             raise refusal(request, incoming.status, headers, body)
         if not headers.get("Content-Type", "").startswith("text/event-stream"):
             raise unexpected(request, incoming.status, headers, "it is not an event stream")
@@ -156,7 +156,7 @@ class Follower:
 
 @dataclass
 class Frame:
-    """The lines between two empty ones."""
+    """A block of an event stream, between two blank lines."""
 
     id: str | None = None
     name: str = "message"
@@ -164,7 +164,7 @@ class Frame:
     retry: float | None = None
 
     def take(self, line: str) -> bool:
-        """Takes a line, and says whether it counts by itself."""
+        """Parses a line, and reports whether it makes the frame count even without data."""
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "event":
@@ -182,7 +182,7 @@ class Frame:
 
 
 class Frames:
-    """Makes frames of the bytes of a stream (HTML standard, section 9.2.6). What a lost connection cut off is sent again.
+    """Splits the bytes of a stream into frames (HTML standard, section 9.2.6). The service sends an incomplete frame again.
 
     Lines end with LF or CRLF, as the service and proxies write them.
     """
@@ -190,10 +190,10 @@ class Frames:
     def __init__(self) -> None:
         self._rest = b""
         self._frame, self._empty = Frame(), True
-        self._size = 0  # of the frame that has begun
+        self._size = 0  # size of the incomplete frame
 
     def feed(self, piece: bytes) -> Iterator[Frame]:
-        """The frames that a piece completes."""
+        """Yields the frames that a piece completes."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         for line in lines:
             self._measure(len(line))

@@ -1,4 +1,4 @@
-"""The client of programs with an event loop."""
+"""The client for programs with an event loop."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ._core import Address, Core
 
 
 class AsyncClient(Calls):
-    """The calls of a Client for an event loop: each is awaited, or read with ``async for``. Canceling a call ends its waiting.
+    """A Client for an event loop. Its calls are awaited, or read with ``async for``. Canceling a call ends its request.
 
-    It uses httpx if that is installed, and threads otherwise; use_httpx says which it must be. sleep is for tests.
+    It uses httpx if that is installed, and threads otherwise. use_httpx selects one of them. sleep is for tests.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class AsyncClient(Calls):
 
     @classmethod
     async def register(cls, url: str) -> Registration:
-        """Makes a client with its first key, as Client.register does."""
+        """Creates a client and its first key, like Client.register."""
         async with cls(url) as anybody:
             return await anybody._register()
 
@@ -39,5 +39,5 @@ class AsyncClient(Calls):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Closes the connections that are kept."""
+        """Closes the idle connections."""
         await self._transport.close()

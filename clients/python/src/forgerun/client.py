@@ -1,4 +1,4 @@
-"""The client of programs that wait."""
+"""The client for programs without an event loop. Its calls block."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def _now(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine that is never suspended, since its transport blocks: no event loop is needed, nor is one in the way."""
+    """Runs a coroutine without an event loop. Its transport blocks, so the coroutine is never suspended."""
     try:
         work.send(None)
     except StopIteration as done:
@@ -46,7 +46,7 @@ async def _closed(items: AsyncGenerator[Any, None]) -> None:
 
 
 def _waiting(call: Callable[Concatenate[Calls, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Client, P], T]:
-    """The same call, which returns when it is done."""
+    """Makes a blocking method from an asynchronous call."""
 
     @functools.wraps(call)
     def blocking(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -56,7 +56,7 @@ def _waiting(call: Callable[Concatenate[Calls, P], Coroutine[Any, Any, T]]) -> C
 
 
 def _iterating(call: Callable[Concatenate[Calls, P], AsyncGenerator[T, None]]) -> Callable[Concatenate[Client, P], Iterator[T]]:
-    """The same call, for a plain for."""
+    """Makes a method with a plain iterator from an asynchronous call."""
 
     @functools.wraps(call)
     def blocking(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
@@ -66,11 +66,11 @@ def _iterating(call: Callable[Concatenate[Calls, P], AsyncGenerator[T, None]]) -
 
 
 class Client:
-    """A client of one ForgeRun service, for any number of threads. Make one and keep it: connections are used again.
+    """A client of one ForgeRun service. It is safe for concurrent use by threads. Create it once, so that connections are reused.
 
-    url is the base address, timeout how many seconds one try may take, beside what Prefer: wait adds, and max_tries how often one
-    request is sent at most. on_retry is called before a request is sent again, for a log; sleep is for tests. session is the label of
-    the test bed's session to which the requests belong, if not to the one without a label: that of a test.
+    url is the base address. timeout is the time limit of one try in seconds, plus the time of Prefer: wait. max_tries limits how many
+    times one request is sent. on_retry is called before each retry, for logging. sleep is for tests. session is the label of the test
+    bed's session for the requests, such as the name of a test; the default is the session without a label.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class Client:
 
     @classmethod
     def register(cls, url: str) -> Registration:
-        """Makes a client with its first key, where registration is open, as in ``forgerun dev``: for tests.
+        """Creates a client and its first key, for tests. It needs a service with open registration, such as ``forgerun dev``.
 
-        The key is shown this once; if its answer is lost, register again.
+        Only this response has the key. If the response is lost, register again.
         """
         with cls(url) as anybody:
             return _now(anybody._calls._register())
@@ -98,7 +98,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections that are kept."""
+        """Closes the idle connections."""
         _now(self._transport.close())
 
     submit = _waiting(Calls.submit)

@@ -13,11 +13,11 @@ from .schemas import Violation
 
 @dataclass(frozen=True)
 class Request:
-    """Which request an error is about. The URL is without its query, which can have what a log must not."""
+    """The request that an error is about. The URL has no query, because a query may have private values."""
 
     method: str
     url: str
-    #: How many requests were sent for the call. With more than one, an earlier one may have had an effect.
+    #: Number of requests sent for the call. If there were several, an earlier one may have had an effect.
     tries: int = 1
 
     def __str__(self) -> str:
@@ -25,9 +25,9 @@ class Request:
 
 
 class ForgeRunError(Exception):
-    """What all errors of this library have in common, but for those of wrong arguments."""
+    """The base class of all errors of this library, except errors of invalid arguments."""
 
-    #: Whether the same request, with the same idempotency key, may be answered otherwise later. It was sent as often as max_tries says.
+    #: Whether the same request, with the same idempotency key, may succeed later. It was already retried, up to max_tries.
     retryable = False
 
     def __init__(self, message: str, request: Request) -> None:
@@ -36,7 +36,7 @@ class ForgeRunError(Exception):
 
 
 class NoAnswerError(ForgeRunError):
-    """No complete answer came: what the request was to do may have been done or not."""
+    """No complete response arrived. The request may have had its effect."""
 
     retryable = True
 
@@ -46,7 +46,7 @@ class NoAnswerError(ForgeRunError):
 
 
 class AnswerError(ForgeRunError):
-    """The answer is not the one that was hoped for."""
+    """The base class of errors with a response."""
 
     def __init__(self, message: str, request: Request, status: int, headers: Message, retry_after: float | None) -> None:
         super().__init__(message, request)
@@ -54,37 +54,37 @@ class AnswerError(ForgeRunError):
         self.retryable = status in (302, 307, 429, 502, 503, 504)
         #: The header Retry-After in seconds, if there is one.
         self.retry_after = retry_after
-        #: To be told to the operator.
+        #: Give this id to the operator when you report a problem.
         self.request_id: str | None = headers.get("X-Request-Id")
 
 
 class UnexpectedAnswerError(AnswerError):
-    """An answer that ForgeRun does not give: of something between it and the client, or of another service."""
+    """A response that ForgeRun does not send: from a proxy, or from another service."""
 
 
 class ProblemError(AnswerError):
-    """The service refused the request (RFC 9457). The failure of a job is no error: it is ``job["failure"]``."""
+    """The service refused the request (RFC 9457). The failure of a job is not an error but ``job["failure"]``."""
 
     def __init__(
         self, request: Request, status: int, headers: Message, retry_after: float | None, document: Mapping[str, Any]
     ) -> None:
-        def text(name: str) -> str:  # a member of the wrong type is absent (RFC 9457, section 3.1)
+        def text(name: str) -> str:  # a member of the wrong type is ignored (RFC 9457, section 3.1)
             return value if isinstance(value := document.get(name), str) else ""
 
-        #: RFA_...; "" if the document has none. The service may have codes one day that are not known here.
+        #: RFA_...; "" if the document has none. Later versions of the service may add codes.
         self.code = text("code")
         self.title = text("title")
         self.detail = text("detail")
         violations = document.get("violations")
-        #: All that is wrong with the request.
+        #: All violations in the request.
         self.violations = cast(list[Violation], violations if isinstance(violations, list) else [])
-        #: The whole document, with members that have no attribute here, such as job_id of a conflict.
+        #: The whole document, including members without an attribute here, such as the job_id of a conflict.
         self.document = document
         parts = [f"ForgeRun answered {status}", self.code, self.title, self.detail]
         super().__init__(": ".join(part for part in parts if part), request, status, headers, retry_after)
-        self.retryable = self.retryable and self.code != "RFA_CONFIG_INVALID"  # which only the operator can change
+        self.retryable = self.retryable and self.code != "RFA_CONFIG_INVALID"  # only the operator can fix that
 
 
 def _printable(text: str) -> str:
-    """Control characters would break or colour a log or terminal."""
+    """Replaces control characters, which could break or colour a log or terminal."""
     return re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text)

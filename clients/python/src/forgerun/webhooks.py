@@ -22,20 +22,20 @@ from typing import Any, Protocol
 from .schemas import KeyDirectory
 
 MAX_AGE = 300  # seconds, by webhook-timestamp
-SKEW = 60  # seconds by which clocks may differ from created and expires
-MAX_ENTRIES = 16  # signatures that are tried
+SKEW = 60  # seconds; allowed clock difference for created and expires
+MAX_ENTRIES = 16  # maximum number of signatures to try
 MUST_COVER = {"@method", "@target-uri", "content-type", "content-digest", "webhook-id"}
 
 
 class SignatureError(Exception):
-    """The message is not ForgeRun's, or too old, or was changed on its way: answer 401. After another error answer 503: it comes again."""
+    """The message is forged, changed or too old: answer 401. After any other error answer 503, and the message is sent again."""
 
 
 @dataclass(frozen=True)
 class WebhookMessage:
     """A verified delivery."""
 
-    #: The same when the delivery comes again: remember it.
+    #: The same each time the delivery is sent. Store it to recognize duplicates.
     webhook_id: str
     event_id: str
     #: job.failed, ...
@@ -43,11 +43,11 @@ class WebhookMessage:
     source: str
     subject: str
     time: str
-    #: The place in the job's log, from 1; None if it is not about a job.
+    #: Position in the job's log, from 1; None for messages without a job.
     sequence: int | None
-    #: None if it is not about a job.
+    #: None for messages without a job.
     job_id: str | None
-    #: An outcome document for all messages about jobs and batches.
+    #: For messages about jobs and batches, an outcome document.
     data: Any
 
 
@@ -55,25 +55,25 @@ class KeySource(Protocol):
     """Finds published keys."""
 
     def key(self, key_id: str) -> bytes | None:
-        """The 32 bytes of the key; None if there is none of that id."""
+        """Returns the 32 bytes of the key with this id; None if there is none."""
 
 
 class KeyReader(Protocol):
-    """What reads the published keys: a Client."""
+    """Reads the published keys. Client implements it."""
 
     def signing_keys(self) -> KeyDirectory:
-        """Reads them."""
+        """Reads the keys."""
 
 
 class Verifier:
     """Checks the signatures of deliveries: with the secret, the keys, or both.
 
-    secret, ``whsec_...``: the message is of that webhook. It does not protect ce- headers, from which, in the binary content mode, all
-    but webhook_id and data of the message come.
+    secret, ``whsec_...``, proves that the message belongs to that webhook. It does not protect ce- headers. In binary content mode, all
+    fields of the message except webhook_id and data come from these headers.
 
-    keys and url, the one that was registered, not what a proxy made of it: ForgeRun sent exactly this to this URL. Not for whom: any
-    client of the service can give your URL as a callback. For a callback, which has no secret, check that you have submitted job_id
-    before you act. Needs the package cryptography.
+    keys prove that ForgeRun sent exactly this message to url, the registered URL, not one rewritten by a proxy. They do not prove for
+    which client: any client can use your URL as a callback. A callback has no secret, so check that you submitted the job job_id before
+    you act. keys need the package cryptography.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class Verifier:
             if not url:
                 raise ValueError("a Verifier with keys needs the URL that was registered")
             self._target = signed_uri(url)
-            _ed25519()  # says now, not at the first delivery, that the package is missing
+            _ed25519()  # reports a missing package now instead of at the first delivery
 
     def verify(self, method: str, headers: Mapping[str, str], body: bytes) -> WebhookMessage:
-        """Verifies a request, by all that the verifier has, and gives the message that it brings.
+        """Verifies a request with the secret and the keys, if set, and returns its message.
 
-        The body must be the bytes as they came: no parser may have been at it.
+        The body must be the original bytes, not parsed and encoded again.
         """
         fields = {name.lower(): value for name, value in headers.items()}
         if self._secret is not None:
@@ -107,7 +107,7 @@ class Verifier:
 
     def _verify_secret(self, secret: bytes, fields: Mapping[str, str], body: bytes) -> None:
         webhook_id, timestamp = fields.get("webhook-id", ""), fields.get("webhook-timestamp", "")
-        # A dot separates the signed fields: the beginning of a body could pass for id and time.
+        # Dots separate the signed parts. With a dot in the id, the same text could be split differently into id, time and body.
         if not webhook_id or "." in webhook_id or not re.fullmatch("[0-9]{1,12}", timestamp):
             raise SignatureError("webhook-id or webhook-timestamp is missing or wrong")
         if abs(self._now() - int(timestamp)) > MAX_AGE:
@@ -136,7 +136,7 @@ class Verifier:
         raise refused
 
     def _base(self, signed: _Input, method: str, fields: Mapping[str, str]) -> tuple[bytes, bytes]:
-        """What was signed (RFC 9421, section 2.5), and the signature."""
+        """Returns the signed text (RFC 9421, section 2.5) and the signature."""
         params, now = signed.params, self._now()
         if not int(params.get("created") or 1 << 60) - SKEW <= now <= int(params.get("expires") or 0) + SKEW:
             raise SignatureError("the signature is expired or dated in the future")
@@ -172,7 +172,7 @@ MEMBER = re.compile(
 
 
 def _inputs(fields: Mapping[str, str]) -> list[_Input]:
-    """Those in the form that ForgeRun writes. Others are left out."""
+    """Returns the members of Signature-Input that have ForgeRun's form. It skips others."""
     found = []
     for name, text, components, params in MEMBER.findall(fields.get("signature-input", "")):
         pairs = {key: quoted or number for key, quoted, number in re.findall(r';([a-z]+)=(?:"([^"]*)"|([0-9]+))', params)}
@@ -183,7 +183,7 @@ def _inputs(fields: Mapping[str, str]) -> list[_Input]:
 
 
 def signed_uri(url: str) -> str:
-    """A URL as the service signs it: scheme and host in lower case, no default port, a path, no fragment, ASCII only."""
+    """Normalizes a URL as the service does for signing: lower-case scheme and host, no default port, a path, no fragment, ASCII only."""
     parts = re.match(r"(https?)://([^/?#]+)([^?#]*)(\?[^#]*)?", url, re.IGNORECASE)
     if not parts:
         raise ValueError("the URL must begin with http:// or https:// and a host")
@@ -194,7 +194,7 @@ def signed_uri(url: str) -> str:
 
 
 def _read(fields: Mapping[str, str], body: bytes) -> WebhookMessage:
-    """Reads the CloudEvent, of the binary or the structured mode."""
+    """Parses the CloudEvent in binary or structured mode."""
     try:
         document = json.loads(body.decode())
     except ValueError:
@@ -246,34 +246,34 @@ def _matches(key: bytes, signature: bytes, text: bytes) -> bool:
 
 
 KEEP_KEYS = 300.0
-ASK_AGAIN = 60.0  # for a key that is not among them
+ASK_AGAIN = 60.0  # wait before another read for an unknown key
 AFTER_ERROR = 5.0
-USE_OLD_KEYS = 3600.0  # while they cannot be read
+USE_OLD_KEYS = 3600.0  # keys stay valid for this time while reads fail
 
 
 @dataclass
 class Keys:
-    """Keeps the published keys of a service for five minutes, and reads them once more when a key is not among them.
+    """Caches the published keys of a service for five minutes. For an unknown key it reads them again, at most once a minute.
 
-    Give it a Client of its own, with a short timeout and few tries: ``Keys(Client(url, timeout=5, max_tries=2))``.
+    Give it its own Client, with a short timeout and few tries: ``Keys(Client(url, timeout=5, max_tries=2))``.
     """
 
     reader: KeyReader
     now: Callable[[], float] = time.monotonic
     _keys: dict[str, bytes] = field(default_factory=dict, init=False)
     _read: float = field(default=float("-inf"), init=False)
-    _next: float = field(default=float("-inf"), init=False)  # not to be asked again before
+    _next: float = field(default=float("-inf"), init=False)  # time of the next allowed read
     _error: Exception | None = field(default=None, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def key(self, key_id: str) -> bytes | None:
-        """The key; None if there is none of that id. Who needs a reading waits for the same one."""
+        """Returns the key with this id; None if there is none. Concurrent calls share one read of the keys."""
         with self._lock:
             now = self.now()
             if not (key_id in self._keys and now - self._read < KEEP_KEYS) and now >= self._next:
                 self._ask(now)
             found = self._keys.get(key_id)
-            # A key that is not known while the keys cannot be read may be a new one: that is no refusal.
+            # While reads fail, an unknown key may be a new one, so raise the read's error instead of refusing the message.
             if self._error is not None and (found is None or now - self._read >= USE_OLD_KEYS):
                 raise self._error
             return found
