@@ -3,9 +3,9 @@ import { read, write } from "./exact.js";
 import { followClock } from "./format.js";
 
 const API = "admin/v1/";
-const PATIENCE = 15000; // ms that an answer may take
+const PATIENCE = 15000; // ms; time limit of a request
 
-// Failure is an answer that is none of success, or none at all: status 0.
+// Failure is the error of a request: a response without success, or no response, which has status 0.
 export class Failure extends Error {
   constructor(status, problem, retryAfter) {
     super(problem.detail || problem.title || (status ? `The server answered ${status}.` : "The server does not respond."));
@@ -15,13 +15,13 @@ export class Failure extends Error {
     this.retryAfter = retryAfter;
   }
 
-  // missing reports whether the server does not know the address at all, as opposed to one thing in it.
+  // missing reports whether the server has no such route. It is false if only the requested object does not exist.
   get missing() {
     return [404, 405, 501].includes(this.status) && (this.code === "" || /^RFA_REQUEST_(NOT_FOUND|METHOD)/.test(this.code));
   }
 }
 
-// server is the features of this server: another process may have another version.
+// server has the features of this server. Processes of another version may have others.
 export const server = { bulk: false, testbed: false };
 
 async function learn() {
@@ -60,7 +60,7 @@ export const post = (path, body = {}) => call("POST", API + path, { json: body }
 export const remove = path => call("DELETE", API + path);
 export const addressOf = path => new URL(API + path, document.baseURI).href;
 
-// optional returns the answer of a request, or null if the server does not have it.
+// optional returns the response to a request, or null if the server has no such route.
 export async function optional(answer) {
   try {
     return await answer;

@@ -1,10 +1,10 @@
-// Charts of the overview: lines over time, as SVG that stretches, with its labels as text beside it.
+// Charts of the overview: lines over time as a stretched SVG. Labels are HTML text beside it, so they are not stretched.
 import { h, s } from "./dom.js";
 import { hms, moment, number } from "./format.js";
 
-const HEIGHT = 100, WIDTH = 1000; // of the drawing's own units
+const HEIGHT = 100, WIDTH = 1000; // in units of the viewBox
 
-// chart draws series of values, one per time: {name, class, values, dash}. unit writes a value.
+// chart draws series, {name, class, values, dash}, each with one value per time. unit formats a value.
 export function chart({ title, note, times, series, unit = number }) {
   const known = series.flatMap(one => one.values.filter(v => v !== null)), top = niceTop(Math.max(0, ...known));
   const x = i => times.length < 2 ? WIDTH / 2 : i * WIDTH / (times.length - 1);
@@ -26,7 +26,7 @@ export function chart({ title, note, times, series, unit = number }) {
     h("details", {}, h("summary", {}, "As a table"), figures(times, series, unit)));
 }
 
-// lineOf leaves gaps where nothing is known; a value alone is a short stroke.
+// lineOf leaves gaps at unknown values. It draws a value between two gaps as a short stroke.
 function lineOf(values, x, y) {
   let path = "", pen = false;
   values.forEach((v, i) => {
@@ -86,7 +86,7 @@ function unpoint(event) {
   event.currentTarget.closest("figure").querySelector(".readout").textContent = "\u00a0";
 }
 
-// shares draws how a whole divides, as one bar.
+// shares draws one bar that is divided by the values of the parts.
 export function shares(parts) {
   const sum = parts.reduce((n, p) => n + p.value, 0);
   let from = 0;

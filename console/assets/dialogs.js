@@ -2,7 +2,7 @@
 import { h } from "./dom.js";
 import { failed } from "./parts.js";
 
-// open shows a dialog and returns its element; it is removed once it is closed.
+// open shows a dialog and returns its element. Closing the dialog removes the element.
 export function open(title, ...content) {
   const before = document.activeElement;
   const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, h("h2", { id: "dialog-title" }, title), content);
@@ -16,7 +16,8 @@ export function open(title, ...content) {
   return dialog;
 }
 
-// confirm asks before an action; act(form) runs it, and the dialog stays while it fails. It resolves to the result of act, or undefined.
+// confirm asks before it runs an action, act(form). If act fails, the dialog stays open. It resolves to the result of act, or to undefined
+// if the user cancels.
 export function confirm({ title, text, action, danger, fields = [], act }) {
   return new Promise(resolve => {
     let result;
@@ -49,7 +50,7 @@ export function field(label, control, hint) {
   return h("label", { class: "field" }, h("span", { class: "label" }, label), control, hint ? h("small", {}, hint) : null);
 }
 
-// tell shows important text, a new key for example.
+// tell shows important text, such as a new key.
 export const tell = (title, ...content) => {
   const dialog = open(title, content, h("div", { class: "buttons" },
     h("button", { class: "primary", type: "button", onclick: () => dialog.close() }, "Close")));

@@ -1,5 +1,5 @@
-// Elements are made by h and s; text is always a text node, so that clients' text is never markup. morph changes the shown tree into a
-// new one, and keeps the user's state: focus, selection, scrolling, open parts, input.
+// h and s make HTML and SVG elements. Text is always a text node, so that clients' text is never markup. morph changes the shown tree into
+// a new one, and keeps the user's state: focus, selection, scrolling, open parts, input.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -14,7 +14,7 @@ export function s(tag, props, ...children) {
 function build(element, props, children) {
   for (const [name, value] of Object.entries(props || {})) set(element, name, value);
   append(element, children);
-  if (props && "value" in props) element.value = props.value; // of a select: after its options
+  if (props && "value" in props) element.value = props.value; // a select needs its options first
   return element;
 }
 
@@ -28,7 +28,7 @@ function set(element, name, value) {
     element[name] = value;
   } else if (name === "href" || name === "src" || name === "action") {
     if (allowed(String(value))) element.setAttribute(name, value);
-  } else if (name === "vars") { // custom properties: an attribute style would be inline, which the policy forbids
+  } else if (name === "vars") { // CSS custom properties; the policy forbids a style attribute
     element.vars = value;
     for (const [key, v] of Object.entries(value)) element.style.setProperty(key, v);
   } else {
@@ -67,7 +67,7 @@ export function morph(old, made) {
 
 const keyOf = node => node.nodeType === Node.ELEMENT_NODE ? node.getAttribute("data-key") : null;
 
-// theirs are attributes that the user changes, not the page.
+// theirs are the attributes that the user changes, so morph keeps them.
 const theirs = new Set(["open", "style"]);
 
 function attributes(old, made) {

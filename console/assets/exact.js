@@ -1,12 +1,13 @@
-// JSON with exact numbers. JavaScript has 53 bits for an integer; a number that does not fit is an Exact, which keeps its text.
+// JSON with exact numbers. JavaScript's numbers have 53 bits for an integer. A number that does not fit becomes an Exact, which keeps its
+// text.
 
 export class Exact {
   constructor(source) { this.source = source; }
   toString() { return this.source; }
-  toJSON() { return Number(this.source); } // for JSON.stringify, which knows no better: use write
+  toJSON() { return Number(this.source); } // loses digits, but JSON.stringify cannot do better; use write
 }
 
-// wide matches texts in which a number may be that JavaScript would change.
+// wide matches a text that may contain a number that JavaScript would change.
 const wide = /\d[\d.]{15,}|\d[eE][+-]?\d/;
 
 export function read(text) {
@@ -91,7 +92,7 @@ class Reader {
   }
 }
 
-// write returns the JSON text of a value, Exact ones as they were written; step is the indentation.
+// write returns the JSON text of a value, with each Exact as it was written. step is the indentation.
 export function write(value, step = "", indent = "") {
   if (value instanceof Exact) return value.source;
   if (value === null || typeof value !== "object") return JSON.stringify(value === undefined ? null : value);

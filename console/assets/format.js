@@ -1,4 +1,4 @@
-// How things are written: times in the zone of who looks, numbers with their groups, sizes, spans of time.
+// Formats values: times in the viewer's zone, numbers with grouped digits, sizes and durations.
 import { h } from "./dom.js";
 import { Exact } from "./exact.js";
 
@@ -21,23 +21,23 @@ export function moment(text) {
   return `${(date.getFullYear() === now.getFullYear() ? day : dayAndYear).format(date)}, ${clock.format(date)}`;
 }
 
-// time is an element: the viewer's clock, with UTC as the server wrote it beside it.
+// time returns an element with a time in the viewer's zone and the server's UTC text.
 export function time(text) {
   if (!text) return h("span", { class: "none" }, "–");
   return h("time", { datetime: text, title: String(text).replace("T", " ").replace(/Z$/, " UTC") }, moment(text));
 }
 
-// The clock of a test bed differs from the browser's: its last reading, and the time of that.
+// The last reading of a test bed's clock, and when it was read, because this clock differs from the browser's.
 let service = null;
 
 export function followClock({ now, rate, frozen }) {
   service = { now: new Date(now).getTime(), rate: frozen ? 0 : rate, asked: Date.now() };
 }
 
-// serviceNow is the time of the service, by which all of its times are: in milliseconds.
+// serviceNow returns the current time of the service in milliseconds. All times from the service use its clock.
 export const serviceNow = () => service ? service.now + (Date.now() - service.asked) * service.rate : Date.now();
 
-// age is how long ago a moment was, or how far ahead.
+// age returns the time since a moment, or until it.
 export function age(text, now = serviceNow()) {
   if (!text) return h("span", { class: "none" }, "–");
   const ms = now - new Date(text).getTime();
@@ -45,7 +45,7 @@ export function age(text, now = serviceNow()) {
   return h("time", { datetime: text, title: `${moment(text)} · ${String(text).replace("T", " ").replace(/Z$/, " UTC")}` }, words);
 }
 
-// span writes a time in milliseconds with the two units that matter.
+// span formats a duration in milliseconds with its two largest units.
 export function span(ms) {
   if (ms === null || ms === undefined || Number.isNaN(ms)) return "–";
   if (ms < 1000) return `${Math.round(ms)} ms`;
@@ -73,10 +73,10 @@ export function bytes(n) {
 
 export const plural = (n, one, many = one + "s") => `${number(n)} ${n === 1 ? one : many}`;
 
-// short is an id as it is shown in lists: its last part, since ids begin with their time.
+// short returns the part of an id that lists show: its end, because ids begin with their creation time.
 export const short = id => id ? "…" + String(id).slice(-12) : "–";
 
-// used is how much of a limit is used.
+// used formats how much of a limit is used.
 export function used(usage) {
   if (!usage) return "–";
   return usage.limit === null || usage.limit === undefined ? number(usage.used) : `${number(usage.used)} of ${number(usage.limit)}`;

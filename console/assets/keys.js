@@ -3,7 +3,7 @@ import { help } from "./dialogs.js";
 
 const PLACES = { o: "overview", j: "jobs", n: "new", f: "failures", w: "workers", q: "queues", d: "deliveries", b: "batches", c: "clients", s: "system" };
 
-let awaits = 0; // until when the second key of g is taken
+let awaits = 0; // time until which a second key completes the shortcut g
 
 // listen calls the actions of the shell: search(), refresh(), hold(), go(address).
 export function listen(actions) {

@@ -1,14 +1,14 @@
-// watch keeps a page up to date while it is seen: it asks when the server's stream of events says that something has
-// happened, and every now and then; every few seconds while there is no stream; less often while the server does not
-// answer. It is the only place that decides when to ask.
+// watch keeps a page up to date while the page is visible. It loads the data when the server's event stream reports a
+// change, and sometimes without one. Without a stream it loads every few seconds, and less often after failures. No
+// other code decides when to load.
 import { addressOf } from "./api.js";
 
 const SLOWEST = 30000; // ms
-const STREAMED = 10000; // between questions that no event asked for
-const BEATEN = 3000; // without a beat of the stream, which comes every two seconds, it is asked
-const QUIET = 4000; // silence that is reported
+const STREAMED = 10000; // ms between loads without a reported change, while the stream is open
+const BEATEN = 3000; // ms without a beat of the stream, after which to load; a beat comes every two seconds
+const QUIET = 4000; // ms of silence after which the page reports it
 
-// One stream is shared by all that is watched in this tab.
+// All calls of watch in this tab share one stream.
 const stream = { source: null, open: false, heard: 0, timer: 0, told: new Set() };
 
 function listen(tell) {
@@ -16,7 +16,7 @@ function listen(tell) {
   connect();
   return () => {
     stream.told.delete(tell);
-    setTimeout(() => { if (!stream.told.size) disconnect(); }, 1000); // the next page wants it, too
+    setTimeout(() => { if (!stream.told.size) disconnect(); }, 1000); // wait, because the next page may need the stream
   };
 }
 
@@ -32,8 +32,8 @@ function connect() {
   source.onerror = () => {
     const was = stream.open;
     stream.open = false;
-    if (was) stream.told.forEach(tell => tell()); // whose timers count on the stream
-    if (source.readyState !== EventSource.CLOSED || stream.source !== source) return; // it tries again by itself
+    if (was) stream.told.forEach(tell => tell()); // load now: the timers were set for an open stream
+    if (source.readyState !== EventSource.CLOSED || stream.source !== source) return; // EventSource reconnects by itself
     stream.source = null;
     stream.timer = setTimeout(connect, SLOWEST);
   };
@@ -46,9 +46,9 @@ function disconnect() {
   stream.open = false;
 }
 
-// load(signal) returns the data for show(data). trouble(failure, since) is called with a failure, and with null once it is over; since is
-// the Date of the last answer, or null. often(data) reports whether the data changes without events. quiet(ms) is called each second with
-// the time since the last beat or answer, and with 0 once one arrives.
+// load(signal) returns the data for show(data). trouble(failure, since) is called with each failure, and with null after a success; since
+// is the Date of the last response, or null. often(data) reports whether the data changes without events. quiet(ms) is called each second
+// during a silence with the time since the last beat or response, and with 0 at its end.
 export function watch({ load, show, trouble, quiet, every = 2000, often = () => false }) {
   let timer = 0, failures = 0, held = false, stopped = false, answered = null, asking = null, asked = 0, again = false, pause = every, lately = 0;
 
@@ -90,7 +90,7 @@ export function watch({ load, show, trouble, quiet, every = 2000, often = () => 
     timer = setTimeout(ask, failures ? Math.min(SLOWEST, every * 2 ** Math.min(failures, 5)) : again ? 0 : usual);
   }
 
-  // listened notices silence. A stream held back by a proxy counts as none, so answers count as well.
+  // listened detects silence. A proxy may delay the stream's beats, so responses to requests also end a silence.
   function listened() {
     if (held || document.hidden || !every) return;
     const now = Date.now(), beat = stream.open ? now - Math.max(stream.heard, answered?.getTime() ?? 0) : 0;

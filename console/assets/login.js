@@ -1,4 +1,4 @@
-// The login: a token becomes a session.
+// The login, which exchanges a token for a session.
 import { login } from "./api.js";
 import { h } from "./dom.js";
 

@@ -1,4 +1,4 @@
-// The console: the frame around the pages, and which page is shown.
+// The console: draws the frame around the pages, and decides which page is shown.
 import { begin, logout, server, session } from "./api.js";
 import { h, morph } from "./dom.js";
 import { help } from "./dialogs.js";
@@ -79,7 +79,7 @@ function liveness() {
   if (shown?.held) return { state: "held", text: "Held" };
   if (shown?.quiet) return { state: "lost", text: `No updates for ${Math.round(shown.quiet / 1000)} s` };
   const status = shown?.failure?.status;
-  if (status >= 400 && status < 500) return { state: "", text: "Live" }; // the server answers: what was asked for is missing or wrong
+  if (status >= 400 && status < 500) return { state: "", text: "Live" }; // the server responds; only the request is wrong
   return shown?.failure ? { state: "lost", text: status ? `Status ${status}` : "No response" } : { state: "", text: "Live" };
 }
 
@@ -104,7 +104,7 @@ const nav = () => h("nav", { id: "nav", class: menuOpen ? "open" : "", "aria-lab
   group ? h("p", {}, group) : null, h("ul", {}, pages.filter(offered).map(([name, title]) => h("li", {},
     h("a", { href: "#/" + name, "aria-current": shown?.route.name === name ? "page" : false, onclick() { menuOpen = false; } }, title)))))));
 
-// banner says that the page is out of date.
+// banner returns the warning that the page is out of date, or null.
 function banner() {
   if (!shown?.failure || shown.data === undefined) return null;
   const since = shown.answered ? ` since ${hms(shown.answered)}` : "";
@@ -140,7 +140,7 @@ function show() {
   shown?.live.stop();
   shown?.page.leave?.();
   if (!session.now) return;
-  const key = `${route.name}/${route.id}`, same = shown?.key === key; // with other filters: what was shown stays until the answer
+  const key = `${route.name}/${route.id}`, same = shown?.key === key; // if only filters change, keep the shown data until the response
   const it = shown = { route, key, held: false, quiet: 0, failure: null, data: same ? shown.data : undefined, asking: same, answered: null };
   const current = () => shown === it;
   const context = {

@@ -1,11 +1,11 @@
-// The parts of pages.
+// Common parts of the pages.
 import { h } from "./dom.js";
 import { Failure, get } from "./api.js";
 import { short } from "./format.js";
 
 export const STATES = ["CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"];
 
-// EXPLAINED are the states in words.
+// EXPLAINED describes each state.
 export const EXPLAINED = {
   CREATED: "Accepted, waiting for its time", QUEUED: "Ready, waiting for a worker", ASSIGNED: "Claimed by a worker, not started",
   RUNNING: "A worker runs the job", SUCCEEDED: "Finished successfully", FAILED: "Finished with an error", CANCELED: "Stopped before completion",
@@ -32,16 +32,16 @@ export const idLink = (place, id, open = false) => id
   ? h("a", { href: `#/${place}/${encodeURIComponent(id)}`, class: open ? "id open" : "id", title: id }, short(id))
   : h("span", { class: "none" }, "–");
 
-// filterLink leads to a list with one filter.
+// filterLink returns a link to a list with one filter.
 export const filterLink = (place, name, value, text = value) => value
   ? h("a", { href: `#/${place}?${new URLSearchParams({ [name]: value })}`, title: value, class: text === value ? "" : "id" }, text)
   : h("span", { class: "none" }, "–");
 
-// names are how operators call clients, by id.
+// names maps the ids of clients to the names that operators gave them.
 const names = new Map();
 let learned = 0;
 
-// learnNames reads them anew once a minute, or now. Without them ids are shown.
+// learnNames reads the names again, at most once a minute unless now is true. If reading fails, pages show ids.
 export async function learnNames(now = false) {
   if (!now && Date.now() - learned < 60000) return;
   learned = Date.now();
@@ -57,13 +57,13 @@ export async function learnNames(now = false) {
   all.forEach(c => names.set(c.client_id, c.name));
 }
 
-// clientLink shows a client by the name that it has.
+// clientLink returns a link with a client's name, or its id if it has no name.
 export function clientLink(id) {
   if (!id || !names.has(id)) return idLink("clients", id);
   return h("a", { href: "#/clients/" + encodeURIComponent(id), title: id }, names.get(id));
 }
 
-// outside is an address that clients gave: a link only if it is one of the web.
+// outside shows an address from a client. It is a link only if it is an http or https address.
 export function outside(address) {
   if (!address) return h("span", { class: "none" }, "–");
   if (!/^https?:\/\/[^\s]+$/i.test(address)) return h("code", { class: "wrap" }, address);
@@ -85,7 +85,7 @@ export const note = (kind, ...children) => h("div", { class: "note " + kind, rol
 
 export const empty = (title, ...children) => h("div", { class: "empty" }, h("p", { class: "strong" }, title), children.map(c => h("p", {}, c)));
 
-// missing replaces a part that this server does not have yet.
+// missing returns a note in place of a part that this server's version lacks.
 export const missing = what => note("plain", h("p", {}, `${what}: not available on this server.`),
   h("p", { class: "quiet" }, "This server's version lacks the required part of the operator API. ", link("system", "Version")));
 
@@ -99,13 +99,13 @@ export function failed(failure) {
   failure.code ? h("p", { class: "quiet" }, `${failure.code} · request ${failure.problem.instance || "unknown"}`) : null);
 }
 
-// facts is a list of names and values; empty values are left out.
+// facts returns a list of names and values. It omits undefined values.
 export function facts(entries) {
   return h("dl", { class: "facts" }, entries.filter(e => e && e[1] !== undefined)
     .map(([name, value, title]) => h("div", {}, h("dt", { title: title || false }, name), h("dd", {}, value))));
 }
 
-// table shows rows. A column is {title, cell(row), num, wide}; the first link of class open is what j, k and Enter use.
+// table shows rows. A column is {title, cell(row), num, wide}. The keys j, k and Enter use the first link with the class open in a row.
 export function table(columns, rows, { key, caption, open, marked } = {}) {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption || "Table" },
     h("table", { class: "rows" },
@@ -124,7 +124,7 @@ function openRow(event, address) {
   else location.hash = address;
 }
 
-// pager leads to the next page and back to the first.
+// pager returns links to the next page and back to the first one.
 export function pager(page, to, cursor) {
   if (!page || (!page.next_cursor && !cursor)) return null;
   return h("nav", { class: "pager", "aria-label": "Pages" },

@@ -19,8 +19,8 @@ import * as system from "./pages/system.js";
 import * as webhooks from "./pages/webhooks.js";
 import * as workers from "./pages/workers.js";
 
-// A page is made by a function of (context, id); it has title, load(signal), view(data), and may have every, ms between
-// two questions, often(data), whether no event of the stream tells of what is shown, and leave().
+// A function of (context, id) makes a page: {title, load(signal), view(data)}. Optional members: every, the ms between
+// loads; often(data), which reports whether the data changes without events of the stream; and leave().
 const PAGES = {
   overview: [overview.page], jobs: [jobs.page, job.page], new: [newJob.page], batches: [batches.page, batches.one], schedules: [schedules.page, schedules.one],
   workers: [workers.page], queues: [queues.page], webhooks: [webhooks.page, webhooks.one], deliveries: [deliveries.page, deliveries.one],
@@ -28,7 +28,7 @@ const PAGES = {
   sessions: [sessions.page, sessions.one], faults: [faults.page],
 };
 
-// NAV are the pages in the order of the menu, in groups.
+// NAV lists the groups of the menu and their pages, in order.
 export const NAV = [
   [null, [["overview", "Overview"]]],
   ["Work", [["jobs", "Jobs"], ["new", "New job"], ["batches", "Batches"], ["schedules", "Schedules"], ["queues", "Queues"], ["failures", "Failures"], ["bulk", "Bulk changes"]]],
@@ -37,7 +37,7 @@ export const NAV = [
   ["Test bed", [["sessions", "Sessions"], ["faults", "Faults"]]],
 ];
 
-// NEEDS says of pages that not all servers have what of api.js' server they need.
+// NEEDS maps a page that some servers do not have to the feature in api.js' server that it needs.
 export const NEEDS = { bulk: "bulk", sessions: "testbed", faults: "testbed" };
 
 // parse splits an address into the page's name, the id and the query.
@@ -50,7 +50,7 @@ export function parse(hash) {
   return { name: name || "overview", id, more, query: new URLSearchParams(query || "") };
 }
 
-// find returns what makes a page, or undefined if there is none at the address.
+// find returns the function that makes the page at an address, or undefined.
 export function find({ name, id, more }) {
   return Object.hasOwn(PAGES, name) && more.length === 0 ? PAGES[name][id ? 1 : 0] : undefined;
 }

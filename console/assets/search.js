@@ -1,4 +1,4 @@
-// The search: words such as state:FAILED become filters of the list of jobs, anything else is looked for.
+// The search. Words such as state:FAILED become filters of the list of jobs. Any other text is searched for.
 import { serviceNow } from "./format.js";
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
@@ -10,7 +10,7 @@ const FILTERS = {
 
 export const isID = text => UUID.test(text);
 
-// addressFor returns the address for a search, or throws an error that says what is wrong.
+// addressFor returns the page's address for a search text, or throws an error that describes the mistake.
 export function addressFor(text, now = serviceNow()) {
   const words = text.trim().split(/\s+/).filter(Boolean);
   if (words.length === 0) return "#/jobs";
@@ -42,7 +42,7 @@ function moment(value) {
   return date.toISOString();
 }
 
-// bare returns the filter for a word that needs no name.
+// bare returns the filter for a value without a filter name, such as FAILED, or null.
 function bare(word) {
   const name = word.toUpperCase();
   if (/^(CREATED|QUEUED|ASSIGNED|RUNNING|SUCCEEDED|FAILED|CANCELED)$/.test(name)) return ["state", name];
@@ -50,5 +50,5 @@ function bare(word) {
   return name.startsWith("RFA_") ? ["failure_code", name] : null;
 }
 
-// wordsOf writes filters as one would type them.
+// wordsOf formats filters as words for the search field.
 export const wordsOf = query => Object.entries(FILTERS).filter(([, to]) => query.get(to)).map(([name, to]) => `${name}:${query.get(to)}`).join(" ");

@@ -1,4 +1,4 @@
-// The browser's memory of its user: columns, colors. Without storage nothing is remembered.
+// Stores the user's settings in the browser: columns and colors. Without local storage, settings are lost.
 const PREFIX = "forgerun.console.";
 
 export function recall(name, otherwise) {

@@ -1,11 +1,11 @@
-// The life of a job on one time axis: its states in a row per attempt; separately, its deliveries.
+// Draws the states of a job on a time axis, one row per attempt. Deliveries have their own axis.
 import { h, s } from "./dom.js";
 import { moment, number, plural, serviceNow, span } from "./format.js";
 
 const ROW = 30, BAR = 14;
 const at = text => new Date(text).getTime();
 
-// spansOf turns the event log into spans of one state each: {attempt, state, from, to, open}.
+// spansOf returns the time that the job spent in each state: {attempt, state, from, to, open}.
 export function spansOf(job, now) {
   const moves = job.events.filter(e => e.next_state);
   const spans = [];
@@ -13,7 +13,7 @@ export function spansOf(job, now) {
     const from = at(event.timestamp), next = moves[i + 1];
     if (isFinal(event.next_state)) return;
     const open = !next;
-    if (open && isFinal(job.state)) return; // the log is cut
+    if (open && isFinal(job.state)) return; // the log is incomplete
     const to = open ? Math.max(now, from) : at(next.timestamp);
     const until = waitsUntil(event, next, job), attempt = event.attempt;
     if (event.next_state === "QUEUED" && until > from) {
@@ -29,14 +29,14 @@ export function spansOf(job, now) {
 
 const isFinal = state => state === "SUCCEEDED" || state === "FAILED" || state === "CANCELED";
 
-// waitsUntil is the end of a backoff, 0 if there is none or it is not known.
+// waitsUntil returns the end of a backoff; 0 if there is none or it is unknown.
 function waitsUntil(event, next, job) {
   const told = event.data?.run_at || event.data?.retry_at || event.data?.not_before;
   if (told) return at(told);
   return event.event_name === "job.retried" && !next && job.run_at ? at(job.run_at) : 0;
 }
 
-// timeline draws it. To scale, or with the same room between any two moments.
+// timeline draws the timeline of a job: to scale or, if even, with equal distances between the moments.
 export function timeline(job, { even, now = serviceNow(), receiver }) {
   const spans = spansOf(job, now), marks = job.events.filter(e => !e.next_state || isFinal(e.next_state));
   const moments = ordered([...spans.flatMap(p => [p.from, p.to]), ...marks.map(e => at(e.timestamp))]);
@@ -85,7 +85,7 @@ function attemptRow(n, spans, marks, place) {
   ], what];
 }
 
-// deliveryGroup draws the deliveries in a row per receiver. It is folded, and has its own axis: receivers may take days.
+// deliveryGroup draws the deliveries, one row per receiver, collapsed at first. It has its own axis, because deliveries may take days.
 function deliveryGroup(job, now, receiver) {
   const all = job.deliveries;
   if (all.length === 0) return null;
@@ -99,7 +99,7 @@ function deliveryGroup(job, now, receiver) {
     h("p", { class: "quiet" }, "These bars have a time axis of their own. Each bar begins at the event and ends at the receiver's response or the last attempt."));
 }
 
-// fate is the state of a delivery; failing is one that failed and will be tried again.
+// fate returns the state of a delivery; "failing" means that it failed and will be retried.
 const fate = d => d.state === "PENDING" && d.last_error ? "failing" : d.state.toLowerCase();
 
 const said = deliveries => ["failed", "failing", "pending", "delivered"].map(word => [deliveries.filter(d => fate(d) === word).length, word])
@@ -116,7 +116,7 @@ function titled(shape, text) {
   return shape;
 }
 
-// axis names the times since the first moment.
+// axis returns the labels of the axis: times since the first moment.
 function axis(moments, even) {
   const first = moments[0], all = moments.at(-1) - first;
   return [0, 0.25, 0.5, 0.75, 1].map(part => {

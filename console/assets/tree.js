@@ -1,4 +1,4 @@
-// JSON as a tree that folds. Values are text; numbers are as they were written.
+// Shows JSON as a tree whose branches can be collapsed. Numbers keep the digits that the server wrote.
 import { h } from "./dom.js";
 import { Exact, write } from "./exact.js";
 import { copyButton } from "./parts.js";

@@ -9,7 +9,7 @@ const filterText = filter => Object.entries(filter || {}).map(([k, v]) => `${k}=
 const running = b => b.state === "PENDING" || b.state === "RUNNING";
 const bar = b => h("progress", { class: b.state === "DONE" && b.total > 0 && b.failed === b.total ? "bad" : "", max: b.total || 1, value: b.total ? b.done : running(b) ? 0 : 1, "aria-label": `${b.done} of ${b.total}` });
 
-// outcome is the state of a change, and once it has ended what came of it: it is good if nothing failed.
+// outcome returns a badge for a bulk operation: its state or, after its end, whether all, some or no jobs failed.
 function outcome(b) {
   if (b.state !== "DONE" || b.total === 0) return badge(b.state);
   const mark = (look, text, title) => h("span", { class: "badge s-" + look, title }, text);

@@ -1,4 +1,4 @@
-// Changes of many jobs: of those that were selected, one by one; of all that match filters, by the server.
+// Changes many jobs. The console changes selected jobs one by one; the server changes all jobs that match filters.
 import { post, remove } from "../api.js";
 import { checkbox, confirm, field } from "../dialogs.js";
 import { h } from "../dom.js";
@@ -54,10 +54,10 @@ export function changeSelected(action, jobs, context) {
 
 const capital = word => word[0].toUpperCase() + word.slice(1);
 
-// reasonList says why jobs were or would be left as they are, in a line per reason.
+// reasonList lists the reasons why jobs are not changed, each with its number of jobs.
 export const reasonList = reasons => h("ul", { class: "reasons" }, reasons.map(r => h("li", {}, h("span", { class: "num strong" }, number(r.count)), h("span", {}, r.detail))));
 
-// changeMatching first asks the server what would change.
+// changeMatching shows what would change, by a dry run, before it changes all matching jobs.
 export async function changeMatching(action, filter, context) {
   const shown = h("div", { class: "preview-of", "aria-live": "polite" }), label = h("span", {}, capital(action));
   const asked = form => ({ action, filter, override: action === "retry" && form?.has("override") || undefined });

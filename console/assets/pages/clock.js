@@ -1,19 +1,19 @@
-// The clock of a test bed, on the overview: what it shows, and how to move it.
+// Shows the clock of a test bed on the overview, and lets operators move it.
 import { get, post, server } from "../api.js";
 import { confirm } from "../dialogs.js";
 import { h } from "../dom.js";
 import { followClock, moment, serviceNow, span } from "../format.js";
 import { button, card } from "../parts.js";
 
-const FRESH = 1500; // ms that an answer is good for
+const FRESH = 1500; // ms after which the clock is read again
 let state = null, asked = 0;
 
-// clock shows the clock where there is one. It asks by itself, since the page around it knows nothing of test beds.
+// clock shows the clock of a test bed, if the server is one. It reads the clock itself, because the overview does not load it.
 export function clock(context) {
   if (!server.testbed) return null;
   if (Date.now() - asked > FRESH) {
     asked = Date.now();
-    get("testbed/clock").then(answer => { keep(answer); context.draw(); }, () => {}); // the page says what is wrong
+    get("testbed/clock").then(answer => { keep(answer); context.draw(); }, () => {}); // the page reports failures itself
   }
   return state && card(null, h("div", { class: "clock" }, h("h2", {}, "Clock of the test bed"),
     h("time", { class: "reading", datetime: state.now }, reading()), h("span", { class: "quiet" }, pace()),

@@ -9,7 +9,7 @@ const NAMES = ["client_id", "webhook_id", "job_id", "state", "event_name", "from
 
 const to = d => d.webhook_id ? idLink("webhooks", d.webhook_id) : outside(d.url);
 
-// columns of deliveries; of one webhook, without it.
+// columns returns the columns of a list of deliveries. The list of one webhook has no column for the webhook.
 export const columns = ofOne => [
   { title: "Delivery", cell: d => idLink("deliveries", d.delivery_id, true) }, { title: "State", cell: d => badge(d.state) }, { title: "Event", cell: d => mono(d.event_name) },
   ofOne ? null : { title: "To", class: "wrap", cell: to }, { title: "Job", cell: d => jobLink(d.job_id) }, ofOne ? null : { title: "Client", cell: d => clientLink(d.client_id) },

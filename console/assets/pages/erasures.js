@@ -7,7 +7,7 @@ import { listing, read } from "./lists.js";
 
 const sum = counts => Object.values(counts || {}).reduce((a, b) => a + b, 0);
 
-// ask has the client's id typed before it is erased.
+// ask erases a client after the operator has typed the client's id.
 export const ask = (context, client) => confirm({
   title: "Erase this client with all its data?", action: "Erase permanently", danger: true,
   text: ["This immediately revokes its keys, cancels its jobs and removes all its data. It cannot be undone or stopped.", mono(client)],

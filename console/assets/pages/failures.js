@@ -29,14 +29,14 @@ export function page(context) {
   };
 }
 
-// again retries the jobs of a group that can be, whenever they failed.
+// again returns a button that retries all retryable jobs of a group, regardless of when they failed.
 function again(f, context) {
   if (!f.retryable) return h("span", { class: "none", title: "Another attempt would fail in the same way, or no attempts are left" }, "none");
   if (!server.bulk || context.session.read_only) return number(f.retryable);
   return button(`Retry ${number(f.retryable)}…`, () => changeMatching("retry", { ...filterOf(f, context.query), failure_detail: f.detail }, context), { class: "small" });
 }
 
-// filterOf chooses the jobs of a group in the names of the list.
+// filterOf returns the filter for the jobs of a group, with the names that the list of jobs uses.
 function filterOf(f, query) {
   const filter = { state: "FAILED", failure_code: f.code, kind: f.work_kind };
   return query.get("client_id") ? { ...filter, client_id: query.get("client_id") } : filter;

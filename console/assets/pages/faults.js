@@ -22,7 +22,7 @@ export function page(context) {
   };
 }
 
-// matchOf says which requests are meant: the operation first.
+// matchOf shows which requests a rule matches, beginning with the operation.
 function matchOf({ operation, ...rest }) {
   return h("span", {}, h("span", { class: "strong" }, operation || "any request"), " ", members(rest));
 }

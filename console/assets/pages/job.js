@@ -16,7 +16,7 @@ export function page(context, id) {
   }
   return {
     title: "Job …" + id.slice(-12),
-    load, often: job => job.state === "RUNNING", // its progress is no event
+    load, often: job => job.state === "RUNNING", // progress is not an event
     view: job => [
       heading(["Job ", h("code", { class: "wrap" }, job.job_id)], copyButton(job.job_id, "Copy id")),
       submitted(job, context.query), summary(job), actions(job, context), waiting(job), failure(job), progress(job),
@@ -32,14 +32,14 @@ export function page(context, id) {
   };
 }
 
-// nameHooks learns the addresses of the client's webhooks. One that is not among them is known by its id.
+// nameHooks reads the addresses of the client's webhooks. Webhooks that are not in the list are shown by id.
 async function nameHooks(job, hooks, signal) {
   const list = await get("webhooks", { client_id: job.client_id, limit: 100 }, signal).catch(() => ({ data: [] }));
   list.data.forEach(w => hooks.set(w.webhook_id, w.url));
   job.deliveries.forEach(d => { if (d.webhook_id && !hooks.has(d.webhook_id)) hooks.set(d.webhook_id, ""); });
 }
 
-// receiverOf names who gets a delivery.
+// receiverOf returns the name of a delivery's receiver: the host, and the webhook's id or "callback".
 function receiverOf(d, hooks) {
   const address = d.webhook_id ? hooks.get(d.webhook_id) : d.url, host = URL.canParse(address) ? new URL(address).host : "";
   return [host, d.webhook_id ? "webhook " + short(d.webhook_id) : "callback"].filter(Boolean).join(" · ");
@@ -115,7 +115,7 @@ function eventLog(job) {
   ], withSteps(job.events), { key: e => e.event_id, caption: "Events" }), job.more_events ? h("p", { class: "quiet" }, "There are more events; these are the first.") : null);
 }
 
-// withSteps adds how long after the event before each came.
+// withSteps adds to each event the time since the previous event.
 const withSteps = events => events.map((e, i) => ({ ...e, after: i === 0 ? "" : "+" + span(new Date(e.timestamp) - new Date(events[i - 1].timestamp)) }));
 
 function deliveries(job, hooks) {

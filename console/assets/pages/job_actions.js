@@ -1,4 +1,4 @@
-// Actions on a job, and its repeated submission.
+// Actions on a job, including submitting it again.
 import { post } from "../api.js";
 import { confirm } from "../dialogs.js";
 import { h } from "../dom.js";
@@ -25,7 +25,7 @@ export async function destroy(job, context) {
   if (done) context.go("#/jobs");
 }
 
-// submissionOf returns the request for another such job; hidden parameters stay hidden.
+// submissionOf returns a request that submits the job again. Masked parameters stay masked.
 export function submissionOf(job) {
   const submission = { type: job.type };
   if (job.type === "EMIT_EVENT") {
@@ -64,7 +64,7 @@ export function curlOf(submission) {
   return `curl -X POST "$FORGERUN/v1/jobs" -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \\\n  -d ${quoted(write(submission))}`;
 }
 
-// raw writes a Go literal: JSON in backquotes, unless there are some in it.
+// raw returns a Go literal: JSON in backquotes, unless it contains backquotes.
 const raw = value => {
   const text = write(value);
   return text.includes("`") ? JSON.stringify(text) : "`" + text + "`";

@@ -1,10 +1,10 @@
-// The result of a job: its description, its beginning, and the whole as a file.
+// The result of a job: its properties, a preview of its beginning, and a download.
 import { addressOf, fetchText } from "../api.js";
 import { h } from "../dom.js";
 import { age, bytes, serviceNow, time } from "../format.js";
 import { button, card, facts, failed, missing, mono } from "../parts.js";
 
-const PREVIEW = 4096, MOST = 4 << 20; // characters shown; bytes of a result that is previewed
+const PREVIEW = 4096, MOST = 4 << 20; // number of characters shown; maximum size in bytes of a result with a preview
 
 export function resultCard(job, ui, draw) {
   const r = job.result;

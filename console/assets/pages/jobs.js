@@ -29,7 +29,7 @@ const COLUMNS = {
 };
 const STANDARD = ["job_id", "state", "work_kind", "client_id", "failure_code", "attempt", "duration", "created_at"];
 
-// ran is how long the last attempt took; of one that runs, how far it has come and how long it has taken.
+// ran shows the duration of the last attempt. If it is running, it shows its progress and the time so far.
 function ran(j) {
   if (!j.started_at || j.state !== "RUNNING" && !j.finished_at) return h("span", { class: "none" }, "–");
   const took = span((j.finished_at ? new Date(j.finished_at) : serviceNow()) - new Date(j.started_at));
@@ -88,7 +88,7 @@ export function page(context) {
     return table([...choose, ...columns().map(name => COLUMNS[name])], jobs,
       { key: j => j.job_id, open: j => "#/jobs/" + j.job_id, caption: "Jobs", marked: j => selected.has(j.job_id) });
   }
-  return { title: "Jobs", load, view, often: list => list.data.some(j => j.state === "RUNNING") }; // progress is no event
+  return { title: "Jobs", load, view, often: list => list.data.some(j => j.state === "RUNNING") }; // progress is not an event
 }
 
 const capital = word => word[0].toUpperCase() + word.slice(1);
@@ -101,7 +101,8 @@ const bar = () => [
   { name: "from", title: "Created from", type: "datetime-local" }, { name: "to", title: "before", type: "datetime-local" },
 ];
 
-// counter counts the jobs of each state: with the other filters one by one, without any from the overview.
+// counter returns a function that counts the jobs in each state. With other filters it sends a request per state; otherwise it uses the
+// numbers of the overview.
 function counter(filters) {
   const { state: _, ...others } = filters;
   if (Object.keys(others).length === 0) {

@@ -4,10 +4,10 @@ import { field } from "../dialogs.js";
 import { h } from "../dom.js";
 import { note, pager, STATES } from "../parts.js";
 
-// given are the parameters of the address that the API knows, with the cursor.
+// given returns the parameters of the address that have these names, and the cursor.
 export const given = (query, names) => Object.fromEntries([...names, "cursor"].map(n => [n, query.get(n)]).filter(([, v]) => v));
 
-// addressOf returns the address of a page with its parameters, changed by changes. A cursor is dropped when filters change.
+// addressOf returns the address of a page with the parameters in query, changed by changes. It drops the cursor unless changes sets it.
 export function addressOf(place, query, changes = {}) {
   const next = new URLSearchParams(query);
   if (!("cursor" in changes)) next.delete("cursor");
@@ -20,17 +20,17 @@ export function addressOf(place, query, changes = {}) {
 
 export const nextPage = (place, query) => cursor => addressOf(place, query, { cursor });
 
-// kindNames are the work kinds that this server offers.
+// kindNames returns the work kinds of this server.
 export const kindNames = async signal => ((await optional(get("catalogue", {}, signal)))?.kinds || []).map(k => k.work_kind);
 
-// clientField asks for the client of a new job or schedule.
+// clientField returns an input for the client of a new job or schedule.
 export async function clientField(context) {
   const { data } = await get("clients", { limit: 100 });
   return field("Client", [h("input", { name: "client_id", list: "clients", required: true, value: context.query.get("client_id") || data[0]?.client_id || "", spellcheck: "false", autocomplete: "off" }),
     h("datalist", { id: "clients" }, data.map(c => h("option", { value: c.client_id }, c.name || "")))]);
 }
 
-// orRefusal returns an empty list with the server's message if the server does not know a value of the request.
+// orRefusal returns an empty list with the server's violations if the server refuses a value of the request.
 export async function orRefusal(answer, signal) {
   try {
     return await answer;
@@ -43,7 +43,7 @@ export async function orRefusal(answer, signal) {
 
 const TITLES = { kind: "work kind", client_id: "id of a client", batch_id: "id of a batch", failure_code: "failure code", code: "failure code", event_name: "event", from: "time", to: "time" };
 
-// refusal says which value is unknown, and offers those that are like it.
+// refusal reports the refused value, and suggests similar ones.
 export function refusal(place, { refused, kinds }, query) {
   const like = { kind: kinds, state: STATES };
   return note("warn", refused.map(({ parameter, detail }) => {
@@ -56,13 +56,13 @@ export function refusal(place, { refused, kinds }, query) {
 
 export const read = (place, query, names, limit) => signal => orRefusal(get(place, { ...given(query, names), limit }, signal), signal);
 
-// listing shows what read gave: what is wrong with a filter, none, or the rows; and the way to the next page.
+// listing shows the result of read: a refused filter, none if the list is empty, or the rows. A link leads to the next page.
 export const listing = (place, context, list, none, rows) => [
   list.refused ? refusal(place, list, context.query) : list.data.length === 0 ? none : rows(),
   pager(list.page, nextPage(place, context.query), context.query.get("cursor")),
 ];
 
-// filterBar shows filters: {name, title, options?, type?, list?}. A change changes the address.
+// filterBar shows inputs for filters: {name, title, options?, type?, list?}. Changing one changes the address.
 export function filterBar(place, context, filters) {
   const change = (name, value) => context.go(addressOf(place, context.query, { [name]: value.trim() }));
   return h("form", { class: "filters", "aria-label": "Filters", onsubmit(event) {
@@ -78,7 +78,7 @@ export function filterBar(place, context, filters) {
   filters.some(f => context.query.get(f.name)) ? h("a", { class: "clear", href: "#/" + place }, "Clear") : null);
 }
 
-// local and utc convert times of the API to those of a field, in the viewer's zone, and back.
+// local converts a time of the API to a field's value in the viewer's zone; utc converts it back.
 export function local(text) {
   const date = new Date(text || "");
   if (Number.isNaN(date.getTime())) return "";

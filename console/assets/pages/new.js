@@ -1,4 +1,4 @@
-// A form for new jobs, from the catalogue of the server.
+// A form for new jobs. Its choices come from the server's catalogue.
 import { get, optional, post } from "../api.js";
 import { field } from "../dialogs.js";
 import { h } from "../dom.js";
@@ -127,7 +127,7 @@ async function submit(form, ui, context) {
   context.draw();
 }
 
-// made shows what a burst made; a single job has its own page.
+// made lists the jobs that a burst has created. A single new job is shown on its own page instead.
 function made(ui) {
   const first = ui.made[0];
   return card(`${plural(ui.made.length, "job")} submitted`,

@@ -34,7 +34,7 @@ function attention(list) {
     h("ul", { class: "attention" }, list.map(a => h("li", { "data-key": a.code + a.href + list.filter(b => b.code === a.code).indexOf(a) }, inside(a.href, a.text)))));
 }
 
-// inside converts an address of the server to one of this page: those of the console begin with #.
+// inside returns a link with the text. The server names the console's pages by path; within this page their addresses begin with #.
 function inside(href, text) {
   if (!href) return text;
   return h("a", { href: href.startsWith("/") ? "#" + href : href }, text);
@@ -49,7 +49,7 @@ function numbers({ as_of: now, waiting, workers, deliveries }) {
     tile("Deliveries pending", count(deliveries), pending(deliveries, now), "#/deliveries?state=PENDING"));
 }
 
-// due shows since when jobs wait for a worker, and the jobs that wait for their time.
+// due shows how long due jobs have waited for a worker, and how many jobs are not due yet.
 function due({ count: all, more, due: n, oldest_run_at: oldest, next_run_at: next }) {
   const later = all - n;
   return [n ? ["the oldest was due ", age(oldest)] : "none is due", later === 0 ? null
@@ -64,7 +64,7 @@ function pending({ count: all, first_due_at: first }, now) {
 
 const tile = (name, value, small, to) => h("div", {}, h("dt", {}, h("a", { href: to }, name)), h("dd", {}, value, h("small", {}, small)));
 
-// counts shows numbers by state; to returns the list that agrees with a number, or null.
+// counts shows the number of jobs in each state. to(state) returns the address of the matching list, or null.
 function counts(title, of, to, text) {
   const parts = STATES.filter(name => name in of).map(name => ({ name, value: Number(of[name]), class: "f-" + name.toLowerCase() }));
   const item = p => [badge(p.name), h("span", { class: "num" }, number(p.value))];

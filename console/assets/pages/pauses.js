@@ -1,11 +1,11 @@
-// The operators' pauses: shown on the page of queues, begun there, on a client's and on a worker's.
+// The operators' pauses. The page of queues lists and begins them; the pages of clients and workers begin them too.
 import { get, optional, post, remove } from "../api.js";
 import { confirm, field } from "../dialogs.js";
 import { h } from "../dom.js";
 import { age } from "../format.js";
 import { badge, button, card, clientLink, filterLink, mono, table } from "../parts.js";
 
-// read returns all pauses; null if another process has a version without them.
+// read returns all pauses; null if this server's version has no pauses.
 export const read = signal => optional(get("pauses", {}, signal)).then(list => list?.data ?? null);
 
 const reason = () => field("Why", h("input", { name: "reason", required: true, maxlength: 1000 }), "Shown in the audit log.");
@@ -17,7 +17,7 @@ const does = p => p.scope === "WORKER" ? "takes no jobs" : p.mode === "PAUSE" ? 
 const of = p => p.scope === "ALL" ? "All jobs" : p.scope === "KIND" ? ["Jobs of kind ", filterLink("jobs", "kind", p.target)]
   : p.scope === "CLIENT" ? ["Jobs of client ", clientLink(p.target)] : ["Worker ", mono(p.target)];
 
-// begin asks how to pause a scope, and why.
+// begin asks for the mode and the reason, and pauses a scope.
 export function begin(context, scope, target, kinds) {
   const chosen = kinds && field("Of", h("select", { name: "target" }, h("option", { value: "" }, "all kinds"), kinds.map(k => h("option", { value: k }, k))));
   const mode = scope === "WORKER" ? null : field("What", h("select", { name: "mode" }, ["PAUSE", "DRAIN"].map(m => h("option", { value: m }, WHAT[m]))),
@@ -37,7 +37,7 @@ export function resume(context, p) {
     .then(() => context.refresh());
 }
 
-// list shows pauses, and nothing where there are none.
+// list shows the pauses, if there are any.
 export const list = (context, pauses) => !pauses || pauses.length === 0 ? null : card("Stopped", table([
   { title: "Scope", cell: of }, { title: "Mode", cell: p => badge(p.mode) }, { title: "What", cell: does }, { title: "Why", cell: p => p.reason },
   { title: "By", cell: p => p.operator }, { title: "Since", num: true, cell: p => age(p.created_at) },

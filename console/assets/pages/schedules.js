@@ -1,4 +1,4 @@
-// Schedules: the list, and the page of one with its runs.
+// The list of schedules, and the page of a schedule with its runs.
 import { get, post, remove } from "../api.js";
 import { confirm, field } from "../dialogs.js";
 import { h } from "../dom.js";
@@ -13,7 +13,7 @@ const DOES = {
   resume: ["Resume", "The schedule runs again from now on. Due times during the pause are skipped."], delete: ["Delete", "The schedule never runs again. Its jobs stay."],
 };
 
-// change asks before it changes a schedule; it resolves to the server's answer.
+// change asks before it changes a schedule. It resolves to the server's response.
 const change = (s, action) => confirm({ title: `${DOES[action][0]}?`, text: [DOES[action][1], s.name || s.schedule_id], action: DOES[action][0], danger: ["pause", "delete"].includes(action),
   act: async () => await (action === "delete" ? remove(`schedules/${s.schedule_id}`) : post(`schedules/${s.schedule_id}/${action}`)) || true });
 
@@ -60,7 +60,7 @@ export function one(context, id) {
   };
 }
 
-// create asks for a schedule in the name of a client.
+// create asks for a new schedule of a client, and creates it.
 async function create(context) {
   const [client, kinds] = await Promise.all([clientField(context), kindNames()]);
   const made = await confirm({

@@ -1,4 +1,4 @@
-// The results of a search: everything with the id, or with the name. A single result is shown at once.
+// The results of a search: everything that has the text as its id or name. A single result opens at once.
 import { get } from "../api.js";
 import { h } from "../dom.js";
 import { empty, heading, link, mono, table } from "../parts.js";
@@ -37,7 +37,7 @@ async function find(text, signal) {
   return { found: [jobs.found, ...others].flat(), older: jobs.older };
 }
 
-// entry leads to what has an id; what has no page of its own, to the list that has it.
+// entry links to the page of a found object, or to the list if the object has no page of its own.
 function entry({ type, id }) {
   const to = { workers: "workers" }[type] || `${type}/${id}`;
   return { type: TYPES[type] || type, name: id, to, by: "id" };

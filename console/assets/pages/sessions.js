@@ -1,4 +1,4 @@
-// Sessions of a test bed: in which the traffic of clients is recorded, and how each is judged.
+// Sessions of a test bed, which record the traffic of clients, and their verdicts.
 import { addressOf, get, optional, post } from "../api.js";
 import { shares } from "../charts.js";
 import { confirm, field } from "../dialogs.js";
@@ -26,14 +26,14 @@ export function page(context) {
   const judged = new Map(); // conclusions of verdicts, by session
   let judging = false, left = false;
 
-  // judge asks for verdicts one after the other, since a server judges few sessions at once; those of sessions that run would change.
+  // judge reads the verdicts of ended sessions one after the other, because a server judges only a few sessions at once.
   async function judge(sessions) {
     if (judging) return;
     judging = true;
     for (const n of sessions) {
       if (left) break;
       if (!n.ended_at || judged.has(n.session_id)) continue;
-      await verdictOf(n.session_id).then(v => judged.set(n.session_id, v), () => {}); // it is asked for again with the next list
+      await verdictOf(n.session_id).then(v => judged.set(n.session_id, v), () => {}); // a failed read is repeated with the next list
       context.draw();
     }
     judging = false;
@@ -67,7 +67,7 @@ export function page(context) {
   };
 }
 
-// start asks for a session of a client, with the faults of a profile.
+// start asks for a client and a profile of faults, and starts a session.
 async function start(context) {
   const [client, { profiles }] = await Promise.all([clientField(context), get("catalogue")]);
   const made = await confirm({
@@ -81,7 +81,8 @@ async function start(context) {
   if (made) context.go("#/sessions/" + made.session_id);
 }
 
-// How old a verdict may be, in ms: to judge a session may take seconds. What becomes of its jobs may change it after the end, too.
+// The maximum age of a shown verdict in ms, without and with new requests. Judging takes seconds, and a verdict can change even after the
+// session's end, when its jobs end.
 const OLD = 30000, OLD_WITH_MORE = 5000;
 
 export function one(context, id) {
@@ -111,7 +112,7 @@ export function one(context, id) {
   };
 }
 
-// summary says what the verdict comes to, and of how many rules what is known.
+// summary shows the conclusion of the verdict, and the number of rules with each status.
 function summary(n, v) {
   const [title] = CONCLUSIONS[v.verdict] || [v.verdict];
   const parts = STATUSES.map(([name, words]) => ({ name: words, value: v.counts[name] || 0, class: "f-" + name, status: name }));
@@ -120,7 +121,7 @@ function summary(n, v) {
     shares(parts), h("ul", { class: "states" }, parts.map(p => h("li", { class: "plain" }, h("span", { class: "badge s-" + p.status }, p.name), " ", h("span", { class: "num" }, number(p.value))))));
 }
 
-// faults says which kinds happened how often, and which of the profile's did not.
+// faults shows how often each kind of fault occurred, and which faults of the profile never did.
 function faults(list) {
   if (list.length === 0) return null;
   return card("Faults", table([

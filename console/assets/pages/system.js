@@ -14,7 +14,7 @@ export function page() {
   };
 }
 
-// readiness returns the readiness of this process; null if it does not answer.
+// readiness returns the readiness of this process; null if it does not respond.
 async function readiness(signal) {
   try {
     const response = await fetch(new URL("readyz", document.baseURI), { signal, cache: "no-store" });

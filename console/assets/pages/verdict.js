@@ -3,7 +3,7 @@ import { h } from "../dom.js";
 import { hms, number, plural } from "../format.js";
 import { card, table } from "../parts.js";
 
-// rules shows the broken rules with their evidence, then those that nothing tested, then those that were kept.
+// rules shows the broken rules with their evidence, then the rules that no request tested, then the rules that the client kept.
 export function rules(results) {
   const having = status => results.filter(r => r.status === status);
   const broken = [...having("fail"), ...having("warn")];
@@ -41,7 +41,7 @@ const row = (name, ...value) => [h("dt", {}, name), h("dd", {}, value)];
 
 const first = (name, ...value) => [h("dt", { class: "first" }, name), h("dd", { class: "first" }, value)];
 
-// at has milliseconds: evidence is about which request came first.
+// at shows a time with milliseconds, because the order of requests matters in the evidence.
 const at = text => h("time", { datetime: text, title: text }, `${hms(new Date(text))}.${text.slice(20, 23)}`);
 
 const moment = m => m ? [

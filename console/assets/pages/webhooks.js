@@ -6,7 +6,7 @@ import { badge, button, card, clientLink, copyButton, empty, facts, heading, lin
 import { again, columns } from "./deliveries.js";
 import { filterBar, listing, read } from "./lists.js";
 
-const FAILING = 5; // attempts in a row that failed: as in "Needs attention"
+const FAILING = 5; // consecutive failed attempts from which a webhook counts as failing, as in "Needs attention"
 const RECENT = 25; // deliveries on the page of a webhook
 
 const DOES = {
@@ -22,7 +22,7 @@ const eventsOf = w => w.events.map((e, i) => [i ? " " : "", mono(e)]);
 
 const failures = w => [number(w.consecutive_failures), w.failing_since ? h("small", { class: "block" }, "since ", age(w.failing_since)) : null];
 
-// change asks whether to enable, disable or test a webhook.
+// change enables, disables or tests a webhook after the operator has confirmed it.
 const change = (context, w, action) => confirm({ title: `${titleOf(action)} this webhook?`, text: [DOES[action], w.url], action: titleOf(action), danger: action === "disable",
   act: () => post(`webhooks/${w.webhook_id}/${action}`).then(() => context.say("Done.")) }).then(() => context.refresh());
 
@@ -92,6 +92,6 @@ function summary(deliveries) {
   return [["DELIVERED", "delivered"], ["PENDING", "pending"], ["FAILED", "given up"]].filter(([state]) => of(state)).map(([state, word]) => `${number(of(state))} ${word}`).join(", ");
 }
 
-// resend is a column with a button to send a failed delivery again.
+// resend is the column with the button that sends a failed delivery again.
 const resend = context => ({ title: "", cell: d => d.state !== "FAILED" || context.session.read_only ? ""
   : button("Send again…", () => again(d.delivery_id).then(() => context.refresh()), { class: "small" }) });

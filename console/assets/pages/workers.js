@@ -38,7 +38,7 @@ function worker(w, context) {
     ], w.jobs, { key: j => j.job_id, open: j => "#/jobs/" + j.job_id, caption: "Jobs that it holds" })));
 }
 
-// future shows what will happen to a worker and its jobs.
+// future describes what will happen to a worker and its jobs.
 function future(w) {
   if (w.state === "ALIVE") return w.silent ? null : [", considered dead without a heartbeat ", age(w.expires_at)];
   return w.held ? ", its jobs are not yet given back" : null;
