@@ -1,4 +1,4 @@
-"""A service that gives its replies in turn, and a client of it whose time does not pass."""
+"""A fake service that sends its replies in order, and a client of it that does not really wait."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from forgerun import Client
 
 @dataclass
 class Reply:
-    """One answer."""
+    """A response of the fake service."""
 
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     body: str = ""
-    cut: bool = False  # closes the connection after what there is of the body
-    hangs: Literal["", "before", "after"] = ""  # the answer, until the client leaves
-    together: int = 0  # comes when there are so many requests
+    cut: bool = False  # closes the connection after this part of the body
+    hangs: Literal["", "before", "after"] = ""  # waits before or after the response until the client disconnects
+    together: int = 0  # the response waits until this many requests have arrived
 
 
 def ok(value: Any, headers: Mapping[str, str] | None = None, status: int = 200) -> Reply:
@@ -47,14 +47,14 @@ class Sent:
 
 
 class Fake:
-    """The last reply comes again and again."""
+    """Sends its replies in order, and repeats the last one."""
 
     def __init__(self, *replies: Reply) -> None:
         self.got: list[Sent] = []
         self.waits: list[float] = []
         self.connections: set[Any] = set()
-        self.asked = threading.Event()  # for a reply that hangs
-        self.left = threading.Event()  # by a client that waited for it
+        self.asked = threading.Event()  # set when a request gets a reply that hangs
+        self.left = threading.Event()  # set when the client of such a request has disconnected
         barriers = {reply.together: threading.Barrier(reply.together) for reply in replies if reply.together}
         fake = self
 

@@ -1,4 +1,4 @@
-"""What the test bed judges: a program that does with the library what programs do. It ends with 0 if all went as it should.
+"""A program that uses the library in typical ways, for the test bed to judge. It exits with 0 if everything worked.
 
     FORGERUN_URL=http://127.0.0.1:8080 FORGERUN_API_KEY=frk_... PYTHONPATH=src python3 -m tests.program
 """
@@ -31,7 +31,7 @@ def items(run: str) -> list[BatchItemRequest]:
 
 
 class Parts:
-    """Does the parts of the work. What the service refuses for good is given up, and does not end the rest."""
+    """Runs the parts of the work. If the service permanently refuses a part, the other parts continue."""
 
     failed = False
 

@@ -1,4 +1,4 @@
-"""The program of program.py with an event loop: its jobs are submitted and waited for at the same time.
+"""Like program.py, but with an event loop: it submits jobs and waits for them concurrently.
 
     FORGERUN_URL=... FORGERUN_API_KEY=... PYTHONPATH=src python3 -m tests.program_async httpx|threads
 """

@@ -1,4 +1,4 @@
-"""A webhook of this process: takes what is signed for it, and answers what comes again like the first one."""
+"""A webhook receiver. It accepts correctly signed deliveries, and responds to repeated ones as to the first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Receiver:
         self.messages: dict[str, WebhookMessage] = {}
         self._changed = threading.Condition()
         self._verifier: Verifier
-        self._registered = threading.Event()  # the first delivery may come before the answer to the registration
+        self._registered = threading.Event()  # the first delivery may come before the response to the registration
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -42,7 +42,7 @@ class Receiver:
         self.url = f"http://127.0.0.1:{self._server.server_port}/forgerun"
 
     def trust(self, issued: IssuedWebhook, keys: KeyReader | None = None) -> None:
-        """Takes what is signed with the secret of its webhook; where keys are read, by a published key too."""
+        """Begins to accept deliveries that are signed with the webhook's secret and, if keys is given, with a published key."""
         secret = issued["secret"]
         self._verifier = Verifier(secret=secret, keys=Keys(keys), url=self.url) if keys else Verifier(secret=secret)
         self._registered.set()
@@ -53,7 +53,7 @@ class Receiver:
             self._changed.notify_all()
 
     def ended(self, job_ids: Iterable[str], timeout: float) -> None:
-        """Waits until a message has told of each job's end."""
+        """Waits until messages have reported the end of each job."""
 
         def told() -> bool:
             known = {message.job_id for message in self.messages.values() if message.name in ("job.succeeded", "job.failed")}

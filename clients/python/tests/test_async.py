@@ -1,4 +1,4 @@
-"""The client of an event loop, over each of its transports. What requests say is the same as of the client that waits."""
+"""Tests the client for event loops with each of its transports. test_client.py tests the content of requests, which is the same."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AsyncClientTest(unittest.IsolatedAsyncioTestCase):
         return fake
 
     def clients(self, *replies: Reply, **options: Any) -> Iterator[tuple[AsyncClient, Fake]]:
-        """A client of each kind, whose time does not pass, with a service of its own."""
+        """Yields a client of each kind, which does not really wait, with its own service."""
         for use_httpx in TRANSPORTS:
             with self.subTest(use_httpx=use_httpx):
                 fake = self.serve(*replies)

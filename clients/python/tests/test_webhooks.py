@@ -39,7 +39,7 @@ class Directory:
 
 
 class One:
-    """The only key."""
+    """A source of keys that returns the same key for every id."""
 
     def __init__(self, key: bytes | None) -> None:
         self._key = key
@@ -163,7 +163,7 @@ class WebhooksTest(unittest.TestCase):
         directory.failing = True
         time[0] += 300
         self.assertIsNotNone(keys.key(known), "old keys stay in use")
-        with self.assertRaises(OSError):  # it may be a new one
+        with self.assertRaises(OSError):  # the unknown key may be a new one
             keys.key("other")
         time[0] += 3600
         with self.assertRaises(OSError):

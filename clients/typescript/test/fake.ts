@@ -3,7 +3,7 @@ import type { AddressInfo } from "node:net";
 
 import { ForgeRun, type Options } from "../src/index.js";
 
-/** One answer of a service; `cut` closes the connection instead of it, or in the middle of its body. */
+/** A response of the fake service. `cut` closes the connection before the response or within its body. */
 export interface Reply {
   status?: number;
   headers?: Record<string, string>;
@@ -18,7 +18,7 @@ export interface Sent {
   body: string;
 }
 
-/** A service that gives its replies in turn, the last one again and again, and a client of it whose time does not pass. */
+/** A fake service that sends its replies in order and repeats the last one, and a client of it that does not really wait. */
 export class Fake {
   readonly got: Sent[] = [];
   readonly waits: number[] = [];

@@ -1,4 +1,4 @@
-// Against a real service: FORGERUN_URL, FORGERUN_API_KEY. Without them it is skipped.
+// Tests against the real service at FORGERUN_URL, with FORGERUN_API_KEY. Without these variables, the tests are skipped.
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import test from "node:test";

@@ -1,4 +1,4 @@
-// What the test bed judges: a program that does with the library what programs do. It ends with 0 if all went as it should.
+// A program that uses the library in typical ways, for the test bed to judge. It exits with 0 if everything worked.
 //
 //     FORGERUN_URL=http://127.0.0.1:8080 FORGERUN_API_KEY=frk_... node test/program.js
 import assert from "node:assert/strict";
@@ -15,7 +15,7 @@ const forgerun = new ForgeRun({
   onRetry: (error, wait) => console.error(`${error.message}: again in ${Math.round(wait)} ms`),
 });
 
-/** Does a part of the work. What the service refuses for good is given up, and does not end the rest. */
+/** Runs a part of the work. If the service permanently refuses it, the other parts continue. */
 async function part(name: string, work: () => Promise<void>): Promise<void> {
   try {
     await work();

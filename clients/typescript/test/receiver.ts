@@ -4,7 +4,7 @@ import type { AddressInfo } from "node:net";
 import type { ForgeRun } from "../src/index.js";
 import { Keys, SignatureError, Verifier, type WebhookMessage } from "../src/webhooks.js";
 
-/** A webhook of this process: takes what is signed for it, and answers what comes again like the first one. */
+/** A webhook receiver. It accepts correctly signed deliveries, and responds to repeated ones as to the first. */
 export async function receive(forgerun: ForgeRun, events: ["job.*"] | ["job.succeeded", "job.failed"]) {
   const messages = new Map<string, WebhookMessage>();
   const arrived = new EventTarget();
@@ -29,7 +29,7 @@ export async function receive(forgerun: ForgeRun, events: ["job.*"] | ["job.succ
   await registered;
   return {
     messages,
-    /** Waits until a message has told of each job's end. */
+    /** Waits until messages have reported the end of each job. */
     async ended(ids: readonly string[], signal: AbortSignal): Promise<void> {
       const told = (id: string) => [...messages.values()].some(({ jobId, name }) => jobId === id && /succeeded|failed/.test(name));
       const missing = () => ids.filter((id) => !told(id));
