@@ -1,6 +1,6 @@
 #!/bin/sh
-# After the installation of a Debian or RPM package, first or upgrade: the user, the rights of the
-# configuration, and new programs for the units that run. Nothing is enabled or started.
+# Runs after the installation or upgrade of a Debian or RPM package. It creates the user, sets the rights
+# of the configuration, and restarts units that are running. It enables and starts no unit.
 set -e
 
 if ! getent group forgerun >/dev/null; then
@@ -11,18 +11,18 @@ if ! getent passwd forgerun >/dev/null; then
     --shell /usr/sbin/nologin --comment "ForgeRun" forgerun
 fi
 
-# It holds secrets: root writes, the services read.
+# The configuration has secrets: only root can write it, and only the services can read it.
 chown root:forgerun /etc/forgerun /etc/forgerun/forgerun.env
 chmod 0750 /etc/forgerun
 chmod 0640 /etc/forgerun/forgerun.env
 
 if [ -d /run/systemd/system ]; then
   systemctl daemon-reload
-  # Only those that run; each runs the migration first.
+  # try-restart skips units that are not running. Each unit runs the migration first.
   systemctl try-restart 'forgerun-api.service' 'forgerun-deliverer.service' 'forgerun-worker@*.service' || true
 fi
 
-# dpkg: "configure" with the former version, or without; rpm: how many versions there are.
+# First installation: dpkg passes "configure" without an old version; rpm passes 1, the number of installed versions.
 if { [ "$1" = configure ] && [ -z "$2" ]; } || [ "$1" = 1 ]; then
   cat <<'TEXT'
 ForgeRun is installed; nothing runs yet.

@@ -1,11 +1,11 @@
 #!/bin/sh
-# After a removal. The user stays, since files may belong to it; the data is in Postgres.
+# Runs after a removal. It keeps the user, who may own files. The data in Postgres is not touched.
 set -e
 
 if [ -d /run/systemd/system ]; then
   systemctl daemon-reload || true
 fi
-# Files that an operator put beside the configuration go with a purge of the Debian package.
+# Purging the Debian package also deletes files that an operator added to the configuration's folder.
 if [ "$1" = purge ]; then
   rm -rf /etc/forgerun
 fi

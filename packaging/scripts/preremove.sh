@@ -1,8 +1,8 @@
 #!/bin/sh
-# Before a removal, not before an upgrade: stops the units and takes back that they start at boot.
+# Stops and disables the units before a removal, but not before an upgrade.
 set -e
 
-# dpkg: "remove"; rpm: how many versions will be left.
+# Removal: dpkg passes "remove"; rpm passes 0, the number of versions that will remain.
 if [ "$1" = remove ] || [ "$1" = 0 ]; then
   if [ -d /run/systemd/system ]; then
     systemctl stop 'forgerun-worker@*.service' forgerun-api.service forgerun-deliverer.service || true
