@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Packs the programs of a release for npm and Python, without a network: packages/build.py DIST OUT [VERSION]
 
-DIST has forgerun_OS_ARCH*/forgerun, as goreleaser leaves it. OUT gets forgerun-VERSION.tgz and a package of npm for each platform,
-of which npm installs the machine's, and a wheel for each platform.
+DIST contains forgerun_OS_ARCH*/forgerun, as goreleaser writes it. The script writes to OUT: forgerun-VERSION.tgz, an npm package for each
+platform, of which npm installs only the one for the machine, and a wheel for each platform.
 """
 
 import base64
@@ -15,7 +15,7 @@ import zipfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
-# Of each platform of a release: os and cpu of npm, and the tag of wheels. The programs are static, and so for musl too.
+# For each platform of a release: npm's os and cpu, and the tag of the wheel. The programs are static, so they also run with musl.
 PLATFORMS = {
     "linux_amd64": ("linux", "x64", "manylinux_2_17_x86_64.musllinux_1_1_x86_64"),
     "linux_arm64": ("linux", "arm64", "manylinux_2_17_aarch64.musllinux_1_1_aarch64"),
@@ -71,7 +71,7 @@ def pack_npm(out: Path, manifest: dict, files: dict[str, bytes], executable: str
 
 def pack_wheel(out: Path, version: str, platform: str, program: Path) -> None:
     tag = PLATFORMS[platform][2]
-    version = version.replace("-", ".dev0+", 1) if "-" in version else version  # 0.2.0-next is 0.2.0.dev0+next to Python
+    version = version.replace("-", ".dev0+", 1) if "-" in version else version  # Python's form of 0.2.0-next is 0.2.0.dev0+next
     info = f"forgerun-{version}.dist-info"
     tags = "".join(f"Tag: py3-none-{t}\n" for t in tag.split("."))
     metadata = (

@@ -15,7 +15,7 @@ program.on("error", (error) => {
   console.error(error.message);
   process.exit(2);
 });
-// Ctrl-C reaches the program by itself, as one of the terminal's; what it makes of it decides when this process ends.
+// The terminal sends Ctrl-C to the program too. Ignore it here: this process ends when the program ends.
 process.on("SIGINT", () => {});
 for (const signal of ["SIGTERM", "SIGHUP"]) process.on(signal, () => program.kill(signal));
 program.on("exit", (code, signal) => {

@@ -1,6 +1,6 @@
 "use strict";
 
-// path returns where the program is: FORGERUN_BINARY, or the package for this platform, of which npm installs only this one.
+// path returns the program's path: FORGERUN_BINARY, or the program in the package for this platform. npm installs only that package.
 exports.path = () => {
   if (process.env.FORGERUN_BINARY) return process.env.FORGERUN_BINARY;
   const name = `@forgerun/${process.platform}-${process.arch}`;

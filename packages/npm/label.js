@@ -1,7 +1,7 @@
 "use strict";
 
-// Under "forgerun verdict" each request of fetch carries the name of its test, by which the verdict judges the tests one by one. Tests
-// that send their requests otherwise are judged together.
+// Under "forgerun verdict", adds the name of the test to each request of fetch, so that the verdict judges each test separately. Tests
+// that do not use fetch are judged together.
 const path = require("node:path");
 
 exports.label = (state) => {

@@ -1,8 +1,8 @@
 "use strict";
 
-// For globalSetup of Jest and Vitest: starts a ForgeRun for the run, unless FORGERUN_URL or FORGERUN_TARGET name a server. It needs
-// Postgres and Redis on this machine; their data are in a temporary folder. Vitest calls what is returned at the end of the run; Jest
-// has "forgerun/service-end" for globalTeardown.
+// For globalSetup of Jest and Vitest: starts a ForgeRun for the run, unless FORGERUN_URL or FORGERUN_TARGET names a server. It needs
+// Postgres and Redis on this machine, and keeps their data in a temporary folder. At the end of the run, Vitest calls the returned
+// function. For Jest, set globalTeardown to "forgerun/service-end".
 const { spawn } = require("node:child_process");
 const { once } = require("node:events");
 const fs = require("node:fs");
@@ -23,7 +23,7 @@ module.exports = async () => {
   });
   service.data = data;
   const failed = once(service, "error").then(([error]) => { throw error; });
-  const ready = join(data, "dev.json"); // is written when all of it answers
+  const ready = join(data, "dev.json"); // dev writes this file when it is ready
   while (!fs.existsSync(ready)) {
     if (service.exitCode !== null) throw new Error(`forgerun dev ended with ${service.exitCode}`);
     await Promise.race([pause(50), failed]);

@@ -1,7 +1,7 @@
 "use strict";
 
-// Judges each test by a session of its own. A test file has a proxy of its own before FORGERUN_TARGET, or is a client of its own of
-// the ForgeRun at FORGERUN_URL: files may run at once, the tests of one file follow one another.
+// Judges each test in its own session. Each test file has its own proxy in front of FORGERUN_TARGET, or its own client of the ForgeRun
+// at FORGERUN_URL. So files may run at the same time, but the tests of one file must run one after the other.
 const { spawn } = require("node:child_process");
 const { randomUUID } = require("node:crypto");
 const { once } = require("node:events");
@@ -22,7 +22,7 @@ async function ask(url, options = {}) {
   return JSON.parse(text);
 }
 
-// Bed is what the tests of one file are judged by.
+// Bed is the proxy or the ForgeRun client that judges the tests of one file.
 class Bed {
   async open() {
     if (env.FORGERUN_TARGET) await this.startProxy();
@@ -64,7 +64,7 @@ class Bed {
     this.session = (await ask(this.sessions, { method: "POST", body, key: this.key })).session_id;
   }
 
-  // end ends the session and returns which rules that say must were broken, as text; with FORGERUN_STRICT also those that say should.
+  // end ends the session and describes the broken rules of level MUST. With FORGERUN_STRICT, it includes rules of level SHOULD.
   async end() {
     await ask(`${this.sessions}/${this.session}/end`, { method: "POST", key: this.key });
     const { results } = await ask(`${this.sessions}/${this.session}/verdict`, { key: this.key });
@@ -80,7 +80,7 @@ class Bed {
   }
 }
 
-// inWords tells of a broken rule what was found first, in which requests, and the sentence of the standard.
+// inWords describes the first evidence of a broken rule, with its requests, and quotes the standard.
 function inWords({ rule, title, evidence, quote, see }) {
   const first = evidence[0];
   const moment = (m) => `${m.at.slice(11, 23)} ${m.request}, response: ${m.answer}${m.fault ? `; fault: ${m.fault}` : ""}`;
@@ -92,9 +92,9 @@ function inWords({ rule, title, evidence, quote, see }) {
   ].join("\n");
 }
 
-// judge has hooks of a test framework open a session before each test, and fail it by what it broke.
+// judge registers hooks that start a session before each test, and fail the test if its client broke rules.
 exports.judge = ({ beforeAll, beforeEach, afterEach, afterAll }) => {
-  const judging = !env.FORGERUN_SESSION; // otherwise "forgerun verdict" does, which has started this command
+  const judging = !env.FORGERUN_SESSION; // if set, "forgerun verdict" has started this command and judges it
   if (!judging) return;
   const bed = new Bed();
   beforeAll(() => bed.open());

@@ -1,4 +1,4 @@
-// For setupFiles of Vitest: each test is judged, and fails if its client breaks a rule that says must.
+// For setupFiles of Vitest: judges each test, and fails it if its client breaks a rule of level MUST.
 import { afterAll, afterEach, beforeAll, beforeEach, expect } from "vitest";
 import labels from "./label.js";
 import session from "./session.js";

@@ -1,7 +1,8 @@
-"""Judges each test that asks for forgerun_url or forgerun_session by a session of its own, and fails it by what its client broke.
+"""Judges each test that uses forgerun_url or forgerun_session in its own session, and fails it if its client broke rules.
 
-A process of pytest (each worker of pytest-xdist is one) has a proxy of its own before the server of --forgerun-target, or is a client
-of the ForgeRun at FORGERUN_URL, or else starts a ForgeRun. Under "forgerun verdict" that judges: requests carry the test's name then.
+Each process of pytest, such as a worker of pytest-xdist, starts its own proxy in front of --forgerun-target, or creates its own client of
+the ForgeRun at FORGERUN_URL. Without both, it starts a ForgeRun. Under "forgerun verdict", the verdict judges instead, and the plugin
+only adds the test's name to requests.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from typing import Any, Iterator
 import pytest
 
 OPTIONS = {
-    "target": "address of your server, before which a proxy is put",
-    "api": "description of its API: one of `forgerun verdict --help`, or a file",
-    "profile": "faults that each test meets: default, flaky-network, ..., or none",
-    "seed": "number that the faults are drawn by",
-    "strict": "1: a test also fails by the rules that say should",
+    "target": "address of your server; a proxy in front of it judges the tests",
+    "api": "description of its API: a name that `forgerun verdict --help` lists, or a file",
+    "profile": "profile of faults for each test: default, flaky-network, ..., or none",
+    "seed": "seed of the random faults",
+    "strict": "1: breaking a rule of level SHOULD also fails a test",
     "url_env": "variables that also get the address, separated by commas",
 }
 
@@ -44,7 +45,7 @@ def setting(config: pytest.Config, name: str, default: str = "") -> str:
 
 
 class Session:
-    """What a test needs to know: url, api_key ("" before another API), session_id, and what the verdict has found, at its end."""
+    """The session of a test: url, api_key ("" for another API), session_id and, after its end, the broken rules as text."""
 
     def __init__(self, bed: Bed, label: str) -> None:
         self.url, self.api_key, self.label = bed.url, bed.key, label
@@ -52,7 +53,7 @@ class Session:
 
 
 class Bed:
-    """What judges the tests of this process."""
+    """The proxy or the ForgeRun client that judges the tests of this process."""
 
     url, key, sessions = "", "", ""
 
@@ -88,7 +89,7 @@ class Bed:
         places = {"FORGERUN_HTTP_ADDR": "127.0.0.1:0", "FORGERUN_ADMIN_ADDR": "127.0.0.1:0", "FORGERUN_DATA_DIR": self.data}
         environment = {"FORGERUN_TIME_SCALE": "0.02", **os.environ, **places}
         self.program = subprocess.Popen([program(), "dev"], env=environment, stdout=subprocess.DEVNULL, text=True)
-        ready = Path(self.data, "dev.json")  # is written when all of it answers
+        ready = Path(self.data, "dev.json")  # dev writes this file when it is ready
         while not ready.exists():
             if self.program.poll() is not None:
                 pytest.exit(f"forgerun dev ended with {self.program.returncode}", 2)
@@ -134,7 +135,7 @@ def program() -> str:
 
 
 def in_words(broken: dict[str, Any]) -> str:
-    """Tells of a broken rule what was found first, in which requests, and the sentence of the standard."""
+    """Describes the first evidence of a broken rule, with its requests, and quotes the standard."""
     first = broken["evidence"][0]
     lines = [f"{broken['rule']}: {broken['title']}", f"  {first['found']} {first['expected']}"]
     for moment in filter(None, (first.get("before"), first.get("request"))):
@@ -152,7 +153,7 @@ def forgerun_bed(pytestconfig: pytest.Config) -> Iterator[Bed]:
 
 @pytest.fixture
 def forgerun_session(forgerun_bed: Bed, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Session:
-    """The session that this test is judged by."""
+    """The session that judges this test."""
     session = Session(forgerun_bed, request.node.nodeid.encode("ascii", "replace").decode()[-200:].strip())
     monkeypatch.setenv("FORGERUN_URL", session.url)
     if session.api_key:
@@ -166,12 +167,12 @@ def forgerun_session(forgerun_bed: Bed, request: pytest.FixtureRequest, monkeypa
 
 @pytest.fixture
 def forgerun_url(forgerun_session: Session) -> str:
-    """The address that this test's client is to use."""
+    """The address for this test's client."""
     return forgerun_session.url
 
 
 def carry_label(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has all that uses http.client (urllib, requests, forgerun) send the label. Give httpx or aiohttp the header yourself."""
+    """Adds the label to requests of http.client, which urllib, requests and forgerun use. With httpx or aiohttp, set it yourself."""
     service = urllib.parse.urlsplit(session.url).netloc
     endheaders = http.client.HTTPConnection.endheaders
 
@@ -185,7 +186,7 @@ def carry_label(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Ends the session after the test's body: what it broke fails the test, and is shown with it if it has failed already."""
+    """Ends the session after the test's body. Broken rules fail the test; if it has already failed, they are added to its report."""
     outcome = yield
     given = getattr(item, "funcargs", {})
     if call.when != "call" or "forgerun_session" not in given:
@@ -193,7 +194,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     session, report = given["forgerun_session"], outcome.get_result()  # type: ignore[attr-defined]
     try:
         given["forgerun_bed"].end(session)
-    except OSError as error:  # otherwise pytest would end here, without the other tests
+    except OSError as error:  # an error here would end pytest without running the other tests
         session.broken = f"The session could not be ended: {error}"
     if session.broken and report.passed:
         report.outcome, report.longrepr = "failed", f"The client broke rules of the standards.\n{session.broken}"
