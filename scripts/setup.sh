@@ -231,8 +231,8 @@ policy_aside=/usr/sbin/policy-rc.d.before-forgerun
 clusters=/etc/postgresql-common/createcluster.d
 no_cluster=$clusters/forgerun-setup.conf
 
-# install_as_root installs packages in a subshell. The trap of the subshell removes the
-# two files that prevent that servers are created and started meanwhile.
+# install_as_root installs packages in a subshell. hold_servers keeps the packages from
+# creating and starting servers; the trap of the subshell undoes it.
 install_as_root() (
   local log
   log=$(mktemp)
@@ -253,8 +253,8 @@ install_as_root() (
 )
 
 # hold_servers writes two files. policy-rc.d answers 101 ("do not start") to package
-# scripts while this process lives, so that even after a kill -9 the policy has no
-# effect. The other file prevents that Debian creates a Postgres cluster.
+# scripts, but only while this process lives, in case a kill -9 leaves the file behind.
+# The other file keeps Debian from creating a Postgres cluster.
 hold_servers() {
   if [ -e "$policy" ] && [ ! -e "$policy_aside" ]; then mv "$policy" "$policy_aside"; fi
   printf '#!/bin/sh\nkill -0 %d 2>/dev/null && exit 101\nexit 0\n' "$BASHPID" >"$policy"

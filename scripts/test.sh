@@ -100,7 +100,7 @@ parallel() {
   echo $((2 * n))
 }
 
-# may_not_be_repeated succeeds if a failure broke a promise, since one such failure is enough.
+# may_not_be_repeated succeeds if no test must be repeated: after a broken invariant, a data race or a panic, one failure is enough.
 may_not_be_repeated() { grep -qE 'INVARIANT |data race or panic' "$dir/events.json"; }
 
 summary() {
