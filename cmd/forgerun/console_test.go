@@ -186,7 +186,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	c.open("jobs?state=CREATED")
 	c.until("the job in the list", fmt.Sprintf(`!!document.querySelector('a[href="#/jobs/%s"]')`, waiting))
 	c.open("jobs/" + waiting)
-	c.says("<img src=x onerror=") // as text
+	c.says("<img src=x onerror=") // shown as text, not as markup
 	c.says("12345678901234567890")
 	c.says("The job's execution_at has not been reached.")
 	c.until("text is not markup", `!window.owned && !document.querySelector('main img') && !document.body.innerText.includes("hunter2")`)

@@ -41,7 +41,7 @@ func TestConsoleOfATestbed(t *testing.T) {
 		c.says("not tested: ")
 		c.says("response lost after processing")
 		c.says("The client repeated the submission with another Idempotency-Key.")
-		c.says("<i>order</i>") // as text
+		c.says("<i>order</i>") // shown as text, not as markup
 		c.seen("session-ended-" + at)
 		c.open("sessions/" + running)
 		c.says("This is preliminary: the session is still open.")

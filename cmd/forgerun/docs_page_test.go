@@ -25,7 +25,8 @@ func openDocs(t *testing.T, s *stack, address string) *consoleTab {
 	return c
 }
 
-// checkLog counts entries of the browser's log as errors, such as violations of the page's policy. It includes earlier entries.
+// checkLog counts entries of the browser's log, such as violations of the page's policy, as errors of the page. It includes entries from
+// before the call.
 func (c *consoleTab) checkLog() {
 	c.t.Helper()
 	require.NoError(c.t, chromedp.Listen(c.ctx, func(event any) {

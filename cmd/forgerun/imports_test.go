@@ -34,7 +34,7 @@ var mayImport = []packageRule{
 	{"verdict/proxy", []string{"verdict", "verdict/api", "verdict/fault", "verdict/redact", "verdict/report", "verdict/wire",
 		"internal/localhosts", "examples/other-apis/apis test"}},
 	{"verdict/wire", []string{"verdict", "verdict/fault", "verdict/redact", "job/testbed test", "verdict/api test"}},
-	{"forgeruntest", []string{"client", "verdict/api", "verdict/proxy"}}, // a library of test suites
+	{"forgeruntest", []string{"client", "verdict/api", "verdict/proxy"}}, // a library for test suites
 	{"verdict/report", []string{"internal/junit", "verdict", "verdict/fault"}},
 	{"verdict/search", []string{"verdict", "verdict/fault", "verdict/report"}},
 	{"migrations", nil},

@@ -34,7 +34,7 @@ var mistakes = map[string]mistake{
 	"idempotency-key":      {style: "poll", profile: fault.Overloaded, own: true},
 	// With lost responses, the same mistake creates two jobs.
 	"no-duplicates": {style: "poll", profile: fault.FlakyNetwork, also: []string{"idempotency-key", "one-job-per-intention"}},
-	// Requests with one correlation id must also have the same body.
+	// The mistake also breaks correlation-ids: requests with the same correlation id must have the same body.
 	"same-body":             {style: "poll", profile: fault.FlakyNetwork, also: []string{"correlation-ids"}},
 	"one-job-per-intention": {style: "webhook", profile: fault.FlakyNetwork, own: true},
 	// A client that forgets a submission does not retry it.
@@ -47,7 +47,7 @@ var mistakes = map[string]mistake{
 	"repeated-delivery":   {style: "webhook", profile: fault.DuplicateDeliveries, own: true},
 	"not-retryable":       {style: "poll", profile: fault.FlakyNetwork, own: true},
 	"no-key-in-url":       {style: "poll", profile: fault.FlakyNetwork},
-	"connection-reuse":    {style: "poll", profile: fault.Overloaded, own: true}, // errors of the API may have closed the connections
+	"connection-reuse":    {style: "poll", profile: fault.Overloaded, own: true}, // the API may have closed connections after errors
 	"time-outs":           {style: "poll", profile: fault.StaleConnections, also: []string{"outcome-learned"}},
 	"redirects":           {style: "poll", profile: fault.Moved, also: []string{"retry-only-retryable", "outcome-learned"}},
 	"content-negotiation": {style: "poll", profile: fault.Overloaded, own: true},

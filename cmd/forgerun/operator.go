@@ -18,8 +18,8 @@ import (
 )
 
 // newOperatorAPI returns the operator API of every role. It reads from Postgres, so that all processes return the same, and makes changes
-// in the same way as clients' requests. Operators' submissions and retries ignore the limits of clients, because only api processes count
-// these. The other paths of the listener serve pages.
+// in the same way as clients' requests. Operators' submissions and retries ignore the limits of clients, which only api
+// processes enforce. The other paths of the listener serve pages.
 func (p *process) newOperatorAPI(guard operators.Guard, pages http.Handler) *operator.API {
 	var bed *testbed.Operators
 	if p.cfg.TestBed {

@@ -25,7 +25,7 @@ var pageBlock = regexp.MustCompile("(?ms)^```sh( background)?\n(.*?)^```$")
 // exits matches a command that must fail, and its exit code.
 var exits = regexp.MustCompile(`(?m)^(.*?) +# .*exits with (\d+)$`)
 
-// pageReader follows pages in a copy of the repository.
+// pageReader runs the commands of pages in a copy of the repository.
 type pageReader struct {
 	t           *testing.T
 	folder      string

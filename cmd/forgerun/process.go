@@ -53,7 +53,7 @@ type process struct {
 	store     *repo.Store
 	redis     *redisconn.Redis
 	queue     *queue.Queue
-	notifier  *delivery.Notifier // queue of all code that writes events
+	notifier  *delivery.Notifier // enqueues deliveries for all code that writes events
 	completer *batches.Completer
 	capacity  *jobs.Capacity // the API renews its lease of capacity in a loop; bulk operations and schedules take one on demand
 	storage   *ratelimit.Limiter

@@ -238,7 +238,7 @@ func TestTraceSurvivesRepairs(t *testing.T) {
 // A process that shuts down sends its last spans.
 func TestShutdownSendsLastSpans(t *testing.T) {
 	c := newCollector(t)
-	s := newStack(t, c.env, env{"OTEL_BSP_SCHEDULE_DELAY": "600000"}) // without a shutdown, they are sent only after the test
+	s := newStack(t, c.env, env{"OTEL_BSP_SCHEDULE_DELAY": "600000"}) // without a shutdown, spans are sent only after the test
 	api := s.startAPI()
 	u := s.newUser(api)
 	last, header := newTrace()
