@@ -95,7 +95,7 @@ func (r *receiver) listen(api *client.Client) error {
 	select {
 	case err := <-served:
 		return err
-	case <-r.enough: // lets the last response be sent
+	case <-r.enough: // Shutdown lets the last response be sent
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r), patience)
 		defer cancel()
 		return server.Shutdown(ctx)
@@ -207,7 +207,7 @@ func (r *receiver) sendOn(request *http.Request, body []byte) (status int, err e
 		return 0, err
 	}
 	on.Header = request.Header.Clone()
-	for _, name := range []string{"Connection", "Content-Length", "Keep-Alive", "Transfer-Encoding"} { // of the connection
+	for _, name := range []string{"Connection", "Content-Length", "Keep-Alive", "Transfer-Encoding"} { // for the connection only
 		on.Header.Del(name)
 	}
 	answer, err := http.DefaultTransport.RoundTrip(on) // pass redirects on unchanged
