@@ -103,7 +103,7 @@ func TestPermanentErrorsEndAStream(t *testing.T) {
 
 func TestTemporaryErrorsDoNotEndAStream(t *testing.T) {
 	t.Parallel()
-	// net/http itself retries a GET on a reused connection.
+	// Use a new connection for each request, because net/http itself retries a GET on a reused one.
 	fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	s := serveWith(t, client.Config{HTTP: fresh}, stream("retry: 1\n\n"), reply{cut: true}, problem(500, "RFA_INTERNAL"),
 		reply{status: 502, kind: "text/html"}, problem(503, "RFA_STORAGE_UNAVAILABLE"), reply{cut: true},

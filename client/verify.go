@@ -109,7 +109,7 @@ func (v *Verifier) verifySecret(header http.Header, body []byte) error {
 	if len(id) != 1 || id[0] == "" || len(timestamp) != 1 {
 		return refused("webhook-id or webhook-timestamp is missing or repeated")
 	}
-	if strings.Contains(id[0], ".") { // "." separates the signed fields: part of the body could pass as id and time
+	if strings.Contains(id[0], ".") { // dots separate the signed parts: the same text could be split differently
 		return refused("webhook-id has a dot")
 	}
 	seconds, err := strconv.ParseUint(timestamp[0], 10, 40)
@@ -146,7 +146,7 @@ func (v *Verifier) verifyKey(method string, header http.Header, body []byte) err
 	if err != nil {
 		return err
 	}
-	if matches, _ := digestMatches(header, body, "Content-Digest"); !matches { // the digest is signed
+	if matches, _ := digestMatches(header, body, "Content-Digest"); !matches { // the signature covers the digest, so the body must match it
 		return refused("the body does not match Content-Digest")
 	}
 	m := message{method: method, target: signedURI(v.URL), header: header}
