@@ -11,7 +11,7 @@ if ! getent passwd forgerun >/dev/null; then
     --shell /usr/sbin/nologin --comment "ForgeRun" forgerun
 fi
 
-# The configuration has secrets: only root can write it, and only the services can read it.
+# The configuration has secrets: root can write it, the services can read it, and others have no access.
 chown root:forgerun /etc/forgerun /etc/forgerun/forgerun.env
 chmod 0750 /etc/forgerun
 chmod 0640 /etc/forgerun/forgerun.env
