@@ -269,8 +269,8 @@ allow_servers() {
   rmdir -p --ignore-fail-on-non-empty "$clusters" 2>/dev/null || true
 }
 
-# disable_service prevents that a package that was just installed starts its server
-# at the next boot.
+# disable_service keeps a package that was just installed from starting its server at
+# the next boot.
 disable_service() {
   deb-systemd-helper disable "$1.service" >/dev/null 2>&1 || true
   update-rc.d "$1" disable >/dev/null 2>&1 || true
