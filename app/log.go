@@ -30,7 +30,9 @@ func LogTransition(ctx context.Context, log *slog.Logger, action string, j *job.
 }
 
 // ReportFinished logs, counts and publishes a committed end of an attempt of j, and enqueues an automatic retry.
-func ReportFinished(ctx context.Context, q Queue, m *Metrics, log *slog.Logger, action string, j *job.Job, f job.Finish, done job.Finished) {
+func ReportFinished(
+	ctx context.Context, q Queue, m *Metrics, log *slog.Logger, action string, j *job.Job, f job.Finish, done job.Finished,
+) {
 	LogTransition(ctx, log, action, j, job.Running, f.State, append(failureAttrs(f.Failure), slog.Int("attempt", f.Attempt))...)
 	m.Finished(ctx, f, j.WorkKind, done)
 	Publish(q, j, done.Notification())

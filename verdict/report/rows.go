@@ -39,7 +39,8 @@ func (all *rows) add(e *verdict.Entry) bool {
 	return true
 }
 
-// repeatedBy reports whether a request follows the row immediately and equals it. If there is no fault and no broken rule, the job may differ.
+// repeatedBy reports whether a request follows the row immediately and equals it. If there is no fault and no broken rule, the job may
+// differ.
 func (r *row) repeatedBy(e *verdict.Entry) bool {
 	if e.Number != r.Last+1 || e.Answer != r.Answer || e.Fault != r.Fault || !slices.Equal(e.Breaks, r.Breaks) {
 		return false
