@@ -369,7 +369,7 @@ func (c *Client) Schedules(ctx context.Context) iter.Seq2[Schedule, error] {
 
 // Sessions sends listSessions: List the sessions.
 //
-// The sessions of this client, latest first. At most 1,000 sessions are kept; ended sessions use at most 640 MiB.
+// The sessions of this client, latest first. A client's latest 1,000 sessions are kept; its ended sessions use at most 640 MiB.
 func (c *Client) Sessions(ctx context.Context) iter.Seq2[Session, error] {
 	return list[Session](ctx, c, newRequest("GET", nil, "testbed", "sessions"), false)
 }

@@ -38,8 +38,8 @@ func (f *finding) fail(before, x *exchange, found, expected string) {
 	f.failBy(nil, before, x, found, expected)
 }
 
-// failBy is like fail for a mistake against another demand than the rule's own. If all mistakes are against this demand, the result cites
-// it. A nil demand is the rule's own.
+// failBy is like fail, but for a mistake that violates cites, a sentence of a standard other than the one that the rule quotes. If all
+// mistakes violate this sentence, the result cites it. If cites is nil, it is the rule's sentence.
 func (f *finding) failBy(cites *demand, before, x *exchange, found, expected string) {
 	if f.failures > 0 && f.cites != cites {
 		cites = nil

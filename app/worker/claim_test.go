@@ -28,7 +28,7 @@ func counting(t *testing.T, f func(t *testing.T, w *world, runs *atomic.Int64), 
 	})
 }
 
-// ranOnce asserts that a job ran once to its end, and was published once.
+// ranOnce asserts that a job ran once to its end, and that each of its changes was announced once.
 func (w *world) ranOnce(task job.Task, runs *atomic.Int64) {
 	w.T.Helper()
 	w.ended(task, job.Succeeded)

@@ -80,7 +80,7 @@ func TestDashboardAgreesWithTheRows(t *testing.T) {
 	})
 	info := s.jobsQueue(inspector)
 	require.Equal(t, []int{processed, failed, failed, 0, 0, 0, 0},
-		[]int{info.Processed, info.Failed, info.Archived, info.Pending, info.Active, info.Scheduled, info.Retry})
+		[]int{info.ProcessedTotal, info.FailedTotal, info.Archived, info.Pending, info.Active, info.Scheduled, info.Retry})
 	kept, err := inspector.ListArchivedTasks("jobs", asynq.PageSize(1000))
 	require.NoError(t, err)
 	require.Len(t, kept, failed)

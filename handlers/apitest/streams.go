@@ -9,7 +9,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// VerifyFrame returns all differences between a frame on the stream at a path and the document. The id is "" if the frame has none.
+// VerifyFrame compares a frame, sent on the stream at a path, with the document, and returns all differences.
+// The id is "" if the frame has none.
 func (d *Document) VerifyFrame(escapedPath, id, event, data string) error {
 	for _, of := range as[object](d.root["channels"]) {
 		channel := as[object](of)

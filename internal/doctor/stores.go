@@ -155,7 +155,7 @@ func (fs *Findings) JudgeState(s *repo.State) {
 			"and no other process takes over",
 			"check the other findings, and its log for \"maintenance failed\"; a process without this problem takes over automatically"),
 		Warn(!s.HasLeader, "none: no process queues due jobs, recovers lost ones or removes old data",
-			"start any role; one of the processes leads within 5 s, or its log says why not"),
+			"start a process of any role; within 5 s a process becomes the leader, or its log says why not"),
 		OK("a process is the leader"))
 }
 

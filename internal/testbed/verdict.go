@@ -150,7 +150,7 @@ func (v *verdictRun) faultFlags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("Faults", pflag.ContinueOnError)
 	f.StringVar(&v.profile, "profile", "", "`name` of the fault profile; none: no faults; if not given: the profile named default")
 	f.StringSliceVar(&v.profiles, "profiles", nil, "`names` of profiles, separated by commas: the command runs under each in turn;\n"+
-		"none: no faults; all: none and every profile except default")
+		"none: a run without faults; all: a run without faults, then one with each profile except default")
 	f.Int64Var(&v.seed, "seed", 1, "`number` that seeds the choice of faults")
 	f.IntVar(&v.seeds, "seeds", 1, "`number` of runs under each profile, with consecutive seeds from --seed on")
 	f.StringVar(&v.faults, "faults", "", "`file` with your own faults instead of a profile: an array as for\n"+

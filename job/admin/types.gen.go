@@ -721,7 +721,7 @@ type WaitingJobs struct {
 	// OldestRunAt When the job that has waited longest became ready to run; null if none is ready.
 	OldestRunAt *job.Time `json:"oldest_run_at"`
 
-	// NextRunAt When the next of the counted jobs that are not ready yet becomes ready; null if there is none.
+	// NextRunAt The earliest time when one of the counted jobs that are not ready yet becomes ready; null if there is none.
 	NextRunAt *job.Time `json:"next_run_at"`
 }
 

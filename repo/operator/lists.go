@@ -140,7 +140,7 @@ func (a Admin) Delivery(ctx context.Context, id job.ID) (*admin.LoggedDelivery, 
 	return &d, nil
 }
 
-// showText converts a body to text if it is text.
+// showText shows a body as text if it is valid UTF-8 without NUL.
 func showText(r *admin.Response) {
 	body, err := base64.StdEncoding.DecodeString(r.BodyBase64)
 	if err == nil && utf8.Valid(body) && !slices.Contains(body, 0) {

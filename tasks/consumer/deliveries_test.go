@@ -58,7 +58,7 @@ func TestDeliveries(t *testing.T) {
 		require.Equal(t, times, got.got[task.ID])
 	}
 	require.Equal(t, 100, got.count())
-	require.Equal(t, 5, redistest.Info(t, r, redisconn.Webhooks).Failed, "a busy endpoint does not count as a failure")
+	require.Equal(t, 5, redistest.Info(t, r, redisconn.Webhooks).FailedTotal, "a busy endpoint does not count as a failure")
 	require.Equal(t, 3., testutil.ToFloat64(r.Metrics.DeliveriesHandled.WithLabelValues(redisconn.ResultBad)))
 	require.Equal(t, "pending", redistest.JobState(t, r, ofAJob), "the jobs queue is untouched")
 }

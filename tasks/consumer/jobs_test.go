@@ -89,7 +89,7 @@ func TestWorkersHandleEachTaskOnce(t *testing.T) {
 		require.Equal(t, 1, c.got[task.JobID])
 	}
 	require.False(t, tooMany.Load())
-	require.Equal(t, 500, redistest.Info(t, r, redisconn.Jobs).Processed)
+	require.Equal(t, 500, redistest.Info(t, r, redisconn.Jobs).ProcessedTotal)
 	require.Equal(t, 500., testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultOK)))
 	require.Equal(t, 1, redistest.Info(t, r, redisconn.Webhooks).Pending, "the deliveries queue is untouched")
 }
@@ -141,7 +141,7 @@ func TestWorkersTellHowATaskEnded(t *testing.T) {
 				require.Equal(t, times, c.got[ts[i].JobID], i)
 			}
 			info := redistest.Info(t, r, redisconn.Jobs)
-			require.Equal(t, []int{9, 4}, []int{info.Processed, info.Failed}, "an early task counts once")
+			require.Equal(t, []int{9, 4}, []int{info.ProcessedTotal, info.FailedTotal}, "an early task counts once")
 			kept := redistest.Must(r.Inspector.ListArchivedTasks(redisconn.Jobs))(t)
 			texts := map[string]string{kept[0].ID: kept[0].LastErr, kept[1].ID: kept[1].LastErr}
 			require.Equal(t, "RFA_INTERNAL: it broke", texts[queue.TaskName(ts[2])])

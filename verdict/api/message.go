@@ -18,7 +18,7 @@ const (
 	queryPlace  = "query:"
 )
 
-// Message is the part of a request or response that descriptions refer to.
+// Message is the part of a request or response in which an API's description names places: its address, header and body.
 type Message struct {
 	URL    *url.URL // address of the request
 	Header http.Header

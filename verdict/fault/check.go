@@ -21,7 +21,7 @@ func (r *Rule) Check() error {
 		detail  string
 	}{
 		{m.Nth >= 0 && m.Every >= 0 && m.Times >= 0 && m.Times <= MaxTimes, "/match",
-			fmt.Sprint("counts must not be negative, and times must be at most ", MaxTimes)},
+			fmt.Sprint("nth, every and times must not be negative, and times must be at most ", MaxTimes)},
 		{m.Probability >= 0 && m.Probability <= 1, "/match/probability", "must be greater than 0 and at most 1"},
 		{count(m.Nth > 0, m.Every > 0, m.Probability > 0) <= 1, "/match", "use only one of nth, every and probability"},
 		{!m.Window() || m.Nth > 0, "/match", "times and for require nth, which starts the window"},

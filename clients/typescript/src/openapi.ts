@@ -1985,7 +1985,7 @@ export interface components {
              * @enum {string|null}
              */
             retry_after_as?: "date" | "past" | "missing" | "garbage" | "fraction" | "negative" | "two_lines" | null;
-            /** @description Return a proxy's HTML error page instead of a problem document; 502 without `status`. */
+            /** @description Return a proxy's HTML error page instead of a problem document, with `status` or, if it is absent, 502. */
             html?: boolean | null;
             /**
              * @description Redirect to the same address with this status.

@@ -56,7 +56,7 @@ var Invariants = []Invariant{
 	{foreign, "No response, stream or delivery contains data of another client or forged data", []Source{Lists, Rows}},
 	{delivered, "Each event has one delivery to each subscriber, and DELIVERED means that the receiver returned 2xx", []Source{Reports, Rows}},
 	{measured, "Metrics agree with the rows", []Source{Rows, Metrics}},
-	{tasked, "At the end, every queued task has a job", []Source{Rows, Queue}},
+	{tasked, "At the end of the run, every task in the Redis queue belongs to a job that waits for it", []Source{Rows, Queue}},
 	{answered, "Each response shows a state that the job had at that time", []Source{Lists, Reports, Rows}},
 	{streamed, "Each event is on its client's stream exactly once, in the order of the job's events", []Source{Rows}},
 	{received, "Receivers get events that exist, and each try sends the same bytes", []Source{Rows}},

@@ -139,7 +139,7 @@ func (c *checker) checkReceived() {
 		wrong := c.wrongScenario(d.Scenario)
 		c.must(wrong == "", received, "delivery %s of %s has %s", d.ID, d.EventName, wrong)
 		c.must(wrong != "" || d.WorkKind == d.Scenario.WorkKind, received,
-			"delivery %s of %s has the attribute workkind %q", d.ID, d.EventName, d.WorkKind)
+			"delivery %s of %s has the attribute workkind %q, not that of its job", d.ID, d.EventName, d.WorkKind)
 		if !c.logComplete {
 			continue
 		}

@@ -61,7 +61,7 @@ type Engine struct {
 	late       atomic.Int64 // delay of the last sent request, in nanoseconds
 }
 
-// New makes an engine. With a key, the scenario has one tenant.
+// New makes an engine. If Options.Key is set, the scenario must have exactly one tenant.
 func New(o Options) *Engine {
 	e := &Engine{o: o, plan: o.Scenario.Plan(), timeout: requestTimeout, awaitEnd: o.Scenario.Arrival.Closed != nil}
 	e.jobs = newJobs(e.watched(), o.Recorder.Moved, func(j *job) { o.Recorder.Finished(j.last.Sub(j.intended), j.state) })

@@ -101,7 +101,8 @@ type update struct {
 	streamed  bool // the update came from the stream
 }
 
-// apply applies an update of a job. Only a stream may create a job, since a late response may be about a dropped one.
+// apply applies an update of a job. Only an update from a stream may add an unknown job: a late
+// response may be about a job that was already dropped.
 func (js *jobs) apply(id string, n update) {
 	js.of(id, n.streamed, func(j *job) { js.update(j, n) })
 }

@@ -213,7 +213,7 @@ func (p *played) damagedRows() {
 			return v.Invariant == rule.Invariant && strings.HasPrefix(v.What, rule.Name+": ")
 		}), "no damage breaks the rule %q", rule.Name)
 	}
-	require.Contains(p.t, text, "metrics: webhook_deliveries_total is ")
+	require.Contains(p.t, text, "metrics: metric webhook_deliveries_total is ")
 	require.Contains(p.t, text, "queue: task "+victims[0])
 	require.NoError(p.t, p.trial.Write(p.trial.Summarize(p.trial.recorder.Run(), v)))
 	require.DirExists(p.t, filepath.Join(p.trial.o.Out, HistoryFolder), "the history of a run with violations is kept")
