@@ -26,7 +26,7 @@ export function page(context) {
 
 const nameField = name => field("Name", h("input", { name: "name", value: name, maxlength: 100 }), "For operators only; the client does not see it.");
 
-// call gives a client a name, reads all names again, and returns the client.
+// call sets the name of a client, reads all names again, and returns the client.
 const call = (id, name) => post(`clients/${encodeURIComponent(id)}/name`, { name }).then(async named => {
   await learnNames(true);
   return named;
