@@ -42,7 +42,8 @@ func (c *checker) checkPoll(shown *history.Job) {
 	}
 	c.must(shown.Outcome == outcomes[shown.State], answered, "a poll shows %s with outcome %q", shown.State, shown.Outcome)
 	c.must(c.madeAt(shown.CreatedAt) && !shown.CreatedAt.IsZero() && !shown.UpdatedAt.Before(shown.CreatedAt), answered,
-		"a poll shows created_at %s and updated_at %s; created_at must equal that of the job, and not be later", clock(shown.CreatedAt), clock(shown.UpdatedAt))
+		"a poll shows created_at %s and updated_at %s; created_at must equal that of the job, and not be later",
+		clock(shown.CreatedAt), clock(shown.UpdatedAt))
 	c.must(inUTC(shown.CreatedAt) && inUTC(shown.UpdatedAt), answered, "a poll shows a time that is not in UTC")
 	c.must(shown.Attempt <= shown.MaxAttempts, answered, "a poll shows max_attempts %d at attempt %d", shown.MaxAttempts, shown.Attempt)
 	c.checkFailureDocument(shown)
