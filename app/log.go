@@ -9,8 +9,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// LogTransition logs the single line of a state change, with the fields of section 16. The request_id is that of the request that caused
-// the change or, if there was none, that of the job's submission.
+// LogTransition logs a state change in one line, with the fields of section 16. The field request_id identifies the request that caused
+// the change, or the submission of the job if no request did.
 func LogTransition(ctx context.Context, log *slog.Logger, action string, j *job.Job, from, to job.State, more ...slog.Attr) {
 	if !log.Enabled(ctx, slog.LevelInfo) {
 		return

@@ -12,7 +12,7 @@ type Lease struct {
 	Limit       Load          // limit of all jobs
 	Keep        Load          // room that may already be in use; always granted
 	Stored      Load          // jobs stored under the lease since the last report
-	Need        Load          // room that is reserved, plus that of the largest waiting request
+	Need        Load          // reserved room plus the room for the largest waiting request
 	Want        Load          // Need, plus what the process expects to store until the next renewal
 	Expiry      time.Duration // time after which other processes may take the room
 	Counted     *Counted      // new count of the jobs, if there is one

@@ -86,8 +86,8 @@ CREATE FUNCTION testbed_moment(due timestamptz) RETURNS timestamptz LANGUAGE sql
   AS 'SELECT pg_catalog.clock_timestamp()';
 
 -- Moves the clock by a jump. From then on, the clock passes at the rate, or stands still. The move takes effect after a wait, in which it
--- is committed. So statements that still use the old, faster clock see no time later than that of the move. One call does everything, so
--- that little time passes between reading the clock and the commit. The functions are replaced in the schema of the table.
+-- is committed. Statements that still use the old clock, which may be faster, therefore see no time after the move. One call does
+-- everything, so that little time passes between reading the clock and the commit. The functions are replaced in the schema of the table.
 -- +goose StatementBegin
 CREATE FUNCTION testbed_move(next bigint, jump interval, wait interval, old_rate float8, new_rate float8, new_frozen boolean)
 RETURNS void LANGUAGE plpgsql AS $$
