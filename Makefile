@@ -21,6 +21,10 @@ MODULES = . tools tools/oasdiff tools/dockerfile tools/chart docs/examples/webho
 # The tests that compare the documentation with the code. "make generated" runs them, "make test" does not.
 DOC_TESTS = ^(TestReliabilityPage|TestAPIPage|TestConfigurationPage|TestWebhooksPageQuotes|TestDocumentationNames|TestDocumentationTypes|TestDocumentationLinks|TestPageLists|TestExamplesOnThePage|TestSettingsMatchService)
 
+# The tests of pages in a browser, and of the packages for Python and npm. "make pages" runs them, "make test" does not.
+PAGE_TESTS = ^(TestConsole|TestDocsPage|TestPageInABrowser|TestPackages)
+PAGE_PACKAGES = ./cmd/forgerun ./internal/simulator/report
+
 GOLANGCI = $(GO) tool -modfile=tools/go.mod golangci-lint
 
 .DEFAULT_GOAL := help
@@ -71,9 +75,14 @@ site-dev: ## Serve docs as a site on loopback, and show changes as they are made
 ##### Test
 
 .PHONY: test
-test: ## Run what a change must not break, on real Postgres and Redis: less than 10 minutes on two cores
+test: ## Run what a change must not break, on real Postgres and Redis: about 5 minutes on two cores
 	@scripts/setup.sh test
-	@GO="$(GO)" scripts/test.sh -skip '$(DOC_TESTS)' $(TESTFLAGS)
+	@GO="$(GO)" scripts/test.sh -skip '$(DOC_TESTS)|$(PAGE_TESTS)' $(TESTFLAGS)
+
+.PHONY: pages
+pages: ## Test the pages in a browser, and install the packages for Python and npm
+	@scripts/setup.sh ci
+	@GO="$(GO)" FORGERUN_TEST_PACKAGES="$(PAGE_PACKAGES)" scripts/test.sh -run '$(PAGE_TESTS)' $(TESTFLAGS)
 
 .PHONY: test-all
 test-all: ## All of "test", the programs with the race detector, and what lasts: full disks, partitions, soaks, clients under all profiles
@@ -118,7 +127,7 @@ verify: generated checks ## All that is checked without running the service
 
 # None of these targets writes files that another one reads, so "make -j2 checks" works.
 .PHONY: checks
-checks: fmt-check lint tidy-check api-diff dockerfile chart examples scripts site
+checks: pages fmt-check lint tidy-check api-diff dockerfile chart examples scripts site
 
 .PHONY: fmt
 fmt: ## Format the code

@@ -3,6 +3,8 @@
 #
 #   scripts/test.sh [FLAG...]    flags of go test, for all packages: -tags slow, -run NAME
 #
+# FORGERUN_TEST_PACKAGES="./cmd/forgerun ./repo" runs the tests of these packages only.
+#
 # Packages with much concurrency run with the race detector. The other packages, and the programs that end-to-end tests run, use
 # it only if FORGERUN_TEST_RACE=1. Only "make lint" runs vet. All packages share one Postgres server. A failed test is repeated
 # once, alone, unless more than five tests failed, a data race or a panic occurred, or an invariant of the rows was broken. If the
@@ -70,14 +72,25 @@ print_events() {
   print_all_events "$@" | tee "$dir/events.json"
 }
 
+# The packages with the race detector run beside the others, of which one takes most of the time. Their events follow at the end.
 print_all_events() {
-  local result=0 packages
-  packages=$("$GO" list ./... | grep -vxFf <(raced_packages))
-  # shellcheck disable=SC2046 # a list of words
-  test_raced -parallel "$(parallel)" "$@" $(raced_packages) || result=1
+  local result=0 with without
+  with=$(raced_packages)
+  without=$(all_packages | grep -vxF "$with") || true
   # shellcheck disable=SC2086 # a list of words
-  test_plain -parallel "$(parallel)" -timeout 90m "$@" $packages || result=1
+  [ -z "$with" ] || test_raced -p 1 -parallel "$(parallel)" "$@" $with >"$dir/raced.json" &
+  trap 'kill "$!" 2>/dev/null' INT TERM # an interrupt does not reach it
+  # shellcheck disable=SC2086 # a list of words
+  test_plain -parallel "$(parallel)" -timeout 90m "$@" $without || result=1
+  wait "$!" || result=1
+  [ ! -s "$dir/raced.json" ] || cat "$dir/raced.json"
   return "$result"
+}
+
+# all_packages lists the packages of FORGERUN_TEST_PACKAGES, or all.
+all_packages() {
+  # shellcheck disable=SC2086 # a list of words
+  "$GO" list ${FORGERUN_TEST_PACKAGES:-./...}
 }
 
 test_plain() { "$GO" test -json -vet=off -ldflags="-s -w" "$@"; }
@@ -86,9 +99,9 @@ test_raced() { CGO_ENABLED=1 test_plain -race -timeout 30m "$@"; }
 
 raced_packages() {
   if [ "${FORGERUN_TEST_RACE:-}" = 1 ]; then
-    "$GO" list ./... | grep -vxFf <("$GO" list "${programs[@]}")
+    all_packages | grep -vxFf <("$GO" list "${programs[@]}") || true
   else
-    "$GO" list "${raced[@]}"
+    all_packages | grep -xFf <("$GO" list "${raced[@]}") || true
   fi
 }
 
