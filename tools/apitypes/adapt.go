@@ -1,7 +1,7 @@
 package main
 
-// merge combines several schemas into one that has the members of all. Required members stay required only if a value must match all of
-// the schemas.
+// merge replaces the parts of a choice (allOf, anyOf or oneOf) with one object that has the members of all. Required members stay
+// required only for allOf: a value may match just one part of anyOf or oneOf.
 func (o *options) merge(v map[string]any, choice string, of []any) {
 	members, required := map[string]any{}, []any{}
 	for _, one := range of {
@@ -20,7 +20,7 @@ func (o *options) merge(v map[string]any, choice string, of []any) {
 	}
 }
 
-// gather adds the members of a schema that are missing, and returns the required ones.
+// gather adds the schema's members that members lacks, and returns the names of the required ones.
 func (o *options) gather(members map[string]any, schema any) (required []any) {
 	v := object(schema)
 	if name, ok := reference(v); ok {
@@ -37,8 +37,8 @@ func (o *options) gather(members map[string]any, schema any) (required []any) {
 	return append(required, list(v["required"])...)
 }
 
-// simplify changes a schema to a form that the generator supports. An enumeration becomes a value of its type. A reference to a schema
-// without a Go type is replaced with that schema. For a client, the zero value stands for null where possible.
+// simplify changes a schema to a form that the generator supports. It drops enum and const, and keeps the type. A reference to a schema
+// without a Go type is replaced with that schema. For a client (Plain), the zero value stands for null where possible.
 func (o *options) simplify(v map[string]any) {
 	orNull := false
 	delete(v, "enum")
@@ -86,7 +86,6 @@ func (o *options) simplify(v map[string]any) {
 	}
 }
 
-// inline replaces a reference with the schema that it names.
 func (o *options) inline(v map[string]any, name string) {
 	schema := object(o.schemas[name])
 	delete(v, "$ref")

@@ -19,33 +19,33 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// options define the code that is generated from a document. Paths of files are relative to the folder of the configuration.
+// options define the code that is generated from a document. File paths are relative to the configuration's folder.
 type options struct {
 	codegen.Configuration `yaml:",inline"`
 
 	Document string   `yaml:"document"`
 	Output   string   `yaml:"output"`
-	Only     []string `yaml:"only"` // the schemas that get types, besides those that they refer to
-	// Plain makes types for a client: the zero value stands for null where possible.
+	Only     []string `yaml:"only"` // schemas to generate, together with the schemas that they refer to
+	// Plain generates types for a client, in which the zero value stands for null where possible.
 	Plain bool `yaml:"plain"`
-	// Types are the Go types of schemas, such as State, and of their members, such as Job.params. "-" omits a member.
+	// Types maps a schema, such as State, or a member, such as Job.params, to its Go type. "-" omits a member.
 	Types map[string]string `yaml:"types"`
-	// Rename maps names of schemas to Go names, for schemas whose own name does not fit. References use the new name too.
+	// Rename maps a schema to its name in Go, if its own name does not fit. References use the new name too.
 	Rename map[string]string `yaml:"rename"`
-	// Embed maps a field, such as Meta or "Job *Job", to the names of the structs that also get this field. If the field's schema is
-	// a part of their schemas, they embed it instead of repeating its members.
+	// Embed maps a field, such as Meta or "Job *Job", to the structs that start with it. If the field's name is a schema in their allOf,
+	// the field replaces the members of that schema.
 	Embed map[string][]string `yaml:"embed"`
-	// Constants are the enumerations whose values become constants, each with the prefix of the constants' names.
+	// Constants maps each enumeration whose values become constants to the prefix of their names.
 	Constants map[string]string `yaml:"constants"`
-	// Lists are the enumerations whose values become a list of Go structs, by the name of the struct. Each struct has a value and its
+	// Lists maps an enumeration of Constants to a struct type, and generates a list of such structs. Each struct has a value and its
 	// meaning.
 	Lists map[string]string `yaml:"lists"`
 
-	// Methods are the methods of the client, by name. They are written to MethodsOutput.
+	// Methods are the client's methods, by name. They are written to MethodsOutput.
 	Methods       map[string]method `yaml:"methods"`
 	MethodsOutput string            `yaml:"methods-output"`
 
-	// Requests describe the files with the schemas of request bodies. If they are set, nothing else is generated.
+	// Requests describe JSON files of request body schemas. If they are set, nothing else is generated.
 	Requests []requests `yaml:"requests"`
 
 	schemas, paths, parameters map[string]any
@@ -104,7 +104,6 @@ func generate(config string) error {
 	return os.WriteFile(o.MethodsOutput, methods, 0o644)
 }
 
-// read reads a YAML file.
 func read(file string, into any) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -113,7 +112,7 @@ func read(file string, into any) error {
 	return yaml.Unmarshal(text, into)
 }
 
-// load reads the schemas of a document. The result has no paths, since oapi-codegen makes only types.
+// load reads the schemas of a document. The result has no paths, since oapi-codegen generates only types.
 func (o *options) load() (*openapi3.T, error) {
 	var root yaml.Node
 	if err := read(o.Document, &root); err != nil {
@@ -168,11 +167,11 @@ func (o *options) load() (*openapi3.T, error) {
 	return openapi3.NewLoader().LoadFromData(plain)
 }
 
-// composed is added to the line numbers of the members that a composed schema adds, so that they come after the members of its parts.
+// composed is added to the line numbers of members beside an allOf, so that they come after the members of its parts.
 const composed = 1_000_000
 
-// keepOrder makes the generator keep the order in which a document names the members of its schemas. It adds after to the members'
-// line numbers.
+// keepOrder makes the generator keep the order in which a document names the members of its schemas. It sets x-order to each member's
+// line number plus "after".
 func keepOrder(node *yaml.Node, members bool, after int) {
 	for i := 0; node.Kind == yaml.MappingNode && i < len(node.Content); i += 2 {
 		if node.Content[i].Value == "allOf" {
@@ -189,7 +188,7 @@ func keepOrder(node *yaml.Node, members bool, after int) {
 	}
 }
 
-// each calls do for each object in a node.
+// each calls do for node and all objects in it, at any depth.
 func each(node any, do func(v map[string]any)) {
 	for _, item := range list(node) {
 		each(item, do)
@@ -202,7 +201,7 @@ func each(node any, do func(v map[string]any)) {
 	}
 }
 
-// setType sets the Go type of a member of a schema, or of a member of its parts if the schema is composed.
+// setType sets the Go type of a member of a schema, or of the parts in its allOf.
 func (o *options) setType(schema any, member, goType string) {
 	v := object(schema)
 	properties := object(v["properties"])
@@ -222,14 +221,12 @@ func (o *options) setType(schema any, member, goType string) {
 	}
 }
 
-// isInlined reports whether a schema gets no Go type of its own, because it stands for an existing type or for a text, a number or another
-// simple value.
+// isInlined reports whether no Go type is generated for a schema: it has one in Types, or is a string, number or other simple value.
 func (o *options) isInlined(name string) bool {
 	kind, _ := kindOf(object(o.schemas[name]))
 	return o.Types[name] != "" || kind != nil && kind != "object"
 }
 
-// kindOf returns the type of a schema, and reports whether the schema also allows null.
 func kindOf(schema map[string]any) (kind any, orNull bool) {
 	if types := list(schema["type"]); len(types) == 2 && types[1] == "null" {
 		return types[0], true
@@ -237,7 +234,6 @@ func kindOf(schema map[string]any) (kind any, orNull bool) {
 	return schema["type"], false
 }
 
-// add adds a schema and the schemas that it refers to.
 func (o *options) add(wanted map[string]any, name string) {
 	if wanted[name] != nil {
 		return

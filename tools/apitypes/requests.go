@@ -9,7 +9,6 @@ import (
 	"strings"
 )
 
-// requests name the schemas of request bodies in one document, and the file to which they are written.
 type requests struct {
 	Document string   `yaml:"document"`
 	Output   string   `yaml:"output"`
@@ -18,7 +17,7 @@ type requests struct {
 	Changes map[string]map[string]any `yaml:"changes"`
 }
 
-// write writes the schemas as JSON. A written schema has no references, and null is one of its types.
+// write writes the schemas as JSON, with all references resolved. The types of a nullable schema include null.
 func (q *requests) write() error {
 	var root struct {
 		Components struct{ Schemas map[string]any }
@@ -84,7 +83,7 @@ func combine(all map[string]any, schema any) {
 			of = object(all[name])
 		}
 		for name, property := range object(of["properties"]) {
-			if value := object(property)["const"]; value != nil { // the Go code checks which members are allowed with this value
+			if value := object(property)["const"]; value != nil { // Go code checks which members this value allows
 				property = map[string]any{"type": "string", "enum": append(list(object(properties[name])["enum"]), value)}
 			}
 			properties[name] = property
@@ -93,7 +92,7 @@ func combine(all map[string]any, schema any) {
 			required = append(required, list(of["required"])...)
 		}
 	}
-	if keyword == "oneOf" { // a client may send null for a member that only another form has
+	if keyword == "oneOf" { // a client may send null for members of the other forms
 		for name, property := range properties {
 			properties[name] = map[string]any{"oneOf": []any{property, map[string]any{"type": "null"}}}
 		}
@@ -102,7 +101,6 @@ func combine(all map[string]any, schema any) {
 	maps.Copy(of, map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false})
 }
 
-// kept lists the schema keywords that the function plain copies.
 var kept = []string{
 	"type", "required", "additionalProperties", "minProperties", "minItems", "maxItems", "minLength", "maxLength", "minimum", "maximum",
 	"exclusiveMinimum", "pattern", "format", "x-note", "x-refusal", "x-raw", "x-malformed", "x-minimum", "x-maximum", "x-step", "x-names",

@@ -88,7 +88,7 @@ type rules struct {
 	Limits     []string          // headers that are added to each answer of an operation
 	Every      []string          // errors that are added to each operation
 	Changes    []string          // errors that are added to each operation that is not GET
-	Errors     map[string]string // the answers by status
+	Errors     map[string]string // component names of the answers, by status
 }
 
 func (r rules) apply(root *yaml.Node) {
@@ -137,7 +137,7 @@ func (r rules) operation(operation *yaml.Node, changes bool) {
 	}
 }
 
-// expandNames replaces a list of names with references. The references to the general names come first.
+// expandNames replaces a list of names with references. The names in general come first.
 func expandNames(n *yaml.Node, section string, general []string) {
 	var entries []*yaml.Node
 	for _, name := range general {
@@ -145,7 +145,7 @@ func expandNames(n *yaml.Node, section string, general []string) {
 	}
 	if own := get(n, section); own != nil {
 		for _, entry := range own.Content {
-			if entry.Kind == yaml.SequenceNode { // an alias of a list
+			if entry.Kind == yaml.SequenceNode { // a list inserted through an alias
 				entries = append(entries, entry.Content...)
 			} else {
 				entries = append(entries, entry)
@@ -175,14 +175,13 @@ func expandNames(n *yaml.Node, section string, general []string) {
 	}
 }
 
-// taker collects the shared components to which a document refers and which it does not define itself.
 type taker struct {
 	own, shared, all *yaml.Node
 	taken            map[*yaml.Node]bool
 }
 
-// take adds the components to which a part refers. A component comes after the components that it refers to, since generators of types
-// order members by their lines.
+// take adds the components to which a part refers. A component comes after those that it refers to, since type generators order members
+// by line.
 func (t taker) take(part *yaml.Node) {
 	for _, n := range part.Content {
 		if at := strings.Split(n.Value, "/"); len(at) == 4 && at[1] == "components" {

@@ -6,7 +6,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// index returns the position of the value of a member in a mapping, or -1.
+// index returns the position of a member's value in n.Content, or -1.
 func index(n *yaml.Node, name string) int {
 	for i := 1; n != nil && n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
 		if n.Content[i-1].Value == name {
@@ -80,7 +80,7 @@ func expand(n *yaml.Node) *yaml.Node {
 	return &c
 }
 
-// merge adds the members of a part, including those of nested mappings. It returns the name of a member that exists already.
+// merge adds the members of a part, including those of nested mappings. It returns the path of a member that both define, or "".
 func merge(into, part *yaml.Node) string {
 	for pair := range slices.Chunk(part.Content, 2) {
 		name, value := pair[0], pair[1]

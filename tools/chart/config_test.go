@@ -57,7 +57,7 @@ var secrets = map[string]string{
 	"OTEL_EXPORTER_OTLP_HEADERS": "api-key=secret",
 }
 
-// environment returns the variables of a container. Variables from Secrets have the values of secrets.
+// environment returns the variables of a container. Variables from a Secret get their values from secrets.
 func environment(c core.Container) map[string]string {
 	found := map[string]string{}
 	for _, v := range c.Env {
@@ -69,7 +69,6 @@ func environment(c core.Container) map[string]string {
 	return found
 }
 
-// variables returns the names of all variables that "forgerun config" knows.
 func variables(t *testing.T) []string {
 	t.Helper()
 	var names []string
@@ -81,7 +80,6 @@ func variables(t *testing.T) []string {
 	return names
 }
 
-// helm's linter finds no problems.
 func TestLinterFindsNothing(t *testing.T) {
 	t.Parallel()
 	for _, set := range sets {
@@ -141,7 +139,6 @@ func TestSchemaKnowsEachVariable(t *testing.T) {
 	require.ElementsMatch(t, variables(t), append(elsewhere, schema.Definitions.Config.PropertyNames.Enum...))
 }
 
-// Values that are mistyped or contradict each other are refused, and the error names the place.
 func TestValuesThatAreWrongAreRefused(t *testing.T) {
 	t.Parallel()
 	for text, place := range map[string]string{

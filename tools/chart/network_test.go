@@ -27,7 +27,7 @@ func TestSelectorsFindTheirRole(t *testing.T) {
 		for _, s := range services {
 			of := role(s)
 			if of == "" {
-				of = "api" // clients call this role
+				of = "api" // the Service without a role is for clients, which call the api
 			}
 			r.requireSelects(t, &meta.LabelSelector{MatchLabels: s.Spec.Selector}, of)
 			require.Len(t, s.Spec.Ports, 1)
@@ -45,7 +45,7 @@ func TestSelectorsFindTheirRole(t *testing.T) {
 	})
 }
 
-// ways maps each port that policies open for the pods of a role to the peers for which it is open.
+// ways maps each port that network policies open to the peers that may use it.
 type ways map[int][]networking.NetworkPolicyPeer
 
 func (w ways) add(ports []networking.NetworkPolicyPort, peers []networking.NetworkPolicyPeer) {
@@ -54,7 +54,8 @@ func (w ways) add(ports []networking.NetworkPolicyPort, peers []networking.Netwo
 	}
 }
 
-// policies returns the ways into and out of the pods of each role. A role is missing if no policy denies all other traffic of its pods.
+// policies returns the ways into and out of each role's pods. A role is missing if no policy selects its pods, because their traffic is
+// then unlimited.
 func (r release) policies(t *testing.T) (in, out map[string]ways) {
 	t.Helper()
 	in, out = map[string]ways{}, map[string]ways{}
@@ -104,7 +105,7 @@ func TestPoliciesAllowTrafficThatARoleNeeds(t *testing.T) {
 			}
 			toReceivers := role == "deliverer" || role == "api" && set == "keda"
 			if toReceivers {
-				want = append(want, 1) // port range 1 to 65535
+				want = append(want, 1) // first port of the range 1 to 65535
 			}
 			require.ElementsMatch(t, want, portsOf(out[role]), role)
 			if toReceivers && set == "hpa" {

@@ -47,7 +47,7 @@ func TestPodsHaveNoRights(t *testing.T) {
 	})
 }
 
-// Pods start their role, probes use ports that the container has, and the pods of a role are spread.
+// Pods start their role, probes use ports of the container, and a role's pods are spread over nodes.
 func TestPodsAreProbedAndSpread(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		for role, pod := range r.pods(t) {
@@ -73,8 +73,8 @@ func TestPodsAreProbedAndSpread(t *testing.T) {
 	})
 }
 
-// Running jobs get their grace period, and requests and deliveries in progress get their timeouts. The process then has half a
-// minute to end.
+// At shutdown, running jobs have their grace period, and requests and deliveries their timeouts. The process then has half a minute to
+// end.
 func TestPodsHaveTimeToEnd(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		want := map[string]float64{"default": 30, "minimal": 30, "hpa": 723.5, "keda": 120}[set]
@@ -99,7 +99,7 @@ func TestPodsHaveTimeToEnd(t *testing.T) {
 	})
 }
 
-// A budget selects the pods of its role, and always allows the eviction of one of them.
+// A disruption budget selects the pods of its role, and always allows one eviction.
 func TestBudgetsLeaveRoomToEvict(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		budgets := of[*policy.PodDisruptionBudget](r)
@@ -139,7 +139,7 @@ func TestMigrationNeedsNoObjectsOfTheRelease(t *testing.T) {
 	})
 }
 
-// A role's own values override the common ones, even if they are false or zero. Other common values stay.
+// A role's own values override the common ones, even if they are false or zero. Common values that a role does not set still apply.
 func TestRolesOwnValuesWin(t *testing.T) {
 	t.Parallel()
 	r := render(t, "hpa")
@@ -169,7 +169,6 @@ func TestRolesOwnValuesWin(t *testing.T) {
 	}
 }
 
-// requireSelects asserts that a selector finds the pods of these roles, and no others.
 func (r release) requireSelects(t *testing.T, s *meta.LabelSelector, want ...string) {
 	t.Helper()
 	selector, err := meta.LabelSelectorAsSelector(s)

@@ -43,7 +43,6 @@ var roles = []string{"api", "worker", "deliverer"}
 // sets are the sets of values that each test renders: the chart's defaults, and those in testdata.
 var sets = []string{"default", "minimal", "hpa", "keda"}
 
-// kinds are the Go types into which documents are decoded, by version and kind.
 var kinds = map[string]func() meta.Object{
 	"apps/v1 Deployment":                      func() meta.Object { return &apps.Deployment{} },
 	"autoscaling/v2 HorizontalPodAutoscaler":  func() meta.Object { return &autoscaling.HorizontalPodAutoscaler{} },
@@ -59,10 +58,9 @@ var kinds = map[string]func() meta.Object{
 	"v1 ServiceAccount":                       func() meta.Object { return &core.ServiceAccount{} },
 }
 
-// release is the list of objects that the chart renders from a set of values.
 type release []meta.Object
 
-// pack writes the chart as "helm package" does: the archive has the contents of files that are links in the repository.
+// pack writes the chart as "helm package" does: symbolic links become copies of their files.
 var pack = sync.OnceValues(func() (archive string, err error) {
 	c, err := loader.LoadDir(chartDir)
 	if err != nil {
@@ -71,7 +69,6 @@ var pack = sync.OnceValues(func() (archive string, err error) {
 	return chartutil.Save(c, folder)
 })
 
-// load reads the packed chart.
 func load(t *testing.T) *chart.Chart {
 	t.Helper()
 	archive, err := pack()
@@ -81,7 +78,6 @@ func load(t *testing.T) *chart.Chart {
 	return c
 }
 
-// valuesOf returns the values that a set changes.
 func valuesOf(t *testing.T, set string) map[string]any {
 	t.Helper()
 	values := map[string]any{}
@@ -94,7 +90,7 @@ func valuesOf(t *testing.T, set string) map[string]any {
 	return values
 }
 
-// texts returns the rendered templates by file, as helm sends them. It checks the values against the schema.
+// texts returns the rendered templates by file. It checks the values against the schema.
 func texts(c *chart.Chart, values map[string]any) (map[string]string, error) {
 	options := common.ReleaseOptions{Name: "demo", Namespace: namespace, Revision: 1, IsInstall: true}
 	all, err := util.ToRenderValues(c, values, options, common.DefaultCapabilities)
@@ -130,7 +126,6 @@ func render(t *testing.T, set string) (r release) {
 	return r
 }
 
-// of returns the objects of one type, by name.
 func of[T meta.Object](r release) map[string]T {
 	found := map[string]T{}
 	for _, o := range r {
@@ -141,7 +136,6 @@ func of[T meta.Object](r release) map[string]T {
 	return found
 }
 
-// eachSet runs a test with each set of values.
 func eachSet(t *testing.T, test func(t *testing.T, set string, r release)) {
 	t.Parallel()
 	for _, set := range sets {
@@ -152,10 +146,8 @@ func eachSet(t *testing.T, test func(t *testing.T, set string, r release)) {
 	}
 }
 
-// role returns the role of an object, or "" if it has none.
 func role(o meta.Object) string { return o.GetLabels()["app.kubernetes.io/component"] }
 
-// pods returns the templates of all pods, by role.
 func (r release) pods(t *testing.T) map[string]core.PodTemplateSpec {
 	t.Helper()
 	found := map[string]core.PodTemplateSpec{}

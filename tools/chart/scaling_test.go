@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// trigger is a scaling trigger from the values.
 type trigger struct {
 	query, kind string
 	target      int
@@ -33,7 +32,7 @@ func triggers(t *testing.T, role string) map[string]trigger {
 	return found
 }
 
-// The replicas of a Deployment come from the values or from one autoscaler, never from two sources.
+// Either the values or one autoscaler set the replicas of a Deployment, never both.
 func TestOneOwnerOfReplicas(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		scalers := map[string]int{}
@@ -65,7 +64,7 @@ func TestOneOwnerOfReplicas(t *testing.T) {
 	})
 }
 
-// KEDA sends Prometheus the queries of the values, and does not treat a missing answer as zero.
+// KEDA uses the Prometheus queries from the values, and does not treat a missing answer as zero.
 func TestScaledObjectsUseQueriesOfValues(t *testing.T) {
 	t.Parallel()
 	for name, s := range of[*keda.ScaledObject](render(t, "keda")) {
@@ -90,7 +89,8 @@ func TestScaledObjectsUseQueriesOfValues(t *testing.T) {
 	require.Equal(t, []string{"100", "30"}, []string{worker[0].Metadata["threshold"], worker[1].Metadata["threshold"]})
 }
 
-// A HorizontalPodAutoscaler uses metrics that a rule records with the queries of the values. The autoscaler of the api uses only CPU.
+// A HorizontalPodAutoscaler uses metrics that a Prometheus rule records with the queries from the values. The autoscaler of the api uses
+// only CPU.
 func TestAutoscalersUseRecordedMetrics(t *testing.T) {
 	t.Parallel()
 	r := render(t, "hpa")
