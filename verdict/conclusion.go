@@ -17,7 +17,6 @@ const noRetryIdentity = "retries cannot be told from new submissions"
 // maxReasons limits the reasons for untested rules that Sentence lists.
 const maxReasons = 4
 
-// conclude sets the conclusion of the verdict and its reason.
 func (r *record) conclude(v *Verdict) {
 	nothing := r.whyNothingJudged(v)
 	v.Why = Sentence(v.Results)
@@ -42,7 +41,7 @@ func (r *record) conclude(v *Verdict) {
 	}
 }
 
-// whyNothingJudged returns why the session shows nothing about the client. It returns "" if the session shows something.
+// whyNothingJudged returns why the session shows nothing about the client, or "" if it shows something.
 func (r *record) whyNothingJudged(v *Verdict) string {
 	answered, posted, submitted, unreached := 0, false, false, ""
 	r.each(func(x *exchange) {
@@ -108,7 +107,6 @@ func (r *record) untested(rule rule) string {
 // unnamed reports whether x is a submission without a key and a correlation id, so that retries look like new submissions.
 func unnamed(x *exchange) bool { return submits(x) && x.Key == "" && x.Correlation == "" }
 
-// reasons returns the distinct reasons of untested rules.
 func reasons(results []Result) (all []string) {
 	for _, r := range results {
 		if r.Status == NotTested && r.Reason != "" && !slices.Contains(all, r.Reason) {
@@ -142,7 +140,7 @@ func Sentence(results []Result) string {
 	return text + "."
 }
 
-// Headline returns the conclusion with the number of errors and warnings, such as "FAILED: 1 error, 4 warnings". It says if the
+// Headline returns the conclusion with the number of errors and warnings, such as "FAILED: 1 error, 4 warnings". It says so if the
 // client can create duplicates.
 func Headline(c Conclusion, results []Result) string {
 	if c == NothingJudged {

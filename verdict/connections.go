@@ -64,11 +64,11 @@ func minStartup(agent string) time.Duration {
 	return 3 * time.Millisecond
 }
 
-// caller is a part of a client that should keep connections.
+// caller counts the connections of requests with the same User-Agent.
 type caller struct {
-	fresh, able int // requests over new connections, and requests that could have reused one
+	fresh, able int // able: requests that could have reused a connection; fresh: those of them that used a new one
 	unkept      int // fresh requests that the start of a new process cannot explain
-	gone        int // connections that another party may have closed
+	gone        int // connections that a fault or an intermediary may have closed
 	last        *exchange
 	until       time.Time // latest end of an earlier exchange
 }
@@ -86,7 +86,7 @@ func (c *caller) add(x *exchange) {
 		}
 	}
 	if f := x.Fault; f != nil && (f.Disconnects() || f.NextRequest != "" || f.OtherHost) || x.HungUp || x.Status >= 400 && x.Code == "" {
-		c.gone++ // the fault, or the response of an intermediary, may have closed the connection
+		c.gone++
 	}
 	if x.End().After(c.until) {
 		c.until = x.End()

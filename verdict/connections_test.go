@@ -10,7 +10,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// from sets the User-Agent of a request.
 func from(agent string) func(*verdict.Exchange) { return func(x *verdict.Exchange) { x.Agent = agent } }
 
 func reused(*verdict.Exchange)   {}

@@ -13,7 +13,7 @@ func answered(r *record, f *finding) {
 		if a.Unsigned && a.Error == "STATUS" { // a receiver may refuse an unsigned delivery
 			continue
 		}
-		if r.disturbed[attempt{a.DeliveryID, a.Number}].dropped || a.GaveUp && a.Took < AnswerWithin { // dropped, or given up too early
+		if r.disturbed[attempt{a.DeliveryID, a.Number}].dropped || a.GaveUp && a.Took < AnswerWithin { // withheld by a fault, or given up early
 			continue
 		}
 		within := AnswerWithin
@@ -66,7 +66,7 @@ var tamperText = map[fault.Tamper]string{
 // repeated checks that the client answers a copy of a delivery with 2xx. It skips requests without a response. It also skips a 2xx if an
 // attempt of the delivery failed, because the receiver may have stored the id but lost the event.
 func repeated(r *record, f *finding) {
-	failedDeliveries := map[string]bool{} // deliveries with a failed attempt, by id
+	failedDeliveries := map[string]bool{}
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
 		if a.Status/100 != 2 && !r.disturbed[attempt{a.DeliveryID, a.Number}].dropped {

@@ -19,7 +19,7 @@ func duplicates(r *record, f *finding) {
 			add(contentOf(x))
 		}
 	})
-	arrived := map[content]int{} // number of accepted POSTs whose response arrived; the client may want several equal jobs
+	arrived := map[content]int{} // accepted POSTs whose response arrived: from the second equal one on, the client may want equal jobs
 	lookups := group{}           // reads that may check whether a job exists; reads of known jobs do not count
 	r.each(func(x *exchange) {
 		switch {
@@ -75,6 +75,6 @@ const fixDuplicate = "Send the Idempotency-Key of the first try with the retry, 
 
 // accepted reports whether the service accepted x, even if the client did not learn of it.
 func accepted(x *exchange) bool {
-	replaced := x.Fault != nil && x.Fault.Replaces() // whether the fault set the status
+	replaced := x.Fault != nil && x.Fault.Replaces()
 	return x.Made != "" || !replaced && x.Status >= 200 && x.Status < 300
 }

@@ -18,7 +18,7 @@ type finding struct {
 	passed, broken  []Evidence
 	ways            []string // shape of each mistake in broken, to count equal mistakes together
 	broke           []int    // line numbers of the mistakes in the journal
-	doubtful        string   // why the record does not show whether the rule was kept; empty: it does
+	doubtful        string   // why the record does not show whether the rule was kept; empty if it does
 	cites           *demand  // demand to cite in place of the rule's own; may be nil
 }
 
@@ -33,13 +33,12 @@ func (f *finding) pass(before, x *exchange, found string) {
 	}
 }
 
-// fail notes a mistake.
 func (f *finding) fail(before, x *exchange, found, expected string) {
 	f.failBy(nil, before, x, found, expected)
 }
 
-// failBy is like fail, but for a mistake that violates cites, a sentence of a standard other than the one that the rule quotes. If all
-// mistakes violate this sentence, the result cites it. If cites is nil, it is the rule's sentence.
+// failBy is like fail, but cites is the sentence of a standard that the mistake violates; nil means the rule's own sentence. The result
+// cites this sentence only if all mistakes violate it.
 func (f *finding) failBy(cites *demand, before, x *exchange, found, expected string) {
 	if f.failures > 0 && f.cites != cites {
 		cites = nil
@@ -61,7 +60,6 @@ func (f *finding) failBy(cites *demand, before, x *exchange, found, expected str
 	}
 }
 
-// judge calls pass or fail.
 func (f *finding) judge(ok bool, before, x *exchange, found, expected string) {
 	if ok {
 		f.pass(before, x, found)
@@ -70,7 +68,6 @@ func (f *finding) judge(ok bool, before, x *exchange, found, expected string) {
 	f.fail(before, x, found, expected)
 }
 
-// either returns one of two values, such as texts.
 func either[T any](first bool, one, other T) T {
 	if first {
 		return one
@@ -78,7 +75,7 @@ func either[T any](first bool, one, other T) T {
 	return other
 }
 
-// shape identifies equal mistakes. It contains the kind of request without its job, and the fault without delays.
+// shape returns the same text for exchanges that differ only in the job or in the fault's delays.
 func shape(x *exchange) string {
 	if x == nil {
 		return ""
@@ -96,7 +93,6 @@ func shape(x *exchange) string {
 	return strings.Join(parts, " ")
 }
 
-// moment describes an exchange in words. It returns nil for a nil exchange.
 func moment(x *exchange) *Moment {
 	if x == nil {
 		return nil
@@ -163,7 +159,6 @@ func responseText(x *exchange) string {
 	return strings.Join(parts, ", ")
 }
 
-// lostText describes how a response was lost.
 func lostText(x *exchange) string {
 	by := either(x.Fault.Reset, ", with a TCP reset", "")
 	switch x.Fault.Close {

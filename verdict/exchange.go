@@ -53,7 +53,7 @@ type Exchange struct {
 	Operation string `json:"operation,omitempty"` // the API's name of the operation; empty if unknown
 	Role      Role   `json:"role,omitempty"`
 
-	Repeatable bool `json:"repeatable,omitempty"` // the API allows repeating the operation
+	Repeatable bool `json:"repeatable,omitempty"` // the API allows repeating the operation without a key
 
 	// Request.
 	Key         string `json:"key,omitempty"`  // hash of the idempotency key
@@ -86,13 +86,13 @@ type Exchange struct {
 	Unreached  string   `json:"unreached,omitempty"`   // why there is no response, such as "connection refused at 127.0.0.1:3000"
 	Final      []string `json:"final,omitempty"`       // jobs shown in a final state
 	Shown      []string `json:"shown,omitempty"`       // jobs shown in a state that is not final
-	MaybeFinal []string `json:"maybe_final,omitempty"` // jobs with an unknown state whose end another member shows
+	MaybeFinal []string `json:"maybe_final,omitempty"` // jobs shown in an unknown state, although another member shows their end
 	More       bool     `json:"more,omitempty"`        // the response showed more jobs than these
 
 	Fault  *fault.Effect `json:"fault,omitempty"`
 	HungUp bool          `json:"hung_up,omitempty"` // the client hung up before the response was complete
 
-	// Requests of a disturbed delivery, sent to the client or withheld: see fault.Effect.
+	// Set for requests of a delivery with a fault, even if the fault withheld them.
 	Delivery string `json:"delivery,omitempty"`
 	Number   int    `json:"attempt,omitempty"`
 	Event    string `json:"event,omitempty"`
@@ -102,11 +102,11 @@ type Exchange struct {
 
 // Part is the part of an event stream that a client received over one connection.
 type Part struct {
-	Open   bool     `json:"open,omitempty"` // recorded at the start of the stream; a second record with an equal Start holds its end
+	Open   bool     `json:"open,omitempty"` // the stream has begun; another exchange with the same Start records its end
 	Events int      `json:"events"`
 	Cut    bool     `json:"cut,omitempty"`   // a fault ended or silenced the stream
 	IDs    []string `json:"ids,omitempty"`   // ids of the last MaxShown events; "" resets the last event ID
-	Late   int      `json:"late,omitempty"`  // number of last ids that the client may have missed at the moment of the fault
+	Late   int      `json:"late,omitempty"`  // how many of the last ids the client may have missed because of the fault
 	Half   string   `json:"half,omitempty"`  // id of an event that was cut in half
 	Retry  int      `json:"retry,omitempty"` // reconnection time from the service, in ms
 }

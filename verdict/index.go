@@ -12,23 +12,22 @@ import (
 type record struct {
 	Record
 	exchanges []exchange // sorted by start
-	sent      []exchange // requests of disturbed deliveries, sent to the client or withheld
+	sent      []exchange // requests of deliveries with a fault, sent or withheld
 	journal   *journal
 	runs      map[string]*Run // runs by id
 
 	reads     map[place]group     // reads by resource and reader, without streams
 	shared    map[uint64]bool     // connections that served several requests
-	hints     map[string]jobHints // hints by job; "": hints that name no job
+	hints     map[string]jobHints // deliveries and stream events about each job (hints); "": about no job
 	open      map[string]spans    // times in which a response may have shown a job, by job; "": any job
 	ends      map[string]ends     // responses that showed an end, by job, batch or bulk operation
 	disturbed map[attempt]disturbance
 }
 
-// exchange is an exchange of a judged record.
 type exchange struct {
 	*kept
 	place int // number of its line in the journal
-	era   int // number of earlier resets
+	era   int // number of resets before it
 }
 
 // target is the part of a request that names a resource and what to do with it.
@@ -36,19 +35,16 @@ type target struct{ method, path, query string }
 
 func targetOf(x *exchange) target { return target{x.Method, x.Path, x.Query} }
 
-// attempt identifies a delivery attempt.
 type attempt struct {
 	delivery string
 	number   int
 }
 
-// disturbance is the effect of a fault on an attempt.
 type disturbance struct {
 	effect  *fault.Effect
 	dropped bool
 }
 
-// index builds the indexes.
 func (r *record) index() {
 	r.runs = map[string]*Run{}
 	for i := range r.Runs {
@@ -100,7 +96,6 @@ func (r *record) index() {
 	}
 }
 
-// countEras sets the era of each exchange: the number of resets before it.
 func (r *record) countEras() {
 	var resets []time.Time
 	r.each(func(x *exchange) {
@@ -114,7 +109,6 @@ func (r *record) countEras() {
 	})
 }
 
-// each calls f with each exchange.
 func (r *record) each(f func(x *exchange)) {
 	for i := range r.exchanges {
 		f(&r.exchanges[i])
@@ -124,7 +118,7 @@ func (r *record) each(f func(x *exchange)) {
 // group is a list of exchanges, sorted by start.
 type group []*exchange
 
-// indexed groups exchanges by key. The function keys adds each exchange's keys.
+// indexed groups exchanges by key. The function keys passes each key of an exchange to add.
 func indexed[K comparable](r *record, keys func(x *exchange, add func(K))) map[K]group {
 	groups := map[K]group{}
 	r.each(func(x *exchange) {
@@ -162,7 +156,6 @@ func (g group) since(x *exchange) *exchange {
 	return nil
 }
 
-// earliest returns the exchange that began first, or nil if all are nil.
 func earliest(all ...*exchange) (first *exchange) {
 	for _, x := range all {
 		if x != nil && (first == nil || x.place < first.place) {
@@ -172,7 +165,6 @@ func earliest(all ...*exchange) (first *exchange) {
 	return first
 }
 
-// span is the time of an exchange.
 type span struct{ from, until time.Time }
 
 // spans are sorted by start. Each span ends no earlier than the spans before it.
@@ -201,7 +193,7 @@ func (s spans) begin(since, until time.Time) bool {
 	return n < len(s) && s[n].from.Before(until)
 }
 
-// end is an exchange that showed a job in a final state.
+// end is an exchange or a delivery attempt that showed a job in a final state.
 type end struct {
 	exchange *exchange
 	attempt  *Attempt

@@ -20,7 +20,7 @@ type Entry struct {
 	Breaks    []string     `json:"breaks"`              // ids of the rules that it breaks, perhaps because a later request is missing
 	Role      Role         `json:"-"`
 	Status    int          `json:"-"` // 0: no response
-	Effect    fault.Effect `json:"-"` // effect of the fault
+	Effect    fault.Effect `json:"-"`
 }
 
 // JobState is the state of a job as the client knew it before a request.
@@ -38,11 +38,10 @@ type journal struct {
 	record *record
 	lines  []line
 	states []JobState       // job state before each line
-	breaks map[int][]string // ids of broken rules by place
+	breaks map[int][]string // ids of broken rules, by line number
 	edit   func(*Moment)    // changes each entry; may be nil
 }
 
-// line is an exchange or an attempt.
 type line struct {
 	exchange *exchange
 	attempt  *Attempt
@@ -55,7 +54,6 @@ func (l line) start() time.Time {
 	return l.attempt.At
 }
 
-// job returns the job of the line, or "" if there is none.
 func (l line) job() string {
 	if l.attempt != nil {
 		return l.attempt.JobID
@@ -63,8 +61,8 @@ func (l line) job() string {
 	return cmp.Or(l.exchange.Job, l.exchange.Made)
 }
 
-// newJournal numbers the attempts and exchanges of a record. A disturbed delivery and its attempt share a line. Additional requests of a
-// fault have their own lines.
+// newJournal numbers the attempts and exchanges of a record. A delivery with a fault and its attempt share a line. A request that a
+// fault adds has its own line.
 func newJournal(r *record) *journal {
 	j := &journal{
 		record: r, breaks: map[int][]string{}, lines: make([]line, 0, len(r.Attempts)+len(r.exchanges)+len(r.sent)),

@@ -11,7 +11,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// marked returns the numbers of the requests that broke each rule, from the journal.
 func marked(v verdict.Verdict) map[string][]int {
 	all := map[string][]int{}
 	for e := range v.Journal() {
@@ -22,8 +21,8 @@ func marked(v verdict.Verdict) map[string][]int {
 	return all
 }
 
-// The journal lists each request and attempt once, sorted by start. A disturbed delivery and its attempt share a line. Additional
-// requests have their own lines.
+// The journal lists each request and attempt once, sorted by start. A delivery with a fault and its attempt share a line. Requests that
+// faults add have their own lines.
 func TestJournal(t *testing.T) {
 	t.Parallel()
 	trace := newTrace().send(submit(7)).send(poll(7)).wait(200 * time.Millisecond)

@@ -23,7 +23,7 @@ type Log struct {
 // kept is the stored form of an Exchange.
 type kept struct {
 	Start             time.Time
-	took              time.Duration // time from start to end
+	took              time.Duration
 	ETag, IfNoneMatch string
 	Connection        uint64
 	Reused            bool
@@ -32,7 +32,7 @@ type kept struct {
 	*response
 }
 
-// request is the shared part of equal requests.
+// request is the part of an exchange that is stored once for all equal requests.
 type request struct {
 	Method, Host, Path, Query, Operation                       string
 	Role                                                       Role
@@ -42,7 +42,7 @@ type request struct {
 	Repeatable, KeyInURL, Unsigned, Closes, Receiver           bool
 }
 
-// response is the shared part of equal responses.
+// response is the part of an exchange that is stored once for all equal responses.
 type response struct {
 	Status            int
 	RetryAfter        *int
@@ -137,7 +137,7 @@ func (l *Log) FoundKey(without func(path, query string) (shownPath, shownQuery s
 	}
 }
 
-// text returns the stored string that equals text. If there is none, it stores text.
+// text returns the stored string that equals text, or stores text.
 func (l *Log) text(text string) string {
 	if one, ok := l.texts[text]; ok {
 		return one
@@ -153,7 +153,7 @@ var seed = maphash.MakeSeed()
 // collision, v replaces the stored value.
 func shared[T any](l *Log, known map[uint64]*T, size int, v *T) *T {
 	text, err := json.Marshal(v)
-	if err != nil { // exchanges have no values that cannot be encoded
+	if err != nil { // impossible: all values of an exchange can be encoded
 		return v
 	}
 	hash := maphash.Bytes(seed, text)
@@ -165,14 +165,12 @@ func shared[T any](l *Log, known map[uint64]*T, size int, v *T) *T {
 	return v
 }
 
-// until returns a copy of x with another end.
 func (x *kept) until(end time.Time) *kept {
 	other := *x
 	other.took = max(0, end.Sub(x.Start))
 	return &other
 }
 
-// as returns a copy of x with another role.
 func (x *kept) as(role Role) *kept {
 	other, r := *x, *x.request
 	r.Role, other.request = role, &r

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// learned returns the exchange that first showed the client the end of a job, batch or bulk operation after a moment, and its time. Both
+// learned returns the first exchange since a moment that showed the client the end of a job, batch or bulk operation, and its time. Both
 // are zero if there is none.
 func (r *record) learned(id string, since time.Time) (first *exchange, at time.Time) {
 	e, at := r.ends[id].since(since.Add(-Tolerance))
@@ -20,9 +20,9 @@ func (r *record) learned(id string, since time.Time) (first *exchange, at time.T
 	return e.exchange, at
 }
 
-// ended returns the exchange in which the client learned that a run had ended, and how late it was. The client may follow the run, its
-// batch or a bulk operation, and the time limit starts when that ends. waiting reports whether one of them has not ended. The kept
-// spans, in which the client was blocked, do not count.
+// ended returns the exchange in which the client learned that a run had ended, and how late it was. If the client follows the run's
+// batch or bulk operation, the time limit starts at the end of that. waiting reports whether a batch or bulk operation of the run has
+// not ended. Time in the spans kept does not count, because the client was blocked then.
 func (r *record) ended(run *Run, kept spans) (first *exchange, late time.Duration, waiting bool) {
 	consider := func(id string, due time.Time) {
 		x, at := r.learned(id, run.Finished)
@@ -49,7 +49,7 @@ func (r *record) ended(run *Run, kept spans) (first *exchange, late time.Duratio
 	return first, late, waiting
 }
 
-// knownJobs returns, by job, the submissions that the service answered with a job.
+// knownJobs maps jobs to the submissions whose responses named them.
 func (r *record) knownJobs() map[string]*exchange {
 	known := map[string]*exchange{}
 	r.each(func(x *exchange) {
@@ -92,8 +92,8 @@ func outcome(r *record, f *finding) {
 	}
 }
 
-// gaveUp returns a function that reports whether the client may have given up on a job because of errors. It may if the last reads of the
-// job, or the last requests of any kind, failed repeatedly or permanently.
+// gaveUp returns a function that reports whether the client may have given up on a job because of errors. It may have if the last reads
+// of the job, or the last requests of any kind, failed repeatedly or permanently.
 func (r *record) gaveUp() func(run *Run) bool {
 	type ask struct {
 		era int
@@ -163,7 +163,6 @@ func isPermanent(x *exchange) bool {
 	return x.Arrived() && (x.Status == http.StatusGone || x.RetryAfter != nil && requiredWait(x) >= LearnWithin || x.otherHost() != "")
 }
 
-// endedBefore reports whether the session ended before a moment.
 func (r *record) endedBefore(moment time.Time) bool {
 	return r.Session.EndedAt != nil && time.Time(*r.Session.EndedAt).Before(moment)
 }
@@ -178,7 +177,7 @@ func (r *record) unended(id string) bool {
 }
 
 // wouldPollAgain returns a function that reports whether a waiting client would have read the job again after x. It would if it polls
-// unfinished jobs, got no hint about this job, and sent other requests after the required pause.
+// unfinished jobs, got no delivery or event about this job, and sent other requests after the required pause.
 func (r *record) wouldPollAgain() func(x *exchange) bool {
 	polls := false
 	var last time.Time // start of the last request
@@ -204,7 +203,6 @@ func (r *record) mayHaveLearned(run *Run) bool {
 	})
 }
 
-// text describes the end of the run.
 func (run *Run) text() string {
 	return fmt.Sprintf("Job %s%s %s at %s", run.ID, either(run.Batch == "", "", " of batch "+run.Batch), endText(run.State),
 		run.Finished.UTC().Format(time.TimeOnly))

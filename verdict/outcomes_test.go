@@ -10,7 +10,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// result returns the result of one rule.
 func (t *trace) result(rule string) (found verdict.Result) {
 	for _, r := range t.judge().Results {
 		if r.Rule == rule {
@@ -20,7 +19,7 @@ func (t *trace) result(rule string) (found verdict.Result) {
 	return found
 }
 
-// end ends a job now. The job may be part of batches and bulk operations.
+// end adds a job that ends now. The first group is its batch; the others are bulk operations.
 func (t *trace) end(n byte, groups ...string) *trace {
 	run := verdict.Run{ID: id(n), State: "SUCCEEDED", Finished: t.now, Groups: groups}
 	if len(groups) > 0 {
@@ -44,7 +43,8 @@ func (t *trace) see(what string) *trace {
 	return t.send(verdict.Exchange{Method: "GET", Path: "/v1/batches/" + what, Status: 200, Job: what, Final: []string{what}, Reused: true})
 }
 
-// A client may learn of the end of a job from the end of its batch or bulk operation. The time limit starts when that ends.
+// A client may learn of the end of a job from the end of its batch or bulk operation. The time limit then starts at the end of the batch
+// or bulk operation.
 func TestOutcomesOfGroups(t *testing.T) {
 	t.Parallel()
 	many := submit(7, func(x *verdict.Exchange) {
@@ -102,14 +102,13 @@ func TestOutcomesOfGroups(t *testing.T) {
 	require.Equal(t, "Job job-7 of batch batch SUCCEEDED at 12:00:00; the client never learned this.", e.Found)
 }
 
-// again returns a second submission of a job with another key. It creates another job.
+// again returns a second submission of a job. It has another key, and so creates job n.
 func again(of, n byte) verdict.Exchange {
 	return submit(of, func(x *verdict.Exchange) {
 		x.Key, x.Made, x.Job, x.Shown = "again "+id(n), id(n), id(n), []string{id(n)}
 	})
 }
 
-// as sets the final state of the job that ended last.
 func (t *trace) as(state string) *trace {
 	t.Runs[len(t.Runs)-1].State = state
 	return t

@@ -18,7 +18,7 @@ func retryAfter(r *record, f *finding) {
 	})
 	readers, hints := newLoops(f), r.newHints()
 	r.each(func(x *exchange) {
-		began := r.Standards && submits(x) && x.Status == http.StatusAccepted // then Retry-After applies to the first read of the job
+		began := r.Standards && submits(x) && x.Status == http.StatusAccepted // Retry-After of a 202 also applies to the first read of the job
 		if x.RetryAfter == nil || !x.Arrived() || x.Method != http.MethodGet && !began || len(x.Final) > 0 ||
 			!slices.Contains([]int{http.StatusOK, http.StatusAccepted, http.StatusNotModified, http.StatusNotFound}, x.Status) {
 			return
@@ -105,11 +105,11 @@ type tail struct {
 	job       string
 	end, last *exchange     // first read that showed the end, and latest read
 	pace      time.Duration // shortest time between two reads before the end; 0 with only one read
-	gap       time.Duration // time before the latest read
+	gap       time.Duration // pause before the latest read
 	row, most int           // current and maximum number of consecutive reads at a steady pace
 }
 
-// poll notes a read up to the end.
+// poll notes a read before the reader saw the end, or the first that shows it.
 func (t *tail) poll(y *exchange) {
 	if t.last != nil {
 		gap := max(1, y.Start.Sub(t.last.End()))
@@ -122,8 +122,8 @@ func (t *tail) poll(y *exchange) {
 // before, or polled much more slowly.
 func (t *tail) visitors() bool { return t.pace == 0 || t.gap < t.pace/3 }
 
-// add notes a read after the end. Only reads at a steady pace count, because people who open a page read irregularly. Reads after a hint do
-// not count.
+// add notes a read after the end. Only reads at a steady pace count, because people who open a page read irregularly. Reads after a
+// delivery or an event do not count.
 func (t *tail) add(y *exchange, hinted bool) {
 	gap := y.Start.Sub(t.last.End())
 	steady := gap <= 3*t.gap+50*time.Millisecond && t.gap <= 3*gap+50*time.Millisecond
@@ -188,7 +188,7 @@ func conditional(r *record, f *finding) {
 		keyID, accept, agent string
 	}
 	of := func(x *exchange) store { return store{targetOf(x), x.KeyID, x.Accept, x.Agent} }
-	stored := map[store]bool{} // resources with responses that the client stores, because it has sent their ETags
+	stored := map[store]bool{} // resources whose responses the client stores: it has sent their ETags
 	r.each(func(x *exchange) {
 		if x.IfNoneMatch != "" {
 			stored[of(x)] = true
@@ -198,14 +198,14 @@ func conditional(r *record, f *finding) {
 		store
 		tag string
 	}
-	received := map[version][]time.Time{} // times of responses over any connection, by version
+	received := map[version][]time.Time{}
 	r.each(func(x *exchange) {
-		if x.Method == http.MethodGet && (x.ETag != "" || x.Status == http.StatusOK) && x.Arrived() { // "" is also a version
+		if x.Method == http.MethodGet && (x.ETag != "" || x.Status == http.StatusOK) && x.Arrived() { // no ETag is also a version
 			at := version{of(x), x.ETag}
 			received[at] = append(received[at], x.End())
 		}
 	})
-	// elsewhere reports whether the client received the version in y over another connection after x.
+	// elsewhere reports whether the client received the ETag in y over another connection between x and y.
 	elsewhere := func(x, y *exchange) bool {
 		return slices.ContainsFunc(received[version{of(y), y.IfNoneMatch}], func(at time.Time) bool {
 			return !at.Before(x.End()) && at.Before(y.Start)
@@ -234,8 +234,8 @@ func conditional(r *record, f *finding) {
 	})
 }
 
-// nextRequestFinder returns a function that finds the next request of a reader for the target of x. It includes requests over connections
-// that did not read the target before.
+// nextRequestFinder returns a function that finds the reader's next request for the target of x. The request may use a connection on
+// which the reader did not read the target before.
 func (r *record) nextRequestFinder() func(x *exchange) *exchange {
 	type visit struct {
 		place
@@ -276,7 +276,7 @@ func backoff(r *record, f *finding) {
 			return
 		}
 		if !hasWait && r.Standards {
-			return // standards set no time then; storms judges immediate repetitions
+			return // standards set no time without Retry-After; storms judges immediate repetitions
 		}
 		var y *exchange
 		switch {
@@ -315,7 +315,7 @@ func backoff(r *record, f *finding) {
 // timeouts checks that a client stops waiting for a response after WaitAtMost.
 func timeouts(r *record, f *finding) {
 	r.each(func(x *exchange) {
-		if x.Fault == nil || x.Fault.Held() < WaitAtMost || waits(x) && !x.HungUp { // or the client asked for a long poll and waited for it
+		if x.Fault == nil || x.Fault.Held() < WaitAtMost || waits(x) && !x.HungUp { // a client may wait for a long poll that it asked for
 			return
 		}
 		took := after(x.End().Sub(x.Start))

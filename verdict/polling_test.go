@@ -10,7 +10,6 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// by sets a request's connection and credentials.
 func by(connection uint64, key string) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) { x.Connection, x.KeyID = connection, key }
 }
@@ -20,12 +19,10 @@ func noRetryAfter(x *verdict.Exchange) { x.RetryAfter = nil }
 func tagged(x *verdict.Exchange)       { x.IfNoneMatch = x.ETag }
 func unchanged(x *verdict.Exchange)    { x.Status, x.Shown, x.Final = 304, nil, nil }
 
-// accepting sets the Accept header of a request.
 func accepting(media string) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) { x.Accept = media }
 }
 
-// polling lists the rules about polling.
 var polling = []string{"retry-after", "conditional-requests", "stop-at-end", "list-polling", "backoff"}
 
 // Readers that do not poll too often break no rule about polling.

@@ -29,7 +29,7 @@ type place struct {
 
 func (r *record) placeOf(x *exchange) place { return place{targetOf(x), r.readerOf(x)} }
 
-// indexReaders indexes the reads of each reader and finds the shared connections.
+// indexReaders indexes the reads of each reader, and finds the connections that served several requests.
 func (r *record) indexReaders() {
 	r.shared = map[uint64]bool{}
 	seen := map[uint64]bool{0: true}
@@ -47,14 +47,13 @@ func (r *record) indexReaders() {
 	})
 }
 
-// ofKey returns the place for reads of the resource of x by any reader with the same API key.
+// ofKey returns the place that stands for all readers of the resource of x with its API key.
 func (r *record) ofKey(x *exchange) place {
 	return place{targetOf(x), reader{keyID: x.KeyID, agent: anyAgent}}
 }
 
 const anyAgent = "\x00" // equals no User-Agent
 
-// sameReads returns the reads of the same resource by the same reader.
 func (r *record) sameReads(x *exchange) group {
 	if x.Stream != nil {
 		return nil
@@ -67,7 +66,7 @@ const (
 	turns = 3 // maximum number of readers that look like one, such as browser tabs that share a connection
 )
 
-// loops finds loops in the consecutive requests of each reader.
+// loops finds readers that repeat a mistake in a loop.
 type loops struct {
 	*finding
 	rows map[reader]*row
@@ -87,7 +86,6 @@ type mistake struct {
 
 func newLoops(f *finding) *loops { return &loops{f, map[reader]*row{}} }
 
-// right notes that a reader kept the rule.
 func (l *loops) right(who reader, before, x *exchange, found string) {
 	delete(l.rows, who)
 	l.pass(before, x, found)
@@ -113,7 +111,6 @@ func (l *loops) wrong(who reader, crowded bool, m mistake) {
 	now.mistakes = nil
 }
 
-// evenlySpaced reports whether the gaps are about equal.
 func evenlySpaced(gaps []time.Duration) bool {
 	least, most := slices.Min(gaps), slices.Max(gaps)
 	return most <= least+least/10+10*time.Millisecond
@@ -142,7 +139,6 @@ type jobHint struct {
 	sum int // number of hints up to and including this one
 }
 
-// indexHints finds the hints about each job.
 func (r *record) indexHints() {
 	r.hints = map[string]jobHints{}
 	r.each(func(x *exchange) {
@@ -169,7 +165,6 @@ func (r *record) indexHints() {
 	}
 }
 
-// by returns the number of hints up to a moment.
 func (all jobHints) by(moment time.Time) int {
 	n := sort.Search(len(all), func(i int) bool { return all[i].at.After(moment) })
 	if n == 0 {

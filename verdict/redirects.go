@@ -20,7 +20,8 @@ const (
 	HopWithin = 200 * time.Millisecond
 )
 
-// sent identifies a redirected request and the request that follows the redirect. It includes the query if the redirect keeps the path.
+// sent is what a redirected request has in common with the request that follows the redirect. It includes the query if the redirect
+// keeps the path.
 type sent struct{ method, path, query, body, key, correlation, keyID, agent string }
 
 func (s sent) on(path, query string, samePath bool) sent {
@@ -46,7 +47,7 @@ func (x *exchange) redirected() (path, query string, ok bool) {
 	return path, query, strings.HasPrefix(path, "/")
 }
 
-// Demands about single statuses and about loops.
+// Demands of RFC 9110 about single statuses and about loops.
 var (
 	kept307 = demand{Should, rfc9110 + "15.4.8", "The 307 (Temporary Redirect) status code indicates that the target resource resides " +
 		"temporarily under a different URI and the user agent MUST NOT change the request method if it performs an automatic " +
@@ -62,7 +63,7 @@ var (
 type hops struct {
 	first *exchange
 	n     int
-	burst int // number of latest redirects that were followed immediately
+	burst int // length of the latest run of redirects that were followed immediately
 }
 
 // followed checks that the client sends a redirected request to the new address: unchanged, or with GET after 303. It also checks that the
@@ -78,7 +79,7 @@ func followed(r *record, f *finding) {
 		add(sentBy(x).on(x.Path, x.Query, true))
 	})
 	used := map[sent]int{} // number of requests that are known to follow a redirect
-	rows := map[int]hops{} // chain of redirects by the place of the request that followed the last one
+	rows := map[int]hops{} // chain of redirects, by the place of the request that followed the last of them
 	r.each(func(x *exchange) {
 		path, query, ok := x.redirected()
 		if !ok || !r.reactionOver(x.End()) {
@@ -154,7 +155,7 @@ func (x *exchange) lostMethod(z *exchange) bool {
 	if x.retrieves() || x.KeyID != z.KeyID || x.Agent != z.Agent {
 		return false
 	}
-	return x.Key != "" && x.Key == z.Key || x.Connection == z.Connection || !z.Reused // other requests have their own connections
+	return x.Key != "" && x.Key == z.Key || x.Connection == z.Connection || !z.Reused // an unrelated GET reuses another connection
 }
 
 // otherHost returns the host that a redirect to another host leads to, or "" for other responses.
@@ -192,7 +193,7 @@ func keySentElsewhere(r *record, f *finding) {
 	asked := indexed(r, func(x *exchange, add func(string)) { add(strings.ToLower(x.Host)) })
 	r.each(func(x *exchange) {
 		to := x.otherHost()
-		if to == "" || redirectedTo[to] == nil || !x.Disturbed() || asked[to].next(x) != nil { // other hosts are recorded only after a fault
+		if to == "" || redirectedTo[to] == nil || !x.Disturbed() || asked[to].next(x) != nil { // such requests are recorded only after a fault
 			return
 		}
 		if y := asked[strings.ToLower(x.Host)].next(x); y != nil {

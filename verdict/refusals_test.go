@@ -49,7 +49,6 @@ type judgedClient struct {
 
 type clients map[string]judgedClient
 
-// checkClients checks the result of a rule for each client.
 func checkClients(t *testing.T, rule string, clients clients) {
 	t.Helper()
 	for name, c := range clients {

@@ -21,7 +21,8 @@ const (
 	sameBatch              // body of a batch
 )
 
-// scope limits a search for repetitions to a target and an era. An empty target matches all targets.
+// scope limits a search for repetitions to a target and to an era, which is the time between two resets. An empty target matches all
+// targets.
 type scope struct {
 	target
 	era int
@@ -49,7 +50,6 @@ func (r *record) repetitions(in func(*exchange) (scope, bool)) repetitions {
 	})
 }
 
-// submissions indexes the submissions.
 func (r *record) submissions() repetitions {
 	return r.repetitions(func(x *exchange) (scope, bool) { return scope{}, submits(x) })
 }
@@ -58,7 +58,6 @@ func (r *record) submissions() repetitions {
 // any other body.
 func (all repetitions) intended(s scope, x *exchange) []group { return all.of(intentKeys(s, x)) }
 
-// intentKeys returns the keys of requests with the same intention as x.
 func intentKeys(s scope, x *exchange) []intentKey {
 	s.era = x.era
 	switch {
@@ -73,7 +72,6 @@ func intentKeys(s scope, x *exchange) []intentKey {
 // resubmissions returns the requests with the same intention or idempotency key as x.
 func (all repetitions) resubmissions(s scope, x *exchange) []group { return all.of(resubmitted(s, x)) }
 
-// resubmitted returns the keys of requests with the same intention or idempotency key as x.
 func resubmitted(s scope, x *exchange) []intentKey {
 	same := intentKeys(s, x)
 	s.era = x.era

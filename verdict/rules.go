@@ -22,7 +22,6 @@ const (
 //go:embed rules.txt
 var rulesText string
 
-// checks holds the check of each rule.
 var checks = map[string]func(*record, *finding){
 	"retry-after": retryAfter, "list-polling": listing, "stop-at-end": stopAtEnd, "conditional-requests": conditional, "backoff": backoff,
 	"retry-budget": budget, "retry-only-retryable": retried, "idempotency-key": keyed, "no-duplicates": duplicates, "same-body": sameBody,
@@ -32,7 +31,6 @@ var checks = map[string]func(*record, *finding){
 	"redirects": followed, "no-key-elsewhere": keySentElsewhere, "content-negotiation": negotiated, "correlation-ids": correlated,
 }
 
-// rules lists all rules in order.
 var rules = readRules()
 
 func readRules() (all []rule) {

@@ -19,7 +19,7 @@ func ValidLabel(text string) bool {
 // Session is a period in which a client's traffic is recorded and judged.
 type Session struct {
 	ID        string        `json:"session_id"`
-	Label     string        `json:"label,omitempty"` // value of the session header of its requests; empty: requests without the header
+	Label     string        `json:"label,omitempty"` // value of the session header in its requests; empty: they have no such header
 	Profile   fault.Profile `json:"profile,omitempty"`
 	Seed      int64         `json:"seed"`
 	Rules     []string      `json:"rules"` // ids of the judged rules

@@ -14,7 +14,6 @@ func cut(x verdict.Exchange) verdict.Exchange {
 	return x
 }
 
-// of sets the query and the API key of a stream.
 func of(x verdict.Exchange, query, key string) verdict.Exchange {
 	x.Query, x.KeyID = query, key
 	return x

@@ -51,7 +51,7 @@ type tolerance struct {
 	retries bool             // whether the client repeats reads that fail with a known error
 }
 
-// shown judges the requests after x showed a job.
+// shown judges whether the client kept following a job after x showed it.
 func (t *tolerance) shown(x *exchange, id string) {
 	if x.Role == List && t.runs[id] == nil || t.knew(id, x) {
 		return // the job may belong to another client, or the client knows its end
@@ -87,7 +87,7 @@ func (t *tolerance) unclear(x *exchange, id string) bool {
 	return t.Elsewhere || t.mayHaveShown(id, x.End(), t.Now) || t.unended(id) && !t.polls(x)
 }
 
-// error judges the requests after x, a read of a job, if x failed temporarily with an error of an unknown type.
+// error judges whether the client repeated x, if x is a read of a job that failed temporarily with an error of an unknown type.
 func (t *tolerance) error(x *exchange) {
 	if x.Role != Read || x.Job == "" || !failed(x) {
 		return

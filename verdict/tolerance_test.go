@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// follow returns a stream of the events of a job, with a fault.
+// follow returns a request for the events of a job, with a fault.
 func follow(n byte, e fault.Effect, change ...func(*verdict.Exchange)) verdict.Exchange {
 	x := stream("", "e1", "e2")
 	x.Path, x.Job, x.Shown, x.Fault = "/v1/jobs/"+id(n)+"/events", id(n), []string{id(n)}, &e

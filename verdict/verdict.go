@@ -24,7 +24,7 @@ const (
 	MaxRereads           = 2                     // maximum number of reads of a job after the client saw its end
 	KeptFor              = 4 * time.Second       // time for which common clients keep idle connections
 	FewRequests          = 10                    // minimum number of requests for judging connections
-	FewUnkept            = 3                     // minimum number of new connections that one process per request does not explain
+	FewUnkept            = 3                     // minimum number of new connections that cannot come from one process per request
 	Pause                = 50 * time.Millisecond // shortest pause between two reads
 	FewUnpaused          = 50                    // number of reads without a pause that break a rule
 	FollowWithin         = time.Second           // longest time in which an HTTP library follows a redirect
@@ -48,11 +48,10 @@ type Record struct {
 	Guess *Guess
 	// Elsewhere is set if clients may also learn of the end of jobs in ways that are not recorded.
 	Elsewhere bool
-	// Standards is set if the API is not ours. The rules then demand only what standards demand.
+	// Standards is set if the API is not ForgeRun's. The rules then demand only what standards demand.
 	Standards bool
 }
 
-// rule is a demand on clients, and its check.
 type rule struct {
 	id, title string
 	demand    demand          // demand on clients of our API
@@ -64,7 +63,6 @@ type rule struct {
 	check     func(*record, *finding)
 }
 
-// demand is a demand on clients, with the sentence that makes it.
 type demand struct {
 	level Level
 	see   string // source
@@ -193,7 +191,6 @@ func waits(x *exchange) bool {
 	return false
 }
 
-// showsFinal reports whether the client saw the job in a final state.
 func showsFinal(x *exchange, id string) bool { return x.Arrived() && slices.Contains(x.Final, id) }
 
 // unanswered reports whether the client cannot tell from the response if the request had an effect.
@@ -211,10 +208,8 @@ func safe(x *exchange) bool {
 	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}, x.Method)
 }
 
-// submits reports whether x submits one or more jobs.
 func submits(x *exchange) bool { return x.Role == Submit || batch(x) }
 
-// batch reports whether x submits several jobs.
 func batch(x *exchange) bool { return x.Role == SubmitMany }
 
 // requiredWait returns how long the Retry-After of x tells a client to wait. x must have one.

@@ -211,8 +211,8 @@ func TestStandards(t *testing.T) {
 	}
 }
 
-// The page about the test bed lists each rule, and the pages contain the sentences that our rules cite. Each sentence says must
-// or should, according to its level.
+// The page about the test bed lists each rule, and our own pages contain the sentences that rules cite from them. Each sentence says
+// must or should, according to its level.
 func TestPagesHaveTheRules(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/reference/testbed.md")

@@ -123,7 +123,6 @@ func TestWrongWays(t *testing.T) {
 	}
 }
 
-// deliver adds a delivery about a job.
 func (t *trace) deliver(n byte) *trace {
 	return t.wait(time.Millisecond).attempt(verdict.Attempt{DeliveryID: id(10), JobID: id(n), Number: 1, Event: "job.running", Status: 200})
 }
@@ -161,7 +160,6 @@ func TestEvidenceIsAPair(t *testing.T) {
 	require.Nil(t, e.Before)
 }
 
-// The evidence shows how a response was lost.
 func TestEvidenceNamesLostResponses(t *testing.T) {
 	t.Parallel()
 	for response, e := range map[string]fault.Effect{

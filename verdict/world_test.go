@@ -49,7 +49,6 @@ var ours = fault.API{Operations: map[fault.Use][]string{
 	fault.Submissions: {"submit"}, fault.Lookups: {"read"}, fault.Outcomes: {"result"}, fault.Streams: {"events"},
 }}
 
-// wait lets time pass.
 func (t *trace) wait(d time.Duration) *trace {
 	t.now = t.now.Add(d)
 	return t
@@ -162,7 +161,6 @@ func right() *trace {
 	return t.sent(fault.Effect{Tamper: fault.TamperBody}, 401).sent(fault.Effect{Repeat: 1}, 204)
 }
 
-// cancel returns a request that cancels a job.
 func cancel(n byte, change ...func(*verdict.Exchange)) verdict.Exchange {
 	x := verdict.Exchange{Method: "POST", Path: "/v1/jobs/" + id(n) + "/cancel", Status: 200, Job: id(n), Reused: true}
 	for _, c := range change {
@@ -184,7 +182,6 @@ func (t *trace) sent(e fault.Effect, status int) *trace {
 	return t.send(verdict.Exchange{Method: "POST", Role: verdict.Delivery, Delivery: id(9), Number: 2, Status: status, Fault: &e})
 }
 
-// attempt adds a delivery attempt of the service.
 func (t *trace) attempt(a verdict.Attempt) *trace {
 	a.DeliveryID, a.At = cmp.Or(a.DeliveryID, id(9)), t.now
 	t.Attempts = append(t.Attempts, a)

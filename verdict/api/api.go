@@ -33,7 +33,7 @@ type API struct {
 	Job     Job      `yaml:"job,omitempty"`
 
 	Key         []string         `yaml:"key,omitempty"`         // places of the idempotency key in a request
-	Correlation []string         `yaml:"correlation,omitempty"` // places of the correlation id; all tries of a request have the same one
+	Correlation []string         `yaml:"correlation,omitempty"` // places of the correlation id, which all tries of a request share
 	Repeatable  []string         `yaml:"repeatable,omitempty"`  // operations that are safe to repeat without a key
 	Errors      map[int]Document `yaml:"errors,omitempty"`      // error bodies of faults by status; 0: all other statuses
 	Rules       []string         `yaml:"rules,omitempty"`       // additional rules to judge
@@ -41,9 +41,9 @@ type API struct {
 	operations []operation
 }
 
-// Job describes how the API names jobs and shows their states. Places are JSON Pointers into bodies, or "header:NAME".
+// Job describes how the API names jobs and shows their states. Places are JSON Pointers into bodies, "header:NAME" or "query:NAME".
 type Job struct {
-	ID      []string `yaml:"id,omitempty"`      // places of the id in responses to submissions; paths of other operations have {id}
+	ID      []string `yaml:"id,omitempty"`      // places of the id in the response to a submission; other operations have {id} in their paths
 	Address []string `yaml:"address,omitempty"` // places of the job's address, if it has no id
 	State   []string `yaml:"state,omitempty"`
 	Final   []string `yaml:"final,omitempty"` // final states; case is ignored
@@ -78,7 +78,7 @@ func Names() (names []string) {
 	return names
 }
 
-// Load reads a description: a ready-made one by name, or a file. Without a name, the description contains only the standards.
+// Load reads a description: a ready-made one by name, or a file. Without a name, only the standards apply.
 func Load(name string) (*API, error) {
 	if name == "" {
 		return Parse(nil)
@@ -96,7 +96,7 @@ func Load(name string) (*API, error) {
 	return a, nil
 }
 
-// Parse reads a description in YAML.
+// Parse reads a description from YAML.
 func Parse(text []byte) (*API, error) {
 	a := &API{}
 	d := yaml.NewDecoder(bytes.NewReader(text))
@@ -166,7 +166,7 @@ func (a *API) RuleIDs() (ids []string) {
 	return ids
 }
 
-// Faults describes the operations of any API to fault profiles. The name of an operation is its role.
+// Faults tells fault profiles which operations any API has. Operations are named by their roles.
 var Faults = fault.API{Refuses: true, Lists: []string{string(verdict.List)}, Operations: map[fault.Use][]string{
 	fault.Submissions: {string(verdict.Submit)}, fault.Lookups: {string(verdict.Read), string(verdict.List)},
 	fault.Outcomes: {string(verdict.Outcome)}, fault.Streams: {string(verdict.Stream)},
@@ -185,8 +185,8 @@ func (a *API) Match(r *http.Request) (role verdict.Role, id string, ok bool) {
 	return "", "", false
 }
 
-// ReadPath returns the path for reading a submitted job, or "" if the description has none. It takes the values of other {names} from
-// the path of the submission.
+// ReadPath returns the path for reading a submitted job, or "" if the description has none. Other {names} in the path take their values
+// from the path of the submission.
 func (a *API) ReadPath(submission, id string) string {
 	sent := strings.Split(strings.TrimPrefix(submission, "/"), "/")
 	names := map[string]string{"{id}": url.PathEscape(id), "{id...}": id}
@@ -243,7 +243,7 @@ func Is(r *http.Request, text string) bool {
 // MayRepeat reports whether operations of the role are safe to repeat without a key.
 func (a *API) MayRepeat(role verdict.Role) bool { return slices.Contains(a.Repeatable, string(role)) }
 
-// Described reports whether operations of the role are described.
+// Described reports whether the description has operations of the role.
 func (a *API) Described(role verdict.Role) bool {
 	return slices.ContainsFunc(a.operations, func(o operation) bool { return o.role == role })
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/api"
 )
 
-// Each ready-made description conforms to the schema that editors use.
 func TestDescriptionsConformToSchema(t *testing.T) {
 	t.Parallel()
 	c := jsonschema.NewCompiler()

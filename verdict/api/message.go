@@ -12,13 +12,13 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// Places outside of bodies.
+// Prefixes of places outside of bodies.
 const (
 	headerPlace = "header:"
 	queryPlace  = "query:"
 )
 
-// Message is the part of a request or response in which an API's description names places: its address, header and body.
+// Message holds the address, header and body of a request or response, to which the places of a description refer.
 type Message struct {
 	URL    *url.URL // address of the request
 	Header http.Header
@@ -159,8 +159,8 @@ type State struct {
 	Name      string // name of the state, for people
 }
 
-// finals lists states, in lower case, that are final in every known API: the async problem details draft, ForgeRun, Azure, Kubernetes,
-// OpenAI and others.
+// finals lists final states of known APIs, in lower case: the async problem details draft, ForgeRun, Azure, Kubernetes, OpenAI and
+// others.
 var finals = []string{
 	"succeeded", "success", "successful", "completed", "complete", "completed_with_errors", "done", "finished", "failed", "failure",
 	"error", "errored", "timed_out", "timedout", "canceled", "cancelled", "aborted", "expired", "terminated",
@@ -223,7 +223,8 @@ func (a *API) isFinal(state string) bool {
 	return slices.ContainsFunc(finals, is)
 }
 
-// Shape describes how documents show jobs. job looks up a job by its id. open is the state that replaces a final state; it may be empty.
+// Shape describes how documents show jobs. job looks up a job by its id. If a fault shows a job as unfinished, its state is open, or
+// "processing" if open is empty.
 func (a *API) Shape(open string, job func(id string) (string, bool)) wire.Shape {
 	return wire.Shape{
 		Things: []wire.Thing{{
@@ -236,7 +237,7 @@ func (a *API) Shape(open string, job func(id string) (string, bool)) wire.Shape 
 	}
 }
 
-// members returns the JSON Pointers without their first 0, 1, 2... names, because an item of a list may be the inner object of a pointer.
+// members also returns each JSON Pointer without its first names: /a/b becomes a/b and b. An item of a list may be just the inner object.
 func members(places []string, usual ...string) (paths []string) {
 	if !slices.ContainsFunc(places, func(place string) bool { return strings.HasPrefix(place, "/") }) {
 		places = usual

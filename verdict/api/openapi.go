@@ -11,7 +11,6 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// document is the relevant part of an OpenAPI document.
 type document struct {
 	OpenAPI string `yaml:"openapi"`
 	Servers []struct {
@@ -20,7 +19,6 @@ type document struct {
 	Paths map[string]map[string]yaml.Node `yaml:"paths"`
 }
 
-// documented is an operation of an OpenAPI document.
 type documented struct {
 	Parameters []struct {
 		Name string `yaml:"name"`
@@ -63,7 +61,7 @@ func (a *API) AddOpenAPI(text []byte) error {
 			}
 		}
 	}
-	for path, read := range reads { // keep the reads of submitted jobs
+	for path, read := range reads { // keep only reads below the path of a submission
 		parent := strings.Split(strings.TrimPrefix(d.base()+path[:strings.LastIndexByte(path, '/')], "/"), "/")
 		if slices.ContainsFunc(found[verdict.Submit], func(o operation) bool { return slices.Equal(o.segments, parent) }) {
 			read.segments[len(read.segments)-1] = "{id}"
@@ -81,7 +79,6 @@ func (a *API) AddOpenAPI(text []byte) error {
 	return nil
 }
 
-// base returns the path of the first server.
 func (d *document) base() string {
 	if len(d.Servers) == 0 {
 		return ""

@@ -36,7 +36,7 @@ func (e *Effect) OfDeliveries() bool {
 	return e.Drop || e.Repeat > 0 || e.Tamper != "" || e.RotatedSecret || e.Padding > 0
 }
 
-// ForDeliveries reports whether the whole fault applies to deliveries.
+// ForDeliveries reports whether all members of the fault can apply to deliveries.
 func (e *Effect) ForDeliveries() bool {
 	rest := *e
 	rest.Delay, rest.Drop, rest.Repeat, rest.Tamper, rest.RotatedSecret, rest.Padding = 0, false, 0, "", false, 0

@@ -34,7 +34,7 @@ type Rule struct {
 type Match struct {
 	Operation   string   `json:"operation,omitempty"` // the API's name of an operation, or Delivery; empty: all requests
 	Nth         int      `json:"nth,omitempty"`       // the nth request, or a window that begins with it
-	Times       int      `json:"times,omitempty"`     // length of the window in applications of the rule; default 1
+	Times       int      `json:"times,omitempty"`     // how often the rule applies in the window; default 1
 	For         Duration `json:"for,omitempty"`       // minimum length of the window since the rule first applied
 	Every       int      `json:"every,omitempty"`     // each nth request
 	Probability float64  `json:"probability,omitempty"`
@@ -72,7 +72,7 @@ type Effect struct {
 	StallAfter     *int `json:"stall_after,omitempty"`
 	RepeatAfter    int  `json:"repeat_after_resume,omitempty"` // number of events to repeat after the client resumed a stream
 	CommentsOnly   bool `json:"comments_only,omitempty"`
-	ExtraEvents    bool `json:"extra_events,omitempty"` // add an event of an unknown type after each one, with a NUL in its id
+	ExtraEvents    bool `json:"extra_events,omitempty"` // after each event, add one of an unknown type, with a NUL in its id
 	StreamRetry    int  `json:"stream_retry,omitempty"` // retry field at the beginning of the stream, in ms
 
 	// Deliveries.
@@ -82,7 +82,7 @@ type Effect struct {
 	RotatedSecret bool   `json:"rotated_secret,omitempty"` // additional signature with another secret, before the right one
 	Padding       int    `json:"padding,omitempty"`        // spaces at the end of the body, in bytes
 
-	// Documents and events: variations that a client must accept (draft sections 4.3 and F).
+	// Variations of documents and events that a client must accept (sections 4.3 and F of the async problem details draft).
 	JobStatus    string `json:"job_status,omitempty"`
 	Unfinished   bool   `json:"unfinished,omitempty"` // show an ended job as unfinished
 	OtherEnd     bool   `json:"other_end,omitempty"`  // show an ended job in another final state of the API
@@ -115,7 +115,7 @@ var (
 // Moves lists the values of Effect.Moved.
 var Moves = []int{303, 307, 308}
 
-// TLS is a fault of a connection's TLS.
+// TLS is a kind of TLS failure.
 type TLS string
 
 // The faults of TLS.
@@ -225,8 +225,8 @@ func ViewOf(c Counted) View { return View{c.ID, c.Match, c.Effect, c.Seed, c.See
 // Window reports whether the nth request begins a window of several requests.
 func (m *Match) Window() bool { return m.Times > 0 || m.For > 0 }
 
-// Applies reports whether the rule applies to the request that it counted last. The result depends on the seed, the position of the rule
-// and the count, and in a window on when and how often the rule applied.
+// Applies reports whether the rule applies to the request that it counted last. The result depends only on the seed, the rule's position
+// and its count; in a window, also on when and how often the rule applied.
 func (c *Counted) Applies() bool {
 	switch m := c.Match; {
 	case m.Window():

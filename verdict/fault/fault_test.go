@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// applied returns the numbers of the requests that a rule applies to.
 func applied(m Match, seed int64, n int64) (list []int64) {
 	for i := int64(1); i <= n; i++ {
 		c := Counted{Rule: Rule{Match: m}, Seed: seed, Position: 1, Seen: i}

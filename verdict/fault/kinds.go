@@ -71,7 +71,7 @@ const (
 // Uses lists all uses in display order.
 var Uses = []Use{Submissions, Lookups, Outcomes, Streams, Deliveries, Others, AnyRequest}
 
-// Count says how often a kind of fault happened to requests with a use.
+// Count says how often a kind of fault happened to requests of one use.
 type Count struct {
 	Fault    string `json:"fault"`
 	Of       Use    `json:"of"`
@@ -79,7 +79,8 @@ type Count struct {
 	Times    int    `json:"times"`    // 0: the profile has it, but it did not happen
 }
 
-// About returns the kinds of faults that the profile causes with certainty if the client uses their operations. The counts are 0.
+// About returns the faults that the profile is certain to cause if the client uses the operations that they disturb. Each has the count
+// 0.
 func (p Profile) About(api API, seed int64) (about []Count) {
 	for _, r := range p.Rules(api, seed) {
 		if r.Match.Probability > 0 {

@@ -19,7 +19,6 @@ type step struct {
 	window Match // requests of the step; the operation is added later
 }
 
-// once returns a step for one request.
 func once(e Effect) step { return step{e, Match{Times: 1}} }
 
 // lasting returns a step that lasts at least for a duration.
@@ -31,7 +30,7 @@ func stuck(times int, e Effect) step { return step{e, Match{Times: times, Same: 
 // chain returns rules that apply the steps to each operation, one after the other.
 func chain(operations []string, steps ...step) []Rule { return chainFrom(1, operations, steps...) }
 
-// later is the number of the first request that a profile may refuse permanently. By then, a client with one job knows its end.
+// later is the number of the first request that a profile may refuse permanently. By then, a client with one job has seen it end.
 const later = 7
 
 // chainFrom is like chain, but begins at the nth request.
@@ -79,9 +78,8 @@ func random(operations []string, probability float64, e Effect) (rules []Rule) {
 	return rules
 }
 
-// oddRetryAfter refuses requests with odd forms of Retry-After. It sends each form without a valid time for one second, so that an
-// impatient client retries many times. Between refusals, a response shows the job as unfinished, so that a client with one job sees all
-// forms.
+// oddRetryAfter refuses requests with odd forms of Retry-After. Each form without a valid time lasts one second, so that an impatient
+// client retries many times. Between refusals, a response shows the job as unfinished, so that a client with one job sees all forms.
 func (p *plan) oddRetryAfter() []Rule {
 	refusal := func(status int, as RetryAfter, seconds int) Effect {
 		return Effect{Status: status, RetryAfterAs: as, RetryAfter: new(seconds)}

@@ -50,7 +50,6 @@ type API struct {
 	Refuses    bool             // whether connections may be refused; false if that would affect other clients
 }
 
-// use returns the use of an operation.
 func (a API) use(operation string) Use {
 	switch operation {
 	case "":
@@ -66,14 +65,12 @@ func (a API) use(operation string) Use {
 	return Others
 }
 
-// plan draws the rules of a profile for an API.
 type plan struct {
 	API
 	*rand.Rand
 	submissions, lookups, reads, outcomes, streams []string
 }
 
-// plans holds the function that draws the rules of each profile.
 var plans = map[Profile]func(*plan) []Rule{
 	Default: (*plan).short, FlakyNetwork: (*plan).flakyNetwork, Overloaded: (*plan).overloaded,
 	MaintenanceWindow: (*plan).maintenance, SlowEverything: (*plan).slow, Failover: (*plan).failover,

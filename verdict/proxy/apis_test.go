@@ -16,7 +16,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// vendor describes the requests of a client to an API of package apis.
 type vendor struct {
 	method, submit, body string // {id} in the body is different for each job
 	key                  string // header with the idempotency key; empty if the API has none

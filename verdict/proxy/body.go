@@ -43,7 +43,7 @@ type requestBody struct {
 	broken atomic.Bool // the body is incomplete, because the client has gone
 }
 
-// newBody replaces the body of a request by a requestBody. A missing body is complete.
+// newBody replaces the body of a request by a requestBody. A request without a body counts as read to its end.
 func newBody(r *http.Request) *requestBody {
 	b := &requestBody{request: r, over: make(chan struct{}), trailer: http.Header{}, ask: func() {}, gate: func() error { return nil }}
 	if r.Body == nil || r.ContentLength == 0 {
@@ -80,7 +80,7 @@ func (b *requestBody) waitUntil(asked chan struct{}) error {
 	case <-b.over:
 		return http.ErrBodyReadAfterClose
 	case <-arrives:
-		if conn != nil && b.request.TLS == nil { // with TLS the body cannot be held back
+		if conn != nil && b.request.TLS == nil { // with TLS, the 100 Continue is encrypted, and cannot be dropped
 			conn.Unasked()
 		}
 		return nil
@@ -124,7 +124,7 @@ func (b *requestBody) read(p []byte) (int, error) {
 }
 
 // fetch reads the body before the target does, so that net/http notices when the client hangs up. With keep, the target still gets the
-// body. fetch does not read a body that the client holds back.
+// body. fetch does not read a body that the client holds back until 100 Continue.
 func (b *requestBody) fetch(keep bool) {
 	if b.expected && !b.opened.Load() {
 		return
@@ -146,7 +146,7 @@ func (b *requestBody) fetch(keep bool) {
 	}
 }
 
-// end completes the record of the request. It reads what the target did not read of the body, unless that takes too long.
+// end completes the record of the request. It reads the rest of the body, for at most restTimeout.
 func (b *requestBody) end(a *api.API, x *verdict.Exchange) {
 	close(b.over)
 	if b.noted != nil && !b.whole.Load() {

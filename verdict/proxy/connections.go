@@ -15,7 +15,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// Limits of client connections.
 const (
 	headerTimeout = 30 * time.Second
 	idleTimeout   = 2 * time.Minute
@@ -72,7 +71,6 @@ func (p *Proxy) Listen(address string) (net.Listener, error) {
 	return wire.Watched{Listener: socket}, nil
 }
 
-// connection is a client's connection.
 type connection struct {
 	net.Conn
 	below    *wire.Conn // connection below TLS; nil if it is from another listener

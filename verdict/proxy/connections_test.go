@@ -67,7 +67,7 @@ func TestConnectionsEnd(t *testing.T) {
 				}
 			}
 			if name != "a stream" {
-				made := map[bool]string{true: "2", false: "3"}[c.effect.Unanswered() || c.effect.NextRequest != ""] // replaced requests create nothing
+				made := map[bool]string{true: "2", false: "3"}[c.effect.Unanswered() || c.effect.NextRequest != ""]
 				require.True(t, strings.HasSuffix(last.Header.Get("Location"), "/operations/"+made), last.Header.Get("Location"))
 			}
 			b.recorded(id, 3)

@@ -50,7 +50,7 @@ func TestExpectations(t *testing.T) {
 			c.send("abc")
 			require.Equal(t, "abc", <-step)
 			got := c.all()
-			if _, secure := c.Conn.(*tls.Conn); secure { // the proxy cannot see that the client sends unasked
+			if _, secure := c.Conn.(*tls.Conn); secure { // with TLS, the proxy sends 100 Continue even if the client did not wait for it
 				got = strings.TrimPrefix(got, "HTTP/1.1 100 Continue\r\n\r\n")
 			}
 			require.Equal(t, endToEnd(done), endToEnd(got))

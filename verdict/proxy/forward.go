@@ -84,7 +84,7 @@ type passing struct {
 // Unwrap allows a hijack of the connection.
 func (w *passing) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader receives the status and the header of the response.
+// WriteHeader changes the header as asSent says, and writes it.
 func (w *passing) WriteHeader(status int) {
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		w.proxy.asSent(w.Header(), status, w.request)
@@ -140,7 +140,7 @@ func (p *Proxy) linksThrough(header string, in *http.Request) string {
 }
 
 // through returns the proxy's address for an address of the target, and other addresses unchanged. A target that gets the client's Host
-// uses http, because it does not know that the proxy listens with TLS.
+// writes http addresses, because it does not know that the proxy listens with TLS.
 func (p *Proxy) through(address string, in *http.Request) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil {
@@ -166,7 +166,6 @@ func (p *Proxy) through(address string, in *http.Request) string {
 	return scheme + "://" + in.Host + rest
 }
 
-// targetAt returns the target with the origin of an address, or nil.
 func (p *Proxy) targetAt(u *url.URL) *url.URL {
 	for _, target := range p.targets {
 		if origin(target) == origin(u) {

@@ -128,7 +128,6 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// bufferedConn is a connection on which some bytes were already read.
 type bufferedConn struct {
 	net.Conn
 	target *url.URL  // nil for another host
@@ -150,7 +149,6 @@ func closeWrite(c net.Conn) error {
 	return c.Close()
 }
 
-// passThrough copies bytes in both directions until both sides have closed.
 func passThrough(client, beyond net.Conn) {
 	defer func() { _, _ = client.Close(), beyond.Close() }()
 	var both sync.WaitGroup

@@ -15,7 +15,7 @@ import (
 )
 
 // A client uses a forward proxy with HTTP/1.1 and HTTP/2. The target sees the Host that the client sent, and addresses in its responses
-// do not change. A web page that reaches the proxy gets no further access.
+// do not change. A request with the Host of another website is refused.
 func TestForwardProxy(t *testing.T) {
 	t.Parallel()
 	seen := make(chan string, 2)

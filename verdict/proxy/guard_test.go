@@ -12,13 +12,11 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// guarded returns a proxy in front of a target.
 func guarded(t *testing.T) *proxy.Proxy {
 	t.Helper()
 	return newProxy(t, serverOf(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})), "")
 }
 
-// ask sends a request with a Host and headers to a handler, and returns the status.
 func ask(h http.Handler, method, path, host, body string, headers ...string) int {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	r.Host = host
@@ -64,7 +62,7 @@ func TestForeignHostsAreMisdirected(t *testing.T) {
 	}
 }
 
-// Web pages of other sites and ports can change and read nothing. A form cannot send JSON.
+// Web pages of other sites and ports can neither change nor read anything. A form cannot send JSON.
 func TestPagesOfOthersAreRefused(t *testing.T) {
 	t.Parallel()
 	p := guarded(t)

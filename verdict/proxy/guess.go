@@ -16,10 +16,9 @@ import (
 	"github.com/forgerun/forgerun/verdict/redact"
 )
 
-// Limits of the data for a guess.
 const (
 	maxGuesses = 20  // operations that may submit jobs
-	maxCreated = 500 // resources that these operations created
+	maxCreated = 500 // remembered resources that these operations created
 	maxStates  = 20  // states of a resource
 )
 
@@ -73,7 +72,6 @@ func idOf(document any, h http.Header, at *url.URL) (id, place string) {
 	return "", ""
 }
 
-// stateOf returns the state in a document, and its place.
 func stateOf(document any) (state, place string) {
 	object, _ := document.(map[string]any)
 	for _, under := range append([]string{""}, slices.Sorted(maps.Keys(object))...) {
@@ -94,7 +92,7 @@ func stateOf(document any) (state, place string) {
 	return "", ""
 }
 
-// see notes a response.
+// see notes the id and the state in a successful response.
 func (g *guesses) see(r *http.Request, x *verdict.Exchange, h http.Header, document any) {
 	switch {
 	case r.Method == http.MethodPost && x.Status >= 200 && x.Status <= 202:
@@ -129,7 +127,7 @@ func (g *guesses) posted(r *http.Request, status int, id, place string) {
 
 // got notes the read of a created resource. The path of the read contains the id of the resource.
 func (g *guesses) got(r *http.Request, document any) {
-	if o := g.created[r.URL.RequestURI()]; o != nil { // the id is the Location
+	if o := g.created[r.URL.RequestURI()]; o != nil { // a resource named by its Location
 		o.noteState(r.URL.RequestURI(), document)
 		return
 	}
@@ -141,7 +139,7 @@ func (g *guesses) got(r *http.Request, document any) {
 			continue
 		}
 		rest := segments[i+1:]
-		if o.read == "" || len(rest) == 0 { // the shortest path reads the resource itself
+		if o.read == "" || len(rest) == 0 { // a path that ends with the id reads the resource itself
 			before := strings.TrimSuffix(template("/"+strings.Join(segments[:i], "/")), "/")
 			o.read = strings.Join(append([]string{before, "{id}"}, rest...), "/")
 		}
@@ -164,7 +162,6 @@ func (o *guessed) noteState(id string, document any) {
 
 const maxDescribed = 100 // maximum length of a state
 
-// looksLikeID matches path segments that are probably ids.
 var looksLikeID = regexp.MustCompile(`^([0-9]+|[0-9a-fA-F-]{16,}|[A-Za-z]+_[0-9A-Za-z]{8,})$`)
 
 // template replaces the segments of a path that look like ids by {a}, {b} and so on.

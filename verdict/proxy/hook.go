@@ -31,7 +31,7 @@ type Hook struct {
 	proxy    *Proxy
 	receiver *url.URL
 	secret   []byte // secret for signatures; nil if unknown
-	open     bool   // whether other machines may reach the listener, with any Host
+	open     bool   // other machines may reach the listener, so that any Host is accepted
 	client   http.Client
 }
 
@@ -52,7 +52,6 @@ func (h *Hook) Listen(address string) (net.Listener, error) {
 	return l, err
 }
 
-// delivery is one delivery attempt of the target.
 type delivery struct {
 	method string
 	url    string
@@ -174,7 +173,7 @@ func (h *Hook) send(ctx context.Context, d *delivery, timeout time.Duration) (st
 	return res.StatusCode, res.Header, body, err
 }
 
-// sessionOf returns the labelled session that contains a job of the document. It returns nil if no labelled session contains one.
+// sessionOf returns the labelled session that contains a job of the document, or nil.
 func (s *sessions) sessionOf(document any) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,7 +207,7 @@ func (s *sessions) delivered(d *delivery, document any) {
 		s.show(n, document, &x)
 		switch {
 		case len(x.Final) > 0:
-			if d.JobID, d.Final = x.Final[0], !d.Unsigned; d.Final { // an unsigned delivery proves nothing
+			if d.JobID, d.Final = x.Final[0], !d.Unsigned; d.Final { // without a valid signature, it does not prove that the job ended
 				n.jobs[d.JobID].setState(api.State{Known: true, Final: true, Name: "final"}, d.At)
 			}
 		case len(x.Shown) > 0:
@@ -217,7 +216,6 @@ func (s *sessions) delivered(d *delivery, document any) {
 	})
 }
 
-// attempted records a delivery attempt of the target.
 func (s *sessions) attempted(d *delivery) {
 	s.within(d.in, func(n *session) {
 		n.Recorded++
@@ -228,7 +226,7 @@ func (s *sessions) attempted(d *delivery) {
 	})
 }
 
-// sent records a request that a fault sent in addition to a delivery, or withheld.
+// sent records a request to the receiver that a fault added, changed or withheld.
 func (s *sessions) sent(d *delivery, e *fault.Effect, status int) {
 	now := time.Now().UTC()
 	s.record(d.in, &verdict.Exchange{

@@ -27,7 +27,7 @@ func sign(key []byte, text string) []byte {
 	return m.Sum(nil)
 }
 
-// signing holds the signing schemes of common APIs: sign sets the headers of the sender, and holds is the check of the receiver.
+// signing holds the signing schemes of common APIs: sign sets the sender's headers, and holds checks them for the receiver.
 var signing = map[string]struct {
 	sign  func(h http.Header, body, secret string, at time.Time)
 	holds func(h http.Header, body string) bool
@@ -128,8 +128,8 @@ func TestDeliveries(t *testing.T) {
 	}
 }
 
-// A rewritten delivery is signed like the original. If only the sender can sign, the delivery passes unchanged, and its fault does not
-// count.
+// A rewritten delivery is signed like the original. If only the sender can sign, the delivery passes unchanged, and no fault is
+// recorded.
 func TestRewrittenDeliveries(t *testing.T) {
 	t.Parallel()
 	for name, scheme := range signing {

@@ -27,7 +27,6 @@ type keys struct {
 	sizes  []int
 }
 
-// add adds a key and reports whether it is new.
 func (k *keys) add(key string) bool {
 	hash := maphash.String(keySeed, key)
 	if k.hashes[hash] || len(k.hashes) == maxKeys {
@@ -107,7 +106,8 @@ func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
 	})
 }
 
-// without masks a key in a stored path and query, and reports whether they contained the key. The query may already contain the mask.
+// without masks a key in a stored path and query, and reports whether they contained the key. A query in which the key is already masked
+// counts as well.
 func without(key, path, query string) (shownPath, shownQuery string, found bool) {
 	one := keys{}
 	one.add(key)
@@ -133,7 +133,6 @@ func without(key, path, query string) (shownPath, shownQuery string, found bool)
 var notKeys = regexp.MustCompile(`cookie|csrf|xsrf|session|signature|hmac|` +
 	`^sig$|^sid$|^code$|page|continuation|next|idempotency|xamzsecurity`)
 
-// keysOf returns the credentials in headers.
 func (s *sessions) keysOf(h http.Header) (all []string) {
 	for name, values := range h {
 		plain := strings.ToLower(strings.ReplaceAll(name, "-", ""))

@@ -17,7 +17,6 @@ import (
 
 const sessionHeader = "ForgeRun-Session"
 
-// labelled returns the session with a label.
 func (b *bench) labelled(name string) (n verdict.Session) {
 	b.t.Helper()
 	var list struct{ Data []verdict.Session }
@@ -37,7 +36,7 @@ func TestLabels(t *testing.T) {
 		}
 		target.ServeHTTP(w, r)
 	}))
-	b.client.Transport.(*http.Transport).DisableKeepAlives = true // on a reused connection, net/http resends requests with a key
+	b.client.Transport.(*http.Transport).DisableKeepAlives = true // net/http may itself resend a request with a key
 	b.faults(nth("", 1, fault.Effect{Close: fault.AfterCommit}))
 	main := b.session(`{"rules": ["idempotency-key"]}`)
 	var tests sync.WaitGroup

@@ -15,7 +15,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// accepted is the response body of the targets.
 const accepted = `{"accepted": true}`
 
 // targets start servers that accept a submission. Each frames the body of the response in another way.
@@ -127,7 +126,6 @@ func TestEffectsByFraming(t *testing.T) {
 	}
 }
 
-// checkResponse checks a response against the effect.
 func checkResponse(t *testing.T, e fault.Effect, framing, got, body string) {
 	t.Helper()
 	head, _, _ := strings.Cut(got, "\r\n\r\n")
@@ -165,7 +163,6 @@ func disturbing(t *testing.T, target string, e fault.Effect) (address string) {
 	return address
 }
 
-// byHTTP2 sends the request over HTTP/2 without TLS and checks the response.
 func byHTTP2(t *testing.T, address string, end fault.Close, status int, body string) {
 	t.Helper()
 	received := false

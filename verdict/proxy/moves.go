@@ -10,7 +10,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/redact"
 )
 
-// Limits of remembered redirects.
 const (
 	moveLasts = time.Minute
 	maxMoves  = 1000

@@ -48,7 +48,6 @@ func newPayload(h http.Header) *payload {
 	return p
 }
 
-// note adds the next piece of the body.
 func (p *payload) note(b []byte) {
 	p.size += int64(len(b))
 	if p.parts != nil {
@@ -100,12 +99,12 @@ func (p *payload) end(whole bool) (same string, document any) {
 	return hex.EncodeToString(p.hash.Sum(nil)[:8]), nil
 }
 
-// ordered reports whether bodies of a media type with equal content may differ in member order.
+// ordered reports whether bodies of a media type can differ in member order and still have equal content.
 func ordered(kind string) bool {
 	return kind == "" || strings.HasSuffix(kind, "json") || kind == "application/x-www-form-urlencoded"
 }
 
-// encrypted reports whether bodies of a media type with equal content differ each time.
+// encrypted reports whether equal content of a media type gives a different body each time.
 func encrypted(kind string) bool {
 	return strings.HasPrefix(kind, "application/jose") || strings.HasPrefix(kind, "application/pkcs7") || strings.HasSuffix(kind, "encrypted")
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// multipartOf returns a multipart body.
 func multipartOf(boundary string, parts ...string) string {
 	return "--" + boundary + "\r\n" + strings.Join(parts, "\r\n--"+boundary+"\r\n") + "\r\n--" + boundary + "--\r\n"
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// errGaveUp reports that the client gave up.
 var errGaveUp = errors.New("gave up")
 
 // careful is a correct client: it obeys Retry-After up to 10 s, and has a time-out, a limit of tries, and one key per job.
@@ -34,7 +33,7 @@ const (
 	mostTries   = 5
 )
 
-// run submits three jobs, and reads each until it is final or it gives up.
+// run submits three jobs, and reads each until the job is final or the client gives up.
 func (c *careful) run() {
 	for n := range 3 {
 		made, err := c.ask(c.api.method, c.api.submit, c.api.bodyOf(n), fmt.Sprint("key-", n))
@@ -67,7 +66,6 @@ func contains(response, path string) bool {
 	return strings.Contains(response, name+`"`) || strings.HasSuffix(response, name)
 }
 
-// ended reports whether a document shows a known final state.
 func ended(text string) bool {
 	var d struct {
 		Status any

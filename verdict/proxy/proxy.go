@@ -27,7 +27,6 @@ const eventStream = "text/event-stream"
 // sessionHeader holds the label of a request's session.
 const sessionHeader = "ForgeRun-Session"
 
-// Limits of requests and connections to the target.
 const (
 	probeTimeout  = 5 * time.Second
 	idleTarget    = 4 * time.Second  // many servers close idle connections after 5 s
@@ -46,7 +45,7 @@ type Proxy struct {
 	socket   *wire.Listener
 	tls      *secure // nil without TLS
 	hosts    func(host string) bool
-	open     bool // whether other machines may reach the listener, with any Host
+	open     bool // other machines may reach the listener, so that any Host is accepted
 	moves    moves
 	forwards *forwarder // nil for a reverse proxy
 }
@@ -69,7 +68,6 @@ func New(target *url.URL, a *api.API, log *slog.Logger) *Proxy {
 	return p
 }
 
-// buffers is a pool of buffers for copying bodies.
 type buffers struct{ pool sync.Pool }
 
 // Get returns a buffer of the size that io.Copy uses.

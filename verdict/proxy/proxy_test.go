@@ -47,7 +47,7 @@ func TestJobsAreFoundByStandards(t *testing.T) {
 	}
 }
 
-// Each fault changes a response as described.
+// Each fault changes a response as its Effect says.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	own := "errors:\n  429: {content_type: application/vnd.x+json, body: '{\"mine\": true}'}\n"
@@ -117,7 +117,6 @@ func TestStreams(t *testing.T) {
 	require.True(t, rules["half-events"].Status.Broken())
 }
 
-// Large bodies pass in both directions.
 func TestLargeBodiesPass(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", things(location))

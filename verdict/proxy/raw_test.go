@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// endToEnd returns a message without what a proxy may change: the version, the order and case of names, chunk sizes, and hop-by-hop fields.
+// endToEnd drops the parts of a message that a proxy may change: the version, the order and case of names, chunk sizes, and hop-by-hop
+// fields.
 func endToEnd(message string) string {
 	head, body, _ := strings.Cut(message, "\r\n\r\n")
 	if strings.HasPrefix(message, "HTTP/1.1 1") { // informational
@@ -113,7 +114,6 @@ var shapes = map[string]struct{ request, response string }{
 		"Link: <?u=http://TARGET/>; rel=\"x y\"\r\nContent-Length: 0\r\n\r\n"},
 }
 
-// The proxy does not change the end-to-end parts of messages.
 func TestMessagesPassUnchanged(t *testing.T) {
 	t.Parallel()
 	for name, s := range shapes {
@@ -206,7 +206,6 @@ func TestMessagesAreNotBuffered(t *testing.T) {
 	require.Equal(t, ": 1}", c.all())
 }
 
-// Deliveries and the responses to them pass unchanged.
 func TestDeliveriesPassUnchanged(t *testing.T) {
 	t.Parallel()
 	const delivery = "POST /hook?a;b=%zz HTTP/1.1\r\nHost: HOST\r\nConnection: close\r\n" +

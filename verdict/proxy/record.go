@@ -73,7 +73,7 @@ func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, j
 		switch {
 		case n.jobs[id] != nil:
 			return role, id, true
-		case role == verdict.Read && strings.Contains(id, "/"): // several segments may name any resource
+		case role == verdict.Read && strings.Contains(id, "/"): // an id of several segments may name any resource
 			return "", "", false
 		case role == verdict.Read:
 			return role, here, true
@@ -106,7 +106,6 @@ func (n *session) jobOfPath(path string) string {
 	return ""
 }
 
-// record adds an exchange to a session.
 func (s *sessions) record(in *session, x *verdict.Exchange) {
 	s.within(in, func(n *session) {
 		n.Recorded++
@@ -243,7 +242,7 @@ func (n *session) noteState(a *api.API, name string, status int, h http.Header, 
 	return state.Final, state.Known
 }
 
-// noteOpenState remembers a state of the API that is not final.
+// noteOpenState remembers a state that is not final, for faults that show an ended job as unfinished.
 func (n *session) noteOpenState(s api.State) {
 	if s.Known && !s.Final {
 		n.passing = redact.Keep(s.Name)

@@ -47,7 +47,7 @@ type response struct {
 	stream   *wire.Stream
 }
 
-// WriteHeader receives the status and the header of the response.
+// WriteHeader applies the fault to the header, and sends it unless the fault withholds it.
 func (a *response) WriteHeader(status int) {
 	if status < http.StatusOK {
 		a.interim(status)
@@ -70,7 +70,7 @@ func (a *response) WriteHeader(status int) {
 	switch streams := kind == eventStream && status == http.StatusOK && a.request.Method != http.MethodHead; {
 	case streams && e != nil && e.Close == fault.AfterCommit:
 		a.lost, a.exchange.Fault, a.exchange.Stream = true, e.OnStream(), &verdict.Part{Cut: true}
-		panic(http.ErrAbortHandler) // end it now, because the target may never do so
+		panic(http.ErrAbortHandler) // end the stream now, because the target may never do so
 	case streams:
 		a.begin()
 	case e != nil:
@@ -90,7 +90,6 @@ func (a *response) WriteHeader(status int) {
 	}
 }
 
-// retryAfter sets Retry-After from the effect.
 func (a *response) retryAfter(h http.Header) {
 	if a.effect == nil {
 		return
@@ -125,8 +124,8 @@ func length(method string, status int, h http.Header) int {
 	return -1
 }
 
-// FlushError sends the bytes that may be sent so far. The end of a response is sent after the exchange is recorded, so that a client with
-// the whole response finds the record.
+// FlushError sends the bytes that may be sent so far. The last byte of a response is sent only after the exchange is recorded, so that a
+// client with the whole response finds it in the record.
 func (a *response) FlushError() error {
 	if a.status == 0 || a.lost || a.held != nil || a.rest == 0 && a.left < 0 {
 		return nil
@@ -157,11 +156,11 @@ func (a *response) disturb(e *fault.Effect, h http.Header, isJSON bool) {
 		a.lost = true
 	case e.Close == fault.CloseMidBody, e.Close == fault.CloseStall:
 		a.left = max(1, a.rest/2)
-		a.lost = a.rest == 0 || a.rest == 1 // no body, or one byte, cannot be cut in the middle
+		a.lost = a.rest == 0 || a.rest == 1 // an empty body, or a single byte, cannot be cut in the middle
 	}
 	if isJSON && e.Rewrites() && !a.lost && !digested(h) {
 		h.Del("Content-Length")
-		h.Del("ETag") // the rewrite changes the representation
+		h.Del("ETag") // the rewrite makes it wrong
 		a.exchange.ETag = ""
 		a.held, a.rest = h.Clone(), -1
 	}
@@ -199,7 +198,6 @@ func (a *response) begin() {
 	}
 }
 
-// flushing flushes after each write.
 type flushing struct{ http.ResponseWriter }
 
 func (f flushing) Write(b []byte) (int, error) {
@@ -210,7 +208,7 @@ func (f flushing) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Write receives a part of the body.
+// Write sends, holds or drops a part of the body, as the fault requires.
 func (a *response) Write(b []byte) (int, error) {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)
@@ -323,7 +321,7 @@ func (a *response) finish(panicked any) {
 		x.HungUp = !wait(a.request.Context(), fault.MaxDelay)
 	}
 	x.End = time.Now().UTC()
-	if !a.body.broken.Load() || x.Status != 0 { // otherwise the body was incomplete, and the target did not get the request
+	if !a.body.broken.Load() || x.Status != 0 { // otherwise the client sent only part of the body, and the target did not get the request
 		a.proxy.sessions.record(a.in, x)
 	}
 	if panicked != nil && panicked != http.ErrAbortHandler { //nolint:errorlint // compares the panic value itself

@@ -45,7 +45,6 @@ func TestRetryAfterIsSet(t *testing.T) {
 	}
 }
 
-// headerBy returns the header of a response over a version of HTTP.
 func (b *bench) headerBy(version, path string) http.Header {
 	b.t.Helper()
 	if version == "2" {

@@ -22,7 +22,6 @@ const Prefix = "/-/forgerun/"
 
 const maxRequest = 1 << 20
 
-// routes returns the handler of the proxy's own routes.
 func (p *Proxy) routes() http.Handler {
 	mux := http.NewServeMux()
 	at := func(pattern string, handle func(w http.ResponseWriter, r *http.Request) (int, any, error)) {
@@ -99,7 +98,6 @@ func (p *Proxy) control(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// badRequest is an error in a request's body.
 type badRequest struct{ error }
 
 func read[T any](w http.ResponseWriter, r *http.Request, v *T) error {
@@ -140,7 +138,6 @@ func (p *Proxy) startSession(w http.ResponseWriter, r *http.Request) (int, any, 
 	return http.StatusCreated, began, err
 }
 
-// checkSession returns an error for an unknown profile or rule.
 func checkSession(n verdict.Session) error {
 	if n.Profile != "" && !slices.Contains(fault.Profiles, n.Profile) {
 		return fmt.Errorf("unknown profile %q; use one of %v", n.Profile, fault.Profiles)
@@ -153,7 +150,6 @@ func checkSession(n verdict.Session) error {
 	return nil
 }
 
-// getVerdict sends the verdict in the requested form: JSON, JUnit XML, or an HTML page.
 func (p *Proxy) getVerdict(w http.ResponseWriter, r *http.Request) (int, any, error) {
 	v, err := p.sessions.verdict(r.PathValue("id"))
 	accept := r.Header.Get("Accept")
@@ -249,7 +245,6 @@ func refuse(w http.ResponseWriter, err error) {
 	writeProblem(w, status, err.Error())
 }
 
-// refuseLabel refuses a request with an invalid label, as ForgeRun does.
 func refuseLabel(w http.ResponseWriter, err error) {
 	writeProblem(w, http.StatusBadRequest, "The header "+sessionHeader+" is invalid: "+err.Error()+".")
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// rules is a list of fault rules with their counts.
 type rules struct {
 	list  []fault.Counted
 	began map[string]time.Time // time when each rule first applied, by id
@@ -70,8 +69,8 @@ func about(m *fault.Match, operation string, r *http.Request, now time.Time) boo
 		(m.From == nil || !now.Before(time.Time(*m.From))) && (m.Until == nil || now.Before(time.Time(*m.Until)))
 }
 
-// rulesOf returns the rules of a labelled session, or those of the proxy if in is nil. An ended session has no rules. The caller holds the
-// lock.
+// rulesOf returns the rules of a labelled session, or those of the proxy if "in" is nil. An ended session has no rules. The caller holds
+// the lock.
 func (s *sessions) rulesOf(in *session) *rules {
 	switch {
 	case in == nil:
@@ -82,7 +81,6 @@ func (s *sessions) rulesOf(in *session) *rules {
 	return &in.faults
 }
 
-// replaceFaults replaces the rules of a session.
 func (s *sessions) replaceFaults(in *session, list []fault.Rule, seed int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,7 +20,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// secretly is an API with secrets in its addresses.
 func secretly(secret string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

@@ -64,7 +64,7 @@ func (s *sessions) shape(in *session) *wire.Shape {
 }
 
 // recordRewritten corrects x after the effect has rewritten the document: a job that has ended may now appear unfinished to the client.
-// If the new state is unknown, other members may still show the end, unless the effect hides them too.
+// If the effect only sets an unknown state, other members may still show the end.
 func (s *sessions) recordRewritten(in *session, x *verdict.Exchange, e *fault.Effect, rewritten []byte) {
 	var seen verdict.Exchange
 	document := api.Decode(rewritten)
@@ -130,8 +130,8 @@ func (n *session) keepPending(x *verdict.Exchange, h http.Header, body []byte) {
 	}
 }
 
-// pending returns a stored response to send in place of a, or nil. There is one if the effect hides the end of
-// the job and only the HTTP status of a shows this end.
+// pending returns a stored response to send instead, or nil. There is one if the effect must hide the end of a job, and only the HTTP
+// status shows this end.
 func (a *response) pending() (p *pending) {
 	x := a.exchange
 	ends := a.status == http.StatusSeeOther || a.status >= 200 && a.status < 300 && a.status != http.StatusAccepted

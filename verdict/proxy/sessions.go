@@ -17,7 +17,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Errors of requests for a session.
 var (
 	errNotFound = errors.New("there is no session with this id")
 	errOpen     = errors.New("a session with this label or without a label is open: end it first")
@@ -26,8 +25,8 @@ var (
 	errProfile  = errors.New("an open session with a profile sets the rules: end the session first")
 )
 
-// sessions holds the sessions of a proxy and its rules in memory. At most one session with each label, and one without a label, is open.
-// The parameter "in" of methods is a labelled session, or nil for the session without a label.
+// sessions holds the sessions of a proxy and its rules in memory. At most one session is open for each label, and at most one without a
+// label. The parameter "in" of methods is a labelled session, or nil for the session without a label.
 type sessions struct {
 	api     *api.API
 	base    string          // path of the target without a trailing slash
@@ -41,7 +40,6 @@ type sessions struct {
 	rules    rules               // rules for requests without a label
 }
 
-// session is the record of a session.
 type session struct {
 	verdict.Session
 	log       *verdict.Log
@@ -81,7 +79,7 @@ func (s *sessions) open(in *session) *session {
 	return in
 }
 
-// within calls do with a session if it is open. do holds the lock.
+// within calls do with a session if it is open. The lock is held meanwhile.
 func (s *sessions) within(in *session, do func(n *session)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,8 +145,8 @@ func (s *sessions) openOnes() int {
 	return len(s.labelled) + 1
 }
 
-// sessionFor returns the open session with the label. If there is none, it opens one with the settings of the open session without a label.
-// Without an open session it returns nil.
+// sessionFor returns the open session with the label. If there is none, it opens one with the settings of the open session without a
+// label. If no session without a label is open, it returns nil.
 func (s *sessions) sessionFor(label string) (*session, error) {
 	if label == "" {
 		return nil, nil
@@ -284,7 +282,6 @@ func (s *sessions) readUnfinished(n *session, jobs map[string]jobSeen) {
 	}
 }
 
-// verdict judges the requests of a session so far.
 func (s *sessions) verdict(id string) (verdict.Verdict, error) {
 	s.mu.Lock()
 	n, err := s.find(id)

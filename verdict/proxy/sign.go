@@ -18,10 +18,9 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// scheme is a way to sign deliveries.
 type scheme struct {
-	header string // header of the signature
-	dated  bool   // whether the signature covers a time
+	header string
+	dated  bool // whether the signature covers a time
 	secret func(text []byte) []byte
 	sign   func(h http.Header, body []byte, at time.Time, secret []byte) // nil if signing needs the sender's private key
 	// signed returns the signatures of a delivery, in the form that sign writes, and their time. The time is zero if there is none.
@@ -31,7 +30,6 @@ type scheme struct {
 // maxAge is the maximum difference between the time of a valid signature and now, as Standard Webhooks and Stripe recommend.
 const maxAge = 5 * time.Minute
 
-// schemes lists the known schemes.
 var schemes = []scheme{
 	{ // https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md#signature-scheme
 		header: "Webhook-Signature", dated: true,
@@ -96,7 +94,6 @@ func unix(text string) time.Time {
 	return time.Unix(at, 0)
 }
 
-// schemesOf returns the schemes of a delivery's signatures.
 func schemesOf(h http.Header) (all []*scheme) {
 	for i := range schemes {
 		if h.Get(schemes[i].header) != "" {

@@ -81,7 +81,8 @@ func TestResponsesWithoutBodyStall(t *testing.T) {
 	}
 }
 
-// The proxy closes its side of the connection after a response, without announcing that. A later request on the connection has no effect.
+// The proxy closes its side of the connection after a response, without announcing that. A later request on the connection is not
+// processed.
 func TestHalfClosedConnections(t *testing.T) {
 	t.Parallel()
 	for _, secure := range []bool{false, true} {

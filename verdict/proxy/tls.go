@@ -18,7 +18,6 @@ import (
 
 const day = 24 * time.Hour
 
-// secure is the TLS configuration of the proxy.
 type secure struct {
 	next  atomic.Pointer[fault.TLS] // fault of the next connection; may be nil
 	certs map[fault.TLS]*tls.Config // configuration for each fault; "": no fault
@@ -50,7 +49,6 @@ func (a *authority) pem() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.der})
 }
 
-// sign returns a configuration with a certificate for the hosts.
 func (a *authority) sign(until time.Time, hosts ...string) (*tls.Config, error) {
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	if err != nil {
@@ -105,7 +103,7 @@ func (p *Proxy) UseTLS(host string) ([]byte, error) {
 	return ca.pem(), nil
 }
 
-// config returns the configuration of the listener. It applies the next fault to a connection.
+// config returns the configuration of the listener. A pending fault applies to the next connection.
 func (s *secure) config() *tls.Config {
 	c := s.certs[""].Clone()
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {

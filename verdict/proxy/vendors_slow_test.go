@@ -19,7 +19,7 @@ import (
 
 const otherAPIs = "../../examples/other-apis"
 
-// Clients of other vendors break the rules that the page lists, with the profiles and seeds that it names, and no other rules.
+// With the profiles and seeds on the page, clients of other vendors break the rules that it lists for them, and no others.
 func TestJudgedClients(t *testing.T) {
 	text, err := os.ReadFile("../../docs/explanation/clients-judged.md")
 	require.NoError(t, err)
@@ -34,7 +34,7 @@ func TestJudgedClients(t *testing.T) {
 		said := broken(t, page, name)
 		item := regexp.MustCompile("(?m)^- " + regexp.QuoteMeta(name) + ", `([a-z-]+)` \\(([a-z-]+), seed (\\d)\\)")
 		evidence := item.FindAllStringSubmatch(page, -1)
-		reported := len(said) - 1 // outcome-learned has no evidence on the page
+		reported := len(said) - 1 // the page gives no profile and seed for outcome-learned
 		require.Contains(t, said, "outcome-learned")
 		require.Len(t, evidence, reported, name)
 		for _, e := range evidence {
@@ -56,7 +56,7 @@ func TestJudgedClients(t *testing.T) {
 	}
 }
 
-// broken returns the rules in the row of a client.
+// broken returns the rules in a client's row of the page.
 func broken(t *testing.T, page, name string) (rules []string) {
 	t.Helper()
 	_, after, ok := strings.Cut(page, "\n| "+name+" |")

@@ -40,7 +40,6 @@ func before(t *testing.T, target string) (address string) {
 	return listen(t, newProxy(t, "http://"+target, ""))
 }
 
-// wireEnd is one end of a connection.
 type wireEnd struct {
 	net.Conn
 	r *bufio.Reader
@@ -76,7 +75,6 @@ func (e *wireEnd) all() string {
 	return string(text)
 }
 
-// request reads a request and returns its bytes.
 func (e *wireEnd) request() string {
 	head := e.until("\r\n\r\n")
 	h := fields(head)

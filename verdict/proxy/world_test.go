@@ -29,7 +29,6 @@ type bench struct {
 	client *http.Client
 }
 
-// benchAt returns the bench of a running proxy.
 func benchAt(t testing.TB, address string) *bench {
 	t.Helper()
 	return &bench{t, "http://" + address, plain(t)}
@@ -60,7 +59,6 @@ func (b *bench) byHTTP2() {
 	b.client = &http.Client{Transport: transport, CheckRedirect: b.client.CheckRedirect}
 }
 
-// serverOf returns the address of a server.
 func serverOf(t testing.TB, handler http.Handler) string {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -79,7 +77,6 @@ func newProxy(t testing.TB, target, description string) *proxy.Proxy {
 	return proxy.New(must(url.Parse(target)), a, slog.New(slog.DiscardHandler))
 }
 
-// listen runs a proxy and returns its address.
 func listen(t testing.TB, p *proxy.Proxy) (address string) {
 	t.Helper()
 	server := p.Server()
@@ -90,7 +87,6 @@ func listen(t testing.TB, p *proxy.Proxy) (address string) {
 	return l.Addr().String()
 }
 
-// trusting makes a proxy listen with TLS and returns a configuration that trusts it.
 func trusting(t testing.TB, p *proxy.Proxy) *tls.Config {
 	t.Helper()
 	authority, err := p.UseTLS("")
@@ -100,7 +96,6 @@ func trusting(t testing.TB, p *proxy.Proxy) *tls.Config {
 	return &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}
 }
 
-// response is a response that the client got.
 type response struct {
 	*http.Response
 	text string
@@ -162,7 +157,7 @@ func nth(operation string, n int, e fault.Effect) fault.Rule {
 	return fault.Rule{Match: fault.Match{Operation: operation, Nth: n}, Effect: e}
 }
 
-// things is an API that accepts submissions with 202 and the headers of at. Every third read shows an ended operation.
+// things is an API that accepts submissions with 202 and the headers that at returns. Every third read shows an ended operation.
 func things(at func(r *http.Request, id int64) http.Header) http.Handler {
 	var made atomic.Int64
 	var reads atomic.Int64
@@ -197,7 +192,7 @@ func location(r *http.Request, id int64) http.Header {
 	return http.Header{"Location": {fmt.Sprintf("http://%s/operations/%d", r.Host, id)}}
 }
 
-// events is a stream of five events with ids. It supports Last-Event-ID.
+// It supports Last-Event-ID.
 func events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	from := 1

@@ -168,7 +168,6 @@ func Text(text string) string {
 	return shapes(text)
 }
 
-// shapes masks keys with a well-known form.
 func shapes(text string) string {
 	if slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.Contains(text, prefix) }) {
 		return shape.ReplaceAllStringFunc(text, Mask)

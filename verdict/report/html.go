@@ -33,7 +33,6 @@ var pageTemplate = template.Must(template.New("verdict").Funcs(template.FuncMap{
 	"plural": plural, "tone": Tone,
 }).Parse(page))
 
-// view is the data of the page.
 type view struct {
 	*verdict.Verdict
 	timeline
@@ -94,10 +93,8 @@ func either(first bool, one, other string) string {
 	return other
 }
 
-// count returns the number of rules with a status.
 func count(s *view, status string) int { return s.Counts[verdict.Status(status)] }
 
-// having returns the results with one of the statuses.
 func having(v *verdict.Verdict, statuses ...verdict.Status) []verdict.Result {
 	return verdict.Having(v.Results, statuses...)
 }
@@ -122,7 +119,6 @@ func grouped(n int) string {
 
 func plural(n int, what string) string { return grouped(n) + " " + what + either(n == 1, "", "s") }
 
-// lasted formats a duration with at most two units.
 func lasted(d time.Duration) string {
 	switch {
 	case d >= time.Hour:
@@ -135,7 +131,6 @@ func lasted(d time.Duration) string {
 	return fmt.Sprintf("%d ms", d.Milliseconds())
 }
 
-// printable replaces characters that are not printable.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

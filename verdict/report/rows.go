@@ -8,7 +8,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// maxRows limits the rows of a table of requests.
 const maxRows = 500
 
 // row is a request in a table, or several consecutive equal requests.
@@ -19,7 +18,6 @@ type row struct {
 	LastAt fault.Time // start of the last request
 }
 
-// rows are the rows of a table of requests.
 type rows []row
 
 // add adds a request and reports whether there was room. If the request repeats the previous one, add increases the count of that row.

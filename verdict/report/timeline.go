@@ -26,7 +26,6 @@ type timeline struct {
 	Times []string // labels of the time axis
 }
 
-// lane shows the requests of one role.
 type lane struct {
 	Name                       string
 	Requests, Faulty, Breaking int
@@ -41,7 +40,6 @@ type mark struct {
 	Text string
 }
 
-// point is a request in the timeline.
 type point struct {
 	at     time.Time
 	role   verdict.Role
@@ -53,7 +51,6 @@ func pointOf(e *verdict.Entry) point {
 	return point{time.Time(e.At), e.Role, e.Fault != "", e.Breaks}
 }
 
-// laneNames lists the roles with their names, in the order of the lanes.
 var laneNames = []struct {
 	role verdict.Role
 	name string
@@ -63,10 +60,9 @@ var laneNames = []struct {
 	{verdict.Delivery, "Deliveries"}, {"", "Others"},
 }
 
-// bin counts the requests of a lane in one time step.
 type bin struct {
 	requests, faulty, breaking int
-	breaks                     map[string]int // number of broken requests by rule
+	breaks                     map[string]int // number of requests that broke each rule
 }
 
 // timelineOf draws points. They must be sorted by time.

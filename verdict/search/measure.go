@@ -48,7 +48,7 @@ func (s *search) measure(ctx context.Context) error {
 	return nil
 }
 
-// operations returns the operations of the requests with their numbers, in the order of the first requests.
+// operations counts the requests of each operation, in the order in which the operations first occur.
 func operations(entries []verdict.Entry) (all []Operation) {
 	for _, e := range entries {
 		at := slices.IndexFunc(all, func(o Operation) bool { return o.Name == e.Operation })
@@ -71,7 +71,7 @@ func Replay(ctx context.Context, c Config, lists [][]fault.Rule) ([][]Break, err
 	}
 	all := make([][]Break, len(lists))
 	for i, rules := range lists {
-		var schedule Schedule // the schedule of the rules; it decides how long and whether the client may fail
+		var schedule Schedule // the rules as a schedule: it determines the time limit, and whether the client may fail
 		for _, r := range rules {
 			schedule = append(schedule, Step{Operation: r.Match.Operation, Nth: r.Match.Nth, Times: max(1, r.Match.Times), Effect: r.Effect})
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	firstRequests = 3 // number of requests of each operation that get each single fault
+	firstRequests = 3 // each single fault is tried at this many first requests of an operation
 	longest       = 9 // maximum number of steps of a walk
 )
 
@@ -23,7 +23,7 @@ type Operation struct {
 type pair [2]fault.Effect
 
 // planner generates the schedules to try. First, it tries each fault at the first request of each operation. Then it alternates between
-// walks, single pairs, and single faults at later requests. The same seed and the same client lead to the same schedules.
+// walks (see walk), single pairs, and single faults at later requests. The same seed and the same client lead to the same schedules.
 type planner struct {
 	*rand.Rand
 	operations []Operation
@@ -57,7 +57,8 @@ func newPlanner(operations []Operation, inRow int, seed int64) *planner {
 	return p
 }
 
-// singles returns a schedule for each fault at the nth request of each operation, in random order. It separates the patient faults.
+// singles returns a schedule for each fault at the nth request of each operation, in random order. It returns the patient faults
+// separately.
 func (p *planner) singles(nth int) (quick, patient []Schedule) {
 	for _, o := range p.operations {
 		for _, e := range catalogue[o.Of] {
@@ -161,8 +162,8 @@ func (p *planner) take(s Schedule) bool {
 	return true
 }
 
-// allowedFailure records that the client failed under a schedule with steps after which it may give up. Another step may be the reason, so
-// the rest of the schedule is tried without them.
+// allowedFailure records that the client failed under a schedule with steps after which it may give up. A different step may have broken
+// it, so the others are tried again without these steps.
 func (p *planner) allowedFailure(s Schedule) {
 	if len(s) == 1 {
 		p.ends[s[0].kind()] = true

@@ -60,7 +60,6 @@ func (r *Report) Sum() string {
 		r.Seed, counted(r.Trials, "run"), r.Seconds, counted(r.Covered, "combination"))
 }
 
-// counted formats a number of things, such as "2 runs".
 func counted(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

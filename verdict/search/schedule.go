@@ -19,13 +19,12 @@ type Step struct {
 	Operation string       `json:"operation"`
 	Of        fault.Use    `json:"of"`    // use of the operation
 	Nth       int          `json:"nth"`   // number of the request among those of the operation, starting at 1
-	Times     int          `json:"times"` // number of tries of that request to disturb
+	Times     int          `json:"times"` // number of tries of that request that get the fault
 	Effect    fault.Effect `json:"effect"`
 
 	name string // cached result of kind; may be empty
 }
 
-// newStep returns a step for one request.
 func newStep(o Operation, nth int, e fault.Effect) Step {
 	s := Step{Operation: o.Name, Of: o.Of, Nth: nth, Times: 1, Effect: e}
 	s.name = s.kind()
@@ -59,7 +58,6 @@ func (s Schedule) String() string {
 	return strings.Join(parts, "; then ")
 }
 
-// nouns holds a noun for one request of each use.
 var nouns = map[fault.Use]string{
 	fault.Submissions: "submission", fault.Lookups: "read of a job", fault.Outcomes: "read of an outcome",
 	fault.Streams: "connection to a stream", fault.Deliveries: "delivery", fault.Others: "request",
@@ -112,7 +110,6 @@ func ordinal(n int) string {
 	return fmt.Sprint(n, suffix)
 }
 
-// key identifies the schedule.
 func (s Schedule) key() string {
 	var b strings.Builder
 	for _, step := range s {
@@ -159,8 +156,8 @@ func (s Schedule) contains(other Schedule) bool {
 	return at == len(other)
 }
 
-// failsInRow returns the maximum number of consecutive failures of one request. A fault that kills the connection for the next request may
-// add one to the failures of any operation.
+// failsInRow returns the maximum number of consecutive failures of one request. A fault that kills the connection for the next request
+// may fail one more request of any operation.
 func (s Schedule) failsInRow() (most int) {
 	row, dead, last := 0, 0, Step{}
 	for _, step := range s {
@@ -187,7 +184,6 @@ func failing(e *fault.Effect) bool {
 // mayFail reports whether a client may give up after the step. A client need not retry after a 500.
 func (s Step) mayFail() bool { return mayEndClient(&s.Effect) || s.Effect.Status == 500 }
 
-// mayFail reports whether a client may give up under the schedule.
 func (s Schedule) mayFail() bool { return slices.ContainsFunc(s, Step.mayFail) }
 
 // waits returns the longest time that the faults may keep a client waiting.

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// lag is the number of trials between a trial and the first plan that uses its result. It is the same for any number of workers, so
-	// that the same seed leads to the same search.
+	// lag is the number of further trials that begin before the planner uses the result of a trial. It is the same for any number of
+	// workers, so that the same seed leads to the same search.
 	lag            = 32
 	maxFindings    = 20
 	maxFlaky       = 3
@@ -71,7 +71,7 @@ type Finding struct {
 	Took     time.Duration `json:"-"`              // time from the start of the search to the finding
 }
 
-// Flaky reports whether the schedule did not break the client in every run, or ran only once.
+// Flaky reports whether the schedule broke the client in only some of its runs, or ran only once.
 func (f *Finding) Flaky() bool { return f.Once || f.Hits < f.Runs }
 
 // Report is the result of a search.
@@ -130,7 +130,6 @@ func Search(ctx context.Context, c Config) (*Report, error) {
 	return &s.report, err
 }
 
-// newSearch returns a search that has not begun.
 func newSearch(c Config) *search {
 	s := &search{
 		Config: c, free: make(chan int, c.Workers), began: time.Now(), seen: map[Cell]bool{}, tried: map[Cell]int{}, known: map[string]bool{},
@@ -146,7 +145,6 @@ func newSearch(c Config) *search {
 	return s
 }
 
-// limit returns the time limit of the client under a schedule.
 func (s *search) limit(schedule Schedule) time.Duration {
 	if s.base.took == 0 {
 		return firstTrialIn
@@ -154,7 +152,6 @@ func (s *search) limit(schedule Schedule) time.Duration {
 	return hangAfter + 4*s.base.took + 2*schedule.waits()
 }
 
-// pending is a running trial.
 type pending struct {
 	schedule  Schedule
 	done      chan struct{}
@@ -164,8 +161,9 @@ type pending struct {
 	found     []Schedule // findings that resulted from the trial
 }
 
-// explore tries schedules and shrinks those that break the client, in the order of the trials. The planner uses the result of a trial lag
-// trials later, so that the plan does not depend on which trial ends first. While explore shrinks a schedule, no other trial begins.
+// explore tries schedules and shrinks those that break the client, in the order of the trials. The planner learns a result only after
+// lag further trials, so that the plan does not depend on which trial ends first. While explore shrinks a schedule, no other trial
+// begins.
 func (s *search) explore(ctx context.Context) (failed error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -235,7 +233,6 @@ func ended(running []*pending) *pending {
 	return nil
 }
 
-// applyResult passes the result of a trial to the planner.
 func (s *search) applyResult(p *pending) {
 	if p.schedule.mayFail() && p.trial.Failed != "" {
 		s.planner.allowedFailure(p.schedule)
@@ -243,12 +240,11 @@ func (s *search) applyResult(p *pending) {
 	s.planner.known = append(s.planner.known, p.found...)
 }
 
-// enough reports whether the search has enough findings.
 func (s *search) enough() bool {
 	return s.First && len(s.report.Findings) > 0 || len(s.report.Findings) >= maxFindings
 }
 
-// worker returns a free worker.
+// worker waits for a free worker.
 func (s *search) worker(ctx context.Context) (int, error) {
 	select {
 	case worker := <-s.free:
@@ -258,7 +254,6 @@ func (s *search) worker(ctx context.Context) (int, error) {
 	}
 }
 
-// try runs the client once with a worker.
 func (s *search) try(ctx context.Context, worker int, schedule Schedule) (*Trial, error) {
 	t, err := s.Run(ctx, worker, schedule.Rules(), s.limit(schedule))
 	if err != nil {
@@ -280,7 +275,7 @@ func (s *search) try(ctx context.Context, worker int, schedule Schedule) (*Trial
 	return t, nil
 }
 
-// process pursues the new breaks of a trial.
+// process turns the new breaks of a trial into findings.
 func (s *search) process(ctx context.Context, p *pending) error {
 	p.processed = true
 	if p.err != nil {

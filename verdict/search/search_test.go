@@ -27,7 +27,7 @@ type happened struct {
 type simulated struct {
 	mistake func(met []happened) (rule string)
 	mu      sync.Mutex
-	ran     []string // schedules that were tried
+	ran     []string
 }
 
 func (c *simulated) run(_ context.Context, _ int, rules []fault.Rule, _ time.Duration) (*Trial, error) {
@@ -79,7 +79,7 @@ func effectAt(rules []fault.Rule, operation string, nth, tries int) *fault.Effec
 	return nil
 }
 
-// searched searches a client with a mistake.
+// searched runs a search with a simulated client that makes a mistake.
 func searched(t *testing.T, seed int64, workers int, first bool, mistake func([]happened) string) (*Report, *simulated) {
 	t.Helper()
 	c := &simulated{mistake: mistake}
@@ -111,7 +111,6 @@ func isLost(h happened) bool    { return h.effect.Close == fault.AfterCommit }
 func isRefused(h happened) bool { return h.effect.Status >= 500 }
 func isReset(h happened) bool   { return h.effect.Close == fault.CloseBefore }
 
-// sizeOf returns the number of faults in a schedule.
 func sizeOf(s Schedule) (n int) {
 	for _, step := range s {
 		n += step.Times

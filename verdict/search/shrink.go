@@ -13,8 +13,8 @@ import (
 
 const simplerTried = 4 // number of simpler effects to try for each step
 
-// pursue turns a schedule that broke the client into a finding. It repeats the part of the schedule that happened, or else the whole
-// schedule. Then it shrinks the schedule and repeats the result.
+// pursue turns a schedule that broke the client into a finding. It repeats the part of the schedule that happened and, if that does not
+// break the client, the whole schedule. Then it shrinks the schedule and repeats the result.
 func (s *search) pursue(ctx context.Context, p *pending, b Break) error {
 	schedule := p.schedule.happened(p.trial)
 	if len(schedule) == 0 {
@@ -129,7 +129,7 @@ func (s *search) repeat(ctx context.Context, schedule Schedule, b Break) (hits i
 	return hits, always, err
 }
 
-// same reports whether breaks contain one of the same rule.
+// same reports whether the breaks contain one of the same rule as b.
 func same(shown []Break, b Break) bool {
 	return slices.ContainsFunc(shown, func(other Break) bool { return other.Rule == b.Rule })
 }
@@ -169,8 +169,8 @@ func (s *search) shrink(ctx context.Context, schedule Schedule, b Break) (Schedu
 	}
 }
 
-// first returns the first candidate that breaks the client in the same way, or nil if none does. It skips candidates that
-// were tried and did not, and candidates that contain the schedule of an earlier finding, because they may show another bug.
+// first returns the first candidate that breaks the client in the same way, or nil if none does. It skips candidates that did not do so
+// in an earlier trial, and candidates that contain the schedule of another finding, because they may show another bug.
 func (s *search) first(ctx context.Context, candidates []Schedule, b Break) (Schedule, error) {
 	candidates = slices.DeleteFunc(candidates, func(c Schedule) bool {
 		shown, tried := s.shown[c.key()]
@@ -225,7 +225,8 @@ func shortParts(s Schedule) (all []Schedule) {
 	return all
 }
 
-// only returns the schedule with only the steps i and k. Each removed step that causes another request moves later steps forward.
+// only returns the schedule with only the steps i and k. Without a step that causes another request, later steps move to earlier
+// requests.
 func (s Schedule) only(i, k int) (part Schedule) {
 	for _, at := range slices.Compact([]int{i, k}) {
 		step := s[at]
@@ -239,7 +240,8 @@ func (s Schedule) only(i, k int) (part Schedule) {
 	return part
 }
 
-// withoutStep returns the schedules without one step or one of its repetitions. Later steps stay at their requests, or move forward.
+// withoutStep returns the schedules without one step or one of its repetitions. Later steps stay at their requests in one schedule, and
+// move to earlier requests in another.
 func withoutStep(s Schedule) (all []Schedule) {
 	for i, step := range s {
 		rest := slices.Delete(slices.Clone(s), i, i+1)

@@ -40,7 +40,7 @@ type Break struct {
 	Expected string            `json:"expected"`
 	Evidence *verdict.Evidence `json:"evidence,omitempty"` // nil if no rule is broken
 
-	shape string // shape of the evidence
+	shape string
 }
 
 // group identifies similar breaks.
@@ -105,7 +105,6 @@ func severity(rule string) int {
 	return 0
 }
 
-// jobs returns the number of submitted jobs.
 func (t *Trial) jobs() int {
 	made := map[string]bool{}
 	for _, e := range t.Entries {

@@ -12,7 +12,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// met returns a request that a fault disturbed.
 func met(operation string, e fault.Effect) verdict.Entry {
 	return verdict.Entry{Operation: operation, Moment: verdict.Moment{Fault: strings.Join(e.Kinds(), ", ") + " " + text(e)}}
 }

@@ -43,7 +43,7 @@ func TestListenerEndsWhileItRefuses(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	require.NoError(t, l.Close())
 	require.ErrorIs(t, <-accepted, net.ErrClosed)
-	l.open(nil) // as the timer would an hour later
+	l.open(nil) // the timer of Refuse does this an hour later
 	_, err = net.Dial("tcp", l.Addr().String())
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	require.ErrorIs(t, l.Close(), net.ErrClosed)

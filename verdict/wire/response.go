@@ -29,7 +29,7 @@ const (
 // ErrGone reports that the reader has closed its connection.
 var ErrGone = errors.New("the reader has gone")
 
-// Slowly writes b at a number of bytes per second, or without a limit if that is 0. It stops when gone is closed.
+// Slowly writes b at perSecond bytes per second; 0 means no limit. It stops when gone is closed.
 func Slowly(w io.Writer, b []byte, perSecond int, gone <-chan struct{}) error {
 	if perSecond == 0 {
 		_, err := w.Write(b)
@@ -57,8 +57,8 @@ func Slowly(w io.Writer, b []byte, perSecond int, gone <-chan struct{}) error {
 	return nil
 }
 
-// RetryAfter returns how many seconds Retry-After, as a number or a date, tells a client to wait. It returns nil if there is no line,
-// several lines, or an invalid one.
+// RetryAfter returns how many seconds a client must wait according to Retry-After, a number or a date. It returns nil if there is no
+// line, several lines, or an invalid one.
 func RetryAfter(lines []string, now time.Time) *int {
 	if len(lines) != 1 {
 		return nil

@@ -9,11 +9,11 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// optional lists the members that documents of jobs and problems may omit (draft appendix F.1).
+// optional lists the members that documents of jobs and problems may omit (async problem details draft, appendix F.1).
 var optional = []string{"correlationId", "scenario", "language", "retryAfter", "expiresAt", "links", "correlation_id", "progress",
 	"estimate", "labels", "instance"}
 
-// texts are translations of the documents' English texts.
+// texts are translations of the title and the detail of problems.
 var texts = map[string]map[string]string{
 	"de": {"title": "Der Auftrag ist nicht gelungen", "detail": "Was geschehen ist, sagt der Typ des Problems."},
 	"fr": {"title": "Le travail n'a pas abouti", "detail": "Le type du problème dit ce qui s'est passé."},
@@ -49,7 +49,6 @@ func (s *Shape) Rewrite(e *fault.Effect, document []byte) []byte {
 	return out
 }
 
-// addMembers adds members to a document, and removes optional ones.
 func addMembers(e *fault.Effect, d map[string]any) {
 	for _, name := range optional {
 		if _, there := d[name]; there && e.NullOptional {
@@ -78,7 +77,6 @@ func rewrite(e *fault.Effect, d map[string]any) {
 	}
 }
 
-// replace sets the text of a member if the member exists.
 func replace(d map[string]any, name, value string) {
 	if _, ok := d[name].(string); ok {
 		d[name] = value

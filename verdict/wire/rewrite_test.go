@@ -158,7 +158,8 @@ func TestRecordsOfRewrittenDocuments(t *testing.T) {
 	}
 }
 
-// Events of an unknown type follow real ones. The retry time comes first, and the stream does not overwrite it.
+// Events of an unknown type follow real ones. The retry time of the fault comes first, and a later one of the stream does not replace
+// it.
 func TestRewrittenStreams(t *testing.T) {
 	t.Parallel()
 	const events = "retry: 50\n\n: hello\n\nid: 1\nevent: a\nretry: 60\ndata: {\"job_id\":\"" + one + "\",\"state\":\"DONE\"}\n\n"

@@ -16,8 +16,8 @@ type Shape struct {
 	Job    func(id string) (job string, _ bool) // returns the job with an id, or false if there is none
 }
 
-// Thing is a kind of object with an id and a state. It lists possible paths of members, such as "status" or "properties/status"; the first
-// existing member applies. An object belongs to the first Thing with an id that the object has.
+// Thing is a kind of object with an id and a state. It lists possible paths of members, such as "status" or "properties/status"; the
+// first existing member applies. An object is of the first kind whose id member it has.
 type Thing struct {
 	ID, State []string
 	Event     string   // member with the name of an event; it takes precedence over State and is never rewritten
@@ -84,7 +84,6 @@ func (s *Shape) thing(v map[string]any) (*Thing, string) {
 	return nil, ""
 }
 
-// state returns the state of an object, or nil.
 func (t *Thing) state(v map[string]any) any {
 	if name := t.event(v); name != nil {
 		return name
@@ -115,7 +114,7 @@ func Show(x *verdict.Exchange, job string, final bool) {
 	}
 }
 
-// ShowMaybeFinal records that an exchange showed the end of a job, but an unknown state.
+// ShowMaybeFinal records that an exchange showed an unknown state of a job, but its end in another member.
 func ShowMaybeFinal(x *verdict.Exchange, job string) {
 	if !slices.Contains(x.Final, job) && !slices.Contains(x.MaybeFinal, job) && len(x.MaybeFinal) < verdict.MaxShown {
 		x.MaybeFinal = append(x.MaybeFinal, job)
@@ -131,7 +130,7 @@ func first(object map[string]any, names []string) any {
 	return nil
 }
 
-// owner returns the object that contains the member at a path, or nil, and the last name in the path.
+// owner returns the object that contains the member at a path, or nil, and the name of the member.
 func owner(object map[string]any, path string) (within map[string]any, last string) {
 	for {
 		name, rest, nested := strings.Cut(path, "/")

@@ -44,7 +44,7 @@ type Stream struct {
 
 	mu    sync.Mutex
 	part  verdict.Part
-	fresh []time.Time // times of the last ids that may be unread
+	fresh []time.Time // send times of the last ids, while these may be unread
 }
 
 // Part returns the record of the sent events so far.
@@ -189,7 +189,6 @@ func (s *Stream) rewritten(block []byte) []byte {
 	return bytes.Replace(bytes.Clone(block), data, s.Shape.Rewrite(s.Effect, data), 1)
 }
 
-// note records a sent block.
 func (s *Stream) note(f fields) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,7 +226,6 @@ func (s *Stream) isEvent(f fields) bool {
 	return f.hasData && (s.Position == "" || f.event != s.Position)
 }
 
-// fields are the relevant fields of a block.
 type fields struct {
 	event   string
 	id      []byte
