@@ -20,7 +20,7 @@ func (o *options) merge(v map[string]any, choice string, of []any) {
 	}
 }
 
-// gather adds the schema's members that members lacks, and returns the names of the required ones.
+// gather adds the schema's members, unless a member of that name exists, and returns the names of the required ones.
 func (o *options) gather(members map[string]any, schema any) (required []any) {
 	v := object(schema)
 	if name, ok := reference(v); ok {

@@ -32,8 +32,8 @@ type options struct {
 	Types map[string]string `yaml:"types"`
 	// Rename maps a schema to its name in Go, if its own name does not fit. References use the new name too.
 	Rename map[string]string `yaml:"rename"`
-	// Embed maps a field, such as Meta or "Job *Job", to the structs that start with it. If the field's name is a schema in their allOf,
-	// the field replaces the members of that schema.
+	// Embed maps a field, such as Meta or "Job *Job", to the structs that start with it. If it names a schema in a struct's allOf, it
+	// replaces the members of that schema.
 	Embed map[string][]string `yaml:"embed"`
 	// Constants maps each enumeration whose values become constants to the prefix of their names.
 	Constants map[string]string `yaml:"constants"`
@@ -45,7 +45,7 @@ type options struct {
 	Methods       map[string]method `yaml:"methods"`
 	MethodsOutput string            `yaml:"methods-output"`
 
-	// Requests describe JSON files of request body schemas. If they are set, nothing else is generated.
+	// Requests describe JSON files to write, which hold schemas of request bodies. If they are set, nothing else is generated.
 	Requests []requests `yaml:"requests"`
 
 	schemas, paths, parameters map[string]any
@@ -167,7 +167,7 @@ func (o *options) load() (*openapi3.T, error) {
 	return openapi3.NewLoader().LoadFromData(plain)
 }
 
-// composed is added to the line numbers of members beside an allOf, so that they come after the members of its parts.
+// composed is added to the line numbers of the members that a schema has beside its allOf, so that they come after those of its parts.
 const composed = 1_000_000
 
 // keepOrder makes the generator keep the order in which a document names the members of its schemas. It sets x-order to each member's

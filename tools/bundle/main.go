@@ -137,7 +137,7 @@ func (r rules) operation(operation *yaml.Node, changes bool) {
 	}
 }
 
-// expandNames replaces a list of names with references. The names in general come first.
+// expandNames replaces a list of names with references. The names in "general" come first.
 func expandNames(n *yaml.Node, section string, general []string) {
 	var entries []*yaml.Node
 	for _, name := range general {
