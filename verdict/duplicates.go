@@ -19,7 +19,7 @@ func duplicates(r *record, f *finding) {
 			add(contentOf(x))
 		}
 	})
-	arrived := map[content]int{} // accepted POSTs whose response arrived: from the second equal one on, the client may want equal jobs
+	arrived := map[content]int{} // number of equal accepted POSTs with a response; with two or more, the client may want equal jobs
 	lookups := group{}           // reads that may check whether a job exists; reads of known jobs do not count
 	r.each(func(x *exchange) {
 		switch {
@@ -34,7 +34,7 @@ func duplicates(r *record, f *finding) {
 		if x.Method != http.MethodPost || x.Repeatable || x.Arrived() || !accepted(x) {
 			return
 		}
-		var tries []group // possible tries of the same submission
+		var tries []group
 		if submits(x) {
 			tries = submissions.resubmissions(scope{}, x)
 		}

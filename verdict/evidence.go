@@ -37,7 +37,7 @@ func (f *finding) fail(before, x *exchange, found, expected string) {
 	f.failBy(nil, before, x, found, expected)
 }
 
-// failBy is like fail, but cites is the sentence of a standard that the mistake violates; nil means the rule's own sentence. The result
+// failBy is like fail. cites is the sentence of a standard that the mistake violates, or nil for the rule's own sentence. The result
 // cites this sentence only if all mistakes violate it.
 func (f *finding) failBy(cites *demand, before, x *exchange, found, expected string) {
 	if f.failures > 0 && f.cites != cites {

@@ -118,7 +118,7 @@ func (r *record) each(f func(x *exchange)) {
 // group is a list of exchanges, sorted by start.
 type group []*exchange
 
-// indexed groups exchanges by key. The function keys passes each key of an exchange to add.
+// indexed groups exchanges by key. The callback keys calls add for each key of an exchange.
 func indexed[K comparable](r *record, keys func(x *exchange, add func(K))) map[K]group {
 	groups := map[K]group{}
 	r.each(func(x *exchange) {

@@ -136,7 +136,7 @@ func (j *journal) faulty() (n int, first, last *Moment) {
 	return n, first, last
 }
 
-// note records that the requests at these places broke a rule.
+// note records that the requests in these lines broke a rule.
 func (j *journal) note(rule string, places []int) {
 	slices.Sort(places)
 	for _, place := range slices.Compact(places) {
@@ -144,7 +144,7 @@ func (j *journal) note(rule string, places []int) {
 	}
 }
 
-// Journal returns all judged requests and attempts. A decoded verdict has none.
+// Journal returns all judged requests and attempts. A verdict that was read from JSON has none.
 func (v *Verdict) Journal() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		if v.journal == nil {

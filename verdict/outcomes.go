@@ -10,8 +10,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// learned returns the first exchange since a moment that showed the client the end of a job, batch or bulk operation, and its time. Both
-// are zero if there is none.
+// learned returns the exchange that showed the client the end of a job, batch or bulk operation, and its time. It returns the first one
+// that is not before since, or zero values if there is none.
 func (r *record) learned(id string, since time.Time) (first *exchange, at time.Time) {
 	e, at := r.ends[id].since(since.Add(-Tolerance))
 	if e.attempt != nil {
@@ -22,7 +22,7 @@ func (r *record) learned(id string, since time.Time) (first *exchange, at time.T
 
 // ended returns the exchange in which the client learned that a run had ended, and how late it was. If the client follows the run's
 // batch or bulk operation, the time limit starts at the end of that. waiting reports whether a batch or bulk operation of the run has
-// not ended. Time in the spans kept does not count, because the client was blocked then.
+// not ended. Time in the spans "kept" does not count, because the client was blocked then.
 func (r *record) ended(run *Run, kept spans) (first *exchange, late time.Duration, waiting bool) {
 	consider := func(id string, due time.Time) {
 		x, at := r.learned(id, run.Finished)
@@ -92,7 +92,7 @@ func outcome(r *record, f *finding) {
 	}
 }
 
-// gaveUp returns a function that reports whether the client may have given up on a job because of errors. It may have if the last reads
+// gaveUp returns a function that reports whether the client may have given up on a job because of errors. This is so if the last reads
 // of the job, or the last requests of any kind, failed repeatedly or permanently.
 func (r *record) gaveUp() func(run *Run) bool {
 	type ask struct {

@@ -200,7 +200,7 @@ func conditional(r *record, f *finding) {
 	}
 	received := map[version][]time.Time{}
 	r.each(func(x *exchange) {
-		if x.Method == http.MethodGet && (x.ETag != "" || x.Status == http.StatusOK) && x.Arrived() { // no ETag is also a version
+		if x.Method == http.MethodGet && (x.ETag != "" || x.Status == http.StatusOK) && x.Arrived() { // an empty ETag counts as a version
 			at := version{of(x), x.ETag}
 			received[at] = append(received[at], x.End())
 		}

@@ -25,7 +25,6 @@ func accepting(media string) func(*verdict.Exchange) {
 
 var polling = []string{"retry-after", "conditional-requests", "stop-at-end", "list-polling", "backoff"}
 
-// Readers that do not poll too often break no rule about polling.
 func TestPollersThatAreRight(t *testing.T) {
 	t.Parallel()
 	for name, does := range map[string]func(*trace){
@@ -124,7 +123,6 @@ func TestPollersThatAreRight(t *testing.T) {
 	}
 }
 
-// Each rule about polling finds the mistakes of a polling loop.
 func TestPollersThatAreWrong(t *testing.T) {
 	t.Parallel()
 	const warn, fail, not = verdict.Warn, verdict.Fail, verdict.NotTested

@@ -47,7 +47,7 @@ func (r *record) indexReaders() {
 	})
 }
 
-// ofKey returns the place that stands for all readers of the resource of x with its API key.
+// ofKey returns the place for reads of x's resource by all readers with x's API key.
 func (r *record) ofKey(x *exchange) place {
 	return place{targetOf(x), reader{keyID: x.KeyID, agent: anyAgent}}
 }

@@ -79,7 +79,7 @@ func followed(r *record, f *finding) {
 		add(sentBy(x).on(x.Path, x.Query, true))
 	})
 	used := map[sent]int{} // number of requests that are known to follow a redirect
-	rows := map[int]hops{} // chain of redirects, by the place of the request that followed the last of them
+	rows := map[int]hops{} // chain of redirects, by the journal line of the request that followed the last of them
 	r.each(func(x *exchange) {
 		path, query, ok := x.redirected()
 		if !ok || !r.reactionOver(x.End()) {

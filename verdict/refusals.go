@@ -19,7 +19,6 @@ type streak struct {
 	ended       bool // a different response ended the series
 }
 
-// streaks collects the streaks of a session, sorted by start.
 type streaks[K comparable] struct {
 	open map[K]*streak
 	all  []*streak

@@ -19,7 +19,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// API is a description in the form of its file.
+// API describes an API in the form of its YAML file.
 type API struct {
 	Name string `yaml:"name,omitempty"`
 	// Operations by role, each as "METHOD /path". {id} matches the job's id; {name...} at the end matches all remaining segments.
@@ -166,7 +166,7 @@ func (a *API) RuleIDs() (ids []string) {
 	return ids
 }
 
-// Faults tells fault profiles which operations any API has. Operations are named by their roles.
+// Faults lists the operations of an API for fault profiles. Their names are the roles, so that it fits any API.
 var Faults = fault.API{Refuses: true, Lists: []string{string(verdict.List)}, Operations: map[fault.Use][]string{
 	fault.Submissions: {string(verdict.Submit)}, fault.Lookups: {string(verdict.Read), string(verdict.List)},
 	fault.Outcomes: {string(verdict.Outcome)}, fault.Streams: {string(verdict.Stream)},

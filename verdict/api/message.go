@@ -223,8 +223,8 @@ func (a *API) isFinal(state string) bool {
 	return slices.ContainsFunc(finals, is)
 }
 
-// Shape describes how documents show jobs. job looks up a job by its id. If a fault shows a job as unfinished, its state is open, or
-// "processing" if open is empty.
+// Shape describes how documents show jobs. job looks up a job by its id. Faults that show an ended job as unfinished give it the state
+// in open, or "processing" if that is empty.
 func (a *API) Shape(open string, job func(id string) (string, bool)) wire.Shape {
 	return wire.Shape{
 		Things: []wire.Thing{{

@@ -10,7 +10,7 @@ const (
 	MaxDeliveryDelay = 10 * time.Second
 	MaxCopies        = 5
 	MaxPadding       = 4 << 20
-	// DeliveryExtra limits the additional time of a disturbed attempt: the delay, two forged requests, and the copies.
+	// DeliveryExtra limits the additional time of an attempt with a fault: the delay, two forged requests, and the copies.
 	DeliveryExtra = MaxDeliveryDelay + 3*ExtraTimeout
 	// ExtraTimeout limits each forged request, and all copies together.
 	ExtraTimeout = 10 * time.Second

@@ -88,8 +88,8 @@ func (b *bench) recorded(id string, n int) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// While a fault refuses connections, the socket is closed, even for clients with an idle connection. It opens after the duration of the
-// fault, or when the session ends.
+// While a fault refuses connections, the socket is closed, even for clients with an idle connection. It opens again after the duration
+// of the fault, or when the session ends.
 func TestConnectionsAreRefused(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, serverOf(t, things(location)), "")
@@ -102,7 +102,7 @@ func TestConnectionsAreRefused(t *testing.T) {
 	refuse := func(want error) {
 		require.NoError(t, idle.do("GET", "/operations/1", "").err)
 		require.ErrorIs(t, b.do("POST", "/things", `{}`).err, want)
-		for _, client := range []*bench{b, idle} { // GET, because Go resends it if the idle connection ends; it does not resend POST
+		for _, client := range []*bench{b, idle} { // GET, which Go resends if the idle connection ends, unlike POST
 			require.ErrorIs(t, client.do("GET", "/operations/1", "").err, syscall.ECONNREFUSED)
 		}
 	}

@@ -206,7 +206,7 @@ func TestListsNameJobsByLastSegment(t *testing.T) {
 				return
 			}
 			if r.URL.Path != "/list" {
-				time.Sleep(verdict.Tolerance) // the client learns of the end before the proxy reads the job
+				time.Sleep(verdict.Tolerance) // the client must learn of the end before the proxy reads the job
 			}
 			_, _ = fmt.Fprintf(w, `{"data": [{"id": %q, "status": "done"}], "status": "done"}`, id)
 		})

@@ -60,7 +60,6 @@ func (c *careful) run() {
 	}
 }
 
-// contains reports whether a response names the job at a path.
 func contains(response, path string) bool {
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	return strings.Contains(response, name+`"`) || strings.HasSuffix(response, name)

@@ -134,7 +134,6 @@ func TestLargeBodiesPass(t *testing.T) {
 	require.Equal(t, 1, v.Recorded)
 }
 
-// Upgrades to other protocols pass.
 func TestUpgrades(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -157,7 +157,8 @@ func nth(operation string, n int, e fault.Effect) fault.Rule {
 	return fault.Rule{Match: fault.Match{Operation: operation, Nth: n}, Effect: e}
 }
 
-// things is an API that accepts submissions with 202 and the headers that at returns. Every third read shows an ended operation.
+// things is an API that accepts submissions with 202 and with the headers from the callback at. Every third read shows an ended
+// operation.
 func things(at func(r *http.Request, id int64) http.Header) http.Handler {
 	var made atomic.Int64
 	var reads atomic.Int64

@@ -162,8 +162,8 @@ func (p *planner) take(s Schedule) bool {
 	return true
 }
 
-// allowedFailure records that the client failed under a schedule with steps after which it may give up. A different step may have broken
-// it, so the others are tried again without these steps.
+// allowedFailure records that the client failed under a schedule with steps after which it may give up. Another step may have broken the
+// client, so the schedule is tried again without the steps that allow a failure.
 func (p *planner) allowedFailure(s Schedule) {
 	if len(s) == 1 {
 		p.ends[s[0].kind()] = true

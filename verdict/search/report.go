@@ -17,7 +17,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/report"
 )
 
-// conclude completes the report after the search has ended.
 func (s *search) conclude() {
 	r := &s.report
 	r.Seconds, r.Covered = time.Since(s.began).Round(100*time.Millisecond).Seconds(), len(s.seen)

@@ -145,7 +145,7 @@ func sorted(steps []Step) Schedule {
 	return slices.CompactFunc(s, func(a, b Step) bool { return a.Operation == b.Operation && a.Nth == b.Nth })
 }
 
-// contains reports whether the schedule has all steps of another one in the same order, at any requests.
+// contains reports whether the schedule has all steps of another one in the same order; the requests may differ.
 func (s Schedule) contains(other Schedule) bool {
 	at := 0
 	for _, step := range s {

@@ -225,8 +225,7 @@ func shortParts(s Schedule) (all []Schedule) {
 	return all
 }
 
-// only returns the schedule with only the steps i and k. Without a step that causes another request, later steps move to earlier
-// requests.
+// only returns the schedule with only the steps i and k. If a removed step causes another request, later steps move to earlier requests.
 func (s Schedule) only(i, k int) (part Schedule) {
 	for _, at := range slices.Compact([]int{i, k}) {
 		step := s[at]

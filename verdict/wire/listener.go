@@ -136,7 +136,7 @@ func (l *Listener) Close() error {
 	return l.socket.Close()
 }
 
-// Reset ends a TCP connection by a reset, even below TLS. Unread data is lost.
+// Reset ends a connection with a TCP reset, even if it uses TLS. Unread data is lost.
 func Reset(c net.Conn) {
 	for upper, ok := c.(interface{ NetConn() net.Conn }); ok; upper, ok = c.(interface{ NetConn() net.Conn }) {
 		c = upper.NetConn()

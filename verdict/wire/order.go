@@ -72,7 +72,6 @@ func (o *ordered) list(v []any) error {
 	return cmp.Or(err, o.delimiter())
 }
 
-// delimiter copies the beginning or the end of an object or a list.
 func (o *ordered) delimiter() error {
 	token, err := o.from.ReadToken()
 	if err != nil {
