@@ -167,7 +167,8 @@ func (o *options) load() (*openapi3.T, error) {
 	return openapi3.NewLoader().LoadFromData(plain)
 }
 
-// composed is added to the line numbers of the members that a schema has beside its allOf, so that they come after those of its parts.
+// composed is added to the line numbers of the members that a schema has beside its allOf, so that they come after the members of the
+// parts.
 const composed = 1_000_000
 
 // keepOrder makes the generator keep the order in which a document names the members of its schemas. It sets x-order to each member's
