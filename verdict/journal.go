@@ -28,7 +28,7 @@ type JobState string
 
 // The states of a job as a client knows them.
 const (
-	JobUnknown JobState = "unknown" // no response that arrived named the job
+	JobUnknown JobState = "unknown" // no response that reached the client named the job
 	JobOpen    JobState = "open"    // a response named the job, and none showed it as final
 	JobFinal   JobState = "final"
 )

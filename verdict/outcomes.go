@@ -167,7 +167,7 @@ func (r *record) endedBefore(moment time.Time) bool {
 	return r.Session.EndedAt != nil && time.Time(*r.Session.EndedAt).Before(moment)
 }
 
-// unended reports whether a job or batch certainly did not end in the session.
+// unended reports whether it is certain that a job or batch did not end during the session.
 func (r *record) unended(id string) bool {
 	if run := r.runs[id]; run != nil {
 		return run.Finished.IsZero() || r.endedBefore(run.Finished)

@@ -54,7 +54,7 @@ func retryAfter(r *record, f *finding) {
 	}
 }
 
-// pollsWithoutPause checks that readers pause between polls even without Retry-After. It reports whether a reader did not pause.
+// pollsWithoutPause checks that readers pause between polls even without Retry-After. It returns true if a reader did not pause.
 func pollsWithoutPause(r *record, f *finding) (found bool) {
 	rows := map[place]int{} // number of consecutive reads without a pause
 	r.each(func(x *exchange) {

@@ -137,7 +137,7 @@ func resumed(r *record, f *finding) {
 		}
 		switch {
 		case x.Job != "" && showsFinal(x, x.Job), x.Fault != nil && x.Fault.StallAfter != nil:
-			return // the client checks whether events are left, or it ended the silent stream itself
+			return // no pause is required: the job has ended, or the client ended a silent stream
 		case waited < max(retry-Tolerance, Tolerance):
 			f.fail(x, y, "The client reopened the stream "+after(waited)+fmt.Sprintf("; its `retry` said %d ms.", x.Stream.Retry),
 				fmt.Sprintf("Wait %d ms before you reopen the stream.", max(x.Stream.Retry, int(Tolerance/time.Millisecond))))

@@ -36,8 +36,8 @@ func keyed(r *record, f *finding) {
 	})
 }
 
-// sameBody checks that the client uses each key for only one method, path and body. Different roles may use the same key. A request that
-// follows a redirect may have another path.
+// sameBody checks that the client uses each key for only one method, path and body. Requests with different roles may use the same key.
+// A request that follows a redirect may have another path.
 func sameBody(r *record, f *finding) {
 	type use struct {
 		era  int

@@ -176,7 +176,7 @@ func (r rule) result(record *record) Result {
 	return result
 }
 
-// reactionOver reports whether the client has had enough time to react since a moment.
+// reactionOver reports whether the client has had enough time to react to what happened at a moment.
 func (r *record) reactionOver(since time.Time) bool {
 	return r.Session.EndedAt != nil || r.Now.Sub(since) > LearnWithin
 }

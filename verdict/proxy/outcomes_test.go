@@ -79,7 +79,7 @@ func TestReadPath(t *testing.T) {
 	}
 }
 
-// A client is not blamed for not reading a job if the target may notify it outside the proxy.
+// A client need not read a job if the target may notify it outside the proxy.
 func TestClientsMayBeNotifiedElsewhere(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -28,8 +28,8 @@ const (
 	maxNested   = 3       // maximum depth of nested multipart bodies
 )
 
-// payload identifies the content of a body. Equal contents have equal sums, even if framing, compression or member order differ. A payload
-// that cannot be compared has no sum.
+// payload identifies the content of a body. Equal contents have the same sum (a hash), even if framing, compression or member order
+// differ. A payload that cannot be compared has no sum.
 type payload struct {
 	kind   string // media type
 	packed string // content coding

@@ -216,7 +216,7 @@ func (p *Proxy) inject(a *response, r *http.Request, e *fault.Effect) {
 	}
 }
 
-// refuse sends an error document of the API or, if the API has none, of RFC 9457.
+// refuse sends an error document of the API or, if it has none, a problem document (RFC 9457).
 func (p *Proxy) refuse(w http.ResponseWriter, e *fault.Effect) {
 	status := e.Status
 	if status == 0 {

@@ -110,7 +110,7 @@ func TestHalfClosedConnections(t *testing.T) {
 		require.EqualValues(t, 1, asked.Load())
 
 		b.faults(nth("GET /{any}", 1, fault.Effect{NextRequest: fault.CloseHalf}))
-		for range 3 { // requests of net/http's client
+		for range 3 { // net/http's client sees no error
 			require.Equal(t, "whole", b.do("GET", "/x", "").text)
 		}
 		b.faults(nth("GET /{any}", 1, fault.Effect{NextRequest: fault.CloseHalf}))

@@ -77,7 +77,7 @@ func (p *planner) singles(nth int) (quick, patient []Schedule) {
 	return quick, patient
 }
 
-// pairsOf returns the pairs of an operation, those of simpler faults first. With alone, it returns the pairs that cannot be part of a walk;
+// pairsOf returns the pairs of an operation, simpler faults first. With alone, it returns the pairs that cannot be part of a walk;
 // otherwise it returns those that can.
 func (p *planner) pairsOf(o Operation, alone bool) (all []pair) {
 	list := catalogue[o.Of]
@@ -100,7 +100,7 @@ func (p *planner) pairsOf(o Operation, alone bool) (all []pair) {
 	return all
 }
 
-// pairsAlone returns the pairs of all operations that cannot be part of a walk, those of simpler faults first.
+// pairsAlone returns all pairs that cannot be part of a walk, simpler faults first.
 func (p *planner) pairsAlone() (all []Schedule) {
 	ranks := map[string]int{}
 	for _, o := range p.operations {

@@ -157,7 +157,7 @@ func (s Schedule) contains(other Schedule) bool {
 }
 
 // failsInRow returns the maximum number of consecutive failures of one request. A fault that kills the connection for the next request
-// may fail one more request of any operation.
+// may make one more request of any operation fail.
 func (s Schedule) failsInRow() (most int) {
 	row, dead, last := 0, 0, Step{}
 	for _, step := range s {

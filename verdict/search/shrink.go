@@ -50,7 +50,7 @@ func (s *search) pursue(ctx context.Context, p *pending, b Break) error {
 	return nil
 }
 
-// sortFirst returns the breaks, those of the same rule as b first.
+// sortFirst returns the breaks, beginning with those of the same rule as b.
 func sortFirst(shown []Break, b Break) []Break {
 	return slices.Concat(
 		slices.DeleteFunc(slices.Clone(shown), func(x Break) bool { return x.Rule != b.Rule }),
