@@ -21,7 +21,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// releaseServer serves a release of this program, as GitHub does: its archive, its checksums, and a redirect to the latest release.
+// releaseServer serves a release as GitHub does: the archive, its checksums, and a redirect to the latest release.
 func releaseServer(t *testing.T, checksum func(archive []byte) string) string {
 	t.Helper()
 	program, err := os.ReadFile(testkit.Program(t, "forgerun"))
@@ -55,7 +55,8 @@ func releaseServer(t *testing.T, checksum func(archive []byte) string) string {
 
 func sha256Of(archive []byte) string { return fmt.Sprintf("%x", sha256.Sum256(archive)) }
 
-// impatientTarget is an API that creates tasks and asks clients to wait before they read again. The client in actionCommand does not wait.
+// impatientTarget is an API that creates tasks and asks clients to wait before they read again. The client in actionCommand reads again
+// without waiting.
 func impatientTarget(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -102,7 +103,7 @@ func action(t *testing.T, variables map[string]string) (code int, output string,
 }
 
 // The action downloads the latest release, judges the command, and reports the result to GitHub: in the summary of the step, its log, its
-// output, and files. With the baseline that the action wrote, the same client passes.
+// output, and files. With the list of known findings that the action wrote, the same client passes.
 func TestAction(t *testing.T) {
 	t.Parallel()
 	variables := map[string]string{

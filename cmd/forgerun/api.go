@@ -23,7 +23,6 @@ import (
 	"github.com/forgerun/forgerun/tasks/ratelimit"
 )
 
-// api is the HTTP API of a process.
 type api struct {
 	p       *process
 	clients *clients.Service
@@ -31,10 +30,9 @@ type api struct {
 	failed  chan error
 }
 
-// countingWait limits how long the start waits for the number of api processes, which share the rate limit.
+// countingWait is how long the start may wait to learn the number of api processes. They share the rate limit.
 const countingWait = time.Second
 
-// startAPI starts the API.
 func (p *process) startAPI(ctx context.Context) (*api, error) {
 	a := &api{p: p, addr: localhosts.Reachable(p.listener.Addr()), failed: make(chan error, 2)}
 	a.clients = clients.New(p.cfg.clients(), p.store, p.movable(), p.log)
@@ -47,7 +45,7 @@ func (p *process) startAPI(ctx context.Context) (*api, error) {
 
 	counting, cancel := context.WithTimeout(ctx, countingWait)
 	defer cancel()
-	_ = p.capacity.Renew(counting) // Run logs the error
+	_ = p.capacity.Renew(counting) // Run tries again and logs the error
 	telemetry.In(p.registry).GaugeFunc("api_processes", "Number of API processes, as this process knows it.", func() float64 {
 		return float64(p.capacity.Processes())
 	})
@@ -83,7 +81,7 @@ func (c Config) jobs(clock app.Clock) jobs.Config {
 	}
 }
 
-// clientMaxQueued returns one client's limit of queued jobs: the share of MaxQueueSize that ClientMaxActive is of MaxActiveJobs.
+// clientMaxQueued returns the limit of one client's queued jobs. It relates to MaxQueueSize as ClientMaxActive does to MaxActiveJobs.
 func (c Config) clientMaxQueued() int {
 	return max(1, int(float64(c.MaxQueueSize)*float64(c.ClientMaxActive)/float64(c.MaxActiveJobs)))
 }
@@ -104,7 +102,7 @@ func (p *process) serverConfig() handlers.Config {
 	}
 }
 
-// movable returns the movable clock of a test bed. Without a test bed, it returns the machine's clock.
+// movable returns the clock that a test bed's requests can move, or the machine's clock if the process has no test bed.
 func (p *process) movable() func() time.Time {
 	if p.clock == nil {
 		return time.Now
@@ -117,7 +115,6 @@ func (p *process) newSchedules(service *jobs.Service) *schedules.Service {
 	return schedules.New(p.store, service, p.cfg.ClientMaxSchedules, p.log)
 }
 
-// serverDeps returns the dependencies of the HTTP server.
 func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter) handlers.Deps {
 	service := p.newJobs(p.admission(allPauses{p}.Now), hub)
 	deps := handlers.Deps{

@@ -59,7 +59,7 @@ func TestAPIKilledBeforeCommit(t *testing.T) {
 	s.checkInvariants()
 }
 
-// killBeforeCommit sends requests to an api, kills it while they wait for a table, and returns another api.
+// killBeforeCommit sends requests to an api, kills it while they wait for the locked table, and returns another api.
 func killBeforeCommit(t *testing.T, table, path string, bodies []string, headers ...string) (s *stack, api *proc, u *user) {
 	t.Helper()
 	s = newStack(t)
@@ -127,7 +127,8 @@ func behindProxy(t *testing.T) (*stack, *lossyProxy, env) {
 	return s, p, env{"FORGERUN_DATABASE_URL": p.through(t, s.databaseURL)}
 }
 
-// workerSteps is a part of the SQL statement that stores a worker's steps. The next state is an argument of the statement.
+// workerSteps is a part of the SQL statement with which a worker claims jobs and stores their states. The next state is one of its
+// arguments.
 const workerSteps = `INSERT INTO results`
 
 // If Postgres' response to a worker's step is lost, the worker repeats the step. The job changes its state only once.
@@ -203,7 +204,6 @@ func TestRetryIsRepeatedAfterCrashBeforeCommit(t *testing.T) {
 	s.checkInvariants()
 }
 
-// emptyDatabase creates a database without a schema on the shared server.
 func emptyDatabase(t *testing.T) string {
 	t.Helper()
 	other := repotest.URL(t)

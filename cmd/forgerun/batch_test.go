@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// batchBody returns a batch with one job of each kind.
 func batchBody(kinds ...string) string {
 	items := make([]string, len(kinds))
 	for i, kind := range kinds {
@@ -36,7 +35,6 @@ func (u *user) awaitBatch(api *proc, id string) answer {
 	return a
 }
 
-// completions counts the completion events of a batch.
 func (s *stack) completions(id string) int {
 	s.t.Helper()
 	return s.count(`SELECT count(*) FROM client_events WHERE batch_id = $1 AND event_name = 'batch.completed'`, id)

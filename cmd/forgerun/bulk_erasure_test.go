@@ -21,7 +21,6 @@ func (u *user) submitCopies(api *proc, n int, body string) (ids []string) {
 	return ids
 }
 
-// bulk starts a bulk operation and returns its path.
 func (u *user) bulk(api *proc, body string) string {
 	u.s.t.Helper()
 	a := u.expect(api, http.StatusAccepted, "POST", "/v1/bulk", body)
@@ -104,7 +103,7 @@ func TestErasureSurvivesKilledLeader(t *testing.T) {
 
 	ann := s.operator(operatorsToken)
 	path, body := "/admin/v1/clients/"+u.id+"/erase", `{"confirm":"`+u.id+`","reason":"asked for"}`
-	// A trigger stops the erasure at the batches. A locked row would stop it at its start.
+	// A trigger stops the erasure when it deletes batches. A locked row would stop it earlier, at its start.
 	s.exec(`CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS
 		$$ BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN OLD; END $$`)
 	s.exec(`CREATE TRIGGER gate BEFORE DELETE ON batches FOR EACH ROW EXECUTE FUNCTION gate()`)

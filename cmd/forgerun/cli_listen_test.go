@@ -19,7 +19,6 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// background is a command that runs in the background.
 type background struct {
 	out, err *testkit.Output
 	code     chan int

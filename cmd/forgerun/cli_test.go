@@ -68,7 +68,6 @@ func (s *shell) exits(want int, sentence string, args ...string) {
 	require.Contains(s.t, stderr, sentence, args)
 }
 
-// operatorToken is the operators' token in the tests of the command line.
 const operatorToken = "0123456789abcdef-operator"
 
 // The commands work with a real service. Each part has its own client.
@@ -87,7 +86,7 @@ func TestOtherCommands(t *testing.T) {
 	})
 }
 
-// testCommands runs parts of a test one after the other. Parallel subtests would start only after all other tests.
+// testCommands runs parts of a test one after the other, because parallel subtests would start only after all other tests.
 func testCommands(t *testing.T, parts map[string]func(*shell)) {
 	t.Helper()
 	s := newStack(t, env{
@@ -194,7 +193,7 @@ func jobCommands(sh *shell) {
 	require.Equal(t, first, strings.TrimSpace(stdout))
 	require.Contains(t, stderr, "was used before")
 	sh.ok("jobs", "submit", "--event-name", "order.paid", "--event-data", `{"order": 17}`, "--wait")
-	// An event is listed only after all transactions of the server that began before it have ended.
+	// An event is listed only when all Postgres transactions that began before it have ended.
 	eventually(t, "the event is listed", func() bool { return strings.Contains(sh.ok("events"), "event.emitted") })
 }
 

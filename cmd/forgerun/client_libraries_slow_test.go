@@ -120,7 +120,6 @@ func TestPythonLibrary(t *testing.T) {
 	})
 }
 
-// buildWheel builds the wheel and the source distribution, and returns the path of the wheel.
 func buildWheel(t *testing.T, program string) string {
 	t.Helper()
 	source, dist := t.TempDir(), t.TempDir() // setuptools writes into the source folder
@@ -139,7 +138,7 @@ func buildWheel(t *testing.T, program string) string {
 	return wheel
 }
 
-// codeOf returns the blocks of a language in a page.
+// codeOf returns the code blocks of a page in one language.
 func codeOf(t *testing.T, page, language string) []string {
 	t.Helper()
 	var blocks []string
@@ -182,7 +181,7 @@ func judgedClients(t *testing.T) map[string][]string {
 	}
 }
 
-// TestClientLibrariesAreRight: a program that uses a library breaks no rule, under any profile.
+// TestClientLibrariesAreRight checks that programs that use the libraries break no rule of the verdict, under any fault profile.
 func TestClientLibrariesAreRight(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed)
 	report := examplesReport{}

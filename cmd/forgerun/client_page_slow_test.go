@@ -17,7 +17,8 @@ import (
 	"github.com/forgerun/forgerun/handlers/cors"
 )
 
-// pageScript is a developer's page that uses the library: it submits, waits, follows and reads, and records the headers that it may read.
+// pageScript is the script of a developer's page. It submits, awaits, watches and reads jobs with the library, and records the response
+// headers that it can read.
 const pageScript = `
 import { ForgeRun, ProblemError } from "/client/index.js";
 
@@ -57,7 +58,8 @@ window.go = async (url, apiKey) => {
 window.ready = true;
 `
 
-// TestTypeScriptLibraryInAPage: dev allows pages of any loopback origin to use the built library. Pages of other origins get nothing.
+// TestTypeScriptLibraryInAPage checks that pages of loopback origins can use the built library if the service allows these origins. Pages
+// of other origins get nothing.
 func TestTypeScriptLibraryInAPage(t *testing.T) {
 	library := filepath.Join(compileTypeScript(t), "src")
 	require.NoError(t, os.WriteFile(filepath.Join(library, "page.js"), []byte(pageScript), 0o600))

@@ -29,7 +29,6 @@ type answer struct {
 	err    error
 }
 
-// newUser registers a client.
 func (s *stack) newUser(api *proc) *user {
 	s.t.Helper()
 	u := &user{s: s}
@@ -136,7 +135,6 @@ func execute(kind string, members ...string) string {
 	return `{` + strings.Join(append([]string{`"type":"EXECUTE","work_kind":"` + kind + `"`}, members...), ",") + `}`
 }
 
-// trySubmit submits a job.
 func (u *user) trySubmit(api *proc, body string, headers ...string) answer {
 	return u.call(api, "POST", "/v1/jobs", body, headers...)
 }
@@ -181,7 +179,6 @@ func (u *user) submitMany(api *proc, n int, body string) []string {
 	return ids
 }
 
-// get reads a job.
 func (u *user) get(api *proc, id string) answer {
 	u.s.t.Helper()
 	a := u.expect(api, http.StatusOK, "GET", "/v1/jobs/"+id, "")
@@ -199,7 +196,6 @@ func (u *user) requireLost(api *proc, id, reason string) {
 	require.Equal(u.s.t, true, a.value("can_retry"), a.body)
 }
 
-// retry requests the next attempt of a job.
 func (u *user) retry(api *proc, id string) {
 	u.s.t.Helper()
 	u.expect(api, http.StatusOK, "POST", "/v1/jobs/"+id+"/retry", "")

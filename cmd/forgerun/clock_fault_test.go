@@ -12,13 +12,13 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// shiftedClock is the clock of a Postgres server. The test moves this clock while the server runs.
+// shiftedClock is the clock of a Postgres server, which the test moves while the server runs.
 type shiftedClock struct {
 	t    *testing.T
 	file string
 }
 
-// newStackWithClock returns a stack for a parallel test. Its Postgres server has its own clock, which is this number of seconds ahead.
+// newStackWithClock returns a stack for a parallel test. The clock of its own Postgres server is ahead by seconds.
 func newStackWithClock(t *testing.T, seconds int) (*stack, shiftedClock) {
 	t.Helper()
 	t.Parallel()
@@ -77,7 +77,7 @@ func TestJobsStartInTimeWithWrongMachineClocks(t *testing.T) {
 	}
 }
 
-// Postgres' clock goes an hour ahead. Jobs start at their time by this clock, also jobs that are submitted after the step.
+// Postgres' clock jumps an hour ahead and stays there. Jobs start on time by this clock, also those submitted after the jump.
 func TestPostgresClockGoesAheadAndStays(t *testing.T) {
 	s, clock := newStackWithClock(t, 0)
 	api := s.startLeader()
@@ -94,7 +94,8 @@ func TestPostgresClockGoesAheadAndStays(t *testing.T) {
 	s.checkInvariants()
 }
 
-// While Postgres' clock is behind, workers skip jobs. Workers run these jobs as soon as the clock is right again.
+// While Postgres' clock is behind, workers skip jobs queued before it went back, because these are not yet due by this clock. Workers run
+// them as soon as the clock is right again.
 func TestPostgresClockGoesBackForAWhile(t *testing.T) {
 	s, clock := newStackWithClock(t, 0)
 	api := s.startLeader()

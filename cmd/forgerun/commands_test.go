@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// commands returns the commands in the help text that run or maintain the service.
+// commands returns the names of the commands that run or maintain the service, as the help lists them.
 func commands(t *testing.T) (names []string) {
 	t.Helper()
 	for _, c := range (&program{}).root().Commands() {

@@ -20,13 +20,13 @@ import (
 type Config struct {
 	DatabaseURL, RedisURL       string
 	HTTPAddr, AdminAddr         string
-	AdminAddrUnset              bool // AdminAddr has the default of the role
+	AdminAddrUnset              bool // AdminAddr is the default, because no variable sets it
 	PublicURL                   string
 	AdminToken                  string // operators' tokens; see operators.Parse, also for AdminReadToken
 	AdminReadToken              string
 	OwnAdminToken               bool // dev created AdminToken
 	MaskParams                  operator.Mask
-	TraceURL                    string // "" or with {trace_id}
+	TraceURL                    string // contains {trace_id}; "" if unset
 	OpenRegistration            bool
 	DataDir                     string
 	FetchFrom                   string // where dev downloads Postgres; "": no download
@@ -61,7 +61,7 @@ type Config struct {
 	RetentionJobs               time.Duration
 	DBTimeout                   time.Duration
 
-	MasterKey           []byte // nil if there is none
+	MasterKey           []byte // nil if unset
 	WebhookTimeout      time.Duration
 	WebhookMaxRetries   int
 	WebhookBackoff      job.Backoff

@@ -45,7 +45,7 @@ func within[T cmp.Ordered](field *T, low, high T, format string, read func(strin
 	})
 }
 
-// webURL accepts an empty text, and http or https URLs for which holds returns true.
+// webURL accepts an empty text, and http and https URLs that satisfy the condition holds.
 func webURL(field *string, allowed string, holds func(*url.URL) bool) func(string) error {
 	return optional(value(field, allowed, func(s string) (string, error) {
 		u, err := url.Parse(s)
@@ -65,7 +65,7 @@ func storeURL(field *string, allowed string, check func(string) error) func(stri
 	return optional(value(field, allowed, func(s string) (string, error) { return s, check(s) }))
 }
 
-// unread accepts all values of a variable that a library reads and checks.
+// unread accepts every value: a library reads and checks the variable.
 func unread(string) error { return nil }
 
 // optional also accepts an empty text.
@@ -187,7 +187,7 @@ func subset[T ~string](field *[]T, all []T) func(string) error {
 	})
 }
 
-// masked reads patterns of names, or "none".
+// masked reads patterns of member names whose values are masked, or "none".
 func masked(target *operator.Mask) func(string) error {
 	return value(target, "patterns separated by commas, such as *password*,*secret*, or none", func(s string) (operator.Mask, error) {
 		if s == "none" {

@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// draftSchema is the JSON Schema of the draft's section 8.
+// draftSchema returns the JSON Schema of section 8 of the Internet-Draft on asynchronous jobs' problem details.
 func draftSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	text, err := os.ReadFile("../../job/testdata/async-job-problem-details.schema.json")
@@ -189,7 +189,7 @@ func TestOutcomeStreamIsRepaired(t *testing.T) {
 	ids = append(ids, u.submitMany(api, 50, execute("PAYLOAD_SMALL"))...)
 	s.await("SUCCEEDED", ids...)
 	eventually(t, "all outcomes are published", func() bool { return len(s.outcomeEntries()) == len(ids) })
-	require.NoError(t, s.rdb.FlushAll(t.Context()).Err()) // like a crash that loses unwritten data
+	require.NoError(t, s.rdb.FlushAll(t.Context()).Err()) // as if Redis had crashed and lost unwritten data
 	eventually(t, "all outcomes are published again", func() bool { return len(s.outcomeEntries()) == len(ids) })
 	s.checkInvariants()
 }

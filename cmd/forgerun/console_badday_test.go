@@ -8,7 +8,7 @@ import (
 )
 
 // A receiver fails, a worker hangs and another worker has died. The overview shows each problem with a link, and its numbers agree with
-// each other and with the rows.
+// each other and with the database.
 func TestConsoleOnABadDay(t *testing.T) {
 	s := newStack(t, env{
 		"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_LEASE_TIMEOUT": "1h", "FORGERUN_TIME_SCALE": "1",

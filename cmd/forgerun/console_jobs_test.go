@@ -172,7 +172,7 @@ func TestConsoleSubmitsAndLists(t *testing.T) {
 	})
 }
 
-// The console reports missing pages, does not treat a missing job as a lost connection, and closes a dialog with its page.
+// The console reports missing pages, does not treat a missing job as a lost connection, and closes a dialog when the user leaves its page.
 func TestConsoleNavigation(t *testing.T) {
 	s, api, u := newService(t)
 	id := u.submit(api, farAway)

@@ -65,7 +65,6 @@ func newTab(t *testing.T, s *stack, host, path string) *consoleTab {
 	return c
 }
 
-// inPage runs one step in a page, with a timeout.
 func inPage[T any](ctx context.Context, step chromedp.Action[T]) (T, error) {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
@@ -114,7 +113,7 @@ func (c *consoleTab) open(page string) {
 		.replace(/\/(undefined|null)?$/, "") === %q`, name))
 }
 
-// press clicks the button with this beginning of its text, in the open dialog if there is one.
+// press clicks the button whose text begins with text. If a dialog is open, it looks only in the dialog.
 func (c *consoleTab) press(text string) {
 	c.t.Helper()
 	c.until("a button "+text, fmt.Sprintf(`(() => {
@@ -137,7 +136,6 @@ func (c *consoleTab) fill(name, value string) {
 	})()`, name, value))
 }
 
-// login submits a token in the login form.
 func (c *consoleTab) login(token string) {
 	c.t.Helper()
 	c.until("the login", `!!document.querySelector("main.login")`)
@@ -211,7 +209,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	c.erase(u.id)
 	require.Equal(t, 3, s.count(`SELECT (removed ->> 'jobs')::int FROM erasures WHERE client_id = $1`, u.id))
 
-	// Asynqmon works under the policy of the admin pages, and loads nothing from other hosts, as newConsole checks.
+	// Asynqmon works under the admin pages' content security policy, and loads nothing from other hosts (newConsole checks this).
 	c.do(chromedp.Navigate("http://" + c.host + "/asynqmon/queues/jobs"))
 	c.until("the jobs in Asynqmon", `/Processed\s+\d/.test(document.body.innerText)`)
 }

@@ -38,7 +38,8 @@ func allQueries(t *testing.T) []string {
 var absentWhenHealthy = []string{`http_requests_total{code=~"5.."}`, `http_requests_total{code=~"5..", code!="501"}`,
 	`http_requests_total{code="429"}`, unplannedFailures()}
 
-// unplannedFailures returns the alert's selector for internal failures of jobs whose kind does not fail on purpose.
+// unplannedFailures returns the selector that an alert uses for jobs that failed with an internal error, without the kinds of jobs that
+// fail so on purpose.
 func unplannedFailures() string {
 	var planned []string
 	for _, kind := range job.Kinds() {
@@ -49,8 +50,8 @@ func unplannedFailures() string {
 	return fmt.Sprintf(`jobs_failed_total{error_code=%q, work_kind!~%q}`, job.CodeInternal, strings.Join(planned, "|"))
 }
 
-// Each metric in a dashboard, a rule, the runbook or an autoscaler exists in some role with these labels, or a rule records it. promtool
-// checks the syntax of the queries. The runbook's commands fit the stores.
+// Some role exports each metric, with its labels, that dashboards, rules, the runbook or autoscalers use, or a rule records it. promtool
+// checks the syntax of the queries. The runbook's SQL and Redis commands work.
 func TestDashboardsAndRulesUseMetricsThatExist(t *testing.T) {
 	s := newStack(t, hooks)
 	processes := []*proc{s.startLeader(), s.startWorker(), s.startDeliverer()}
@@ -131,7 +132,7 @@ func requirePromQL(t *testing.T, queries []string) {
 	runIn(t, ".", nil, promtool, "check", "rules", "--lint=none", path)
 }
 
-// doSomeOfEverything causes every metric series that needs no fault.
+// doSomeOfEverything makes the service export every metric series that it exports without faults.
 func (s *stack) doSomeOfEverything(api *proc) {
 	s.t.Helper()
 	u := s.newUser(api)
@@ -140,7 +141,7 @@ func (s *stack) doSomeOfEverything(api *proc) {
 	u.subscribe(api, fails.url, "job.failed")
 	const sameKey = `"idempotency_key":"the-same"`
 	ids := []string{
-		u.submit(api, deferred(3*time.Second)), // the request arrives before this time, also on a busy machine
+		u.submit(api, deferred(3*time.Second)), // the request arrives before this timeout, also on a busy machine
 		u.submit(api, execute("SUCCESS_FAST", sameKey)),
 		u.submit(api, execute("FAIL_IMMEDIATE")), u.submit(api, execute("RETRY_ON_FAIL", `"auto_retry":true`)),
 	}
@@ -191,7 +192,7 @@ func runbookBlocks(t *testing.T, language string) (lines []string) {
 	return lines
 }
 
-// dashboardQueries returns all queries of the dashboards. It replaces Grafana's variables as the choice "all" does.
+// dashboardQueries returns all queries of the dashboards. It sets Grafana's variables to "all".
 func dashboardQueries(t *testing.T) (queries []string) {
 	t.Helper()
 	paths, err := filepath.Glob(dashboardsPattern)
@@ -232,7 +233,6 @@ func ruleQueries(t *testing.T) (queries []string) {
 	return queries
 }
 
-// scalerQueries returns the queries of the chart's autoscalers.
 func scalerQueries(t *testing.T) (queries []string) {
 	t.Helper()
 	type role struct {

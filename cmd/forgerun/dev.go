@@ -75,7 +75,6 @@ func (p *program) runDev(ctx context.Context, cfg Config) (err error) {
 // logFileMB is the size in MB at which dev rotates its log. It keeps one old file.
 const logFileMB = 32
 
-// logFile returns the path of dev's log.
 func logFile(cfg *Config) string { return filepath.Join(cfg.DataDir, "dev.log") }
 
 // startDev starts all roles, and prints their addresses.
@@ -197,7 +196,8 @@ func (a *api) login(ctx context.Context) (login, error) {
 	return fresh, writeJSON(path, fresh)
 }
 
-// note writes the addresses of this process to a file. The caller must call remove when the process is no longer ready.
+// note writes the addresses of this process to a file. The caller must call remove when the process is no longer ready, to delete the
+// file.
 func (a *api) note(l login) (remove func(), err error) {
 	path := access.DevFile(a.p.cfg.DataDir)
 	err = writeJSON(path, access.Dev{

@@ -149,7 +149,7 @@ func TestDevWithChaos(t *testing.T) {
 	}
 }
 
-// dev starts killed stores again, and an accepted job succeeds.
+// dev restarts stores that were killed, and a job accepted before that succeeds.
 func TestDevRestartsKilledStores(t *testing.T) {
 	t.Parallel()
 	dir := tempDir(t)

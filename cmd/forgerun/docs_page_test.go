@@ -74,7 +74,6 @@ func (c *consoleTab) seen(name string) {
 	c.fits(name)
 }
 
-// fits checks that the page fits the window. With the flag -artifacts, it also stores a picture of the page.
 func (c *consoleTab) fits(name string) {
 	c.t.Helper()
 	c.until(name+" fits", `document.documentElement.scrollWidth <= innerWidth`)
@@ -86,7 +85,6 @@ func (c *consoleTab) fits(name string) {
 	require.NoError(c.t, os.WriteFile(filepath.Join(c.t.ArtifactDir(), name+".jpg"), shot, 0o600))
 }
 
-// setLook sets the width and the colour scheme.
 func (c *consoleTab) setLook(width int64, scheme string) {
 	c.t.Helper()
 	_, err := chromedp.Call(c.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
@@ -137,7 +135,7 @@ func TestDocsPage(t *testing.T) {
 	send("getSystem", "200")
 	c.requireNoErrors()
 
-	for _, path := range []string{"/problems", "/problems/nosuch", "/problems/rate-limited"} { // one style for all
+	for _, path := range []string{"/problems", "/problems/nosuch", "/problems/rate-limited"} { // pages of problems share a style
 		c := newTab(t, s, strings.TrimPrefix(api.url, "http://"), path)
 		c.setLook(360, "light")
 		c.until(path+" fits", `document.documentElement.scrollWidth <= innerWidth`)

@@ -78,7 +78,7 @@ func examine(ctx context.Context, role string, cfg Config, bad error, unknown []
 // fewConnections is the number of possible connections below which doctor warns.
 const fewConnections = 2_000
 
-// judgeFiles judges the limit of open files. A process that the same shell or unit starts has the same limit.
+// judgeFiles judges this command's limit of open files. A service started by the same shell or unit has the same limit.
 func judgeFiles(fs *doctor.Findings, role string, connections int) {
 	found := fmt.Sprintf("room for %d connections of clients", connections)
 	fs.Judge("file descriptors",
@@ -147,7 +147,7 @@ func judgeExposure(fs *doctor.Findings, role string, cfg Config) {
 		"set FORGERUN_WEBHOOK_ALLOW_PRIVATE=false, unless every client is trusted"))
 }
 
-// judgeConsent judges whether receivers must agree to get events. It is for services with open registration.
+// judgeConsent judges, for services with open registration, whether receivers must agree before they get events.
 func judgeConsent(fs *doctor.Findings, cfg Config) {
 	fs.Judge("webhook consent",
 		doctor.Warn(!cfg.WebhookChallenge,

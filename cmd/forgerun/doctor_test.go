@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// only checks that exactly one finding is unhealthy, or none if want is Healthy, and that the text contains the words.
+// only requires exactly one unhealthy finding, with the severity want and with words. If want is Healthy, no finding may be unhealthy.
 func only(t *testing.T, all doctor.Findings, want doctor.Severity, words ...string) {
 	t.Helper()
 	var bad doctor.Findings
@@ -122,7 +122,7 @@ func (s *stack) doctor(environment env, args ...string) (code int, report string
 func passwordOf(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
-		return "" // the test uses a bad address
+		return "" // some tests use an invalid address
 	}
 	password, _ := u.User.Password()
 	return password
