@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// documentTools is the folder with tools for API documents.
 const documentTools = "../../tools/documents"
 
 // requireNodePackages skips the test if the packages of a folder are not installed.
@@ -49,7 +48,6 @@ func requirePython(t *testing.T) {
 	}
 }
 
-// runIn runs a program in a folder and returns its output.
 func runIn(t *testing.T, dir string, environment []string, command ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

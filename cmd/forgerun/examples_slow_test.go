@@ -169,7 +169,7 @@ func TestExampleClientsAreRight(t *testing.T) {
 	}
 }
 
-// For each naive client, the verdict names exactly the mistakes that are listed at its top.
+// The verdict on each naive client names exactly the mistakes listed at the top of the client's file.
 func TestExampleMistakesAreNamed(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed, slowJobs)
 	sources := map[string]string{

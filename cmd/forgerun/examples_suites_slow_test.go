@@ -32,7 +32,7 @@ func TestExampleSuitesAreJudgedTestByTest(t *testing.T) {
 	}
 }
 
-// requireVerdicts checks that the verdict of each test breaks exactly the rules that the test's name implies.
+// requireVerdicts checks that the rules broken in each test's verdict are exactly those that the test's name implies.
 func requireVerdicts(t *testing.T, file, output string) {
 	t.Helper()
 	shown := parsed[struct{ Sessions []verdict.Verdict }](t, readText(t, file))

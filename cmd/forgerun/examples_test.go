@@ -37,7 +37,7 @@ func TestExamplesOfCommands(t *testing.T) {
 		for line := range strings.Lines(strings.ReplaceAll(c.Example, "\\\n", "")) {
 			shell := exec.CommandContext(t.Context(), "bash", "-c", record+line)
 			shell.Dir, shell.Env = dir, []string{"HOME=" + dir}
-			_ = shell.Run() // it fails for other programs in the examples, which do not exist here
+			_ = shell.Run() // the shell fails: other programs of the examples are not installed here
 			calls, err := os.ReadFile(filepath.Join(dir, "calls"))
 			require.NoError(t, err, line)
 			require.NoError(t, os.Remove(filepath.Join(dir, "calls")))

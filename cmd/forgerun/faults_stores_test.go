@@ -23,8 +23,8 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// startRedisWith starts another Redis server. A member of a cluster also needs the port that is 10,000 higher. If an outgoing connection
-// uses that port, startRedisWith tries another pair.
+// startRedisWith starts another Redis server. A Redis Cluster node also listens on its port plus 10,000. If that port is in use,
+// startRedisWith tries other ports.
 func startRedisWith(t *testing.T, settings map[string]string) *local.Redis {
 	t.Helper()
 	for range 10 {
@@ -39,7 +39,6 @@ func startRedisWith(t *testing.T, settings map[string]string) *local.Redis {
 	return nil
 }
 
-// redisAt returns a client of a server on loopback.
 func redisAt(t *testing.T, port int) *redis.Client {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: fmt.Sprint("127.0.0.1:", port)})
@@ -47,7 +46,6 @@ func redisAt(t *testing.T, port int) *redis.Client {
 	return c
 }
 
-// freePort returns a port that is not in use.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -167,7 +165,7 @@ func TestFaultClusterFailover(t *testing.T) {
 	r.end()
 }
 
-// certificate writes the certificate for 127.0.0.1 that net/http/httptest has, and its key.
+// certificate writes net/http/httptest's certificate for 127.0.0.1, and its key, to files.
 func certificate(t *testing.T) (certFile, keyFile string) {
 	t.Helper()
 	server := httptest.NewTLSServer(nil)

@@ -22,7 +22,7 @@ import (
 
 // These tests take minutes, or need root to mount a file system. "make test-all" runs these tests, one after the other.
 
-// trial is a stack under load: an api, a worker, a deliverer, and a receiver. Clients submit jobs until the end.
+// trial is a stack under load: an api, a worker, a deliverer, and a receiver. Clients submit jobs until end is called.
 type trial struct {
 	*stack
 	u    *user
@@ -106,7 +106,6 @@ func mountSmall(t *testing.T, size string) string {
 	return dir
 }
 
-// fillUp fills a file system. release frees the space.
 func fillUp(t *testing.T, dir string) (release func()) {
 	t.Helper()
 	path := filepath.Join(dir, "fill")
@@ -210,7 +209,7 @@ func TestFaultPartitions(t *testing.T) {
 	r := newTrial(s, own)
 	for who, between := range cuts {
 		between.stalled.Store(true)
-		time.Sleep(12 * time.Second) // longer than leases and time limits of statements
+		time.Sleep(12 * time.Second) // longer than leases and statement timeouts
 		between.stalled.Store(false)
 		r.progress("after cutting " + who)
 	}
@@ -227,7 +226,7 @@ func TestFaultClockStep(t *testing.T) {
 			time.Sleep(15 * time.Second)
 			clock.shift(0)
 			r.progress("afterwards")
-			r.staleTasks = true // tasks with the earlier due times remain for an hour
+			r.staleTasks = true // tasks with due times by the shifted clock may remain for an hour
 			r.end()
 		})
 	}

@@ -156,8 +156,8 @@ func (s *stack) submitFrom(u *user, n int, apis ...*proc) []string {
 	return flat
 }
 
-// displaced returns how many jobs started before an older job. It also returns the largest distance between two such jobs, in positions and
-// in creation time.
+// displaced returns how many jobs started before an older job, how many older jobs one of them overtook at most, and by how much these had
+// been created earlier at most.
 func (s *stack) displaced(ids []string) (jobs, positions int, distance time.Duration) {
 	s.t.Helper()
 	err := s.db.QueryRow(s.ctx(), `
@@ -169,11 +169,11 @@ func (s *stack) displaced(ids []string) (jobs, positions int, distance time.Dura
 	return jobs, positions, distance
 }
 
-// lateCommits returns how many jobs were committed so late that later jobs did not wait for them.
+// lateCommits returns how many jobs were committed so late that younger jobs were enqueued before them.
 func lateCommits(api *proc) float64 { return api.metric("submissions_out_of_order_total") }
 
-// notEnqueued counts the tasks that Redis did not take within a second, and the tasks that the relay dispatched instead. The relay
-// dispatches jobs that are committed, and does not wait for older jobs that are not.
+// notEnqueued counts the tasks that Redis did not take within a second, and the tasks that the relay dispatched instead. The relay may
+// break the order: it does not wait for older jobs that are not yet committed.
 func notEnqueued(api *proc) float64 {
 	all := api.scrape()
 	total := sum(all, "tasks_ensured_total", "result", "ok")
@@ -183,8 +183,8 @@ func notEnqueued(api *proc) float64 {
 	return total
 }
 
-// Section 12: jobs are dequeued in creation order. With several api processes, no job is displaced by more than a second, if all commits
-// take less than a second. A round is repeated if a commit was slower, or if Redis did not take a task within a second.
+// Section 12 of the contract: jobs are dequeued in creation order. With several api processes, a job starts before an older one only if
+// they were created less than a second apart. This holds if Postgres and Redis respond within a second, so slower rounds are repeated.
 // Promise: contract 12a
 func TestJobsStartInTheOrderOfTheirCreation(t *testing.T) {
 	t.Parallel()

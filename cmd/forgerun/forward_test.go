@@ -19,8 +19,8 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// Clients with fixed addresses find a forward proxy through their environment, with TLS and without, and are judged. Requests to other
-// hosts pass unchanged, and do not count for the verdict.
+// Clients that cannot change the API's address use the forward proxy that their environment names, with TLS and without, and are judged.
+// Requests to other hosts pass unchanged, and do not count for the verdict.
 func TestForwardProxyByEnvironmentAlone(t *testing.T) {
 	t.Parallel()
 	content := make([]byte, 1<<20)

@@ -61,7 +61,7 @@ func (p *program) healthOf(cmdline string) (at string, ours bool) {
 		return urlOf("http", cmp.Or(p.getenv("FORGERUN_HTTP_ADDR"), "127.0.0.1:8080"), "/readyz"), true
 	case "forgerun api", "forgerun worker", "forgerun deliverer":
 		return readiness(c, cmp.Or(p.getenv("FORGERUN_ADMIN_ADDR"), adminAddrs[c.Name()])), true
-	case "forgerun proxy": // check only whether the proxy listens: its faults are for its clients
+	case "forgerun proxy": // a request could meet an injected fault, so check only that the proxy listens
 		return urlOf("tcp", c.Flag("listen").Value.String(), ""), true
 	default:
 		return "", true

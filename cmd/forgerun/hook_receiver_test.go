@@ -47,15 +47,12 @@ func (r received) id() string    { return r.header.Get("Webhook-Id") }
 func (r received) event() string { return r.header.Get("Ce-Type") }
 func (r received) job() string   { return strings.TrimPrefix(r.header.Get("Ce-Subject"), "jobs/") }
 
-// value returns a member of the body.
 func (r received) value(path string) any { return answer{body: r.body}.value(path) }
 
-// captured returns the delivery in the verifiers' format.
 func (r received) captured() captured {
 	return capture(&http.Request{Method: r.method, Header: r.header}, r.url, []byte(r.body))
 }
 
-// withStatus returns a handler of deliveries that always responds with this status.
 func withStatus(status int) func(received, http.ResponseWriter, *http.Request) {
 	return func(_ received, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
 }
@@ -117,21 +114,18 @@ func (r *receiver) consent(w http.ResponseWriter, request *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// challenges returns the origins that sent a challenge so far.
 func (r *receiver) challenges() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]string(nil), r.asked...)
 }
 
-// respondWith changes the responses to deliveries.
 func (r *receiver) respondWith(answer func(received, http.ResponseWriter, *http.Request)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answer = answer
 }
 
-// all returns all deliveries so far.
 func (r *receiver) all() []received {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +143,7 @@ func (r *receiver) of(job string) []received {
 	return found
 }
 
-// await waits for a delivery for which like returns true, and returns the first one.
+// await waits until the function like returns true for a delivery, and returns the first such delivery.
 func (r *receiver) await(what string, like func(received) bool) (found received) {
 	r.t.Helper()
 	eventually(r.t, "delivery of "+what, func() bool {
@@ -184,7 +178,6 @@ func (u *user) receive(api *proc, answer func(received, http.ResponseWriter, *ht
 	return r
 }
 
-// subscription contains the id and the secret of a registered webhook.
 type subscription struct{ id, secret string }
 
 // subscribe registers a webhook for events, all of them if none are named.

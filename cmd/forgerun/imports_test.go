@@ -14,7 +14,8 @@ import (
 )
 
 // The import rules. Package job is the lowest layer. app uses the store of repo, and handlers use the use cases of app. The other adapters
-// (tasks, webhook, work) share only job, telemetry and clock. Programs connect them. An import that is not in these two tables is a bug.
+// (tasks, webhook, work) share only job, telemetry and clock. Programs connect them. An import between our packages is a bug unless
+// mayImport or, for tests, testsMayImport lists it.
 
 const module = "github.com/forgerun/forgerun"
 
@@ -175,8 +176,8 @@ var mayImport = []packageRule{
 	{"internal/pages", nil}, // writes the generated parts of docs
 }
 
-// testsMayImport lists further packages of ours that test files may import. They start servers and databases, and check responses. An
-// adapter's test needs no other adapter, because cmd/forgerun tests all adapters together.
+// testsMayImport lists further packages of ours that test files may import: helpers that start servers and databases, and check responses.
+// An adapter's test needs no other adapter, because cmd/forgerun tests all adapters together.
 var testsMayImport = []string{"internal/invariants", "internal/stack", "internal/testkit/...", "repo/repotest",
 	"handlers/apitest", "handlers/backend", "app/apptest"}
 
@@ -314,13 +315,13 @@ func covers(pattern, name string) bool {
 	return name == root || below && strings.HasPrefix(name, root+"/")
 }
 
-// isLibrary reports whether an import path is outside the standard library, which has no dot in the first element.
+// isLibrary reports whether an import path is outside the standard library: only then its first element has a dot.
 func isLibrary(importPath string) bool {
 	first, _, _ := strings.Cut(importPath, "/")
 	return strings.Contains(first, ".")
 }
 
-// filesOfModule returns the imports of the module's packages on this system: those of the code and those of the tests.
+// filesOfModule returns what each of the module's packages imports on this system, with separate entries for its code and its tests.
 func filesOfModule(t *testing.T) (files []file) {
 	t.Helper()
 	listed, err := exec.CommandContext(t.Context(), "go", "list", "-tags", "slow", "-json=ImportPath,Imports,TestImports,XTestImports",

@@ -60,7 +60,6 @@ func TestHostileTextIsStoredAsItIs(t *testing.T) {
 	s.checkInvariants() // when the processes end, every log line is checked
 }
 
-// printable keeps only characters that a header may contain.
 func printable(r rune) rune {
 	if r < ' ' || r > '~' {
 		return '.'

@@ -63,7 +63,7 @@ func (s *stack) dropKeyNotifications() {
 	s.exec(`CREATE TRIGGER dropKeyNotifications BEFORE UPDATE ON api_keys FOR EACH ROW EXECUTE FUNCTION dropKeyNotifications()`)
 }
 
-// A revocation ends the streams and long polls of the key in every process, with or without a notification. They get no later event.
+// A revocation ends the streams and long polls of the key in every process, with or without a notification. No event is sent after it.
 // Promise: contract 14, 15
 func TestRevokedKeyEndsStreamsAndWaits(t *testing.T) {
 	s, api, client := newService(t)

@@ -16,7 +16,6 @@ func (u *user) look(api *proc, key string) answer {
 	return other.call(api, "GET", "/v1/jobs/"+unknownJob, "")
 }
 
-// unknownJob is the id of a job that does not exist.
 const unknownJob = "01900000-0000-7000-8000-000000000000"
 
 func (u *user) accepts(api *proc, key string) bool {
@@ -33,7 +32,7 @@ func TestRevocationIsSeenByEveryProcess(t *testing.T) {
 	u := s.newUser(a)
 	rotated := u.expect(a, http.StatusCreated, "POST", "/v1/clients/"+u.id+"/keys", `{"rotate":true}`)
 	s.secret(rotated.text("api_key"))
-	for _, api := range []*proc{a, b} { // both cache both keys
+	for _, api := range []*proc{a, b} { // both processes cache both keys
 		require.True(t, u.accepts(api, u.key))
 		require.True(t, u.accepts(api, rotated.text("api_key")))
 	}

@@ -9,13 +9,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// deferred returns a submission of a job that is due after d.
 func deferred(d time.Duration) string {
 	at := time.Now().Add(d).UTC().Format(time.RFC3339Nano)
 	return `{"type":"DEFERRED","work_kind":"SCHEDULED_ON_TIME","execution_at":"` + at + `"}`
 }
 
-// leader returns the id of the leading process.
 func (s *stack) leader() string {
 	s.t.Helper()
 	return s.text(`SELECT leader_id::text FROM maintenance_state`)

@@ -46,7 +46,6 @@ func (u *user) burst(n int, body string, apis ...*proc) int {
 	return int(accepted.Load())
 }
 
-// active counts the jobs that are not final.
 func (s *stack) active() int { return s.count(`SELECT count(*) FROM jobs WHERE finished_at IS NULL`) }
 
 // fillUp submits single jobs to the processes in turns until sharedLimit jobs are active. Then it checks that further jobs are refused.
@@ -90,7 +89,7 @@ func TestLimitsHoldOverProcesses(t *testing.T) {
 			}
 			u.fillUp(body, apis...)
 			require.Equal(t, first, u.keyed(apis[1], "first", "/v1/jobs", body).text("job_id"), "a repetition is not refused")
-			for range 3 { // the capacity of ended jobs is used only once
+			for range 3 { // several processes must not all use the room that ended jobs leave
 				s.cancelSome()
 				u.burst(72, body, apis...)
 				require.LessOrEqual(t, s.active(), sharedLimit)
@@ -144,7 +143,7 @@ func TestRateLimitIsDividedWithoutRedis(t *testing.T) {
 	require.GreaterOrEqual(t, passed, limit-2)
 }
 
-// A small submission that can cause many deliveries counts as many requests.
+// A submission that can cause many deliveries counts as several requests, even if it is small.
 func TestDeliveriesCountForTheClient(t *testing.T) {
 	s := newStack(t, hooks, env{"FORGERUN_TESTBED": "true", "FORGERUN_RATE_LIMIT_PER_MINUTE": "6000"})
 	api := s.startLeader()

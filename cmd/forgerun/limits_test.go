@@ -34,7 +34,7 @@ func TestRateLimitIsSharedByAllProcesses(t *testing.T) {
 		require.NotEmpty(t, a.header.Get("Ratelimit"))
 		passed, refusedInARow = passed+1, 0
 	}
-	const held = 2 * limit / 60 // requests of the limit that the processes may have reserved but not used
+	const held = 2 * limit / 60 // requests that the processes may have reserved from the limit but not used
 	require.GreaterOrEqual(t, passed, limit-held)
 	require.LessOrEqual(t, passed, limit)
 	last.requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")

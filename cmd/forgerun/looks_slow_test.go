@@ -98,8 +98,8 @@ func npmVerifier(t *testing.T) verifier {
 	return v
 }
 
-// npmPackages installs the packages that the snippets' lock file pins, once for each content of that file, and returns their folder.
-// If several processes install them at the same time, the first one puts them in place.
+// npmPackages returns a folder with the packages that the snippets' lock file pins, and installs them unless another run has done so for
+// the same lock file. If several processes install them at the same time, the first one puts them in place.
 var npmPackages = sync.OnceValues(func() (string, error) {
 	lock, err := os.ReadFile(filepath.Join(snippets, "package-lock.json"))
 	if err != nil {

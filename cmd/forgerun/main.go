@@ -31,7 +31,8 @@ var exampleCalls string
 // version is shown in greetings, metrics, traces and requests.
 var version = build.Number()
 
-// gcPercent is the default of GOGC. A process uses only a few megabytes; with Go's default it would collect them many times a second.
+// gcPercent is the default of GOGC. A process uses few megabytes, so with Go's default the garbage collector would run many times a
+// second.
 const gcPercent = 400
 
 func main() {
@@ -45,7 +46,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Environ(), os.Stdout, os.Stderr))
 }
 
-// run is the program as a function. It returns the exit code: see package command.
+// run runs the program and returns its exit code: see package command.
 func run(ctx context.Context, args []string, getenv func(string) string, environ []string, stdout, stderr io.Writer) int {
 	p := &program{arguments: args, getenv: getenv, environ: environ, stdout: term.Guard(stdout), stderr: term.Guard(stderr)}
 	code, err := command.Execute(ctx, p.root(), exampleCalls, args, p.stdout, p.stderr)
@@ -71,7 +72,6 @@ const (
 	groupOther  = command.Others
 )
 
-// root returns the root command with all commands.
 func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "forgerun",
@@ -110,7 +110,7 @@ func (p *program) root() *cobra.Command {
 	return root
 }
 
-// sentence returns the printed form of an error. Some begin with the name of the command.
+// sentence returns the printed form of an error, which begins with "forgerun".
 func sentence(err error) string {
 	text := err.Error()
 	if strings.HasPrefix(text, "forgerun ") {

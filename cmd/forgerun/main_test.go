@@ -15,7 +15,7 @@ const parallelTests = "16"
 
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", parallelTests); err != nil {
-		panic(err) // the testing package has no such flag any more
+		panic(err) // the flag has been renamed or removed
 	}
 	code := repotest.Main(m)
 	chromium.Stop()

@@ -40,7 +40,6 @@ func (p *program) migrate(ctx context.Context, to int64) error {
 	return nil
 }
 
-// configRoles are the roles with a configuration.
 var configRoles = []string{"api", "worker", "deliverer", "dev", "migrate", "rotate-signing-key"}
 
 // roleOf returns the role in args; the default is api.

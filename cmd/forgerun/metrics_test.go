@@ -91,7 +91,7 @@ func TestEveryProcessShowsEveryMetric(t *testing.T) {
 	require.NotEmpty(t, s.procs[0].scrape()["http_requests_total"].GetMetric())
 }
 
-// The metrics equal the rows (invariant 9 of the design), and every change of state has exactly one log line.
+// The metrics agree with the database (invariant 9 of the design), and every change of state has exactly one log line.
 // Promise: contract 16
 func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
 	s, api, u := newDelivering(t)

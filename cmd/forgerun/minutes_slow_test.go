@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// asynq abandons a handler after 30 s without Redis. The jobs must continue.
+// asynq abandons a handler after 30 s without Redis. Jobs that run at that time must continue.
 func TestRedisAwayFor40SecondsWhileJobsRun(t *testing.T) {
 	const away = 40 * time.Second
 	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "0.6"}) // SUCCESS_SLOW takes 54 s

@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// longJobs makes jobs slow enough to be polled more than once. No job waits for another.
+// longJobs makes jobs slow enough to be polled more than once. There are enough slots to run all jobs at once.
 var longJobs = env{"FORGERUN_TIME_SCALE": "4", "FORGERUN_WORKER_CONCURRENCY": "300"}
 
 // With any seed, each mistake is found by its rule, and the verdict blames no other rule. TestCorrectStylesAreNotBlamed runs the correct

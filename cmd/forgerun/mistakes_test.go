@@ -14,13 +14,14 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// mistake describes how to expose a mistake. A style of testdata/styles makes the mistake that the variable MISTAKE names.
+// mistake describes how to expose a mistake. The client testdata/styles, run in this style, makes the mistake that the variable MISTAKE
+// names.
 type mistake struct {
-	rule    string // rule that finds it; "": the rule with the mistake's name, and no rules may be broken but this one and those in also
+	rule    string // the rule that must find it; "": the rule with the mistake's name. Only this rule and those in also may be broken
 	style   string
 	profile fault.Profile // profile that exposes the mistake; "": no faults needed
 	also    []string
-	own     bool // whether only the service finds it; the proxy does not know the API
+	own     bool // only the service finds it: a proxy does not know the API
 }
 
 // mistakes lists the mistakes that the test bed must find. docs/reference/testbed.md documents them.
@@ -104,7 +105,7 @@ func ruleOf(name string) string {
 	return name
 }
 
-// Each rule has a mistake. TestKeyThatExpiresIsCaught covers key-renewal.
+// For each rule, there is a mistake that breaks it. TestKeyThatExpiresIsCaught covers key-renewal.
 func TestEachRuleHasAMistake(t *testing.T) {
 	t.Parallel()
 	rules := map[string]bool{"key-renewal": true}

@@ -49,7 +49,7 @@ func later(members ...string) string {
 
 var good, failing500 = execute("SUCCESS_FAST"), execute("FAIL_IMMEDIATE")
 
-// way is how a client uses the service.
+// way is something that a client does at the service, such as learning an outcome.
 type way = func(api *proc, u *user)
 
 // asks submits a job, waits until it is in a state and sends a request about it.
@@ -182,7 +182,6 @@ func (s *stack) awaitDelivered(u *user, event string) {
 		u.id, event)
 }
 
-// read reads a resource that must exist.
 func (u *user) read(api *proc, path string) { u.expect(api, http.StatusOK, "GET", path, "") }
 
 // readEvents reads the client's events until the list contains event. Open transactions delay the list.
@@ -190,7 +189,6 @@ func (u *user) readEvents(api *proc, event string) {
 	eventually(u.s.t, event+" is listed", func() bool { return strings.Contains(u.call(api, "GET", "/v1/events", "").body, event) })
 }
 
-// readOutcome reads an outcome document.
 func (u *user) readOutcome(api *proc, path string) {
 	a := u.call(api, "GET", path, "", "Accept", "application/problem+json, application/json;q=0.5")
 	require.Equal(u.s.t, "application/problem+json", a.header.Get("Content-Type"), a.body)

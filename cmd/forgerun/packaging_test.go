@@ -115,7 +115,7 @@ func TestUnitsStartRoles(t *testing.T) {
 	}
 }
 
-// systemd-analyze, if installed, finds no errors in the units and rates them as well protected.
+// systemd-analyze, if installed, finds no errors in the units and gives them a good security rating.
 func TestSystemdAcceptsUnits(t *testing.T) {
 	t.Parallel()
 	tool, err := exec.LookPath("systemd-analyze")

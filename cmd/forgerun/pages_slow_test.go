@@ -31,7 +31,7 @@ type pageReader struct {
 	folder      string
 	environment []string
 	address     string
-	key, job    string // last values that programs printed
+	key, job    string // the last ones that programs printed
 	shell       io.Writer
 	output      *bufio.Scanner
 	running     []*exec.Cmd // commands of background blocks
@@ -63,7 +63,7 @@ func newPageReader(t *testing.T, folder string) *pageReader {
 	defer free.Close()
 	r := &pageReader{t: t, folder: folder, address: free.Addr().String()}
 	r.environment = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "GOFLAGS=-trimpath", // builds are the same in each folder
+		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "GOFLAGS=-trimpath", // equal builds in all folders
 		"FORGERUN_HTTP_ADDR=" + r.address, "FORGERUN_ADMIN_ADDR=127.0.0.1:0",
 	}
 	shell := r.command("bash")
@@ -144,7 +144,7 @@ func (r *pageReader) begin(page, block string) {
 	require.NoError(r.t, err)
 	c.Stderr = c.Stdout
 	require.NoError(r.t, c.Start())
-	r.t.Cleanup(func() { _ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }) // if the test fails before stop
+	r.t.Cleanup(func() { _ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }) // in case the test fails before stop is called
 	r.running = append(r.running, c)
 	wanted := regexp.MustCompile(`.`)
 	if strings.Contains(block, "make dev") {

@@ -111,8 +111,8 @@ func TestPackages(t *testing.T) {
 	t.Run("program", func(t *testing.T) { t.Parallel(); testPackagedProgram(t, out, bin) })
 }
 
-// testPlugins runs a suite with three correct and two incorrect clients. With each plugin, also in several workers, only the tests of the
-// incorrect clients fail, and show the rule and the standard. The plugins need only the packages.
+// testPlugins runs a suite with three correct and two incorrect clients. With each plugin, only the tests of the incorrect clients fail,
+// also if several processes run tests. They show the broken rule and its standard. The plugins need nothing but our packages.
 func testPlugins(t *testing.T, out, bin string) {
 	target := orderServer(t)
 	here, err := filepath.Abs("testdata/plugins")

@@ -55,7 +55,7 @@ type process struct {
 	queue     *queue.Queue
 	notifier  *delivery.Notifier // enqueues deliveries for all code that writes events
 	completer *batches.Completer
-	capacity  *jobs.Capacity // the API renews its lease of capacity in a loop; bulk operations and schedules take one on demand
+	capacity  *jobs.Capacity // its share of the job limits: api renews it in a loop, bulk operations and schedules take it on demand
 	storage   *ratelimit.Limiter
 
 	connections *conn.Metrics // of all listeners
@@ -78,8 +78,8 @@ type process struct {
 // closeGrace limits the time of each step of closing.
 const closeGrace = 5 * time.Second
 
-// open creates a process and starts the parts of all roles: connections, the admin listener and the maintenance. It does not wait for the
-// stores, which may start later.
+// open creates a process and starts the parts that all roles share: connections, the admin listener and the maintenance. It does not wait
+// for the stores, which may start later.
 func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *process, err error) {
 	p := &process{role: role, registry: monitoring.NewRegistry(version, role)}
 	p.lines = monitoring.NewLines(stderr, p.registry)
@@ -104,7 +104,7 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 	p.lines.OnDropped(func(lines int) {
 		p.log.Warn("log lines were dropped: standard error was not read in time", "action", "log", "lines", lines)
 	})
-	slog.SetDefault(p.log) // for libraries and package log
+	slog.SetDefault(p.log) // for libraries that log
 	if err := p.connect(); err != nil {
 		return nil, err
 	}
@@ -139,7 +139,6 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 	)...)
 }
 
-// connect sets up tracing, metrics and the connections to the stores.
 func (p *process) connect() (err error) {
 	if err := p.startTracing(); err != nil {
 		return err
@@ -175,7 +174,7 @@ func (p *process) connect() (err error) {
 		return err
 	}
 	if p.clock != nil {
-		_, _ = p.store.ReadClockMove(context.Background()) // ignore an error: the process reads the move again later
+		_, _ = p.store.ReadClockMove(context.Background()) // ignore an error: the process reads the clock's move again later
 		return nil
 	}
 	return p.store.RefuseMovedClock(context.Background())
@@ -221,7 +220,6 @@ func listen(cfg *Config, role string) (net.Listener, error) {
 	return l, nil
 }
 
-// limited limits the connections of a listener.
 func (p *process) limited(l net.Listener, name string, total int) *conn.Listener {
 	return conn.NewListener(l, conn.Limits{
 		Total: total, Exempt: p.cfg.Network.TrustedProxies, Metrics: p.connections, Log: p.log.With("listener", name),
@@ -242,7 +240,7 @@ func (p *process) newMaintenance() *maintenance.Maintenance {
 	})
 }
 
-// newJobs returns the use cases of jobs. admission is nil for operators. Without a hub, no request waits.
+// newJobs returns the use cases of jobs. admission is nil for operators. Without a hub, no request can wait for a change of its job.
 func (p *process) newJobs(admission *jobs.Admission, hub *events.Hub) *jobs.Service {
 	return jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
 		Store: p.store, Queue: p.notifier, Targets: p.guard().Check, Receivers: p.subscribers.Webhooks, Progress: p.queue.Progress,

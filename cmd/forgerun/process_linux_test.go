@@ -24,7 +24,7 @@ func allThreadsStopped(pid int) bool {
 		if err != nil { // the thread has ended
 			continue
 		}
-		_, state, _ := bytes.Cut(stat, []byte(") ")) // the state follows the name of the program
+		_, state, _ := bytes.Cut(stat, []byte(") ")) // in /proc, the state follows the program's name
 		if !bytes.HasPrefix(state, []byte("T")) {
 			return false
 		}

@@ -176,13 +176,11 @@ func containsAll(text string, parts []string) bool {
 	return true
 }
 
-// adminURL returns the URL of the admin listener.
 func (p *proc) adminURL() string {
 	p.t.Helper()
 	return "http://" + p.logged("admin listening")["address"].(string)
 }
 
-// admin sends a request to the admin listener.
 func (p *proc) admin(path string) (status int, body string) {
 	p.t.Helper()
 	response, err := http.Get(p.adminURL() + path)

@@ -45,7 +45,7 @@ func (p *lossyProxy) loseAnswerTo(statement, argument string) (wait func(*testin
 	}
 }
 
-// take disarms the proxy if this is the armed execution.
+// take disarms the proxy if it must lose the response to this statement with these arguments.
 func (p *lossyProxy) take(sql string, arguments [][]byte) (e *execution, ok bool) {
 	e = p.lose.Load()
 	return e, e != nil && strings.Contains(sql, e.statement) && bytes.Contains(bytes.Join(arguments, nil), []byte(e.argument)) &&
@@ -92,7 +92,7 @@ func (p *lossyProxy) forward(client, server net.Conn) {
 			return
 		default:
 		}
-		if err != nil || fromClient.SetAuthType(fromServer.GetAuthType()) != nil { // the client's next message depends on it
+		if err != nil || fromClient.SetAuthType(fromServer.GetAuthType()) != nil { // how to parse the client's next message depends on it
 			return
 		}
 		fromClient.Send(message)
@@ -178,7 +178,6 @@ func (w *relay) copy(client, server net.Conn) {
 	w.pass(server, client)
 }
 
-// pass copies the data of one direction.
 func (w *relay) pass(to io.Writer, from io.Reader) {
 	piece := make([]byte, 64<<10)
 	for {

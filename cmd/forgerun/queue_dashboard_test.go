@@ -15,7 +15,6 @@ func (s *stack) inspector() *asynq.Inspector {
 	return asynq.NewInspectorFromRedisClient(s.rdb)
 }
 
-// jobsQueue returns the dashboard's information about queue "jobs".
 func (s *stack) jobsQueue(i *asynq.Inspector) *asynq.QueueInfo {
 	s.t.Helper()
 	info, err := i.GetQueueInfo("jobs")
@@ -46,8 +45,8 @@ func payloadOf(t *testing.T, task *asynq.TaskInfo) map[string]any {
 	return payload
 }
 
-// Jobs succeed, fail, are retried by the service and by their client, and are canceled while they wait. The queue's counters equal the
-// rows, and the failed tasks are in the archive.
+// Jobs succeed, fail, are retried by the service and by their client, and are canceled while they wait. The queue's counters agree with
+// the database, and the failed tasks are in the archive.
 func TestDashboardAgreesWithTheRows(t *testing.T) {
 	s, api, u := newWorking(t)
 	inspector := s.inspector()

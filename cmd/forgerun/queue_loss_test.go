@@ -134,7 +134,7 @@ func TestDeferredJobsSurviveQueueLoss(t *testing.T) {
 
 // Deliveries arrive although Redis lost their queue.
 func TestDeliveriesSurviveQueueLoss(t *testing.T) {
-	for _, name := range []string{"FLUSHALL", "list deleted", "tasks are strings"} { // these also damage a list with one task
+	for _, name := range []string{"FLUSHALL", "list deleted", "tasks are strings"} { // these do damage even if only one task waits
 		t.Run(name, func(t *testing.T) {
 			s, api, u := newWorking(t, hooks)
 			received := u.receive(api, nil)

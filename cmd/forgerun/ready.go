@@ -103,7 +103,7 @@ func (p *process) queuesOf() []string {
 	return redisconn.Queues
 }
 
-// adminPart returns the admin listener as a part; without an address it is empty.
+// adminPart returns the part that runs the admin listener. Without an address, the part does nothing.
 func (p *process) adminPart() lifecycle.Part {
 	if p.cfg.AdminAddr == "" {
 		return lifecycle.Part{}
@@ -140,20 +140,20 @@ func (p *process) adminPart() lifecycle.Part {
 		return nil
 	}
 	stop := func(ctx context.Context) error {
-		_ = server.Shutdown(ctx) // ignore the error: an operator can take a profile or load a dashboard again
+		_ = server.Shutdown(ctx) // ignore the error: operators can repeat requests that were cut off
 		return nil
 	}
 	return lifecycle.Part{Name: "admin listener", Start: start, Stop: stop, Grace: closeGrace}
 }
 
-// source returns the address of a request to the admin listener, for limits by address.
+// source returns the address that a request to the admin listener came from, for limits by address.
 func (p *process) source(r *http.Request) netip.Addr {
 	addr, _ := netip.ParseAddrPort(r.RemoteAddr)
 	return conn.Source(p.cfg.Network.TrustedProxies.Client(addr.Addr(), r.Header.Values("X-Forwarded-For")...))
 }
 
-// hosts returns the check of the Host header against DNS rebinding, for dev's listeners on loopback and for unguarded listeners; nil
-// allows all hosts.
+// hosts returns the check of Host headers that prevents DNS rebinding. Only dev's loopback listeners and unguarded listeners need it;
+// otherwise it is nil, which allows all hosts.
 func (p *process) hosts(addr string, guarded bool) func(string) bool {
 	if p.role == "dev" && onLoopback(addr) || !guarded {
 		return localhosts.Only(p.cfg.PublicURL)

@@ -23,8 +23,8 @@ var ownClient = regexp.MustCompile(`^/v1/(clients|testbed)/`)
 // fixedParameters contains values of path parameters that are not ids.
 var fixedParameters = map[string]string{"n": "1", "slug": "conflict", "name": "job-result"}
 
-// TestNoValueMakesARequestFail replaces each parameter and member of both documents with null, NUL, invalid UTF-8, nothing and values of
-// other types. No request returns 500, and the service refuses all values that the document does not allow.
+// TestNoValueMakesARequestFail replaces each parameter and member in the documents of the client and operator APIs with null, NUL, invalid
+// UTF-8, nothing and values of other types. No request returns 500, and the service refuses all values that the document does not allow.
 func TestNoValueMakesARequestFail(t *testing.T) {
 	s, api, u := newService(t, hooks, env{"FORGERUN_TESTBED": "true", "FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken})
 	batch := strings.TrimPrefix(u.expect(api, 202, "POST", "/v1/jobs/batch", `{"jobs":[`+farAway+`]}`).header.Get("Location"), "/v1/batches/")

@@ -66,8 +66,8 @@ func (p *program) runRole(ctx context.Context, role string, run func(context.Con
 	if term.IsTerminal(p.stdout) { // both must be terminals: a file must not contain redrawn lines
 		cfg.Screen = term.Of(p.stderr, p.getenv)
 	}
-	// With Notify, a write to a pipe without a reader returns an error instead of ending the process. Unlike an ignored signal, child
-	// processes do not inherit it.
+	// With Notify, a write to a pipe without a reader returns an error instead of ending the process. Child processes would inherit an
+	// ignored signal, but do not inherit this.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return run(ctx, cfg)
 }

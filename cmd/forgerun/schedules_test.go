@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// schedule creates a schedule and returns its path and id.
 func (u *user) schedule(api *proc, body string) (path, id string) {
 	u.s.t.Helper()
 	a := u.expect(api, http.StatusCreated, "POST", "/v1/schedules", body)
@@ -21,7 +20,7 @@ func (s *stack) runIDs(schedule string) []string {
 	return s.texts(`SELECT job_id::text FROM jobs WHERE schedule_id = $1 ORDER BY scheduled_for`, schedule)
 }
 
-// runs returns the due times with a job, and the creation times of the jobs, in order.
+// runs returns the due times for which the schedule has created a job, and when it created them, in order.
 func (s *stack) runs(schedule string) (due, created []time.Time) {
 	s.t.Helper()
 	for _, run := range structs[struct{ Due, Created time.Time }](s, `SELECT scheduled_for, created_at FROM jobs

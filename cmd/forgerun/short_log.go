@@ -19,7 +19,6 @@ import (
 	"github.com/forgerun/forgerun/monitoring"
 )
 
-// shortFormat is the format of logs for people who watch a process.
 const shortFormat = "short"
 
 // newLogger makes the logger of a process.

@@ -82,7 +82,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	worker.terminate()
 	worker.logged("stopping")
 	eventually(t, "a further signal ends the process", func() bool {
-		_ = worker.cmd.Process.Signal(syscall.SIGTERM) // repeat: signals that arrive together may count as one
+		_ = worker.cmd.Process.Signal(syscall.SIGTERM) // send it again: signals that arrive together may count as one
 		return !worker.running()
 	})
 	require.Equal(t, -1, worker.exitCode())

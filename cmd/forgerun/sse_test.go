@@ -14,10 +14,8 @@ import (
 	"github.com/forgerun/forgerun/handlers/docs"
 )
 
-// frame is one event of a stream.
 type frame struct{ id, event, data string }
 
-// value returns a member of the frame's data by its path.
 func (f frame) value(path string) any { return answer{body: f.data}.value(path) }
 
 func (f frame) text(path string) string { return answer{body: f.data}.text(path) }

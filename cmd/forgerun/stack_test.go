@@ -147,7 +147,7 @@ func (s *stack) startRedisIn(dir string) {
 	s.t.Cleanup(func() { _ = s.rdb.Close() })
 }
 
-// ctx returns the test's context. The session's statement_timeout limits statements.
+// ctx returns the test's context, which has no deadline: the session's statement_timeout limits statements.
 func (s *stack) ctx() context.Context { return s.t.Context() }
 
 func (s *stack) start(role string, environment ...env) *proc {
@@ -233,7 +233,6 @@ func (s *stack) exec(sql string, args ...any) {
 	require.NoError(s.t, err)
 }
 
-// count returns the number that the query selects.
 func (s *stack) count(sql string, args ...any) (n int) {
 	s.t.Helper()
 	require.NoError(s.t, s.db.QueryRow(s.ctx(), sql, args...).Scan(&n))
@@ -246,7 +245,6 @@ func (s *stack) text(sql string, args ...any) (text string) {
 	return text
 }
 
-// texts returns the column that the query selects.
 func (s *stack) texts(sql string, args ...any) []string {
 	s.t.Helper()
 	return collect(s, pgx.RowTo[string], sql, args...)

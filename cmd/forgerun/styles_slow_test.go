@@ -69,7 +69,7 @@ func (s *stack) requireBlameless(t *testing.T, api *proc, style string, command 
 	require.True(t, learned || err != nil, "%s\n%+v", said, v)
 }
 
-// requireEnded requires that a correct client succeeds, unless the profile has a permanent refusal.
+// requireEnded requires that a correct client succeeds, unless the profile refuses some requests permanently.
 func requireEnded(t *testing.T, profile fault.Profile, said string, err error) {
 	t.Helper()
 	if exit := (&exec.ExitError{}); profile.MayGiveUp() && errors.As(err, &exit) && exit.ExitCode() == 1 {

@@ -49,8 +49,8 @@ func customAt(at time.Time, members ...string) string {
 		at.UTC().Format(time.RFC3339Nano), strings.Join(members, ""))
 }
 
-// A frozen clock is frozen in all processes. Jobs that become due by a move are QUEUED before its response, with their due time, and then
-// run. The clock survives a restart. A process without the test bed refuses a moved clock.
+// A frozen clock is frozen in all processes. When a request that moves the clock returns, the jobs that became due are QUEUED at their due
+// times. Then they run. The clock survives a restart. A process without the test bed refuses to start if the clock was moved.
 func TestClockMoves(t *testing.T) {
 	s, api, u := newService(t, testBed)
 	require.False(t, u.clock(api).Frozen)
@@ -112,8 +112,8 @@ func TestClockMoves(t *testing.T) {
 	require.Contains(t, stranger.log.String(), "FORGERUN_TESTBED=true")
 }
 
-// Durations and their steps, the execution limit, backoffs, retries of webhooks, windows of idempotency keys, and expiry of keys and
-// results follow the clock. A jump skips nothing, and each event has its own time.
+// The durations of jobs and their steps, the execution limit, backoffs, retries of webhooks, windows of idempotency keys, and expiry of
+// keys and results follow the clock. A jump of the clock skips nothing, and each event has its own time.
 func TestScheduledWorkFollowsTheClock(t *testing.T) {
 	s := newStack(t, testBed, env{
 		"FORGERUN_RETRY_BACKOFF_BASE": "10m", "FORGERUN_RETRY_BACKOFF_MAX": "10m", "FORGERUN_MAX_RUNTIME": "60m",

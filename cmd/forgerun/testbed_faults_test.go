@@ -103,7 +103,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 	require.Equal(t, http.StatusOK, u.call(first, "PUT", "/v1/testbed/faults", `{"profile":"flaky-network","seed":3}`).status)
 }
 
-// Each fault of streams has its effect on the stream of a finished job.
+// Each fault of event streams has the documented effect on the stream of a finished job.
 func TestFaultsOfStreams(t *testing.T) {
 	_, api, u := newWorking(t, withTestbed)
 	id := u.submitAndAwait(api, "SUCCEEDED", execute("SUCCESS_FAST"))
@@ -200,7 +200,6 @@ func TestFaultsOfOneRequest(t *testing.T) {
 	}
 }
 
-// startSession starts a session for a client.
 func (u *user) startSession(api *proc, body string) string {
 	u.s.t.Helper()
 	a := u.expect(api, http.StatusCreated, "POST", "/v1/testbed/sessions", body)

@@ -25,8 +25,8 @@ func (u *user) fixtures(api *proc, body string, headers ...string) made {
 	return parsed[made](u.s.t, u.expect(api, http.StatusCreated, "POST", "/v1/testbed/fixtures", body, headers...).body)
 }
 
-// requireViolations inserts each key of pointers into the format of a body and sends it. The response must be a violation with the key's
-// pointer.
+// requireViolations fills each key of pointers into the body's format and sends it. The response must report a violation at the key's
+// value, a JSON pointer.
 func (u *user) requireViolations(api *proc, method, path, format string, pointers map[string]string) {
 	u.s.t.Helper()
 	for part, pointer := range pointers {

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// testBed is the environment of a test bed with jobs in real time.
 var testBed = env{"FORGERUN_TESTBED": "true", "FORGERUN_TIME_SCALE": "1"}
 
 // ran is the time span of an attempt.

@@ -117,7 +117,7 @@ func TestTimeoutsUseRealTime(t *testing.T) {
 	}
 }
 
-// The verdict uses real time: a client cannot learn the end of a job before the clock jumps past it.
+// The verdict measures in real time. If the clock jumps past the end of a job, the client cannot have read the end before the jump.
 func TestVerdictIsInRealTime(t *testing.T) {
 	s, api, u := newWorking(t, testBed)
 	session := u.startSession(api, `{"rules":["outcome-learned","key-renewal"]}`)

@@ -87,7 +87,6 @@ func attributes(list []*commonpb.KeyValue) map[string]string {
 	return values
 }
 
-// all returns the spans received so far.
 func (c *collector) all() []span {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -57,7 +57,6 @@ func withMigration(t *testing.T, file string, version int) release {
 	return release{buildIn(t, "../..", "-overlay", filepath.Join(dir, "overlay.json")), version}
 }
 
-// buildIn builds the program of a tree.
 func buildIn(t *testing.T, tree string, options ...string) (program string) {
 	t.Helper()
 	program = filepath.Join(t.TempDir(), "forgerun")
@@ -69,7 +68,6 @@ func buildIn(t *testing.T, tree string, options ...string) (program string) {
 	return program
 }
 
-// ofTag builds a release from its Git tag.
 func ofTag(t *testing.T, tag string) release {
 	t.Helper()
 	dir := t.TempDir()
@@ -88,7 +86,6 @@ type installation struct{ api, worker, hooks *proc }
 
 func (i installation) all() []*proc { return []*proc{i.api, i.worker, i.hooks} }
 
-// install starts a process of each role.
 func (s *stack) install(r release) installation {
 	s.t.Helper()
 	i := installation{s.startOf(r, "api"), s.startOf(r, "worker"), s.startOf(r, "deliverer")}

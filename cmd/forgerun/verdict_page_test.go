@@ -18,7 +18,7 @@ import (
 // and has no broken internal link.
 func TestVerdictPage(t *testing.T) {
 	s := newStack(t, withTestbed)
-	api, second := s.startLeader(), s.startAPI() // a session contains the requests to both
+	api, second := s.startLeader(), s.startAPI() // a session contains the requests to both processes
 	u := s.newUser(api)
 	session := u.startSession(api, "")
 	u.disturb(api, `[{"match":{"operation":"submitJob","nth":1},"effect":{"close":"after_commit"}},
@@ -77,7 +77,7 @@ func TestVerdictPage(t *testing.T) {
 	c.requireNoErrors()
 }
 
-// indexOf returns the page of two sessions with a verdict, one with a long name.
+// indexOf returns the page that lists two sessions with this verdict, one of them with a long name.
 func indexOf(t *testing.T, v verdict.Verdict) string {
 	t.Helper()
 	var all summary.Summary

@@ -32,8 +32,8 @@ func (q hookQueue) list(list listTasks) map[string]*asynq.TaskInfo {
 // waiting returns the tasks that wait for their next attempt.
 func (q hookQueue) waiting() map[string]*asynq.TaskInfo { return q.list(q.ListRetryTasks) }
 
-// awaitCounts waits until the statistics equal the rows, except for stale tasks: the relay may read a delivery just before its task ends,
-// and then creates another task.
+// awaitCounts waits until the queue's statistics agree with the database. stale returns by how much they may be higher: the relay creates
+// another task if it reads a delivery just before its task ends.
 func (q hookQueue) awaitCounts(stale func() int) {
 	q.s.t.Helper()
 	var counted, rows string
@@ -47,12 +47,12 @@ func (q hookQueue) awaitCounts(stale func() int) {
 	})
 }
 
-// staleTasks returns how many tasks without work a deliverer has handled.
+// staleTasks returns how many tasks a deliverer has handled that had no delivery to send.
 func staleTasks(deliverer *proc) int {
 	return int(deliverer.metric(`delivery_tasks_handled_total{result="stale"}`))
 }
 
-// lateness returns the delay of attempts after the times in due, by delivery and attempt.
+// lateness returns how long after its time in due each attempt started. Keys are delivery and attempt.
 func (s *stack) lateness(due map[string]time.Time) map[string]time.Duration {
 	s.t.Helper()
 	late := map[string]time.Duration{}
@@ -120,7 +120,8 @@ func TestDashboardOfDeliveries(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Waiting deliveries survive a flush and are not sent earlier because of it. They can be sent at once, and are deleted with their webhook.
+// Waiting deliveries survive FLUSHALL, and are not sent earlier because of it. They can be sent at once, and are deleted with their
+// webhook.
 func TestTasksOfWaitingDeliveries(t *testing.T) {
 	s := newStack(t, hooks, env{
 		"FORGERUN_WEBHOOK_BACKOFF_BASE": "1h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "1h",

@@ -121,7 +121,8 @@ func TestRedisDownWhileDelivering(t *testing.T) {
 	s.requireAllDelivered(r, ids)
 }
 
-// Postgres crashes while deliveries are being sent. No committed delivery is lost, and unrecorded ones are repeated.
+// Postgres crashes while deliveries are being sent. No committed delivery is lost, and deliveries whose result was not committed are
+// repeated.
 func TestPostgresCrashWhileDelivering(t *testing.T) {
 	s, postgres := newStackWithPostgres(t, hooks)
 	api, _, u := s.startDelivering()
@@ -131,7 +132,7 @@ func TestPostgresCrashWhileDelivering(t *testing.T) {
 	require.NoError(t, postgres.Kill())
 	require.NoError(t, postgres.Start(t.Context()))
 	s.db.Reset()
-	s.endClaims() // ends the claims of unrecorded deliveries
+	s.endClaims() // so that deliveries without a committed result are repeated now
 	s.requireAllDelivered(r, ids)
 }
 

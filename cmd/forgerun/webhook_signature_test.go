@@ -144,8 +144,8 @@ func (v verifier) require(t *testing.T) {
 	}
 }
 
-// verify runs the verifier. It returns nil if the verifier accepts the delivery, otherwise the reason. An empty secret and a nil directory
-// are ignored. A verifier that crashes fails the test.
+// verify runs the verifier. It returns nil if the verifier accepts the delivery, otherwise the reason. It gets only the secret if
+// directory is nil, and only the keys if secret is empty. A verifier that crashes fails the test.
 func (v verifier) verify(t *testing.T, c captured, secret string, directory []byte) error {
 	t.Helper()
 	input, err := json.Marshal(c)
@@ -215,7 +215,7 @@ func TestWebhooksPageQuotesTheSnippets(t *testing.T) {
 	}
 }
 
-// tampering is a change to a valid delivery, and the verifiers that must detect it: by the secret, by the key, or both.
+// tampering is a change to a valid delivery. Verifiers that use the secret (bySecret) or the key (byKey) must detect it.
 type tampering struct {
 	name            string
 	of              func(*captured)
@@ -232,7 +232,7 @@ func without(names ...string) func(*captured) {
 	}
 }
 
-// inInput changes the parameters of the signature.
+// inInput changes the parameters of the signature, in Signature-Input.
 func inInput(old, changed string) func(*captured) {
 	return func(c *captured) {
 		c.Headers["Signature-Input"] = strings.Replace(c.Headers["Signature-Input"], old, changed, 1)

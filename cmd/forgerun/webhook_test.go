@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// life lists the events that a webhook or callback gets for a job that succeeds at its first attempt, in order.
+// life lists the events, in order, that a webhook gets about a job that succeeds at its first attempt.
 var life = []string{"job.created", "job.queued", "job.assigned", "job.running", "job.succeeded"}
 
 // startDelivering starts one process of each role.
@@ -180,7 +180,6 @@ func TestFailingReceivers(t *testing.T) {
 // challenged makes the service send challenges to receivers.
 var challenged = env{"FORGERUN_WEBHOOK_CHALLENGE": "true", "FORGERUN_PUBLIC_URL": "http://forgerun.test"}
 
-// register registers a webhook for a URL.
 func (u *user) register(api *proc, url string, headers ...string) answer {
 	return u.call(api, "POST", "/v1/webhooks", `{"url":"`+url+`","events":["job.succeeded"]}`, headers...)
 }

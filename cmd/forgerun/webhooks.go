@@ -66,7 +66,7 @@ func (p *process) webhooksDeps() delivery.WebhooksDeps {
 	}
 }
 
-// directoryAge is the maximum age of the cached published keys. A new key signs only after ten minutes.
+// directoryAge is the maximum age of the cached published keys. This is soon enough, because a new key signs only after ten minutes.
 const directoryAge = 5 * time.Second
 
 // newDirectory returns the published signing keys. It reads them from storage only when needed: requests need no key.

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/consumer"
 )
 
-// workerStore is the store with the leases of a worker, which have their own connection.
+// workerStore is the store of a worker. Its leases have their own connection.
 type workerStore struct {
 	*repo.Store
 	*repojobs.Leases
@@ -46,7 +46,7 @@ func (p *process) startWorker(ctx context.Context) (failed <-chan error, err err
 				defer p.pauses.Follow(func(now job.Pauses) { fetching.Hold(w.Stopped(now)) })
 				return fetching.Start(context.Background())
 			},
-			// Stop taking tasks; then running jobs have the grace period.
+			// Stop taking tasks, then wait for running jobs until the grace period ends.
 			Stop: func(ctx context.Context) error {
 				fetching.Quiet()
 				w.Drain(ctx)
