@@ -188,7 +188,8 @@ func TestResultIsVerified(t *testing.T) {
 	}
 }
 
-// An outcome document is recognized by its members, because its content type is application/json too if the job has not failed.
+// Outcome documents are recognized by their members. Their content type does not tell: it is application/json too if the job has not
+// failed.
 func TestJobsFromOutcomeDocuments(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[string]client.Job{

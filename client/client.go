@@ -1,7 +1,7 @@
 //go:generate go run -C ../tools ./apitypes ../client/types.yaml
 
-// Package client is the Go client of ForgeRun. It covers the HTTP API except ranges of results, and the client rules of
-// draft-ratnawat-httpapi-async-problem-details.
+// Package client is the Go client of ForgeRun. It covers the HTTP API, except that it cannot read a part of a result, and the client
+// rules of draft-ratnawat-httpapi-async-problem-details.
 //
 // A Client is safe for concurrent use. Each call takes a context and returns a typed value or an error: a *Problem (the service refused
 // the request), a *NoAnswerError (no complete response), an *UnexpectedError (a response that is not from ForgeRun), or the context's
@@ -26,8 +26,8 @@ import (
 	"time"
 )
 
-// Config describes how to reach a ForgeRun service. Only URL is required. Printing a Config hides Key, except if it is in an unexported
-// struct field, where fmt cannot call its methods. Keep the Client there instead.
+// Config describes how to reach a ForgeRun service. Only URL is required. Printing a Config hides Key. In an unexported struct field this
+// fails, because fmt cannot call methods there: keep the Client instead.
 type Config struct {
 	URL string // base address, with or without /v1
 	Key string // API key; "" for public calls
@@ -54,7 +54,7 @@ const (
 type Client struct {
 	transport http.RoundTripper
 	base      string        // without /v1
-	auth      func() string // value of Authorization; a function because fmt prints other unexported fields
+	auth      func() string // the Authorization header; a function, because fmt prints unexported string fields
 	userAgent string
 	session   string
 	maxTries  int
@@ -137,7 +137,8 @@ func (c *Client) setKey(key string) {
 	c.auth = func() string { return value }
 }
 
-// transportOf returns the transport for single requests. It bypasses http.Client, which would send the key to other ports of a host.
+// transportOf returns the transport for single requests. http.Client is bypassed, because its redirects send the key to other ports of a
+// host.
 func transportOf(given *http.Client) http.RoundTripper {
 	if given != nil {
 		return cmp.Or(given.Transport, http.DefaultTransport)

@@ -67,12 +67,10 @@ func capture(t *testing.T) captured {
 	return c
 }
 
-// request returns the delivery as a receiver's handler gets it.
 func (d delivery) request() *http.Request {
 	return &http.Request{Method: d.method, Header: d.header, Body: io.NopCloser(bytes.NewReader(d.body))}
 }
 
-// keysOf returns a lookup function for the keys.
 func keysOf(keys map[string]ed25519.PublicKey) func(string) (ed25519.PublicKey, error) {
 	return func(id string) (ed25519.PublicKey, error) {
 		if key, known := keys[id]; known {

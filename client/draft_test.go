@@ -112,7 +112,7 @@ func TestDraft_3_6_and_3_7_RetryPermission(t *testing.T) {
 		`{"jobStatus":"FAILED","retryable":null,"retryAfter":1}`:     false,
 		`{"jobStatus":"FAILED","retryable":1,"retryAfter":1}`:        false,
 		`{"jobStatus":"COMPLETED_WITH_ERRORS","retryable":true}`:     true,
-		`{"jobStatus":"FAILED","retryable":true,"retryAfter":99999}`: true, // permitted, but impractical, see below
+		`{"jobStatus":"FAILED","retryable":true,"retryAfter":99999}`: true, // permitted, but RetryDelay refuses such a long wait
 	} {
 		o := parse(t, document)
 		require.Equal(t, want, o.Retryable(), document)

@@ -18,8 +18,8 @@ type Problem struct {
 	Method, URL string        // of the request, without its query
 	RetryAfter  time.Duration // when to repeat the request; 0: not given
 	RequestID   string
-	// Tries is the number of requests sent for the call. If there were several, an earlier one with a lost response may have caused this
-	// response.
+	// Tries is the number of requests sent for the call. If it is over 1, this refusal may be the effect of an earlier request whose
+	// response was lost.
 	Tries      int
 	Extensions map[string]json.RawMessage // members without a field here
 }
@@ -50,7 +50,7 @@ func (p *Problem) Retryable() bool {
 	return passing
 }
 
-// read fills p from a problem document. Members of the wrong type are ignored (RFC 9457, section 3.1).
+// Members of the wrong type are ignored (RFC 9457, section 3.1).
 func (p *Problem) read(body []byte) error {
 	var m members
 	if err := json.Unmarshal(body, &m); err != nil || m == nil {

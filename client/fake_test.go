@@ -55,7 +55,7 @@ func (c *clock) slept() []time.Duration {
 	return append([]time.Duration(nil), c.waits...)
 }
 
-// reply is a response of the service; cut closes the connection during it.
+// reply is a response of the service. If cut is set, the connection closes before the end of the response.
 type reply struct {
 	status int
 	kind   string

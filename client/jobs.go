@@ -74,8 +74,8 @@ func (c *Client) Job(ctx context.Context, id string, options ...Option) (*Job, e
 	return c.readJob(ctx, r, a)
 }
 
-// readJob decodes a job. If the caller's Accept asks for an outcome document, it converts that to a job. The content type cannot tell
-// them apart: the document of an unfailed job is application/json.
+// readJob decodes a job. If the caller's Accept asks for an outcome document, it converts that to a job. The content type does not
+// distinguish them: the outcome document of a job that has not failed is application/json, too.
 func (c *Client) readJob(ctx context.Context, r *request, a *fullResponse) (*Job, error) {
 	job := &Job{}
 	if mediaType(a.header.Get("Content-Type")) != problemType {
@@ -136,7 +136,7 @@ func (b *Batch) Final() bool { return TerminalStatus(b.Status) }
 // Final reports whether the operation has ended.
 func (b *Bulk) Final() bool { return !b.FinishedAt.IsZero() }
 
-// BulkItems lists the jobs of a bulk operation. A result other than "" filters them.
+// BulkItems lists the jobs of a bulk operation. If result is not "", it lists only jobs with this result.
 func (c *Client) BulkItems(ctx context.Context, id, result string) iter.Seq2[BulkItem, error] {
 	return list[BulkItem](ctx, c, get(nil, "bulk", id, "items").where("result", result), false)
 }
@@ -226,7 +226,7 @@ func (c *Client) Result(ctx context.Context, id string, options ...Option) (*Res
 	return result, nil
 }
 
-// digestMatches compares a body with all digests of known algorithms in the fields. All of them must match.
+// digestMatches reports whether a body matches all digests of known algorithms in the fields, and whether there are any.
 func digestMatches(h http.Header, body []byte, fields ...string) (matches, known bool) {
 	sum, long := sha256.Sum256(body), sha512.Sum512(body)
 	for _, name := range fields {

@@ -49,8 +49,8 @@ func (c *Client) List(ctx context.Context, path string, query url.Values) iter.S
 // maxEmptyPages is the maximum number of consecutive empty pages of a list.
 const maxEmptyPages = 100
 
-// list iterates over a list and reads its pages on demand. Pages before the end may be short or empty. If open, the last page is empty
-// and also has a cursor.
+// list iterates over a list and reads its pages on demand. Pages before the end may be short or empty. If open, every page has a cursor,
+// and the first empty page is the last.
 func list[T any](ctx context.Context, c *Client, first *request, open bool) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -96,7 +96,6 @@ func list[T any](ctx context.Context, c *Client, first *request, open bool) iter
 	}
 }
 
-// collect reads a list into a slice.
 func collect[T any](list iter.Seq2[T, error]) ([]T, error) {
 	var all []T
 	for item, err := range list {
@@ -108,7 +107,6 @@ func collect[T any](list iter.Seq2[T, error]) ([]T, error) {
 	return all, nil
 }
 
-// apiTime formats a time for the API.
 func apiTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // StreamOptions select the events to watch.
@@ -121,8 +119,8 @@ type StreamOptions struct {
 }
 
 // Stream yields each event exactly once as it happens. If the connection is lost or silent for 45 s, it reconnects and continues after
-// the last event. It ends after the last event of a final job, when the context ends, or with a permanent error such as an invalid key.
-// An error is always the last value. If no connection has ever succeeded, it gives up after Config.MaxTries.
+// the last event. It ends after the last event of a job that has ended, when the context ends, or with a permanent error such as an
+// invalid key. An error is always the last value. If no connection has ever succeeded, it gives up after Config.MaxTries.
 func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		r := get(nil, "events")

@@ -39,7 +39,8 @@ func (c *Client) roundTrip(ctx context.Context, r *request) (*http.Response, err
 	}
 }
 
-// redirected returns the target of a redirect that repeats the request, or "". It never returns another origin, which would get the key.
+// redirected returns the target of a redirect, or "" if the request must not be repeated there. It never returns another origin, which
+// would get the key.
 func redirected(sent *http.Request, response *http.Response) string {
 	switch response.StatusCode {
 	case http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
@@ -57,7 +58,7 @@ func redirected(sent *http.Request, response *http.Response) string {
 	return to.String()
 }
 
-// request builds the HTTP request. It has no GetBody, so that net/http does not retry submissions itself: MaxTries counts all requests.
+// request builds the HTTP request, without GetBody, so that net/http does not retry submissions itself: MaxTries counts all requests.
 func (c *Client) request(ctx context.Context, r *request, target string) (*http.Request, error) {
 	var body io.Reader = http.NoBody
 	if r.body != nil {
@@ -73,7 +74,7 @@ func (c *Client) request(ctx context.Context, r *request, target string) (*http.
 		sent.Header.Set("Content-Type", "application/json")
 	}
 	maps.Copy(sent.Header, r.header)
-	sent.Header.Set("Accept-Encoding", "identity") // digests are of the stored bytes
+	sent.Header.Set("Accept-Encoding", "identity") // no compression, because digests are of the stored bytes
 	sent.Header.Set("User-Agent", c.userAgent)
 	if c.session != "" {
 		sent.Header.Set("ForgeRun-Session", c.session)

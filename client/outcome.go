@@ -44,7 +44,7 @@ type Outcome struct {
 
 	Extensions map[string]json.RawMessage `json:"-"` // unknown members
 	ReceivedAt time.Time                  `json:"-"` // when this program received it
-	Warnings   []string                   `json:"-"` // ignored contradictions to the draft
+	Warnings   []string                   `json:"-"` // contradictions to the draft, which were ignored
 
 	retryable bool // the raw member; use Retryable
 }
@@ -114,8 +114,8 @@ func (o *Outcome) Retryable() bool {
 	return o.retryable && (o.JobStatus == "" || o.Terminal() && o.JobStatus != StatusCompleted)
 }
 
-// RetryDelay returns how long to wait before submitting the work again, after it was submitted try times (from 1). ok is false if the
-// failure is not retryable, after MaxSubmissions, or if the server asks for more than an hour.
+// RetryDelay returns how long to wait before submitting the work again, after submission number try (from 1). ok is false if the failure
+// is not retryable, after MaxSubmissions, or if the server asks for more than an hour.
 //
 // retryAfter counts from completedAt, or from the receipt of a document without it. Whatever the server says, the wait is at least a
 // second, grows exponentially and has jitter (draft, sections 3.7 and 9.4).
@@ -167,7 +167,7 @@ func (c *Client) warn(ctx context.Context, o *Outcome) {
 // members are the members of a JSON object, by exact name.
 type members map[string]json.RawMessage
 
-// named iterates over the fields with a JSON name of the struct that into points to.
+// named iterates over those fields of a struct that have a JSON name. into points to the struct.
 func named(into any) iter.Seq2[string, reflect.Value] {
 	return func(yield func(string, reflect.Value) bool) {
 		value := reflect.ValueOf(into).Elem()
@@ -180,7 +180,6 @@ func named(into any) iter.Seq2[string, reflect.Value] {
 	}
 }
 
-// fill moves the members into the fields of the struct that into points to.
 func (m members) fill(into any) {
 	for name, field := range named(into) {
 		m.take(name, field.Addr().Interface())

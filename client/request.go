@@ -39,7 +39,7 @@ type request struct {
 	settings
 }
 
-// get returns a request for /v1 and the segments. send reports invalid segments.
+// get returns a GET request for the path of /v1 and the segments. If a segment is invalid, send returns an error.
 func get(options []Option, segments ...string) *request {
 	return newRequest(http.MethodGet, options, segments...)
 }
@@ -64,7 +64,6 @@ func newRequest(method string, options []Option, segments ...string) *request {
 	return r
 }
 
-// of sets the expected id in the response.
 func (r *request) of(id string) *request { r.id = id; return r }
 
 // with sets the body. If JSON cannot represent the value, send returns the error.
@@ -88,7 +87,6 @@ func (r *request) keyed() *request {
 	return r
 }
 
-// fullResponse is a complete response.
 type fullResponse struct {
 	status   int
 	header   http.Header
@@ -112,7 +110,6 @@ func (c *Client) send(ctx context.Context, r *request) (a *fullResponse, err err
 	return a, err
 }
 
-// try sends the request once.
 func (c *Client) try(ctx context.Context, r *request, try int) (*fullResponse, error) {
 	limited := ctx
 	if c.timeout > 0 {
@@ -155,7 +152,6 @@ func readBody(response *http.Response, limit int) ([]byte, error) {
 	return body.Bytes(), err
 }
 
-// call sends a request and decodes the JSON response.
 func (c *Client) call(ctx context.Context, r *request, into any) (*fullResponse, error) {
 	a, err := c.send(ctx, r)
 	if err != nil {
@@ -236,7 +232,7 @@ func (r *request) decode(a *fullResponse, into any) error {
 	return nil
 }
 
-// checkID compares ids case-insensitively, since the service accepts both and normalizes them.
+// checkID compares ids case-insensitively, since the service accepts upper and lower case and normalizes them.
 func (r *request) checkID(a *fullResponse, id string) error {
 	switch {
 	case id == "":

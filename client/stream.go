@@ -18,7 +18,7 @@ const (
 	defaultReconnect = 2 * time.Second  // until the service sets it
 	minReconnect     = 100 * time.Millisecond
 	maxReconnect     = 30 * time.Second
-	lasting          = 10 * time.Second // a connection this long resets the failures
+	lasting          = 10 * time.Second // a connection that lasted this long resets the count of failures
 )
 
 // stream is the state of a call of Stream.
@@ -102,7 +102,7 @@ func (s *stream) connection(ctx context.Context) error {
 	began := s.c.now()
 	err = s.read(newFrameReader(body))
 	if s.c.now().Sub(began) >= lasting {
-		s.failures, s.immediate = 1, false // this end is the first failure of a new series
+		s.failures, s.immediate = 1, false // a connection that lasted does not continue the series of failures
 	}
 	switch {
 	case errors.Is(err, errStop):
@@ -114,7 +114,6 @@ func (s *stream) connection(ctx context.Context) error {
 	return s.request.lost(err, s.failures)
 }
 
-// read yields the messages of one connection.
 func (s *stream) read(frames *frameReader) error {
 	reported := s.o.OnConnect == nil
 	if !reported && (s.o.JobID != "" || s.lastID != "") {
@@ -130,7 +129,7 @@ func (s *stream) read(frames *frameReader) error {
 			s.reconnect = min(max(f.retry, minReconnect), maxReconnect)
 		}
 		repeated := f.id != "" && f.id == s.lastID
-		position := f.event == "position" // start of a stream of all events
+		position := f.event == "position" // first event of a stream of all jobs
 		if f.id != "" && (position || !f.hasData) {
 			s.lastID = f.id
 		}

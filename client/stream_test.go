@@ -23,7 +23,6 @@ func event(id, name string) string { return "id: " + id + "\nevent: " + name + "
 
 var atEnd = reply{status: http.StatusNoContent}
 
-// watch reads a stream to its end.
 func watch(ctx context.Context, c *client.Client, o client.StreamOptions) (ids []string, err error) {
 	for m, e := range c.Stream(ctx, o) {
 		if e != nil {
@@ -150,14 +149,14 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// If the service closes each connection after an event, only the first reconnect is immediate.
+// If the service closes each connection after an event, only the first new connection is immediate.
 func TestStreamReconnectsImmediatelyOnlyOnce(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	for i := range 6 {
 		s.replies = append(s.replies, stream(event(fmt.Sprint(i+1), "job-failed")))
 	}
-	lasted := stream(event("7", "job-failed")) // the connection lasted for a while
+	lasted := stream(event("7", "job-failed")) // the connection lasted long enough to reset the failures
 	s.replies = append(s.replies, lasted, stream(event("8", "job-failed")), atEnd)
 	seen := 0
 	for m, err := range s.c.Stream(t.Context(), client.StreamOptions{JobID: "j"}) {
@@ -182,7 +181,7 @@ func TestDraft_3_5_AlsoInAStream(t *testing.T) {
 	for m, err := range s.c.Stream(t.Context(), client.StreamOptions{JobID: "j"}) {
 		require.NoError(t, err)
 		came := s.clock.Now()
-		s.clock.pass(time.Hour) // delayed in the program
+		s.clock.pass(time.Hour) // the program handles the message late
 		o := must(m.Outcome())(t)
 		require.Equal(t, came, o.ReceivedAt)
 		require.Len(t, o.Warnings, 1)

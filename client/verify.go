@@ -22,10 +22,10 @@ import (
 // was impossible, for example because the keys could not be read. Answer 503 then, and the message is sent again.
 var ErrSignature = errors.New("client: the message signature is invalid or too old")
 
-// A Verifier checks webhook deliveries and callbacks as described in docs/reference/webhooks.md. Verify checks what is set: Secret, Keys or
-// both. A Verifier is safe for concurrent use.
+// A Verifier checks webhook deliveries and callbacks as described in docs/reference/webhooks.md. Verify checks with Secret, with Keys, or
+// with both, depending on which are set. A Verifier is safe for concurrent use.
 type Verifier struct {
-	// Secret of the webhook: whsec_... Callbacks have none. Do not keep it in an unexported field, see Config.
+	// Secret of the webhook: whsec_... Callbacks have none. Do not keep a Verifier in an unexported field, see Config.
 	Secret string
 	// Keys returns a published key: Client.Directory().Key.
 	Keys func(keyID string) (ed25519.PublicKey, error)
@@ -99,7 +99,6 @@ func (v *Verifier) Verify(r *http.Request) (*WebhookMessage, error) {
 	return message, nil
 }
 
-// verifySecret checks the HMAC.
 func (v *Verifier) verifySecret(header http.Header, body []byte) error {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(v.Secret, "whsec_"))
 	if err != nil || len(key) == 0 {
@@ -109,7 +108,7 @@ func (v *Verifier) verifySecret(header http.Header, body []byte) error {
 	if len(id) != 1 || id[0] == "" || len(timestamp) != 1 {
 		return refused("webhook-id or webhook-timestamp is missing or repeated")
 	}
-	if strings.Contains(id[0], ".") { // dots separate the signed parts: the same text could be split differently
+	if strings.Contains(id[0], ".") { // dots separate the signed parts, so another split could have the same text
 		return refused("webhook-id has a dot")
 	}
 	seconds, err := strconv.ParseUint(timestamp[0], 10, 40)
@@ -136,7 +135,6 @@ func (v *Verifier) verifySecret(header http.Header, body []byte) error {
 	return refused("no signature matches the secret")
 }
 
-// verifyKey checks the signature of RFC 9421.
 func (v *Verifier) verifyKey(method string, header http.Header, body []byte) error {
 	inputs, err := dictionary(header, "Signature-Input")
 	if err != nil {

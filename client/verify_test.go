@@ -229,7 +229,7 @@ func TestVerifyRefusesWithAKey(t *testing.T) {
 	require.NotErrorIs(t, err, client.ErrSignature, "the signature was not checked")
 }
 
-// Mistakes of the receiver are not errors of the message.
+// If the receiver is misconfigured, the error is not ErrSignature.
 func TestVerifyReportsReceiverMistakes(t *testing.T) {
 	t.Parallel()
 	c := capture(t)

@@ -102,8 +102,9 @@ func (c *Client) jitter(wait time.Duration) time.Duration {
 // times and waits for Outcome.RetryDelay in between. Each submission is a new job with a new idempotency key. Run returns the last job,
 // in whatever state it ended.
 //
-// With an error it returns the last submitted job, if any. If the end of that job is unknown, the job has the data of its receipt,
-// including JobID. The option IdempotencyKey only applies to the first submission. A DEFERRED job is resubmitted to run at once.
+// With an error it returns the last submitted job, if any. If the end of that job is unknown, the job has only the data of the response
+// to its submission, including JobID. The option IdempotencyKey only applies to the first submission. A DEFERRED job is resubmitted to
+// run at once.
 func (c *Client) Run(ctx context.Context, job JobRequest, options ...Option) (*Job, error) {
 	s := gather(options)
 	if s.err != nil {
@@ -184,7 +185,7 @@ func (c *Client) retry(ctx context.Context, r *request, do func(try int) error, 
 			continue
 		}
 		if ended := c.sleep(ctx, wait); ended != nil {
-			return fmt.Errorf("%w (it was not sent again: %w)", err, ended) // the last try's error explains the wait
+			return fmt.Errorf("%w (it was not sent again: %w)", err, ended) // err explains why there was a wait
 		}
 	}
 }
@@ -204,12 +205,12 @@ func (c *Client) again(ctx context.Context, r *request, err error, try int) (tim
 		wait = asked + time.Duration(c.rand()*float64(firstWait))
 	}
 	if deadline, ok := ctx.Deadline(); ok && c.now().Add(wait).After(deadline) {
-		return 0, false // err is more useful than a deadline error
+		return 0, false // err says more than an error about the deadline
 	}
 	return wait, true
 }
 
-// mayPass is like transient, but also includes 500: Wait and Stream continue after a failure of the service.
+// mayPass is like transient, but status 500 may pass too: Wait and Stream continue after a failure of the service.
 func mayPass(err error) (status int, asked time.Duration, passing bool) {
 	status, asked, passing = transient(err)
 	_, isProblem := errors.AsType[*Problem](err)
@@ -231,10 +232,10 @@ func transient(err error) (status int, asked time.Duration, passing bool) {
 	switch status {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusGatewayTimeout, http.StatusFound, http.StatusTemporaryRedirect:
 		passing = true
-	case http.StatusForbidden: // a limit, if it has a Retry-After
+	case http.StatusForbidden: // a rate limit, if it has a Retry-After
 		passing = asked > 0
 	case http.StatusServiceUnavailable:
-		passing = code != CodeConfigInvalid // only the operator can fix that
+		passing = code != CodeConfigInvalid // only the operator can mend the configuration
 	}
 	return status, asked, passing
 }
