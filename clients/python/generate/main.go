@@ -40,8 +40,8 @@ func main() {
 	}
 }
 
-// generator writes a declaration for each schema. Python allows names before
-// their declaration here: annotations are not evaluated, and aliases are strings.
+// generator writes a declaration for each schema. A declaration may use later ones, because Python does not evaluate annotations, and
+// aliases are strings.
 type generator struct {
 	schemas node
 	out     strings.Builder
@@ -175,7 +175,7 @@ func (g *generator) expression(hint string, schema node) string {
 	return strings.Join(kinds, " | ")
 }
 
-// onlyLimits reports whether a choice only lists required members.
+// onlyLimits reports whether a choice only lists members that must be present.
 func onlyLimits(choice node) bool {
 	return choice.get("required").exists() && !choice.get("type").exists()
 }
