@@ -48,9 +48,9 @@ type Service struct {
 
 const patience = 30 * time.Second // for requests about the session
 
-// Start begins a session and judges it when the test and its subtests have ended. Tests may run in parallel. Under "forgerun verdict",
-// that command judges the sessions, and requests need [Service.Transport] to belong to their test. Start skips the test if no server is
-// configured.
+// Start begins a session and judges it when the test and its subtests have ended. Tests may run in parallel. If "forgerun verdict" runs
+// the tests, that command judges the sessions, and a request counts for its test only if the client uses [Service.Transport]. Start skips
+// the test if no server is configured.
 func Start(t testing.TB, o Options) *Service {
 	t.Helper()
 	o.Target, o.API = cmp.Or(o.Target, os.Getenv("FORGERUN_TARGET")), cmp.Or(o.API, os.Getenv("FORGERUN_API"))
@@ -78,7 +78,7 @@ func Start(t testing.TB, o Options) *Service {
 	return s
 }
 
-// Transport adds the test's name to requests under "forgerun verdict". If base is nil, it uses http.DefaultTransport.
+// Transport adds the test's name to each request if "forgerun verdict" runs the tests. If base is nil, it uses http.DefaultTransport.
 func (s *Service) Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -100,7 +100,7 @@ func (l labelled) RoundTrip(r *http.Request) (*http.Response, error) {
 	return l.base.RoundTrip(r)
 }
 
-// before starts a proxy for the target in this process. It returns the proxy, and a client for the proxy's session API.
+// before starts a proxy in front of the target, in this process. It returns the proxy, and a client for the proxy's session API.
 func before(t testing.TB, o Options) (*Service, *client.Client, error) {
 	target, err := url.Parse(o.Target)
 	if err != nil || target.Scheme != "http" && target.Scheme != "https" || target.Host == "" || strings.Trim(target.Path, "/") != "" {
@@ -133,7 +133,6 @@ func before(t testing.TB, o Options) (*Service, *client.Client, error) {
 	return &Service{URL: at}, judge, err
 }
 
-// register creates a client on the ForgeRun server at an address.
 func register(ctx context.Context, at string) (*Service, *client.Client, error) {
 	anybody, err := client.New(client.Config{URL: at})
 	if err != nil {
