@@ -23,7 +23,6 @@ var (
 	newKeyView    = output.NewView("KEY ID:key_id, API KEY:api_key, EXPIRES:expires_at:age")
 )
 
-// clients returns the command "clients".
 func (s *Shell) clients() *cobra.Command {
 	c := s.group("clients client", "Create and show clients",
 		s.cmd("create", "Create a client; --with-key also creates its first API key", createClient),
@@ -32,7 +31,6 @@ func (s *Shell) clients() *cobra.Command {
 	return s.forOperators(s.forClients(c))
 }
 
-// keys returns the command "keys".
 func (s *Shell) keys() *cobra.Command {
 	c := s.group("keys key", "Create, renew and revoke API keys",
 		s.cmd("create CLIENT", "Create and print an API key; it is never shown again", createKey),

@@ -44,7 +44,7 @@ var (
 	bulkItemView = output.NewView("JOB:job_id, RESULT:result:state, CODE:code, DETAIL:detail")
 )
 
-// ofJobs are the filters that lists of jobs and bulk operations accept.
+// ofJobs are the filters of lists of jobs. Bulk operations accept them too.
 var ofJobs = []param{
 	{"state", "state", "", "only jobs in this `state`"},
 	{"kind", "kind", "", "only jobs of this work `kind`"},
@@ -57,7 +57,6 @@ var ofJobs = []param{
 	{"before", "to", "", "only jobs created before this `time`"},
 }
 
-// adminCommand returns the command "admin".
 func (s *Shell) adminCommand() *cobra.Command {
 	ofClient := param{"client", "client_id", "", "only rows of the client with this `id`"}
 	ofKind := param{"kind", "kind", "", "only rows of this work `kind`"}

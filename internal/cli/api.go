@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/output"
 )
 
-// at replaces each %s in path with an argument. It returns a client of the API that serves the path, and the path.
+// at replaces each %s in path with an argument. It returns that path, and a client of the API that serves it.
 func (c *call) at(path string) (*client.Client, string, error) {
 	for _, arg := range c.args {
 		if strings.Contains(path, "%s") && strings.Trim(arg, ".") == "" {
@@ -42,7 +42,7 @@ func (p param) isTime() bool {
 	return p.name == "from" || p.name == "to" || p.name == "created_after" || p.name == "created_before"
 }
 
-// query adds flags and returns a function for the parameters that they set.
+// query adds flags, and returns a function that returns the parameters set by these flags.
 func query(f *pflag.FlagSet, params []param) func() (url.Values, error) {
 	for _, p := range params {
 		f.String(p.flag, p.initial, p.help)
@@ -200,7 +200,6 @@ func (c *call) changeAdmin(v output.View, method, path string, body any) error {
 	return c.One(v, answer)
 }
 
-// withoutFlags makes an action without flags.
 func withoutFlags(do run) action { return func(*pflag.FlagSet) run { return do } }
 
 // using makes an action that needs a client of the client API.

@@ -30,7 +30,6 @@ var (
 	failedView = output.NewView("ITEM:item_id, JOB:job_id, STATUS:status:state, STAGE:processing_stage:wide, DETAIL:detail")
 )
 
-// batch returns the command "batch".
 func (s *Shell) batch() *cobra.Command {
 	return s.forClients(s.group("batch batches", "Submit many jobs in one request and follow them",
 		s.cmd("submit FILE", "Submit up to 1,000 jobs from a file in one request", submitBatch),

@@ -15,7 +15,6 @@ import (
 var contextView = output.NewView("NAME:name, CURRENT, URL:url, KEY:has_key, ADMIN URL:admin_url, ADMIN TOKEN:has_admin_token",
 	func(v any) string { return map[bool]string{true: "*"}[output.At(v, "current") == true] })
 
-// contexts returns the command "contexts".
 func (s *Shell) contexts() *cobra.Command {
 	use := s.cmd("use NAME", "Make a context the current one; \"\" selects none",
 		withContext(func(all *access.Contexts, name string) { all.Current = name }))
@@ -58,7 +57,6 @@ func setContext(f *pflag.FlagSet) run {
 	}
 }
 
-// login returns the command "login".
 func (s *Shell) login() *cobra.Command {
 	return s.plain(s.cmd("login [CONTEXT]", "Save the address of a service and an API key as a context", func(f *pflag.FlagSet) run {
 		var e access.Endpoint

@@ -88,7 +88,7 @@ func (c *call) stream(api *client.Client, o client.StreamOptions) error {
 
 func (c *call) printMessage(m client.Message) error {
 	shown := struct {
-		ID   string          `json:"id"` // resumes the stream after it
+		ID   string          `json:"id"` // to resume the stream after this message
 		Name string          `json:"name"`
 		Data json.RawMessage `json:"data"`
 	}{m.ID, m.Name, m.Data}
@@ -211,7 +211,7 @@ func watch(c *call, api *client.Client) error {
 			if err == nil {
 				progress = *p
 			}
-			if err != nil || !on { // otherwise the bar shows it
+			if err != nil || !on { // otherwise the bar shows the progress
 				line.Clear()
 				if err := c.printMessage(m); err != nil {
 					return err
@@ -242,7 +242,6 @@ func watch(c *call, api *client.Client) error {
 	}
 }
 
-// bar is a progress bar.
 func bar(percent int) string {
 	const width = 24
 	full := min(max(percent, 0), 100) * width / 100

@@ -26,7 +26,6 @@ var reportView = output.NewView("JOB:job_id, ATTEMPT:attempt, OUTCOME:outcome, D
 	return output.Span(time.Duration(n) * time.Millisecond)
 }, detail)
 
-// jobs returns the command "jobs".
 func (s *Shell) jobs() *cobra.Command {
 	submit := s.cmd("submit [KIND]", "Submit a job", submit)
 	submit.ValidArgsFunction = completeKinds
@@ -157,7 +156,7 @@ func printJobs[T any](c *call, jobs []T) error {
 	return c.List(jobView, jobs)
 }
 
-// changing makes a one that changes a job and returns the changed job.
+// changing makes a function of type one. It changes a job and returns the changed job.
 func changing(change func(*client.Client, context.Context, string, ...client.Option) (*client.Changed, error)) one {
 	return func(c *call, api *client.Client, id string) (any, error) {
 		changed, err := change(api, c, id)

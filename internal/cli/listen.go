@@ -28,7 +28,6 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// listen returns the command "webhooks listen".
 func (s *Shell) listen() *cobra.Command {
 	c := s.cmd("listen [-- COMMAND [ARGUMENT...]]", "Receive events on this machine: register a webhook, then verify and print each message",
 		func(flags *pflag.FlagSet) run {
@@ -53,7 +52,7 @@ func (s *Shell) listen() *cobra.Command {
 	return c
 }
 
-// listen receives messages until it has enough or the context ends.
+// listen receives messages until it has got --count of them or the context ends.
 func (r *receiver) listen(api *client.Client) error {
 	if target, err := url.Parse(r.forward); r.forward != "" && (err != nil || target.Host == "") {
 		return command.Usagef("--forward %q must be a URL such as http://localhost:3000/hook", r.forward)
@@ -207,7 +206,7 @@ func (r *receiver) sendOn(request *http.Request, body []byte) (status int, err e
 		return 0, err
 	}
 	on.Header = request.Header.Clone()
-	for _, name := range []string{"Connection", "Content-Length", "Keep-Alive", "Transfer-Encoding"} { // for the connection only
+	for _, name := range []string{"Connection", "Content-Length", "Keep-Alive", "Transfer-Encoding"} { // these belong to one connection
 		on.Header.Del(name)
 	}
 	answer, err := http.DefaultTransport.RoundTrip(on) // pass redirects on unchanged
@@ -238,7 +237,6 @@ func (r *receiver) print(m *client.WebhookMessage, forwarded int) error {
 	})
 }
 
-// runCommand runs the command for a message.
 func (r *receiver) runCommand(m *client.WebhookMessage, body []byte) error {
 	c := exec.CommandContext(r, r.args[0], r.args[1:]...) // the user's own command
 	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(body), term.Raw(r.Out), term.Raw(r.Stderr)

@@ -20,7 +20,6 @@ var scheduleView = output.NewView("SCHEDULE:schedule_id, NAME:name, STATE:state:
 
 var triggeredView = output.NewView("JOB:job_id, STATE:state:state")
 
-// schedules returns the command "schedules".
 func (s *Shell) schedules() *cobra.Command {
 	return s.forClients(s.group("schedules schedule", "Submit jobs on a schedule",
 		s.cmd("create [KIND]", "Create a schedule", createSchedule),

@@ -132,7 +132,6 @@ func (s *Shell) completeContext(*cobra.Command, []string, string) ([]string, cob
 
 func (s *Shell) finder() access.Finder { return access.Finder{Flags: s.flags, Getenv: s.Getenv} }
 
-// client makes a client of the client API.
 func (s *Shell) client() (*client.Client, error) {
 	url, key, err := s.finder().Client()
 	if err != nil {
@@ -149,7 +148,6 @@ func (s *Shell) clientAt(url, key string) (*client.Client, error) {
 	return c, nil
 }
 
-// adminPath is the path of the operator API.
 const adminPath = "/admin/v1"
 
 // operator makes a client of the operator API and returns the address of its listener.

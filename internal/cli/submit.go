@@ -20,8 +20,8 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/output"
 )
 
-// exclusive adds the flag --file and returns a check. --file excludes the flags that f already has, and the flags of each pair "a
-// b" exclude each other.
+// exclusive adds the flag --file, and returns a check of the command line: --file with an argument or a flag that f already has, and both
+// flags of a pair "a b", are errors.
 func exclusive(f *pflag.FlagSet, what string, pairs ...string) (file *string, check func(args []string) error) {
 	f.VisitAll(func(flag *pflag.Flag) { pairs = append(pairs, "file "+flag.Name) })
 	file = f.StringP("file", "f", "", "read the whole "+what+", a JSON object, from this `file`; - is standard input")
@@ -38,7 +38,6 @@ func exclusive(f *pflag.FlagSet, what string, pairs ...string) (file *string, ch
 	}
 }
 
-// submit submits a job.
 func submit(f *pflag.FlagSet) run {
 	var whole struct {
 		client.JobRequest
@@ -79,7 +78,7 @@ func submit(f *pflag.FlagSet) run {
 			return wait(c, api)
 		}
 		job, err := api.Job(c, accepted.JobID)
-		if err != nil { // the job was accepted nevertheless
+		if err != nil { // the job was accepted, so this is no failure
 			return c.One(jobView, accepted)
 		}
 		return c.One(jobView, job)
@@ -200,7 +199,6 @@ func (c *call) unknownKind(err error, kind string) error {
 
 var kindView = output.NewView("KIND:work_kind, DOES:does")
 
-// kinds returns the command "kinds".
 func (s *Shell) kinds() *cobra.Command {
 	return s.plain(s.cmd("kinds", "List the work kinds and what they do",
 		withoutFlags(func(c *call) error { return c.List(kindView, client.Kinds) })))

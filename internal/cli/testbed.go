@@ -31,7 +31,6 @@ var (
 	clockView = output.NewView("NOW:now, OFFSET:offset, RATE:rate, FROZEN:frozen")
 )
 
-// testbed returns the command "testbed".
 func (s *Shell) testbed() *cobra.Command {
 	set := s.cmd("set PROFILE|FILE", "Replace the fault rules with those of a profile or a JSON file", setFaults)
 	shown := s.cmd("show", "List the fault rules and how often each was applied", using(func(c *call, api *client.Client) error {

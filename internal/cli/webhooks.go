@@ -20,7 +20,6 @@ var (
 	replayView = output.NewView("QUEUED:queued")
 )
 
-// webhooks returns the command "webhooks".
 func (s *Shell) webhooks() *cobra.Command {
 	return s.forClients(s.group("webhooks", "Receive, list, test and repeat deliveries to webhooks",
 		s.listen(),

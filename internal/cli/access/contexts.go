@@ -120,7 +120,7 @@ func WriteFile(path string, content []byte) error {
 
 var errNoDev = errors.New("none is running")
 
-// Dev holds the notes that a running forgerun dev keeps in its data folder.
+// Dev is what a running forgerun dev writes into its data folder, for commands.
 type Dev struct {
 	URL         string `json:"url"`
 	AdminURL    string `json:"admin_url"`
@@ -132,10 +132,10 @@ type Dev struct {
 	RedisURL    string `json:"redis_url"`
 }
 
-// DevFile returns the path of the file with these notes. Only its owner can read the file.
+// DevFile returns the path of the file that contains Dev. Only its owner can read it.
 func DevFile(dataDir string) string { return filepath.Join(dataDir, "dev.json") }
 
-// ReadDev reads the notes of the forgerun dev that uses a data folder.
+// ReadDev reads what the forgerun dev that uses a data folder wrote.
 func ReadDev(dataDir string) (dev Dev, err error) {
 	path := DevFile(dataDir)
 	content, err := os.ReadFile(path)

@@ -67,10 +67,10 @@ func ParseTime(text string) (time.Time, error) {
 	return at.UTC(), err
 }
 
-// Execute runs the program of root and returns its exit code and the error to print. An error that is not an Exit is a failure. The
-// lines of examples appear in the help of the commands that they call.
+// Execute runs the program of root and returns its exit code and the error to print. Errors other than Exit have the exit code of a
+// failure. The lines of examples appear in the help of the commands that they call.
 func Execute(ctx context.Context, root *cobra.Command, examples string, args []string, stdout, stderr io.Writer) (code int, err error) {
-	root.SetOut(stdout) // before the command "completion" is created, which copies it
+	root.SetOut(stdout) // first, because cobra copies it into the command "completion"
 	root.SetErr(stderr)
 	prepare(root)
 	addExamples(root, examplesOf(root, examples))

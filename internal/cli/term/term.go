@@ -118,7 +118,7 @@ func (s *Status) Clear() {
 	s.drawn = false
 }
 
-// State returns the state of a job for the status in an event's outcome document, such as SUCCEEDED for COMPLETED.
+// State converts the status in an event's outcome document into the job's state, for example COMPLETED into SUCCEEDED.
 func State(event, status string) string {
 	if !strings.HasPrefix(event, "job") {
 		return status
