@@ -155,7 +155,7 @@ func TestDoctorJudgesRedis(t *testing.T) {
 	only(t, fs, Failing, "no masters")
 }
 
-// Every obstacle is reported in one sentence with advice.
+// Every reason why a store cannot be inspected is reported in one sentence, with advice.
 func TestDoctorKnowsEveryObstacle(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{

@@ -1,4 +1,4 @@
-// Package doctor examines the stores of a role's configuration and gives advice. It does not write to them.
+// Package doctor examines the Postgres and Redis servers that a role is configured to use, and gives advice. It does not write to them.
 package doctor
 
 import (
