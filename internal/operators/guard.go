@@ -114,15 +114,13 @@ func forged(detail string) *Refusal { return &Refusal{Status: http.StatusForbidd
 
 func changes(r *http.Request) bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
 
-// deliberate reports whether pages of other sites cannot cause a request. Browsers send a preflight for such requests, which the
-// server refuses.
+// deliberate reports whether r has a header that a page of another site cannot send without a preflight, which the server refuses.
 func deliberate(r *http.Request) bool {
 	mediaType, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	return r.Header.Get(CSRFHeader) != "" || strings.EqualFold(strings.TrimSpace(mediaType), "application/json")
 }
 
-// open returns the session of a request, unless it was logged out. While the check fails, no session is valid, but tokens still
-// are.
+// open returns the session of a request, unless it was logged out. While storage cannot tell, no session is valid, but tokens still are.
 func (g Guard) open(r *http.Request) (Session, bool, *Refusal) {
 	s, ok := g.session(r)
 	if !ok {
@@ -165,7 +163,8 @@ func (g Guard) now() time.Time {
 	return g.Now()
 }
 
-// Known reports whether the request comes from an operator, or is open to everyone. It neither counts, logs nor grants access.
+// Known reports whether the request comes from an operator, or is open to everyone. It counts and logs no failures, so access needs
+// Check.
 func (g Guard) Known(r *http.Request) bool {
 	_, session := g.session(r)
 	_, token := g.Tokens.Find(presented(r))
@@ -191,7 +190,7 @@ func (g Guard) Login(r *http.Request, token string) (Session, *Refusal) {
 // openSession is the session of every request if no tokens are configured.
 var openSession = Session{Operator: Operator{Name: DefaultName}, CSRFToken: "none-is-needed"}
 
-// Session returns the rights of a page, from its cookie or the browser's other credentials.
+// Session returns the session of a page: that of its cookie, or one for the operator whose credentials the browser sends.
 func (g Guard) Session(r *http.Request) (Session, *Refusal) {
 	if g.Tokens.None() {
 		return openSession, nil
