@@ -23,7 +23,7 @@ var rootFiles = []string{
 	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",
 }
 
-// forwarding holds what the environment variables of a forward proxy's clients refer to.
+// forwarding holds what a client's environment variables must name so that the client uses a forward proxy.
 type forwarding struct {
 	proxy string // proxy address
 	dir   string // folder with the certificates
@@ -55,7 +55,7 @@ func systemRoots(own string) []byte {
 			return text
 		}
 	}
-	return nil // clients then trust only the proxy
+	return nil // clients then trust only the proxy's authority
 }
 
 // trustStore returns certificates in Java's trust store format.

@@ -178,7 +178,7 @@ func (o *proxied) addresses() (all []*url.URL, err error) {
 	}
 	for _, text := range o.targets {
 		target, err := address("--target", text)
-		if err == nil && strings.Trim(target.Path, "/") != "" { // responses would contain paths without the proxy's address
+		if err == nil && strings.Trim(target.Path, "/") != "" { // paths in responses would then lack the proxy's address
 			err = fmt.Errorf("--target %q must be an address without a path: put the path in the command's requests", redact.URL(text))
 		}
 		if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The proxy prints its address, its target, the address of its sessions, and another address for sessions that no fault refuses.
+// The proxy prints its address, its target, and the address of its sessions. For sessions, it prints another address, which works while a
+// fault refuses connections.
 func TestProxyPrintsItsAddresses(t *testing.T) {
 	t.Parallel()
 	stopped, stop := context.WithCancel(t.Context())

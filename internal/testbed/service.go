@@ -77,8 +77,8 @@ func (s *service) checkSettings(ctx context.Context, settings []string) error {
 	return nil
 }
 
-// play starts the service, runs do, and always stops and removes the service. If the service does not end cleanly, the exit code
-// is at least unclean.
+// play starts the service, runs do, and always stops and removes the service. If the service does not end cleanly, play returns the exit
+// code unclean, unless do returned a higher one.
 func (s *service) play(ctx context.Context, p command.Program, unclean int, do func() int) int {
 	defer func() { _ = os.RemoveAll(s.dir) }()
 	began, code := time.Now(), exitInterrupted

@@ -89,7 +89,7 @@ type verdictRun struct {
 	command         []string
 	stdin           io.Reader // standard input of the command
 
-	first shownSession // session of the page that was written first
+	first shownSession // the first session whose page was written
 }
 
 func verdictCommand(p command.Program) *cobra.Command {

@@ -128,7 +128,7 @@ func (v *verdictRun) writePage(n shownSession, number int) error {
 	switch number {
 	case 0:
 		path = v.pagePath(1)
-		_ = os.Remove(journalOf(v.html)) // it moves to the folder with its page
+		_ = os.Remove(journalOf(v.html)) // the first session's journal moves into the folder, with its page
 	case 1:
 		v.first = n
 	}

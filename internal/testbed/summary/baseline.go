@@ -100,7 +100,7 @@ func (s *Summary) AddRun(disturbed string, failed, mayFail bool) {
 	s.runs = append(s.runs, Run{cmp.Or(disturbed, "none"), failed, mayFail})
 }
 
-// CommandFailed reports whether the command failed in a run in which it must succeed, unless the baseline allows that.
+// CommandFailed reports whether the command failed in a run in which neither the profile nor the baseline allows that.
 func (s *Summary) CommandFailed() bool {
 	return slices.ContainsFunc(s.runs, func(r Run) bool { return r.Failed && !r.MayFail && !s.Baseline.has(r.Disturbed, "", commandRule) })
 }
@@ -112,7 +112,7 @@ func (b *Baseline) has(disturbed, label, rule string) bool {
 	})
 }
 
-// outcomes reports whether the rule of an entry was broken and whether it was kept, in any matching session.
+// outcomes reports whether the rule of entry k was broken in any session that the entry is about, and whether it was kept in any.
 func (s *Summary) outcomes(k known) (broken, kept bool) {
 	if k.Rule == commandRule {
 		for _, r := range s.runs {

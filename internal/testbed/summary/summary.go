@@ -53,8 +53,8 @@ func (s *Summary) Add(disturbed string, v verdict.Verdict) {
 	s.Sessions = append(s.Sessions, n)
 }
 
-// judge applies the policy and the baseline to the results of the rules, and sets the session's verdict. A known break of a "must"
-// rule becomes a warning with the level must.
+// judge applies the policy and the baseline to the results of the rules, and sets the session's verdict. If the baseline lists a broken
+// "must" rule, the result becomes a warning but keeps the level must.
 func (s *Summary) judge(n *Session) {
 	counts := map[verdict.Status]int{}
 	for i := range n.Results {
@@ -118,7 +118,7 @@ func (s *Summary) Results() (all []verdict.Result) {
 			case at < 0:
 				all = append(all, r)
 			case slices.Index(worst, r.Status) > slices.Index(worst, all[at].Status), r.Status == all[at].Status &&
-				len(r.Exercise) < len(all[at].Exercise): // shorter advice is from a session whose profile can test the rule
+				len(r.Exercise) < len(all[at].Exercise): // if a session's profile cannot test the rule, its advice is longer
 				all[at] = r
 			}
 		}
@@ -194,7 +194,7 @@ func (s *Summary) Failed() bool {
 	return s.Verdict() == verdict.Failed || len(s.Missing()) > 0 || len(s.Stale()) > 0
 }
 
-// unmet returns the faults of the profiles that happened in no session.
+// unmet returns those faults of the profiles that occurred in no session.
 func (s *Summary) unmet() (faults []string) {
 	type kind struct {
 		profile fault.Profile
