@@ -110,7 +110,7 @@ func (p *process) movable() func() time.Time {
 	return p.store.Now
 }
 
-// newSchedules returns the use cases of schedules. Schedules submit jobs in the same way as requests.
+// Schedules submit jobs in the same way as requests.
 func (p *process) newSchedules(service *jobs.Service) *schedules.Service {
 	return schedules.New(p.store, service, p.cfg.ClientMaxSchedules, p.log)
 }

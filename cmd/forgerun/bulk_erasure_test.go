@@ -11,7 +11,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// submitCopies submits a batch of n equal jobs, and returns their ids.
 func (u *user) submitCopies(api *proc, n int, body string) (ids []string) {
 	u.s.t.Helper()
 	a := u.expect(api, http.StatusAccepted, "POST", "/v1/jobs/batch", `{"jobs":[`+strings.TrimSuffix(strings.Repeat(body+",", n), ",")+`]}`)

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 )
 
-// shell runs commands of the client in this process.
+// shell runs commands of the command line, in this process.
 type shell struct {
 	t       *testing.T
 	stack   *stack
@@ -42,20 +42,17 @@ func (s *shell) ok(args ...string) string {
 	return stdout
 }
 
-// object runs a command with -o json and returns the object that it prints.
 func (s *shell) object(args ...string) (object map[string]any) {
 	s.t.Helper()
 	require.NoError(s.t, json.Unmarshal([]byte(s.ok(append(args, "-o", "json")...)), &object), args)
 	return object
 }
 
-// value returns a member of the object that a command prints.
 func (s *shell) value(member string, args ...string) any {
 	s.t.Helper()
 	return s.object(args...)[member]
 }
 
-// id runs a command with -q and returns the id that it prints.
 func (s *shell) id(args ...string) string {
 	s.t.Helper()
 	return strings.TrimSpace(s.ok(append(args, "-q")...))

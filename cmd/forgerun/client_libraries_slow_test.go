@@ -19,7 +19,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// compileTypeScript compiles the library and its tests, and returns the folder.
 func compileTypeScript(t *testing.T) string {
 	t.Helper()
 	requireNodePackages(t, typeScript)
@@ -65,7 +64,6 @@ func TestTypeScriptLibrary(t *testing.T) {
 	}
 }
 
-// unpackTypeScript packs the compiled library with npm, and installs the package.
 func unpackTypeScript(t *testing.T, compiled, installed string) {
 	t.Helper()
 	source, packages := t.TempDir(), t.TempDir()

@@ -81,7 +81,6 @@ func (u *user) call(api *proc, method, path, body string, headers ...string) ans
 	return a
 }
 
-// expect sends a request whose response must have this status.
 func (u *user) expect(api *proc, status int, method, path, body string, headers ...string) answer {
 	u.s.t.Helper()
 	a := u.call(api, method, path, body, headers...)
@@ -108,7 +107,6 @@ func (a answer) text(path string) string {
 	return text
 }
 
-// parsed returns the value of a JSON text.
 func parsed[T any](t *testing.T, text string) (v T) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(text), &v), text)
@@ -148,7 +146,6 @@ func (u *user) submit(api *proc, body string, headers ...string) string {
 	return a.text("job_id")
 }
 
-// submitAndAwait submits a job and waits until it is in the state.
 func (u *user) submitAndAwait(api *proc, state, body string, headers ...string) string {
 	u.s.t.Helper()
 	id := u.submit(api, body, headers...)
@@ -243,7 +240,6 @@ func (l *load) stop() []answer {
 	return l.refused
 }
 
-// refusals returns the number of refusals so far.
 func (l *load) refusals() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -34,7 +34,6 @@ func newStackWithClock(t *testing.T, seconds int) (*stack, shiftedClock) {
 	return newStackOn(t, postgres.URL(), env{"FORGERUN_RETRY_BACKOFF_BASE": "1s", "FORGERUN_RETRY_BACKOFF_MAX": "1s"}), clock
 }
 
-// shift sets how many seconds the clock is ahead.
 func (c shiftedClock) shift(seconds int) {
 	c.t.Helper()
 	next := c.file + ".next"

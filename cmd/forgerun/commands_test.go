@@ -105,7 +105,7 @@ func TestMaskAddress(t *testing.T) {
 	require.Equal(t, "text", printed(variable{}, "text"))
 }
 
-// shownHelp matches a block of the page that shows the help of a command.
+// shownHelp matches a code block of docs/reference/cli.md with the help of a command.
 var shownHelp = regexp.MustCompile("(?ms)^```text\n\\$ forgerun ([^\n]*)\n(.*?)^```$")
 
 // The help in docs/reference/cli.md equals the output of the program.
@@ -122,7 +122,7 @@ func TestPageListsTheHelpOfTheProgram(t *testing.T) {
 	require.Contains(t, shown, "help exit-codes")
 }
 
-// Every command in the examples of the page exists.
+// Every command in the examples of docs/reference/cli.md exists.
 func TestPageListsCommandsThatExist(t *testing.T) {
 	t.Parallel()
 	page := readText(t, "../../docs/reference/cli.md")

@@ -88,15 +88,12 @@ type Tracing struct {
 	Disabled                 bool
 }
 
-// protocols are the OTLP protocols for traces.
 var protocols = []string{"http/protobuf", "grpc"}
 
-// enabled reports whether traces are sent.
 func (t Tracing) enabled() bool {
 	return !t.Disabled && t.Exporter != "none" && (t.Endpoint != "" || t.TracesEndpoint != "")
 }
 
-// protocol returns the OTLP protocol for traces.
 func (t Tracing) protocol() string { return cmp.Or(t.TracesProtocol, t.Protocol) }
 
 // LoadConfig reads the environment; role "dev" has defaults for development. The error names every bad variable, its value, and the
@@ -119,7 +116,6 @@ func LoadConfig(role string, getenv func(string) string) (Config, error) {
 	return c, nil
 }
 
-// adminAddrs are the default admin addresses of roles.
 var adminAddrs = map[string]string{"api": "127.0.0.1:8081", "worker": "127.0.0.1:8082", "deliverer": "127.0.0.1:8083"}
 
 // contradictions sets defaults that depend on other values, and returns errors for missing values and for values that exclude each other.
@@ -162,7 +158,7 @@ func (c Config) Operators() operators.Tokens {
 	return tokens
 }
 
-// ExecutionLimit returns the execution limit, multiplied by the time scale. It is at least a second.
+// ExecutionLimit returns how long an attempt may run: MaxRuntime multiplied by the time scale, but at least a second.
 func (c Config) ExecutionLimit() time.Duration {
 	return max(time.Second, time.Duration(float64(c.MaxRuntime)*c.TimeScale))
 }

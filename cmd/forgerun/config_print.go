@@ -12,13 +12,11 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// variableGroup is a group of related variables.
 type variableGroup struct {
 	title     string
 	variables []variable
 }
 
-// groups returns all variables in display order.
 func (c *Config) groups() []variableGroup {
 	return []variableGroup{
 		{"Stores, listeners, workers", c.serviceVariables()},
@@ -82,7 +80,6 @@ func printed(v variable, value string) string {
 	return v.shown(value)
 }
 
-// addressSchemes are the schemes of stores and trace collectors.
 var addressSchemes = []string{
 	"postgres", "postgresql", "redis", "rediss", "unix", "redis-socket", "redis-sentinel", "redis-cluster", "http", "https",
 }

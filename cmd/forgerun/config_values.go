@@ -60,7 +60,6 @@ func text(field *string) func(string) error {
 	return func(s string) error { *field = s; return nil }
 }
 
-// storeURL accepts an empty text, and addresses that check accepts.
 func storeURL(field *string, allowed string, check func(string) error) func(string) error {
 	return optional(value(field, allowed, func(s string) (string, error) { return s, check(s) }))
 }
@@ -68,7 +67,6 @@ func storeURL(field *string, allowed string, check func(string) error) func(stri
 // unread accepts every value: a library reads and checks the variable.
 func unread(string) error { return nil }
 
-// optional also accepts an empty text.
 func optional(parse func(string) error) func(string) error {
 	return func(s string) error {
 		if s == "" {
@@ -116,7 +114,6 @@ func publicURL(field *string) func(string) error {
 	return func(s string) error { return read(strings.TrimRight(s, "/")) }
 }
 
-// traceURL reads the URL of a page that shows a trace.
 func traceURL(field *string) func(string) error {
 	const allowed = "an http or https URL with %s in it, such as https://traces.example.com/trace/%[1]s"
 	return webURL(field, fmt.Sprintf(allowed, operator.TraceIDMark),
@@ -201,7 +198,6 @@ func origins(field *cors.Origins) func(string) error {
 	return func(s string) (err error) { *field, err = cors.Parse(s); return err }
 }
 
-// networks reads a list of networks and single addresses.
 func networks(field *conn.Proxies) func(string) error {
 	return func(s string) error {
 		*field = nil

@@ -9,7 +9,6 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// variable is one environment variable.
 type variable struct {
 	name     string
 	fallback string // value when unset
@@ -21,7 +20,6 @@ type variable struct {
 
 const day = 24 * time.Hour
 
-// variables ties each environment variable to its field.
 func (c *Config) variables() []variable {
 	var all []variable
 	for _, g := range c.groups() {
@@ -30,7 +28,6 @@ func (c *Config) variables() []variable {
 	return all
 }
 
-// serviceVariables configure the stores, the listeners and the workers.
 func (c *Config) serviceVariables() []variable {
 	return []variable{
 		{name: "FORGERUN_DATABASE_URL", help: "URL of Postgres; dev starts its own if unset", secret: true,
@@ -84,7 +81,6 @@ func (c *Config) serviceVariables() []variable {
 	}
 }
 
-// limitVariables configure limits, the catalogue, keys, and retention.
 func (c *Config) limitVariables() []variable {
 	return []variable{
 		{name: "FORGERUN_RATE_LIMIT_PER_MINUTE", fallback: "6000", dev: "600000",
@@ -125,7 +121,6 @@ func (c *Config) limitVariables() []variable {
 	}
 }
 
-// deliveryVariables configure webhooks, the outcome stream and time limits.
 func (c *Config) deliveryVariables() []variable {
 	return []variable{
 		{name: "FORGERUN_MASTER_KEY",

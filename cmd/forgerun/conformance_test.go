@@ -33,7 +33,6 @@ func draftSchema(t *testing.T) *jsonschema.Schema {
 
 var terminal = []string{"COMPLETED", "FAILED", "CANCELLED", "TIMED_OUT", "COMPLETED_WITH_ERRORS"}
 
-// requireConforming checks the text of an outcome document against the draft.
 func requireConforming(t *testing.T, schema *jsonschema.Schema, text string) {
 	t.Helper()
 	value, err := jsonschema.UnmarshalJSON(strings.NewReader(text))

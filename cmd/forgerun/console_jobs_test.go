@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// search submits a text in the search form.
 func (c *consoleTab) search(text string) {
 	c.t.Helper()
 	c.fill("q", text)

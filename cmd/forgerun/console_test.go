@@ -155,7 +155,7 @@ func (c *consoleTab) requireNoErrors() {
 	}
 }
 
-// Operators log in and submit, watch, cancel, retry and edit jobs in a browser, and erase their client.
+// Operators log in and submit, watch, cancel, retry and edit jobs in a browser, and erase a client.
 func TestConsoleInABrowser(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_ADMIN_READ_TOKEN": readersToken})
 	api, worker := s.startLeader(), s.startWorker()

@@ -50,8 +50,8 @@ func unplannedFailures() string {
 	return fmt.Sprintf(`jobs_failed_total{error_code=%q, work_kind!~%q}`, job.CodeInternal, strings.Join(planned, "|"))
 }
 
-// Some role exports each metric, with its labels, that dashboards, rules, the runbook or autoscalers use, or a rule records it. promtool
-// checks the syntax of the queries. The runbook's SQL and Redis commands work.
+// Dashboards, rules, the runbook and autoscalers use only metrics and labels that some role exports or a rule records. promtool checks
+// the syntax of the queries. The runbook's SQL and Redis commands work.
 func TestDashboardsAndRulesUseMetricsThatExist(t *testing.T) {
 	s := newStack(t, hooks)
 	processes := []*proc{s.startLeader(), s.startWorker(), s.startDeliverer()}
@@ -141,7 +141,7 @@ func (s *stack) doSomeOfEverything(api *proc) {
 	u.subscribe(api, fails.url, "job.failed")
 	const sameKey = `"idempotency_key":"the-same"`
 	ids := []string{
-		u.submit(api, deferred(3*time.Second)), // the request arrives before this timeout, also on a busy machine
+		u.submit(api, deferred(3*time.Second)), // in 3 s, so that the request arrives before, also on a busy machine
 		u.submit(api, execute("SUCCESS_FAST", sameKey)),
 		u.submit(api, execute("FAIL_IMMEDIATE")), u.submit(api, execute("RETRY_ON_FAIL", `"auto_retry":true`)),
 	}
@@ -162,7 +162,6 @@ var (
 	keywords = []string{"and", "or", "unless", "bool", "offset"}
 )
 
-// requireRunbook checks that the runbook's SQL statements and Redis commands work.
 func (s *stack) requireRunbook() {
 	s.t.Helper()
 	statements, commands := runbookBlocks(s.t, "sql"), runbookBlocks(s.t, "redis")
@@ -182,7 +181,6 @@ func (s *stack) requireRunbook() {
 	}
 }
 
-// runbookBlocks returns the lines of all code blocks in this language in the runbook.
 func runbookBlocks(t *testing.T, language string) (lines []string) {
 	t.Helper()
 	page := readText(t, "../../docs/how-to/runbook.md")

@@ -77,7 +77,6 @@ const logFileMB = 32
 
 func logFile(cfg *Config) string { return filepath.Join(cfg.DataDir, "dev.log") }
 
-// startDev starts all roles, and prints their addresses.
 func (p *process) startDev(ctx context.Context, show screen) (<-chan error, error) {
 	if _, err := p.startWorker(ctx); err != nil {
 		return nil, err
@@ -168,7 +167,6 @@ func startStores(ctx context.Context, cfg *Config, show screen, log *slog.Logger
 	return stop, nil
 }
 
-// login contains the credentials of a client.
 type login struct {
 	ClientID string `json:"client_id"`
 	APIKey   string `json:"api_key"`

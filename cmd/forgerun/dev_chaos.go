@@ -55,7 +55,6 @@ func (c chaos) run(ctx context.Context, cfg Config, environ []string, stdout, st
 	return errors.Join(unlessStopped(ctx, err), s.Close())
 }
 
-// disturb starts the service, prints its address, and injects the faults.
 func (c chaos) disturb(ctx, starting context.Context, s *local.Stack, stdout io.Writer) error {
 	id, key, err := local.Register(starting, s.URL)
 	if err != nil {
@@ -78,7 +77,6 @@ func (c chaos) disturb(ctx, starting context.Context, s *local.Stack, stdout io.
 	})
 }
 
-// unlessStopped returns err, or nil if ctx has ended.
 func unlessStopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

@@ -65,7 +65,6 @@ type screen struct {
 
 func (s screen) progress(step string) { s.Show(step, step, s.style.Paint(term.Faint, step)) }
 
-// greet prints the addresses, the credentials, and commands to begin with.
 func (a *api) greet(s screen, l login) {
 	base, token := "http://"+a.addr+"/v1", ""
 	if a.p.cfg.OwnAdminToken {

@@ -30,7 +30,6 @@ func devStack(t *testing.T) *stack {
 	return newStack(t, env{"FORGERUN_LOG_FORMAT": "json", "FORGERUN_DATA_DIR": t.TempDir()})
 }
 
-// visit sends a request with this Host header, and with other headers.
 func visit(t *testing.T, url, host string, header ...string) (status int, body string) {
 	t.Helper()
 	request, err := http.NewRequest(http.MethodGet, url, nil)
@@ -149,7 +148,7 @@ func TestDevWithChaos(t *testing.T) {
 	}
 }
 
-// dev restarts stores that were killed, and a job accepted before that succeeds.
+// dev restarts stores that were killed. A job accepted before the kill succeeds.
 func TestDevRestartsKilledStores(t *testing.T) {
 	t.Parallel()
 	dir := tempDir(t)
@@ -189,7 +188,6 @@ func TestDevChaosUsage(t *testing.T) {
 	}
 }
 
-// inTerminal runs the program in its own terminal.
 func inTerminal(t *testing.T, environment env, args ...string) (terminal *os.File, shown *testkit.Output, cmd *exec.Cmd) {
 	t.Helper()
 	self := testkit.Program(t, "forgerun")

@@ -17,7 +17,6 @@ import (
 	"github.com/forgerun/forgerun/handlers/docs"
 )
 
-// openDocs opens the documentation page at an address.
 func openDocs(t *testing.T, s *stack, address string) *consoleTab {
 	c := newTab(t, s, address, "/docs")
 	c.checkLog()
@@ -67,7 +66,6 @@ func (c *consoleTab) everyLook(at func(name string)) {
 	}
 }
 
-// seen checks that the page fits the window and is accessible.
 func (c *consoleTab) seen(name string) {
 	c.t.Helper()
 	accessible(c, name)

@@ -35,7 +35,6 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 	}
 }
 
-// existingTests maps the names of all tests to their files.
 func existingTests(t *testing.T) map[string]string {
 	t.Helper()
 	exist := map[string]string{}
@@ -138,7 +137,6 @@ func TestDocumentationLinks(t *testing.T) {
 	}
 }
 
-// markdownFiles returns the Markdown files of this repository, without those of installed packages.
 func markdownFiles(t *testing.T) []string {
 	t.Helper()
 	pages, err := filepath.Glob("../../*.md")

@@ -19,7 +19,6 @@ import (
 	"github.com/forgerun/forgerun/webhook"
 )
 
-// doctorRoles are the roles that can be examined.
 var doctorRoles = []string{"api", "worker", "deliverer", "dev"}
 
 func (p *program) doctorCommand() *cobra.Command {

@@ -28,13 +28,11 @@ func requireNodePackages(t *testing.T, dir string) {
 	t.Skip(missing)
 }
 
-// The client libraries in other languages.
 const (
 	typeScript = "../../clients/typescript"
 	python     = "../../clients/python"
 )
 
-// requirePython skips the test if Python is not installed.
 func requirePython(t *testing.T) {
 	t.Helper()
 	const remedy = "install Python 3.11 or later"

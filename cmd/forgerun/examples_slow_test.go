@@ -34,7 +34,6 @@ type example struct {
 	broken  []string
 }
 
-// exampleClients returns all clients of examples/README.md.
 func exampleClients(t *testing.T) map[string]example {
 	t.Helper()
 	dir := t.TempDir()

@@ -49,7 +49,6 @@ func TestExamplesOfCommands(t *testing.T) {
 	check(root)
 }
 
-// understands returns an error if the program does not accept the arguments.
 func understands(root *cobra.Command, args []string) error {
 	c, rest, err := root.Find(args)
 	if err != nil {

@@ -54,7 +54,6 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// startSentinels starts three Redis sentinels with a quorum of two. It returns their addresses and a client of the first one.
 func (s *stack) startSentinels() (addresses string, first *redis.SentinelClient) {
 	s.t.Helper()
 	var all []string
@@ -217,7 +216,6 @@ func TestFaultRedisUserIsTurnedOff(t *testing.T) {
 	r.end()
 }
 
-// operationsACL returns the Redis user in docs/how-to/operations.md.
 func operationsACL(t *testing.T) string {
 	t.Helper()
 	page := readText(t, "../../docs/how-to/operations.md")

@@ -60,7 +60,6 @@ func (r *trial) progress(when string) {
 	})
 }
 
-// refusals waits until requests are refused.
 func (r *trial) refusals() {
 	r.t.Helper()
 	before := r.load.refusals()
@@ -96,7 +95,6 @@ func (r *trial) drained(what, sql string) {
 	}
 }
 
-// mountSmall returns a folder on its own small file system.
 func mountSmall(t *testing.T, size string) string {
 	t.Helper()
 	dir := tempDir(t)

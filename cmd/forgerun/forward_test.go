@@ -115,7 +115,6 @@ func TestForwardProxyBeforeSeveralTargets(t *testing.T) {
 	require.Contains(t, jobs.Evidence[0].Found, "Job //"+strings.TrimPrefix(servers[1], "https://")+"/orders/1 ended")
 }
 
-// trust writes a file with a server's certificate.
 func trust(t *testing.T, s *httptest.Server) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "roots.pem")

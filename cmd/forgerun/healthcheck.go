@@ -68,7 +68,6 @@ func (p *program) healthOf(cmdline string) (at string, ours bool) {
 	}
 }
 
-// readiness returns the address of a role's readiness check on the admin listener.
 func readiness(c *cobra.Command, address string) string {
 	if flag := c.Flag("admin-port"); flag.Changed {
 		port, _ := strconv.Atoi(flag.Value.String()) // the flag accepts only numbers
@@ -89,7 +88,6 @@ func urlOf(scheme, address, path string) string {
 	return scheme + "://" + net.JoinHostPort(host, port) + path
 }
 
-// healthcheck returns an error if the process at a URL is not ready.
 func healthcheck(ctx context.Context, at string) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

@@ -30,7 +30,6 @@ type receiver struct {
 	opened int      // number of connections so far
 }
 
-// received is one delivery as it arrived.
 type received struct {
 	method, url string
 	header      http.Header
@@ -38,7 +37,6 @@ type received struct {
 	nth         int // number of deliveries with this webhook-id so far, from 1
 }
 
-// request returns the delivery as a request, for a verifier.
 func (r received) request() *http.Request {
 	return &http.Request{Method: r.method, Header: r.header, Body: io.NopCloser(strings.NewReader(r.body))}
 }
@@ -180,7 +178,6 @@ func (u *user) receive(api *proc, answer func(received, http.ResponseWriter, *ht
 
 type subscription struct{ id, secret string }
 
-// subscribe registers a webhook for events, all of them if none are named.
 func (u *user) subscribe(api *proc, url string, events ...string) subscription {
 	u.s.t.Helper()
 	if len(events) == 0 {
@@ -202,7 +199,6 @@ func (u *user) deliveries(api *proc, path, query string) []map[string]any {
 	return parsed[struct{ Data []map[string]any }](u.s.t, a.body).Data
 }
 
-// awaitDeliveries waits until no delivery is pending.
 func (s *stack) awaitDeliveries() {
 	s.t.Helper()
 	s.awaitCount("no delivery is pending", 0, `SELECT count(*) FROM deliveries WHERE state = 'PENDING'`)

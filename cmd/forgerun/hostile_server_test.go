@@ -61,7 +61,6 @@ func writeSteering(t *testing.T, w http.ResponseWriter, text string) {
 	_, _ = w.Write([]byte(strings.ReplaceAll(text, "$", raw)))
 }
 
-// hostileBody returns the body of a successful response.
 func hostileBody(r *http.Request) string {
 	const (
 		entry = `{"number": 1, "at": "2026-01-31T12:00:00Z", "request": $, "headers": [$], "answer": $, "fault": $, "breaks": [$]}`

@@ -17,7 +17,6 @@ type pending struct {
 	rest string
 }
 
-// begin sends the head of a request and the first byte of its body.
 func (u *user) begin(api *proc, path, body string) pending {
 	conn, err := net.Dial("tcp", strings.TrimPrefix(api.url, "http://"))
 	require.NoError(u.s.t, err)
@@ -28,7 +27,6 @@ func (u *user) begin(api *proc, path, body string) pending {
 	return pending{conn, body[1:]}
 }
 
-// finish sends the rest of the body, and returns the status of the response.
 func (p pending) finish(t *testing.T) int {
 	_, err := p.conn.Write([]byte(p.rest))
 	require.NoError(t, err)

@@ -128,7 +128,7 @@ func TestContendingLeadersDoNoHarm(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Postgres' clock was an hour ahead and is set back. A new leader finds the rows with times in the future. The test does not call
+// Postgres' clock was an hour ahead and is set back. A new leader finds rows whose times are now in the future. The test does not call
 // checkInvariants, because Redis may keep tasks for the old times.
 func TestPostgresClockGoesAheadAndBack(t *testing.T) {
 	s := newStack(t, hooks)

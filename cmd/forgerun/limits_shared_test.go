@@ -64,7 +64,6 @@ func (u *user) fillUp(body string, apis ...*proc) {
 	require.Equal(u.s.t, sharedLimit, u.s.active())
 }
 
-// cancelSome ends 20 active jobs.
 func (s *stack) cancelSome() {
 	s.t.Helper()
 	s.exec(`UPDATE jobs SET state = 'CANCELED', outcome = 'CANCELED', finished_at = now()
@@ -106,7 +105,7 @@ func TestLimitsHoldAfterPauseAndKill(t *testing.T) {
 	u := s.newUser(one)
 	u.burst(10, deferred(time.Hour), one, two)
 	two.pause()
-	u.fillUp(deferred(time.Hour), one) // the other process' lease of capacity ends after a while
+	u.fillUp(deferred(time.Hour), one) // the other process' share of the limit becomes free after a while
 	var late sync.WaitGroup
 	late.Go(func() { u.burst(30, deferred(time.Hour), two) })
 	two.resume()

@@ -56,7 +56,6 @@ func run(ctx context.Context, args []string, getenv func(string) string, environ
 	return code
 }
 
-// program is the environment of the commands.
 type program struct {
 	arguments      []string // as typed
 	getenv         func(string) string
@@ -64,7 +63,6 @@ type program struct {
 	stdout, stderr io.Writer
 }
 
-// The groups of the help text.
 const (
 	groupServe  = "serve"
 	groupManage = "manage"

@@ -42,7 +42,6 @@ func (p *program) migrate(ctx context.Context, to int64) error {
 
 var configRoles = []string{"api", "worker", "deliverer", "dev", "migrate", "rotate-signing-key"}
 
-// roleOf returns the role in args; the default is api.
 func roleOf(args []string) string {
 	if len(args) == 0 {
 		return "api"

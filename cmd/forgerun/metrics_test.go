@@ -20,7 +20,6 @@ import (
 	local "github.com/forgerun/forgerun/internal/stack"
 )
 
-// scrape reads all metrics of a process, as Prometheus would.
 func (p *proc) scrape() map[string]*dto.MetricFamily {
 	p.t.Helper()
 	status, body := p.admin("/metrics")

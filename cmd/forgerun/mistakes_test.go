@@ -29,7 +29,7 @@ var mistakes = map[string]mistake{
 	"retry-after":          {style: "poll", profile: fault.FlakyNetwork},
 	"list-polling":         {style: "list", profile: fault.FlakyNetwork, own: true},
 	"stop-at-end":          {style: "poll", profile: fault.FlakyNetwork},
-	"conditional-requests": {style: "poll", profile: fault.FlakyNetwork, own: true}, // the client never sends an ETag
+	"conditional-requests": {style: "poll", profile: fault.FlakyNetwork, own: true}, // the client never sends an ETag back
 	"backoff":              {style: "poll", profile: fault.Overloaded},
 	"retry-only-retryable": {style: "poll", profile: fault.FlakyNetwork, own: true},
 	"idempotency-key":      {style: "poll", profile: fault.Overloaded, own: true},
@@ -97,7 +97,6 @@ var mistakes = map[string]mistake{
 	"server-error-at-once":   {rule: "backoff", style: "poll", profile: fault.Outage},
 }
 
-// ruleOf returns the rule that finds a mistake.
 func ruleOf(name string) string {
 	if rule := mistakes[name].rule; rule != "" {
 		return rule
@@ -120,7 +119,7 @@ var (
 	mistakeItem    = regexp.MustCompile("^- [^`]+: `([^`]+)`(?:, `([^`]+)`)?(?: |$)")
 )
 
-// The page lists each mistake with the profile and the rule that expose it.
+// The page of the test bed lists each mistake with the profile and the rule that expose it.
 func TestMistakesAreDocumented(t *testing.T) {
 	t.Parallel()
 	_, list, _ := strings.Cut(readText(t, "../../docs/reference/testbed.md"), "\n## Mistakes that are found\n")

@@ -22,7 +22,6 @@ func (s *stack) operator(token string) *user {
 	}}
 }
 
-// ids returns the members with that name from the entries of a list.
 func (a answer) ids(t *testing.T, name string) (ids []string) {
 	t.Helper()
 	list := parsed[struct{ Data []map[string]any }](t, a.body)

@@ -52,12 +52,10 @@ var good, failing500 = execute("SUCCESS_FAST"), execute("FAIL_IMMEDIATE")
 // way is something that a client does at the service, such as learning an outcome.
 type way = func(api *proc, u *user)
 
-// asks submits a job, waits until it is in a state and sends a request about it.
 func asks(body, state, method, path string, status int) way {
 	return func(api *proc, u *user) { u.expect(api, status, method, u.orderAndAwait(api, state, body)+path, "") }
 }
 
-// reads submits a job, waits until it is in a state and reads a path below the job's path.
 func reads(body, state, path string) way { return asks(body, state, "GET", path, http.StatusOK) }
 
 // streams reads the client's event stream during act, until the event arrives.
@@ -175,7 +173,6 @@ func (u *user) orderBulk(api *proc, action string) (path string) {
 	return path
 }
 
-// awaitDelivered waits until an event of a client was delivered.
 func (s *stack) awaitDelivered(u *user, event string) {
 	s.t.Helper()
 	s.awaitCount(event+" is delivered", 1, `SELECT count(*) FROM deliveries WHERE client_id = $1 AND event_name = $2 AND state = 'DELIVERED'`,

@@ -27,7 +27,6 @@ func readText(t *testing.T, path string) string {
 	return string(content)
 }
 
-// unitFiles returns the files of the systemd units in the packages.
 func unitFiles(t *testing.T) []string {
 	t.Helper()
 	units, err := filepath.Glob(packaging + "systemd/*.service")
@@ -56,7 +55,6 @@ func TestPackagingNamesVariablesThatExist(t *testing.T) {
 	}
 }
 
-// directive returns the values of a unit's directive, in order.
 func directive(unit, name string) (values []string) {
 	for _, match := range regexp.MustCompile(`(?m)^`+name+`=(.*)$`).FindAllStringSubmatch(unit, -1) {
 		values = append(values, match[1])

@@ -63,7 +63,7 @@ func newPageReader(t *testing.T, folder string) *pageReader {
 	defer free.Close()
 	r := &pageReader{t: t, folder: folder, address: free.Addr().String()}
 	r.environment = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "GOFLAGS=-trimpath", // equal builds in all folders
+		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "GOFLAGS=-trimpath", // so that the build cache serves all folders
 		"FORGERUN_HTTP_ADDR=" + r.address, "FORGERUN_ADMIN_ADDR=127.0.0.1:0",
 	}
 	shell := r.command("bash")

@@ -27,7 +27,6 @@ func copyFile(t *testing.T, from, to string) {
 	require.NoError(t, os.WriteFile(to, content, 0o600))
 }
 
-// pythonWith returns the first Python program that has all these modules.
 func pythonWith(t *testing.T, modules, packages string) string {
 	t.Helper()
 	requirePython(t)
@@ -52,7 +51,6 @@ func packages(t *testing.T) string {
 	return out
 }
 
-// tryIn runs a command in a folder with additional environment variables, and returns its output.
 func tryIn(t *testing.T, dir string, variables []string, name string, arguments ...string) (string, error) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), name, arguments...)

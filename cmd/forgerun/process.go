@@ -183,7 +183,6 @@ func (p *process) connect() (err error) {
 // unlimitedTaskTime is asynq's limit for handlers in a test bed: while the clock is frozen, a job may take any time.
 const unlimitedTaskTime = 10 * 365 * 24 * time.Hour
 
-// startTracing creates the tracer if traces are sent.
 func (p *process) startTracing() error {
 	if !p.cfg.Tracing.enabled() {
 		return nil
@@ -265,7 +264,6 @@ func begin(start func()) func(context.Context) error {
 	return func(context.Context) error { start(); return nil }
 }
 
-// close stops the parts in reverse order.
 func (p *process) close() {
 	p.parts.Stop()
 	p.log.Info("stopped")

@@ -54,7 +54,6 @@ func newProc(t *testing.T, program string, env map[string]string, args ...string
 	return p
 }
 
-// run starts the process, and checks its log when it ends.
 func (p *proc) run(env map[string]string, secrets func() []string) {
 	t, args := p.t, p.cmd.Args[1:]
 	require.NoError(t, p.cmd.Start())

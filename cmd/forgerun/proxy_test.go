@@ -35,7 +35,7 @@ func newLossyProxy(t *testing.T, databaseURL string) *lossyProxy {
 	return p
 }
 
-// loseAnswerTo arms the proxy. The returned function waits until the response is lost.
+// loseAnswerTo makes the proxy lose one response: to this statement with this argument. The returned function waits until it is lost.
 func (p *lossyProxy) loseAnswerTo(statement, argument string) (wait func(*testing.T)) {
 	e := &execution{statement: statement, argument: argument}
 	p.lose.Store(e)
@@ -52,8 +52,8 @@ func (p *lossyProxy) take(sql string, arguments [][]byte) (e *execution, ok bool
 		p.lose.CompareAndSwap(e, nil)
 }
 
-// forward forwards the messages of both sides. After the armed execution, it waits for the commit and returns without forwarding the
-// response.
+// forward forwards the messages of both sides. After the execution whose response must be lost, it waits for the commit and returns
+// without forwarding the response.
 func (p *lossyProxy) forward(client, server net.Conn) {
 	fromClient, fromServer := pgproto3.NewBackend(client, client), pgproto3.NewFrontend(server, server)
 	startup, err := fromClient.ReceiveStartupMessage()
@@ -202,7 +202,6 @@ func hostOf(t *testing.T, text string) string {
 	return u.Host
 }
 
-// loopback listens on a free loopback port until the test ends.
 func loopback(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -65,7 +65,6 @@ func (r lossy) each(n int, damage func(key string)) {
 	}
 }
 
-// awaitPending waits until n tasks wait to be taken.
 func (r lossy) awaitPending(n int64) {
 	r.t.Helper()
 	eventually(r.t, fmt.Sprint(n, " tasks are pending"), func() bool { return r.rdb.LLen(r.t.Context(), r.key("pending")).Val() >= n })

@@ -91,7 +91,6 @@ func TestRedisCrashLosesLastWrites(t *testing.T) {
 	s.checkInvariants()
 }
 
-// appendOnlyFile returns the path of Redis' append-only file.
 func (s *stack) appendOnlyFile() string {
 	s.t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.redisDir, "data", "appendonlydir", "*.incr.aof"))

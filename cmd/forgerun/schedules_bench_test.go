@@ -28,7 +28,6 @@ SELECT gen_random_uuid(), md5((i % 100)::text)::uuid, '', '* * * * *', 'Europe/B
 	'{"type":"EXECUTE","work_kind":"SUCCESS_FAST","params":{"a":1}}', 'en', 'r', false, now(), now(), at, at
 FROM generate_series(1, $1) i, (SELECT date_trunc('minute', now()) AS at) t`
 
-// benchRunner returns a runner of schedules with its own database.
 func benchRunner(b *testing.B) (*schedules.Runner, *pgxpool.Pool) {
 	b.Helper()
 	url := repotest.URL(b)

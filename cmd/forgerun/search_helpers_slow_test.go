@@ -35,7 +35,6 @@ func runPlanted(t *testing.T, mistake string, arguments ...string) (code int, st
 	return c.ProcessState.ExitCode(), stdout, said.String()
 }
 
-// faultsOf returns the number of faults in a finding.
 func faultsOf(f search.Finding) (n int) {
 	for _, step := range f.Schedule {
 		n += step.Times

@@ -21,7 +21,6 @@ import (
 
 const shortFormat = "short"
 
-// newLogger makes the logger of a process.
 func (c *Config) newLogger(w io.Writer) (*slog.Logger, error) {
 	if c.LogFormat != shortFormat {
 		if c.LogFile != nil {

@@ -95,7 +95,6 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	s.checkInvariants()
 }
 
-// startDev starts dev with its own stores in dir.
 func startDev(t *testing.T, dir string) *proc {
 	t.Helper()
 	p := startProc(t, env{
@@ -148,7 +147,6 @@ func TestDevTerminatedUnderLoadAndStartedAgain(t *testing.T) {
 	dev.stop()
 }
 
-// childrenOf lists the processes that pid started.
 func childrenOf(t *testing.T, pid int) []int {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")

@@ -31,7 +31,6 @@ type eventStream struct {
 	lastID string // id of the last frame that next returned
 }
 
-// documentedFrames returns the frames of the AsyncAPI document.
 func documentedFrames(t *testing.T) *apitest.Document {
 	t.Helper()
 	return apitest.New(t, docs.AsyncAPI)
@@ -121,7 +120,6 @@ func (e *eventStream) until(event string) []frame {
 	}
 }
 
-// rest returns all frames to the end of the stream.
 func (e *eventStream) rest() (all []frame) {
 	e.t.Helper()
 	for {

@@ -23,7 +23,6 @@ import (
 // env is the configuration of a process, in addition to the stack's.
 type env = map[string]string
 
-// masterKey encrypts the secrets of the tests' webhooks.
 var masterKey = base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))
 
 // stack is the environment of one test: a database with the newest schema, a Redis server, and the processes that the test starts.
@@ -109,7 +108,6 @@ func newStackOn(t *testing.T, databaseURL string, environment ...env) *stack {
 	return s
 }
 
-// documented returns the OpenAPI document, to check responses and deliveries.
 func documented(t *testing.T) *apitest.Document {
 	t.Helper()
 	return apitest.New(t, []byte(readText(t, "../../handlers/docs/openapi.yaml")))
@@ -270,7 +268,6 @@ func (s *stack) countJobs(ids []string, state string) int {
 	return s.count(`SELECT count(*) FROM jobs WHERE job_id = ANY($1::uuid[]) AND state = $2`, ids, state)
 }
 
-// await waits until all the jobs are in the state.
 func (s *stack) await(state string, ids ...string) {
 	s.t.Helper()
 	eventually(s.t, "jobs in "+state, func() bool { return s.countJobs(ids, state) == len(ids) })
@@ -279,13 +276,11 @@ func (s *stack) await(state string, ids ...string) {
 // ended matches jobs that have ended and that the service will not retry.
 const ended = `finished_at IS NOT NULL AND NOT (state = 'FAILED' AND auto_retry AND failure_retryable AND attempt < max_attempts)`
 
-// awaitCount waits until the query counts n.
 func (s *stack) awaitCount(what string, n int, sql string, args ...any) {
 	s.t.Helper()
 	eventually(s.t, what, func() bool { return s.count(sql, args...) == n })
 }
 
-// awaitFinal waits until all the jobs have ended.
 func (s *stack) awaitFinal(ids ...string) {
 	s.t.Helper()
 	eventually(s.t, "jobs are final", func() bool {
@@ -296,7 +291,6 @@ func (s *stack) awaitFinal(ids ...string) {
 // gate blocks every transition to a state until it is opened. Statements wait, then fail, as with an overloaded or locked database.
 type gate struct{ open func() }
 
-// closeGate blocks all transitions of jobs to the state.
 func (s *stack) closeGate(state string) gate {
 	s.t.Helper()
 	s.exec(`CREATE OR REPLACE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS

@@ -76,7 +76,7 @@ func lines(s *bufio.Scanner) <-chan string {
 	return all
 }
 
-// following returns the names of the next n events. It skips position events, unless n is 1.
+// following returns the names of the next n events. It skips position events, unless n is 1: then any event will do.
 func following(t *testing.T, names <-chan string, n int) (all []string) {
 	t.Helper()
 	for len(all) < n {

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// clockState is the clock in a response.
 type clockState struct {
 	Now    time.Time
 	Rate   float64
@@ -27,7 +26,7 @@ func (u *user) moveClock(api *proc, body string, headers ...string) clockState {
 	return parsed[clockState](u.s.t, u.expect(api, http.StatusOK, "POST", "/v1/testbed/clock", body, headers...).body)
 }
 
-// eventTimes returns the times of a job's events by name.
+// eventTimes maps the names of a job's events to their times.
 func (s *stack) eventTimes(id string) map[string]time.Time {
 	s.t.Helper()
 	times := map[string]time.Time{}

@@ -22,7 +22,6 @@ import (
 
 var withTestbed = env{"FORGERUN_TESTBED": "true"}
 
-// disturb sets the fault rules of a client.
 func (u *user) disturb(api *proc, rules string) {
 	u.s.t.Helper()
 	u.expect(api, http.StatusOK, "PUT", "/v1/testbed/faults", rules)
@@ -206,7 +205,6 @@ func (u *user) startSession(api *proc, body string) string {
 	return a.text("session_id")
 }
 
-// verdict ends a session and returns its verdict.
 func (u *user) verdict(api *proc, session string) (v verdict.Verdict, broken map[string]verdict.Result) {
 	u.s.t.Helper()
 	path := "/v1/testbed/sessions/" + session

@@ -11,7 +11,6 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// made is a response to a request for fixtures.
 type made struct {
 	Jobs []struct {
 		ID      string `json:"job_id"`
@@ -152,7 +151,8 @@ const deliveryFaults = `[{"match":{"operation":"delivery","nth":1},"effect":{"ta
 	{"match":{"operation":"delivery","nth":9},"effect":{"padding":300000,"extensions":true,"job_status":"PONDERING"}},
 	{"match":{"operation":"delivery","nth":10},"effect":{"delay":"100ms"}}]`
 
-// badDeliveryFaults maps rules that mix the effects of deliveries and requests, or exceed a limit, to the pointers of their violations.
+// badDeliveryFaults maps invalid rules to the pointer of the violation that each causes. They mix effects on deliveries with effects on
+// requests, or exceed a limit.
 var badDeliveryFaults = map[string]string{
 	`{"match":{"operation":"delivery"},"effect":{"status":503}}`:             "/0/effect",
 	`{"match":{"operation":"submitJob"},"effect":{"repeat":1}}`:              "/0/effect",

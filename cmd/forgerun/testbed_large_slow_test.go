@@ -60,7 +60,6 @@ func TestLargeSessionIsJudged(t *testing.T) {
 	require.Less(t, memoryOf(t, api, "VmHWM")-before, 200_000)
 }
 
-// memoryOf returns a value of /proc/PID/status in kB.
 func memoryOf(t *testing.T, p *proc, line string) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))

@@ -12,7 +12,6 @@ import (
 
 var testBed = env{"FORGERUN_TESTBED": "true", "FORGERUN_TIME_SCALE": "1"}
 
-// ran is the time span of an attempt.
 type ran struct{ from, to time.Time }
 
 func (r ran) length() time.Duration { return r.to.Sub(r.from) }

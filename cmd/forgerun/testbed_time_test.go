@@ -59,7 +59,7 @@ func TestProcessDiesAfterAMoveOfTheClock(t *testing.T) {
 	}
 }
 
-// Timeouts of machines, networks and secrets use real time, regardless of the clock.
+// Leases, claims, rate limits, long polls, signatures, log lines and HTTP dates use real time, although the clock moves.
 func TestTimeoutsUseRealTime(t *testing.T) {
 	s := newStack(t, testBed, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": "40", "FORGERUN_MAX_RUNTIME": "60m"})
 	api, worker := s.startLeader(), s.startWorker()

@@ -122,7 +122,7 @@ func (c *collector) paths(trace string) map[string][]span {
 	return found
 }
 
-// requireTree waits until the trace has all these spans, each by its path.
+// requireTree waits until the trace has a span at each of these paths.
 func (c *collector) requireTree(trace string, paths ...string) map[string][]span {
 	c.t.Helper()
 	missing := func() (left []string) {

@@ -95,7 +95,6 @@ func (s *stack) install(r release) installation {
 	return i
 }
 
-// startOf starts a process of the release.
 func (s *stack) startOf(r release, arguments ...string) *proc {
 	s.t.Helper()
 	p := startProgram(s.t, r.program, s.env, s.knownSecrets, arguments...)
@@ -141,7 +140,6 @@ func (s *stack) awaitWork(what string, installations ...installation) {
 	}
 }
 
-// stopAll terminates the processes, which must exit with 0.
 func (i installation) stopAll() {
 	for _, p := range i.all() {
 		p.stop()

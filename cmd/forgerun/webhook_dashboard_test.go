@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// hookQueue reads the queue of deliveries like its dashboard.
+// hookQueue reads the queue of deliveries as the dashboard Asynqmon does.
 type hookQueue struct {
 	s *stack
 	*asynq.Inspector
@@ -19,7 +19,6 @@ type hookQueue struct {
 
 func (s *stack) hookQueue() hookQueue { return hookQueue{s, s.inspector()} }
 
-// list returns the tasks in a state, by delivery.
 func (q hookQueue) list(list listTasks) map[string]*asynq.TaskInfo {
 	q.s.t.Helper()
 	tasks := q.s.tasksBy("delivery", "webhooks", list)
@@ -67,7 +66,7 @@ func (s *stack) lateness(due map[string]time.Time) map[string]time.Duration {
 	return late
 }
 
-// failing fails the first requests, then succeeds.
+// failing refuses the first attempts of each delivery, then accepts it.
 func failing(times int) func(received, http.ResponseWriter, *http.Request) {
 	return func(d received, w http.ResponseWriter, _ *http.Request) {
 		if d.nth <= times {

@@ -104,7 +104,6 @@ func TestForeignVerifiersAcceptEveryDelivery(t *testing.T) {
 	s.checkInvariants()
 }
 
-// snippets is the folder of the receivers in docs/reference/webhooks.md.
 const snippets = "../../docs/examples/webhooks"
 
 // captured is a received delivery, in the format that the snippets read from standard input.

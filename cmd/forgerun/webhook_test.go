@@ -15,7 +15,6 @@ import (
 // life lists the events, in order, that a webhook gets about a job that succeeds at its first attempt.
 var life = []string{"job.created", "job.queued", "job.assigned", "job.running", "job.succeeded"}
 
-// startDelivering starts one process of each role.
 func (s *stack) startDelivering(environment ...env) (api, hooks *proc, u *user) {
 	s.t.Helper()
 	api = s.startLeader(environment...)
@@ -24,7 +23,7 @@ func (s *stack) startDelivering(environment ...env) (api, hooks *proc, u *user) 
 	return api, hooks, s.newUser(api)
 }
 
-// eventNames returns the event names of deliveries, by sequence.
+// eventNames returns the event names of deliveries, in the order of their sequence numbers.
 func eventNames(deliveries []received) []string {
 	sorted := slices.Clone(deliveries)
 	slices.SortStableFunc(sorted, func(a, b received) int { return a.seq() - b.seq() })
@@ -177,14 +176,12 @@ func TestFailingReceivers(t *testing.T) {
 	s.checkInvariants()
 }
 
-// challenged makes the service send challenges to receivers.
 var challenged = env{"FORGERUN_WEBHOOK_CHALLENGE": "true", "FORGERUN_PUBLIC_URL": "http://forgerun.test"}
 
 func (u *user) register(api *proc, url string, headers ...string) answer {
 	return u.call(api, "POST", "/v1/webhooks", `{"url":"`+url+`","events":["job.succeeded"]}`, headers...)
 }
 
-// requireRefused checks that the request was refused with this pointer and reason.
 func requireRefused(t *testing.T, a answer, pointer, why string) {
 	t.Helper()
 	require.NoError(t, a.err)

@@ -69,7 +69,7 @@ func (p *process) webhooksDeps() delivery.WebhooksDeps {
 // directoryAge is the maximum age of the cached published keys. This is soon enough, because a new key signs only after ten minutes.
 const directoryAge = 5 * time.Second
 
-// newDirectory returns the published signing keys. It reads them from storage only when needed: requests need no key.
+// newDirectory returns a function that returns the published signing keys, from a cache: anyone may request them, without an API key.
 func (p *process) newDirectory() func(context.Context) ([]byte, error) {
 	var mu sync.Mutex
 	var known []byte
@@ -93,7 +93,7 @@ func (p *process) newDirectory() func(context.Context) ([]byte, error) {
 	}
 }
 
-// rateWait is how long a delivery waits for the rate limit in Redis. After that, its process counts locally.
+// rateWait is how long a delivery waits for the rate limit in Redis. After that, its process counts alone.
 const rateWait = 2 * time.Second
 
 // startDeliverer waits until there is a key to sign with, and begins to deliver.

@@ -56,7 +56,6 @@ func (p *process) startWorker(ctx context.Context) (failed <-chan error, err err
 	)
 }
 
-// consumer returns the configuration of a consumer with this concurrency.
 func (p *process) consumer(concurrency int) consumer.Config {
 	return consumer.Config{
 		Concurrency: concurrency, ShutdownTimeout: closeGrace, Clock: p.due,

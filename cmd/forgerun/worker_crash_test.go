@@ -90,7 +90,6 @@ func pauseWorkerDuring(t *testing.T, state string, environment ...env) (s *stack
 	return s, api, u, worker, id
 }
 
-// expire ends a worker's lease immediately.
 func (s *stack) expire(worker *proc) {
 	s.t.Helper()
 	s.exec(`UPDATE workers SET expires_at = clock_timestamp() WHERE worker_id = $1`, worker.workerID())
