@@ -19,7 +19,6 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// delivery is a request to a receiver.
 type delivery struct {
 	method, url string
 	header      http.Header

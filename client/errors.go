@@ -119,7 +119,6 @@ func (r *request) lost(err error, tries int) error {
 // url returns the URL of the request without its query, which may have private values.
 func (r *request) url() string { return r.base + r.path }
 
-// unexpected returns the error for a response that ForgeRun does not send.
 func (r *request) unexpected(a *fullResponse, reason string) *UnexpectedError {
 	err := &UnexpectedError{
 		Method: r.method, URL: r.url(), Status: a.status, Tries: a.tries, Reason: reason,

@@ -86,7 +86,6 @@ func (r reply) with(name, value string) reply {
 	return r
 }
 
-// sent is a request as received by the service.
 type sent struct {
 	method, path, query, body string
 	header                    http.Header

@@ -105,7 +105,6 @@ func (c *Client) readJob(ctx context.Context, r *request, a *fullResponse) (*Job
 	return job, nil
 }
 
-// jobOf converts an outcome document to its job.
 func jobOf(o *Outcome) *Job {
 	j := &Job{
 		JobID: o.JobID, State: o.JobStatus, Attempt: o.Attempt, CorrelationID: o.CorrelationID,

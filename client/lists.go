@@ -46,7 +46,6 @@ func (c *Client) List(ctx context.Context, path string, query url.Values) iter.S
 	return list[json.RawMessage](ctx, c, &request{method: http.MethodGet, path: path, query: query, limit: maxResult}, false)
 }
 
-// maxEmptyPages is the maximum number of consecutive empty pages of a list.
 const maxEmptyPages = 100
 
 // list iterates over a list and reads its pages on demand. Pages before the end may be short or empty. If open, every page has a cursor,

@@ -13,7 +13,6 @@ import (
 	"time"
 )
 
-// maxRedirects is the maximum number of redirects in one try.
 const maxRedirects = 10
 
 // roundTrip sends a request, and follows redirects to the same origin.
@@ -117,7 +116,7 @@ func gather(options []Option) settings {
 	return s
 }
 
-// IdempotencyKey sets the idempotency key of a change, instead of a random one: 1 to 255 visible ASCII characters, at least 32 without
+// IdempotencyKey sets the idempotency key of a request, instead of a random one: 1 to 255 visible ASCII characters, at least 32 without
 // credentials. A program that stores the key can repeat the request after a crash. It then gets the first response, with Replayed set and
 // without secrets.
 func IdempotencyKey(key string) Option {

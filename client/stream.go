@@ -149,7 +149,7 @@ func (s *stream) read(frames *frameReader) error {
 	}
 }
 
-// watchedReader closes a connection that is silent for too long. The time for handling a message does not count.
+// watchedReader closes a connection that is silent for too long. The time in which the program handles a message does not count.
 type watchedReader struct {
 	io.Reader
 	silence *time.Timer
@@ -211,7 +211,7 @@ func newFrameReader(r io.Reader) *frameReader {
 	return &frameReader{lines: lines}
 }
 
-// next returns the next frame that is not only comments.
+// next returns the next frame that has more than comments.
 func (f *frameReader) next() (frame, error) {
 	var current frame
 	for f.lines.Scan() {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// WithSession returns a client for the test bed's session with a label, over the same connections. Use a label per test. The service
+// WithSession returns a client for the test bed's session with this label, over the same connections. Use a label per test. The service
 // refuses labels that are longer than 200 characters or not ASCII.
 func (c *Client) WithSession(label string) *Client {
 	other := *c

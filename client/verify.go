@@ -94,7 +94,7 @@ func (v *Verifier) Verify(r *http.Request) (*WebhookMessage, error) {
 	}
 	message, err := ParseDelivery(r.Header, body)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrSignature, err) // the service's own CloudEvents are valid
+		return nil, fmt.Errorf("%w: %w", ErrSignature, err) // the service sends only valid CloudEvents
 	}
 	return message, nil
 }

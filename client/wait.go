@@ -41,7 +41,6 @@ type ending interface {
 	meta() *Meta
 }
 
-// awaitFinal polls a resource until it is final.
 func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read func([]Option) (T, error)) (T, error) {
 	s := gather(options)
 	if s.err != nil {
@@ -135,7 +134,7 @@ func (c *Client) Run(ctx context.Context, job JobRequest, options ...Option) (*J
 	}
 }
 
-// submitAndWait may return a job with an error if the job was submitted.
+// If the wait fails, submitAndWait returns the error with the submitted job.
 func (c *Client) submitAndWait(ctx context.Context, job JobRequest, prefer time.Duration, options []Option) (*Job, error) {
 	accepted, err := c.Submit(ctx, job, options...)
 	if err != nil {

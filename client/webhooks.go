@@ -98,7 +98,8 @@ func (m *WebhookMessage) Outcome() (*Outcome, error) {
 	return parseOutcome(m.ContentType, m.Data, m.ReceivedAt)
 }
 
-// SigningKeys returns the public keys for signatures of deliveries by id. For a Verifier, use Directory instead: it keeps the keys current.
+// SigningKeys returns the public keys that verify deliveries, by key id. For a Verifier, use Directory instead: it keeps the keys
+// current.
 func (c *Client) SigningKeys(ctx context.Context) (map[string]ed25519.PublicKey, error) {
 	var directory KeyDirectory
 	r := &request{method: http.MethodGet, path: "/.well-known/http-message-signatures-directory"}
@@ -126,7 +127,7 @@ const (
 	askAgain    = time.Minute      // for an unknown key
 	afterError  = 5 * time.Second  // after a failed read
 	useOldKeys  = time.Hour        // while reads fail
-	waitForKeys = 10 * time.Second // maximum wait of a verification for a read
+	waitForKeys = 10 * time.Second // how long a verification waits for a read
 )
 
 // Directory caches the service's published keys for five minutes. For an unknown key it reads them again, at most once a minute. It is
@@ -141,11 +142,11 @@ type Directory struct {
 	asking chan struct{} // closed when the current read ends; nil if there is none
 }
 
-// Directory returns a directory of the service's keys. The client's URL should be https.
+// Directory returns a directory of the service's keys. The keys are only as safe as the connection, so the client's URL should be https.
 func (c *Client) Directory() *Directory { return &Directory{c: c} }
 
-// Key returns a key. It returns a fresh known key at once; otherwise concurrent calls share one read. If the service is unavailable,
-// known keys stay valid for an hour.
+// Key returns a key: at once if it was read recently, otherwise after a read, which concurrent calls share. If the service is
+// unavailable, known keys stay valid for an hour.
 func (d *Directory) Key(keyID string) (ed25519.PublicKey, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
