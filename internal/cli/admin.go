@@ -183,7 +183,6 @@ func startBulk(f *pflag.FlagSet) run {
 	}
 }
 
-// waitForBulk waits for the end of a bulk operation and prints it.
 func (c *call) waitForBulk() error {
 	api, path, err := c.at(adminPath + "/bulk/%s")
 	if err != nil {

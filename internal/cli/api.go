@@ -220,7 +220,6 @@ func byID[T any](v output.View, method func(*client.Client, context.Context, str
 	return using(func(c *call, api *client.Client) error { return c.shows(v)(method(api, c, c.args[0])) })
 }
 
-// deleteByID calls a client method that deletes by id.
 func deleteByID(method func(*client.Client, context.Context, string, ...client.Option) error) action {
 	return using(func(c *call, api *client.Client) error { return method(api, c, c.args[0]) })
 }

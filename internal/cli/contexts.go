@@ -85,7 +85,6 @@ func (s *Shell) login() *cobra.Command {
 	}))
 }
 
-// changeContexts reads, changes and writes the contexts.
 func (s *Shell) changeContexts(change func(*access.Contexts) error) error {
 	contexts, err := access.LoadContexts(s.Getenv)
 	if err != nil {
@@ -114,7 +113,6 @@ func merge(contexts *access.Contexts, name string, e access.Endpoint) error {
 	return nil
 }
 
-// withContext changes an existing context.
 func withContext(change func(all *access.Contexts, name string)) action {
 	return withoutFlags(func(c *call) error {
 		return c.changeContexts(func(all *access.Contexts) error {

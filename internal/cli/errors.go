@@ -36,7 +36,6 @@ func (s *Shell) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: pass the API key in FORGERUN_API_KEY, --key or a context", err)
 }
 
-// reworded is an error with another text.
 type reworded struct {
 	error
 	text string

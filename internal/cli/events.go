@@ -73,7 +73,6 @@ func (c *call) log(entries iter.Seq2[client.Event, error], limit int) error {
 	return nil
 }
 
-// stream prints messages as they arrive.
 func (c *call) stream(api *client.Client, o client.StreamOptions) error {
 	for message, err := range api.Stream(c, o) {
 		if err != nil {
@@ -139,7 +138,6 @@ const (
 	atOnce = 16               // limit of jobs to wait for concurrently
 )
 
-// watchFlags makes an action with --timeout.
 func watchFlags(do func(c *call, api *client.Client) error) action {
 	return func(f *pflag.FlagSet) run {
 		timeoutFlag(f, "")
@@ -172,7 +170,6 @@ func wait(c *call, api *client.Client) error {
 	return command.Code(code)
 }
 
-// codeOf returns the exit code of a job that has ended.
 func codeOf(job *client.Job) int {
 	switch job.State {
 	case client.Succeeded:

@@ -199,7 +199,6 @@ func (r *receiver) passOn(request *http.Request, m *client.WebhookMessage, body 
 	return cmp.Or(status, http.StatusNoContent)
 }
 
-// sendOn forwards a message and returns the response status.
 func (r *receiver) sendOn(request *http.Request, body []byte) (status int, err error) {
 	on, err := http.NewRequestWithContext(request.Context(), http.MethodPost, r.forward, bytes.NewReader(body))
 	if err != nil {

@@ -204,7 +204,6 @@ func (s *Shell) kinds() *cobra.Command {
 		withoutFlags(func(c *call) error { return c.List(kindView, client.Kinds) })))
 }
 
-// completeKinds completes an argument that is a work kind.
 func completeKinds(_ *cobra.Command, args []string, begun string) (names []string, _ cobra.ShellCompDirective) {
 	for _, k := range client.Kinds {
 		if len(args) == 0 && strings.HasPrefix(k.Name, strings.ToUpper(begun)) {

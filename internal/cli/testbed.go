@@ -95,7 +95,6 @@ func startSession(f *pflag.FlagSet) run {
 	})(f)
 }
 
-// journal prints the requests of a session, one per line.
 func journal(c *call, api *client.Client) error {
 	for e, err := range api.Journal(c, c.args[0]) {
 		if err != nil {

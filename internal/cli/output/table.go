@@ -43,7 +43,6 @@ func NewView(columns string, show ...func(value any) string) (v View) {
 // longest is the maximum length of a text in a narrow table.
 const longest = 60
 
-// table prints rows with aligned columns.
 func (p *Printer) table(v View, values []any) error {
 	if p.Form != "wide" {
 		v = slices.DeleteFunc(slices.Clone(v), func(c Column) bool { return c.Wide })
