@@ -128,7 +128,6 @@ func (fs *Findings) judgeClock(what string, ahead, roundTrip time.Duration) {
 		OK(found))
 }
 
-// round drops insignificant digits.
 func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
 // InspectTimeout limits the inspection of one store, connect included.

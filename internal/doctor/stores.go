@@ -29,7 +29,6 @@ var postgresObstacles = obstacles{ //nolint:gosec // the address is an example
 	repo.ErrUnread:     "look at the server's log",
 }
 
-// judgePostgres judges the result of an inspection.
 func (fs *Findings) judgePostgres(role string, i repo.Inspection, err error) {
 	if err != nil {
 		postgresObstacles.judge(fs, "Postgres", i.Place, "FORGERUN_DATABASE_URL", err)
@@ -171,7 +170,6 @@ var redisObstacles = obstacles{
 	queue.ErrUnread:     "let the user run INFO, GET, TIME and asynq's commands: ACL SETUSER name +@all -@dangerous +info +keys ~* &*",
 }
 
-// judgeRedis judges the result of an inspection.
 func (fs *Findings) judgeRedis(i queue.Inspection, err error) {
 	if err != nil {
 		redisObstacles.judge(fs, "Redis", i.Place, "FORGERUN_REDIS_URL", err)
