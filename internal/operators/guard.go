@@ -251,7 +251,6 @@ func presented(r *http.Request) string {
 	return ""
 }
 
-// reasonOf returns the reason why the credentials are invalid.
 func reasonOf(given string) string {
 	switch {
 	case given == "":
