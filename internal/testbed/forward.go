@@ -58,7 +58,6 @@ func systemRoots(own string) []byte {
 	return nil // clients then trust only the proxy's authority
 }
 
-// trustStore returns certificates in Java's trust store format.
 func trustStore(bundle []byte) ([]byte, error) {
 	var all []*x509.Certificate
 	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
@@ -90,7 +89,6 @@ func (f *forwarding) environment() (variables []string) {
 	return append(variables, "NO_PROXY=", "no_proxy=", "NODE_USE_ENV_PROXY=1", "JAVA_TOOL_OPTIONS="+strings.TrimSpace(java))
 }
 
-// exports returns the variables of environment as shell commands.
 func (f *forwarding) exports() string {
 	var b bytes.Buffer
 	for _, variable := range f.environment() {

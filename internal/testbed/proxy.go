@@ -90,7 +90,6 @@ func (o *proxied) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.hookPort, "webhook-listen", "127.0.0.1:0", "`address` at which the proxy receives the target's webhooks")
 }
 
-// servers are the HTTP servers of one proxy.
 type servers []*http.Server
 
 func (all *servers) serve(s *http.Server, listen func(at string) (net.Listener, error), at string) (address string, err error) {
@@ -171,7 +170,6 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 	return p, nil
 }
 
-// addresses parses the targets.
 func (o *proxied) addresses() (all []*url.URL, err error) {
 	if len(o.targets) > 1 && !o.forward {
 		return nil, errors.New("a proxy has one --target; several targets need --forward")
@@ -224,7 +222,6 @@ func (o *proxied) secure(before *proxy.Proxy) error {
 
 func plainly(at string) (net.Listener, error) { return net.Listen("tcp", at) }
 
-// describe reads the description of the API.
 func (o *proxied) describe() (*api.API, error) {
 	a, err := api.Load(o.api)
 	if err != nil {
@@ -243,7 +240,6 @@ func (o *proxied) describe() (*api.API, error) {
 	return a, nil
 }
 
-// address parses the address in a flag.
 func address(flag, text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -281,7 +277,6 @@ func proxyCommand(p command.Program) *cobra.Command {
 	return c
 }
 
-// serve runs the proxy until the context ends.
 func (v *verdictRun) serve(ctx context.Context) int {
 	p, err := v.start(v.Stderr)
 	if err != nil {

@@ -98,7 +98,6 @@ func (r *searchRun) outputFlags() *pflag.FlagSet {
 	return f
 }
 
-// check validates the flags of the search.
 func (r *searchRun) check() error {
 	switch {
 	case r.budget <= 0:
@@ -157,5 +156,4 @@ func (r *searchRun) replayed(file string) string {
 	return strings.Join(words, " ")
 }
 
-// quoteForShell quotes a word for a shell.
 func quoteForShell(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

@@ -150,7 +150,6 @@ func (r *searchRun) find(interrupt context.Context) int {
 	return exitOK
 }
 
-// writeFindings writes the page and a file for each finding.
 func (r *searchRun) writeFindings(report *search.Report) error {
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
 		return fmt.Errorf("--out: %w", err)
@@ -174,7 +173,6 @@ func (r *searchRun) writeFindings(report *search.Report) error {
 	return r.writeFile(filepath.Join(r.dir, "index.html"), []byte(b.String()))
 }
 
-// print prints the report as text or JSON.
 func (r *searchRun) print(report *search.Report) error {
 	if r.json {
 		e := json.NewEncoder(r.Stdout)
@@ -195,7 +193,6 @@ func (r *searchRun) print(report *search.Report) error {
 	return err
 }
 
-// describe writes a finding as text to b.
 func (r *searchRun) describe(b *strings.Builder, f *search.Finding) {
 	style := term.Of(r.Stdout, os.Getenv)
 	fmt.Fprintf(b, "%s\n  %s\n", style.Paint(term.Strong, f.Name), f.Words)

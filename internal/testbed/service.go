@@ -98,7 +98,6 @@ func (s *service) play(ctx context.Context, p command.Program, unclean int, do f
 	return code
 }
 
-// start starts the child and waits until it is ready.
 func (s *service) start(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("forgerun dev was not ready within %s", startPatience))
 	defer cancel()
@@ -125,7 +124,6 @@ func (s *service) stop() error {
 	return nil
 }
 
-// showLog writes the last lines of the child's log.
 func (s *service) showLog(w io.Writer) {
 	if b, err := os.ReadFile(s.command.Log); err == nil {
 		lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")

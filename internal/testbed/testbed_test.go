@@ -22,7 +22,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// invoke runs a command line and returns its exit code and output.
 func invoke(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	return invokeIn(t.Context(), args...)

@@ -188,7 +188,6 @@ func (v *verdictRun) fileFlags() *pflag.FlagSet {
 	return f
 }
 
-// commandOf returns the command that follows "--".
 func commandOf(c *cobra.Command, args []string) ([]string, error) {
 	at := c.ArgsLenAtDash()
 	if at > 0 || at < 0 && len(args) > 0 {
@@ -205,7 +204,6 @@ var reservedVariables = []string{
 	"FORGERUN_DATA_DIR", "FORGERUN_HTTP_ADDR", "FORGERUN_ADMIN_ADDR", "FORGERUN_ADMIN_TOKEN", "FORGERUN_LOG_FORMAT",
 }
 
-// check validates the flags of the command.
 func (v *verdictRun) check(f *pflag.FlagSet) error {
 	targeted := len(v.targets) > 0
 	own := !targeted && v.url == ""
@@ -241,7 +239,6 @@ func (v *verdictRun) check(f *pflag.FlagSet) error {
 	return v.checkNames()
 }
 
-// checkNames validates the names of profiles and rules.
 func (v *verdictRun) checkNames() error {
 	names := profileNames()
 	for _, name := range append(slices.Clone(v.profiles), v.profile) {

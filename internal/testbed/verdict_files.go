@@ -137,7 +137,6 @@ func (v *verdictRun) writePage(n shownSession, number int) error {
 	return cmp.Or(v.writeFile(journalOf(path), n.journal), v.writeFile(path, page))
 }
 
-// journalOf returns the path of the journal next to a page.
 func journalOf(page string) string { return strings.TrimSuffix(page, ".html") + ".journal.ndjson" }
 
 // pageFolder returns the name of the folder with the pages of several sessions.

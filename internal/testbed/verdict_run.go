@@ -67,7 +67,6 @@ func (v *verdictRun) judgedRules(all []string) []string {
 	return slices.DeleteFunc(slices.Clone(rules), func(id string) bool { return slices.Contains(v.skip, id) })
 }
 
-// run starts what the command needs, and judges the command.
 func (v *verdictRun) run(ctx context.Context) int {
 	return v.within(ctx, func() int { return v.judge(ctx) })
 }

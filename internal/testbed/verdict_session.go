@@ -74,7 +74,6 @@ func (v *verdictRun) explain(err error) error {
 	return err
 }
 
-// readFaults reads rules from a JSON or YAML file.
 func readFaults[Rule any](path string) (rules []Rule, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -59,7 +59,6 @@ func sorted(results []verdict.Result) []verdict.Result {
 	return tested
 }
 
-// reason is a reason why rules were not tested, with these rules.
 type reason struct{ Reason, Rules string }
 
 // untested groups the untested rules by reason.
