@@ -136,7 +136,6 @@ func buildWheel(t *testing.T, program string) string {
 	return wheel
 }
 
-// codeOf returns the code blocks of a page in one language.
 func codeOf(t *testing.T, page, language string) []string {
 	t.Helper()
 	var blocks []string
@@ -161,7 +160,6 @@ func TestClientVersionsAreEqual(t *testing.T) {
 	}
 }
 
-// judgedClients are programs that use the client libraries in typical ways.
 func judgedClients(t *testing.T) map[string][]string {
 	t.Helper()
 	library := filepath.Join(t.TempDir(), "library")

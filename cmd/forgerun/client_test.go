@@ -21,7 +21,7 @@ type user struct {
 	admin   *http.Client // operators only: connects to the admin listener
 }
 
-// answer is an HTTP response. err is set if there was none.
+// answer is an HTTP response. If there was none, err is set.
 type answer struct {
 	status int
 	header http.Header

@@ -166,5 +166,4 @@ func (c Config) ExecutionLimit() time.Duration {
 // heartbeat returns the interval at which a worker renews its lease. The lease survives a few lost heartbeats.
 func (c Config) heartbeat() time.Duration { return c.LeaseTimeout / 6 }
 
-// requestTimeout returns the time limit of one request.
 func (c Config) requestTimeout() time.Duration { return 2 * c.DBTimeout }

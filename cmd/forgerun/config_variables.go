@@ -156,7 +156,6 @@ func (c *Config) deliveryVariables() []variable {
 	}
 }
 
-// networkVariables configure connections.
 func (c *Config) networkVariables() []variable {
 	return []variable{
 		{name: "FORGERUN_TRUSTED_PROXIES",
@@ -168,7 +167,6 @@ func (c *Config) networkVariables() []variable {
 	}
 }
 
-// tracingVariables configure OpenTelemetry.
 func (c *Config) tracingVariables() []variable {
 	return []variable{
 		{name: "OTEL_EXPORTER_OTLP_ENDPOINT", help: "where traces are sent, such as http://127.0.0.1:4318; unset: no traces",

@@ -79,7 +79,6 @@ func (c *consoleTab) do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// until waits until a JavaScript expression is true in the page.
 func (c *consoleTab) until(what, expression string) {
 	c.t.Helper()
 	began := time.Now()
@@ -104,7 +103,6 @@ func (c *consoleTab) says(text string) {
 	c.until(text, fmt.Sprintf(`document.body.innerText.includes(%q)`, text))
 }
 
-// open opens a page of the console and waits for its content.
 func (c *consoleTab) open(page string) {
 	c.t.Helper()
 	evaluate[string](c, fmt.Sprintf(`location.hash = %q`, "#/"+page))

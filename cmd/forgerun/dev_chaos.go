@@ -22,7 +22,6 @@ const (
 	chaosStart   = 2 * time.Minute // time limit until all processes are ready
 )
 
-// chaos contains the faults that dev injects into its processes and stores.
 type chaos struct {
 	faults local.Chaos
 	asked  string // value of --chaos; "": no faults

@@ -118,7 +118,6 @@ func judgeConfig(fs *doctor.Findings, role string, cfg Config, bad error, unknow
 	}
 }
 
-// judgeExposure judges which parts of the service other people can reach.
 func judgeExposure(fs *doctor.Findings, role string, cfg Config) {
 	fs.Judge("admin listener",
 		doctor.Warn(!onLoopback(cfg.AdminAddr),

@@ -225,7 +225,6 @@ func operationsACL(t *testing.T) string {
 	return strings.ReplaceAll(line, ">PASSWORD", "")
 }
 
-// copyTree copies a folder and keeps the owners of files.
 func copyTree(t *testing.T, from, to string) {
 	t.Helper()
 	output, err := exec.CommandContext(t.Context(), "cp", "-a", from, to).CombinedOutput()

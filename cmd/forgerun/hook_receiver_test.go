@@ -102,7 +102,6 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	answer(d, w, request)
 }
 
-// consent responds to the challenge that asks for permission to send.
 func (r *receiver) consent(w http.ResponseWriter, request *http.Request) {
 	origin := request.Header.Get("WebHook-Request-Origin")
 	r.mu.Lock()
@@ -130,7 +129,6 @@ func (r *receiver) all() []received {
 	return append([]received(nil), r.got...)
 }
 
-// of returns the deliveries about one job, in order of arrival.
 func (r *receiver) of(job string) []received {
 	var found []received
 	for _, d := range r.all() {
@@ -212,7 +210,6 @@ func (s *stack) startDeliverer(environment ...env) *proc {
 	return p
 }
 
-// hooks is the environment of tests about deliveries, with fast retries.
 var hooks = env{
 	"FORGERUN_WEBHOOK_BACKOFF_BASE": "50ms", "FORGERUN_WEBHOOK_BACKOFF_MAX": "400ms", "FORGERUN_WEBHOOK_MAX_RETRIES": "3",
 	"FORGERUN_WEBHOOK_TIMEOUT": "5s",

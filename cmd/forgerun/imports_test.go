@@ -221,7 +221,6 @@ type packageRule struct {
 	ours []string // " test" limits an entry to test files
 }
 
-// file is the code of a package, or its tests.
 type file struct {
 	path    string // such as app/jobs/*_test.go
 	imports []string

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pending is a request with an incomplete body.
 type pending struct {
 	conn net.Conn
 	rest string

@@ -114,7 +114,6 @@ func (u *user) pause(p *proc, body string) (resume func(*proc)) {
 	}
 }
 
-// assignedSince counts jobs that were claimed after the moment.
 func (s *stack) assignedSince(moment string, condition string) int {
 	return s.count(`SELECT count(*) FROM events JOIN jobs USING (job_id)
 		WHERE event_name = 'job.assigned' AND occurred_at > $1::timestamptz AND (`+condition+`)`, moment)

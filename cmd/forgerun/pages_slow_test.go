@@ -163,7 +163,6 @@ func (r *pageReader) begin(page, block string) {
 	require.Fail(r.t, "the command ended", "%s says:\n%s\noutput:\n%s", page, block, said.String())
 }
 
-// stop interrupts all background blocks, like Ctrl-C in a terminal.
 func (r *pageReader) stop() {
 	for _, c := range r.running {
 		_ = syscall.Kill(-c.Process.Pid, syscall.SIGINT)

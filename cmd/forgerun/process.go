@@ -247,7 +247,6 @@ func (p *process) newJobs(admission *jobs.Admission, hub *events.Hub) *jobs.Serv
 	})
 }
 
-// admission limits the submissions of clients; pauses returns the operators' pauses.
 func (p *process) admission(pauses func() job.Pauses) *jobs.Admission {
 	return &jobs.Admission{Pauses: pauses, Capacity: p.capacity, Storage: p.storage.AllowUnits, ProvenCallbacks: p.cfg.WebhookChallenge}
 }

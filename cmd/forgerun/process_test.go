@@ -97,7 +97,6 @@ func (p *proc) signal(s syscall.Signal) {
 	require.NoError(p.t, p.cmd.Process.Signal(s))
 }
 
-// kill sends SIGKILL and waits for the end of the process.
 func (p *proc) kill() {
 	_ = p.cmd.Process.Kill() // it may have ended already
 	<-p.done
@@ -114,7 +113,6 @@ func (p *proc) resume() { p.signal(syscall.SIGCONT); p.paused = false }
 
 func (p *proc) terminate() { p.signal(syscall.SIGTERM) }
 
-// stop terminates the process, which must exit with 0.
 func (p *proc) stop() {
 	p.t.Helper()
 	p.terminate()

@@ -146,7 +146,6 @@ func (w *relay) setCut(cut bool) {
 	}
 }
 
-// keep registers a connection, unless the relay is cut.
 func (w *relay) keep(c net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -57,7 +57,6 @@ func withPort(address string, port int) string {
 	return net.JoinHostPort(host, strconv.Itoa(port))
 }
 
-// runRole reads the configuration and runs the role until ctx ends.
 func (p *program) runRole(ctx context.Context, role string, run func(context.Context, Config) error) error {
 	cfg, err := LoadConfig(role, p.getenv)
 	if err != nil {

@@ -20,7 +20,6 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// benchSchedules inserts schedules that were due at the start of this minute.
 const benchSchedules = `INSERT INTO schedules (schedule_id, client_id, name, cron, time_zone, jitter_ms, overlap, catch_up,
 	catch_up_max, job,
 	language, request_id, paused, created_at, updated_at, due_at, look_at)
@@ -76,7 +75,6 @@ func countJobs(b *testing.B, db *pgxpool.Pool) (n int) {
 	return n
 }
 
-// silentQueue drops everything.
 type silentQueue struct{ app.Queue }
 
 func (silentQueue) Publish(job.Notification) {}

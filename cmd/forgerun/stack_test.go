@@ -224,7 +224,6 @@ func (s *stack) workerRuns() bool {
 	return false
 }
 
-// exec runs SQL as an operator would, or to cause a fault.
 func (s *stack) exec(sql string, args ...any) {
 	s.t.Helper()
 	_, err := s.db.Exec(s.ctx(), sql, args...)

@@ -41,7 +41,7 @@ func namesByJob(frames []frame) map[string][]string {
 	return jobs
 }
 
-// recorded returns the names of the stored events by job, in order.
+// recorded maps ids of jobs to the names of their stored events, in order.
 func (s *stack) recorded() map[string][]string {
 	s.t.Helper()
 	jobs := map[string][]string{}

@@ -43,7 +43,6 @@ func migrationsIn(t *testing.T, dir string) int {
 	return len(files)
 }
 
-// withMigration builds this tree with one more migration.
 func withMigration(t *testing.T, file string, version int) release {
 	t.Helper()
 	from, err := filepath.Abs(file)
@@ -104,7 +103,6 @@ func (s *stack) startOf(r release, arguments ...string) *proc {
 	return p
 }
 
-// migrate migrates the schema to the release's version, or to another version.
 func (s *stack) migrate(r release, version int, arguments ...string) {
 	s.t.Helper()
 	p := s.startOf(r, append([]string{"migrate"}, arguments...)...)

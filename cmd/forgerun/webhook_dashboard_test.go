@@ -28,7 +28,6 @@ func (q hookQueue) list(list listTasks) map[string]*asynq.TaskInfo {
 	return tasks
 }
 
-// waiting returns the tasks that wait for their next attempt.
 func (q hookQueue) waiting() map[string]*asynq.TaskInfo { return q.list(q.ListRetryTasks) }
 
 // awaitCounts waits until the queue's statistics agree with the database. stale returns by how much they may be higher: the relay creates

@@ -114,7 +114,6 @@ type captured struct {
 	Body    []byte            `json:"body_base64"`
 }
 
-// capture converts a request whose body has been read.
 func capture(r *http.Request, url string, body []byte) captured {
 	c := captured{Method: r.Method, URL: url, Headers: map[string]string{}, Body: body}
 	for name, values := range r.Header {
@@ -123,7 +122,6 @@ func capture(r *http.Request, url string, body []byte) captured {
 	return c
 }
 
-// verifier is a documented way to verify a delivery.
 type verifier struct {
 	name    string
 	missing string   // missing program; "": none
@@ -264,7 +262,6 @@ var tamperings = []tampering{
 	{"no signatures", without("Signature", "Signature-Input", "Webhook-Signature"), true, true},
 }
 
-// requireRefusals checks that a verifier accepts only the unchanged delivery.
 func (v verifier) requireRefusals(t *testing.T, good captured, secret string, directory []byte) {
 	t.Helper()
 	for _, c := range tamperings {

@@ -21,7 +21,6 @@ type workerStore struct {
 	*repojobs.Leases
 }
 
-// startWorker takes a lease and begins to fetch tasks.
 func (p *process) startWorker(ctx context.Context) (failed <-chan error, err error) {
 	limit, leases := p.cfg.ExecutionLimit(), p.store.NewLeases()
 	rescuer := &rescue.Rescuer{
