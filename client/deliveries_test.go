@@ -25,7 +25,7 @@ type delivery struct {
 	body        []byte
 }
 
-// captured has deliveries of a real service by event name.
+// captured has deliveries of a real service, by event name.
 type captured struct {
 	keys             map[string]ed25519.PublicKey
 	secrets          map[string]string // of the webhook, by event name

@@ -11,7 +11,6 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// connect returns a client configured by the environment.
 func connect() *client.Client {
 	c, err := client.New(client.Config{URL: os.Getenv("FORGERUN_URL"), Key: os.Getenv("FORGERUN_KEY")})
 	if err != nil {

@@ -158,7 +158,6 @@ const accepted = `{"job_id":"j1","state":"QUEUED","created_at":"2030-01-31T12:00
 
 func acceptedReply() reply { return reply{status: http.StatusAccepted, kind: jsonType, body: accepted} }
 
-// must returns the value of a call that must succeed: must(f())(t).
 func must[T any](value T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()

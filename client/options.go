@@ -15,7 +15,6 @@ import (
 
 const maxRedirects = 10
 
-// roundTrip sends a request, and follows redirects to the same origin.
 func (c *Client) roundTrip(ctx context.Context, r *request) (*http.Response, error) {
 	target := r.url()
 	if len(r.query) > 0 {

@@ -76,7 +76,6 @@ func (r *request) with(value any) *request {
 	return r
 }
 
-// once disables retries.
 func (r *request) once() *request { r.repeat = never; return r }
 
 // keyed sets the idempotency key: the caller's or a random one. Retries have the same key.

@@ -21,7 +21,6 @@ const (
 	lasting          = 10 * time.Second // a connection that lasted this long resets the count of failures
 )
 
-// stream is the state of a call of Stream.
 type stream struct {
 	c       *Client
 	o       StreamOptions
@@ -41,7 +40,6 @@ var (
 	errSilent = errors.New("no data arrived, not even a heartbeat")
 )
 
-// follow reconnects until the stream ends.
 func (s *stream) follow(ctx context.Context) error {
 	err := s.c.retry(ctx, s.request, func(int) error { return s.connection(ctx) }, func(err error, _ int) (time.Duration, bool) {
 		_, asked, passing := mayPass(err)
@@ -69,7 +67,6 @@ func (s *stream) wait(err error, asked time.Duration) time.Duration {
 	return max(whole, min(asked, maxRetryDelay)) + time.Duration(s.c.rand()*float64(whole)/2)
 }
 
-// connection connects once and reads until the connection ends.
 func (s *stream) connection(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -240,7 +240,6 @@ func refused(why string) error { return fmt.Errorf("%w: %s", ErrSignature, why) 
 // mustCover are the components that a signature must cover besides all ce- headers.
 var mustCover = []string{"@method", "@target-uri", "content-type", "content-digest", "webhook-id"}
 
-// message is a signed request.
 type message struct {
 	method, target string
 	header         http.Header

@@ -160,7 +160,6 @@ const (
 	maxRetryAfter = 90 * time.Second // no retry after a longer wait; a rate limit can ask for 61 s
 )
 
-// repetition says whether a request may be retried.
 type repetition int
 
 const (
