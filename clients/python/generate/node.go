@@ -16,7 +16,6 @@ type member struct {
 
 func (n node) exists() bool { return n.Node != nil }
 
-// text returns the value of a scalar, or "" for anything else.
 func (n node) text() string {
 	if n.Node == nil {
 		return ""
