@@ -81,7 +81,6 @@ func parseAge(text string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// show reads a path and prints the response.
 func show(v output.View, path string, params ...param) action {
 	return reading(path, params, func(c *call, api *client.Client, path string, query url.Values) error {
 		return c.shows(v)(api.Do(c, http.MethodGet, path, query, nil))
@@ -178,7 +177,6 @@ func (c *call) admin(method, path string, body any) (json.RawMessage, error) {
 	return api.Do(c, method, path, nil, body, client.Header("Content-Type", "application/json"))
 }
 
-// askAdmin sends a request to the operator API and decodes the response.
 func (c *call) askAdmin(method, path string, body, into any) error {
 	answer, err := c.admin(method, path, body)
 	if err != nil {

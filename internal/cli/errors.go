@@ -14,7 +14,6 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// explain rewords an error for people and adds advice.
 func (s *Shell) explain(ctx context.Context, err error) error {
 	_, exit := errors.AsType[*command.Exit](err)
 	switch {

@@ -145,7 +145,6 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	w.WriteHeader(r.receive(request, body))
 }
 
-// receive verifies a message, passes it on, and returns the response status.
 func (r *receiver) receive(request *http.Request, body []byte) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

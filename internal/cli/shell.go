@@ -35,7 +35,6 @@ type Shell struct {
 	verbose bool
 }
 
-// call is one run of a command.
 type call struct {
 	context.Context
 	*Shell
@@ -44,7 +43,6 @@ type call struct {
 }
 
 type (
-	// run executes a command.
 	run func(c *call) error
 	// action declares the flags of a command and returns its run.
 	action func(flags *pflag.FlagSet) run
@@ -90,7 +88,6 @@ func timeoutFlag(f *pflag.FlagSet, with string) {
 	f.Duration("timeout", 0, with+"maximum time to wait; 0: no limit")
 }
 
-// forClients adds the flags of the client API.
 func (s *Shell) forClients(c *cobra.Command) *cobra.Command {
 	f := c.PersistentFlags()
 	f.StringVar(&s.flags.URL, "url", "", "`address` of the service (FORGERUN_URL)")
@@ -98,7 +95,6 @@ func (s *Shell) forClients(c *cobra.Command) *cobra.Command {
 	return s.plain(c)
 }
 
-// forOperators adds the flags of the operator API.
 func (s *Shell) forOperators(c *cobra.Command) *cobra.Command {
 	f := c.PersistentFlags()
 	f.StringVar(&s.flags.AdminURL, "admin-url", "", "`address` of the admin listener (FORGERUN_ADMIN_URL)")

@@ -13,7 +13,6 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 )
 
-// sample returns a program with one command of each kind.
 func sample() (root *cobra.Command, got *[]string) {
 	got = &[]string{}
 	root = &cobra.Command{Use: "sample", Version: "1.2"}
