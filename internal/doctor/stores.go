@@ -14,7 +14,6 @@ import (
 // oldestPostgres is the oldest major version that Postgres still supports. The SQL needs version 13 (xid8, gen_random_uuid).
 const oldestPostgres = 14
 
-// postgresObstacles has the advice for each reason why Postgres cannot be inspected.
 var postgresObstacles = obstacles{ //nolint:gosec // the address is an example
 	repo.ErrBadURL: "write FORGERUN_DATABASE_URL as postgres://user:password@host:5432/database, with the password percent-encoded",
 	repo.ErrAway:   "start Postgres, or correct host and port in FORGERUN_DATABASE_URL; a firewall may be in between",
@@ -158,7 +157,6 @@ func (fs *Findings) JudgeState(s *repo.State) {
 		OK("a process is the leader"))
 }
 
-// redisObstacles has the advice for each reason why Redis cannot be inspected.
 var redisObstacles = obstacles{
 	queue.ErrBadURL:     "correct FORGERUN_REDIS_URL",
 	queue.ErrAway:       "start Redis, or correct the hosts in FORGERUN_REDIS_URL; until then jobs are accepted, but wait",
