@@ -239,7 +239,6 @@ func (f *Refusal) Header(h http.Header) {
 	}
 }
 
-// presented returns the token of a request, "" for none.
 func presented(r *http.Request) string {
 	if _, password, ok := r.BasicAuth(); ok {
 		return password

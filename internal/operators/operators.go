@@ -28,7 +28,6 @@ type known struct {
 // minToken is the minimum length of a token in bytes; 16 hex digits hold 64 random bits.
 const minToken = 16
 
-// named matches name:token.
 var named = regexp.MustCompile(`^([a-z][a-z0-9._-]{0,31}):(.*)$`)
 
 // Default names of operators, for tokens without a name.
