@@ -52,7 +52,6 @@ const (
 	headerTimeout = 10 * time.Second // time limit for the header of a request
 )
 
-// runningProxy is a proxy that accepts requests.
 type runningProxy struct {
 	url, control, hook string
 	rules              []string    // rules to judge by default
@@ -71,7 +70,6 @@ type proxied struct {
 	webhook, secret, hookPort string   // address of the client's receiver, signing secret of webhooks, address that the target calls
 }
 
-// flags adds the flags that all commands with a proxy share.
 func (o *proxied) flags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.targets, "target", nil, "`address` of any HTTP API server to put a proxy in front of;\n"+
 		"may be repeated with --forward")
@@ -187,7 +185,6 @@ func (o *proxied) addresses() (all []*url.URL, err error) {
 	return all, nil
 }
 
-// shown returns the targets with secrets masked.
 func (o *proxied) shown() string {
 	var all []string
 	for _, text := range o.targets {

@@ -41,7 +41,6 @@ Exit codes:
      sends no request; or a file could not be written
   130  interrupted (Ctrl-C): the findings until then are printed`
 
-// searchRun is a search for faults that break a command.
 type searchRun struct {
 	verdictRun
 	search.Config

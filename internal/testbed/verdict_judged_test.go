@@ -117,7 +117,8 @@ func TestNothingJudged(t *testing.T) {
 	require.Contains(t, stderr, `NOTHING JUDGED: the command "no-such-command" was not found: executable file not found in $PATH`)
 }
 
-// A client that creates a duplicate fails, even without a description of the API. A client that sends an Idempotency-Key passes.
+// A client that creates a duplicate fails, even without a description of the API. If it sends an Idempotency-Key, the verdict reports no
+// duplicates.
 func TestDuplicatesFail(t *testing.T) {
 	t.Chdir(t.TempDir())
 	faults := filepath.Join(t.TempDir(), "faults.json")
