@@ -77,7 +77,7 @@ func impatientTarget(t *testing.T) string {
 const actionCommand = `curl -sf -X POST "$FORGERUN_URL/tasks" -H 'Content-Type: application/json' -d '{}' && ` +
 	`for n in 1 2 3; do curl -s "$FORGERUN_URL/tasks/1"; done`
 
-// action runs the script of the GitHub Action in its own folder. files maps the names of the files that the script wrote to their content.
+// action runs the script of the GitHub Action in its own folder. files contains the files that the script wrote, by name.
 func action(t *testing.T, variables map[string]string) (code int, output string, files map[string]string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -83,8 +83,8 @@ func unpackTypeScript(t *testing.T, compiled, installed string) {
 	require.NoDirExists(t, filepath.Join(installed, "test"))
 }
 
-// TestPythonLibrary runs the library's tests with and without httpx, also against a real service. It checks the annotations, builds a
-// wheel, installs it with pip without an index, and uses it.
+// TestPythonLibrary runs the library's tests with and without httpx, also against a real service. It also checks the annotations, and
+// uses the library from a wheel, which pip installs without an index.
 func TestPythonLibrary(t *testing.T) {
 	t.Parallel()
 	requirePython(t)

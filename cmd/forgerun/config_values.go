@@ -45,7 +45,7 @@ func within[T cmp.Ordered](field *T, low, high T, format string, read func(strin
 	})
 }
 
-// webURL accepts an empty text, and http and https URLs that satisfy the condition holds.
+// webURL accepts an empty text, and http and https URLs for which the function holds returns true.
 func webURL(field *string, allowed string, holds func(*url.URL) bool) func(string) error {
 	return optional(value(field, allowed, func(s string) (string, error) {
 		u, err := url.Parse(s)

@@ -50,7 +50,7 @@ func requireConforming(t *testing.T, schema *jsonschema.Schema, text string) {
 	}
 }
 
-// Outcome documents in all HTTP responses and server-sent events conform to the draft, for every kind of the catalogue.
+// Outcome documents in all HTTP responses and server-sent events conform to the draft, for every work kind.
 // Promise: draft 3.1
 func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
 	schema := draftSchema(t)

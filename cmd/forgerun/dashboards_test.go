@@ -38,8 +38,8 @@ func allQueries(t *testing.T) []string {
 var absentWhenHealthy = []string{`http_requests_total{code=~"5.."}`, `http_requests_total{code=~"5..", code!="501"}`,
 	`http_requests_total{code="429"}`, unplannedFailures()}
 
-// unplannedFailures returns the selector that an alert uses for jobs that failed with an internal error, without the kinds of jobs that
-// fail so on purpose.
+// unplannedFailures returns the selector with which an alert counts jobs that failed with an internal error. It excludes kinds of jobs
+// that do so on purpose.
 func unplannedFailures() string {
 	var planned []string
 	for _, kind := range job.Kinds() {

@@ -24,8 +24,8 @@ func openDocs(t *testing.T, s *stack, address string) *consoleTab {
 	return c
 }
 
-// checkLog counts entries of the browser's log, such as violations of the page's policy, as errors of the page. It includes entries from
-// before the call.
+// checkLog counts the entries of the browser's log as errors of the page. Such entries report, for example, violations of the page's
+// policy. It includes entries from before the call.
 func (c *consoleTab) checkLog() {
 	c.t.Helper()
 	require.NoError(c.t, chromedp.Listen(c.ctx, func(event any) {
@@ -133,7 +133,7 @@ func TestDocsPage(t *testing.T) {
 	send("getSystem", "200")
 	c.requireNoErrors()
 
-	for _, path := range []string{"/problems", "/problems/nosuch", "/problems/rate-limited"} { // pages of problems share a style
+	for _, path := range []string{"/problems", "/problems/nosuch", "/problems/rate-limited"} { // three are enough: pages of problems share a style
 		c := newTab(t, s, strings.TrimPrefix(api.url, "http://"), path)
 		c.setLook(360, "light")
 		c.until(path+" fits", `document.documentElement.scrollWidth <= innerWidth`)

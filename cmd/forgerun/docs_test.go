@@ -75,7 +75,7 @@ func TestAPIPageListsTheCatalogue(t *testing.T) {
 	}
 }
 
-// sourceFile matches the path of a file of this repository in documentation.
+// sourceFile matches paths of this repository's files in documentation.
 var sourceFile = regexp.MustCompile(
 	"`((?:app|client|cmd|handlers|internal|job|migrations|monitoring|repo|scripts|tasks|webhook)/[\\w./-]+\\.\\w+)`")
 

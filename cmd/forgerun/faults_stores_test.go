@@ -231,8 +231,8 @@ func copyTree(t *testing.T, from, to string) {
 	require.NoError(t, err, string(output))
 }
 
-// TestFaultStandby: a standby of Postgres confirms each commit. While the standby is down, submissions are refused. After the first server
-// has died and the standby has been promoted, it has every accepted job.
+// TestFaultStandby: a standby of Postgres confirms each commit. While the standby is down, submissions are refused. After the first
+// server has died, the promoted standby has every accepted job.
 func TestFaultStandby(t *testing.T) {
 	dir := tempDir(t)
 	first, err := local.StartPostgres(t.Context(), local.ServerOptions{Dir: filepath.Join(dir, "first")})

@@ -190,7 +190,7 @@ func (u *user) subscribe(api *proc, url string, events ...string) subscription {
 	return w
 }
 
-// deliveries reads the log of deliveries of a webhook or job, at its path, newest first.
+// deliveries reads the delivery log of the webhook or job at path, newest first.
 func (u *user) deliveries(api *proc, path, query string) []map[string]any {
 	u.s.t.Helper()
 	a := u.expect(api, http.StatusOK, "GET", path+"/deliveries"+query, "")

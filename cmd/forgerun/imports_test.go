@@ -141,7 +141,7 @@ var mayImport = []packageRule{
 	{"internal/testkit/browser", nil},
 	{"internal/testkit/servers", []string{"internal/stack", "repo/repotest"}},
 
-	// External tools. They use the service through HTTP and, where requested, read its rows.
+	// External tools use the service through HTTP. Some also read its database.
 	{"client", []string{"job test"}},
 	{"examples/other-apis/judge", []string{"examples/other-apis/apis", "verdict"}},
 	{"examples/...", []string{"client", "examples/other-apis/apis", "forgeruntest test"}},

@@ -34,7 +34,7 @@ func (a answer) ids(t *testing.T, name string) (ids []string) {
 // volatileTimes matches the timestamps that differ between responses.
 var volatileTimes = regexp.MustCompile(`"(time|as_of|heartbeat_at|expires_at)":"[^"]*"`)
 
-// Each process of each role serves the operator API as documented, only to operators. Changes need the right to change.
+// Each process of each role serves the operator API as documented, only to operators. Read-only operators cannot change anything.
 func TestOperatorAPI(t *testing.T) {
 	s := newStack(t, hooks, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_ADMIN_READ_TOKEN": readersToken})
 	api, sender, u := s.startDelivering()

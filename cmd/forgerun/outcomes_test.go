@@ -91,7 +91,7 @@ func cancelInBulk(api *proc, u *user) {
 	u.orderBulk(api, "cancel")
 }
 
-// waysToLearn contains all documented ways in which a client can learn the outcome of its jobs, without faults.
+// waysToLearn contains all documented ways in which a client can learn the outcome of its jobs. No faults are injected.
 var waysToLearn = map[string]way{
 	"job":                      reads(good, "SUCCEEDED", ""),
 	"problem":                  func(api *proc, u *user) { u.readOutcome(api, u.orderAndAwait(api, "FAILED", failing500)) },

@@ -39,8 +39,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// process is the common part of all roles: the stores, metrics and logs, and the running parts, which stop in the reverse order of their
-// start.
+// process is what all roles share: stores, metrics, logs, and running parts, which stop in the reverse order of their start.
 type process struct {
 	cfg       Config
 	role      string

@@ -35,7 +35,8 @@ func newLossyProxy(t *testing.T, databaseURL string) *lossyProxy {
 	return p
 }
 
-// loseAnswerTo makes the proxy lose one response: to this statement with this argument. The returned function waits until it is lost.
+// loseAnswerTo makes the proxy lose the response to the next statement with this text and argument. The returned function waits until
+// that is done.
 func (p *lossyProxy) loseAnswerTo(statement, argument string) (wait func(*testing.T)) {
 	e := &execution{statement: statement, argument: argument}
 	p.lose.Store(e)

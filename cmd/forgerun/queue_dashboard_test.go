@@ -59,7 +59,7 @@ func TestDashboardAgreesWithTheRows(t *testing.T) {
 	for range 10 {
 		canceled = append(canceled, u.submit(api, deferred(time.Hour)))
 	}
-	for _, id := range canceled { // cancel a job only after its task exists: a later task would stay until its due time
+	for _, id := range canceled { // a task created after the cancel would stay until its due time, so wait for the task
 		eventually(t, "the job has a task", func() bool { return s.tasksBy("job", "jobs", inspector.ListScheduledTasks)[id] != nil })
 		require.Equal(t, 200, u.call(api, "POST", "/v1/jobs/"+id+"/cancel", "").status)
 	}

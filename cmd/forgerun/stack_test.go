@@ -174,7 +174,8 @@ func (p *proc) waitAPI() {
 	p.url = "http://" + p.logged("api listening")["address"].(string)
 }
 
-// startLeader starts an api process and waits until it leads the maintenance. After a killed leader, this includes the rest of its lease.
+// startLeader starts an api process and waits until it leads the maintenance. If the last leader was killed, this takes until its lease
+// ends.
 func (s *stack) startLeader(environment ...env) *proc {
 	s.t.Helper()
 	p := s.startAPI(environment...)

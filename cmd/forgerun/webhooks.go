@@ -69,7 +69,8 @@ func (p *process) webhooksDeps() delivery.WebhooksDeps {
 // directoryAge is the maximum age of the cached published keys. This is soon enough, because a new key signs only after ten minutes.
 const directoryAge = 5 * time.Second
 
-// newDirectory returns a function that returns the published signing keys, from a cache: anyone may request them, without an API key.
+// newDirectory returns a function that returns the published signing keys. It caches them, because anyone may request them without an API
+// key.
 func (p *process) newDirectory() func(context.Context) ([]byte, error) {
 	var mu sync.Mutex
 	var known []byte
