@@ -188,8 +188,7 @@ func TestResultIsVerified(t *testing.T) {
 	}
 }
 
-// Outcome documents are recognized by their members. Their content type does not tell: it is application/json too if the job has not
-// failed.
+// Outcome documents are recognized by their members, not by their content type: it is application/json too if the job has not failed.
 func TestJobsFromOutcomeDocuments(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[string]client.Job{

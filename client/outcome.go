@@ -186,7 +186,7 @@ func (m members) fill(into any) {
 	}
 }
 
-// take moves a member into the field that into points to. A null or a value of the wrong type is dropped and leaves the field unchanged.
+// take moves a member into *into. If it is null or of the wrong type, take drops it and leaves *into unchanged.
 func (m members) take(name string, into any) {
 	raw, ok := m[name]
 	delete(m, name)

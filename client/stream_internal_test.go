@@ -104,8 +104,8 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// heldConnections is a service with three connections: the first does not respond, the second is silent after an event, and the third has
-// heartbeats for longer than the limit before its event.
+// heldConnections is a service with three connections: the first does not respond, the second is silent after an event, and the third
+// sends heartbeats for longer than the limit, then an event.
 type heldConnections struct{ connections int }
 
 func (h *heldConnections) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -62,7 +62,7 @@ func (c *Client) AdvanceClock(ctx context.Context, by time.Duration, options ...
 	return c.moveClock(ctx, options, "advance", by.String())
 }
 
-// SetClock sets the clock to a time that is not before its present one.
+// SetClock sets the clock to a time, which must not be before the clock's present time.
 func (c *Client) SetClock(ctx context.Context, to time.Time, options ...Option) (*Clock, error) {
 	return c.moveClock(ctx, options, "set", apiTime(to))
 }

@@ -167,7 +167,8 @@ const (
 	never
 )
 
-// retry calls do with the number of the try (from 1) until it succeeds or next refuses another try. It sleeps between tries as next says.
+// retry calls do with the number of the try (from 1) until it succeeds or next refuses another try. Between tries it sleeps for as long
+// as next returns.
 func (c *Client) retry(ctx context.Context, r *request, do func(try int) error, next func(err error, try int) (time.Duration, bool)) error {
 	for try := 1; ; try++ {
 		err := do(try)
