@@ -115,7 +115,7 @@ func detail(job any) string {
 	return ""
 }
 
-// one acts on a job and returns the value to print; nil prints nothing.
+// one is a function that acts on a job and returns the value to print, or nil to print nothing.
 type one func(c *call, api *client.Client, id string) (any, error)
 
 // each calls do with each id and prints the results. It continues after an error and returns the last error.
