@@ -126,7 +126,7 @@ func (fs *Findings) judgeConnections(role string, i repo.Inspection) {
 		OK(found))
 }
 
-// longDue is how late a due job may start before that is reported. Tasks lost by Redis are enqueued again sooner.
+// longDue is how long a job may be due before doctor reports it. Tasks lost by Redis are enqueued again sooner.
 const longDue = time.Minute
 
 // JudgeState judges the running processes and waiting jobs of the service.
