@@ -120,7 +120,8 @@ func deliberate(r *http.Request) bool {
 	return r.Header.Get(CSRFHeader) != "" || strings.EqualFold(strings.TrimSpace(mediaType), "application/json")
 }
 
-// open returns the session of a request, unless it was logged out. While storage cannot tell, no session is valid, but tokens still are.
+// open returns the session of a request, unless it was logged out. While storage cannot be read, no session is valid, but tokens still
+// are.
 func (g Guard) open(r *http.Request) (Session, bool, *Refusal) {
 	s, ok := g.session(r)
 	if !ok {
@@ -190,7 +191,8 @@ func (g Guard) Login(r *http.Request, token string) (Session, *Refusal) {
 // openSession is the session of every request if no tokens are configured.
 var openSession = Session{Operator: Operator{Name: DefaultName}, CSRFToken: "none-is-needed"}
 
-// Session returns the session of a page: that of its cookie, or one for the operator whose credentials the browser sends.
+// Session returns the session that a page uses. Without a valid session cookie, it returns a session for the operator whose other
+// credentials the browser sends.
 func (g Guard) Session(r *http.Request) (Session, *Refusal) {
 	if g.Tokens.None() {
 		return openSession, nil

@@ -36,8 +36,8 @@ const (
 	DefaultReaderName = "reader"
 )
 
-// Parse reads two lists, of operators and of read-only operators: tokens or name:token, separated by commas. Either may be empty.
-// Errors quote names but no tokens.
+// Parse reads the tokens of operators and those of read-only operators. Each list has tokens, or name:token, separated by commas. Either
+// may be empty. Errors quote names but no tokens.
 func Parse(operators, readers string) (Tokens, error) {
 	var t Tokens
 	if err := t.add(operators, Operator{Name: DefaultName}); err != nil {
