@@ -152,7 +152,8 @@ func (v *verdictRun) judge(ctx context.Context) int {
 	return exitOK
 }
 
-// once runs the command in a session, and adds the results of this session and of its labeled sessions to shown.
+// once runs the command in a session and adds the results to shown. Requests with a label have a session of their own, whose results are
+// added too.
 func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.Summary) error {
 	as, err := v.begin(ctx, under)
 	if err != nil {

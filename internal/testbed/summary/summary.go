@@ -32,7 +32,7 @@ func (p Policy) level(rule string, own verdict.Level) verdict.Level {
 
 // Session is the result of one session.
 type Session struct {
-	Disturbed string // name of the profile or the file of faults, or "none"
+	Disturbed string // name of the profile, or of the file of faults, or "none"
 	verdict.Verdict
 }
 
