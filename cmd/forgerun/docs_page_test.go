@@ -133,7 +133,7 @@ func TestDocsPage(t *testing.T) {
 	send("getSystem", "200")
 	c.requireNoErrors()
 
-	for _, path := range []string{"/problems", "/problems/nosuch", "/problems/rate-limited"} { // three are enough: pages of problems share a style
+	for _, path := range []string{"/problems", "/problems/nosuch", "/problems/rate-limited"} { // the style of all such pages
 		c := newTab(t, s, strings.TrimPrefix(api.url, "http://"), path)
 		c.setLook(360, "light")
 		c.until(path+" fits", `document.documentElement.scrollWidth <= innerWidth`)
