@@ -133,7 +133,7 @@ func TestDocsPage(t *testing.T) {
 	send("getSystem", "200")
 	c.requireNoErrors()
 
-	for _, path := range []string{"/problems", "/problems/nosuch", "/problems/rate-limited"} { // the style of all such pages
+	for _, path := range []string{"/problems", "/problems/nosuch", "/problems/rate-limited"} { // all such pages share a style
 		c := newTab(t, s, strings.TrimPrefix(api.url, "http://"), path)
 		c.setLook(360, "light")
 		c.until(path+" fits", `document.documentElement.scrollWidth <= innerWidth`)

@@ -40,7 +40,7 @@ func TestConnectionsEnd(t *testing.T) {
 		before, effect := jobs(), []string{"ForgeRun-Fault", c.effect}
 		for _, want := range []error{c.first, c.second, nil} {
 			patience := time.Duration(0)
-			if want == context.DeadlineExceeded { //nolint:errorlint // the table contains this value itself, not a wrapped one
+			if want == context.DeadlineExceeded { //nolint:errorlint // the table has this very value
 				patience = 300 * time.Millisecond
 			}
 			_, err := ask("POST", "/v1/jobs", patience, effect...)
