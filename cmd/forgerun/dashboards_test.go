@@ -141,7 +141,7 @@ func (s *stack) doSomeOfEverything(api *proc) {
 	u.subscribe(api, fails.url, "job.failed")
 	const sameKey = `"idempotency_key":"the-same"`
 	ids := []string{
-		u.submit(api, deferred(3*time.Second)), // in 3 s, so that the request arrives before, also on a busy machine
+		u.submit(api, deferred(3*time.Second)), // due in 3 s: the request arrives earlier, also on a busy machine
 		u.submit(api, execute("SUCCESS_FAST", sameKey)),
 		u.submit(api, execute("FAIL_IMMEDIATE")), u.submit(api, execute("RETRY_ON_FAIL", `"auto_retry":true`)),
 	}
