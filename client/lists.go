@@ -118,8 +118,8 @@ type StreamOptions struct {
 }
 
 // Stream yields each event exactly once as it happens. If the connection is lost or silent for 45 s, it reconnects and continues after
-// the last event. It ends after the last event of a job that has ended, when the context ends, or with a permanent error such as an
-// invalid key. An error is always the last value. If no connection has ever succeeded, it gives up after Config.MaxTries.
+// the last event. It ends after a job's last event, when the context ends, or with a permanent error such as an invalid key. An error is
+// always the last value. If no connection has ever succeeded, it gives up after Config.MaxTries.
 func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		r := get(nil, "events")
