@@ -164,8 +164,8 @@ func (g Guard) now() time.Time {
 	return g.Now()
 }
 
-// Known reports whether the request comes from an operator, or is open to everyone. It counts and logs no failures, so access needs
-// Check.
+// Known reports whether the request comes from an operator, or is open to everyone. It does not count or log failures, so only Check may
+// decide about access.
 func (g Guard) Known(r *http.Request) bool {
 	_, session := g.session(r)
 	_, token := g.Tokens.Find(presented(r))
@@ -191,8 +191,8 @@ func (g Guard) Login(r *http.Request, token string) (Session, *Refusal) {
 // openSession is the session of every request if no tokens are configured.
 var openSession = Session{Operator: Operator{Name: DefaultName}, CSRFToken: "none-is-needed"}
 
-// Session returns the session that a page uses. Without a valid session cookie, it returns a session for the operator whose other
-// credentials the browser sends.
+// Session returns the session that a page uses. Without a valid session cookie, it returns a session for the operator whose token the
+// browser sends in another way.
 func (g Guard) Session(r *http.Request) (Session, *Refusal) {
 	if g.Tokens.None() {
 		return openSession, nil
