@@ -100,7 +100,7 @@ func (s *Summary) AddRun(disturbed string, failed, mayFail bool) {
 	s.runs = append(s.runs, Run{cmp.Or(disturbed, "none"), failed, mayFail})
 }
 
-// CommandFailed reports whether the command failed in a run in which neither the profile nor the baseline allows that.
+// CommandFailed reports whether the command failed in a run in which neither the profile nor the baseline allows a failure.
 func (s *Summary) CommandFailed() bool {
 	return slices.ContainsFunc(s.runs, func(r Run) bool { return r.Failed && !r.MayFail && !s.Baseline.has(r.Disturbed, "", commandRule) })
 }
