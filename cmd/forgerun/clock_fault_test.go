@@ -18,7 +18,7 @@ type shiftedClock struct {
 	file string
 }
 
-// newStackWithClock returns a stack for a parallel test. The clock of its own Postgres server is ahead by seconds.
+// newStackWithClock returns a stack for a parallel test. It has its own Postgres server, whose clock is ahead by this number of seconds.
 func newStackWithClock(t *testing.T, seconds int) (*stack, shiftedClock) {
 	t.Helper()
 	t.Parallel()
