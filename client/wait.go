@@ -204,7 +204,7 @@ func (c *Client) again(ctx context.Context, r *request, err error, try int) (tim
 		wait = asked + time.Duration(c.rand()*float64(firstWait))
 	}
 	if deadline, ok := ctx.Deadline(); ok && c.now().Add(wait).After(deadline) {
-		return 0, false // err says more than an error about the deadline
+		return 0, false // an error about the deadline would say less than err
 	}
 	return wait, true
 }
