@@ -14,7 +14,7 @@ type Style struct {
 	Colors   bool
 	Terminal bool // lines can be redrawn
 
-	mark string // mark before each control character that the Writer lets through
+	mark string // written before each control character that the Writer must let through
 }
 
 // Of returns the capabilities of w. A terminal shows redrawn lines, and colors unless NO_COLOR is set. A file or a pipe shows
