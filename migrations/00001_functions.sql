@@ -1,6 +1,6 @@
 -- +goose Up
 
--- The first version with these migrations. A database with our tables but without this function comes from an earlier program and cannot
+-- The first version that has these migrations. A database that has our tables but not this function belongs to an older version, and cannot
 -- be migrated.
 CREATE FUNCTION schema_since() RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT '0.1.0' $$;
 
@@ -23,9 +23,8 @@ CREATE FUNCTION event_data(work_kind text, definition jsonb) RETURNS jsonb LANGU
 $$;
 -- +goose StatementEnd
 
--- The endpoint of callbacks of one client to one origin (scheme, host and port;
--- the scheme's default port may be omitted). It does not use md5, which some
--- builds refuse. A backslash must be doubled in text that is cast to bytea.
+-- The endpoint that all callbacks of one client to one origin share (scheme, host and port; the scheme's default port may be omitted). It
+-- uses sha256, because some builds of Postgres refuse md5. A backslash must be doubled in text that is cast to bytea.
 -- +goose StatementBegin
 CREATE FUNCTION callback_endpoint(client uuid, url text) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT encode(substring(sha256(replace(client::text || regexp_replace(lower(coalesce(substring(url FROM '^[^:]+://[^/?#]+'), url)),

@@ -6,9 +6,9 @@ CREATE TABLE clients (
   name       text CONSTRAINT clients_name_length CHECK (length(name) BETWEEN 1 AND 100) -- given by operators
 );
 
--- Erasures of clients with all their data. Rows are never removed: a row is the proof of the erasure, and prevents new data of the
--- client. since is the transaction in which the step began. The step continues after position and position_job. removed and remaining
--- are numbers of rows by table.
+-- Erasures of clients with all their data. Rows are never removed: a row proves the erasure, and refuse_erased uses it to refuse new rows
+-- of the client. since is the transaction in which the step began. The step continues after position and position_job. removed and
+-- remaining count rows by table.
 CREATE TABLE erasures (
   erasure_id    uuid PRIMARY KEY,
   client_id     uuid NOT NULL CONSTRAINT erasures_one_of_a_client UNIQUE,
@@ -32,9 +32,9 @@ CREATE TABLE erasures (
 );
 CREATE INDEX erasures_open ON erasures (erasure_id) WHERE finished_at IS NULL;
 
--- Refuses new rows of erased clients. Submissions do not need the check, because they need a key, and keys end with their client. Each
--- statement sees everything committed before it, and the transaction has an id. So once all transactions have ended that ran at the
--- commit of the erasure, no new row of the client can appear.
+-- Refuses new rows of erased clients. Submissions do not need the check: they need an API key, and the transaction that stores the erasure
+-- revokes the client's keys. Each statement sees every erasure that was committed before it began. So once all transactions that were
+-- running when the erasure was committed have ended, no new row of the client can appear.
 -- +goose StatementBegin
 CREATE FUNCTION refuse_erased() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -65,8 +65,8 @@ CREATE INDEX api_keys_client ON api_keys (client_id);
 CREATE TRIGGER api_keys_of_a_client AFTER INSERT ON api_keys REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 
--- An idempotency key has either the job (with its state) or the batch that its request created, or the answer itself, without secrets. A
--- repeated request gets its answer from this row.
+-- Stores an idempotency key with what its first request led to: a job (with its state), a batch, or a response without secrets. A repeated
+-- request gets its response from this row.
 CREATE TABLE idempotency_keys (
   client_id     uuid NOT NULL,
   endpoint      text NOT NULL,

@@ -1,8 +1,7 @@
 -- +goose Up
 
--- No index contains state, so the step from ASSIGNED to RUNNING is an
--- update in place (HOT). The partial indexes use columns that are equivalent by the checks below:
--- waiting <=> worker_id and finished_at are null; CREATED <=> queued_at and finished_at are null.
+-- No index contains state, so the step from ASSIGNED to RUNNING is an update in place (HOT). Partial indexes use other columns instead, by
+-- the checks below: waiting <=> worker_id and finished_at are null; CREATED <=> queued_at and finished_at are null.
 CREATE TABLE jobs (
   job_id         uuid PRIMARY KEY,
   client_id      uuid NOT NULL, -- no foreign key, because its check would lock the client's row
@@ -63,26 +62,24 @@ CREATE TABLE jobs (
     execution_at IS NULL OR (run_at >= execution_at AND (started_at IS NULL OR started_at >= execution_at))),
   CONSTRAINT jobs_attempt_in_range CHECK (attempt BETWEEN 1 AND max_attempts)
 )
--- A job moves through four indexes in its life. Each move leaves a dead entry at
--- the head of jobs_waiting, jobs_scheduled or jobs_ended, where scans begin.
--- Counting a million waiting jobs reads only the index for pages that a vacuum
--- has marked as all-visible. With the default of a fifth of the table, which
--- keeps ended jobs for weeks, a vacuum would wait for a million changes.
+-- A job moves through four indexes in its life. Each move leaves a dead entry at the head of jobs_waiting, jobs_scheduled or jobs_ended,
+-- where scans begin, until a vacuum removes it. Counting a million waiting jobs reads only the index for pages that a vacuum has marked as
+-- all-visible. Ended jobs stay in the table for weeks, so the default scale factor of a fifth would delay a vacuum until a million jobs had
+-- changed.
 WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);
 
--- Includes the client and the time of queuing, so that an index-only scan can count the waiting jobs by client; there may be a million.
--- Neither column causes additional index updates: the client never changes, and a change of the time of queuing updates jobs_scheduled
--- anyway.
+-- Includes client_id and queued_at, so that an index-only scan can count a million waiting jobs by client. Neither column causes additional
+-- index updates: client_id never changes, and a change of queued_at updates jobs_scheduled anyway.
 CREATE INDEX jobs_waiting ON jobs (run_at, job_id) INCLUDE (client_id, queued_at) WHERE worker_id IS NULL AND finished_at IS NULL;
 CREATE INDEX jobs_scheduled ON jobs (execution_at, job_id) WHERE queued_at IS NULL AND finished_at IS NULL;
 CREATE INDEX jobs_held ON jobs (worker_id) WHERE worker_id IS NOT NULL;
 CREATE INDEX jobs_ended ON jobs (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX jobs_client ON jobs (client_id, job_id);
--- Jobs that wait until their client runs fewer jobs. The run_at of these jobs is a time that never comes. Without such jobs the index is
--- empty. Only updates that also touch jobs_waiting touch it.
+-- Waiting jobs of clients that run as many jobs as they may. Their run_at is a time that never comes. An update changes this index only if
+-- it also changes jobs_waiting.
 CREATE INDEX jobs_throttled ON jobs (client_id, job_id)
   WHERE worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL AND run_at >= '2200-01-01 00:00:00+00';
--- Jobs that wait for the end of a pause of their kind or client.
+-- Jobs that wait because their kind or client is paused.
 CREATE INDEX jobs_paused ON jobs (job_id)
   WHERE worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL
     AND run_at >= '2199-01-01 00:00:00+00' AND run_at < '2200-01-01 00:00:00+00';
@@ -131,7 +128,8 @@ CREATE TABLE results (
 ALTER TABLE results ALTER COLUMN body SET STORAGE EXTERNAL; -- bodies are random data, which cannot be compressed
 CREATE INDEX results_expiry ON results (expires_at) WHERE body IS NOT NULL;
 
--- Removed jobs. The end of a job is kept if the job was removed so soon that the history may still have to count it.
+-- Removed jobs. The columns from state on are set only if the job ended less than 20 minutes before its removal, because the history may
+-- still count it.
 CREATE TABLE tombstones (
   job_id      uuid PRIMARY KEY,
   client_id   uuid NOT NULL,

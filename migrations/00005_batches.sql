@@ -1,7 +1,6 @@
 -- +goose Up
 
--- items is the answer to the request: accepted and refused items in order. It
--- never changes. The outcome is written once.
+-- items is the response to the request: accepted and refused items in order. It never changes. The outcome is written once.
 CREATE TABLE batches (
   batch_id       uuid PRIMARY KEY,
   client_id      uuid NOT NULL,
@@ -23,9 +22,9 @@ CREATE TABLE batches (
 CREATE INDEX batches_open ON batches (batch_id) WHERE completed_at IS NULL;
 CREATE INDEX batches_ended ON batches (completed_at) WHERE completed_at IS NOT NULL;
 
--- Operations on many jobs. First, the jobs are gathered into bulk_items in steps; the next step continues before the job at position.
--- Then the items are done. The counters are written together with the results. client_id is null for an operation of an operator. No
--- index contains columns that change with each item, so those updates are in place.
+-- First, steps copy the jobs that match the filter into bulk_items, the newest first; each step stores as position the last job that it
+-- read. Then the items are processed. The counters and the results of items are written in one transaction. client_id is null for an
+-- operation of an operator. No index contains columns that change with each item, so those updates are in place (HOT).
 CREATE TABLE bulk_operations (
   bulk_id     uuid PRIMARY KEY,
   client_id   uuid,
@@ -57,7 +56,7 @@ CREATE INDEX bulk_operations_ended ON bulk_operations (finished_at) WHERE finish
 CREATE TRIGGER bulk_operations_of_a_client AFTER INSERT ON bulk_operations REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 
--- attempt and event_seq are the job's when it was gathered.
+-- attempt and event_seq are the job's values when the item was stored.
 CREATE TABLE bulk_items (
   bulk_id   uuid NOT NULL,
   job_id    uuid NOT NULL,

@@ -19,9 +19,9 @@ CREATE TABLE workers (
   expires_at   timestamptz NOT NULL
 );
 
--- An upper bound of the jobs that are not final and of the QUEUED jobs, without the jobs that processes may store under their leases.
--- reported counts all jobs that were ever added to the bound. So a new count can replace the bound: jobs that were reported after the
--- count began are added to it. The single row is also the lock of the ledger: of headroom and headroom_leases.
+-- Upper bounds of the numbers of active jobs (not final) and QUEUED jobs, except jobs that processes may still store under their leases.
+-- reported_active and reported_queued count all jobs that were ever added to the bounds. So a new count can replace a bound: jobs that were
+-- reported after the count began are added to it. Whoever changes headroom or headroom_leases locks this row first.
 CREATE TABLE headroom (
   only_row        boolean PRIMARY KEY DEFAULT true CONSTRAINT headroom_one_row CHECK (only_row),
   active          bigint NOT NULL DEFAULT 0,
@@ -31,8 +31,8 @@ CREATE TABLE headroom (
 ) WITH (fillfactor = 50);
 INSERT INTO headroom DEFAULT VALUES;
 
--- The number of jobs that a process may store until it renews its lease. A statement that stores jobs locks the row; if there is none,
--- it stores nothing. A process that needs room removes ended leases that are not locked.
+-- A lease is the number of jobs that a process may store until it renews the lease. A statement that stores jobs locks the row of its
+-- process's lease; if that row is gone, it stores nothing. A process that needs room removes expired leases that are not locked.
 CREATE TABLE headroom_leases (
   lease_id   uuid PRIMARY KEY,
   process_id uuid NOT NULL,
@@ -41,8 +41,8 @@ CREATE TABLE headroom_leases (
   expires_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 
--- The history for operators in buckets of ten seconds and of one minute, written by the leader. It counts jobs. Times are in
--- milliseconds, null if no job ended. A bucket can be computed again as long as its jobs exist.
+-- The history for operators in buckets of ten seconds and of one minute, written by the leader. It counts jobs. Times are in milliseconds,
+-- null if no job ended. A bucket can be computed again as long as its jobs exist.
 CREATE TABLE history (
   width       int NOT NULL CONSTRAINT history_width_known CHECK (width IN (10, 60)), -- in seconds
   at          timestamptz NOT NULL, -- beginning of the bucket
@@ -58,9 +58,8 @@ CREATE TABLE history (
   PRIMARY KEY (width, at)
 );
 
--- Outcomes that must still be appended to the stream, or were appended so recently
--- that the queue's server may lose them. Only sessions with forgerun.outcome_stream
--- write to it.
+-- Outcomes that must still be appended to the Redis stream, or were appended so recently that Redis may lose them. Only database sessions
+-- with the setting forgerun.outcome_stream write to it.
 CREATE TABLE outcome_outbox (
   job_id       uuid NOT NULL,
   attempt      int NOT NULL,

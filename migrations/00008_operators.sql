@@ -1,7 +1,7 @@
 -- +goose Up
 
--- Actions of operators through the operator API. An entry is written before the action and completed afterwards. An entry without a
--- status is from a process that died in between; its action may have been done. Ids are ordered by time, so that the newest entries are
+-- Actions of operators through the operator API. An entry is written before the action and completed afterwards. If its process died in
+-- between, the entry has no status, and the action may or may not have been done. Ids are ordered by time, so that the newest entries are
 -- found by key.
 CREATE TABLE audit (
   audit_id    uuid PRIMARY KEY,
@@ -15,7 +15,7 @@ CREATE TABLE audit (
   detail      jsonb NOT NULL
 );
 
--- Pauses by operators. Claims read them, so that a pause applies to all processes from its commit on. The table has few rows.
+-- Pauses by operators. Each claim of jobs reads them, so that a pause applies to all processes from its commit on. The table has few rows.
 CREATE TABLE pauses (
   pause_id   uuid PRIMARY KEY,
   scope      text NOT NULL,

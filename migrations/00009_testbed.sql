@@ -1,7 +1,7 @@
 -- +goose Up
 
--- Fault rules that clients of a test bed have set for their own traffic, in order, with how many requests each matched and how many it
--- affected. Only a service with FORGERUN_TESTBED reads it.
+-- Fault rules that clients of a test bed have set for their own traffic, in order. seen counts the requests that matched a rule, and
+-- applied those that it affected. Only a service with FORGERUN_TESTBED reads it.
 CREATE TABLE testbed_faults (
   client_id  uuid NOT NULL,
   session_id uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- a session with a label; the default means none
@@ -24,7 +24,7 @@ CREATE TRIGGER testbed_faults_of_a_client AFTER INSERT ON testbed_faults REFEREN
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 
 -- Sessions in which the traffic of a client of a test bed is recorded and judged. A client has at most one open session with each label,
--- and one without. Only a service with FORGERUN_TESTBED reads these tables.
+-- and one without a label. Only a service with FORGERUN_TESTBED reads these tables.
 CREATE TABLE testbed_sessions (
   client_id  uuid NOT NULL,
   session_id uuid NOT NULL,
@@ -53,7 +53,7 @@ CREATE TABLE testbed_exchanges (
   PRIMARY KEY (client_id, session_id, number)
 );
 
--- The session with a label that each request belongs to. Jobs and batches belong to the session of the request that created them.
+-- Maps each request to its session, if that session has a label. Jobs and batches belong to the session of the request that created them.
 CREATE TABLE testbed_requests (
   client_id  uuid NOT NULL,
   request_id text NOT NULL,
@@ -62,8 +62,8 @@ CREATE TABLE testbed_requests (
 );
 CREATE INDEX testbed_requests_session ON testbed_requests (client_id, session_id);
 
--- The clock of a test bed: its moves, of which the latest applies. The service's time was service_at when Postgres' clock showed real_at.
--- Since then it has passed at the rate, unless it is frozen. Without a row, the two clocks are the same.
+-- The clock of a test bed. Each row is a move of the clock, and the latest one applies. The service's time was service_at when Postgres'
+-- clock showed real_at. Since then it has passed at the rate, unless it is frozen. Without a row, the service uses Postgres' clock.
 CREATE TABLE testbed_clock (
   number     bigint PRIMARY KEY,
   real_at    timestamptz NOT NULL,
@@ -73,21 +73,23 @@ CREATE TABLE testbed_clock (
   CONSTRAINT testbed_clock_rate CHECK (rate BETWEEN 0.1 AND 3600)
 );
 
--- Sessions of a test bed search this schema before pg_catalog, so they find these functions. A move replaces them by functions
--- with constants: Postgres inlines them and plans cached statements again. Other sessions find the functions of pg_catalog first.
+-- Postgres connections of a test bed search this schema before pg_catalog, so they find these functions. A move replaces the functions by
+-- new ones that contain its values as constants, so that Postgres inlines them and plans cached statements again. Other connections find
+-- the functions of pg_catalog first.
 CREATE FUNCTION now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
   AS 'SELECT pg_catalog.now()';
 CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
   AS 'SELECT pg_catalog.clock_timestamp()';
 
--- The time of an event that was due at a time, null if it had no due time. The result is the due time if the clock has jumped over it, or
--- does not run at the rate of Postgres' clock. Otherwise it is the current time.
+-- The time to record for an event, from the time at which it was due, null if it had none. The result is the due time if the clock jumped
+-- over it or does not run at the rate of Postgres' clock. Otherwise it is the current time.
 CREATE FUNCTION testbed_moment(due timestamptz) RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
   AS 'SELECT pg_catalog.clock_timestamp()';
 
--- Moves the clock by a jump. From then on, the clock passes at the rate, or stands still. The move takes effect after a wait, in which it
--- is committed. Statements that still use the old clock, which may be faster, therefore see no time after the move. One call does
--- everything, so that little time passes between reading the clock and the commit. The functions are replaced in the schema of the table.
+-- Moves the clock by jump. From then on, it passes at new_rate, or stands still. The move takes effect only after wait, when it is already
+-- committed. A statement that still uses the old functions therefore sees no time later than the move's, even if the old clock is faster.
+-- The function does everything in one call, so that little time passes between reading the clock and the commit. The functions are replaced
+-- in the schema of the table.
 -- +goose StatementBegin
 CREATE FUNCTION testbed_move(next bigint, jump interval, wait interval, old_rate float8, new_rate float8, new_frozen boolean)
 RETURNS void LANGUAGE plpgsql AS $$

@@ -33,11 +33,9 @@ CREATE INDEX webhooks_deleted ON webhooks (deleted_at) WHERE deleted_at IS NOT N
 CREATE TRIGGER webhooks_of_a_client AFTER INSERT ON webhooks REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 
--- deliveries: one event for one endpoint. An endpoint is a webhook, or for
--- callbacks the origin of their URL (see callback_endpoint). Endpoints share the
--- sending capacity. A delivery is waiting (PENDING, not claimed), being sent
--- (PENDING, claimed), or settled. dispatch counts the claims and guards writes
--- about a claim: a sender that has lost its claim changes nothing.
+-- deliveries: one event for one endpoint. An endpoint is a webhook, or for callbacks the origin of their URL (see callback_endpoint).
+-- Sending capacity is shared out between endpoints. A delivery is waiting (PENDING, not claimed), being sent (PENDING, claimed), or
+-- settled. dispatch counts the claims: a sender whose claim has a lower count has lost the delivery, and its writes change nothing.
 CREATE TABLE deliveries (
   delivery_id     uuid PRIMARY KEY,
   client_id       uuid NOT NULL,
@@ -68,8 +66,8 @@ CREATE TABLE deliveries (
   CONSTRAINT deliveries_delivered_no_error CHECK (state <> 'DELIVERED' OR last_error IS NULL),
   CONSTRAINT deliveries_failed_has_error CHECK (state <> 'FAILED' OR last_error IS NOT NULL)
 )
--- Each row is written a few times and then only read. Every change moves it to
--- another index, so dead index entries must go long before a fifth of the table has changed.
+-- Each row is written a few times and then only read. Every change moves it to another index, so a vacuum must remove dead index entries
+-- earlier than at the default, a fifth of the table.
 WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_insert_scale_factor = 0.05);
 CREATE INDEX deliveries_waiting ON deliveries (client_id, endpoint_id, next_attempt_at)
   WHERE state = 'PENDING' AND claimed_until IS NULL;
@@ -77,7 +75,7 @@ CREATE INDEX deliveries_claimed ON deliveries (claimed_until) WHERE claimed_unti
 CREATE INDEX deliveries_webhook ON deliveries (webhook_id, delivery_id) WHERE webhook_id IS NOT NULL;
 CREATE INDEX deliveries_job ON deliveries (job_id, delivery_id) WHERE job_id IS NOT NULL;
 CREATE INDEX deliveries_failed ON deliveries (webhook_id, delivery_id) WHERE state = 'FAILED' AND webhook_id IS NOT NULL;
--- The predicate is equivalent to those of the other indexes but written differently, so that no search by webhook alone uses it.
+-- The predicate is equivalent to webhook_id IS NOT NULL but written differently, so that no search by webhook alone uses this index.
 CREATE UNIQUE INDEX deliveries_once ON deliveries (event_id, webhook_id) WHERE url IS NULL;
 
 -- One row per attempt, with the answer.
@@ -105,11 +103,9 @@ CREATE TABLE signing_keys (
   retires_at  timestamptz
 );
 
--- Every statement that writes events also writes their deliveries: to the
--- client's subscriptions for the event, and to the job's callback if the event
--- is a change of state or the client's own event. Most events have no receivers.
--- Then the trigger reads only the clients' webhooks, not the jobs.
--- OFFSET 0 makes the planner look each client up in the index.
+-- Every statement that writes events also writes their deliveries: to the client's subscriptions for the event, and to the job's callback
+-- if the event is a change of state or the client's own event. If only webhooks can be receivers, as for most events, the trigger does not
+-- read the jobs. OFFSET 0 makes the planner look each client up in the index.
 -- +goose StatementBegin
 CREATE FUNCTION deliver_events() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -161,10 +157,8 @@ $$;
 CREATE TRIGGER client_events_delivered AFTER INSERT ON client_events REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION deliver_client_events();
 
--- Removing a job removes its deliveries, and removing these removes their
--- attempts. This includes rows that were written while the removal waited for
--- locks, which its own snapshot does not show. Deliveries are locked in order of
--- their ids.
+-- Removing a job removes its deliveries, and removing these removes their attempts. The triggers also remove rows that were written while
+-- the removal waited for locks, which its own snapshot does not show. Deliveries are locked in order of their ids.
 -- +goose StatementBegin
 CREATE FUNCTION remove_deliveries() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

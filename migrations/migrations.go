@@ -1,5 +1,5 @@
-// Package migrations holds the database schema in numbered SQL files, each with its way up and its way down: one for each subject of the
-// first schema, then one for each later change. It holds files only; package repo runs them.
+// Package migrations embeds the SQL files of the database schema: one for each subject of the first schema, then one for each later change.
+// Package repo runs them.
 package migrations
 
 import "embed"

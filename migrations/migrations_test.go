@@ -29,7 +29,6 @@ func TestMigrationsAreNeverEdited(t *testing.T) {
 	require.Equal(t, string(recorded), actual.String(), "a new migration gets a line (sha256sum); an old one stays as it is")
 }
 
-// names returns the files in the order in which they run.
 func names(t *testing.T) []string {
 	t.Helper()
 	found, err := fs.Glob(migrations.FS, "*.sql")
