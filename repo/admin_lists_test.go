@@ -12,7 +12,6 @@ import (
 	"github.com/forgerun/forgerun/job/admin"
 )
 
-// allPages reads a list to its end, in pages of two.
 func allPages[T any](f *fixture, r admin.Range, read func(context.Context, admin.Range) (admin.Page[T], error)) []T {
 	all, _ := walk(f, func(after job.ID) ([]T, job.ID) {
 		r.After, r.Limit = after, 2

@@ -29,7 +29,7 @@ func TestSituationOfEmptyStore(t *testing.T) {
 	}, f.situation())
 	require.True(t, f.becomeLeader(newID()))
 	require.False(t, f.situation().LeaderGone)
-	for since, gone := range map[string]bool{"1 s": false, "3 s": true} { // after 1 s others may take over, but the leader is alive
+	for since, gone := range map[string]bool{"1 s": false, "3 s": true} { // at 1 s others may take over, but LeaderGone waits longer
 		f.exec(`UPDATE maintenance_state SET leader_expires_at = clock_timestamp() - $1::interval`, since)
 		require.Equal(t, gone, f.situation().LeaderGone, since)
 	}
@@ -74,7 +74,7 @@ func TestSituationCountsStoredRows(t *testing.T) {
 		lost   bool
 		died   int
 	}{
-		{`expires_at = now() - interval '1 s'`, false, 0}, // the worker keeps its jobs for a moment
+		{`expires_at = now() - interval '1 s'`, false, 0}, // an expired worker keeps its jobs for a few seconds
 		{`expires_at = now() - interval '6 s'`, true, 0},
 		{`state = 'DEAD'`, true, 1},
 		{`expires_at = now() - interval '16 min'`, true, 0},
@@ -179,7 +179,6 @@ func TestAdminMark(t *testing.T) {
 	}
 }
 
-// allJobs reads a list to its end, in pages of the given size.
 func (f *fixture) allJobs(q admin.JobQuery, size int) []job.ID {
 	q.Limit = size
 	ids, _ := walk(f, func(after admin.Place) ([]job.ID, admin.Place) {
@@ -243,7 +242,7 @@ func TestAdminListsAreComplete(t *testing.T) {
 	require.Len(t, f.allJobs(admin.JobQuery{BatchID: f.insertBatch(f.batch(3)).ID}, 2), 3)
 }
 
-// A page reads a limited number of rows. After a page without a match, the next page continues.
+// A page reads a limited number of rows. If none of them matches, the next page continues after them.
 func TestAdminListsReadBoundedRows(t *testing.T) {
 	f := setup(t)
 	wanted := f.submit()
@@ -256,7 +255,7 @@ func TestAdminListsReadBoundedRows(t *testing.T) {
 	require.Equal(t, admin.Count{Count: 21001}, must(f.store.Admin().Count(f.ctx(), admin.JobQuery{}))(t))
 }
 
-// The detail of a job contains its stored data, with the names of the API.
+// The detail of a job contains its stored data under the field names of the API.
 func TestAdminJob(t *testing.T) {
 	f := setup(t)
 	hook := f.subscribe("*")

@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// completeBatches completes the given batches that are ready, or all ready ones.
+// completeBatches completes those of the given batches that are ready; without ids, all ready ones.
 func (f *fixture) completeBatches(ids ...job.ID) []job.Batch {
 	if len(ids) == 0 {
 		ids, _ = f.readyBatches(job.ID{}, 1000)
@@ -22,7 +22,6 @@ func (f *fixture) readyBatches(after job.ID, look int) (ready []job.ID, last job
 	return ready, last
 }
 
-// end brings a job that is QUEUED to a final state.
 func (f *fixture) end(id job.ID, s job.State, reason job.Reason) {
 	switch s {
 	case job.Canceled:
@@ -34,7 +33,6 @@ func (f *fixture) end(id job.ID, s job.State, reason job.Reason) {
 	}
 }
 
-// completedEvents returns the data of the events batch.completed of a batch.
 func (f *fixture) completedEvents(id job.ID) []string {
 	return one[[]string](f, `SELECT coalesce(array_agg(data::text), '{}') FROM client_events
 		WHERE batch_id = $1 AND client_id = $2 AND event_name = 'batch.completed'`, id.String(), f.client.String())

@@ -17,7 +17,6 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// batch returns a batch of n plain jobs of the fixture's client, changed by opts.
 func (f *fixture) batch(n int, opts ...func(*job.BatchSubmission)) job.BatchSubmission {
 	sub := job.BatchSubmission{
 		Batch:       job.Batch{ID: newID(), ClientID: f.client, CorrelationID: "c", Language: "de", RequestID: "r-1"},
@@ -39,7 +38,6 @@ func batchKeyed(key string) func(*job.BatchSubmission) {
 	return func(s *job.BatchSubmission) { s.IdempotencyKey = key }
 }
 
-// refusing adds n refused items at the front.
 func refusing(n int) func(*job.BatchSubmission) {
 	return func(s *job.BatchSubmission) {
 		for i := range n {
@@ -51,14 +49,12 @@ func refusing(n int) func(*job.BatchSubmission) {
 	}
 }
 
-// insertBatch stores a new batch.
 func (f *fixture) insertBatch(sub job.BatchSubmission) *job.Batch {
 	b, replayed := must2(f.store.InsertBatch(f.ctx(), sub))(f.t)
 	require.False(f.t, replayed)
 	return b
 }
 
-// readBatch reads a batch of the fixture's client.
 func (f *fixture) readBatch(id job.ID) *job.Batch {
 	return must(f.store.Batch(f.ctx(), f.client, id))(f.t)
 }
@@ -102,8 +98,8 @@ func TestInsertBatch(t *testing.T) {
 	f.checkInvariants()
 }
 
-// Deliveries are written in the transaction of their events. The statement timeout is long enough for the largest batch with the maximum
-// number of webhooks.
+// Deliveries are written in the transaction of their events. Even for the largest batch with the maximum number of webhooks, this takes
+// less than the statement timeout.
 // Promise: patterns Batch
 func TestLargestBatch(t *testing.T) {
 	f := setup(t)
@@ -130,7 +126,6 @@ func TestBatchFollowsItsJobs(t *testing.T) {
 	require.ElementsMatch(t, []job.ID{ids[1], ids[3]}, must(f.store.OpenJobs(f.ctx(), f.client, b.ID))(t))
 }
 
-// find looks for a batch with the key k, like a request for a batch.
 func (f *fixture) find(client job.ID, sub job.BatchSubmission) (*job.Batch, error) {
 	return f.store.FindBatch(f.ctx(), client, "k", sub.RequestHash)
 }
@@ -144,7 +139,7 @@ func (f *fixture) otherBatch(n int) job.BatchSubmission {
 
 func TestBatchKeys(t *testing.T) {
 	f := setup(t)
-	f.submit(keyed("k")) // keys of jobs are separate
+	f.submit(keyed("k")) // jobs and batches have separate keys
 	stranger, same := newID(), f.batch(2, batchKeyed("k"))
 	require.Nil(t, must(f.find(f.client, same))(t))
 	first := f.insertBatch(f.batch(2, batchKeyed("k")))
@@ -203,7 +198,7 @@ func TestWaitingBatchesDoNotStarveOthers(t *testing.T) {
 	const n = 40
 	for name, test := range map[string]struct {
 		opts          []func(*job.BatchSubmission)
-		blocked, made int // blocked sessions, and created batches
+		blocked, made int // expected numbers of blocked sessions and of created batches
 	}{
 		"with one key": {[]func(*job.BatchSubmission){batchKeyed("k")}, 1, 1},
 		"without keys": {nil, jobs.MaxBatchInserts, n},

@@ -10,7 +10,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// bulk begins an operation of the fixture's client, changed by opts.
 func (f *fixture) bulk(action job.BulkAction, filter job.BulkFilter, opts ...func(*job.Bulk)) *job.Bulk {
 	return must(f.tryBulk(action, filter, opts...))(f.t)
 }
@@ -29,7 +28,7 @@ var everything = job.BulkFilter{All: true}
 
 func ofOperator(b *job.Bulk) { b.Owner = job.BulkOwner{Operator: "anna"} }
 
-// gather gathers the items of an operation, look jobs at a time.
+// gather reads look jobs at a time until the operation has gathered its items, or the number most of them.
 func (f *fixture) gather(b *job.Bulk, look, most int) *job.Bulk {
 	for b.GatheredAt == nil {
 		next, ok := must2(f.store.GatherBulk(f.ctx(), b, look, most))(f.t)
@@ -39,12 +38,10 @@ func (f *fixture) gather(b *job.Bulk, look, most int) *job.Bulk {
 	return b
 }
 
-// gathered begins an operation and gathers its items.
 func (f *fixture) gathered(action job.BulkAction, filter job.BulkFilter, opts ...func(*job.Bulk)) *job.Bulk {
 	return f.gather(f.bulk(action, filter, opts...), 100, 100)
 }
 
-// doItems does a part of an operation.
 func (f *fixture) doItems(b *job.Bulk, do func(context.Context, []job.BulkItem) ([]job.BulkItem, error)) []job.BulkItem {
 	return must(f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, do))(f.t)
 }
@@ -102,7 +99,6 @@ func TestBulkCollectsMatchingJobs(t *testing.T) {
 	}
 }
 
-// finishAll aborts an operation, so that another one may begin.
 func (f *fixture) finishAll(b *job.Bulk) { must2(f.store.AbortBulk(f.ctx(), job.ID{}, b.ID))(f.t) }
 
 // An operation skips jobs that were created after it. If there are too many jobs, it takes the newest.
@@ -142,7 +138,6 @@ func TestBulkLimits(t *testing.T) {
 	require.Len(t, must(f.store.OpenBulks(f.ctx()))(t), job.MaxOpenBulks-job.MaxOpenBulksOperator+1)
 }
 
-// retryAll returns a function that retries items like the service.
 func (f *fixture) retryAll(override bool) func(context.Context, []job.BulkItem) ([]job.BulkItem, error) {
 	return func(ctx context.Context, items []job.BulkItem) (ended []job.BulkItem, err error) {
 		var retries []job.ItemRetry
@@ -204,7 +199,7 @@ func TestBulkItemsHaveTheirEffectOnce(t *testing.T) {
 	require.Len(t, f.items(b, job.BulkQuery{Result: job.ItemSkipped}), 1)
 }
 
-// A dry run groups jobs by the values that decide whether they would be changed. An operation reports why it skipped jobs.
+// A dry run groups jobs by the values that decide whether the operation would change them. An operation reports why it skipped jobs.
 func TestBulkReportsReasons(t *testing.T) {
 	f := setup(t)
 	f.submit()
@@ -273,7 +268,7 @@ func TestBulkCancelsAndDeletes(t *testing.T) {
 	f.checkInvariants()
 }
 
-// An abort happens before or after a part of the work. Nothing is done after it.
+// After an abort, no items are gathered or done.
 func TestBulkAborts(t *testing.T) {
 	f := setup(t)
 	f.at(job.Failed)

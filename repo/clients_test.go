@@ -16,12 +16,10 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// decision is the argument of ChangeKeys.
 type decision = func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error)
 
 func (f *fixture) newClient() job.Client { return must(f.store.InsertClient(f.ctx(), newID()))(f.t) }
 
-// key returns a new key of a client, created at the given moment.
 func key(client job.ID, id string, now time.Time) job.APIKey {
 	now = now.Truncate(time.Microsecond)
 	return job.APIKey{ID: id, ClientID: client, SecretHash: [32]byte{1, 2, 3}, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
@@ -110,7 +108,7 @@ func TestConcurrentChangesOfAClientsKeysTakeTurns(t *testing.T) {
 	const n = 30
 	f.atOnce(n, func(i int) error {
 		return stores[i%2].ChangeKeys(f.ctx(), c.ID, func(_ job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
-			added := key(c.ID, fmt.Sprintf("k%02d", len(keys)), now) // a change that saw the same keys would use the same id
+			added := key(c.ID, fmt.Sprintf("k%02d", len(keys)), now) // two changes that saw the same keys would choose the same id
 			change := job.KeyChange{New: &added}
 			if len(keys) > 0 {
 				keys[0].ReplacedBy = added.ID
@@ -124,7 +122,7 @@ func TestConcurrentChangesOfAClientsKeysTakeTurns(t *testing.T) {
 		WHERE r.key_id = 'k' || lpad((substr(k.key_id, 2)::int + 1)::text, 2, '0')`), "each replaced by its successor")
 }
 
-// watch runs WatchKeys and passes on its calls.
+// watch receives the calls of a running WatchKeys.
 type watch struct {
 	changed   chan string
 	connected chan bool
@@ -145,7 +143,6 @@ func (f *fixture) watch(s *repo.Store) watch {
 	return w
 }
 
-// requireReported revokes a key and requires that the watch reports it.
 func (f *fixture) requireReported(w watch) {
 	c, id := f.newClient(), newID().String()
 	f.addKey(c.ID, id)
@@ -167,7 +164,7 @@ func TestWatchKeysReportsChanges(t *testing.T) {
 	f := setup(t)
 	w := f.watch(repotest.OpenURL(t, f.url))
 	c := f.newClient()
-	f.addKey(c.ID, "new") // no cache can have a key that did not exist
+	f.addKey(c.ID, "new") // not announced, because no cache can contain it
 	f.addKey(c.ID, "other")
 	_ = f.store.ChangeKeys(f.ctx(), c.ID, func(_ job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
 		taken := key(c.ID, "new", now)
@@ -187,7 +184,7 @@ func TestWatchKeysSurvivesQuietTimes(t *testing.T) {
 	const quiet = time.Second
 	f := setup(t)
 	w := f.watch(repotest.OpenURL(t, f.url, func(c *repo.Config) { c.Timeout, c.ApplicationName = quiet, "watcher" }))
-	for range 2 { // each round trip keeps the connection
+	for range 2 { // after a round trip without a notification, the watch keeps its connection
 		asked := one[time.Time](f, `SELECT clock_timestamp()`)
 		f.await(`SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'watcher'
 			AND query = '-- ping' AND state_change > $1)`, asked)
@@ -206,7 +203,6 @@ func (f *fixture) useKey(id string) (exists bool) {
 	return exists
 }
 
-// ageClient moves the creation of a client and its keys into the past.
 func (f *fixture) ageClient(id job.ID, by time.Duration) {
 	f.exec(`UPDATE clients SET created_at = created_at - $2::interval WHERE client_id = $1`, id.String(), by)
 	f.exec(`UPDATE api_keys SET created_at = created_at - $2::interval WHERE client_id = $1`, id.String(), by)

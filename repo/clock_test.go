@@ -24,7 +24,7 @@ func (f *fixture) shiftJob(id job.ID, by time.Duration) {
 		WHERE job_id = $1`, id.String(), by)
 }
 
-// moveJobs walks all waiting jobs, like the leader.
+// moveJobs calls MoveStrandedJobs until it has read all waiting jobs, as the leader does.
 func (f *fixture) moveJobs(look int) (moved int) {
 	walk(f, func(at job.QueueCursor) ([]int, job.QueueCursor) {
 		n, last := must2(f.store.MoveStrandedJobs(f.ctx(), at, look))(f.t)
@@ -92,7 +92,7 @@ func TestLeasesOfAClockThatWasAheadEnd(t *testing.T) {
 	require.True(t, one[bool](f, `SELECT expires_at BETWEEN now() AND now() + interval '30 s' FROM workers`))
 	require.True(t, one[bool](f, `SELECT claimed_until <= now() + interval '6 min' FROM deliveries`))
 
-	for range 2 { // a lease that ends implausibly late is free
+	for range 2 { // a lease with an implausibly late end is free, too
 		require.True(t, must(f.store.Lead(f.ctx(), newID(), 5*time.Second, 0))(t))
 		f.exec(`UPDATE maintenance_state SET leader_expires_at = leader_expires_at + interval '1 h'`)
 	}
@@ -112,13 +112,14 @@ func setFrozen(frozen bool) testbed.ClockMove { return testbed.ClockMove{Freeze:
 
 func rate(rate float64) testbed.ClockMove { return testbed.ClockMove{Rate: &rate} }
 
-// shown returns a session's time.
+// shown returns the time that a connection of the pool uses.
 func shown(t *testing.T, pool *pgxpool.Pool) (now, precise time.Time) {
 	require.NoError(t, pool.QueryRow(t.Context(), `SELECT now(), clock_timestamp()`).Scan(&now, &precise))
 	return now, precise
 }
 
-// All sessions of a test bed use the moved clock. Other sessions use Postgres' clock, and so does a process that has not read the move.
+// All Postgres connections of a test bed use the moved clock. Other connections use Postgres' clock, and so does a process that has not
+// read the move.
 func TestClockOfSessions(t *testing.T) {
 	f := setup(t)
 	s, other := repotest.OpenURL(t, f.url, asTestbed), repotest.OpenURL(t, f.url, asTestbed)

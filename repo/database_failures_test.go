@@ -13,10 +13,9 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// impatient stores give up after two seconds, and on a locked row after 0.8 s.
+// impatient makes a store give up after two seconds, and after 0.8 s if a row is locked.
 func impatient(c *repo.Config) { c.Timeout = 2 * time.Second }
 
-// requireTrouble checks that err is a storage error with one of the codes.
 func requireTrouble(t *testing.T, err error, codes ...job.Code) {
 	require.Error(t, err)
 	require.Contains(t, codes, job.CodeOf(err), "%v", err)
@@ -43,7 +42,7 @@ func TestLockedTable(t *testing.T) {
 		"orphans":   func() error { return errOf(f.store.Orphans(ctx, 10)) },
 		"waiting":   func() error { return errOf(f.store.Waiting(ctx, job.QueueCursor{}, 0, 10)) },
 	}
-	for i := range 200 { // this would take minutes if batches were not given up as a whole
+	for i := range 200 { // this would take minutes if the items of a failed flush were tried again one by one
 		calls[fmt.Sprint("insert", i)] = func() error { return errOf(f.store.InsertJob(ctx, f.submission(keyed(fmt.Sprint(i))))) }
 	}
 	begun := map[string]<-chan error{}
@@ -68,7 +67,7 @@ func TestLockedTable(t *testing.T) {
 
 // A locked row makes its own caller wait for a lock timeout. Callers with items in the same flush wait once, and then continue.
 func TestLockedRowSplitsOut(t *testing.T) {
-	f := setup(t, func(c *repo.Config) { c.Timeout = 10 * time.Second }) // both flushers must wait at the same moment
+	f := setup(t, func(c *repo.Config) { c.Timeout = 10 * time.Second }) // long enough that both flushers wait at the same time
 	ids := f.submitted(30)
 	locked := []job.ID{ids[0], ids[1], ids[15]}
 	unlock := f.lock(`SELECT FROM jobs WHERE job_id = ANY($1) FOR UPDATE`, each(locked, job.ID.String))

@@ -61,7 +61,7 @@ func TestCallbackEndpoints(t *testing.T) {
 		return one[string](f, `SELECT callback_endpoint($1, $2)::text`, f.client.String(), url)
 	}
 	seen := map[string]bool{}
-	for _, origin := range [][]string{ // each list has one endpoint
+	for _, origin := range [][]string{ // the URLs of a list belong to the same endpoint
 		{"http://cb.test:81", "http://CB.test:81/x?y", "HTTP://cb.test:81?y"},
 		{"http://cb.test", "http://cb.test:80", "http://cb.test:/x", "http://cb.test:080/"},
 		{"https://cb.test", "https://cb.test:443/x", "https://CB.test:/"},
@@ -121,7 +121,7 @@ func TestRefusedClaimsReturnWhenToRetry(t *testing.T) {
 	testkit.Eventually(t, "the delivery is due", func() bool { return f.claimDelivery(id) != nil })
 }
 
-// A statement reads a limited amount of data. The other deliveries are claimed later.
+// A statement that claims deliveries reads a limited amount of their data. It leaves the other deliveries for later.
 func TestClaimsReadBoundedData(t *testing.T) {
 	f := setup(t)
 	f.subscribe(job.EventEmitted)

@@ -10,13 +10,13 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// another creates a client and a job with the options, and returns both ids.
 func (f *fixture) another(opts ...func(*job.Submission)) (client, id job.ID) {
 	client = newID()
 	return client, f.submit(append(opts, ofClient(client))...)
 }
 
-// One statement may write events of clients of all kinds. Each event goes only to its own subscribers.
+// The events that one statement writes may belong to clients with and without webhooks and callbacks. Each event goes only to its own
+// subscribers.
 func TestEventsOfManyClientsInOneStatement(t *testing.T) {
 	f := setup(t)
 	var jobs, clients []string
@@ -103,7 +103,7 @@ func traced(traceparent string) func(*job.Submission) {
 	return func(s *job.Submission) { s.Job.TraceParent = traceparent }
 }
 
-// Every statement that returns a job to continue also returns its traceparent.
+// Every statement that returns a job for another process also returns its traceparent.
 func TestTracesContinueWithTheirJobs(t *testing.T) {
 	f := setup(t)
 	ofTask := func(tasks []job.Task, id job.ID) string {

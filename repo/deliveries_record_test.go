@@ -13,7 +13,6 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// strict disables a webhook at the third failure in a row.
 func strict(c *repo.Config) {
 	c.Webhooks = repo.WebhookLimits{DisableFailures: 3, DisableAfter: time.Nanosecond}
 }
@@ -23,7 +22,6 @@ func (f *fixture) hookRow(id job.ID) string {
 	return one[string](f, `SELECT xmin::text || xmax::text || to_jsonb(w) FROM webhooks w WHERE webhook_id = $1`, id.String())
 }
 
-// requireStaleResult records a result for a claim that is no longer current, and requires job.ErrStale.
 func (f *fixture) requireStaleResult(r job.DeliveryResult, why string) {
 	require.ErrorIs(f.t, errOf(f.store.RecordDelivery(f.ctx(), r)), job.ErrStale, why)
 }
@@ -75,7 +73,7 @@ func TestResultsOfOneFlush(t *testing.T) {
 		want      []int
 	}{
 		"failures": {0, []int{7}},
-		"mixed":    {1, []int{0, 1}}, // one of the first two may commit last
+		"mixed":    {1, []int{0, 1}}, // 1 if a failure from the first two flushes is written after the success
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := setup(t, patient)
@@ -88,7 +86,7 @@ func TestResultsOfOneFlush(t *testing.T) {
 					r = delivered(p[i])
 				}
 				calls = append(calls, begin(func() error { return errOf(f.store.RecordDelivery(f.ctx(), r)) }))
-				if i < 2 { // each flusher takes one and waits
+				if i < 2 { // each flusher takes one result and waits
 					f.awaitBlocked(i + 1)
 				}
 			}
@@ -143,7 +141,7 @@ func TestDisablingTakesBothLimits(t *testing.T) {
 	require.Equal(t, job.DisabledFailing, f.record(givenUp(p[3])).Disabled)
 }
 
-// An internal failure does not count against the webhook, or as a try.
+// An internal failure counts neither against the webhook nor as a try of the delivery.
 func TestInternalFailuresDoNotCount(t *testing.T) {
 	f := setup(t, strict)
 	hook := f.subscribe(job.EventCreated)

@@ -16,7 +16,7 @@ func (f *fixture) replay(hook job.ID, since time.Time, after job.Position, limit
 	return must(f.store.ReplayEvents(f.ctx(), f.client, hook, since, after, limit))(f.t)
 }
 
-// replayAll replays to the end. It returns how many deliveries were queued, and the number of calls.
+// replayAll replays until nothing is left, and returns how many deliveries were queued, and in how many calls.
 func (f *fixture) replayAll(hook job.ID, since time.Time, limit int) (queued, calls int) {
 	for r := (job.Replay{More: true}); r.More; calls++ {
 		require.Less(f.t, calls, 1000, "the replay makes no progress")
@@ -94,7 +94,7 @@ func TestReplayOfALongHistory(t *testing.T) {
 	require.LessOrEqual(t, calls, 8, "the last 30,000 events have one transaction")
 }
 
-// FAILED deliveries need no position, because redelivered ones are no longer FAILED.
+// Deliveries that were redelivered are no longer FAILED, so the replay needs no position to continue after while it redelivers FAILED ones.
 func TestReplayBeginsWithFailedDeliveries(t *testing.T) {
 	f := setup(t)
 	f.submit()
@@ -114,7 +114,7 @@ func TestReplayBeginsWithFailedDeliveries(t *testing.T) {
 	f.checkInvariants()
 }
 
-// awaitPast waits until no transaction of this server is older than an event.
+// awaitPast waits until every transaction that could write an event before the latest one has ended.
 func (f *fixture) awaitPast() {
 	testkit.Eventually(f.t, "no older transaction is left", func() bool {
 		return one[bool](f, `SELECT max(tx::text::bigint) < pg_snapshot_xmin(pg_current_snapshot())::text::bigint FROM events`)
@@ -153,7 +153,7 @@ func TestReplayNeedsAnEnabledWebhookOfTheClient(t *testing.T) {
 	hook := f.subscribe("job.*")
 	r := f.replay(hook, time.Time{}, job.Position{}, 2)
 	require.True(t, r.More)
-	r.Next.Tx = max(r.Next.Tx, 1) // not the beginning, even with pending transactions
+	r.Next.Tx = max(r.Next.Tx, 1) // 0 would mean the beginning
 	ahead := r.Next
 	ahead.Tx += 1 << 40
 	code := func(client job.ID, after job.Position) job.Code {

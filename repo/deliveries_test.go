@@ -16,7 +16,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// claimAll claims at most n due deliveries of an endpoint, the earliest first.
 func (f *fixture) claimAll(endpoint job.ID, n int) (claimed []job.ClaimedDelivery) {
 	for _, id := range f.ids(`SELECT delivery_id FROM deliveries WHERE client_id = $1 AND endpoint_id = $2 AND state = 'PENDING'
 		AND claimed_until IS NULL ORDER BY next_attempt_at, job_id, seq LIMIT $3`, f.client.String(), endpoint.String(), n) {
@@ -27,12 +26,11 @@ func (f *fixture) claimAll(endpoint job.ID, n int) (claimed []job.ClaimedDeliver
 	return claimed
 }
 
-// ids returns the ids that a query finds.
 func (f *fixture) ids(sql string, args ...any) []job.ID {
 	return must(pgx.CollectRows(must(f.db.Query(f.ctx(), sql, args...))(f.t), pgx.RowTo[job.ID]))(f.t)
 }
 
-// claimDelivery claims a delivery for an hour. It returns nil if it was not claimed.
+// claimDelivery returns nil if the delivery was not claimed.
 func (f *fixture) claimDelivery(id job.ID) *job.ClaimedDelivery {
 	d, _ := must2(f.store.ClaimDelivery(f.ctx(), id, time.Hour))(f.t)
 	return d
@@ -45,7 +43,7 @@ func (f *fixture) claimed(n int) (hook job.ID, claimed []job.ClaimedDelivery) {
 	return hook, f.claimAll(hook, n)
 }
 
-// dueDeliveries walks the deliveries that are due within ahead.
+// dueDeliveries returns all deliveries that are due within the duration ahead, and the number of calls.
 func (f *fixture) dueDeliveries(look, perEndpoint, limit int, minAge, ahead time.Duration) (found []job.DeliveryTask, calls int) {
 	return walk(f, func(at job.EndpointKey) ([]job.DeliveryTask, job.EndpointKey) {
 		some, last := must2(f.store.DueDeliveries(f.ctx(), at, look, perEndpoint, limit, minAge, ahead))(f.t)
@@ -54,7 +52,6 @@ func (f *fixture) dueDeliveries(look, perEndpoint, limit int, minAge, ahead time
 	})
 }
 
-// endpoints returns the client's endpoints with due deliveries.
 func (f *fixture) endpoints() (found []job.ID) {
 	due, _ := f.dueDeliveries(100, 1, 100, 0, 0)
 	for _, t := range due {
@@ -65,7 +62,6 @@ func (f *fixture) endpoints() (found []job.ID) {
 	return found
 }
 
-// delivered returns the result of a claimed delivery that got a 200.
 func delivered(p job.ClaimedDelivery) job.DeliveryResult {
 	return job.DeliveryResult{
 		DeliveryID: p.ID, Fence: p.Fence, State: job.DeliveryDelivered,
@@ -73,7 +69,6 @@ func delivered(p job.ClaimedDelivery) job.DeliveryResult {
 	}
 }
 
-// refused returns the result of a claimed delivery that got a 500 and waits for another try.
 func refused(p job.ClaimedDelivery, wait time.Duration) job.DeliveryResult {
 	r := delivered(p)
 	r.State, r.Wait = job.DeliveryPending, wait
@@ -91,7 +86,6 @@ func (f *fixture) record(r job.DeliveryResult) job.Recorded {
 	return must(f.store.RecordDelivery(f.ctx(), r))(f.t)
 }
 
-// deliverAll sends all due deliveries successfully, and returns them in order of their claims.
 func (f *fixture) deliverAll() (sent []job.ClaimedDelivery) {
 	for _, endpoint := range f.endpoints() {
 		for claimed := f.claimAll(endpoint, 100); len(claimed) > 0; claimed = f.claimAll(endpoint, 100) {
@@ -104,7 +98,8 @@ func (f *fixture) deliverAll() (sent []job.ClaimedDelivery) {
 	return sent
 }
 
-// sentTo lists "target event" of all deliveries of a job, in order; the target is a webhook's description, or a callback's URL.
+// sentTo returns "target event" for each delivery that matches the condition, in order; the target is a webhook's description, or a
+// callback's URL.
 func (f *fixture) sentTo(where string, args ...any) []string {
 	text := one[string](f, `SELECT coalesce(string_agg(coalesce(w.description, d.url) || ' ' || event_name, ',' ORDER BY job_id,
 		coalesce(w.description, d.url), seq), '')
@@ -190,7 +185,6 @@ func TestEventsHaveTheirDeliveries(t *testing.T) {
 	f.checkInvariants()
 }
 
-// calledBack sets the callback of a submission.
 func calledBack(s *job.Submission) { s.Job.Callback = "http://cb.test/x" }
 
 func TestWebhookTestHasOneDelivery(t *testing.T) {

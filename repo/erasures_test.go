@@ -15,16 +15,15 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// ofNoClient lists the tables without a client's data, and those with data that is kept: see docs/reference/operator-api.md.
+// ofNoClient lists the tables that an erasure does not touch: they have no data of clients, or data that is kept
+// (docs/reference/operator-api.md).
 var ofNoClient = []string{"audit", "ended_sessions", "erasures", "goose_db_version", "history", "maintenance_state", "pauses",
 	"signing_keys", "testbed_clock", "workers", "headroom", "headroom_leases"}
 
-// fill creates rows for a client in every table, with the given number of jobs.
 func (f *fixture) fill(client job.ID, jobs string) {
 	f.script(strings.NewReplacer("{client}", client.String(), "{jobs}", jobs).Replace(read("client.sql")))
 }
 
-// contents returns, as text, the rows of all tables that can hold a client's data.
 func (f *fixture) contents() map[string][]string {
 	found := map[string][]string{}
 	for _, table := range job.ErasedTables {
@@ -42,7 +41,7 @@ func (f *fixture) erase(client job.ID) *job.Erasure {
 	return e
 }
 
-// eraseStep does a part of an erasure, like the service.
+// eraseStep does a part of an erasure, and cancels the jobs that it returns as unfinished, like the service.
 func (f *fixture) eraseStep(id job.ID) job.ErasureStep {
 	step := must(f.store.EraseStep(f.ctx(), id))(f.t)
 	for _, id := range step.Unfinished {

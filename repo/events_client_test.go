@@ -32,14 +32,12 @@ func (f *fixture) feed(after job.Position, limit int) job.Feed {
 	return must(f.store.ClientEvents(f.ctx(), f.client, after, limit))(f.t)
 }
 
-// follower reads a client's feed page by page.
 type follower struct {
 	f    *fixture
 	at   job.Position
 	seen []job.Occurrence
 }
 
-// read reads one page and reports whether there may be more.
 func (r *follower) read(limit int) bool {
 	r.f.t.Helper()
 	feed := r.f.feed(r.at, limit)
@@ -60,7 +58,7 @@ func (r *follower) readAll(limit int) []job.Occurrence {
 	return r.seen
 }
 
-// places returns the expected feed of the fixture's client, in order.
+// places returns the positions that the feed of the fixture's client must show, in order.
 func (f *fixture) places() []job.Position {
 	rows := must(f.db.Query(f.ctx(), `SELECT tx, id, seq FROM (
 		SELECT client_id, tx, job_id AS id, seq FROM events UNION ALL SELECT client_id, tx, event_id, 0 FROM client_events) e
@@ -78,7 +76,6 @@ func positions(events []job.Occurrence) []job.Position {
 	return append([]job.Position{}, each(events, func(e job.Occurrence) job.Position { return e.Position })...)
 }
 
-// clientEvent records an event without a job.
 func (f *fixture) clientEvent(db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }) (id job.ID) {
@@ -104,7 +101,7 @@ func TestFeedHoldsAllEventsOfAClient(t *testing.T) {
 	require.Len(t, of, 4)
 	for _, id := range []job.ID{failed, waiting, succeeded} {
 		log := f.events(id, 0, 100)
-		for i := range log.Events { // all but the position in the feed
+		for i := range log.Events { // events of a log have no position in the feed
 			require.Equal(t, id, of[id][i].Position.ID)
 			log.Events[i].Position = of[id][i].Position
 		}
@@ -123,7 +120,7 @@ func TestFeedInPages(t *testing.T) {
 		f.at(job.Canceled)
 		f.clientEvent(f.db)
 	}
-	f.exec(`UPDATE events SET tx = '3'`) // order among equal labels counts too
+	f.exec(`UPDATE events SET tx = '3'`) // events with equal labels have an order, too
 	f.exec(`UPDATE client_events SET tx = '3' WHERE event_id IN (SELECT event_id FROM client_events LIMIT 2)`)
 	want := f.places()
 	require.Len(t, want, 16)

@@ -23,13 +23,11 @@ type steps struct {
 
 func newSteps(f *fixture) steps { return steps{f, f.submit(), f.assigned(f.submit(), 1), f.run()} }
 
-// lock locks the rows of the jobs.
 func (s steps) lock() (unlock func()) {
 	return s.f.lock(`SELECT FROM jobs WHERE job_id = ANY($1) FOR UPDATE`,
 		[]string{s.queued.String(), s.assigned.JobID.String(), s.running.JobID.String()})
 }
 
-// begin begins the three steps at once.
 func (s steps) begin(ctx context.Context) (done []<-chan error) {
 	return []<-chan error{
 		begin(func() error {
@@ -48,7 +46,6 @@ func (s steps) states() []job.State {
 	return []job.State{s.f.state(s.queued), s.f.state(s.assigned.JobID), s.f.state(s.running.JobID)}
 }
 
-// requireDone waits for steps that were begun.
 func (s steps) requireDone(done []<-chan error) {
 	s.f.t.Helper()
 	for _, step := range done {
@@ -57,7 +54,6 @@ func (s steps) requireDone(done []<-chan error) {
 	require.Equal(s.f.t, []job.State{job.Assigned, job.Running, job.Succeeded}, s.states())
 }
 
-// occupySteps keeps the flushers of steps busy.
 func (f *fixture) occupySteps() (release func()) {
 	return f.occupy(func() { _, _, _ = f.store.Claim(f.ctx(), f.worker, newID(), 1) })
 }
@@ -156,7 +152,6 @@ func TestClaimRepeatsALostOne(t *testing.T) {
 	require.Len(t, f.log(id), 3)
 }
 
-// stepArguments returns the arguments of stepJobs for claims or starts of these jobs.
 func (f *fixture) stepArguments(next job.State, leases ...job.ClaimID) []any {
 	n := len(leases)
 	ids, events, workers, attempts, fences := make([]string, n), make([]string, n), make([]*string, n), make([]int, n), make([]int64, n)
@@ -175,7 +170,6 @@ func (f *fixture) stepArguments(next job.State, leases ...job.ClaimID) []any {
 	}
 }
 
-// cancelArguments returns the arguments of cancelJobs for a job of the fixture's client, without an API key.
 func (f *fixture) cancelArguments(id job.ID) []any {
 	return []any{[]string{id.String()}, []string{f.client.String()}, make([]*string, 1)}
 }

@@ -27,7 +27,6 @@ const (
 	lastID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 )
 
-// named replaces names by ids.
 var named = strings.NewReplacer(`'busy'`, `'`+busy+`'`, `'nobody'`, `'`+nobody+`'`, `'last'`, `'`+lastID+`'`)
 
 // bigTables lists tables that no statement may read completely.
@@ -81,7 +80,6 @@ func read(file string) string {
 	return string(text)
 }
 
-// plan is a node of EXPLAIN's output.
 type plan struct {
 	NodeType string   `json:"Node Type"`
 	Relation string   `json:"Relation Name"`
@@ -99,7 +97,7 @@ func (p plan) walk(visit func(plan)) {
 	}
 }
 
-// sortsBy reports whether rows are sorted by exactly these columns below p.
+// sortsBy reports whether a node of p sorts rows by exactly these columns.
 func (p plan) sortsBy(columns ...string) (sorts bool) {
 	p.walk(func(node plan) {
 		sorts = sorts || slices.EqualFunc(node.SortKey, columns, func(key, column string) bool { return strings.HasSuffix(key, "."+column) })
@@ -107,7 +105,7 @@ func (p plan) sortsBy(columns ...string) (sorts bool) {
 	return sorts
 }
 
-// walks reports whether the rows below p come in the order of an index.
+// walks reports whether p reads its rows in the order of this index.
 func (p plan) walks(index string) bool {
 	return slices.ContainsFunc(p.Plans, func(child plan) bool { return child.Index == index })
 }
@@ -122,7 +120,6 @@ func parsePlan(t *testing.T, text string) plan {
 	return answer[0].Plan
 }
 
-// explainAs returns the lines of EXPLAIN's output.
 func explainAs(t *testing.T, conn *pgxpool.Conn, options, statement, args string) (lines []string) {
 	if args != "" {
 		args = "(" + args + ")"
@@ -136,7 +133,6 @@ func explainAs(t *testing.T, conn *pgxpool.Conn, options, statement, args string
 	return lines
 }
 
-// connection takes a connection of a pool for a test.
 func connection(t *testing.T, pool *pgxpool.Pool) *pgxpool.Conn {
 	conn := must(pool.Acquire(t.Context()))(t)
 	t.Cleanup(conn.Release)
@@ -209,7 +205,8 @@ func requireLockOrder(t *testing.T, name string, p plan) {
 	})
 }
 
-// Waiting rows are counted only in the indexes, because there may be a million rows of some hundred bytes. Held rows are few.
+// Waiting rows are counted only in the indexes, because there may be a million rows of some hundred bytes. Only a few jobs are held by
+// workers.
 func requireCountsInIndexes(t *testing.T, f *fixture) {
 	conn := connection(t, f.store.Pool())
 	for name, indexes := range map[string]int{
@@ -226,7 +223,7 @@ func requireCountsInIndexes(t *testing.T, f *fixture) {
 	}
 }
 
-// Each migration looks for labels from the future, in a session without the store's settings.
+// Each run of the migrations searches for event labels that are ahead of the server, on a connection without the store's settings.
 func requireLabelsByIndex(t *testing.T, f *fixture) {
 	searched := map[string]int{}
 	parsePlan(t, one[string](f, `EXPLAIN (FORMAT JSON) `+repo.Statements["anyFutureLabel"])).walk(func(node plan) {
@@ -246,8 +243,8 @@ func requireOwnPart(t *testing.T, f *fixture) {
 	require.Less(t, f.reads("jobs", repo.Statements["writeHistory"], args), 100)
 }
 
-// In sessions of a test bed, statements use the same indexes. Without a move, the plans are the same as in other sessions, so the clock
-// costs nothing. After a move, the plans have the time as a constant.
+// On the connections of a test bed, statements use the same indexes. Without a move, the plans are the same as on other connections, so the
+// clock costs nothing. After a move, the plans contain the time as a constant.
 func requirePlansInTime(t *testing.T, f *fixture) {
 	s := repotest.OpenURL(t, f.url, asTestbed)
 	conn, plain := connection(t, s.Pool()), connection(t, f.store.Pool())
@@ -277,7 +274,8 @@ func requirePlansInTime(t *testing.T, f *fixture) {
 	}
 }
 
-// A step of a job updates its indexes with one new version of its row. A start changes no indexed column, and updates no index.
+// A claim or a cancellation writes one new version of the job's row, with new index entries. A start changes no indexed column, and updates
+// no index.
 func TestUpdatesInPlace(t *testing.T) {
 	f := setup(t)
 	const n = 20

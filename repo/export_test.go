@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// BatchKeysTaken returns the number of keys that callers hold.
+// BatchKeysTaken returns how many idempotency keys the callers of InsertBatch hold now.
 func (s *Store) BatchKeysTaken() int { return jobs.KeysHeld(s.jobStore) }
 
 // Pool returns the store's own pool, for tests that exhaust or count connections.
@@ -27,15 +27,15 @@ func (s *Store) Queued(operation string) int {
 	return s.db.Queued(operation)
 }
 
-// Statements holds all texts that are sent, by their name in the .sql files.
+// Statements has the text of each statement as it is sent, by its name in the .sql files.
 var _, Statements = pg.Catalog()
 
-// Sources returns the code of all parts, Go and SQL, without tests.
+// Sources returns the text of all Go and SQL files of this package and the packages below it, without tests.
 func Sources() string {
 	var all strings.Builder
 	var files []string
 	for _, pattern := range []string{"*.go", "*/*.go", "*.sql", "*/*.sql"} {
-		found, _ := filepath.Glob(pattern) // the pattern is right
+		found, _ := filepath.Glob(pattern) // the pattern is valid, so there is no error
 		files = append(files, found...)
 	}
 	for _, f := range files {

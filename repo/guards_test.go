@@ -16,10 +16,9 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// resources holds ids of a client's resources.
 type resources struct{ job, batch, webhook, delivery, schedule job.ID }
 
-// requests returns all requests for a client's resource.
+// requests returns every kind of request for a resource of a client, by name.
 func (f *fixture) requests(ctx context.Context) map[string]func(client job.ID, x resources) error {
 	hook := func(x resources) job.DeliveryOwner { return job.DeliveryOwner{WebhookID: x.webhook} }
 	of := func(x resources) job.DeliveryOwner { return job.DeliveryOwner{JobID: x.job} }
@@ -64,7 +63,8 @@ func (f *fixture) requests(ctx context.Context) map[string]func(client job.ID, x
 	}
 }
 
-// Requests for another client's resources return the same error as for unknown ones after as many statements, and change nothing.
+// Requests for another client's resources return the same error as for unknown resources, after the same number of statements, and change
+// nothing.
 // Promise: contract 13, 14
 func TestForeignThingsAreUnknown(t *testing.T) {
 	f := setup(t)
@@ -81,7 +81,7 @@ func TestForeignThingsAreUnknown(t *testing.T) {
 		}
 		for _, stranger := range []job.ID{newID(), {}} {
 			if stranger.IsZero() && strings.Contains(name, "schedule") {
-				continue // the zero client is an operator
+				continue // for these, the zero client means an operator
 			}
 			costThere, errThere := cost(stranger, there)
 			costNever, errNever := cost(stranger, resources{newID(), newID(), newID(), newID(), newID()})
@@ -169,7 +169,7 @@ func (f *fixture) requestKey(key string) job.RequestKey {
 
 var someAnswer = job.Answer{Status: 200, Header: map[string]string{"Location": "/x"}, Body: []byte(`{"b":1,"a":null}`)}
 
-// canceling cancels a job within Once.
+// canceling returns the work of a request that cancels a job, for Once.
 func canceling(s *repo.Store, client, id job.ID) func(context.Context) (job.Answer, error) {
 	return func(ctx context.Context) (job.Answer, error) {
 		change, _, err := s.Cancel(ctx, client, id)
@@ -244,7 +244,7 @@ func TestFailedTransactionsWriteNothing(t *testing.T) {
 	require.False(t, replayed)
 }
 
-// killConnections ends the store's sessions.
+// killConnections ends the sessions that are idle in a transaction.
 func (f *fixture) killConnections() {
 	f.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
 		AND state = 'idle in transaction'`)

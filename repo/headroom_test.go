@@ -11,7 +11,6 @@ import (
 
 func loadOf(n int) job.Load { return job.Load{Active: n, Queued: n} }
 
-// newLease returns a lease of a new process, with a limit of 20 jobs.
 func newLease(change ...func(*job.Lease)) job.Lease {
 	l := job.Lease{ID: newID(), Process: newID(), New: true, Limit: loadOf(20), Expiry: time.Hour, Need: loadOf(1), Want: loadOf(100)}
 	for _, f := range change {
@@ -75,7 +74,7 @@ func TestAnEndedLeaseStoresNothing(t *testing.T) {
 	failed := f.force(job.Failed)
 
 	f.exec(`UPDATE headroom_leases SET expires_at = now() - interval '1 s'`)
-	f.submit(under(a)) // its room is still free
+	f.submit(under(a)) // lease a still has room
 	require.Equal(t, 0, f.renew(&b), "the ended lease may have used all its room")
 	require.Equal(t, 20, one[int](f, `SELECT active::int FROM headroom`))
 	require.ErrorIs(t, errOf(f.store.InsertJob(f.ctx(), f.submission(under(a)))), job.ErrLeaseEnded)

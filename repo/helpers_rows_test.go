@@ -21,10 +21,8 @@ func (f *fixture) insert(table string, n int, given columns) {
 	repotest.Insert(f.t, f.url, table, n, given)
 }
 
-// quoted returns an id as an SQL literal.
 func quoted(id job.ID) string { return `'` + id.String() + `'::uuid` }
 
-// event is the part of an event log's row that tests check.
 type event struct {
 	Seq        int
 	Name       string
@@ -34,7 +32,6 @@ type event struct {
 	Data       map[string]any
 }
 
-// log reads the events of a job in order.
 func (f *fixture) log(id job.ID) []event {
 	rows := must(f.db.Query(f.ctx(), `SELECT seq, event_name, coalesce(prev_state, ''), coalesce(next_state, ''), attempt, occurred_at, data
 		FROM events WHERE job_id = $1 ORDER BY seq`, id.String()))(f.t)
@@ -48,7 +45,6 @@ func (f *fixture) log(id job.ID) []event {
 	return events
 }
 
-// names lists the names of a job's events in order.
 func (f *fixture) names(id job.ID) []string {
 	return each(f.log(id), func(e event) string { return e.Name })
 }
@@ -84,7 +80,6 @@ func (f *fixture) begin() pgx.Tx {
 	return tx
 }
 
-// lockRow locks the row of a job, as a transition does.
 func (f *fixture) lockRow(id string) (unlock func()) {
 	return f.lock(`SELECT FROM jobs WHERE job_id = $1 FOR UPDATE`, id)
 }
@@ -94,17 +89,16 @@ func (f *fixture) awaitBlocked(n int) {
 	f.await(`SELECT count(*) = $1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`, n)
 }
 
-// await waits until a query returns true.
 func (f *fixture) await(sql string, args ...any) {
 	testkit.Eventually(f.t, sql, func() bool { return one[bool](f, sql, args...) })
 }
 
-// awaitQueued waits until n items of an operation wait for a flusher.
 func (f *fixture) awaitQueued(operation string, n int) {
 	testkit.Eventually(f.t, "the items are queued", func() bool { return f.store.Queued(operation) == n })
 }
 
-// occupy makes all flushers of an operation wait for a table lock, each with one item that do submits. Later items queue up until release.
+// occupy makes all flushers of an operation wait for a table lock, each with one item, which a call of do submits. Later items queue up
+// until release.
 func (f *fixture) occupy(do func()) (release func()) {
 	unlock := f.lock(`LOCK TABLE jobs IN SHARE MODE`)
 	var busy sync.WaitGroup
@@ -121,7 +115,7 @@ func (f *fixture) occupy(do func()) (release func()) {
 // occupyInserts is like occupy, for inserts. The store needs the option patient.
 func (f *fixture) occupyInserts() (release func()) { return f.occupy(func() { f.submit() }) }
 
-// inOneFlush makes n concurrent calls share a flush. They queue up behind the flushers of the operation, which occupy keeps busy.
+// inOneFlush makes n concurrent calls share a flush. They queue up behind the flushers, which are kept busy by the given function occupy.
 func (f *fixture) inOneFlush(operation string, occupy func(), n int, do func(i int)) {
 	release := f.occupy(occupy)
 	var calls sync.WaitGroup
@@ -136,7 +130,6 @@ func (f *fixture) inOneFlush(operation string, occupy func(), n int, do func(i i
 // patient lets statements wait for locks as long as a test takes.
 func patient(c *repo.Config) { c.Timeout = 3 * testkit.Patience }
 
-// each maps the elements of a slice.
 func each[T, R any](all []T, of func(T) R) (found []R) {
 	for _, v := range all {
 		found = append(found, of(v))

@@ -38,7 +38,6 @@ type fixture struct {
 	registry *prometheus.Registry // of the store
 }
 
-// setup makes the fixture of a parallel test.
 func setup(t *testing.T, opts ...func(*repo.Config)) *fixture {
 	t.Parallel()
 	return setupAt(t, repotest.URL(t), opts...)
@@ -98,7 +97,6 @@ func codeOf(results ...any) job.Code {
 
 func newID() job.ID { return job.ID(uuid.Must(uuid.NewV7())) }
 
-// newWorker registers a worker with a lease that outlasts the test.
 func (f *fixture) newWorker() job.ID {
 	id := newID()
 	leases := f.store.NewLeases()
@@ -107,7 +105,6 @@ func (f *fixture) newWorker() job.ID {
 	return id
 }
 
-// expireWorker ends a worker's lease by Postgres' clock.
 func (f *fixture) expireWorker(id job.ID) {
 	f.exec(`UPDATE workers SET expires_at = clock_timestamp() - interval '1 ms' WHERE worker_id = $1`, id.String())
 }
@@ -123,13 +120,11 @@ func (f *fixture) script(sql string) {
 	}
 }
 
-// one reads a single value.
 func one[T any](f *fixture, sql string, args ...any) T {
 	rows := must(f.db.Query(f.ctx(), sql, args...))(f.t)
 	return must(pgx.CollectExactlyOneRow(rows, pgx.RowTo[T]))(f.t)
 }
 
-// submission returns a plain job of the fixture's client, changed by opts.
 func (f *fixture) submission(opts ...func(*job.Submission)) job.Submission {
 	s := job.Submission{
 		Job: job.Job{
@@ -145,7 +140,6 @@ func (f *fixture) submission(opts ...func(*job.Submission)) job.Submission {
 	return s
 }
 
-// deferred makes a submission DEFERRED until the given time from now.
 func deferred(in time.Duration) func(*job.Submission) {
 	return func(s *job.Submission) {
 		at := time.Now().Add(in).UTC().Truncate(time.Microsecond)
@@ -159,14 +153,12 @@ func keyed(key string) func(*job.Submission) {
 
 func attempts(n int) func(*job.Submission) { return func(s *job.Submission) { s.Job.MaxAttempts = n } }
 
-// submit stores a job and returns its id.
 func (f *fixture) submit(opts ...func(*job.Submission)) job.ID {
 	sub := f.submission(opts...)
 	must(f.store.InsertJob(f.ctx(), sub))(f.t)
 	return sub.Job.ID
 }
 
-// submitted stores n jobs and returns their ids, the oldest first.
 func (f *fixture) submitted(n int, opts ...func(*job.Submission)) (ids []job.ID) {
 	for range n {
 		ids = append(ids, f.submit(opts...))
@@ -174,7 +166,6 @@ func (f *fixture) submitted(n int, opts ...func(*job.Submission)) (ids []job.ID)
 	return ids
 }
 
-// ofClient sets the client of a submission.
 func ofClient(id job.ID) func(*job.Submission) {
 	return func(s *job.Submission) { s.Job.ClientID = id }
 }
@@ -182,7 +173,6 @@ func ofClient(id job.ID) func(*job.Submission) {
 // claim claims attempt n of a job for the fixture's worker and starts it.
 func (f *fixture) claim(id job.ID, n int) job.ClaimID { return f.start(f.assigned(id, n)) }
 
-// assigned claims attempt n of a job for the fixture's worker.
 func (f *fixture) assigned(id job.ID, n int) job.ClaimID {
 	c, _ := f.tryClaim(id, n)
 	require.NotNil(f.t, c, "the job was not claimed")
@@ -194,14 +184,12 @@ func (f *fixture) start(c job.ClaimID) job.ClaimID {
 	return c
 }
 
-// run submits a job and brings it to RUNNING.
 func (f *fixture) run(opts ...func(*job.Submission)) job.ClaimID {
 	return f.claim(f.submit(opts...), 1)
 }
 
 func (f *fixture) finish(end job.Finish) job.Finished { return must(f.store.Finish(f.ctx(), end))(f.t) }
 
-// tryClaim asks for attempt n of a job for the fixture's worker.
 func (f *fixture) tryClaim(id job.ID, n int) (*job.Claim, job.NotClaimed) {
 	return must2(f.store.Claim(f.ctx(), f.worker, id, n))(f.t)
 }
@@ -214,7 +202,6 @@ func (f *fixture) queueDue(limit int) []job.Job { return must(f.store.QueueDue(f
 
 func (f *fixture) cancel(id job.ID) { must2(f.store.Cancel(f.ctx(), f.client, id))(f.t) }
 
-// failed submits a job and has its attempt 1 fail.
 func (f *fixture) failed(reason job.Reason, opts ...func(*job.Submission)) job.ID {
 	l := f.run(opts...)
 	f.finish(failure(l, reason))
@@ -228,7 +215,6 @@ func (f *fixture) retrying(wait time.Duration, opts ...func(*job.Submission)) jo
 	return l
 }
 
-// retry retries a job after its attempt n has failed.
 func (f *fixture) retry(id job.ID, n int) job.Change {
 	return must(f.store.Retry(f.ctx(), f.client, id, n, 0, ""))(f.t)
 }
@@ -241,16 +227,13 @@ func (f *fixture) orphans(limit int) []job.Held { return must(f.store.Orphans(f.
 
 func (f *fixture) testWebhook(hook job.ID) { must(f.store.TestWebhook(f.ctx(), f.client, hook))(f.t) }
 
-// job reads a job of the fixture's client.
 func (f *fixture) job(id job.ID) *job.Job { return must(f.store.Job(f.ctx(), f.client, id))(f.t) }
 
-// makeDue makes a DEFERRED job due since a moment ago.
 func (f *fixture) makeDue(id job.ID) {
 	f.exec(`UPDATE jobs SET execution_at = clock_timestamp() - interval '1 ms', run_at = clock_timestamp() - interval '1 ms'
 		WHERE job_id = $1`, id.String())
 }
 
-// backoff is the backoff of failures in tests.
 var backoff = job.Backoff{Base: time.Second, Max: time.Minute}
 
 func success(c job.ClaimID) job.Finish {
@@ -286,7 +269,6 @@ func (f *fixture) awaitFlushed(operation string, items int) (statements int) {
 	return statements
 }
 
-// storageErrors returns how many failed operations the store has counted.
 func (f *fixture) storageErrors() int {
 	_, sum := f.metric("database_errors_total", "")
 	return int(sum)
@@ -324,7 +306,6 @@ func (f *fixture) atOnce(n int, do func(i int) error) {
 	require.NoError(f.t, errors.Join(errs...))
 }
 
-// walk reads all pages of a list.
 func walk[T any, At comparable](f *fixture, read func(at At) (page []T, next At)) (all []T, pages int) {
 	var at, none At
 	for {
@@ -337,7 +318,6 @@ func walk[T any, At comparable](f *fixture, read func(at At) (page []T, next At)
 	}
 }
 
-// inParallel calls f for 0 to n-1 at once, and waits for all calls.
 func inParallel(n int, f func(i int)) {
 	var calls sync.WaitGroup
 	for i := range n {

@@ -14,31 +14,28 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// historyRow is a row of history without its key.
 type historyRow struct {
 	Submitted, Succeeded, Failed, Canceled, Retried int
 	WaitP50, WaitP99, RunP50, RunP99                *int
 }
 
-// recorded returns the row of a bucket.
 func (f *fixture) recorded(width int, at time.Time) historyRow {
 	rows := must(f.db.Query(f.ctx(), `SELECT submitted, succeeded, failed, canceled, retried, wait_ms_p50, wait_ms_p99, run_ms_p50, run_ms_p99
 		FROM history WHERE width = $1 AND at = $2`, width, at))(f.t)
 	return must(pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[historyRow]))(f.t)
 }
 
-// writeHistory writes a bucket.
 func (f *fixture) writeHistory(at time.Time) historyRow {
 	require.NoError(f.t, f.store.WriteHistory(f.ctx(), at))
 	return f.recorded(10, at)
 }
 
-// ago returns the beginning of the bucket that contained Postgres' time the given duration ago.
+// ago subtracts by from Postgres' time, and returns the beginning of the bucket that contains the result.
 func (f *fixture) ago(by, width time.Duration) time.Time {
 	return one[time.Time](f, `SELECT date_bin($2::interval, now() - $1::interval, 'epoch')`, by, width)
 }
 
-// endedAt makes an ended job that waited, ran and ended after the given times.
+// endedAt makes a job that was due at the given time, waited and ran for the given durations, and ended in state s.
 func (f *fixture) endedAt(s job.State, at time.Time, waited, ran time.Duration) job.ID {
 	id := f.force(s)
 	f.exec(`UPDATE jobs SET execution_at = due, run_at = due, started_at = CASE WHEN started_at IS NOT NULL THEN due + $3::interval END,
@@ -119,7 +116,7 @@ func TestHistoryIsNotDoubled(t *testing.T) {
 	require.NoError(t, f.store.RollUpHistory(f.ctx()))
 	require.Equal(t, version, one[string](f, `SELECT string_agg(xmin::text, ' ') FROM history`), "unchanged rows are not written")
 
-	// A transaction that ended late.
+	// This job's transaction ended after the bucket was written.
 	f.endedAt(job.Succeeded, at.Add(time.Second), time.Second, time.Second)
 	f.writeHistory(at)
 	require.NoError(t, f.store.RollUpHistory(f.ctx()))

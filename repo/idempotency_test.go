@@ -31,12 +31,10 @@ func TestInsertsAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-// expireKeys makes all idempotency keys expire.
 func (f *fixture) expireKeys() { f.exec(`UPDATE idempotency_keys SET expires_at = clock_timestamp()`) }
 
 func (f *fixture) countJobs() int { return f.count("jobs") }
 
-// twoStores returns the fixture's store and a second one, like that of another process.
 func (f *fixture) twoStores() []*repo.Store {
 	return []*repo.Store{f.store, repotest.OpenURL(f.t, f.url)}
 }
@@ -56,7 +54,7 @@ func TestRepeatedSubmissionReturnsTheFirstReceipt(t *testing.T) {
 	found := must(f.store.FindReceipt(f.ctx(), f.client, "k", f.submission().RequestHash))(t)
 	require.Equal(t, &want, found)
 
-	stranger := newID() // has its own keys
+	stranger := newID() // a client has its own keys
 	require.Nil(t, must(f.store.FindReceipt(f.ctx(), stranger, "k", f.submission().RequestHash))(t))
 	f.submit(keyed("k"), func(s *job.Submission) { s.Job.ClientID = stranger })
 	require.Equal(t, 2, f.countJobs())
@@ -92,7 +90,6 @@ func TestSameKeyOtherRequestIsAConflict(t *testing.T) {
 	require.Equal(t, 2, f.countJobs())
 }
 
-// requireOneJob sends n submissions with one key at once, through two processes, and requires that they create one job.
 func (f *fixture) requireOneJob(n int) {
 	before, stores := f.countJobs(), f.twoStores()
 	receipts := make([]job.Receipt, n)
@@ -133,7 +130,7 @@ func TestConcurrentSubmissionsWithOneKeyMakeOneJob(t *testing.T) {
 	}
 	require.Equal(t, 3, f.countJobs())
 
-	f.expireKeys() // next: requests in one flush
+	f.expireKeys() // in the next test, the requests share a flush
 	f.inOneFlush("insert", func() { f.submit() }, 3, func(int) { f.submit(keyed("k")) })
 	require.Equal(t, 3+pg.Flushers+1, f.countJobs())
 }

@@ -49,7 +49,7 @@ type Inspection struct {
 	Usable      int // connections available to this user, including its current ones
 
 	ClockOffset time.Duration // how far Postgres' clock is ahead of this machine's
-	RoundTrip   time.Duration // ClockOffset may be wrong by half of it
+	RoundTrip   time.Duration // ClockOffset may be wrong by half of RoundTrip
 
 	SchemaVersion, NeededVersion int64    // SchemaVersion 0: none of our tables exist
 	FormerSchema                 bool     // schema of a version before 0.1.0, which cannot be migrated
@@ -64,7 +64,7 @@ type Inspection struct {
 
 // Transaction is an open transaction on the server.
 type Transaction struct {
-	PID                   int // 0: prepared, without a session
+	PID                   int // 0 for a prepared transaction, which has no session
 	User, Database, Named string
 	Age                   time.Duration
 }
@@ -89,7 +89,7 @@ var inspectedSettings = []string{
 	"fsync", "full_page_writes", "synchronous_commit", "default_transaction_read_only", "max_connections",
 }
 
-// inspectTimeout limits the connect and each statement.
+// inspectTimeout limits the connection attempt, and each statement.
 const inspectTimeout = 3 * time.Second
 
 // Inspect reads the database over its own connection, in read-only transactions. Its error is one of the errors above, with the server's
@@ -164,7 +164,6 @@ func (i *Inspection) readTransactions(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// readSchema reads the version of the schema, and the missing privileges.
 func (i *Inspection) readSchema(ctx context.Context, tx pgx.Tx) error {
 	var err error
 	if i.MissingPrivileges, err = pg.RowsIn(ctx, tx, pgx.RowTo[string], statement("inspectPrivileges")); err != nil {
@@ -198,8 +197,8 @@ func (i *Inspection) readState(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// obstacle returns the error that caused err. The driver asks for TLS first, so it reports a TLS error if the server sends nothing or
-// closes the connection.
+// obstacle turns an error of the driver into one of the errors above. The driver asks for TLS first, so it reports a TLS error if the
+// server sends nothing or closes the connection.
 func obstacle(err error) error {
 	var server *pgconn.PgError
 	var network net.Error
@@ -238,8 +237,8 @@ func obstacleOfState(code, message string) error {
 	return ErrUnread
 }
 
-// CheckURL returns an error unless an address is a postgres:// URL, or keywords and values. The driver would parse a URL of another scheme
-// as keywords and values if it contains "=".
+// CheckURL returns an error unless the address is a postgres:// URL or consists of keywords and values. The driver would parse a URL of
+// another scheme as keywords and values if it contains "=".
 func CheckURL(address string) error {
 	scheme, _, isURL := strings.Cut(address, "://")
 	if isURL && !strings.Contains(scheme, "=") && scheme != "postgres" && scheme != "postgresql" {

@@ -11,8 +11,8 @@ SELECT current_setting('server_version_num')::int, current_setting('server_versi
 FROM pg_roles, pg_database WHERE rolname = current_user AND datname = current_database()
 
 -- name: inspectPrivileges
--- Lists the privileges that the user lacks, such as "INSERT on jobs". Finds the tables by the search path, like the store. Our tables are
--- in the schema of jobs and have the same owner.
+-- Lists the privileges that the user lacks, such as "INSERT on jobs". Finds the tables by the search path, like the store. Our tables have
+-- the same schema and owner as the table jobs.
 SELECT p.privilege || ' on ' || t.relname FROM pg_class j JOIN pg_class t ON t.relnamespace = j.relnamespace AND t.relowner = j.relowner
 CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY AS p(privilege, nth)
 WHERE j.oid = to_regclass('jobs') AND t.relkind = 'r' AND (t.relname <> 'goose_db_version' OR p.privilege = 'SELECT')
@@ -31,8 +31,8 @@ SELECT pid, who, place, what, age FROM (
 
 -- name: inspectState
 -- Reads the state of the processes that share the database. Finds jobs by the indexes jobs_held, jobs_waiting and jobs_ended. Locks
--- nothing. A blocked leader renews its lease once a second, without a duration. So a lease that has just expired means that the leader is
--- blocked. Searches for jobs that were queued in the future among the first 10,000 that wait for their time.
+-- nothing. A leader that is blocked renews its lease once a second with a duration of zero. So a lease that has just expired means that the
+-- leader is blocked. Looks for jobs whose queued_at is in the future, among the first 10,000 that wait for their time.
 SELECT w.alive, w.slots, w.held,
   coalesce((SELECT now() - run_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now() ORDER BY run_at, job_id
     LIMIT 1), '0'),

@@ -16,7 +16,6 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// changed returns a copy of a database URL with a change.
 func changed(t *testing.T, raw string, change func(*url.URL)) string {
 	u := must(url.Parse(raw))(t)
 	change(u)
@@ -107,7 +106,6 @@ func TestInspectSchema(t *testing.T) {
 	require.Empty(t, i.MissingPrivileges)
 }
 
-// newRole creates a role that may log in. It is removed after the test.
 func (f *fixture) newRole(options string) (name string) {
 	name = "inspect_" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	f.exec(`CREATE ROLE ` + name + ` LOGIN PASSWORD 'planted-secret' ` + options)
@@ -184,7 +182,6 @@ func TestInspectObstacles(t *testing.T) {
 	}
 }
 
-// endingAtOnce returns the address of a server that reads a little and closes every connection.
 func endingAtOnce(t *testing.T) string {
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = l.Close() })

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// validRows stores jobs of each sort, all ended and delivered. It returns their ids by name.
+// validRows stores jobs of each kind, all ended and delivered. It returns their ids by name.
 func (f *fixture) validRows() pgx.NamedArgs {
 	hook := f.subscribe("*")
 	plain := f.run(keyed("plain"), func(s *job.Submission) { s.Job.Callback = "https://x.test/callback" })

@@ -41,7 +41,6 @@ func newChaos(f *fixture, jobs int) *chaos {
 	return c
 }
 
-// dice returns a random source per goroutine.
 func (c *chaos) dice(who int) *rand.Rand { return rand.New(rand.NewPCG(c.seed, uint64(who))) }
 
 func (c *chaos) note(err error) {
@@ -53,7 +52,6 @@ func (c *chaos) note(err error) {
 	c.errs = append(c.errs, err)
 }
 
-// chaosBatch is the size of the batches of chaos.
 const chaosBatch = 3
 
 func pick[T any](c *chaos, r *rand.Rand, from *[]T) (v T) {
@@ -128,7 +126,6 @@ func (c *chaos) finish(ctx context.Context, s *repo.Store, r *rand.Rand) {
 	c.note(err)
 }
 
-// maintain does one of the leader's tasks.
 func (c *chaos) maintain(ctx context.Context, s *repo.Store, r *rand.Rand) {
 	switch r.IntN(6) {
 	case 5: // as at the end of a job
@@ -160,7 +157,6 @@ func (c *chaos) maintain(ctx context.Context, s *repo.Store, r *rand.Rand) {
 	}
 }
 
-// deliver changes a webhook or sends its deliveries.
 func (c *chaos) deliver(ctx context.Context, s *repo.Store, r *rand.Rand) {
 	hook := pick(c, r, &c.hooks)
 	var err error
@@ -178,12 +174,11 @@ func (c *chaos) deliver(ctx context.Context, s *repo.Store, r *rand.Rand) {
 	default:
 		c.send(ctx, s, r, hook)
 	}
-	if job.CodeOf(err) != job.CodeConflict { // the webhook is disabled
+	if job.CodeOf(err) != job.CodeConflict { // a conflict means that the webhook is disabled
 		c.note(err)
 	}
 }
 
-// send claims due deliveries of a webhook and records their results, or releases them.
 func (c *chaos) send(ctx context.Context, s *repo.Store, r *rand.Rand, hook job.ID) {
 	due, _, err := s.DueDeliveries(ctx, job.EndpointKey{}, 10, 1+r.IntN(5), 100, 0, 0)
 	c.note(err)
@@ -216,7 +211,7 @@ func (c *chaos) send(ctx context.Context, s *repo.Store, r *rand.Rand, hook job.
 	}
 }
 
-// step does one random operation. Claims, starts and finishes are the most frequent, so that jobs make progress.
+// In step, claims, starts and finishes are the most frequent operations, so that jobs make progress.
 func (c *chaos) step(ctx context.Context, s *repo.Store, r *rand.Rand, worker job.ID) {
 	switch n := r.IntN(22); {
 	case n < 3:
@@ -279,7 +274,6 @@ func TestInvariantsHoldUnderRandomConcurrentOperations(t *testing.T) {
 	require.NotZero(t, f.count(`deliveries WHERE state = 'DELIVERED'`))
 }
 
-// checkInvariants reads the whole database and checks its invariants.
 func (f *fixture) checkInvariants() {
 	require.Empty(f.t, must(repotest.Violations(f.ctx(), f.db))(f.t))
 }

@@ -78,7 +78,6 @@ func TestClaimRefusals(t *testing.T) {
 	require.Zero(t, f.storageErrors(), "a refused claim is not a storage error")
 }
 
-// goneWorkers returns workers that must no longer claim.
 func (f *fixture) goneWorkers() map[string]job.ID {
 	gone := map[string]job.ID{"expired": f.newWorker(), "dead": f.newWorker(), "retired": f.newWorker()}
 	f.expireWorker(gone["expired"])

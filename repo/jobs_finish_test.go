@@ -38,7 +38,6 @@ func TestEmitWhileItRuns(t *testing.T) {
 	f.requireStale(leases, func(job.ClaimID) error { return f.store.Emit(f.ctx(), l, 0, job.Emission{Name: "late"}) })
 }
 
-// anEvent adds an event to a job in a transaction that stays open.
 func (f *fixture) anEvent(id job.ID) pgx.Tx {
 	tx := f.begin()
 	must(tx.Exec(f.ctx(), `UPDATE jobs SET event_seq = event_seq + 1 WHERE job_id = $1`, id.String()))(f.t)
@@ -106,7 +105,6 @@ func TestFinishWithFailure(t *testing.T) {
 	}
 }
 
-// requireRetried checks that attempt 2 of a job waits, without data of the first attempt.
 func (f *fixture) requireRetried(id job.ID, wait time.Duration) {
 	j := f.job(id)
 	require.Equal(f.t, []any{job.Queued, 2, j.UpdatedAt.Add(wait), job.Outcome("")}, []any{j.State, j.Attempt, j.RunAt, j.Outcome})

@@ -127,12 +127,10 @@ func TestResultExpires(t *testing.T) {
 	_ = f.report(id, 0)
 }
 
-// events reads a part of a job's log.
 func (f *fixture) events(id job.ID, after, limit int) job.Log {
 	return must(f.store.Events(f.ctx(), f.client, id, after, limit))(f.t)
 }
 
-// requireSame compares events of the API with rows of the log.
 func (f *fixture) requireSame(rows []event, got []job.Event) {
 	require.Len(f.t, got, len(rows))
 	for i, e := range got {

@@ -104,7 +104,6 @@ func TestQueueDueReportsMovedJobs(t *testing.T) {
 
 func maxHeld(most int) func(*repo.Config) { return func(c *repo.Config) { c.ClientMaxHeld = most } }
 
-// taskIDs returns the ids of the jobs of tasks.
 func taskIDs(tasks []job.Task) []job.ID {
 	return each(tasks, func(t job.Task) job.ID { return t.JobID })
 }

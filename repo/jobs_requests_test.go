@@ -79,7 +79,6 @@ func TestEventIDsAreVersion7(t *testing.T) {
 	require.Equal(t, 1000, one[int](f, `SELECT count(DISTINCT uuid7(to_timestamp(1)))::int FROM generate_series(1, 1000)`))
 }
 
-// badRows returns submissions that Postgres refuses, by reason.
 func badRows(f *fixture) map[string]job.Submission {
 	return map[string]job.Submission{
 		"NUL in a text":       f.submission(func(s *job.Submission) { s.Job.Callback = "a\x00b" }),
@@ -246,7 +245,6 @@ func TestCancelFromEachState(t *testing.T) {
 	}
 }
 
-// requireUnchanged checks that a request does not change a job, and reports no change.
 func (f *fixture) requireUnchanged(name string, id job.ID, ask func() job.Change) {
 	all, j := f.all(id), f.job(id)
 	require.Equal(f.t, job.Change{JobID: id, State: j.State, Attempt: j.Attempt, UpdatedAt: j.UpdatedAt, RunAt: j.RunAt}, ask(), name)

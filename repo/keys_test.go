@@ -14,7 +14,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// keys creates valid keys for the client of the fixture.
 func (f *fixture) keys(ids ...string) {
 	must(f.store.InsertClient(f.ctx(), f.client))(f.t)
 	for _, id := range ids {
@@ -26,7 +25,6 @@ func (f *fixture) revoke(id string) {
 	f.exec(`UPDATE api_keys SET revoked_at = clock_timestamp() WHERE key_id = $1`, id)
 }
 
-// change is something that a client's request changes.
 type change struct {
 	name string
 	do   func(ctx context.Context) error

@@ -35,7 +35,7 @@ func TestLeadHasOneHolder(t *testing.T) {
 	require.NoError(t, f.store.Resign(f.ctx(), b))
 	require.True(t, f.becomeLeader(a), "the lease is free after the resignation")
 
-	// A lease with no duration stays with its holder until another process takes it.
+	// A lease of zero duration stays with its holder until another process takes it.
 	f.exec(`UPDATE maintenance_state SET leader_id = NULL, leader_expires_at = '-infinity'`)
 	for _, step := range []struct {
 		holder        job.ID
@@ -43,7 +43,7 @@ func TestLeadHasOneHolder(t *testing.T) {
 		leads         bool
 	}{
 		{a, 0, time.Hour, true},  // no process has ever led
-		{b, 0, time.Hour, false}, // not vacant for long enough
+		{b, 0, time.Hour, false}, // vacant for less than an hour
 		{a, 0, time.Hour, true}, {b, time.Minute, 0, true}, {a, 0, 0, false},
 	} {
 		require.Equal(t, step.leads, must(f.store.Lead(f.ctx(), step.holder, step.lease, step.vacant))(t), "%+v", step)
@@ -75,7 +75,6 @@ func TestLoadCountsUnfinishedJobs(t *testing.T) {
 	require.LessOrEqual(t, bounded.Active, 2*(4+1), "no row beyond the limit of each kind is read")
 }
 
-// waitingJobs reads waiting jobs, like the relay.
 func (f *fixture) waitingJobs(after job.QueueCursor, age time.Duration, limit int) []job.Task {
 	return must(f.store.Waiting(f.ctx(), after, age, limit))(f.t)
 }
@@ -86,7 +85,6 @@ func (f *fixture) taskOf(id job.ID) job.Task {
 	return job.Task{JobID: id, Attempt: j.Attempt, RunAt: j.RunAt, ClientID: j.ClientID, WorkKind: j.WorkKind}
 }
 
-// waiting submits jobs that became due the given times ago.
 func (f *fixture) waiting(ago ...time.Duration) []job.Task {
 	return each(ago, func(d time.Duration) job.Task {
 		id := f.submit()
@@ -95,7 +93,6 @@ func (f *fixture) waiting(ago ...time.Duration) []job.Task {
 	})
 }
 
-// walkWaiting reads waiting jobs in pages.
 func (f *fixture) walkWaiting(limit int) []job.Task {
 	tasks, _ := walk(f, func(after job.QueueCursor) (page []job.Task, last job.QueueCursor) {
 		page = f.waitingJobs(after, 0, limit)
@@ -135,7 +132,6 @@ func (f *fixture) leases() *jobs.Leases {
 	return l
 }
 
-// held returns the expected job.Held for a claim.
 func (f *fixture) held(c job.ClaimID, s job.State) job.Held {
 	return job.Held{ClaimID: c, ClientID: f.client, RequestID: "r-1", State: s, WorkKind: job.SuccessFast, MaxAttempts: 4}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// list reads all pages, and returns their number.
 func (f *fixture) list(q job.Query) (ids []job.ID, pages int) {
 	return walk(f, func(after job.ID) ([]job.ID, job.ID) {
 		if !after.IsZero() {
@@ -121,7 +120,7 @@ func TestListIsStable(t *testing.T) {
 		page := must(f.store.Jobs(f.ctx(), f.client, job.Query{Limit: 4, After: after}))(t)
 		shown := each(page.Jobs, func(j *job.Job) job.ID { return j.ID })
 		seen += len(shown)
-		f.atOnce(2, func(i int) error { // one deletes the job at the position of the list
+		f.atOnce(2, func(i int) error { // one of them deletes the job after which the list continues
 			f.submit()
 			last, next := shown[max(0, len(shown)-1-i)], ids[max(0, n-seen-1-i)]
 			return errors.Join(errOf(f.store.Cancel(f.ctx(), f.client, last)), errOf(f.store.Cancel(f.ctx(), f.client, next)))
@@ -146,11 +145,11 @@ func TestListOfABatch(t *testing.T) {
 	}
 }
 
-// A page reads a number of rows and index entries that is limited by its limit, or by the maximum of 20,000 rows.
+// A page reads rows in proportion to its limit. If a filter matches few rows, the page stops after 20,000 rows.
 func TestListOfALongHistory(t *testing.T) {
 	f := setup(t)
 	b := f.insertBatch(f.batch(1))
-	// 40,000 jobs of the client among others; the newest 200 are the batch's.
+	// 40,000 of these jobs belong to the client; its newest 200 belong to the batch.
 	f.insert("jobs", 60_000, columns{"job_id": "uuid7(now() - i * interval '1 s')", "state": "'SUCCEEDED'", "outcome": "'SUCCESS'",
 		"started_at": "now()", "finished_at": "now()", "batch_id": "CASE WHEN i <= 300 AND i % 3 > 0 THEN " + quoted(b.ID) + " END",
 		"client_id": "CASE WHEN i % 3 = 0 THEN md5((i % 60)::text)::uuid ELSE " + quoted(f.client) + " END"})
@@ -213,7 +212,6 @@ func (f *fixture) large(id job.ID, seq, size int) {
 	f.exec(`UPDATE jobs SET event_seq = $2 WHERE job_id = $1`, id.String(), seq)
 }
 
-// dataBytes counts the data of a page.
 func dataBytes(events []job.Occurrence) (n int) {
 	for _, e := range events {
 		n += len(e.Data)
@@ -221,7 +219,7 @@ func dataBytes(events []job.Occurrence) (n int) {
 	return n
 }
 
-// Pages of large events are limited. A page ends with the event that reaches 256 KiB, and reports that there is more.
+// A page ends with the event that reaches 256 KiB, and reports that there is more.
 func TestPagesAreBoundedInBytes(t *testing.T) {
 	const kib = 1 << 10
 	f := setup(t)

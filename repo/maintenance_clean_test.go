@@ -11,7 +11,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// clean calls Clean until there is nothing more to remove, and returns the number of calls.
 func (f *fixture) clean(limit int) (batches int) {
 	for more := true; more; batches++ {
 		more = must(f.store.Clean(f.ctx(), limit))(f.t)
@@ -19,12 +18,11 @@ func (f *fixture) clean(limit int) (batches int) {
 	return batches
 }
 
-// count counts the rows of a table. A condition may follow its name.
+// count counts the rows of a table, whose name a condition may follow.
 func (f *fixture) count(rows string, args ...any) int {
 	return one[int](f, `SELECT count(*)::int FROM `+rows, args...)
 }
 
-// age moves the end of a job into the past.
 func (f *fixture) age(id job.ID, by time.Duration) {
 	f.exec(`UPDATE jobs SET finished_at = finished_at - $2::interval WHERE job_id = $1`, id.String(), by)
 }

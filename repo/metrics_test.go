@@ -57,7 +57,6 @@ func TestMetricsBeginAtZero(t *testing.T) {
 	require.Equal(t, want, f.scrape())
 }
 
-// operationsInSource finds the names of operations in the code.
 func operationsInSource(t *testing.T) (names []string) {
 	named := regexp.MustCompile(`(?:Failed\(|QueryAs\(ctx, [\w.]+, |Exec\(ctx, |Change\(ctx, |InTx\(ctx, |` +
 		`NewBatcher\(|Operation\{Name: )"([^"]+)"`)
@@ -80,7 +79,7 @@ func TestMetricsOfThePool(t *testing.T) {
 	require.Zero(t, values["database_connections{state=idle}"])
 	require.EqualValues(t, 1, values["database_up"], "a full pool is no outage")
 	release()
-	testkit.Eventually(t, "all connections are back", func() bool { // shortly after the calls return
+	testkit.Eventually(t, "all connections are back", func() bool { // a connection is back shortly after its call has returned
 		values = f.scrape()
 		return values["database_connections{state=in_use}"] == 0
 	})
@@ -88,7 +87,6 @@ func TestMetricsOfThePool(t *testing.T) {
 	require.Equal(t, full, values["database_connections{state=max}"])
 }
 
-// fillPool takes all connections of the store's pool.
 func (f *fixture) fillPool() (release func()) {
 	conns := make([]*pgxpool.Conn, f.store.Pool().Config().MaxConns)
 	for i := range conns {
@@ -110,7 +108,7 @@ type freezer struct {
 	thaw   chan struct{}
 }
 
-// freeze puts a freezer in front of the server of a URL, and returns its URL.
+// freeze puts a freezer in front of the server of a URL, and returns the URL of the freezer.
 func freeze(t *testing.T, server string) (*freezer, string) {
 	u := must(url.Parse(server))(t)
 	listener := must(net.Listen("tcp", "127.0.0.1:0"))(t)

@@ -70,7 +70,7 @@ func refuseFormerSchema(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// checkMigrator returns an error that names the user's missing privileges to change the schema, before the first change.
+// Before the first change, checkMigrator returns an error that names the user's missing privileges to change the schema.
 func checkMigrator(ctx context.Context, db *sql.DB) error {
 	var lacks string
 	if err := db.QueryRowContext(ctx, statement("migratorLacks")).Scan(&lacks); err != nil {
@@ -166,7 +166,6 @@ func openSQL(url string) (*sql.DB, error) {
 	return stdlib.OpenDB(*cfg.ConnConfig), nil
 }
 
-// schemaVersion is the number of the newest migration.
 var schemaVersion = sync.OnceValue(func() int64 {
 	files, _ := fs.Glob(migrations.FS, "*.sql") // in order; the pattern is valid
 	number, _, _ := strings.Cut(files[len(files)-1], "_")
@@ -178,10 +177,10 @@ var schemaVersion = sync.OnceValue(func() int64 {
 })
 
 // relabelEvents repairs a database that was restored from a dump into another server. The new server numbers transactions independently, so
-// the labels of old events can be in its future. ClientEvents would hide such events, and new ones before them, for a long time.
-// relabelEvents sets one label on all old events that precedes every transaction. A job's events keep their order, because their seq
-// decides among equal labels. Clients' stored positions would skip events once the server's transactions reach them. So relabelEvents
-// replaces the key that signed them, which makes them invalid, together with cursors of lists and of replays.
+// the labels of old events can be in its future. ClientEvents would hide such events for a long time, and also new events, which come
+// before them. relabelEvents gives all old events the same label, which precedes every transaction. A job's events keep their order,
+// because their seq decides among equal labels. Clients' stored positions would skip events once the server's transactions reach them. So
+// relabelEvents replaces the key that signed them, which makes them invalid, together with cursors of lists and of replays.
 func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) error {
 	version, err := provider.GetDBVersion(ctx)
 	if err != nil || version < schemaVersion() { // some tables are missing
@@ -195,7 +194,7 @@ func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) er
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	// Keeps out all transactions that write events, because each of them also writes one of these tables.
+	// This keeps out all transactions that write events, because each of them also writes one of these tables.
 	if _, err := tx.ExecContext(ctx, `LOCK TABLE jobs, client_events IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 		return err
 	}

@@ -38,8 +38,8 @@ SELECT coalesce(max(version_id), 0), count(*) FILTER (WHERE version_id > 0) > 0 
 FROM goose_db_version WHERE is_applied
 
 -- name: relabelEvents
--- Sets one label on all events, which precedes every transaction, and replaces the key that signs positions. Reads the tables completely.
--- The caller has locked them.
+-- Gives all events the same label, which precedes every transaction, and replaces the key that signs positions. Reads the tables
+-- completely. The caller has locked them.
 WITH relabelled_events AS (
   UPDATE events SET tx = '1' WHERE tx <> '1'
 ), relabelled_client_events AS (

@@ -13,7 +13,6 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// schema describes a database without its data.
 func schema(t *testing.T, f *fixture) []string {
 	rows := must(f.db.Query(f.ctx(), `
 		SELECT format('column %s.%s %s %s %s', table_name, column_name, data_type, is_nullable, column_default) FROM information_schema.columns
@@ -84,7 +83,7 @@ func TestMigrateToTheNewestKeepsANewerSchema(t *testing.T) {
 	require.NoError(t, f.store.Ping(f.ctx()), "a newer schema works too")
 }
 
-// Default settings of a role or a database for other programs have no effect.
+// Settings of a role or a database that are meant for other programs have no effect.
 func TestSettingsOfOtherPrograms(t *testing.T) {
 	f := setup(t)
 	want := schema(t, f)

@@ -11,12 +11,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// newPause returns a pause by an operator.
 func newPause(scope job.PauseScope, target string, mode job.PauseMode) job.Pause {
 	return job.Pause{ID: newID(), Scope: scope, Target: target, Mode: mode, Operator: "ann", Reason: "a release"}
 }
 
-// pause stores a pause.
 func (f *fixture) pause(scope job.PauseScope, target string, mode job.PauseMode) job.Pause {
 	p, added := must2(f.store.AddPause(f.ctx(), newPause(scope, target, mode)))(f.t)
 	require.True(f.t, added)
@@ -27,14 +25,12 @@ func (f *fixture) unpause(p job.Pause) {
 	require.Equal(f.t, p, must(f.store.RemovePause(f.ctx(), p.ID))(f.t))
 }
 
-// refused claims a job, and returns why it is not claimed.
 func (f *fixture) refused(id job.ID) job.NotClaimed {
 	c, not := f.tryClaim(id, 1)
 	require.Nil(f.t, c)
 	return not
 }
 
-// resumePaused resumes jobs that no pause stops any more, in steps of two.
 func (f *fixture) resumePaused() []job.ID {
 	resumed, _ := walk(f, func(after job.ID) ([]job.ID, job.ID) {
 		tasks, last := must2(f.store.ResumePaused(f.ctx(), after, 2))(f.t)

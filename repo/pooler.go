@@ -32,7 +32,7 @@ func refusePooler(ctx context.Context, c *pgconn.Config) error {
 		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 		sessions[i] = conn
 	}
-	// A pooler assigns the most recently used server connection.
+	// If a pooler assigns the server connection that was used last, both sessions get the same one.
 	for range 5 {
 		first, err1 := serverOf(ctx, sessions[0])
 		second, err2 := serverOf(ctx, sessions[1])

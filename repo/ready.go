@@ -13,8 +13,8 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Ping returns an error unless Postgres answers and its schema is at least this program's. A later schema works, too, while programs of the
-// next version take over.
+// Ping returns an error unless Postgres answers and its schema has at least this program's version. A later schema works, too, while
+// programs of the next version take over.
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := s.db.Bound(ctx)
 	defer cancel()

@@ -30,7 +30,6 @@ func (f *fixture) schedule(opts ...func(*job.Schedule)) *job.Schedule {
 	return added
 }
 
-// due returns the schedule from DueSchedules.
 func (f *fixture) due(id job.ID) (found job.DueSchedule) {
 	for _, d := range must(f.store.DueSchedules(f.ctx(), 1000))(f.t) {
 		if d.ID == id {

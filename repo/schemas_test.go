@@ -16,7 +16,6 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// inSchema returns the URL of an installation in its own schema, for a role.
 func (f *fixture) inSchema(role, schema string) string {
 	return changed(f.t.(*testing.T), f.url, func(u *url.URL) {
 		u.User = url.UserPassword(role, "planted-secret")

@@ -26,7 +26,6 @@ func (f *fixture) rules(effect fault.Effect, matches ...fault.Match) (rules []fa
 	return rules
 }
 
-// counted counts a request for the rules of the client.
 func (f *fixture) counted(operation, subject string) []fault.Counted {
 	return must(f.store.CountFaults(f.ctx(), of(f.client), operation, subject))(f.t)
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// traces stores the spans of a test.
 type traces struct {
 	*tracetest.InMemoryExporter
 	provider *sdktrace.TracerProvider
@@ -32,15 +31,12 @@ func newTraces() traces {
 	return traces{kept, sdktrace.NewTracerProvider(sdktrace.WithSyncer(kept))}
 }
 
-// store makes a fixture's store trace its statements.
 func (s traces) store(c *repo.Config) { c.TracerProvider = s.provider }
 
-// request begins a trace, like an HTTP request.
 func (s traces) request(ctx context.Context, name string) (context.Context, trace.Span) {
 	return s.provider.Tracer("test").Start(ctx, name)
 }
 
-// below returns the ended spans directly below a span.
 func (s traces) below(parent trace.SpanContext) (found tracetest.SpanStubs) {
 	for _, span := range s.GetSpans() {
 		if span.Parent.SpanID() == parent.SpanID() && span.Parent.TraceID() == parent.TraceID() {
@@ -112,7 +108,6 @@ func TestSpansOfASharedStatement(t *testing.T) {
 	testkit.Eventually(t, "the exemplar has the trace", func() bool { return slices.Contains(f.exemplars("group_commit_seconds"), traceID) })
 }
 
-// exemplars returns the trace ids in the exemplars of a histogram.
 func (f *fixture) exemplars(histogram string) (traces []string) {
 	for _, family := range must(f.registry.Gather())(f.t) {
 		if family.GetName() != histogram {

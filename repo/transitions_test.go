@@ -46,7 +46,6 @@ func (f *fixture) force(s job.State) job.ID {
 	return id
 }
 
-// operations returns all operations that can change a job's state.
 func operations(f *fixture) map[string]func(id job.ID) error {
 	lease := func(id job.ID) job.ClaimID { return job.ClaimID{JobID: id, Attempt: 1, Fence: 1} }
 	fails := func(id job.ID) job.Finish { return failure(lease(id), job.FailedOnce) }
@@ -68,7 +67,7 @@ func operations(f *fixture) map[string]func(id job.ID) error {
 	}
 }
 
-// tryAll tries each operation on a job in each state, last updated some time after its creation.
+// tryAll tries each operation on a job in each state. later is the time from the job's creation to its last update.
 func (f *fixture) tryAll(later string, check func(what string, from job.State, id job.ID, operation func(id job.ID) error)) {
 	for _, from := range job.States {
 		for name, operation := range operations(f) {
@@ -89,7 +88,7 @@ func TestTransitionsAreThoseOfTheTable(t *testing.T) {
 		before := f.all(id)
 		err := operation(id)
 		log := f.log(id)
-		if len(log) == 0 { // most operations find nothing to do without an error
+		if len(log) == 0 { // most operations return no error if there is nothing to do
 			require.True(t, err == nil || errors.Is(err, job.ErrStale) || job.CodeOf(err) == job.CodeConflict, "%s: %v", what, err)
 			require.Equal(t, before, f.all(id), "%s was refused, yet it changed", what)
 			return
@@ -108,7 +107,7 @@ func TestTransitionsAreThoseOfTheTable(t *testing.T) {
 	require.Empty(t, cmp.Diff(transitions, caused))
 }
 
-// If Postgres' clock is set back, the times in the log stay the same. They do not go backwards.
+// If Postgres' clock is set back, the times in the log stand still. They do not go backwards.
 func TestTimeOfEventsNeverRunsBackwards(t *testing.T) {
 	f := setup(t)
 	steps := 0

@@ -14,7 +14,6 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// hook returns a new webhook of the fixture's client.
 func (f *fixture) hook(events ...string) job.Webhook {
 	return job.Webhook{
 		ID: newID(), ClientID: f.client, URL: "https://x.test/in", Events: events, Description: "d", ContentMode: job.ContentBinary,
@@ -22,7 +21,6 @@ func (f *fixture) hook(events ...string) job.Webhook {
 	}
 }
 
-// subscribe stores a webhook that asks for the given events.
 func (f *fixture) subscribe(events ...string) job.ID {
 	w := must(f.store.InsertWebhook(f.ctx(), f.hook(events...)))(f.t)
 	return w.ID
@@ -151,7 +149,6 @@ func TestCleanRemovesDeletedWebhooks(t *testing.T) {
 	f.checkInvariants()
 }
 
-// proven stores a webhook with a proof for a URL.
 func (f *fixture) proven(url string) job.ID {
 	hook := f.hook("*")
 	hook.URL, hook.ProvenAt = url, &time.Time{}

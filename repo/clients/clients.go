@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// revocationChannel is the NOTIFY channel for keys with a changed validity. Every process drops such a key from its cache.
+// revocationChannel is the NOTIFY channel that announces keys whose validity has changed. Every process drops such a key from its cache.
 const revocationChannel = "forgerun_keys"
 
 // InsertClient stores a new client and returns its time of creation.
@@ -95,8 +95,8 @@ func storeKeys(ctx context.Context, tx pgx.Tx, change job.KeyChange) error {
 	return nil
 }
 
-// WatchKeys calls changed with the id of each key whose validity any process changes. It calls connected when the watch begins or ends;
-// without a watch, cached keys must not be trusted. It returns when ctx ends.
+// WatchKeys calls changed with the id of a key whenever a process changes the key's validity. It calls connected when the watch begins or
+// ends; without a watch, cached keys must not be trusted. It returns when ctx ends.
 func (s *Store) WatchKeys(ctx context.Context, changed func(id string), connected func(bool)) {
 	for ctx.Err() == nil {
 		err := s.watchKeys(ctx, changed, connected)
@@ -123,7 +123,7 @@ func (s *Store) watchKeys(ctx context.Context, changed func(id string), connecte
 	}
 	connected(true)
 	for {
-		// A dead server sends nothing. So each wait is limited, and a round trip checks the connection.
+		// A dead server sends nothing, so each wait is limited. Then a round trip checks the connection.
 		wait, cancel := context.WithTimeout(ctx, s.db.Timeout)
 		n, err := conn.WaitForNotification(wait)
 		cancel()

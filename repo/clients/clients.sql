@@ -4,7 +4,6 @@ key_id, client_id, secret_hash, created_at, expires_at, revoked_at, coalesce(rep
   used_at, issued_by, coalesce(made_by, ''), scope
 
 -- name: insertClient
--- Stores a client.
 -- Parameters: @client
 INSERT INTO clients (client_id, created_at) VALUES (@client, clock_timestamp()) RETURNING created_at
 
@@ -45,5 +44,5 @@ WITH gone AS (
 {{forgetGone}}
 
 -- fragment: forgetGone
--- Ends a statement that selects keys as gone: makes all processes drop them from their caches.
+-- Ends a statement with the CTE gone, which contains keys: makes all processes drop these from their caches.
 SELECT pg_notify('{{revocationChannel}}', key_id) FROM gone

@@ -17,18 +17,18 @@ import (
 const (
 	eraseLimit    = 500    // rows
 	eraseJobLimit = 100    // jobs, with their data
-	eraseLook     = 2000   // rows looked at for removal
-	countLook     = 10_000 // rows looked at to count them
+	eraseLook     = 2000   // rows read to remove the client's rows
+	countLook     = 10_000 // rows read to count the client's rows
 )
 
-// eraseStep is one step of an erasure. It reports that it is done when there is nothing more to remove.
+// eraseStep is one step of an erasure, done in parts. run does one part, and reports whether the step is done.
 type eraseStep struct {
 	name   string
-	resets bool // also a step of a reset of a test bed
+	resets bool // also a step of resets
 	run    func(*erasing, context.Context) (done bool, err error)
 }
 
-// eraseSteps remove referencing rows before referenced ones, except that rows which others need in order to be written come first:
+// eraseSteps are in an order in which no new row can appear in a table after its step:
 //
 //   - As soon as the erasure begins, new jobs, batches, webhooks, bulk operations and keys are
 //     refused. The step settle waits for the transactions that did not see the erasure.
@@ -52,7 +52,7 @@ var eraseSteps = []eraseStep{
 	{"bulk_items", true, along("bulk_items", statement("eraseItems"))},
 	{"bulk_operations", true, limited("bulk_operations", statement("eraseBulks"))},
 	{"testbed_sessions", false, limited("testbed_sessions", statement("eraseSessions"))},
-	{"testbed_faults", true, limited("testbed_faults", statement("eraseFaults"))}, // open sessions keep their profile's rules
+	{"testbed_faults", true, limited("testbed_faults", statement("eraseFaults"))}, // in a reset, open sessions keep their profile's rules
 	{"testbed_exchanges", false, limited("testbed_exchanges", statement("eraseExchanges"))},
 	{"testbed_requests", false, limited("testbed_requests", statement("eraseRequests"))},
 	{"client_events", true, limited("client_events", statement("eraseClientEvents"))},
@@ -67,12 +67,11 @@ var eraseSteps = []eraseStep{
 	{"finish", false, (*erasing).finish},
 }
 
-// resetSteps are the steps of a reset. They do not refuse new rows, so there is no step that waits for older transactions. Sessions and
-// their records stay.
+// resetSteps are the steps of a reset of a client's test bed. A reset does not refuse new rows, so no step waits for older transactions.
+// Sessions and their recorded exchanges stay.
 var resetSteps = append(slices.DeleteFunc(slices.Clone(eraseSteps), func(s eraseStep) bool { return !s.resets }),
 	eraseStep{"idempotency_keys", true, limited("idempotency_keys", statement("forgetAnswers"))})
 
-// limited makes a step from a statement that removes a limited number of rows of a table.
 func limited(table, sql string) func(*erasing, context.Context) (bool, error) {
 	return func(e *erasing, ctx context.Context) (bool, error) {
 		tag, err := e.tx.Exec(ctx, sql, pg.UUID(e.Erasure.ClientID), eraseLimit)
@@ -82,14 +81,12 @@ func limited(table, sql string) func(*erasing, context.Context) (bool, error) {
 	}
 }
 
-// along makes a step that walks a table by primary key, and removes the client's rows.
 func along(table, sql string) func(*erasing, context.Context) (bool, error) {
 	return func(e *erasing, ctx context.Context) (bool, error) {
 		return e.walk(ctx, sql, eraseLook, func(n int) { e.removed(table, n) })
 	}
 }
 
-// counted makes a step that walks a table by primary key, and counts the client's rows.
 func counted(table, sql string) func(*erasing, context.Context) (bool, error) {
 	return func(e *erasing, ctx context.Context) (bool, error) {
 		return e.walk(ctx, sql, countLook, func(n int) { e.Erasure.Remaining[table] += n })
@@ -113,7 +110,6 @@ func (e *erasing) walk(ctx context.Context, sql string, look int, found func(n i
 	return l.Looked < look, err
 }
 
-// stop ends the client's bulk operations and deletes its webhooks.
 func (e *erasing) stop(ctx context.Context) (bool, error) {
 	e.Erasure.Remaining = map[string]int{}
 	_, err := e.tx.Exec(ctx, statement("stopErasedBulks"), pg.UUID(e.Erasure.ClientID))
@@ -128,7 +124,6 @@ func (e *erasing) mayGoOn(ctx context.Context) (may bool, err error) {
 	return may, e.tx.QueryRow(ctx, statement("erasureMayGoOn"), pg.UUID(e.Erasure.ID)).Scan(&may)
 }
 
-// erasedJob is a job of the client.
 type erasedJob struct {
 	ID                job.ID
 	Open              bool
@@ -158,7 +153,6 @@ func (e *erasing) findUnfinished(ctx context.Context) (bool, error) {
 	return len(found) < eraseLimit, err
 }
 
-// deliveries removes deliveries chosen by a statement, and returns their number.
 func (e *erasing) deliveries(ctx context.Context, sql string, args ...any) (int, error) {
 	var ids [][16]byte
 	var tasks []job.ID
@@ -189,7 +183,7 @@ func (e *erasing) allDeliveries(ctx context.Context, ids [][16]byte) (gone bool,
 	return !left, err
 }
 
-// waitingDeliveries removes waiting deliveries. Deliveries that are being sent are removed with their job or webhook.
+// waitingDeliveries leaves deliveries that are being sent; they are removed with their job or webhook.
 func (e *erasing) waitingDeliveries(ctx context.Context) (bool, error) {
 	n, err := e.deliveries(ctx, statement("eraseWaitingDeliveries"), pg.UUID(e.Erasure.ClientID), eraseLimit)
 	return n == 0, err
@@ -232,11 +226,10 @@ func (e *erasing) jobs(ctx context.Context) (bool, error) {
 	return false, err
 }
 
-// webhooks removes webhooks with their deliveries.
 func (e *erasing) webhooks(ctx context.Context) (bool, error) {
 	type webhook struct {
 		ID   job.ID
-		Mine bool // belongs to the client
+		Mine bool
 	}
 	found, err := pg.RowsIn(ctx, e.tx, pgx.RowToStructByPos[webhook], statement("lookErasedWebhooks"),
 		pg.UUID(e.Erasure.ClientID), [16]byte(e.Erasure.Position), eraseLook)

@@ -1,6 +1,6 @@
 -- name: forgetAnswers
--- Removes answers under the idempotency keys of a client, using the primary key. It skips answers with status 0, which belong to pending
--- requests, such as the one that runs this statement.
+-- Removes the client's idempotency keys with their stored responses, using the primary key. It skips keys with status 0, which belong to
+-- pending requests, such as the one that runs this statement.
 -- Parameters: @client, @limit
 DELETE FROM idempotency_keys WHERE client_id = @client AND (endpoint, key) IN (SELECT endpoint, key FROM idempotency_keys
   WHERE client_id = @client AND answer_status IS DISTINCT FROM 0 ORDER BY client_id, endpoint, key LIMIT @limit FOR UPDATE SKIP LOCKED)
@@ -13,9 +13,9 @@ UPDATE erasures SET finished_at = @finished_at, step = 'done', position = NULL, 
 WHERE erasure_id = @erasure
 
 -- name: erasureMayGoOn
--- Reads whether all transactions and statements that began before the step have ended. Also reads the sessions' snapshots, because a
--- transaction without writes has no transaction id. After a dump was restored, since can be ahead of all transaction ids; the earlier
--- transactions have ended then, too. Finds the erasure by primary key.
+-- Reads whether all transactions and statements that began before the step have ended. It also checks the snapshots of all sessions of
+-- Postgres, because a transaction without writes has no transaction id. In a restored dump, the column since can be ahead of all
+-- transaction ids; then the earlier transactions have ended, too. Finds the erasure by primary key.
 -- Parameters: @erasure
 SELECT since > pg_snapshot_xmax(pg_current_snapshot()) OR since < pg_snapshot_xmin(pg_current_snapshot()) AND NOT EXISTS (
   SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
@@ -39,8 +39,8 @@ UPDATE webhooks SET deleted_at = at, updated_at = at, secret = '', old_secrets =
 FROM (VALUES (clock_timestamp())) AS v(at) WHERE webhook_id = ANY (ARRAY(SELECT webhook_id FROM locked))
 
 -- name: lookErasedJobs
--- Reads @look jobs of a client using the index jobs_client, after a position. Removes the callbacks of unfinished jobs, so that their
--- cancellation is not sent, except from rows that another transaction has locked.
+-- Reads @look jobs of a client after a position, using the index jobs_client. Removes the callbacks of unfinished jobs, so that no callback
+-- reports their cancellation, except from rows that another transaction has locked.
 -- Parameters: @client, @after, @look
 WITH looked AS MATERIALIZED (
   SELECT job_id, finished_at IS NULL AS open, attempt, dispatch FROM jobs
@@ -66,8 +66,8 @@ SELECT job_id, finished_at IS NULL, attempt, dispatch FROM jobs WHERE client_id 
 SELECT EXISTS (SELECT FROM jobs WHERE client_id = @client)
 
 -- fragment: removeDeliveries
--- Ends a statement that selects deliveries as old: removes them with their attempts. Returns their ids, the ids of those that may have a
--- task in Redis, and the number of removed attempts.
+-- Ends a statement with the CTE old, which contains deliveries: removes them with their attempts. Returns their ids, the ids of those that
+-- may have a task in Redis, and the number of removed attempts.
 no_attempts AS (
   DELETE FROM delivery_attempts WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old)) RETURNING 1
 ), no_deliveries AS (
@@ -112,8 +112,8 @@ SELECT EXISTS (SELECT FROM unnest(@ids::uuid[]) AS i(id) CROSS JOIN LATERAL (
   UNION ALL (SELECT 1 FROM deliveries WHERE webhook_id = i.id ORDER BY webhook_id, delivery_id LIMIT 1)) d)
 
 -- name: eraseJobs
--- Removes jobs, which are locked already, with all their data except deliveries, by primary key, and leaves no tombstones. Returns numbers
--- of rows by table. The trigger jobs_undelivered finds no deliveries any more.
+-- Removes jobs, which are locked already, with all their data except deliveries, by primary key, and leaves no tombstones. Returns the
+-- numbers of removed rows by table. The trigger jobs_undelivered finds no deliveries any more.
 -- Parameters: @ids
 WITH no_outcomes AS (
   DELETE FROM outcome_outbox WHERE job_id = ANY (@ids::uuid[]) RETURNING 1
@@ -142,7 +142,6 @@ SELECT (SELECT count(*) FROM outcome_outbox WHERE job_id = ANY (@ids::uuid[]))
 SELECT webhook_id, client_id = @client FROM webhooks WHERE webhook_id > @after ORDER BY webhook_id LIMIT @look
 
 -- name: eraseWebhooks
--- Removes webhooks by primary key.
 -- Parameters: @ids
 DELETE FROM webhooks WHERE webhook_id = ANY (@ids::uuid[])
 
@@ -193,9 +192,9 @@ looked AS MATERIALIZED (
 )
 
 -- name: eraseItems
--- Reads items and removes the client's, by primary key. First it locks their operations by primary key, like every statement that changes
--- items. Pending items count as skipped in their operations, because an operator's operation ends only when all its items are counted.
--- Returns how many items it read, the last one, and how many it removed.
+-- Reads @look items after a position, and removes those of the client, by primary key. First it locks their operations by primary key, like
+-- every statement that changes items. Removed pending items count as skipped, because an operator's operation ends only when all its items
+-- are counted. Returns how many items it read, the last one, and how many it removed.
 -- Parameters: @client, @after, @after_job, @look
 WITH {{lookedItems}}, mine AS MATERIALIZED (
   SELECT bulk_id, job_id FROM looked WHERE client_id = @client
@@ -214,7 +213,7 @@ SELECT (SELECT count(*)::int FROM looked), l.bulk_id, l.job_id, (SELECT count(*)
 FROM (SELECT bulk_id, job_id FROM looked ORDER BY bulk_id DESC, job_id DESC LIMIT 1) l
 
 -- name: countItems
--- Reads items and counts the client's. Locks nothing.
+-- Reads items like eraseItems, and counts those of the client. Locks nothing.
 -- Parameters: @client, @after, @after_job, @look
 WITH {{lookedItems}}
 SELECT (SELECT count(*)::int FROM looked), l.bulk_id, l.job_id, (SELECT count(*)::int FROM looked WHERE client_id = @client)
@@ -243,13 +242,14 @@ DELETE FROM testbed_faults WHERE client_id = @client AND (session_id, position) 
   ORDER BY client_id, session_id, position LIMIT @limit)
 
 -- name: eraseSessions
--- Removes the sessions of a client's test bed by primary key. From then on nothing is recorded, so their records can be removed.
+-- Removes the sessions of a client's test bed by primary key. From then on nothing is recorded, so a later step can remove what was
+-- recorded.
 -- Parameters: @client, @limit
 DELETE FROM testbed_sessions WHERE client_id = @client AND session_id = ANY (ARRAY(SELECT session_id FROM testbed_sessions
   WHERE client_id = @client ORDER BY client_id, session_id LIMIT @limit))
 
 -- name: eraseExchanges
--- Removes the records of a client's sessions by primary key.
+-- Removes the recorded exchanges of a client by primary key.
 -- Parameters: @client, @limit
 DELETE FROM testbed_exchanges WHERE client_id = @client AND (session_id, number) IN (SELECT session_id, number FROM testbed_exchanges
   WHERE client_id = @client ORDER BY client_id, session_id, number LIMIT @limit)
@@ -292,7 +292,6 @@ DELETE FROM idempotency_keys WHERE ctid = ANY (ARRAY(SELECT place FROM own UNION
 DELETE FROM api_keys WHERE client_id = @client RETURNING key_id
 
 -- name: eraseClient
--- Removes a client by primary key.
 -- Parameters: @client
 DELETE FROM clients WHERE client_id = @client
 

@@ -112,8 +112,8 @@ func (s *Store) EraseStep(ctx context.Context, id job.ID) (step job.ErasureStep,
 	return step, nil
 }
 
-// ResetStep does the next part of a reset of e.ClientID, beginning with the zero Step, and notes the progress in e. It reports whether
-// the reset is done. A later failure does not undo finished parts.
+// ResetStep does the next part of the reset of a client's test bed, in step e.Step, or in the first step if that is empty. It stores the
+// progress in e. It reports whether the reset is done. A later failure does not undo finished parts.
 func (s *Store) ResetStep(ctx context.Context, e *job.Erasure) (step job.ErasureStep, done bool, err error) {
 	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		after := *e
@@ -129,14 +129,13 @@ func (s *Store) ResetStep(ctx context.Context, e *job.Erasure) (step job.Erasure
 	return step, done, err
 }
 
-// erasing is the part of an erasure that is in progress.
 type erasing struct {
 	job.ErasureStep
 	tx pgx.Tx
 }
 
 // advance does a part of the current step of an erasure. When the step is done, it moves on to the next one, and from the last to the
-// first. last reports that the last step is done. If the current step is unknown, because a later version wrote it, the erasure starts
+// first. last reports whether that was the last step. If the current step is unknown, because a later version wrote it, the erasure starts
 // again; each step may be repeated.
 func (e *erasing) advance(ctx context.Context, steps []eraseStep) (last bool, err error) {
 	n := max(0, slices.IndexFunc(steps, func(s eraseStep) bool { return s.name == e.Erasure.Step }))

@@ -9,9 +9,9 @@ SELECT client_id FROM clients WHERE client_id = @client FOR UPDATE
 SELECT {{erasureColumns}} FROM erasures WHERE client_id = @client
 
 -- name: insertErasure
--- Stores an erasure. From its commit on, nothing new is stored for the client. Requests with its keys are refused, because the keys end in
--- the same commit. The trigger refuse_erased and insertOwn refuse everything else. Waits for a transaction that is inserting the client's
--- erasure. No row: the client has an erasure.
+-- Stores an erasure. From its commit on, nothing new is stored for the client. Requests with its keys are refused, because the same
+-- transaction revokes the keys. The trigger refuse_erased and the statement insertOwn refuse everything else. Waits for a transaction that
+-- is inserting the client's erasure. No row: the client already has an erasure.
 -- Parameters: @erasure, @client, @operator, @reason, @request_id
 INSERT INTO erasures (erasure_id, client_id, operator, reason, request_id, created_at)
 VALUES (@erasure, @client, @operator, @reason, @request_id, clock_timestamp()) ON CONFLICT (client_id) DO NOTHING
@@ -46,8 +46,8 @@ SELECT {{erasureColumns}} FROM erasures WHERE finished_at IS NULL ORDER BY erasu
 SELECT {{erasureColumns}} FROM erasures WHERE erasure_id = @erasure AND finished_at IS NULL FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: moveErasure
--- Writes the progress of an erasure, in the transaction that made it. Finds the row, which is already locked, by primary key. When a new
--- step begins, since becomes the id of this transaction.
+-- Writes the progress of an erasure, in the transaction that made the progress. Finds the row, which is already locked, by primary key.
+-- When a new step begins, the column since is set to the id of this transaction.
 -- Parameters: @erasure, @step, @position, @position_job, @removed, @remaining
 UPDATE erasures SET since = CASE WHEN step = @step THEN since ELSE pg_current_xact_id() END, step = @step, position = @position,
   position_job = @position_job, removed = @removed, remaining = @remaining, started_at = coalesce(started_at, clock_timestamp())

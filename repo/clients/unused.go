@@ -18,7 +18,7 @@ const (
 	unusedClientsKept = 30 * 24 * time.Hour
 )
 
-// lookPerRemoved is how many clients CleanUnused reads per client that it may remove. Most clients are used and stay.
+// lookPerRemoved is how many times more clients CleanUnused reads than it may remove. Most clients are used and stay.
 const lookPerRemoved = 4
 
 // CleanUnused removes at most limit clients that were never used, and reports whether there may be more to remove.
@@ -52,7 +52,7 @@ func (s *Store) CleanUnused(ctx context.Context, limit int) (more bool, err erro
 	if len(unused) > 0 {
 		err = s.db.InTx(ctx, "clean", func(ctx context.Context, tx pgx.Tx) error { return removeUnused(ctx, tx, unused, unusedClientsKept) })
 	}
-	if err == nil { // otherwise the next call repeats this part
+	if err == nil { // after an error, the next call reads the same clients again
 		s.unused.At = after
 	}
 	return len(unused) == limit, err

@@ -19,7 +19,8 @@ FROM looked l ORDER BY client_id
 SELECT client_id FROM clients WHERE client_id = ANY (@ids::uuid[]) ORDER BY client_id FOR UPDATE SKIP LOCKED
 
 -- name: lockUnusedKeys
--- Locks the keys of clients, by the index api_keys_client, in order. Returns the client of each key that is young or was used.
+-- Locks the keys of clients, found by the index api_keys_client, in order of their ids. Returns the client of each key that is young or was
+-- used.
 -- Parameters: @ids, @keep
 WITH locked AS MATERIALIZED (
   SELECT client_id, used_at, created_at FROM api_keys WHERE client_id = ANY (@ids::uuid[]) ORDER BY key_id FOR UPDATE
@@ -33,6 +34,5 @@ WITH gone AS (DELETE FROM api_keys WHERE client_id = ANY (@ids::uuid[]) RETURNIN
 {{forgetGone}}
 
 -- name: removeUnused
--- Removes locked clients by primary key.
 -- Parameters: @ids
 DELETE FROM clients WHERE client_id = ANY (@ids::uuid[])

@@ -109,7 +109,7 @@ func (s *Store) Redeliver(ctx context.Context, client job.ID, owner job.Delivery
 	return d, err
 }
 
-// RedeliverFailed makes the webhook's FAILED deliveries that were created since the given time due again, the oldest first.
+// RedeliverFailed makes a webhook's FAILED deliveries due again, the oldest first, if they were created since the given time.
 func (s *Store) RedeliverFailed(ctx context.Context, client, webhook job.ID, since time.Time, limit int) (job.Replay, error) {
 	w, err := s.Webhook(ctx, client, webhook)
 	switch {
@@ -136,8 +136,8 @@ const (
 	// maxReplayed is how many events one call of ReplayEvents may read, job events and others together.
 	maxReplayed = 5000
 
-	// replaySlack limits how much earlier an event can have occurred than its predecessor in the order of transactions. No transaction that
-	// writes events takes longer.
+	// replaySlack limits how much earlier an event may have occurred than an event before it in the stream. No transaction that writes events
+	// takes longer.
 	replaySlack = time.Minute
 )
 
@@ -183,7 +183,7 @@ func (s *Store) ReplayEvents(ctx context.Context, client, webhook job.ID, since 
 	return r.Replay, nil
 }
 
-// whyNotSent returns the error for a webhook that gets no deliveries.
+// whyNotSent returns the reason why a webhook gets no deliveries, as an error.
 func (s *Store) whyNotSent(ctx context.Context, client, webhook job.ID) error {
 	if _, err := s.Webhook(ctx, client, webhook); err != nil {
 		return err

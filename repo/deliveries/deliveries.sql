@@ -1,6 +1,6 @@
 -- fragment: listDeliveries
--- Lists deliveries, the newest first, backwards along an index (owner, delivery_id), like listJobs: deliveries_webhook, deliveries_failed
--- or deliveries_job. Locks nothing.
+-- Lists the deliveries of an owner, the newest first, like listJobs: backwards along one of the indexes on (owner, delivery_id), which are
+-- deliveries_webhook, deliveries_failed and deliveries_job. Locks nothing.
 -- Parameters: @client, @owner, @to_id, @from_id, @state, @event_name, @created_after, @created_before, @limit
 WITH looked AS (
   SELECT * FROM deliveries WHERE ({{owner}}, delivery_id) < (@owner::uuid, @to_id)
@@ -16,7 +16,7 @@ SELECT nth = {{maxLooked}}, wanted, {{deliveryColumns}} FROM judged AS deliverie
 ORDER BY {{owner}} DESC, delivery_id DESC LIMIT @limit
 
 -- fragment: ofOwner
--- Finds one delivery, by primary key, if it belongs to the client and the owner. The owner is the job if @webhook is null.
+-- Condition: the delivery, found by primary key, belongs to the client and the owner. The owner is the job if @webhook is null.
 deliveries.delivery_id = @delivery AND deliveries.client_id = @client
   AND CASE WHEN @webhook::uuid IS NULL THEN deliveries.job_id = @job::uuid ELSE deliveries.webhook_id = @webhook
     AND EXISTS (SELECT FROM webhooks WHERE webhook_id = @webhook AND deleted_at IS NULL) END
@@ -90,9 +90,9 @@ SELECT max(old)::text::xid8 FROM search
 -- deliveries_once. Waits for a delivery that another transaction is inserting. Skips jobs that are just being removed, and locks the
 -- others until the transaction ends.
 --
--- The returned position stays before the snapshot's xmin, because events may still be committed from there on. Events from there on are
+-- The returned position stays before the snapshot's xmin, because events may still be committed from there on. Events after the xmin are
 -- queued, too, but the position does not pass them. The result says that there is more if unread events lie before the xmin, or if this
--- call queued some events and left others. So calls end even if a pending transaction holds the position back.
+-- call queued some events and left others. So repeated calls come to an end even if a pending transaction holds the position back.
 -- Parameters: @client, @webhook, @since, @limit, @after_tx, @after_id, @after_seq, @looked
 WITH target AS MATERIALIZED (
   SELECT webhook_id, events FROM webhooks WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL

@@ -22,7 +22,6 @@ func (s *eventScanner) columns() []any {
 	return append([]any{&s.ID, &s.JobID, &s.Seq, &s.Name, &s.Prev, &s.Next, &s.Attempt, &s.At, &s.Data}, s.ended.Columns()...)
 }
 
-// occurrence returns the event, or nil if there is none.
 func (s *eventScanner) occurrence() *job.Occurrence {
 	if s.Name == "" {
 		return nil
@@ -87,8 +86,8 @@ var errFuturePosition = job.Errorf(job.CodeMalformed, "This position is after th
 
 // ClientEvents reads events of a client after a position, in the order of positions: at most limit of them, within pageBytes.
 //
-// ClientEvents returns an event only if no pending transaction can still insert an earlier one. Pending transactions have numbers from the
-// snapshot's xmin on, and label their events with that number or a later one, so they cannot add an event below it.
+// ClientEvents returns an event only if no pending transaction can still insert an earlier one. A pending transaction has an id that is not
+// below the snapshot's xmin, and labels its events with that id or a later one. So it cannot add an event below the xmin.
 func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
 	type line struct {
 		future, held, more bool

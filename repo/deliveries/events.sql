@@ -6,8 +6,8 @@ SELECT {{batchColumns}}, NULL::jsonb, jsonb_array_length(items), NULL::jsonb
 FROM batches WHERE batch_id = ANY (@ids::uuid[]) AND completed_at IS NOT NULL
 
 -- fragment: endedBy
--- Joins the report of the attempt that an event e ended. The report is of the event's own attempt, even if the job was retried since. LIMIT
--- 1 makes the planner find the report by primary key.
+-- Joins the report of the attempt that an event e ended. It is the report of the event's own attempt, even if the job was retried since.
+-- LIMIT 1 makes the planner find the report by primary key.
 LEFT JOIN LATERAL (
   SELECT * FROM reports WHERE job_id = e.job_id AND attempt = e.attempt AND e.next_state IN ('SUCCEEDED', 'FAILED', 'CANCELED') LIMIT 1
 ) r ON true
@@ -36,14 +36,14 @@ WHERE j.job_id = @job AND j.client_id = @client ORDER BY n
 SELECT job_id, event_seq FROM jobs WHERE job_id = ANY (@ids::uuid[])
 
 -- name: clientEvents
--- Walks the indexes events_client and client_events_client from the position on, each at most one event past the limit, and joins the
--- other tables to the chosen events. Without events it returns one row.
+-- Reads at most @limit + 1 events after the position from each of the indexes events_client and client_events_client, and joins the other
+-- tables to the chosen events. Without events it returns one row.
 --
--- Whether there are events that are not shown yet is searched from the snapshot's xmin on, not from the position. Otherwise a reader that
--- is far behind would walk all events for each page.
+-- To find out whether there are events that are not shown yet, it searches from the snapshot's xmin on, not from the position. Otherwise a
+-- reader that is far behind would walk all events for each page.
 --
--- The size of the page is added up event by event, so that events after its end are not decompressed. An event of a batch also counts the
--- batch document.
+-- The size of the page is added up event by event, so that events after its end are not decompressed. For an event of a batch, the batch
+-- document counts, too.
 -- Parameters: @client, @after_tx, @after_id, @after_seq, @limit, @max_bytes
 WITH RECURSIVE chosen AS MATERIALIZED (
   SELECT row_number() OVER (ORDER BY tx, item_id, seq) AS n, first.* FROM (SELECT * FROM (
@@ -88,7 +88,6 @@ SELECT client, latest.tx, latest.item_id, latest.seq FROM unnest(@clients::uuid[
 ) latest
 
 -- fragment: eventColumns
--- The columns of an event e with the data for its publication, read by eventScanner: its job j, and the report r of the attempt that it
--- ended.
+-- The columns of an event e, read by eventScanner, with columns of its job j and of the report r of the attempt that the event ended.
 e.event_id, e.job_id, e.seq, e.event_name, e.prev_state, e.next_state, e.attempt, e.occurred_at, e.data,
   {{attemptColumns}}

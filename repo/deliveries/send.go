@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// MaxLookedEndpoints is how many endpoints the statements that count deliveries for operators read at most.
+// MaxLookedEndpoints is the maximum number of endpoints that a count of deliveries for operators reads.
 const MaxLookedEndpoints = 10_000
 
 // NewDeliveries finds deliveries that wait for their first attempt, among the latest of each job and of each client's events without a
@@ -33,7 +33,7 @@ func (s *Store) DueDeliveries(ctx context.Context, after job.EndpointKey, look, 
 		Last   bool
 		Client job.ID
 		At     job.ID
-		ID     job.ID // zero for an endpoint without one
+		ID     job.ID // zero for an endpoint without a due delivery
 		Due    *time.Time
 	}
 	rows, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (r seen, err error) {
@@ -58,11 +58,10 @@ func (s *Store) DueDeliveries(ctx context.Context, after job.EndpointKey, look, 
 	return due, last, nil
 }
 
-// maxClaimBytes limits the event data of one statement, in bytes, because a delivery worker holds it until it is sent. The event that
-// reaches the limit is still included.
+// maxClaimBytes limits the event data of one statement, in bytes, because delivery workers keep the data in memory until it is sent. The
+// event that reaches the limit is still included.
 const maxClaimBytes = 8 << 20
 
-// claimRequest is a delivery to claim.
 type claimRequest struct {
 	id   job.ID
 	hold time.Duration
@@ -105,16 +104,14 @@ func (s *Store) claimDeliveries(ctx context.Context, db pg.Conn, all []claimRequ
 	return answers, nil
 }
 
-// claim is the result of a claim: see ClaimDelivery.
 type claim struct {
 	delivery *job.ClaimedDelivery
 	wait     time.Duration
 }
 
-// claimed is a row of claimDeliveries.
 type claimed struct {
 	job.ClaimedDelivery
-	index int // of the request
+	index int // of the request in the batch
 	wait  time.Duration
 	batch job.ID
 }
@@ -151,8 +148,8 @@ func (s *Store) ReclaimDeliveries(ctx context.Context, limit int) (n int, err er
 // RecordDelivery writes the result of an attempt to send a claimed delivery: the attempt, the delivery's state, and the health of its
 // webhook. It returns job.ErrStale and writes nothing if the claim is no longer current.
 //
-// It disables a webhook that has failed too often in a row for too long, or if the result asks for it. It then writes the client's event
-// webhook.disabled once.
+// It disables the webhook if that has failed too often in a row for too long, or if the result asks for it. It then writes the client's
+// event webhook.disabled once.
 //
 // An internal failure, job.SendInternal, is not the receiver's fault. Such a failure counts neither against the webhook nor as one of the
 // delivery's tries.
@@ -160,7 +157,7 @@ func (s *Store) RecordDelivery(ctx context.Context, r job.DeliveryResult) (job.R
 	return s.records.Do(ctx, r)
 }
 
-// disabledTexts are the sentences for the reasons that RecordDelivery finds.
+// disabledTexts are the sentences that explain why RecordDelivery disabled a webhook.
 var disabledTexts = map[job.DisabledReason]string{
 	job.DisabledGone: job.DisabledGone.Text(), job.DisabledFailing: job.DisabledFailing.Text(),
 }
@@ -191,7 +188,7 @@ func (s *Store) recordDeliveries(ctx context.Context, db pg.Conn, results []job.
 	return collectRecorded(rows, err, results)
 }
 
-// collectRecorded reads the answers. It reports a disabled webhook once, with the first of the failures that disabled it.
+// collectRecorded reports a disabled webhook once, with the first of the failures that disabled it.
 func collectRecorded(rows pgx.Rows, err error, results []job.DeliveryResult) ([]pg.Answer[job.Recorded], error) {
 	type line struct {
 		number  int
@@ -241,7 +238,7 @@ type EndpointWalk struct {
 // Next returns the endpoint to continue the walk after. look and limit are the limits of endpoints and changed deliveries per call.
 func (w EndpointWalk) Next(from job.EndpointKey, look, limit int) job.EndpointKey {
 	switch {
-	case w.Changed == limit: // these endpoints may have more
+	case w.Changed == limit: // the same endpoints may have more deliveries to change
 		return from
 	case w.Looked < look:
 		return job.EndpointKey{}

@@ -35,17 +35,17 @@ CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE event_id = e.event_id AND url
 WHERE {{stillWaiting}} AND d.attempts = 0
 
 -- name: claimDeliveries
--- Claims due deliveries, found by primary key, with an enabled webhook. Skips deliveries that another transaction has locked, so it never
--- waits.
+-- Claims due deliveries, found by primary key, except those of disabled or deleted webhooks. Skips deliveries that another transaction has
+-- locked, so it never waits.
 --
 -- A delivery and its event are written together and removed together. If there is a delivery without its event, this statement removes it,
 -- because it cannot be sent.
 --
--- The size of an event's data is estimated from its stored size, with a high estimate for compressed data, so that data that is not taken
--- is not decompressed. Small events come first, so that large events of one client do not block the others.
+-- The size of an event's data is estimated from its stored size, high for compressed data, because an exact size would require
+-- decompressing even data that is not taken. Small events come first, so that large events of one client do not block the others.
 --
--- Each requested delivery is in the answer. An unclaimed one has a wait if the caller should ask again: until it is due, or a moment if it
--- was locked or there was too much data.
+-- Returns a row for each requested delivery. If one is not claimed but the caller should ask again, its wait is the time until it is due,
+-- or a moment if it was locked or there was too much data.
 -- Parameters: @ids, @holds
 WITH due AS MATERIALIZED (
   SELECT d.delivery_id, d.job_id, d.seq, d.event_id, i.hold

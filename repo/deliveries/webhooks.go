@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// DisableFailures is how many failures in a row disable a webhook, once WebhookLimits.DisableAfter has passed, too.
+// DisableFailures is how many failures in a row disable a webhook, if they have also lasted for WebhookLimits.DisableAfter.
 const DisableFailures = 20
 
 // WebhookLimits determine when a failing webhook is disabled. Both limits must be reached. The zero value means 20 failures and 10 minutes.
@@ -56,7 +56,7 @@ type secretScanner struct {
 	until   []time.Time
 }
 
-// valid returns the secrets of a webhook that are valid at a moment. Secrets overlap for so long that the local clock is exact enough.
+// valid uses the local clock, which is exact enough, because secrets overlap for a long time.
 func (s secretScanner) valid(now time.Time) []job.SealedSecret {
 	secrets := []job.SealedSecret{{Sealed: s.current}}
 	for i, old := range s.old {
@@ -96,7 +96,6 @@ func (s *Store) Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, e
 	return s.oneWebhook(ctx, statement("readWebhook"), pg.UUID(id), pg.UUID(client))
 }
 
-// oneWebhook runs a statement that returns a webhook.
 func (s *Store) oneWebhook(ctx context.Context, sql string, args ...any) (*job.Webhook, error) {
 	w, err := pg.QueryOne(ctx, s.db, ErrWebhookNotFound, scanWebhook, sql, args...)
 	if err != nil {

@@ -86,8 +86,7 @@ ON CONFLICT (kid) DO UPDATE SET created_at = excluded.created_at, signs_from = e
 WHERE signing_keys.retires_at IS NOT NULL
 
 -- name: retireOtherKeys
--- Makes all other keys retire when the overlap after the first signature of the given key is over. A key that retires earlier anyway keeps
--- its time.
+-- Sets when all other keys retire: @overlap after the key @kid begins to sign. A key that retires earlier anyway keeps its time.
 -- Parameters: @kid, @overlap
 UPDATE signing_keys SET retires_at = least(retires_at, (SELECT greatest(signs_from, pg_catalog.clock_timestamp()) FROM signing_keys
   WHERE kid = @kid) + @overlap::interval)

@@ -51,7 +51,7 @@ func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.
 			}
 		}
 		if len(sub.Jobs) > 0 {
-			p = s.order.take(len(sub.Jobs)) // after the key, because taking that may wait
+			p = s.order.take(len(sub.Jobs)) // after the key, because taking a key may wait
 		}
 		return s.insertItems(ctx, tx, &b, sub.Jobs, p)
 	})
@@ -67,7 +67,6 @@ func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.
 	return &b, nil
 }
 
-// insertItems writes the jobs, then the batch with their states.
 func (s *Store) insertItems(ctx context.Context, tx pgx.Tx, b *job.Batch, jobs []job.Job, p place) error {
 	items := make([]insertion, len(jobs))
 	for i, j := range jobs {
@@ -113,7 +112,6 @@ func (s *Store) FindBatch(ctx context.Context, client job.ID, key string, hash [
 	return b, err
 }
 
-// errBatchGone refuses a repeated request for a batch that no longer exists.
 var errBatchGone = job.Errorf(job.CodeJobGone, "This idempotency key was used for a batch whose retention has ended.")
 
 // ErrBatchNotFound does not distinguish a batch that never existed from another client's.
@@ -164,8 +162,8 @@ func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready
 // batch.completed. It returns the identity, items and outcome of those that it completed. It reads before it locks, because usually no
 // batch is ready.
 //
-// An outcome is the state at a moment without an unfinished job. A later retry of a job does not change it. Jobs of open batches cannot be
-// deleted (see notInOpenBatch), so the outcome counts all of them.
+// An outcome counts the jobs at a moment when none of them is unfinished. A later retry of a job does not change it. Jobs of open batches
+// cannot be deleted (see notInOpenBatch), so the outcome counts all of them.
 func (s *Store) CompleteBatches(ctx context.Context, ids []job.ID) (completed []job.Batch, err error) {
 	found, err := pg.Query(ctx, s.db, pg.RowToID, statement("readyGiven"), pg.Column(ids, pg.UUID))
 	if err != nil || len(found) == 0 {

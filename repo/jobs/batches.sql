@@ -45,7 +45,7 @@ SELECT batch_id FROM batches b WHERE completed_at IS NULL AND batch_id = ANY (@i
 
 -- name: lockGiven
 -- Locks the given batches that are open and ready, in order of id, and counts their jobs by the index jobs_batch. Skips batches that
--- another process is completing. It does both in one statement, so that it counts exactly the jobs that it found finished.
+-- another process is completing. It locks and counts in one statement, so that it counts exactly the jobs that it found finished.
 -- Parameters: @ids
 WITH ready AS MATERIALIZED (
   SELECT batch_id, client_id, request_id, correlation_id, items FROM batches b
@@ -88,6 +88,6 @@ SELECT batch_id, completed_at FROM completed
 SELECT NOT {{notInOpenBatch}} FROM jobs WHERE job_id = @job
 
 -- fragment: batchColumns
--- The columns of a batch. In statements, the items, the number of omitted items, and the job counts by state follow.
+-- The columns of a batch. Statements add the items, the number of omitted items, and the job counts by state.
 batch_id, client_id, created_at, coalesce(correlation_id, ''), language, request_id,
   status, completed_at, succeeded, failed, canceled, failures

@@ -78,7 +78,7 @@ func (s *Store) Bulks(ctx context.Context, client job.ID, q job.BulkQuery) (list
 	return pg.QueryPage(ctx, s.db, q.Limit, id, scanBulk, statement("listBulksOfClient"), pg.UUID(client), before, q.Limit+1)
 }
 
-// BulkItems lists the items of a client's operation in order of their jobs. It returns next like Bulks.
+// BulkItems lists the items of a client's operation in order of their jobs. next is the id to continue after, zero at the end.
 func (s *Store) BulkItems(ctx context.Context, client, id job.ID, q job.BulkQuery) (items []job.BulkItem, next job.ID, err error) {
 	if _, err := s.Bulk(ctx, client, id); err != nil {
 		return nil, next, err
@@ -104,8 +104,8 @@ func (s *Store) AbortBulk(ctx context.Context, client, id job.ID) (b *job.Bulk, 
 	return b, false, err
 }
 
-// CountBulk counts matching jobs in a part of the jobs that an operation would read: those before the given job, or from the newest on for
-// the zero id.
+// CountBulk counts the matching jobs among the next look jobs that an operation would read: those older than the job before, or the newest
+// ones for the zero id.
 func (s *Store) CountBulk(ctx context.Context, client job.ID, f job.BulkFilter, before job.ID, look int) (job.BulkLook, error) {
 	args := append(bulkArgs(client, f, before, time.Now().Add(pg.IDSkew)), look, job.BulkSample)
 	count, _ := bulkAlong(client, f)
@@ -124,7 +124,7 @@ func (s *Store) BulkJobs(ctx context.Context, ids []job.ID) ([]*job.Job, error) 
 	return jobs, err
 }
 
-// bulkAlong chooses the index to walk jobs by. It returns the statements that count and gather them.
+// bulkAlong returns the statements that count and gather jobs along the index that suits the filter.
 func bulkAlong(client job.ID, f job.BulkFilter) (count, gather string) {
 	switch {
 	case !f.BatchID.IsZero():
@@ -135,7 +135,7 @@ func bulkAlong(client job.ID, f job.BulkFilter) (count, gather string) {
 	return statement("countBulkOfAll"), statement("gatherBulkOfAll")
 }
 
-// bulkArgs returns the arguments of bulkLooked for jobs created before until, of the client, or of all clients for the zero id.
+// bulkArgs returns the arguments of bulkLooked, for jobs created before the time until, of the client, or of all clients for the zero id.
 func bulkArgs(client job.ID, f job.BulkFilter, before job.ID, until time.Time) []any {
 	after, earlier := (*time.Time)(f.CreatedAfter), (*time.Time)(f.CreatedBefore)
 	bound := until.Add(time.Microsecond)
@@ -159,7 +159,7 @@ func (s *Store) OpenBulks(ctx context.Context) ([]*job.Bulk, error) {
 }
 
 // GatherBulk reads the next jobs for an operation and adds the matching ones as items. It returns the changed operation, or false if
-// another process did the same or the operation is finished.
+// another process did this step or the operation is finished.
 func (s *Store) GatherBulk(ctx context.Context, b *job.Bulk, look, most int) (*job.Bulk, bool, error) {
 	args := append(bulkArgs(b.JobsOf(), b.Filter, b.Position, b.CreatedAt), look, pg.UUID(b.ID), pg.UUID(b.Position), most)
 	_, gather := bulkAlong(b.JobsOf(), b.Filter)
@@ -236,8 +236,8 @@ func (s *Store) FinishBulk(ctx context.Context, id job.ID) (*job.Bulk, bool, err
 	return pg.First(pg.QueryAs(ctx, s.db, "bulk", scanBulk, statement("finishBulk"), pg.UUID(id)))
 }
 
-// RetryItems queues the next attempts of jobs and returns the results in order. Changed is false for a job that is no longer FAILED at its
-// attempt. With override, it ignores whether the failures are retryable and how many attempts are left. It runs one statement in the
+// RetryItems queues the next attempts of jobs and returns the results in order. Changed is false for a job that is no longer FAILED at the
+// item's attempt. With override, it ignores whether the failures are retryable and how many attempts are left. It runs one statement in the
 // transaction of ctx.
 func (s *Store) RetryItems(ctx context.Context, retries []job.ItemRetry, override bool) ([]job.Change, error) {
 	answers, err := s.retryJobs(ctx, s.db.Conn(ctx), pg.Column(retries, func(r job.ItemRetry) retryRequest {

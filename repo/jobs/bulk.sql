@@ -3,8 +3,8 @@
 SELECT pg_advisory_xact_lock(hashtextextended('bulk operations', 'jobs'::regclass::oid::bigint))
 
 -- name: insertBulk
--- Stores a bulk operation. Counts the open ones by the index bulk_operations_open; there are only a few. All clients share a limit. No row:
--- a limit is reached.
+-- Stores a bulk operation. Counts the open ones by the index bulk_operations_open; there are only a few. Besides the limit of each owner,
+-- there is a common limit for all clients. No row: a limit is reached.
 -- Parameters: @bulk, @client, @operator, @action, @filter, @rate, @override, @request_id, @most_own, @most_clients
 INSERT INTO bulk_operations (bulk_id, client_id, operator, action, filter, rate, override, request_id, created_at)
 SELECT @bulk, @client::uuid, @operator, @action, @filter, @rate, @override, @request_id, clock_timestamp()
@@ -41,8 +41,8 @@ SELECT {{bulkColumns}} FROM bulk_operations WHERE bulk_id < @before ORDER BY bul
 SELECT {{bulkItemColumns}} FROM bulk_items WHERE bulk_id = @bulk AND job_id > @after ORDER BY bulk_id, job_id LIMIT @limit
 
 -- name: listBulkItemsWith
--- Lists the items of an operation with one result using the index bulk_items_result. The row comparison makes the planner use the index
--- whether an operation has ten items or 100,000. Locks nothing.
+-- Lists the items of an operation that have the result @result, using the index bulk_items_result. The row comparison makes the planner use
+-- the index whether an operation has ten items or 100,000. Locks nothing.
 -- Parameters: @bulk, @after, @limit, @result
 SELECT {{bulkItemColumns}} FROM bulk_items
 WHERE (result, bulk_id, job_id) > (@result, @bulk::uuid, @after::uuid)
@@ -50,9 +50,9 @@ WHERE (result, bulk_id, job_id) > (@result, @bulk::uuid, @after::uuid)
 ORDER BY result, bulk_id, job_id LIMIT @limit
 
 -- fragment: bulkLooked
--- Reads jobs from the newest to the oldest, like listJobs and for the same reasons: along jobs_client, jobs_batch for the jobs of one
--- batch, or the primary key for those of all clients. It reads @look rows of the index, matching or not. owner, value and order refer to
--- the first column of the index; for the primary key they are empty.
+-- Reads jobs from the newest to the oldest, like listJobs and for the same reasons. It walks jobs_client, or jobs_batch for the jobs of one
+-- batch, or the primary key for the jobs of all clients. It reads @look entries of the index, matching or not. owner, value and order refer
+-- to the first column of the index; for the primary key they are empty.
 looked AS MATERIALIZED (
   SELECT job_id, client_id, batch_id, state, attempt, max_attempts, failure_retryable, event_seq,
     (@client::uuid IS NULL OR client_id = @client) AND created_at <= @until
@@ -109,8 +109,8 @@ SELECT {{bulkColumns}} FROM bulk_operations WHERE finished_at IS NULL ORDER BY b
 
 -- fragment: gatherBulk
 -- Adds the next matching jobs to bulk_items, and stores the position to continue from. The operation's row is locked, so only one of two
--- leaders does the step, and the other finds a later position. Gathering ends with the last jobs, or when there would be too many items;
--- then only the first @most are kept.
+-- leaders does the step; the other one finds that the position has changed. Gathering ends when no jobs are left to read, or when there
+-- would be more than @most items; then the first @most are kept.
 --
 -- Locks the row of the operation, found by primary key, but no jobs. No row: the operation is finished or gathered, another process works
 -- on it, or it is no longer at this position.
@@ -152,7 +152,7 @@ WHERE (result, bulk_id, job_id) > ('PENDING', @bulk::uuid, @after::uuid)
 ORDER BY result, bulk_id, job_id LIMIT @limit
 
 -- name: bulkJobs
--- Reads the current state of jobs by primary key, without their client's data. Locks nothing; the statement that changes them checks again.
+-- Reads the current state of jobs by primary key, without params. Locks nothing; the statement that changes them checks again.
 -- Parameters: @ids
 SELECT {{bulkJobColumns}} FROM jobs WHERE job_id = ANY (@ids::uuid[])
 
@@ -171,13 +171,13 @@ WITH seen AS MATERIALIZED (
 ), {{removeOld}} RETURNING job_id
 
 -- name: recordItems
--- Writes the results of items and counts them, in the transaction that has changed the jobs. So an item with a changed job has its result
--- and is not taken again, and an item without a result has had no effect. If a leader dies in between, both are undone. The next leader, or
--- a former leader that comes back, finds the item unchanged. An item with a result does not change and is not counted again.
+-- Writes the results of items and counts them, in the transaction that has changed the jobs. So if a job was changed, its item has a result
+-- and is not taken again; an item without a result has had no effect. If a leader dies in between, both are undone. The next leader, or a
+-- former leader that comes back, finds the item unchanged. An item with a result does not change and is not counted again.
 --
 -- The rows of the items and of the operation are found by primary key; the operation's row is already locked. Items are taken in order of
--- their jobs, so the search is limited to those between the first and the last one: the planner does not know whether an operation has ten
--- items or 100,000.
+-- their jobs, so the search is limited to the range from @first to @last. This helps the planner, which does not know whether an operation
+-- has ten items or 100,000.
 -- Parameters: @bulk, @ids, @results, @codes, @details, @first, @last
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @results::text[], @codes::text[], @details::text[]) AS i(id, result, code, detail)

@@ -34,8 +34,8 @@ SELECT job_id, attempt, at, run_at, dispatch, state, work_kind, definition, requ
   started_at FROM stamped
 
 -- name: unfinishedJobs
--- Returns unfinished jobs of a client. Walks the jobs of all clients in the index jobs_waiting, which has the client, until it has found
--- enough, and then the few that are held. OFFSET 0 prevents the planner from walking a client's final jobs instead. Locks nothing.
+-- Returns unfinished jobs of a client. Walks the waiting jobs of all clients until it has found enough, using only the index jobs_waiting,
+-- and then the few jobs that are held. OFFSET 0 prevents the planner from walking a client's final jobs instead. Locks nothing.
 -- Parameters: @client, @limit
 SELECT job_id FROM (
   SELECT job_id, client_id FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL OFFSET 0) waiting
@@ -45,8 +45,8 @@ SELECT job_id FROM (SELECT job_id, client_id FROM jobs WHERE worker_id IS NOT NU
 LIMIT @limit
 
 -- name: retryJobs
--- Moves FAILED jobs back to QUEUED, if attempts are left and the failure is retryable. The failed attempt remains in its report. @overrides
--- ignores both conditions; then max_attempts is raised if necessary.
+-- Moves FAILED jobs back to QUEUED, if attempts are left and the failure is retryable. The failed attempt remains in its report. For a job
+-- with true in @overrides, both conditions are ignored, and max_attempts is raised if necessary.
 --
 -- Locks the headroom leases, then the job rows in job_id order, found by primary key. No row: the job is no longer FAILED at that attempt
 -- or not the client's, or the API key or the headroom lease of the request has ended. Trigger: events_delivered writes the deliveries.
@@ -97,8 +97,8 @@ WITH seen AS MATERIALIZED (
 ), {{removeOld}}
 
 -- fragment: removeOld
--- Ends a statement that selects jobs as old: removes these with all their data, and leaves tombstones. Tombstones of recent jobs store how
--- they ended, because the history may still need it. Trigger: jobs_undelivered removes their deliveries.
+-- Ends a statement with the CTE old, which contains jobs: removes these with all their data, and leaves tombstones. Tombstones of recent
+-- jobs store how they ended, because the history may still need it. Trigger: jobs_undelivered removes their deliveries.
 no_outcomes AS (
   DELETE FROM outcome_outbox WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 ), no_events AS (

@@ -8,8 +8,8 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// clockInterval is how often a process asks for Postgres' time. For that long after a step of the clock, tasks may be scheduled for wrong
-// times. The relay then enqueues the due ones.
+// clockInterval is how often a process asks for Postgres' time. After Postgres' clock was set, tasks may be scheduled for wrong times for
+// that long. The relay enqueues the due ones among them.
 const clockInterval = time.Second
 
 // Now returns an estimate of Postgres' time. Jobs are due by that time, even if this machine's clock differs. Before the first answer
@@ -51,7 +51,7 @@ func (s *Store) ensureClock() {
 	}
 }
 
-// clockMemory is how long an observation of Postgres' clock counts at least.
+// clockMemory is the minimum time for which an observation of Postgres' clock counts.
 const clockMemory = 10 * time.Second
 
 // serverClock estimates Postgres' clock without asking. The estimate is never ahead of Postgres' clock, and is behind by the shortest
@@ -60,7 +60,7 @@ type serverClock struct {
 	mu            sync.Mutex
 	base          time.Time // a moment of this process; only its monotonic clock counts
 	known         bool
-	offset, older time.Duration // lower bounds of Postgres' clock: since rotated, and in the clockMemory before that
+	offset, older time.Duration // lower bounds of Postgres' clock minus this process's: since rotated, and in the period before
 	rotated       time.Time
 }
 
@@ -74,8 +74,8 @@ func (c *serverClock) now() (t time.Time, known bool) {
 	return c.base.Add(time.Since(c.base) + max(c.offset, c.older)), true
 }
 
-// observe notes that Postgres' clock showed server at the latest when the answer was received. If the clock was set back, earlier
-// observations no longer count.
+// observe records an answer of Postgres, whose clock showed the time server at the latest when the answer was received. If the clock was
+// set back, earlier observations no longer count.
 func (c *serverClock) observe(server, received time.Time, setBack bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,5 +93,5 @@ func (c *serverClock) observe(server, received time.Time, setBack bool) {
 	}
 }
 
-// serviceTime returns the service's time for Postgres' time real.
+// serviceTime converts Postgres' time to the service's time, which a test bed may have moved.
 func (s *Store) serviceTime(real time.Time) time.Time { return s.db.Clock.Setting().At(real) }

@@ -33,10 +33,9 @@ type step struct {
 	finish    *job.Finish
 }
 
-// stepAnswer is the answer to a step.
 type stepAnswer struct {
-	claim    *job.Claim     // nil for the reason in not
-	not      job.NotClaimed // why there is no claim
+	claim    *job.Claim     // nil if the job was not claimed
+	not      job.NotClaimed // why the job was not claimed
 	started  time.Time
 	finished job.Finished
 	// locked is set if another session has locked the row. Nothing was written then.
@@ -59,15 +58,15 @@ const (
 	maxLockedWait = 50 * time.Millisecond
 )
 
-// resumeLook is how many of the oldest due jobs a flush searches for jobs that were already resumed. If it misses one, it resumes one
-// job too many, which is throttled again.
+// resumeLook is how many of the oldest due jobs a flush reads to count those that were throttled and are already resumed. If it misses one,
+// it resumes one job too many, which is throttled again.
 const resumeLook = 1000
 
-// createdWait is the wait before the next try to claim a due job that must wait but is still CREATED, since only QUEUED jobs can be
+// createdWait is the wait before the next try to claim a CREATED job that is due but may not run yet, since only QUEUED jobs can be
 // throttled or parked.
 const createdWait = time.Second
 
-// errLocked is returned for a step if its row stayed locked: nothing was written.
+// errLocked is the error of a step whose row stayed locked: nothing was written.
 var errLocked = fmt.Errorf("the row is locked by another session: %w", context.DeadlineExceeded)
 
 // step does one step in a flush that it may share with other steps. If another session has locked the row, it waits up to the statement
@@ -152,7 +151,6 @@ func (s *Store) stepQueries(steps []step, done *map[job.ID]*stepRow, resumed *[]
 	return queries, nil
 }
 
-// query is a statement and the handler of its rows.
 type query struct {
 	sql       string
 	arguments []any
@@ -182,9 +180,9 @@ func send(ctx context.Context, db pg.Conn, queries []query) error {
 	return db.SendBatch(ctx, &batch).Close()
 }
 
-// explain sets the answers of steps without a row. Such a step was done before and its answer was lost, or its guard did not hold, or its
-// row was locked. If the guard holds now, the row was locked, or the step became possible a moment ago. The other steps are already
-// committed, even if explain fails.
+// explain sets the answers of steps for which stepJobs returned no row. Such a step was done before and its answer was lost, or its guard
+// did not hold, or its row was locked. If the guard holds now, the row was locked, or the step became possible a moment ago. The other
+// steps are already committed, even if explain fails.
 func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[stepAnswer], left []int) {
 	ids, workers := make([]pgtype.UUID, len(left)), make([]pgtype.UUID, len(left))
 	var claims []claimRequest
@@ -218,7 +216,7 @@ func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[s
 			a.Err = s.db.Failed(st.operation.Name, err)
 		case st.claim != nil:
 			a.Value = row.unclaimed(*st.claim, known, before[st.job])
-			if a.Value.locked && row.state == job.Created && s.maxHeld > 0 { // the row may not be locked: the job may exceed its client's limit
+			if a.Value.locked && row.state == job.Created && s.maxHeld > 0 { // perhaps its client is at the limit
 				a.Value = stepAnswer{not: job.NotClaimed{StillWaiting: true, Wait: createdWait}}
 			}
 		case st.start != nil && row.started(*st.start):
@@ -232,7 +230,7 @@ func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[s
 	}
 }
 
-// parkPaused parks the found jobs that a pause of their kind or client stops.
+// parkPaused parks those of the found jobs whose kind or client is paused.
 func (s *Store) parkPaused(ctx context.Context, found map[job.ID]guarded) error {
 	var paused []pgtype.UUID
 	for id, g := range found {
@@ -258,7 +256,7 @@ type guarded struct {
 	parked    bool          // see job.PausedUntil
 	paused    bool          // by a pause of its kind or client
 	stopped   bool          // by a pause of everything, or of the worker
-	alive     bool          // the worker, see whyUnchanged
+	alive     bool          // whether the worker is alive
 }
 
 func collectGuarded(rows pgx.Rows) (map[job.ID]guarded, error) {
@@ -274,7 +272,7 @@ func (g guarded) holds(state job.State, c job.ClaimID) bool {
 // started reports whether the job runs under the claim. Only its holder knows the fence, so that holder has started it and lost the answer.
 func (g guarded) started(c job.ClaimID) bool { return g.holds(job.Running, c) && g.startedAt != nil }
 
-// unclaimed returns the answer to a claim without a row.
+// unclaimed returns the answer to a claim for which stepJobs returned no row.
 func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) stepAnswer {
 	waits := known && g.attempt == r.attempt && g.state.Waiting()
 	switch {
@@ -288,7 +286,7 @@ func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) stepAn
 		return stepAnswer{not: job.NotClaimed{Paused: true}}
 	case waits && g.wait == 0 && g.stopped:
 		return stepAnswer{not: job.NotClaimed{StillWaiting: true, Stopped: true}}
-	case waits && g.wait == 0 && g.paused: // parked once it is QUEUED
+	case waits && g.wait == 0 && g.paused: // the job is parked when it is QUEUED
 		return stepAnswer{not: job.NotClaimed{StillWaiting: true, Wait: createdWait}}
 	case waits && g.wait == 0 && g.alive:
 		return stepAnswer{locked: true}

@@ -1,8 +1,8 @@
 -- fragment: stepJobs
 -- Moves each job one step, to the next state: a claim to ASSIGNED, which raises the fence; a start from there to RUNNING; a finish to
 -- SUCCEEDED or FAILED, and with a retry wait on to QUEUED as the next attempt. A finish also writes the report and the result. Claims take
--- waiting, due jobs that no pause stops. A CREATED job passes through QUEUED. Starts and finishes are guarded by the lease. The worker of a
--- claim or a start must be alive.
+-- waiting, due jobs that no pause stops. A CREATED job passes through QUEUED. Starts and finishes must have the current fence. The worker
+-- of a claim or a start must be alive.
 --
 -- Every transition of jobs has the same form, here and in cancelJobs, retryJobs, releaseJobs, queueDue and emitEvent. input is the batch,
 -- as arrays. ready has the rows that pass the guard, locked in job_id order. stamped adds the time and the label of the event: the time is
@@ -10,13 +10,12 @@
 -- previous event, so an event log never runs backwards. changed is the guarded UPDATE. log writes the events, numbered from event_seq on.
 -- An item without a row in ready is no error: the caller came too late or too early, or does not own the job.
 --
--- testbed_moment is clock_timestamp(), unless the clock of a test bed was moved. Then the transition gets the time at which it was due: a
--- claim the job's time, a start the current time, an end the time when the work ended. Only workers of a test bed send ended_at. An end is
--- never recorded before ended_at, even if Postgres' clock shows less: a worker notices a slowdown of the clock slightly later than
--- Postgres.
+-- testbed_moment is clock_timestamp(), unless the clock of a test bed was moved. Then it is the time at which the transition was due:
+-- run_at for a claim, updated_at for a start, ended_at for a finish. Only workers of a test bed send ended_at. An end is never recorded
+-- before ended_at, even if Postgres' clock shows less: a worker notices a slowdown of the clock slightly later than Postgres.
 --
--- One statement handles all three steps, because its fixed cost, for parsing checks and opening indexes, equals the cost of forty rows. A
--- start changes no column that an index uses as a key or condition, so its row is updated in place (HOT).
+-- One statement handles all three steps, because the fixed cost of a statement equals the cost of forty rows. A start changes no column
+-- that an index uses as a key or condition, so its row is updated in place (HOT).
 --
 -- Locks the job rows, found by primary key, and skips those that another session has locked. No row: nothing was written
 -- for that item, see claimedBefore and whyUnchanged.
@@ -27,7 +26,7 @@
 -- Triggers: events_delivered on events writes the deliveries to webhooks and the callback; reports_published on
 -- reports writes outcome_outbox if the session has forgerun.outcome_stream on.
 --
--- With a limit of claims, {{within}} is {{withinLimit}} and @most is used; otherwise it is empty.
+-- stepWithin limits the claims of each client: it replaces {{within}} by {{withinLimit}}, which uses @most. step has no limit.
 -- Parameters: @ids, @attempts, @nexts, @fences, @workers, @event_ids, @reasons, @codes, @retryables, @retry_afters, @stages,
 --   @details, @retry_waits, @exhausted, @emits, @media_types, @sha256s, @bodies, @ended_times, @result_ttl, @most
 WITH input AS MATERIALIZED (
@@ -112,9 +111,9 @@ WITH input AS MATERIALIZED (
 SELECT * FROM changed
 
 -- fragment: withinLimit
--- Accepts all starts and finishes, and the oldest claims of a client's jobs until workers hold @most of them. A claim waits while an older
--- job of its client is throttled. Refused QUEUED jobs are throttled: they get a time that never comes, until resumeThrottled restores the
--- old one. A CREATED job does not change until it is QUEUED.
+-- Accepts all starts and finishes, and claims of each client's oldest jobs, until workers hold @most jobs of the client. A claim waits
+-- while an older job of its client is throttled. Further QUEUED jobs are throttled: they get a time that never comes, until resumeThrottled
+-- restores the old one. A further CREATED job does not change until it is QUEUED.
 --
 -- Counts the held jobs of all clients by the index jobs_held, because a search by client would read all of its jobs. Looks for older jobs
 -- in jobs_throttled.
@@ -132,8 +131,8 @@ held AS MATERIALIZED (
 ),
 
 -- name: lockClaims
--- Lets one transaction at a time claim, by an advisory lock, so that held jobs can be counted. stepJobsWithin is sent after it,
--- and sees everything that other transactions committed before they released the lock.
+-- Lets one transaction at a time claim, by an advisory lock, so that held jobs can be counted. stepWithin is sent after it, and sees
+-- everything that other transactions committed before they released the lock.
 SELECT pg_advisory_xact_lock(hashtextextended('claims', 'jobs'::regclass::oid::bigint))
 
 -- name: claimedBefore
@@ -157,8 +156,8 @@ SELECT j.job_id, j.state, j.attempt, j.fence, j.started_at, greatest(j.run_at - 
 FROM unnest(@ids::uuid[], @workers::uuid[]) AS i(id, worker) JOIN jobs j ON j.job_id = i.id
 
 -- name: resumeThrottled
--- Restores the time of throttled jobs, the oldest of each client first, until the client's held and resumed jobs reach @most. Due jobs
--- that are older than the throttled ones count as resumed.
+-- Restores the time of throttled jobs, the oldest of each client first, until the client has @most jobs that are held or were resumed. A
+-- due job that is older than the client's throttled ones counts as resumed.
 --
 -- Walks the index jobs_throttled from client to client. Only if there are throttled jobs, it counts held jobs by jobs_held, and resumed
 -- ones among the @looked oldest of jobs_waiting. Locks changed rows in the order of jobs_throttled, and skips rows that another

@@ -1,6 +1,6 @@
 -- name: reportStored
--- Locks the ledger until the end of the transaction and adds the jobs that a process has stored. If there is a new count, it replaces the
--- old bound by the count plus the jobs that were reported since.
+-- Locks the ledger, which is the row of headroom, until the end of the transaction, and adds the jobs that a process has stored. If there
+-- is a new count of jobs, the count plus the jobs that were reported since it began replaces the old bound.
 -- Parameters: @stored_active, @stored_queued, @counted, @active, @queued, @reported_active, @reported_queued
 UPDATE headroom SET
   active = @stored_active::bigint + CASE WHEN @counted THEN @active::bigint + reported_active - @reported_active::bigint ELSE active END,
@@ -24,9 +24,9 @@ UPDATE headroom SET active = headroom.active + g.active, queued = headroom.queue
 FROM (SELECT sum(active)::bigint AS active, sum(queued)::bigint AS queued FROM gone) g WHERE g.active > 0 OR g.queued > 0
 
 -- name: grantLease
--- Grants a process room that the bound and the other leases leave: for a waiting request or the expected use, at most its share, and some
--- in advance if there is plenty. The process keeps the room that it may have used. No row: the lease has ended. The transaction holds the
--- lock of the ledger.
+-- Grants a process some of the room that the bound and the other leases leave: what it wants, or more if much is free, but at most an equal
+-- share. It always gets what a waiting request needs, if that much is free. The process keeps the room that it may have used. No row: the
+-- lease has ended. The transaction holds the lock of the ledger.
 -- Parameters: @lease, @process, @new, @expiry, @max_active, @max_queued, @keep_active, @keep_queued, @need_active, @need_queued,
 --   @want_active, @want_queued
 WITH others AS (
@@ -62,7 +62,7 @@ UPDATE headroom_leases SET active = @keep_active::bigint, queued = @keep_queued:
 WHERE lease_id = @lease
 
 -- fragment: leased
--- Locks the leases of the input i, so that they stay until the end of the transaction. It skips ended ones.
+-- Locks the leases @leases, so that they stay until the end of the transaction. It skips ended ones.
 leased AS MATERIALIZED (
   SELECT lease_id FROM headroom_leases WHERE lease_id = ANY (@leases::uuid[]) ORDER BY lease_id FOR KEY SHARE
 )

@@ -12,14 +12,12 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// idempotencyWindow is how long an idempotency key is valid.
 const idempotencyWindow = 24 * time.Hour
 
 // maxOnce is how many transactions of Once may be open in a process. Each holds
 // a connection from its first statement to its last.
 const maxOnce = 8
 
-// onceKey names an idempotency key.
 type onceKey struct {
 	client     job.ID
 	scope, key string

@@ -55,7 +55,7 @@ type insertion struct {
 	apiKey string // "" for the service's own submissions
 }
 
-// beginInserts assigns a place in the order to a flush.
+// beginInserts gives a flush its place in the order of created_at.
 func (s *Store) beginInserts(batch []*pg.Waiter[insertion, job.Receipt]) (end func()) {
 	p := s.order.take(len(batch))
 	for i, w := range batch {
@@ -160,7 +160,7 @@ func insertArguments(subs []insertion) ([]any, error) {
 	}, nil
 }
 
-// unstored returns the answer to a submission that was refused or found its idempotency key taken.
+// unstored returns the answer to a submission that was refused, or whose idempotency key was taken.
 func (s *Store) unstored(ctx context.Context, sub insertion) pg.Answer[job.Receipt] {
 	err := cmp.Or(s.refusal(ctx, sub), s.requireLease(ctx, sub.Job.Lease))
 	var receipt *job.Receipt

@@ -6,14 +6,13 @@
 -- concurrent insert.
 --
 -- @created_times are the values of created_at that the Go type order assigned, never ahead of Postgres' clock; NULL means Postgres' own
--- time.
--- @request_hashes and @keys belong to the idempotency keys; @event_ids has two ids for each item. run_at is never earlier than created_at,
--- so a past execution_at cannot jump the queue. Trigger: events_delivered writes the deliveries. @schedules and @scheduled_times are null
--- except for runs of schedules. A second run for a due time makes the statement fail.
+-- time. @request_hashes and @keys belong to the idempotency keys; @event_ids has two ids for each item. run_at is never earlier than
+-- created_at, so a past execution_at cannot jump the queue. Trigger: events_delivered writes the deliveries. @schedules and
+-- @scheduled_times are null except for runs of schedules. A second run of a schedule for the same due time makes the statement fail.
 --
--- Reads the API keys of the requests, by primary key. A submission with an ended key or an ended headroom lease has no row. Keys of an
--- erased client end with it, so a submission does not read erasures, which another session may lock. insertOwn reads erasures for jobs
--- without a key: runs of schedules and jobs of operators. Leases are locked in order of id.
+-- Reads the API keys of the requests, by primary key. A submission with an ended key or an ended headroom lease has no row. An erasure
+-- revokes the keys of its client, so a submission with a key does not read erasures, which another session may lock. insertOwn reads
+-- erasures for jobs without a key: runs of schedules and jobs of operators. Leases are locked in order of id.
 -- Parameters: @ids, @clients, @types, @work_kinds, @definitions, @params, @max_attempts, @auto_retries,
 --   @execution_times, @callbacks, @correlation_ids, @traceparents, @languages, @request_ids, @keys,
 --   @request_hashes, @batches, @created_times, @key_window, @event_ids,

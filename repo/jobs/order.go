@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxHandOverWait is how long an ended flush waits for an earlier one. The relay enqueues jobs that have waited longer than that, so a
-// longer wait would not preserve the order.
+// maxHandOverWait is how long the jobs of an ended flush wait for an earlier flush to end. The relay enqueues jobs that have waited longer
+// than that, so a longer wait would not preserve the order.
 const maxHandOverWait = time.Second
 
 // order keeps the flushes of new jobs of this process in order (section 12). created_at rises with the number of the flush. A flush's jobs
@@ -29,7 +29,6 @@ type order struct {
 	handing bool                // handOverAll is running
 }
 
-// place is a flush's place in the order.
 type place struct {
 	number int64
 	first  time.Time // created_at of its first job; zero if Postgres assigns the times

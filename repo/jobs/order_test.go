@@ -18,7 +18,6 @@ func testOrder() *order {
 	return newOrder(prometheus.NewCounter(prometheus.CounterOpts{Name: "late"}))
 }
 
-// handed records the order in which flushes are handed over.
 type handed struct {
 	mu      sync.Mutex
 	numbers []int64

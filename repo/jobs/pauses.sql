@@ -38,9 +38,9 @@ SELECT j.job_id, NOT EXISTS (SELECT FROM pauses p WHERE {{pausesJob}}) FROM (
 ORDER BY j.job_id
 
 -- name: resumeJobs
--- Sets the time of parked jobs to when they were queued, so that they come before jobs queued since. Locks the jobs in job_id order, found
--- by primary key, and skips those that another transaction has locked. It raises dispatch, which is part of the name of a job's task,
--- because the old name may still be taken in Redis.
+-- Sets the time of parked jobs to when they were queued, so that they come before jobs that were queued later. Locks the jobs in job_id
+-- order, found by primary key, and skips those that another transaction has locked. It raises dispatch, which is part of the name of a
+-- job's task, because the old name may still be taken in Redis.
 -- Parameters: @ids
 WITH free AS MATERIALIZED (
   SELECT job_id FROM jobs WHERE job_id = ANY (@ids::uuid[]) AND state = 'QUEUED' AND run_at >= {{pausedUntil}}

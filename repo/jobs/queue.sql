@@ -5,7 +5,7 @@ SELECT EXISTS (SELECT FROM jobs WHERE queued_at IS NULL AND finished_at IS NULL 
 -- name: queueDue
 -- Moves due CREATED jobs to QUEUED. Finds them by the index jobs_scheduled, locks them in its order, and skips jobs that another
 -- transaction has locked. It sets queued_at; the job was in jobs_waiting already and stays there. Trigger: events_delivered writes the
--- deliveries. It reads only the definition's members for the event, because sorting whole rows costs more.
+-- deliveries. It reads only those members of the definition that the event needs, because sorting whole rows costs more.
 --
 -- Searches by time use now(), the start of the statement, and not clock_timestamp(). A volatile function cannot end an index scan, so the
 -- search would also read all future jobs.
@@ -31,8 +31,8 @@ SELECT job_id, client_id, request_id, coalesce(correlation_id, ''), coalesce(cal
   execution_at, at FROM stamped
 
 -- name: waitingJobs
--- Walks the index jobs_waiting from a cursor to the current time. It skips jobs that were stored within @age, but not jobs with a future
--- created_at, which were stored before the clock was set back. Locks nothing.
+-- Walks the index jobs_waiting from a cursor to the current time. It skips jobs that were stored less than @age ago, but not jobs with a
+-- future created_at, which were stored before the clock was set back. Locks nothing.
 -- Parameters: @after_time, @after_job, @age, @limit
 SELECT {{taskColumns}} FROM jobs
 WHERE worker_id IS NULL AND finished_at IS NULL AND (run_at, job_id) > (@after_time, @after_job) AND run_at <= now()

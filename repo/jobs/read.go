@@ -66,7 +66,7 @@ func (s *AttemptScanner) Columns() []any {
 	}
 }
 
-// Of returns the job and its attempt.
+// Of returns what was read about the job and its attempt.
 func (s *AttemptScanner) Of(id job.ID) (job.Origin, job.Attempt) {
 	s.origin.JobID = id
 	s.origin.Scenario.DurationMS, _ = strconv.ParseInt(s.duration, 10, 64) // 0 for a damaged definition, which is omitted
@@ -77,7 +77,8 @@ func (s *AttemptScanner) Of(id job.ID) (job.Origin, job.Attempt) {
 	return s.origin, s.attempt
 }
 
-// Job reads a client's job. Another client's job is not found, like one that never existed. A deleted job of the client is gone.
+// Job reads a client's job. For another client's job it returns ErrNotFound, as for one that never existed. For a deleted job of the
+// client, it returns job.CodeJobGone.
 func (s *Store) Job(ctx context.Context, client, id job.ID) (*job.Job, error) {
 	j, found, err := pg.QueryFirst(ctx, s.db, func(row pgx.CollectableRow) (*job.Job, error) {
 		var j job.Job
@@ -205,7 +206,6 @@ func (s *Store) Result(ctx context.Context, client, id job.ID) (*job.StoredResul
 	return &r.StoredResult, nil
 }
 
-// noResult returns why a job in this state has no result.
 func noResult(state job.State) error {
 	switch state {
 	case job.Succeeded:

@@ -15,7 +15,7 @@ var errScheduleNotFound = job.Errorf(job.CodeScheduleMissing, "No schedule with 
 
 var scanSchedule = pgx.RowToAddrOfStructByName[job.Schedule]
 
-// definitionArgs returns the arguments from @name to @look_at.
+// definitionArgs returns the arguments of insertSchedule and updateSchedule from @name to @look_at.
 func definitionArgs(s *job.Schedule) []any {
 	return []any{
 		s.Name, pg.Nullable(s.Cron), s.TimeZone, pg.Nullable(s.Interval.Milliseconds()), s.Jitter.Milliseconds(), s.StartAt, s.EndAt,
@@ -99,7 +99,6 @@ func (s *Store) Schedules(ctx context.Context, client job.ID, q job.ScheduleQuer
 	return pg.QueryPage(ctx, s.db, q.Limit, id, scanSchedule, statement("listSchedules"), pg.UUID(client), before, q.Limit+1)
 }
 
-// insertRunsOf stores the jobs of scheduled runs.
 func (s *Store) insertRunsOf(ctx context.Context, db pg.Conn, jobs []job.Job) error {
 	items := make([]insertion, len(jobs))
 	for i, j := range jobs {

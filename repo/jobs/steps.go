@@ -18,9 +18,9 @@ type claimRequest struct {
 	attempt     int
 }
 
-// Claim claims the attempt for the worker, if it waits, is due and the worker is alive. If the worker already has the claim because an
-// earlier answer was lost, Claim repeats that answer; only the worker knows whether it runs the attempt already. Otherwise the claim is
-// nil, and NotClaimed is the reason.
+// Claim claims the attempt for the worker, if the job waits for this attempt and is due, and the worker is alive. If the worker already has
+// the claim because an earlier answer was lost, Claim repeats that answer; only the worker knows whether it runs the attempt already.
+// Otherwise the claim is nil, and NotClaimed is the reason.
 func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error) {
 	done, err := s.step(ctx, step{operation: claimStep, job: id, claim: &claimRequest{worker, id, attempt}})
 	return done.claim, done.not, err
@@ -88,7 +88,6 @@ func (s *Store) Finish(ctx context.Context, f job.Finish) (job.Finished, error) 
 	return done.finished, err
 }
 
-// finished returns the answer to a finish.
 func (r *stepRow) finished(f *job.Finish) job.Finished {
 	done := job.Finished{
 		ClaimID: f.ClaimID, ClientID: r.client, BatchID: r.batch,
@@ -102,7 +101,7 @@ func (r *stepRow) finished(f *job.Finish) job.Finished {
 	return done
 }
 
-// emission is the data of event.emitted: the client's name and data.
+// emission is the data of event.emitted: the event name and the data that the client chose.
 type emission struct {
 	Name string          `json:"name"`
 	Data json.RawMessage `json:"data"`
@@ -172,7 +171,6 @@ func endColumns(ends []job.Finish) ([]any, error) {
 	}, nil
 }
 
-// stepRow is a row that stepJobs returns.
 type stepRow struct {
 	id, client, batch job.ID
 	at                time.Time

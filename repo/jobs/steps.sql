@@ -3,8 +3,8 @@
 worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL AND run_at >= {{throttledUntil}}
 
 -- name: releaseJobs
--- Moves ASSIGNED jobs back to QUEUED under their lease. Locks the job rows in job_id order, found by primary key. No
--- row: the lease is not current. Trigger: events_delivered writes the deliveries.
+-- Moves ASSIGNED jobs back to QUEUED, if the claims with @fences are still current. Locks the job rows in job_id order, found by primary
+-- key. No row: the claim is not current. Trigger: events_delivered writes the deliveries.
 -- Parameters: @ids, @attempts, @fences, @waits
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @attempts::int[], @fences::bigint[], @waits::interval[]) AS i(id, attempt, fence, wait)
@@ -29,9 +29,9 @@ WITH input AS MATERIALIZED (
 SELECT * FROM changed
 
 -- name: emitEvent
--- Adds event.emitted to the log of a RUNNING job, under its lease, if the attempt has emitted @before events. So a request that is repeated
--- after a lost answer is written once. The events are counted in the statement's snapshot. If another transaction changed the row between
--- the snapshot and the lock, the statement writes nothing and returns null.
+-- Adds event.emitted to the log of a RUNNING job, if the claim is still current and the attempt has emitted @before events. So an event is
+-- written once, even if its request is repeated after a lost answer. The events are counted in the statement's snapshot. If another
+-- transaction changed the row between the snapshot and the lock, the statement writes nothing and returns null.
 --
 -- Locks the job row, found by primary key, and changes no indexed column; counts the job's own events by primary key. No row: the claim
 -- is no longer current. Trigger: events_delivered writes the deliveries.

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Load counts the unfinished and the QUEUED jobs, each up to limit. Load also returns the jobs that processes had reported to the headroom
+// Load counts the unfinished and the QUEUED jobs, each up to limit. It also returns how many jobs processes had reported to the headroom
 // ledger at the moment of the count.
 func (s *Store) Load(ctx context.Context, limit int) (job.Counted, error) {
 	return pg.QueryOne(ctx, s.db, nil, func(row pgx.CollectableRow) (c job.Counted, err error) {
@@ -18,7 +18,7 @@ func (s *Store) Load(ctx context.Context, limit int) (job.Counted, error) {
 	}, statement("countLoad"), limit+1)
 }
 
-// LoadByClient is like Load, but for each client with more than few jobs.
+// LoadByClient is like Load, but for each client that has more jobs than the number few.
 func (s *Store) LoadByClient(ctx context.Context, limit, few int) (map[job.ID]job.Load, error) {
 	return pg.QueryByID(ctx, s.db, func(l *job.Load) []any { return []any{&l.Active, &l.Queued} }, statement("countLoadByClient"),
 		limit+1, few)

@@ -153,7 +153,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM tombstones WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 
 -- name: cleanKeys
--- Removes API keys long after their end, which is the later of revocation and expiry, or the only one of them.
+-- Removes API keys long after the later of their revocation and expiry.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT key_id FROM api_keys WHERE greatest(revoked_at, expires_at) <= now() - @keep::interval LIMIT @limit FOR UPDATE SKIP LOCKED

@@ -46,8 +46,8 @@ func (s *Store) RepublishOutcomes(ctx context.Context) (n int, err error) {
 	}
 }
 
-// RemovePublished removes outcomes that were published longer than minAge ago. The stream may lose its latest entries; the caller must
-// know that the stream still has entries of that age.
+// RemovePublished removes outcomes that were published longer than minAge ago. The caller must know that entries of that age are safe,
+// because the stream may lose its latest entries.
 func (s *Store) RemovePublished(ctx context.Context, minAge time.Duration) error {
 	for {
 		n, err := s.db.Change(ctx, "publish", statement("removePublished"), minAge, outcomesAtOnce)

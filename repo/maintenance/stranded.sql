@@ -1,10 +1,10 @@
 -- name: moveStrandedJobs
--- Rows that were written while Postgres' clock was ahead have times in the future after it was set back. Each row has a known delay after
--- the time when it was written. The statements count this delay from now instead. Times less than a second ahead are ignored, because such
--- rows may have been written after the statement began. A row whose delay is longer than the clock was ahead is not moved, because the
--- next call would find it again; it is late by less than its delay.
+-- Rows that were written while Postgres' clock was ahead have times in the future after it was set back. Each of these times is a known
+-- delay after the time when the row was written. The statements count this delay from now instead. Times less than a second ahead are
+-- ignored, because such rows may have been written after the statement began. A row is not moved if its delay is longer than the clock was
+-- ahead, because the next call would find it again; it is late by less than its delay.
 --
--- Walks a part of the jobs with a time in the future in the index jobs_waiting, and reads only the rows that were queued in the future.
+-- Walks a part of the jobs with a time in the future in the index jobs_waiting, and reads only rows whose queued_at is in the future, too.
 -- Locks the moved rows, found by primary key, in job_id order, and skips rows that another transaction has locked; a job cannot be claimed
 -- before its time. Redis may have a task for the old time; the relay enqueues the job once it is due. The order of jobs does not change,
 -- nor does a time that the client asked for.

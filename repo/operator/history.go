@@ -20,7 +20,7 @@ func (a Admin) History(ctx context.Context, w admin.Window) ([]admin.HistoryBuck
 	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[[]admin.HistoryBucket], statement("readHistory"), width, length, step)
 }
 
-// Ends counts the submissions and the ends of jobs within the last duration. The history goes back two days at most.
+// Ends counts the jobs that were submitted or ended recently, within the duration last. The history goes back two days at most.
 func (a Admin) Ends(ctx context.Context, last time.Duration) (admin.Ends, error) {
 	return pg.QueryOne(ctx, a.store.db, nil, pgx.RowToStructByPos[admin.Ends], statement("sumHistory"), last)
 }
@@ -43,8 +43,8 @@ func (s *Store) MissingHistory(ctx context.Context) ([]time.Time, error) {
 
 // WriteHistory counts the events of the bucket that begins at the given moment and stores the counts. Any process may repeat it.
 //
-// The time of submission is the time in the job's id, which the api process sets. If that process's clock is so far behind Postgres' that
-// the bucket is no longer written again, its jobs are missing in the history.
+// The time of submission is the time in the job's id, which the api process sets. If its clock is far behind Postgres' clock, the bucket
+// may no longer be written again, and then the job is missing in the history.
 func (s *Store) WriteHistory(ctx context.Context, at time.Time) error {
 	from, to := pg.FirstIDOf(at), pg.FirstIDOf(at.Add(historyWidth))
 	return s.inHistory(ctx, statement("writeHistory"), at, [16]byte(from), [16]byte(to), historyMost)

@@ -62,7 +62,7 @@ sum(submitted)::int AS submitted, sum(succeeded)::int AS succeeded, sum(failed):
   max(run_ms_p99) AS run_ms_p99
 
 -- name: rollUpHistory
--- Sums up the buckets of ten seconds of each minute that ended within the last @back, and writes those minutes that are missing or differ.
+-- Sums up the ten-second buckets of each minute that ended within the last @back, and writes those minutes that are missing or differ.
 -- Reads only history, and locks rows in the order of the primary key.
 -- Parameters: @back
 INSERT INTO history AS h (width, at, submitted, succeeded, failed, canceled, retried, wait_ms_p50, wait_ms_p99, run_ms_p50, run_ms_p99)
@@ -72,7 +72,7 @@ GROUP BY minute ORDER BY minute
 ON CONFLICT (width, at) DO UPDATE SET {{setHistory}} WHERE {{historyDiffers}}
 
 -- name: readHistory
--- Reads the history of the last @back, in ended steps of @step, from buckets of @width seconds. Locks nothing.
+-- Reads the history of the last @back in steps of @step that have ended, from buckets of @width seconds. Locks nothing.
 -- Parameters: @width, @back, @step
 SELECT coalesce(json_agg(to_json(b) ORDER BY b.at), '[]') FROM (
   SELECT date_bin(@step::interval, history.at, 'epoch') AS at, {{mergedHistory}}

@@ -18,11 +18,11 @@ const (
 	// maxCounted is how many jobs one count may read, which takes about a third of a second.
 	maxCounted = 200_000
 
-	// MaxCount is the largest count.
+	// MaxCount is the largest number that Count returns.
 	MaxCount = 100_000
 
-	// searchFor is how long a page is searched for further entries, in portions of maxLooked. After that, the page ends even if it is not
-	// full.
+	// searchFor limits how long a list searches for the entries of a page, in portions of maxLooked rows. After that, the page ends even if it
+	// is not full.
 	searchFor = 250 * time.Millisecond
 
 	// Limits of the detail of a job.
@@ -78,7 +78,6 @@ func rangeOf(q admin.JobQuery) jobRange {
 // likePattern turns a text with the wildcard * into a pattern for LIKE.
 var likePattern = strings.NewReplacer(`\`, `\\`, `_`, `\_`, `%`, `\%`, `*`, `%`)
 
-// arguments returns the common arguments of a list and a count of jobs.
 func (r jobRange) arguments(q admin.JobQuery) []any {
 	after := q.After
 	if after.IsZero() {
@@ -95,7 +94,7 @@ func (r jobRange) arguments(q admin.JobQuery) []any {
 	}
 }
 
-// Jobs lists jobs in the order of their range.
+// Jobs lists jobs in the order of the index that rangeOf chooses.
 func (a Admin) Jobs(ctx context.Context, q admin.JobQuery) (page admin.JobPage, err error) {
 	r := rangeOf(q)
 	page.Jobs, page.Next, err = pageThrough(ctx, a.store, q.Limit, q.After, scanPlaced, func(after admin.Place, limit int) (string, []any) {

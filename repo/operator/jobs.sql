@@ -16,8 +16,8 @@ jobs.job_id, jobs.client_id, jobs.type, jobs.work_kind, jobs.state, jobs.outcome
 
 -- fragment: adminJobs
 -- Lists jobs of all clients using the index for their order: jobs_pkey, jobs_client, jobs_batch or jobs_schedule backwards for the newest
--- first, jobs_ended backwards for the latest ends, jobs_waiting and jobs_scheduled for the next jobs, and jobs_held, which has few rows and
--- is sorted. Each row says whether it matches. The maxLooked-th row is always returned, to continue from there. Locks nothing.
+-- first, jobs_ended backwards for the latest ends, jobs_waiting and jobs_scheduled for the next jobs. The few rows of jobs_held are sorted.
+-- Each row says whether it matches. The maxLooked-th row is always returned, to continue from there. Locks nothing.
 --
 -- Ranges by owner are row comparisons, as in listJobs. Each range uses @at, @id and @from_id, so that all lists have the same parameters.
 -- Parameters: @client, @batch, @schedule, @state, @type, @work_kind, @correlation_id, @failure_code, @created_after, @created_before,
@@ -146,9 +146,9 @@ job_id < @id AND job_id >= @from_id AND {{unplaced}}
 finished_at IS NOT NULL AND finished_at >= coalesce(@created_after, '-infinity'::timestamptz) AND {{unbounded}}
 
 -- fragment: unplaced
--- Uses @at, because all ranges use the same parameters.
+-- Condition, always true: uses @at, because all ranges must use the same parameters.
 @at::timestamptz IS NOT NULL
 
 -- fragment: unbounded
--- Uses @from_id, because all ranges use the same parameters.
+-- Condition, always true: uses @from_id, because all ranges must use the same parameters.
 @from_id::uuid IS NOT NULL

@@ -23,8 +23,8 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminQueues
--- Counts waiting jobs by client and kind, among the first of the index jobs_waiting, earliest first. Waiting jobs without queued_at are
--- CREATED. Locks nothing.
+-- Counts waiting jobs by client and kind, among the first @looked entries of the index jobs_waiting, which are due earliest. Waiting jobs
+-- without queued_at are CREATED. Locks nothing.
 -- Parameters: @client, @work_kind, @looked, @groups
 SELECT to_json(r) FROM (
   WITH looked AS (
@@ -41,7 +41,7 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminFailures
--- Groups failed jobs among the last that ended in a period, found by the index jobs_ended. Locks nothing.
+-- Groups the failed jobs among the @looked jobs that ended last in a period, found by the index jobs_ended. Locks nothing.
 -- Parameters: @client, @work_kind, @failure_code, @from, @to, @looked, @groups
 SELECT to_json(r) FROM (
   WITH looked AS (
@@ -166,7 +166,7 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminBulkLeft
--- Counts the items that a bulk operation did not change by reason, the most frequent first, using the index bulk_items_result like
+-- Counts, by reason, the items that a bulk operation did not change, the most frequent reason first, using the index bulk_items_result like
 -- listBulkItemsWith. Locks nothing.
 -- Parameters: @bulk, @reasons
 WITH looked AS (
@@ -229,12 +229,12 @@ SELECT to_json(r) FROM (
 
 -- name: adminSituation
 -- Reads the current state of the service. Counts waiting jobs in the index jobs_waiting, due ones first, and CREATED ones in
--- jobs_scheduled, up to @most; jobs held by a worker in jobs_held; deliveries like adminSystem. Walks from client to client in
--- jobs_throttled, and @looked endpoints in deliveries_waiting. Reads webhooks along webhooks_client. Locks nothing. With 1,000,000
--- jobs, 300,000 of them waiting, it takes 40 ms, and half of that once they are vacuumed.
+-- jobs_scheduled, up to @most; jobs held by a worker in jobs_held; deliveries like adminSystem. Walks jobs_throttled from client to client,
+-- and reads @looked endpoints of deliveries_waiting. Reads webhooks along webhooks_client. Locks nothing. With 1,000,000 jobs, 300,000 of
+-- them waiting, it takes 40 ms, and half of that once they are vacuumed.
 --
--- The leader counts as gone 3 s after its lease expired, because a blocked leader renews an expired lease once a second. A worker counts
--- as lost only after 5 s, because it keeps its jobs until the rescuer's next round. No row: there is no schema.
+-- The leader counts as gone 3 s after its lease expired, because a blocked leader renews its lease once a second with a duration of zero. A
+-- worker counts as lost only after 5 s, because it keeps its jobs until the rescuer's next round. No row: there is no schema.
 -- Parameters: @most, @after_client, @after_endpoint, @looked, @failing
 {{walkEndpoints}}, throttled AS (
   (SELECT client_id, 1 AS n FROM jobs WHERE {{throttled}} ORDER BY client_id, job_id LIMIT 1)

@@ -28,8 +28,8 @@ const (
 	Flushers           = 2
 	slowFlushThreshold = 25 * time.Millisecond
 
-	// The statement timeout divided by LockedRowFraction is how long a batch, after its first locked row, waits for each further locked row.
-	// A statement timeout allows about 80 such waits.
+	// Once a row of a batch was locked, the batch waits for each further locked row only as long as the statement timeout divided by
+	// LockedRowFraction. A statement timeout allows about 80 such waits.
 	LockedRowFraction = 100
 )
 
@@ -61,13 +61,13 @@ type Batcher[T, R any] struct {
 	name      string
 	db        *DB
 	flush     func(ctx context.Context, db Conn, items []T) ([]Answer[R], error)
-	key       func(T) string // "" if there is none
+	key       func(T) string // "" if an item has none
 	size      func(T) int    // in bytes; nil if size does not matter
 	Operation func(T) Operation
 	slow      time.Duration // duration after which a flush is slow
 
 	Prepare func()                                   // called before a batch is taken; may be nil
-	Begin   func(batch []*Waiter[T, R]) (end func()) // called with each batch, in the order of taking; may be nil
+	Begin   func(batch []*Waiter[T, R]) (end func()) // called with each batch, in the order in which batches are taken; may be nil
 
 	mu       sync.Mutex
 	ready    sync.Cond
@@ -90,7 +90,7 @@ type Waiter[T, R any] struct {
 	key    string
 	span   trace.Span
 	answer chan Answer[R]
-	Got    Answer[R] // the answer, for the flusher
+	Got    Answer[R] // the answer, for the end function of Begin
 }
 
 // NewBatcher makes a batcher for one operation. DB.Start starts it.
@@ -166,13 +166,11 @@ func (b *Batcher[T, R]) await(ctx context.Context, w *Waiter[T, R]) (R, error) {
 	return none, errUnknown(context.Cause(ctx))
 }
 
-// errUnknown is for writes with an unknown outcome.
 func errUnknown(cause error) error {
 	return &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: RetryAfter, Cause: cause,
 		Detail: "The outcome of the write is unknown. Repeat the request with the same idempotency key to learn it."}
 }
 
-// waiting returns how many items wait for a flusher.
 func (b *Batcher[T, R]) waiting() (name string, items int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -73,7 +73,6 @@ func (b *Batcher[T, R]) complete(ctx context.Context, batch []*Waiter[T, R], sho
 	}
 }
 
-// deadlockTries limits the tries of a batch that lost a deadlock.
 const deadlockTries = 3
 
 func (b *Batcher[T, R]) attempt(ctx context.Context, items []T, shortLocks bool) (answers []Answer[R], err error) {
@@ -90,7 +89,6 @@ func (b *Batcher[T, R]) attempt(ctx context.Context, items []T, shortLocks bool)
 	return answers, err
 }
 
-// flushWithShortLocks flushes with a short lock timeout.
 func (b *Batcher[T, R]) flushWithShortLocks(ctx context.Context, items []T) (answers []Answer[R], err error) {
 	err = pgx.BeginFunc(ctx, b.db.Pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `SET LOCAL lock_timeout = `+Milliseconds(b.db.Timeout/LockedRowFraction))

@@ -30,7 +30,6 @@ func testBatcher(t *testing.T, flush flushOfStrings) *Batcher[string, string] {
 	return b
 }
 
-// queued returns the number of items that wait for a flusher.
 func queued[T, R any](b *Batcher[T, R]) int {
 	_, n := b.waiting()
 	return n
@@ -59,7 +58,6 @@ func (g *gate) flush(items []string) ([]Answer[string], error) {
 	return echo(items)
 }
 
-// call submits an item and sends its result to the returned channel.
 func call(ctx context.Context, b *Batcher[string, string], item string) <-chan Answer[string] {
 	done := make(chan Answer[string], 1)
 	go func() {
@@ -83,7 +81,6 @@ func (b *Batcher[T, R]) awaitQueued(t *testing.T, n int) {
 	testkit.Eventually(t, "the items are queued", func() bool { return queued(b) == n })
 }
 
-// requireAnswers waits for the results of calls.
 func requireAnswers(t *testing.T, calls ...<-chan Answer[string]) {
 	t.Helper()
 	for _, done := range calls {

@@ -24,10 +24,10 @@ const (
 	stateUniqueViolation = "23505"
 	StateUndefinedTable  = "42P01"
 
-	// constraintNotErased is the constraint name in errors of the triggers of erasures.
+	// constraintNotErased is the constraint that the trigger function refuse_erased names in its error.
 	constraintNotErased = "client_not_erased"
 
-	// Classes, the first two characters.
+	// Classes are the first two characters of a code.
 	classConnection = "08"
 	classData       = "22"
 	classIntegrity  = "23"
@@ -51,7 +51,7 @@ func Translate(err error) error {
 	var connect *pgconn.ConnectError
 	var pg *pgconn.PgError
 	switch {
-	case errors.As(err, &connect): // before PgError, because a refused login is both
+	case errors.As(err, &connect): // before PgError, because the error for a refused login is both
 		return unavailable(job.CodeStorageUnavailable, "The database cannot be reached.")
 	case errors.As(err, &pg) && pg.ConstraintName == constraintNotErased:
 		return ErrErased
@@ -71,7 +71,6 @@ func IsKnown(err error) bool {
 	return errors.As(err, &known) || errors.Is(err, job.ErrStale) || errors.Is(err, job.ErrWorkerDead) || errors.Is(err, ErrKeyTaken)
 }
 
-// translateState is Translate for errors of the server.
 func translateState(code string, err error, unavailable func(job.Code, string) error) error {
 	switch {
 	case code == stateUniqueViolation:

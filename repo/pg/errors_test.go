@@ -66,7 +66,6 @@ func TestTranslateKeepsKnownErrors(t *testing.T) {
 	}
 }
 
-// closedPool returns a closed pool.
 func closedPool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none")

@@ -14,7 +14,7 @@ import (
 // LastID sorts behind all other ids.
 var LastID = job.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// AfterOf returns the id after which a list from new to old continues; the zero id means its beginning.
+// AfterOf returns the id after which a list from new to old continues: id, or LastID if it is zero, for the beginning.
 func AfterOf(id job.ID) job.ID {
 	if id.IsZero() {
 		return LastID
@@ -30,7 +30,7 @@ const (
 	IDSkew = 5 * time.Minute
 )
 
-// Listed is a row of a list. The list continues after its place.
+// Listed is a row of a list. Place is where the list continues after this row.
 type Listed[T, P any] struct {
 	Item   T
 	Place  P
@@ -55,7 +55,7 @@ func OnePage[T, P any](rows []Listed[T, P], limit int) (items []T, next P) {
 	return items, next
 }
 
-// IDRange returns the range of ids for the jobs of q, excluding to.
+// IDRange returns the range of ids for the jobs of q: from <= id < to.
 func IDRange(q job.Query) (from, to job.ID) {
 	for i := range to {
 		to[i] = 0xff

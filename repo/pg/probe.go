@@ -48,7 +48,7 @@ func (p *probe) ask() bool {
 	return false
 }
 
-// close closes the connection. From then on, answers returns false.
+// After close, answers returns false.
 func (p *probe) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

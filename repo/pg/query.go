@@ -49,7 +49,6 @@ func (d *DB) on(ctx context.Context, operation, sql string, send func(context.Co
 	return nil
 }
 
-// writes reports whether a statement may write.
 func writes(sql string) bool {
 	return strings.Contains(sql, "INSERT INTO ") || strings.Contains(sql, "UPDATE ") || strings.Contains(sql, "DELETE FROM ")
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// sharedTx is the transaction of Once.
 type sharedTx struct {
 	pgx.Tx
 	ended atomic.Bool

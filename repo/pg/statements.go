@@ -11,8 +11,8 @@ import (
 )
 
 // Each statement is in the folder that sends it, in a .sql file named like the Go file. It begins with a comment: its name, its contract
-// (locks and their order, indexes, the meaning of no row, triggers) and its parameters in order. {{x}} is replaced by the fragment or the
-// constant x of any folder.
+// (locks and their order, indexes, what it means if no row is returned, triggers) and its parameters in order. {{x}} is replaced by the
+// fragment or the constant x of any folder.
 //
 // The header "-- name: listByClient of listJobs" derives a statement from another section, with the parameters of that section. Comment
 // lines of the form "-- old => new" below the header replace texts in the section and in the fragments that it contains.
@@ -49,7 +49,6 @@ func Statements(files fs.FS, shared map[string]string) (statement func(name stri
 	return statementOf
 }
 
-// parameter matches a statement's parameter.
 var parameter = regexp.MustCompile(`@\w+`)
 
 // register stores the sections of a file. Comments must be on their own lines.
@@ -87,7 +86,6 @@ func register(content string) {
 	}
 }
 
-// made caches the texts of statements.
 var made sync.Map
 
 func statementOf(name string) string {

@@ -26,7 +26,6 @@ var (
 	}
 )
 
-// flushSizes are buckets up to MaxFlushItems.
 var flushSizes = prometheus.ExponentialBuckets(1, 2, 8)
 
 type metrics struct {
@@ -69,14 +68,14 @@ func showPool(f telemetry.Factory, pool *pgxpool.Pool, answers func() bool) {
 	})
 }
 
-// newQueryTracer makes spans of statements as children of their caller's span, and none without such a span. They contain the text of the
-// statement, but not its parameters, because those are the clients' data.
+// newQueryTracer makes a span for each statement as a child of its caller's span, and none if the caller has no span. They contain the text
+// of the statement, but not its parameters, because those are the clients' data.
 func newQueryTracer(p trace.TracerProvider) pgx.QueryTracer {
 	return otelpgx.NewTracer(otelpgx.WithTracerProvider(p), otelpgx.WithSpanNameFunc(Verb),
 		otelpgx.WithQuerySpanNamePrefix(), otelpgx.WithDisableAcquireTracer())
 }
 
-// change matches the first change in a statement. Table names are lower case; other words after UPDATE are upper case.
+// change matches the first INSERT, UPDATE or DELETE in a statement. Table names are lower case; other words after UPDATE are upper case.
 var change = regexp.MustCompile(`\b(INSERT|UPDATE|DELETE)(?: INTO| FROM)? [a-z]`)
 
 // Verb names a statement by its effect, because most begin with WITH.

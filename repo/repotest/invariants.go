@@ -22,7 +22,7 @@ func Violations(ctx context.Context, db *pgxpool.Pool) (wrong []string, err erro
 	})
 }
 
-// AnyTime holds parameters of invariants for tests that move times of rows.
+// AnyTime holds parameters with which the invariants accept rows whose times a test has moved.
 var AnyTime = pgx.NamedArgs{
 	"now": time.Time{}, "settled": time.Time{}, "recent": time.Duration(0), "skew": 100 * year, "follow": 100 * year,
 }

@@ -15,7 +15,6 @@ import (
 // Columns holds values of a table's columns as SQL expressions.
 type Columns map[string]string
 
-// plain are the default values of the rows that Insert writes.
 var plain = map[string]Columns{
 	"jobs": {
 		"job_id": "gen_random_uuid()", "client_id": "gen_random_uuid()", "type": "'EXECUTE'", "work_kind": "'SUCCESS_FAST'",
@@ -46,7 +45,7 @@ func Insert(t testing.TB, url, table string, n int, given Columns) {
 	t.Helper()
 	all := maps.Clone(plain[table])
 	if table == "deliveries" && given["webhook_id"] != "" {
-		delete(all, "url") // a delivery has one target
+		delete(all, "url") // a delivery has only one target
 	}
 	maps.Copy(all, given)
 	names := slices.Sorted(maps.Keys(all))
@@ -88,13 +87,13 @@ func All[T any](t testing.TB, url, sql string, args ...any) []T {
 	return values
 }
 
-// Count counts the rows of a table and a condition, such as "jobs WHERE state = 'QUEUED'".
+// Count counts the rows of a table, which a condition may follow, such as "jobs WHERE state = 'QUEUED'".
 func Count(t testing.TB, url, what string) int {
 	t.Helper()
 	return All[int](t, url, `SELECT count(*) FROM `+what)[0]
 }
 
-// Refuse makes statements fail until accept is called, such as "UPDATE ON outcome_outbox".
+// Refuse makes statements such as "UPDATE ON outcome_outbox" fail until accept is called.
 func Refuse(t testing.TB, url, what string) (accept func()) {
 	t.Helper()
 	Exec(t, url, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION $$refused by the test$$; END'`)
@@ -123,7 +122,7 @@ func borrow(t testing.TB, url string) (ctx context.Context, db *pgx.Conn, releas
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.Background(), setupTimeout)
 		t.Cleanup(cancel)
-		if db.Ping(ctx) != nil { // the test has ended it
+		if db.Ping(ctx) != nil { // a test has ended the connection
 			_, db = connect(t, url)
 		}
 	default:
@@ -138,7 +137,6 @@ func borrow(t testing.TB, url string) (ctx context.Context, db *pgx.Conn, releas
 	}
 }
 
-// forget closes the unused connection of a database.
 func forget(ctx context.Context, url string) {
 	of, _ := idle.LoadAndDelete(url)
 	select {

@@ -47,7 +47,6 @@ func Shared(ctx context.Context) (variables []string, stop func() error, err err
 	return variables, func() error { return errors.Join(shared.Close(), made.Close()) }, nil
 }
 
-// migrated starts a server with the newest schema in its database "forgerun".
 func migrated(ctx context.Context) (*stack.Servers, error) {
 	// Tests connect thousands of times. SCRAM would hash the password 4096 times on both sides.
 	servers, err := stack.Temp(ctx, &stack.ServerOptions{Settings: unsafeButQuick, Auth: "md5"}, nil)
@@ -115,14 +114,12 @@ func (s *server) stop() error {
 	return nil
 }
 
-// urlOf returns the URL of a database of the server.
 func (s *server) urlOf(database string) string {
 	u := *s.template
 	u.Path = "/" + database
 	return u.String()
 }
 
-// clone creates a database from the template and returns its name.
 func (s *server) clone(ctx context.Context) (name string, err error) {
 	if err := s.start(); err != nil {
 		return "", err

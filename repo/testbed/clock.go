@@ -56,8 +56,8 @@ func (s *Store) ReadClockMove(ctx context.Context) (testbed.ClockState, error) {
 	return m.state(), err
 }
 
-// readClockMove assumes that Postgres read its clock as late as possible. So a process of a test bed is never ahead of it, and a time that
-// the process waited for has also come by Postgres' clock.
+// readClockMove assumes that Postgres read its clock as late as possible. So the clock of a test bed's process is never ahead of Postgres'
+// clock, and a time that the process has waited for has also come by that clock.
 func (s *Store) readClockMove(ctx context.Context) (clockMove, error) {
 	m, err := pg.QueryOne(ctx, s.db, nil, scanClockMove, statement("readClockMove"))
 	if err == nil {
@@ -97,8 +97,8 @@ func (s *Store) MoveClock(ctx context.Context, move func(testbed.ClockState) (te
 	return after.state(), func(ctx context.Context) (testbed.ClockState, error) { return s.correctClock(ctx, before, after) }, nil
 }
 
-// correctClock checks whether a freeze or slowdown was committed too late, because this process or Postgres was delayed. The faster clock
-// has shown later times then. correctClock moves the clock forward to them, so that it does not go backwards.
+// correctClock checks whether a freeze or slowdown was committed too late, because this process or Postgres was delayed. In that case, the
+// faster clock has already shown later times. correctClock moves the clock forward to them, so that it does not go backwards.
 func (s *Store) correctClock(ctx context.Context, before, after clockMove) (testbed.ClockState, error) {
 	now, err := s.readClockMove(ctx)
 	if err != nil || now.Number != after.Number || !now.server.After(after.Real) || after.Rate >= before.effectiveRate() {

@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// recording reads the records of a session.
+// recording reads what was recorded in a session.
 type recording struct {
 	*Store
 	client job.ID
@@ -24,9 +24,9 @@ type recording struct {
 	real   func(time.Time) time.Time
 }
 
-// Recorded returns the records of a session, with the jobs that its requests created, their batches and bulk operations, the attempts to
-// deliver their events, and the expiring keys of its client. All times are real, not of a moved clock,
-// because the client's waits are real too.
+// Recorded returns the recorded exchanges of a session, with the jobs that its requests created, their batches and bulk operations, the
+// attempts to deliver their events, and the expiring keys of its client. All times are real, not of a moved clock, because the client's
+// waits are real too.
 func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) (verdict.Record, error) {
 	r := verdict.Record{Session: n, Expiries: map[string]time.Time{}, Groups: map[string]time.Time{}}
 	moves, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[clock.Setting], statement("clockMoves"))
@@ -43,7 +43,7 @@ func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) 
 	}
 	from := pg.FirstIDOf(since.Add(-pg.IDSkew))
 	labelled := pgtype.UUID{}
-	if n.Label != "" { // its jobs are found by their requests, independent of the processes' clocks
+	if n.Label != "" { // its jobs are found by their requests, even if their created_at is slightly earlier
 		labelled, since = uuidOf(n.ID), since.Add(-pg.IDSkew)
 	}
 	rec.args = []any{pg.UUID(client), labelled, pg.UUID(from), since, until, verdict.MaxExchanges}
@@ -114,7 +114,6 @@ func (r *recording) bulks(ctx context.Context, from job.ID, record *verdict.Reco
 	return err
 }
 
-// attempts returns the delivery attempts that a statement finds.
 func (r *recording) attempts(ctx context.Context, sql string) ([]verdict.Attempt, error) {
 	return pg.Query(ctx, r.db, func(row pgx.CollectableRow) (a verdict.Attempt, err error) {
 		var delivery, about job.ID

@@ -38,7 +38,6 @@ func (s *Store) StartSession(ctx context.Context, client job.ID, n verdict.Sessi
 	return began, ok, err
 }
 
-// forget removes the oldest sessions of a client beyond keep.
 func forget(ctx context.Context, tx pgx.Tx, client job.ID, keep int) error {
 	_, err := tx.Exec(ctx, statement("forgetSessions"), pg.UUID(client), keep, verdict.MaxBytes, verdict.MaxAllBytes)
 	return err
@@ -65,8 +64,8 @@ func (s *Store) OpenLabelled(ctx context.Context, client, id job.ID, label strin
 	})
 }
 
-// EndSession ends a session of a client and the rules of its profile. It returns the session, false if it does not exist. The session
-// without a label also ends all labelled ones. An ended session does not change.
+// EndSession ends a session of a client and removes the rules of its profile. It returns the session, false if it does not exist. The
+// session without a label also ends all labelled ones. An ended session does not change.
 func (s *Store) EndSession(ctx context.Context, client, id job.ID) (ended verdict.Session, ok bool, err error) {
 	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		ended, ok, err = pg.First(pg.RowsIn(ctx, tx, scanSession, statement("endSession"), pg.UUID(client), pg.UUID(id)))
@@ -112,7 +111,8 @@ func (s *Store) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exch
 	return n > 0, err
 }
 
-// OpenStreams counts the event streams without a recorded end, of a session and the sessions that end with it.
+// OpenStreams counts event streams whose end is not recorded: those of a session, and for the session without a label also those of the
+// labelled ones.
 func (s *Store) OpenStreams(ctx context.Context, client job.ID, n verdict.Session) (int, error) {
 	return pg.QueryValue[int](ctx, s.db, statement("openStreams"), pg.UUID(client), uuidOf(n.ID), n.Label == "")
 }
@@ -120,7 +120,6 @@ func (s *Store) OpenStreams(ctx context.Context, client job.ID, n verdict.Sessio
 // exchangesAtOnce is how many recorded exchanges one statement reads.
 const exchangesAtOnce = 20_000
 
-// logOf reads the recorded exchanges of a session.
 func (s *Store) logOf(ctx context.Context, client job.ID, session pgtype.UUID) (*verdict.Log, error) {
 	log := &verdict.Log{}
 	for last, read := 0, exchangesAtOnce; read == exchangesAtOnce; {

@@ -106,15 +106,15 @@ func (s *Store) countFaults(
 	}
 	defer unlock()
 	rules, err = pg.QueryAs(ctx, s.db, "testbed", func(row pgx.CollectableRow) (fault.Counted, error) {
-		c, err := scanFaultWith(row, &scope.Session) // all belong to one session
+		c, err := scanFaultWith(row, &scope.Session) // all rows belong to one session
 		c.Subject = subject
 		return c, err
 	}, statement("countFaults"), pg.UUID(client), session, request, operation, subject)
 	return scope, rules, err
 }
 
-// FaultApplied counts that a rule of CountFaults takes effect. It returns false if the rule was removed since, if other requests have used
-// it up, or if it belongs to another subject.
+// FaultApplied counts that a rule returned by CountFaults took effect. It returns false if the rule was removed since, if other requests
+// have used it up, or if it belongs to another subject.
 func (s *Store) FaultApplied(ctx context.Context, scope testbed.Scope, c fault.Counted) (bool, error) {
 	_, unlock, err := s.counting.Lock(ctx, scope.Client)
 	if err != nil {

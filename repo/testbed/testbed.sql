@@ -109,8 +109,9 @@ WITH main AS MATERIALIZED (
 SELECT session_id FROM opened
 
 -- name: forgetSessions
--- Removes the oldest ended sessions of a client, with their records, so that @keep sessions remain, including open ones, within the limits
--- of bytes. Removes requests that are older than every remaining session. Finds all using the primary key and testbed_requests_session.
+-- Removes the oldest ended sessions of a client, with their records, until at most @keep sessions remain, including open ones, and their
+-- bytes are within the limits. Removes requests that are older than every remaining session. Finds all using the primary key and
+-- testbed_requests_session.
 -- Parameters: @client, @keep, @most_bytes, @all_bytes
 WITH ranked AS MATERIALIZED (
   SELECT session_id, ended_at IS NOT NULL AND (row_number() OVER latest > @keep
@@ -139,7 +140,7 @@ UPDATE testbed_sessions SET ended_at = greatest(clock_timestamp(), created_at)
 WHERE client_id = @client AND ended_at IS NULL AND label <> ''
 
 -- name: removeEndedFaults
--- Removes the rules of a client's ended sessions with a label, and with @own those without a session, using the primary key.
+-- Removes the rules of a client's ended sessions with a label, and if @own is true also those without a session, using the primary key.
 -- Parameters: @client, @own
 DELETE FROM testbed_faults WHERE client_id = @client AND session_id <> ALL (ARRAY(SELECT session_id FROM testbed_sessions
   WHERE client_id = @client AND ended_at IS NULL)) AND (@own OR session_id <> '00000000-0000-0000-0000-000000000000')
@@ -174,8 +175,8 @@ SELECT number, exchange FROM testbed_exchanges WHERE client_id = @client AND ses
 ORDER BY client_id, session_id, number LIMIT @limit
 
 -- name: openStreams
--- Counts the event streams of a session without a recorded end, and with @all those of the client's open sessions, too, along the primary
--- key and testbed_sessions_open. Locks nothing. Searching text is faster than parsing JSON.
+-- Counts the event streams whose end is not recorded, of a session, and with @all also of the client's open sessions, along the primary key
+-- and testbed_sessions_open. Locks nothing. Searching text is faster than parsing JSON.
 -- Parameters: @client, @session, @all
 SELECT count(*) FILTER (WHERE exchange -> 'stream' ->> 'open' = 'true')
   - count(*) FILTER (WHERE exchange -> 'stream' ->> 'events' IS NOT NULL AND exchange -> 'stream' ->> 'open' IS NULL)
@@ -199,9 +200,9 @@ SELECT job_id, state, finished_at, failure_retryable, batch_id, (SELECT complete
 {{jobsOfSession}}
 
 -- name: sessionBulks
--- Returns the jobs that a client's bulk operations since a moment have changed or skipped, and the end of each operation: operations along
--- bulk_operations_client, jobs using the primary key of their items. Skips jobs that a bulk retry has queued again, because they end on
--- their own. Locks nothing.
+-- Returns the jobs that a client's bulk operations from @first on have changed or skipped, with the end of each operation. Walks
+-- bulk_operations_client, and the primary key of the items. Skips jobs that a bulk retry has queued again, because they end on their own.
+-- Locks nothing.
 -- Parameters: @client, @first, @limit
 SELECT b.bulk_id, b.finished_at, i.job_id
 FROM (SELECT bulk_id, finished_at, action FROM bulk_operations WHERE client_id = @client AND bulk_id >= @first) b
@@ -225,8 +226,8 @@ CROSS JOIN LATERAL (SELECT number, started_at, duration_ms, status, error FROM d
 LIMIT @limit
 
 -- name: sessionGroupDeliveries
--- Returns the attempts to deliver the ends of a session's batches and bulk operations: their events along client_events_client, their
--- deliveries along deliveries_once. Locks nothing.
+-- Returns the attempts to deliver batch.completed and bulk.completed for the batches and bulk operations of a session: the events along
+-- client_events_client, their deliveries along deliveries_once. Locks nothing.
 -- Parameters: @client, @session, @first, @since, @until, @limit
 SELECT d.delivery_id, j.subject, a.number, d.event_name, a.started_at, a.duration_ms, coalesce(a.status, 0), coalesce(a.error, '') FROM (
   SELECT event_id, coalesce(batch_id, (data->>'bulkId')::uuid) AS subject FROM client_events
