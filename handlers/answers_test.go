@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "write "+answersFile)
 // shownHeaders are the headers that depend on the resource.
 var shownHeaders = []string{"Location", "Link", "Content-Type", "Content-Language", "ETag", "Retry-After", "Vary", "Cache-Control"}
 
-// scenes are states of the stored rows. If below is set, only GET requests under that path are sent.
+// scenes are the database states in which TestAnswers requests the routes. If below is set, only GET requests under that path are sent.
 var scenes = []struct {
 	name, below string
 	prepare     func(*world)
@@ -56,7 +56,6 @@ const (
 		finished_at = NULL, execution_at = '2030-01-31 12:00:10.123456Z', run_at = '2030-01-31 12:00:10.123456Z'`
 )
 
-// failBatch finishes the batch with a failure.
 func (w *world) failBatch() {
 	w.t.Helper()
 	w.Exec(`UPDATE jobs SET state = 'FAILED', outcome = 'FAILED', started_at = run_at, finished_at = run_at,
@@ -68,7 +67,6 @@ func (w *world) failBatch() {
 	require.Equal(w.t, 1, n)
 }
 
-// varying matches parts of responses that change on every run.
 var varying = []struct {
 	form  *regexp.Regexp
 	shown string
@@ -121,7 +119,7 @@ func TestAnswers(t *testing.T) {
 				continue
 			}
 			seen, accepts := map[string]bool{}, []string{"application/json", httpkit.ProblemMedia, "*/*"}
-			if rt.Method != httpkit.Get && rt.Action != "cancel_batch" { // the only change with two views
+			if rt.Method != httpkit.Get && rt.Action != "cancel_batch" { // the other changes respond in one format
 				accepts = accepts[:1]
 			}
 			for _, accept := range accepts {
@@ -134,7 +132,7 @@ func TestAnswers(t *testing.T) {
 					}
 				}
 				text = withoutVarying(text + strings.TrimSuffix(a.text, "\n") + "\n")
-				if !seen[text] && len(text) < 6000 && a.StatusCode != 406 { // skip documents and pages, which are long
+				if !seen[text] && len(text) < 6000 && a.StatusCode != 406 { // skip the API documents and HTML pages, which are long
 					fmt.Fprintf(&got, "\n%s %s (%s)\n%s", rt.Method, path, accept, text)
 				}
 				seen[text] = true

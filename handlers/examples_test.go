@@ -32,13 +32,13 @@ func TestExamplesOfRequestsAreValid(t *testing.T) {
 	for path, item := range document.Paths {
 		for method, o := range map[string]operation{"POST": item.Post, "PUT": item.Put, "PATCH": item.Patch} {
 			if o.ID == "makeFixtures" || o.ID == "moveClock" {
-				continue // the first waits for workers, and the second would make times in other examples past
+				continue // makeFixtures waits for workers, and moveClock would move the times of other examples into the past
 			}
 			for media, content := range o.Body.Content {
 				for name, example := range content.Examples {
 					body, err := json.Marshal(example.Value)
 					require.NoError(t, err)
-					w.freshen() // removes the faults of earlier examples
+					w.freshen() // removes the fault rules of earlier examples
 					a := w.send(method, backend.Path(path), string(body), "Content-Type", media)
 					require.NotEqual(t, http.StatusBadRequest, a.StatusCode, "%s, %s: %s", o.ID, name, a.text)
 					sent++

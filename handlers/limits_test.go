@@ -22,7 +22,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// backlogs sets the backlog of waiting submissions.
 func backlogs(b *jobs.Backlog) func(*Config, *Deps) {
 	return func(_ *Config, d *Deps) { d.Admission, d.BatchAdmission = b, b }
 }
@@ -111,7 +110,7 @@ func TestGuessesAreSlowed(t *testing.T) {
 	clock := now
 	w := newWorld(t, func(c *Config, d *Deps) {
 		d.Attempts = authlimit.New(func() time.Time { return clock }, telemetry.In(nil))
-		c.TrustedProxies = conn.Proxies{netip.MustParsePrefix("0.0.0.0/32")} // address of requests by Test
+		c.TrustedProxies = conn.Proxies{netip.MustParsePrefix("0.0.0.0/32")} // Kit.Test sends requests from this address
 	})
 	ask := func(from, key string) *reply {
 		return w.send("GET", "/v1/jobs", "", "X-Forwarded-For", from, "Authorization", "Bearer "+key)

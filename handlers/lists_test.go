@@ -14,7 +14,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// page is a page of a list.
 type page struct {
 	Data []map[string]any `json:"data"`
 	Page struct {
@@ -30,7 +29,6 @@ func (a *reply) page(t *testing.T) (p page) {
 	return p
 }
 
-// cursor returns the cursor of the next page.
 func (a *reply) cursor(t *testing.T) string {
 	t.Helper()
 	next := a.page(t).Page.NextCursor
@@ -38,10 +36,8 @@ func (a *reply) cursor(t *testing.T) string {
 	return *next
 }
 
-// ofOneWebhook and ofOneJob are paths of lists of deliveries.
 var ofOneWebhook, ofOneJob = webhookSelf + "/deliveries", jobSelf + "/deliveries"
 
-// twoInBatch adds the succeeded job to the batch.
 func (w *world) twoInBatch() {
 	w.t.Helper()
 	w.Exec(`UPDATE jobs SET batch_id = $1 WHERE job_id = $2`, backend.Batch.String(), backend.Job.String())
@@ -83,7 +79,7 @@ func TestPagesOfLists(t *testing.T) {
 func TestListFilters(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.Exec(`UPDATE jobs SET created_at = '2023-07-01 00:00Z' WHERE state = 'QUEUED'`) // the times in their ids stay in June
+	w.Exec(`UPDATE jobs SET created_at = '2023-07-01 00:00Z' WHERE state = 'QUEUED'`) // the times in their ids (UUIDv7) stay in June
 	w.Exec(`UPDATE deliveries SET created_at = '2023-07-01 00:00Z', event_name = 'job.failed' WHERE delivery_id::text LIKE '%d3'
 		OR delivery_id::text LIKE '%d4'`)
 	before, after := "created_before=2024-01-02T00:00:00.0000001%2B00:00", "created_after=2020-01-01T00:00:00Z"

@@ -37,7 +37,6 @@ func (w *world) write(c io.Writer, text string) {
 	require.NoError(w.t, err)
 }
 
-// read reads a response.
 func (w *world) read(r *bufio.Reader) *reply {
 	w.t.Helper()
 	res, err := http.ReadResponse(r, nil)
@@ -51,7 +50,6 @@ func (w *world) read(r *bufio.Reader) *reply {
 	return &reply{res, string(text)}
 }
 
-// raw sends text on a new connection and reads a response.
 func (w *world) raw(text string) (a *reply, rest *bufio.Reader) {
 	w.t.Helper()
 	c := w.dial()
@@ -174,9 +172,9 @@ func TestExpectContinue(t *testing.T) {
 	require.True(t, a.Close)
 }
 
-// TestUnreadableRequests sends invalid requests, and requests that two servers could read differently. Each must get a problem, and none
-// of its text may reach headers or log lines. After 400 the connection closes, so that a second request is never read. Package conn has
-// more tests of framing.
+// TestUnreadableRequests sends invalid requests, and requests that two servers could read differently. Each must get a problem document,
+// and none of its own text may reach headers or log lines. After 400 the connection closes, so that a second request is never read.
+// Package conn has more tests of framing.
 func TestUnreadableRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).start()
@@ -285,8 +283,8 @@ func TestSlowClients(t *testing.T) {
 	requireEnd(t, r, "an idle connection is closed without a response")
 }
 
-// Percent-encoded unreserved characters are decoded once (RFC 3986, section 6.2.2.2). A decoded percent sign starts no further encoding,
-// and an encoded slash separates nothing.
+// Percent-encoded unreserved characters are decoded once (RFC 3986, section 6.2.2.2). A decoded percent sign does not start another
+// escape, and an encoded slash does not separate segments.
 func TestEquivalentPaths(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -233,7 +233,7 @@ func TestResponsesForPages(t *testing.T) {
 	}
 }
 
-// A replayed response has the CORS headers of the repeating page.
+// A replayed response has the CORS headers for the page that repeats the request.
 func TestReplayForAnotherPage(t *testing.T) {
 	t.Parallel()
 	const second = "http://localhost:5173"
@@ -248,7 +248,7 @@ func TestReplayForAnotherPage(t *testing.T) {
 	require.Equal(t, "Origin", again.Header.Get("Vary"))
 }
 
-// A page of a foreign origin cannot create a client: browsers send requests without a key and a body without a preflight.
+// A page of a foreign origin cannot create a client: browsers need no preflight for a request that has neither a key nor a body.
 func TestForeignPagesCannotCreateClients(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withOrigins(t, pageOrigin))

@@ -22,14 +22,14 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// finer matches values that the document restricts further in prose.
+// finer matches the places of values that the document restricts further, in prose.
 var finer = regexp.MustCompile(`/(cron|time_zone|interval|jitter|media_type|operation|cursor|advance|for|delay|refuse)$|^cursor$|` +
 	`/result/body$|` + // limited in bytes
 	`/execution_at$|^/job/type$|/work_kind$|^/params/behavior/|` + // further checks by use cases
-	`^/jobs/0/(progress|problem|result)$|/effect/(status|reset|to_other_host)$`) // not allowed with every other member
+	`^/jobs/0/(progress|problem|result)$|/effect/(status|reset|to_other_host)$`) // forbidden together with some other members
 
 // TestRequestsAreAsDocumented sends edge cases of each parameter and member. Allowed values must be accepted; other values must be
-// refused with their place.
+// refused with an error that names their place.
 func TestRequestsAreAsDocumented(t *testing.T) {
 	t.Parallel()
 	inPath := func(_, parameter string) string { return "{" + parameter + "}" } // filled in by backend.Path
@@ -132,7 +132,7 @@ func TestUnknownErrorsAreHidden(t *testing.T) {
 func TestRequestTimeout(t *testing.T) {
 	t.Parallel()
 	var outcome func(error) error
-	var handled atomic.Bool // false if the time was over before the handler was called
+	var handled atomic.Bool // stays false if the time limit ended before the handler was called
 	w := newKit(t, func(r *httpkit.Request) error {
 		handled.Store(true)
 		<-r.Ctx.Done()
@@ -218,7 +218,8 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-// The log of a refused request has the client of its key, even if the key is invalid, or of its path. Both are unproven.
+// The log line of a refused request names the client of its key, even if the key is invalid, or else the client in its path. Both are
+// unproven.
 func TestAuthenticationFailuresNameTheClient(t *testing.T) {
 	t.Parallel()
 	const secret = "a-secret-of-somebody"
@@ -282,7 +283,7 @@ func TestWrongPathsGetSuggestions(t *testing.T) {
 	}
 }
 
-// The problem of a conflict has the id of the resource that the first request created. The key's owner may see it.
+// The problem document of an idempotency conflict has the id of the resource that the first request created. The key's owner may see it.
 // Promise: contract 14f
 func TestIdempotencyConflictHasIDOfFirstResult(t *testing.T) {
 	t.Parallel()

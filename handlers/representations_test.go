@@ -69,7 +69,6 @@ func TestJobTags(t *testing.T) {
 
 const resultText = "0123456789"
 
-// resultTag returns the strong entity tag of storedResult.
 func resultTag() string {
 	sum := sha256.Sum256([]byte(resultText))
 	return `"` + hex.EncodeToString(sum[:]) + `"`

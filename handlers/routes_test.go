@@ -46,7 +46,7 @@ var aMoment = `{"since":"` + time.Now().Add(-time.Hour).UTC().Format("2006-01-02
 
 func exampleBody(rt httpkit.Route) string { return exampleBodies[rt.Action] }
 
-// try sends a valid request for a route, with more or fewer headers, to fresh rows.
+// try resets the rows and sends a valid request for a route, with headers added or left out.
 func (w *world) try(rt httpkit.Route, headers ...string) *reply {
 	w.t.Helper()
 	w.freshen()
@@ -118,7 +118,7 @@ func TestEveryRouteAsksForItsCredentials(t *testing.T) {
 	require.NotContains(t, w.log.String(), "xxxxx")
 }
 
-// Each route accepts the operator's token or keys of the right scopes only.
+// Each route accepts only the operator's token or keys with the right scopes.
 func TestEveryRouteNeedsItsScope(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -306,7 +306,6 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	require.NotContains(t, w.log.String(), `"ERROR"`, "an unknown method is the client's mistake")
 }
 
-// requireUnknownMethod requires the response to a method that HTTP does not define.
 func requireUnknownMethod(t *testing.T, a *reply) {
 	t.Helper()
 	require.Equal(t, 501, a.StatusCode)

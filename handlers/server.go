@@ -1,5 +1,5 @@
-// Package handlers is the client API over HTTP, on Fiber. It joins the packages of the resources with their common package httpkit. It
-// has no rules about jobs.
+// Package handlers is the client API over HTTP, on Fiber. It connects the packages of the resources with package httpkit, which they
+// share. The rules about jobs are elsewhere, in the use cases.
 package handlers
 
 import (
@@ -38,7 +38,8 @@ type Deps struct {
 	Schedules *schedules.Service
 	Testbed   *testbed.Bed // nil: not a test bed
 	Health    func(context.Context) site.Readiness
-	// Admission of jobs and of batches. A batch is expensive and must not displace single jobs. nil: all are admitted.
+	// Admission limits the waiting submissions of jobs, and BatchAdmission those of batches. The limits are separate because a batch is
+	// expensive and must not delay single jobs. nil: no limit.
 	Admission, BatchAdmission *jobs.Backlog
 	// Directory returns the public keys for signatures of deliveries as a JSON Web Key Set (RFC 7517).
 	Directory func(context.Context) ([]byte, error)

@@ -56,7 +56,7 @@ func TestShutdownFinishesRequestsInProgress(t *testing.T) {
 	require.NoError(t, within(t, stopped))
 }
 
-// overNetwork requests a job over a new connection, in the background.
+// overNetwork requests the job over a new connection, in the background.
 func (w *world) overNetwork(headers ...string) chan *reply {
 	w.t.Helper()
 	c := w.dial()
@@ -126,8 +126,8 @@ func TestClientsDoNotMix(t *testing.T) {
 	}
 }
 
-// Unknown callers and submissions that are refused for load get their response before the body has arrived. Otherwise a slow body
-// would hold memory and a connection.
+// Unknown callers, and submissions that are refused because of overload, get their response before the body has arrived. Otherwise a
+// slow body would hold memory and a connection.
 func TestRefusedBodiesAreNotAwaited(t *testing.T) {
 	t.Parallel()
 	backlog := jobs.NewBacklog(1, func() time.Time { return now }, nil, slog.New(slog.DiscardHandler))
@@ -145,7 +145,7 @@ func TestRefusedBodiesAreNotAwaited(t *testing.T) {
 	}
 	c := w.dial()
 	r := bufio.NewReader(c)
-	for range 2 { // a small body is skipped, and the connection reused
+	for range 2 { // the server skips a small body and keeps the connection
 		w.write(c, unknownKeyHead+framing(len(leastBody), false)+leastBody)
 		w.read(r).requireProblem(t, job.CodeInvalidCredentials)
 	}

@@ -161,8 +161,8 @@ func TestClientThatSendsTooMuchIsCutOff(t *testing.T) {
 	th.closed(stream.ClientGone, 1)
 }
 
-// memory returns the bytes of objects and stacks. Spans in use would include fragmentation left by other tests, which differs by 10 KB
-// per stream.
+// memory returns the bytes that objects and stacks use. HeapInuse would include fragmentation that other tests have left, which may be
+// 10 KB per stream.
 func memory() int64 {
 	var m runtime.MemStats
 	for range 4 { // each collection halves stacks, and pooled buffers survive the first one
@@ -175,7 +175,7 @@ func memory() int64 {
 // TestIdleStreamsAreSmall opens streams over real connections, sends an event on each, and measures heap and stacks. That includes the
 // test's own ends of the connections.
 func TestIdleStreamsAreSmall(t *testing.T) {
-	const n, early, bound = 250, 100, 24 << 10 // 5,000 streams in 120 MB; also with the race detector
+	const n, early, bound = 250, 100, 24 << 10 // bound: 5,000 streams in 120 MB, also with the race detector
 	th := newStreamServer(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = n })
 	_, path := th.submitted()
 	buf := make([]byte, 16<<10)

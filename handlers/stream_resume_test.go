@@ -26,7 +26,6 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// list reads a page of events.
 func (th *streamServer) list(path string, headers ...string) query.List[api.Event] {
 	th.t.Helper()
 	r := th.ask("GET", path, append([]string{"Accept", "application/json"}, headers...)...)
@@ -202,7 +201,7 @@ func resumeExactly(t *testing.T, ofClient bool, random *rand.Rand) {
 	pace := rand.New(rand.NewPCG(random.Uint64(), 1))
 	go func() {
 		defer close(recorded)
-		for n := 0; n < events && ctx.Err() == nil; { // some become visible late, and some have no notification
+		for n := 0; n < events && ctx.Err() == nil; { // some events become visible late, and some have no notification
 			release := func() {}
 			if pace.IntN(4) == 0 {
 				release = th.Begin(`SELECT pg_current_xact_id()`)

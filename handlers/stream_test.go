@@ -89,7 +89,7 @@ func TestStreamOfAnEndedJob(t *testing.T) {
 func TestClientStream(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
-	th.Exec(`DELETE FROM events`) // open transactions may keep the stream's start before these events
+	th.Exec(`DELETE FROM events`) // otherwise open transactions of other tests could make the stream start before these events
 	r := th.ask("GET", clientStream)
 	start := r.block()
 	require.NotEmpty(t, start.id, "the position to resume from")
@@ -117,13 +117,14 @@ func TestClientStream(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, blocks[4].data, string(listed))
 
-	// After a disconnect before the first event, the first id resumes with all events. It is also a cursor of the list.
+	// If the connection ends before the first event, a reader that resumes with the first id gets all events. That id is also a cursor
+	// of the list.
 	require.Equal(t, blocks, th.open(clientStream, "Last-Event-ID", start.id).events(all...))
 	require.Equal(t, blocks[3:], th.open(clientStream+"?cursor="+blocks[2].id).events(all[3:]...))
 	require.Equal(t, blocks[4:], th.open(clientStream+"?cursor="+start.id, "Last-Event-ID", blocks[3].id).events(all[4:]...))
 }
 
-// A committed event is held while an older transaction could still add an earlier event.
+// A committed event is held back while an older transaction could still add an earlier event.
 func TestHeldEvents(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
@@ -223,7 +224,7 @@ func TestNothingIsLostBeforeTheWatch(t *testing.T) {
 		return watch(client, job)
 	}
 	th.open(path).events("job-created", "job-queued", "event-emitted")
-	th.Exec(`DELETE FROM events`) // open transactions may keep the stream's start before these events
+	th.Exec(`DELETE FROM events`) // otherwise open transactions of other tests could make the stream start before these events
 	th.open(clientStream).events("event-emitted")
 }
 

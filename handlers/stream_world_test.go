@@ -47,13 +47,11 @@ func newStreamServer(t testing.TB, change ...func(*Config, *Deps)) *streamServer
 	return th
 }
 
-// watchers returns the number of watchers of events.
 func (th *streamServer) watchers() int {
 	watchers := th.Metrics.Watchers
 	return int(testutil.ToFloat64(watchers.WithLabelValues("job")) + testutil.ToFloat64(watchers.WithLabelValues("client")))
 }
 
-// watched waits until n streams watch for events.
 func (th *streamServer) watched(n int) {
 	th.t.Helper()
 	testkit.Eventually(th.t, "streams watch", func() bool { return th.watchers() == n })
@@ -85,7 +83,6 @@ func (th *streamServer) emitSilently(id job.ID, n int, data string) {
 // large returns event data with n bytes.
 func large(n int) string { return `{"work_kind":"x","x":"` + strings.Repeat("x", n) + `"}` }
 
-// progress reports progress of a job.
 func (th *streamServer) progress(id job.ID, attempt, percentage int) {
 	p := &job.Progress{Percentage: percentage, Phase: "WORKING", StepsCompleted: percentage, StepsTotal: 100, ItemsTotal: 7,
 		UpdatedAt: job.Time(at(percentage))}
@@ -107,7 +104,6 @@ func (th *streamServer) closed(reason stream.Ending, n int) {
 	})
 }
 
-// ended returns the log entry of an ended stream.
 func (th *streamServer) ended() string {
 	th.t.Helper()
 	testkit.Eventually(th.t, "the end is logged", func() bool { return strings.Contains(th.log.String(), "stream ended") })
@@ -124,12 +120,11 @@ type reader struct {
 	path   string // path of the stream; "": frames are not checked
 }
 
-// jobStream is the stream of the succeeded job.
 var jobStream = jobSelf + "/events"
 
 const clientStream = "/v1/events"
 
-// allFrames are the events of a running job.
+// allFrames are the names of a running job's events on a stream.
 var allFrames = []string{"job-created", "job-queued", "job-assigned", "job-running"}
 
 // request returns the text of a request, by default for a stream. headers are name, value, ...
@@ -177,7 +172,6 @@ func (th *streamServer) stuck(path string) *net.TCPConn {
 	return c
 }
 
-// open opens a stream and reads its start.
 func (th *streamServer) open(path string, headers ...string) *reader {
 	th.t.Helper()
 	r := th.ask("GET", path, headers...)
@@ -187,7 +181,6 @@ func (th *streamServer) open(path string, headers ...string) *reader {
 	return r
 }
 
-// problem reads a problem document.
 func (r *reader) problem(code job.Code) problem.Document {
 	r.t.Helper()
 	text, err := io.ReadAll(r.in)
@@ -195,7 +188,6 @@ func (r *reader) problem(code job.Code) problem.Document {
 	return (&reply{r.Response, string(text)}).requireProblem(r.t, code)
 }
 
-// block reads the next block of any kind.
 func (r *reader) block() block {
 	r.t.Helper()
 	b, err := readBlock(r.in)
@@ -222,7 +214,6 @@ func (r *reader) next() block {
 	}
 }
 
-// events reads events with the given names.
 func (r *reader) events(names ...string) []block {
 	r.t.Helper()
 	blocks := make([]block, len(names))
@@ -246,7 +237,6 @@ func (r *reader) end() {
 	}
 }
 
-// percentage returns the percentage in a progress block.
 func (b block) percentage(t testing.TB) int {
 	t.Helper()
 	require.Equal(t, stream.ProgressEvent, b.event)

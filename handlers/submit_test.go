@@ -15,13 +15,13 @@ import (
 
 const traceparent = "00-" + clientTrace + "-" + clientSpan + "-01"
 
-// submit sends a submission with more members.
+// submit submits an EXECUTE job with the given members added.
 func (w *world) submit(members string, headers ...string) *reply {
 	w.t.Helper()
 	return w.send("POST", "/v1/jobs", `{"type":"EXECUTE"`+members+`}`, headers...)
 }
 
-// made returns the job in a response.
+// made returns the stored job that a 202 response names.
 func (w *world) made(a *reply) *job.Job {
 	w.t.Helper()
 	require.Equal(w.t, 202, a.StatusCode, a.text)

@@ -134,7 +134,7 @@ const (
 	unsampled   = "00-" + clientTrace + "-" + clientSpan + "-00"
 )
 
-// traced adds a tracer to a server, and returns the recorded spans.
+// traced returns an option that adds a tracer to a server, and a function that returns the recorded spans.
 func traced(t testing.TB) (with func(*Config, *Deps), spans func() tracetest.SpanStubs) {
 	exporter := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter))
@@ -153,7 +153,6 @@ func attributesOf(s tracetest.SpanStub) map[string]string {
 	return all
 }
 
-// one returns the only span.
 func one(t testing.TB, spans tracetest.SpanStubs) tracetest.SpanStub {
 	t.Helper()
 	require.Len(t, spans, 1)
@@ -205,12 +204,12 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 
 func clientPath(rest string) string { return "/v1/clients/" + backend.ClientA.String() + rest }
 
-// A valid traceparent decides about sampling and the trace. The job continues the request's span.
+// A valid traceparent decides which trace a request belongs to and whether it is sampled. The job continues the request's span.
 func TestParentsOfSpans(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)
 	w := newWorld(t, with)
-	for parent, trace := range map[string]string{ // by the client's span; "": a new trace, "none": not recorded
+	for parent, trace := range map[string]string{ // expected trace by traceparent; "": a new trace, "none": not recorded
 		"-": "", traceparent: clientTrace, unsampled: "none", traceparent[:53] + "fd": clientTrace, traceparent[:53] + "fc": "none",
 		"01" + traceparent[2:] + "-more": clientTrace, "": "", strings.ToUpper(traceparent): "",
 		"01" + traceparent[2:] + "-" + strings.Repeat("x", 9000): "", "twice": "",

@@ -25,7 +25,7 @@ func (w *world) faulty(effect, method, path, body string, headers ...string) (*r
 	return a, w.recorded()
 }
 
-// Any response has the fault's Retry-After. The record has the wait that a correct client derives from it.
+// Any response has the fault's Retry-After. The record has the delay that a correct client reads in it.
 func TestRetryAfterOfFaults(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).session()
@@ -151,7 +151,7 @@ func TestHalfClosedConnections(t *testing.T) {
 	}
 }
 
-// The record of a rewritten response has the states that the client sees. If-None-Match does not suppress the response.
+// The record of a rewritten response has the states that the client sees. If-None-Match does not turn it into 304.
 func TestRewrittenStates(t *testing.T) {
 	t.Parallel()
 	const json, document = "application/json", "application/problem+json"

@@ -23,7 +23,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// session starts recording client A.
+// session starts a session of client A, which records its requests.
 func (w *world) session() *world {
 	w.t.Helper()
 	w.Exec(`INSERT INTO testbed_sessions (client_id, session_id, profile, seed, rules, created_at)
@@ -40,7 +40,7 @@ func (w *world) recorded() (x verdict.Exchange) {
 	return x
 }
 
-// A fault that replaces the work sends a response of the contract.
+// A fault that replaces the work sends a response that the contract allows.
 func TestFaultsInsteadOfTheWork(t *testing.T) {
 	t.Parallel()
 	two, s := 2, backend.New(t)
@@ -139,7 +139,7 @@ func TestOneKeyInURLIsLookedUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, d *Deps) {
 		d.Attempts = authlimit.New(func() time.Time { return now }, telemetry.In(nil))
-		c.TrustedProxies = conn.Proxies{netip.MustParsePrefix("0.0.0.0/32")} // address of requests by Test
+		c.TrustedProxies = conn.Proxies{netip.MustParsePrefix("0.0.0.0/32")} // Kit.Test sends requests from this address
 	})
 	refused := 0
 	for n := range 110 {
@@ -154,8 +154,8 @@ func TestOneKeyInURLIsLookedUp(t *testing.T) {
 	require.Positive(t, refused)
 }
 
-// A slow response holds a stream slot of its client until it is sent or the client hangs up, for any method. Callers without a client need
-// none.
+// A slow response holds a stream slot of its client until it is sent or the client hangs up, for any method. Callers without a client
+// need no slot.
 func TestSlowFaultsTakeASlot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = 1 }).start()
@@ -185,8 +185,8 @@ func TestKeyRevokedDuringDelay(t *testing.T) {
 	within(t, answers).requireProblem(t, job.CodeKeyDisabled)
 }
 
-// A record has no secrets of the client, but distinguishes long values. A key in a URL is found in any encoding. Requests with a forged
-// key belong to no session.
+// A record has no secrets of the client, but long values that differ stay different. A key in a URL is found in any encoding. Requests
+// with a forged key belong to no session.
 func TestRecordsHaveNoSecrets(t *testing.T) {
 	t.Parallel()
 	const hidden = "S3cr3t.Value-42"

@@ -17,7 +17,7 @@ import (
 
 var queuedReport, queuedResult = queuedSelf + "/report", views.ResultPath(backend.QueuedJob)
 
-// waiting sends a request in the background, and returns once it waits.
+// waiting sends a request in the background, and returns once the request waits.
 func (w *world) waiting(method, path, body string, headers ...string) chan *reply {
 	w.t.Helper()
 	answers := w.inBackground(method, path, body, headers...)
@@ -187,7 +187,7 @@ func TestWaitEndsWithItsClient(t *testing.T) {
 		require.NoError(t, c.Close())
 		testkit.Eventually(t, "the wait is no longer counted", func() bool { return w.held() == 0 })
 	}
-	c := w.dial() // a half-closed client still gets its response
+	c := w.dial() // a client that has closed its sending side still gets its response
 	w.write(c, waitingGet)
 	testkit.Eventually(t, "the request waits", func() bool { return w.held() == 1 })
 	require.NoError(t, c.CloseWrite())

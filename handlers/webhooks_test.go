@@ -119,7 +119,7 @@ func TestRegistrationChallengesTheReceiver(t *testing.T) {
 	require.Equal(t, []string{"https://example.com/y"}, r.urls[before:])
 }
 
-// receiver records the URLs that were challenged. says returns its refusal; nil: it accepts.
+// receiver records the URLs that the service has asked whether they want events. says returns the refusal; nil: it accepts.
 type receiver struct {
 	says func() string
 	mu   sync.Mutex
@@ -162,7 +162,7 @@ func TestChallengeHoldsNoStorageSlot(t *testing.T) {
 	require.Equal(t, 201, within(t, done).StatusCode)
 }
 
-// free returns the number of free slots for changes, each for another client.
+// free returns how many other clients could get a slot for a change.
 func free(w *world) (n int) {
 	slots := w.server.Slots.Writes
 	for slots.TryAcquire(job.ID{byte(n)}) {

@@ -35,7 +35,6 @@ const (
 	adminKey  = backend.AdminToken
 )
 
-// Paths and headers of the test bed.
 const (
 	headerFault   = "ForgeRun-Fault"
 	headerSession = "ForgeRun-Session"
@@ -44,7 +43,6 @@ const (
 	clockPath     = "/v1/testbed/clock"
 )
 
-// Paths of existing resources.
 var (
 	jobSelf      = backend.Path("/v1/jobs/:id")
 	batchSelf    = backend.Path("/v1/batches/:id")
@@ -60,7 +58,6 @@ var now = time.Date(2030, 1, 31, 12, 0, 0, 123456000, time.UTC)
 
 func at(seconds int) time.Time { return now.Add(time.Duration(seconds) * time.Second) }
 
-// world is a server with its dependencies.
 type world struct {
 	t testing.TB
 	*backend.Service
@@ -69,7 +66,7 @@ type world struct {
 	log      *testkit.Output // log of the server; Service.Log is the log of the use cases
 	document *apitest.Document
 	registry *prometheus.Registry
-	dirty    bool // rows may have changed
+	dirty    bool // requests may have changed the rows
 
 	url    string     // set by start
 	served chan error // receives the result of Serve, then is empty
@@ -134,7 +131,7 @@ func newKit(t testing.TB, do httpkit.Handler, change ...func(*Config, *Deps)) *w
 	return w
 }
 
-// fakeLimiter returns a fixed allowance. It allows that many items per request; 0: any number.
+// fakeLimiter returns a fixed allowance. maxItems limits the items of a request; 0: any number.
 type fakeLimiter struct {
 	answer   job.Allowance
 	maxItems int
@@ -149,7 +146,6 @@ func (f *fakeLimiter) AllowItems(_ context.Context, _ job.ID, items int) job.All
 	return job.Allowance{OK: true}
 }
 
-// keyDirectory is an example of a directory of signing keys.
 const keyDirectory = `{"keys":[{"kty":"OKP","crv":"Ed25519","alg":"EdDSA","use":"sig",` +
 	`"kid":"kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`
 
@@ -170,7 +166,6 @@ func (w *world) start() *world {
 	return w
 }
 
-// shutdown stops the server; it may be called twice.
 func (w *world) shutdown() {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
@@ -178,19 +173,16 @@ func (w *world) shutdown() {
 	require.NoError(w.t, w.server.Shutdown(ctx))
 }
 
-// reply is a response with its body.
 type reply struct {
 	*http.Response
 	text string
 }
 
-// json decodes the body.
 func (a *reply) json(t testing.TB, into any) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(a.text), into), a.text)
 }
 
-// field returns a string member of the body.
 func (a *reply) field(t testing.TB, name string) string {
 	t.Helper()
 	var all map[string]any
@@ -212,14 +204,12 @@ func (a *reply) problem(t testing.TB) (p problem.Document) {
 	return p
 }
 
-// requireStatus checks the status, and returns the response.
 func (a *reply) requireStatus(t testing.TB, status int) *reply {
 	t.Helper()
 	require.Equal(t, status, a.StatusCode, a.text)
 	return a
 }
 
-// requireProblem checks that the response is a problem document with the code.
 func (a *reply) requireProblem(t testing.TB, code job.Code) problem.Document {
 	t.Helper()
 	p := a.problem(t)
@@ -281,7 +271,6 @@ func (w *world) freshen() {
 	}
 }
 
-// inBackground sends a request in the background.
 func (w *world) inBackground(method, path, body string, headers ...string) chan *reply {
 	answers := make(chan *reply, 1)
 	go func() { answers <- w.send(method, path, body, headers...) }()

@@ -99,7 +99,6 @@ func TestFindsUndocumented(t *testing.T) {
 	}
 }
 
-// requireSaid requires an error that contains part, or no error if part is "".
 func requireSaid(t *testing.T, part string, err error) {
 	t.Helper()
 	if part == "" {

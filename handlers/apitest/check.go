@@ -61,8 +61,8 @@ func (d *Document) Verify(method, escapedPath string, res *http.Response, body [
 	return errors.Join(wrong...)
 }
 
-// response returns the documented response for a status, or an empty place. The 404 of x-any-request only applies to unknown paths, and
-// its 405 to methods that a path lacks.
+// response returns the documented response for a status, or an empty place if there is none. The extension x-any-request documents
+// responses of all paths, but its 404 applies only to unknown paths and its 405 only to methods that a known path lacks.
 func (d *Document) response(method, escapedPath, status string) place {
 	found, least := "", math.MaxInt // least: number of parameters in the path found
 	for template := range as[object](d.root["paths"]) {
@@ -83,7 +83,6 @@ func (d *Document) response(method, escapedPath, status string) place {
 // ofHTTP lists headers of the protocol, not of the API.
 var ofHTTP = []string{"Connection", "Content-Length", "Content-Type", "Date", "Keep-Alive", "Server", "Trailer", "Transfer-Encoding"}
 
-// undocumented returns an error for each header that is not documented, except those of HTTP and CORS.
 func undocumented(sent http.Header, documented map[string]bool) error {
 	var wrong []error
 	for name := range sent {
@@ -95,7 +94,6 @@ func undocumented(sent http.Header, documented map[string]bool) error {
 	return errors.Join(wrong...)
 }
 
-// isJSON reports whether a media type is JSON.
 func isJSON(media string) bool {
 	return media == "application/json" || strings.HasSuffix(media, "+json")
 }
@@ -187,7 +185,7 @@ func (d *Document) VerifyDelivery(h http.Header, body []byte) error {
 	return errors.Join(append(wrong, undocumented(h, documented))...)
 }
 
-// hook returns the webhook whose ce-type header allows an event, or an empty place.
+// hook returns the documented webhook whose ce-type header allows the event, or an empty place.
 func (d *Document) hook(event string) place {
 	for name, hook := range as[object](d.root["webhooks"]) {
 		for _, parameter := range as[[]any](as[object](as[object](hook)["post"])["parameters"]) {

@@ -1,5 +1,5 @@
-// Package apitest checks HTTP responses, webhook deliveries and event streams against their documents, in tests. It is
-// strict: an undocumented status, media type, header or member is an error.
+// Package apitest checks HTTP responses, webhook deliveries and event streams against their OpenAPI and AsyncAPI documents, in tests. It
+// is strict: an undocumented status, media type, header or member is an error.
 package apitest
 
 import (
@@ -34,7 +34,6 @@ func New(t testing.TB, text []byte) *Document {
 	return &Document{t, d}
 }
 
-// document is a parsed document.
 type document struct {
 	root     object
 	compiled sync.Map   // *jsonschema.Schema by JSON Pointer
@@ -43,11 +42,11 @@ type document struct {
 }
 
 const (
-	home       = "https://apitest.invalid/document" // address of the document in the compiler
+	home       = "https://apitest.invalid/document" // URL of the document in the schema compiler
 	anyRequest = "/.any-request"                    // path for the responses of x-any-request
 )
 
-// parsed maps the digest of each text to a func() (*document, error).
+// parsed maps the digest of each text to a func() (*document, error) that parses it once.
 var parsed sync.Map
 
 func parseDocument(text []byte) (*document, error) {
@@ -80,7 +79,7 @@ func (d *document) simplify() {
 }
 
 // moveRefs moves each $ref with siblings into allOf, because flat ignores the siblings. It inlines references to parameters and request
-// bodies. It returns the new value.
+// bodies.
 func (d *document) moveRefs(value any) any {
 	switch value := value.(type) {
 	case object:
@@ -103,7 +102,6 @@ func (d *document) moveRefs(value any) any {
 	return value
 }
 
-// find returns the target of a reference, or nil.
 func (d *document) find(ref string) any {
 	var value any = d.root
 	for name := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
@@ -112,7 +110,7 @@ func (d *document) find(ref string) any {
 	return value
 }
 
-// schema returns the schema at a JSON Pointer with a #. It panics if the schema does not exist.
+// schema returns the schema at a JSON Pointer that starts with #. It panics if the schema does not exist.
 func (d *document) schema(pointer string) *jsonschema.Schema {
 	if known, ok := d.compiled.Load(pointer); ok {
 		return known.(*jsonschema.Schema)
@@ -130,7 +128,7 @@ type place struct {
 	object  object
 }
 
-// child returns a member of an object, with a reference resolved.
+// child returns a member of an object, and follows its $ref.
 func (d *document) child(of place, name string) place {
 	member := as[object](of.object[name])
 	if ref := as[string](member["$ref"]); ref != "" {
@@ -139,12 +137,10 @@ func (d *document) child(of place, name string) place {
 	return place{of.pointer + "/" + escape(name), member}
 }
 
-// operation returns a method of a path, or of a webhook.
 func (d *document) operation(of, name, method string) place {
 	return d.child(d.child(d.child(place{"#", d.root}, of), name), method)
 }
 
-// checkBody checks a body in JSON against the schema of a media type.
 func (d *document) checkBody(kind place, body []byte) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
 	if err != nil {
@@ -153,7 +149,6 @@ func (d *document) checkBody(kind place, body []byte) error {
 	return d.schema(kind.pointer + "/schema").Validate(value)
 }
 
-// checkHeader checks a header against the header or parameter that describes it.
 func (d *document) checkHeader(of place, name string, h http.Header) error {
 	lines := h.Values(name)
 	if len(lines) == 0 {

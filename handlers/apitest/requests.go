@@ -20,15 +20,15 @@ import (
 type Request struct {
 	Operation, Method, Path, Media, Body string
 	Header                               http.Header
-	In                                   string // "path", "query" or "header" for a parameter, or "body"
+	In                                   string // where the value is: "path", "query", "header" or "body"
 	At                                   string // name of the parameter, or JSON Pointer into the body
 	Value                                string // the value, as text or as JSON
 	Allowed                              bool   // whether the document allows it
 }
 
-// Requests returns requests with one hostile value each, for every parameter, member and element of every operation. With edges it
-// adds the extreme values that a schema allows and the nearest ones that it does not. The rest of each request comes from the
-// document's examples or is minimal; fill returns values for path parameters.
+// Requests returns requests with one hostile value each, for every parameter, member and element of every operation. If edges is true,
+// it also tries the values at and around each limit of a schema. The rest of each request comes from the document's examples or is
+// minimal; fill returns values for path parameters.
 func Requests(t testing.TB, text []byte, edges bool, fill func(operation, parameter string) string) []Request {
 	t.Helper()
 	w := &walker{document: New(t, text).document, edges: edges, seen: map[string]bool{}}
@@ -57,7 +57,6 @@ type walker struct {
 	all   []Request
 }
 
-// inPath matches a parameter in a template.
 var inPath = regexp.MustCompile(`{[^}]*}`)
 
 // path fills in a path template: the named parameter with value, and the others with fill.
@@ -70,7 +69,6 @@ func (w *walker) path(template, name, value string) string {
 	})
 }
 
-// operation adds the requests of one operation.
 func (w *walker) operation(template, method string, item object) {
 	w.base.Path = w.path(template, "", "")
 	at, operation := "#/paths/"+escape(template), as[object](item[method])
@@ -90,12 +88,11 @@ func (w *walker) operation(template, method string, item object) {
 	}
 }
 
-// parameter adds requests with various values of a parameter.
 func (w *walker) parameter(template string, p object, allowed *jsonschema.Schema) {
 	s, in, name := w.flat(p["schema"]), as[string](p["in"]), as[string](p["name"])
 	values := w.valuesOf(s)
 	shared := in + name + asJSON(s)
-	if w.seen[shared] { // an earlier operation has the same parameter, checked by the same code
+	if w.seen[shared] { // the same parameter was tried in an earlier operation, and the same code checks it
 		values = w.some(values)
 	}
 	w.seen[shared] = true
@@ -108,7 +105,7 @@ func (w *walker) parameter(template string, p object, allowed *jsonschema.Schema
 		r.Allowed = isStorable(value) && allows(allowed, parse(s, value))
 		switch {
 		case in == "path" && value == "":
-			continue // an empty segment makes another path
+			continue // an empty segment would make it another path
 		case in == "path":
 			r.Path = w.path(template, name, value)
 		case in == "query":
@@ -139,8 +136,8 @@ func (w *walker) some(values []string) (some []string) {
 	return some
 }
 
-// node adds requests with various values for a part of the body. wrap returns the whole body around a value. Members of a named
-// schema are varied only in the first place that uses it.
+// node adds requests with various values for a part of the body. wrap puts a value for that part into a complete body. Members of a
+// named schema are varied only in the first place that uses it.
 func (w *walker) node(of any, at string, wrap func(value string) string) {
 	s := w.flat(of)
 	for _, value := range w.valuesOf(s) {
@@ -175,7 +172,6 @@ func (w *walker) node(of any, at string, wrap func(value string) string) {
 	}
 }
 
-// add adds a request with a body.
 func (w *walker) add(at, value, body string, mayBe bool) {
 	r := w.base
 	r.In, r.At, r.Value, r.Body = "body", at, value, body
@@ -183,20 +179,19 @@ func (w *walker) add(at, value, body string, mayBe bool) {
 	w.all = append(w.all, r)
 }
 
-// allows reports whether a schema allows a value in JSON.
 func allows(schema *jsonschema.Schema, value string) bool {
 	var decoded any
 	return json.Unmarshal([]byte(value), &decoded) == nil && schema.Validate(decoded) == nil
 }
 
-// isStorable reports whether a database can store a text or the text in a JSON value.
+// isStorable reports whether Postgres can store text, plain or JSON: valid UTF-8 without NUL, also in its escaped form.
 func isStorable(text string) bool {
 	return utf8.ValidString(text) && !strings.Contains(text, "\x00") && !strings.Contains(text, `\u0000`)
 }
 
-// Problem returns an error text if the response to the request is wrong, and "" otherwise. A response is wrong if it is an internal
-// error, accepts a value that the document does not allow, refuses one that the document allows, or does not name the refused place.
-// finer reports whether the document restricts the value further in prose.
+// Problem returns what is wrong with the response to the request, or "". A response is wrong if it is an internal error or contradicts
+// the document: it accepts a forbidden value, refuses an allowed one, or does not name the refused one. finer reports whether the
+// document's prose forbids the value.
 func (r *Request) Problem(status int, body string, finer func(*Request) bool) string {
 	var refusal struct {
 		Violations []struct{ Pointer, Parameter *string }

@@ -9,8 +9,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// VerifyFrame compares a frame, sent on the stream at a path, with the document, and returns all differences.
-// The id is "" if the frame has none.
+// VerifyFrame compares a frame of the event stream at a path with the document, and returns all differences. The id is "" if the frame
+// has none.
 func (d *Document) VerifyFrame(escapedPath, id, event, data string) error {
 	for _, of := range as[object](d.root["channels"]) {
 		channel := as[object](of)
@@ -39,7 +39,6 @@ func (d *Document) VerifyFrame(escapedPath, id, event, data string) error {
 	return fmt.Errorf("no stream is documented at %s", escapedPath)
 }
 
-// matches reports whether a path matches a template.
 func matches(template, escapedPath string) bool {
 	want, have := strings.Split(template, "/"), strings.Split(escapedPath, "/")
 	return slices.EqualFunc(want, have, func(want, have string) bool {

@@ -9,16 +9,13 @@ import (
 	"unicode/utf8"
 )
 
-// object is a JSON object, such as a schema.
 type object = map[string]any
 
-// as returns value as a T, or the zero value if it has another type.
 func as[T any](value any) T {
 	t, _ := value.(T)
 	return t
 }
 
-// names returns the names of an object's members, in order.
 func names(o object) []string { return slices.Sorted(maps.Keys(o)) }
 
 // flat returns the keywords of a schema, merged with those of its $ref and its allOf.
@@ -40,12 +37,10 @@ func (d *document) flat(of any) object {
 	return s
 }
 
-// is reports whether a schema allows a type.
 func is(s object, kind string) bool {
 	return s["type"] == kind || slices.Contains(as[[]any](s["type"]), any(kind))
 }
 
-// parse returns the value of a parameter as JSON.
 func parse(s object, text string) string {
 	_, err := strconv.Atoi(text)
 	if err == nil && is(s, "integer") || is(s, "boolean") && (text == "true" || text == "false") {
@@ -68,7 +63,6 @@ func (d *document) objectWith(s object, name, value string) string {
 	return asJSON(members)
 }
 
-// sample returns a value that the schema allows, as JSON.
 func (d *document) sample(s object) string {
 	for _, values := range []any{s["examples"], s["enum"], s["const"]} {
 		if list, ok := values.([]any); ok {
@@ -115,7 +109,6 @@ func asJSON(value any) string {
 	return string(text)
 }
 
-// asText returns the text of a JSON string.
 func asText(value string) (text string, ok bool) {
 	if !strings.HasPrefix(value, `"`) {
 		return "", false
@@ -126,15 +119,14 @@ func asText(value string) (text string, ok bool) {
 	return text, json.Unmarshal([]byte(value), &text) == nil
 }
 
-// forgotten are values that programs often do not expect. Databases store neither invalid UTF-8 nor NUL.
+// forgotten are values that programs often forget to check. Postgres stores neither invalid UTF-8 nor NUL.
 var forgotten = []string{`null`, `"\u0000"`, "\"\xff\""}
 
-// plain has the simplest values of each type.
 var plain = map[string][]string{
 	"string": {`""`, `"x"`}, "integer": {`0`, `-1`, `1.5`}, "boolean": {`true`}, "array": {`[]`, `[null]`}, "object": {`{}`},
 }
 
-// hostile returns the forgotten values, the plain ones of the schema's types, and two of other types in rotation.
+// hostile returns the forgotten values, the plain values of the schema's types, and two plain values of other types, which rotate.
 func (w *walker) hostile(s object) []string {
 	values, others := slices.Clone(forgotten), []string(nil)
 	for _, kind := range slices.Sorted(maps.Keys(plain)) {
@@ -151,13 +143,12 @@ func (w *walker) hostile(s object) []string {
 	return values
 }
 
-// moments are edge cases of the format date-time.
 var moments = []string{
 	"2030-01-31T12:00:00+00:00", "2030-01-31T12:00:00.123456789Z", "2030-01-31T12:00:00.1234567890Z", "2030-01-31T12:00:00+01:00",
 	"2030-01-31T12:00:00-00:00", "2030-02-30T12:00:00Z", "2030-01-31t12:00:00Z", "2030-01-31T12:00:00z", "2030-06-30T23:59:60Z", "2030-01-31",
 }
 
-// valuesOf returns hostile values. With edges it adds the extreme values that the schema allows and the nearest ones that it does not.
+// valuesOf returns the values to try for a schema. If edges is true, these include the values at and around each limit.
 func (w *walker) valuesOf(s object) []string {
 	values := w.hostile(s)
 	if !w.edges {

@@ -1,5 +1,5 @@
-// Package backend is the service behind the HTTP API for tests: all use cases, wired as in cmd/forgerun, on a database of the test's own.
-// It has no workers and no Redis.
+// Package backend runs the service behind the HTTP API in tests: all use cases, wired as in cmd/forgerun, with a database of its own. It
+// has no workers and no Redis.
 package backend
 
 import (
@@ -54,9 +54,9 @@ type Service struct {
 	Logger    *slog.Logger
 
 	Receivers int // number of enabled webhooks that every client has
-	// Targets are the allowed addresses of callbacks; nil allows all but local hosts.
+	// Targets returns why callbacks must not go to url, or "". If it is nil, only local hosts are refused.
 	Targets func(url string) string
-	// Ask returns the refusal of a receiver that is asked whether it wants events; nil: receivers are not asked.
+	// Ask asks a receiver whether it wants events, and returns its refusal or "". If it is nil, no receiver is asked.
 	Ask func(ctx context.Context, url string) (wrong string)
 
 	url string
@@ -75,7 +75,7 @@ func Tokens(t testing.TB) operators.Tokens {
 	return tokens
 }
 
-// New makes a service without any rows.
+// New makes a service with an empty database.
 func New(t testing.TB, change ...func(*Service)) *Service {
 	t.Helper()
 	s := &Service{T: t, Log: &testkit.Output{}, url: repotest.URL(t)}
@@ -202,7 +202,7 @@ func (s *Service) Newest() job.ID {
 	return id
 }
 
-// listener stands for the notifications of other processes, and never gets any.
+// listener is connected to other processes, but never receives their notifications.
 type listener struct{}
 
 func (listener) Watch(job.ID)    {}
@@ -215,7 +215,7 @@ type Queue struct {
 	hub *events.Hub
 }
 
-// Publish notifies the hub, as Redis does.
+// Publish notifies the hub, as Redis would.
 func (q *Queue) Publish(n job.Notification) {
 	q.Queue.Publish(n)
 	q.hub.Received(n)

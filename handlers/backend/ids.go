@@ -7,7 +7,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Keys of client A, one for each scope, and two expired ones. OtherKey belongs to client B; RevokedKey did before it was revoked.
+// Keys of client A, one for each scope, and two expired ones. OtherKey belongs to client B, and so did RevokedKey.
 const (
 	GoodKey      = "frk_goodKey00000_secretOfgood00000000000000000000000000000004YBIQj"
 	SomeKey      = "abcKey000000" // id of another valid key
@@ -49,7 +49,6 @@ func id(s string) job.ID {
 	return id
 }
 
-// owners maps the path segment before an id to the id that Path fills in.
 var owners = map[string]job.ID{
 	"jobs": Job, "batches": Batch, "webhooks": Webhook, "deliveries": Delivery, "bulk": Bulk, "schedules": Schedule, "clients": ClientA,
 	"pauses": Pause, "erasures": Erasure, "sessions": Session, "faults": Rule,

@@ -23,7 +23,7 @@ type API struct {
 	*httpkit.Kit
 	Views     views.Views
 	Jobs      *jobs.Service
-	Admission *jobs.Backlog // Batches are expensive and must not displace single jobs; nil: all are admitted
+	Admission *jobs.Backlog // limits the waiting batches, so that they do not delay single jobs; nil: no limit
 }
 
 // Routes returns the routes of batches.
@@ -97,7 +97,6 @@ func (s *API) completeBatch(r *httpkit.Request, req *job.BatchRequest) error {
 	return nil
 }
 
-// getBatch sends the batch, or 304 if it has not changed.
 func (s *API) getBatch(r *httpkit.Request) error {
 	b, err := s.Jobs.Batch(r.Ctx, r.Caller.ClientID, r.PathID())
 	if err != nil {
@@ -120,7 +119,6 @@ func (s *API) cancelBatch(r *httpkit.Request) error {
 	return s.sendBatch(r, b)
 }
 
-// sendBatch sends the batch in the view that the client prefers.
 func (s *API) sendBatch(r *httpkit.Request, b *job.Batch) error {
 	if r.WantsDocument() && r.Hides {
 		open := *b
@@ -172,7 +170,7 @@ func batchTag(r *httpkit.Request, b *job.Batch) string {
 	return `W/"` + tag.String() + `"`
 }
 
-// listBatch sends the jobs of a batch that still exist.
+// listBatch sends those jobs of a batch that have not been deleted.
 func (s *API) listBatch(r *httpkit.Request) error {
 	b, err := s.Jobs.Batch(r.Ctx, r.Caller.ClientID, r.PathID())
 	if err != nil {
@@ -189,7 +187,6 @@ func (s *API) listBatch(r *httpkit.Request) error {
 	})
 }
 
-// itemView is an api.BatchJob.
 type itemView struct {
 	ItemID string `json:"item_id"`
 	api.JobSummary

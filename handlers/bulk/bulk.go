@@ -38,7 +38,6 @@ func (s *API) Routes() []httpkit.Route {
 // poll is the number of seconds until a client should poll a running operation again.
 const poll = 1
 
-// itemsQuery filters items by result.
 var itemsQuery = append([]query.Parameter{query.Choice("result", job.BulkResults)}, query.Page...)
 
 // begin starts an operation, once for each idempotency key. A dry run ignores the key, because storing one would keep a transaction open
@@ -94,7 +93,7 @@ func (s *API) abort(r *httpkit.Request) error {
 	return s.send(r)(s.Bulk.Abort(r.Ctx, r.Caller.ClientID, r.PathID()))
 }
 
-// send sends an operation as the response. While it runs, Retry-After says when to poll again.
+// send sends an operation, with Retry-After while it runs.
 func (s *API) send(r *httpkit.Request) func(*job.Bulk, error) error {
 	return func(b *job.Bulk, err error) error {
 		if err != nil {
@@ -115,7 +114,6 @@ func (s *API) listItems(r *httpkit.Request) error {
 	})
 }
 
-// bulkView is an api.Bulk.
 type bulkView struct {
 	view.Bulk
 	Filter job.BulkFilter `json:"filter"`

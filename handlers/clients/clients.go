@@ -43,7 +43,7 @@ func (s *API) createClient(r *httpkit.Request) error {
 	return r.JSON(fiber.StatusCreated, api.Client{ClientID: created.ID})
 }
 
-// createKey also sends 201 for repetitions, with api_key null.
+// createKey also responds 201 to a repeated request, but with a null api_key.
 func (s *API) createKey(r *httpkit.Request) error {
 	k, err := httpkit.Decoded(r, true, decode.CreateKey)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *API) renewKey(r *httpkit.Request) error {
 	return issued(r, fiber.StatusOK)(s.Clients.RenewKey(r.Ctx, r.Caller, r.PathID()))
 }
 
-// issued sends a key. Only this response has the secret.
+// issued sends a key with its secret. If the request is repeated, the stored response has no secret.
 func issued(r *httpkit.Request, status int) func(job.IssuedKey, error) error {
 	return func(key job.IssuedKey, err error) error {
 		if err != nil {
@@ -78,16 +78,15 @@ func (s *API) revokeKey(r *httpkit.Request) error {
 	if err := s.Clients.RevokeKey(r.Ctx, r.Caller, id, keyID); err != nil {
 		return err
 	}
-	changed(r, id, keyID) // only now: before, keyID was unverified
+	changed(r, id, keyID) // only now: before, keyID was not known to exist
 	return r.JSON(fiber.StatusOK, map[string]bool{"revoked": true})
 }
 
-// changed adds the client and the changed key to the request's span.
 func changed(r *httpkit.Request, client job.ID, key string) {
 	r.Span.SetAttributes(telemetry.ClientID.String(client.String()), telemetry.KeyID.String(key))
 }
 
-// cancelClient cancels some of a client's jobs: as many as one request can.
+// cancelClient cancels as many of a client's jobs as one request may.
 func (s *API) cancelClient(r *httpkit.Request) error {
 	id := r.PathID()
 	canceled, more, err := s.Jobs.CancelClient(r.Ctx, id)

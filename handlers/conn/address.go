@@ -34,19 +34,19 @@ func (p Proxies) Client(remote netip.Addr, forwarded ...string) netip.Addr {
 	return addr
 }
 
-// ipv6Bits is the prefix length of the IPv6 network of one subscriber.
+// ipv6Bits is the prefix length of the network that an IPv6 subscriber usually has.
 const ipv6Bits = 64
 
-// Source returns the key for limits by address: an IPv4 address, or the network of an IPv6 address.
+// Source returns the address by which limits count clients: an IPv4 address, or the network of an IPv6 address.
 func Source(addr netip.Addr) netip.Addr {
 	if addr = addr.Unmap(); !addr.Is6() {
 		return addr
 	}
-	network, _ := addr.WithZone("").Prefix(ipv6Bits) // fails only for other lengths
+	network, _ := addr.WithZone("").Prefix(ipv6Bits) // cannot fail for ipv6Bits
 	return network.Addr()
 }
 
-// AddrOf returns the IP address of a remote address. The result is not valid if there is none, as for a Unix socket.
+// AddrOf returns the IP address of a remote address. The result is invalid for other addresses, such as those of Unix sockets.
 func AddrOf(remote net.Addr) netip.Addr {
 	if tcp, ok := remote.(*net.TCPAddr); ok {
 		return tcp.AddrPort().Addr().Unmap()

@@ -1,5 +1,5 @@
-// Package conn adds what fasthttp lacks: it limits connections and makes room for new ones, checks request framing strictly, delivers
-// responses to requests with unread bodies, and detects clients that hang up.
+// Package conn adds what fasthttp lacks. It limits connections, closes idle ones to make room, and checks request framing strictly. It
+// delivers responses even if the request body is unread, and detects clients that hang up.
 package conn
 
 import (
@@ -22,20 +22,20 @@ type Conn struct {
 
 	listener *Listener
 	used     atomic.Bool // something was read
-	answered atomic.Bool // the response is sent, and the next read not yet started
+	answered atomic.Bool // the response is complete, and the next read has not started
 	drain    atomic.Pointer[bounds]
 	ahead    []byte // read by WhenGone; the next Read returns it
 	framing  framing
 	refused  error // error that ended reading; nil: none
 
 	// Protected by the listener's mutex.
-	source    netip.Addr // address that the limit counts; not valid if it is exempt
+	source    netip.Addr // address to count for the limit; invalid if exempt
 	forgotten bool
 	in        *list.List    // list of idle connections; nil: a request is in progress
 	element   *list.Element // in the list
 }
 
-// Refused returns why reading has stopped: ErrTooMuch, a FramingError, or nil. Servers hide the error of Read.
+// Refused returns why reading has stopped: ErrTooMuch, a FramingError, or nil. fasthttp hides the error that Read returned.
 func (c *Conn) Refused() error { return c.refused }
 
 // Begin keeps the connection from being closed to make room for others. Call End when the response is complete, unless the connection
@@ -48,7 +48,7 @@ func (c *Conn) Begin() {
 // End marks the response as complete. The connection becomes idle when the server reads the next request: by then the response is sent.
 func (c *Conn) End() { c.answered.Store(true) }
 
-// move puts the connection into a list of idle ones; nil takes it out.
+// move puts the connection into a list of idle ones, or with nil takes it out.
 func (c *Conn) move(idle *list.List) {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
@@ -61,7 +61,6 @@ func (c *Conn) move(idle *list.List) {
 	}
 }
 
-// enter appends the connection to a list, and removes it from its current one.
 func (c *Conn) enter(idle *list.List) {
 	if c.in != nil {
 		c.in.Remove(c.element)
@@ -120,7 +119,6 @@ func (c *Conn) WhenGone(gone func()) (stop func()) {
 	}
 }
 
-// bounds limits how much of a refused request is read.
 type bounds struct {
 	bytes int64
 	time  time.Duration

@@ -75,7 +75,7 @@ func TestCloseDrainsOnce(t *testing.T) {
 	e, released := from("203.0.113.1", 0), 0
 	c := NewListener(nil, Limits{}).admit(e)
 	release := func() { released++ }
-	c.OnClose.Store(&release) // as for a stream that was never started
+	c.OnClose.Store(&release) // as if a stream was accepted but never started
 	c.DrainOnClose(1000, time.Minute)
 	for range 2 {
 		require.NoError(t, c.Close())
@@ -84,7 +84,6 @@ func TestCloseDrainsOnce(t *testing.T) {
 	}
 }
 
-// failing is a listener that accepts nothing.
 type failing struct {
 	net.Listener
 	errs []error

@@ -1,6 +1,6 @@
 package conn
 
-// Files reserved for stores, deliveries, logs and the admin listener.
+// The process reserves between leastReserve and mostReserve files for databases, deliveries, logs and the admin listener.
 const (
 	leastReserve = 64
 	mostReserve  = 1024
@@ -12,5 +12,5 @@ func ForPublic() int {
 	return max(16, limit-min(max(limit/3, leastReserve), mostReserve))
 }
 
-// ForAdmin returns how many connections the admin listener may have. They are part of the reserve.
+// ForAdmin returns how many connections the admin listener may have. They count as part of the reserved files.
 func ForAdmin() int { return min(max(fileLimit()/16, 16), 256) }

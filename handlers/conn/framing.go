@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// FramingError describes a violation of HTTP's message framing (RFC 9112, sections 2.2, 5, 6 and 7.1). A proxy with different rules could
-// see another end of the request, and confuse bodies with requests.
+// FramingError describes a violation of HTTP's message framing (RFC 9112, sections 2.2, 5, 6 and 7.1). A proxy with other rules may see
+// the request end elsewhere, and take bytes of a body for a request.
 type FramingError string
 
 func (e FramingError) Error() string { return string(e) }
@@ -20,10 +20,10 @@ const (
 	errChunk  FramingError = "A chunk of the request's body does not match the size before it. Send SIZE CR LF BYTES CR LF."
 )
 
-// ErrTooMuch is returned by Read after too many bytes of trailers or chunk extensions, or a too long line.
+// ErrTooMuch is returned by Read after too many bytes of trailers or chunk extensions, or an overlong line.
 var ErrTooMuch = errors.New("the request takes too many bytes")
 
-// maxExtra limits a line, and all trailers and chunk extensions of a request together. Servers limit header and body themselves.
+// maxExtra limits a line, and all trailers and chunk extensions of a request together. fasthttp limits the other headers and the body.
 const maxExtra = 64 << 10
 
 // framing tracks the requests on a connection. It only passes requests whose end is unambiguous to every server and proxy.
@@ -37,7 +37,6 @@ type framing struct {
 	modern  bool // HTTP/1.1
 }
 
-// part is a kind of line.
 type part int
 
 const (
@@ -75,7 +74,6 @@ func (f *framing) pass(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// endLine handles a line without its LF.
 func (f *framing) endLine() error {
 	line, ended := bytes.CutSuffix(f.line, []byte("\r"))
 	empty := len(line) == 0
@@ -95,7 +93,7 @@ func (f *framing) endLine() error {
 	case empty:
 		f.next, f.left = requestLine, max(f.length, 0)
 		if cap(f.line) > 1<<10 {
-			f.line = nil // free it: there are many idle connections
+			f.line = nil // free its memory: there are many idle connections
 		}
 	case line[0] == ' ' || line[0] == '\t':
 		return errField
@@ -129,7 +127,6 @@ func (f *framing) takeField(line []byte) (err error) {
 	return nil
 }
 
-// startChunk handles the line with a chunk's size.
 func (f *framing) startChunk(line []byte) error {
 	size, extension, _ := strings.Cut(string(line), ";")
 	n, err := strconv.ParseUint(strings.TrimRight(size, " \t"), 16, 32)

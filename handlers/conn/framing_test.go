@@ -45,7 +45,6 @@ var misframed = map[FramingError][]string{
 		chunked + "1 1\r\n", chunked + "100000000\r\n", chunked + "1\r\nab\r\n"},
 }
 
-// passed returns the offsets at which requests end, the number of bytes that passed, and the error at which it stopped.
 func passed(f *framing, stream string, step int) (ends []int, read int, err error) {
 	for read < len(stream) && err == nil {
 		var n int

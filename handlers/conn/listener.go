@@ -28,7 +28,7 @@ const (
 // Limits bound the connections of a listener. The zero value has no limits.
 type Limits struct {
 	Total   int     // simultaneous connections
-	Exempt  Proxies // not limited by address, like loopback
+	Exempt  Proxies // addresses without a limit, like loopback
 	Metrics *Metrics
 	Log     *slog.Logger
 }
@@ -76,7 +76,7 @@ func NewListener(l net.Listener, limits Limits) *Listener {
 	return &Listener{Listener: l, limits: limits, closed: make(chan struct{}), addresses: map[netip.Addr]int{}}
 }
 
-// passing are temporary causes of a failed accept.
+// passing are temporary errors of accept.
 var passing = []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED}
 
 // Accept waits for the next connection within the limits. It fails if the listener is closed or fails, but never for lack of resources.
@@ -103,7 +103,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// starved makes room if files run out below the listener's own limit: other parts of the process use files too.
+// starved makes room if the process runs out of files before the listener reaches its own limit.
 func (l *Listener) starved(err error, pause time.Duration) {
 	l.limits.Metrics.failures.Inc()
 	l.mu.Lock()
@@ -145,7 +145,7 @@ func (l *Listener) admit(accepted net.Conn) *Conn {
 	return c
 }
 
-// Refuse refuses new connections for d if the socket can be reopened, and closes open connections as soon as they are idle.
+// Refuse closes the socket for d, if it can be reopened, and closes connections as soon as they are idle.
 func (l *Listener) Refuse(d time.Duration) {
 	socket, ok := l.Listener.(interface{ Refuse(d time.Duration) })
 	if !ok {
@@ -168,13 +168,11 @@ func (l *Listener) oldest() *Conn {
 	return nil
 }
 
-// end closes an idle connection.
 func (l *Listener) end(c *Conn) {
 	l.forget(c)
 	_ = c.Conn.Close()
 }
 
-// refuse closes a connection that exceeds a limit.
 func (l *Listener) refuse(c *Conn, reason string) {
 	l.end(c)
 	l.limits.Metrics.closed.WithLabelValues(reason).Inc()
@@ -186,7 +184,6 @@ func (l *Listener) refuse(c *Conn, reason string) {
 	}
 }
 
-// forget removes a connection from the counts, once.
 func (l *Listener) forget(c *Conn) {
 	if c.forgotten {
 		return

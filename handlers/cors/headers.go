@@ -36,7 +36,7 @@ func (o Origins) Share(c *fiber.Ctx, isPreflight bool) {
 		return
 	}
 	if !o.any {
-		c.Vary(fiber.HeaderOrigin) // even without an origin: caches must not serve that response to a page
+		c.Vary(fiber.HeaderOrigin) // even if the request has no Origin: caches must not serve its response to a page
 	}
 	origin := c.Get(fiber.HeaderOrigin)
 	if !o.Allows(origin) {
@@ -51,7 +51,7 @@ func (o Origins) Share(c *fiber.Ctx, isPreflight bool) {
 	}
 }
 
-// IsPreflight reports whether the request is a CORS preflight of an allowed origin. Other OPTIONS requests get the response to an
+// IsPreflight reports whether the request is a CORS preflight of an allowed origin. Other OPTIONS requests are refused like any
 // unsupported method.
 func (o Origins) IsPreflight(c *fiber.Ctx) bool {
 	return c.Method() == fiber.MethodOptions && c.Get(fiber.HeaderAccessControlRequestMethod) != "" && o.Allows(c.Get(fiber.HeaderOrigin))

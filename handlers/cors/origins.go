@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/internal/localhosts"
 )
 
-// Special values of a list.
+// Special entries in a list of origins.
 const (
 	Any      = "*"
 	Loopback = "loopback"
@@ -56,7 +56,7 @@ func Parse(text string) (Origins, error) {
 // None reports whether no origin is allowed.
 func (o Origins) None() bool { return !o.any && !o.loopback && len(o.listed) == 0 }
 
-// Any reports whether all origins are allowed. Then responses do not depend on the origin.
+// Any reports whether all origins are allowed. Then responses do not depend on the Origin header.
 func (o Origins) Any() bool { return o.any }
 
 // onThisMachine matches hosts that always mean this machine.

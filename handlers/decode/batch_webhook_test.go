@@ -9,7 +9,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// items returns a body with one valid item and more members.
 func items(more ...string) string {
 	return `{"jobs":[` + strings.Join(append([]string{`{"type":"EXECUTE"}`}, more...), ",") + `]}`
 }
@@ -93,12 +92,10 @@ func TestDecodeBatchItemIDs(t *testing.T) {
 	require.Equal(t, "999", r.Items[999].ItemID)
 }
 
-// hook returns a valid webhook request with more members.
 func hook(members string) string {
 	return `{"url":"https://example.com","events":["*"]` + members + `}`
 }
 
-// subscribed returns a webhook request for events.
 func subscribed(events string) string { return `{"url":"https://example.com","events":` + events + `}` }
 
 // badWebhooks are invalid requests by error code, each with the pointers of its violations in order.

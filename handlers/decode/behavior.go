@@ -18,7 +18,7 @@ func (r *reader) work(req *job.Request) {
 	}
 	req.Warnings = ignoredParams(req.Params, behaviorName)
 	var params struct{ Behavior json.RawMessage }
-	_ = json.Unmarshal(req.Params, &params) // the schema has checked it
+	_ = json.Unmarshal(req.Params, &params) // cannot fail: the schema has checked it
 	req.Behavior = &job.Behavior{}
 	if len(params.Behavior) == 0 || string(params.Behavior) == "null" {
 		return
@@ -34,7 +34,7 @@ func (r *reader) work(req *job.Request) {
 
 const (
 	behaviorName = "behavior"
-	maxWarnings  = 10 // with a member name each
+	maxWarnings  = 10
 	ignored      = "The work kind ignores this member: it is stored and shown with the job, but has no effect."
 )
 
@@ -57,7 +57,6 @@ func ignoredParams(params []byte, used string) (warnings []job.Violation) {
 	return warnings
 }
 
-// members iterates over the members of a valid object.
 func members(object []byte) func(yield func(name string, value []byte) bool) {
 	return func(yield func(name string, value []byte) bool) {
 		r := newReader(nil, object, Limits{})
@@ -80,7 +79,7 @@ func (r *reader) checkResult(at string, p *job.PlannedResult) {
 	}
 }
 
-// plannedProblem reads a problem that the schema has checked. The client defines its extension members.
+// plannedProblem reads a problem that the schema has checked. The client chooses its extension members.
 func (r *reader) plannedProblem(at string, text []byte) job.PlannedProblem {
 	var sent struct {
 		Type       string         `json:"type"`
@@ -93,7 +92,7 @@ func (r *reader) plannedProblem(at string, text []byte) job.PlannedProblem {
 		Stage      job.Stage      `json:"stage"`
 		Extensions jsontext.Value `json:",embed"`
 	}
-	_ = jsonv2.Unmarshal(text, &sent, jsonv2.WithUnmarshalers(r.types)) // the schema has checked it
+	_ = jsonv2.Unmarshal(text, &sent, jsonv2.WithUnmarshalers(r.types)) // cannot fail: the schema has checked it
 	var more []byte
 	count := 0
 	for name, value := range members(sent.Extensions) {

@@ -34,8 +34,8 @@ func RevokeKey(body []byte) (keyID string, err error) {
 	return sent.KeyID, err
 }
 
-// Webhook reads the body of a request for a webhook. key is the Idempotency-Key header. It returns an error only for a body that cannot
-// be read to its end. Other mistakes are in the request's Violations, so that the use case can add its own.
+// Webhook reads the body of a request for a webhook. key is the Idempotency-Key header. It returns an error only if the body is invalid
+// JSON or exceeds a limit of the reader. Other mistakes are in the request's Violations, so that the use case can add its own.
 func Webhook(body []byte, key string) (req job.WebhookRequest, err error) {
 	r := newReader(public, body, Limits{})
 	defer r.done()
@@ -48,8 +48,8 @@ func Webhook(body []byte, key string) (req job.WebhookRequest, err error) {
 	return req, nil
 }
 
-// WebhookPatch reads the body of a change of a webhook: a JSON merge patch (RFC 7396). null is refused because no member of a webhook can
-// be removed. It reports mistakes as Webhook does.
+// WebhookPatch reads the body of a request to change a webhook: a JSON merge patch (RFC 7396). null is refused because no member of a
+// webhook can be removed. It reports mistakes like Webhook.
 func WebhookPatch(body []byte) (p job.WebhookPatch, err error) {
 	r := newReader(public, body, Limits{})
 	defer r.done()
@@ -61,7 +61,6 @@ func WebhookPatch(body []byte) (p job.WebhookPatch, err error) {
 	return p, nil
 }
 
-// unique removes duplicate names.
 func unique(names []string) (once []string) {
 	for _, name := range names {
 		if !slices.Contains(once, name) {
@@ -71,13 +70,13 @@ func unique(names []string) (once []string) {
 	return once
 }
 
-// Again is a request to send deliveries again.
+// Again is a request to resend deliveries.
 type Again struct {
 	Since  time.Time
 	Cursor *string // may be nil
 }
 
-// Since reads the body of a request to send deliveries again.
+// Since reads the body of a request to resend deliveries.
 func Since(body []byte) (a Again, err error) {
 	err = public.read("SinceRequest", body, &a)
 	return a, err
@@ -86,7 +85,7 @@ func Since(body []byte) (a Again, err error) {
 // Bulk reads the body of a client's request for a bulk operation.
 func Bulk(body []byte) (job.BulkRequest, error) { return public.Bulk(body) }
 
-// Bulk reads the body of a request for a bulk operation. An operator's filter uses the names of the operator API's lists.
+// Bulk reads the body of a request for a bulk operation. An operator's filter has the parameters of the operator API's lists.
 func (s *Schemas) Bulk(body []byte) (job.BulkRequest, error) {
 	var sent struct {
 		job.BulkRequest

@@ -100,8 +100,8 @@ func TestDecodeLimitsMembers(t *testing.T) {
 	require.Equal(t, whole, Canonical(whole), "a long body is not canonicalized")
 }
 
-// TestMistakesCostLittle checks that the memory for many mistakes, or mistakes below long names, is proportional to the length of the body.
-// It is not parallel because it measures allocations of the process.
+// TestMistakesCostLittle checks that the memory for mistakes is proportional to the length of the body, even if they are many or have
+// long names in their paths. It is not parallel because it measures allocations of the process.
 func TestMistakesCostLittle(t *testing.T) {
 	public.named()
 	name, faults := strings.Repeat("n", 50_000), many(5_000, "1e999")
@@ -196,7 +196,6 @@ func TestClockMove(t *testing.T) {
 	}
 }
 
-// seeds returns the short bodies of a table.
 func seeds(tables map[job.Code]map[string]string) (bodies []string) {
 	for _, table := range tables {
 		for body := range table {
@@ -208,7 +207,7 @@ func seeds(tables map[job.Code]map[string]string) (bodies []string) {
 	return bodies
 }
 
-// FuzzDecode checks that decoders do not panic, and that refusals have a reason.
+// FuzzDecode checks that decoders do not panic, and that each refusal has a reason.
 func FuzzDecode(f *testing.F) {
 	for _, body := range append(append(seeds(badBodies), seeds(badWebhooks)...),
 		`{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2030-01-31T12:00:00.123456789Z",`+

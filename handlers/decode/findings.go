@@ -23,17 +23,15 @@ type findings struct {
 	more   int             // violations beyond the limit
 }
 
-// all returns the listed violations, structural ones first.
 func (f *findings) all() []job.Violation { return slices.Concat(f.form, f.values) }
 
 func (f *findings) count() int { return len(f.form) + len(f.values) + f.more }
 
-// request returns the findings as the fields of a request.
+// request returns the findings for the fields of a request: the listed violations, the number of others, and whether any is structural.
 func (f *findings) request() (all []job.Violation, unlisted int, malformed bool) {
 	return f.all(), f.more, len(f.form) > 0
 }
 
-// result returns the findings as an error, or nil if there are none.
 func (f *findings) result() error {
 	if f.count() == 0 {
 		return nil
@@ -53,7 +51,6 @@ func (f *findings) record(list *[]job.Violation, at, detail string) {
 	f.more++
 }
 
-// add appends the findings about a part of the body.
 func (f *findings) add(other *findings) {
 	for _, v := range other.form {
 		f.malformedAt(v.Pointer, v.Detail)
@@ -64,13 +61,12 @@ func (f *findings) add(other *findings) {
 	f.more += other.more
 }
 
-// fine reports whether there are no mistakes so far.
 func (r *reader) fine() bool { return r.err == nil && r.count() == 0 }
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
-// pointer returns the JSON Pointer (RFC 6901) of the value at a path below at. If that is too long or cannot be stored, it returns the
-// pointer of the nearest enclosing value.
+// pointer returns the JSON Pointer (RFC 6901) for path, relative to at. If that is too long or cannot be stored, it returns the pointer
+// of the nearest enclosing value.
 func pointer(at string, path ...string) string {
 	for _, name := range path {
 		if len(at)+1+len(name) > maxPointerBytes || strings.Contains(name, "\x00") {
@@ -91,16 +87,16 @@ func shorten(at jsontext.Pointer) string {
 	return string(at)
 }
 
-// finding is a mistake found by a schema. sentence is only called if the finding is listed.
+// finding is a mistake found by a schema. sentence is called only for findings that the response lists.
 type finding struct {
 	of       *schema
 	path     []string
-	place    int // index of the outermost member
+	place    int // position of its outermost member in the body
 	isForm   bool
 	sentence func(path []string) string
 }
 
-// find records a mistake in the value at the current path, or in a missing member of it.
+// find records a mistake in the value at the current path, or in one of its members that is missing.
 func (r *reader) find(of *schema, isForm bool, sentence func(path []string) string, missing ...string) {
 	if len(r.path) > 0 && (len(r.wrong) == 0 || r.wrong[len(r.wrong)-1] != r.path[0].name) {
 		r.wrong = append(r.wrong, r.path[0].name)
@@ -120,7 +116,7 @@ func (r *reader) find(of *schema, isForm bool, sentence func(path []string) stri
 	r.found = append(r.found, f)
 }
 
-// sortFindings records the findings in the order of the outermost members, and by name below them.
+// sortFindings records the findings in the order in which the body has its outermost members, and by name within a member.
 func (r *reader) sortFindings() {
 	slices.SortStableFunc(r.found, func(a, b finding) int {
 		if len(a.path) == 0 || len(b.path) == 0 {
@@ -152,13 +148,11 @@ func (r *reader) sortFindings() {
 	}
 }
 
-// natural compares names, and indexes by their number.
+// natural orders names, and array indexes as numbers.
 func natural(a, b string) int { return cmp.Or(len(a)-len(b), cmp.Compare(a, b)) }
 
-// absent is the schema of a missing member.
 var absent = &schema{}
 
-// checkMembers finds missing members of an object.
 func (r *reader) checkMembers(s *schema, seen uint64, count int) {
 	for _, name := range s.Required {
 		if seen&(1<<s.Properties[name].index) == 0 {
@@ -172,7 +166,7 @@ func (r *reader) checkMembers(s *schema, seen uint64, count int) {
 	}
 }
 
-// checkName refuses a member that is not a property. The current path ends with the name of the member.
+// checkName refuses a member that is not a property. The current path must end with that name.
 func (r *reader) checkName(s *schema, name string) {
 	switch {
 	case !s.Open:
@@ -217,7 +211,6 @@ func (r *reader) checkNumber(s *schema, raw []byte) {
 	}
 }
 
-// unknown returns the sentence about an unknown member.
 func (r *reader) unknown(s *schema, name string) string {
 	var known []string
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
@@ -234,7 +227,6 @@ func (r *reader) unknown(s *schema, name string) string {
 var typeNames = map[string]string{"string": "a string", "object": "an object", "array": "an array", "boolean": "true or false",
 	"integer": "a whole number", "number": "a number"}
 
-// wrongType reports a value of the wrong type.
 func (r *reader) wrongType(s *schema, got jsontext.Kind) {
 	r.find(s, true, func(path []string) string {
 		if len(path) == 0 && r.base == "" {
@@ -248,7 +240,6 @@ func (r *reader) wrongType(s *schema, got jsontext.Kind) {
 	})
 }
 
-// noSuch returns the sentence about a value that is not in the enum.
 func (r *reader) noSuch(s *schema, path []string, got string) string {
 	known := s.Enum
 	if !r.limits.TestBed {
@@ -267,7 +258,7 @@ func (r *reader) noSuch(s *schema, path []string, got string) string {
 	return "There is no such " + what + "." + suggest(r, got, known) + " It must be " + OneOf(known) + s.Note + "."
 }
 
-// suggest is DidYouMean, limited to maxGuesses names of a body.
+// suggest is DidYouMean for at most maxGuesses names per body.
 func suggest(r *reader, text string, known []string) string {
 	if r.guess == 0 || len(text) > maxGuessBytes {
 		return ""
@@ -276,7 +267,6 @@ func suggest(r *reader, text string, known []string) string {
 	return DidYouMean(text, known)
 }
 
-// valueSentence describes the values that a schema allows.
 func (s *schema) valueSentence([]string) string {
 	switch {
 	case s.Items != nil || s.MaxItems > 0:

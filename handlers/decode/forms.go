@@ -31,14 +31,15 @@ func unless(valid func(string) bool, wrong string) check {
 	}
 }
 
-// form is the required form of a text. Either wrong describes a mistake, or fits reports whether all characters are allowed.
+// form is the required form of a text. If a text has another one, wrong describes the mistake, or fits returns false and characters
+// names the allowed characters.
 type form struct {
 	wrong      check
 	fits       func(string) bool
 	characters string
 }
 
-// forms has the form of each format and pattern.
+// forms has the form for each format and pattern of the schemas.
 var forms = map[string]form{
 	"date-time": {wrong: unless(func(s string) bool { _, err := job.ParseTime(s); return err == nil }, "This must be "+TimeForm+".")},
 	"uuid": {wrong: unless(func(s string) bool { id, err := job.ParseID(s); return err == nil && !id.IsZero() },
@@ -50,10 +51,10 @@ var forms = map[string]form{
 			`before them, such as "30 4 * * MON-FRI". The time zone is a separate member, and names such as @daily are not known.`)},
 	"time-zone": {wrong: unless(func(s string) bool { _, err := timetable.Zone(s); return err == nil && s != "" },
 		"This must be a time zone of the IANA database, such as Europe/Berlin or UTC.")},
-	// Labels and URLs need checks that are stricter than their patterns.
+	// The checks of labels and URLs are stricter than their patterns.
 	`^[!-~]([ -~]{0,198}[!-~])?$`:                            {wrong: unless(verdict.ValidLabel, labelForm)},
 	`^[Hh][Tt][Tt][Pp][Ss]?://[^\s\\#/?@]+([/?][^\s\\#]*)?$`: {wrong: checkURL},
-	// Errors name the characters that these patterns allow in words.
+	// The errors of these patterns name the allowed characters in words.
 	"^[A-Za-z0-9._-]+$": {fits: func(s string) bool { return isWord(s, math.MaxInt) }, characters: strings.TrimSuffix(wordForm, ".")},
 	"^[!-~]+$":          {fits: func(s string) bool { return isASCII(s, '!') }, characters: "visible ASCII characters"},
 	"^[ -~]+$":          {fits: func(s string) bool { return isASCII(s, ' ') }, characters: "printable ASCII characters"},
@@ -61,7 +62,6 @@ var forms = map[string]form{
 		characters: "characters in one line"},
 }
 
-// textForm returns the form of the schema's texts.
 func (s *schema) textForm() form {
 	if s.Longest != "" {
 		return form{wrong: s.duration()}
@@ -73,7 +73,6 @@ func (s *schema) textForm() form {
 	panic("no check of texts for " + name) // does not happen: a test reads all schemas
 }
 
-// duration returns a check of durations in Go's notation.
 func (s *schema) duration() check {
 	const maxText = 64 // characters
 	least, _ := time.ParseDuration(cmp.Or(s.Shortest, "0s"))
@@ -92,7 +91,7 @@ const maxKeyBytes = 255
 // MaxCorrelationBytes is the maximum length of a correlation id (draft section 9.2).
 const MaxCorrelationBytes = 256
 
-// Descriptions of valid values.
+// Texts for errors that describe valid values.
 const (
 	KeyForm         = "1 to 255 visible ASCII characters."
 	TimeForm        = "a time in RFC 3339 in UTC, such as 2030-01-31T12:00:00Z"
@@ -105,7 +104,7 @@ func ValidKey(key string) bool {
 	return 0 < len(key) && len(key) <= maxKeyBytes && isASCII(key, '!')
 }
 
-// isASCII reports whether s consists of printable ASCII characters, none of them below from.
+// isASCII reports whether s consists of ASCII characters between from and ~.
 func isASCII(s string, from byte) bool {
 	for i := range len(s) {
 		if s[i] < from || s[i] > '~' {
@@ -118,7 +117,7 @@ func isASCII(s string, from byte) bool {
 // ValidCorrelation reports whether s is a valid correlation id.
 func ValidCorrelation(s string) bool { return isWord(s, MaxCorrelationBytes) }
 
-// isWord reports whether s has 1 to limit of the characters that wordForm names.
+// isWord reports whether s has 1 to limit characters, all of which wordForm allows.
 func isWord(s string, limit int) bool {
 	for i := range len(s) {
 		switch c := s[i]; {
@@ -132,7 +131,7 @@ func isWord(s string, limit int) bool {
 
 // isLine reports whether s has no line breaks or invisible characters. most limits the number of its characters.
 func isLine(s string, most int) bool {
-	const replaced = 3 // bytes of U+FFFD, so that PlainText does not truncate
+	const replaced = 3 // bytes of U+FFFD, which may replace each byte of s; PlainText must not truncate that
 	return utf8.RuneCountInString(s) <= most && job.PlainText(s, replaced*len(s)) == s
 }
 
@@ -157,7 +156,7 @@ func validMedia(s string) bool {
 		!strings.HasSuffix(media, "/") && !strings.Contains(media, "*")
 }
 
-// checkURL describes the mistake in the URL of a callback or webhook, or returns "". The address is checked when it is dialed.
+// checkURL describes the mistake in the URL of a callback or webhook, or returns "". The address is checked only when it is dialed.
 func checkURL(text string) string {
 	const most = 2048
 	if n := utf8.RuneCountInString(text); n > most {
@@ -195,7 +194,7 @@ func validPort(u *url.URL) bool {
 	return err == nil && 0 < port && port < 65_536
 }
 
-// maxGuessBytes is the length of the longest name for which a suggestion is searched: the API has no longer names.
+// maxGuessBytes is the length of the longest name that gets a suggestion: the API has no longer names.
 const maxGuessBytes = 40
 
 // Nearest returns the known name that was probably meant, or "". It ignores case and treats - as _.
@@ -204,7 +203,7 @@ func Nearest[T ~string](text string, known []T) (nearest T) {
 		return nearest
 	}
 	fold := func(s string) string { return strings.ReplaceAll(strings.ToLower(s), "-", "_") }
-	least := 1 + min(3, (len(text)+1)/3) // maximum edits plus one
+	least := 1 + min(3, (len(text)+1)/3) // one more than the allowed edits
 	for _, name := range known {
 		if n := distance(fold(text), fold(string(name)), least); n < least {
 			nearest, least = name, n
@@ -213,7 +212,7 @@ func Nearest[T ~string](text string, known []T) (nearest T) {
 	return nearest
 }
 
-// DidYouMean returns a question with the nearest name and a leading space, or "".
+// DidYouMean returns a question with the nearest name, such as " Did you mean x?", or "".
 func DidYouMean[T ~string](text string, known []T) string {
 	if name := Nearest(text, known); name != "" {
 		return " Did you mean " + string(name) + "?"
@@ -221,13 +220,13 @@ func DidYouMean[T ~string](text string, known []T) string {
 	return ""
 }
 
-// distance returns the number of bytes to insert, delete, replace or swap with a neighbor to turn a into b. If the lengths differ too
-// much, it returns limit.
+// distance returns the number of edits to turn a into b: inserting, deleting or replacing a byte, or swapping two neighbors. If the
+// lengths differ too much, it returns limit.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit || max(len(a), len(b)) > maxGuessBytes {
 		return limit
 	}
-	edits := make([][maxGuessBytes + 1]int, len(a)+1) // edits[i][j] is the distance of the first i and j bytes
+	edits := make([][maxGuessBytes + 1]int, len(a)+1) // edits[i][j] is the distance between a[:i] and b[:j]
 	for i := 0; i <= len(a); i++ {
 		for j := 0; j <= len(b); j++ {
 			if edits[i][j] = max(i, j); min(i, j) == 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Job reads the body of a request for a job. key is the Idempotency-Key header. It returns an error only for a body that cannot be read
-// to its end. Other mistakes are in the request's Violations, so that the use case can add its own.
+// Job reads the body of a request for a job. key is the Idempotency-Key header. It returns an error only if the body is invalid JSON or
+// exceeds a limit of the reader. Other mistakes are in the request's Violations, so that the use case can add its own.
 func Job(body []byte, key string, limits Limits) (job.Request, error) {
 	r := newReader(public, body, limits)
 	defer r.done()
@@ -30,7 +30,7 @@ func Job(body []byte, key string, limits Limits) (job.Request, error) {
 	return req, nil
 }
 
-// job converts a decoded submission to a request. A request with a retry policy turns on auto_retry unless it says otherwise.
+// job converts a decoded submission to a request. A retry policy implies auto_retry, unless the request sets auto_retry itself.
 func (r *reader) job(sent *api.JobRequestMembers) job.Request {
 	req := job.Request{Type: sent.Type, WorkKind: value(sent.WorkKind), ExecutionAt: (*time.Time)(sent.ExecutionAt),
 		Callback: value(sent.Callback), Params: sent.Params, AutoRetry: sent.Retry != nil, Retry: r.retry(sent.Retry), Emit: sent.Event,
@@ -49,7 +49,6 @@ func (r *reader) job(sent *api.JobRequestMembers) job.Request {
 	return req
 }
 
-// value returns *p, or the zero value for nil.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -57,11 +56,10 @@ func value[T any](p *T) (v T) {
 	return v
 }
 
-// backoffForm describes a valid backoff.
 const backoffForm = `A backoff is {"strategy": "EXPONENTIAL", "base": "1s", "max": "1m"}, {"strategy": "CONSTANT", "delay": "5s"} or ` +
 	`{"strategy": "LIST", "delays": ["1s", "10s", "1m"]}.`
 
-// backoffDelays lists which of base, max, delay and delays each strategy has.
+// backoffDelays lists for each strategy which of base, max, delay and delays it has.
 var backoffDelays = map[job.Strategy][4]bool{
 	job.Exponential: {true, true, false, false},
 	job.Constant:    {false, false, true, false},
@@ -94,13 +92,13 @@ func (r *reader) retry(sent *api.RetryPolicy) *job.RetryPolicy {
 	return p
 }
 
-// Batch reads the body of a request for many jobs. key is the Idempotency-Key header. An error refuses the whole batch. Mistakes in an
-// item are in the Violations of its Request, with pointers into the item. All items together list at most job.MaxViolations; the rest is
-// counted.
+// Batch reads the body of a request for many jobs. key is the Idempotency-Key header. It returns an error if the batch as a whole is
+// refused. Mistakes in an item are in the Violations of its Request, with pointers relative to the item. All items together list at most
+// job.MaxViolations violations; the rest is counted.
 func Batch(body []byte, key string, limits Limits) (job.BatchRequest, error) {
 	r := newReader(public, body, limits)
 	defer r.done()
-	r.wrong = []string{"jobs"} // leaves out the items, which are decoded one by one
+	r.wrong = []string{"jobs"} // do not decode the items here; readItem does
 	var sent struct {
 		IdempotencyKey string `json:"idempotency_key"`
 	}
@@ -118,7 +116,6 @@ func Batch(body []byte, key string, limits Limits) (job.BatchRequest, error) {
 	return b.req, r.result()
 }
 
-// batchReader reads the items of a batch.
 type batchReader struct {
 	*reader
 	req      job.BatchRequest
@@ -165,7 +162,7 @@ func (b *batchReader) readItem(i int, item []byte) {
 	b.req.Items = append(b.req.Items, job.ItemRequest{ItemID: id, Request: req})
 }
 
-// sentSchedule has the members of a schedule and of its changes.
+// sentSchedule has the members of a schedule and of a change to it.
 type sentSchedule struct {
 	job.SchedulePatch
 	StartAt, EndAt *time.Time
@@ -173,8 +170,8 @@ type sentSchedule struct {
 	Paused         bool
 }
 
-// Schedule reads the body of a request for a schedule. It returns an error only for a body that cannot be read to its end. Other mistakes
-// are in the request's Violations.
+// Schedule reads the body of a request for a schedule. It returns an error only if the body is invalid JSON or exceeds a limit of the
+// reader. Other mistakes are in the request's Violations.
 func (l Limits) Schedule(body []byte) (job.ScheduleRequest, error) {
 	r := newReader(public, body, l)
 	defer r.done()
@@ -193,7 +190,7 @@ func (l Limits) Schedule(body []byte) (job.ScheduleRequest, error) {
 	return req, nil
 }
 
-// SchedulePatch reads the body of a change of a schedule: a JSON merge patch (RFC 7396), in which null removes an optional member.
+// SchedulePatch reads the body of a request to change a schedule, a JSON merge patch (RFC 7396): null removes an optional member.
 func (l Limits) SchedulePatch(body []byte) (p job.SchedulePatch, err error) {
 	r := newReader(public, body, l)
 	defer r.done()
@@ -214,14 +211,13 @@ func (l Limits) SchedulePatch(body []byte) (p job.SchedulePatch, err error) {
 	return p, nil
 }
 
-// removed sets *to to the zero value if the member is null in the body.
+// removed sets *to to the zero value if the body has the member as null.
 func removed[T any](r *reader, name string, to **T) {
 	if *to == nil && slices.ContainsFunc(r.outer, func(m member) bool { return m.name == name }) {
 		*to = new(T)
 	}
 }
 
-// schedule converts a decoded schedule to a patch.
 func (r *reader) schedule(sent *sentSchedule) job.SchedulePatch {
 	p := sent.SchedulePatch
 	if sent.StartAt != nil {

@@ -16,7 +16,6 @@ import (
 
 var limits = Limits{MaxPayload: 1000}
 
-// execute returns a submission with more members.
 func execute(members string) string { return `{"type":"EXECUTE",` + members + `}` }
 
 func param(value string) string { return execute(`"params":{"a":` + value + `}`) }
@@ -27,7 +26,6 @@ func retry(policy string) string { return execute(`"retry":{` + policy + `}`) }
 
 func backoff(strategy string) string { return retry(`"backoff":{"strategy":` + strategy + `}`) }
 
-// many returns a JSON list of n equal elements.
 func many(n int, of string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(of+",", n), ",") + "]"
 }
@@ -59,7 +57,7 @@ var badBodies = map[job.Code]map[string]string{
 		param(strings.Repeat("9", 65)):                                                       "/params/a", param(`1e309`): "/params/a",
 		param(`[0,1E-325]`):             "/params/a/1",
 		param(`1e99999999999999999999`): "/params/a", param(`1234567890e300`): "/params/a",
-		// Wrong structure. TestRequestsAreAsDocumented of handlers covers each member.
+		// Wrong structure. TestRequestsAreAsDocumented in package handlers covers each member.
 		`{}`: "/type", `{"Type":"EXECUTE"}`: "/Type /type", execute(`"a/b~":1`): "/a~1b~0", execute(`"":1`): "/",
 		execute(`"` + long + `":1`): "", emit(`{"name":null}`): "/event/name", emit(`{"name":"a","x":1}`): "/event/x",
 		`{"x":1,"work_kind":1,"auto_retry":0,"params":[],"event":{"y":1},"callback":"ftp://a","type":"NOPE"}`: "/x /work_kind " +
@@ -78,7 +76,6 @@ var badBodies = map[job.Code]map[string]string{
 	},
 }
 
-// read decodes a body that can be read to its end.
 func read[T any](t *testing.T, decode func(body []byte, key string, limits Limits) (T, error), body string, limits Limits) T {
 	t.Helper()
 	v, err := decode([]byte(body), "", limits)
@@ -136,7 +133,7 @@ func TestDecodeAccepts(t *testing.T) {
 		emit(`{"name":"order.paid","data": -0.5e-3 }`): {
 			Type: job.EmitEvent, Emit: &job.Emission{Name: "order.paid", Data: json.RawMessage(`-0.5e-3`)}},
 		emit(`{"name":"a","data":null}`): {Type: job.EmitEvent, Emit: &job.Emission{Name: "a"}},
-		// The decoder does not check combinations of members.
+		// The use case checks combinations of members, not the decoder.
 		execute(`"event":{"name":"a"}`): {Type: job.Execute, Emit: &job.Emission{Name: "a"}},
 		execute(`"params":` + deepest):  {Type: job.Execute, Params: json.RawMessage(deepest)},
 		execute(`"params":` + numbers):  {Type: job.Execute, Params: json.RawMessage(numbers)},
@@ -176,7 +173,6 @@ func TestDecodersKeepNothingOfPreviousBody(t *testing.T) {
 		[]string{hook.URL, hook.Events[0], hook.Description, hook.IdempotencyKey})
 }
 
-// hashOf returns the hash of a body with an idempotency key.
 func hashOf(t *testing.T, body, key string) [32]byte {
 	t.Helper()
 	if strings.Contains(body, `"url"`) {

@@ -9,13 +9,13 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// ForClient is an operator's request on behalf of a client. Request is the client's request as sent.
+// ForClient is an operator's request on behalf of a client. Request is the client's request, not yet decoded.
 type ForClient struct {
 	ClientID job.ID
 	Request  []byte
 }
 
-// ForClientOf returns a reader of requests on behalf of a client. The client's request is in the named member of the schema.
+// ForClientOf returns a reader of requests on behalf of a client. name is the member with the client's request.
 func (s *Schemas) ForClientOf(schema, name string) func(body []byte) (ForClient, error) {
 	return func(body []byte) (ForClient, error) {
 		r := newReader(s, body, Limits{})
@@ -23,12 +23,12 @@ func (s *Schemas) ForClientOf(schema, name string) func(body []byte) (ForClient,
 		var sent map[string]json.RawMessage
 		r.document(schema, &sent)
 		asked := ForClient{Request: sent[name]}
-		_ = json.Unmarshal(sent["client_id"], &asked.ClientID) // the schema has checked it
+		_ = json.Unmarshal(sent["client_id"], &asked.ClientID) // cannot fail: the schema has checked it
 		return asked, r.result()
 	}
 }
 
-// Override reads the optional body of an operator's request for a retry.
+// Override reads the optional body of an operator's request to retry a job.
 func (s *Schemas) Override(body []byte) (bool, error) {
 	var sent struct{ Override bool }
 	err := s.read("RetryRequest", orEmpty(body), &sent)

@@ -1,5 +1,5 @@
-// Package decode reads the JSON bodies of requests. A strict reader checks the JSON text, the schemas of the OpenAPI documents check its
-// values, and a function for each kind of body checks the rest.
+// Package decode reads the JSON bodies of requests. The reader checks the JSON text, the schemas of the OpenAPI documents check the
+// values, and a function per kind of body checks the rest.
 package decode
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limits of a body and of the findings about it.
+// Limits of a body and of the mistakes reported about it.
 const (
 	maxDepth        = 64   // nesting of arrays and objects, including the body
 	maxNumberBytes  = 64   // length of a number literal
@@ -27,7 +27,7 @@ const (
 	maxFound        = 2000   // findings that are sorted; more are only counted
 	minExponent     = -324   // of the smallest float64; databases may refuse smaller numbers
 	maxPointerBytes = 256
-	maxGuesses      = 50 // suggestions for wrong names in one body
+	maxGuesses      = 50 // suggestions per body for wrong names
 	maxCanonical    = 64 << 10
 )
 
@@ -62,7 +62,7 @@ type reader struct {
 	outer   []member  // members of the outermost object
 	items   [][]byte  // elements of an array without a schema
 	path    []step    // path to the current value that has a schema
-	found   []finding // mistakes found by schemas
+	found   []finding // mistakes found with schemas
 	place   int       // index of the current outermost member
 	wrong   []string  // names of outer members with findings
 	named   int       // number of members so far
@@ -78,7 +78,7 @@ type member struct {
 	value []byte
 }
 
-// step is an object member or an array element in a path.
+// step is one part of a path: an object member or an array element.
 type step struct {
 	name  string
 	index int // -1: an object member
@@ -105,13 +105,12 @@ func (r *reader) reset(body []byte) {
 	r.begin(body)
 }
 
-// begin resets the decoder to a text.
 func (r *reader) begin(text []byte, options ...jsontext.Options) {
 	r.input = *bytes.NewBuffer(text)
 	r.json.Reset(&r.input, options...)
 }
 
-// done releases the body, which belongs to the caller.
+// done drops the reader's references to the caller's body, and returns the reader to the pool.
 func (r *reader) done() {
 	r.reset(nil)
 	readers.Put(r)
@@ -128,7 +127,7 @@ func (s *Schemas) read(schema string, body []byte, v any, checks ...func(r *read
 	return r.result()
 }
 
-// document reads the whole body into v and checks it against a schema. It leaves out outer members with findings.
+// document reads the whole body into v and checks it against a schema. It skips outer members in which the schema found a mistake.
 func (r *reader) document(schema string, v any) {
 	r.value(r.schemas.named()[schema])
 	if r.err == nil {
@@ -154,7 +153,6 @@ func (r *reader) document(schema string, v any) {
 	}
 }
 
-// without returns a copy of the outermost object without the given members.
 func (r *reader) without(names ...string) []byte {
 	if !slices.ContainsFunc(r.outer, func(m member) bool { return slices.Contains(names, m.name) }) {
 		return bytes.Clone(r.body)
@@ -169,7 +167,7 @@ func (r *reader) without(names ...string) []byte {
 	return append(bytes.TrimSuffix(text, []byte{','}), '}')
 }
 
-// value reads a value and checks it against the schema unless that is nil.
+// value reads a value and checks it against the schema; nil means any value.
 func (r *reader) value(s *schema) {
 	kind := r.json.PeekKind()
 	if s != nil && !s.allows(kind) {
@@ -203,11 +201,11 @@ func (r *reader) value(s *schema) {
 	}
 }
 
-// object reads an object. It keeps the raw members of the outermost object.
+// object reads an object, and keeps the raw members of the outermost one.
 func (r *reader) object(s *schema) {
 	outer := r.json.StackDepth() == 0
 	r.token()
-	var seen uint64 // bit set of properties
+	var seen uint64 // a bit for each property that the object has
 	count := 0
 	for r.err == nil && r.json.PeekKind() != '}' {
 		raw := r.scalar()
@@ -233,7 +231,7 @@ func (r *reader) object(s *schema) {
 	}
 }
 
-// member reads a member of an object with a schema. It returns the property's bit.
+// member reads a member of an object that has a schema. It returns the bit of its property, or 0.
 func (r *reader) member(s *schema, text []byte, outer bool) (bit uint64) {
 	p := s.Properties[string(text)]
 	at := step{index: -1}
@@ -257,7 +255,7 @@ func (r *reader) member(s *schema, text []byte, outer bool) (bit uint64) {
 	return bit
 }
 
-// elements keeps the raw elements of an array for separate readers.
+// elements keeps the raw elements of an array, which other readers will read.
 func (r *reader) elements() {
 	r.items = [][]byte{}
 	for r.token(); r.err == nil && r.json.PeekKind() != ']'; {
@@ -289,7 +287,6 @@ func (r *reader) array(s *schema) {
 	}
 }
 
-// token reads the start or end of an object or array.
 func (r *reader) token() {
 	if r.err != nil {
 		return
@@ -313,10 +310,9 @@ func (r *reader) scalar() []byte {
 	return v
 }
 
-// here returns the pointer to the last token.
 func (r *reader) here() string { return shorten(jsontext.Pointer(r.base) + r.json.StackPointer()) }
 
-// fail stops the reading with an error, unless it has stopped already.
+// fail stops the reading with an error, if it has not stopped yet.
 func (r *reader) fail(at, detail string) {
 	if r.err == nil {
 		r.found, r.more = nil, 0
@@ -325,7 +321,6 @@ func (r *reader) fail(at, detail string) {
 	}
 }
 
-// stop stops the reading at invalid JSON.
 func (r *reader) stop(err error) {
 	var syntax *jsontext.SyntacticError
 	switch {

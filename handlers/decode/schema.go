@@ -32,7 +32,7 @@ type Schemas struct{ named func() map[string]*schema }
 func load(text []byte) *Schemas {
 	return &Schemas{sync.OnceValue(func() (all map[string]*schema) {
 		if err := json.Unmarshal(text, &all); err != nil {
-			panic(err) // does not happen: a test loads the schemas
+			panic(err) // cannot fail: a test loads the schemas
 		}
 		for _, s := range all {
 			s.prepare("", 0)
@@ -68,15 +68,15 @@ type schema struct {
 	Malformed        string `json:"x-malformed"`
 	Names            string `json:"x-names"`
 
-	name      string // of the member in its object
+	name      string // its name in the object
 	index     int    // of the member in its object
 	kinds     string // allowed jsontext.Kinds, one byte each
 	isInteger bool
 	form      form
-	names     *regexp.Regexp // names that are allowed besides the properties
+	names     *regexp.Regexp // matches names that are allowed besides the properties
 }
 
-// kindsOf maps types to the first characters of their values.
+// kindsOf maps types to the jsontext.Kinds of their values.
 var kindsOf = map[string]string{"string": `"`, "object": "{", "array": "[", "boolean": "tf", "integer": "0", "number": "0", "null": "n"}
 
 func (s *schema) prepare(name string, index int) {
@@ -99,5 +99,4 @@ func (s *schema) prepare(name string, index int) {
 	}
 }
 
-// allows reports whether the schema allows values of this kind.
 func (s *schema) allows(kind jsontext.Kind) bool { return strings.IndexByte(s.kinds, byte(kind)) >= 0 }

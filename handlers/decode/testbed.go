@@ -27,7 +27,7 @@ func Label(header string) (string, error) {
 	return header, nil
 }
 
-// Session reads the optional body of a request for a session. rules are the ids that it may name.
+// Session reads the optional body of a request for a session. rules are the ids of the client's fault rules, which it may name.
 func Session(body []byte, rules []string) (verdict.Session, error) {
 	n := verdict.Session{Seed: 1}
 	err := public.read("SessionRequest", orEmpty(body), &n, func(r *reader) {
@@ -51,7 +51,6 @@ func ClockMove(body []byte) (m testbed.ClockMove, err error) {
 	return m, err
 }
 
-// count returns how many arguments are true.
 func count(all ...bool) (n int) {
 	for _, is := range all {
 		if is {
@@ -63,7 +62,6 @@ func count(all ...bool) (n int) {
 
 const defaultProgress = 40 // percent
 
-// sentFixture is a fixture as sent by the client.
 type sentFixture struct {
 	State           testbed.FixtureState
 	Progress        *int
@@ -89,7 +87,7 @@ func (r *reader) fixture(at string, sent *sentFixture) testbed.Fixture {
 	if sent.Progress != nil {
 		f.Progress = *sent.Progress
 	}
-	_ = json.Unmarshal(f.ResultText, &f.Result) // the schema has checked it
+	_ = json.Unmarshal(f.ResultText, &f.Result) // cannot fail: the schema has checked it
 	found := r.count()
 	r.checkResult(at+"/result", &f.Result)
 	f.Problem = r.plannedProblem(at+"/problem", f.ProblemText)
@@ -110,15 +108,15 @@ func (r *reader) fixture(at string, sent *sentFixture) testbed.Fixture {
 	return f
 }
 
-// Faults is a decoded request for a client's rules. The rules of a profile come after the others.
+// Faults is a decoded request for a client's fault rules. The rules of its profile come last.
 type Faults struct {
 	Profile fault.Profile
 	Seed    int64
 	Rules   []fault.Rule
 }
 
-// FaultRules reads the body of a request for rules: an array of them, or an object with a profile, a seed and rules. operations are the
-// operations that a rule may name.
+// FaultRules reads the body of a request for fault rules: an array of them, or an object with a profile, a seed and rules. operations
+// are the operations that a rule may name.
 func FaultRules(body []byte, operations []string) (Faults, error) {
 	r := newReader(public, body, Limits{})
 	defer r.done()
@@ -142,7 +140,7 @@ func FaultRules(body []byte, operations []string) (Faults, error) {
 	return *f, r.result()
 }
 
-// Fault reads the effect in a header.
+// Fault reads the effect of a fault from a header.
 func Fault(header []byte) (fault.Effect, error) {
 	var rule fault.Rule
 	err := public.read("FaultEffect", header, &rule.Effect, func(r *reader) {
@@ -153,9 +151,8 @@ func Fault(header []byte) (fault.Effect, error) {
 	return rule.Effect, err
 }
 
-// faultRule reads a rule that its schema has checked.
 func (r *reader) faultRule(at string, text []byte, operations []string) (rule fault.Rule) {
-	_ = jsonv2.Unmarshal(text, &rule, jsonv2.WithUnmarshalers(r.types)) // the schema has checked it
+	_ = jsonv2.Unmarshal(text, &rule, jsonv2.WithUnmarshalers(r.types)) // cannot fail: the schema has checked it
 	switch m := &rule.Match; {
 	case len(text) > fault.MaxRuleBytes:
 		r.malformedAt(at, fmt.Sprintf("A rule can have at most %d bytes.", fault.MaxRuleBytes))

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// unmarshalers read the types of requests. Raw JSON of the client is limited in size.
+// unmarshalers read the Go types that requests use. They limit the size of raw JSON.
 func (r *reader) unmarshalers() *jsonv2.Unmarshalers {
 	return jsonv2.JoinUnmarshalers(
 		jsonv2.UnmarshalFromFunc(whole[int]), jsonv2.UnmarshalFromFunc(whole[int64]),
@@ -65,22 +65,21 @@ func whole[T int | int64](d *jsontext.Decoder, v *T) error {
 	return err
 }
 
-// keyName is the member with the idempotency key. It is not part of the canonical form.
+// keyName is the member that may have the idempotency key. The canonical form omits it.
 const keyName = "idempotency_key"
 
-// keyed returns the idempotency key from the body or the header. If there is a key, it also returns the SHA-256 of the canonical form of
-// the other members.
+// keyed returns the idempotency key from the member or the header. If there is a key, it also returns the SHA-256 of the canonical form
+// of the other members.
 func (r *reader) keyed(header, sent string) (key string, hash [32]byte) {
 	if sent != "" && header != "" && sent != header {
 		r.invalidAt("/"+keyName, "This must be the key of the Idempotency-Key header, or be omitted.")
 	}
-	if key = cmp.Or(sent, header); key != "" && r.fine() { // otherwise the request is refused anyway
+	if key = cmp.Or(sent, header); key != "" && r.fine() { // a request with mistakes is refused anyway
 		hash = sha256.Sum256(canonical(r.without(keyName)))
 	}
 	return key, hash
 }
 
-// orEmpty returns {} for a missing body.
 func orEmpty(body []byte) []byte {
 	if len(body) == 0 {
 		return []byte("{}")
@@ -88,8 +87,8 @@ func orEmpty(body []byte) []byte {
 	return body
 }
 
-// Canonical returns a copy of a body in canonical form: members sorted, white space and string escapes normalized, numbers as written. It
-// returns {} for an empty body, and the body itself if that is not JSON or far too long.
+// Canonical returns a copy of a body in canonical form: members sorted, white space and string escapes normalized, numbers as written.
+// It returns {} for an empty body, and the body unchanged if it is not JSON or longer than maxCanonical.
 func Canonical(body []byte) []byte {
 	body = bytes.Clone(orEmpty(body))
 	if len(body) > maxCanonical {
@@ -98,7 +97,6 @@ func Canonical(body []byte) []byte {
 	return canonical(body)
 }
 
-// canonical normalizes a text in place.
 func canonical(text jsontext.Value) []byte {
 	_ = text.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false))
 	return text
@@ -113,12 +111,12 @@ func unquoted(raw []byte) []byte {
 	return text
 }
 
-// hasNUL reports whether a JSON string has an escaped NUL; JSON does not allow a raw one. Databases refuse NUL in text.
+// hasNUL reports whether a JSON string has an escaped NUL; JSON does not allow an unescaped one. Postgres refuses NUL in text.
 func hasNUL(raw []byte) bool {
 	return bytes.Contains(raw, []byte(`\u0000`)) && bytes.IndexByte(unquoted(raw), 0) >= 0
 }
 
-// isBounded reports whether a float64 can hold a number, possibly rounded. Then the database can store it.
+// isBounded reports whether a number is short enough and in the range of float64, so that Postgres can store it.
 func isBounded(raw []byte) bool {
 	if len(raw) > maxNumberBytes {
 		return false

@@ -12,19 +12,19 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// Conn is the connection of an event stream that is disturbed, recorded, or both.
+// Conn is the connection of an event stream to disturb, to record, or both.
 type Conn struct {
 	net.Conn
 	stream wire.Stream
 	close  func() error
-	turn   chan struct{} // held while data is written and recorded
+	turn   chan struct{} // held while a write is sent and recorded
 
 	mu       sync.Mutex
 	exchange *verdict.Exchange // nil: not recorded, or finished
 }
 
-// NewConn disturbs the writes to a connection if e is not nil, and records them in x if that is not nil. It calls done once after the
-// connection was closed.
+// NewConn applies the effect e to writes if e is not nil, and records them in x if x is not nil. It calls done once, after the
+// connection was closed and x is complete.
 func NewConn(c net.Conn, e *fault.Effect, resumed bool, x *verdict.Exchange, done func()) *Conn {
 	closed := make(chan struct{})
 	s := &Conn{Conn: c, exchange: x, turn: make(chan struct{}, 1), stream: wire.Stream{
@@ -34,16 +34,16 @@ func NewConn(c net.Conn, e *fault.Effect, resumed bool, x *verdict.Exchange, don
 	s.close = sync.OnceValue(func() error {
 		close(closed)
 		err := c.Close()
-		go s.finish(done) // Close does not wait for storage
+		go s.finish(done) // in the background: done stores the exchange, and Close must not wait for that
 		return err
 	})
 	return s
 }
 
-// Close closes the connection, and ends a stall.
+// Close closes the connection, also during a stall.
 func (s *Conn) Close() error { return s.close() }
 
-// Write writes b as changed by the effect. Only one goroutine may call it.
+// Write writes b with the changes of the effect. Only one goroutine may call it.
 func (s *Conn) Write(b []byte) (int, error) {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// The outcome document within a job is changed like a separate one.
+// A failure document inside a job is changed like a separate one.
 func TestFailuresWithinJobsAreChanged(t *testing.T) {
 	t.Parallel()
 	job := `{"state":"FAILED","failure":{"type":"https://x.example/a","title":"No","status":500,"jobStatus":"FAILED"}}`
@@ -23,7 +23,7 @@ func TestFailuresWithinJobsAreChanged(t *testing.T) {
 		string(testbed.Shape.Rewrite(&fault.Effect{JobStatus: "PONDERING", ProblemType: "urn:odd", Language: "de"}, []byte(job))))
 }
 
-// Job results are not changed, or their digest would be wrong.
+// Job results are not changed, because their digest would no longer match.
 func TestResultsStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	for name, changes := range map[string]bool{"Repr-Digest": false, "X-Other": true} {
@@ -36,7 +36,7 @@ func TestResultsStayAsTheyAre(t *testing.T) {
 	}
 }
 
-// received returns a connection, and a channel with everything written to it, sent when it is closed.
+// received returns a connection, and a channel that gets everything written to it once it is closed.
 func received() (net.Conn, <-chan []byte) {
 	ours, theirs := net.Pipe()
 	got := make(chan []byte)
@@ -68,7 +68,7 @@ func TestRecordsOfStreams(t *testing.T) {
 	require.Equal(t, verdict.Part{Events: 1, IDs: []string{"1"}, Retry: 1234, Half: "2", Cut: true}, *x.Stream)
 }
 
-// hungUp is a connection whose client hangs up after reading, before the writer continues.
+// hungUp is a connection whose client reads the data and hangs up before Write returns.
 type hungUp struct {
 	net.Conn
 	conn *Conn
@@ -99,7 +99,7 @@ func TestLastEventBeforeAHangUpIsRecorded(t *testing.T) {
 	})
 }
 
-// If the response of a stream is lost, nothing is sent, not even its head.
+// If a fault loses the response of a stream, nothing is sent, not even the head.
 func TestLostStreams(t *testing.T) {
 	t.Parallel()
 	ours, got := received()

@@ -61,7 +61,7 @@ func Response(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent
 			return
 		}
 		last := len(body)
-		if !stalls { // so that a client with the whole response finds the record
+		if !stalls { // hold back the last byte: a client with the whole response must find its record
 			last = max(0, last-1)
 		}
 		gone, stop := whenGone(served)
@@ -101,14 +101,14 @@ func whenGone(c net.Conn) (gone <-chan struct{}, stop func()) {
 	return closed, func() {}
 }
 
-// discard makes Close reset the connection.
 func discard(c net.Conn) {
 	if d, ok := c.(interface{ Discard() }); ok {
 		d.Discard()
 	}
 }
 
-// message returns the bytes of a response. If the body is empty, the second half of the head is returned as the body.
+// message returns the bytes of a response. If the body is empty, it returns the head in two halves, because a part of the response must
+// remain to be cut off.
 func message(r *fasthttp.Response) (head, body []byte) {
 	body = bytes.Clone(r.Body())
 	r.Header.SetConnectionClose()

@@ -59,7 +59,7 @@ func appendJSON(out []byte, n *yaml.Node) []byte {
 			out = append(out, ',')
 		}
 		if around == object && i%2 == 0 {
-			out, _ = jsontext.AppendQuote(out, part.Value) // a name is a string even if YAML reads a number
+			out, _ = jsontext.AppendQuote(out, part.Value) // a name is a string, even one that YAML reads as a number
 			continue
 		}
 		out = appendJSON(out, part)

@@ -20,10 +20,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// tree is an object in a document.
 type tree map[string]any
 
-// openAPI and asyncAPI parse a document once.
 var (
 	openAPI  = sync.OnceValue(func() tree { return treeOf(docs.OpenAPI) })
 	asyncAPI = sync.OnceValue(func() tree { return treeOf(docs.AsyncAPI) })
@@ -37,7 +35,6 @@ func treeOf(text []byte) tree {
 	return root
 }
 
-// in returns the object at a path of member names, or nil.
 func (o tree) in(names ...string) tree {
 	for _, name := range names {
 		members, _ := o[name].(map[string]any)
@@ -60,7 +57,6 @@ func (o tree) texts(name string) []string {
 	return texts
 }
 
-// follow returns the target of a $ref, or o itself.
 func (o tree) follow(root tree) tree {
 	for ref, ok := o["$ref"].(string); ok; ref, ok = o["$ref"].(string) {
 		o = root.in(strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
@@ -68,7 +64,6 @@ func (o tree) follow(root tree) tree {
 	return o
 }
 
-// each calls visit with every object in a value and its location.
 func each(value any, at string, visit func(at string, o tree)) {
 	switch v := value.(type) {
 	case tree:
@@ -85,7 +80,7 @@ func each(value any, at string, visit func(at string, o tree)) {
 	}
 }
 
-// example is an example of a document with its schema. The schema is nil for arbitrary bytes.
+// example is an example in a document, and its schema. The schema is nil for arbitrary bytes.
 type example struct {
 	at            string
 	schema, value any
@@ -141,7 +136,6 @@ func TestExamplesAreRight(t *testing.T) {
 	require.Greater(t, documents, 4)
 }
 
-// samples returns the sample responses on the problem pages.
 func samples(t *testing.T) (all []example) {
 	t.Helper()
 	pages := docs.ProblemPages("https://forgerun.example")
@@ -168,8 +162,8 @@ func samples(t *testing.T) (all []example) {
 	return all
 }
 
-// compileInto returns the compiled schemas of examples. It compiles them within the document so that their $refs resolve, and parses the
-// large document only once.
+// compileInto returns a function that compiles the schema of examples[i]. The schemas are compiled inside a copy of the document so that
+// their $refs resolve, and the large document is parsed only once.
 func compileInto(t *testing.T, root tree, examples []example) func(i int) *jsonschema.Schema {
 	t.Helper()
 	schemas := make([]any, len(examples))
@@ -189,7 +183,6 @@ func compileInto(t *testing.T, root tree, examples []example) func(i int) *jsons
 	}
 }
 
-// plainOf converts a value of a document to the types of a JSON decoder.
 func plainOf(t testing.TB, value any) any {
 	t.Helper()
 	text, err := json.Marshal(value)
@@ -199,8 +192,8 @@ func plainOf(t testing.TB, value any) any {
 	return plain
 }
 
-// TestDocumentIsStrict checks that every object of the document forbids unknown members or restricts them by propertyNames. Objects that
-// clients or events define are exempt.
+// TestDocumentIsStrict checks that every object of the document says whether it allows unknown members, by additionalProperties or
+// propertyNames. Exempt are the parts of other schemas: those in allOf, and those with names that end in Members.
 func TestDocumentIsStrict(t *testing.T) {
 	t.Parallel()
 	schemas := openAPI().in("components", "schemas")
@@ -224,8 +217,8 @@ func TestDocumentIsStrict(t *testing.T) {
 	}
 }
 
-// namesMembers reports whether a conditional rule lists the allowed members. Documents use it instead of additionalProperties where
-// generated types must have no index signature.
+// namesMembers reports whether a conditional rule lists the allowed members. Such rules replace additionalProperties where the types
+// generated from the schema must have no index signature.
 func namesMembers(rule any) bool {
 	o, _ := rule.(map[string]any)
 	return o["then"] != nil && tree(o).in("then", "propertyNames") != nil

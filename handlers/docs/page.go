@@ -24,8 +24,8 @@ var (
 	pageScript string
 )
 
-// PageOf returns a page that shows the document at an address with Swagger UI. Style and script are inline, so it loads only the
-// document. Its policy allows them by hash, requests to the page's own origin, and the data: icons of the style.
+// PageOf returns a page that shows an OpenAPI document with Swagger UI. document is its URL. Style and script are inline, so it loads
+// only the document. Its policy allows both by hash, requests to the page's own origin, and the style's icons (data: URLs).
 func PageOf(title, document string) Page {
 	style, script := unzipped("swagger-ui.css.gz")+pageStyle, unzipped("swagger-ui-bundle.js.gz")+pageScript
 	return Page{
@@ -49,7 +49,7 @@ const frame = `<!DOCTYPE html>
 </html>
 `
 
-// OperatorPage serves the page of the operator's document at an address.
+// OperatorPage serves the page of the operator API's document. document is its URL.
 func OperatorPage(document string) http.Handler {
 	page := sync.OnceValue(func() Page { return PageOf("ForgeRun operator API", document) })
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -65,7 +65,7 @@ func unzipped(name string) string {
 	if err != nil {
 		panic(err)
 	}
-	defer func() { _ = file.Close() }() // the file is in memory
+	defer func() { _ = file.Close() }() // cannot fail: the file is in memory
 	r, err := gzip.NewReader(file)
 	if err != nil {
 		panic(err)

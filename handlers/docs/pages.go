@@ -19,7 +19,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"style": func() template.CSS { return template.CSS(baseStyle) }, //nolint:gosec // a constant of this program
 }).ParseFS(pages, "*.html"))
 
-// Relation returns the page of one of the API's own link relations.
+// Relation returns the page about one of the API's own link relations.
 func Relation(name string) (page []byte, ok bool) {
 	for _, r := range relations {
 		if r.Name == name {
@@ -34,7 +34,7 @@ func Missing(detail, base string) []byte {
 	return renderPage("missing", struct{ Detail, Base string }{detail, base})
 }
 
-// relations are the API's own link relations (RFC 8288, section 2.1.2). Link headers refer to their pages.
+// relations are the API's own link relations (RFC 8288, section 2.1.2). Link headers name such a relation by the URL of its page.
 var relations = []relationSpec{
 	{"job-result", "Result of a job",
 		"The target is the output of the job. It is available after the job succeeds, until the result expires. " +
@@ -45,13 +45,12 @@ var relations = []relationSpec{
 
 type relationSpec struct{ Name, Title, About string }
 
-// entry describes one problem type on its page.
 type entry struct {
 	Slug, Title, About, Action string
 	Code                       job.Code
 	Status                     int
-	Failure                    bool // describes a job failure, not a refused request
-	Batch                      bool // describes a batch outcome
+	Failure                    bool // it explains a failed job, not a refused request
+	Batch                      bool // it explains a batch outcome
 	Retryable                  bool
 	Stage                      job.Stage
 
@@ -59,7 +58,6 @@ type entry struct {
 	Sample string
 }
 
-// index is the data of the list of problem types.
 type index struct {
 	Base    string // text before the slug in a link
 	Groups  []group
@@ -67,13 +65,12 @@ type index struct {
 	DocsURL string // relative URL of the API's page
 }
 
-// group is a section of the list.
 type group struct {
 	ID, Title string
 	Entries   []entry
 }
 
-// ProblemIndex returns the page of all problem types. Its links begin with base; docsURL is the API's page.
+// ProblemIndex returns the page that lists all problem types. Its links begin with base; docsURL is the API's page.
 func ProblemIndex(base, docsURL string) []byte {
 	groups := []group{
 		{ID: "requests", Title: "Refused and failed requests"}, {ID: "jobs", Title: "Failed attempts of jobs"},
@@ -101,7 +98,7 @@ func ProblemTypes() []string {
 	return slugs
 }
 
-// ProblemPages renders the page of each problem type of the service at a URL.
+// ProblemPages renders a page for each problem type, by slug, for a service at publicURL.
 func ProblemPages(publicURL string) map[string][]byte {
 	pages := map[string][]byte{}
 	for _, e := range problemEntries() {

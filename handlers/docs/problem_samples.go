@@ -83,8 +83,8 @@ var sampleDetails = map[job.Code]string{
 	job.CodeScheduleMissing: "No schedule with this id was found.",
 }
 
-// scenarioOf returns a scenario that fails for the reason. If no scenario causes the reason, it returns one that succeeds, because only
-// the worker can fail the job.
+// scenarioOf returns a scenario that fails for the reason. If there is none, it returns one that succeeds: the worker itself causes such
+// failures.
 func scenarioOf(reason job.Reason) job.Scenario {
 	kind := job.SuccessFast
 	if reason == job.CustomFailed {
@@ -100,7 +100,6 @@ func scenarioOf(reason job.Reason) job.Scenario {
 	return job.Scenario{WorkKind: kind, DurationMS: spec.DurationMS, ExpectedOutcome: spec.Expected}
 }
 
-// head returns the status line and headers of a response.
 func head(e entry) string {
 	text := fmt.Sprintf("HTTP/1.1 %d %s\nContent-Type: application/problem+json\n", e.Status, http.StatusText(e.Status))
 	switch {
@@ -151,7 +150,6 @@ func batchSample(slug string) *job.Batch {
 	return &job.Batch{ID: sampleBatch, CreatedAt: submittedAt, Language: "en", Items: make([]job.BatchItem, 2), Outcome: outcome}
 }
 
-// pretty formats a value as indented JSON.
 func pretty(v any) string {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)

@@ -180,7 +180,6 @@ func TestDocumentHasTheVocabulary(t *testing.T) {
 	require.Equal(t, job.Languages, openAPI().in("components", "headers", "Content-Language", "schema").texts("enum"))
 }
 
-// eventNames are the names of all events that are sent.
 var eventNames = []string{
 	job.EventCreated, job.EventQueued, job.EventAssigned, job.EventRunning, job.EventSucceeded, job.EventFailed,
 	job.EventCanceled, job.EventRetried, job.EventLeaseExpired, job.EventRetriesExhausted, job.EventEmitted,

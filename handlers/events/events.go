@@ -25,7 +25,7 @@ type API struct {
 	Engine *stream.Engine
 }
 
-// New returns the API with the engine of its streams.
+// New returns the API with the engine that runs its streams.
 func New(kit *httpkit.Kit, hub *events.Hub, jobs *jobs.Service) *API {
 	s := &API{Kit: kit, Events: hub, Jobs: jobs}
 	s.Engine = &stream.Engine{
@@ -46,7 +46,6 @@ func (s *API) Routes() []httpkit.Route {
 	}
 }
 
-// progress is the data of a job-progress event.
 type progress struct {
 	JobID    job.ID        `json:"job_id"`
 	Attempt  int           `json:"attempt"`
@@ -68,7 +67,6 @@ func (s *API) frame(o *job.Occurrence) any {
 	return views.Occurrence(*o)
 }
 
-// jobEvents sends the events of one job, as a list or a stream.
 func (s *API) jobEvents(r *httpkit.Request) error {
 	from := &jobSource{api: s, client: r.Caller.ClientID, job: r.PathID()}
 	if r.WantsStream() {
@@ -136,7 +134,7 @@ func (s *API) stream(r *httpkit.Request, st *stream.Stream) error {
 	}
 	r.Set(fiber.HeaderContentType, httpkit.EventStream)
 	r.Set(fiber.HeaderCacheControl, "no-store, no-transform")
-	r.Set("X-Accel-Buffering", "no") // for nginx in front of the service
+	r.Set("X-Accel-Buffering", "no") // tells nginx in front of the service not to buffer
 	c, ok := r.Context().Conn().(*conn.Conn)
 	if !ok || r.Method() == fiber.MethodHead {
 		return nil
@@ -146,7 +144,7 @@ func (s *API) stream(r *httpkit.Request, st *stream.Stream) error {
 	return nil
 }
 
-// startAt moves to the start of the stream and reads its first page.
+// startAt moves the source to where the client wants to start, and reads the first page.
 func startAt(r *httpkit.Request, from source, st *stream.Stream) (err error) {
 	lastID, cursor := r.List("Last-Event-ID"), r.Query("cursor")
 	if lastID == "" && cursor != "" {
@@ -168,7 +166,6 @@ func startAt(r *httpkit.Request, from source, st *stream.Stream) (err error) {
 	return err
 }
 
-// hijack runs the stream on the connection.
 func (s *API) hijack(r *httpkit.Request, c *conn.Conn, st *stream.Stream) {
 	st.Conn, st.Accepted = c, c
 	if s.Interceptor != nil {

@@ -13,15 +13,16 @@ import (
 // source returns events from a position, which advances with each read. It starts before the first event.
 type source interface {
 	stream.Source
-	// seek moves to the position of a cursor.
+	// seek moves to the position that a cursor names.
 	seek(ctx context.Context, cursor string) error
-	// resume moves to the position after the last id that the reader has. For "" it moves to the start of a stream.
+	// resume moves to the position after the event with lastID, the last one that the client has received. For "" it moves to where a
+	// new stream starts.
 	resume(ctx context.Context, lastID string) error
-	// cursor returns the current position for seek.
+	// cursor returns a cursor for the current position.
 	cursor(ctx context.Context) (string, error)
 }
 
-// jobSource returns the events of one job. On a stream, the id of an event is its seq; the cursors of lists are signed.
+// jobSource returns the events of one job. On a stream, the id of an event is its seq; lists use signed cursors instead.
 type jobSource struct {
 	api    *API
 	client job.ID
@@ -80,7 +81,7 @@ func (j *jobSource) EventID(_ context.Context, o *job.Occurrence) (string, error
 	return strconv.Itoa(o.Seq), nil
 }
 
-// current returns the job, or nil unless its state matches the last event read.
+// current returns the job, or nil if it has changed since the last event that was read.
 func (j *jobSource) current(ctx context.Context) *job.Job {
 	now, err := j.api.Jobs.Job(ctx, j.client, j.job)
 	if err != nil || now.EventSeq != j.after {
@@ -89,7 +90,7 @@ func (j *jobSource) current(ctx context.Context) *job.Job {
 	return now
 }
 
-// clientSource returns the events of all jobs and batches of a client. The ids on its stream are the cursors of its list.
+// clientSource returns the events of all jobs and batches of a client. An event's id on its stream is also a cursor of its list.
 type clientSource struct {
 	api    *API
 	client job.ID

@@ -16,7 +16,7 @@ func Excludes(accept, media string) bool {
 	return specific > 0 && weight == 0
 }
 
-// Prefers reports whether an Accept header gives media a higher weight than over.
+// Prefers reports whether an Accept header gives media a higher weight than it gives the media type over.
 func Prefers(accept, media, over string) bool {
 	return quality(accept, media) > quality(accept, over)
 }
@@ -24,7 +24,6 @@ func Prefers(accept, media, over string) bool {
 // fullQuality is the weight 1, in thousandths.
 const fullQuality = 1000
 
-// quality returns the weight of a media type in an Accept header.
 func quality(accept, media string) int {
 	weight, _ := ofMedia(accept, media)
 	return weight

@@ -13,8 +13,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Key parses the lines of an Idempotency-Key header, which may have one line: a structured-field string, as in its draft, or the bare
-// key. It returns "" if there is none.
+// Key parses an Idempotency-Key header, which may have only one line: a structured-field string, as its draft requires, or the bare key.
+// It returns "" if there is none.
 func Key(lines ...string) (key string, err error) {
 	if len(lines) == 0 {
 		return "", nil
@@ -32,7 +32,6 @@ func Key(lines ...string) (key string, err error) {
 	return key, nil
 }
 
-// matcher matches against job.Languages.
 var matcher = func() language.Matcher {
 	tags := make([]language.Tag, len(job.Languages))
 	for i, l := range job.Languages {
@@ -58,8 +57,8 @@ func Language(acceptLanguage string) string {
 // traceparentForm has version, trace-id, parent-id, flags, and additions of later versions.
 var traceparentForm = regexp.MustCompile(`^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$`)
 
-// Traceparent returns the span of a traceparent header (W3C Trace Context). The span is not valid for a malformed header. The propagator
-// of OpenTelemetry refuses undefined flags; the standard says to ignore them.
+// Traceparent returns the span of a traceparent header (W3C Trace Context). The span is invalid if the header is malformed.
+// OpenTelemetry's propagator is not used because it refuses undefined flags, which the standard says to ignore.
 func Traceparent(value string) trace.SpanContext {
 	const maxBytes = 110
 	if len(value) > maxBytes {
@@ -77,7 +76,7 @@ func Traceparent(value string) trace.SpanContext {
 	})
 }
 
-// Clip limits the length of client text for logs and records, and replaces bytes that a database cannot store.
+// Clip limits the length of client text for logs and records, and replaces bytes that Postgres cannot store.
 func Clip(text string) string {
 	const limit, instead = 500, "\uFFFD"
 	more := ""

@@ -24,7 +24,7 @@ func ParseRange(header string, size int) (*Span, bool) {
 	switch {
 	case from == "" && to == "":
 		return nil, true
-	case from == "" && last == 0: // "the last 0 bytes"
+	case from == "" && last == 0: // bytes=-0 asks for the last 0 bytes
 		return nil, false
 	case from == "":
 		return &Span{size - last, size - 1}, true
@@ -39,7 +39,6 @@ func ParseRange(header string, size int) (*Span, bool) {
 	return &Span{first, min(last, size-1)}, true
 }
 
-// position parses digits as a number, capped at limit.
 func position(digits string, limit int) int {
 	n, err := strconv.Atoi(digits)
 	if digits != "" && err != nil { // the number may overflow an int

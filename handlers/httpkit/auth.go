@@ -17,7 +17,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// authorizationForm describes the Authorization header of a request.
 const authorizationForm = "Send your API key once, as Authorization: Bearer frk_..."
 
 // maxTokenBytes is well above the length of any key or token.
@@ -51,8 +50,8 @@ func (s keyHolders) Admit(r *Request) error {
 	return s.limit(r)
 }
 
-// checkPage refuses a change without a key from a page of a foreign origin: browsers send such requests without a preflight. Requests
-// with a key need a preflight (CORS).
+// checkPage refuses a request that changes something, has no key, and comes from a page of a foreign origin: browsers send it without a
+// preflight. A request with a key always needs a preflight (CORS).
 func (s *Kit) checkPage(r *Request) error {
 	origin := r.Get(fiber.HeaderOrigin)
 	own := s.Origins.Allows(origin) || origin != "" && strings.HasPrefix(s.PublicURL+"/", origin+"/")
@@ -88,8 +87,8 @@ func (s *Kit) authenticate(r *Request) error {
 	return nil
 }
 
-// attempt authenticates the request, unless too many earlier attempts from the same address or with the same key have failed. Revoked and
-// expired keys do not count as failures.
+// attempt authenticates the request, unless too many earlier attempts from the same address or with the same key have failed. Attempts
+// with revoked and expired keys do not count as failures.
 func (s *Kit) attempt(r *Request) (job.Caller, error) {
 	headers := r.Request().Header.PeekAll(fiber.HeaderAuthorization)
 	if len(headers) == 0 && r.Route.Access == Registration {
@@ -157,7 +156,6 @@ func (s *Kit) identify(ctx context.Context, headers [][]byte) (job.Caller, error
 	return s.Keys.Authenticate(ctx, bearer)
 }
 
-// bearerOf returns the credentials of an Authorization header.
 func bearerOf(headers [][]byte) (string, error) {
 	if len(headers) == 0 {
 		return "", job.Errorf(job.CodeInvalidCredentials, "The request has no Authorization header. "+authorizationForm)
@@ -170,7 +168,6 @@ func bearerOf(headers [][]byte) (string, error) {
 	return token, nil
 }
 
-// addrOf returns the address that a request comes from.
 func (s *Kit) addrOf(r *Request) netip.Addr {
 	remote := conn.AddrOf(r.Context().RemoteAddr())
 	if len(s.TrustedProxies) == 0 {
@@ -179,7 +176,6 @@ func (s *Kit) addrOf(r *Request) netip.Addr {
 	return s.TrustedProxies.Client(remote, r.List(fiber.HeaderXForwardedFor))
 }
 
-// authCodes are the codes of failed authentication and authorization.
 var authCodes = []job.Code{job.CodeInvalidCredentials, job.CodeTokenExpired, job.CodeForbidden, job.CodeKeyDisabled}
 
 // Refused counts and logs a failed authentication or authorization. It limits the log lines and reports how many were omitted. The access
@@ -200,7 +196,7 @@ func (s keyHolders) Refused(r *Request, p *problem.Document) {
 		slog.String("remote_address", s.addrOf(r).String()), slog.Any("omitted", omitted))
 }
 
-// named returns the client in the key or the path of a refused request. The identity is not proven.
+// named returns the client that a refused request names in its key or path. The request does not prove that it is this client.
 func (s *Kit) named(r *Request) (who job.Caller) {
 	presented := string(r.Request().Header.Peek(fiber.HeaderAuthorization))
 	if at := strings.Index(presented, KeyPrefix); at >= 0 && s.Named != nil {

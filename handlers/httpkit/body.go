@@ -29,8 +29,8 @@ const (
 	bodyShare = 4
 )
 
-// Limits for reading the rest of an unwanted body, so that the client gets the response and not a reset. After up to unwantedSmall bytes
-// the connection is reused.
+// Limits for reading the rest of an unwanted body, so that the client gets the response and not a reset. If at most unwantedSmall bytes
+// remain, the connection is reused.
 const (
 	unwantedSmall = 64 << 10
 	unwantedBytes = 8 << 20
@@ -55,7 +55,6 @@ func (s *Kit) BodyMemory() int {
 	return s.bodies.taken
 }
 
-// take reserves n more bytes for a client, or returns an error if the client must wait.
 func (b *bodyMemory) take(client job.ID, n int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -74,7 +73,6 @@ func (b *bodyMemory) take(client job.ID, n int) error {
 	return err
 }
 
-// give releases n bytes of a client.
 func (b *bodyMemory) give(client job.ID, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,7 +82,6 @@ func (b *bodyMemory) give(client job.ID, n int) {
 	}
 }
 
-// smallBuffers are buffers of SmallBody bytes.
 var smallBuffers = sync.Pool{New: func() any { return new([SmallBody]byte) }}
 
 // incoming is the body of a request: the bytes received, and their reserved memory.
@@ -92,7 +89,7 @@ type incoming struct {
 	bytes []byte
 	whole bool
 	wrong error            // why it was not read completely
-	small *[SmallBody]byte // buffer of bytes; nil if the body does not fit
+	small *[SmallBody]byte // array behind the field bytes; nil if the body is larger
 	taken int              // reserved bytes of bodyMemory
 	read  int              // bytes of an unwanted body
 }
@@ -126,7 +123,6 @@ func (r *Request) Resume() error {
 	return r.Kit.Callers.Recheck(r)
 }
 
-// receiveBody reads the body as it arrives.
 func (r *Request) receiveBody(stream io.Reader) error {
 	in := &r.incoming
 	declared, limit := r.Request().Header.ContentLength(), r.Kit.MaxBodyBytes // negative: chunked
@@ -155,13 +151,13 @@ func (r *Request) receiveBody(stream io.Reader) error {
 	}
 	r.passBody(in.bytes)
 	r.Waited += time.Since(began)
-	if time.Since(r.Start) > time.Millisecond { // otherwise the body came with the head
+	if time.Since(r.Start) > time.Millisecond { // otherwise the body arrived with the head
 		return r.Resume()
 	}
 	return nil
 }
 
-// growBody makes room for more of the body, up to one byte beyond the limit to detect a too large body.
+// growBody makes room for more of the body, up to one byte beyond the limit to detect a body that is too large.
 func (r *Request) growBody(limit int) error {
 	in := &r.incoming
 	size := min(bodyGrowth*cap(in.bytes), limit+1)
@@ -330,7 +326,7 @@ func readError(err error) error {
 	return job.Errorf(job.CodeMalformed, "The request is not valid HTTP.")
 }
 
-// expect refuses a body with a too large Content-Length instead of sending 100 Continue.
+// expect refuses a body whose Content-Length exceeds the limit, instead of sending 100 Continue.
 func (s *Kit) expect(fctx *fasthttp.RequestCtx) int {
 	if fctx.Request.Header.ContentLength() <= s.MaxBodyBytes {
 		return fasthttp.StatusContinue

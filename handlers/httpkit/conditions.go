@@ -11,8 +11,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Conditions are If-Match and If-None-Match (RFC 9110, section 13). No resource has a Last-Modified date, so conditions with dates are
-// ignored (sections 13.1.3 and 13.1.4).
+// Conditional requests use If-Match and If-None-Match (RFC 9110, section 13). No resource has a Last-Modified date, so conditions with
+// dates are ignored (sections 13.1.3 and 13.1.4).
 
 // Unchanged reports whether the client already has the representation with this tag. Representations that a fault rewrites never match.
 func (r *Request) Unchanged(tag string) bool {
@@ -22,8 +22,8 @@ func (r *Request) Unchanged(tag string) bool {
 // Has reports whether the request has a header.
 func (r *Request) Has(name string) bool { return len(r.Request().Header.PeekAll(name)) > 0 }
 
-// shownBy maps the path of each changing route to the GET route of the changed resource: at the same path, or at the nearest one above. A
-// resource without such a route has no entity tag, so no condition can match it.
+// shownBy maps the path of each route that changes something to the GET route of the changed resource: at the same path, or at the
+// nearest one above. A resource without a GET route has no entity tag, so no condition can match it.
 func shownBy(routes []Route) map[string]*Route {
 	reads, shown := map[string]*Route{}, map[string]*Route{}
 	for i, rt := range routes {
@@ -39,8 +39,8 @@ func shownBy(routes []Route) map[string]*Route {
 	return shown
 }
 
-// checkConditions refuses a change if a condition fails for its resource. It runs after all other checks of the request's head. If
-// the client may not read the resource, it returns the error of reading it.
+// checkConditions refuses a request that changes something if its If-Match or If-None-Match fails. It runs after all other checks of the
+// request's head. If the client may not read the resource, it returns the error of reading it.
 func (s *Kit) checkConditions(r *Request) error {
 	match, noneMatch := r.Has(fiber.HeaderIfMatch), r.Has(fiber.HeaderIfNoneMatch)
 	if r.Route.Access == Public || !match && !noneMatch {
@@ -68,7 +68,7 @@ func (s *Kit) checkConditions(r *Request) error {
 	return nil
 }
 
-// errUnmatched refuses a request whose If-Match does not contain the current tag; "" if the resource has none.
+// errUnmatched refuses a request whose If-Match does not contain tag: the current one, or "" if the resource has none.
 func errUnmatched(tag string) error {
 	detail := "If-Match does not match the current version. Nothing was done."
 	if tag == "" || strings.HasPrefix(tag, "W/") {
@@ -81,7 +81,7 @@ func errUnmatched(tag string) error {
 var readingHeaders = []string{"Prefer", fiber.HeaderIfNoneMatch, fiber.HeaderRange}
 
 // currentTag returns the entity tag that the GET route would return to the client, "" for none, or the route's error. It restores the
-// response afterwards.
+// request and the response afterwards.
 func (s *Kit) currentTag(r *Request, shows *Route) (string, error) {
 	change, sent := r.Route, map[string]string{}
 	for _, name := range readingHeaders {
@@ -92,7 +92,7 @@ func (s *Kit) currentTag(r *Request, shows *Route) (string, error) {
 	r.Response().Header.CopyTo(&before)
 	defer func() {
 		r.Route = change
-		r.Leave() // the change enters again after reading its body
+		r.Leave() // the handler of the change takes a slot again after reading its body
 		r.resetResponse(&before)
 		for name, value := range sent {
 			if value != "" {
@@ -110,16 +110,15 @@ func (s *Kit) currentTag(r *Request, shows *Route) (string, error) {
 	return string(r.Response().Header.Peek(fiber.HeaderETag)), nil
 }
 
-// resetResponse restores the headers of the response and clears its body.
 func (r *Request) resetResponse(before *fasthttp.ResponseHeader) {
 	before.CopyTo(&r.Response().Header)
 	r.Response().ResetBody()
 }
 
-// read handles GET. It replaces the response with an error if its tag or media type does not match the request. Event streams need no
-// check.
+// read handles GET. It replaces the response with an error if the request does not accept its entity tag or media type. Event streams
+// need no check.
 func (s *Kit) read(r *Request, handle Handler) error {
-	if !r.Has(fiber.HeaderIfMatch) && !strings.Contains(r.List(fiber.HeaderAccept), ";") { // no range has a weight
+	if !r.Has(fiber.HeaderIfMatch) && !strings.Contains(r.List(fiber.HeaderAccept), ";") { // neither If-Match nor a weight in Accept
 		return handle(r)
 	}
 	var before fasthttp.ResponseHeader
@@ -134,7 +133,6 @@ func (s *Kit) read(r *Request, handle Handler) error {
 	return err
 }
 
-// checkResponse returns an error if the response to GET does not have the entity tag or the media type that the request wants.
 func (r *Request) checkResponse() error {
 	answer := r.Response()
 	tag := string(answer.Header.Peek(fiber.HeaderETag))

@@ -14,8 +14,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Scopes of idempotency keys by sender. Submissions of jobs, batches and webhooks have other scopes, so the same key in both kinds of
-// requests never conflicts.
+// Scopes of idempotency keys by sender. Submissions of jobs, batches and webhooks have scopes of their own, so their keys never conflict
+// with those of other requests.
 const (
 	scopeClient    = "client"
 	scopeOperator  = "operator"
@@ -23,12 +23,12 @@ const (
 	ScopeWebhooks  = "webhooks"
 )
 
-// minAnonymousKey is the minimum length of keys without credentials. All anonymous callers share one scope, so keys must not collide or
-// be guessable.
+// minAnonymousKey is the minimum length of an idempotency key in a request without credentials. All anonymous callers share one scope,
+// so keys must not collide or be guessable.
 const minAnonymousKey = 32
 
-// Once makes a route honor Idempotency-Key. It stores the response to the first request with the key together with the request's effect. A
-// repetition has the same path and an equal body, regardless of member order and white space.
+// Once makes a route honor Idempotency-Key. It stores the response to the first request with a key in the same transaction as the
+// request's effect. A repetition is a request with the same path and an equal body, regardless of member order and white space.
 func Once(handle Handler) Handler {
 	return func(r *Request) error {
 		key, err := r.IdempotencyKey()
@@ -70,13 +70,12 @@ func (r *Request) Once(key job.RequestKey, handle Handler) (first job.Answer, er
 	return first, err
 }
 
-// KeptHeaders are stored with a response. Other headers belong to each request.
+// KeptHeaders are stored with a response. Other headers are set anew for each request.
 var KeptHeaders = []string{
 	fiber.HeaderContentType, fiber.HeaderContentLanguage, fiber.HeaderLocation, fiber.HeaderLink, fiber.HeaderETag, fiber.HeaderRetryAfter,
 	fiber.HeaderVary,
 }
 
-// answer returns the response to store, without secrets.
 func (r *Request) answer() job.Answer {
 	a := job.Answer{Status: r.Response().StatusCode(), Header: map[string]string{}, Body: r.withoutSecret, Subject: r.Made}
 	if a.Body == nil {
@@ -90,10 +89,9 @@ func (r *Request) answer() job.Answer {
 	return a
 }
 
-// replay sends the stored response.
 func (r *Request) replay(a job.Answer) {
 	r.Set(ReplayedHeader, "true")
-	if a.Status == 0 { // only the id of the result is known
+	if a.Status == 0 { // no response is stored, only the id of the resource
 		return
 	}
 	for name, value := range a.Header {
@@ -107,7 +105,7 @@ func (r *Request) replay(a job.Answer) {
 	r.Response().SetBody(a.Body)
 }
 
-// SecretJSON sends v, which has a secret. It stores hidden instead for repetitions.
+// SecretJSON sends v, which contains a secret. It stores hidden as the response to repetitions.
 func (r *Request) SecretJSON(status int, v, hidden any) error {
 	if err := r.JSON(status, hidden); err != nil {
 		return err

@@ -22,12 +22,12 @@ import (
 // Limiter counts a client's requests.
 type Limiter interface {
 	Allow(ctx context.Context, client job.ID) job.Allowance
-	// AllowItems counts all items of an allowed request, or none if that exceeds the limit.
+	// AllowItems counts the items of a request that Allow has admitted: all of them, or none if they exceed the limit.
 	AllowItems(ctx context.Context, client job.ID, items int) job.Allowance
 }
 
 // StorageSlots limit how many requests use storage at the same time, shared fairly among clients: no client can take the slots of the
-// others. Submissions have their own admission.
+// others. Submissions are limited by jobs.Backlog instead.
 type StorageSlots struct {
 	Lists, Reads, Writes *fair.Semaphore[job.ID]
 }
@@ -41,7 +41,6 @@ func newStorageSlots(n int) StorageSlots {
 	}
 }
 
-// of returns the slots for a route, or nil if it needs none.
 func (p StorageSlots) of(rt *Route) *fair.Semaphore[job.ID] {
 	switch {
 	case rt.Access == Public || rt.Action == "submit" || rt.Action == "submit_batch":
@@ -94,7 +93,7 @@ func (s *Kit) limit(r *Request) error {
 	return r.allowed(s.Limiter.Allow(r.Ctx, r.Caller.ClientID), "")
 }
 
-// LimitItems counts a request as several items. more is the format of the last sentence of the error, for the number of items.
+// LimitItems counts a request as several. more is the last sentence of the error, with %d for the number of items.
 func (r *Request) LimitItems(items int, more string) error {
 	return r.allowed(r.Kit.Limiter.AllowItems(r.Ctx, r.Caller.ClientID, items), fmt.Sprintf(more, items))
 }
@@ -113,7 +112,6 @@ func (r *Request) allowed(a job.Allowance, more string) error {
 	return nil
 }
 
-// setLimit sets a header with a policy and two numbers.
 func (r *Request) setLimit(name, policy, first string, n int, second string, m int) {
 	value := strconv.AppendQuote(make([]byte, 0, 64), policy)
 	value = strconv.AppendInt(append(value, first...), int64(n), 10)
@@ -121,7 +119,6 @@ func (r *Request) setLimit(name, policy, first string, n int, second string, m i
 	r.Response().Header.SetBytesV(name, value)
 }
 
-// window returns the length of a rate limit's window in seconds.
 func window(policy string) int {
 	if policy == "day" {
 		return 86_400
@@ -129,8 +126,8 @@ func window(policy string) int {
 	return 60
 }
 
-// Admitted reads a submission and calls accept. It refuses the submission first if too many wait. The caller is authenticated by then, so
-// strangers cannot measure the load. A submission does not count as waiting while its body arrives.
+// Admitted reads a submission and calls accept. Before that, it refuses the submission if too many are waiting. Only authenticated
+// callers get this refusal, so strangers cannot measure the load. A submission does not count as waiting while its body arrives.
 func Admitted(r *Request, a *jobs.Backlog, accept func(body []byte, key string) error) (err error) {
 	if a != nil {
 		if err := a.Full(); err != nil {
@@ -142,7 +139,7 @@ func Admitted(r *Request, a *jobs.Backlog, accept func(body []byte, key string) 
 	if err != nil {
 		return err
 	}
-	defer r.DropBody() // before the client waits for the job
+	defer r.DropBody() // free the memory before the client waits for the job
 	if a != nil {
 		if err := a.Enter(); err != nil {
 			r.refused = overloaded
@@ -168,8 +165,8 @@ func (c *Config) DecodeLimits() decode.Limits {
 }
 
 // Wait calls wait with a context that lasts as long as the client wants to wait, stays connected, and has a valid key. It returns the
-// zero value if the client did not wait or nothing happened in time. A wait counts towards the limit of streams; if the limit is reached,
-// the preference is ignored. The request's time limit restarts afterwards.
+// zero value if the client did not wait or nothing happened in time. A wait counts towards the limit of streams; if that is reached, the
+// request continues without a wait. The request's time limit restarts afterwards.
 func Wait[T any](r *Request, prefs *header.Preferences, wait func(context.Context) (T, error)) (v T, err error) {
 	limit, _ := prefs.Wait()
 	if limit == 0 {
@@ -188,10 +185,10 @@ func Wait[T any](r *Request, prefs *header.Preferences, wait func(context.Contex
 	if c, ok := r.Context().Conn().(*conn.Conn); ok {
 		defer c.WhenGone(cancel)()
 	}
-	r.Span.AddEvent("wait") // the following wait was requested by the client
+	r.Span.AddEvent("wait") // the client asked for the wait that follows
 	began := time.Now()
 	authorization := r.Request().Header.PeekAll(fiber.HeaderAuthorization)
-	for again := true; again; { // while the key is valid
+	for again := true; again; { // a change of the key ends wait; if the key is still valid, wait again
 		waiting, changed := context.WithCancel(ctx)
 		stop := r.Kit.Keys.WatchKey(r.Caller.KeyID, changed)
 		// Checked after the watch has started, so no change is missed.

@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/conn"
 )
 
-// Pages share the listener with the API. Fiber's net/http adaptor is not used: it reads bodies of any size before the handler
+// Pages are HTML pages on the listener of the API. Fiber's net/http adaptor is not used: it reads bodies of any size before the handler
 // authenticates the caller, and its requests refer to memory that is reused afterwards.
 type Pages struct {
 	Handler http.Handler // for all paths outside the API; nil: no pages
@@ -25,12 +25,10 @@ type Pages struct {
 	Known func(*http.Request) bool
 }
 
-// has reports whether a path belongs to a page.
 func (p *Pages) has(path []byte) bool {
 	return p.Handler != nil && !strings.HasPrefix(string(path)+"/", p.Prefix)
 }
 
-// keeps reports whether a request's connection stays open while the request is handled.
 func (p *Pages) keeps(c *fasthttp.RequestCtx) bool { return p.Known == nil || p.Known(headOf(c)) }
 
 // Head returns the request without its body as a net/http request. It stays valid after the request.
@@ -83,7 +81,6 @@ func (s *Kit) servePage(c *fasthttp.RequestCtx) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// countedBody counts how much of a body was read.
 type countedBody struct {
 	io.Reader
 	body *incoming
@@ -96,7 +93,6 @@ func (n *countedBody) Read(b []byte) (read int, err error) {
 	return read, err
 }
 
-// pageWriter is a net/http ResponseWriter for a fasthttp response.
 type pageWriter struct {
 	c      *fasthttp.RequestCtx
 	header http.Header

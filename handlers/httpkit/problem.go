@@ -27,7 +27,7 @@ func (s *Kit) sendProblem(r *Request, err error) {
 	_, wanted := errors.AsType[Wanted](err)
 	switch {
 	case wanted: // requested by the client of a test bed
-	case r.refused == overloaded, r.refused == noSlot: // not failures: they would flood the log; Admission logs overload
+	case r.refused == overloaded, r.refused == noSlot: // not logged here: there may be very many, and Backlog logs overload
 	case p.Status >= 500 && p.Status != fiber.StatusNotImplemented: // 501 is the client's mistake
 		s.logFailure(r, &p, err)
 		r.Span.SetStatus(codes.Error, header.Clip(err.Error()))
@@ -57,7 +57,6 @@ func (s *Kit) problemOf(r *Request, err error) problem.Document {
 	return p
 }
 
-// refusalOf returns the error to show to the client.
 func (s *Kit) refusalOf(r *Request, err error) *job.Error {
 	var (
 		known   *job.Error
@@ -76,7 +75,7 @@ func (s *Kit) refusalOf(r *Request, err error) *job.Error {
 	case errors.As(err, &routing) && routing.Code == fiber.StatusNotFound:
 		return job.Errorf(job.CodeRequestNotFound, "There is no resource at this path.%s All paths are described at %s.",
 			s.nearPath(r.Path()), s.DocsURL)
-	// Whatever error a use case returns after its context ended, the reason is known here.
+	// After the context has ended, the use case may return any error: take the reason from the context.
 	case errors.Is(r.Ctx.Err(), context.DeadlineExceeded):
 		return job.Errorf(job.CodeTimeout, "The request took longer than this server allows. "+
 			"The request may have had an effect; repeat it with the same idempotency key.")
@@ -88,7 +87,7 @@ func (s *Kit) refusalOf(r *Request, err error) *job.Error {
 	return &job.Error{Code: job.CodeInternal}
 }
 
-// logFailure logs the cause that the response hides. For the server's own faults it also logs the stack.
+// logFailure logs the cause that the response hides. For internal errors and panics it also logs the stack.
 func (s *Kit) logFailure(r *Request, p *problem.Document, err error) {
 	attrs := []slog.Attr{
 		slog.String("request_id", r.ID), slog.String("client_id", idOrEmpty(r.Caller.ClientID)),

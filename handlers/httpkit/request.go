@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// The alias embeds fiber.Ctx without taking the name Ctx.
+// The alias lets Request embed fiber.Ctx and still have a field named Ctx.
 type fiberCtx = fiber.Ctx
 
 // Request is a request in progress.
@@ -32,7 +32,7 @@ type Request struct {
 	Route   *Route
 	ID      string          // of the request
 	Ctx     context.Context // for the use case; ends at the request timeout
-	Base    context.Context // has the request's span, and ends only with the server
+	Base    context.Context // has the request's span; ends only when the server does
 	Span    trace.Span      // no-op if the request is not traced
 	Start   time.Time
 	Waited  time.Duration // time spent waiting for the client, which is not the service's latency
@@ -49,20 +49,19 @@ type Request struct {
 	slot          *fair.Semaphore[job.ID] // semaphore of the held slot; nil if none is held
 	subjects      []subject
 	refused       reason
-	withoutSecret []byte // body to store for repetitions; nil: the response body
+	withoutSecret []byte // body to store for repetitions; nil: the body of the response
 }
 
 // reason is why a request was refused, for logs and metrics.
 type reason int
 
 const (
-	overloaded reason = iota + 1 // too many submissions wait; Admission logs it
+	overloaded reason = iota + 1 // too many submissions wait; Backlog logs it
 	noSlot                       // the client has used up its slots
 	slowed                       // too many failed authentications before
 	unlogged                     // one of too many failed authentications
 )
 
-// subject is a resource that a request refers to.
 type subject struct {
 	name string
 	id   job.ID
@@ -77,7 +76,7 @@ const (
 	ScheduleID = "schedule_id"
 )
 
-// subjects maps path prefixes to the names of subjects.
+// subjects maps path prefixes to the names of the resources below them.
 var subjects = map[string]string{
 	"/v1/jobs/": JobID, "/v1/batches/": BatchID, "/v1/webhooks/": WebhookID, "/v1/bulk/": BulkID, "/v1/schedules/": ScheduleID,
 }
@@ -106,7 +105,6 @@ var UnknownID = job.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xf
 // Known reports whether an id can exist.
 func Known(id job.ID) bool { return !id.IsZero() && id != UnknownID }
 
-// appendSubjects appends the ids of the subjects, for the log.
 func (r *Request) appendSubjects(attrs []slog.Attr) []slog.Attr {
 	for _, s := range r.subjects {
 		attrs = append(attrs, slog.String(s.name, s.id.String()))
@@ -126,7 +124,6 @@ func (r *Request) IDOf(name string) job.ID {
 	return id
 }
 
-// noteSubject records the resource in the path.
 func (r *Request) noteSubject() {
 	of, _, _ := strings.Cut(r.Route.Path, ":id")
 	if name := subjects[of]; name != "" {
@@ -134,8 +131,8 @@ func (r *Request) noteSubject() {
 	}
 }
 
-// CheckAccept refuses a request that accepts none of the media types. Changes respond in JSON, so their requests must not exclude it.
-// read checks the responses of GET once their media type is known.
+// CheckAccept refuses a request that accepts none of the media types. A request that changes something gets JSON, so it must not exclude
+// that. For GET, read checks the response once its media type is known.
 func (r *Request) CheckAccept(produced ...string) error {
 	accept := r.List(fiber.HeaderAccept)
 	if r.Route.Method != Get && header.Excludes(accept, fiber.MIMEApplicationJSON) {
@@ -184,7 +181,7 @@ func (r *Request) SendAs(status int, media string, v any) error {
 }
 
 // Hijack takes the connection from fasthttp, which then sends no response and forgets the request. run gets the head of the response and
-// closes the connection. If the connection fails before, release is called.
+// closes the connection. If the connection closes before run starts, release is called.
 func (r *Request) Hijack(c *conn.Conn, release *func(), run func(head []byte)) {
 	r.Streams = true
 	r.Response().Header.SetConnectionClose()
@@ -225,7 +222,7 @@ func RemoveByID(do func(ctx context.Context, client, id job.ID) error) Handler {
 // As returns v unchanged.
 func As[T any](v T) T { return v }
 
-// WantsDocument reports whether the client prefers an outcome document of the draft to the API's own view.
+// WantsDocument reports whether the client prefers the draft's outcome document (application/problem+json) to plain JSON.
 func (r *Request) WantsDocument() bool {
 	return header.Prefers(r.List(fiber.HeaderAccept), ProblemMedia, fiber.MIMEApplicationJSON)
 }
@@ -240,7 +237,7 @@ func (r *Request) Relate(path, rel string) {
 	r.Append(fiber.HeaderLink, "<"+r.Kit.Links.At(path)+`>; rel="`+rel+`"`)
 }
 
-// PageSize returns the requested page size, or otherwise if the query has none.
+// PageSize returns the limit in the query, or the argument if there is none.
 func (r *Request) PageSize(otherwise int) int {
 	if n, ok := query.Positive(r.Query("limit")); ok {
 		return n
@@ -248,7 +245,8 @@ func (r *Request) PageSize(otherwise int) int {
 	return otherwise
 }
 
-// Filters returns the filters of a list, for the scope of its cursors. The values contain no separators or are escaped.
+// Filters returns the filters in the query. They are part of the scope of a list's cursors, so that a cursor is valid only with the same
+// filters. Values contain no separators, or escape them.
 func (r *Request) Filters() string {
 	var filters strings.Builder
 	for _, p := range r.Route.Query {
@@ -304,7 +302,7 @@ func (r *Request) WantsStream() bool {
 	return header.Prefers(r.List(fiber.HeaderAccept), EventStream, fiber.MIMEApplicationJSON)
 }
 
-// ReceivedAt returns the current time in storage precision.
+// ReceivedAt returns the current time, truncated to microseconds as in Postgres.
 func (s *Kit) ReceivedAt() time.Time { return s.Clock().UTC().Truncate(time.Microsecond) }
 
 // AcceptedAt sets the headers with the URL of an accepted resource.
@@ -319,7 +317,7 @@ func (r *Request) AcceptedAt(path string, replayed bool) {
 // Relation returns the URI of a link relation of this API.
 func (s *Kit) Relation(name string) string { return s.PublicURL + "/rels/" + name }
 
-// HTML sends a page of this program.
+// HTML sends a page that is part of this program.
 func (r *Request) HTML(page []byte) error {
 	r.Set(fiber.HeaderContentType, fiber.MIMETextHTMLCharsetUTF8)
 	r.Set(fiber.HeaderContentSecurityPolicy, docs.PagePolicy)
@@ -327,7 +325,7 @@ func (r *Request) HTML(page []byte) error {
 	return r.Send(page)
 }
 
-// MergePatch is the media type of changes (RFC 7396). Plain JSON is treated the same.
+// MergePatch is the media type of PATCH bodies (RFC 7396). JSON without it is treated the same.
 const MergePatch = "application/merge-patch+json"
 
 // Preferences returns the client's preferences (RFC 7240).

@@ -40,11 +40,11 @@ type Route struct {
 	Success      int    // usual success status; its metric starts at zero
 	Handle       Handler
 	Query        []query.Parameter
-	Produces     []string // media types, one of which must be acceptable; nil: not checked before handling
+	Produces     []string // media types of responses, one of which the request must accept; nil: not checked before handling
 	Hidden       bool     // only used to evaluate the conditions of a change
 }
 
-// Row returns a route. It produces AsJSON unless it is public.
+// Row returns a route. It produces the media types AsJSON unless it is public.
 func Row(method, path string, access Access, action string, success int, handle Handler, parameters ...query.Parameter) Route {
 	rt := Route{Method: method, Path: path, Access: access, Action: action, Success: success, Handle: handle, Query: parameters}
 	if access != Public {
@@ -67,8 +67,8 @@ func (rt *Route) submits() bool {
 // ofClient reports whether only clients may use the route.
 func (rt *Route) ofClient() bool { return rt.Access == ClientKey || rt.Access == ExpiredKey }
 
-// takesExpired reports whether the route accepts an expired key. A test bed's clock may pass the expiry of all keys, and clients must
-// still be able to move the clock and end sessions. For renewals the use case decides.
+// takesExpired reports whether the route accepts an expired key. A test bed's clock may pass the expiry of all keys: clients must still
+// be able to move the clock and end sessions. For renewals, the use case decides which expired keys it accepts.
 func (rt *Route) takesExpired() bool { return rt.Access == Renewal || rt.Access == ExpiredKey }
 
 // needs returns the scope that a client's key needs for this route.
@@ -104,7 +104,7 @@ var AsJSON = []string{fiber.MIMEApplicationJSON, ProblemMedia}
 // unmatchedRoute is the route of requests that match no row.
 var unmatchedRoute = &Route{Method: Get, Path: "unmatched", Access: Public, Action: "none", Success: fiber.StatusNotFound}
 
-// unreadableRoute is the route of requests that cannot be parsed, which may lack a Host.
+// unreadableRoute is the route of requests that cannot be parsed. They may lack a Host.
 var unreadableRoute = func() *Route { rt := *unmatchedRoute; return &rt }()
 
 // preflight is the route of CORS preflight requests, which carry no credentials.
@@ -130,8 +130,8 @@ func (s *Kit) Register(routes []Route) {
 	}
 }
 
-// registerHidden makes Fiber send 405 for a path that a path with parameters would also match. Without it, GET /v1/jobs/batch would
-// look up a job with the id "batch".
+// registerHidden registers 405 for the other methods of a path that a route with parameters also matches. Without it, GET /v1/jobs/batch
+// would look up a job with the id "batch".
 func (s *Kit) registerHidden() {
 	allowed := map[string][]string{}
 	for _, rt := range s.Routes {
@@ -170,7 +170,7 @@ const (
 	maxNearSegments = 8
 )
 
-// nearPath suggests the route that was probably meant, or "". The path may differ by typos, /v1, case or a trailing slash.
+// nearPath suggests the route that was probably meant, or "". The path may differ by typos, case, a missing /v1 or a trailing slash.
 func (s *Kit) nearPath(path string) string {
 	path = strings.TrimSuffix(path, "/")
 	if len(path) > maxNearPath || strings.Count(path, "/") > maxNearSegments {
@@ -220,7 +220,8 @@ func (rt *Route) Segments() []string {
 	return segments
 }
 
-// unmatched handles requests without a route: CORS preflights, and otherwise 404, 405 with Allow, or 501 for an unknown method.
+// unmatched responds to requests without a route: to CORS preflights with 204, and to others with 404, 405 and Allow, or 501 for an
+// unknown method.
 func (s *Kit) unmatched(c *fiber.Ctx, err error) error {
 	if c.Method() == otherMethod {
 		c.Response().Header.Del(fiber.HeaderAllow)

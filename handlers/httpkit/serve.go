@@ -53,7 +53,6 @@ func requestID(own string) job.ID {
 	return job.ID(uuid.Must(uuid.NewV7()))
 }
 
-// panicked is the error of a handler that panicked.
 type panicked struct {
 	value any
 	stack []byte
@@ -98,16 +97,16 @@ func (s *Kit) run(r *Request, handle Handler) (err error) {
 	return handle(r)
 }
 
-// requireKey makes storage refuse a client's changes if its key is no longer valid by then. Changes of keys are checked by their use
-// cases, under the lock of the client. Moving the clock of a test bed is exempt because it may expire the key.
+// requireKey makes the store refuse a client's changes if its key has become invalid by the time they are written. Use cases that change
+// keys check this themselves, under the client's lock. Moving the clock of a test bed is exempt because it may expire the key.
 func (r *Request) requireKey() {
 	if r.Route.Method != Get && r.Route.ofClient() && r.Route.Action != "move_clock" && !r.Caller.Expired {
 		r.Base, r.Ctx = job.WithKey(r.Base, r.Caller.KeyID), job.WithKey(r.Ctx, r.Caller.KeyID)
 	}
 }
 
-// checkHost refuses requests for other hosts than the server's. The host of an absolute-form target takes precedence (RFC 9112, section
-// 3.2.2).
+// checkHost refuses requests for other hosts than the server's. It checks the Host header and the host of an absolute-form target, which
+// takes precedence (RFC 9112, section 3.2.2).
 func (s *Kit) checkHost(r *Request) error {
 	if s.Hosts == nil || r.Route == unreadableRoute {
 		return nil
@@ -129,7 +128,6 @@ func (r *Request) startTime() {
 	r.Ctx, r.stop = context.WithTimeout(r.Base, r.Kit.RequestTimeout)
 }
 
-// admit runs all checks before the route's handler.
 func (s *Kit) admit(r *Request) error {
 	if r.Route == unreadableRoute {
 		return nil
@@ -143,7 +141,6 @@ func (s *Kit) admit(r *Request) error {
 	return r.checkQuery()
 }
 
-// checkQuery refuses a query that the route does not support.
 func (r *Request) checkQuery() error {
 	if len(r.Request().URI().QueryString()) == 0 {
 		return nil
@@ -168,7 +165,7 @@ func textual(pairs iter.Seq2[[]byte, []byte]) iter.Seq2[string, string] {
 }
 
 func (s *Kit) logAccess(r *Request, took time.Duration) {
-	// Admission and Refused log these requests.
+	// Backlog and Refused log or count these requests.
 	if r.refused == overloaded || r.refused == unlogged || !s.Logger.Enabled(r.Ctx, slog.LevelInfo) {
 		return
 	}

@@ -83,7 +83,7 @@ func (c Config) withDefaults() Config {
 
 // Interceptor lets a test bed disturb and record requests.
 type Interceptor interface {
-	// Before is called after a request was admitted. done reports that the request is already answered.
+	// Before is called after a request was admitted. done reports whether Before has sent the response.
 	Before(r *Request) (done bool, err error)
 	// Body is called with the complete body.
 	Body(r *Request, body []byte)
@@ -99,7 +99,7 @@ type Deps struct {
 	// Callers authenticates requests; nil: by keys and tokens.
 	Callers Callers
 	Pages   Pages
-	// Idempotency stores responses to all requests except submissions of jobs and batches.
+	// Idempotency stores the responses to requests with an idempotency key, except submissions of jobs and batches.
 	Idempotency   *app.Idempotency
 	Limiter       Limiter
 	Attempts      *authlimit.Limiter       // slows failed authentication; nil: a new one
@@ -113,7 +113,7 @@ type Deps struct {
 	Real func(t time.Time) time.Time
 	// Named returns the client and key of an invalid credential, if known; may be nil.
 	Named func(ctx context.Context, credential string) job.Caller
-	// CursorKey returns the secret that signs cursors. All processes have the same.
+	// CursorKey returns the secret that signs cursors. All processes use the same secret.
 	CursorKey query.Cursors
 }
 
@@ -123,9 +123,9 @@ type Kit struct {
 	Deps
 	Links  job.Links
 	Routes []Route
-	Waits  *stream.Limiter // of streams and waiting requests; Shutdown ends all of them
+	Waits  *stream.Limiter // limits streams and waiting requests; Shutdown ends all of them
 	Slots  StorageSlots
-	// Shown maps the path of each change to the GET route of the changed resource.
+	// Shown maps the path of each route that changes something to the GET route of the changed resource.
 	Shown map[string]*Route
 
 	app     *fiber.App
@@ -176,7 +176,7 @@ func New(cfg Config, deps Deps) *Kit {
 	server.ErrorHandler = s.unreadable
 	server.ExpectHandler = s.expect
 	server.CloseOnShutdown = true
-	server.KeepHijackedConns = true // streams close their connections, so fasthttp can free its buffers
+	server.KeepHijackedConns = true // streams close their connections themselves; fasthttp frees its buffers before that
 	return s
 }
 
@@ -207,8 +207,8 @@ func (s *Kit) newApp() *fiber.App {
 		DisableStartupMessage:        true,
 		DisablePreParseMultipartForm: true,
 		RequestMethods:               append(slices.Clone(fiber.DefaultMethods), otherMethod),
-		// Routes read their bodies themselves within their limits: see ReadBody. If there is a Content-Length, fasthttp waits for one
-		// byte before it calls the handler.
+		// ReadBody reads the bodies, and limits their size. If there is a Content-Length, fasthttp waits for one byte before it calls
+		// the handler.
 		StreamRequestBody: true,
 		BodyLimit:         1,
 		ReadBufferSize:    s.MaxHeaderBytes,
@@ -251,7 +251,7 @@ func (s *Kit) Shutdown(ctx context.Context) error {
 	return errors.Join(err, s.Waits.Wait(ctx))
 }
 
-// Test handles a request without a network.
+// Test handles a request without using a network.
 func (s *Kit) Test(r *http.Request) (*http.Response, error) {
 	return s.app.Test(r, -1)
 }

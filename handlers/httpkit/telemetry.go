@@ -71,13 +71,13 @@ func (m *metrics) countRefused(r *Request, code job.Code) {
 	}
 }
 
-// class returns the class of a status, such as 2xx.
 func class(status int) string { return classes[min(status/100, len(classes)-1)] }
 
 var classes = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx"}
 
-// startSpan starts the span of a request after its authentication. It continues the trace of an authenticated caller. It only links the
-// span of others, so that they cannot decide what is sampled. Public routes are not traced because probes call them all the time.
+// startSpan starts the span of a request after its authentication. It continues the trace of an authenticated caller. For other callers
+// it only links their span, so that they cannot decide what is sampled. Public routes are not traced because probes call them all the
+// time.
 func (s *Kit) startSpan(r *Request) {
 	if s.Tracer == nil {
 		return
@@ -146,11 +146,11 @@ type Provenance struct {
 	TraceParent   string // of the span to continue; may be ""
 }
 
-// errLongCorrelation refuses a too long correlation id: the client could not find its job by a truncated one (draft section 9.2).
+// errLongCorrelation refuses a correlation id that is too long: the client could not find its job by a truncated id (draft section 9.2).
 var errLongCorrelation = job.Errorf(job.CodeValidationFailed, "The X-Correlation-ID header must be %s", decode.CorrelationForm)
 
-// Provenance parses the headers. The trace-id of traceparent has priority over X-Correlation-ID (draft section 3.9). A too long
-// correlation id is an error; other malformed headers are ignored.
+// Provenance parses the headers. The trace-id of traceparent has priority over X-Correlation-ID (draft section 3.9). A correlation id
+// that is too long is an error; other malformed headers are ignored.
 func (r *Request) Provenance() (Provenance, error) {
 	p := Provenance{Language: header.Language(r.List("Accept-Language"))}
 	switch id := r.List("X-Correlation-ID"); {

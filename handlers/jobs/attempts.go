@@ -32,7 +32,6 @@ func (s *API) getReport(r *httpkit.Request) error {
 	return r.JSON(fiber.StatusOK, v)
 }
 
-// listAttempts sends all attempts of a job, without paging.
 func (s *API) listAttempts(r *httpkit.Request) error {
 	origin, attempts, err := s.Jobs.Attempts(r.Ctx, r.Caller.ClientID, r.PathID())
 	if err != nil {
@@ -46,7 +45,7 @@ func (s *API) listAttempts(r *httpkit.Request) error {
 	}))
 }
 
-// getAttempt sends the outcome document of an attempt. The instance of a failure refers to it.
+// getAttempt sends the outcome document of an attempt. The instance of a problem document is the URL of this route.
 func (s *API) getAttempt(r *httpkit.Request) error {
 	n, ok := query.Positive(r.Params("n"))
 	if !ok {
@@ -86,7 +85,6 @@ func (s *API) reportOf(r *job.Report) *api.Report {
 	return v
 }
 
-// failureOf returns the document of a failed attempt, and nil for others.
 func (s *API) failureOf(o job.Origin, a job.Attempt) *job.Document {
 	if a.State != job.Failed {
 		return nil

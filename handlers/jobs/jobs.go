@@ -88,7 +88,7 @@ func (s *API) accepted(r *httpkit.Request, receipt job.Receipt, warnings []job.V
 	prefs := r.Preferences()
 	j, err := s.await(r, prefs, receipt.JobID, func(j *job.Job) bool { return j.State.Final() })
 	if err == nil && j != nil && j.State.Final() {
-		r.Response().Header.Del(fiber.HeaderRetryAfter) // it was set for polling
+		r.Response().Header.Del(fiber.HeaderRetryAfter) // no longer needed: it was for polling
 		r.Honored(prefs)
 		return s.sendJob(r, j, warnings)
 	}
@@ -135,7 +135,6 @@ func (s *API) getJob(r *httpkit.Request) error {
 	return s.sendJob(r, j, nil)
 }
 
-// sendJob sends the job in the view that the client prefers.
 func (s *API) sendJob(r *httpkit.Request, j *job.Job, warnings []job.Violation) error {
 	s.jobHeaders(r, j)
 	attempt := j.CurrentAttempt()
@@ -224,7 +223,6 @@ func (s *API) listJobs(r *httpkit.Request) error {
 	})
 }
 
-// listQuery has the parameters of the list of jobs.
 var listQuery = slices.Concat(query.Page, []query.Parameter{
 	query.Choice("state", job.States), query.Choice("type", job.Types), query.Choice("work_kind", job.AllKinds()),
 	query.ID("batch_id", "a batch"), query.ID("schedule_id", "a schedule"), {
@@ -232,5 +230,4 @@ var listQuery = slices.Concat(query.Page, []query.Parameter{
 	},
 }, query.Created)
 
-// reportQuery is the parameter for the attempt of a report.
 var reportQuery = query.Number("attempt", "the number of an attempt, a whole number from 1")

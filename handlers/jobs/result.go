@@ -73,7 +73,7 @@ func digest(sum [32]byte) string {
 }
 
 // byteRange returns the requested part of a body, or nil for the whole body. It returns false if the range is outside the body. Only GET
-// supports ranges. If-Range must have the strong tag; results have no date.
+// supports ranges. If-Range must contain the strong tag; a date never matches, because results have none.
 func byteRange(r *httpkit.Request, tag string, size int) (*header.Span, bool) {
 	requested := r.List(fiber.HeaderRange)
 	if requested == "" || r.Method() != fiber.MethodGet {

@@ -40,7 +40,7 @@ const TraceIDMark = "{trace_id}"
 
 // Config has the settings of the API.
 type Config struct {
-	PublicURL string // base of the pages of problem types
+	PublicURL string // base URL of the problem types' pages
 	Version   string
 	Timeout   time.Duration     // of a request
 	Hosts     func(string) bool // allowed hosts; nil: any
@@ -48,20 +48,20 @@ type Config struct {
 	TraceURL  string            // address of a trace, with TraceIDMark for its id; "": no links
 	Limits    Limits
 
-	MaxPayload int // bytes of the params of a job
+	MaxPayload int // maximum size of a job's params, in bytes
 	Catalogue  job.Catalogue
 }
 
 // Deps are the dependencies of the API.
 type Deps struct {
 	Guard     operators.Guard
-	Pages     http.Handler // of the listener's other paths
+	Pages     http.Handler // for the listener's other paths
 	Store     operator.Admin
 	Jobs      *jobs.Service
 	Clients   *clients.Service
 	Webhooks  *delivery.Webhooks
 	Bulk      *bulk.Service
-	Schedules *schedules.Service // the zero client means all clients
+	Schedules *schedules.Service // called with the zero client id, which means all clients
 	Erasures  *erasures.Service
 	Pauses    *pauses.Service
 	Testbed   *testbed.Operators // nil: not a test bed
@@ -69,7 +69,7 @@ type Deps struct {
 	Log       *slog.Logger
 
 	Overview func(ctx context.Context, w admin.Window) (*admin.Overview, error)
-	Progress func(ctx context.Context, id job.ID, attempt int) *job.Progress // of a running attempt; nil if unknown
+	Progress func(ctx context.Context, id job.ID, attempt int) *job.Progress // progress of a running attempt; nil if unknown
 	Stopped  func() job.Pauses                                               // pauses in Postgres or Redis; nil: unknown
 }
 
@@ -79,7 +79,6 @@ var document []byte
 // Document returns the API's OpenAPI document.
 func Document() []byte { return document }
 
-// bodies decodes the bodies of operators' requests.
 var bodies = decode.Operator
 
 // API handles requests of operators, and serves the admin listener.
@@ -114,7 +113,7 @@ func New(cfg Config, deps Deps) *API {
 	return a
 }
 
-// failures only logs failures: changes are in the audit log, and reads are not logged.
+// failures is a handler that logs only failures: changes are in the audit log, and reads are not logged.
 type failures struct{ slog.Handler }
 
 func (f failures) Enabled(ctx context.Context, level slog.Level) bool {

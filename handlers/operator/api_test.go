@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// The log line of a failed authentication has the client id of the path.
+// The log line of a failed authentication names the client in the path.
 func TestAuthenticationFailuresNameTheClient(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -31,8 +31,8 @@ func TestAuthenticationFailuresNameTheClient(t *testing.T) {
 	require.NotContains(t, out.String(), "client_id")
 }
 
-// All operations require operators; read-only operators cannot change anything. Every change is in the audit log, and the filter of the
-// log finds it.
+// All operations require an operator's credentials; read-only operators cannot change anything. Every change is in the audit log, and
+// its filters find it.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -128,7 +128,7 @@ func TestPanicsLeaveTheEntryOpen(t *testing.T) {
 	require.Nil(t, w.audit()[0].Status)
 }
 
-// A retry with override ignores the rules, and the audit log shows it.
+// With override, an operator can retry a job that is not retryable, and the audit log shows the override.
 func TestOverride(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -144,7 +144,7 @@ func TestOverride(t *testing.T) {
 	require.Len(t, w.audit(), 4)
 }
 
-// The filter uses the names of the list of jobs. A dry run changes nothing.
+// The filter of a bulk operation has the parameters of the list of jobs. A dry run changes nothing.
 func TestBulk(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -14,7 +14,6 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// clients lists clients with their limits.
 func (a *API) clients(ctx context.Context, r admin.Range) (admin.Page[admin.Client], error) {
 	page, err := a.store.Clients(ctx, r)
 	for i := range page.Data {
@@ -58,7 +57,8 @@ func keyMade(k job.IssuedKey) admin.KeyMade {
 	return admin.KeyMade{KeyID: k.ID, Scope: k.Scope, APIKey: view.OrNull(k.Secret), ExpiresAt: job.Time(k.ExpiresAt)}
 }
 
-// createKey issues a new key to a client. With rotate it replaces the client's key with full access. Only this response has the secret.
+// createKey issues a new key to a client. With rotate, the new key replaces the one that has full access. Only this response has the
+// secret.
 func (a *API) createKey(r *httpkit.Request, asked decode.Key) error {
 	return httpkit.Respond(r, fiber.StatusCreated, keyMade)(a.deps.Clients.CreateKey(r.Ctx, r.Caller, r.PathID(), asked.Rotate, asked.Scope))
 }
@@ -80,12 +80,10 @@ func erasureViewOf(e *job.Erasure) admin.Erasure {
 	return v
 }
 
-// erasureDetail returns the detail of the audit entry.
 func erasureDetail(r *httpkit.Request, asked decode.Erasing) any {
 	return map[string]any{"confirmed": asked.Confirm.String() == r.Params("id"), "reason": asked.Reason}
 }
 
-// eraseClient starts the erasure of a client.
 func (a *API) eraseClient(r *httpkit.Request, asked decode.Erasing) error {
 	if asked.Confirm != r.PathID() && httpkit.Known(r.PathID()) {
 		return job.Invalid(job.Violation{Pointer: "/confirm",

@@ -75,11 +75,11 @@ func TestConditionsOnChanges(t *testing.T) {
 	}
 }
 
-// finer matches values that the document restricts further in prose.
+// finer matches the places of values that the document restricts further, in prose.
 var finer = regexp.MustCompile(`^cursor$|^/(job|schedule|target|confirm)$|^/filter/all$`)
 
 // TestRequestsAreAsDocumented sends edge cases of each parameter and member. Allowed values must be accepted; other values must be
-// refused with their place.
+// refused with an error that names their place.
 func TestRequestsAreAsDocumented(t *testing.T) {
 	t.Parallel()
 	inPath := func(_, parameter string) string { return "{" + parameter + "}" } // filled in by backend.Path

@@ -39,7 +39,6 @@ func placeOf(position []byte) admin.Place {
 	return admin.Place{At: time.UnixMicro(int64(binary.BigEndian.Uint64(position))).UTC(), ID: job.ID(position[8:])}
 }
 
-// listJobs sends a page of jobs of all clients.
 func (a *API) listJobs(r *httpkit.Request) error {
 	read := func(after []byte, limit int) (jobs []admin.JobSummary, next []byte, err error) {
 		q := queryOf(r)
@@ -64,7 +63,6 @@ func (a *API) countJobs(r *httpkit.Request) error {
 	return ok(r, v, err)
 }
 
-// getJob sends a job, its progress, waiting reason and trace.
 func (a *API) getJob(r *httpkit.Request) error {
 	j, err := a.store.Job(r.Ctx, r.PathID())
 	if err != nil {
@@ -81,7 +79,6 @@ func (a *API) getJob(r *httpkit.Request) error {
 	return ok(r, j, nil)
 }
 
-// progressOf returns the progress of a running job, or nil if unknown.
 func (a *API) progressOf(ctx context.Context, id job.ID, state job.State, attempt int) *job.Progress {
 	if state != job.Running {
 		return nil
@@ -110,7 +107,6 @@ func (a *API) retryJob(r *httpkit.Request, override bool) error {
 	return httpkit.Respond(r, fiber.StatusAccepted, views.Retried)(owned(a, r, retry))
 }
 
-// retryDetail returns the detail of the audit entry.
 func retryDetail(_ *httpkit.Request, override bool) any { return map[string]bool{"override": override} }
 
 func (a *API) deleteJob(r *httpkit.Request) error {
@@ -158,7 +154,6 @@ func within(member string, err error) error {
 	return &moved
 }
 
-// pointInto prefixes the pointers of violations with a member of the body.
 func pointInto(member string, violations []job.Violation) []job.Violation {
 	moved := make([]job.Violation, len(violations))
 	for i, v := range violations {
@@ -182,7 +177,6 @@ func (a *API) getResult(r *httpkit.Request) error {
 	return r.Send(result.Body)
 }
 
-// enableWebhook enables or disables a webhook, and sends the updated webhook.
 func (a *API) enableWebhook(enabled bool) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		webhook, err := a.store.Webhook(r.Ctx, r.PathID())
@@ -220,7 +214,7 @@ func (a *API) redeliver(r *httpkit.Request) error {
 	return a.accepted(r)(a.deps.Webhooks.Redeliver(r.Ctx, d.ClientID, owner, r.PathID()))
 }
 
-// accepted sends a delivery in progress.
+// accepted sends 202 and a delivery in progress.
 func (a *API) accepted(r *httpkit.Request) func(*job.Delivery, error) error {
 	return func(sent *job.Delivery, err error) error {
 		if err != nil {
@@ -231,7 +225,7 @@ func (a *API) accepted(r *httpkit.Request) func(*job.Delivery, error) error {
 	}
 }
 
-// bulkFilterView is a filter with the parameter names of the list of jobs.
+// bulkFilterView is a filter of jobs whose members are named like the parameters of the list of jobs.
 type bulkFilterView struct {
 	All           bool      `json:"all,omitempty"`
 	State         job.State `json:"state,omitempty"`
@@ -264,7 +258,7 @@ func bulkViewOf(b *job.Bulk) bulkView {
 	return bulkView{view.BulkOf(b), view.OrNull(b.Owner.ClientID), bulkFilterViewOf(b.Filter), b.Override}
 }
 
-// bulkDetailView is an operation with counts of the reasons why items did not change.
+// bulkDetailView is a bulk operation. Left counts the items that did not change, by reason.
 type bulkDetailView struct {
 	bulkView
 	Left []job.BulkReason `json:"left"`
@@ -274,7 +268,6 @@ func bulkCountViewOf(n job.BulkCount) view.BulkCount[admin.JobSummary] {
 	return view.BulkCountOf(n, admin.SummaryOf)
 }
 
-// bulkDetail returns the detail of the audit entry.
 func bulkDetail(_ *httpkit.Request, asked job.BulkRequest) any {
 	return map[string]any{
 		"action": asked.Action, "filter": bulkFilterViewOf(asked.Filter), "dry_run": asked.DryRun, "rate": asked.Rate,

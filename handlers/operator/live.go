@@ -18,12 +18,12 @@ const (
 	markEvery  = time.Second      // while there are listeners; the pause is at least markRest times the query time
 	markRest   = 20               // polls use at most 5 % of a connection's time
 	beatEvery  = 2 * time.Second  // lets listeners detect a dead connection soon
-	checkEvery = 15 * time.Second // between checks of the listener's session; also the Retry-After at the limit
+	checkEvery = 15 * time.Second // between checks of the listener's session; also the Retry-After if there are too many streams
 	writeLimit = 10 * time.Second
 )
 
-// live notifies listeners of changes. It polls storage once for all listeners, and stops without listeners. After a notification, the
-// console reads its data again.
+// live tells listeners, such as open console pages, that something has changed. It polls storage once for all listeners, and stops
+// without listeners. After a notification, the console reads its data again.
 type live struct {
 	mark func(context.Context) (string, error) // returns a text that changes with every change in storage
 	log  *slog.Logger
@@ -37,7 +37,7 @@ func newLive(mark func(context.Context) (string, error), log *slog.Logger) *live
 	return &live{mark: mark, log: log, listeners: map[chan struct{}]bool{}}
 }
 
-// listen returns a channel that holds an entry if something has changed since the last receive, until leave is called.
+// listen returns a channel that holds an entry if something has changed since the last receive. Call leave to stop listening.
 func (l *live) listen() (changed chan struct{}, leave func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,7 +94,7 @@ func (l *live) notify() {
 	}
 }
 
-// stream sends the events changed and beat, with empty data, until the listener leaves or the process stops.
+// stream sends the events "changed" and "beat", with empty data, until the listener leaves or the process stops.
 func (a *API) stream(r *httpkit.Request) error {
 	r.Set(fiber.HeaderContentType, httpkit.EventStream)
 	c, ok := r.Context().Conn().(*conn.Conn)

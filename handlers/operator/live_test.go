@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// serve serves until the test ends, and returns the address.
+// serve starts the server until the test ends, and returns its address.
 func (w *world) serve() string {
 	w.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -26,7 +26,6 @@ func (w *world) serve() string {
 	return "http://" + l.Addr().String()
 }
 
-// stop stops the server; it may be called twice.
 func (w *world) stop() {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
@@ -34,7 +33,7 @@ func (w *world) stop() {
 	require.NoError(w.t, w.api.Shutdown(ctx))
 }
 
-// stream opens a stream and returns its lines. The channel is closed at the end.
+// stream opens a stream and returns its lines. The channel is closed when the stream ends.
 func (w *world) stream(url string) <-chan string {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), testkit.Patience)

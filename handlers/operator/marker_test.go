@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// marker counts its calls, and fails while it has no mark.
+// marker is the mark function of a live: it counts its calls, and fails while its text is empty.
 type marker struct {
 	text  atomic.Value
 	polls atomic.Int32
@@ -36,7 +36,7 @@ func TestListenersShareOnePoll(t *testing.T) {
 		one, leaveOne := l.listen()
 		two, leaveTwo := l.listen()
 		time.Sleep(time.Second / 2) // between two polls
-		for len(one)+len(two) > 0 { // the second listener came before or after the first poll
+		for len(one)+len(two) > 0 { // the first poll may have been before or after the second listener
 			select {
 			case <-one:
 			case <-two:

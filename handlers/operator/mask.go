@@ -72,7 +72,7 @@ func (r masked) Deliveries(ctx context.Context, q admin.Range) (admin.Page[admin
 	return page, err
 }
 
-// Delivery also hides values in receivers' responses. If a response is not JSON, it is hidden completely if it may contain a masked name.
+// Delivery also hides values in receivers' responses. A response that is not JSON is hidden completely if it may contain a masked name.
 func (r masked) Delivery(ctx context.Context, id job.ID) (*admin.LoggedDelivery, error) {
 	d, err := r.Admin.Delivery(ctx, id)
 	if err != nil {
@@ -114,12 +114,11 @@ func ParseMask(list string) (Mask, error) {
 	return m, nil
 }
 
-// hidden replaces a hidden value.
 const hidden = `"***"`
 
 func (m Mask) hides(name string) bool {
 	for _, pattern := range m {
-		if ok, _ := path.Match(pattern, strings.ReplaceAll(strings.ToLower(name), "/", "_")); ok { // * does not match a slash
+		if ok, _ := path.Match(pattern, strings.ReplaceAll(strings.ToLower(name), "/", "_")); ok { // because * does not match a slash
 			return true
 		}
 	}
@@ -129,7 +128,7 @@ func (m Mask) hides(name string) bool {
 // assignment matches a name with a value, as in the query of a URL.
 var assignment = regexp.MustCompile(`([^=?&#;\s"'<>]+)=([^&#\s"'<>]*)`)
 
-// hideIn hides the values of masked query parameters in a text; text may be nil.
+// hideIn hides the values of masked query parameters in the URLs of a text, which may be nil.
 func (m Mask) hideIn(text *string) {
 	if text == nil || len(m) == 0 {
 		return
@@ -144,7 +143,7 @@ func (m Mask) hideIn(text *string) {
 	})
 }
 
-// mayBeIn reports whether a text contains all fixed parts of a pattern.
+// mayBeIn reports whether a text contains all literal parts of at least one pattern.
 func (m Mask) mayBeIn(text string) bool {
 	text = strings.ToLower(strings.ReplaceAll(text, "\x00", "")) // as in UTF-16
 	return slices.ContainsFunc(m, func(pattern string) bool {

@@ -20,10 +20,9 @@ import (
 	"github.com/forgerun/forgerun/job/admin"
 )
 
-// prefix is the prefix of all paths.
 const prefix = "/admin/v1/"
 
-// maxText is the maximum length of correlation ids in characters, as in the public API.
+// maxText is the maximum length of text parameters in characters: that of a correlation id in the public API.
 const maxText = 256
 
 // Query parameters.
@@ -43,7 +42,6 @@ var (
 	workerStates = []string{"ALIVE", "DEAD", "STOPPED"}
 )
 
-// actions are the possible actions in the audit log.
 var actions = []string{
 	"submit_job", "cancel_job", "retry_job", "delete_job", "enable_webhook", "disable_webhook", "test_webhook", "redeliver",
 	"create_client", "name_client", "create_key", "revoke_key", "begin_bulk", "abort_bulk",
@@ -51,7 +49,6 @@ var actions = []string{
 	"move_clock", "start_session", "end_session",
 }
 
-// text returns a parameter with any text.
 func text(name string) query.Parameter {
 	return query.Parameter{Name: name, Valid: isText, Want: "text of 1 to " + strconv.Itoa(maxText) + " characters, without NUL"}
 }
@@ -76,7 +73,7 @@ func withPage(parameters ...query.Parameter) []query.Parameter {
 func (a *API) Routes() []httpkit.Route {
 	routes := slices.Concat(a.readingRoutes(), a.changingRoutes(), a.testbedRoutes())
 	for i, rt := range routes {
-		if !strings.HasPrefix(rt.Path, prefix+"erasures") { // records of erasures must stay as hashed
+		if !strings.HasPrefix(rt.Path, prefix+"erasures") { // the hash of an erasure covers its record as sent
 			routes[i].Handle = escaped(rt.Handle)
 		}
 	}
@@ -165,12 +162,10 @@ func change(method, path, action string, handle httpkit.Handler) httpkit.Route {
 	return httpkit.Route{Method: method, Path: prefix + path, Access: httpkit.OperatorToken, Action: action, Handle: handle}
 }
 
-// post returns a route for a change without a request body.
 func (a *API) post(path, action, target string, handle httpkit.Handler) httpkit.Route {
 	return change(httpkit.Post, path, action, httpkit.Bodyless(a.audited(target, nil, handle)))
 }
 
-// remove returns a route for a removal. It sends 204.
 func (a *API) remove(path, action, target string, do func(*httpkit.Request) error) httpkit.Route {
 	return change(httpkit.Delete, path, action, httpkit.Bodyless(a.audited(target, nil, func(r *httpkit.Request) error {
 		r.Status(fiber.StatusNoContent)
@@ -247,7 +242,6 @@ func (a *API) audited(target string, detail func(*httpkit.Request) (any, error),
 	}
 }
 
-// escaped escapes HTML characters in a JSON response.
 func escaped(handle httpkit.Handler) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		err := handle(r)
@@ -260,12 +254,10 @@ func escaped(handle httpkit.Handler) httpkit.Handler {
 	}
 }
 
-// ok sends a value as it is.
 func ok[T any](r *httpkit.Request, v T, err error) error {
 	return httpkit.Respond(r, fiber.StatusOK, httpkit.As[T])(v, err)
 }
 
-// one handles GET of a resource by the id in the path.
 func one[T any](read func(context.Context, job.ID) (T, error)) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		v, err := read(r.Ctx, r.PathID())
@@ -281,7 +273,6 @@ func bounded[T any](read func(context.Context, admin.Range) (admin.Bounded[T], e
 	}
 }
 
-// list handles GET of a list that is sorted by id.
 func list[T any](read func(context.Context, admin.Range) (admin.Page[T], error)) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		return paged(r, httpkit.As[T], func(after job.ID, _ int) ([]T, job.ID, error) {
@@ -293,7 +284,6 @@ func list[T any](read func(context.Context, admin.Range) (admin.Page[T], error))
 	}
 }
 
-// narrowed returns the filter in the query.
 func narrowed(r *httpkit.Request) admin.Range {
 	return admin.Range{
 		ClientID: query.IDOf(r.Query("client_id")), WebhookID: query.IDOf(r.Query("webhook_id")), JobID: query.IDOf(r.Query("job_id")),
@@ -303,7 +293,6 @@ func narrowed(r *httpkit.Request) admin.Range {
 	}
 }
 
-// yesOrNo parses a bool; it returns nil for "".
 func yesOrNo(text string) *bool {
 	if text == "" {
 		return nil
@@ -311,8 +300,8 @@ func yesOrNo(text string) *bool {
 	return new(text == "true")
 }
 
-// scope returns the scope of the list's cursors, with its filters. These cursors have no owner, so cursors of the public API are not
-// valid here.
+// scope returns the scope of a list's cursors: its path and its filters. These cursors have no owner, so cursors of the public API are
+// not valid here.
 func scope(r *httpkit.Request) string { return r.Path() + "?" + r.Filters() }
 
 func paged[T, V any](r *httpkit.Request, view func(T) V, read func(after job.ID, limit int) ([]T, job.ID, error)) error {

@@ -18,7 +18,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// getOverview sends the data of the start page.
 func (a *API) getOverview(r *httpkit.Request) error {
 	v, err := a.deps.Overview(r.Ctx, cmp.Or(admin.Window(r.Query("window")), admin.LastQuarterHour))
 	return ok(r, v, err)
@@ -33,7 +32,7 @@ func (a *API) getSystem(r *httpkit.Request) error {
 	return ok(r, system, nil)
 }
 
-// find sends the resources that have an id.
+// find sends the resources of any kind that have the id in the query.
 func (a *API) find(r *httpkit.Request) error {
 	found, err := a.store.Find(r.Ctx, query.IDOf(r.Query("id")))
 	return ok(r, map[string][]admin.Found{"data": found}, err)
@@ -56,7 +55,6 @@ var kindDescriptions = sync.OnceValue(func() map[job.Kind]string {
 	return d.Components.Schemas.WorkKind.Descriptions
 })
 
-// getCatalogue sends the features of this server.
 func (a *API) getCatalogue(r *httpkit.Request) error {
 	v := admin.Catalogue{Types: a.cfg.Catalogue.Types, Profiles: []string{}}
 	for _, p := range fault.Profiles {
@@ -74,7 +72,6 @@ func (a *API) getCatalogue(r *httpkit.Request) error {
 	return ok(r, v, nil)
 }
 
-// listAudit sends a page of the audit log.
 func (a *API) listAudit(r *httpkit.Request) error {
 	return paged(r, httpkit.As, func(after job.ID, limit int) ([]admin.AuditEntry, job.ID, error) {
 		page, err := a.store.Audit(r.Ctx, admin.AuditQuery{
@@ -92,12 +89,10 @@ func pauseViewOf(p job.Pause) admin.Pause {
 	}
 }
 
-// pauseDetail returns the detail of the audit entry.
 func pauseDetail(_ *httpkit.Request, p job.Pause) any {
 	return map[string]any{"scope": p.Scope, "target": p.Target, "mode": p.Mode, "reason": p.Reason}
 }
 
-// pause creates a pause.
 func (a *API) pause(r *httpkit.Request, asked job.Pause) error {
 	if asked.Scope == job.PauseClient {
 		if _, err := a.store.Client(r.Ctx, query.IDOf(asked.Target)); err != nil {
@@ -117,7 +112,6 @@ func (a *API) pause(r *httpkit.Request, asked job.Pause) error {
 	return r.JSON(status, pauseViewOf(p))
 }
 
-// resume ends a pause.
 func (a *API) resume(r *httpkit.Request) error {
 	return a.deps.Pauses.Resume(r.Ctx, r.PathID())
 }
@@ -150,7 +144,6 @@ func (a *API) getSchedule(r *httpkit.Request) error {
 	return httpkit.Respond(r, fiber.StatusOK, scheduleViewOf)(a.deps.Schedules.Schedule(r.Ctx, job.ID{}, r.PathID()))
 }
 
-// createSchedule creates a schedule on behalf of a client, with a request as in the public API.
 func (a *API) createSchedule(r *httpkit.Request, asked decode.ForClient) error {
 	if _, err := a.store.Client(r.Ctx, asked.ClientID); err != nil {
 		return err
@@ -177,14 +170,12 @@ func (a *API) deleteSchedule(r *httpkit.Request) error {
 	return a.deps.Schedules.Delete(r.Ctx, s.ClientID, r.PathID())
 }
 
-// triggerSchedule submits a job of the schedule immediately.
 func (a *API) triggerSchedule(r *httpkit.Request) error {
 	return httpkit.Respond(r, fiber.StatusAccepted, func(j *job.Job) api.JobReceipt {
 		return api.JobReceipt{JobID: j.ID, State: job.Queued, CreatedAt: job.Time(j.CreatedAt)}
 	})(a.deps.Schedules.Trigger(r.Ctx, job.ID{}, r.PathID(), time.Now(), r.ID))
 }
 
-// pauseSchedule pauses or resumes a schedule of any client.
 func (a *API) pauseSchedule(paused bool) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		return httpkit.Respond(r, fiber.StatusOK, scheduleViewOf)(a.deps.Schedules.SetPaused(r.Ctx, job.ID{}, r.PathID(), paused))

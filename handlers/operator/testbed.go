@@ -19,7 +19,6 @@ import (
 // maxRules is the maximum number of listed fault rules.
 const maxRules = 1000
 
-// testbedRoutes returns the routes that exist only on a test bed.
 func (a *API) testbedRoutes() []httpkit.Route {
 	bed := a.deps.Testbed
 	if bed == nil {
@@ -31,7 +30,7 @@ func (a *API) testbedRoutes() []httpkit.Route {
 		withBody(a, "testbed/sessions", "start_session", "session", bodies.ForClientOf("SessionSubmission", "session"), nil, a.startSession),
 		a.post("testbed/sessions/:id/end", "end_session", "session", one(bed.EndOwned)),
 		get("testbed/sessions/:id/verdict", one(a.verdict)),
-		get("testbed/sessions/:id/verdict.html", a.written("text/html", report.HTML)), // the page declares its encoding
+		get("testbed/sessions/:id/verdict.html", a.written("text/html", report.HTML)), // no charset: the page declares its encoding
 		get("testbed/sessions/:id/journal", a.written(report.JournalType, report.Journal)),
 		get("testbed/faults", bounded(a.faults), clientQuery),
 		get("testbed/clock", func(r *httpkit.Request) error {
@@ -48,7 +47,6 @@ func (a *API) listSessions(r *httpkit.Request) error {
 	})
 }
 
-// startSession starts a session on behalf of a client, with a request as in the public API.
 func (a *API) startSession(r *httpkit.Request, asked decode.ForClient) error {
 	if _, err := a.store.Client(r.Ctx, asked.ClientID); err != nil {
 		return err
@@ -64,14 +62,13 @@ func (a *API) startSession(r *httpkit.Request, asked decode.ForClient) error {
 	return httpkit.Respond(r, fiber.StatusCreated, httpkit.As[testbed.OwnedSession])(began, err)
 }
 
-// verdict returns a session's verdict. It hides the values of masked parameters in the requested URLs.
+// verdict returns a session's verdict, without the values of masked parameters in the requested URLs.
 func (a *API) verdict(ctx context.Context, id job.ID) (testbed.OwnedVerdict, error) {
 	v, err := a.deps.Testbed.OwnedVerdict(ctx, id)
 	v.Edit(func(m *verdict.Moment) { a.cfg.Mask.hideIn(&m.Request) })
 	return v, err
 }
 
-// written sends a verdict in one of the client API's formats.
 func (a *API) written(mime string, write func(io.Writer, *verdict.Verdict) error) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		v, err := a.verdict(r.Ctx, r.PathID())
@@ -91,7 +88,6 @@ func (a *API) faults(ctx context.Context, r admin.Range) (all admin.Bounded[test
 	return all, err
 }
 
-// clockDetail returns the detail of the audit entry.
 func clockDetail(_ *httpkit.Request, m testbed.ClockMove) any {
 	detail := map[string]any{}
 	switch {

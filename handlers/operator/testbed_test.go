@@ -24,7 +24,7 @@ func TestOperatorsStartSessions(t *testing.T) {
 	require.Contains(t, w.get("/admin/v1/catalogue").text, `"profiles":["default","flaky-network","overloaded"`)
 }
 
-// Sessions and rules can be filtered by client. The list of rules reports that there are more. A verdict is also available as a page,
+// Sessions and rules can be filtered by client. The list of rules reports that it is incomplete. A verdict is also available as a page,
 // without masked values.
 func TestTestbed(t *testing.T) {
 	t.Parallel()

@@ -34,7 +34,6 @@ const (
 	readToken   = backend.ReadToken
 )
 
-// anID is the id of the job.
 var anID = backend.Job
 
 // world is an API with its dependencies, and one row of each kind.
@@ -75,7 +74,6 @@ func newWorldOn(t *testing.T, s *backend.Service, change ...func(*operator.Confi
 	return &world{t, s, operator.New(cfg, deps), apitest.New(t, operator.Document())}
 }
 
-// audit returns the entries of the audit log, newest first.
 func (w *world) audit() []admin.AuditEntry {
 	w.t.Helper()
 	page, err := w.Store.Admin().Audit(w.t.Context(), admin.AuditQuery{Limit: 100})
@@ -88,20 +86,17 @@ type reply struct {
 	text string
 }
 
-// json decodes the body.
 func (r reply) json(t *testing.T, into any) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(r.text), into), r.text)
 }
 
-// requireStatus checks the status, and returns the response.
 func (r reply) requireStatus(t *testing.T, status int) reply {
 	t.Helper()
 	require.Equal(t, status, r.StatusCode, r.text)
 	return r
 }
 
-// cursor returns the cursor of the next page.
 func (r reply) cursor(t *testing.T) string {
 	t.Helper()
 	var p struct {
@@ -146,7 +141,6 @@ func (w *world) send(token, method, target, body string, headers ...string) repl
 
 func (w *world) get(target string) reply { return w.send(readToken, "GET", target, "") }
 
-// post sends a change with a token that allows it.
 func (w *world) post(target, body string, headers ...string) reply {
 	return w.send(changeToken, "POST", target, body, headers...)
 }

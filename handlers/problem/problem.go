@@ -1,4 +1,4 @@
-// Package problem converts errors to problem documents (RFC 9457) for both listeners.
+// Package problem converts errors to problem documents (RFC 9457) for the client API and the operator API.
 package problem
 
 import (
@@ -12,8 +12,8 @@ import (
 // Media is the media type of problem documents.
 const Media = "application/problem+json"
 
-// Document is the response to a failed request, with the extension members code, violations, expired_at, job_id, batch_id, state and reason
-// (section 14).
+// Document is the response to a failed request, with the extension members code, violations, expired_at, job_id, batch_id, state and
+// reason (section 14 of the contract).
 type Document struct {
 	Type       string          `json:"type"`
 	Title      string          `json:"title"`
@@ -31,7 +31,8 @@ type Document struct {
 	RetryAfter time.Duration `json:"-"`
 }
 
-// Of returns the document of an error for a client. It fills in the fixed members of the code. Internal errors have no detail.
+// Of returns the problem document to send for an error. It fills in the members that depend only on the code. Internal errors do not
+// show their detail.
 func Of(links job.Links, e *job.Error) Document {
 	spec, detail := e.Code.Spec(), e.Detail
 	if detail == "" || spec.Code == job.CodeInternal {

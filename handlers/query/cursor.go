@@ -10,8 +10,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// A cursor is a position in a list, signed together with the list's owner and scope. It is invalid after any change, for another client,
-// or for another list. It is not secret: it contains only ids.
+// A cursor is a position in a list, signed together with the list's owner and scope. A changed cursor is invalid, and so is a cursor of
+// another client or list. It is not secret: it contains only ids.
 
 const (
 	// cursorSum is the number of HMAC-SHA-256 bytes in a cursor.
@@ -35,7 +35,7 @@ var ErrBadCursor = &job.Error{
 		Detail: "This must be the next_cursor of the previous page, unchanged and with the same filters; omit it to start again."}},
 }
 
-// Cursors returns the secret that signs cursors. All processes have the same.
+// Cursors returns the secret that signs cursors. All processes use the same secret.
 type Cursors func(context.Context) (key []byte, err error)
 
 // Seal returns the cursor of a position in an owner's list. scope identifies the list and its filters.
@@ -47,7 +47,7 @@ func (c Cursors) Seal(ctx context.Context, owner job.ID, scope string, position 
 	return cursorEncoding.EncodeToString(append(sumOf(key, owner, scope, position), position...)), nil
 }
 
-// Open returns the position in a cursor, which must have size bytes.
+// Open returns the position in a cursor. The position must have size bytes.
 func (c Cursors) Open(ctx context.Context, owner job.ID, scope, cursor string, size int) ([]byte, error) {
 	raw, err := cursorEncoding.DecodeString(cursor)
 	if err != nil || len(raw) != cursorSum+size || len(cursor) != cursorEncoding.EncodedLen(len(raw)) { // the decoder skips line breaks

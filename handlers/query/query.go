@@ -101,7 +101,7 @@ func Names(parameters []Parameter) []string {
 	return names
 }
 
-// maxNameShown limits how many bytes of an unknown parameter's name are shown.
+// maxNameShown limits how many bytes of an unknown parameter's name an error shows.
 const maxNameShown = 64
 
 // Check refuses unknown and repeated query parameters and invalid values, all at once. given are the parameters of a non-empty query.
@@ -111,7 +111,7 @@ func Check(parameters []Parameter, given iter.Seq2[string, string]) error {
 		known = "The query parameters of this resource are " + strings.Join(names, ", ") + "; each may be given once."
 	}
 	seen := make(map[string]bool, len(names))
-	foreign := true // no parameter is known and new, as in "?="
+	foreign := true // true if there is no parameter, or one is unknown or repeated, as in "?="
 	var violations []job.Violation
 	for name, value := range given {
 		i := slices.Index(names, name)

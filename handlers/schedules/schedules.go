@@ -121,7 +121,7 @@ type scheduleView struct {
 	UpdatedAt  job.Time              `json:"updated_at"`
 	WaitingFor *job.Time             `json:"waiting_for"`
 	Links      api.ScheduleLinks     `json:"links"`
-	Warnings   []job.Violation       `json:"warnings,omitempty"` // only after its creation or change
+	Warnings   []job.Violation       `json:"warnings,omitempty"` // only in responses to its creation or a change
 }
 
 func (s *API) show(x *job.Schedule) *scheduleView {

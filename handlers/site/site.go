@@ -32,7 +32,7 @@ type Readiness struct {
 // API handles public requests.
 type API struct {
 	*httpkit.Kit
-	Health   func(context.Context) Readiness // returns whether the process can work
+	Health   func(context.Context) Readiness // reports whether the process can work
 	problems func() map[string][]byte        // pages of problem types, rendered on first use
 }
 
@@ -86,18 +86,18 @@ func document(mime string, text func() []byte) httpkit.Handler {
 	return func(r *httpkit.Request) error { return made().send(r) }
 }
 
-// openAPI returns the OpenAPI document with the service's own address.
+// openAPI returns the OpenAPI document with the URL of this service.
 func (s *API) openAPI() []byte {
 	return s.below(docs.OpenAPI, "  - url: /\n", "  - url: %s\n")
 }
 
-// asyncAPI returns the document of the event streams with the service's own address.
+// asyncAPI returns the document of the event streams with the URL of this service.
 func (s *API) asyncAPI() []byte {
 	const server = "    host: \"{host}\"\n    protocol: http\n"
 	return s.below(docs.AsyncAPI, server, server+"    pathname: %s\n")
 }
 
-// below adapts a document's server address if the service is below a path.
+// below replaces the server address in a document if the service's public URL has a path.
 func (s *API) below(document []byte, server, there string) []byte {
 	public, err := url.Parse(s.PublicURL)
 	if err != nil || public.Path == "" {
@@ -145,7 +145,6 @@ func (a *asset) send(r *httpkit.Request) error {
 	return r.Send(text)
 }
 
-// docsPage returns the handler of the interactive page of the OpenAPI document.
 func docsPage() httpkit.Handler {
 	page := sync.OnceValue(func() docs.Page { return docs.PageOf("ForgeRun API", "openapi.yaml") })
 	text := sync.OnceValue(func() *asset { return newAsset(fiber.MIMETextHTMLCharsetUTF8, []byte(page().Text)) })
@@ -181,7 +180,6 @@ func problemIndex(base, docsURL string) httpkit.Handler {
 	return func(r *httpkit.Request) error { return r.HTML(docs.ProblemIndex(base, docsURL)) }
 }
 
-// problemPage sends the page of a problem type URI.
 func (s *API) problemPage(r *httpkit.Request) error {
 	slug := r.Params("slug")
 	page, ok := s.problems()[slug]
@@ -192,7 +190,6 @@ func (s *API) problemPage(r *httpkit.Request) error {
 	return r.HTML(page)
 }
 
-// relationPage sends the page of a link relation.
 func relationPage(r *httpkit.Request) error {
 	page, ok := docs.Relation(r.Params("name"))
 	if !ok {

@@ -40,7 +40,7 @@ func (s *source) EventID(_ context.Context, o *job.Occurrence) (string, error) {
 	return strconv.Itoa(o.Seq), nil
 }
 
-// run starts a stream on a pipe and returns the reader's end. refused returns the error of the stream's key.
+// run starts a stream on a pipe and returns the reader's end. refused returns why the stream's key is no longer valid, or nil.
 func run(t *testing.T, s Source, refused func() error) (e *Engine, in *bufio.Reader) {
 	t.Helper()
 	e = &Engine{
@@ -59,7 +59,6 @@ func run(t *testing.T, s Source, refused func() error) (e *Engine, in *bufio.Rea
 	return e, bufio.NewReader(far)
 }
 
-// ended waits for the end of the stream and requires its reason.
 func ended(t *testing.T, e *Engine, reason Ending) {
 	t.Helper()
 	require.NoError(t, e.Limiter.Wait(t.Context()))

@@ -10,18 +10,17 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Intervals of a stream.
 const (
-	minHold  = 20 * time.Millisecond // least time between reads while events are held
+	minHold  = 20 * time.Millisecond // least time between reads while an open transaction holds back events
 	maxHold  = time.Second
-	noteHold = time.Second // how long events are held before the stream sends heldNote
+	noteHold = time.Second // how long events are held back before the stream sends heldNote
 
 	readPause     = 10 * time.Millisecond  // minimum between two reads due to notifications
-	progressPause = 250 * time.Millisecond // the same for notifications of progress, which may also announce an event
+	progressPause = 250 * time.Millisecond // the same for notifications with progress, which may come with a new event
 
 	minRetry   = 100 * time.Millisecond // between retries while storage fails
 	maxRetry   = 5 * time.Second
-	maxFailing = 30 * time.Second // time of failing storage after which the stream ends
+	maxFailing = 30 * time.Second // the stream ends after storage has failed for this long
 	noDeadline = 24 * time.Hour   // used to wait only for a notification
 )
 
@@ -78,7 +77,7 @@ func (st *Stream) follow(ctx context.Context) error {
 	}
 }
 
-// noteHeld sends one note to the reader if events are held for long.
+// noteHeld sends one note to the reader if events are held back for long.
 func (st *Stream) noteHeld(withheld bool) error {
 	switch now := time.Now(); {
 	case !withheld:
@@ -137,7 +136,6 @@ func (st *Stream) drain(notifications <-chan job.Notification) (received bool) {
 	}
 }
 
-// writeProgress writes progress; p may be nil.
 func (st *Stream) writeProgress(p *job.Progress) error {
 	if p == nil {
 		return nil

@@ -74,7 +74,7 @@ func (l *Limiter) Acquire(client job.ID) (release func(), err error) {
 	}), nil
 }
 
-// Held returns the number of streams and waits, and of their clients.
+// Held returns the number of streams and waits, and the number of their clients.
 func (l *Limiter) Held() (total, clients int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +88,7 @@ func (l *Limiter) Close() {
 	l.cancel(Shutdown)
 }
 
-// Wait returns when nothing is held or ctx ends.
+// Wait returns when all of them have been released, or ctx ends.
 func (l *Limiter) Wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {

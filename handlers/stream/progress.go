@@ -6,8 +6,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// progress decides which progress a job's stream shows. It shows progress of the current attempt only, according to the events written so
-// far. Progress never decreases, and the latest is never dropped.
+// progress decides which progress a job's stream shows. It shows progress only of the attempt that is current according to the events
+// written so far. Progress never decreases, and the latest is never dropped.
 type progress struct {
 	attempt  int               // of the last event written; 0 if unknown
 	running  bool              // that attempt has started and not ended
@@ -16,7 +16,7 @@ type progress struct {
 	shown    *job.Progress     // latest progress shown of this attempt; may be nil
 }
 
-// receive takes the progress of a notification; now may be nil.
+// receive takes progress from a notification; now may be nil.
 func (p *progress) receive(attempt int, now *job.Progress) {
 	r := p.received
 	late := attempt < p.attempt || r != nil && (attempt < r.Attempt || attempt == r.Attempt && !further(now, r.Progress))
@@ -63,7 +63,6 @@ func (p *progress) last(o *job.Occurrence) *job.Progress {
 	return p.shown
 }
 
-// written updates the state after an event was written.
 func (p *progress) written(o *job.Occurrence) {
 	if o.Next == "" {
 		return // the event does not change the state

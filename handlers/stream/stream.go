@@ -22,7 +22,7 @@ import (
 type Engine struct {
 	Heartbeat      time.Duration // between heartbeats of an idle stream
 	StallTimeout   time.Duration // time for a reader to take 8 KiB
-	RequestTimeout time.Duration // limit of each read from storage
+	RequestTimeout time.Duration // time limit of each read from storage
 
 	// Watch returns the notifications of a job until stop is called. The zero id means all jobs and batches of the client.
 	Watch func(client, id job.ID) (notifications <-chan job.Notification, stop func())
@@ -51,7 +51,7 @@ type Source interface {
 type Page struct {
 	Events []job.Occurrence
 	More   bool // there may be more events already
-	Held   bool // there are more events that may not be read yet
+	Held   bool // more events exist, but an open transaction holds them back
 	Ended  bool // no events follow these
 }
 
@@ -63,11 +63,11 @@ const PageSize = 100
 type Stream struct {
 	Source
 	Client, JobID job.ID // JobID is zero for a stream of all of a client's events
-	// Job returns the job as of the last event read, or nil.
+	// Job returns the job if its state is still that of the last event read, and nil otherwise.
 	Job func(context.Context) *job.Job
 
 	Conn          net.Conn
-	Accepted      *conn.Conn // the accepted connection below a test bed's wrapper; nil if Conn is not from a listener
+	Accepted      *conn.Conn // connection of the listener, which Conn may wrap on a test bed; nil if Conn is not from a listener
 	Head          []byte     // written first
 	First         Page       // written after Head
 	Release       func()     // releases the stream at the limiter
@@ -84,7 +84,7 @@ type Stream struct {
 	progress   progress
 	keyChanged chan struct{} // holds a value if the key must be checked
 	nextBeat   time.Time
-	noteAt     time.Time // time of the note about held events; zero if none are held
+	noteAt     time.Time // when to write heldNote; zero if no events are held back
 	timer      *time.Timer
 	lastRead   time.Time
 	sent       int // number of events
@@ -153,7 +153,8 @@ func (st *Stream) write(ctx context.Context) (stack []byte, err error) {
 // maxInput is how many bytes a client may send after its request. They are ignored.
 const maxInput = 64 << 10
 
-// waitForClose returns when the client has hung up. A blocking read costs a small goroutine per stream, and returns immediately.
+// waitForClose returns when the client has hung up. A blocking read costs a small goroutine per stream, but notices at once that the
+// client hangs up.
 func (st *Stream) waitForClose() {
 	var b [128]byte
 	for n := 0; n < maxInput; {
@@ -168,7 +169,6 @@ func (st *Stream) waitForClose() {
 	}
 }
 
-// logEnd counts and logs the stream's end.
 func (st *Stream) logEnd(ctx context.Context, err error, stack []byte) {
 	reason, level := Internal, slog.LevelInfo
 	errors.As(err, &reason)
@@ -191,7 +191,6 @@ func (st *Stream) logEnd(ctx context.Context, err error, stack []byte) {
 	st.log(ctx, level, "stream ended", attrs...)
 }
 
-// log logs a line with the ids of the stream.
 func (st *Stream) log(ctx context.Context, level slog.Level, message string, attrs ...slog.Attr) {
 	of := []slog.Attr{
 		slog.String("request_id", st.RequestID), slog.String("client_id", st.Client.String()), slog.String("action", st.Action),

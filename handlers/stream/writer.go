@@ -17,8 +17,8 @@ var heartbeat = []byte(":\n\n")
 // heldNote explains to human readers why committed events are delayed.
 var heldNote = []byte(": events wait for an open transaction in the database\n\n")
 
-// PositionEvent has the position to resume from if a connection ends before its first event. It has data because many readers ignore the
-// id of a block without data.
+// PositionEvent is the name of the event with the position to resume from if a connection ends before its first event. It has data
+// because many readers ignore the id of a block without data.
 const PositionEvent = "position"
 
 // Start returns the first block of a stream: the reconnection time and, unless id is "", the position.
@@ -50,7 +50,7 @@ func (w *writer) frame(id, event string, data any) error {
 	w.buf.WriteString("event: " + event + "\ndata: ")
 	encoder := json.NewEncoder(&w.buf)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(data); err != nil { // one line with a line break
+	if err := encoder.Encode(data); err != nil { // adds one line and a line break
 		return errors.Join(Internal, err)
 	}
 	w.buf.WriteByte('\n')
@@ -60,7 +60,6 @@ func (w *writer) frame(id, event string, data any) error {
 	return w.flush()
 }
 
-// flush writes the buffer.
 func (w *writer) flush() error {
 	err := w.write(w.buf.Bytes())
 	w.buf = bytes.Buffer{}

@@ -38,7 +38,6 @@ func (v *visit) pendingFault(ofTestbed bool) *fault.Effect {
 	return left.effect
 }
 
-// deferFault sets the fault for the next request on the connection.
 func (v *visit) deferFault() {
 	c, ok := v.Context().Conn().(*conn.Conn)
 	if next := v.fault.OnNext(); ok && next != nil {

@@ -39,8 +39,8 @@ func (s *API) replaceFaults(r *httpkit.Request) error {
 	return httpkit.Respond(r, fiber.StatusOK, faultViews)(s.Testbed.ReplaceFaults(r.Ctx, scope, f.Seed, f.Rules, f.Profile))
 }
 
-// inSession wraps a handler for the rules of a session. The session has the label in the request's header, or no label without the
-// header.
+// inSession wraps a handler that needs the request's session. That is the session with the label in the header ForgeRun-Session, or
+// without the header the one without a label.
 func (s *API) inSession(handle func(r *httpkit.Request, scope testbed.Scope) error) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		scope, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID)
@@ -81,7 +81,7 @@ func operationOf(rt *httpkit.Route) string {
 	return docs.Operations()[rt.Method+" "+strings.Join(rt.Segments(), "/")]
 }
 
-// headerFault is the header with an effect on its own request.
+// headerFault is the header with a fault for its own request.
 const headerFault = "ForgeRun-Fault"
 
 // findFault finds the fault for the request: from an earlier request on the connection, from its header, or from the client's rules.
@@ -106,8 +106,8 @@ func (s *API) findFault(v *visit) error {
 	return err
 }
 
-// subjectOf identifies the request by its key or its body. If a large body is announced, it uses the length instead, because the request
-// may be refused without reading it. The handler reports errors of the body.
+// subjectOf identifies the request by its idempotency key or its body. If a large body is announced, it uses the length instead, because
+// the request may be refused without reading it. Errors in the body are left to the handler.
 func subjectOf(r *httpkit.Request) string {
 	key, body := r.Request().Header.Peek("Idempotency-Key"), r.Request().Header.Peek(fiber.HeaderContentLength)
 	if len(key) == 0 && r.Request().Header.ContentLength() <= httpkit.SmallBody {
@@ -116,7 +116,6 @@ func subjectOf(r *httpkit.Request) string {
 	return fault.Subject(r.Method(), string(r.Request().URI().Path()), key, body)
 }
 
-// inHeader adds the name of the header to an error.
 func inHeader(name string, err error) error {
 	if known, ok := errors.AsType[*job.Error](err); ok {
 		wrong := *known
@@ -126,7 +125,7 @@ func inHeader(name string, err error) error {
 	return err
 }
 
-// Before applies faults before the work or instead of it. done reports that the request is already answered.
+// Before applies faults before the work or instead of it. done reports whether the response is already complete.
 func (s *API) Before(r *httpkit.Request) (done bool, err error) {
 	v := visitOf(r)
 	if err := s.findFault(v); err != nil || v.fault == nil {
@@ -141,7 +140,7 @@ func (s *API) Before(r *httpkit.Request) (done bool, err error) {
 		}
 	}
 	if e.Replaces() && r.Request().BodyStream() != nil {
-		_, _ = r.ReadBody() // for the record; its error does not matter
+		_, _ = r.ReadBody() // for the record; an error does not matter
 	}
 	switch {
 	case e.Unanswered():
@@ -200,7 +199,7 @@ func (s *API) After(r *httpkit.Request) {
 	v := visitOf(r)
 	if v.fault != nil && !r.Streams {
 		if disturb.Rewrites(v.fault, r.Response()) {
-			r.Response().Header.Del(fiber.HeaderETag) // it is another representation
+			r.Response().Header.Del(fiber.HeaderETag) // the rewritten response is another representation
 		}
 		v.setRetryAfter()
 	}
@@ -228,7 +227,6 @@ func sentLater(e *fault.Effect) bool {
 	return e.SlowBytes > 0 && e.Close == "" || e.Close == fault.CloseStall
 }
 
-// setRetryAfter sets the Retry-After of the fault, if any.
 func (v *visit) setRetryAfter() {
 	lines, set := v.fault.RetryAfterLines(time.Now())
 	if !set {
@@ -240,8 +238,8 @@ func (v *visit) setRetryAfter() {
 	}
 }
 
-// elsewhere returns the origin to which a fault redirects: another local name than the request's Host, or "". Other hosts are never used
-// because the client chooses the Host header.
+// elsewhere returns the origin to which a fault redirects: another local name than that in the request's Host, or "". It never names
+// other hosts, because the client chooses the Host header.
 func (v *visit) elsewhere() string {
 	other := wire.OtherName(string(v.Request.Request().Header.Host()))
 	if other == "" || !v.fault.OtherHost {
@@ -250,7 +248,7 @@ func (v *visit) elsewhere() string {
 	return "http://" + other
 }
 
-// showFault finds a rule so that conditions can be checked; the API has no GET of a single rule.
+// showFault finds a rule, so that If-Match and If-None-Match can be checked: the API has no GET for a single rule.
 func (s *API) showFault(r *httpkit.Request, scope testbed.Scope) error {
 	rules, err := s.Testbed.Faults(r.Ctx, scope)
 	if err != nil {

@@ -29,7 +29,7 @@ func (s *API) Body(r *httpkit.Request, body []byte) {
 		Key         string `json:"idempotency_key"`
 		Correlation string `json:"correlation_id"`
 	}
-	_ = json.Unmarshal(body, &named) // invalid JSON has no names
+	_ = json.Unmarshal(body, &named) // if it is invalid JSON, both stay empty
 	v.bodyKey, v.bodyCorrelation = named.Key, named.Correlation
 	if len(body) > 0 {
 		same := jsontext.Value(body).Clone()
@@ -68,7 +68,7 @@ func (s *API) record(v *visit) (later func(hungUp bool)) {
 	return func(bool) {}
 }
 
-// recorded reports whether the requests of a route are recorded. Of the test bed's own routes only the reset is recorded.
+// recorded reports whether the test bed records requests of a route. Of the test bed's own routes only the reset is recorded.
 func recorded(r *httpkit.Request) bool {
 	return r.Route.Access != httpkit.Public &&
 		(!strings.HasPrefix(r.Route.Path, "/v1/testbed/") || r.Route.Path == resetPath)

@@ -19,14 +19,13 @@ import (
 	"github.com/forgerun/forgerun/verdict/report"
 )
 
-// labelQuery filters sessions by label.
 var labelQuery = []query.Parameter{{Name: "label", Valid: verdict.ValidLabel, Want: "the label of a session"}}
 
 // headerSession is the header with the label of the request's session.
 const headerSession = "ForgeRun-Session"
 
-// session returns the session that a request and its new jobs belong to: the one with the label in the header, or without that header
-// the one without a label.
+// session returns the session of a request and its new jobs: the one with the label in the header, or without the header the one without
+// a label.
 func (s *API) session(ctx context.Context, v *visit, client job.ID) (testbed.Scope, error) {
 	if !v.Has(headerSession) {
 		return testbed.Scope{Client: client}, nil
@@ -76,7 +75,6 @@ func (s *API) listSessions(r *httpkit.Request) error {
 	})(s.Testbed.Sessions(r.Ctx, r.Caller.ClientID, label))
 }
 
-// asVerdict are the media types of a verdict.
 var asVerdict = []string{fiber.MIMEApplicationJSON, httpkit.ProblemMedia, fiber.MIMEApplicationXML, fiber.MIMETextHTML}
 
 // getVerdict responds in the format that the client prefers: JSON, JUnit XML or HTML.
@@ -89,7 +87,7 @@ func (s *API) getVerdict(r *httpkit.Request) error {
 	r.Response().ResetBody()
 	switch {
 	case header.Prefers(accept, fiber.MIMETextHTML, fiber.MIMEApplicationJSON):
-		r.Set(fiber.HeaderContentType, fiber.MIMETextHTML) // the page declares its encoding
+		r.Set(fiber.HeaderContentType, fiber.MIMETextHTML) // no charset: the page declares its encoding
 		return report.HTML(r.Response().BodyWriter(), &v)
 	case header.Prefers(accept, fiber.MIMEApplicationXML, fiber.MIMEApplicationJSON):
 		r.Set(fiber.HeaderContentType, fiber.MIMEApplicationXML)
@@ -116,7 +114,7 @@ func (s *API) getJournal(r *httpkit.Request) error {
 	r.Set(fiber.HeaderContentType, report.JournalType)
 	r.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
 		defer s.journals.Release(who)
-		_ = report.Journal(patient{w, conn, s.StallTimeout}, &v) // the client has hung up
+		_ = report.Journal(patient{w, conn, s.StallTimeout}, &v) // an error means that the client has hung up
 	})
 	return nil
 }

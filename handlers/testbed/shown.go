@@ -65,7 +65,6 @@ func (v *visit) shown(x *verdict.Exchange) {
 	testbed.Shape.Jobs(body, x)
 }
 
-// open returns the number of unfinished items of a batch.
 func open(c *api.BatchCounts) int { return c.Created + c.Queued + c.Assigned + c.Running }
 
 // impliesEnd reports whether the response implies that the job in the path has ended, without showing its state.

@@ -22,7 +22,7 @@ type API struct {
 	journals *fair.Semaphore[job.ID] // journals being sent
 }
 
-// New returns the API and registers it with the kit.
+// New returns the API and makes it the kit's interceptor.
 func New(kit *httpkit.Kit, bed *beds.Bed) *API {
 	s := &API{kit, bed, fair.New[job.ID](journalsAtOnce)}
 	kit.Interceptor = s
@@ -65,7 +65,7 @@ func (s *API) Routes() []httpkit.Route {
 	}
 }
 
-// visit is the test bed's state of a request.
+// visit is what the test bed keeps about a request.
 type visit struct {
 	*httpkit.Request
 	session   testbed.Scope // session that the header names, once looked up
@@ -80,7 +80,6 @@ type visit struct {
 // visitKey is the key of a request's visit in its locals.
 const visitKey = "testbed"
 
-// visitOf returns the visit of a request.
 func visitOf(r *httpkit.Request) *visit {
 	v, ok := r.Locals(visitKey).(*visit)
 	if !ok {

@@ -1,4 +1,4 @@
-// Package views converts domain types to the types of the API's document, for several resources.
+// Package views converts domain types to the types of the API's document that several resources share.
 package views
 
 import (
@@ -87,7 +87,6 @@ func (s Views) expiryOf(j *job.Job) *job.Time {
 	return job.TimeOf(new(j.FinishedAt.Add(s.Retention)))
 }
 
-// linksOf returns links to the possible actions on the job.
 func (s Views) linksOf(j *job.Job, now time.Time) api.JobLinks {
 	self := s.Links.At(JobPath(j.ID))
 	links := api.JobLinks{Self: self, Events: self + "/events", Attempts: self + "/attempts", Deliveries: self + "/deliveries"}

@@ -20,7 +20,6 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// ownerOf returns the webhook or job that the deliveries in a path belong to.
 func ownerOf(r *httpkit.Request) job.DeliveryOwner {
 	if strings.HasPrefix(r.Route.Path, "/v1/webhooks/") {
 		return job.DeliveryOwner{WebhookID: r.PathID()}
@@ -42,7 +41,6 @@ func (s *API) listDeliveries(r *httpkit.Request) error {
 	})
 }
 
-// getDelivery sends a delivery and all its attempts.
 func (s *API) getDelivery(r *httpkit.Request) error {
 	d, attempts, err := s.Webhooks.Delivery(r.Ctx, r.Caller.ClientID, ownerOf(r), r.IDOf("delivery_id"))
 	if err != nil {
@@ -71,7 +69,7 @@ func (s *API) accepted(r *httpkit.Request) func(*job.Delivery, error) error {
 	}
 }
 
-// redeliverFailed needs no position: deliveries that it sends again are no longer FAILED.
+// redeliverFailed does not need the position of a cursor: deliveries that it sends again are no longer FAILED.
 func (s *API) redeliverFailed(r *httpkit.Request) error {
 	return s.resend(r, "redeliver", func(ctx context.Context, client, id job.ID, since time.Time, _ job.Position) (job.Replay, error) {
 		return s.Webhooks.RedeliverFailed(ctx, client, id, since)
@@ -88,8 +86,8 @@ var errBadReplayCursor = &job.Error{
 		Detail: "This must be the next_cursor of the previous response, unchanged and with the same since; omit it to start again."}},
 }
 
-// resend sends events to a webhook again, from a time or a cursor on. The cursor belongs to the webhook, the action and
-// the time. The secret of cursors is cached for all requests, so it is not read in this request's transaction.
+// resend sends events to a webhook again, from a time or a cursor on. The cursor is valid only for this webhook, action and time. The
+// secret that signs cursors is cached for all requests, so it must not be read in this request's transaction.
 func (s *API) resend(
 	r *httpkit.Request, action string,
 	send func(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error),
@@ -126,12 +124,10 @@ func (s *API) resend(
 	return r.JSON(fiber.StatusAccepted, answer)
 }
 
-// deliveryQuery has the parameters of a list of deliveries.
 var deliveryQuery = slices.Concat(query.Page, []query.Parameter{
 	query.Choice("state", job.DeliveryStates), query.Choice("event_name", job.SubscribableEvents),
 }, query.Created)
 
-// deliveriesPath returns the path of an owner's deliveries.
 func deliveriesPath(owner job.DeliveryOwner) string {
 	if owner.WebhookID.IsZero() {
 		return views.JobPath(owner.JobID) + "/deliveries"
@@ -139,7 +135,7 @@ func deliveriesPath(owner job.DeliveryOwner) string {
 	return webhookPath(owner.WebhookID) + "/deliveries"
 }
 
-// deliveryOf returns the view of a delivery below a path.
+// deliveryOf returns the view of a delivery that is below a path.
 func (s *API) deliveryOf(path string, d *job.Delivery) api.Delivery {
 	self := s.Links.At(path) + "/" + d.ID.String()
 	v := api.Delivery{
