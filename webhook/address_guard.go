@@ -78,7 +78,7 @@ func (g *Guard) checkHost(u *url.URL) string {
 		}
 		return ""
 	}
-	addr, err := netip.ParseAddr(host) // refuses leading zeros and missing parts
+	addr, err := netip.ParseAddr(host) // ParseAddr refuses leading zeros and missing parts
 	switch {
 	case err != nil || addr.Is6() != bracketed || addr.Zone() != "":
 		return unclear

@@ -166,7 +166,7 @@ func ipv4Spellings() []string {
 		spellings = append(spellings, a+".0.1", a+".0x0.1", a+".00.0x1") // three
 	}
 	parts := [3][2]string{{"127", "0x7f"}, {"0", "00"}, {"1", "0x1"}}
-	for i := 1; i < 16; i++ { // four parts, each decimal or not
+	for i := 1; i < 16; i++ { // four parts; each bit of i makes one of them octal or hexadecimal
 		pick := func(part, bit int) string { return parts[part][i>>bit&1] }
 		spellings = append(spellings, pick(0, 0)+"."+pick(1, 1)+"."+pick(1, 2)+"."+pick(2, 3))
 	}
@@ -176,7 +176,7 @@ func ipv4Spellings() []string {
 		"0x0a000001", "167772161", "012.0.0.1", "10.1", "192.168.257", "0300.0250.0.1", "3232235777", "example.1", "example.0x7f", "a.b.1")
 }
 
-// trickyURLs hide the host.
+// trickyURLs returns URLs in which programs may find different hosts.
 func trickyURLs(port string) []string {
 	return []string{
 		"http://8.8.8.8@127.0.0.1:" + port + "/", "http://8.8.8.8:80@127.0.0.1:" + port + "/", "http://127.0.0.1:" + port + `\@8.8.8.8/`,

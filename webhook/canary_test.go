@@ -27,7 +27,7 @@ type canary struct {
 	port string
 	own  []string // addresses that it listens on
 	seen atomic.Int32
-	done chan struct{} // one token for each connection
+	done chan struct{} // gets a value for each connection
 }
 
 func newCanary(t *testing.T) *canary {
@@ -71,7 +71,7 @@ func (c *canary) requireUnseen(t *testing.T) {
 	require.EqualValues(t, len(c.own), c.seen.Load(), "the canary was called")
 }
 
-// targets are URLs of the canary, or of other forbidden addresses.
+// targets returns URLs of the canary and of other forbidden addresses.
 func (c *canary) targets() []string {
 	targets := trickyURLs(c.port)
 	add := func(host string) {
@@ -113,7 +113,7 @@ func TestNoSpellingReachesTheCanary(t *testing.T) {
 		p := sample
 		p.Target.URL = target
 		all.Go(func() {
-			attempt, want := s.Send(t.Context(), p).Attempt, job.SendDNS // like a name that does not exist
+			attempt, want := s.Send(t.Context(), p).Attempt, job.SendDNS // the same as for a name that does not exist
 			if s.cfg.Guard.Check(target) != "" {
 				want = job.SendForbidden
 			}
@@ -144,7 +144,7 @@ func TestNameThatResolvesDifferentlyTheSecondTime(t *testing.T) {
 	c := newCanary(t)
 	var lookups atomic.Int32
 	r := resolver(func(string) []netip.Addr {
-		if lookups.Add(1) <= 2 { // A and AAAA of the first resolution
+		if lookups.Add(1) <= 2 { // the A and AAAA queries of the first resolution
 			return []netip.Addr{netip.MustParseAddr("93.184.216.34"), netip.MustParseAddr("2606:4700::1111")}
 		}
 		return loopback

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Headers of the handshake in "HTTP 1.1 Web Hooks for Event Delivery" (CloudEvents, http-webhook, section 4). Deliveries also have the
-// first one.
+// Headers of the handshake in "HTTP 1.1 Web Hooks for Event Delivery" (CloudEvents, http-webhook, section 4). Deliveries also have
+// Webhook-Request-Origin.
 const (
 	headerRequestOrigin = "Webhook-Request-Origin"
 	headerAllowedOrigin = "Webhook-Allowed-Origin"
@@ -84,7 +84,6 @@ func (c *Challenge) judge(answer *http.Response) string {
 	return ""
 }
 
-// mustRespond appends the required response to the description of a problem.
 func (c *Challenge) mustRespond(missing string) string {
 	return missing + " It must answer OPTIONS at this URL with a 2xx status and WebHook-Allowed-Origin: " + c.cfg.Origin + " (or *)."
 }

@@ -22,7 +22,7 @@ func (s *Sender) SendChanged(ctx context.Context, p job.ClaimedDelivery, e fault
 // staleAge is the age of a stale signature. Receivers accept at most a few minutes.
 const staleAge = time.Hour
 
-// changed returns the data to sign with, changed by an effect: the time, the target or the keys.
+// changed returns g with the time, the target or the keys changed as the effect says.
 func (g signing) changed(e fault.Effect) (signing, error) {
 	var err error
 	switch e.Tamper {
@@ -43,7 +43,7 @@ func (g signing) changed(e fault.Effect) (signing, error) {
 	return g, err
 }
 
-// otherSecrets returns as many random secrets as it gets.
+// otherSecrets returns a random secret for each given one.
 func otherSecrets(secrets []string) []string {
 	others := make([]string, len(secrets))
 	for i := range others {

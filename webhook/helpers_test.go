@@ -38,7 +38,6 @@ func newVault(t testing.TB) *Vault {
 	return v
 }
 
-// newSender makes a sender with a new key.
 func newSender(t testing.TB, cfg SenderConfig) *Sender {
 	t.Helper()
 	v := newVault(t)
@@ -59,7 +58,6 @@ func localSender(t testing.TB) *Sender {
 	return newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: testkit.Patience})
 }
 
-// sendTo sends the sample to a URL.
 func sendTo(t testing.TB, s *Sender, url string) job.Sent {
 	t.Helper()
 	p := sampleParcel(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// script acts as a receiver on a connection, after the request was read. It returns when a write fails or gone is done. The connection is
+// script acts as a receiver on a connection, after the request was read. It returns when a write fails or gone ends. The connection is
 // closed afterwards.
 type script func(gone context.Context, conn *net.TCPConn)
 
@@ -54,7 +54,6 @@ func newScript(t *testing.T, play script) (url string, ended chan struct{}) {
 	return "http://" + l.Addr().String() + "/", ended
 }
 
-// requireEnded waits until the sender has closed the connection.
 func requireEnded(t *testing.T, ended <-chan struct{}) {
 	t.Helper()
 	select {
@@ -64,7 +63,6 @@ func requireEnded(t *testing.T, ended <-chan struct{}) {
 	}
 }
 
-// say writes a text and closes the connection.
 func say(text string) script {
 	return func(_ context.Context, conn *net.TCPConn) { _, _ = io.WriteString(conn, text) }
 }

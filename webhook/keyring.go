@@ -17,8 +17,8 @@ import (
 type KeyStore interface {
 	// SigningKeys returns the published keys, oldest first.
 	SigningKeys(ctx context.Context) ([]job.SigningKey, error)
-	// AddSigningKey adds a key that signs after delay; the first key signs at once. The other keys retire when the new key has signed for
-	// the time overlap. With onlyFirst, it does nothing if there is a key already.
+	// AddSigningKey adds a key that signs after delay; the first key signs at once. The other keys retire once the new key has signed
+	// for the duration of overlap. If onlyFirst is true, it does nothing if there is a key already.
 	AddSigningKey(ctx context.Context, k job.SigningKey, onlyFirst bool, delay, overlap time.Duration) error
 }
 
@@ -62,9 +62,9 @@ func (k *Keyring) Ensure(ctx context.Context) error {
 	return k.Refresh(ctx)
 }
 
-// Rotate adds a new key, which signs after ten minutes. The previous key stays published for another day. If the keys have leaked, the new
-// one signs at once, and all others retire now, because receivers must not trust their signatures; other processes use the new key within
-// 30 seconds. Rotate fails if the current key is encrypted with a different master key.
+// Rotate adds a new key, which signs after ten minutes. The previous key stays published for another day. If the keys have leaked, the
+// new key signs at once, and all others retire now, because receivers must not trust their signatures. Other processes use the new key
+// within 30 seconds. Rotate fails if the current key is encrypted with a different master key.
 func (k *Keyring) Rotate(ctx context.Context, leaked bool) error {
 	delay, overlap := publishBefore, publishAfter
 	if leaked {
@@ -79,7 +79,6 @@ func (k *Keyring) Rotate(ctx context.Context, leaked bool) error {
 	return k.Refresh(ctx)
 }
 
-// generate makes a key and stores it encrypted.
 func (k *Keyring) generate(ctx context.Context, onlyFirst bool, delay, overlap time.Duration) error {
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -143,7 +142,6 @@ func (k *Keyring) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// signingKey decrypts the private part of a key.
 func (v *Vault) signingKey(key job.SigningKey) (ed25519.PrivateKey, error) {
 	kid, err := thumbprint(key.Public)
 	if err != nil {
@@ -168,7 +166,6 @@ func (v *Vault) signingKey(key job.SigningKey) (ed25519.PrivateKey, error) {
 
 var errNoKey = errors.New("there is no signing key")
 
-// current returns the key to sign with now.
 func (k *Keyring) current(now time.Time) (signingKey, error) {
 	keys := k.keys.Load()
 	if keys == nil {

@@ -15,7 +15,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// kidAt returns the id of the key that a keyring signs with at a moment.
 func kidAt(t *testing.T, k *Keyring, at time.Time) string {
 	t.Helper()
 	key, err := k.current(at)

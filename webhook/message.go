@@ -12,13 +12,12 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Media types of messages.
 const (
 	mimeJSON       = "application/json"
 	mimeCloudEvent = "application/cloudevents+json"
 )
 
-// message is the content of a delivery. It is the same in each try.
+// message is the content of a delivery. It is the same in each attempt.
 type message struct {
 	contentType string
 	language    string  // of the texts in the data; "" if there are none
@@ -47,7 +46,7 @@ type cloudEvent struct {
 	Data            json.RawMessage `json:"data"`
 }
 
-// emittedDocument is the document of event.emitted: the document of the running attempt, and the client's own event.
+// emittedDocument is the data of event.emitted: the document of the running attempt, and the event that the client chose.
 type emittedDocument struct {
 	plainDocument
 	Emitted struct {
@@ -56,10 +55,10 @@ type emittedDocument struct {
 	} `json:"emitted"`
 }
 
-// plainDocument is a document without the methods of job.Document, for encoding a document without a failure.
+// plainDocument is a job.Document without its methods: emittedDocument would inherit MarshalJSON, which omits "emitted".
 type plainDocument job.Document
 
-// render makes the message of an occurrence. An effect may change its document.
+// render makes the message of an occurrence. The effect changed may rewrite the data.
 func render(links job.Links, o *job.Occurrence, mode job.ContentMode, changed fault.Effect) (message, error) {
 	mediaType, language, data, err := content(links, o)
 	if err != nil {

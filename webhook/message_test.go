@@ -16,7 +16,6 @@ const mimeProblem = "application/problem+json"
 
 var links = job.Links{PublicURL: publicURL, Absolute: true, Language: "en"}
 
-// occurrenceOf returns an event of a running job, changed by change.
 func occurrenceOf(name string, prev, next job.State, change func(o *job.Occurrence)) job.Occurrence {
 	o := failedOccurrence(job.DependencyFailed)
 	o.Name, o.Prev, o.Next, o.Ended = name, prev, next, nil
@@ -122,7 +121,7 @@ func requireScenario(t *testing.T, o job.Occurrence, document map[string]any) {
 		document["scenario"])
 }
 
-// requireEnglish requires English texts, whatever the request accepted, and the name of their language.
+// requireEnglish requires English texts, whatever language the request preferred, and "en" as their language.
 func requireEnglish(t *testing.T, document map[string]any, language string) {
 	t.Helper()
 	if document["detail"] == nil {
@@ -145,7 +144,7 @@ func requireStable(t *testing.T, o job.Occurrence, mode job.ContentMode) message
 	return first
 }
 
-// requireStructured checks that structured mode has the same event and data.
+// requireStructured checks that structured mode has the same event and data as binary mode.
 func requireStructured(t *testing.T, o job.Occurrence, binary message) {
 	t.Helper()
 	m := requireStable(t, o, job.ContentStructured)

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// The reason of a failed attempt has the failure and the address.
+// The reason of a failed attempt names the failure and the receiver's address.
 func TestReasonHasTheAddress(t *testing.T) {
 	t.Parallel()
 	closed := must(net.Listen("tcp", "127.0.0.1:0"))(t)

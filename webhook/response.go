@@ -21,8 +21,8 @@ const (
 	maxRetryAfter  = 24 * time.Hour
 )
 
-// read reads a response and classifies it. If reading the body of a success fails, it also returns the error. For other responses, only the
-// status matters.
+// read reads a response and classifies it. If reading the body of a successful response fails, it also returns the error. For other
+// responses, only the status matters.
 func read(r *http.Response, now time.Time) (sent job.Sent, err error) {
 	a := job.DeliveryAttempt{Status: r.StatusCode, Error: classifyStatus(r.StatusCode), Header: storedHeader(r.Header)}
 	if r.StatusCode >= http.StatusOK { // the body of a 101 response is the connection

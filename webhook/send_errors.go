@@ -17,13 +17,12 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// handshakeError is a failed TLS handshake.
 type handshakeError struct{ error }
 
 func (e handshakeError) Unwrap() error { return e.error }
 
-// classify returns the class of a connection error. answered reports whether part of a response was received. Most errors of net/http about
-// bad responses have no type, so they are the default.
+// classify returns the class of a connection error. answered reports whether part of a response was received. Most errors of net/http
+// about bad responses have no type, so SendBadAnswer is the default.
 func classify(err error, answered bool) job.SendError {
 	var (
 		dns       *net.DNSError
@@ -81,8 +80,8 @@ func classifyStatus(status int) job.SendError {
 // maxReason limits the error's part of a reason, in bytes, because receivers control some of the text.
 const maxReason = 200
 
-// reason describes a failure with the receiver's address. It returns "" for a success or an internal error. It shows a resolved address
-// only if the address is public, because clients must not learn about private networks.
+// reason describes a failure, and includes the receiver's address. It returns "" for a success or an internal error. It shows a resolved
+// address only if the address is public, because clients must not learn about private networks.
 func (s *Sender) reason(a *job.DeliveryAttempt, err error, target *url.URL, peer string) string {
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" && dial.Addr != nil {

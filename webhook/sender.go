@@ -25,8 +25,8 @@ import (
 
 // SenderConfig configures a Sender.
 type SenderConfig struct {
-	PublicURL string // base of links and of the events' source, without a trailing slash
-	Origin    string // name of this service in challenges; "" without challenges
+	PublicURL string // base URL of links and of the events' source, without a trailing slash
+	Origin    string // name of this service in challenges; "": receivers are not challenged
 	Version   string // of the program, for User-Agent
 	Timeout   time.Duration
 	Guard     *Guard
@@ -45,7 +45,7 @@ type Sender struct {
 
 // NewSender makes a sender that signs with the keys, and for subscriptions also with their secrets.
 func NewSender(cfg SenderConfig, keys *Keyring) *Sender {
-	links := job.Links{PublicURL: cfg.PublicURL, Absolute: true, Language: job.Languages[0]} // receivers do not negotiate
+	links := job.Links{PublicURL: cfg.PublicURL, Absolute: true, Language: job.Languages[0]} // receivers do not negotiate a language
 	return &Sender{connector: newConnector(cfg.Guard, cfg.Timeout, cfg.RootCAs), cfg: cfg, links: links, keys: keys}
 }
 

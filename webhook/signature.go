@@ -13,7 +13,6 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// signatureLabel is the label of our signature in a message.
 const signatureLabel = "sig1"
 
 // signatureLife is how long a signature is valid.
@@ -22,7 +21,7 @@ const signatureLife = 5 * time.Minute
 // coveredFields are the headers that every signature covers, before those of CloudEvents.
 var coveredFields = []string{"content-type", "content-digest", "webhook-id"}
 
-// signing holds the keys for a request.
+// signing is what the signatures of a request depend on, besides the request.
 type signing struct {
 	at      time.Time
 	target  *url.URL
@@ -30,7 +29,6 @@ type signing struct {
 	secrets []string // valid secrets of a subscription
 }
 
-// sign adds the timestamp and the signatures to a request.
 func (g signing) sign(r *http.Request, m message) error {
 	r.Header.Set("Webhook-Timestamp", strconv.FormatInt(g.at.Unix(), 10))
 	if len(g.secrets) > 0 {
@@ -98,7 +96,7 @@ func contentDigest(body []byte) (string, error) {
 	return member("sha-256", httpsfv.NewItem(sum[:]))
 }
 
-// member encodes a dictionary with one member.
+// member encodes a structured-field dictionary with one member.
 func member(name string, value httpsfv.Member) (string, error) {
 	d := httpsfv.NewDictionary()
 	d.Add(name, value)

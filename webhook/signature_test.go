@@ -55,7 +55,7 @@ func TestContentDigestOfRFC9530(t *testing.T) {
 	}
 }
 
-// The example of the Standard Webhooks libraries, and the result of their verifier.
+// The signature equals that of an example in the Standard Webhooks libraries, and their verifier accepts it.
 func TestStandardSignatures(t *testing.T) {
 	t.Parallel()
 	const id, body, first = "msg_p5jXN8AQM9LWM0D4loKWxJek", `{"test": 2432232314}`, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -88,7 +88,6 @@ func verifyStandard(secret string, body []byte, header http.Header) error {
 	return verifier.Verify(body, header)
 }
 
-// captured is a request as received.
 type captured struct {
 	scheme, method, host, target string
 	header                       http.Header

@@ -56,7 +56,7 @@ func newConnector(guard *Guard, timeout time.Duration, roots *x509.CertPool) *co
 	return c
 }
 
-// dialTLS makes a connection. A failed handshake is a handshakeError.
+// dialTLS returns a handshakeError if the TLS handshake fails.
 func (c *connector) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
