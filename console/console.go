@@ -39,7 +39,7 @@ type asset struct {
 func Handler() http.Handler {
 	assets, err := load(files)
 	if err != nil {
-		panic(err) // the files are embedded
+		panic(err) // cannot fail: the files are embedded
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimPrefix(r.URL.Path, Prefix)
@@ -58,7 +58,7 @@ func Handler() http.Handler {
 	})
 }
 
-// load reads all files. It lists the modules in the page, so that browsers load them in parallel.
+// load reads all files. It adds a preload link for each module to the page, so that browsers load the modules in parallel.
 func load(from fs.FS) (map[string]asset, error) {
 	bodies := map[string][]byte{}
 	var modules strings.Builder
@@ -88,7 +88,7 @@ func load(from fs.FS) (map[string]asset, error) {
 	return assets, nil
 }
 
-// types are the media types of the files. The tables of operating systems differ.
+// types are the media types of the files. The table is fixed, because those of operating systems differ.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
 }

@@ -37,7 +37,7 @@ export const NAV = [
   ["Test bed", [["sessions", "Sessions"], ["faults", "Faults"]]],
 ];
 
-// NEEDS maps a page that some servers do not have to the feature in api.js' server that it needs.
+// NEEDS maps a page that not all servers have to the feature that it needs, a member of server in api.js.
 export const NEEDS = { bulk: "bulk", sessions: "testbed", faults: "testbed" };
 
 // parse splits an address into the page's name, the id and the query.

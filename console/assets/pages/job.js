@@ -16,7 +16,7 @@ export function page(context, id) {
   }
   return {
     title: "Job …" + id.slice(-12),
-    load, often: job => job.state === "RUNNING", // progress is not an event
+    load, often: job => job.state === "RUNNING", // progress changes without an event
     view: job => [
       heading(["Job ", h("code", { class: "wrap" }, job.job_id)], copyButton(job.job_id, "Copy id")),
       submitted(job, context.query), summary(job), actions(job, context), waiting(job), failure(job), progress(job),

@@ -88,7 +88,7 @@ export function page(context) {
     return table([...choose, ...columns().map(name => COLUMNS[name])], jobs,
       { key: j => j.job_id, open: j => "#/jobs/" + j.job_id, caption: "Jobs", marked: j => selected.has(j.job_id) });
   }
-  return { title: "Jobs", load, view, often: list => list.data.some(j => j.state === "RUNNING") }; // progress is not an event
+  return { title: "Jobs", load, view, often: list => list.data.some(j => j.state === "RUNNING") }; // progress changes without an event
 }
 
 const capital = word => word[0].toUpperCase() + word.slice(1);
