@@ -26,7 +26,7 @@ type Admin struct {
 	Registry *prometheus.Registry
 	// Ready reports whether the process can work, and returns a value that the response shows.
 	Ready func(ctx context.Context) (ok bool, report any)
-	// Guard recognizes operators. Every page that is not for machines needs an operator.
+	// Guard recognizes operators. Guard authenticates operators for all pages that are not for machines.
 	Guard operators.Guard
 	// Hosts reports whether to answer requests for a host. nil allows all hosts; if no token is set, it allows only names of this machine.
 	Hosts func(string) bool
@@ -34,7 +34,7 @@ type Admin struct {
 	Dashboard http.Handler
 	// Docs is the page that documents the operator API.
 	Docs http.Handler
-	// Console serves the operator's page at / and its files below ConsolePath.
+	// Console serves its page at / and its files below ConsolePath.
 	Console http.Handler
 	// Log gets a line for each failed scrape.
 	Log *slog.Logger
@@ -153,7 +153,6 @@ func secured(next http.Handler) http.Handler {
 	})
 }
 
-// refuse writes a problem document (RFC 9457).
 func refuse(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)

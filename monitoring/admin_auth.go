@@ -25,8 +25,8 @@ func requireOperator(guard operators.Guard, next http.Handler) http.Handler {
 	})
 }
 
-// checkOrigin passes on a request if its host belongs to this listener and no page of another origin caused it. Guard also checks requests
-// that change something and have no Sec-Fetch-Site header.
+// checkOrigin passes on a request if its host belongs to this listener and no page of another origin caused it. If a request that
+// changes something has no Sec-Fetch-Site header, only Guard checks it.
 func (a Admin) checkOrigin(next http.Handler) http.Handler {
 	hosts := a.Hosts
 	if hosts == nil && a.Guard.Tokens.None() {

@@ -158,8 +158,8 @@ func TestReadOnlyOperators(t *testing.T) {
 	}
 }
 
-// Wrong tokens are limited, but a token that was accepted before still works. Guesses are logged without the token and do not fill the
-// log.
+// Attempts with wrong tokens are limited, but a token that was accepted before still works. Guesses are logged without the token and do
+// not fill the log.
 func TestAdminLimitsAndLogsGuesses(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -72,7 +72,6 @@ func TestComposeProfiles(t *testing.T) {
 	}
 }
 
-// proxy returns the only service of proxyFile.
 func proxy(t *testing.T) types.ServiceConfig {
 	t.Helper()
 	_, err := loadCompose(t, proxyFile, nil)

@@ -25,7 +25,7 @@ type Lines struct {
 	mu       sync.Mutex
 	waiting  []byte
 	spare    []byte        // empty buffer for reuse
-	idle     chan struct{} // closed when everything is written; nil: everything is written
+	idle     chan struct{} // closed when all lines are written; nil: all are written
 	dropped  int           // total number of dropped lines
 	reported int           // number of dropped lines that were reported in the log
 }
@@ -68,7 +68,6 @@ func (l *Lines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// write writes until no lines wait.
 func (l *Lines) write() {
 	for {
 		time.Sleep(linesGather)
@@ -88,7 +87,7 @@ func (l *Lines) write() {
 	}
 }
 
-// written counts the lines that a failed write lost. After a successful write, it reports the lines that were dropped before.
+// written counts the lines that a failed write lost. After a successful write, it reports how many lines were dropped before.
 func (l *Lines) written(lines []byte, n int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 )
 
 // NewLogger makes the process' logger. It writes JSON, one object on each line, or text for people. Both formats quote text that clients
-// send, so that it can neither break a line nor control a terminal. A line that is logged with the context of a recorded span has its
-// trace_id and span_id.
+// send, so that it can neither break a line nor control a terminal. A line that is logged with the context of a recorded span has the
+// span's trace_id and span_id.
 func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: level}
 	switch format {
@@ -28,7 +28,7 @@ func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, erro
 // traceHandler adds the ids of the context's span to a line, at the top level, outside all groups.
 type traceHandler struct {
 	slog.Handler
-	// outer is Handler without its groups and their attributes, and inner adds them. Both are nil if there is no group.
+	// outer is Handler without its groups and their attributes; inner adds these to another handler. Both are nil if there is no group.
 	outer slog.Handler
 	inner func(slog.Handler) slog.Handler
 }
@@ -74,7 +74,7 @@ func (h *traceHandler) within(add func(slog.Handler) slog.Handler) *traceHandler
 }
 
 // escaper escapes characters that JSON allows but that terminals and line readers interpret: DEL, and the control characters from U+0080
-// to U+009F, including "next line" (U+0085). They occur only in strings.
+// to U+009F, including "next line" (U+0085). JSON has them only in strings.
 type escaper struct{ w io.Writer }
 
 func (e escaper) Write(line []byte) (int, error) {

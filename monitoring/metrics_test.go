@@ -51,7 +51,6 @@ func TestMetricsAsTextAndOpenMetrics(t *testing.T) {
 	require.Regexp(t, `some_seconds_bucket\{le="1.0"\} 1 # \{trace_id="`+someTraceID+`"\} 0.5`, w.Body.String())
 }
 
-// failing is a collector that fails.
 type failing struct{ desc *prometheus.Desc }
 
 func (c failing) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
@@ -71,7 +70,6 @@ func TestScrapeShowsOtherMetricsWhenACollectorFails(t *testing.T) {
 	require.Regexp(t, `promhttp_metric_handler_errors_total\{cause="gathering"\} [12]`, w.Body.String())
 }
 
-// waiting is a collector that blocks.
 type waiting struct {
 	desc    *prometheus.Desc
 	calls   *atomic.Int32

@@ -38,7 +38,7 @@ func sessions(mux *http.ServeMux, guard operators.Guard) {
 	})
 }
 
-// writeSession writes the session document with the rights of a page, or the refusal.
+// writeSession writes the console's session with the rights of its operator, or the refusal.
 func writeSession(w http.ResponseWriter, s operators.Session, refusal *operators.Refusal) {
 	if refusal != nil {
 		refusal.Header(w.Header())

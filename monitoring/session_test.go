@@ -108,7 +108,7 @@ func TestLogout(t *testing.T) {
 	require.Negative(t, out.Result().Cookies()[0].MaxAge)
 }
 
-// A change in a session needs the CSRF token, which only a page of this origin knows.
+// A request that changes something in a session needs the CSRF token, which only a page of this origin knows.
 func TestSessionChangesNeedTheCSRFToken(t *testing.T) {
 	t.Parallel()
 	h := echo(newAdmin(adminToken, true))

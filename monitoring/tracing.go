@@ -27,10 +27,11 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Tracing configures the export of spans. The OpenTelemetry SDK reads their destination and sampling from its standard variables.
+// Tracing configures the export of spans. The OpenTelemetry SDK reads their destination and sampling from its standard environment
+// variables.
 type Tracing struct {
 	Protocol string // "http/protobuf" or "grpc"
-	// Role and Version describe the process in the resource.
+	// Role and Version describe the process in each trace.
 	Role, Version string
 	Log           *slog.Logger          // nil: nothing is logged
 	Registry      prometheus.Registerer // registry of the span counters; nil: spans are not counted
@@ -50,7 +51,7 @@ func NewTracing(ctx context.Context, cfg Tracing) (trace.TracerProvider, func(co
 		resource.WithAttributes(
 			semconv.ServiceName("forgerun"), semconv.ServiceVersion(cfg.Version), attribute.String("forgerun.role", cfg.Role),
 		),
-		resource.WithFromEnv(), // the environment takes precedence
+		resource.WithFromEnv(), // the environment takes precedence over the attributes above
 	)
 	if err != nil {
 		return nil, nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
@@ -84,9 +85,9 @@ func newExporter(ctx context.Context, protocol string) (sdktrace.SpanExporter, e
 
 var errRedirect = errors.New("the collector returns a redirect, which is not followed: set the collector's final address")
 
-// proxyForCollector is the Proxy function of the exporter. It sends spans directly, even if the environment names a proxy, since spans and
-// their headers are only for the collector. net/http calls it for each request, including requests that follow a redirect, and it refuses
-// those. The exporter could use another client, but that client would not have the certificates that the environment names.
+// proxyForCollector is the Proxy function of the exporter. It sends spans directly, even if the environment names a proxy, since spans
+// and their headers are only for the collector. It refuses redirects: net/http also calls it for requests that follow one. The exporter
+// could use another client, but that client would not have the certificates that the environment names.
 func proxyForCollector(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, errRedirect
@@ -132,7 +133,6 @@ func (r *reporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 	return nil
 }
 
-// clip shortens a collector's answer for the log.
 func clip(text string) string {
 	const limit = 500
 	if len(text) <= limit {
@@ -159,7 +159,7 @@ func routeOtelLog(log *slog.Logger) {
 	})
 }
 
-// otelLog drops all attributes except "file", since OpenTelemetry logs the values of its variables, including passwords.
+// otelLog drops all attributes except "file", since OpenTelemetry logs the values of its environment variables, including passwords.
 type otelLog struct{ handler slog.Handler }
 
 // otelLevel maps level -1, which OpenTelemetry uses for warnings, to the level of warnings.

@@ -28,9 +28,8 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// Tests that set the standard variables of OpenTelemetry are not parallel, since all tests of the process share these variables.
+// Tests that set environment variables of OpenTelemetry are not parallel, since all tests of the process share them.
 
-// receiver is a collector of traces.
 type receiver struct {
 	collector.UnimplementedTraceServiceServer
 	mu     sync.Mutex
@@ -200,7 +199,7 @@ func TestTracingRefusesUnknownSettings(t *testing.T) {
 	require.ErrorContains(t, err, "OTEL_RESOURCE_ATTRIBUTES")
 }
 
-// OpenTelemetry's own messages appear in the log without the values of its variables.
+// OpenTelemetry's own messages appear in the log without the values of its environment variables.
 func TestOtelLogContainsNoSecrets(t *testing.T) {
 	t.Parallel()
 	log, line := newLog(t, "text")
