@@ -14,18 +14,17 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Queue is best effort: the relay repairs lost tasks, and storage checks every task before it is run.
+// Queue is best effort and does not block: the relay repairs lost tasks, and storage checks every task before a worker runs it.
 type Queue interface {
-	// Enqueue enqueues a task. It is best effort and does not block.
 	Enqueue(job.Task)
-	// Remove removes the task of a canceled or deleted job, unless a worker has taken it. It is best effort and does not block.
+	// Remove removes the task of a canceled or deleted job, unless a worker has taken it.
 	Remove(job.Task)
-	// SignalCancel asks the workers to stop a job. It is best effort.
+	// SignalCancel asks the workers to stop a job.
 	SignalCancel(job.ID)
-	// Publish notifies watchers of a committed change or of progress. It is best effort and does not block.
+	// Publish notifies watchers of a committed change or of progress.
 	Publish(job.Notification)
-	// Deliver announces new events of a job that may have deliveries. The zero job id means events of the client itself. Deliver is best
-	// effort and does not block.
+	// Deliver announces that a job has new events, which may have to be delivered. The zero job id stands for events without a job, such
+	// as a completed batch.
 	Deliver(client, jobID job.ID)
 }
 
@@ -71,7 +70,7 @@ func Rest(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	}
 }
 
-// Repeat calls f until ctx ends, with a rest in between. It logs the first of consecutive errors.
+// Repeat calls f until ctx ends, with a rest in between. Of consecutive errors, it logs only the first.
 func Repeat(ctx context.Context, rest time.Duration, log *slog.Logger, message, action string, f func(context.Context) error) {
 	for failing := false; ; {
 		err := f(ctx)

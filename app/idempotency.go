@@ -9,14 +9,14 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Idempotency executes the request of an idempotency key once. Submissions of jobs and batches have a faster implementation.
+// Idempotency executes a request with an idempotency key only once. Submissions of jobs and batches have a faster implementation.
 type Idempotency struct {
 	Store *repo.Store
 	Hits  prometheus.Counter
 }
 
-// Once calls do with a context for the use case's writes, and commits them together with the key and the answer. Then it runs the
-// functions passed to AfterCommit. For a known key it only returns the stored response.
+// Once calls do, and commits the writes made with its context together with the key and the answer. Then it runs the functions passed
+// to AfterCommit. For a known key it only returns the stored response.
 func (i *Idempotency) Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
 	answer job.Answer, replayed bool, err error,
 ) {
@@ -52,7 +52,8 @@ type afterCommit []func()
 type afterCommitKey struct{}
 
 // AfterCommit runs f when the writes of the use case are committed: now, or after the commit of Once. Notifications and counts must not
-// precede the commit. f does not run if the commit fails or its result is unknown. The relay and the readers find the writes then.
+// precede the commit. f does not run if the commit fails or its result is unknown. If the writes were committed after all, the relay
+// and the readers find them.
 func AfterCommit(ctx context.Context, f func()) {
 	if rest, ok := ctx.Value(afterCommitKey{}).(*afterCommit); ok {
 		*rest = append(*rest, f)

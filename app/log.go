@@ -29,7 +29,7 @@ func LogTransition(ctx context.Context, log *slog.Logger, action string, j *job.
 	telemetry.LogInfo(ctx, log, "job transition", append(attrs, more...))
 }
 
-// ReportFinished logs, counts and publishes a committed end of an attempt of j, and enqueues an automatic retry.
+// ReportFinished logs, counts and publishes the end of an attempt of j after its commit, and enqueues an automatic retry.
 func ReportFinished(
 	ctx context.Context, q Queue, m *Metrics, log *slog.Logger, action string, j *job.Job, f job.Finish, done job.Finished,
 ) {
@@ -45,7 +45,6 @@ func ReportFinished(
 	}
 }
 
-// failureAttrs returns the log fields of a failure, or none if f is nil.
 func failureAttrs(f *job.Failure) []slog.Attr {
 	if f == nil {
 		return nil

@@ -12,14 +12,12 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Results of a delivery attempt.
 const (
 	resultDelivered = "delivered"
 	resultFailed    = "failed"
 	resultRetried   = "retried"
 )
 
-// deliveryMetrics are the metrics of webhooks.
 type deliveryMetrics struct {
 	Deliveries, DeliveryFailures *prometheus.CounterVec
 	sendTime, deliveryLatency    prometheus.Histogram
@@ -69,7 +67,6 @@ func eventLabel(name string) string {
 
 const noAnswer = "none"
 
-// codeLabel returns the class of an HTTP status.
 func codeLabel(status int) string {
 	if status < 200 || status > 599 {
 		return noAnswer
@@ -77,7 +74,7 @@ func codeLabel(status int) string {
 	return fmt.Sprintf("%dxx", status/100)
 }
 
-// Sent counts the duration of an attempt and, if it was the first and succeeded, the time since the event.
+// Sent records the duration of an attempt and, if it was the first and succeeded, the time since its event.
 func (m *deliveryMetrics) Sent(ctx context.Context, p job.ClaimedDelivery, a job.DeliveryAttempt, took time.Duration) {
 	telemetry.Observe(ctx, m.sendTime, took)
 	if a.Error == "" && p.Attempts == 0 {

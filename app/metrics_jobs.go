@@ -10,7 +10,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// jobMetrics count the transitions of jobs.
 type jobMetrics struct {
 	Submitted, Queued, Running, Succeeded, Failed, Canceled *prometheus.CounterVec
 	Retried, RetryOutcomes                                  *prometheus.CounterVec
@@ -19,7 +18,6 @@ type jobMetrics struct {
 	lateness, queued, assigned                              prometheus.Histogram
 }
 
-// ends are the final states of an attempt.
 var ends = []string{string(job.Succeeded), string(job.Failed), string(job.Canceled)}
 
 func newJobMetrics(in telemetry.Factory) jobMetrics {
@@ -60,7 +58,7 @@ func newJobMetrics(in telemetry.Factory) jobMetrics {
 	return m
 }
 
-// usualFailure returns the failure code of a kind in the catalogue, or the code of a dead worker for kinds that do not fail.
+// usualFailure returns the code with which jobs of a kind fail or, for kinds that do not fail, the code of a dead worker.
 func usualFailure(k job.Kind) job.Code {
 	if reason, fails := k.FailsOn(1); fails {
 		return reason.Spec().Code
@@ -79,7 +77,7 @@ func (m *jobMetrics) Entered(s job.State, k job.Kind) {
 	}
 }
 
-// Scheduled counts a job with an execution_at once it has become due and was queued or claimed.
+// Scheduled counts a job that became due and was queued or claimed, and records how late that was.
 func (m *jobMetrics) Scheduled(ctx context.Context, j *job.Job) {
 	m.Entered(job.Queued, j.WorkKind)
 	if j.ExecutionAt != nil && !j.UpdatedAt.IsZero() {
@@ -87,7 +85,7 @@ func (m *jobMetrics) Scheduled(ctx context.Context, j *job.Job) {
 	}
 }
 
-// Claimed counts a claim.
+// Claimed records how long a claimed job has waited.
 func (m *jobMetrics) Claimed(ctx context.Context, c *job.Claim) {
 	if c.WasCreated {
 		m.Scheduled(ctx, &c.Job)

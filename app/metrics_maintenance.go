@@ -19,7 +19,7 @@ const (
 // RepairStranded labels repairs of jobs and deliveries that were written while Postgres' clock was ahead.
 const RepairStranded = "stranded"
 
-// Resumed labels jobs that are enqueued because their client's limit has room again.
+// Resumed labels jobs that are enqueued because a pause has ended or their client's limit has room again.
 const Resumed = "client_limit"
 
 // Clocks that are checked for steps.
@@ -44,7 +44,6 @@ const (
 // VitalTasks are tasks without which jobs or deliveries stop.
 var VitalTasks = []string{"scheduler", "relay", "rescuer", "deliveries"}
 
-// maintenanceMetrics count the leader's work and show its counts.
 type maintenanceMetrics struct {
 	Leading                      prometheus.Gauge
 	blocked                      *prometheus.GaugeVec
@@ -127,7 +126,6 @@ func (m *maintenanceMetrics) Counted(c job.Backlog) {
 	m.Backlog.takenAt.SetToCurrentTime()
 }
 
-// backlogGauges show the latest backlog.
 type backlogGauges struct {
 	Jobs                       *prometheus.GaugeVec
 	queueDepth, oldestDue      prometheus.Gauge

@@ -26,7 +26,7 @@ func (w *World) Logged(task job.Task, action, from, to string) map[string]any {
 	return lines[0]
 }
 
-// Tracer returns the tracer whose spans Span and SpansNamed return.
+// Tracer returns a tracer whose spans can be read with Span and SpansNamed.
 func (w *World) Tracer() trace.Tracer { return w.provider.Tracer("test") }
 
 // Traced runs f in the span of a request, and returns the span's traceparent.

@@ -20,8 +20,8 @@ type Queue struct {
 	delivered []job.ID                    // jobs, in order
 	progress  map[job.ID]job.Notification // latest progress of each job
 
-	// The following members may be read while nothing uses the queue.
-	Tasks   map[job.ID]bool // jobs and deliveries that have a task; Enqueue and Remove do not change this set
+	// Read these fields only while nothing else uses the queue.
+	Tasks   map[job.ID]bool // jobs and deliveries for which an Ensure method made a task, until Flush
 	Ensured [][]job.ID      // jobs or deliveries of each successful call of Ensure and EnsureDeliveries, in order
 	Removed []job.ID        // jobs and deliveries whose tasks were removed
 	Signals []job.ID        // jobs for which a cancel was signaled
@@ -100,7 +100,7 @@ func (q *Queue) Waiting() (n int) {
 // Flush drops all tasks.
 func (q *Queue) Flush() { q.Change(func() { clear(q.Tasks) }) }
 
-// Delivered returns the jobs in calls of Deliver since the last call of Delivered. The zero id means an event without a job.
+// Delivered returns the job ids of all Deliver calls since the last call of Delivered. The zero id stands for an event without a job.
 func (q *Queue) Delivered() (jobs []job.ID) {
 	q.Change(func() { jobs, q.delivered = q.delivered, nil })
 	return jobs

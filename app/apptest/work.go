@@ -40,10 +40,10 @@ func NoLocals(url string) string {
 // Percent returns progress without a phase.
 func Percent(n int) *job.Progress { return &job.Progress{Percentage: n} }
 
-// Event returns the notification of an event of a job.
+// Event returns the notification that a job has a new event.
 func Event(t job.Task) job.Notification { return job.Notification{ClientID: ClientA, JobID: t.JobID} }
 
-// End returns the notification of the end of an attempt.
+// End returns the notification that an attempt has ended.
 func End(t job.Task) job.Notification {
 	return job.Notification{ClientID: ClientA, JobID: t.JobID, Attempt: t.Attempt, Ended: true}
 }

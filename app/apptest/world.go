@@ -46,7 +46,7 @@ func NewWorld(t testing.TB) *World {
 	return w
 }
 
-// requireSoundLines asserts that all log lines about failures have an action and an error code (section 16).
+// requireSoundLines asserts that warnings and errors have an action, and error messages an error code (section 16).
 func (w *World) requireSoundLines() {
 	for line := range strings.Lines(w.Log.String()) {
 		if !strings.Contains(line, `"level":"INFO"`) {

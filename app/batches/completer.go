@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// RestInterval is the time between two rounds. It saves attempts: each job of a batch touches the batch, but only the last one
+	// RestInterval is the time between two rounds. It limits useless checks: every job that ends touches its batch, but only the last one
 	// completes it.
 	RestInterval = 50 * time.Millisecond
 	// ChunkSize is the number of batches per statement.
@@ -24,7 +24,7 @@ const (
 	RetryInterval = time.Second
 )
 
-// Completer completes batches soon after their last job has ended. If its process dies, the maintenance completes them.
+// Completer completes batches soon after their last job has ended. If its process dies, maintenance completes them.
 type Completer struct {
 	store   *repo.Store
 	queue   app.Queue
@@ -33,7 +33,7 @@ type Completer struct {
 
 	mu      sync.Mutex
 	touched map[job.ID]struct{}
-	wake    chan struct{} // has a token while touched batches wait
+	wake    chan struct{} // holds a token while touched is not empty
 }
 
 // NewCompleter returns a completer. Run completes batches.
@@ -44,7 +44,7 @@ func NewCompleter(store *repo.Store, queue app.Queue, m *app.Metrics, log *slog.
 	}
 }
 
-// Touch announces that batches may have ended. It does not block and ignores the zero id.
+// Touch makes Run check batches whose last job may have ended. It does not block and ignores the zero id.
 func (s *Completer) Touch(batches ...job.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,8 +62,8 @@ func (s *Completer) Touch(batches ...job.ID) {
 	}
 }
 
-// Run completes touched batches until ctx ends. It starts immediately; batches touched during a rest share a statement. It retries
-// batches of a failed statement.
+// Run completes touched batches until ctx ends. When idle, it starts at once; batches touched during a rest share a statement. It
+// retries batches of a failed statement.
 func (s *Completer) Run(ctx context.Context) {
 	for ; ; app.Sleep(ctx, RestInterval) {
 		select {

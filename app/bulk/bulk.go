@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Limits of a dry run: it reads jobs in parts until its time is over.
+// A dry run reads lookAtOnce jobs per statement, and starts no further statement after lookTime.
 const (
 	lookAtOnce = 20_000
 	lookTime   = 2 * time.Second
@@ -77,7 +77,7 @@ func mostFrequentFirst(reasons []job.BulkReason) []job.BulkReason {
 	return reasons
 }
 
-// tally adds jobs to the count: those that the operation would change, and the others by reason.
+// tally counts the jobs that the operation would change, and the others by the reason why it would not.
 func tally(c *job.BulkCount, operation *job.Bulk, jobs []job.BulkAlike) {
 	for _, a := range jobs {
 		c.Count += a.Count

@@ -15,7 +15,7 @@ import (
 
 // The Runner applies items in parts. Each part is a short transaction, followed by a rest of the same duration.
 const (
-	roundTime    = time.Second // new operations get a turn in the next round
+	roundTime    = time.Second // longest round; new operations wait for the next one
 	gatherAtOnce = 2000        // jobs per statement
 	itemsAtOnce  = 50
 	maxRate      = job.MaxBulkRate // items per second, for all operations together
@@ -36,7 +36,8 @@ func NewRunner(store *repo.Store, jobs *jobs.Service, metrics *app.Metrics, log 
 	return &Runner{store: store, jobs: jobs, metrics: metrics, log: log}
 }
 
-// Round applies parts of the open operations until the rates or its time are used up. An operation that fails does not delay the others.
+// Round applies parts of the open operations until it reaches their rates or roundTime. An operation that fails does not delay the
+// others.
 func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 	open, err := r.store.OpenBulks(ctx)
 	if err != nil {
@@ -88,8 +89,8 @@ func (r *Runner) advance(ctx context.Context, b *job.Bulk) (*job.Bulk, error) {
 	return nil, err
 }
 
-// doItems applies one part of the items within the rates, and reports whether there may be more in this round. If there is no room for
-// any item of the part, it leaves the rest to the next round.
+// doItems applies one part of an operation's items, as far as the rates allow, and reports whether to continue in this round. If no
+// item of the part was done, the remaining items wait for the next round.
 func (r *Runner) doItems(ctx context.Context, b *job.Bulk) (more bool, err error) {
 	w := r.turns.work[b.ID]
 	limit := min(itemsAtOnce, r.turns.allowed(b))
@@ -102,7 +103,7 @@ func (r *Runner) doItems(ctx context.Context, b *job.Bulk) (more bool, err error
 	switch {
 	case err != nil:
 		return false, err
-	case len(taken) < limit: // at the end: the next round starts with the remaining items
+	case len(taken) < limit: // end of the list: the next round starts over with the items that remain
 		w.after = job.ID{}
 		return false, nil
 	}
@@ -147,7 +148,6 @@ func (r *Runner) single(ctx context.Context, b *job.Bulk, after job.ID) (ended i
 	return ended, err
 }
 
-// commit applies items in one transaction, and counts them after the commit.
 func (r *Runner) commit(ctx context.Context, b *job.Bulk, after job.ID, limit int,
 	do func(context.Context, *job.Bulk, []job.BulkItem) ([]job.BulkItem, error),
 ) (taken []job.BulkItem, n int, err error) {

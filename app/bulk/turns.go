@@ -16,17 +16,16 @@ type turns struct {
 // work is the state of an open operation.
 type work struct {
 	budget tokens
-	after  job.ID // the last processed item; zero: none
+	after  job.ID // job of the last processed item, or zero
 	turn   int    // number of its last turn
 }
 
-// tokens is the number of items that may be processed now.
+// tokens is a token bucket; each token allows one item.
 type tokens struct {
 	n  float64
 	at time.Time // time of the last refill; zero at first
 }
 
-// refill adds the tokens since the last refill, at a rate per second.
 func (t *tokens) refill(now time.Time, rate int) {
 	if t.at.IsZero() {
 		*t = tokens{1, now}
@@ -51,8 +50,8 @@ func (t *turns) begin(open []*job.Bulk, now time.Time) {
 	}
 }
 
-// next returns the index of the operation with the next turn. Owners alternate, however many operations each has, and so do the
-// operations of an owner.
+// next returns the index of the operation with the next turn. Owners take turns, regardless of how many operations each has. An owner's
+// operations take turns too.
 func (t *turns) next(open []*job.Bulk) (first int) {
 	owners := map[job.BulkOwner]int{}
 	for _, b := range open {
@@ -67,16 +66,13 @@ func (t *turns) next(open []*job.Bulk) (first int) {
 	return first
 }
 
-// take records the turn of an operation.
 func (t *turns) take(b *job.Bulk) {
 	t.taken++
 	t.work[b.ID].turn = t.taken
 }
 
-// allowed returns how many items an operation may process now.
 func (t *turns) allowed(b *job.Bulk) int { return int(min(t.budget.n, t.work[b.ID].budget.n)) }
 
-// spend subtracts processed items from the budgets.
 func (t *turns) spend(b *job.Bulk, items int) {
 	t.budget.n -= float64(items)
 	t.work[b.ID].budget.n -= float64(items)

@@ -20,14 +20,12 @@ const (
 
 const keyLength = len(keyPrefix) + keyIDLength + 1 + secretLength + checksumLength
 
-// newAPIKey returns a random key and its public id.
 func newAPIKey() (key, id string) {
 	id = randomBase62(keyIDLength)
 	body := keyPrefix + id + "_" + randomBase62(secretLength)
 	return body + checksum(body), id
 }
 
-// parseAPIKey returns the public id of a well-formed key.
 func parseAPIKey(key string) (id string, ok bool) {
 	if len(key) != keyLength || key[len(keyPrefix)+keyIDLength] != '_' {
 		return "", false
@@ -53,7 +51,7 @@ func publicPart(key string) (id string, ok bool) {
 	return id, true
 }
 
-// hashAPIKey returns the stored hash of a key. A plain hash is sufficient because the secret has 256 random bits.
+// A plain hash is sufficient because the secret has 256 random bits.
 func hashAPIKey(key string) [32]byte { return sha256.Sum256([]byte(key)) }
 
 func randomBase62(n int) string {

@@ -26,8 +26,8 @@ var (
 )
 
 // Authenticate returns the caller for the credentials (section 14). Without credentials, the caller is anonymous while registration is
-// open, and is refused otherwise. The first use of a key is stored before the key is accepted. For an expired key it returns an error and
-// a caller with Expired set: the key may be renewed.
+// open, and is refused otherwise. The first use of a key is stored before the key is accepted. For an expired key it returns an error
+// and a caller with Expired set, which may still be able to renew the key.
 func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, error) {
 	if bearer == "" {
 		if k.cfg.OpenRegistration {
@@ -72,7 +72,7 @@ func (k *Service) use(ctx context.Context, key *job.APIKey) error {
 		return nil
 	}
 	exists, err, _ := k.uses.Do(key.ID, func() (any, error) {
-		return k.store.UseKey(context.WithoutCancel(ctx), key.ID) // concurrent calls wait for it too
+		return k.store.UseKey(context.WithoutCancel(ctx), key.ID) // other requests with this key wait for the same write, so it is not canceled
 	})
 	switch {
 	case err != nil:

@@ -67,7 +67,7 @@ func TestAKeyExpiresToTheInstant(t *testing.T) {
 	})
 }
 
-// Each action has one log line and one span in its own request. They have the client and key ids, but no secret.
+// Each action writes one log line and one span, which belong to its request. Both contain the client and key ids, but no secret.
 func TestKeyActionsAreLogged(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		var client job.ID
@@ -101,7 +101,7 @@ func TestKeyActionsAreLogged(t *testing.T) {
 	})
 }
 
-// Keys are cached while storage reports changes, up to a limit, and only if no key changed during the lookup.
+// Keys are cached only while storage reports key changes, and only if no key changed during the lookup. The cache is limited.
 func TestKeysAreCachedOnlyWhileChangesAreReported(t *testing.T) {
 	t.Parallel()
 	k, calls := New(testKeys, nil, nil, nil), 0

@@ -21,7 +21,7 @@ import (
 type Config struct {
 	Operators        operators.Tokens
 	OpenRegistration bool          // allow anyone to create a client and its first key
-	TTL              time.Duration // life of a key
+	TTL              time.Duration // how long a new key is valid
 }
 
 // Fixed properties of keys.
@@ -31,8 +31,8 @@ const (
 	renewWindow        = 7 * 24 * time.Hour // how long an expired key can be renewed
 )
 
-// maxKeys limits a client's usable keys with full scope and, separately, those with a lesser scope, so that keys of one kind never
-// prevent the replacement of the other.
+// A client may have maxKeys usable keys with full scope and as many with a lesser scope. Keys of one kind never prevent the creation of
+// the other.
 const maxKeys = 10
 
 // Service creates clients, and creates, changes and authenticates their API keys.
@@ -42,7 +42,7 @@ type Service struct {
 	clock  app.Clock
 	log    *slog.Logger
 	memory memory
-	uses   singleflight.Group // pending writes of first uses, by key id
+	uses   singleflight.Group // writes in progress of a key's first use, by key id
 }
 
 // New returns the service. WatchKeys keeps its key cache current.
@@ -79,7 +79,6 @@ func (k *Service) NameClient(ctx context.Context, client job.ID, name string) er
 	return nil
 }
 
-// logChange logs a committed change with its request.
 func (k *Service) logChange(ctx context.Context, message, action string, client job.ID, more ...slog.Attr) {
 	app.AfterCommit(ctx, func() {
 		attrs := []slog.Attr{

@@ -111,7 +111,7 @@ func TestReplacedKeyStaysValidForOverlap(t *testing.T) {
 				stored := apptest.Must(k.store.Key(context.Background(), old.ID))(t)
 				require.Equal(t, key.ID, stored.ReplacedBy, "the first replacement")
 				k.pass(time.Microsecond)
-				k.ended(job.CodeTokenExpired, old) // the second replacement did not change its expiry
+				k.ended(job.CodeTokenExpired, old) // the second replacement did not change when the old key ends
 				k.valid(key, lost)
 				k.pass(overlap)
 				k.ended(job.CodeTokenExpired, key)

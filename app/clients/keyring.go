@@ -64,8 +64,8 @@ func (r keyring) ended(caller job.Caller) error {
 	return nil
 }
 
-// superseded refuses key changes by a replaced key once a newer key was used: the old key may be stolen. Before that, the owner may need
-// the old key, because the response with the new key can be lost.
+// superseded refuses to let a replaced key change keys once a newer key was used, because the old key may be stolen. Before that, the
+// owner may need the old key, because the response with the new key can be lost.
 func (r keyring) superseded(id string) error {
 	if key, newer := r.find(id); key != nil && key.ReplacedBy != "" && anyUsed(newer) {
 		return errReplacedKey
@@ -73,8 +73,8 @@ func (r keyring) superseded(id string) error {
 	return nil
 }
 
-// renewable returns why an expired key cannot be renewed, or nil. Every newer key of the client is a successor. A rotation ends all older
-// keys, and the first use of a successor shows that the client has it.
+// renewable returns why an expired key cannot be renewed, or nil. It cannot be renewed after renewWindow, after a rotation, or once a
+// newer key with full scope was used, which shows that the client received that key.
 func (r keyring) renewable(id string) error {
 	key, newer := r.find(id)
 	switch {
@@ -87,7 +87,8 @@ func (r keyring) renewable(id string) error {
 	return nil
 }
 
-// replaced returns the keys that a new key replaces, valid for the overlap at most. Keys that were already replaced keep their end.
+// replaced returns the keys that a new key replaces. They stay valid for at most the overlap. Keys that were already replaced keep
+// their expiry.
 func (r keyring) replaced(by job.APIKey) (changed []job.APIKey) {
 	if by.Scope != job.ScopeAll {
 		return nil

@@ -55,8 +55,8 @@ func (k *Service) RenewKey(ctx context.Context, caller job.Caller, client job.ID
 	})
 }
 
-// RevokeKey ends a key immediately, together with the keys that it created, because a thief may have created them. It spares the caller's
-// key and its descendants, unless that key itself is revoked. Revoking a revoked key again changes nothing else.
+// RevokeKey ends a key immediately, together with the keys that it created, because a thief may have created them. It spares the
+// caller's key and its descendants, unless that key itself is revoked. Keys that are already revoked stay as they are.
 func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error {
 	if caller.Anonymous() {
 		return errNoCredentials
@@ -87,8 +87,8 @@ func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 	return nil
 }
 
-// withMade returns a key and all keys that were created with it, directly or indirectly. It leaves out spared and its descendants, unless
-// spared is the key itself.
+// withMade returns a key and all keys that it created, directly or indirectly. It leaves out the key spared and its descendants, unless
+// spared is the key to revoke.
 func withMade(keys []job.APIKey, id, spared string) []job.APIKey {
 	chosen := map[string]bool{id: true}
 	var found []job.APIKey

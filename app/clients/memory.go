@@ -7,10 +7,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// maxRemembered limits the number of cached keys in a process.
 const maxRemembered = 10_000
 
-// memory caches the keys that were looked up, while storage reports every change.
+// memory caches looked-up keys, but only while storage reports key changes.
 type memory struct {
 	mu         sync.Mutex
 	watching   bool
@@ -28,7 +27,7 @@ func (k *Service) WatchKeys(ctx context.Context) {
 	k.store.WatchKeys(ctx, k.memory.forget, k.memory.connected)
 }
 
-// WatchKey calls changed when a key may have changed, in any process, until stop is called. changed must not block.
+// WatchKey calls changed whenever any process may have changed the key, until stop is called. changed must not block.
 func (k *Service) WatchKey(id string, changed func()) (stop func()) {
 	m := &k.memory
 	m.mu.Lock()
@@ -53,8 +52,8 @@ func (m *memory) forget(id string) {
 	}
 }
 
-// connected clears the cache when the connection for changes is lost or made. Watched keys may have changed meanwhile, so their watchers
-// are called when it is back.
+// connected clears the cache when the connection that reports key changes is lost or restored. Watched keys may have changed meanwhile,
+// so their watchers are called when it is back.
 func (m *memory) connected(up bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -69,7 +68,7 @@ func (m *memory) connected(up bool) {
 	}
 }
 
-// recall returns a cached key, and the generation for remember.
+// recall returns a cached key, and the generation to pass to remember.
 func (m *memory) recall(id string) (key job.APIKey, known bool, generation uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,7 +89,6 @@ func (m *memory) remember(key job.APIKey, generation uint64) {
 	m.known[key.ID] = key
 }
 
-// find returns a key by its id, from the cache or from storage, or nil.
 func (k *Service) find(ctx context.Context, id string) (*job.APIKey, error) {
 	found, known, generation := k.memory.recall(id)
 	if known {

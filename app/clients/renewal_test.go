@@ -12,7 +12,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// present authenticates with a key and renews it, like an HTTP request.
 func (k *keyWorld) present(key job.IssuedKey) (job.IssuedKey, error) {
 	caller, err := k.Authenticate(context.Background(), key.Secret)
 	if err != nil && !caller.Expired {
@@ -21,7 +20,6 @@ func (k *keyWorld) present(key job.IssuedKey) (job.IssuedKey, error) {
 	return k.renew(caller, key.ClientID)
 }
 
-// expired returns a client's key that has just expired.
 func (k *keyWorld) expired() job.IssuedKey {
 	key := k.newKey()
 	require.Empty(k.t, k.code(key.Secret), "the key is used")
@@ -51,7 +49,7 @@ func TestLostAnswerIsRepairedByNextRenewal(t *testing.T) {
 		lost := k.issue(k.present(key))
 		got := k.issue(k.present(key))
 		k.pass(overlap)
-		k.ended(job.CodeTokenExpired, lost) // the lost key ends with the overlap
+		k.ended(job.CodeTokenExpired, lost) // the lost key was replaced and ended after the overlap
 		k.valid(got)
 		for _, old := range []job.IssuedKey{key, lost} {
 			k.refused(job.CodeForbidden, second(k.present(old)), "a successor was used")
@@ -83,7 +81,7 @@ func TestKeyEndedByRotationOrRevocationIsNotRenewed(t *testing.T) {
 func TestFirstUseIsStoredOnceBeforeKeyIsAccepted(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		key := k.newKey()
-		k.storageFailed(second(k.cutOff(key).Authenticate(context.Background(), key.Secret))) // storing the use failed
+		k.storageFailed(second(k.cutOff(key).Authenticate(context.Background(), key.Secret))) // storing the first use failed
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() { _, _ = k.Authenticate(context.Background(), key.Secret) })
@@ -162,7 +160,7 @@ func TestKeysOfLesserScopeReplaceNothing(t *testing.T) {
 		caller := apptest.Must(k.Authenticate(context.Background(), read.Secret))(t)
 		require.Equal(t, job.ScopeRead, caller.Scope)
 
-		k.issue(k.renew(callerOf(all), client)) // the answer is lost: using a lesser key does not prove that the client has it
+		k.issue(k.renew(callerOf(all), client)) // the response is lost: using a key of lesser scope does not prove that the client received it
 		newest := k.issue(k.renew(callerOf(all), client))
 		k.pass(overlap)
 		k.ended(job.CodeTokenExpired, all)

@@ -41,7 +41,6 @@ type keyWorld struct {
 	url string
 }
 
-// withKeys runs a test of the use cases, with the usual configuration.
 func withKeys(t *testing.T, f func(t *testing.T, k *keyWorld)) {
 	t.Helper()
 	t.Parallel()
@@ -51,7 +50,6 @@ func withKeys(t *testing.T, f func(t *testing.T, k *keyWorld)) {
 	f(t, k)
 }
 
-// openKeys returns the use cases of a process.
 func openKeys(t *testing.T, url string, change ...func(*Config)) *keyWorld {
 	cfg := testKeys
 	for _, f := range change {
@@ -65,7 +63,6 @@ func openKeys(t *testing.T, url string, change ...func(*Config)) *keyWorld {
 	return k
 }
 
-// pass advances the frozen clock.
 func (k *keyWorld) pass(d time.Duration) {
 	k.t.Helper()
 	_, finish, err := k.store.MoveClock(k.t.Context(), func(c testbed.ClockState) (testbed.ClockState, error) {
@@ -76,7 +73,6 @@ func (k *keyWorld) pass(d time.Duration) {
 	apptest.Must(finish(k.t.Context()))(k.t)
 }
 
-// elsewhere returns another process on the same database.
 func (k *keyWorld) elsewhere(change ...func(*Config)) *keyWorld {
 	return openKeys(k.t, k.url, change...)
 }
@@ -90,7 +86,6 @@ func (k *keyWorld) cutOff(key job.IssuedKey) *keyWorld {
 	return other
 }
 
-// keys returns all keys of a client, newest first.
 func (k *keyWorld) keys(client job.ID) (keys []job.APIKey) {
 	k.t.Helper()
 	require.NoError(k.t, k.store.ChangeKeys(k.t.Context(), client, func(_ job.Client, _ time.Time, all []job.APIKey) (job.KeyChange, error) {
@@ -100,7 +95,6 @@ func (k *keyWorld) keys(client job.ID) (keys []job.APIKey) {
 	return keys
 }
 
-// second returns the error of a call that also returns a value.
 func second[T any](_ T, err error) error { return err }
 
 func (k *keyWorld) newClient() job.ID {
@@ -109,7 +103,6 @@ func (k *keyWorld) newClient() job.ID {
 	return c.ID
 }
 
-// issue returns a key that must have been issued.
 func (k *keyWorld) issue(key job.IssuedKey, err error) job.IssuedKey {
 	k.t.Helper()
 	require.NoError(k.t, err)
@@ -117,26 +110,23 @@ func (k *keyWorld) issue(key job.IssuedKey, err error) job.IssuedKey {
 	return key
 }
 
-// newKey returns the first key of a new client.
 func (k *keyWorld) newKey() job.IssuedKey {
 	k.t.Helper()
 	return k.issue(k.create(admin, k.newClient(), false))
 }
 
-// refused asserts that err is a refusal with the given code.
 func (k *keyWorld) refused(want job.Code, err error, why ...any) {
 	k.t.Helper()
 	require.Equal(k.t, want, job.CodeOf(err), why...)
 }
 
-// storageFailed asserts that storage failed, so that the permission of the caller is unknown.
+// storageFailed asserts that err is a storage error, not a refusal of the caller.
 func (k *keyWorld) storageFailed(err error) {
 	k.t.Helper()
 	require.Error(k.t, err)
 	require.Contains(k.t, job.CodeOf(err), "RFA_STORAGE")
 }
 
-// valid asserts that keys can authenticate.
 func (k *keyWorld) valid(keys ...job.IssuedKey) {
 	k.t.Helper()
 	for _, key := range keys {
@@ -144,7 +134,6 @@ func (k *keyWorld) valid(keys ...job.IssuedKey) {
 	}
 }
 
-// ended asserts that authentication with any of the keys fails with the given code.
 func (k *keyWorld) ended(want job.Code, keys ...job.IssuedKey) {
 	k.t.Helper()
 	for _, key := range keys {
@@ -162,7 +151,6 @@ func (k *keyWorld) scoped(caller job.Caller, client job.ID, rotate bool, scope j
 	return k.CreateKey(context.Background(), caller, client, rotate, scope)
 }
 
-// renew renews a key and, like create, advances the clock by a microsecond.
 func (k *keyWorld) renew(caller job.Caller, client job.ID) (job.IssuedKey, error) {
 	defer k.pass(time.Microsecond)
 	return k.RenewKey(context.Background(), caller, client)
@@ -172,7 +160,6 @@ func (k *keyWorld) revoke(caller job.Caller, client job.ID, id string) error {
 	return k.RevokeKey(context.Background(), caller, client, id)
 }
 
-// code returns the error code of an authentication, or "".
 func (k *keyWorld) code(bearer string) job.Code {
 	if _, err := k.Authenticate(context.Background(), bearer); err != nil {
 		return job.CodeOf(err)

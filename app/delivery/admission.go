@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// busyTime is how long the admitted tasks should keep an endpoint busy. asynq hands out deferred tasks again at whole seconds.
+	// busyTime is how long the admitted tasks should keep an endpoint busy. It exceeds a second, because asynq hands out deferred tasks
+	// again only at whole seconds.
 	busyTime = 2 * time.Second
 	// unknownRoom is how many tasks of an endpoint are admitted before its first response. Their deliveries are sent one at a time.
 	unknownRoom = 4
@@ -23,16 +24,15 @@ const (
 	knownEndpoints = 10_000
 	// paceWeight is the weight of the moving average: the latest delivery counts as 1/paceWeight.
 	paceWeight = 16
-	// After paceKnown deliveries the pace of an endpoint is known. Until then, tasks are deferred for minSpacing.
+	// After paceKnown deliveries the pace of an endpoint is known. Until then, deferred tasks are spaced by minSpacing.
 	paceKnown  = 64
 	minSpacing = 200 * time.Microsecond
 )
 
-// admission limits how many tasks of an endpoint and of a client are handled at once, so that tasks of a slow receiver do not occupy all
-// handlers. It defers the tasks above the limit, and spreads the times at which they are handed out again over the time that sending
-// takes.
+// admission limits how many tasks of an endpoint and of a client are handled at once, so that tasks of a slow receiver do not occupy
+// all handlers. It defers the tasks above the limit, and spaces them so that they come back about as fast as they can be sent.
 type admission struct {
-	handlers int // tasks at the same time
+	handlers int // tasks handled at the same time
 	limit    int // simultaneous sends to an endpoint that responds
 	active   prometheus.Gauge
 
@@ -47,10 +47,9 @@ type clientTasks struct {
 	rest time.Time // until then, the client's tasks are deferred because of its rate limit
 }
 
-// endpointTasks is the known state of an endpoint and its tasks.
 type endpointTasks struct {
 	client *clientTasks
-	turn   chan struct{} // has a token during a send, unless the endpoint is known to respond
+	turn   chan struct{} // holds a token during a send; not used while the endpoint is known to respond
 	held   int
 	since  time.Time // end of the latest send, or when the first held task was admitted
 	health health
@@ -98,7 +97,7 @@ func (a *admission) enter(t job.DeliveryTask) (e *endpointTasks, busy time.Durat
 	return e, 0
 }
 
-// most returns how many tasks an endpoint may have.
+// most returns how many tasks of an endpoint may be handled at once.
 func (a *admission) most(e *endpointTasks) int {
 	switch e.health {
 	case failing:
@@ -139,8 +138,8 @@ func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	}
 }
 
-// spacing returns the time between two deferred tasks, when they are handed out again: slightly less than a send takes, so that the
-// endpoint never waits for tasks. Before the first response, spacing grows with the time since the send.
+// spacing returns how far apart deferred tasks are handed out again: slightly less than a send takes, so that the endpoint never waits
+// for tasks. Before the first response, it grows with the time that the first task has waited.
 func (e *endpointTasks) spacing(now time.Time) time.Duration {
 	switch {
 	case e.health == unknown && e.held > 0:
@@ -151,7 +150,7 @@ func (e *endpointTasks) spacing(now time.Time) time.Duration {
 	return e.pace * 3 / 4
 }
 
-// putOff returns the wait of a deferred task. Each task is handed out again at least the given time after the previous one.
+// putOff returns how long to defer a task. The task is handed out again at least the given time after the previously deferred one.
 func (e *endpointTasks) putOff(now time.Time, after time.Duration) time.Duration {
 	if e.next.Before(now) {
 		e.next = now
@@ -165,17 +164,15 @@ func (e *endpointTasks) putOff(now time.Time, after time.Duration) time.Duration
 	return max(wait, minBusy)
 }
 
-// setHealth records the result of the latest attempt to send to an endpoint.
 func (a *admission) setHealth(e *endpointTasks, h health) { a.update(func() { e.health = h }) }
 
-// update changes or reads an endpoint under the lock.
 func (a *admission) update(f func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	f()
 }
 
-// endpoint returns or adds an endpoint. The caller holds the lock. Above knownEndpoints it drops endpoints without tasks.
+// endpoint returns or adds an endpoint. The caller holds the lock.
 func (a *admission) endpoint(at job.EndpointKey) *endpointTasks {
 	e := a.endpoints[at]
 	if e != nil {

@@ -19,18 +19,17 @@ import (
 const (
 	recordTries = 6
 	recordPause = 100 * time.Millisecond // pause between tries; doubled after each failure
-	// minRest and maxRest limit how long a client's deliveries pause at its rate limit. A long RetryAfter is cut, because other processes
-	// may return attempts that they did not use.
+	// minRest and maxRest limit how long a client's deliveries pause at its rate limit. A longer RetryAfter is cut to maxRest, because
+	// other processes may give back the part of the rate that they did not use.
 	minRest = 100 * time.Millisecond
 	maxRest = 10 * time.Second
 )
 
-// errStopping ends the span of an interrupted attempt.
 var errStopping = errors.New("the delivery worker is stopping")
 
 // Handle sends a delivery if it is due. It returns nil if it was delivered, a job.TaskFailed with the wait for the next attempt if not,
-// job.ErrTaskStale if there is nothing to do, and a job.TaskEarly if the task must be handled again later. The end of the context does
-// not stop it: see Stop.
+// job.ErrTaskStale if there is nothing to do, and a job.TaskEarly if the task must be handled again later. Handle ignores the end of
+// its context; only Stop interrupts it.
 func (w *Worker) Handle(_ context.Context, t job.DeliveryTask) error {
 	if !w.begin() {
 		return &job.TaskEarly{Wait: minBusy}
@@ -54,15 +53,14 @@ func (w *Worker) Handle(_ context.Context, t job.DeliveryTask) error {
 	return err
 }
 
-// claimed is a claimed delivery.
 type claimed struct {
 	job.ClaimedDelivery
 	at    *endpointTasks
-	until time.Time // end of the claim by this process' clock, counted from before the request
+	until time.Time // end of the claim by this process' clock, counted from before the claim request
 }
 
-// claim claims the delivery of a task. If the delivery is due in a moment, it waits and tries again. If it returns a delivery, the caller
-// holds a claim slot.
+// claim claims the delivery of a task. If the delivery is due within maxNap, it waits and tries again. After a success, the caller
+// holds a claim slot and must release it.
 func (w *Worker) claim(e *endpointTasks, t job.DeliveryTask) (claimed, error) {
 	waiting, cancel := context.WithTimeout(w.open, maxSlotWait)
 	defer cancel()
@@ -93,7 +91,7 @@ func (w *Worker) claim(e *endpointTasks, t job.DeliveryTask) (claimed, error) {
 	}
 }
 
-// deliver sends a claimed delivery, records the result, and reports whether it was sent. Without a result it releases the claim.
+// deliver sends a claimed delivery, records the result, and reports whether it was sent. If nothing was sent, it releases the claim.
 func (w *Worker) deliver(c claimed) (sent bool, err error) {
 	result, span, err := w.attempt(c)
 	if err != nil {
@@ -111,8 +109,8 @@ func (w *Worker) deliver(c claimed) (sent bool, err error) {
 	return true, w.record(trace.ContextWithSpan(w.storing, span), c, result)
 }
 
-// attempt sends a delivery once it gets a send slot. The returned span also covers the recording of the result. An error says when to
-// retry; then there is nothing to record.
+// attempt sends a delivery once it gets a send slot. The returned span also covers the recording of the result. If it returns an error,
+// which says when to retry, there is nothing to record.
 func (w *Worker) attempt(c claimed) (job.Sent, trace.Span, error) {
 	waiting, cancel := context.WithTimeout(w.open, maxSlotWait)
 	defer cancel()
@@ -134,9 +132,8 @@ func (w *Worker) attempt(c claimed) (job.Sent, trace.Span, error) {
 	return w.sendInTime(c)
 }
 
-// receiverOf returns the receiver of a delivery.
 func receiverOf(p job.ClaimedDelivery) receiver {
-	return receiver{p.ClientID, cmp.Or(job.OriginOf(p.Target.URL), p.Endpoint.String())} // without an origin the sender refuses it
+	return receiver{p.ClientID, cmp.Or(job.OriginOf(p.Target.URL), p.Endpoint.String())} // the sender refuses a URL without an origin
 }
 
 // noSlot returns the error for a task that got no slot in time. It says when to handle the task again.
@@ -191,13 +188,13 @@ func (w *Worker) send(ctx context.Context, p job.ClaimedDelivery) (sent job.Sent
 	return w.sender.Send(ctx, p)
 }
 
-// record stores a result while the claim lasts, and returns the result of the task. If the response of storage is lost, the retry returns
-// a stale error. A delivery that cannot be recorded is sent again after its claim has ended.
+// record stores the result of a send while the claim lasts, and returns the result of Handle. If storage recorded the result but its
+// answer was lost, a retry returns job.ErrTaskStale. A delivery that cannot be recorded is sent again after its claim has ended.
 func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
-	if w.cfg.Clock.Moved() { // the events around the attempt have times of this clock
+	if w.cfg.Clock.Moved() { // events before and after the attempt have times of this clock
 		sent.Attempt.StartedAt = w.cfg.Clock.Now().Add(-sent.Attempt.Duration).UTC()
 	}
-	// The response is dropped if it exceeds the client's daily storage.
+	// The response is dropped if it exceeds the client's daily storage limit.
 	if weight := sent.Attempt.Weight(); weight > 0 && w.cfg.Storage != nil && !w.cfg.Storage(ctx, c.ClientID, weight).OK {
 		dropResponse(&sent.Attempt)
 	}
@@ -218,7 +215,7 @@ func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
 				"status", sent.Attempt.Status, "error_code", string(sent.Attempt.Error))...)
 			return job.ErrTaskStale
 		case app.Refused(err) && (len(r.Sent.Attempt.Header) > 0 || len(r.Sent.Attempt.Body) > 0):
-			// The attempt is recorded without its response. Otherwise the delivery would never end.
+			// Storage refuses the response: record the attempt without it. Otherwise the delivery would never end.
 			dropResponse(&r.Sent.Attempt)
 			continue
 		}
@@ -231,7 +228,7 @@ func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
 	}
 }
 
-// taskEnd returns the result of the task of a recorded attempt.
+// taskEnd returns the result of Handle for a recorded attempt.
 func (w *Worker) taskEnd(r job.DeliveryResult) error {
 	if r.State == job.DeliveryDelivered {
 		return nil
@@ -248,7 +245,7 @@ func dropResponse(a *job.DeliveryAttempt) {
 	a.Header, a.Body, a.Truncated = nil, nil, a.Truncated || len(a.Body) > 0
 }
 
-// release releases a claim. If that fails, the claim expires.
+// release gives up a claim early. If that fails, the claim expires.
 func (w *Worker) release(c claimed) {
 	if err := w.store.ReleaseDelivery(w.storing, c.ID, c.Fence); err != nil {
 		w.log.WarnContext(w.storing, "cannot release a delivery", append(aboutDelivery(c.ClaimedDelivery), app.ErrorFields(err))...)

@@ -38,7 +38,7 @@ func TestDelivering(t *testing.T) {
 	require.Zero(t, w.Metric(w.Metrics.Sends)+w.Metric(w.Metrics.Endpoints))
 }
 
-// A receiver that is gone disables its webhook. For a callback there is no webhook to disable, and logs have only its host.
+// A receiver that answers 410 disables its webhook. A callback has no webhook to disable, and logs show only the host of its URL.
 func TestDeliveringToReceiversThatAreGone(t *testing.T) {
 	w := newWorld(t, answers(410))
 	_, task := w.ofJob(func(j *job.Job) { j.Callback = "https://user:password@receiver.example:8443/secret?token=secret" })
@@ -169,7 +169,6 @@ func TestLateResultIsIgnored(t *testing.T) {
 	require.Len(t, w.Log.Lines(t, map[string]any{"msg": "a late write changed nothing", "fence": 1.0}), 1)
 }
 
-// claim claims the delivery of a task.
 func (w *world) claim(task job.DeliveryTask) claimed {
 	e, busy := w.worker.admission.enter(task)
 	require.Zero(w.T, busy)
@@ -244,7 +243,6 @@ func TestStoppingWhileEverythingHangs(t *testing.T) {
 	})
 }
 
-// exemplars returns the trace ids in the exemplars of a histogram.
 func (w *world) exemplars(name string) (traces []string) {
 	for _, m := range w.Gather(name) {
 		for _, b := range m.GetHistogram().GetBucket() {

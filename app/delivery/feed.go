@@ -61,7 +61,7 @@ func (n *Notifier) Publish(event job.Notification) {
 	}
 }
 
-// Deliver makes Run look for deliveries of a job's events or, with the zero job, of the client's other events.
+// Deliver makes Run look for deliveries of a job's events or, with the zero job id, of the client's events without a job.
 func (n *Notifier) Deliver(client, jobID job.ID) {
 	n.mu.Lock()
 	switch {
@@ -78,7 +78,6 @@ func (n *Notifier) Deliver(client, jobID job.ID) {
 	}
 }
 
-// gather takes the pending jobs and clients.
 func (n *Notifier) gather() (jobs, clients []job.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

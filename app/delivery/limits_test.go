@@ -89,7 +89,7 @@ func TestBacklogDoesNotDelayOtherClients(t *testing.T) {
 	quit()
 }
 
-// Deferred tasks return at the speed of sending: the endpoint stays busy, and tasks are not handled again and again.
+// Deferred tasks come back as fast as they can be sent: the endpoint stays busy, and tasks are not handled again and again.
 func TestDeferredTasksKeepEndpointBusy(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		const tasks, sends, took = 1500, 2, 20 * time.Millisecond
@@ -151,7 +151,7 @@ func TestWebhooksAtOneOriginShareItsLimit(t *testing.T) {
 	require.Empty(t, s.receivers)
 }
 
-// Large responses of receivers count as storage. Without room, the attempt is recorded without the response.
+// Large responses of receivers count toward the client's storage limit. Once it is reached, attempts are recorded without the response.
 func TestLargeAnswersCount(t *testing.T) {
 	const room = 2
 	large := strings.Repeat("x", job.MaxStoredBody)
@@ -211,7 +211,7 @@ func TestDeliveriesOverTheRateWait(t *testing.T) {
 	require.Equal(t, 18, w.count("deliveries WHERE state = 'DELIVERED' AND attempts = 1"))
 }
 
-// A client with any number of hanging receivers has two challenges in flight, and other clients' challenges start immediately. An
+// A client has at most two challenges in flight, even if many receivers hang, and other clients' challenges start immediately. An
 // interrupted challenge is not a refusal.
 func TestChallengesPerClientAreLimited(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {

@@ -21,10 +21,10 @@ const (
 	dueBatch     = 2500            // deliveries per read
 	roundTime    = 3 * time.Second // a longer round would count as hanging
 	// restShare and restAtMost determine the rest after a read that found few missing tasks: restShare times its duration, up to
-	// restAtMost. This limits the load on Redis: checking a task behind the first pending ones takes two requests.
+	// restAtMost. This limits the load on Redis: a task that is not among the first pending ones takes two requests to check.
 	restShare  = 10
 	restAtMost = 3 * time.Second
-	// How many deliveries of an endpoint one read checks: few, and more while tasks are missing.
+	// One read checks leastDue deliveries of an endpoint, and up to mostDue while tasks are missing.
 	leastDue = 20
 	mostDue  = 1000
 )
@@ -37,14 +37,14 @@ type Relay struct {
 	metrics *app.Metrics
 	log     *slog.Logger
 
-	// The following members are used by the leader's loop only.
+	// Only the leader's loop uses these fields.
 	cursor job.EndpointKey // next endpoint to read
 	due    int             // deliveries of each endpoint in the next read
 	next   time.Time       // time of the next read
 }
 
-// NewRelay returns a relay of deliveries; Maintenance runs it. The clock is Postgres', set before the first round; nil means the
-// machine's.
+// NewRelay returns a relay of deliveries; Maintenance runs it. The clock is set from Postgres' clock before the first round; nil means
+// the machine's.
 func NewRelay(store *repo.Store, queue Queue, c *clock.Clock, m *app.Metrics, log *slog.Logger) *Relay {
 	return &Relay{store: store, queue: queue, clock: c, metrics: m, log: log, due: leastDue}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// insert stores n deliveries to an endpoint by SQL.
 func (w *world) insert(n int, endpoint job.ID, given repotest.Columns) {
 	columns := repotest.Columns{
 		"client_id": quoted(apptest.ClientA), "endpoint_id": quoted(endpoint), "webhook_id": quoted(endpoint), "url": "NULL",
@@ -46,8 +45,8 @@ func TestClaimsOfDeadWorkersEnd(t *testing.T) {
 	require.Equal(t, float64(reclaimBatch+1), w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("reclaimed")))
 }
 
-// Missing tasks of due deliveries are created at once. New deliveries get their tasks from their writers, and retries get theirs before
-// they are due.
+// Missing tasks of due deliveries are created at once. The process that writes a delivery creates its task, and retries get tasks
+// before they are due.
 func TestRelayMakesLostTasks(t *testing.T) {
 	w := newWorld(t, nil)
 	const before = "now() - interval '1 h'"
@@ -74,7 +73,7 @@ func TestRelayMakesLostTasks(t *testing.T) {
 	round(nil, mostDue+1)
 }
 
-// A registration missed by a read stays known until the next read. While storage fails, the set does not change.
+// A webhook registered during a read stays known, even if the read missed it. While storage fails, the known webhooks do not change.
 func TestSubscribersAreRead(t *testing.T) {
 	w := newWorld(t, nil)
 	s := NewSubscribers(w.store, w.Logger)

@@ -13,7 +13,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// reportRecorded logs and counts a committed result. If the result disabled the webhook, it also announces the client's event about this.
+// reportRecorded logs and counts a committed result. If the result disabled the webhook, it also announces the event that tells the
+// client.
 func (w *Worker) reportRecorded(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, recorded job.Recorded) {
 	w.metrics.Delivered(p, r)
 	w.logAttempt(ctx, p, r, recorded.Number)
@@ -87,7 +88,6 @@ func describeDelivery(span trace.Span, p job.ClaimedDelivery) {
 	}
 }
 
-// describeSent adds the result of an attempt to its span.
 func describeSent(span trace.Span, a job.DeliveryAttempt) {
 	if !span.IsRecording() {
 		return

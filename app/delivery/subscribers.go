@@ -14,7 +14,8 @@ import (
 // subscribersInterval is how often the subscribers are read. The relay finds missed deliveries in about the same time.
 const subscribersInterval = time.Second
 
-// Subscribers has the enabled webhooks of each client, up to about a second old. The cost of a submission depends on their number.
+// Subscribers has the enabled webhooks of each client, up to about a second old. The more webhooks a client has, the more of its limits
+// a submission uses.
 type Subscribers struct {
 	store *repo.Store
 	log   *slog.Logger
@@ -71,7 +72,7 @@ func (s *Subscribers) read(ctx context.Context) error {
 	return nil
 }
 
-// replace sets the result of a read, and adds the webhooks enabled since the read began.
+// replace stores the result of a read, and adds the webhooks enabled since the read began.
 func (s *Subscribers) replace(enabled []job.EndpointKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,6 @@ const (
 	maxWebhookDescription = 256 // characters
 )
 
-// checkRequest returns the violations of a request for a webhook.
 func (s *Webhooks) checkRequest(r job.WebhookRequest) []job.Violation {
 	p := job.WebhookPatch{URL: &r.URL, Events: append([]string{}, r.Events...), Description: &r.Description, Violations: r.Violations}
 	if r.ContentMode != "" {
@@ -24,7 +23,8 @@ func (s *Webhooks) checkRequest(r job.WebhookRequest) []job.Violation {
 	return s.checkPatch(p)
 }
 
-// checkPatch is checkRequest for the members of a patch. Members that decoding refused have no value to check.
+// checkPatch returns all violations of a patch, including those found while decoding. It does not check members that decoding refused,
+// because they have no value.
 func (s *Webhooks) checkPatch(p job.WebhookPatch) []job.Violation {
 	violations := slices.Clone(p.Violations)
 	wrong := func(pointer, detail string) {

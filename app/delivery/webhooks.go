@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// secretOverlap is how long a webhook's old secret signs beside the new one.
+// secretOverlap is how long deliveries are also signed with a webhook's old secret.
 const secretOverlap = 24 * time.Hour
 
 // WebhooksDeps are the dependencies of Webhooks.
@@ -37,7 +37,7 @@ type Webhooks struct {
 	proofs *slots // for challenges
 }
 
-// Limits of simultaneous challenges in a process. A receiver that hangs only delays its own client.
+// Limits of simultaneous challenges in a process. A receiver that hangs delays only its own client.
 const (
 	proofsAtOnce       = 64
 	clientProofsAtOnce = 2
@@ -54,7 +54,7 @@ var errManyProofs = &job.Error{
 }
 
 // Prove challenges the receiver at a URL, which was checked before. It takes some seconds, so the caller must not hold locks or
-// transactions. A wrong response is a violation of the URL.
+// transactions. If the response is wrong, it returns a violation for the URL.
 func (s *Webhooks) Prove(ctx context.Context, client job.ID, url string) error {
 	if s.Challenge == nil {
 		return nil
@@ -140,7 +140,8 @@ func (s *Webhooks) Unregister(ctx context.Context, client, id job.ID) error {
 	return nil
 }
 
-// RotateSecret replaces a webhook's secret. For secretOverlap deliveries are signed with both secrets, so that the receiver can switch.
+// RotateSecret replaces a webhook's secret. During secretOverlap, deliveries are signed with both secrets, so that the receiver can
+// switch.
 func (s *Webhooks) RotateSecret(ctx context.Context, client, id job.ID) (job.IssuedWebhook, error) {
 	if s.NewSecret == nil {
 		return job.IssuedWebhook{}, errNoMasterKey

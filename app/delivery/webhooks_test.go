@@ -15,7 +15,6 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// webhooks has the use cases of webhooks on a new database.
 type webhooks struct {
 	*Webhooks
 	*world
@@ -33,7 +32,6 @@ func newWebhooks(t *testing.T, change ...func(*WebhooksDeps)) *webhooks {
 	return &webhooks{NewWebhooks(d), w}
 }
 
-// newSecret seals a secret by adding a prefix.
 func newSecret(webhook job.ID) (string, []byte, error) {
 	secret := "whsec_" + app.NewID().String()
 	return secret, []byte(webhook.String() + secret), nil
@@ -55,7 +53,6 @@ func (h *webhooks) registered(change ...func(*job.WebhookRequest)) job.IssuedWeb
 	return apptest.Must(h.Register(context.Background(), webhookRequest(change...)))(h.T)
 }
 
-// all returns the client's webhooks.
 func (h *webhooks) all() []job.Webhook {
 	return apptest.Must(h.Webhooks.Webhooks(h.T.Context(), apptest.ClientA))(h.T)
 }
@@ -95,7 +92,6 @@ func TestAllViolationsAreReturned(t *testing.T) {
 	require.NoError(t, second(h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{})), "an empty patch is valid")
 }
 
-// pointers returns the pointers of an error's violations.
 func pointers(t *testing.T, err error) (list []string) {
 	t.Helper()
 	var invalid *job.Error
@@ -150,7 +146,7 @@ func TestRegisterWebhook(t *testing.T) {
 	}
 }
 
-// A test and a redelivery have a task immediately. A replay does one step per request. Its start time must be in the past.
+// A test delivery and a redelivery get their tasks immediately. A replay does one step per request. Its start time must be in the past.
 func TestSendingAgain(t *testing.T) {
 	h := newWebhooks(t)
 	id, ctx := h.registered().ID, context.Background()
@@ -206,5 +202,4 @@ func TestRegistrationNeedsAProof(t *testing.T) {
 	require.Nil(t, h.registered().ProvenAt)
 }
 
-// second returns the error of a call that also returns a value.
 func second[T any](_ T, err error) error { return err }

@@ -39,7 +39,7 @@ type WorkerConfig struct {
 const (
 	// endpointShare limits one endpoint to 1/endpointShare of the process' sends.
 	endpointShare = 5
-	// claimShare limits the claimed deliveries to a multiple of the sends, because their data is in memory.
+	// At most claimShare times as many deliveries are claimed as can be sent at once, because their data is in memory.
 	claimShare = 4
 	// holdMargin is how much longer a claim lasts than the timeout of a send: the time to wait for a slot and to record the result.
 	holdMargin = 15 * time.Second
@@ -47,21 +47,21 @@ const (
 	// sender enforces the timeout itself, and its context ends sendGrace later.
 	sendMargin = 3 * time.Second
 	sendGrace  = time.Second
-	// maxSlotWait is how long a task waits to claim its delivery, and again to send it.
+	// maxSlotWait limits how long a task waits for a claim slot, and then for a send slot.
 	maxSlotWait = 5 * time.Second
-	// maxNap is how long a task waits until its delivery is due. asynq stores whole seconds, so it hands out tasks up to a second early.
+	// maxNap limits how long a task waits for its delivery to be due. asynq stores whole seconds, so it hands out tasks up to a second
+	// early.
 	maxNap = 1100 * time.Millisecond
 	// cutGrace is how long Stop waits for interrupted sends.
 	cutGrace = 5 * time.Second
 )
 
-// HandlersOf returns how many tasks a process handles at once, given the number of simultaneous sends. It is larger, because most tasks
-// wait.
+// HandlersOf returns how many tasks a process handles at once: more than the simultaneous sends, because most tasks wait.
 func HandlersOf(concurrency int) int { return max(concurrency, min(64*max(1, concurrency), 4096)) }
 
 // Worker handles the tasks of deliveries (section 8). An endpoint uses at most its share of the sends, and clients share the sends
-// fairly: hanging endpoints do not delay the others. Storage knows which deliveries are due, and protects each claim by a fence. The
-// claims of a dead process expire.
+// fairly: hanging endpoints do not delay the others. Storage decides which deliveries are due, and a fencing token protects each claim.
+// The claims of a dead process expire.
 type Worker struct {
 	cfg     WorkerConfig
 	store   *repo.Store
@@ -101,7 +101,6 @@ func NewWorker(cfg WorkerConfig, store *repo.Store, sender Sender, queue app.Que
 	return w
 }
 
-// begin counts a running task, unless the worker is stopping.
 func (w *Worker) begin() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -24,7 +24,6 @@ const testTimeout = 10 * time.Second
 
 var testPolicy = job.DeliveryPolicy{MaxRetries: 2, Backoff: job.Backoff{Base: 5 * time.Second, Max: time.Minute}}
 
-// world has the delivery worker and the relay on a new database.
 type world struct {
 	*apptest.World
 	url    string
@@ -53,7 +52,6 @@ func newWorld(t *testing.T, sender send, change ...func(*WorkerConfig)) *world {
 	return w
 }
 
-// ended returns a context that has ended.
 func ended() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -62,7 +60,6 @@ func ended() context.Context {
 
 func always() bool { return true }
 
-// webhook stores a webhook of a client.
 func (w *world) webhook(client job.ID, events ...string) job.ID {
 	id := app.NewID()
 	apptest.Must(w.store.InsertWebhook(w.T.Context(), job.Webhook{
@@ -72,7 +69,6 @@ func (w *world) webhook(client job.ID, events ...string) job.ID {
 	return id
 }
 
-// deliveries stores n deliveries to a webhook, and returns their tasks.
 func (w *world) deliveries(n int, client, webhook job.ID) (tasks []job.DeliveryTask) {
 	for range n {
 		tasks = append(tasks, taskOf(apptest.Must(w.store.TestWebhook(w.T.Context(), client, webhook))(w.T)))
@@ -80,12 +76,11 @@ func (w *world) deliveries(n int, client, webhook job.ID) (tasks []job.DeliveryT
 	return tasks
 }
 
-// delivery stores a delivery to a new webhook, and returns its task.
 func (w *world) delivery() job.DeliveryTask {
 	return w.deliveries(1, apptest.ClientA, w.webhook(apptest.ClientA))[0]
 }
 
-// ofJob stores a job, and returns the task of a delivery of its creation event.
+// ofJob stores a job, and returns the task that delivers its creation event.
 func (w *world) ofJob(change func(*job.Job)) (job.ID, job.DeliveryTask) {
 	j := job.Job{ID: app.NewID(), ClientID: apptest.ClientA, Type: job.Execute, WorkKind: job.SuccessFast,
 		Definition: apptest.DefinitionOf(job.SuccessFast), MaxAttempts: 1, Language: "en", RequestID: "request-1"}
@@ -119,7 +114,6 @@ func (w *world) handleAll(tasks []job.DeliveryTask) (wait, quit func()) {
 	return handling.Wait, quit
 }
 
-// read returns a delivery and its attempts.
 func (w *world) read(t job.DeliveryTask) (*job.Delivery, []job.DeliveryAttempt) {
 	d, attempts, err := w.store.Delivery(w.T.Context(), t.ClientID, job.DeliveryOwner{WebhookID: t.Endpoint}, t.ID)
 	require.NoError(w.T, err)
@@ -142,7 +136,6 @@ func (w *world) eventually(what string, condition func() bool) {
 	testkit.Eventually(w.T, what, condition)
 }
 
-// answers returns a receiver that immediately responds with a status.
 func answers(status int) send {
 	return func(context.Context, job.ClaimedDelivery) job.Sent {
 		class := job.SendServerError
@@ -164,7 +157,7 @@ func answer(class job.SendError, status int) job.Sent {
 // receivers simulates receivers, some of which hang, and counts deliveries.
 type receivers struct {
 	hangs func(job.ClaimedDelivery) bool
-	goOn  chan struct{} // closing it ends the hanging
+	goOn  chan struct{} // closed to let hanging sends go on
 
 	mu              sync.Mutex
 	sending, most   map[job.ID]int // current and largest number of concurrent sends, by endpoint

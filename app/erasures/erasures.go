@@ -22,7 +22,7 @@ type Service struct {
 // New returns a Service.
 func New(store *repo.Store, log *slog.Logger) *Service { return &Service{store, log} }
 
-// Begin stores the erasure of a client. The leader carries it out. A repetition returns the erasure in progress.
+// Begin stores the erasure of a client. The leader carries it out. If one is in progress already, it returns that one.
 func (s *Service) Begin(ctx context.Context, r job.ErasureRequest) (*job.Erasure, error) {
 	e, begun, err := s.BeginErasure(ctx, app.NewID(), r)
 	if err == nil && begun {

@@ -18,7 +18,6 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// world has the use cases, and a queue that only the runner uses.
 type world struct {
 	*backend.Service
 	queue  *apptest.Queue
@@ -32,7 +31,6 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// client creates a client with a waiting job.
 func (w *world) client() (client, waiting job.ID) {
 	w.T.Helper()
 	client = app.NewID()

@@ -14,8 +14,8 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Listener receives other processes' notifications about the watched clients, and passes them to Hub.Received. None of its methods may
-// block, in particular not until Received or Resumed returns.
+// Listener receives other processes' notifications about the watched clients, and passes them to Hub.Received. Its methods must not
+// block, least of all on Received or Resumed, which need the hub's lock.
 type Listener interface {
 	Watch(client job.ID)
 	Unwatch(client job.ID)
@@ -43,7 +43,7 @@ type Hub struct {
 type topic struct {
 	client, job job.ID
 	watchers    map[*watcher]struct{}
-	seen        job.Position // every watcher has read to here or was notified since
+	seen        job.Position // every watcher has read up to here, or was notified of later events
 }
 
 // unread is the position of a topic that was not read yet. Its watchers are about to read, so they need no notification.
@@ -54,7 +54,7 @@ type watcher struct {
 	progress      bool
 }
 
-// NewHub returns a hub; Run sweeps.
+// NewHub returns a hub. Its Run method runs the sweeps.
 func NewHub(store *repo.Store, listener Listener, m *app.Metrics, log *slog.Logger) *Hub {
 	return &Hub{
 		store: store, listener: listener, metrics: m, log: log,
@@ -155,7 +155,7 @@ func (h *Hub) notify(t *topic, n job.Notification, source string) {
 	}
 }
 
-// merge combines a pending notification with a new one. It keeps the later progress.
+// merge keeps the later progress.
 func merge(pending, n job.Notification) job.Notification {
 	if p := pending.Progress; p != nil && (n.Progress == nil || pending.Attempt > n.Attempt ||
 		pending.Attempt == n.Attempt && p.Percentage > n.Progress.Percentage) {

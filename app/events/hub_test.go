@@ -12,21 +12,19 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// world has a hub with its dependencies.
 type world struct {
 	*apptest.World
 	listener *fakeListener
 	hub      *Hub
 }
 
-// newWorld returns a hub. A test that reads no history needs no store.
+// store may be nil if the test reads no history.
 func newWorld(t testing.TB, store *repo.Store) *world {
 	w := &world{World: apptest.NewWorld(t), listener: &fakeListener{watched: map[job.ID]bool{}, up: true}}
 	w.hub = NewHub(store, w.listener, w.Metrics, w.Logger)
 	return w
 }
 
-// fakeListener is a listener that the test controls.
 type fakeListener struct {
 	mu      sync.Mutex
 	watched map[job.ID]bool
@@ -52,7 +50,6 @@ func (l *fakeListener) watching(client job.ID) (bool, int) {
 	return l.watched[client], l.changes
 }
 
-// heard returns the pending notification, and whether there was one.
 func heard(notifications <-chan job.Notification) (job.Notification, bool) {
 	select {
 	case n := <-notifications:

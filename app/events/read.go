@@ -32,7 +32,7 @@ func (h *Hub) ClientEvents(ctx context.Context, client job.ID, after job.Positio
 }
 
 // Await reads a job, and again after each of its events, until done returns true. If ctx ends first, it returns the last read job with
-// over set. The job's progress may be newer than that, because progress is not an event.
+// over set. Await does not read the job again when only its progress changes.
 func (h *Hub) Await(
 	ctx context.Context, client, id job.ID, read func(context.Context) (*job.Job, error), done func(*job.Job) bool,
 ) (last *job.Job, over bool, err error) {
@@ -68,7 +68,7 @@ func limitedRead[T any](ctx context.Context, h *Hub, read func() (T, error)) (an
 	return read()
 }
 
-// saw records that a watcher has read a history up to p, so that the next sweep only notifies of later events.
+// saw records that a watcher has read a history only up to p, so that the next sweep notifies it of later events.
 func (h *Hub) saw(client, id job.ID, p job.Position) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

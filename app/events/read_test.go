@@ -20,13 +20,11 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// stored returns a hub on a new database.
 func stored(t *testing.T) *world {
 	t.Parallel()
 	return newWorld(t, repotest.OpenURL(t, repotest.URL(t)))
 }
 
-// add stores a waiting job.
 func (w *world) add() job.ID {
 	j := job.Job{
 		ID: app.NewID(), ClientID: apptest.ClientA, Type: job.Execute, WorkKind: job.SuccessFast, MaxAttempts: 1, Language: "en",
@@ -43,14 +41,12 @@ func (w *world) cancel(id job.ID) {
 	require.NoError(w.T, err)
 }
 
-// watch watches a job, or the client if id is zero.
 func (w *world) watch(id job.ID) <-chan job.Notification {
 	notifications, stop := w.hub.Watch(apptest.ClientA, id)
 	w.T.Cleanup(stop)
 	return notifications
 }
 
-// read reads a job's history like a stream.
 func (w *world) read(id job.ID) job.Log {
 	log, err := w.hub.JobEvents(w.T.Context(), apptest.ClientA, id, 0, 100)
 	require.NoError(w.T, err)
@@ -97,8 +93,8 @@ func TestSweepReplacesLostNotifications(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Notifications may be lost between a watcher's read and the first sweep. A sweep may also return between a watcher's read and its
-// report.
+// Notifications may be lost between a watcher's read and the first sweep. A sweep may also end before a watcher that has just read
+// reports this to the hub.
 func TestFirstSweepUsesReadPositions(t *testing.T) {
 	w := stored(t)
 	changed, same := w.add(), w.add()
@@ -111,7 +107,7 @@ func TestFirstSweepUsesReadPositions(t *testing.T) {
 	w.requireQuiet(second, "the job is unchanged")
 
 	late := w.add()
-	before := w.read(late) // unwatched: the hub does not see it
+	before := w.read(late) // nobody watches yet, so the hub does not record this read
 	notifications := w.watch(late)
 	w.cancel(late)
 	w.sweep()
@@ -153,7 +149,7 @@ type waited struct {
 	err  error
 }
 
-// await starts to wait, and returns once the wait is idle.
+// await calls Await in a goroutine, and returns once it waits.
 func await(w *world, limit time.Duration, read func(context.Context) (*job.Job, error)) *waiting {
 	a := &waiting{world: w, id: app.NewID(), read: read, over: make(chan waited, 1)}
 	go func() {
@@ -169,14 +165,12 @@ func await(w *world, limit time.Duration, read func(context.Context) (*job.Job, 
 	return a
 }
 
-// received passes a notification about the job to the hub.
 func (a *waiting) received(n job.Notification) {
 	n.ClientID, n.JobID = apptest.ClientA, a.id
 	a.hub.Received(n)
 	synctest.Wait()
 }
 
-// is returns a read function that returns a job in the given state.
 func is(s job.State) func(context.Context) (*job.Job, error) {
 	return func(context.Context) (*job.Job, error) { return &job.Job{State: s}, nil }
 }

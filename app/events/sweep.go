@@ -31,10 +31,8 @@ func (h *Hub) Run(ctx context.Context) {
 	}
 }
 
-// canSkip reports whether a round can skip the sweep.
 func (h *Hub) canSkip(round int) bool { return h.listener.Connected() && round%calmRounds != 0 }
 
-// sweep notifies the watchers of histories with new events.
 func (h *Hub) sweep(ctx context.Context) error {
 	jobs, feeds := h.watched()
 	for topics := range slices.Chunk(jobs, sweepChunk) {
@@ -65,7 +63,6 @@ func (h *Hub) sweep(ctx context.Context) error {
 	return nil
 }
 
-// watched returns the watched jobs and the watched clients.
 func (h *Hub) watched() (jobs, feeds []*topic) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

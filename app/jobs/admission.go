@@ -46,7 +46,6 @@ func (s *Service) admit(ctx context.Context, client job.ID, jobs []job.Job) (*re
 	return room, nil
 }
 
-// drained returns the refusal of submissions that an operator has stopped.
 func drained(p *job.Pause) error {
 	of := map[job.PauseScope]string{
 		job.PauseAll: "jobs", job.PauseKind: "jobs of the work kind " + p.Target, job.PauseClient: "jobs of this client",
@@ -83,7 +82,6 @@ func (s *Service) allowStorage(ctx context.Context, client job.ID, jobs []job.Jo
 		a.Limit*job.WeightUnit>>20, weight*job.WeightUnit>>10)}
 }
 
-// receivers returns the number of receivers of a job's events.
 func (s *Service) receivers(client job.ID, callback string) int {
 	n := s.Receivers(client)
 	if callback != "" {
@@ -92,7 +90,7 @@ func (s *Service) receivers(client job.ID, callback string) int {
 	return n
 }
 
-// Deliveries returns how many deliveries the emitted events of a job may cause in all attempts.
+// Deliveries returns how many deliveries the events emitted by a job may cause, over all its attempts.
 func (s *Service) Deliveries(r *job.Request) int {
 	return r.Emitted(s.cfg.MaxAttempts) * s.receivers(r.ClientID, r.Callback)
 }
@@ -108,5 +106,5 @@ func loadOf(jobs []job.Job) (sum job.Load) {
 	return sum
 }
 
-// oneQueued is the room for the next attempt of a job.
+// oneQueued is the room that a job's next attempt needs.
 var oneQueued = job.Load{Active: 1, Queued: 1}

@@ -17,9 +17,8 @@ import (
 const (
 	// backlogWait is about the longest time that an admitted submission waits to be stored. It is also the length of an interval.
 	backlogWait = time.Second
-	// backlogMemory is the number of intervals of which the best one sets the limit. If many clients connect at once, few submissions are
-	// accepted for some seconds. If the limit fell immediately, most submissions would be refused, and refusing the retries would keep
-	// the machine busy.
+	// The best of the last backlogMemory intervals sets the limit. If many clients connect at once, few submissions are accepted for some
+	// seconds. If the limit fell immediately, most submissions would be refused, and refusing the retries would keep the machine busy.
 	backlogMemory = 10
 	// BacklogFloor is how many submissions may always wait, even if storage is slow. It absorbs bursts and fills the statements of group
 	// commits.
@@ -34,9 +33,9 @@ const (
 var errTooManyWait = &job.Error{Code: job.CodeQueueFull, RetryAfter: time.Second,
 	Detail: "Too many submissions are waiting to be stored. This one was not processed; repeat it after Retry-After."}
 
-// Backlog limits how many submissions wait inside a process. By Little's law, no request waits much longer than a second if at most as
-// many wait as were accepted in the best of the last ten seconds. The others are refused immediately, which is cheaper than storing them
-// after their clients have given up.
+// Backlog limits how many submissions wait inside a process: to as many as were accepted in the best of the last ten seconds, so that
+// none waits much longer than a second (Little's law). The others are refused immediately, which is cheaper than storing them after
+// their clients have given up.
 //
 // The limit falls to a floor while storage is down, and rises with the first accepted submissions. Invalid submissions do not change it.
 type Backlog struct {
@@ -116,10 +115,8 @@ func (b *Backlog) Leave(accepted bool) {
 	}
 }
 
-// limit returns how many may wait now.
 func (b *Backlog) limit() int { return max(b.floor, slices.Max(b.served[:])) }
 
-// turn starts a new interval when the current one is over.
 func (b *Backlog) turn(now time.Time) {
 	passed := now.Sub(b.began)
 	if passed < backlogWait {

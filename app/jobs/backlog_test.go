@@ -21,7 +21,6 @@ func newBacklog() (*Backlog, *prometheus.Registry, *testkit.Output) {
 	return NewBacklog(BacklogFloor, time.Now, registry, slog.New(slog.NewJSONHandler(log, nil))), registry, log
 }
 
-// enter submits n times at once and returns how many were admitted.
 func enter(a *Backlog, n int) (admitted int) {
 	for range n {
 		if a.Enter() == nil {
@@ -87,7 +86,7 @@ type fastStore struct {
 
 const serveTick = 5 * time.Millisecond
 
-// serve runs for d with offered submissions per tick, and returns how many were accepted and refused.
+// For d, serve makes the given number of submissions per tick, and returns how many were accepted and refused.
 func (s *fastStore) serve(d time.Duration, offered int) (accepted, refused int) {
 	for began := time.Now(); time.Since(began) < d; {
 		for range offered {

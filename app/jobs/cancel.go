@@ -47,12 +47,12 @@ func (s *Service) cancelAll(ctx context.Context, client job.ID, jobs []job.ID) (
 	return len(canceled), err
 }
 
-// FinishErasure removes the tasks of jobs and deliveries that a step has removed, and cancels jobs that a later step removes. It ignores
-// jobs that are gone or have ended.
+// FinishErasure follows a step of an erasure: it removes the tasks of the erased jobs and deliveries, and cancels the jobs that a later
+// step will erase. It ignores jobs that are gone or have ended.
 func (s *Service) FinishErasure(ctx context.Context, client job.ID, step job.ErasureStep, tasks app.Tasks) error {
 	app.AfterCommit(ctx, func() {
 		tasks.RemoveDeliveries(step.Deliveries...)
-		for _, t := range step.Tasks { // again: the relay may have enqueued the job while it was canceled
+		for _, t := range step.Tasks { // the cancel removed them, but the relay may have enqueued the job meanwhile
 			tasks.Remove(t)
 		}
 	})

@@ -19,14 +19,14 @@ const (
 	// capacityInterval is the time between two renewals of a lease.
 	capacityInterval = time.Second
 	// A lease lasts for leaseExpiry by Postgres' clock. The process uses it for leaseUse by its own clock, so it stops before other
-	// processes may take the room. The row of the lease guards against a process that was paused in between.
+	// processes may take the room. A process that was paused for longer cannot store jobs, because the row of its lease is gone.
 	leaseExpiry = 5 * time.Second
 	leaseUse    = 3 * time.Second
-	// fullPause is how long requests are refused without a renewal after the ledger was full.
+	// After the ledger was full, requests are refused for fullPause without asking it again.
 	fullPause = 100 * time.Millisecond
 
-	// Counting a million jobs takes 0.1 s or more. The ledger's limit holds without a count, but only a count finds the room of ended
-	// jobs.
+	// Counting a million jobs takes 0.1 s or more. Without a count, the ledger still keeps the limit, but only a count finds the room that
+	// ended jobs have left.
 	countShare = 100     // pause after a count, as a multiple of its duration: 1 % of a core
 	nearShare  = 10      // the same factor while room is short
 	fewJobs    = 100_000 // fast to count
@@ -66,7 +66,6 @@ type Capacity struct {
 
 const unknownWorkers = -1
 
-// clientLoad is the room that a client's jobs take.
 type clientLoad struct {
 	client job.ID
 	jobs   job.Load
@@ -168,7 +167,6 @@ func (c *Capacity) renew(ctx context.Context) error {
 	return cmp.Or(err, uncounted)
 }
 
-// request renews the lease in the ledger.
 func (c *Capacity) request(ctx context.Context, counted *job.Counted) error {
 	ask := c.ask()
 	ask.Process, ask.Limit, ask.Counted, ask.Expiry = c.process, c.limit, counted, leaseExpiry
@@ -185,7 +183,6 @@ func (c *Capacity) ask() job.Lease {
 	return c.lease.ask(c.needed)
 }
 
-// answered applies the result of a renewal.
 func (c *Capacity) answered(ask job.Lease, sent time.Time, h job.Headroom, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,7 +193,7 @@ func (c *Capacity) answered(ask job.Lease, sent time.Time, h job.Headroom, err e
 	l := c.lease
 	l.granted(sent, ask, h.Granted)
 	c.processes, c.again, c.short = h.Processes, time.Time{}, !ask.Want.Within(h.Granted)
-	// If this process stored jobs during a count, the ledger may have them twice. Then only the next renewal can tell that there is no
+	// If this process stored jobs during a count, the ledger may count them twice. Then only the next renewal can tell that there is no
 	// room.
 	sure := ask.Counted == nil || (ask.Stored == c.mine && l.used == job.Load{})
 	if sure && !l.used.Plus(c.needed, 1).Within(l.size) {
@@ -204,7 +201,7 @@ func (c *Capacity) answered(ask job.Lease, sent time.Time, h job.Headroom, err e
 	}
 }
 
-// close ends the lease, except for the room of jobs with an unknown outcome, and starts a new lease.
+// close ends the lease and starts a new one. It keeps the room of jobs that may or may not be stored.
 func (c *Capacity) close(ctx context.Context) error {
 	c.mu.Lock()
 	l := c.lease
@@ -218,13 +215,12 @@ func (c *Capacity) close(ctx context.Context) error {
 	return c.store.CloseLease(ctx, ask)
 }
 
-// due reports whether a count is due.
 func (c *Capacity) due(now time.Time) bool {
 	age := now.Sub(c.countedAt)
 	switch {
 	case age >= countShare*c.took:
 		return true
-	case c.failed: // then a count is only due after the long pause above
+	case c.failed: // after a failed count, the next is due only after the long pause above
 		return false
 	default:
 		return age >= nearShare*c.took && (c.short || c.shares.mayBeFull(age))
@@ -255,7 +251,6 @@ func (c *Capacity) beginCount(now time.Time) (before int, due bool) {
 	return len(c.accepted), c.due(now)
 }
 
-// endCount applies a count that started at the given time.
 func (c *Capacity) endCount(
 	began time.Time, before int, counted job.Counted, byClient map[job.ID]job.Load, err error,
 ) (*job.Counted, error) {
@@ -270,7 +265,7 @@ func (c *Capacity) endCount(
 		c.shares.add(a.client, a.jobs, -1)
 	}
 	c.accepted = append(c.accepted[:0:0], c.accepted[before:]...)
-	counted.Reported = counted.Reported.Plus(c.mine, 1) // the same renewal reports them
+	counted.Reported = counted.Reported.Plus(c.mine, 1) // the renewal that sends this count also reports these jobs
 	return &counted, nil
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// flood submits n jobs at once and returns how many were accepted and refused.
 func (w *world) flood(s *Service, n int) (accepted, refused int64) {
 	var yes, no atomic.Int64
 	var all sync.WaitGroup
@@ -160,7 +159,6 @@ func (s *simulation) renew() {
 	s.answered(ask, s.now, job.Headroom{Granted: ask.Want.Max(ask.Keep).Min(s.limit.Plus(s.load, -1)), Processes: 1}, nil)
 }
 
-// submit takes room for a job and stores it.
 func (s *simulation) submit(t *testing.T) {
 	for {
 		room, err := s.take(clientLoad{apptest.ClientA, oneQueued})
@@ -174,8 +172,8 @@ func (s *simulation) submit(t *testing.T) {
 	}
 }
 
-// A count of many jobs takes at most a hundredth of the time, unless room is short. Jobs are counted by client if a client may hold many,
-// and counted often only while a submitting client may have used up its share.
+// Counting many jobs takes at most 1% of the time, unless room is short. Jobs are counted by client if a client may hold many, and
+// counted often only while a submitting client may have used up its share.
 func TestCountsOfManyJobsAreRareUnlessRoomIsShort(t *testing.T) {
 	t.Parallel()
 	const million, tenth, twentieth = 1_000_000, 100 * time.Millisecond, 50 * time.Millisecond

@@ -152,14 +152,12 @@ func (h tracingHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// requireBelow asserts that child is a child span of parent.
 func (w *world) requireBelow(child, parent tracetest.SpanStub) {
 	w.T.Helper()
 	require.Equal(w.T, parent.SpanContext.TraceID(), child.SpanContext.TraceID())
 	require.Equal(w.T, parent.SpanContext.SpanID(), child.Parent.SpanID())
 }
 
-// traceparentOf returns the traceparent for work that continues a span.
 func traceparentOf(s tracetest.SpanStub) string {
 	return telemetry.Traceparent(trace.ContextWithSpanContext(context.Background(), s.SpanContext))
 }

@@ -19,7 +19,7 @@ func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
 	return nil
 }
 
-// finishDelete removes the job's remains from the queue, such as failed tasks, and wakes its watchers: a deletion has no event.
+// finishDelete removes the job's remains from the queue, such as failed tasks. It wakes the watchers, because a deletion has no event.
 func (s *Service) finishDelete(j *job.Job) {
 	for attempt := 1; attempt <= j.Attempt; attempt++ {
 		s.Queue.Remove(job.Task{JobID: j.ID, Attempt: attempt})

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// lease is the headroom of this process. The caller holds the lock of Capacity.
+// lease is the room for jobs that the ledger has granted to this process. Capacity's lock guards it.
 type lease struct {
 	id      job.ID
 	known   bool      // the ledger has it
@@ -25,7 +25,6 @@ type lease struct {
 
 func newLease() *lease { return &lease{id: app.NewID()} }
 
-// take uses room of the lease if there is enough.
 func (l *lease) take(now time.Time, jobs job.Load) bool {
 	used := l.used.Plus(jobs, 1)
 	if !used.Within(l.size) || !now.Before(l.until) {
@@ -45,7 +44,6 @@ func (l *lease) ask(need job.Load) job.Lease {
 	return job.Lease{ID: l.id, New: !l.known, Keep: l.size, Stored: l.report, Need: l.used.Plus(need, 1), Want: want}
 }
 
-// granted applies the response to a request that was sent at the given time.
 func (l *lease) granted(sent time.Time, ask job.Lease, size job.Load) {
 	l.known, l.until, l.size = true, sent.Add(leaseUse), size
 	l.report = l.report.Plus(ask.Stored, -1)
@@ -66,8 +64,8 @@ func (r *reservation) leased() job.ID {
 	return r.lease.id
 }
 
-// end releases the room unless the jobs are stored. err is the error of storage. If the result is unknown, the lease keeps the room until
-// it expires. Within Once, the jobs are only stored by its commit.
+// end releases the room unless the jobs are stored. err is the error of storage. If the result is unknown, the lease keeps the room
+// until it expires. Within Once, only the commit stores the jobs.
 func (r *reservation) end(ctx context.Context, stored bool, err error) {
 	if r == nil {
 		return
@@ -100,7 +98,6 @@ func (r *reservation) countStored() {
 	r.c.accepted = append(r.c.accepted, r.clientLoad)
 }
 
-// notStored reports whether an error means that nothing was stored.
 func notStored(err error) bool {
 	return errors.Is(err, job.ErrLeaseEnded) || job.CodeOf(err).Spec().Status < http.StatusInternalServerError
 }

@@ -58,7 +58,7 @@ type awaited struct {
 	err error
 }
 
-// await waits for the end of a job in the background. It returns once the job was read.
+// await calls Await in the background, and returns once the job has been read.
 func (w *world) await(ctx context.Context, id job.ID) <-chan awaited {
 	answer, read := make(chan awaited, 1), make(chan struct{}, 100)
 	go func() {

@@ -8,8 +8,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// CheckScheduled returns the violations of the job request of a schedule. Schedules submit jobs by the rules of single submissions, with
-// the same checks, limits, tasks and metrics.
+// CheckScheduled returns the violations in a schedule's job request. Schedules submit jobs by the rules of single submissions, with the
+// same checks, limits, tasks and metrics.
 func (s *Service) CheckScheduled(ctx context.Context, r job.Request) ([]job.Violation, error) {
 	if r.Type == job.Deferred {
 		return append(r.Violations, job.Violation{Pointer: "/type", Detail: "The schedule sets when its jobs run: their type must " +
@@ -23,16 +23,16 @@ func (s *Service) CheckScheduled(ctx context.Context, r job.Request) ([]job.Viol
 	return slices.Concat(invalid, untimely), nil
 }
 
-// Run is the job of a run with its reserved room.
+// Run is a job that a schedule is about to submit, with the room reserved for it.
 type Run struct {
 	Job  job.Job
 	room *reservation
 }
 
-// Origins are the proven origins of clients with callbacks, as they were read for earlier runs.
+// Origins caches, by client, the proven origins that were read for earlier runs.
 type Origins map[job.ID]origins
 
-// PrepareRun builds the job of a run and reserves room for it. The caller stores the job and calls FinishRuns.
+// PrepareRun builds the job for one run of a schedule, and reserves room for it. The caller stores the job and calls FinishRuns.
 func (s *Service) PrepareRun(ctx context.Context, schedule job.ID, r job.Request, known Origins) (run Run, err error) {
 	proven, read := known[r.ClientID]
 	if !read && r.Callback != "" {

@@ -8,8 +8,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limits are the maximum jobs of all clients together and of each client. A client's limit has no effect unless it is below the limit of
-// all.
+// Limits are the maximum jobs of all clients together and of each client. A client's limit has no effect unless it is below the limit
+// for all clients.
 type Limits struct {
 	Active, Queued             int
 	ClientActive, ClientQueued int
@@ -81,10 +81,10 @@ func (s *shares) add(client job.ID, jobs job.Load, sign int) {
 	s.mine[client] = sum
 }
 
-// mayMatter reports whether a client could hold more than assumed, given the number of all jobs.
+// mayMatter reports whether, among total jobs, some client could hold more than shares assumes.
 func (s *shares) mayMatter(total job.Load) bool { return !s.unlimited() && total.Active > s.few }
 
-// counts applies a count by client, or nil if none was needed, and the number of all jobs.
+// counts stores the result of a count: by client (nil if that was not needed), and in total.
 func (s *shares) counts(counted map[job.ID]job.Load, total job.Load) {
 	s.counted, s.room = counted, math.MaxInt
 	s.rest = job.Load{Active: min(total.Active, s.few), Queued: min(total.Queued, s.few)}
@@ -96,5 +96,4 @@ func (s *shares) mayBeFull(age time.Duration) bool {
 	return float64(s.room) <= elsewhere
 }
 
-// full reports whether more jobs would exceed the limit. It returns false for zero more jobs.
 func full(there, more, limit int) bool { return more > 0 && there+more > limit }

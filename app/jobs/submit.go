@@ -14,8 +14,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Submit accepts a job (section 7): when it returns without an error, the job is durable. A request that repeats an idempotency key gets
-// the first response, even if its time has passed or the service is too busy now.
+// Submit accepts a job (section 7): when it returns without an error, the job is durable. A request that repeats an idempotency key
+// gets the first response, even if its execution_at has passed since, or the service is too busy now.
 func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receipt, err error) {
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanSubmit, r.ClientID)
 	defer func() { app.EndSpan(span, receipt.JobID, receipt.State, err) }()
@@ -151,7 +151,6 @@ func (o origins) check(callback string) (job.Violation, bool) {
 		"a consenting receiver (proven_at is not null). Register a webhook there first."}, true
 }
 
-// recordSubmitted counts and logs a stored job.
 func (s *Service) recordSubmitted(ctx context.Context, j *job.Job, state job.State) {
 	s.Metrics.Submitted.WithLabelValues(string(j.WorkKind)).Inc()
 	s.Metrics.Entered(state, j.WorkKind)
@@ -161,7 +160,7 @@ func (s *Service) recordSubmitted(ctx context.Context, j *job.Job, state job.Sta
 	}
 }
 
-// firstTask returns the task of a job before it is stored. The task's trace continues the span of ctx.
+// firstTask returns the first task of a job that is about to be stored. The task's trace continues the span of ctx.
 func firstTask(ctx context.Context, j *job.Job) job.Task {
 	task := job.Task{JobID: j.ID, Attempt: 1, TraceParent: j.TraceParent, ClientID: j.ClientID, WorkKind: j.WorkKind}
 	if j.ExecutionAt != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// SubmitBatch accepts many jobs in one commit. Invalid items are refused individually; the others are all accepted or none. A request that
-// repeats an idempotency key gets the first response, even if its time has passed or the service is too busy now.
+// SubmitBatch accepts many jobs in one commit. Invalid items are refused individually; the others are all accepted or none. A request
+// that repeats an idempotency key gets the first response, even if an execution_at has passed since, or the service is too busy now.
 func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.Batch, replayed bool, err error) {
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanBatch, r.ClientID)
 	defer func() { endBatchSpan(span, r.RequestID, b, err) }()
@@ -103,8 +103,8 @@ func (s *Service) defineBatch(r job.BatchRequest, proven origins) (job.BatchSubm
 	return sub, nil
 }
 
-// itemRequest returns the request for one item, with the values of the batch request. Each item's ReceivedAt is the batch's plus its
-// index in microseconds: it is the seed of the item's definition.
+// itemRequest returns the request for one item, with the values of the batch request. Each item's ReceivedAt, which seeds its
+// definition, is the batch's plus the index in microseconds.
 func itemRequest(r job.BatchRequest, i int) job.Request {
 	item := r.Items[i].Request
 	item.ClientID, item.RequestID, item.Language = r.ClientID, r.RequestID, r.Language

@@ -92,7 +92,8 @@ func TestSubmitRefusesThePast(t *testing.T) {
 	require.Len(t, w.Queue.Sent(), 3, "tasks are enqueued on acceptance")
 }
 
-// The store guarantees one job per key. This test checks that a repetition gets its first response despite time and load.
+// The store guarantees one job per key. This test checks that a repeated request gets the first response, even after its time has
+// passed and under load.
 func TestSubmissionsReplay(t *testing.T) {
 	now := time.Now()
 	w := newWorld(t, func(c *Config) { c.Clock = func() time.Time { return now } })

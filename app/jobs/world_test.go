@@ -29,7 +29,7 @@ type world struct {
 	store  *repo.Store // separate from the store of the service
 	worker job.ID
 	pauses job.Pauses
-	full   bool // the daily storage limit leaves nothing
+	full   bool // the daily storage is used up
 }
 
 func newWorld(t *testing.T, change ...func(*Config)) *world {
@@ -60,28 +60,23 @@ func (w *world) service(limit int, change ...func(*Config)) *Service {
 	})
 }
 
-// daily is the daily storage limit.
 func (w *world) daily(context.Context, job.ID, int) job.Allowance {
 	return job.Allowance{OK: !w.full, Limit: 100, RetryAfter: time.Hour}
 }
 
-// oneClient returns limits that one client may use completely.
 func oneClient(active, queued int) Limits {
 	return Limits{Active: active, Queued: queued, ClientActive: active, ClientQueued: queued}
 }
 
-// shared returns limits with a share per client.
 func shared(all, share int) Limits {
 	return Limits{Active: all, Queued: all, ClientActive: share, ClientQueued: share, ClientRate: 6000}
 }
 
-// limit replaces the limits of a service.
 func (w *world) limit(s *Service, l Limits) {
 	require.NoError(w.T, s.Admission.Capacity.close(w.T.Context()))
 	s.Admission.Capacity = NewCapacity(l, s.Store, w.Logger)
 }
 
-// submit submits a job that must be accepted.
 func (w *world) submit(s *Service, change ...func(*job.Request)) job.Receipt {
 	w.T.Helper()
 	receipt := apptest.Must(s.Submit(w.T.Context(), newRequest(change...)))(w.T)
@@ -97,7 +92,6 @@ func (w *world) enqueued(id job.ID) {
 	})
 }
 
-// refused submits a job that must be refused.
 func (w *world) refused(s *Service, change ...func(*job.Request)) *job.Error {
 	w.T.Helper()
 	_, err := s.Submit(w.T.Context(), newRequest(change...))
@@ -106,13 +100,11 @@ func (w *world) refused(s *Service, change ...func(*job.Request)) *job.Error {
 	return refusal
 }
 
-// stored reads a job of ClientA.
 func (w *world) stored(id job.ID) *job.Job {
 	w.T.Helper()
 	return apptest.Must(w.store.Job(w.T.Context(), apptest.ClientA, id))(w.T)
 }
 
-// active counts the jobs that are not final.
 func (w *world) active() int {
 	w.T.Helper()
 	return apptest.Must(w.store.Load(w.T.Context(), 1_000_000))(w.T).Jobs.Active
@@ -128,7 +120,6 @@ func (w *world) nothingDone() {
 	require.Empty(w.T, w.Log.Lines(w.T, map[string]any{"msg": "job transition"}))
 }
 
-// run moves a QUEUED job to RUNNING.
 func (w *world) run(id job.ID, attempt int) job.ClaimID {
 	w.T.Helper()
 	c, _, err := w.store.Claim(w.T.Context(), w.worker, id, attempt)
@@ -138,7 +129,6 @@ func (w *world) run(id job.ID, attempt int) job.ClaimID {
 	return c.ClaimID
 }
 
-// fail fails an attempt of a job.
 func (w *world) fail(id job.ID, attempt int, reason job.Reason) {
 	w.T.Helper()
 	c := w.run(id, attempt)
@@ -147,7 +137,6 @@ func (w *world) fail(id job.ID, attempt int, reason job.Reason) {
 	}))(w.T)
 }
 
-// failed submits a job and fails it.
 func (w *world) failed(s *Service, change ...func(*job.Request)) job.ID {
 	w.T.Helper()
 	id := w.submit(s, change...).JobID
@@ -176,7 +165,6 @@ func newRequests(n int) []job.Request {
 	return items
 }
 
-// newBatchRequest returns a batch request with the given items.
 func newBatchRequest(items ...job.Request) job.BatchRequest {
 	r := job.BatchRequest{ClientID: apptest.ClientA, RequestID: "request-1", ReceivedAt: time.Now(), Hash: [32]byte{1}, Language: "de"}
 	for i, item := range items {
@@ -197,14 +185,12 @@ func calling(url string) func(*job.Request)   { return func(r *job.Request) { r.
 func ofKind(kind job.Kind) func(*job.Request) { return func(r *job.Request) { r.WorkKind = kind } }
 func of(client job.ID) func(*job.Request)     { return func(r *job.Request) { r.ClientID = client } }
 
-// flawed adds a violation to a request.
 func flawed(pointer string, malformed bool) func(*job.Request) {
 	return func(r *job.Request) {
 		r.Malformed, r.Violations = malformed, []job.Violation{{Pointer: pointer, Detail: "Not as it should be."}}
 	}
 }
 
-// pointers returns the pointers of violations.
 func pointers(violations []job.Violation) (list []string) {
 	for _, v := range violations {
 		list = append(list, v.Pointer)
@@ -212,5 +198,4 @@ func pointers(violations []job.Violation) (list []string) {
 	return list
 }
 
-// second returns the error of a call that also returns a value.
 func second[T any](_ T, err error) error { return err }

@@ -11,8 +11,8 @@ import (
 const (
 	clockInterval = time.Second
 	clockStep     = time.Second // a smaller step cannot be distinguished from the duration of a query
-	// After a clock was set back, the search for stranded rows continues for the length of the step plus strandedTime. By then all writes
-	// that were pending are visible. Until then, times computed from stranded rows may strand further rows.
+	// After a clock was set back, the search for stranded rows (see clockWatch) continues for the length of the step plus strandedTime. By
+	// then all writes that were pending are visible. Until then, times computed from stranded rows may strand further rows.
 	strandedTime = time.Minute
 	// strandedRest is the rest after a search, as a multiple of its duration.
 	strandedRest = 20
@@ -28,8 +28,8 @@ type stepWatch struct {
 	least, utmost time.Duration // bounds of the clock (since 1970) minus the monotonic clock
 }
 
-// observe records that the clock showed t between two readings of the monotonic clock. It returns the smallest step of the clock since
-// the last call that explains the readings, or 0.
+// observe records that the clock showed t between two readings of the monotonic clock. It returns the smallest step since the last call
+// that explains the readings, or 0 if none is needed.
 func (w *stepWatch) observe(t time.Time, asked, received time.Duration) (step time.Duration) {
 	if received-asked > clockStep { // the readings are too far apart to detect a step
 		return 0
@@ -89,7 +89,6 @@ func (w *clockWatch) due(step, asked, received time.Duration) bool {
 	return w.next <= received && received <= w.until
 }
 
-// searched schedules the next search.
 func (w *clockWatch) searched(moved int, began, ended time.Duration) {
 	w.next = ended + strandedRest*(ended-began)
 	if moved > 0 {
@@ -132,7 +131,7 @@ func (m *Maintenance) moveStranded(ctx context.Context, leading func() bool) (mo
 	return jobs + deliveries, err
 }
 
-// walk calls part until part reports the end. If the last part moved the maximum number of rows, walk starts again.
+// walk calls part until it reaches the end. If the last part moved the maximum number of rows, walk starts again from the beginning.
 func walk[Cursor comparable](leading func() bool, full int, part func(after Cursor) (int, Cursor, error)) (moved int, err error) {
 	var first, after Cursor
 	for leading() {

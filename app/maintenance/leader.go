@@ -54,8 +54,8 @@ func (l *leader) run(ctx context.Context) {
 // lead keeps trying to get or keep the lease. The lease counts from before each request, so that this process stops before storage lets
 // another process lead.
 //
-// If a vital task is blocked, the process does not hold the lease: it continues its work, but an unblocked process takes over immediately.
-// A blocked process takes a lease only if the lease was free for its whole duration: a part of the work is better than no work.
+// If a vital task is blocked, the process does not hold the lease: it continues its work, but an unblocked process takes over
+// immediately. A blocked process takes a lease only if it has been free for leaderLease: a part of the work is better than no work.
 func (l *leader) lead(ctx context.Context) {
 	for ctx.Err() == nil {
 		asked := time.Now()
@@ -122,7 +122,7 @@ func (l *leader) show(b job.Backlog) {
 	}
 }
 
-// setLeading applies the result of an election requested at asked.
+// setLeading applies the result of an election that was requested at the time asked.
 func (l *leader) setLeading(leads bool, asked time.Time) {
 	until := asked.Add(leaderLease)
 	leads = leads && time.Now().Before(until) // the answer may come too late

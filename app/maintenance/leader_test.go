@@ -43,7 +43,6 @@ func takes(d time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error { app.Sleep(ctx, d); return ctx.Err() }
 }
 
-// electing runs a test of elections in virtual time.
 func electing(t *testing.T, f func(t *testing.T, e *election)) {
 	t.Helper()
 	apptest.Bubble(t, func(t *testing.T) { f(t, newElection(t)) })
@@ -79,7 +78,6 @@ func (e *election) resign(ctx context.Context, id job.ID) error {
 	return err
 }
 
-// run runs a process with tasks until the test ends.
 func (e *election) run(tasks ...*task) (l *leader, stop func()) {
 	l = newLeader(e.elect, e.resign, e.Metrics, e.Logger)
 	l.tasks = tasks
@@ -102,7 +100,6 @@ func vital(o *obstacle) *task {
 	}}
 }
 
-// counting returns a task that counts its rounds.
 func counting(name string, rounds *atomic.Int64) *task {
 	return &task{name: name, interval: time.Second, run: func(context.Context, func() bool) error { rounds.Add(1); return nil }}
 }

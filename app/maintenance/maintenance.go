@@ -63,7 +63,7 @@ type Maintenance struct {
 // Deps are the dependencies of Maintenance.
 type Deps struct {
 	Store     *repo.Store
-	Queue     app.Queue // queue of the processes that write events
+	Queue     app.Queue // queue for the events that the maintenance writes
 	Tasks     Queue
 	Completer *batches.Completer
 	Backoff   job.Backoff
@@ -71,7 +71,7 @@ type Deps struct {
 
 	ClientMaxRunning int    // limit of one client's jobs held by workers; 0: none
 	OutcomeStream    string // name of the stream; "": outcomes are not published
-	PublicURL        string // base of the problem types in the stream
+	PublicURL        string // base URL of the problem types in the stream
 
 	Bulk, Erasures, Schedules Round
 	SchedulesDue              func() <-chan struct{} // starts a round of Schedules at once
@@ -94,7 +94,6 @@ func New(d Deps) *Maintenance {
 	return m
 }
 
-// tasks returns the tasks of the leader.
 func (m *Maintenance) tasks() []*task {
 	deliveries := delivery.NewRelay(m.Store, m.Tasks, m.Clock, m.Metrics, m.Log)
 	pauses := &pauseSweep{store: m.Store, relay: m.relay}

@@ -15,7 +15,7 @@ const streamLength = 1_000_000
 
 const (
 	publisherBatch = 500
-	// publishedKept is how long a published outcome is kept: a Redis server that dies may lose its latest entries.
+	// publishedKept is how long a published outcome is kept, because a Redis server that dies may lose its latest entries.
 	publishedKept   = time.Minute
 	removalInterval = 10 * time.Second
 	// unknownEntry stands for the stream's last entry while that is unknown. It differs from every id.
@@ -25,17 +25,17 @@ const (
 // publisher appends the outcome document of every attempt to a stream, at least once (section 8). It marks an outcome only after the
 // stream has it. It deletes the outcome only if the stream still has it a minute later.
 //
-// If the stream does not end with the entry that this process appended last, it appends the stored outcomes again. In this case, either
-// Redis lost data, or another leader appended entries and may have died before it noticed a loss.
+// If the stream does not end with the entry that this process appended last, the publisher appends the stored outcomes again. In this
+// case, either Redis lost data, or another leader appended entries and may have died before it noticed a loss.
 type publisher struct {
 	stream    string
-	publicURL string // base of problem types
+	publicURL string // base URL of the problem types
 	store     *repo.Store
 	queue     Queue
 	metrics   *app.Metrics
 	log       *slog.Logger
 
-	// The following members are used by the leader's loop only.
+	// Only the leader's loop uses these fields.
 	last     string               // expected id of the stream's last entry
 	appended []job.OutcomeMessage // outcomes that are in the stream, but not marked in storage yet
 	removed  time.Time            // time of the last removal
@@ -94,8 +94,8 @@ func (p *publisher) repair(ctx context.Context, last string) error {
 	return nil
 }
 
-// remove removes outcomes that were published at least publishedKept before asked, when the stream was read and still had them. While
-// Redis is down, all outcomes are kept.
+// remove deletes outcomes that were published at least publishedKept before the time asked. At that time the stream was read, and still
+// had them. While Redis is down, all outcomes are kept.
 func (p *publisher) remove(ctx context.Context, asked time.Time) error {
 	if asked.Sub(p.removed) < removalInterval {
 		return nil
@@ -109,7 +109,7 @@ func (p *publisher) remove(ctx context.Context, asked time.Time) error {
 
 // publish appends outcomes. It drops outcomes that cannot be rendered, so that they do not block the others.
 func (p *publisher) publish(ctx context.Context, messages []job.OutcomeMessage) error {
-	links := job.Links{PublicURL: p.publicURL, Absolute: true, Language: job.Languages[0]} // readers of the stream cannot negotiate
+	links := job.Links{PublicURL: p.publicURL, Absolute: true, Language: job.Languages[0]} // readers of the stream cannot negotiate a language
 	entries := make([]job.StreamEntry, 0, len(messages))
 	for _, m := range messages {
 		document := links.Document(m.Origin, m.Ended)

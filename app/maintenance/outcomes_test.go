@@ -10,7 +10,6 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// outcomes stores n unpublished outcomes.
 func (w *world) outcomes(n int) {
 	w.insert("jobs", n, repotest.Columns{"state": "'SUCCEEDED'", "outcome": "'SUCCESS'", "started_at": "now()", "finished_at": "now()"})
 	w.exec(`INSERT INTO outcome_outbox (job_id, attempt, finished_at) SELECT job_id, 1, finished_at FROM jobs
@@ -21,7 +20,6 @@ func (w *world) outcomes(n int) {
 
 func (w *world) unpublished() int { return w.count("outcome_outbox WHERE published_at IS NULL") }
 
-// appended returns how often each job is in the stream.
 func (w *world) appended() map[string]int {
 	times := map[string]int{}
 	for _, e := range w.queue.stream {

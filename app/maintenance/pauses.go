@@ -13,7 +13,7 @@ import (
 const (
 	pauseInterval = 500 * time.Millisecond
 	pauseBatch    = 1000
-	// pauseOverlap is how long after a change of the pauses a claim may still use the earlier pauses.
+	// After the pauses change, claims may still use the earlier ones for pauseOverlap.
 	pauseOverlap = 5 * time.Second
 	// pauseSweepEvery is the time between periodic sweeps, in case a change was missed.
 	pauseSweepEvery = 30 * time.Second
@@ -54,7 +54,6 @@ func (s *pauseSweep) round(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// due reports whether to sweep: after a change of the pauses, and periodically.
 func (s *pauseSweep) due(pauses job.Pauses, now time.Time) bool {
 	ids := make([]job.ID, len(pauses))
 	for i, p := range pauses {

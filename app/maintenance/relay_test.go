@@ -12,7 +12,6 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// backlog adds jobs that have been waiting for an hour or more, and returns them, oldest first.
 func (w *world) backlog(n int) (ids []job.ID) {
 	waiting := "now() - interval '1 day' + i * interval '1 s'"
 	w.insert("jobs", n, repotest.Columns{"created_at": waiting, "updated_at": waiting, "queued_at": waiting, "run_at": waiting})
@@ -71,7 +70,7 @@ func TestRelayLeavesYoungJobs(t *testing.T) {
 	require.Zero(t, r.minAge())
 }
 
-// A round ends with the leadership or the first error.
+// A round ends when the process loses the leadership, or at the first error.
 func TestRelayStops(t *testing.T) {
 	w := newWorld(t)
 	w.backlog(3 * relayBatch)

@@ -19,7 +19,7 @@ const (
 	historyInterval = 10 * time.Second
 
 	throttleInterval     = 250 * time.Millisecond
-	throttleIntervalIdle = 5 * time.Second // while there is no limit: jobs may still wait because of an earlier one
+	throttleIntervalIdle = 5 * time.Second // while there is no limit: jobs may still wait because of an earlier limit
 	throttleBatch        = 1000
 )
 
@@ -58,8 +58,8 @@ func (m *Maintenance) completeBatches(ctx context.Context, leading func() bool) 
 	return nil
 }
 
-// clean removes expired rows in limited batches. After each batch it rests for as long as the batch took: there may be millions, and no
-// other work waits for them.
+// clean removes expired rows in limited batches. After each batch it rests for as long as the batch took, because there may be millions
+// of rows and nothing waits for their removal.
 func (m *Maintenance) clean(ctx context.Context, leading func() bool) error {
 	for leading() {
 		began := time.Now()
@@ -71,7 +71,6 @@ func (m *Maintenance) clean(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// countBacklog updates the backlog metrics of the whole system.
 func (m *Maintenance) countBacklog(ctx context.Context, _ func() bool) error {
 	backlog, err := m.Store.Backlog(ctx, backlogLimit)
 	if err == nil {

@@ -48,7 +48,7 @@ func (q *firstPublish) Publish(n job.Notification) {
 	q.fakeQueue.Publish(n)
 }
 
-// Several statements queue jobs that are due in the same second. None of them waits for the log.
+// Several statements queue jobs that are due in the same second. All of them are queued before the first is published.
 func TestManyDueJobsAreQueuedBeforeTheyArePublished(t *testing.T) {
 	const due = (schedulerLanes + 1) * schedulerBatch
 	w := newWorld(t)
@@ -59,7 +59,7 @@ func TestManyDueJobsAreQueuedBeforeTheyArePublished(t *testing.T) {
 	require.Equal(t, due, w.repaired("scheduler"))
 }
 
-// Jobs queued by one lane are published even if another lane failed.
+// Jobs that one statement queued are published even if a parallel one failed.
 func TestNotificationsOfQueuedJobsDespiteAFailure(t *testing.T) {
 	w := newWorld(t)
 	w.insert("jobs", 2*schedulerBatch, deferred("now() - interval '1 h'"))
@@ -73,7 +73,7 @@ func TestNotificationsOfQueuedJobsDespiteAFailure(t *testing.T) {
 	require.Equal(t, []int{queued, queued}, []int{w.repaired("scheduler"), len(w.queue.Notifications())})
 }
 
-// heldByTheDead returns the columns of ASSIGNED jobs of a worker with an expired lease.
+// heldByTheDead returns columns of jobs that are ASSIGNED to a worker with an expired lease.
 func (w *world) heldByTheDead() repotest.Columns {
 	dead := app.NewID()
 	w.exec(`INSERT INTO workers (worker_id, name, concurrency, state, expires_at) VALUES ($1, 'w', 1, 'ALIVE', now() - interval '1 min')`,
@@ -216,7 +216,7 @@ func TestStrandedRowsAreSearchedAfterClockStep(t *testing.T) {
 	t.Parallel()
 	var w clockWatch
 	at := time.Duration(0)
-	// searches returns the number of searches in d, with a check each second.
+	// searches returns how many searches start within d, if due is called every second.
 	searches := func(d time.Duration, moved int) (n int) {
 		for end := at + d; at < end; {
 			at += time.Second
@@ -254,7 +254,7 @@ func TestStrandedRowsAreMoved(t *testing.T) {
 	require.Equal(t, 3, w.repaired(app.RepairStranded))
 }
 
-// Paused jobs are checked after a change of the pauses, for as long as claims may use the earlier pauses, and periodically.
+// Paused jobs are checked periodically, and after the pauses change, as long as claims may still use the earlier ones.
 func TestPausedJobsAreCheckedAfterAChange(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -15,8 +15,8 @@ const (
 	schedulerBatch = 2000 // jobs queued per statement: 0.1 s of one connection
 	// schedulerLanes is the number of parallel statements if one is not enough. It leaves connections and cores to submissions.
 	schedulerLanes = 2
-	// schedulerUnpublished is how many batches a lane queues before they are published. Log lines and messages would delay the following
-	// jobs, and each unpublished job uses some hundred bytes of memory.
+	// schedulerUnpublished is how many batches a lane queues before they are published. Publishing sooner would delay the following jobs,
+	// and each unpublished job uses some hundred bytes of memory.
 	schedulerUnpublished = 25
 )
 

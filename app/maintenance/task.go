@@ -25,7 +25,7 @@ type task struct {
 
 	mu      sync.Mutex
 	sign    time.Time // last sign of progress in the current round; zero between rounds
-	failing time.Time // last sign of progress of the first round that failed since the last success; zero if none failed
+	failing time.Time // last sign of progress in the first failed round since the last success, or zero
 	blocked bool      // result of the last call of judge
 }
 

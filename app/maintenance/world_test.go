@@ -19,7 +19,6 @@ func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
 const testStream = "outcomes"
 
-// world has the maintenance on a new database.
 type world struct {
 	*apptest.World
 	url   string
@@ -50,7 +49,6 @@ func always() bool { return true }
 // times returns a leading function that returns true n times.
 func times(n int) func() bool { return func() bool { n--; return n >= 0 } }
 
-// round runs one round of a task.
 func (w *world) round(name string) error { return w.roundWhile(name, always) }
 
 func (w *world) roundWhile(name string, leading func() bool) error {
@@ -90,7 +88,6 @@ func (q *fakeQueue) LastOutcome(context.Context, string) (last string, err error
 	return last, err
 }
 
-// last returns the id of the stream's last entry.
 func (q *fakeQueue) last() string {
 	if len(q.stream) == 0 {
 		return ""
@@ -114,5 +111,4 @@ func (q *fakeQueue) AppendOutcomes(_ context.Context, _ string, _ int64, entries
 	return before, last, err
 }
 
-// fail makes all calls fail with err; nil makes them succeed.
 func (q *fakeQueue) fail(err error) { q.Change(func() { q.Err = err }) }

@@ -17,7 +17,6 @@ const (
 	fewestEnded  = 5               // with fewer ended jobs, the share does not count
 )
 
-// manyFailed reports whether an unusual share of jobs failed.
 func manyFailed(e admin.Ends) bool {
 	ended := e.Succeeded + e.Failed
 	return ended >= fewestEnded && float64(e.Failed) > failedShare*float64(ended)
@@ -29,7 +28,6 @@ func (f *findings) add(code, href, format string, args ...any) {
 	*f = append(*f, admin.Attention{Code: code, Text: fmt.Sprintf(format, args...), Href: href})
 }
 
-// addWebhooks adds failing and disabled webhooks.
 func (f *findings) addWebhooks(now admin.Situation) {
 	if t := now.Failing; t.Count > 0 {
 		f.add("webhooks_failing", oneWebhook(t, "#/webhooks?enabled=true"), "%s %s: %d attempts in a row failed%s, the first of them %s ago.",
@@ -43,8 +41,8 @@ func (f *findings) addWebhooks(now admin.Situation) {
 	}
 }
 
-// attention returns what an operator should look at, most urgent first. failures are the recent ones by group, largest group first; they
-// may be empty.
+// attention returns what an operator should look at, most urgent first. The groups of recent failures come largest first, and may be
+// empty.
 func attention(now admin.Situation, recent admin.Ends, failures []admin.FailureGroup) []admin.Attention {
 	found := findings{}
 	if now.LeaderGone {
@@ -110,7 +108,6 @@ func allPaused(pauses job.Pauses) bool {
 	return slices.ContainsFunc(pauses, func(p job.Pause) bool { return p.Scope == job.PauseAll && p.Mode == job.ModePause })
 }
 
-// stopped describes what a pause has stopped.
 func stopped(p job.Pause) string {
 	of := map[job.PauseScope]string{
 		job.PauseAll: "all jobs", job.PauseKind: "jobs of kind " + p.Target, job.PauseClient: "jobs of client " + p.Target,
@@ -125,7 +122,6 @@ func stopped(p job.Pause) string {
 	return "paused " + of
 }
 
-// since returns the time between then and now, or 0 if then is nil.
 func since(now job.Time, then *job.Time) time.Duration {
 	if then == nil {
 		return 0
@@ -147,7 +143,6 @@ func verb(n int, one, several string) string {
 	return several
 }
 
-// roughly formats a duration for people.
 func roughly(d time.Duration) string {
 	switch {
 	case d < 2*time.Minute:

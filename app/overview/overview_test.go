@@ -73,7 +73,6 @@ func ago(d time.Duration) *job.Time {
 	return &t
 }
 
-// signs is the input of attention.
 type signs struct {
 	admin.Situation
 	recent   admin.Ends

@@ -1,5 +1,5 @@
-// Package pauses has the use cases for pausing and resuming work. Its Watch caches the current pauses. Claims read the pauses in their
-// own statements.
+// Package pauses has the use cases for pausing and resuming work. Its Watch caches the current pauses. Only claims read them from
+// storage, in their own statements.
 package pauses
 
 import (
@@ -73,7 +73,7 @@ func (w *Watch) Now() job.Pauses {
 	return w.known
 }
 
-// Follow calls f with the pauses, now and after each read. f only delays the next read.
+// Follow calls f with the pauses, now and after each read. A slow f delays only the next read.
 func (w *Watch) Follow(f func(job.Pauses)) {
 	w.calling.Lock()
 	defer w.calling.Unlock()

@@ -52,8 +52,8 @@ func (r *Rescuer) GiveBack(ctx context.Context, held []job.Held) error {
 	return group.Wait()
 }
 
-// wait returns the delay before the next attempt: 0 at first, then a backoff. Without a backoff, a job that crashes workers would crash
-// them all quickly.
+// wait returns the delay before a job can be claimed again: 0 after its first lost worker, then a backoff. Without a backoff, a job
+// that crashes workers would crash them all quickly.
 func (r *Rescuer) wait(h job.Held) time.Duration {
 	if h.LeaseExpiries == 0 {
 		return 0
@@ -93,7 +93,7 @@ func (r *Rescuer) reportRequeued(ctx context.Context, h job.Held, t job.Task, be
 	app.Enqueue(ctx, r.Queue, t)
 }
 
-// expired counts a job by its state at the end of its holder's lease.
+// expired counts a job whose holder's lease has ended, by the state that it had.
 func (r *Rescuer) expired(s job.State) {
 	if r.OfDead {
 		r.Metrics.LeasesExpired.WithLabelValues(string(s)).Inc()
@@ -132,7 +132,6 @@ func (r *Rescuer) fail(ctx context.Context, h job.Held) (err error) {
 	return nil
 }
 
-// jobOf returns the known fields of a held job.
 func jobOf(h job.Held) *job.Job {
 	return &job.Job{ID: h.JobID, ClientID: h.ClientID, RequestID: h.RequestID, CorrelationID: h.CorrelationID, WorkKind: h.WorkKind}
 }

@@ -16,7 +16,7 @@ const (
 	// Limits of a transaction: its schedules, and the bytes of their jobs.
 	schedulesAtOnce = 100
 	bytesAtOnce     = 8 << 20
-	// deferWait is the pause of a schedule after its step could not be stored.
+	// deferWait is how long a schedule waits after its step could not be stored.
 	deferWait = time.Minute
 )
 
@@ -91,7 +91,7 @@ func (r *Runner) look(ctx context.Context) (advanced bool, err error) {
 	return n > 0, err
 }
 
-// part is the work of a transaction.
+// part is what one transaction stores.
 type part struct {
 	steps      []*stepper
 	unreadable []job.DueSchedule // schedules whose timetable cannot be parsed
@@ -118,7 +118,6 @@ func (r *Runner) prepare(ctx context.Context, due []job.DueSchedule) *part {
 	return p
 }
 
-// commit stores a part and returns the number of advanced schedules.
 func (r *Runner) commit(ctx context.Context, p *part) (n int, err error) {
 	if len(p.steps) == 0 {
 		return 0, nil
@@ -139,7 +138,6 @@ func (r *Runner) commit(ctx context.Context, p *part) (n int, err error) {
 	return n, err
 }
 
-// record counts and logs a stored step.
 func (r *Runner) record(ctx context.Context, w *stepper) {
 	before, now := w.s.ScheduleProgress, w.step.ScheduleProgress
 	missed := now.Missed - before.Missed
@@ -177,7 +175,6 @@ func (r *Runner) single(ctx context.Context, due []job.DueSchedule) (advanced bo
 	return true, nil
 }
 
-// unavailable reports whether storage does not answer.
 func unavailable(err error) bool {
 	code := job.CodeOf(err)
 	return code == job.CodeStorageUnavailable || code == job.CodeDBError

@@ -1,5 +1,5 @@
-// Package schedules submits jobs by timetables. The Service creates, changes and triggers schedules. The Runner, in the leader
-// process, submits the jobs that are due, like app/jobs submits single jobs.
+// Package schedules submits jobs by timetables. The Service creates, changes and triggers schedules. The Runner, in the leader process,
+// submits the jobs that are due, in the same way as app/jobs submits single jobs.
 package schedules
 
 import (
@@ -51,7 +51,6 @@ func (s *Service) Create(ctx context.Context, r job.ScheduleRequest) (*job.Sched
 	return created, err
 }
 
-// checkJob returns the violations of a schedule's job, with pointers into the request.
 func (s *Service) checkJob(ctx context.Context, r job.Request) ([]job.Violation, error) {
 	violations, err := s.jobs.CheckScheduled(ctx, r)
 	for i := range violations {
@@ -60,7 +59,6 @@ func (s *Service) checkJob(ctx context.Context, r job.Request) ([]job.Violation,
 	return violations, err
 }
 
-// checkTimes returns the violations of a schedule's timetable.
 func checkTimes(s *job.Schedule) (violations []job.Violation) {
 	add := func(pointer, detail string) {
 		violations = append(violations, job.Violation{Pointer: pointer, Detail: detail})
@@ -112,7 +110,7 @@ func beginFrom(s *job.Schedule, now time.Time) error {
 	return nil
 }
 
-// Change changes a schedule of the client. If the timetable changes, due times start from now.
+// Change changes a schedule of the client. If the timetable changes, its due times are computed from now on.
 func (s *Service) Change(ctx context.Context, client, id job.ID, p job.SchedulePatch) (*job.Schedule, error) {
 	violations := p.Violations
 	if p.Job != nil && len(violations) == 0 {

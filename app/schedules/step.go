@@ -26,7 +26,7 @@ const (
 // prepare builds the job of a run at its due time, or refuses it.
 type prepare func(due time.Time) (jobs.Run, error)
 
-// stepper decides about the due times of a schedule up to now, in order. Each due time is run, missed, skipped or pending.
+// stepper decides, in order, what happens at each due time of a schedule up to now. A due time is run, missed, skipped or pending.
 type stepper struct {
 	s       job.DueSchedule
 	times   *timetable.Times
@@ -36,7 +36,7 @@ type stepper struct {
 	late    []float64  // delays of runs in seconds
 }
 
-// newStepper returns a stepper for a schedule. It fails if the timetable cannot be parsed.
+// newStepper fails if the timetable cannot be parsed.
 func newStepper(s job.DueSchedule, prepare prepare) (*stepper, error) {
 	times, err := timetable.New(s.Timetable, s.Anchor())
 	if err != nil {
@@ -65,7 +65,6 @@ func (w *stepper) passed(due *time.Time) bool {
 // jumped reports whether the clock of a test bed jumped over a due time. Such a due time counts as on time.
 func (w *stepper) jumped(due time.Time) bool { return w.s.Jumped != nil && !due.After(*w.s.Jumped) }
 
-// after returns the next due time, or nil.
 func (w *stepper) after(due time.Time) *time.Time {
 	next, ok := w.times.After(due)
 	if !ok {
@@ -74,7 +73,6 @@ func (w *stepper) after(due time.Time) *time.Time {
 	return &next
 }
 
-// do computes the step.
 func (w *stepper) do() {
 	p := &w.step.ScheduleProgress
 	if p.Pending != nil && !w.s.Busy {
@@ -101,7 +99,6 @@ func (w *stepper) do() {
 	w.lookAgain(refused)
 }
 
-// bytesOf returns the approximate size of a job of a schedule.
 func bytesOf(s *job.Schedule) int { return ordinaryBytes + len(s.Job.Params) }
 
 // catchUp moves DueAt past the late due times, and returns those to run anyway.
@@ -154,7 +151,6 @@ func (w *stepper) due(chosen *[]time.Time) (refused bool) {
 	return false
 }
 
-// runPending runs a due time that has waited for an earlier run.
 func (w *stepper) runPending() {
 	if p := &w.step.ScheduleProgress; w.run(*p.Pending) {
 		p.Pending = nil

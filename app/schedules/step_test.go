@@ -14,7 +14,6 @@ import (
 
 var noon = time.Date(2026, 5, 5, 12, 0, 0, 0, time.UTC)
 
-// after returns the time d after noon.
 func after(d time.Duration) *time.Time {
 	at := noon.Add(d)
 	return &at
@@ -55,7 +54,6 @@ func step(t *testing.T, s job.DueSchedule, at time.Duration, refuse ...error) (j
 	return w.step, runs
 }
 
-// seconds returns the seconds since noon.
 func seconds(t *time.Time) float64 { return t.Sub(noon).Seconds() }
 
 func TestStepRunsWhatIsDue(t *testing.T) {
@@ -194,7 +192,7 @@ func TestStepRefused(t *testing.T) {
 	require.NotContains(t, p.LastError.Detail, "secret")
 }
 
-// The jitter of a due time is always the same. The job's scheduled_for is the due time without it.
+// The jitter of a due time is always the same. The job's scheduled_for is the due time without the jitter.
 func TestStepJitter(t *testing.T) {
 	t.Parallel()
 	seen := map[time.Duration]bool{}

@@ -44,7 +44,6 @@ func (c *Clock) MoveClock(ctx context.Context, m testbed.ClockMove) (testbed.Clo
 // queuePause is the pause between checks for jobs that another process is queueing.
 const queuePause = 5 * time.Millisecond
 
-// queueDue queues due jobs until none is left.
 func (c *Clock) queueDue(ctx context.Context) error {
 	for {
 		if err := c.Schedule(ctx); err != nil {

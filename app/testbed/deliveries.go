@@ -45,7 +45,7 @@ func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 		d.sendExtra(ctx, scope, p, fault.Effect{Tamper: e.Tamper}, 1)
 	}
 	changed, began := *e, time.Now()
-	changed.Tamper, changed.Repeat = "", 0 // sent as extra requests
+	changed.Tamper, changed.Repeat = "", 0 // tampered and repeated requests are sent as extra requests
 	sent := d.Sender.SendChanged(ctx, p, changed)
 	if changed != (fault.Effect{}) {
 		d.record(ctx, scope, p, changed, began, sent)
@@ -69,7 +69,8 @@ func (s *Service) deliveryFault(ctx context.Context, p *job.ClaimedDelivery) (te
 	return scope, e, err
 }
 
-// drop loses an attempt. If the loss cannot be recorded, the attempt is sent: otherwise the verdict would blame the client for the loss.
+// drop simulates the loss of an attempt. If the loss cannot be recorded, the attempt is sent: otherwise the verdict would blame the
+// client for the loss.
 func (d *Deliveries) drop(ctx context.Context, scope testbed.Scope, p job.ClaimedDelivery, again time.Duration) job.Sent {
 	began := time.Now()
 	if !d.record(ctx, scope, p, fault.Effect{Drop: true, Delay: fault.Duration(again)}, began, job.Sent{}) {
@@ -79,7 +80,6 @@ func (d *Deliveries) drop(ctx context.Context, scope testbed.Scope, p job.Claime
 	return job.Sent{Attempt: lost, RetryAfter: again}
 }
 
-// sendExtra sends additional requests, and records their responses.
 func (d *Deliveries) sendExtra(ctx context.Context, scope testbed.Scope, p job.ClaimedDelivery, e fault.Effect, times int) {
 	limited, cancel := context.WithTimeout(ctx, fault.ExtraTimeout)
 	defer cancel()

@@ -52,7 +52,6 @@ func (b *Bed) make(ctx context.Context, r job.Request, wanted []testbed.Fixture)
 	return made, nil
 }
 
-// request returns the submission of a fixture.
 func (b *Bed) request(r job.Request, wanted *testbed.Fixture, n int) job.Request {
 	does := &job.Behavior{Result: wanted.Result}
 	params := map[string]any{}

@@ -40,7 +40,6 @@ func (o *Operators) OwnedVerdict(ctx context.Context, id job.ID) (v testbed.Owne
 	return v, err
 }
 
-// forOwner calls do with the owner of a session.
 func forOwner[T any](ctx context.Context, o *Operators, id job.ID, do func(ctx context.Context, client, id job.ID) (T, error)) (
 	owner job.ID, done T, err error,
 ) {

@@ -36,9 +36,9 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 	return began, err
 }
 
-// Enter returns the session to which a request with a label belongs, as do the jobs that the request creates. This is the open session
-// with the label or, while only a session without a label is open, a new one. If neither is open, the label has no effect. request is the
-// id of the request, or "" if it creates no jobs.
+// Enter returns the session of a request with a label, and of the jobs that the request creates. It is the open session with that
+// label. If there is none, but a session without a label is open, Enter starts one with the label. If no session is open, the label has
+// no effect. request is the id of the request, or "" if it creates no jobs.
 func (s *Service) Enter(ctx context.Context, client job.ID, label, request string) (testbed.Scope, error) {
 	scope := testbed.Scope{Client: client}
 	session, unlabelled, err := s.Store.EnterSession(ctx, client, label, request)
@@ -69,8 +69,8 @@ const (
 	streamPause    = 50 * time.Millisecond
 )
 
-// EndSession ends a session and the faults of its profile. Ending the session without a label also ends those with one. An ended session
-// does not change.
+// EndSession ends a session and the faults of its profile. Ending the session without a label also ends those with a label. An ended
+// session does not change.
 func (s *Service) EndSession(ctx context.Context, client, id job.ID) (verdict.Session, error) {
 	before, err := s.Session(ctx, client, id)
 	if err != nil || before.EndedAt != nil {
@@ -105,8 +105,8 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdi
 	return v, nil
 }
 
-// Record records a request in its session, if that is open. Without a session in scope, it only returns an error if it recorded the
-// client's last request through this process: most clients have no session.
+// Record records a request in its session, if that is open. Without a session in scope, it returns an error only if this process
+// recorded the client's previous request, because most clients have no session.
 func (s *Service) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exchange) error {
 	recorded, err := s.Store.Record(ctx, scope, x)
 	client := scope.Client

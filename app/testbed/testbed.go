@@ -29,7 +29,7 @@ type Service struct {
 	turns *fair.Semaphore[job.ID]
 
 	most          int  // open sessions of a client
-	outcomeStream bool // clients may read ends from the outcome stream, which is not recorded
+	outcomeStream bool // clients may learn of ends from the outcome stream, which is not recorded
 }
 
 // Bed has all use cases of the clients of a test bed.
@@ -117,7 +117,7 @@ func (s *Service) RemoveFault(ctx context.Context, scope testbed.Scope, id job.I
 	return err
 }
 
-// Fault counts a request for the rules of its session and returns the effect of the first matching one, or nil. The subject comes from
+// Fault counts a request for the rules of its session and returns the effect of the first matching rule, or nil. The subject comes from
 // fault.Subject.
 func (s *Service) Fault(ctx context.Context, scope testbed.Scope, operation, subject string) (*fault.Effect, error) {
 	rules, err := s.Store.CountFaults(ctx, scope, operation, subject)

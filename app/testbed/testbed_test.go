@@ -18,7 +18,6 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// newBed returns a test bed on a new database.
 func newBed(t *testing.T) (*Service, *repo.Store) {
 	t.Parallel()
 	store := repotest.OpenURL(t, repotest.URL(t), func(c *repo.Config) { c.Clock = clock.New() })
@@ -92,7 +91,7 @@ func TestRulesOfASessionStay(t *testing.T) {
 	}
 }
 
-// A request belongs to the open session with its label, starts one, or belongs to the session without a label if neither is open.
+// A request belongs to the open session with its label. If there is none, it starts one while a session without a label is open.
 func TestLabelsOfRequests(t *testing.T) {
 	s, _ := newBed(t)
 	client := app.NewID()

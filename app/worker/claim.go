@@ -40,18 +40,18 @@ func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 	return w.execute(context.WithoutCancel(ctx), worker, claim)
 }
 
-// claimTries limits the claims for a task. A claim is repeated at once if the job becomes due meanwhile, under the next lease if the
-// lease has ended, and after a pause if storage is up but refuses the claim.
+// claimTries limits the claims for a task. A claim is repeated if the job has just become due, under a new lease if the old one has
+// ended, or, after a pause, if storage is up but refused the claim.
 const claimTries = 3
 
 // claim claims the job of a task, and returns the worker id of the claim. Without an error the claim is not nil.
 //
-// If storage fails, the claim may have been stored, and this worker holds the job. So it tries again while it keeps its id, and then gets
-// the stored claim.
+// If storage fails, the claim may nevertheless be stored, and this worker may hold the job. So it tries again while it keeps its id, to
+// get the stored claim.
 func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *job.Claim, err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanAssign)
 	defer func() { endAssign(span, t, worker, claim, err) }()
-	own := context.WithoutCancel(ctx) // an abandoned claim would have no holder
+	own := context.WithoutCancel(ctx) // a canceled claim might be stored, and nobody would execute the job
 	var failed error
 	for tries := 0; tries < claimTries; {
 		if worker, err = w.identity(ctx); err != nil {
@@ -100,7 +100,6 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 // soon is how long a slot waits for a job to become due. If the wait is longer, the task returns to the queue.
 const soon = 50 * time.Millisecond
 
-// dropTask counts a stale task.
 func (w *Worker) dropTask(reason string) error {
 	w.Metrics.TasksDropped.WithLabelValues(reason).Inc()
 	return job.ErrTaskStale

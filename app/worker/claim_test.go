@@ -153,7 +153,7 @@ func TestLostClaimEndsWithLease(t *testing.T) {
 	}
 }
 
-// never fails the test if the work of a job starts.
+// never is work that must not start.
 func (w *world) never(context.Context, job.Definition, int) (*job.Result, error) {
 	w.T.Error("a job ran that was not started")
 	return nil, nil

@@ -6,8 +6,8 @@ import (
 )
 
 // Drain stops claiming and waits for the running jobs until ctx ends. Then it fails the remaining jobs with a retryable failure, and
-// waits until that is stored. Claimed jobs that have not started by then are released. If a failure cannot be stored within another
-// lease, the rescuer takes the job. Heartbeats continue meanwhile, so Run must still be running. A second call waits as well.
+// waits until that is stored. Claimed jobs that have not started by then are released. If a failure cannot be stored within a further
+// lease duration, the rescuer takes the job. Heartbeats continue meanwhile, so Run must still be running. A second call waits as well.
 func (w *Worker) Drain(ctx context.Context) {
 	w.refuse(ctx)
 	grace := ctx.Done()

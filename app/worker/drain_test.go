@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// draining drains in the background with a grace period, and waits until it is idle.
+// draining calls Drain in the background with a grace period, and returns once Drain waits.
 func (w *world) draining(grace time.Duration) (drained func()) {
 	var running sync.WaitGroup
 	running.Go(func() {

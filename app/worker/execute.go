@@ -44,7 +44,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error
 	case ok && w.finish(claimed, c, &finish) == nil:
 		return taskEnd(finish)
 	}
-	// Another process has ended the attempt, or will. Only this worker knows its progress.
+	// Another process has ended the attempt, or will. But only this worker publishes its progress, so it must publish the end.
 	w.Queue.Publish(job.Notification{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Ended: true})
 	return nil
 }
@@ -198,7 +198,6 @@ func (w *Worker) reporter(ctx context.Context, c *job.Claim) (report func(job.Pr
 	}
 }
 
-// complete reports whether a result matches the definition.
 func complete(r *job.Result, d *job.Definition) bool {
 	return r != nil && r.MediaType != "" && len(r.Body) == d.PayloadSize && sha256.Sum256(r.Body) == r.SHA256
 }

@@ -23,7 +23,6 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// site is a worker on a new database.
 type site struct {
 	*apptest.World
 	store   *repo.Store
@@ -59,7 +58,6 @@ func newSite(t *testing.T, limit time.Duration, change ...func(*repo.Config)) *s
 	return s
 }
 
-// add submits a job, and returns the task of its first attempt.
 func (s *site) add(change ...func(*job.Job)) job.Task {
 	s.T.Helper()
 	j := job.Job{
@@ -74,7 +72,6 @@ func (s *site) add(change ...func(*job.Job)) job.Task {
 	return job.Task{JobID: j.ID, Attempt: 1}
 }
 
-// run handles a task, and returns its job afterwards.
 func (s *site) run(t job.Task) *job.Job {
 	s.T.Helper()
 	require.NoError(s.T, trouble(s.worker.Handle(s.T.Context(), t)))
@@ -86,7 +83,7 @@ func (s *site) job(t job.Task) *job.Job {
 	return apptest.Must(s.store.Job(s.T.Context(), apptest.ClientA, t.JobID))(s.T)
 }
 
-// failing is work that fails as in the catalogue.
+// failing is work that fails with the given reason.
 func failing(reason job.Reason) runnerFunc {
 	return fixed(nil, errors.Join(errors.New("x"), workFailure{Reason: reason}))
 }
@@ -156,7 +153,7 @@ func TestExecuteFails(t *testing.T) {
 	require.Zero(t, s.Sum("jobs_succeeded_total")+s.Sum("job_retries_total"))
 }
 
-// Jobs never run with defaults.
+// A job with a damaged definition does not run: there are no defaults.
 func TestDamagedDefinitionsAreUnusable(t *testing.T) {
 	t.Parallel()
 	d := apptest.DefinitionOf(job.SuccessFast)
@@ -259,7 +256,6 @@ func TestHandleDropsTasks(t *testing.T) {
 	require.Empty(t, s.Queue.Sent())
 }
 
-// claimedElsewhere claims a job for another worker.
 func (s *site) claimedElsewhere(t job.Task) job.ClaimID {
 	s.T.Helper()
 	other := app.NewID()
@@ -270,7 +266,7 @@ func (s *site) claimedElsewhere(t job.Task) job.ClaimID {
 	return c.ClaimID
 }
 
-// The queue keeps a task until its time. If everything is stopped, it offers the task again.
+// The queue keeps a task until its time, and offers it again later while operators have paused all jobs.
 func TestHandleReturnsEarlyTaskToQueue(t *testing.T) {
 	s := newSite(t, time.Hour)
 	var early *job.TaskEarly

@@ -21,7 +21,7 @@ type fakeStore struct {
 	retired map[job.ID]bool
 	hooks   map[string]hook
 	calls   map[string]int
-	refuse  func() job.NotClaimed // result of claims that would succeed; they do succeed if it is nil or returns the zero value
+	refuse  func() job.NotClaimed // refuses claims that would otherwise succeed, unless it is nil or returns the zero value
 }
 
 type row struct {
@@ -61,10 +61,8 @@ func (s *fakeStore) row(id job.ID) (r row) {
 	return r
 }
 
-// expire ends all leases at once.
 func (s *fakeStore) expire() { s.update(func() { clear(s.leases) }) }
 
-// call runs an operation between its hooks.
 func call[T any](ctx context.Context, s *fakeStore, operation string, do func() (T, error)) (value T, err error) {
 	var h hook
 	s.update(func() { s.calls[operation]++; h = s.hooks[operation] })
@@ -86,7 +84,6 @@ func call[T any](ctx context.Context, s *fakeStore, operation string, do func() 
 	return value, err
 }
 
-// slow is a hook that waits.
 func slow(d time.Duration) func(context.Context) error {
 	return func(context.Context) error { time.Sleep(d); return nil }
 }
@@ -252,7 +249,6 @@ func (s *fakeStore) giveBack(ctx context.Context, held []job.Held) error {
 	return err
 }
 
-// add stores a due job, and returns its task.
 func (s *fakeStore) add(change ...func(*row)) job.Task {
 	now := time.Now()
 	r := &row{Job: job.Job{

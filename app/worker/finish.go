@@ -73,7 +73,7 @@ func (w *Worker) write(ctx context.Context, c *job.Claim, operation string, give
 	return cmp.Or(context.Cause(ctx), err)
 }
 
-// taskEnd returns the result of the task of an attempt.
+// taskEnd returns the result of Handle for an attempt with an outcome.
 func taskEnd(f job.Finish) error {
 	if f.Failure == nil {
 		return nil

@@ -9,7 +9,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// errLapsed is the reason for the end of a lease that was not renewed in time.
 var errLapsed = errors.New("the lease could not be renewed in time")
 
 // maxIdentities is the number of remembered past lease ids. Operators may drain any of them.
@@ -126,9 +125,10 @@ func (w *Worker) lose(id job.ID, err error) {
 	w.signalChange()
 }
 
-// reconcile compares the jobs that storage assigns to this worker with those that it holds. It stops jobs that are no longer its own. It
-// does not interrupt the write of an outcome: the job may be missing because of that write. Jobs that are unknown in two heartbeats and
-// not being claimed come from a claim or start with a lost response. The worker releases them with each heartbeat until storage agrees.
+// reconcile compares the jobs that storage assigns to this worker with those that it holds. It stops jobs that are no longer its own.
+// It does not interrupt the write of an outcome: the job may be missing because of that write. Jobs that this worker does not know in
+// two heartbeats, and is not claiming, come from a claim or start whose response was lost. The worker releases them with each heartbeat
+// until storage agrees.
 func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.ClaimID, asked time.Time) {
 	unknown := make(map[job.ClaimID]bool, len(held))
 	for _, claim := range held {

@@ -22,7 +22,6 @@ func (f reporting) Run(ctx context.Context, _ job.Definition, _ int, on job.Obse
 
 func (reporting) Probe(context.Context, job.Kind) error { return nil }
 
-// percentages returns the published progress, in order.
 func percentages(t *testing.T, notifications []job.Notification) []int {
 	t.Helper()
 	reached, over := []int{}, false

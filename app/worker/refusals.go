@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	refusalWait   = time.Second // before a task of a refused kind is offered again, to any worker
+	refusalWait   = time.Second // how long until a task of a refused kind is offered again, to any worker
 	probeInterval = time.Second
 )
 
-// refuses reports whether this machine currently cannot run jobs of a kind. A worker that fails them immediately would get more of them
-// than other workers.
+// refuses reports whether this machine currently cannot run jobs of a kind. A worker that failed them immediately instead would get
+// more of them than other workers.
 func (w *Worker) refuses(k job.Kind) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -43,7 +43,6 @@ func (w *Worker) refuseKind(ctx context.Context, k job.Kind, err error) {
 		"work_kind", string(k), app.ErrorFields(err))
 }
 
-// allowKind accepts jobs of the kind again.
 func (w *Worker) allowKind(ctx context.Context, k job.Kind) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// timeline is the time of one attempt on the clock of a test bed. The clock may jump. Moments that it jumps over still happen in order,
-// at their own times. Only the goroutine of the work uses it.
+// timeline is the time of one attempt on the clock of a test bed. The clock may jump. Steps that were planned for times that it jumps
+// over still happen in order, as if at those times. Only the goroutine of the work uses it.
 type timeline struct {
 	clock   *clock.Clock
 	start   time.Time
@@ -18,7 +18,7 @@ type timeline struct {
 	reached time.Time // latest time that the work has waited for
 }
 
-// limitGrace is how long work without waits may continue after the execution limit.
+// limitGrace is how long work that never waits may continue after the execution limit.
 const limitGrace = 5 * time.Second
 
 // limited applies the execution limit to a started attempt. In a test bed it also returns a timeline: everything planned before the limit
@@ -77,7 +77,7 @@ func (t *timeline) latest() *time.Time {
 	return &at
 }
 
-// ended returns when the work ended, given its error. nil means now: the work was ended by something else than its plan.
+// ended returns when the work ended, given its error. nil means now, because something other than its plan ended the work.
 func (t *timeline) ended(err error) *time.Time {
 	var planned interface{ FailureReason() job.Reason }
 	if err == nil || errors.As(err, &planned) || errors.Is(err, errTimeLimit) {

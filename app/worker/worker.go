@@ -89,10 +89,9 @@ type Worker struct {
 	changed  chan struct{} // closed when the lease changes, draining starts, or the last busy call ends while draining
 	refused  map[job.Kind]bool
 
-	suspects map[job.ClaimID]bool // jobs that only storage knew at the last heartbeat; used by Run only
+	suspects map[job.ClaimID]bool // claims that storage had at the last heartbeat but this worker did not know; used by Run only
 }
 
-// attempt is the job and attempt of a task.
 type attempt struct {
 	id     job.ID
 	number int
@@ -100,8 +99,8 @@ type attempt struct {
 
 // holding is a claimed job that has not ended.
 type holding struct {
-	lose  context.CancelCauseFunc // the lease is lost: nothing more may be stored
-	stop  context.CancelCauseFunc // the work must stop; the cause says whether its outcome is stored
+	lose  context.CancelCauseFunc // ends the claim with its lease: nothing more is stored
+	stop  context.CancelCauseFunc // stops the work; the cause decides whether its outcome is stored
 	since time.Time
 }
 
@@ -172,8 +171,8 @@ func (w *Worker) Canceled(id job.ID) {
 	}
 }
 
-// hold registers a claimed job; drop removes it. It refuses if the lease of the claim has ended, because the rescuer has the job then.
-// After the grace period of Drain it stops the job immediately.
+// hold registers a claimed job; drop removes it. hold refuses if the lease of the claim has ended, because the rescuer has the job
+// then. After the grace period of Drain it stops the job immediately.
 func (w *Worker) hold(worker job.ID, claim job.ClaimID, lose, stop context.CancelCauseFunc) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -45,13 +45,11 @@ func newWorld(t testing.TB, change ...func(*Config)) *world {
 	return w
 }
 
-// bubble runs a test in its own world.
 func bubble(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Helper()
 	apptest.Bubble(t, func(t *testing.T) { f(t, newWorld(t)) })
 }
 
-// working runs a test with a running worker.
 func working(t *testing.T, runner runnerFunc, f func(t *testing.T, w *world)) {
 	t.Helper()
 	bubble(t, func(t *testing.T, w *world) {
@@ -61,13 +59,11 @@ func working(t *testing.T, runner runnerFunc, f func(t *testing.T, w *world)) {
 	})
 }
 
-// run is like working, in a subtest.
 func run(t *testing.T, name string, runner runnerFunc, f func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { working(t, runner, f) })
 }
 
-// start runs the worker until the test ends or stop is called.
 func (w *world) start() (stop func()) { return w.Background(w.worker.Run) }
 
 // handle handles a task, and returns infrastructure errors.
@@ -94,7 +90,6 @@ func (w *world) cancel(t job.Task) {
 	w.worker.Canceled(t.JobID)
 }
 
-// ended asserts that a job has ended once, in the given state.
 func (w *world) ended(t job.Task, s job.State) job.Finish {
 	w.T.Helper()
 	r := w.store.row(t.JobID)
@@ -103,21 +98,19 @@ func (w *world) ended(t job.Task, s job.State) job.Finish {
 	return r.ends[0]
 }
 
-// identityNow returns the worker's current id.
 func (w *world) identityNow() job.ID {
 	w.worker.mu.Lock()
 	defer w.worker.mu.Unlock()
 	return w.worker.id
 }
 
-// alive reports whether the worker has a valid lease and accepts jobs.
 func (w *world) alive() bool {
 	w.worker.mu.Lock()
 	defer w.worker.mu.Unlock()
 	return !w.worker.draining && !w.worker.id.IsZero()
 }
 
-// refusing makes each claim return not. The zero value restores normal claims.
+// refusing makes each claim return the given refusal. The zero value restores normal claims.
 func (w *world) refusing(not job.NotClaimed) {
 	w.store.update(func() { w.store.refuse = func() job.NotClaimed { return not } })
 }
@@ -138,7 +131,6 @@ func (f runnerFunc) Run(ctx context.Context, d job.Definition, attempt int, _ jo
 // Probe always succeeds.
 func (runnerFunc) Probe(context.Context, job.Kind) error { return nil }
 
-// fixed returns work that ends immediately with the given result.
 func fixed(result *job.Result, err error) runnerFunc {
 	return func(context.Context, job.Definition, int) (*job.Result, error) { return result, err }
 }
@@ -153,13 +145,12 @@ func takes(d time.Duration) runnerFunc {
 	}
 }
 
-// goodResult returns a result that matches the definition.
 func goodResult(d job.Definition) *job.Result {
 	body := make([]byte, d.PayloadSize)
 	return &job.Result{MediaType: "application/octet-stream", Body: body, SHA256: sha256.Sum256(body)}
 }
 
-// workFailure is the error of an attempt that fails as defined.
+// workFailure is the error of an attempt that fails as its definition says.
 type workFailure struct{ Reason job.Reason }
 
 func (f workFailure) Error() string { return string(f.Reason) }
