@@ -50,7 +50,7 @@ func requireAllWorks(t *testing.T, url string) {
 	for _, name := range redisconn.Queues {
 		redistest.Eventually(t, func() bool { return redistest.Info(t, r, name).Size == 0 }, "nothing is left in ", name)
 	}
-	redistest.Eventually(t, func() bool { // repeated, because the subscription may begin after a signal
+	redistest.Eventually(t, func() bool { // repeated, because signals sent before the subscription are lost
 		q.SignalCancel(ts[0].JobID)
 		return len(canceled) > 0
 	})

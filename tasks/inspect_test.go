@@ -85,7 +85,7 @@ func TestInspectRedisObstacles(t *testing.T) {
 		{"wrong password at a socket", "unix://:planted-secret@" + filepath.Join(data, "redis.sock"), queue.ErrLogin},
 		{"unknown user", "redis://planted-user:planted-secret@" + plain, queue.ErrLogin},
 		{"no such database", "redis://" + plain + "/20000", queue.ErrNoDatabase},
-		{"no TLS there", "rediss://" + plain, queue.ErrSilent}, // the server waits for the end of the line
+		{"no TLS there", "rediss://" + plain, queue.ErrSilent}, // a server without TLS waits for the end of the line
 		{"unknown certificate", "rediss://" + tlsProxy(t, plain), queue.ErrTLS},
 		{"closes at once", proxy(t, 1, nil), queue.ErrClosed},
 		{"bad address", "redis://:planted-secret@host:port", queue.ErrBadURL},

@@ -1,5 +1,5 @@
-// Package consumer takes tasks from the asynq queues and passes them to handlers. It handles tasks of jobs, with cancel signals, and tasks
-// of deliveries.
+// Package consumer takes tasks from the asynq queues and passes them to handlers. It handles the tasks of jobs and of deliveries, and
+// cancel signals.
 package consumer
 
 import (
@@ -44,8 +44,8 @@ func (c *Config) setDefaults() {
 }
 
 const (
-	// timeouts is how many times longer the Redis timeout of consumers is than that of other clients. A task that Redis returns after the
-	// timeout would be active without a worker.
+	// The Redis timeout of consumers is timeouts times that of other clients. A task that Redis returns after the timeout would be active,
+	// but no worker would handle it.
 	timeouts = 5
 	// quietWait limits how long Quiet waits for a fetch that hangs in Redis.
 	quietWait = time.Second
@@ -73,7 +73,7 @@ type Consumer struct {
 	stopped     chan struct{}
 
 	mu       sync.Mutex
-	server   *asynq.Server // fetching server; nil while held, and before Start
+	server   *asynq.Server // server that fetches; nil while fetching is held, and before Start
 	held     []*asynq.Server
 	quiet    bool
 	quieting sync.WaitGroup // servers that stop fetching
@@ -133,7 +133,7 @@ func (c *Consumer) serve() error {
 	return nil
 }
 
-// retryDelay returns the wait before a task is handled again after its infrastructure failed n times.
+// retryDelay returns the wait before a task is handled again; n is how often it has failed.
 func retryDelay(n int, err error, _ *asynq.Task) time.Duration {
 	var early *job.TaskEarly
 	var failed *job.TaskFailed
@@ -236,9 +236,9 @@ func (c *Consumer) Quiet() {
 	_ = redisconn.WaitFor(ctx, c.quieting.Wait)
 }
 
-// Stop stops fetching, waits up to ShutdownTimeout for the handlers, and returns the tasks of running handlers to the queue. Stop does not
-// cancel handlers. If ctx ends first, Stop returns and continues in the background. It may be called again, before Start, and while Redis
-// hangs.
+// Stop stops fetching, waits up to ShutdownTimeout for the handlers, and puts the tasks of those that still run back into the queue.
+// Stop does not cancel handlers. If ctx ends first, Stop returns and continues in the background. It may be called again, before Start,
+// and while Redis hangs.
 func (c *Consumer) Stop(ctx context.Context) error {
 	c.Quiet()
 	c.halt.Do(func() {

@@ -18,7 +18,6 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// collector is a handler that counts the jobs that it receives.
 type collector struct {
 	mu  sync.Mutex
 	got map[job.ID]int
@@ -29,7 +28,6 @@ func (c *collector) handle(_ context.Context, t job.Task) error {
 	return nil
 }
 
-// add counts an id and returns its count.
 func (c *collector) add(id job.ID) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,7 +50,6 @@ func (c *collector) has(t job.Task) bool {
 	return c.got[t.JobID] > 0
 }
 
-// enqueue puts new tasks into the queue.
 func enqueue(t testing.TB, r *redisconn.Redis, ts ...job.Task) {
 	t.Helper()
 	redistest.Ensure(t, queue.New(r, queue.Config{}), ts...)
@@ -105,7 +102,7 @@ func TestRetryDelay(t *testing.T) {
 	require.Equal(t, longestWait, retryDelay(0, &job.TaskEarly{Wait: 1<<63 - 1}, nil), "the clock is frozen")
 }
 
-// asynq counts and keeps tasks by their result, which the dashboard shows.
+// asynq keeps and counts tasks by their result, and the dashboard shows this.
 // Promise: patterns Dead Letter
 func TestWorkersTellHowATaskEnded(t *testing.T) {
 	t.Parallel()

@@ -41,7 +41,6 @@ func connectTraced(t *testing.T, url string) (*redisconn.Redis, *tracetest.InMem
 	return r, spans
 }
 
-// headerOf returns the traceparent of a task in the queue.
 func headerOf(t *testing.T, r *redisconn.Redis, task job.Task) string {
 	t.Helper()
 	info := redistest.Must(r.Inspector.GetTaskInfo(redisconn.Jobs, queue.TaskName(task)))(t)
@@ -49,7 +48,7 @@ func headerOf(t *testing.T, r *redisconn.Redis, task job.Task) string {
 	return info.Headers[queue.TraceHeader]
 }
 
-// process handles n tasks, returns the result for each, and returns the handlers' contexts.
+// process handles n tasks, each with the given result, and returns the handlers' contexts.
 func process(t *testing.T, r *redisconn.Redis, n int, result error) (contexts []context.Context) {
 	t.Helper()
 	seen := make(chan context.Context, n)

@@ -54,7 +54,6 @@ func TestCancelSignals(t *testing.T) {
 	require.Equal(t, 8., testutil.ToFloat64(receiver.Metrics.Signals.WithLabelValues(redisconn.ResultBad)))
 }
 
-// requireWorks waits until a new task is handled.
 func requireWorks(t *testing.T, r *redisconn.Redis, c *collector) {
 	t.Helper()
 	q, ts := queue.New(r, queue.Config{}), redistest.Tasks(1)

@@ -34,7 +34,6 @@ func hear(t *testing.T, r *redisconn.Redis, clients ...job.ID) *hearing {
 	return h
 }
 
-// requireResumed waits until all these clients have been resumed.
 func (h *hearing) requireResumed(t *testing.T, clients ...job.ID) {
 	t.Helper()
 	missing := map[job.ID]bool{}

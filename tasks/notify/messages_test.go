@@ -13,7 +13,6 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// Clients and jobs for tests.
 var (
 	anna, bert   = job.ID{15: 0xa}, job.ID{15: 0xb}
 	first, other = job.ID{15: 1}, job.ID{15: 2}
@@ -78,7 +77,6 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// requireProgress waits until the progress can be read.
 func requireProgress(t *testing.T, p *Publisher, id job.ID, attempt int, want *job.Progress) {
 	t.Helper()
 	redistest.Eventually(t, func() bool {

@@ -30,7 +30,7 @@ const cancelChannel = "forgerun:cancel"
 type Publisher struct {
 	redis       *redisconn.Redis
 	progressTTL time.Duration
-	reading     *redisconn.Circuit // circuit of Progress, which has a shorter timeout
+	reading     *redisconn.Circuit // circuit breaker of Progress, whose timeout is shorter
 	events      *Sender[job.Notification]
 	signals     *Sender[job.ID]
 }
@@ -66,8 +66,8 @@ func (p *Publisher) Stop(ctx context.Context) error {
 // the buffer is full or Redis is down, the notification is dropped and counted. Notifications of a job arrive in order. Those in one batch
 // are merged into the latest progress and one event.
 //
-// n.Progress must not be changed afterwards. The process that publishes an attempt's progress also publishes its end, with Ended and
-// Attempt.
+// n.Progress must not be changed afterwards. The process that publishes an attempt's progress must also publish its end, with Ended and
+// Attempt set.
 func (p *Publisher) Publish(n job.Notification) { p.events.Add(n) }
 
 // SignalCancel signals the cancel of the job to all workers. It is best effort and does not block.
@@ -80,7 +80,7 @@ type update struct {
 	Job      job.ID        `json:"job,omitzero"` // zero for an event without a job
 	Attempt  int           `json:"attempt,omitempty"`
 	Progress *job.Progress `json:"progress,omitempty"`
-	Event    bool          `json:"event,omitempty"` // recorded after the progress
+	Event    bool          `json:"event,omitempty"` // at least one of the notifications is about an event
 	ended    bool          // the attempt has ended, so its progress is removed
 }
 

@@ -21,7 +21,6 @@ import (
 
 const rest10 = 10 * time.Millisecond
 
-// log records the sent items and their times.
 type log struct {
 	mu    sync.Mutex
 	sent  [][]int
@@ -98,7 +97,6 @@ func TestSenderSkipsAndDrops(t *testing.T) {
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
-// notificationsOf returns the number of notifications with a result.
 func notificationsOf(r *redisconn.Redis, result string) float64 {
 	return testutil.ToFloat64(r.Metrics.Notifications.WithLabelValues(result))
 }

@@ -62,8 +62,8 @@ func (s *Subscriber) begin(received func(channel, message string), subscribed fu
 	})
 }
 
-// Stop stops receiving, within ctx. No function is called afterwards. While Redis hangs, Stop takes up to the client's timeout. It may be
-// called again and before Start, and must be called before Redis.Close.
+// Stop stops receiving, and waits for that until ctx ends. No function is called afterwards. While Redis hangs, Stop takes up to the
+// client's timeout. It may be called again and before Start, and must be called before Redis.Close.
 func (s *Subscriber) Stop(ctx context.Context) error {
 	s.start.Do(func() {}) // a later Start starts nothing
 	s.cancel()
@@ -113,8 +113,8 @@ func (s *Subscriber) run() {
 	}
 }
 
-// receive receives over one connection until it breaks. Each connection has its own PubSub, because go-redis would reconnect silently, and
-// not at all if Redis hangs or the network drops everything.
+// receive receives over one connection until it breaks. Each connection has its own PubSub: go-redis itself would reconnect silently,
+// and would not notice if Redis hangs or the network drops everything.
 func (s *Subscriber) receive() error {
 	ctx, end := context.WithCancelCause(s.ctx)
 	pubsub := s.client.Subscribe(ctx)

@@ -11,9 +11,9 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// DashboardHandler serves asynqmon, the queue dashboard, below rootPath (such as "/asynqmon"). It is read-only, because its buttons would
-// only change Redis and not the jobs in Postgres. The page needs no other host. The listener's headers keep browsers from contacting other
-// hosts and from showing it in a frame.
+// DashboardHandler serves asynqmon, the queue dashboard, below rootPath (such as "/asynqmon"). It is read-only, because its buttons
+// would only change Redis and not the jobs in Postgres. The page needs no other host. Headers that the listener adds keep browsers from
+// contacting other hosts, and from showing the page in a frame.
 func DashboardHandler(r *redisconn.Redis, rootPath string) http.Handler {
 	dashboard := asynqmon.New(asynqmon.Options{RootPath: rootPath, RedisConnOpt: r, ReadOnly: true})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

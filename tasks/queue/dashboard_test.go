@@ -11,7 +11,6 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// ask sends a request to the dashboard of a Redis.
 func ask(r *redisconn.Redis, method, path string) *httptest.ResponseRecorder {
 	rec := httptest.NewRecorder()
 	DashboardHandler(r, "/asynqmon").ServeHTTP(rec, httptest.NewRequest(method, "/asynqmon"+path, nil))

@@ -17,7 +17,7 @@ import (
 const (
 	listPage = 1000 // pending tasks read in one round trip
 	maxPages = 5    // pages read by one call; the rest of a longer list is unknown
-	// maxAgain is how many repetitions of a task may exist in addition to the first task.
+	// maxAgain limits the repetitions of a task: further tasks for the same job, with their own ids.
 	maxAgain = 8
 	// stuckPending is how long a task may be pending without being in the list. stuckActive is how long a task may be active while its job
 	// is not claimed. asynq itself notices a killed worker only after a minute or two.
@@ -26,7 +26,7 @@ const (
 	// Ensure leaves a failed or deferred task alone if it will run within soonEnough, or within busyEnough if its endpoint was busy.
 	soonEnough = 3 * time.Second
 	busyEnough = 35 * time.Second
-	// sightingsKept is how long a sighting is kept after the state was last seen.
+	// A state that was not seen for sightingsKept is forgotten.
 	sightingsKept = time.Minute
 )
 
@@ -69,7 +69,7 @@ func (q *Queue) ensure(ctx context.Context, name string, hints []hint) (made int
 type look struct {
 	queue  *Queue
 	name   string
-	listed map[string]bool // pending tasks by their id, without the number of the repetition
+	listed map[string]bool // ids of pending tasks, without the number of a repetition
 	pages  int             // number of pages read
 	ended  bool            // all pages were read
 }
@@ -126,7 +126,7 @@ func (l *look) ensureAll(ctx context.Context, hints []hint) (made int, err error
 	return made, nil
 }
 
-// finding is the result of judging an existing task.
+// finding is a result of judge: what becomes of an existing task.
 type finding int
 
 const (
@@ -215,7 +215,6 @@ func (s *sightings) seenFor(what string, d time.Duration) bool {
 	return now.Sub(seen.first) >= d
 }
 
-// forget drops old sightings.
 func (s *sightings) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

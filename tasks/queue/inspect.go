@@ -36,7 +36,7 @@ type Inspection struct {
 	Servers []ServerFacts
 
 	Paused []string          // queues paused by asynq's tools
-	Wrong  map[string]string // types of keys whose type is not the one that asynq uses
+	Wrong  map[string]string // keys of a type that asynq does not expect, with that type
 }
 
 // ServerFacts are the facts of one server: the only one, the sentinels' master, or a master of a cluster. "" means unknown.

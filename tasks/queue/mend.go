@@ -25,7 +25,6 @@ func (q *Queue) Mend(ctx context.Context) error {
 	return q.redis.Failed("mend", err)
 }
 
-// wrongTypes returns the keys of the queues that have the wrong type, with their types.
 func wrongTypes(ctx context.Context, client redis.UniversalClient) (map[string]string, error) {
 	want := map[string]string{"asynq:queues": "set", "asynq:servers": "zset", "asynq:workers": "zset"}
 	for _, queue := range redisconn.Queues {

@@ -13,7 +13,6 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// newEntries returns entries with values of the given size.
 func newEntries(n, size int) []job.StreamEntry {
 	entries := make([]job.StreamEntry, n)
 	for i := range entries {
@@ -27,7 +26,6 @@ func newEntries(n, size int) []job.StreamEntry {
 	return entries
 }
 
-// streamOf reads a whole stream.
 func streamOf(t testing.TB, r *redisconn.Redis) (entries []job.StreamEntry) {
 	t.Helper()
 	for _, m := range redistest.Must(r.Client.XRange(context.Background(), "outcomes", "-", "+").Result())(t) {

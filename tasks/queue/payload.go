@@ -44,7 +44,6 @@ func (h hint) task() *asynq.Task {
 // againMark separates a task's id from the number of its repetition. The relay makes a repetition of a task that does not run.
 const againMark = "/"
 
-// name returns the asynq id of the task, or of its n-th repetition.
 func (h hint) name(n int) string {
 	if n == 0 {
 		return h.id
@@ -61,7 +60,8 @@ func TaskName(t job.Task) string {
 	return fmt.Sprintf("%s:%d", t.JobID, t.Attempt)
 }
 
-// jobPayload is the payload of a job's task. The first three members identify it; the others are for display.
+// jobPayload is the payload of a job's task. The first three members identify it. RunAt and Kind are also used; the others are only for
+// display.
 type jobPayload struct {
 	Job      job.ID     `json:"job"`
 	Attempt  int        `json:"attempt"`
@@ -89,7 +89,6 @@ func ParseTask(payload []byte) (job.Task, error) {
 	return job.Task{JobID: p.Job, Attempt: p.Attempt, Dispatch: p.Dispatch, WorkKind: p.Kind, RunAt: p.RunAt}, nil
 }
 
-// deliveryPayload is the payload of a delivery's task.
 type deliveryPayload struct {
 	Delivery job.ID `json:"delivery"`
 	Client   job.ID `json:"client"`

@@ -150,7 +150,7 @@ func (q *Queue) send(ctx context.Context, hints []hint, results *prometheus.Coun
 	return nil
 }
 
-// put enqueues the n-th repetition of a task. It returns asynq.ErrTaskIDConflict if a task with the same id exists.
+// put enqueues a task, or its n-th repetition if n is not 0. It returns asynq.ErrTaskIDConflict if a task with the same id exists.
 func (q *Queue) put(ctx context.Context, h hint, n int) (err error) {
 	if q.redis.Tracer != nil && h.traceparent != "" {
 		var end func(error)

@@ -20,7 +20,6 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
-// counted returns the number of tasks with a result.
 func counted(results *prometheus.CounterVec, result string) float64 {
 	return testutil.ToFloat64(results.WithLabelValues(result))
 }
@@ -174,7 +173,7 @@ func TestNothingWaitsForRedis(t *testing.T) {
 	}
 }
 
-// A task waits until its time has come, converted to the machine's clock.
+// A task waits until its time, which is converted to the machine's clock.
 func TestTasksWaitForTheirTime(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour

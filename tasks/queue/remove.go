@@ -19,7 +19,6 @@ const (
 	removeAgain = time.Second
 )
 
-// removal is a task to remove.
 type removal struct {
 	queue, id string
 	again     bool // the task was missing the first time

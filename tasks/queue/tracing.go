@@ -17,7 +17,8 @@ import (
 // TraceHeader is the optional header of a task with its parent span, as in W3C Trace Context.
 const TraceHeader = "traceparent"
 
-// MaxTraceparent is twice the length in the current version of W3C Trace Context. Other programs could write longer values to Redis.
+// MaxTraceparent is twice the length that the current version of W3C Trace Context needs. The length is limited because other programs
+// could write any value to Redis.
 const MaxTraceparent = 110
 
 // trace starts the span of a task, and returns the traceparent for the worker. end ends the span. A conflict with an existing task is not

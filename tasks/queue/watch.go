@@ -49,7 +49,7 @@ func (q *Queue) Watch(ctx context.Context) {
 	}
 }
 
-// look reads the condition. With everything, it also reads the eviction policy and the queue lengths, and checks whether Redis was
+// look reads the condition. If everything is set, it also reads the eviction policy and the queue lengths, and checks whether Redis was
 // emptied.
 func (q *Queue) look(ctx context.Context, everything bool) {
 	paused, err := pausedQueues(ctx, q.redis.Client)
@@ -109,5 +109,4 @@ func infoField(info, name string) string {
 	return ""
 }
 
-// isWrongType reports whether the error means that a key has a wrong type.
 func isWrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }

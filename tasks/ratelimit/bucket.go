@@ -8,7 +8,7 @@ import (
 
 const day = 24 * time.Hour
 
-// Limits and chunks of the rate limit.
+// Limits of the rate limiter. A chunk is the number of tokens that a process takes from Redis at once.
 const (
 	maxPerMinute = 100_000_000
 	usualChunk   = 100
@@ -18,12 +18,11 @@ const (
 	trustQuota = time.Second
 )
 
-// rates are the limits of each client.
 type rates struct {
 	perMinute int
 	perDay    int // 0: no limit
 	chunk     int // tokens taken from the shared counts at a time
-	maxChunk  int // maximum size of a chunk, for a process that uses as many tokens in half a second
+	maxChunk  int // maximum chunk; a busy process takes as many tokens as it uses in half a second
 	noMinute  bool
 }
 
@@ -41,7 +40,6 @@ func newRates(perMinute, perDay int) rates {
 	return r
 }
 
-// verdict is the result of a request to a bucket.
 type verdict int
 
 const (
@@ -73,13 +71,13 @@ type bucket struct {
 	available  int  // tokens left for any process
 	believedTo time.Time
 	freeAt     time.Time // time of the next token
-	wholeAt    time.Time // time from which on no request counts
+	wholeAt    time.Time // time when no request counts any more
 
 	day       int64
 	dayEnds   time.Time
 	used      int // the day's count of all processes in the latest response, including held tokens
 	usedAt    time.Time
-	owed      int // requests that passed without a token since the latest response
+	owed      int // requests that passed without a token and are not reported yet
 	owedToday int // the part of owed that counts for the day
 }
 
@@ -92,7 +90,7 @@ func newBucket(r rates, now time.Time) *bucket {
 
 func dayOf(now time.Time) int64 { return now.Unix() / int64(day/time.Second) }
 
-// advance updates everything to now.
+// advance drops the counts, tokens and day that are over by now.
 func (b *bucket) advance(now time.Time) {
 	b.own.advance(now.Sub(b.began))
 	if !now.Before(b.dayEnds) {
@@ -165,7 +163,7 @@ func (b *bucket) take(now time.Time, n, sharers int) verdict {
 	return passed
 }
 
-// leftToday returns the share of this process in the remaining quota of the day, not counting requests that passed without a token.
+// leftToday returns this process's share of the day's remaining quota, before owedToday is subtracted.
 func (b *bucket) leftToday(sharers int) int {
 	if left := b.rates.perDay - b.used; left > 0 {
 		return part(left, sharers)
@@ -182,7 +180,7 @@ func (b *bucket) chunk(now time.Time) int {
 	return max(b.rates.chunk, min(b.own.pace(now.Sub(b.began)), b.rates.maxChunk))
 }
 
-// ready returns how many of the held tokens will be left when Redis responds.
+// ready returns how many of the held tokens can still be used when Redis responds.
 func (b *bucket) ready(now time.Time) int {
 	n := b.held
 	if b.busy(now) {
@@ -195,7 +193,7 @@ func (b *bucket) ready(now time.Time) int {
 	return n
 }
 
-// wants reports whether to request more tokens before the last one is used. For chunks of one token it returns false.
+// wants reports whether to request more tokens now, before the last one is used. For chunks of one token it returns false.
 func (b *bucket) wants(now time.Time) bool {
 	quota := b.rates.perDay == 0 || b.used < b.rates.perDay
 	return quota && b.ready(now) < b.chunk(now)/2 && b.available > 0
@@ -209,7 +207,6 @@ type report struct {
 	day             int64
 }
 
-// empty reports whether there is nothing to report.
 func (r report) empty() bool { return len(r.unused) == 0 && r.owed == 0 && r.owedToday == 0 }
 
 // report returns the changes since the last report, and clears them.
@@ -273,9 +270,9 @@ func (b *bucket) idle(now time.Time) bool {
 	return nothing && (b.rates.perDay == 0 || now.Sub(b.usedAt) > time.Minute)
 }
 
-// allowance describes the bucket after a request: the limit that refused the request, or the limit with fewer remaining requests. needs is
-// the number of tokens that a refused request needs. If it needs several shared tokens, only the time when all tokens are available again
-// is known.
+// allowance describes the bucket after a request: the limit that refused the request, or the limit with fewer remaining requests. needs
+// is the number of tokens that a refused request needs. If it needs several shared tokens, RetryAfter is when all tokens are available
+// again, because Redis reports no earlier time.
 func (b *bucket) allowance(now time.Time, needs int, v verdict, sharers int) job.Allowance {
 	limit := part(b.rates.perMinute, sharers)
 	have := max(0, limit-b.own.total)

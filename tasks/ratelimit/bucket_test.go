@@ -12,7 +12,6 @@ import (
 
 var noon = time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
 
-// at returns a response for the day of noon.
 func at(taken, available, used int) answer {
 	return answer{taken: taken, available: available, slot: 7, day: dayOf(noon), dayLeft: 12 * time.Hour, used: used}
 }
@@ -80,7 +79,7 @@ func TestABusyBucketAsksInTimeForASlowRedis(t *testing.T) {
 	}
 }
 
-// A token counts for a minute after its last possible use, so the time for its use begins when the token is requested.
+// A token may be used only for keepHeld after it was requested, because Redis stops counting it a minute after that.
 func TestBucketDoesNotUseLateTokens(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(600, 0), noon)

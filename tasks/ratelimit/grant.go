@@ -44,7 +44,7 @@ func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 	return c.asking
 }
 
-// askForTokens asks for a chunk, or for as many tokens as waiting requests need.
+// askForTokens asks for enough tokens to fill a chunk or, if that is more, to serve the waiting requests.
 func (l *Limiter) askForTokens(c *client) <-chan struct{} {
 	return l.ask(c, max(0, c.waiting, c.bucket.chunk(l.now())-c.bucket.ready(l.now())))
 }
@@ -69,7 +69,6 @@ func (l *Limiter) reportAndTake(c *client, wanted int, r report) {
 	})
 }
 
-// grant runs the script on Redis.
 func (l *Limiter) grant(id job.ID, wanted int, r report) (answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*l.redis.Timeout)
 	defer cancel()
@@ -97,7 +96,6 @@ func (l *Limiter) grant(id job.ID, wanted int, r report) (answer, error) {
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// key returns the Redis key of a client's hash.
 func (l *Limiter) key(id job.ID) string {
 	if l.cfg.Name != "" {
 		return "forgerun:rate:" + l.cfg.Name + ":{" + id.String() + "}"
@@ -105,7 +103,6 @@ func (l *Limiter) key(id job.ID) string {
 	return limiterKey(id)
 }
 
-// limiterKey returns the default Redis key of a client's hash.
 func limiterKey(id job.ID) string { return "forgerun:rate:{" + id.String() + "}" }
 
 // giveBack returns the unused tokens of all clients, and reports requests that passed without a token.

@@ -111,7 +111,7 @@ func (l *Limiter) AllowItems(ctx context.Context, id job.ID, items int) job.Allo
 	return l.allow(ctx, id, needs-1, needs)
 }
 
-// AllowUnits counts units for a limit that does not count requests. The number is capped at the limit.
+// AllowUnits counts units, such as units of storage, for a limit that does not count requests. The number is capped at the limit.
 func (l *Limiter) AllowUnits(ctx context.Context, id job.ID, units int) job.Allowance {
 	return l.AllowItems(ctx, id, units+1)
 }
@@ -168,7 +168,7 @@ func (l *Limiter) await(ctx context.Context, timer *time.Timer, answered <-chan 
 	}
 }
 
-// lock returns the client's entry, locked while l.mu is held, so that an entry in use is not removed.
+// lock returns the client's entry with its lock held. It takes that lock under l.mu, so that the entry is not removed meanwhile.
 func (l *Limiter) lock(id job.ID) *client {
 	l.mu.RLock()
 	if c := l.clients[id]; c != nil {
@@ -218,7 +218,7 @@ func (l *Limiter) sweep() {
 			idle = append(idle, c)
 		case len(c.bucket.unused) == 0 && c.bucket.owed == 0:
 		case c.bucket.busy(l.now()):
-			l.askForTokens(c) // no request can ask Redis meanwhile
+			l.askForTokens(c) // with the report, because requests cannot ask while it is pending
 		default:
 			l.ask(c, 0)
 		}
@@ -248,8 +248,8 @@ func (l *Limiter) each(f func(*client)) {
 	}
 }
 
-// Stop returns unused tokens and ends the cleanup, within ctx. Later requests are still limited, but without Redis. It may be called
-// again, and before Start.
+// Stop returns unused tokens and ends the cleanup, but waits no longer than ctx. Later requests are still limited, but without Redis.
+// It may be called again, and before Start.
 func (l *Limiter) Stop(ctx context.Context) error {
 	l.start.Do(func() {})
 	l.halt.Do(func() {

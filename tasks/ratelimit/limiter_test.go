@@ -70,13 +70,11 @@ func TestNoMinuteHasMoreThanTheLimit(t *testing.T) {
 	}
 }
 
-// passes is the number of requests that passed at a time.
 type passes struct {
 	at time.Time
 	n  int
 }
 
-// burstsAtRandom sends random bursts for some minutes.
 func burstsAtRandom(w *world, random *rand.Rand, client job.ID, limit int) (passed []passes) {
 	for end := w.now().Add(4 * time.Minute); w.now().Before(end); {
 		l, n := w.all[random.IntN(len(w.all))], 0
@@ -222,7 +220,7 @@ func TestLimiterForgetsIdleClients(t *testing.T) {
 	require.Empty(t, w.mini.Keys(), "Redis has dropped the counts")
 }
 
-// The number of counts per client is limited, in Redis and in the process, with any limit.
+// The number of counts kept per client is bounded, in Redis and in the process, however large the limit is.
 func TestCountsOfAClientAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

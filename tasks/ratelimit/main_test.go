@@ -57,7 +57,6 @@ func (w *world) process(cfg Config, wrong time.Duration) *Limiter {
 	return l
 }
 
-// sweep runs the periodic work of each process.
 func (w *world) sweep() {
 	for _, l := range w.all {
 		l.sweep()

@@ -25,10 +25,8 @@ type count struct {
 	n    int
 }
 
-// over returns when the count ends.
 func (c count) over() time.Duration { return time.Duration(c.slot+1)*slotWidth + minute }
 
-// advance drops ended counts.
 func (w *window) advance(now time.Duration) {
 	gone := 0
 	for gone < len(w.counts) && w.counts[gone].over() <= now {
@@ -40,7 +38,6 @@ func (w *window) advance(now time.Duration) {
 	}
 }
 
-// add counts a request of n tokens.
 func (w *window) add(now time.Duration, n int) {
 	slot := int64(now / slotWidth)
 	w.total += n

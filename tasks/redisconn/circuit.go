@@ -13,7 +13,7 @@ const (
 )
 
 // Circuit is a circuit breaker. After a failure it refuses all calls for a while, then allows a single probe. It logs the start and the
-// end of an outage. With gobreaker, the pause could not grow with each failed probe.
+// end of an outage. The gobreaker module is not used, because its pause cannot grow with each failed probe.
 type Circuit struct {
 	what    string // name of the failing operation, for the log
 	log     *slog.Logger
@@ -46,7 +46,7 @@ func (c *Circuit) IsOpen() bool {
 	return c.open
 }
 
-// Allow reports whether a call is allowed. The caller must then call Report.
+// Allow reports whether a call is allowed. If so, the caller must call Report afterwards.
 func (c *Circuit) Allow() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

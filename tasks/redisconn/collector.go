@@ -65,8 +65,8 @@ func (c serverCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// QueueInfo returns asynq's information about a queue. It returns asynq.ErrQueueNotFound for an empty queue; asynq's own call hides that
-// error.
+// QueueInfo returns asynq's information about a queue. It returns asynq.ErrQueueNotFound for a queue that asynq does not know; asynq's
+// own call hides that error.
 func (r *Redis) QueueInfo(name string) (*asynq.QueueInfo, error) {
 	known, err := r.Inspector.Queues()
 	if err == nil && !slices.Contains(known, name) {

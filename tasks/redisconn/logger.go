@@ -27,7 +27,7 @@ const (
 	logKind  = 20
 )
 
-// archiving is the beginning of asynq's message about each archived task. Its handler has already logged the failure.
+// archiving is the beginning of asynq's message about each archived task. The task's handler has already logged the failure.
 const archiving = "Retry exhausted for task"
 
 // NewAsynqLog makes the logger of asynq servers.

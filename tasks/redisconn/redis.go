@@ -29,7 +29,7 @@ const clusterReload = 2 * time.Second
 type Options struct {
 	// Logger may be nil. asynq and go-redis log to it, too.
 	Logger *slog.Logger
-	// Registry registers the metrics. It may be nil, and can have only one Redis.
+	// Registry registers the metrics. It may be nil. One registry can serve only one Redis.
 	Registry prometheus.Registerer
 	// Timeout limits each round trip to Redis. Default 1 s.
 	Timeout time.Duration

@@ -19,7 +19,7 @@ var errBadURL = errors.New("not a Redis address; the forms are " +
 	"redis-sentinel://[user:password@]host1[:port],host2[:port][/db]?master=name " +
 	"and redis-cluster://[user:password@]host1[:port],host2[:port]")
 
-// scheme describes the addresses with its prefix.
+// scheme describes the addresses that begin with its name.
 type scheme struct {
 	port   string // the default; "" for a socket
 	many   bool   // several hosts allowed
