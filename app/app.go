@@ -14,7 +14,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Queue is best effort and does not block: the relay repairs lost tasks, and storage checks every task before a worker runs it.
+// Queue is best effort and does not block: the relay (package maintenance) replaces lost tasks, and storage checks every task before a
+// worker runs it.
 type Queue interface {
 	Enqueue(job.Task)
 	// Remove removes the task of a canceled or deleted job, unless a worker has taken it.

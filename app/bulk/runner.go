@@ -36,7 +36,7 @@ func NewRunner(store *repo.Store, jobs *jobs.Service, metrics *app.Metrics, log 
 	return &Runner{store: store, jobs: jobs, metrics: metrics, log: log}
 }
 
-// Round applies parts of the open operations until it reaches their rates or roundTime. An operation that fails does not delay the
+// Round applies parts of the open operations, within their rates, for at most roundTime. An operation that fails does not delay the
 // others.
 func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 	open, err := r.store.OpenBulks(ctx)

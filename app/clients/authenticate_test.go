@@ -101,7 +101,7 @@ func TestKeyActionsAreLogged(t *testing.T) {
 	})
 }
 
-// Keys are cached only while storage reports key changes, and only if no key changed during the lookup. The cache is limited.
+// Keys are cached only while storage reports key changes, and only if no key changed during the lookup. The cache has a limited size.
 func TestKeysAreCachedOnlyWhileChangesAreReported(t *testing.T) {
 	t.Parallel()
 	k, calls := New(testKeys, nil, nil, nil), 0

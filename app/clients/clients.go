@@ -66,7 +66,7 @@ func (k *Service) CreateClient(ctx context.Context, caller job.Caller) (job.Clie
 	return client, err
 }
 
-// NameClient sets the operators' name for a client; "" removes it.
+// NameClient sets the name that operators gave a client; "" removes it.
 func (k *Service) NameClient(ctx context.Context, client job.ID, name string) error {
 	exists, err := k.store.NameClient(ctx, client, name)
 	switch {

@@ -56,7 +56,7 @@ func (k *Service) RenewKey(ctx context.Context, caller job.Caller, client job.ID
 }
 
 // RevokeKey ends a key immediately, together with the keys that it created, because a thief may have created them. It spares the
-// caller's key and its descendants, unless that key itself is revoked. Keys that are already revoked stay as they are.
+// caller's key and its descendants, unless the caller revokes its own key. Keys that are already revoked stay as they are.
 func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error {
 	if caller.Anonymous() {
 		return errNoCredentials

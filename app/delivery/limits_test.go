@@ -212,7 +212,7 @@ func TestDeliveriesOverTheRateWait(t *testing.T) {
 }
 
 // A client has at most two challenges in flight, even if many receivers hang, and other clients' challenges start immediately. An
-// interrupted challenge is not a refusal.
+// interrupted challenge does not count as a refusal.
 func TestChallengesPerClientAreLimited(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		var busy, most atomic.Int32

@@ -95,8 +95,8 @@ func TestSubscribersAreRead(t *testing.T) {
 	require.Zero(t, s.Webhooks(apptest.ClientA))
 }
 
-// Deliveries of events are enqueued for clients with webhooks and jobs with a callback, each once and in batches. The writer does not
-// wait.
+// Deliveries of events are enqueued for clients with webhooks and jobs with a callback, each once and in batches. The writer of an
+// event does not wait for this.
 func TestNewDeliveriesHaveTheirTasks(t *testing.T) {
 	w := newWorld(t, nil)
 	s := NewSubscribers(w.store, w.Logger)

@@ -1,5 +1,5 @@
-// Package events has the use cases of events: it notifies watchers of new events, reads histories, and finds events with a lost
-// notification.
+// Package events has the use cases of events: it notifies watchers of new events, reads histories, and finds events whose notification
+// was lost.
 package events
 
 import (

@@ -31,8 +31,8 @@ func (h *Hub) ClientEvents(ctx context.Context, client job.ID, after job.Positio
 	return feed, err
 }
 
-// Await reads a job, and again after each of its events, until done returns true. If ctx ends first, it returns the last read job with
-// over set. Await does not read the job again when only its progress changes.
+// Await reads a job, and again after each of its events, until done returns true. If ctx ends first, it returns the job as last read,
+// and over is true. Await does not read the job again when only its progress changes.
 func (h *Hub) Await(
 	ctx context.Context, client, id job.ID, read func(context.Context) (*job.Job, error), done func(*job.Job) bool,
 ) (last *job.Job, over bool, err error) {

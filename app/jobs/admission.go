@@ -14,7 +14,7 @@ type Admission struct {
 	Capacity *Capacity
 	// Storage counts what the jobs of a client store per day, in units of job.WeightUnit.
 	Storage         func(ctx context.Context, client job.ID, units int) job.Allowance
-	ProvenCallbacks bool // a callback must have the origin of a proven webhook
+	ProvenCallbacks bool // a callback must have the origin of a webhook whose receiver has consented
 }
 
 // drainedRetry is the Retry-After of submissions refused because of a pause. It is fixed, because the end of a pause is unknown.

@@ -20,8 +20,8 @@ const (
 	// The best of the last backlogMemory intervals sets the limit. If many clients connect at once, few submissions are accepted for some
 	// seconds. If the limit fell immediately, most submissions would be refused, and refusing the retries would keep the machine busy.
 	backlogMemory = 10
-	// BacklogFloor is how many submissions may always wait, even if storage is slow. It absorbs bursts and fills the statements of group
-	// commits.
+	// BacklogFloor is how many submissions may always wait, even if storage is slow. It absorbs bursts, and lets a group commit store many
+	// submissions per statement.
 	BacklogFloor = 4096
 	// BatchBacklogFloor is the floor for batches. It is lower because few batches are stored at once.
 	BatchBacklogFloor = 64

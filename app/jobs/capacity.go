@@ -34,7 +34,7 @@ const (
 )
 
 // Capacity keeps the number of active and of queued jobs below the limits (section 17). The limits of all jobs hold across processes:
-// each process stores jobs only under a lease of headroom, and jobs and leases together never exceed the limits. The shares of clients
+// each process stores jobs only under a lease of free room, and jobs and leases together never exceed the limits. The shares of clients
 // are exact within a process; jobs stored by other processes count about a second later. Capacity also counts the live workers.
 type Capacity struct {
 	limit   job.Load

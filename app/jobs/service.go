@@ -32,7 +32,7 @@ type Deps struct {
 	Queue     app.Queue
 	Targets   func(url string) (wrong string)                                 // returns why a URL is not allowed for deliveries, or ""
 	Receivers func(client job.ID) int                                         // number of the client's enabled webhooks
-	Progress  func(ctx context.Context, id job.ID, attempt int) *job.Progress // returns nil quickly if unknown
+	Progress  func(ctx context.Context, id job.ID, attempt int) *job.Progress // returns nil, without waiting, if unknown
 	Completer *batches.Completer
 	Metrics   *app.Metrics
 	Log       *slog.Logger

@@ -19,8 +19,8 @@ const (
 // leader runs tasks while this process holds the leader's lease.
 type leader struct {
 	id job.ID
-	// elect takes or keeps the lease. It takes another holder's lease once the lease has been expired for at least vacant. With a lease of
-	// 0 this process keeps leading, but others may take over at once.
+	// elect takes or keeps the lease. It takes over another holder's lease only once that has been expired for at least the duration
+	// vacant. With a lease of 0 this process keeps leading, but others may take over at once.
 	elect   func(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error)
 	resign  func(ctx context.Context, holder job.ID) error
 	metrics *app.Metrics

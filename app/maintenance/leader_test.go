@@ -135,7 +135,7 @@ func TestALeaderIsReplaced(t *testing.T) {
 	})
 }
 
-// A leader that cannot renew its lease must stop before storage lets another process lead. A long round ends with the leadership.
+// A leader that cannot renew its lease must stop before storage lets another process lead. A long round stops when the leadership ends.
 func TestLeaderStopsByItsOwnClock(t *testing.T) {
 	for name, before := range map[string]func(context.Context) error{
 		"storage fails": fails, "storage hangs": hangs,

@@ -48,8 +48,8 @@ const (
 	backlogInterval   = 5 * time.Second
 )
 
-// Maintenance runs in every process, but works only in the one that holds the leader's lease. All of its statements are guarded, so two
-// simultaneous leaders do no harm.
+// Maintenance runs in every process, but works only in the one that holds the leader's lease. All of its statements check the state of
+// the rows that they change, so two simultaneous leaders do no harm.
 type Maintenance struct {
 	Deps
 
@@ -74,7 +74,7 @@ type Deps struct {
 	PublicURL        string // base URL of the problem types in the stream
 
 	Bulk, Erasures, Schedules Round
-	SchedulesDue              func() <-chan struct{} // starts a round of Schedules at once
+	SchedulesDue              func() <-chan struct{} // a receive starts a round of Schedules at once
 
 	Metrics *app.Metrics
 	Tracer  trace.Tracer // nil: rescues are not traced

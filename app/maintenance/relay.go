@@ -14,7 +14,7 @@ const (
 	relayBatch = 500
 	// relayMinAge excludes younger jobs: the process that stored them is about to enqueue them.
 	relayMinAge = time.Second
-	// furtherEvery is the number of rounds between looks at a later batch.
+	// Every furtherEvery rounds, the relay checks a batch behind the oldest jobs.
 	furtherEvery = 10
 )
 

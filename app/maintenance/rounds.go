@@ -23,7 +23,7 @@ const (
 	throttleBatch        = 1000
 )
 
-// rescue returns the jobs of workers with an expired lease to the queue.
+// rescue requeues or fails the jobs of workers whose lease has expired.
 func (m *Maintenance) rescue(ctx context.Context, leading func() bool) error {
 	for leading() {
 		held, err := m.Store.Orphans(ctx, rescuerBatch)

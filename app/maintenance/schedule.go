@@ -68,7 +68,7 @@ func (m *Maintenance) queueDue(ctx context.Context, leading func() bool) (due []
 		return due, false, err
 	}
 	var lanes errgroup.Group
-	var busy atomic.Bool // a lane stopped before the end
+	var busy atomic.Bool // a lane stopped while more jobs may be due
 	for range schedulerLanes {
 		lanes.Go(func() (err error) {
 			full := true

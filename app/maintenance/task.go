@@ -95,8 +95,8 @@ func (l *leader) repeat(ctx context.Context, t *task) {
 	}
 }
 
-// leadingIn returns the function that a round calls before each part of its work. Each call after the first is a sign of progress. Without
-// the leadership, a round does only one part. This is safe because all statements are guarded.
+// leadingIn returns the function that a round calls before each part of its work. Each call after the first is a sign of progress.
+// Without the leadership, a round does only one part. This is safe because all statements check the state of the rows that they change.
 func (l *leader) leadingIn(t *task) func() bool {
 	var asked atomic.Bool
 	return func() bool {

@@ -12,7 +12,7 @@ import (
 // Thresholds of attention.
 const (
 	jobLate      = time.Minute     // a job is late after this time past its due time
-	deliveryLate = 5 * time.Minute // the same for a delivery
+	deliveryLate = 5 * time.Minute // same limit for a delivery
 	failedShare  = 0.2             // share of ended jobs that counts as many failures
 	fewestEnded  = 5               // with fewer ended jobs, the share does not count
 )

@@ -110,7 +110,7 @@ func beginFrom(s *job.Schedule, now time.Time) error {
 	return nil
 }
 
-// Change changes a schedule of the client. If the timetable changes, its due times are computed from now on.
+// Change changes a schedule of the client. If the timetable changes, the next due time is computed anew from now.
 func (s *Service) Change(ctx context.Context, client, id job.ID, p job.SchedulePatch) (*job.Schedule, error) {
 	violations := p.Violations
 	if p.Job != nil && len(violations) == 0 {

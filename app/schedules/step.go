@@ -121,7 +121,7 @@ func (w *stepper) catchUp() (chosen []time.Time) {
 	return chosen
 }
 
-// due decides about the next due time, and reports whether the run was refused and must be retried.
+// due decides what happens at the next due time, and reports whether the run was refused and must be retried.
 func (w *stepper) due(chosen *[]time.Time) (refused bool) {
 	p := &w.step.ScheduleProgress
 	var due time.Time

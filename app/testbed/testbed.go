@@ -29,7 +29,7 @@ type Service struct {
 	turns *fair.Semaphore[job.ID]
 
 	most          int  // open sessions of a client
-	outcomeStream bool // clients may learn of ends from the outcome stream, which is not recorded
+	outcomeStream bool // the outcome stream, which is not recorded, may have told clients that jobs have ended
 }
 
 // Bed has all use cases of the clients of a test bed.

@@ -11,10 +11,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Handle executes the job of a task if it waits and is due. It returns nil or a job.TaskFailed if the task is done: the outcome is
-// committed, or another holder has the job. It returns job.ErrTaskStale if there was nothing to do. It returns job.TaskEarly if the job
-// is not due by storage's clock, or this worker cannot run its kind now. Another error means that the job could not be claimed; the queue
-// offers the task again.
+// Handle executes the job of a task if the job is waiting and due. It returns nil or a job.TaskFailed if the task is done: the outcome
+// is committed, or another holder has the job. It returns job.ErrTaskStale if there was nothing to do. It returns job.TaskEarly if the
+// job is not due by storage's clock, or this worker cannot run its kind now. Another error means that the job could not be claimed; the
+// queue offers the task again.
 //
 // ctx belongs to the queue: it limits only the wait for a slot and for a lease.
 func (w *Worker) Handle(ctx context.Context, t job.Task) error {

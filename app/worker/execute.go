@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// execute runs a claimed job to its end. If it cannot, the claim was lost, and its new holder or the rescuer has the job.
+// execute runs a claimed job to its end. If it cannot, the claim was lost, and another holder or the rescuer has the job.
 //
 // The returned error is for the queue: nil, a failed attempt, or an attempt that did not start.
 func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error {
