@@ -152,7 +152,7 @@ func isFailure(err error) bool {
 	return !errors.As(err, &early)
 }
 
-// archived makes asynq archive a task, with the text as its error.
+// archived is an error that makes asynq archive the task and show the error's text.
 type archived struct{ error }
 
 func (archived) Is(target error) bool { return target == asynq.SkipRetry }

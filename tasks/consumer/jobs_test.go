@@ -151,8 +151,8 @@ func TestWorkersTellHowATaskEnded(t *testing.T) {
 	}
 }
 
-// asynq stores whole seconds and delivers tasks up to a second early. The handler does not get such a task before its time, but gets a task
-// that was run manually long before its time.
+// asynq stores whole seconds and delivers tasks up to a second early. The handler gets such a task only when it is due, but gets a task
+// that was run manually long before that.
 func TestWorkersHoldEarlyTasksBack(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// pacePause is the minimum duration of a consumer's failed commands.
+// A failed command of a consumer takes at least pacePause.
 const pacePause = 200 * time.Millisecond
 
 // pacer is a go-redis hook for consumers. asynq fetches again immediately after a failure. Without a pause it would spin until Redis works

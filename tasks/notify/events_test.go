@@ -108,7 +108,7 @@ func TestEventsSkipGarbage(t *testing.T) {
 	require.Equal(t, 2., notificationsOf(r, redisconn.ResultReceived))
 }
 
-// After a crash or a hang of Redis, a receiver gets the notifications of the clients that it watches then.
+// After Redis has crashed or hung, a receiver gets the notifications of the clients that it watches by then.
 func TestEventsAfterTrouble(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)

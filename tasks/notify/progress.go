@@ -20,7 +20,7 @@ const (
 
 func progressKey(id job.ID) string { return "forgerun:progress:" + id.String() }
 
-// keepProgress adds the command that updates the progress in Redis to the pipeline. Each key expires when no attempt can be running any
+// keepProgress adds to the pipeline the command that updates the progress in Redis. Each key expires when no attempt can be running any
 // more.
 func (p *Publisher) keepProgress(ctx context.Context, pipe redis.Pipeliner, u *update, line []byte) {
 	kept := p.progressTTL

@@ -62,9 +62,9 @@ func (e *Events) Watch(client job.ID) { e.want(eventChannel(client), true) }
 // Unwatch stops receiving the client's notifications. Unwatch never blocks.
 func (e *Events) Unwatch(client job.ID) { e.want(eventChannel(client), false) }
 
-// ReceiveCancels calls canceled with the ids of canceled jobs until Stop, over a connection of the client.
+// ReceiveCancels calls canceled with the ids of canceled jobs until Stop, over a connection of the given Redis client.
 func ReceiveCancels(r *redisconn.Redis, client redis.UniversalClient, canceled func(job.ID)) *Subscriber {
-	s := newSubscriber(r, client, slog.New(slog.DiscardHandler)) // asynq subscribes as well, and logs outages
+	s := newSubscriber(r, client, slog.New(slog.DiscardHandler)) // asynq also subscribes to Redis, and logs its outages
 	s.want(cancelChannel, true)
 	s.begin(func(_, message string) {
 		id, err := job.ParseID(message)

@@ -26,7 +26,7 @@ func TestMonitorNeedsNoOtherHost(t *testing.T) {
 		require.Equal(t, http.StatusOK, page.Code, path)
 		require.Equal(t, "text/html; charset=utf-8", page.Header().Get("Content-Type"), path)
 		require.NotRegexp(t, `(?i)(https?:)?//[a-z]`, page.Body.String(), path)
-		if path != "/index.html" { // asynqmon does not fill in this one
+		if path != "/index.html" { // asynqmon serves this one without its settings
 			require.Contains(t, page.Body.String(), `window.FLAG_ROOT_PATH="\/asynqmon"`, "the page has the root path")
 			require.Contains(t, page.Body.String(), `window.FLAG_READ_ONLY="true"`)
 		}

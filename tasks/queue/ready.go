@@ -26,7 +26,7 @@ func (q *Queue) Ready(ctx context.Context, queues ...string) error {
 		return q.ready.err
 	}
 	err := q.tryWrites(ctx, queues)
-	if !errors.Is(ctx.Err(), context.Canceled) { // the caller still waits
+	if !errors.Is(ctx.Err(), context.Canceled) { // if the caller gave up, the error says nothing about Redis
 		q.ready.at, q.ready.err = time.Now(), err
 	}
 	return err

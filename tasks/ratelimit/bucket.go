@@ -70,12 +70,12 @@ type bucket struct {
 	asked      bool // Redis has responded; the members below are from its latest response
 	available  int  // tokens left for any process
 	believedTo time.Time
-	freeAt     time.Time // time of the next token
+	freeAt     time.Time // time when the next token is free
 	wholeAt    time.Time // time when no request counts any more
 
 	day       int64
 	dayEnds   time.Time
-	used      int // the day's count of all processes in the latest response, including held tokens
+	used      int // the day's count of all processes, by the latest response; it includes held tokens
 	usedAt    time.Time
 	owed      int // requests that passed without a token and are not reported yet
 	owedToday int // the part of owed that counts for the day

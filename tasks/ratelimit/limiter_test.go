@@ -48,7 +48,7 @@ func TestLimitsOfOtherThings(t *testing.T) {
 	require.Equal(t, 10, hammer(t, client, requests))
 }
 
-// No 60 seconds have more requests than the limit, for random arrivals, processes and clocks.
+// No period of 60 seconds has more requests than the limit, for random arrivals, processes and clocks.
 func TestNoMinuteHasMoreThanTheLimit(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {

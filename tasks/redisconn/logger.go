@@ -63,7 +63,7 @@ func (l *asynqLog) write(level slog.Level, args []any) {
 	l.kinds[kind].Do(func() { l.log.Log(context.Background(), level, message) })
 }
 
-// goRedisLog is the logger of go-redis, which logs each failed dial. Circuit already logs outages.
+// goRedisLog logs the messages of go-redis, such as each failed dial, at debug level. Circuit already logs outages.
 type goRedisLog struct{ log *slog.Logger }
 
 func (l goRedisLog) Printf(_ context.Context, format string, v ...any) {

@@ -119,7 +119,7 @@ func TestParseURL(t *testing.T) {
 	}
 }
 
-// An invalid address stops the start of a process. The log must not show its password.
+// A process with an invalid address does not start. The log must not show its password.
 func TestParseURLRefuses(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{

@@ -110,7 +110,7 @@ func MiniURL(t testing.TB) string {
 	return "redis://" + mini.Addr() + "/0"
 }
 
-// Log returns a logger that shows the log of a failed test.
+// Log returns a logger that writes to the test's log, which is shown if the test fails.
 func Log(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(testLog{t}, nil)) }
 
 type testLog struct{ testing.TB }
