@@ -245,7 +245,7 @@ func dropResponse(a *job.DeliveryAttempt) {
 	a.Header, a.Body, a.Truncated = nil, nil, a.Truncated || len(a.Body) > 0
 }
 
-// release gives up a claim early. If that fails, the claim expires.
+// release ends a claim early. If that fails, the claim expires.
 func (w *Worker) release(c claimed) {
 	if err := w.store.ReleaseDelivery(w.storing, c.ID, c.Fence); err != nil {
 		w.log.WarnContext(w.storing, "cannot release a delivery", append(aboutDelivery(c.ClaimedDelivery), app.ErrorFields(err))...)

@@ -107,7 +107,7 @@ func TestFirstSweepUsesReadPositions(t *testing.T) {
 	w.requireQuiet(second, "the job is unchanged")
 
 	late := w.add()
-	before := w.read(late) // nobody watches yet, so the hub does not record this read
+	before := w.read(late) // no watcher yet, so the hub does not record this read
 	notifications := w.watch(late)
 	w.cancel(late)
 	w.sweep()

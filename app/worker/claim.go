@@ -51,7 +51,7 @@ const claimTries = 3
 func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *job.Claim, err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanAssign)
 	defer func() { endAssign(span, t, worker, claim, err) }()
-	own := context.WithoutCancel(ctx) // a canceled claim might be stored, and nobody would execute the job
+	own := context.WithoutCancel(ctx) // a canceled claim might be stored, and no worker would execute the job
 	var failed error
 	for tries := 0; tries < claimTries; {
 		if worker, err = w.identity(ctx); err != nil {
