@@ -41,7 +41,7 @@ func (s *Service) Begin(ctx context.Context, r job.BulkRequest) (*job.Bulk, erro
 	return b, nil
 }
 
-// Count is a dry run: it counts the jobs that match now, until it reaches a limit, and returns the newest ones.
+// Count is a dry run: it counts the jobs that match now, until it reaches a limit, and returns the newest of them.
 func (s *Service) Count(ctx context.Context, r job.BulkRequest) (job.BulkCount, error) {
 	var c job.BulkCount
 	var first []job.ID
@@ -104,7 +104,7 @@ func tally(c *job.BulkCount, operation *job.Bulk, jobs []job.BulkAlike) {
 	}
 }
 
-// Abort stops an operation of the client; items that are done stay done. A repetition returns the same result. Aborting a finished
+// Abort stops an operation of the client; items that are done stay done. Aborting it again returns the same result. Aborting a finished
 // operation is a conflict.
 func (s *Service) Abort(ctx context.Context, client, id job.ID) (*job.Bulk, error) {
 	b, changed, err := s.AbortBulk(ctx, client, id)

@@ -34,7 +34,7 @@ func TestExpiredKeyIsRenewedWithinWindow(t *testing.T) {
 		key := k.expired()
 		k.pass(renewWindow - 2*time.Microsecond)
 		next := k.issue(k.present(key))
-		k.ended(job.CodeTokenExpired, key) // the key stays expired for everything else
+		k.ended(job.CodeTokenExpired, key) // the key stays expired for everything but its renewal
 		k.valid(next)
 
 		late := k.expired()

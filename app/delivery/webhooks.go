@@ -168,7 +168,7 @@ func (s *Webhooks) Test(ctx context.Context, client, id job.ID) (*job.Delivery, 
 		return nil, err
 	}
 	app.AfterCommit(ctx, func() {
-		s.Queue.Publish(job.Notification{ClientID: client}) // also an event of the client's stream
+		s.Queue.Publish(job.Notification{ClientID: client}) // the event is also in the client's event stream
 		s.Queue.EnqueueDelivery(taskOf(d))
 	})
 	return d, nil
@@ -188,7 +188,7 @@ func (s *Webhooks) Redeliver(ctx context.Context, client job.ID, owner job.Deliv
 	return d, nil
 }
 
-// RedeliverFailed sends again the deliveries that failed permanently since a time.
+// RedeliverFailed sends again the deliveries that failed permanently since the given time.
 func (s *Webhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error) {
 	if err := s.checkSince(since); err != nil {
 		return job.Replay{}, err
@@ -196,9 +196,9 @@ func (s *Webhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since
 	return s.Store.RedeliverFailed(ctx, client, id, since, replayBatch)
 }
 
-// Replay sends again the deliveries that failed permanently since a time, and creates deliveries of matching events that the webhook
-// missed. It continues at the position that an earlier call returned; the zero position is the start. Each call does one step, so that it
-// takes limited time like any request. Repeating a call creates no duplicates. The relay creates the tasks.
+// Replay sends again the deliveries that failed permanently since the given time, and creates deliveries of matching events that the
+// webhook missed. It continues at the position that an earlier call returned; the zero position is the start. Each call does one step,
+// so that it takes limited time like any request. Repeating a call creates no duplicates. The relay creates the tasks.
 func (s *Webhooks) Replay(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error) {
 	if err := s.checkSince(since); err != nil {
 		return job.Replay{}, err
@@ -213,7 +213,7 @@ func (s *Webhooks) checkSince(since time.Time) error {
 	return nil
 }
 
-// logChange logs a change with its request. It omits URL and secret: a URL may have credentials.
+// logChange logs a change with the id of its request. It omits URL and secret: a URL may have credentials.
 func (s *Webhooks) logChange(ctx context.Context, message, action string, client, id job.ID, more ...slog.Attr) {
 	attrs := []slog.Attr{
 		slog.String("action", action), slog.String("request_id", telemetry.RequestOf(ctx)), slog.String("client_id", client.String()),

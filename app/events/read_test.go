@@ -93,8 +93,8 @@ func TestSweepReplacesLostNotifications(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Notifications may be lost between a watcher's read and the first sweep. A sweep may also end before a watcher that has just read
-// reports this to the hub.
+// A change after a watcher's read is noticed although its notification was lost, even if a sweep runs before the read is reported to
+// the hub.
 func TestFirstSweepUsesReadPositions(t *testing.T) {
 	w := stored(t)
 	changed, same := w.add(), w.add()

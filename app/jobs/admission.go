@@ -21,7 +21,7 @@ type Admission struct {
 const drainedRetry = 10 * time.Second
 
 // admit decides whether a client's jobs may be stored now: all or none. It checks the pauses, then the room for the jobs, then the
-// client's daily storage. It sets the lease of the jobs. The caller must end the reservation.
+// client's daily storage. It sets the lease under which the jobs are stored. The caller must end the reservation.
 func (s *Service) admit(ctx context.Context, client job.ID, jobs []job.Job) (*reservation, error) {
 	if s.Admission == nil {
 		return nil, nil

@@ -33,9 +33,9 @@ const (
 var errTooManyWait = &job.Error{Code: job.CodeQueueFull, RetryAfter: time.Second,
 	Detail: "Too many submissions are waiting to be stored. This one was not processed; repeat it after Retry-After."}
 
-// Backlog limits how many submissions wait inside a process: to as many as were accepted in the best of the last ten seconds, so that
-// none waits much longer than a second (Little's law). The others are refused immediately, which is cheaper than storing them after
-// their clients have given up.
+// Backlog lets at most as many submissions wait inside a process as were accepted in the best of the last ten seconds. By Little's law,
+// none then waits much longer than a second. The others are refused immediately, which is cheaper than storing them after their clients
+// have given up.
 //
 // The limit falls to a floor while storage is down, and rises with the first accepted submissions. Invalid submissions do not change it.
 type Backlog struct {

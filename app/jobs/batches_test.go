@@ -187,7 +187,7 @@ func TestCancelBatch(t *testing.T) {
 	require.Equal(t, job.StatusCancelled, answer.Outcome.Status)
 }
 
-// If jobs cannot be canceled, the client must repeat the request. A batch that cannot be completed is completed later.
+// If jobs cannot be canceled, the client must repeat the request. If storage cannot complete the batch now, it is completed later.
 func TestCancelBatchThroughTrouble(t *testing.T) {
 	w := newWorld(t)
 	b := w.submitBatch(w.Service, newBatchRequest(newRequests(3)...))

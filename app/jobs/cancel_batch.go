@@ -17,7 +17,8 @@ const (
 	outcomePause = 25 * time.Millisecond
 )
 
-// CancelBatch cancels the unfinished jobs of a batch, and returns the batch with its outcome. A repetition retries failed cancels.
+// CancelBatch cancels the unfinished jobs of a batch, and returns the batch with its outcome. If some cancels failed, a repetition
+// retries them.
 func (s *Service) CancelBatch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
 	open, err := s.Store.OpenJobs(ctx, client, id)
 	if err != nil {

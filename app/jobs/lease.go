@@ -88,7 +88,7 @@ func (r *reservation) end(ctx context.Context, stored bool, err error) {
 		r.c.shares.add(r.client, r.jobs, -1)
 	default:
 		r.lease.unknown++
-		r.c.accepted = append(r.c.accepted, r.clientLoad) // counts for the client's share until the next count
+		r.c.accepted = append(r.c.accepted, r.clientLoad) // counts toward the client's share until the next count
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 // Config has the settings of a Service.
 type Config struct {
 	Catalogue   job.Catalogue
-	MaxAttempts int // maximum attempts of a request, including the first one
+	MaxAttempts int // maximum attempts that a request may ask for, including the first one
 	Backoff     job.Backoff
 	MaxAhead    time.Duration // maximum time until execution_at; 0: any
 	Clock       app.Clock

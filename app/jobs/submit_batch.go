@@ -118,7 +118,7 @@ func itemRequest(r job.BatchRequest, i int) job.Request {
 // maxRefusalBytes limits the detail of a refused item: a batch stores up to job.MaxBatchItems of them.
 const maxRefusalBytes = 300
 
-// itemRefusal returns the refusal to store for an item, with pointers into the request.
+// itemRefusal returns the refusal to store for an item, with pointers into the batch request.
 func itemRefusal(index int, err *job.Error) *job.Refusal {
 	r, lead := &job.Refusal{Code: err.Code}, "The item has invalid values."
 	if err.Code == job.CodeMalformed {

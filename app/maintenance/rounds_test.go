@@ -254,7 +254,8 @@ func TestStrandedRowsAreMoved(t *testing.T) {
 	require.Equal(t, 3, w.repaired(app.RepairStranded))
 }
 
-// Paused jobs are checked periodically, and after the pauses change, as long as claims may still use the earlier ones.
+// Paused jobs are checked periodically. After the pauses change, they are checked in each round, while claims may still use the earlier
+// pauses.
 func TestPausedJobsAreCheckedAfterAChange(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -57,7 +57,7 @@ func begin(s *job.Schedule, due time.Time) time.Time {
 	return due.Add(time.Duration(h.Sum64()%uint64(s.Jitter.Milliseconds()+1)) * time.Millisecond)
 }
 
-// passed reports whether the run of a due time should have started.
+// passed reports whether the run of a due time should have started by now.
 func (w *stepper) passed(due *time.Time) bool {
 	return due != nil && !begin(&w.s.Schedule, *due).After(w.s.Now)
 }
@@ -125,7 +125,7 @@ func (w *stepper) catchUp() (chosen []time.Time) {
 func (w *stepper) due(chosen *[]time.Time) (refused bool) {
 	p := &w.step.ScheduleProgress
 	var due time.Time
-	var next *time.Time // the due time after it
+	var next *time.Time // the due time after due
 	if len(*chosen) > 0 {
 		due, *chosen = (*chosen)[0], (*chosen)[1:]
 		if next = p.DueAt; len(*chosen) > 0 {

@@ -52,7 +52,7 @@ func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 	}
 	if sent.Attempt.Error == "" {
 		d.sendExtra(ctx, scope, p, fault.Effect{Repeat: 1}, e.Repeat)
-		if e.Tamper != "" { // again, now that the client has accepted the original
+		if e.Tamper != "" { // tampered once more, now that the client has accepted the original
 			d.sendExtra(ctx, scope, p, fault.Effect{Tamper: e.Tamper}, 1)
 		}
 	}

@@ -57,7 +57,7 @@ func (o *Operators) NextClock(ctx context.Context) (testbed.NextClock, error) {
 	return o.withNext(ctx, state, err)
 }
 
-// MoveClock moves the clock like a client does.
+// MoveClock moves the clock, and also returns the next due time.
 func (o *Operators) MoveClock(ctx context.Context, m testbed.ClockMove) (testbed.NextClock, error) {
 	state, err := o.Time.MoveClock(ctx, m)
 	return o.withNext(ctx, state, err)

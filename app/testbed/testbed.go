@@ -25,7 +25,7 @@ const verdictsAtOnce = 2
 // immediately.
 type Service struct {
 	*repo.Store
-	open  sync.Map // clients whose last request without a label through this process was recorded
+	open  sync.Map // clients whose latest request to this process without a label was recorded
 	turns *fair.Semaphore[job.ID]
 
 	most          int  // open sessions of a client

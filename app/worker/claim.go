@@ -63,7 +63,7 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 			w.Log.WarnContext(ctx, "cannot claim a job", "action", "assign", "job_id", t.JobID.String(), "attempt", t.Attempt,
 				app.ErrorFields(failed))
 			w.pauseClaims(ctx)
-			if job.CodeOf(failed) != job.CodeStorageUnavailable { // only the claim of this job fails
+			if job.CodeOf(failed) != job.CodeStorageUnavailable { // storage is up, so only this claim fails
 				tries++
 			}
 			if ctx.Err() != nil {

@@ -110,7 +110,7 @@ func TestTasksOfOneJobRunItOnce(t *testing.T) {
 	}
 }
 
-// A pending claim does not count as lost, after any number of heartbeats.
+// A claim that is still pending does not count as lost, even after several heartbeats.
 func TestSlowClaimIsNotReleased(t *testing.T) {
 	counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
 		w.store.hook("Claim", hook{after: slow(10 * time.Second)})
@@ -121,8 +121,8 @@ func TestSlowClaimIsNotReleased(t *testing.T) {
 	}, func(c *Config) { c.Lease, c.Heartbeat = time.Minute, time.Second })
 }
 
-// A worker repeats a lost claim under the lease of the first try. If that lease has ended, the rescuer takes the job. A claim that never
-// reached storage is made again.
+// A worker repeats a claim whose response was lost, under the same lease. If that lease has ended, the rescuer takes the job. A claim
+// that never reached storage is made again.
 func TestLostClaimEndsWithLease(t *testing.T) {
 	for name, test := range map[string]struct {
 		h   hook

@@ -27,7 +27,7 @@ func (w *Worker) failed(c *job.Claim, reason job.Reason) job.Finish {
 func (w *Worker) finish(ctx context.Context, c *job.Claim, f *job.Finish) (err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanReport)
 	app.Describe(span, &c.Job, c.Attempt)
-	var state job.State // unknown unless it is stored here
+	var state job.State // set only if this call stores the outcome
 	defer func() { app.EndSpan(span, c.JobID, state, err) }()
 	unstorable := func(err error) bool { return f.State == job.Succeeded && app.Refused(err) }
 	for {

@@ -57,7 +57,7 @@ func TestProgressIsPublished(t *testing.T) {
 		late(*apptest.Percent(100))
 		report, over := w.worker.reporter(context.Background(), &job.Claim{ClaimID: job.ClaimID{Attempt: 1}})
 		over()
-		report(*apptest.Percent(100)) // although its context is still open
+		report(*apptest.Percent(100)) // after the end, although its context is still open
 		reached := percentages(t, w.Queue.Notifications())
 		require.Equal(t, []int{0, 10, 10, 40}, reached[:4], "progress never decreases")
 		require.IsNonDecreasing(t, reached)

@@ -172,7 +172,7 @@ func (w *Worker) Canceled(id job.ID) {
 }
 
 // hold registers a claimed job; drop removes it. hold refuses if the lease of the claim has ended, because the rescuer has the job
-// then. After the grace period of Drain it stops the job immediately.
+// then. After the grace period of Drain, hold stops the job immediately.
 func (w *Worker) hold(worker job.ID, claim job.ClaimID, lose, stop context.CancelCauseFunc) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

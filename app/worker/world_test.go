@@ -66,7 +66,7 @@ func run(t *testing.T, name string, runner runnerFunc, f func(t *testing.T, w *w
 
 func (w *world) start() (stop func()) { return w.Background(w.worker.Run) }
 
-// handle handles a task, and returns infrastructure errors.
+// handle handles a task, and returns only infrastructure errors.
 func (w *world) handle(t job.Task) error {
 	return trouble(w.worker.Handle(context.Background(), t))
 }
