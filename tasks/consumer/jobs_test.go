@@ -159,7 +159,7 @@ func TestWorkersHoldEarlyTasksBack(t *testing.T) {
 	due, came := map[job.ID]time.Time{}, make(chan job.ID, 10)
 	startWorkers(t, r, Config{DelayedTaskCheckInterval: 10 * time.Millisecond}, func(_ context.Context, task job.Task) error {
 		if left := time.Until(task.RunAt); left > 0 && left < time.Second {
-			return errors.New("too early") // the test then misses the id
+			return errors.New("too early") // the id then never comes, and the test fails
 		}
 		came <- task.JobID
 		return nil

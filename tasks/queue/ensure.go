@@ -26,7 +26,7 @@ const (
 	// Ensure leaves a failed or deferred task alone if it will run within soonEnough, or within busyEnough if its endpoint was busy.
 	soonEnough = 3 * time.Second
 	busyEnough = 35 * time.Second
-	// A state that was not seen for sightingsKept is forgotten.
+	// A state of a task is forgotten if it was not seen again for sightingsKept.
 	sightingsKept = time.Minute
 )
 

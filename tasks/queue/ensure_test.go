@@ -251,7 +251,7 @@ func TestEnsureLeavesBusyDeliveries(t *testing.T) {
 	}
 }
 
-// If a state was not seen for a while, its duration is counted from the next sighting.
+// If a task's state was not seen for a while, its duration is counted from the next sighting.
 func TestSightings(t *testing.T) {
 	t.Parallel()
 	s := sightings{of: map[string]sighting{"old": {last: time.Now().Add(-sightingsKept - time.Second)}}}

@@ -12,9 +12,9 @@ const day = 24 * time.Hour
 const (
 	maxPerMinute = 100_000_000
 	usualChunk   = 100
-	// trust is how long a refusal by the shared counts is valid. It is short because another process may return tokens.
+	// trust is how long a process believes a refusal by the shared counts. It is short because another process may return tokens.
 	trust = 200 * time.Millisecond
-	// trustQuota is how long a refusal by the day's quota is valid.
+	// trustQuota is how long a process believes a refusal by the day's quota.
 	trustQuota = time.Second
 )
 
@@ -217,7 +217,7 @@ func (b *bucket) report(now time.Time) report {
 	return r
 }
 
-// usedChange returns the change of the day's count.
+// usedChange returns by how much the report changes the day's count.
 func (r report) usedChange() int {
 	change := r.owedToday
 	for _, c := range r.unused {

@@ -120,7 +120,7 @@ func requireNoMinuteHasMore(t *testing.T, passed []passes, limit int) {
 	}
 }
 
-// A client passes after the time in Retry-After, and not before.
+// A client's request passes after the time in Retry-After, and not before.
 func TestRetryAfterIsTrue(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{1, 7, 60, 600} {
@@ -156,7 +156,7 @@ func TestLimiterByDay(t *testing.T) {
 	w := newWorld(t)
 	client := redistest.Task().JobID
 	cfg := Config{PerMinute: 6000, PerDay: 1000}
-	a, b := w.process(cfg, 0), w.process(cfg, 13*time.Hour) // b has another day, but Redis' day counts
+	a, b := w.process(cfg, 0), w.process(cfg, 13*time.Hour) // b's clock shows another day, but Redis' day counts
 	require.Equal(t, 1000, hammer(t, client, a, b))
 	w.advance(time.Hour)
 	require.Zero(t, hammer(t, client, a, b))
