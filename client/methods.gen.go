@@ -10,8 +10,8 @@ import (
 
 // AbortBulk sends abortBulk: Abort a bulk operation.
 //
-// Stops the operation immediately. Changes made so far remain, and the other jobs stay PENDING in its list. Safe to repeat: the
-// response is the same. Aborting a DONE operation is a conflict (409).
+// Stops the operation immediately. Changes made so far remain. Jobs that it has not reached stay PENDING in the list of its jobs.
+// Safe to repeat: the response is the same. Aborting a DONE operation is a conflict (409).
 func (c *Client) AbortBulk(ctx context.Context, id string, options ...Option) (*Bulk, error) {
 	return fetch[Bulk](ctx, c, newRequest("POST", options, "bulk", id, "abort").of(id))
 }
@@ -52,8 +52,8 @@ func (c *Client) Bulks(ctx context.Context) iter.Seq2[Bulk, error] {
 
 // Cancel sends cancelJob: Cancel a job.
 //
-// Cancels a job that is not final. The job is CANCELED immediately; if a worker still reports its end, that is ignored. A final job
-// does not change, and the response has its state. Safe to repeat.
+// Cancels a job that is not final. The job is CANCELED immediately; reports that its worker still sends are ignored. A final job does
+// not change, and the response has its state. Safe to repeat.
 func (c *Client) Cancel(ctx context.Context, id string, options ...Option) (*Changed, error) {
 	return fetch[Changed](ctx, c, newRequest("POST", options, "jobs", id, "cancel").of(id))
 }
@@ -67,7 +67,7 @@ func (c *Client) CancelBatch(ctx context.Context, id string, options ...Option) 
 
 // Clock sends getClock: Read the clock.
 //
-// The clock of all jobs of this service. Clients of a test bed can move this clock.
+// The clock that all jobs of this service follow. On a test bed, clients can move it.
 func (c *Client) Clock(ctx context.Context, options ...Option) (*Clock, error) {
 	return fetch[Clock](ctx, c, newRequest("GET", options, "testbed", "clock"))
 }
@@ -81,8 +81,8 @@ func (c *Client) Clock(ctx context.Context, options ...Option) (*Clock, error) {
 //
 // `overlap` decides what happens at a due time while an earlier run is not final. `catch_up` decides which due times are still run if
 // the service could not submit their jobs for more than a minute. Due times that are less late are always run. If the server or the
-// client has too many jobs, the submission is repeated until the next due time. Then the due time counts as missed, and `last_error`
-// says why.
+// client has too many jobs, the submission is repeated until the next due time. At the next due time the earlier one counts as
+// missed, and `last_error` says why.
 //
 // A client may have FORGERUN_CLIENT_MAX_SCHEDULES schedules (default 100; beyond that 409). With an `Idempotency-Key` the request
 // can be repeated for 24 hours; repeating the request returns the first response.
@@ -100,7 +100,7 @@ func (c *Client) CreateSchedule(ctx context.Context, body ScheduleRequest, optio
 //
 // If the operator has set FORGERUN_WEBHOOK_CHALLENGE, the service first asks the receiver whether it wants events. It sends `OPTIONS`
 // to the URL with `WebHook-Request-Origin`. The receiver must answer within 5 seconds with a 2xx status and `WebHook-Allowed-Origin`
-// (that origin or `*`). Otherwise the request is refused with 400, and a violation at `/url` says what is missing.
+// (that origin or `*`). Otherwise the registration is refused with 400, and a violation at `/url` says what is missing.
 // `WebHook-Allowed-Rate` is ignored.
 //
 // The response has the `secret` for the signatures of deliveries. Only this response shows it; in a repetition with the same
@@ -114,7 +114,7 @@ func (c *Client) CreateWebhook(ctx context.Context, body WebhookRequest, options
 
 // Delete sends deleteJob: Delete a job.
 //
-// Deletes a final job with its events, reports and result. Afterwards its resources return 410 to the client. Deleting it again
+// Deletes a final job with its events, reports and result. Afterwards, reading the job or its parts returns 410. Deleting it again
 // returns 204. A job that is not final is refused with 409: cancel it first.
 func (c *Client) Delete(ctx context.Context, id string, options ...Option) error {
 	return c.remove(ctx, options, "jobs", id)
@@ -261,8 +261,9 @@ func (f JobFilter) on(r *request) *request {
 
 // MakeFixtures sends makeFixtures: Make jobs in given states.
 //
-// Use this for tests that need a job in a certain state. Workers run each job until it reaches its state, so its events are real.
-// The response is 503 if that takes more than 8 seconds. A repetition with the same Idempotency-Key finds the jobs and continues.
+// Use this for tests that need a job in a certain state. Workers run each job until it reaches its state, so its events are real. If
+// that takes more than 8 seconds, the response is 503: repeat the request with the same Idempotency-Key to continue with the same
+// jobs.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) MakeFixtures(ctx context.Context, jobs []Fixture, options ...Option) ([]MadeFixture, error) {
@@ -300,10 +301,10 @@ func (c *Client) RedeliverJob(ctx context.Context, id string, deliveryId string,
 
 // RenewKey sends renewKey: Renew the API key.
 //
-// Creates a new key with a new lifetime. The old one stays valid for a while, as with `rotate`. Only this operation accepts an expired
-// key, for 7 days after it expired by default. It does not accept a key that ended by rotation or revocation. It returns 403 if a
-// newer key of the client was already used. If the response was lost, renew again with another idempotency key or none: a repetition
-// with the same idempotency key does not show the API key again.
+// Creates a new key with a new lifetime. The old key stays valid for a while (10 minutes by default). Only this operation accepts an
+// expired key, by default for 7 days after it expired. It does not accept a key that ended by rotation or revocation. It returns 403
+// if a newer key of the client was already used. If the response was lost, renew again with another idempotency key or none: a
+// repetition with the same idempotency key does not show the API key again.
 //
 // It is not sent again, since only one answer has the secret: if that was lost, call it again.
 func (c *Client) RenewKey(ctx context.Context, id string, options ...Option) (*Key, error) {
@@ -312,7 +313,7 @@ func (c *Client) RenewKey(ctx context.Context, id string, options ...Option) (*K
 
 // Reset sends reset: Remove all data of this client.
 //
-// Use this for tests that start without data. Removes all jobs of this client in any state with their data, and its batches, webhooks,
+// For tests that must start without data. Removes all jobs of this client in any state with their data, and its batches, webhooks,
 // bulk operations, fault rules, events and idempotency keys. API keys and sessions stay. If there is too much data for one request,
 // the response is 503: repeat the request.
 //
@@ -369,7 +370,7 @@ func (c *Client) Schedules(ctx context.Context) iter.Seq2[Schedule, error] {
 
 // Sessions sends listSessions: List the sessions.
 //
-// The sessions of this client, latest first. A client's latest 1,000 sessions are kept; its ended sessions use at most 640 MiB.
+// The sessions of this client, latest first. The service keeps a client's latest 1,000 sessions, and at most 640 MiB of records of ended ones.
 func (c *Client) Sessions(ctx context.Context) iter.Seq2[Session, error] {
 	return list[Session](ctx, c, newRequest("GET", nil, "testbed", "sessions"), false)
 }
@@ -389,17 +390,18 @@ func (c *Client) SetFaults(ctx context.Context, body FaultRules, options ...Opti
 
 // StartBulk sends beginBulk: Retry, cancel or delete many jobs.
 //
-// Applies the action to all of the client's jobs that match the filter when the operation starts. Each job is changed as by a single
-// request: with the same conditions, events and webhooks. The operation first collects the jobs, then processes them in order, oldest
-// first, at most `rate` jobs per second. The operation never includes jobs that were created after it. An operation has at most
-// 100,000 jobs: if more match, it takes the newest, and `more` is true. Retries wait while the server has no room for more jobs.
+// Applies the action to all of the client's jobs that match the filter when the operation starts. Each job is changed as if you had
+// requested that for it alone: with the same conditions, events and webhooks. The operation first collects the jobs, then processes
+// them in order, oldest first, at most `rate` jobs per second. The operation never includes jobs that were created after it. An
+// operation has at most 100,000 jobs: if more match, it takes the newest, and `more` is true. Retries wait while the server has no
+// room for more jobs.
 //
 // With `dry_run` no operation is started: the response counts the jobs that match now, and shows the newest ones. Counting takes at
 // most two seconds. `more` is true if not all jobs were counted, or if there are more than 100,000.
 //
-// A client may have 10 unfinished operations (409); all clients together also have a limit (429). For the rate limit, each operation
-// or dry run counts as ten requests. An operation can be read for 7 days after its end. With an `Idempotency-Key` the request can be
-// repeated for 24 hours; repeating the request returns the first response.
+// A client may have 10 unfinished operations; further ones are refused with 409. All clients together also have a limit (429). For
+// the rate limit, each operation or dry run counts as ten requests. An operation can be read for 7 days after its end. With an
+// `Idempotency-Key` the request can be repeated for 24 hours; repeating the request returns the first response.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) StartBulk(ctx context.Context, body BulkRequest, options ...Option) (*BulkReceipt, error) {
@@ -408,8 +410,9 @@ func (c *Client) StartBulk(ctx context.Context, body BulkRequest, options ...Opt
 
 // StartSession sends startSession: Start a session.
 //
-// Starts recording this client's requests, responses and streams, and the deliveries of its events. The verdict judges the records by
-// rules. Keys and bodies are not stored. The fault rules of a profile replace those of the client.
+// Starts recording this client's requests, responses and streams, and the deliveries of its events. From these records, the verdict
+// says which rules the client kept and broke. Keys and bodies are not stored. The fault rules of a profile replace those of the
+// client.
 //
 // A client can have one open session without a label, and one for each label. Requests with the header `ForgeRun-Session` belong to
 // the session with that label, together with the jobs that they create and the deliveries of these jobs. A session with a label has
@@ -429,7 +432,7 @@ func (c *Client) StartSession(ctx context.Context, body SessionRequest, options 
 // It is also refused if `jobs` is missing or too long, an item is not an object, a top-level member is unknown, or two item ids are
 // equal. An item without an `item_id` gets its zero-based index in the request, as a string: "0", "1", ...
 //
-// Idempotency keys work as for single jobs, but for the whole batch.
+// An idempotency key works as for a single job, and covers the whole batch.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) SubmitBatch(ctx context.Context, jobs []JobRequest, options ...Option) (*BatchReceipt, error) {
@@ -459,21 +462,21 @@ func (c *Client) TriggerSchedule(ctx context.Context, id string, options ...Opti
 // UpdateSchedule sends updateSchedule: Change a schedule.
 //
 // Changes the given members (JSON Merge Patch, RFC 7396; `application/json` means the same). `null` removes `name`, `cron`,
-// `time_zone`, `interval`, `jitter`, `start_at` and `end_at`; `job` is replaced as a whole. If `cron`, `time_zone`, `interval`,
-// `jitter`, `start_at` or `end_at` is set, the next due time is the first one from now on.
+// `time_zone`, `interval`, `jitter`, `start_at` and `end_at`; `job` is replaced as a whole. If the request changes `cron`,
+// `time_zone`, `interval`, `jitter`, `start_at` or `end_at`, the next due time is the first one after the request.
 func (c *Client) UpdateSchedule(ctx context.Context, id string, body map[string]any, options ...Option) (*Schedule, error) {
 	return fetch[Schedule](ctx, c, newRequest("PATCH", options, "schedules", id).with(body).of(id))
 }
 
 // UpdateWebhook sends updateWebhook: Change a webhook.
 //
-// Changes the given members (JSON Merge Patch, RFC 7396; `application/json` means the same). `null` is refused, because no member
-// can be removed. Deliveries that are not sent yet go to the new URL. If the service requires the consent of receivers (see
-// registration), it also asks the receiver at a given `url`, even if the URL does not change. If the receiver does not agree,
+// Changes the given members (JSON Merge Patch, RFC 7396; `application/json` means the same). `null` is refused, because no member can
+// be removed. Deliveries that are not sent yet go to the new URL. If the service requires the consent of receivers (see
+// registration), a change with `url` asks the receiver at that URL, even if it is the current one. If the receiver does not agree,
 // nothing changes.
 //
-// `enabled: false` stops the deliveries: waiting ones fail. `enabled: true` starts them again, also after the server has disabled
-// the webhook. Missed events can be replayed.
+// `enabled: false` stops all deliveries, and those that still wait fail. `enabled: true` starts them again, also after the server has
+// disabled the webhook. Missed events can be replayed.
 func (c *Client) UpdateWebhook(ctx context.Context, id string, body WebhookPatch, options ...Option) (*Webhook, error) {
 	return fetch[Webhook](ctx, c, newRequest("PATCH", options, "webhooks", id).with(body).of(id))
 }

@@ -33,12 +33,12 @@ type Attempt struct {
 	// State The state of a job.
 	State string `json:"state"`
 
-	// Outcome How the job or attempt ended; null until then.
+	// Outcome How the job or attempt ended; null until it ends.
 	Outcome    string    `json:"outcome"`
 	StartedAt  time.Time `json:"started_at"`
 	FinishedAt time.Time `json:"finished_at"`
 
-	// DurationMS Time from start to end of the attempt; null unless it started and ended.
+	// DurationMS Time from start to end of the attempt; null if the attempt never started or has not ended.
 	DurationMS int               `json:"duration_ms"`
 	Failure    *Outcome          `json:"failure,omitempty,omitzero"`
 	Links      map[string]string `json:"links"`
@@ -85,7 +85,7 @@ type Batch struct {
 	// Total The number of items.
 	Total int `json:"total"`
 
-	// Counts Number of items by current state, without deleted jobs.
+	// Counts The current number of items in each state. Deleted jobs do not count.
 	Counts BatchCounts `json:"counts"`
 
 	// Outcome How the batch ended; null until then, and unchanged afterwards.
@@ -96,7 +96,7 @@ type Batch struct {
 	Links         map[string]string `json:"links"`
 }
 
-// BatchCounts Number of items by current state, without deleted jobs.
+// BatchCounts The current number of items in each state. Deleted jobs do not count.
 type BatchCounts struct {
 	Created   int `json:"created"`
 	Queued    int `json:"queued"`
@@ -118,13 +118,13 @@ type BatchJob struct {
 	// Type The type of a job.
 	Type string `json:"type"`
 
-	// WorkKind A deterministic behaviour of the catalogue, or CUSTOM.
+	// WorkKind What a job does. All behaviours except CUSTOM are predefined.
 	WorkKind string `json:"work_kind"`
 
 	// State The state of a job.
 	State string `json:"state"`
 
-	// Outcome How the job or attempt ended; null until then.
+	// Outcome How the job or attempt ended; null until it ends.
 	Outcome string `json:"outcome"`
 
 	// CreatedAt When the job was accepted.
@@ -166,7 +166,7 @@ type BatchJob struct {
 	// ScheduleID The schedule that submitted the job. Only for such jobs.
 	ScheduleID string `json:"schedule_id,omitempty,omitzero"`
 
-	// ScheduledFor The due time of the run; absent if a request triggered the run.
+	// ScheduledFor The due time for which the schedule submitted the job; absent if the job has no schedule, or if a request triggered the run.
 	ScheduledFor time.Time `json:"scheduled_for,omitempty,omitzero"`
 
 	// ItemID The id of the item in the batch.
@@ -180,7 +180,7 @@ type BatchOutcome struct {
 	Status    string `json:"status"`
 	Succeeded int    `json:"succeeded"`
 
-	// Failed Includes timed out and refused items.
+	// Failed Number of items that failed, timed out or were refused.
 	Failed   int `json:"failed"`
 	Canceled int `json:"canceled"`
 
@@ -208,16 +208,16 @@ type Behavior struct {
 	// Seed Seed for the jitter and for the bytes of a result that has only a `size`; default: the time of the request.
 	Seed *int64 `json:"seed,omitempty,omitzero"`
 
-	// Duration How long an attempt takes; less than the execution limit.
+	// Duration How long an attempt takes. Must be less than the execution limit.
 	Duration string `json:"duration,omitempty,omitzero"`
 
-	// Jitter The most by which an attempt is shorter or longer than `duration`. It must not exceed `duration`, and both together must be less than the execution limit.
+	// Jitter Attempts are at random up to this time shorter or longer than `duration`. Must not exceed `duration`, and their sum must be less than the execution limit.
 	Jitter string `json:"jitter,omitempty,omitzero"`
 
-	// BeginAt The share of the duration that an attempt skips at its start.
+	// BeginAt The share of the duration, such as 0.4, that counts as already done when an attempt starts.
 	BeginAt float64 `json:"begin_at,omitempty,omitzero"`
 
-	// Steps Number of equal steps after which the job reports progress; 10 if absent.
+	// Steps Number of equal steps of an attempt, after each of which it reports progress; 10 if absent.
 	Steps int `json:"steps,omitempty,omitzero"`
 
 	// Failures Which attempts fail. Each attempt may be listed only once.
@@ -229,10 +229,10 @@ type Behavior struct {
 	// Emit Events that each attempt emits, as `event.emitted`.
 	Emit []PlannedEvent `json:"emit,omitempty,omitzero"`
 
-	// CPU The share of time spent computing. All jobs of a worker together use at most half of its CPUs.
+	// CPU The share of its time that an attempt spends computing. All jobs of a worker together use at most half of its CPUs.
 	CPU float64 `json:"cpu,omitempty,omitzero"`
 
-	// MemoryBytes Memory that an attempt holds, rounded up to 1 MiB. All jobs of a worker together hold at most 64 MiB; if less is left, the attempt gets only that.
+	// MemoryBytes Memory that an attempt holds, rounded up to whole MiB. All jobs of a worker together hold at most 64 MiB; if less is left, the attempt gets only that.
 	MemoryBytes int `json:"memory_bytes,omitempty,omitzero"`
 
 	// IOBytes Number of bytes that an attempt writes to a file and reads back, in blocks of 64 KiB spread over the steps. The file has at most 4 MiB.
@@ -249,8 +249,9 @@ type Bulk struct {
 	// Action The action for each job.
 	Action string `json:"action"`
 
-	// Filter The jobs that match all members. At least one member is required. If `all` is set, it must be the only one. Except for `all` and
-	// `failure_code`, the list of jobs has filters with the same names. Responses show the filter as it was sent.
+	// Filter Selects the jobs that match all members. At least one member is required. `all` cannot be combined with others. The other members,
+	// except `failure_code`, work like the query parameters of `GET /v1/jobs` with the same names. Responses show the filter as it was
+	// sent.
 	Filter BulkFilter `json:"filter"`
 
 	// Rate Maximum number of jobs per second.
@@ -279,8 +280,9 @@ type Bulk struct {
 	Links    map[string]string `json:"links"`
 }
 
-// BulkFilter The jobs that match all members. At least one member is required. If `all` is set, it must be the only one. Except for `all` and
-// `failure_code`, the list of jobs has filters with the same names. Responses show the filter as it was sent.
+// BulkFilter Selects the jobs that match all members. At least one member is required. `all` cannot be combined with others. The other members,
+// except `failure_code`, work like the query parameters of `GET /v1/jobs` with the same names. Responses show the filter as it was
+// sent.
 type BulkFilter struct {
 	// All true selects all jobs.
 	All bool `json:"all,omitempty,omitzero"`
@@ -300,7 +302,7 @@ type BulkFilter struct {
 	// CorrelationID Jobs with this correlation id.
 	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
 
-	// FailureCode FAILED jobs with this code.
+	// FailureCode FAILED jobs with this failure code.
 	FailureCode string `json:"failure_code,omitempty,omitzero"`
 
 	// CreatedAfter Jobs created at this time or later.
@@ -318,7 +320,7 @@ type BulkItem struct {
 	// Result The result of a bulk operation for one job.
 	Result string `json:"result"`
 
-	// Code The code of the reason if the job was not changed; null if there is none.
+	// Code The error code that says why the job was not changed; null if the job was changed or no code applies.
 	Code string `json:"code"`
 
 	// Detail Details of the result.
@@ -343,8 +345,9 @@ type BulkRequest struct {
 	// Action The action for each job.
 	Action string `json:"action"`
 
-	// Filter The jobs that match all members. At least one member is required. If `all` is set, it must be the only one. Except for `all` and
-	// `failure_code`, the list of jobs has filters with the same names. Responses show the filter as it was sent.
+	// Filter Selects the jobs that match all members. At least one member is required. `all` cannot be combined with others. The other members,
+	// except `failure_code`, work like the query parameters of `GET /v1/jobs` with the same names. Responses show the filter as it was
+	// sent.
 	Filter BulkFilter `json:"filter"`
 
 	// Rate Maximum number of jobs per second.
@@ -379,7 +382,7 @@ type Checksum struct {
 
 // Clock The clock of a test bed.
 type Clock struct {
-	// Now The time of the clock.
+	// Now The time that the clock shows.
 	Now time.Time `json:"now"`
 
 	// Offset How far the clock is ahead of real time, as a Go duration.
@@ -407,7 +410,7 @@ type CustomParams struct {
 
 // Definition The work of a job, fixed when the job is accepted.
 type Definition struct {
-	// WorkKind A deterministic behaviour of the catalogue, or CUSTOM.
+	// WorkKind What a job does. All behaviours except CUSTOM are predefined.
 	WorkKind string `json:"work_kind"`
 
 	// DurationMS How long the work takes; the server multiplies it by its time scale.
@@ -455,16 +458,16 @@ type Delivery struct {
 	// NextAttemptAt Time of the next attempt; null unless the delivery is PENDING.
 	NextAttemptAt time.Time `json:"next_attempt_at"`
 
-	// CreatedAt When the event happened.
+	// CreatedAt When the delivery was created: when the event happened, or later if the event was replayed.
 	CreatedAt time.Time `json:"created_at"`
 
 	// SettledAt When the delivery succeeded or finally failed.
 	SettledAt time.Time `json:"settled_at"`
 
-	// LastStatus The HTTP status of the latest attempt; null if there was none.
+	// LastStatus The HTTP status that the latest attempt received; null if it received none.
 	LastStatus int `json:"last_status"`
 
-	// LastError The error of the latest attempt, or why the delivery ended without another attempt; null if there was none.
+	// LastError The error of the latest attempt, or why the delivery ended without another attempt; null if there is no error.
 	LastError *SendFailure      `json:"last_error"`
 	Links     map[string]string `json:"links"`
 
@@ -500,7 +503,7 @@ type DisabledCause struct {
 	Detail string `json:"detail"`
 }
 
-// Emission An event of the client.
+// Emission An event that a job publishes, with a name and data of the client's choice.
 type Emission struct {
 	// Name The event's name.
 	Name string `json:"name"`
@@ -521,16 +524,16 @@ type Event struct {
 	// JobID The id of the job.
 	JobID string `json:"job_id"`
 
-	// BatchID The id of the batch. Only for batch.completed.
+	// BatchID The id of the batch. Only for `batch.completed`.
 	BatchID string `json:"batch_id,omitempty,omitzero"`
 
-	// WebhookID The id of the webhook. Only for webhook.disabled and webhook.test.
+	// WebhookID The id of the webhook. Only for `webhook.disabled` and `webhook.test`.
 	WebhookID string `json:"webhook_id,omitempty,omitzero"`
 
 	// EventName The name of an event.
 	EventName string `json:"event_name"`
 
-	// PrevState The state before the event; null for the first event and for events that do not change the state.
+	// PrevState The state before the event; null for a job's first event and for events that do not change the state.
 	PrevState string `json:"prev_state"`
 
 	// NextState The state after the event; null for events that do not change the state.
@@ -540,14 +543,14 @@ type Event struct {
 	Attempt   int       `json:"attempt"`
 	Timestamp time.Time `json:"timestamp"`
 
-	// Data For a job's event, `work_kind`, `duration_ms`, `expected_outcome` and the event's own members, such as `name` and `data`
-	// of event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
-	// `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. For webhook.disabled, `webhookId`, `reason`, `text`,
-	// `language` and `disabledAt`. For webhook.test, `webhookId`.
+	// Data For a job's event, `work_kind`, `duration_ms`, `expected_outcome` and the event's own members, such as `name` and `data` of
+	// `event.emitted`. For `batch.completed`, `status`, `total`, `succeeded`, `failed` and `canceled`. For `bulk.completed`,
+	// `bulkId`, `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. For `webhook.disabled`, `webhookId`, `reason`,
+	// `text`, `language` and `disabledAt`. For `webhook.test`, `webhookId`.
 	Data json.RawMessage `json:"data"`
 }
 
-// Evidence How a rule was kept or broken: the request that set the expectation, and the request that met or broke it.
+// Evidence How a rule was kept or broken: what the client did in `request`, and what was expected after `before`.
 type Evidence struct {
 	// Found What the client did when this happened for the first time.
 	Found string `json:"found"`
@@ -555,13 +558,13 @@ type Evidence struct {
 	// Expected What the client should have done.
 	Expected string `json:"expected"`
 
-	// Times Number of times this happened, with equal requests and faults.
+	// Times Number of times that this happened after the same kinds of requests and faults.
 	Times int `json:"times"`
 
-	// Before The request that set the expectation, if one did.
+	// Before The earlier request or delivery from which the expectation follows; missing if there is none.
 	Before *Moment `json:"before,omitempty"`
 
-	// Request The request that kept or broke the rule; missing if none came.
+	// Request The request or delivery that kept or broke the rule; missing if the client broke it by sending no such request.
 	Request *Moment `json:"request,omitempty"`
 }
 
@@ -580,7 +583,7 @@ type FailedItem struct {
 	// Retryable Whether the same item may succeed on a retry.
 	Retryable bool `json:"retryable"`
 
-	// ProcessingStage The step at which an attempt, or an item of a batch, failed.
+	// ProcessingStage The stage at which an attempt, or an item of a batch, failed.
 	ProcessingStage string `json:"processing_stage"`
 }
 
@@ -594,7 +597,7 @@ type Fault struct {
 	// Seed Seed for `probability`.
 	Seed int64 `json:"seed"`
 
-	// Seen Number of requests that matched while the rule could still apply.
+	// Seen Number of requests that matched, apart from `nth`, `every` and `probability`, while the rule could still apply.
 	Seen int `json:"seen"`
 
 	// Applied Number of requests to which the rule was applied.
@@ -606,7 +609,7 @@ type FaultCount struct {
 	// Fault A description of the fault.
 	Fault string `json:"fault"`
 
-	// Of The affected kind of requests.
+	// Of The kind of requests that the fault affects.
 	Of string `json:"of"`
 
 	// Requests Number of requests of that kind.
@@ -667,7 +670,7 @@ type ItemOutcome struct {
 	// Retryable Whether the same item may succeed on a retry.
 	Retryable bool `json:"retryable"`
 
-	// ProcessingStage The step at which an attempt, or an item of a batch, failed.
+	// ProcessingStage The stage at which an attempt, or an item of a batch, failed.
 	ProcessingStage string `json:"processingStage"`
 }
 
@@ -681,13 +684,13 @@ type Job struct {
 	// Type The type of a job.
 	Type string `json:"type"`
 
-	// WorkKind A deterministic behaviour of the catalogue, or CUSTOM.
+	// WorkKind What a job does. All behaviours except CUSTOM are predefined.
 	WorkKind string `json:"work_kind"`
 
 	// State The state of a job.
 	State string `json:"state"`
 
-	// Outcome How the job or attempt ended; null until then.
+	// Outcome How the job or attempt ended; null until it ends.
 	Outcome string `json:"outcome"`
 
 	// CreatedAt When the job was accepted.
@@ -729,7 +732,7 @@ type Job struct {
 	// ScheduleID The schedule that submitted the job. Only for such jobs.
 	ScheduleID string `json:"schedule_id,omitempty,omitzero"`
 
-	// ScheduledFor The due time of the run; absent if a request triggered the run.
+	// ScheduledFor The due time for which the schedule submitted the job; absent if the job has no schedule, or if a request triggered the run.
 	ScheduledFor time.Time `json:"scheduled_for,omitempty,omitzero"`
 
 	// AutoRetry Whether the server retries the job automatically.
@@ -770,7 +773,7 @@ type Job struct {
 	Warnings []Violation `json:"warnings,omitempty,omitzero"`
 }
 
-// JobRequest One job of a batch, with the members of a request for a single job except for the idempotency key.
+// JobRequest One job of a batch, with the members of a single job's request, but without an idempotency key.
 type JobRequest struct {
 	// Type The type of a job.
 	Type string `json:"type"`
@@ -779,19 +782,19 @@ type JobRequest struct {
 	WorkKind string `json:"work_kind,omitempty,omitzero"`
 
 	// ExecutionAt When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job
-	// never starts earlier. A time up to one second in the past counts as now, since clocks differ.
+	// never starts earlier. A time up to one second in the past counts as now, because clocks may differ.
 	ExecutionAt time.Time `json:"execution_at,omitempty,omitzero"`
 
 	// Callback An absolute `http` or `https` URL that receives each change of the job's state and each event that the job publishes. It must
-	// not have a user, password or fragment. If the service requires the consent of receivers, the client must have an enabled webhook
-	// with `proven_at` and with the same scheme, host and port.
+	// not have a user, password or fragment. If the service requires the consent of receivers, the client must have an enabled
+	// webhook whose URL has the same scheme, host and port, and whose `proven_at` is set.
 	//
 	//
 	// Examples: https://example.com/done
 	Callback string `json:"callback,omitempty,omitzero"`
 
-	// Params The client's parameters, stored as sent, up to 256 KiB. Only CUSTOM jobs use one of them, `behavior`. All other parameters have
-	// no effect, and the response lists them in `warnings`.
+	// Params The client's parameters, stored as sent, up to 256 KiB. The only parameter with an effect is `behavior` of CUSTOM jobs. The
+	// response lists all others in `warnings`.
 	Params any `json:"params,omitempty,omitzero"`
 
 	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
@@ -803,7 +806,7 @@ type JobRequest struct {
 	// Event The event to publish. Only for EMIT_EVENT jobs.
 	Event *Emission `json:"event,omitempty,omitzero"`
 
-	// CorrelationID An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
+	// CorrelationID An id of the client's choice that helps to find the job and its traces. The headers `traceparent` and `X-Correlation-ID` override it.
 	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
 
 	// ItemID A name for the item, unique in the batch. By default, the item's zero-based index as a string.
@@ -815,7 +818,7 @@ type JournalEntry struct {
 	// Number Number of the record, from 1, in order of start.
 	Number int `json:"number"`
 
-	// At When the request came.
+	// At When the request arrived.
 	At time.Time `json:"at"`
 
 	// Until When the response was complete, or the stream ended.
@@ -824,16 +827,16 @@ type JournalEntry struct {
 	// Request Method, path and query of the request, without secrets.
 	Request string `json:"request"`
 
-	// Headers Headers that rules use, and the body; hashes replace keys and bodies.
+	// Headers The headers that rules look at, and the body, as `name: value`. Keys and bodies are replaced by hashes.
 	Headers []string `json:"headers"`
 
 	// Connection The number of the connection that carried the request. Each process of the service numbers its own connections.
 	Connection int `json:"connection,omitempty,omitzero"`
 
-	// Answer The response that the client received.
+	// Answer The response that was received; if there was none, `none` and the reason.
 	Answer string `json:"answer"`
 
-	// Fault A description of the fault, and the fault as JSON.
+	// Fault The fault that changed this request or delivery, in words and as JSON.
 	Fault string `json:"fault,omitempty,omitzero"`
 
 	// Operation The operation of the request, as named in fault rules.
@@ -845,7 +848,7 @@ type JournalEntry struct {
 	// Job The job that the request used or created.
 	Job string `json:"job,omitempty,omitzero"`
 
-	// JobState The job's state as known to the client. Unknown means that no response had named the job. Open means that no response had shown the job as final.
+	// JobState What the client knew about the job's state. `unknown`: no response had named the job. `open`: no response had shown the job as final.
 	JobState string `json:"job_state,omitempty,omitzero"`
 
 	// Breaks Ids of the rules that this request broke, or that were broken because a later request is missing.
@@ -878,8 +881,8 @@ type KeyRequest struct {
 	// Rotate Create a new key even if a key exists.
 	Rotate bool `json:"rotate,omitempty,omitzero"`
 
-	// Scope The permissions of the key: read, submit (also submits jobs and batches), or all. A request with a scope other than all
-	// always creates a key. Such a key replaces no other key and cannot be renewed.
+	// Scope The permissions of the key: `read`; `submit`, which can also submit jobs and batches; or `all`. With the scope `read` or
+	// `submit`, the request always creates a key, which replaces no other key and cannot be renewed.
 	Scope string `json:"scope,omitempty,omitzero"`
 }
 
@@ -897,9 +900,9 @@ type MadeFixture struct {
 	State string `json:"state"`
 }
 
-// Moment A request or delivery that is part of the evidence.
+// Moment A recorded request or delivery.
 type Moment struct {
-	// At When the request came.
+	// At When the request arrived.
 	At time.Time `json:"at"`
 
 	// Until When the response was complete, or the stream ended.
@@ -908,16 +911,16 @@ type Moment struct {
 	// Request Method, path and query of the request, without secrets.
 	Request string `json:"request"`
 
-	// Headers Headers that rules use, and the body; hashes replace keys and bodies.
+	// Headers The headers that rules look at, and the body, as `name: value`. Keys and bodies are replaced by hashes.
 	Headers []string `json:"headers"`
 
 	// Connection The number of the connection that carried the request. Each process of the service numbers its own connections.
 	Connection int `json:"connection,omitempty,omitzero"`
 
-	// Answer The response that the client received.
+	// Answer The response that was received; if there was none, `none` and the reason.
 	Answer string `json:"answer"`
 
-	// Fault A description of the fault, and the fault as JSON.
+	// Fault The fault that changed this request or delivery, in words and as JSON.
 	Fault string `json:"fault,omitempty,omitzero"`
 }
 
@@ -945,7 +948,7 @@ type OutcomeDocument struct {
 	// Instance The address of the attempt.
 	Instance string `json:"instance"`
 
-	// Code The error code for programs. Each code has a page under `/problems/`.
+	// Code The error code, for use in programs. Each code has a page under `/problems/`.
 	Code string `json:"code,omitempty,omitzero"`
 
 	// JobID The id of the job.
@@ -961,7 +964,7 @@ type OutcomeDocument struct {
 	// RetryAfter Seconds to wait before a retry, from `completedAt`. Only if `retryable` is true.
 	RetryAfter *int `json:"retryAfter,omitempty,omitzero"`
 
-	// ProcessingStage The step at which an attempt, or an item of a batch, failed.
+	// ProcessingStage The stage at which an attempt, or an item of a batch, failed.
 	ProcessingStage string `json:"processingStage,omitempty,omitzero"`
 
 	// CorrelationID The correlation id of the submission.
@@ -998,10 +1001,10 @@ type PlannedFailure struct {
 	Problem any    `json:"problem,omitempty,omitzero"`
 }
 
-// PlannedProblem The outcome document of a planned failure. Absent members have the default values of the problem type `custom-failure`. Members not
-// listed here become extension members of the document: at most 20, with 2 KiB in total. Their names are a letter followed by 2 to 63
-// letters, digits and underscores. The service sets `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`,
-// `attempt`, `scenario`, `language` and `results`; they cannot be planned.
+// PlannedProblem The outcome document of a planned failure. Absent members get the values of the problem type `custom-failure`. Members not listed
+// here become extension members of the document: at most 20, with 2 KiB in total. The name of an extension member is a letter
+// followed by 2 to 63 letters, digits and underscores. The service sets `instance`, `jobId`, `jobStatus`, `submittedAt`,
+// `completedAt`, `correlationId`, `attempt`, `scenario`, `language` and `results`; they cannot be planned.
 type PlannedProblem struct {
 	// Type The problem type.
 	//
@@ -1017,7 +1020,7 @@ type PlannedProblem struct {
 	// Detail What happened.
 	Detail string `json:"detail,omitempty,omitzero"`
 
-	// Code The failure code; RFA_EXEC_TIMEOUT makes the `jobStatus` TIMED_OUT.
+	// Code The failure code. With RFA_EXEC_TIMEOUT, `jobStatus` is TIMED_OUT; with others, FAILED.
 	Code string `json:"code,omitempty,omitzero"`
 
 	// Retryable Whether another attempt is allowed; true if absent.
@@ -1026,7 +1029,7 @@ type PlannedProblem struct {
 	// RetryAfter Seconds from the attempt's end until the next attempt, whether the retry is automatic or requested; if absent, the backoff decides.
 	RetryAfter int `json:"retryAfter,omitempty,omitzero"`
 
-	// Stage The `processingStage`.
+	// Stage The `processingStage` of the document.
 	Stage string `json:"stage,omitempty,omitzero"`
 }
 
@@ -1061,7 +1064,7 @@ type ProblemDocument struct {
 	// Instance The id of the request.
 	Instance string `json:"instance"`
 
-	// Code The error code for programs. Each code has a page under `/problems/`.
+	// Code The error code, for use in programs. Each code has a page under `/problems/`.
 	Code string `json:"code"`
 
 	// Violations All errors of the body or the query, up to 100 entries.
@@ -1070,10 +1073,10 @@ type ProblemDocument struct {
 	// ExpiredAt When the resource expired or was deleted. Only in 410 responses.
 	ExpiredAt time.Time `json:"expired_at,omitempty,omitzero"`
 
-	// JobID The job created by the first request with the idempotency key. Only for conflicts of submissions.
+	// JobID The job that the first request with the idempotency key created. Only if a submission conflicts with that request.
 	JobID string `json:"job_id,omitempty,omitzero"`
 
-	// BatchID The batch created by the first request with the idempotency key. Only for conflicts of batches.
+	// BatchID The batch that the first request with the idempotency key created. Only if the submission of a batch conflicts with that request.
 	BatchID string `json:"batch_id,omitempty,omitzero"`
 
 	// State The job's state. Only for a refused retry.
@@ -1100,13 +1103,13 @@ type Progress struct {
 type Readiness struct {
 	Status string `json:"status"`
 
-	// Checks The state of each dependency, such as postgres, redis and migrations: ok, or the error.
+	// Checks The state of each dependency, such as postgres, redis and migrations: `ok` or an error message.
 	Checks map[string]string `json:"checks"`
 }
 
 // ReceiverResponse The stored part of a receiver's response.
 type ReceiverResponse struct {
-	// Headers The response headers by name, each with the values of its lines.
+	// Headers The response headers. Each name has a list of values, one for each line with that name.
 	Headers map[string][]string `json:"headers"`
 
 	// Body The first 8 KiB of the body, if that is UTF-8 text without NUL.
@@ -1178,13 +1181,13 @@ type ResultInfo struct {
 
 // RetryPolicy How many attempts a job has and how long it waits between them, for automatic and requested retries.
 type RetryPolicy struct {
-	// MaxAttempts Maximum number of attempts, including the first; at most 1 + FORGERUN_MAX_RETRIES (4 by default).
+	// MaxAttempts Maximum number of attempts, including the first; at most 1 + FORGERUN_MAX_RETRIES, which is 4 unless the operator changes it.
 	MaxAttempts int `json:"max_attempts,omitempty,omitzero"`
 
 	// Backoff The waits between attempts.
 	Backoff *Backoff `json:"backoff,omitempty,omitzero"`
 
-	// Codes The service retries only failures with these codes automatically; if absent, all retryable failures.
+	// Codes If set, only failures with these codes are retried automatically; if absent, all retryable failures are.
 	Codes []string `json:"codes,omitempty,omitzero"`
 }
 
@@ -1205,7 +1208,7 @@ type RuleFix struct {
 
 // RuleResult The result of one rule.
 type RuleResult struct {
-	// Rule The id of a rule. docs/reference/testbed.md explains each.
+	// Rule The id of a rule by which a verdict judges clients. docs/reference/testbed.md explains each rule.
 	Rule string `json:"rule"`
 
 	// Title What a client should do.
@@ -1214,7 +1217,7 @@ type RuleResult struct {
 	// Level How a broken rule counts: `must` as an error, `should` as a warning.
 	Level string `json:"level"`
 
-	// Status `ok`: the rule was kept. `warn` means that the rule was broken and has the level should. `fail` means that the rule was broken and has the level must.
+	// Status `ok`: the rule was kept. `warn`: a rule of level `should` was broken. `fail`: a rule of level `must` was broken. `not_tested`: see `reason`.
 	Status string `json:"status"`
 
 	// Times Number of times the rule was tested.
@@ -1226,10 +1229,10 @@ type RuleResult struct {
 	// Evidence The first violations, or one example of the rule being kept.
 	Evidence []Evidence `json:"evidence"`
 
-	// See The source of the rule.
+	// See The address of the document that states the rule.
 	See string `json:"see"`
 
-	// Quote The sentence of the source that requires this behaviour.
+	// Quote The sentence in that document that states the rule.
 	Quote string `json:"quote"`
 
 	// Reason Why the rule was not tested, in a few words; only for untested rules.
@@ -1242,7 +1245,7 @@ type RuleResult struct {
 	Fix RuleFix `json:"fix"`
 }
 
-// Scenario The job's work as defined in the catalogue. If the stored definition is damaged, only the work kind is known.
+// Scenario The job's work kind, and what its attempts are expected to do. If the stored definition is damaged, only the work kind is known.
 type Scenario struct {
 	// WorkKind The job's work kind.
 	WorkKind string `json:"workKind"`
@@ -1261,10 +1264,10 @@ type Schedule struct {
 	// ScheduleID The id of the schedule.
 	ScheduleID string `json:"schedule_id"`
 
-	// Name A name in one line.
+	// Name A name without line breaks or other control characters.
 	Name string `json:"name"`
 
-	// State Whether a schedule has more due times.
+	// State Whether a schedule still has due times.
 	State string `json:"state"`
 
 	// Cron The due times as a cron expression; null if `interval` is set.
@@ -1284,10 +1287,10 @@ type Schedule struct {
 	// Overlap What happens at a due time while an earlier run of the schedule is not final.
 	Overlap string `json:"overlap"`
 
-	// CatchUp Which due times are run if they are more than a minute late, because the service could not submit jobs.
+	// CatchUp Which due times still get a job if they are more than a minute late, because the service could not submit jobs.
 	CatchUp string `json:"catch_up"`
 
-	// CatchUpMax Maximum number of due times that `all` catches up.
+	// CatchUpMax Maximum number of late due times that get a job if `catch_up` is `all`.
 	CatchUpMax int        `json:"catch_up_max"`
 	Job        JobRequest `json:"job"`
 
@@ -1307,19 +1310,19 @@ type Schedule struct {
 	// LastRunAt The latest due time for which a job was submitted.
 	LastRunAt time.Time `json:"last_run_at"`
 
-	// LastJobID The job of `last_run_at`.
+	// LastJobID The job that was submitted for `last_run_at`.
 	LastJobID string `json:"last_job_id"`
 
 	// Runs Number of due times for which a job was created.
 	Runs int `json:"runs"`
 
-	// Missed Number of due times without a job, because the service could not submit one in time, or because the submission was refused until the next due time. If the service submits nothing for a long time, that adds at most 10,000.
+	// Missed Number of due times without a job, because the service could not submit one in time, or because the submission was refused until the next due time. One outage adds at most 10,000.
 	Missed int `json:"missed"`
 
 	// Skipped Number of due times without a job because an earlier run was not final.
 	Skipped int `json:"skipped"`
 
-	// LastError Why the last refused due time got no job; null if none was refused.
+	// LastError The latest due time whose job was refused, and why; null if none was refused.
 	LastError *ScheduleError    `json:"last_error"`
 	Links     map[string]string `json:"links"`
 
@@ -1327,12 +1330,12 @@ type Schedule struct {
 	Warnings []Violation `json:"warnings,omitempty,omitzero"`
 }
 
-// ScheduleError Why a due time has no job, or none yet.
+// ScheduleError Why the job of a due time was refused.
 type ScheduleError struct {
 	// ScheduledFor The due time.
 	ScheduledFor time.Time `json:"scheduled_for"`
 
-	// Code The error code for programs. Each code has a page under `/problems/`.
+	// Code The error code, for use in programs. Each code has a page under `/problems/`.
 	Code string `json:"code"`
 
 	// Detail Why the submission was refused.
@@ -1341,18 +1344,18 @@ type ScheduleError struct {
 
 // ScheduleRequest A request for a schedule. Either `cron` or `interval` must be set.
 type ScheduleRequest struct {
-	// Name A name in one line.
+	// Name A name without line breaks or other control characters.
 	Name string `json:"name,omitempty,omitzero"`
 
-	// Cron The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first.
-	// Fields may have `*`, numbers, names such as MON, lists, ranges and steps. If both day fields are restricted, one of them must
-	// match. Not allowed together with `interval`.
+	// Cron The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds
+	// first. Fields may have `*`, numbers, names such as MON, lists, ranges and steps. If both day fields are restricted, a day must
+	// match only one of them. Not allowed together with `interval`.
 	//
 	//
 	// Examples: 30 4 * * MON-FRI
 	Cron string `json:"cron,omitempty,omitzero"`
 
-	// TimeZone The IANA time zone of `cron`; UTC if absent. A local time that a clock change skips is not run; one that occurs twice is run twice.
+	// TimeZone The IANA time zone of `cron`; UTC if absent. If a clock change skips a due time, it gets no job; if the local time comes twice, it gets two jobs.
 	//
 	// Examples: Europe/Berlin
 	TimeZone string `json:"time_zone,omitempty,omitzero"`
@@ -1363,7 +1366,7 @@ type ScheduleRequest struct {
 	// Jitter Maximum delay of a run after its due time. The delay is random, but always the same for a due time. At most 1h, and at most the interval.
 	Jitter string `json:"jitter,omitempty,omitzero"`
 
-	// StartAt The earliest due time; intervals count from it.
+	// StartAt The earliest due time. An `interval` counts from it.
 	StartAt time.Time `json:"start_at,omitempty,omitzero"`
 
 	// EndAt The schedule has no due times after this time.
@@ -1372,10 +1375,10 @@ type ScheduleRequest struct {
 	// Overlap What happens at a due time while an earlier run is not final; `allow` if absent.
 	Overlap string `json:"overlap,omitempty,omitzero"`
 
-	// CatchUp Which due times are run if they are more than a minute late; `none` if absent.
+	// CatchUp Which due times still get a job if they are more than a minute late; `none` if absent.
 	CatchUp string `json:"catch_up,omitempty,omitzero"`
 
-	// CatchUpMax Maximum number of due times that `all` catches up.
+	// CatchUpMax Maximum number of late due times that get a job if `catch_up` is `all`.
 	CatchUpMax int `json:"catch_up_max,omitempty,omitzero"`
 
 	// Paused Whether the schedule is paused from the start.
@@ -1423,7 +1426,7 @@ type Session struct {
 
 // SessionRequest The settings of a session.
 type SessionRequest struct {
-	// Label The value of ForgeRun-Session in the session's requests. Without a label, the session has the requests without that header.
+	// Label The session records requests whose header `ForgeRun-Session` has this value. Without a label, it records requests without that header.
 	Label string `json:"label,omitempty,omitzero"`
 
 	// Profile The profile of faults to apply.
@@ -1447,7 +1450,7 @@ type SigningKey struct {
 	// X The public key, 32 bytes in base64url.
 	X string `json:"x"`
 
-	// Alg The algorithm.
+	// Alg The signature algorithm.
 	Alg string `json:"alg,omitempty,omitzero"`
 	Use string `json:"use,omitempty,omitzero"`
 }
@@ -1456,12 +1459,12 @@ type SigningKey struct {
 type SinceRequest struct {
 	Since time.Time `json:"since"`
 
-	// Cursor The unchanged `next_cursor` of the previous response, with the same `since`. A changed cursor is refused with 400.
-	// Without a cursor, the replay starts at `since`.
+	// Cursor The unchanged `next_cursor` of the previous response, with the same `since`. A changed cursor is refused with 400. Without a
+	// cursor, the request starts at `since`.
 	Cursor string `json:"cursor,omitempty,omitzero"`
 }
 
-// Verdict The result of a session so far.
+// Verdict Which rules the client has kept and broken so far in a session.
 type Verdict struct {
 	Meta `json:"-"`
 
@@ -1489,7 +1492,7 @@ type Verdict struct {
 	// Exchanges Number of records so far. Only the first 200,000 are judged, and of these at most 128 MiB.
 	Exchanges int `json:"exchanges"`
 
-	// Verdict `passed` means that no rule was broken. `passed_with_warnings` means that only rules with the level should were broken. `failed` means that a rule with the level must was broken. `nothing_judged` means that the session tested no rule.
+	// Verdict `passed` means that no rule was broken. `passed_with_warnings` means that only rules of level `should` were broken. `failed` means that a rule of level `must` was broken. `nothing_judged` means that the session tested no rule.
 	Verdict string `json:"verdict"`
 
 	// Why A sentence about what was and was not tested, or why nothing was tested.
@@ -1498,7 +1501,7 @@ type Verdict struct {
 	// Counts How many rules have each status.
 	Counts map[string]int `json:"counts"`
 
-	// Judged Number of judged requests; fewer than `exchanges` if the session was full.
+	// Judged Number of judged requests; fewer than `exchanges` if the session has more records than are judged.
 	Judged int `json:"judged"`
 
 	// Faulty Number of requests and deliveries that a fault changed.
@@ -1510,7 +1513,7 @@ type Verdict struct {
 	// Last The last request or delivery that a fault changed; missing if there is none.
 	Last *Moment `json:"last,omitempty"`
 
-	// Guess A guess at the description of the API, if no submission was recognised. Only from `forgerun proxy`.
+	// Guess A guessed description of the tested API. Only in verdicts of `forgerun proxy`, if it recognised no submission.
 	Guess *VerdictGuess `json:"guess,omitempty"`
 
 	// Faults The faults that happened, and the faults of the profile that did not happen.
@@ -1520,12 +1523,12 @@ type Verdict struct {
 	Results []RuleResult `json:"results"`
 }
 
-// VerdictGuess A guess at the description of the API, if no submission was recognised. Only from `forgerun proxy`.
+// VerdictGuess A guessed description of the tested API. Only in verdicts of `forgerun proxy`, if it recognised no submission.
 type VerdictGuess struct {
 	// Seen Requests that look like submissions, such as POST /thumbnails that returned 201 with {id}.
 	Seen string `json:"seen"`
 
-	// YAML The guessed description in YAML, for the option `--api`.
+	// YAML The guessed description in YAML, for the option `--api` of `forgerun proxy`.
 	YAML string `json:"yaml"`
 }
 
@@ -1543,7 +1546,7 @@ type Violation struct {
 
 // Waiting Why a job waits.
 type Waiting struct {
-	// Reason The reason why an unclaimed job waits.
+	// Reason Why a job waits that no worker has claimed yet.
 	Reason string `json:"reason"`
 
 	// Until The time until which the job waits if the reason is SCHEDULED or BACKOFF; otherwise null.
@@ -1584,14 +1587,14 @@ type Webhook struct {
 	// FailingSince When the first of the `consecutive_failures` happened; null if there are none.
 	FailingSince time.Time `json:"failing_since"`
 
-	// OldSecretExpiresAt When the secret used before the last rotation expires.
+	// OldSecretExpiresAt When the secret that was used before the last rotation expires; null if there is none.
 	OldSecretExpiresAt time.Time `json:"old_secret_expires_at"`
 
-	// ProvenAt When the receiver confirmed by OPTIONS that it wants events at this URL. Null if the receiver was not asked.
+	// ProvenAt When the receiver at this URL last agreed to get events, in its response to OPTIONS. Null if it was not asked.
 	ProvenAt  time.Time `json:"proven_at"`
 	CreatedAt time.Time `json:"created_at"`
 
-	// UpdatedAt When its owner or the server last changed the webhook.
+	// UpdatedAt When the webhook's owner or the server last changed it.
 	UpdatedAt time.Time         `json:"updated_at"`
 	Links     map[string]string `json:"links"`
 
@@ -1638,14 +1641,14 @@ const (
 	BulkDelete = "delete"
 )
 
-// Which due times are run if they are more than a minute late, because the service could not submit jobs.
+// Which due times still get a job if they are more than a minute late, because the service could not submit jobs.
 const (
-	CatchUpNone = "none" // No late due time is run.
-	CatchUpLast = "last" // The latest of them is run.
-	CatchUpAll  = "all"  // All are run; at most the latest `catch_up_max`.
+	CatchUpNone = "none" // No late due time gets a job.
+	CatchUpLast = "last" // The latest of them gets a job.
+	CatchUpAll  = "all"  // All get a job, but at most the latest `catch_up_max`.
 )
 
-// The error code for programs. Each code has a page under `/problems/`.
+// The error code, for use in programs. Each code has a page under `/problems/`.
 const (
 	CodeRequestMalformed            = "RFA_REQUEST_MALFORMED"              // Malformed request.
 	CodeRequestUnsupportedMediaType = "RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE" // Unsupported media type.
@@ -1696,14 +1699,14 @@ const (
 const (
 	Execute   = "EXECUTE"    // Run as soon as possible.
 	Deferred  = "DEFERRED"   // Run at `execution_at`.
-	EmitEvent = "EMIT_EVENT" // Publish one event of the client.
+	EmitEvent = "EMIT_EVENT" // Publish the event in the request's `event`.
 )
 
 // What happens at a due time while an earlier run of the schedule is not final.
 const (
-	OverlapAllow    = "allow"     // The due time is run.
-	OverlapSkip     = "skip"      // The due time is not run, and counts as skipped.
-	OverlapQueueOne = "queue_one" // The due time waits and is run when the earlier run is final. Only one due time can wait: others are not run, and count as skipped.
+	OverlapAllow    = "allow"     // A job is submitted anyway.
+	OverlapSkip     = "skip"      // No job is submitted, and the due time counts as skipped.
+	OverlapQueueOne = "queue_one" // The job is submitted when the earlier run is final. Only one due time can wait: others get no job, and count as skipped.
 )
 
 // The state of a job.
@@ -1717,25 +1720,25 @@ const (
 	Canceled  = "CANCELED"  // Stopped before completion. Final.
 )
 
-// A deterministic behaviour of the catalogue, or CUSTOM.
+// What a job does. All behaviours except CUSTOM are predefined.
 const (
 	KindSuccessFast                 = "SUCCESS_FAST"                   // Succeeds after 1 s.
 	KindSuccessNormal               = "SUCCESS_NORMAL"                 // Succeeds after 10 s.
 	KindSuccessSlow                 = "SUCCESS_SLOW"                   // Succeeds after 90 s.
-	KindFailImmediate               = "FAIL_IMMEDIATE"                 // Fails after 0.5 s, not retryable.
-	KindFailAfterProgress           = "FAIL_AFTER_PROGRESS"            // Fails after 20 s, not retryable.
-	KindFailAfterRetryable          = "FAIL_AFTER_RETRYABLE"           // Fails after 5 s, retryable.
+	KindFailImmediate               = "FAIL_IMMEDIATE"                 // Fails after 0.5 s, and cannot be retried.
+	KindFailAfterProgress           = "FAIL_AFTER_PROGRESS"            // Fails after 20 s, and cannot be retried.
+	KindFailAfterRetryable          = "FAIL_AFTER_RETRYABLE"           // Fails after 5 s, and can be retried.
 	KindRunsLong                    = "RUNS_LONG"                      // Succeeds after 110 s.
 	KindRunsOverTimeout             = "RUNS_OVER_TIMEOUT"              // Runs into the execution limit and fails with a timeout.
-	KindCPUBurst                    = "CPU_BURST"                      // Succeeds after 8 s of computing.
-	KindMemorySpike                 = "MEMORY_SPIKE"                   // Succeeds after 12 s with much memory.
+	KindCPUBurst                    = "CPU_BURST"                      // Computes for 8 s, and succeeds.
+	KindMemorySpike                 = "MEMORY_SPIKE"                   // Uses much memory, and succeeds after 12 s.
 	KindIOHeavy                     = "IO_HEAVY"                       // Succeeds after 15 s of writing and reading.
 	KindManySmallOutputs            = "MANY_SMALL_OUTPUTS"             // Succeeds after 9 s with many small outputs.
 	KindLargeOutput                 = "LARGE_OUTPUT"                   // Succeeds after 9 s with a result of 256 KiB.
 	KindCancelBeforeStart           = "CANCEL_BEFORE_START"            // Succeeds after 5 s, unless it is canceled before it starts.
 	KindCancelDuringRun             = "CANCEL_DURING_RUN"              // Succeeds after 10 s, unless it is canceled while it runs.
-	KindRetryOnFail                 = "RETRY_ON_FAIL"                  // The first attempt fails after 3 s, retryable; later attempts succeed.
-	KindRetryLimitReached           = "RETRY_LIMIT_REACHED"            // Every attempt fails after 3 s, retryable.
+	KindRetryOnFail                 = "RETRY_ON_FAIL"                  // The first attempt fails after 3 s, and can be retried. Later attempts succeed.
+	KindRetryLimitReached           = "RETRY_LIMIT_REACHED"            // Every attempt fails after 3 s. The job can be retried until no attempts are left.
 	KindDuplicateSubmitSameKey      = "DUPLICATE_SUBMIT_SAME_KEY"      // Succeeds after 2 s; made to be submitted twice with the same idempotency key.
 	KindDuplicateSubmitDifferentKey = "DUPLICATE_SUBMIT_DIFFERENT_KEY" // Succeeds after 2 s; made to be submitted twice with different idempotency keys.
 	KindWebhookSuccess              = "WEBHOOK_SUCCESS"                // Succeeds after 2 s; made to test a webhook receiver that answers.
@@ -1758,20 +1761,20 @@ var Kinds = []Kind{
 	{KindSuccessFast, "Succeeds after 1 s."},
 	{KindSuccessNormal, "Succeeds after 10 s."},
 	{KindSuccessSlow, "Succeeds after 90 s."},
-	{KindFailImmediate, "Fails after 0.5 s, not retryable."},
-	{KindFailAfterProgress, "Fails after 20 s, not retryable."},
-	{KindFailAfterRetryable, "Fails after 5 s, retryable."},
+	{KindFailImmediate, "Fails after 0.5 s, and cannot be retried."},
+	{KindFailAfterProgress, "Fails after 20 s, and cannot be retried."},
+	{KindFailAfterRetryable, "Fails after 5 s, and can be retried."},
 	{KindRunsLong, "Succeeds after 110 s."},
 	{KindRunsOverTimeout, "Runs into the execution limit and fails with a timeout."},
-	{KindCPUBurst, "Succeeds after 8 s of computing."},
-	{KindMemorySpike, "Succeeds after 12 s with much memory."},
+	{KindCPUBurst, "Computes for 8 s, and succeeds."},
+	{KindMemorySpike, "Uses much memory, and succeeds after 12 s."},
 	{KindIOHeavy, "Succeeds after 15 s of writing and reading."},
 	{KindManySmallOutputs, "Succeeds after 9 s with many small outputs."},
 	{KindLargeOutput, "Succeeds after 9 s with a result of 256 KiB."},
 	{KindCancelBeforeStart, "Succeeds after 5 s, unless it is canceled before it starts."},
 	{KindCancelDuringRun, "Succeeds after 10 s, unless it is canceled while it runs."},
-	{KindRetryOnFail, "The first attempt fails after 3 s, retryable; later attempts succeed."},
-	{KindRetryLimitReached, "Every attempt fails after 3 s, retryable."},
+	{KindRetryOnFail, "The first attempt fails after 3 s, and can be retried. Later attempts succeed."},
+	{KindRetryLimitReached, "Every attempt fails after 3 s. The job can be retried until no attempts are left."},
 	{KindDuplicateSubmitSameKey, "Succeeds after 2 s; made to be submitted twice with the same idempotency key."},
 	{KindDuplicateSubmitDifferentKey, "Succeeds after 2 s; made to be submitted twice with different idempotency keys."},
 	{KindWebhookSuccess, "Succeeds after 2 s; made to test a webhook receiver that answers."},

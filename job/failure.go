@@ -45,13 +45,15 @@ type StageSpec struct {
 // Stages documents all stages, as draft section 3.8 requires of a server.
 var Stages = []StageSpec{
 	{StageValidation, "The input was invalid. A batch item is checked at submission, a job right after its start."},
-	{StageAuthorization, "The job lacked permission for its work. No job of the catalogue fails here."},
-	{StageQueuing, "The job could not be queued. No job of the catalogue fails here: if the queue is full, the request is refused."},
+	{StageAuthorization, "The job lacked permission for its work. No predefined work kind fails at this stage."},
+	{StageQueuing, "The job could not be queued. No predefined work kind fails at this stage: if the queue is full, the submission is " +
+		"refused."},
 	{StageProcessing, "The work itself failed, ran too long, timed out on a dependency, or lost its worker."},
 	{StageRendering, "The work failed while it assembled its output."},
-	{StageConversion, "The work failed while it converted data from one form into another. No job of the catalogue fails here."},
+	{StageConversion, "The work failed while it converted data from one form into another. No predefined work kind fails at this stage."},
 	{StageStorage, "The result could not be stored, or was not complete."},
-	{StageDelivery, "The outcome could not be delivered to the client's address. The job's own outcome does not depend on it."},
+	{StageDelivery, "The outcome could not be delivered to the client. No predefined work kind fails at this stage, and failed " +
+		"deliveries to webhooks do not count as failures of a job."},
 }
 
 // ReasonSpec describes a reason.

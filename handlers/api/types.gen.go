@@ -18,7 +18,7 @@ type Attempt struct {
 	StartedAt  *job.Time    `json:"started_at"`
 	FinishedAt *job.Time    `json:"finished_at"`
 
-	// DurationMS Time from start to end of the attempt; null unless it started and ended.
+	// DurationMS Time from start to end of the attempt; null if the attempt never started or has not ended.
 	DurationMS *int          `json:"duration_ms"`
 	Failure    *job.Document `json:"failure,omitempty"`
 
@@ -72,7 +72,7 @@ type Batch struct {
 	// Total The number of items.
 	Total int `json:"total"`
 
-	// Counts Number of items by current state, without deleted jobs.
+	// Counts The current number of items in each state. Deleted jobs do not count.
 	Counts BatchCounts `json:"counts"`
 
 	// Outcome How the batch ended; null until then, and unchanged afterwards.
@@ -85,7 +85,7 @@ type Batch struct {
 	Links BatchLinks `json:"links"`
 }
 
-// BatchCounts Number of items by current state, without deleted jobs.
+// BatchCounts The current number of items in each state. Deleted jobs do not count.
 type BatchCounts struct {
 	Created   int `json:"created"`
 	Queued    int `json:"queued"`
@@ -116,7 +116,7 @@ type BatchOutcome struct {
 	Status    job.Status `json:"status"`
 	Succeeded int        `json:"succeeded"`
 
-	// Failed Includes timed out and refused items.
+	// Failed Number of items that failed, timed out or were refused.
 	Failed   int `json:"failed"`
 	Canceled int `json:"canceled"`
 
@@ -155,7 +155,7 @@ type BulkItem struct {
 	JobID  job.ID         `json:"job_id"`
 	Result job.BulkResult `json:"result"`
 
-	// Code The code of the reason if the job was not changed; null if there is none.
+	// Code The error code that says why the job was not changed; null if the job was changed or no code applies.
 	Code *job.Code `json:"code"`
 
 	// Detail Details of the result.
@@ -284,16 +284,16 @@ type DeliveryMembers struct {
 	// NextAttemptAt Time of the next attempt; null unless the delivery is PENDING.
 	NextAttemptAt *job.Time `json:"next_attempt_at"`
 
-	// CreatedAt When the event happened.
+	// CreatedAt When the delivery was created: when the event happened, or later if the event was replayed.
 	CreatedAt job.Time `json:"created_at"`
 
 	// SettledAt When the delivery succeeded or finally failed.
 	SettledAt *job.Time `json:"settled_at"`
 
-	// LastStatus The HTTP status of the latest attempt; null if there was none.
+	// LastStatus The HTTP status that the latest attempt received; null if it received none.
 	LastStatus *int `json:"last_status"`
 
-	// LastError The error of the latest attempt, or why the delivery ended without another attempt; null if there was none.
+	// LastError The error of the latest attempt, or why the delivery ended without another attempt; null if there is no error.
 	LastError *view.SendCause `json:"last_error"`
 
 	// Links Addresses of the delivery and of the actions that are possible now.
@@ -312,16 +312,16 @@ type Event struct {
 	// JobID The id of the job.
 	JobID *job.ID `json:"job_id"`
 
-	// BatchID The id of the batch. Only for batch.completed.
+	// BatchID The id of the batch. Only for `batch.completed`.
 	BatchID *job.ID `json:"batch_id,omitempty"`
 
-	// WebhookID The id of the webhook. Only for webhook.disabled and webhook.test.
+	// WebhookID The id of the webhook. Only for `webhook.disabled` and `webhook.test`.
 	WebhookID *job.ID `json:"webhook_id,omitempty"`
 
 	// EventName The name of an event.
 	EventName string `json:"event_name"`
 
-	// PrevState The state before the event; null for the first event and for events that do not change the state.
+	// PrevState The state before the event; null for a job's first event and for events that do not change the state.
 	PrevState *job.State `json:"prev_state"`
 
 	// NextState The state after the event; null for events that do not change the state.
@@ -331,10 +331,10 @@ type Event struct {
 	Attempt   *int     `json:"attempt"`
 	Timestamp job.Time `json:"timestamp"`
 
-	// Data For a job's event, `work_kind`, `duration_ms`, `expected_outcome` and the event's own members, such as `name` and `data`
-	// of event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
-	// `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. For webhook.disabled, `webhookId`, `reason`, `text`,
-	// `language` and `disabledAt`. For webhook.test, `webhookId`.
+	// Data For a job's event, `work_kind`, `duration_ms`, `expected_outcome` and the event's own members, such as `name` and `data` of
+	// `event.emitted`. For `batch.completed`, `status`, `total`, `succeeded`, `failed` and `canceled`. For `bulk.completed`,
+	// `bulkId`, `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. For `webhook.disabled`, `webhookId`, `reason`,
+	// `text`, `language` and `disabledAt`. For `webhook.test`, `webhookId`.
 	Data json.RawMessage `json:"data"`
 }
 
@@ -398,7 +398,7 @@ type Job struct {
 	// Result The output of a SUCCEEDED job.
 	Result *Result `json:"result,omitempty"`
 
-	// Links Addresses of the job, of what belongs to it, and of the actions that are possible now.
+	// Links Addresses of the job and its parts, and of the actions that are possible now.
 	Links JobLinks `json:"links"`
 
 	// Warnings Parts of the submission that have no effect. Only in the response to the submission.
@@ -416,7 +416,7 @@ type JobChange struct {
 	Changed bool `json:"changed"`
 }
 
-// JobLinks Addresses of the job, of what belongs to it, and of the actions that are possible now.
+// JobLinks Addresses of the job and its parts, and of the actions that are possible now.
 type JobLinks struct {
 	// Self The job.
 	Self string `json:"self"`
@@ -449,7 +449,7 @@ type JobLinks struct {
 	Schedule *string `json:"schedule,omitempty"`
 }
 
-// JobMembers The common members of a job and its list entry.
+// JobMembers The members that a job has both in lists and on its own.
 type JobMembers struct {
 	// JobID The id of the job.
 	JobID    job.ID       `json:"job_id"`
@@ -497,7 +497,7 @@ type JobMembers struct {
 	// ScheduleID The schedule that submitted the job. Only for such jobs.
 	ScheduleID *job.ID `json:"schedule_id,omitempty"`
 
-	// ScheduledFor The due time of the run; absent if a request triggered the run.
+	// ScheduledFor The due time for which the schedule submitted the job; absent if the job has no schedule, or if a request triggered the run.
 	ScheduledFor *job.Time `json:"scheduled_for,omitempty"`
 }
 
@@ -513,7 +513,7 @@ type JobReceipt struct {
 	Warnings []job.Violation `json:"warnings,omitempty"`
 }
 
-// JobRequestMembers The common members of a job request and a batch item.
+// JobRequestMembers The members that requests for single jobs and items of batches have in common.
 type JobRequestMembers struct {
 	Type job.Type `json:"type"`
 
@@ -521,19 +521,19 @@ type JobRequestMembers struct {
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
 
 	// ExecutionAt When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job
-	// never starts earlier. A time up to one second in the past counts as now, since clocks differ.
+	// never starts earlier. A time up to one second in the past counts as now, because clocks may differ.
 	ExecutionAt *job.Time `json:"execution_at,omitempty"`
 
 	// Callback An absolute `http` or `https` URL that receives each change of the job's state and each event that the job publishes. It must
-	// not have a user, password or fragment. If the service requires the consent of receivers, the client must have an enabled webhook
-	// with `proven_at` and with the same scheme, host and port.
+	// not have a user, password or fragment. If the service requires the consent of receivers, the client must have an enabled
+	// webhook whose URL has the same scheme, host and port, and whose `proven_at` is set.
 	//
 	//
 	// Examples: https://example.com/done
 	Callback *string `json:"callback,omitempty"`
 
-	// Params The client's parameters, stored as sent, up to 256 KiB. Only CUSTOM jobs use one of them, `behavior`. All other parameters have
-	// no effect, and the response lists them in `warnings`.
+	// Params The client's parameters, stored as sent, up to 256 KiB. The only parameter with an effect is `behavior` of CUSTOM jobs. The
+	// response lists all others in `warnings`.
 	Params json.RawMessage `json:"params,omitempty"`
 
 	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
@@ -545,7 +545,7 @@ type JobRequestMembers struct {
 	// Event The event to publish. Only for EMIT_EVENT jobs.
 	Event *job.Emission `json:"event,omitempty"`
 
-	// CorrelationID An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
+	// CorrelationID An id of the client's choice that helps to find the job and its traces. The headers `traceparent` and `X-Correlation-ID` override it.
 	CorrelationID *string `json:"correlation_id,omitempty"`
 }
 
@@ -581,7 +581,7 @@ type LoggedDelivery struct {
 
 // ReceiverResponse The stored part of a receiver's response.
 type ReceiverResponse struct {
-	// Headers The response headers by name, each with the values of its lines.
+	// Headers The response headers. Each name has a list of values, one for each line with that name.
 	Headers map[string][]string `json:"headers"`
 
 	// Body The first 8 KiB of the body, if that is UTF-8 text without NUL.
@@ -673,13 +673,13 @@ type Result struct {
 
 // RetryPolicy How many attempts a job has and how long it waits between them, for automatic and requested retries.
 type RetryPolicy struct {
-	// MaxAttempts Maximum number of attempts, including the first; at most 1 + FORGERUN_MAX_RETRIES (4 by default).
+	// MaxAttempts Maximum number of attempts, including the first; at most 1 + FORGERUN_MAX_RETRIES, which is 4 unless the operator changes it.
 	MaxAttempts *int `json:"max_attempts,omitempty"`
 
 	// Backoff The waits between attempts.
 	Backoff *Backoff `json:"backoff,omitempty"`
 
-	// Codes The service retries only failures with these codes automatically; if absent, all retryable failures.
+	// Codes If set, only failures with these codes are retried automatically; if absent, all retryable failures are.
 	Codes []job.Code `json:"codes,omitempty"`
 }
 
@@ -688,7 +688,7 @@ type Root struct {
 	// Service The name of this program.
 	Service string `json:"service"`
 
-	// API The path below which the API is.
+	// API The path with which all paths of the API begin.
 	API string `json:"api"`
 
 	// Docs The address of the API's documentation as a page.
@@ -790,14 +790,14 @@ type WebhookMembers struct {
 	// FailingSince When the first of the `consecutive_failures` happened; null if there are none.
 	FailingSince *job.Time `json:"failing_since"`
 
-	// OldSecretExpiresAt When the secret used before the last rotation expires.
+	// OldSecretExpiresAt When the secret that was used before the last rotation expires; null if there is none.
 	OldSecretExpiresAt *job.Time `json:"old_secret_expires_at"`
 
-	// ProvenAt When the receiver confirmed by OPTIONS that it wants events at this URL. Null if the receiver was not asked.
+	// ProvenAt When the receiver at this URL last agreed to get events, in its response to OPTIONS. Null if it was not asked.
 	ProvenAt  *job.Time `json:"proven_at"`
 	CreatedAt job.Time  `json:"created_at"`
 
-	// UpdatedAt When its owner or the server last changed the webhook.
+	// UpdatedAt When the webhook's owner or the server last changed it.
 	UpdatedAt job.Time `json:"updated_at"`
 
 	// Links Addresses of the webhook, of its deliveries, and of the actions that are possible now.

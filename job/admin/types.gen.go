@@ -37,7 +37,7 @@ type Attention struct {
 	// Text The problem in words.
 	Text string `json:"text"`
 
-	// Href The console's page for this problem, such as `#/workers`.
+	// Href The address of the console's page about this problem, such as `#/workers`.
 	Href string `json:"href"`
 }
 
@@ -47,7 +47,7 @@ type AuditEntry struct {
 	AuditID job.ID   `json:"audit_id"`
 	At      job.Time `json:"at"`
 
-	// Operator The name of the token.
+	// Operator The operator, as named by the token in the request.
 	Operator string `json:"operator"`
 	Action   string `json:"action"`
 
@@ -57,13 +57,13 @@ type AuditEntry struct {
 	// TargetID The id of the target; null if there is none.
 	TargetID *string `json:"target_id"`
 
-	// RequestID The id of the request.
+	// RequestID The `X-Request-Id` of the request.
 	RequestID string `json:"request_id"`
 
 	// Status The HTTP status of the response; null while the action is in progress, or if the process died during it.
 	Status *int `json:"status"`
 
-	// Detail Further data of the request.
+	// Detail Other data of the action, such as the reason for a pause.
 	Detail json.RawMessage `json:"detail"`
 }
 
@@ -75,7 +75,7 @@ type Backlog struct {
 	// Scheduled Number of jobs that wait for their due time.
 	Scheduled Count `json:"scheduled"`
 
-	// Held Number of jobs that workers hold.
+	// Held Number of jobs that workers have claimed and not finished.
 	Held Count `json:"held"`
 
 	// OldestRunAt When the oldest waiting job became ready to run.
@@ -84,7 +84,7 @@ type Backlog struct {
 	// Deliveries Number of deliveries that are PENDING.
 	Deliveries Count `json:"deliveries"`
 
-	// OldestDeliveryAt When the oldest of these deliveries became due.
+	// OldestDeliveryAt When the PENDING delivery that has waited longest became due; null if none is due.
 	OldestDeliveryAt *job.Time `json:"oldest_delivery_at"`
 }
 
@@ -96,7 +96,7 @@ type Catalogue struct {
 	// Kinds The allowed work kinds.
 	Kinds []KindInfo `json:"kinds"`
 
-	// Profiles The fault profiles for sessions; empty without a test bed.
+	// Profiles The fault profiles that sessions can use; empty without a test bed.
 	Profiles []string `json:"profiles"`
 }
 
@@ -109,7 +109,7 @@ type Client struct {
 	Name      *string  `json:"name"`
 	CreatedAt job.Time `json:"created_at"`
 
-	// ActiveJobs Number of jobs held by workers.
+	// ActiveJobs Number of jobs that workers have claimed.
 	ActiveJobs Usage `json:"active_jobs"`
 
 	// OpenJobs Number of jobs that are not final.
@@ -126,9 +126,9 @@ type ClientMade struct {
 	CreatedAt job.Time `json:"created_at"`
 }
 
-// Count A number of matching entries; `more` is true if counting stopped early.
+// Count How many entries match. If `more` is true, counting stopped early.
 type Count struct {
-	// Count Number of matching entries that were counted.
+	// Count Number of matching entries, as far as they were counted.
 	Count int `json:"count"`
 
 	// More Whether more entries may match. Counting stops at 100,000 or after a time limit.
@@ -188,20 +188,20 @@ type DeliveryMembers struct {
 	// NextAttemptAt Time of the next attempt; null unless the delivery is PENDING.
 	NextAttemptAt *job.Time `json:"next_attempt_at"`
 
-	// CreatedAt When the event happened.
+	// CreatedAt When the delivery was created: when the event happened, or later if the event was replayed.
 	CreatedAt job.Time `json:"created_at"`
 
 	// SettledAt When the delivery succeeded or finally failed.
 	SettledAt *job.Time `json:"settled_at"`
 
-	// LastStatus The HTTP status of the latest attempt; null if there was none.
+	// LastStatus The HTTP status that the latest attempt received; null if it received none.
 	LastStatus *int `json:"last_status"`
 
-	// LastError The error of the latest attempt, or why the delivery ended without another attempt; null if there was none.
+	// LastError The error of the latest attempt, or why the delivery ended without another attempt; null if there is no error.
 	LastError *view.SendCause `json:"last_error"`
 }
 
-// Erasure The erasure of a client. Only the id of the client is kept.
+// Erasure The erasure of a client. Of the client's data, only its id is kept.
 type Erasure struct {
 	// ErasureID The id of the erasure.
 	ErasureID job.ID `json:"erasure_id"`
@@ -219,7 +219,7 @@ type Erasure struct {
 	// Reason The reason that the operator gave; may be empty.
 	Reason string `json:"reason"`
 
-	// RequestID The id of the request that started the erasure.
+	// RequestID The `X-Request-Id` of the request that started the erasure.
 	RequestID  string         `json:"request_id"`
 	CreatedAt  job.Time       `json:"created_at"`
 	StartedAt  *job.Time      `json:"started_at"`
@@ -230,12 +230,12 @@ type Erasure struct {
 	Proof *ErasureProof `json:"proof"`
 }
 
-// ErasureProof The record of the erasure, with a count of the client's rows after the removal.
+// ErasureProof The record that proves the erasure, with the number of rows of the client that were counted after the removal.
 type ErasureProof struct {
 	CountedAt job.Time       `json:"counted_at"`
 	Remaining map[string]int `json:"remaining"`
 
-	// Record The erasure record in canonical form (RFC 8785). The hash covers exactly this text.
+	// Record The erasure record as canonical JSON (RFC 8785). `sha256` is the hash of exactly this text.
 	Record json.RawMessage `json:"record"`
 
 	// SHA256 SHA-256 of the record's text.
@@ -266,7 +266,7 @@ type Failure struct {
 	Detail string `json:"detail"`
 }
 
-// FailureGroup Failed jobs with the same code, kind and detail.
+// FailureGroup Failed jobs with the same code, work kind and detail.
 type FailureGroup struct {
 	Code     job.Code `json:"code"`
 	WorkKind job.Kind `json:"work_kind"`
@@ -298,11 +298,11 @@ type Found struct {
 	// ID The id.
 	ID job.ID `json:"id"`
 
-	// ClientID The owning client; null if there is none.
+	// ClientID The client that the resource belongs to; null if there is none.
 	ClientID *job.ID `json:"client_id"`
 }
 
-// HeldJob A job that a worker holds.
+// HeldJob A job that a worker has claimed and not finished.
 type HeldJob struct {
 	// JobID The id of the job.
 	JobID job.ID `json:"job_id"`
@@ -318,18 +318,18 @@ type HeldJob struct {
 	StartedAt  *job.Time `json:"started_at"`
 }
 
-// History The history, oldest first, in completed steps of equal length.
+// History Past steps of equal length, oldest first. The current step is not included.
 type History struct {
 	// StepSeconds The length of one step of the history.
 	StepSeconds int `json:"step_seconds"`
 
-	// Buckets The steps. Steps that were not recorded are missing.
+	// Buckets One entry for each step. Steps that were not recorded are missing.
 	Buckets []HistoryBucket `json:"buckets"`
 }
 
-// HistoryBucket What happened in one step. Percentiles include only jobs that ended in SUCCEEDED or FAILED, and are null if there were none. A
-// longer step is made from steps of ten seconds: its p50 is the mean of their p50s, weighted by the number of these jobs, and its p99
-// is the highest of their p99s.
+// HistoryBucket What happened in one step. Medians (p50) and percentiles (p99) include only jobs that ended in SUCCEEDED or FAILED, and are null if
+// there were none. A longer step is made from steps of ten seconds: its p50 is the mean of their p50s, weighted by the number of
+// these jobs, and its p99 is the highest of their p99s.
 type HistoryBucket struct {
 	// At When the step began.
 	At job.Time `json:"at"`
@@ -346,13 +346,13 @@ type HistoryBucket struct {
 	// Canceled Number of jobs that ended in CANCELED.
 	Canceled int `json:"canceled"`
 
-	// Retried Number of earlier attempts of the jobs that ended in this step.
+	// Retried Number of retries of the jobs that ended in this step, counting all their attempts except the first.
 	Retried int `json:"retried"`
 
-	// WaitMSP50 Median time from being due to the start, in milliseconds.
+	// WaitMSP50 Median of how long jobs that were due waited for their start, in milliseconds.
 	WaitMSP50 *int `json:"wait_ms_p50"`
 
-	// WaitMSP99 99th percentile of the time from being due to the start, in milliseconds.
+	// WaitMSP99 99th percentile of how long jobs that were due waited for their start, in milliseconds.
 	WaitMSP99 *int `json:"wait_ms_p99"`
 
 	// RunMSP50 Median time from start to end, in milliseconds.
@@ -378,7 +378,7 @@ type Job struct {
 	// Callback The URL that receives each change of the job's state and each event that the job publishes.
 	Callback *string `json:"callback"`
 
-	// RequestID The id of the request that submitted the job.
+	// RequestID The `X-Request-Id` of the request that submitted the job.
 	RequestID string `json:"request_id"`
 
 	// TraceID The trace of the submission; null if there is none.
@@ -396,16 +396,16 @@ type Job struct {
 	// RunAt The earliest time at which the current attempt may start.
 	RunAt job.Time `json:"run_at"`
 
-	// WorkerID The worker that holds the job.
+	// WorkerID The worker that has claimed the job; null if there is none.
 	WorkerID *job.ID `json:"worker_id"`
 
-	// Fence The number of the job's current lease; each claim of the job has a higher one.
+	// Fence The number of the job's current lease. Each time that a worker claims the job, the number grows.
 	Fence int64 `json:"fence"`
 
 	// LeaseExpiries Number of expired leases of the current attempt.
 	LeaseExpiries int `json:"lease_expiries"`
 
-	// Definition The stored definition of the job, including its seed. It is shown even if it is damaged.
+	// Definition The job's definition as stored, including its seed, even if it is damaged.
 	Definition json.RawMessage `json:"definition"`
 
 	// Params The parameters as sent.
@@ -439,7 +439,7 @@ type Job struct {
 	MoreDeliveries bool `json:"more_deliveries"`
 }
 
-// JobMembers The common members of a job and its list entry.
+// JobMembers The members that a job has both in lists and on its own.
 type JobMembers struct {
 	// JobID The id of the job.
 	JobID    job.ID       `json:"job_id"`
@@ -546,12 +546,12 @@ type KindInfo struct {
 	ExpectedOutcome string `json:"expected_outcome"`
 }
 
-// Leader The process that is the leader now.
+// Leader The leader: the one process that queues due jobs, recovers the jobs of dead workers, and does other maintenance.
 type Leader struct {
 	// LeaderID The id of the process.
 	LeaderID job.ID `json:"leader_id"`
 
-	// ExpiresAt When the leader's lease expires unless it is renewed.
+	// ExpiresAt When another process can become the leader, unless this one renews its lease before.
 	ExpiresAt job.Time `json:"expires_at"`
 }
 
@@ -565,7 +565,7 @@ type LoggedDelivery struct {
 
 // Overview The overview. Every process returns the same data.
 type Overview struct {
-	// AsOf The time of the database.
+	// AsOf When the data was read, by the database's clock.
 	AsOf   job.Time          `json:"as_of"`
 	States map[job.State]int `json:"states"`
 	Ended  map[job.State]int `json:"ended"`
@@ -573,13 +573,13 @@ type Overview struct {
 	// Waiting Jobs that wait for a worker or for their due time.
 	Waiting WaitingJobs `json:"waiting"`
 
-	// Workers The numbers of live workers, of their slots, and of the jobs that they hold.
+	// Workers How many workers are alive, how many jobs they can run at once, and how many they have claimed.
 	Workers WorkerTotals `json:"workers"`
 
 	// Deliveries Deliveries that wait for their next attempt, or are being sent.
 	Deliveries PendingDeliveries `json:"deliveries"`
 
-	// History The history, oldest first, in completed steps of equal length.
+	// History Past steps of equal length, oldest first. The current step is not included.
 	History History `json:"history"`
 
 	// Attention Problems that need attention, most urgent first.
@@ -612,11 +612,11 @@ type PendingDeliveries struct {
 	// More Whether there are more.
 	More bool `json:"more"`
 
-	// FirstDueAt The due time of the first waiting delivery; null if no delivery waits for an enabled receiver.
+	// FirstDueAt When the earliest delivery to an enabled receiver is due; null if there is none.
 	FirstDueAt *job.Time `json:"first_due_at"`
 }
 
-// Queue The waiting jobs of one client and kind.
+// Queue The waiting jobs of one client and work kind.
 type Queue struct {
 	// ClientID The client of the jobs.
 	ClientID job.ID   `json:"client_id"`
@@ -634,7 +634,7 @@ type Queue struct {
 
 // Response The stored part of a receiver's response.
 type Response struct {
-	// Headers The response headers by name, each with the values of its lines.
+	// Headers The response headers. Each name has a list of values, one for each line with that name.
 	Headers json.RawMessage `json:"headers"`
 
 	// Body The first 8 KiB of the body, if that is UTF-8 text without NUL.
@@ -665,7 +665,7 @@ type System struct {
 	// Version The version of the process that sent this response.
 	Version string `json:"version"`
 
-	// Time The time of the database.
+	// Time The current time by the database's clock.
 	Time job.Time `json:"time"`
 
 	// SchemaVersion The number of the last migration that was applied to the database.
@@ -709,19 +709,19 @@ type Waiting struct {
 
 // WaitingJobs Jobs that wait for a worker or for their due time.
 type WaitingJobs struct {
-	// Count Number of jobs, counted up to 100,000.
+	// Count Number of these jobs, counted up to 100,000.
 	Count int `json:"count"`
 
 	// More Whether there are more.
 	More bool `json:"more"`
 
-	// Due Number of jobs that could run now.
+	// Due Number of these jobs that could run now.
 	Due int `json:"due"`
 
 	// OldestRunAt When the job that has waited longest became ready to run; null if none is ready.
 	OldestRunAt *job.Time `json:"oldest_run_at"`
 
-	// NextRunAt The earliest time when one of the counted jobs that are not ready yet becomes ready; null if there is none.
+	// NextRunAt When the next of the counted jobs becomes ready to run; null if all are ready.
 	NextRunAt *job.Time `json:"next_run_at"`
 }
 
@@ -758,7 +758,7 @@ type Webhook struct {
 	// FailingSince When the first of the `consecutive_failures` happened; null if there are none.
 	FailingSince *job.Time `json:"failing_since"`
 
-	// ProvenAt When the receiver confirmed that it wants events.
+	// ProvenAt When the receiver last agreed to get events, in its response to OPTIONS. Null if it was not asked.
 	ProvenAt  *job.Time `json:"proven_at"`
 	CreatedAt job.Time  `json:"created_at"`
 	UpdatedAt job.Time  `json:"updated_at"`
@@ -784,10 +784,10 @@ type Worker struct {
 	// Slots Maximum number of jobs that the worker runs at once.
 	Slots int `json:"slots"`
 
-	// Held Number of jobs that the worker holds.
+	// Held Number of jobs that the worker has claimed and not finished.
 	Held int `json:"held"`
 
-	// Jobs The first 100 jobs of the worker.
+	// Jobs The first 100 of the jobs that the worker has claimed.
 	Jobs      []HeldJob `json:"jobs"`
 	StartedAt job.Time  `json:"started_at"`
 
@@ -798,7 +798,7 @@ type Worker struct {
 	ExpiresAt job.Time `json:"expires_at"`
 }
 
-// WorkerTotals The numbers of live workers, of their slots, and of the jobs that they hold.
+// WorkerTotals How many workers are alive, how many jobs they can run at once, and how many they have claimed.
 type WorkerTotals struct {
 	// Alive Number of live workers.
 	Alive int `json:"alive"`
@@ -806,6 +806,6 @@ type WorkerTotals struct {
 	// Slots Number of jobs that the workers can run at once.
 	Slots int `json:"slots"`
 
-	// Held Number of jobs that workers hold.
+	// Held Number of jobs that workers have claimed and not finished.
 	Held int `json:"held"`
 }

@@ -14,7 +14,7 @@ export interface components {
          */
         Time: string;
         /**
-         * @description The step at which an attempt, or an item of a batch, failed.
+         * @description The stage at which an attempt, or an item of a batch, failed.
          * @enum {string}
          */
         Stage: "validation" | "authorization" | "queuing" | "processing" | "rendering" | "conversion" | "storage" | "delivery";
@@ -53,7 +53,7 @@ export interface components {
              * @enum {integer}
              */
             status?: 207 | 500;
-            /** @description The number of items by result. */
+            /** @description How many items succeeded, failed and were canceled. */
             detail?: string;
             /**
              * Format: uri-reference
@@ -94,7 +94,7 @@ export interface components {
          */
         BulkResult: "PENDING" | "SUCCEEDED" | "SKIPPED" | "FAILED";
         /**
-         * @description The error code for programs. Each code has a page under `/problems/`.
+         * @description The error code, for use in programs. Each code has a page under `/problems/`.
          * @enum {string}
          */
         Code: "RFA_REQUEST_MALFORMED" | "RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE" | "RFA_REQUEST_METHOD_NOT_ALLOWED" | "RFA_REQUEST_NOT_ACCEPTABLE" | "RFA_REQUEST_PAYLOAD_TOO_LARGE" | "RFA_JOB_VALIDATION_FAILED" | "RFA_AUTH_INVALID_CREDENTIALS" | "RFA_AUTH_TOKEN_EXPIRED" | "RFA_AUTH_FORBIDDEN" | "RFA_AUTH_API_KEY_DISABLED" | "RFA_JOB_NOT_FOUND" | "RFA_JOB_CONFLICT" | "RFA_EXEC_IDEMPOTENCY_CONFLICT" | "RFA_REQUEST_RATE_LIMITED" | "RFA_INTERNAL" | "RFA_STORAGE_DB_ERROR" | "RFA_STORAGE_UNAVAILABLE" | "RFA_EXEC_QUEUE_FULL" | "RFA_EXEC_WORKER_UNAVAILABLE" | "RFA_EXEC_TIMEOUT" | "RFA_DEPENDENCY_TIMEOUT" | "RFA_CONFIG_INVALID" | "RFA_REQUEST_NOT_FOUND" | "RFA_CLIENT_NOT_FOUND" | "RFA_WEBHOOK_NOT_FOUND" | "RFA_BATCH_NOT_FOUND" | "RFA_BULK_NOT_FOUND" | "RFA_SCHEDULE_NOT_FOUND" | "RFA_JOB_NOT_FINISHED" | "RFA_RESULT_NOT_FOUND" | "RFA_JOB_GONE" | "RFA_RESULT_GONE";
@@ -114,7 +114,7 @@ export interface components {
          */
         JobType: "EXECUTE" | "DEFERRED" | "EMIT_EVENT";
         /**
-         * @description A deterministic behaviour of the catalogue, or CUSTOM.
+         * @description What a job does. All behaviours except CUSTOM are predefined.
          * @enum {string}
          */
         WorkKind: "SUCCESS_FAST" | "SUCCESS_NORMAL" | "SUCCESS_SLOW" | "FAIL_IMMEDIATE" | "FAIL_AFTER_PROGRESS" | "FAIL_AFTER_RETRYABLE" | "RUNS_LONG" | "RUNS_OVER_TIMEOUT" | "CPU_BURST" | "MEMORY_SPIKE" | "IO_HEAVY" | "MANY_SMALL_OUTPUTS" | "LARGE_OUTPUT" | "CANCEL_BEFORE_START" | "CANCEL_DURING_RUN" | "RETRY_ON_FAIL" | "RETRY_LIMIT_REACHED" | "DUPLICATE_SUBMIT_SAME_KEY" | "DUPLICATE_SUBMIT_DIFFERENT_KEY" | "WEBHOOK_SUCCESS" | "WEBHOOK_TIMEOUT" | "WEBHOOK_5XX" | "WEBHOOK_RETRIES_EXHAUSTED" | "WEBHOOK_SLOW_RECEIVER" | "SCHEDULED_ON_TIME" | "SCHEDULED_LATE_RECOVERY" | "SCHEDULED_FAR_FUTURE" | "PAYLOAD_SMALL" | "PAYLOAD_MEDIUM" | "PAYLOAD_LARGE" | "PAYLOAD_INVALID" | "CUSTOM";
@@ -124,7 +124,7 @@ export interface components {
          */
         State: "CREATED" | "QUEUED" | "ASSIGNED" | "RUNNING" | "SUCCEEDED" | "FAILED" | "CANCELED";
         /**
-         * @description How the job or attempt ended; null until then.
+         * @description How the job or attempt ended; null until it ends.
          * @enum {string|null}
          */
         NullableOutcome: "SUCCESS" | "FAILED" | "CANCELED" | null;
@@ -133,7 +133,7 @@ export interface components {
          * @description A time; null if there is none.
          */
         NullableTime: string | null;
-        /** @description The common members of a job and its list entry. */
+        /** @description The members that a job has both in lists and on its own. */
         JobMembers: {
             /**
              * Format: uuid
@@ -176,7 +176,7 @@ export interface components {
              * @description The schedule that submitted the job. Only for such jobs.
              */
             schedule_id?: string;
-            /** @description The due time of the run; absent if a request triggered the run. */
+            /** @description The due time for which the schedule submitted the job; absent if the job has no schedule, or if a request triggered the run. */
             scheduled_for?: components["schemas"]["Time"];
         };
         /** @description The link to the whole job. */
@@ -191,15 +191,15 @@ export interface components {
         JobSummary: components["schemas"]["JobMembers"] & {
             links: components["schemas"]["SelfLink"];
         };
-        /** @description The numbers of jobs that a bulk operation would change and would not change. */
+        /** @description How many jobs a bulk operation would change, and how many it would leave as they are. */
         BulkCount: {
             /** @description The number of jobs that match. */
             count: number;
             /** @description Number of jobs that the operation would change. */
             changes: number;
-            /** @description Why the operation would not change the other jobs. */
+            /** @description Why the operation would not change the other jobs, with the number of jobs for each reason. */
             left: components["schemas"]["BulkReason"][];
-            /** @description Whether more jobs may match than `count`. */
+            /** @description Whether more jobs may match than were counted. */
             more: boolean;
             /** @description The newest matching jobs. */
             sample: components["schemas"]["JobSummary"][];
@@ -239,7 +239,7 @@ export interface components {
              */
             job_id: string;
             result: components["schemas"]["BulkResult"];
-            /** @description The code of the reason if the job was not changed; null if there is none. */
+            /** @description The error code that says why the job was not changed; null if the job was changed or no code applies. */
             code: components["schemas"]["Code"] | null;
             /** @description Details of the result. */
             detail: string | null;
@@ -250,7 +250,7 @@ export interface components {
             data: components["schemas"]["BulkItem"][];
             page: components["schemas"]["PageInfo"];
         };
-        /** @description The job's work as defined in the catalogue. If the stored definition is damaged, only the work kind is known. */
+        /** @description The job's work kind, and what its attempts are expected to do. If the stored definition is damaged, only the work kind is known. */
         Scenario: {
             /** @description The job's work kind. */
             workKind: string;
@@ -300,7 +300,7 @@ export interface components {
             submittedAt: components["schemas"]["Time"];
             /** @description When the attempt ended. */
             completedAt?: components["schemas"]["Time"];
-            /** @description Whether the same job may succeed on a retry. Advice only. */
+            /** @description Whether another attempt may succeed; if false, requests to retry the job are refused. */
             retryable?: boolean;
             /** @description Seconds to wait before a retry, from `completedAt`. Only if `retryable` is true. */
             retryAfter?: number;
@@ -405,12 +405,12 @@ export interface components {
             expired_at?: components["schemas"]["Time"];
             /**
              * Format: uuid
-             * @description The job created by the first request with the idempotency key. Only for conflicts of submissions.
+             * @description The job that the first request with the idempotency key created. Only if a submission conflicts with that request.
              */
             job_id?: string;
             /**
              * Format: uuid
-             * @description The batch created by the first request with the idempotency key. Only for conflicts of batches.
+             * @description The batch that the first request with the idempotency key created. Only if the submission of a batch conflicts with that request.
              */
             batch_id?: string;
             /** @description The job's state. Only for a refused retry. */
@@ -455,14 +455,14 @@ export interface components {
             data: components["schemas"]["Delivery"][];
             page: components["schemas"]["PageInfo"];
         };
-        /** @description An event of the client. */
+        /** @description An event that a job publishes, with a name and data of the client's choice. */
         Emission: {
             /** @description The event's name. */
             name: string;
             /** @description Any JSON, up to 256 KiB. */
             data?: unknown;
         };
-        /** @description The outcome document of an EMIT_EVENT job with the event that it published. */
+        /** @description The outcome document of a job, with an event that the job published. */
         EmissionDocument: {
             /**
              * Format: uri-reference
@@ -506,7 +506,7 @@ export interface components {
             total: number;
             /** @description Number of changed jobs. */
             succeeded: number;
-            /** @description Number of jobs that needed no change. */
+            /** @description Number of jobs that were skipped, because they needed no change or have changed since the start. */
             skipped: number;
             /** @description Number of jobs for which the action was refused. */
             failed: number;
@@ -563,10 +563,10 @@ export interface components {
          */
         FailureCode: "RFA_INTERNAL" | "RFA_DEPENDENCY_TIMEOUT" | "RFA_EXEC_TIMEOUT" | "RFA_EXEC_WORKER_UNAVAILABLE";
         /**
-         * @description The outcome document of a planned failure. Absent members have the default values of the problem type `custom-failure`. Members not
-         *     listed here become extension members of the document: at most 20, with 2 KiB in total. Their names are a letter followed by 2 to 63
-         *     letters, digits and underscores. The service sets `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`,
-         *     `attempt`, `scenario`, `language` and `results`; they cannot be planned.
+         * @description The outcome document of a planned failure. Absent members get the values of the problem type `custom-failure`. Members not listed
+         *     here become extension members of the document: at most 20, with 2 KiB in total. The name of an extension member is a letter
+         *     followed by 2 to 63 letters, digits and underscores. The service sets `instance`, `jobId`, `jobStatus`, `submittedAt`,
+         *     `completedAt`, `correlationId`, `attempt`, `scenario`, `language` and `results`; they cannot be planned.
          */
         PlannedProblem: {
             /**
@@ -581,13 +581,13 @@ export interface components {
             status?: number | null;
             /** @description What happened. */
             detail?: string | null;
-            /** @description The failure code; RFA_EXEC_TIMEOUT makes the `jobStatus` TIMED_OUT. */
+            /** @description The failure code. With RFA_EXEC_TIMEOUT, `jobStatus` is TIMED_OUT; with others, FAILED. */
             code?: components["schemas"]["FailureCode"] | null;
             /** @description Whether another attempt is allowed; true if absent. */
             retryable?: boolean | null;
             /** @description Seconds from the attempt's end until the next attempt, whether the retry is automatic or requested; if absent, the backoff decides. */
             retryAfter?: number | null;
-            /** @description The `processingStage`. */
+            /** @description The `processingStage` of the document. */
             stage?: components["schemas"]["Stage"] | null;
         } & {
             [key: string]: unknown;
@@ -629,25 +629,25 @@ export interface components {
         Behavior: {
             /** @description Seed for the jitter and for the bytes of a result that has only a `size`; default: the time of the request. */
             seed?: number | null;
-            /** @description How long an attempt takes; less than the execution limit. */
+            /** @description How long an attempt takes. Must be less than the execution limit. */
             duration?: components["schemas"]["Span"];
-            /** @description The most by which an attempt is shorter or longer than `duration`. It must not exceed `duration`, and both together must be less than the execution limit. */
+            /** @description Attempts are at random up to this time shorter or longer than `duration`. Must not exceed `duration`, and their sum must be less than the execution limit. */
             jitter?: components["schemas"]["Span"];
             /**
-             * @description The share of the duration that an attempt skips at its start.
+             * @description The share of the duration, such as 0.4, that counts as already done when an attempt starts.
              * @default 0
              */
             begin_at: number | null;
-            /** @description Number of equal steps after which the job reports progress; 10 if absent. */
+            /** @description Number of equal steps of an attempt, after each of which it reports progress; 10 if absent. */
             steps?: number | null;
             /** @description Which attempts fail. Each attempt may be listed only once. */
             failures?: components["schemas"]["PlannedFailure"][] | null;
             result?: components["schemas"]["PlannedResult"] | null;
             /** @description Events that each attempt emits, as `event.emitted`. */
             emit?: components["schemas"]["PlannedEvent"][] | null;
-            /** @description The share of time spent computing. All jobs of a worker together use at most half of its CPUs. */
+            /** @description The share of its time that an attempt spends computing. All jobs of a worker together use at most half of its CPUs. */
             cpu?: number | null;
-            /** @description Memory that an attempt holds, rounded up to 1 MiB. All jobs of a worker together hold at most 64 MiB; if less is left, the attempt gets only that. */
+            /** @description Memory that an attempt holds, rounded up to whole MiB. All jobs of a worker together hold at most 64 MiB; if less is left, the attempt gets only that. */
             memory_bytes?: number | null;
             /** @description Number of bytes that an attempt writes to a file and reads back, in blocks of 64 KiB spread over the steps. The file has at most 4 MiB. */
             io_bytes?: number | null;
@@ -692,33 +692,33 @@ export interface components {
         };
         /** @description How many attempts a job has and how long it waits between them, for automatic and requested retries. */
         RetryPolicy: {
-            /** @description Maximum number of attempts, including the first; at most 1 + FORGERUN_MAX_RETRIES (4 by default). */
+            /** @description Maximum number of attempts, including the first; at most 1 + FORGERUN_MAX_RETRIES, which is 4 unless the operator changes it. */
             max_attempts?: number | null;
             /** @description The waits between attempts. */
             backoff?: components["schemas"]["Backoff"] | null;
-            /** @description The service retries only failures with these codes automatically; if absent, all retryable failures. */
+            /** @description If set, only failures with these codes are retried automatically; if absent, all retryable failures are. */
             codes?: components["schemas"]["FailureCode"][] | null;
         };
-        /** @description The common members of a job request and a batch item. */
+        /** @description The members that requests for single jobs and items of batches have in common. */
         JobRequestMembers: {
             type: components["schemas"]["JobType"];
             /** @description What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID. */
             work_kind?: components["schemas"]["WorkKind"] | null;
             /**
              * @description When to run: a future time, RFC 3339 in UTC. This member is required for DEFERRED jobs and not allowed for other jobs. The job
-             *     never starts earlier. A time up to one second in the past counts as now, since clocks differ.
+             *     never starts earlier. A time up to one second in the past counts as now, because clocks may differ.
              */
             execution_at?: components["schemas"]["UtcTime"] | null;
             /**
              * @description An absolute `http` or `https` URL that receives each change of the job's state and each event that the job publishes. It must
-             *     not have a user, password or fragment. If the service requires the consent of receivers, the client must have an enabled webhook
-             *     with `proven_at` and with the same scheme, host and port.
+             *     not have a user, password or fragment. If the service requires the consent of receivers, the client must have an enabled
+             *     webhook whose URL has the same scheme, host and port, and whose `proven_at` is set.
              * @example https://example.com/done
              */
             callback?: string | null;
             /**
-             * @description The client's parameters, stored as sent, up to 256 KiB. Only CUSTOM jobs use one of them, `behavior`. All other parameters have
-             *     no effect, and the response lists them in `warnings`.
+             * @description The client's parameters, stored as sent, up to 256 KiB. The only parameter with an effect is `behavior` of CUSTOM jobs. The
+             *     response lists all others in `warnings`.
              */
             params?: components["schemas"]["CustomParams"] | {
                 [key: string]: unknown;
@@ -729,10 +729,10 @@ export interface components {
             retry?: components["schemas"]["RetryPolicy"] | null;
             /** @description The event to publish. Only for EMIT_EVENT jobs. */
             event?: components["schemas"]["Emission"] | null;
-            /** @description An id that helps to find the job's traces. The headers `traceparent` and `X-Correlation-ID` override it. */
+            /** @description An id of the client's choice that helps to find the job and its traces. The headers `traceparent` and `X-Correlation-ID` override it. */
             correlation_id?: string | null;
         };
-        /** @description Number of items by current state, without deleted jobs. */
+        /** @description The current number of items in each state. Deleted jobs do not count. */
         BatchCounts: {
             created: number;
             queued: number;
@@ -768,16 +768,16 @@ export interface components {
             job_id: string | null;
             /**
              * Format: uuid
-             * @description The id of the batch. Only for batch.completed.
+             * @description The id of the batch. Only for `batch.completed`.
              */
             batch_id?: string;
             /**
              * Format: uuid
-             * @description The id of the webhook. Only for webhook.disabled and webhook.test.
+             * @description The id of the webhook. Only for `webhook.disabled` and `webhook.test`.
              */
             webhook_id?: string;
             event_name: components["schemas"]["EventName"];
-            /** @description The state before the event; null for the first event and for events that do not change the state. */
+            /** @description The state before the event; null for a job's first event and for events that do not change the state. */
             prev_state: components["schemas"]["State"] | null;
             /** @description The state after the event; null for events that do not change the state. */
             next_state: components["schemas"]["State"] | null;
@@ -785,10 +785,10 @@ export interface components {
             attempt: number | null;
             timestamp: components["schemas"]["Time"];
             /**
-             * @description For a job's event, `work_kind`, `duration_ms`, `expected_outcome` and the event's own members, such as `name` and `data`
-             *     of event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
-             *     `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. For webhook.disabled, `webhookId`, `reason`, `text`,
-             *     `language` and `disabledAt`. For webhook.test, `webhookId`.
+             * @description For a job's event, `work_kind`, `duration_ms`, `expected_outcome` and the event's own members, such as `name` and `data` of
+             *     `event.emitted`. For `batch.completed`, `status`, `total`, `succeeded`, `failed` and `canceled`. For `bulk.completed`,
+             *     `bulkId`, `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. For `webhook.disabled`, `webhookId`, `reason`,
+             *     `text`, `language` and `disabledAt`. For `webhook.test`, `webhookId`.
              */
             data: {
                 [key: string]: unknown;
@@ -806,7 +806,7 @@ export interface components {
             updated_at: components["schemas"]["Time"];
         };
         /**
-         * @description The reason why an unclaimed job waits.
+         * @description Why a job waits that no worker has claimed yet.
          * @enum {string}
          */
         WaitingReason: "SCHEDULED" | "BACKOFF" | "PAUSED" | "CLIENT_LIMIT" | "NO_WORKERS" | "QUEUE";
@@ -815,7 +815,7 @@ export interface components {
          * @enum {string}
          */
         Outcome: "SUCCESS" | "FAILED" | "CANCELED";
-        /** @description Why a due time has no job, or none yet. */
+        /** @description Why the job of a due time was refused. */
         ScheduleError: {
             /** @description The due time. */
             scheduled_for: components["schemas"]["Time"];
@@ -829,7 +829,7 @@ export interface components {
          */
         ContentMode: "binary" | "structured";
         /**
-         * @description Events that a webhook can subscribe to. `*` means all events, and `job.*` all whose names begin with `job.`.
+         * @description Events that a webhook can subscribe to. `*` means all events, and `job.*` all events whose names begin with `job.`.
          * @enum {string}
          */
         Subscription: "*" | "job.*" | "job.created" | "job.queued" | "job.assigned" | "job.running" | "job.succeeded" | "job.failed" | "job.canceled" | "job.retried" | "job.lease_expired" | "job.retries_exhausted" | "event.emitted" | "batch.completed" | "bulk.completed" | "webhook.disabled" | "webhook.test";
@@ -852,7 +852,7 @@ export interface components {
         };
         /** @description The stored part of a receiver's response. */
         ReceiverResponse: {
-            /** @description The response headers by name, each with the values of its lines. */
+            /** @description The response headers. Each name has a list of values, one for each line with that name. */
             headers: {
                 [key: string]: string[];
             };
@@ -882,7 +882,7 @@ export interface components {
             jobs: components["schemas"]["BatchItemRequest"][];
             idempotency_key?: components["schemas"]["IdempotencyKey"];
         };
-        /** @description One job of a batch, with the members of a request for a single job except for the idempotency key. */
+        /** @description One job of a batch, with the members of a single job's request, but without an idempotency key. */
         BatchItemRequest: components["schemas"]["JobRequestMembers"] & {
             /** @description A name for the item, unique in the batch. By default, the item's zero-based index as a string. */
             item_id?: string | null;
@@ -994,7 +994,7 @@ export interface components {
         BatchOutcome: {
             status: components["schemas"]["JobStatus"];
             succeeded: number;
-            /** @description Includes timed out and refused items. */
+            /** @description Number of items that failed, timed out or were refused. */
             failed: number;
             canceled: number;
             /** @description The first 50 failed items. */
@@ -1030,8 +1030,9 @@ export interface components {
             rate: number | null;
         };
         /**
-         * @description The jobs that match all members. At least one member is required. If `all` is set, it must be the only one. Except for `all` and
-         *     `failure_code`, the list of jobs has filters with the same names. Responses show the filter as it was sent.
+         * @description Selects the jobs that match all members. At least one member is required. `all` cannot be combined with others. The other members,
+         *     except `failure_code`, work like the query parameters of `GET /v1/jobs` with the same names. Responses show the filter as it was
+         *     sent.
          */
         BulkFilter: {
             /** @description true selects all jobs. */
@@ -1049,7 +1050,7 @@ export interface components {
             batch_id?: string | null;
             /** @description Jobs with this correlation id. */
             correlation_id?: string | null;
-            /** @description FAILED jobs with this code. */
+            /** @description FAILED jobs with this failure code. */
             failure_code?: components["schemas"]["FailureCode"] | null;
             /** @description Jobs created at this time or later. */
             created_after?: components["schemas"]["UtcTime"] | null;
@@ -1106,8 +1107,8 @@ export interface components {
             /** @description Create a new key even if a key exists. */
             rotate?: boolean | null;
             /**
-             * @description The permissions of the key: read, submit (also submits jobs and batches), or all. A request with a scope other than all
-             *     always creates a key. Such a key replaces no other key and cannot be renewed.
+             * @description The permissions of the key: `read`; `submit`, which can also submit jobs and batches; or `all`. With the scope `read` or
+             *     `submit`, the request always creates a key, which replaces no other key and cannot be renewed.
              * @default all
              * @enum {string|null}
              */
@@ -1263,7 +1264,7 @@ export interface components {
             /** @description When the result expired. */
             expired_at: components["schemas"]["Time"];
         };
-        /** @description Addresses of the job, of what belongs to it, and of the actions that are possible now. */
+        /** @description Addresses of the job and its parts, and of the actions that are possible now. */
         JobLinks: {
             /**
              * Format: uri-reference
@@ -1350,7 +1351,7 @@ export interface components {
             outcome: components["schemas"]["NullableOutcome"];
             started_at: components["schemas"]["NullableTime"];
             finished_at: components["schemas"]["NullableTime"];
-            /** @description Time from start to end of the attempt; null unless it started and ended. */
+            /** @description Time from start to end of the attempt; null if the attempt never started or has not ended. */
             duration_ms: number | null;
             failure?: components["schemas"]["FailureDocument"];
             links: components["schemas"]["AttemptLinks"];
@@ -1420,29 +1421,29 @@ export interface components {
          */
         Overlap: "allow" | "skip" | "queue_one";
         /**
-         * @description Which due times are run if they are more than a minute late, because the service could not submit jobs.
+         * @description Which due times still get a job if they are more than a minute late, because the service could not submit jobs.
          * @enum {string}
          */
         CatchUp: "none" | "last" | "all";
-        /** @description The job request of each run, as for a submission. `type` is EXECUTE or EMIT_EVENT, and there is no `execution_at` and no idempotency key. */
+        /** @description The request for the job of each run, as in `POST /v1/jobs`. `type` is EXECUTE or EMIT_EVENT, and there is no `execution_at` and no idempotency key. */
         ScheduledJob: components["schemas"]["JobRequestMembers"] & {
             execution_at?: null;
         };
         /** @description A request for a schedule. Either `cron` or `interval` must be set. */
         ScheduleRequest: {
-            /** @description A name in one line. */
+            /** @description A name without line breaks or other control characters. */
             name?: string | null;
             /**
              * Format: cron
-             * @description The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first.
-             *     Fields may have `*`, numbers, names such as MON, lists, ranges and steps. If both day fields are restricted, one of them must
-             *     match. Not allowed together with `interval`.
+             * @description The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds
+             *     first. Fields may have `*`, numbers, names such as MON, lists, ranges and steps. If both day fields are restricted, a day must
+             *     match only one of them. Not allowed together with `interval`.
              * @example 30 4 * * MON-FRI
              */
             cron?: string | null;
             /**
              * Format: time-zone
-             * @description The IANA time zone of `cron`; UTC if absent. A local time that a clock change skips is not run; one that occurs twice is run twice.
+             * @description The IANA time zone of `cron`; UTC if absent. If a clock change skips a due time, it gets no job; if the local time comes twice, it gets two jobs.
              * @example Europe/Berlin
              */
             time_zone?: string | null;
@@ -1450,16 +1451,16 @@ export interface components {
             interval?: components["schemas"]["ScheduleSpan"];
             /** @description Maximum delay of a run after its due time. The delay is random, but always the same for a due time. At most 1h, and at most the interval. */
             jitter?: components["schemas"]["ScheduleSpan"];
-            /** @description The earliest due time; intervals count from it. */
+            /** @description The earliest due time. An `interval` counts from it. */
             start_at?: components["schemas"]["UtcTime"] | null;
             /** @description The schedule has no due times after this time. */
             end_at?: components["schemas"]["UtcTime"] | null;
             /** @description What happens at a due time while an earlier run is not final; `allow` if absent. */
             overlap?: components["schemas"]["Overlap"] | null;
-            /** @description Which due times are run if they are more than a minute late; `none` if absent. */
+            /** @description Which due times still get a job if they are more than a minute late; `none` if absent. */
             catch_up?: components["schemas"]["CatchUp"] | null;
             /**
-             * @description Maximum number of due times that `all` catches up.
+             * @description Maximum number of late due times that get a job if `catch_up` is `all`.
              * @default 100
              */
             catch_up_max: number | null;
@@ -1469,19 +1470,19 @@ export interface components {
         };
         /** @description A change of a schedule. */
         SchedulePatch: {
-            /** @description A name in one line. */
+            /** @description A name without line breaks or other control characters. */
             name?: string | null;
             /**
              * Format: cron
-             * @description The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds first.
-             *     Fields may have `*`, numbers, names such as MON, lists, ranges and steps. If both day fields are restricted, one of them must
-             *     match. Not allowed together with `interval`.
+             * @description The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds
+             *     first. Fields may have `*`, numbers, names such as MON, lists, ranges and steps. If both day fields are restricted, a day must
+             *     match only one of them. Not allowed together with `interval`.
              * @example 30 4 * * MON-FRI
              */
             cron?: string | null;
             /**
              * Format: time-zone
-             * @description The IANA time zone of `cron`; UTC if absent. A local time that a clock change skips is not run; one that occurs twice is run twice.
+             * @description The IANA time zone of `cron`; UTC if absent. If a clock change skips a due time, it gets no job; if the local time comes twice, it gets two jobs.
              * @example Europe/Berlin
              */
             time_zone?: string | null;
@@ -1489,18 +1490,18 @@ export interface components {
             interval?: components["schemas"]["ScheduleSpan"];
             /** @description Maximum delay of a run after its due time. The delay is random, but always the same for a due time. At most 1h, and at most the interval. */
             jitter?: components["schemas"]["ScheduleSpan"];
-            /** @description The earliest due time; intervals count from it. */
+            /** @description The earliest due time. An `interval` counts from it. */
             start_at?: components["schemas"]["UtcTime"] | null;
             /** @description The schedule has no due times after this time. */
             end_at?: components["schemas"]["UtcTime"] | null;
             overlap?: components["schemas"]["Overlap"];
             catch_up?: components["schemas"]["CatchUp"];
-            /** @description Maximum number of due times that `all` catches up. */
+            /** @description Maximum number of late due times that get a job if `catch_up` is `all`. */
             catch_up_max?: number;
             job?: components["schemas"]["ScheduledJob"];
         };
         /**
-         * @description Whether a schedule has more due times.
+         * @description Whether a schedule still has due times.
          * @enum {string}
          */
         ScheduleState: "ACTIVE" | "PAUSED" | "ENDED";
@@ -1511,7 +1512,7 @@ export interface components {
              * @description The id of the schedule.
              */
             schedule_id: string;
-            /** @description A name in one line. */
+            /** @description A name without line breaks or other control characters. */
             name: string | null;
             state: components["schemas"]["ScheduleState"];
             /** @description The due times as a cron expression; null if `interval` is set. */
@@ -1526,7 +1527,7 @@ export interface components {
             end_at: components["schemas"]["NullableTime"];
             overlap: components["schemas"]["Overlap"];
             catch_up: components["schemas"]["CatchUp"];
-            /** @description Maximum number of due times that `all` catches up. */
+            /** @description Maximum number of late due times that get a job if `catch_up` is `all`. */
             catch_up_max: number;
             job: components["schemas"]["ScheduledJob"];
             /** @description Whether the schedule is paused. */
@@ -1542,16 +1543,16 @@ export interface components {
             last_run_at: components["schemas"]["NullableTime"];
             /**
              * Format: uuid
-             * @description The job of `last_run_at`.
+             * @description The job that was submitted for `last_run_at`.
              */
             last_job_id: string | null;
             /** @description Number of due times for which a job was created. */
             runs: number;
-            /** @description Number of due times without a job, because the service could not submit one in time, or because the submission was refused until the next due time. If the service submits nothing for a long time, that adds at most 10,000. */
+            /** @description Number of due times without a job, because the service could not submit one in time, or because the submission was refused until the next due time. One outage adds at most 10,000. */
             missed: number;
             /** @description Number of due times without a job because an earlier run was not final. */
             skipped: number;
-            /** @description Why the last refused due time got no job; null if none was refused. */
+            /** @description The latest due time whose job was refused, and why; null if none was refused. */
             last_error: components["schemas"]["ScheduleError"] | null;
             links: components["schemas"]["ScheduleLinks"];
             /** @description Parts of the request that have no effect. Only in the response to the request. */
@@ -1589,7 +1590,7 @@ export interface components {
         Root: {
             /** @description The name of this program. */
             service: string;
-            /** @description The path below which the API is. */
+            /** @description The path with which all paths of the API begin. */
             api: string;
             /** @description The address of the API's documentation as a page. */
             docs: string;
@@ -1614,7 +1615,7 @@ export interface components {
             kid: string;
             /** @description The public key, 32 bytes in base64url. */
             x: string;
-            /** @description The algorithm. */
+            /** @description The signature algorithm. */
             alg?: string;
             /** @constant */
             use?: "sig";
@@ -1629,14 +1630,14 @@ export interface components {
         Readiness: {
             /** @enum {string} */
             status: "ok" | "degraded" | "unavailable";
-            /** @description The state of each dependency, such as postgres, redis and migrations: ok, or the error. */
+            /** @description The state of each dependency, such as postgres, redis and migrations: `ok` or an error message. */
             checks: {
                 [key: string]: string;
             };
         };
         /** @description The settings of a session. */
         SessionRequest: {
-            /** @description The value of ForgeRun-Session in the session's requests. Without a label, the session has the requests without that header. */
+            /** @description The session records requests whose header `ForgeRun-Session` has this value. Without a label, it records requests without that header. */
             label?: string | null;
             /**
              * @description The profile of faults to apply.
@@ -1652,7 +1653,7 @@ export interface components {
             rules?: components["schemas"]["VerdictRule"][] | null;
         };
         /**
-         * @description The id of a rule. docs/reference/testbed.md explains each.
+         * @description The id of a rule by which a verdict judges clients. docs/reference/testbed.md explains each rule.
          * @enum {string}
          */
         VerdictRule: "retry-after" | "list-polling" | "stop-at-end" | "conditional-requests" | "backoff" | "retry-budget" | "retry-only-retryable" | "idempotency-key" | "no-duplicates" | "same-body" | "one-job-per-intention" | "lost-answer" | "outcome-learned" | "stream-resume" | "half-events" | "tolerant-reader" | "deliveries-answered" | "tampered-refused" | "repeated-delivery" | "not-retryable" | "key-renewal" | "no-key-in-url" | "connection-reuse" | "time-outs" | "redirects" | "no-key-elsewhere" | "content-negotiation" | "correlation-ids";
@@ -1681,7 +1682,7 @@ export interface components {
             /** @description Number of records so far: one per request, and two per ended event stream. Only the first 200,000 are judged, and of these at most 128 MiB (4 MiB if the session has a label). */
             exchanges: number;
         };
-        /** @description The result of a session so far. */
+        /** @description Which rules the client has kept and broken so far in a session. */
         Verdict: {
             /**
              * Format: uuid
@@ -1706,7 +1707,7 @@ export interface components {
             /** @description Number of records so far. Only the first 200,000 are judged, and of these at most 128 MiB. */
             exchanges: number;
             /**
-             * @description `passed` means that no rule was broken. `passed_with_warnings` means that only rules with the level should were broken. `failed` means that a rule with the level must was broken. `nothing_judged` means that the session tested no rule.
+             * @description `passed` means that no rule was broken. `passed_with_warnings` means that only rules of level `should` were broken. `failed` means that a rule of level `must` was broken. `nothing_judged` means that the session tested no rule.
              * @enum {string}
              */
             verdict: "passed" | "passed_with_warnings" | "failed" | "nothing_judged";
@@ -1716,14 +1717,14 @@ export interface components {
             counts: {
                 /** @description Rules that were kept. */
                 ok: number;
-                /** @description Broken rules with the level should. */
+                /** @description Broken rules of level `should`. */
                 warn: number;
-                /** @description Broken rules with the level must. */
+                /** @description Broken rules of level `must`. */
                 fail: number;
                 /** @description Rules that were not tested. */
                 not_tested: number;
             };
-            /** @description Number of judged requests; fewer than `exchanges` if the session was full. */
+            /** @description Number of judged requests; fewer than `exchanges` if the session has more records than are judged. */
             judged: number;
             /** @description Number of requests and deliveries that a fault changed. */
             faulty: number;
@@ -1742,7 +1743,7 @@ export interface components {
             /** @description A description of the fault. */
             fault: string;
             /**
-             * @description The affected kind of requests.
+             * @description The kind of requests that the fault affects.
              * @enum {string}
              */
             of: "submissions" | "reads of jobs" | "reads of results and reports" | "event streams" | "deliveries" | "other requests" | "requests";
@@ -1762,7 +1763,7 @@ export interface components {
              */
             level: "must" | "should";
             /**
-             * @description `ok`: the rule was kept. `warn` means that the rule was broken and has the level should. `fail` means that the rule was broken and has the level must.
+             * @description `ok`: the rule was kept. `warn`: a rule of level `should` was broken. `fail`: a rule of level `must` was broken. `not_tested`: see `reason`.
              * @enum {string}
              */
             status: "ok" | "warn" | "fail" | "not_tested";
@@ -1774,10 +1775,10 @@ export interface components {
             evidence: components["schemas"]["Evidence"][];
             /**
              * Format: uri
-             * @description The source of the rule.
+             * @description The address of the document that states the rule.
              */
             see: string;
-            /** @description The sentence of the source that requires this behaviour. */
+            /** @description The sentence in that document that states the rule. */
             quote: string;
             /** @description Why the rule was not tested, in a few words; only for untested rules. */
             reason?: string;
@@ -1785,11 +1786,11 @@ export interface components {
             exercise?: string;
             fix: components["schemas"]["RuleFix"];
         };
-        /** @description A guess at the description of the API, if no submission was recognised. Only from `forgerun proxy`. */
+        /** @description A guessed description of the tested API. Only in verdicts of `forgerun proxy`, if it recognised no submission. */
         VerdictGuess: {
             /** @description Requests that look like submissions, such as POST /thumbnails that returned 201 with {id}. */
             seen: string;
-            /** @description The guessed description in YAML, for the option `--api`. */
+            /** @description The guessed description in YAML, for the option `--api` of `forgerun proxy`. */
             yaml: string;
         };
         /** @description The correct behaviour, with a line of code in three languages. */
@@ -1803,53 +1804,53 @@ export interface components {
             /** @description A line of Go. */
             go: string;
         };
-        /** @description How a rule was kept or broken: the request that set the expectation, and the request that met or broke it. */
+        /** @description How a rule was kept or broken: what the client did in `request`, and what was expected after `before`. */
         Evidence: {
             /** @description What the client did when this happened for the first time. */
             found: string;
             /** @description What the client should have done. */
             expected: string;
-            /** @description Number of times this happened, with equal requests and faults. */
+            /** @description Number of times that this happened after the same kinds of requests and faults. */
             times: number;
-            /** @description The request that set the expectation, if one did. */
+            /** @description The earlier request or delivery from which the expectation follows; missing if there is none. */
             before?: components["schemas"]["Moment"];
-            /** @description The request that kept or broke the rule; missing if none came. */
+            /** @description The request or delivery that kept or broke the rule; missing if the client broke it by sending no such request. */
             request?: components["schemas"]["Moment"];
         };
-        /** @description A request or delivery that is part of the evidence. */
+        /** @description A recorded request or delivery. */
         Moment: {
-            /** @description When the request came. */
+            /** @description When the request arrived. */
             at: components["schemas"]["Time"];
             /** @description When the response was complete, or the stream ended. */
             until: components["schemas"]["Time"];
             /** @description Method, path and query of the request, without secrets. */
             request: string;
-            /** @description Headers that rules use, and the body; hashes replace keys and bodies. */
+            /** @description The headers that rules look at, and the body, as `name: value`. Keys and bodies are replaced by hashes. */
             headers: string[];
             /** @description The number of the connection that carried the request. Each process of the service numbers its own connections. */
             connection?: number;
-            /** @description The response that the client received. */
+            /** @description The response that was received; if there was none, `none` and the reason. */
             answer: string;
-            /** @description A description of the fault, and the fault as JSON. */
+            /** @description The fault that changed this request or delivery, in words and as JSON. */
             fault?: string;
         };
         /** @description A request or a delivery attempt in a session. */
         JournalEntry: {
             /** @description Number of the record, from 1, in order of start. */
             number: number;
-            /** @description When the request came. */
+            /** @description When the request arrived. */
             at: components["schemas"]["Time"];
             /** @description When the response was complete, or the stream ended. */
             until: components["schemas"]["Time"];
             /** @description Method, path and query of the request, without secrets. */
             request: string;
-            /** @description Headers that rules use, and the body; hashes replace keys and bodies. */
+            /** @description The headers that rules look at, and the body, as `name: value`. Keys and bodies are replaced by hashes. */
             headers: string[];
             /** @description The number of the connection that carried the request. Each process of the service numbers its own connections. */
             connection?: number;
-            /** @description The response that the client received. */
+            /** @description The response that was received; if there was none, `none` and the reason. */
             answer: string;
-            /** @description A description of the fault, and the fault as JSON. */
+            /** @description The fault that changed this request or delivery, in words and as JSON. */
             fault?: string;
             /** @description The operation of the request, as named in fault rules. */
             operation?: string;
@@ -1858,7 +1859,7 @@ export interface components {
             /** @description The job that the request used or created. */
             job?: string;
             /**
-             * @description The job's state as known to the client. Unknown means that no response had named the job. Open means that no response had shown the job as final.
+             * @description What the client knew about the job's state. `unknown`: no response had named the job. `open`: no response had shown the job as final.
              * @enum {string}
              */
             job_state?: "unknown" | "open" | "final";
@@ -1938,8 +1939,8 @@ export interface components {
             effect: components["schemas"]["FaultEffect"];
         };
         /**
-         * @description Which requests match. Only one of `nth`, `every` and `probability` is allowed. These count the requests that match the other
-         *     members, from 1, over all processes.
+         * @description Which requests match. Only one of `nth`, `every` and `probability` is allowed. They apply to the requests that match all other
+         *     members, counted from 1 over all processes.
          */
         FaultMatch: {
             /**
@@ -1947,21 +1948,21 @@ export interface components {
              * @example submitJob
              */
             operation?: string | null;
-            /** @description The number of the matching request or, with `times` or `for`, of the first request of the window. */
+            /** @description Which of these requests matches, such as 3 for the third. With `times` or `for`, the number of the first request of a window in which all match. */
             nth?: number | null;
-            /** @description The window ends after this number of effects; 1 if absent. Needs `nth`. */
+            /** @description Number of requests in the window, 1 if absent; more if `for` lasts longer. Needs `nth`. */
             times?: number | null;
-            /** @description The window ends this long after the first effect, such as 8s; at most 10m. Needs `nth`. */
+            /** @description How long the window lasts after its first request, such as 8s, or longer until it has `times` requests; at most 10m. Needs `nth`. */
             for?: components["schemas"]["Span"];
-            /** @description Every n-th request. */
+            /** @description Each n-th request matches, such as each third for 3. */
             every?: number | null;
-            /** @description The share of requests that match, chosen at random with the seed. */
+            /** @description The share of requests that match, such as 0.1, chosen at random with the seed. */
             probability?: number | null;
             /** @description After the first effect, only similar requests match: with the same method, path and idempotency key (or body if there is no key), or deliveries of the same job. */
             same?: boolean | null;
-            /** @description Requests at this moment or later. */
+            /** @description Only requests at this moment or later match. */
             from?: components["schemas"]["UtcTime"] | null;
-            /** @description Requests before this moment. */
+            /** @description Only requests before this moment match. */
             until?: components["schemas"]["UtcTime"] | null;
         };
         /**
@@ -1970,11 +1971,11 @@ export interface components {
          */
         FaultEffect: {
             /**
-             * @description The response has this status and the problem document of an error that usually has it; for 503, RFA_STORAGE_UNAVAILABLE. With
-             *     `html` any status is allowed.
+             * @description The response is an error of this API with this status (for 503, RFA_STORAGE_UNAVAILABLE). A status that no error of this API
+             *     has is allowed only with `html`.
              */
             status?: number | null;
-            /** @description The response is the error of this API with this code. */
+            /** @description The response is this API's error with this code. */
             code?: components["schemas"]["Code"] | null;
             /** @description The `Retry-After` of the response, in seconds. */
             retry_after?: number | null;
@@ -2009,7 +2010,7 @@ export interface components {
              */
             close?: "before" | "after_commit" | "mid_body" | "never" | "stall" | null;
             /**
-             * @description The response is sent, and the connection is dead afterwards: the client's next request on it has no effect. `before`: the
+             * @description Breaks the connection after the response is sent, so that the client's next request on it has no effect. `before`: the
              *     connection is closed at that request. `never`: the request is not answered. `half`: the service closes its side of the
              *     connection after the response, without announcing it in a header.
              * @enum {string|null}
@@ -2022,7 +2023,7 @@ export interface components {
              *     when they are idle.
              */
             refuse?: components["schemas"]["Span"];
-            /** @description Always null here, because the service listens without TLS. Only `forgerun proxy --tls` has faults of TLS. */
+            /** @description Always null here, because the service listens without TLS. Only `forgerun proxy --tls` can inject TLS faults. */
             tls?: null;
             /** @description Bytes of the response body sent per second. */
             slow_bytes?: number | null;
@@ -2047,8 +2048,9 @@ export interface components {
             /** @description Number of copies to send of a delivery that got a 2xx response. */
             repeat?: number | null;
             /**
-             * @description Before the delivery, a forged request is sent that the receiver must refuse. `body`: with another body. `signature`: with other
-             *     signatures. `timestamp`: with an old timestamp. `key`: signed with a foreign key and secret. `target`: signed for another URL.
+             * @description Before the delivery, and again after a 2xx response to it, a forged request is sent that the receiver must refuse. `body`: with
+             *     another body. `signature`: with other signatures. `timestamp`: with an old timestamp. `key`: signed with a foreign key and
+             *     secret. `target`: signed for another URL.
              * @enum {string|null}
              */
             tamper?: "body" | "signature" | "timestamp" | "key" | "target" | null;
@@ -2078,7 +2080,7 @@ export interface components {
         };
         /** @description The clock of a test bed. */
         Clock: {
-            /** @description The time of the clock. */
+            /** @description The time that the clock shows. */
             now: components["schemas"]["Time"];
             /**
              * @description How far the clock is ahead of real time, as a Go duration.
@@ -2106,7 +2108,7 @@ export interface components {
             effect: components["schemas"]["FaultEffect"];
             /** @description Seed for `probability`. */
             seed: number;
-            /** @description Number of requests that matched while the rule could still apply. */
+            /** @description Number of requests that matched, apart from `nth`, `every` and `probability`, while the rule could still apply. */
             seen: number;
             /** @description Number of requests to which the rule was applied. */
             applied: number;
@@ -2142,8 +2144,8 @@ export interface components {
         SinceRequest: {
             since: components["schemas"]["UtcTime"];
             /**
-             * @description The unchanged `next_cursor` of the previous response, with the same `since`. A changed cursor is refused with 400.
-             *     Without a cursor, the replay starts at `since`.
+             * @description The unchanged `next_cursor` of the previous response, with the same `since`. A changed cursor is refused with 400. Without a
+             *     cursor, the request starts at `since`.
              */
             cursor?: string | null;
         };
@@ -2178,12 +2180,12 @@ export interface components {
             consecutive_failures: number;
             /** @description When the first of the `consecutive_failures` happened; null if there are none. */
             failing_since: components["schemas"]["NullableTime"];
-            /** @description When the secret used before the last rotation expires. */
+            /** @description When the secret that was used before the last rotation expires; null if there is none. */
             old_secret_expires_at: components["schemas"]["NullableTime"];
-            /** @description When the receiver confirmed by OPTIONS that it wants events at this URL. Null if the receiver was not asked. */
+            /** @description When the receiver at this URL last agreed to get events, in its response to OPTIONS. Null if it was not asked. */
             proven_at: components["schemas"]["NullableTime"];
             created_at: components["schemas"]["Time"];
-            /** @description When its owner or the server last changed the webhook. */
+            /** @description When the webhook's owner or the server last changed it. */
             updated_at: components["schemas"]["Time"];
             links: components["schemas"]["WebhookLinks"];
         };
@@ -2274,13 +2276,13 @@ export interface components {
             attempts: number;
             /** @description Time of the next attempt; null unless the delivery is PENDING. */
             next_attempt_at: components["schemas"]["NullableTime"];
-            /** @description When the event happened. */
+            /** @description When the delivery was created: when the event happened, or later if the event was replayed. */
             created_at: components["schemas"]["Time"];
             /** @description When the delivery succeeded or finally failed. */
             settled_at: components["schemas"]["NullableTime"];
-            /** @description The HTTP status of the latest attempt; null if there was none. */
+            /** @description The HTTP status that the latest attempt received; null if it received none. */
             last_status: number | null;
-            /** @description The error of the latest attempt, or why the delivery ended without another attempt; null if there was none. */
+            /** @description The error of the latest attempt, or why the delivery ended without another attempt; null if there is no error. */
             last_error: components["schemas"]["SendFailure"] | null;
             links: components["schemas"]["DeliveryLinks"];
         };

@@ -96,7 +96,7 @@ NullableTime: TypeAlias = "str | None"
 
 
 class JobMembers(TypedDict):
-    """The common members of a job and its list entry."""
+    """The members that a job has both in lists and on its own."""
 
     job_id: str
     type: JobType
@@ -151,7 +151,7 @@ class JobSummary(TypedDict):
 
 
 class BulkCount(TypedDict):
-    """The numbers of jobs that a bulk operation would change and would not change."""
+    """How many jobs a bulk operation would change, and how many it would leave as they are."""
 
     count: int
     changes: int
@@ -203,7 +203,7 @@ class BulkItemPage(TypedDict):
 
 
 class Scenario(TypedDict):
-    """The job's work as defined in the catalogue."""
+    """The job's work kind, and what its attempts are expected to do."""
 
     workKind: str
     durationMs: NotRequired[int]
@@ -349,14 +349,14 @@ class DeliveryPage(TypedDict):
 
 
 class Emission(TypedDict):
-    """An event of the client."""
+    """An event that a job publishes, with a name and data of the client's choice."""
 
     name: str
     data: NotRequired[Any]
 
 
 class EmissionDocument(TypedDict):
-    """The outcome document of an EMIT_EVENT job with the event that it published."""
+    """The outcome document of a job, with an event that the job published."""
 
     instance: str
     jobId: str
@@ -507,7 +507,7 @@ class RetryPolicy(TypedDict):
 
 
 class JobRequestMembers(TypedDict):
-    """The common members of a job request and a batch item."""
+    """The members that requests for single jobs and items of batches have in common."""
 
     type: JobType
     work_kind: NotRequired[WorkKind | None]
@@ -521,7 +521,7 @@ class JobRequestMembers(TypedDict):
 
 
 class BatchCounts(TypedDict):
-    """Number of items by current state, without deleted jobs."""
+    """The current number of items in each state."""
 
     created: int
     queued: int
@@ -571,7 +571,7 @@ Outcome: TypeAlias = "Literal['SUCCESS', 'FAILED', 'CANCELED']"
 
 
 class ScheduleError(TypedDict):
-    """Why a due time has no job, or none yet."""
+    """Why the job of a due time was refused."""
 
     scheduled_for: Time
     code: Code
@@ -629,7 +629,7 @@ class BatchRequest(TypedDict):
 
 
 class BatchItemRequest(TypedDict):
-    """One job of a batch, with the members of a request for a single job except for the idempotency key."""
+    """One job of a batch, with the members of a single job's request, but without an idempotency key."""
 
     type: JobType
     work_kind: NotRequired[WorkKind | None]
@@ -767,7 +767,7 @@ class BulkRequest(TypedDict):
 
 
 class BulkFilter(TypedDict):
-    """The jobs that match all members."""
+    """Selects the jobs that match all members."""
 
     all: NotRequired[bool | None]
     state: NotRequired[State | None]
@@ -971,7 +971,7 @@ class ExpiredResult(TypedDict):
 
 
 class JobLinks(TypedDict):
-    """Addresses of the job, of what belongs to it, and of the actions that are possible now."""
+    """Addresses of the job and its parts, and of the actions that are possible now."""
 
     self: str
     events: str
@@ -1054,7 +1054,7 @@ CatchUp: TypeAlias = "Literal['none', 'last', 'all']"
 
 
 class ScheduledJob(TypedDict):
-    """The job request of each run, as for a submission."""
+    """The request for the job of each run, as in `POST /v1/jobs`."""
 
     type: JobType
     work_kind: NotRequired[WorkKind | None]
@@ -1218,7 +1218,7 @@ class VerdictCounts(TypedDict):
 
 
 class Verdict(TypedDict):
-    """The result of a session so far."""
+    """Which rules the client has kept and broken so far in a session."""
 
     session_id: str
     label: NotRequired[str]
@@ -1267,7 +1267,7 @@ class RuleResult(TypedDict):
 
 
 class VerdictGuess(TypedDict):
-    """A guess at the description of the API, if no submission was recognised."""
+    """A guessed description of the tested API."""
 
     seen: str
     yaml: str
@@ -1283,7 +1283,7 @@ class RuleFix(TypedDict):
 
 
 class Evidence(TypedDict):
-    """How a rule was kept or broken: the request that set the expectation, and the request that met or broke it."""
+    """How a rule was kept or broken: what the client did in `request`, and what was expected after `before`."""
 
     found: str
     expected: str
@@ -1293,7 +1293,7 @@ class Evidence(TypedDict):
 
 
 class Moment(TypedDict):
-    """A request or delivery that is part of the evidence."""
+    """A recorded request or delivery."""
 
     at: Time
     until: Time
