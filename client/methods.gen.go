@@ -75,17 +75,17 @@ func (c *Client) Clock(ctx context.Context, options ...Option) (*Clock, error) {
 // CreateSchedule sends createSchedule: Create a schedule.
 //
 // Submits a job at each due time from now on. Due times are defined by `cron` in a `time_zone`, or by an `interval` that counts from
-// `start_at` (by default, from the creation). Each due time gets exactly one job, despite restarts and changes of clocks; the job has
-// `schedule_id` and `scheduled_for`. This request checks `job` like a submission, with pointers that begin with `/job`. If `job` has
-// no `work_kind`, each run gets a random one.
+// `start_at` (by default, from the creation). Each due time gets exactly one job, despite restarts and clock changes; the job has
+// `schedule_id` and `scheduled_for`. This request checks `job` like a submission; the pointers of violations then begin with `/job`.
+// If `job` has no `work_kind`, each run gets a random one.
 //
-// `overlap` decides what happens at a due time while an earlier run is not final. `catch_up` decides which due times are still run if
-// the service could not submit their jobs for more than a minute. Due times that are less late are always run. If the server or the
+// `overlap` decides what happens at a due time while an earlier run is not final. `catch_up` decides which due times still get a job
+// if the service could not submit it for more than a minute. Due times that are less late always get a job. If the server or the
 // client has too many jobs, the submission is repeated until the next due time. At the next due time the earlier one counts as
 // missed, and `last_error` says why.
 //
-// A client may have FORGERUN_CLIENT_MAX_SCHEDULES schedules (default 100; beyond that 409). With an `Idempotency-Key` the request
-// can be repeated for 24 hours; repeating the request returns the first response.
+// A client may have FORGERUN_CLIENT_MAX_SCHEDULES schedules (100 by default); further ones are refused with 409. With an
+// `Idempotency-Key` the request can be repeated for 24 hours; repeating the request returns the first response.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) CreateSchedule(ctx context.Context, body ScheduleRequest, options ...Option) (*Schedule, error) {
@@ -390,11 +390,11 @@ func (c *Client) SetFaults(ctx context.Context, body FaultRules, options ...Opti
 
 // StartBulk sends beginBulk: Retry, cancel or delete many jobs.
 //
-// Applies the action to all of the client's jobs that match the filter when the operation starts. Each job is changed as if you had
-// requested that for it alone: with the same conditions, events and webhooks. The operation first collects the jobs, then processes
-// them in order, oldest first, at most `rate` jobs per second. The operation never includes jobs that were created after it. An
-// operation has at most 100,000 jobs: if more match, it takes the newest, and `more` is true. Retries wait while the server has no
-// room for more jobs.
+// Applies the action to all of the client's jobs that match the filter when the operation starts. The effect on each job is the same
+// as that of a request for this job alone, with the same conditions, events and webhooks. The operation first collects the jobs, then
+// processes them in order, oldest first, at most `rate` jobs per second. The operation never includes jobs that were created after
+// it. An operation has at most 100,000 jobs: if more match, it takes the newest, and `more` is true. Retries wait while the server
+// has no room for more jobs.
 //
 // With `dry_run` no operation is started: the response counts the jobs that match now, and shows the newest ones. Counting takes at
 // most two seconds. `more` is true if not all jobs were counted, or if there are more than 100,000.
@@ -441,8 +441,8 @@ func (c *Client) SubmitBatch(ctx context.Context, jobs []JobRequest, options ...
 
 // TestWebhook sends testWebhook: Send a test event to a webhook.
 //
-// Sends webhook.test to this webhook, even if it does not subscribe to that event. The path in `Location` shows the result. A disabled
-// webhook is refused with 409.
+// Sends `webhook.test` to this webhook, even if it does not subscribe to that event. The path in `Location` shows the result. A
+// disabled webhook is refused with 409.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) TestWebhook(ctx context.Context, id string, options ...Option) (*Delivery, error) {

@@ -202,8 +202,8 @@ type BatchReceipt struct {
 	Warnings []Violation `json:"warnings,omitempty,omitzero"`
 }
 
-// Behavior The behaviour of a CUSTOM job. All members are optional; with `{}` the job succeeds at once. The server's time scale applies to all
-// times. Random values come from the seed and the attempt number, so they are the same on every worker.
+// Behavior The behaviour of a CUSTOM job. All members are optional; with `{}` the job succeeds at once. The server multiplies all times by its
+// time scale (FORGERUN_TIME_SCALE). Random values come from the seed and the attempt number, so they are the same on every worker.
 type Behavior struct {
 	// Seed Seed for the jitter and for the bytes of a result that has only a `size`; default: the time of the request.
 	Seed *int64 `json:"seed,omitempty,omitzero"`
@@ -211,7 +211,7 @@ type Behavior struct {
 	// Duration How long an attempt takes. Must be less than the execution limit.
 	Duration string `json:"duration,omitempty,omitzero"`
 
-	// Jitter Attempts are at random up to this time shorter or longer than `duration`. Must not exceed `duration`, and their sum must be less than the execution limit.
+	// Jitter Each attempt is shorter or longer than `duration` by a random time, at most this one. It must not exceed `duration`, and the sum of both must be less than the execution limit.
 	Jitter string `json:"jitter,omitempty,omitzero"`
 
 	// BeginAt The share of the duration, such as 0.4, that counts as already done when an attempt starts.
@@ -518,7 +518,7 @@ type Event struct {
 	// EventID The id of the event.
 	EventID string `json:"event_id"`
 
-	// Seq The event's number within its job, from 1, without gaps.
+	// Seq The event's number within its job. The first event has 1, and there are no gaps.
 	Seq int `json:"seq"`
 
 	// JobID The id of the job.
@@ -558,7 +558,7 @@ type Evidence struct {
 	// Expected What the client should have done.
 	Expected string `json:"expected"`
 
-	// Times Number of times that this happened after the same kinds of requests and faults.
+	// Times Number of times that this happened with the same kinds of requests and faults.
 	Times int `json:"times"`
 
 	// Before The earlier request or delivery from which the expectation follows; missing if there is none.
@@ -597,7 +597,7 @@ type Fault struct {
 	// Seed Seed for `probability`.
 	Seed int64 `json:"seed"`
 
-	// Seen Number of requests that matched, apart from `nth`, `every` and `probability`, while the rule could still apply.
+	// Seen Number of requests that matched all members except `nth`, `every` and `probability`, while the rule could still apply.
 	Seen int `json:"seen"`
 
 	// Applied Number of requests to which the rule was applied.
@@ -640,9 +640,9 @@ type FaultRules struct {
 
 // Fixture A job that a test needs.
 type Fixture struct {
-	// State What the job should be. `scheduled` is CREATED and due in a day. `running` has reached `progress`. `exhausted` has failed in all its
-	// attempts. `gone` has succeeded and was deleted. `expired` has succeeded, and its result has expired. The others have ended in the
-	// state of that name.
+	// State The state that the job should reach. `scheduled` is CREATED and due in a day. `running` has reached `progress`. `exhausted` has
+	// failed in all its attempts. `gone` has succeeded and was deleted. `expired` has succeeded, and its result has expired. The others
+	// have ended in the state of that name.
 	State string `json:"state"`
 
 	// Progress Progress of the running job, in percent.
@@ -815,7 +815,7 @@ type JobRequest struct {
 
 // JournalEntry A request or a delivery attempt in a session.
 type JournalEntry struct {
-	// Number Number of the record, from 1, in order of start.
+	// Number The number of the record; the one that started first is 1.
 	Number int `json:"number"`
 
 	// At When the request arrived.
@@ -891,9 +891,9 @@ type MadeFixture struct {
 	// JobID The id of the job.
 	JobID string `json:"job_id"`
 
-	// Fixture What the job should be. `scheduled` is CREATED and due in a day. `running` has reached `progress`. `exhausted` has failed in all its
-	// attempts. `gone` has succeeded and was deleted. `expired` has succeeded, and its result has expired. The others have ended in the
-	// state of that name.
+	// Fixture The state that the job should reach. `scheduled` is CREATED and due in a day. `running` has reached `progress`. `exhausted` has
+	// failed in all its attempts. `gone` has succeeded and was deleted. `expired` has succeeded, and its result has expired. The others
+	// have ended in the state of that name.
 	Fixture string `json:"fixture"`
 
 	// State The state of a job.
@@ -1326,7 +1326,7 @@ type Schedule struct {
 	LastError *ScheduleError    `json:"last_error"`
 	Links     map[string]string `json:"links"`
 
-	// Warnings Parts of the request that have no effect. Only in the response to the request.
+	// Warnings Parts of the request that have no effect. Only in responses to requests that create or change a schedule.
 	Warnings []Violation `json:"warnings,omitempty,omitzero"`
 }
 
@@ -1348,8 +1348,8 @@ type ScheduleRequest struct {
 	Name string `json:"name,omitempty,omitzero"`
 
 	// Cron The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds
-	// first. Fields may have `*`, numbers, names such as MON, lists, ranges and steps. If both day fields are restricted, a day must
-	// match only one of them. Not allowed together with `interval`.
+	// first. Fields may have `*`, numbers, names such as MON, lists, ranges and steps. If both day fields are restricted, days that
+	// match either of them are due. Not allowed together with `interval`.
 	//
 	//
 	// Examples: 30 4 * * MON-FRI
@@ -1455,7 +1455,7 @@ type SigningKey struct {
 	Use string `json:"use,omitempty,omitzero"`
 }
 
-// SinceRequest The start time and, after the first request, the cursor where to continue.
+// SinceRequest The start time and, after the first request, the cursor at which to continue.
 type SinceRequest struct {
 	Since time.Time `json:"since"`
 
@@ -1546,7 +1546,7 @@ type Violation struct {
 
 // Waiting Why a job waits.
 type Waiting struct {
-	// Reason Why a job waits that no worker has claimed yet.
+	// Reason Why a job that no worker has claimed yet is waiting.
 	Reason string `json:"reason"`
 
 	// Until The time until which the job waits if the reason is SCHEDULED or BACKOFF; otherwise null.
@@ -1733,7 +1733,7 @@ const (
 	KindCPUBurst                    = "CPU_BURST"                      // Computes for 8 s, and succeeds.
 	KindMemorySpike                 = "MEMORY_SPIKE"                   // Uses much memory, and succeeds after 12 s.
 	KindIOHeavy                     = "IO_HEAVY"                       // Succeeds after 15 s of writing and reading.
-	KindManySmallOutputs            = "MANY_SMALL_OUTPUTS"             // Succeeds after 9 s with many small outputs.
+	KindManySmallOutputs            = "MANY_SMALL_OUTPUTS"             // Succeeds after 9 s with a result of many small JSON documents, one per line.
 	KindLargeOutput                 = "LARGE_OUTPUT"                   // Succeeds after 9 s with a result of 256 KiB.
 	KindCancelBeforeStart           = "CANCEL_BEFORE_START"            // Succeeds after 5 s, unless it is canceled before it starts.
 	KindCancelDuringRun             = "CANCEL_DURING_RUN"              // Succeeds after 10 s, unless it is canceled while it runs.
@@ -1769,7 +1769,7 @@ var Kinds = []Kind{
 	{KindCPUBurst, "Computes for 8 s, and succeeds."},
 	{KindMemorySpike, "Uses much memory, and succeeds after 12 s."},
 	{KindIOHeavy, "Succeeds after 15 s of writing and reading."},
-	{KindManySmallOutputs, "Succeeds after 9 s with many small outputs."},
+	{KindManySmallOutputs, "Succeeds after 9 s with a result of many small JSON documents, one per line."},
 	{KindLargeOutput, "Succeeds after 9 s with a result of 256 KiB."},
 	{KindCancelBeforeStart, "Succeeds after 5 s, unless it is canceled before it starts."},
 	{KindCancelDuringRun, "Succeeds after 10 s, unless it is canceled while it runs."},

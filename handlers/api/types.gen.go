@@ -306,7 +306,7 @@ type Event struct {
 	// EventID The id of the event.
 	EventID job.ID `json:"event_id"`
 
-	// Seq The event's number within its job, from 1, without gaps.
+	// Seq The event's number within its job. The first event has 1, and there are no gaps.
 	Seq *int `json:"seq"`
 
 	// JobID The id of the job.
@@ -612,7 +612,7 @@ type Refusal struct {
 	Instance string   `json:"instance"`
 	Code     job.Code `json:"code"`
 
-	// Violations All errors of the item. The pointers are relative to the whole request.
+	// Violations All errors of the item. Their pointers start at the root of the whole request, not of the item.
 	Violations      []job.Violation `json:"violations,omitempty"`
 	Retryable       bool            `json:"retryable"`
 	ProcessingStage job.Stage       `json:"processingStage"`
@@ -688,7 +688,7 @@ type Root struct {
 	// Service The name of this program.
 	Service string `json:"service"`
 
-	// API The path with which all paths of the API begin.
+	// API The path below which all resources of the API are.
 	API string `json:"api"`
 
 	// Docs The address of the API's documentation as a page.

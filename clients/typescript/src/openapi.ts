@@ -623,15 +623,15 @@ export interface components {
             after?: components["schemas"]["Span"];
         };
         /**
-         * @description The behaviour of a CUSTOM job. All members are optional; with `{}` the job succeeds at once. The server's time scale applies to all
-         *     times. Random values come from the seed and the attempt number, so they are the same on every worker.
+         * @description The behaviour of a CUSTOM job. All members are optional; with `{}` the job succeeds at once. The server multiplies all times by its
+         *     time scale (FORGERUN_TIME_SCALE). Random values come from the seed and the attempt number, so they are the same on every worker.
          */
         Behavior: {
             /** @description Seed for the jitter and for the bytes of a result that has only a `size`; default: the time of the request. */
             seed?: number | null;
             /** @description How long an attempt takes. Must be less than the execution limit. */
             duration?: components["schemas"]["Span"];
-            /** @description Attempts are at random up to this time shorter or longer than `duration`. Must not exceed `duration`, and their sum must be less than the execution limit. */
+            /** @description Each attempt is shorter or longer than `duration` by a random time, at most this one. It must not exceed `duration`, and the sum of both must be less than the execution limit. */
             jitter?: components["schemas"]["Span"];
             /**
              * @description The share of the duration, such as 0.4, that counts as already done when an attempt starts.
@@ -759,7 +759,7 @@ export interface components {
              * @description The id of the event.
              */
             event_id: string;
-            /** @description The event's number within its job, from 1, without gaps. */
+            /** @description The event's number within its job. The first event has 1, and there are no gaps. */
             seq: number | null;
             /**
              * Format: uuid
@@ -806,7 +806,7 @@ export interface components {
             updated_at: components["schemas"]["Time"];
         };
         /**
-         * @description Why a job waits that no worker has claimed yet.
+         * @description Why a job that no worker has claimed yet is waiting.
          * @enum {string}
          */
         WaitingReason: "SCHEDULED" | "BACKOFF" | "PAUSED" | "CLIENT_LIMIT" | "NO_WORKERS" | "QUEUE";
@@ -945,7 +945,7 @@ export interface components {
              */
             instance: string;
             code: components["schemas"]["Code"];
-            /** @description All errors of the item. The pointers are relative to the whole request. */
+            /** @description All errors of the item. Their pointers start at the root of the whole request, not of the item. */
             violations?: components["schemas"]["Violation"][];
             /** @constant */
             retryable: false;
@@ -1402,7 +1402,7 @@ export interface components {
             sequencetype?: "Integer";
             workkind?: components["schemas"]["WorkKind"];
             /**
-             * @description The media type of `data`; in binary mode
+             * @description The media type of `data`. In binary mode, the `Content-Type` has it.
              * @enum {string}
              */
             datacontenttype: "application/json" | "application/problem+json";
@@ -1436,8 +1436,8 @@ export interface components {
             /**
              * Format: cron
              * @description The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds
-             *     first. Fields may have `*`, numbers, names such as MON, lists, ranges and steps. If both day fields are restricted, a day must
-             *     match only one of them. Not allowed together with `interval`.
+             *     first. Fields may have `*`, numbers, names such as MON, lists, ranges and steps. If both day fields are restricted, days that
+             *     match either of them are due. Not allowed together with `interval`.
              * @example 30 4 * * MON-FRI
              */
             cron?: string | null;
@@ -1475,8 +1475,8 @@ export interface components {
             /**
              * Format: cron
              * @description The due times as a cron expression: minute, hour, day of the month, month and day of the week, or six fields with seconds
-             *     first. Fields may have `*`, numbers, names such as MON, lists, ranges and steps. If both day fields are restricted, a day must
-             *     match only one of them. Not allowed together with `interval`.
+             *     first. Fields may have `*`, numbers, names such as MON, lists, ranges and steps. If both day fields are restricted, days that
+             *     match either of them are due. Not allowed together with `interval`.
              * @example 30 4 * * MON-FRI
              */
             cron?: string | null;
@@ -1555,7 +1555,7 @@ export interface components {
             /** @description The latest due time whose job was refused, and why; null if none was refused. */
             last_error: components["schemas"]["ScheduleError"] | null;
             links: components["schemas"]["ScheduleLinks"];
-            /** @description Parts of the request that have no effect. Only in the response to the request. */
+            /** @description Parts of the request that have no effect. Only in responses to requests that create or change a schedule. */
             warnings?: components["schemas"]["Warnings"];
         };
         /** @description Addresses of the schedule, of its jobs, and of the actions that are possible now. */
@@ -1590,7 +1590,7 @@ export interface components {
         Root: {
             /** @description The name of this program. */
             service: string;
-            /** @description The path with which all paths of the API begin. */
+            /** @description The path below which all resources of the API are. */
             api: string;
             /** @description The address of the API's documentation as a page. */
             docs: string;
@@ -1810,7 +1810,7 @@ export interface components {
             found: string;
             /** @description What the client should have done. */
             expected: string;
-            /** @description Number of times that this happened after the same kinds of requests and faults. */
+            /** @description Number of times that this happened with the same kinds of requests and faults. */
             times: number;
             /** @description The earlier request or delivery from which the expectation follows; missing if there is none. */
             before?: components["schemas"]["Moment"];
@@ -1836,7 +1836,7 @@ export interface components {
         };
         /** @description A request or a delivery attempt in a session. */
         JournalEntry: {
-            /** @description Number of the record, from 1, in order of start. */
+            /** @description The number of the record; the one that started first is 1. */
             number: number;
             /** @description When the request arrived. */
             at: components["schemas"]["Time"];
@@ -1886,9 +1886,9 @@ export interface components {
             result?: components["schemas"]["PlannedResult"] | null;
         };
         /**
-         * @description What the job should be. `scheduled` is CREATED and due in a day. `running` has reached `progress`. `exhausted` has failed in all its
-         *     attempts. `gone` has succeeded and was deleted. `expired` has succeeded, and its result has expired. The others have ended in the
-         *     state of that name.
+         * @description The state that the job should reach. `scheduled` is CREATED and due in a day. `running` has reached `progress`. `exhausted` has
+         *     failed in all its attempts. `gone` has succeeded and was deleted. `expired` has succeeded, and its result has expired. The others
+         *     have ended in the state of that name.
          * @enum {string}
          */
         FixtureState: "scheduled" | "running" | "succeeded" | "failed" | "exhausted" | "canceled" | "gone" | "expired";
@@ -1948,7 +1948,7 @@ export interface components {
              * @example submitJob
              */
             operation?: string | null;
-            /** @description Which of these requests matches, such as 3 for the third. With `times` or `for`, the number of the first request of a window in which all match. */
+            /** @description Which of the counted requests matches, such as 3 for the third. With `times` or `for`, the number of the first request of a window in which all match. */
             nth?: number | null;
             /** @description Number of requests in the window, 1 if absent; more if `for` lasts longer. Needs `nth`. */
             times?: number | null;
@@ -2049,8 +2049,8 @@ export interface components {
             repeat?: number | null;
             /**
              * @description Before the delivery, and again after a 2xx response to it, a forged request is sent that the receiver must refuse. `body`: with
-             *     another body. `signature`: with other signatures. `timestamp`: with an old timestamp. `key`: signed with a foreign key and
-             *     secret. `target`: signed for another URL.
+             *     another body. `signature`: with other signatures. `timestamp`: with an old timestamp. `key`: signed with a key and a secret
+             *     that are not the service's. `target`: signed for another URL.
              * @enum {string|null}
              */
             tamper?: "body" | "signature" | "timestamp" | "key" | "target" | null;
@@ -2108,7 +2108,7 @@ export interface components {
             effect: components["schemas"]["FaultEffect"];
             /** @description Seed for `probability`. */
             seed: number;
-            /** @description Number of requests that matched, apart from `nth`, `every` and `probability`, while the rule could still apply. */
+            /** @description Number of requests that matched all members except `nth`, `every` and `probability`, while the rule could still apply. */
             seen: number;
             /** @description Number of requests to which the rule was applied. */
             applied: number;
@@ -2140,7 +2140,7 @@ export interface components {
             /** @description Whether events are sent. */
             enabled?: boolean;
         };
-        /** @description The start time and, after the first request, the cursor where to continue. */
+        /** @description The start time and, after the first request, the cursor at which to continue. */
         SinceRequest: {
             since: components["schemas"]["UtcTime"];
             /**

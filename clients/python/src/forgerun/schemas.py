@@ -1492,7 +1492,7 @@ class WebhookPatch(TypedDict):
 
 
 class SinceRequest(TypedDict):
-    """The start time and, after the first request, the cursor where to continue."""
+    """The start time and, after the first request, the cursor at which to continue."""
 
     since: UtcTime
     cursor: NotRequired[str | None]
