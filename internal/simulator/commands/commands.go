@@ -31,7 +31,6 @@ func Commands(p command.Program) []*cobra.Command {
 	return append(command.Unbroken(demoCommand(p)), simulateCommand(p))
 }
 
-// simulateCommand returns the command "simulate" with its subcommands.
 func simulateCommand(p command.Program) *cobra.Command {
 	c := &cobra.Command{
 		Use: "simulate", Short: "Play scenarios against a service, inject faults, and judge the service",
@@ -54,7 +53,6 @@ received by the demo itself on loopback. FORGERUN_ variables are not passed on.
 
 It is the same as "forgerun simulate run tour" without other flags.`
 
-// demoCommand returns the demo, which runs the scenario tour.
 func demoCommand(p command.Program) *cobra.Command {
 	f := &runFlags{Options: trial.Options{ReceiverAddr: anyPort, Lease: defaultLease, Sample: defaultSample}}
 	c := &cobra.Command{

@@ -23,7 +23,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// simulate runs "forgerun simulate ARGS", or "forgerun demo".
 func simulate(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	return simulateIn(t.Context(), args...)
@@ -44,7 +43,6 @@ func simulateIn(ctx context.Context, args ...string) (code int, stdout, stderr s
 	return code, out.String(), errOut.String()
 }
 
-// serve returns the address of a server that always sends this response.
 func serve(t *testing.T, status int, mediaType, body string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

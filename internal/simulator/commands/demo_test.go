@@ -20,7 +20,6 @@ func TestDemo(t *testing.T) {
 	require.Contains(t, stdout, "\n31 of 31 work kinds as expected\n")
 }
 
-// program writes a shell script that replaces the forgerun binary.
 func program(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "forgerun")

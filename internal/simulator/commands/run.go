@@ -42,7 +42,6 @@ junit.xml, and, if something was wrong, the history and the logs.
 Kinds of faults for --chaos, where each needs the mean time between two such faults:
 %s`
 
-// runFlags are the flags of "run".
 type runFlags struct {
 	trial.Options
 	workers, chaos string
@@ -58,7 +57,6 @@ const (
 	anyPort       = "127.0.0.1:0"
 )
 
-// runCommand runs a scenario.
 func runCommand(p command.Program) *cobra.Command {
 	f := &runFlags{}
 	c := &cobra.Command{
@@ -83,7 +81,6 @@ func runCommand(p command.Program) *cobra.Command {
 	return c
 }
 
-// play runs the scenario and returns the exit code. typed is the command line for the report.
 func (f *runFlags) play(ctx context.Context, p command.Program, typed string) int {
 	f.Command, f.Program, f.Stdout, f.Stderr = typed, version.Get().Line("forgerun"), p.Stdout, p.Stderr
 	outcome, err := trial.New(f.Options).Run(ctx)
@@ -132,7 +129,6 @@ func (f *runFlags) declare(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.Keep, "keep", false, "also keep the history and the logs of a run without violations")
 }
 
-// load reads the scenario and applies the flags.
 func (f *runFlags) load(name string) error {
 	s, err := scenario.Load(name)
 	if err != nil {
@@ -142,7 +138,6 @@ func (f *runFlags) load(name string) error {
 	return f.applyFlags(s)
 }
 
-// applyFlags applies the flags to the scenario and checks for contradictions.
 func (f *runFlags) applyFlags(s *scenario.Scenario) error {
 	if f.seed != 0 {
 		s.Seed = f.seed
@@ -152,7 +147,8 @@ func (f *runFlags) applyFlags(s *scenario.Scenario) error {
 	}
 	s.Drain = cmp.Or(f.drain, s.Drain)
 	if f.duration > 0 {
-		// Steps keep their length, since constantly starting workers would leave no time for jobs.
+		// A shorter run has fewer steps, not shorter ones: with short steps, workers would start all the time and finish few
+		// jobs.
 		if steps := strings.Split(s.Service.Workers, ","); f.duration < s.Duration {
 			fit := int(math.Round(float64(len(steps)) * float64(f.duration) / float64(s.Duration)))
 			s.Service.Workers = strings.Join(steps[:max(fit, 1)], ",")
@@ -173,7 +169,7 @@ func (f *runFlags) applyFlags(s *scenario.Scenario) error {
 	}
 	own := f.URL == ""
 	if !own && f.chaos == "" && f.workers == "" {
-		s.Chaos = "" // a scenario's faults need a service of its own
+		s.Chaos = "" // the scenario's own faults need a service that the simulator started
 	}
 	for _, admin := range f.AdminURLs {
 		if u, err := url.Parse(admin); err != nil || u.Host == "" || u.RawQuery != "" {
@@ -201,7 +197,7 @@ func (f *runFlags) applyFlags(s *scenario.Scenario) error {
 // secrets matches flags with secret values, in arguments separated by NUL bytes.
 var secrets = regexp.MustCompile(`(\x00--?(?:key|database-url|redis-url)[=\x00])[^\x00]*`)
 
-// commandLine returns the command for the report, without secrets. Arguments are everything typed after the program.
+// commandLine returns the command for the report, without secrets. arguments is everything typed after the program's name.
 func commandLine(path string, arguments []string) string {
 	typed := strings.Join(append([]string{path}, arguments[min(strings.Count(path, " "), len(arguments)):]...), "\x00")
 	return strings.ReplaceAll(secrets.ReplaceAllString(typed, "$1..."), "\x00", " ")

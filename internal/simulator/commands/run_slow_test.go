@@ -16,7 +16,6 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// runReport is the part of report.json that the tests read.
 type runReport struct {
 	Outcome string
 	Totals  struct {
@@ -28,7 +27,7 @@ type runReport struct {
 	Notes      []string
 }
 
-// runScenario runs a scenario against its own real service and requires that no invariant is violated.
+// runScenario runs a scenario against a service of its own and requires that no invariant is violated.
 func runScenario(t *testing.T, args ...string) (report runReport) {
 	t.Helper()
 	out := t.TempDir()
@@ -52,8 +51,7 @@ func runScenario(t *testing.T, args ...string) (report runReport) {
 	return report
 }
 
-// TestRunAutoscale starts and stops fifteen workers under load, with jobs longer than the grace period. The scenario alone takes
-// two minutes.
+// TestRunAutoscale starts and stops fifteen workers under load, with jobs longer than the grace period.
 func TestRunAutoscale(t *testing.T) {
 	t.Parallel()
 	report := runScenario(t, "autoscale", "--duration", "30s", "--workers", "1,16,1")
@@ -62,7 +60,7 @@ func TestRunAutoscale(t *testing.T) {
 }
 
 // TestRunSoakUnderFaults runs a mixed load of several tenants while workers start and stop and every kind of fault hits every
-// component. No invariant may be violated. The seed fixes requests and faults.
+// component. The seed fixes requests and faults.
 func TestRunSoakUnderFaults(t *testing.T) {
 	// Not parallel, because the test needs the CPU for enough load.
 	report := runScenario(t, "soak", "--duration", "60s", "--seed", "7", "--workers", "1..3",

@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// tour has kinds with outcomes that do not depend on the machine's speed. TestDemo plays all kinds.
+// tour has kinds of jobs whose outcomes do not depend on the machine's speed. TestDemo plays all kinds.
 const tour = `
 jobs: 5
 drain: 1m
@@ -40,7 +40,6 @@ receivers:
 readers: {poll: 100%}
 `
 
-// only returns the tour with a single entry.
 func only(entry string) string {
 	head, rest, _ := strings.Cut(tour, "mix:\n")
 	_, receivers, _ := strings.Cut(rest, "receivers:")
@@ -48,7 +47,6 @@ func only(entry string) string {
 	return head + "mix: [" + entry + "]\nreceivers:" + receivers
 }
 
-// TestRunningService runs scenarios against a service that already runs.
 func TestRunningService(t *testing.T) {
 	t.Parallel()
 	s, err := stack.Start(t.Context(), stack.Options{
@@ -132,8 +130,8 @@ func interruptedRun(t *testing.T, address string) {
 	requireCleanedUp(t, address, key)
 }
 
-// through starts a proxy and returns its address. see gets each response to a request with the method below /v1/jobs, and may change
-// its body.
+// through starts a proxy for the service and returns its address. The proxy calls see with each response to a request below
+// /v1/jobs that has this method; see may change the body.
 func through(t *testing.T, service, method string, see func(r *http.Request, body []byte) []byte) string {
 	t.Helper()
 	target, err := url.Parse(strings.TrimSuffix(service, "/v1"))
@@ -155,7 +153,6 @@ func through(t *testing.T, service, method string, see func(r *http.Request, bod
 	return server.URL
 }
 
-// requireCleanedUp checks that the client's jobs have ended and its webhooks are gone.
 func requireCleanedUp(t *testing.T, url, key string) {
 	t.Helper()
 	c, err := client.New(client.Config{URL: url, Key: key})

@@ -14,18 +14,18 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// Kind is the subject and the source of a fact.
+// Kind says what a fact is about and where it was observed.
 type Kind string
 
 // Observations of the client during the run.
 const (
-	Submitted Kind = "submitted" // a ticket: its request and all tries to submit it
+	Submitted Kind = "submitted" // a ticket: one request to submit a job, with all tries to send it
 	Acted     Kind = "acted"     // a cancel or a retry and its answer
-	Intruded  Kind = "intruded"  // the answer to another tenant's request for the job
+	Intruded  Kind = "intruded"  // the answer when another tenant requested the job
 	Looked    Kind = "looked"    // the job as a poll showed it
 	Streamed  Kind = "streamed"  // an event on the client's stream
-	Received  Kind = "received"  // a received delivery
-	Scheduled Kind = "scheduled" // a schedule that was created
+	Received  Kind = "received"  // a delivery that the receiver got
+	Scheduled Kind = "scheduled"
 	Forbidden Kind = "forbidden" // forbidden observation, such as a delivery without a valid signature; described in Note
 )
 
@@ -39,7 +39,7 @@ const (
 	StoredReport  Kind = "stored report"   // table reports
 	StoredDeliver Kind = "stored delivery" // table deliveries
 	Contradiction Kind = "contradiction"   // row that violates an invariant; Note has its key and the violation
-	QueuedTask    Kind = "queued task"     // a task in Redis
+	QueuedTask    Kind = "queued task"
 )
 
 // Fact is an observation. Kind determines which fields are set.
@@ -49,8 +49,8 @@ type Fact struct {
 	Sent time.Time `json:"sent"` // for a poll or list, when it was sent; for a row, the time of its snapshot by Postgres' clock
 
 	Kind   Kind  `json:"kind"`
-	Tenant int   `json:"tenant"` // of the credentials, stream or webhook; from 0
-	Ticket int64 `json:"ticket"` // numbered from 1; 0: unknown
+	Tenant int   `json:"tenant"` // whose credentials, stream or webhook were used; from 0
+	Ticket int64 `json:"ticket"` // number of the ticket, from 1; 0: unknown
 
 	Submission *Submission `json:"submission"`
 	Action     *Answer     `json:"action"`
@@ -63,7 +63,7 @@ type Fact struct {
 	Note       string      `json:"note"`
 }
 
-// Subject returns the job of the fact, or the event of a delivery without a job; "" for none. Facts with the same subject are
+// Subject returns the job of the fact or, for a delivery without a job, its event; "" for none. Facts with the same subject are
 // stored together.
 func (f *Fact) Subject() string {
 	if f.Job == "" && f.Delivery != nil {
@@ -72,7 +72,7 @@ func (f *Fact) Subject() string {
 	return f.Job
 }
 
-// Schedule is a schedule of the run. It is due after each interval, from its creation to its end.
+// Schedule is a schedule that the run created. It is due after each interval, from its creation to its end.
 type Schedule struct {
 	ID        string        `json:"id"`
 	Interval  time.Duration `json:"interval"`
@@ -80,7 +80,7 @@ type Schedule struct {
 	EndAt     time.Time     `json:"end_at"`
 }
 
-// Submission is the request of a ticket, with all attempts to submit it.
+// Submission is the request of a ticket, with all tries to send it.
 type Submission struct {
 	Key         string    `json:"key"` // idempotency key, the same on every try
 	Type        string    `json:"type"`
@@ -100,14 +100,14 @@ type Answer struct {
 	Sent      time.Time `json:"sent"`
 	Answered  time.Time `json:"answered"`
 	Status    int       `json:"status"`
-	Code      string    `json:"code"` // of a problem document
+	Code      string    `json:"code"` // code of a problem document
 	RequestID string    `json:"request_id"`
 	Job       string    `json:"job"`
 	State     string    `json:"state"`
 	Attempt   int       `json:"attempt"` // the job's attempt after a cancel or a retry
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
-	Location  string    `json:"location"` // header of the response
+	Location  string    `json:"location"` // response header
 	Replayed  bool      `json:"replayed"`
 	Error     string    `json:"error"` // why no response arrived
 }
@@ -143,7 +143,7 @@ func ParamsDigest(params []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Event is an entry of a job's log. On a stream the end of an attempt is an outcome document, without Seq and states.
+// Event is an entry of a job's log. On a stream, an attempt ends with an outcome document, which has no Seq and no states.
 type Event struct {
 	ID      string    `json:"id"`
 	Seq     int       `json:"seq"`
@@ -153,14 +153,14 @@ type Event struct {
 	Attempt int       `json:"attempt"`
 	At      time.Time `json:"at"`
 	Status  string    `json:"status"`  // jobStatus of an outcome document
-	Emitted string    `json:"emitted"` // for event.emitted: the client's name and data, separated by a space
+	Emitted string    `json:"emitted"` // for event.emitted: the event name and data that the client chose, separated by a space
 
 	Job string `json:"job"` // in the API's report: the event's job
 
-	Scenario // rows have only the kind
+	Scenario // for a row, only the work kind is set
 }
 
-// Scenario is an event's description of its job's work kind.
+// Scenario is the part of an event that describes the job's work kind.
 type Scenario struct {
 	WorkKind        string `json:"work_kind"`
 	DurationMS      int    `json:"duration_ms"`
@@ -180,7 +180,7 @@ type Report struct {
 	// Only set by the API.
 	Events      []Event `json:"events"`
 	Job         string  `json:"job"`
-	ResultSize  *int    `json:"result_size"`  // bytes of the attempt's result, with a verified hash
+	ResultSize  *int    `json:"result_size"`  // bytes of the attempt's result; nil unless its hash is right
 	ResultError string  `json:"result_error"` // why ResultSize is nil
 }
 
@@ -196,9 +196,9 @@ type Delivery struct {
 	State     string    `json:"state"`      // PENDING, DELIVERED, FAILED
 	Attempts  int       `json:"attempts"`   // counted by the service
 	Status    int       `json:"status"`     // status of the receiver's answer; 0: none
-	Error     string    `json:"error"`      // code, as the service reports it
-	Accepted  int       `json:"accepted"`   // rows: attempts with a 2xx answer
-	Uncounted int       `json:"uncounted"`  // rows: internal failures, excluded from the limit
+	Error     string    `json:"error"`      // error code that the service reports
+	Accepted  int       `json:"accepted"`   // rows: number of attempts with a 2xx answer
+	Uncounted int       `json:"uncounted"`  // rows: number of attempts that failed inside the service, which the limit does not count
 	Next      time.Time `json:"next"`       // time of the next attempt of a PENDING delivery
 	Body      string    `json:"body"`       // digest of the message's body
 	JobStatus string    `json:"job_status"` // jobStatus in the received body
@@ -212,7 +212,7 @@ type Delivery struct {
 	// Only set by the API.
 	CreatedAt time.Time                `json:"created_at"`
 	SettledAt time.Time                `json:"settled_at"`
-	HasLog    bool                     `json:"has_log"` // the delivery was read individually
+	HasLog    bool                     `json:"has_log"` // the delivery was read on its own, with its attempts
 	Log       []client.DeliveryAttempt `json:"log"`
 }
 
@@ -227,7 +227,7 @@ type Task struct {
 // Account is a tenant of a run.
 type Account struct {
 	Tenant   int
-	ClientID string         // "" with a given key, whose client may have other data
+	ClientID string         // "" for a key that the user passed, whose client may have other data
 	Client   *client.Client // for requests outside the load
 	Quick    *client.Client // for the load, which decides on retries itself: this client never retries
 	Webhooks []Webhook
@@ -240,7 +240,7 @@ type Webhook struct {
 	Events []string // names, or patterns such as job.* and *
 }
 
-// EventOf converts an event of a log. It fails if the event does not contain the client's own event correctly.
+// EventOf converts an event of a log. It fails if the data of an event.emitted is malformed.
 func EventOf(e *client.Event) (kept *Event, err error) {
 	kept = &Event{ID: e.EventID, Seq: e.Seq, Name: e.EventName, Prev: e.PrevState, Next: e.NextState, Attempt: e.Attempt, At: e.Timestamp}
 	if e.JobID != "" {
@@ -254,7 +254,7 @@ func EventOf(e *client.Event) (kept *Event, err error) {
 	return kept, err
 }
 
-// EmissionOf converts the client's own event, "" for none.
+// EmissionOf returns the event name and data that the client chose, separated by a space; "" for none.
 func EmissionOf(e *client.Emission) string {
 	if e == nil {
 		return ""

@@ -43,9 +43,9 @@ func TestLatestServiceTime(t *testing.T) {
 	latest := moves.Latest(10 * time.Second)
 	for _, c := range []struct{ real, service time.Duration }{
 		{-time.Second, -time.Second},
-		{time.Second, 10*time.Hour + time.Second},                       // the time after the jump is the latest
-		{90 * time.Second, 10*time.Hour + time.Minute + 10*time.Second}, // the freeze may take effect 10 s late
-		{3*time.Minute + time.Second, 11*time.Hour + 11*time.Minute},    // the fast rate may last 10 s longer
+		{time.Second, 10*time.Hour + time.Second},                       // later than by the setting before the jump
+		{90 * time.Second, 10*time.Hour + time.Minute + 10*time.Second}, // a process may learn of the freeze 10 s late
+		{3*time.Minute + time.Second, 11*time.Hour + 11*time.Minute},    // a process may keep the fast rate for 10 s longer
 		{time.Hour, 11*time.Hour + 58*time.Minute},
 	} {
 		require.Equal(t, after(c.service), latest(after(c.real)), "%s", c.real)

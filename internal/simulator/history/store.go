@@ -39,7 +39,7 @@ type bucket struct {
 	broken error // first disk error; later facts are dropped
 }
 
-// Create makes an empty history in dir, and dir itself if it is missing. It returns an error if dir has a history.
+// Create makes an empty history in dir, and dir itself if it is missing. It returns an error if dir already has a history.
 func Create(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (s *Store) Jobs(bucket int) (map[string][]Fact, error) {
 	})
 }
 
-// Each calls fn with the facts of the bucket until it returns an error.
+// Each calls fn with the facts of the bucket until fn returns an error.
 func (s *Store) Each(bucket int, fn func(Fact) error) error {
 	file, err := os.Open(s.path(bucket))
 	if err != nil {
@@ -137,9 +137,10 @@ func (s *Store) Each(bucket int, fn func(Fact) error) error {
 	}
 }
 
-// Move is one move of the clock: the service's time was Service at Postgres' time Real, and has passed at Rate since.
+// Move is one move of the clock: it set the service time to Service when Postgres' clock showed Real, and since then time passes
+// at Rate.
 type Move struct {
-	Number  int64 // numbered from 1; 0: a reading, not a move
+	Number  int64 // numbered from 1; 0: the clock was only read, not moved
 	Real    time.Time
 	Service time.Time
 	Rate    float64 // 0: frozen
@@ -169,10 +170,10 @@ func (ms Moves) before(i int) Move {
 	return unmoved(ms[i].Real)
 }
 
-// Latest returns the latest service time that any process can have seen by a real moment. A move that slows the clock may take up
-// to lag to apply.
+// Latest returns a function that returns the latest service time that any process can have seen by the time `real`. A process may
+// learn of a move at most `lag` late.
 func (ms Moves) Latest(lag time.Duration) func(real time.Time) time.Time {
-	peaks := make([]time.Time, len(ms)) // upper bounds of the settings up to each move
+	peaks := make([]time.Time, len(ms)) // for each move, the latest time that an earlier setting can have shown
 	for i, m := range ms {
 		if i > 0 || m.Number == 1 {
 			peaks[i] = ms.before(i).at(m.Real.Add(lag))
@@ -190,7 +191,8 @@ func (ms Moves) Latest(lag time.Duration) func(real time.Time) time.Time {
 	}
 }
 
-// At returns the service time for Postgres' time real. Before the first move it uses the previous setting, if known.
+// At returns the service time when Postgres' clock shows `real`. For a time before ms[0], it returns `real` if ms[0] is the
+// clock's first move; otherwise it assumes that ms[0] already applied.
 func (ms Moves) At(real time.Time) time.Time {
 	switch before := ms[:ms.until(real)]; {
 	case len(before) > 0:
@@ -201,8 +203,7 @@ func (ms Moves) At(real time.Time) time.Time {
 	return real
 }
 
-// Most returns the largest service time that passes around any move, from d before to d after it in real time; without moves it is 2
-// d.
+// Most returns how much service time can pass from d before a move to d after it, in real time; without moves it is 2 d.
 func (ms Moves) Most(d time.Duration) time.Duration {
 	most := 2 * d
 	for _, m := range ms {
@@ -211,8 +212,8 @@ func (ms Moves) Most(d time.Duration) time.Duration {
 	return most
 }
 
-// Since returns the real moment of an event with service time at. It is known if at is after the last move and the clock runs at
-// the real rate since.
+// Since returns the real time of an event that has the service time `at`. It is known only if `at` is after the last move and the
+// clock has run at the real rate since.
 func (ms Moves) Since(at time.Time) (real time.Time, known bool) {
 	if len(ms) == 0 {
 		return at, true
@@ -233,8 +234,8 @@ type Passing struct {
 	Before time.Time
 }
 
-// Passed returns how the service time passed at, given the largest delay of a move. It returns zero if the
-// clock ran normally through at, or has not reached it.
+// Passed returns how the service time passed `at`, if processes learn of a move at most `lag` late. It returns zero if the clock
+// ran at the real rate through `at`, or has not reached it.
 func (ms Moves) Passed(at time.Time, lag time.Duration) Passing {
 	for i, m := range ms {
 		if i == 0 && m.Number != 1 && at.Before(m.Service) {

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// world is a run of a correct service as the simulator sees it. Tests use it unchanged or corrupt it.
+// world holds what the simulator would see of a run against a correct service. Tests use it unchanged or corrupt it.
 type world struct {
 	facts []history.Fact
 	run   RunContext
@@ -45,7 +45,6 @@ func newWorld() *world {
 	return w
 }
 
-// jobBuilder adds the facts about one job to a world.
 type jobBuilder struct {
 	w       *world
 	id      string
@@ -63,10 +62,8 @@ type jobBuilder struct {
 
 func (w *world) add(f history.Fact) { w.facts = append(w.facts, f) }
 
-// end returns the time at which the sources are read, after all jobs have ended.
 func (w *world) end() time.Time { return w.start.Add(time.Hour) }
 
-// job adds a job that is submitted a second after the previous one.
 func (w *world) job(tenant int, kind string, options ...func(*jobBuilder)) *jobBuilder {
 	w.last++
 	w.run.Tickets = w.last
@@ -98,14 +95,13 @@ func deferred(ahead time.Duration) func(*jobBuilder) {
 	}
 }
 
-// emits makes the job publish an event of the client.
+// emits makes a job that publishes an event chosen by the client.
 func emits(t *jobBuilder) { t.row.Type = emitEvent }
 
 func autoRetry(t *jobBuilder)                 { t.sub.AutoRetry = true }
 func inBatch(id string) func(*jobBuilder)     { return func(t *jobBuilder) { t.row.BatchID = id } }
 func calledBack(url string) func(*jobBuilder) { return func(t *jobBuilder) { t.sub.Callback = url } }
 
-// add adds a fact about the job.
 func (t *jobBuilder) add(k history.Kind, at time.Time, f history.Fact) {
 	f.Kind, f.At, f.Tenant, f.Job = k, at, t.tenant, t.id
 	if f.Event == nil && f.Report == nil && (f.Delivery == nil || k == history.Received) { // other facts have no ticket
@@ -114,7 +110,6 @@ func (t *jobBuilder) add(k history.Kind, at time.Time, f history.Fact) {
 	t.w.add(f)
 }
 
-// try submits the job once more.
 func (t *jobBuilder) try(replay bool) *jobBuilder {
 	state := queued
 	if !t.row.ExecutionAt.IsZero() {
@@ -127,13 +122,11 @@ func (t *jobBuilder) try(replay bool) *jobBuilder {
 	return t
 }
 
-// scenario returns the expected behavior of the job's kind.
 func (t *jobBuilder) scenario() history.Scenario {
 	ms := int(cmp.Or(catalogue[t.row.WorkKind].duration, 150*second).Milliseconds())
 	return history.Scenario{WorkKind: t.row.WorkKind, DurationMS: ms, ExpectedOutcome: expectedOutcome(t.row.WorkKind)}
 }
 
-// wait lets time pass.
 func (t *jobBuilder) wait(d time.Duration) *jobBuilder {
 	t.now = t.now.Add(d)
 	return t
@@ -175,7 +168,6 @@ func (t *jobBuilder) event(name, next string) *jobBuilder {
 	return t
 }
 
-// deliver adds the delivery of an event, with an attempt for each response.
 func (t *jobBuilder) deliver(e history.Event, hook, url string, answers ...int) {
 	d := history.Delivery{
 		ID: fmt.Sprint(e.ID, "-to-", hook, url), Webhook: hook, URL: url, EventID: e.ID, EventName: e.Name, Seq: e.Seq,
@@ -200,7 +192,6 @@ func (t *jobBuilder) deliver(e history.Event, hook, url string, answers ...int) 
 	}
 }
 
-// claim makes a worker claim the job.
 func (t *jobBuilder) claim() *jobBuilder {
 	if t.state == created {
 		if t.now.Before(t.row.ExecutionAt) {
@@ -211,19 +202,17 @@ func (t *jobBuilder) claim() *jobBuilder {
 	return t.wait(10*time.Millisecond).event("job.assigned", assigned)
 }
 
-// run starts a claimed job.
 func (t *jobBuilder) run() *jobBuilder {
 	t.wait(10*time.Millisecond).event("job.running", running)
 	t.starts, t.row.StartedAt = t.now, t.now
 	return t
 }
 
-// loseLease makes the worker lose its lease.
 func (t *jobBuilder) loseLease() *jobBuilder {
 	return t.wait(3*second).event("job.lease_expired", queued)
 }
 
-// ends ends the attempt after the duration of its work, with a failure code or "".
+// ends finishes the attempt after the duration of its work; code is the code of its failure, or "" for none.
 func (t *jobBuilder) ends(state, code string) *jobBuilder {
 	if state != canceled {
 		t.wait(catalogue[t.row.WorkKind].duration + 30*time.Millisecond)
@@ -252,14 +241,12 @@ func (t *jobBuilder) ends(state, code string) *jobBuilder {
 func (t *jobBuilder) success() *jobBuilder            { return t.claim().run().ends(succeeded, "") }
 func (t *jobBuilder) failure(code string) *jobBuilder { return t.claim().run().ends(failed, code) }
 
-// retried queues the next attempt.
 func (t *jobBuilder) retried() *jobBuilder {
 	t.row.Attempt++
 	t.row.FinishedAt, t.row.StartedAt, t.starts, t.row.Outcome, t.code = time.Time{}, time.Time{}, time.Time{}, "", ""
 	return t.event("job.retried", queued)
 }
 
-// requests adds a cancel or a retry, and a response with the current state of the job.
 func (t *jobBuilder) requests(verb string, status int) *jobBuilder {
 	a := &history.Answer{Verb: verb, Sent: t.now.Add(-5 * time.Millisecond), Status: status}
 	if status == 200 {
@@ -271,7 +258,6 @@ func (t *jobBuilder) requests(verb string, status int) *jobBuilder {
 	return t
 }
 
-// polled adds a poll of the job.
 func (t *jobBuilder) polled() *jobBuilder {
 	shown := t.shown()
 	shown.Definition = definitionOf(shown.WorkKind)
@@ -285,20 +271,17 @@ func (t *jobBuilder) polled() *jobBuilder {
 	return t.wait(10 * time.Millisecond)
 }
 
-// definitionOf returns the definition of a work kind.
 func definitionOf(kind string) *client.Definition {
 	k := catalogue[kind]
 	return &client.Definition{DurationMS: int(k.duration.Milliseconds()), ShouldFail: k.fails > 0, PayloadSize: k.result}
 }
 
-// shown returns the job as the API shows it.
 func (t *jobBuilder) shown() history.Job {
 	j := history.Job{Job: t.row.Job}
 	j.Definition = nil
 	return j
 }
 
-// close adds the final state of the job in all sources.
 func (t *jobBuilder) close() *jobBuilder {
 	end := t.w.end()
 	t.add(history.Submitted, t.now, history.Fact{Submission: &t.sub})

@@ -28,14 +28,13 @@ func (w *world) fact(k history.Kind, job int) history.Fact {
 	return history.Fact{Kind: k, At: w.end(), Job: jobName(job), Tenant: w.find(history.StoredJob, job).Tenant}
 }
 
-// test selects facts.
 type test = func(*history.Fact) bool
 
 func passes(f *history.Fact, tests []test) bool {
 	return !slices.ContainsFunc(tests, func(passes test) bool { return !passes(f) })
 }
 
-// find returns the first fact of a kind about a job that passes the tests.
+// find returns the first fact about a job that has this kind and passes the tests.
 func (w *world) find(k history.Kind, job int, tests ...test) *history.Fact {
 	for i := range w.facts {
 		f := &w.facts[i]
@@ -46,7 +45,6 @@ func (w *world) find(k history.Kind, job int, tests ...test) *history.Fact {
 	panic(fmt.Sprint("no fact ", k, " of job ", job))
 }
 
-// drop removes a fact returned by find.
 func (w *world) drop(f *history.Fact) {
 	for i := range w.facts {
 		if &w.facts[i] == f {
@@ -56,7 +54,6 @@ func (w *world) drop(f *history.Fact) {
 	}
 }
 
-// dropAll removes all facts that pass the tests.
 func (w *world) dropAll(tests ...test) {
 	w.facts = slices.DeleteFunc(w.facts, func(f history.Fact) bool { return passes(&f, tests) })
 }
@@ -76,7 +73,6 @@ func named(name string) test {
 	}
 }
 
-// again duplicates the fact that find returns.
 func (w *world) again(k history.Kind, job int, tests ...test) *history.Fact {
 	f := *w.find(k, job, tests...)
 	if f.Report != nil {
@@ -92,7 +88,6 @@ func (w *world) again(k history.Kind, job int, tests ...test) *history.Fact {
 	return &w.facts[len(w.facts)-1]
 }
 
-// change calls fn with all facts about a job that pass the tests.
 func (w *world) change(job int, fn func(f *history.Fact), tests ...test) {
 	for i := range w.facts {
 		if f := &w.facts[i]; about(job)(f) && passes(f, tests) {
@@ -118,12 +113,10 @@ func (w *world) onStream(job int, name string) *history.Event {
 	return w.find(streams, job, named(name)).Event
 }
 
-// changeJob changes the job in rows and lists.
 func (w *world) changeJob(job int, fn func(j *history.Job)) {
 	w.change(job, func(f *history.Fact) { fn(f.Shown) }, of(storedJob, listed))
 }
 
-// reports changes all stored and shown reports of the job.
 func (w *world) reports(job int, fn func(r *history.Report)) {
 	w.change(job, func(f *history.Fact) { fn(f.Report) }, of(storedReport, apiReport))
 }
@@ -152,7 +145,6 @@ func twin(w *world, job int) {
 	}
 }
 
-// rename changes the job's work kind wherever it appears.
 func rename(w *world, job int, kind string) {
 	w.change(job, func(f *history.Fact) {
 		if f.Shown != nil {
@@ -168,7 +160,6 @@ func correlated(id string) func(w *world) {
 	return func(w *world) { w.changeJob(plainJob, func(j *history.Job) { j.CorrelationID = id }) }
 }
 
-// failedWith changes the job's failure code wherever it appears.
 func failedWith(job int, code string) func(w *world) {
 	return func(w *world) {
 		w.reports(job, func(r *history.Report) { r.Failure = code })
@@ -185,7 +176,6 @@ func (w *world) typed(job int, name string) {
 	w.sub(job).Type = name
 }
 
-// documentOf returns the document of a failure in a poll.
 func documentOf(job, code string, retryable bool) *client.Outcome {
 	d := &client.Outcome{}
 	status := statusOf("job.failed", code)

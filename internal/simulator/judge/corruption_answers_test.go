@@ -7,7 +7,6 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// answerCorruptions change the API's answers.
 var answerCorruptions = []corruption{
 	{"the submission returned 202, but the response cannot be read", answered, 0, func(w *world) { w.refused().Tries[0].Status = 202 }, true},
 	{"the acceptance has no created_at", answered, plainJob, func(w *world) { w.sub(plainJob).Tries[0].CreatedAt = time.Time{} }, true},
@@ -116,32 +115,26 @@ var answerCorruptions = []corruption{
 	{`the report of attempt 1 is of job "x"`, answered, plainJob, func(w *world) { w.shown(plainJob).Job = "x" }, true},
 }
 
-// acted changes the first answer to a cancel or a retry.
 func acted(job int, fn func(a *history.Answer)) func(w *world) {
 	return func(w *world) { fn(w.find(history.Acted, job).Action) }
 }
 
-// poll returns the job of the first poll that shows it in the state.
 func (w *world) poll(job int, state string) *history.Job {
 	return w.find(history.Looked, job, func(f *history.Fact) bool { return f.Shown.State == state }).Shown
 }
 
-// lastPoll changes the poll that shows the job as SUCCEEDED.
 func lastPoll(fn func(j *history.Job)) func(w *world) {
 	return func(w *world) { fn(w.poll(polledJob, succeeded)) }
 }
 
-// document changes the failure that a poll shows.
 func document(job int, fn func(d *client.Outcome)) func(w *world) {
 	return func(w *world) { fn(w.poll(job, failed).Failure) }
 }
 
-// reportEvent changes an event, counted from 0, of the report that the API shows.
 func reportEvent(n int, fn func(e *history.Event)) func(w *world) {
 	return func(w *world) { fn(&w.shown(plainJob).Events[n]) }
 }
 
-// deliveryCorruptions change stored, shown, attempted and received deliveries.
 var deliveryCorruptions = []corruption{
 	{"event 5 (job.succeeded) has no delivery to webhook hook-0", delivered, plainJob, withoutDelivery, true},
 	{"event 5 (job.succeeded) has no delivery to the callback", delivered, calledJob,
@@ -229,7 +222,6 @@ var deliveryCorruptions = []corruption{
 		func(w *world) { w.find(arrived, othersJob, named("job.failed")).Delivery.JobStatus = "TIMED_OUT" }, true},
 }
 
-// message returns the received message of the plain job's event.
 func (w *world) message(event string) *history.Delivery {
 	return w.find(arrived, plainJob, named(event)).Delivery
 }
@@ -249,7 +241,7 @@ func failedDelivery(fn func(d *history.Delivery)) func(w *world) {
 func toBroken(f *history.Fact) bool   { return f.Delivery != nil && f.Delivery.URL == brokenURL }
 func ofCallback(f *history.Fact) bool { return f.Delivery.URL != "" }
 
-// tried keeps only the first attempts of the delivery that failedDelivery changes, with these responses.
+// tried keeps one attempt per response of the delivery that failedDelivery changes, and gives it this response.
 func (w *world) tried(answers ...int) {
 	n, accepted := 0, 0
 	w.dropAll(of(arrived), about(failingJob), named("job.succeeded"), toBroken, func(f *history.Fact) bool {
@@ -270,7 +262,6 @@ func (w *world) tried(answers ...int) {
 	})(w)
 }
 
-// untried removes all attempts to deliver the success of the plain job.
 func (w *world) untried(state, code string) {
 	w.change(plainJob, func(f *history.Fact) {
 		d := f.Delivery

@@ -142,7 +142,7 @@ var jobCorruptions = []corruption{
 	{"the result of SUCCESS_FAST has 1 bytes", expected, plainJob, func(w *world) { w.shown(plainJob).ResultSize = new(1) }, true},
 }
 
-// The judge reports each corruption with its text and for no other job.
+// The judge reports each corruption, with its text, and nothing about other jobs.
 func TestCorruptionsAreCaught(t *testing.T) {
 	t.Parallel()
 	of := map[string]int{}
@@ -173,7 +173,6 @@ func TestCorruptionsAreCaught(t *testing.T) {
 	}
 }
 
-// logCorruptions change the log of events, and its view in streams.
 var logCorruptions = []corruption{
 	{`is "simulated 1", which the client did not ask for`, logged, emittingJob,
 		func(w *world) { w.event(emittingJob, nameEmitted).Emitted = "simulated 1" }, false},

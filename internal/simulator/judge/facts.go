@@ -17,29 +17,29 @@ type RunContext struct {
 
 	// Settings of the service; zero means unknown.
 	TimeScale     *float64
-	MaxRuntime    time.Duration // execution limit before the time scale
+	MaxRuntime    time.Duration // longest execution, before the time scale applies
 	KeyWindow     time.Duration // how long an idempotency key is kept; 0: 24 h
 	MaxAttempts   int           // attempts of a job
 	DeliveryTries int           // attempts of a delivery; 0: unknown, but at least 2
 
 	Chaos           bool          // faults were injected
 	Killed          bool          // worker processes died, hung or shut down, so attempts may be lost
-	DeliveryOverdue time.Duration // allowed delay of a delivery's next attempt at the end
+	DeliveryOverdue time.Duration // how overdue a delivery's next attempt may be at the end
 	Counters        bool          // all processes lived from the first row to the end, so their counters must equal the rows
 
 	Webhooks  []history.Webhook
 	Streamed  bool // each tenant's event stream was read
 	Whole     bool // the streams were read from before the first submission to the end, so they contain each event
 	Collected Collected
-	Moves     history.Moves // of the service's clock, as seen during the run; used without rows
+	Moves     history.Moves // moves of the service's clock, seen during the run; used if the rows are not read
 
 	across     *across                        // set by Judge
-	latestSeen func(real time.Time) time.Time // upper bound from the moves; set by Judge
+	latestSeen func(real time.Time) time.Time // latest service time that a process can have seen; set by Judge
 }
 
 const (
 	clockSlack = time.Second      // largest difference between the simulator's and Postgres' clocks
-	maxOverdue = 30 * time.Second // largest delay of a task in the queue at the end
+	maxOverdue = 30 * time.Second // how overdue a task in the queue may be at the end
 	moveLag    = 10 * time.Second // longest time until all processes follow a move of the clock
 )
 
@@ -59,7 +59,7 @@ func (run *RunContext) complete(s Source) bool {
 	return !missing && run.Collected.Asked[s]
 }
 
-// asOf returns a lower bound of the time when a fact was read, by Postgres' clock.
+// asOf returns the earliest time, by Postgres' clock, at which a fact can have been read.
 func (run *RunContext) asOf(f *history.Fact) time.Time {
 	at := cmp.Or(f.Sent, f.At)
 	if f.Kind == history.StoredJob || f.Kind == history.StoredDeliver {
@@ -68,7 +68,6 @@ func (run *RunContext) asOf(f *history.Fact) time.Time {
 	return at.Add(-clockSlack)
 }
 
-// webhook returns the webhook of a fact's delivery, nil for a callback or an unknown one.
 func (run *RunContext) webhook(f *history.Fact) *history.Webhook {
 	for i := range run.Webhooks {
 		if w := &run.Webhooks[i]; f.Delivery != nil && w.ID == f.Delivery.Webhook {
@@ -80,7 +79,7 @@ func (run *RunContext) webhook(f *history.Fact) *history.Webhook {
 
 func (run *RunContext) serviceTime(real time.Time) time.Time { return run.moves().At(real) }
 
-// latest returns the latest possible service time for the simulator's time at.
+// latest returns the latest service time that is possible when the simulator's clock shows `at`.
 func (run *RunContext) latest(at time.Time) time.Time {
 	return run.latestSeen(at.Add(clockSlack))
 }
@@ -104,14 +103,14 @@ const (
 	Metrics Source = "metrics"
 )
 
-// Collected holds what reading the sources returned besides facts.
+// Collected describes the sources that were read, apart from their facts.
 type Collected struct {
-	Asked   map[Source]bool   // sources that were asked
+	Asked   map[Source]bool
 	Missing map[Source]string // why a source was not read completely
 
 	Webhooks map[string]time.Time // by id: the time when a webhook was disabled, changed or deleted, so that it may lack later events
-	Moves    history.Moves        // of the service's clock, from the rows
-	Rules    []string             // invariants of the queries over rows; their violations are facts
+	Moves    history.Moves        // moves of the service's clock, from the rows
+	Rules    []string             // invariants that queries over rows have checked; their violations are facts
 	Measured []Measure
 }
 
@@ -119,10 +118,9 @@ type Collected struct {
 type Measure struct {
 	Name         string
 	Metric, Rows float64
-	Counter      bool // counts from the start of its process
+	Counter      bool // the metric counts from the start of its process
 }
 
-// jobFacts is everything known about one job.
 type jobFacts struct {
 	id     string
 	facts  []history.Fact
@@ -133,14 +131,14 @@ type jobFacts struct {
 	submission *history.Submission // nil if no answer named the job
 
 	row    *history.Job  // the job as stored; nil if missing
-	job    *history.Job  // the job as stored, otherwise as listed; nil if missing
-	source *history.Fact // the fact that shows job
+	job    *history.Job  // row; without rows, the job as listed; nil if missing
+	source *history.Fact // the fact that job comes from
 	kind   string        // work kind; "": unknown
 
-	log         []history.Event          // by seq, from the rows, otherwise from the API's latest report
-	logComplete bool                     // log goes to the end of the job
+	log         []history.Event          // ordered by seq; from the rows, otherwise from the API's latest report
+	logComplete bool                     // log reaches the end of the job
 	events      map[string]history.Event // events of log, by id
-	steps       []history.Event          // transitions of log
+	steps       []history.Event          // events of log that change the state
 
 	reports  map[int]*history.Report // by attempt, from the rows, otherwise from the API
 	attempts []int                   // keys of reports, in order
@@ -176,7 +174,7 @@ func newJobFacts(id string, facts []history.Fact, run *RunContext) *jobFacts {
 	return j
 }
 
-// findOwner takes the tenant and the ticket from the submission, the row, or the list with the job, in this order.
+// findOwner takes the tenant and the ticket from the submission, otherwise from the row, otherwise from the list with the job.
 func (j *jobFacts) findOwner(run string) {
 	for _, kind := range []history.Kind{history.Submitted, history.StoredJob, history.ListedJob} {
 		for _, f := range j.byKind[kind] {
@@ -242,7 +240,6 @@ const (
 	canceled  = "CANCELED"
 )
 
-// Names of events.
 const (
 	nameRetried      = "job.retried"
 	nameLeaseExpired = "job.lease_expired"
@@ -270,7 +267,6 @@ func final(state string) bool { return outcomes[state] != "" }
 
 func waiting(state string) bool { return state == created || state == queued }
 
-// jobStatuses are the statuses in documents of events, by the events' names.
 var jobStatuses = map[string]string{
 	"job.created": "ACCEPTED", "job.queued": "ACCEPTED", "job.assigned": "ACCEPTED", nameRetried: "ACCEPTED", nameLeaseExpired: "ACCEPTED",
 	"job.running": "PROCESSING", nameEmitted: "PROCESSING",
@@ -296,7 +292,6 @@ func ofNoJob(name string) bool {
 	return strings.HasPrefix(name, "batch.") || strings.HasPrefix(name, "webhook.")
 }
 
-// subscribed reports whether a subscription to the patterns covers an event.
 func subscribed(patterns []string, name string) bool {
 	first, _, _ := strings.Cut(name, ".")
 	return slices.Contains(patterns, "*") || slices.Contains(patterns, first+".*") || slices.Contains(patterns, name)

@@ -45,7 +45,7 @@ const (
 	scheduled = "schedule"
 )
 
-// Invariants are all invariants of Judge.
+// Invariants are all invariants that Judge checks.
 var Invariants = []Invariant{
 	{accepted, "Every 202 response has a job, and every job has a request", []Source{Lists, Rows}},
 	{ended, "Every attempt ends exactly once, with outcome, report and terminal event, or waits for its time", []Source{Lists, Reports, Rows}},
@@ -81,7 +81,7 @@ func Judge(ctx context.Context, r Reader, run RunContext) (*Verdict, error) {
 		return nil, err
 	}
 	group, working := errgroup.WithContext(ctx)
-	group.SetLimit(min(runtime.GOMAXPROCS(0), 4)) // each holds a bucket
+	group.SetLimit(min(runtime.GOMAXPROCS(0), 4)) // each goroutine holds a bucket in memory
 	for bucket := range history.Buckets {
 		group.Go(func() error {
 			if working.Err() != nil {
@@ -112,7 +112,7 @@ func (b *verdictBuilder) check(j *jobFacts, rules ...func(*checker)) {
 	b.add(c.violations, c.looked, j.facts)
 }
 
-// checkLoose checks a fact without a subject. It keeps no facts, since there is one per refused submission.
+// checkLoose checks a fact that is not about a job. It keeps no facts, since there is one per refused submission.
 func (b *verdictBuilder) checkLoose(f history.Fact) error {
 	b.verdict.Facts++
 	if f.Submission != nil {
@@ -148,12 +148,11 @@ func (b *verdictBuilder) checkSubject(facts []history.Fact) {
 	b.verdict.Jobs += int64(count(j.job != nil))
 }
 
-// checker checks one job.
 type checker struct {
 	*jobFacts
 	run *RunContext
 
-	looked     map[string]int64 // number of checks of each invariant
+	looked     map[string]int64
 	violations []Violation
 }
 
@@ -165,7 +164,7 @@ var rules = []func(*checker){
 	(*checker).checkStream, (*checker).checkDeliveries, (*checker).checkReceived, (*checker).checkDeliveryLogs, (*checker).checkTasks,
 }
 
-// must counts a check, and adds a violation with the formatted text unless ok.
+// must counts a check and, if ok is false, adds a violation with the formatted text.
 func (c *checker) must(ok bool, invariant, format string, args ...any) {
 	c.looked[invariant]++
 	if !ok {
@@ -184,7 +183,7 @@ func (c *checker) checkFindings() {
 	}
 }
 
-// checkMetrics compares metrics with rows, and counts the checks without data.
+// checkMetrics compares metrics with rows. It also counts the checks over rows and tasks, which leave facts only for violations.
 func (c *checker) checkMetrics() {
 	for _, m := range c.run.Collected.Measured {
 		if !m.Counter || c.run.Counters {

@@ -29,7 +29,6 @@ func TestSoundHistoryPasses(t *testing.T) {
 	}
 }
 
-// without removes a source from the world, as if reading it had failed.
 func (w *world) without(s Source, facts ...history.Kind) *world {
 	w.run.Collected.Missing[s] = "it broke off"
 	w.dropAll(of(facts...))
@@ -141,10 +140,8 @@ func TestReportsAreJudgedWithoutRows(t *testing.T) {
 	}
 }
 
-// withoutDelivery removes all facts about the delivery of the plain job's success.
 func withoutDelivery(w *world) { w.dropAll(about(plainJob), hasDelivery, named("job.succeeded")) }
 
-// Some violations are excused by faults.
 func TestFaultsExcuse(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

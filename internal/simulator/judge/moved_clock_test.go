@@ -16,8 +16,8 @@ const (
 	jumpBy = 10 * time.Minute // size of the jump, which skips most events
 )
 
-// clockJumps makes the world's clock jump. Stored times stay unchanged, since they are service times. Clients observe skipped events
-// right after the jump, in the same order.
+// clockJumps leaves stored times unchanged, since they are service times. Clients observe the skipped events right after the
+// jump, in the same order.
 func (w *world) clockJumps() *world {
 	from := w.start.Add(jumpAt)
 	w.run.Collected.Moves = history.Moves{{Number: 1, Real: from, Service: from.Add(jumpBy), Rate: 1}}
@@ -47,7 +47,6 @@ func (w *world) clockJumps() *world {
 	return w
 }
 
-// violated returns the number of violations by invariant.
 func (w *world) violated(t *testing.T) map[string]int64 {
 	t.Helper()
 	found := map[string]int64{}
@@ -91,7 +90,7 @@ func TestCorruptionsAreCaughtWithMovedClock(t *testing.T) {
 		if slices.Contains([]string{accepted, keyed, foreign, expected, measured, tasked}, c.invariant) { // these invariants use no clock
 			continue
 		}
-		if strings.Contains(c.what, "it was settled 0s after its event") { // a frozen clock shows no duration
+		if strings.Contains(c.what, "it was settled 0s after its event") { // not checked with a moved clock, which may have stood still
 			continue
 		}
 		w := soundWorld()
@@ -146,13 +145,14 @@ func TestViolationsWithMovedClock(t *testing.T) {
 	require.Empty(t, w.violated(t))
 }
 
-// refusedAfterTheJump makes the refused request valid, with its execution_at ahead of the jump, and sends it after the jump.
+// refusedAfterTheJump makes the refused request valid and sends it after the jump, with an execution_at that is `ahead` later
+// than the time from which the clock jumped.
 func (w *world) refusedAfterTheJump(ahead time.Duration) {
 	s, sent := w.refused(), w.start.Add(jumpAt+second)
 	s.WorkKind, s.ExecutionAt, s.Tries[0].Sent, s.Tries[0].Answered = "SCHEDULED_ON_TIME", w.start.Add(jumpAt+ahead), sent, sent
 }
 
-// Without rows, Judge uses the moves seen during the run.
+// Without rows, Judge uses the clock's moves that the simulator saw during the run.
 func TestMovesSeenDuringRun(t *testing.T) {
 	t.Parallel()
 	w := soundWorld().clockJumps().without(Rows, rowFacts...)
@@ -161,7 +161,7 @@ func TestMovesSeenDuringRun(t *testing.T) {
 	require.Empty(t, w.violated(t))
 }
 
-// runOf turns a job into the run of a schedule for a due time.
+// runOf makes a job one that the schedule created for this due time.
 func (w *world) runOf(schedule string, job int, due time.Time) {
 	for _, kind := range []history.Kind{storedJob, history.ListedJob} {
 		shown := w.find(kind, job).Shown
@@ -169,7 +169,7 @@ func (w *world) runOf(schedule string, job int, due time.Time) {
 	}
 }
 
-// scheduled turns a job into the only run of a schedule, due some time after its creation.
+// scheduled gives the job a schedule of its own, whose only due time is `due` after the job's creation.
 func (w *world) scheduled(job int, due time.Duration) {
 	at := w.find(storedJob, job).Shown.CreatedAt.Add(due)
 	w.runOf("schedule-1", job, at)
@@ -178,7 +178,6 @@ func (w *world) scheduled(job int, due time.Duration) {
 	}})
 }
 
-// theSchedule returns the schedule of the sound world.
 func (w *world) theSchedule() *history.Schedule {
 	for i := range w.facts {
 		if s := w.facts[i].Schedule; s != nil {
@@ -188,7 +187,6 @@ func (w *world) theSchedule() *history.Schedule {
 	return nil
 }
 
-// scheduleCorruptions change the schedule of the sound world.
 var scheduleCorruptions = []corruption{
 	{"0 jobs are for 03:04:23.000000Z of schedule schedule-1, not one", scheduled, 0, func(w *world) {
 		s := w.theSchedule()

@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// observation is a state in a response, with times of the simulator's clock.
+// observation is a job's state in a response, with times of the simulator's clock.
 type observation struct {
 	what     string
 	sent, at time.Time // sent is zero if unknown
@@ -17,7 +17,7 @@ type observation struct {
 	attempt  int       // 0: unknown
 	updated  time.Time // by the service's clock; zero: unknown
 	replay   bool      // response to a repeated request
-	first    int       // first and last matching step; set by match
+	first    int       // indexes of the first and last matching step; set by match
 	last     int
 }
 
@@ -26,8 +26,8 @@ const longestRequest = 30 * time.Second
 
 func (o *observation) asked() time.Time { return cmp.Or(o.sent, o.at.Add(-longestRequest)) }
 
-// checkOrder checks that each response shows a state that the job had between request and response. The state is never older than
-// the state in a response that arrived before the request.
+// checkOrder checks that each response shows a state that the job had between request and response. The state must not be older
+// than the one in a response that arrived before the request was sent.
 func (c *checker) checkOrder() {
 	if !c.logComplete || len(c.steps) == 0 {
 		return
@@ -50,7 +50,7 @@ func (c *checker) checkOrder() {
 	}
 }
 
-// match finds the possible steps of the log for the observation.
+// match finds the steps of the log that the observation can show, and reports whether there are any.
 func (c *checker) match(o *observation) bool {
 	found := false
 	for i, step := range c.steps {
@@ -61,7 +61,7 @@ func (c *checker) match(o *observation) bool {
 			continue // the step had not happened yet
 		}
 		if i+1 < len(c.steps) && !o.replay && c.happenedBefore(c.steps[i+1], o.asked()) {
-			continue // the next step had already happened
+			continue // the next step had already happened when the request was sent
 		}
 		if !found {
 			o.first, found = i, true
@@ -71,8 +71,8 @@ func (c *checker) match(o *observation) bool {
 	return found
 }
 
-// happenedBefore reports whether the step had happened at the simulator's time at. If the clock jumped over a step, it happens
-// later than its timestamp, so it counts only once observed.
+// happenedBefore reports whether the step had happened when the simulator's clock showed `at`. After a move of the clock, the
+// step's timestamp may be too early, so the step counts only once the client has observed it.
 func (c *checker) happenedBefore(step history.Event, at time.Time) bool {
 	if real, known := c.run.moves().Since(step.At); known {
 		return real.Before(at.Add(-clockSlack))
@@ -96,7 +96,7 @@ func (c *checker) observations() (all []*observation) {
 	add := func(o observation) { all = append(all, &o) }
 	for _, f := range c.facts {
 		switch j, a := f.Shown, f.Action; {
-		case f.Tenant != c.tenant: // checkOwners checks that
+		case f.Tenant != c.tenant: // checkOwners reports other tenants
 		case f.Submission != nil:
 			for _, t := range f.Submission.Tries {
 				if t.Accepted() && t.Job == c.id && t.State != "" {
@@ -170,8 +170,8 @@ func (c *checker) madeAt(at time.Time) bool {
 	return at.IsZero() || made.IsZero() || at.Equal(made)
 }
 
-// checkActions checks that a job has ended after a cancel response, a retry is refused only if no attempt may follow, and no job is
-// canceled without a request.
+// checkActions checks that a job has ended once a cancel request has returned, that a retry is refused only if no attempt may
+// follow, and that no job is canceled without a request.
 func (c *checker) checkActions() {
 	j, asked := c.job, false
 	for _, f := range c.byKind[history.Acted] {
@@ -221,7 +221,7 @@ func (c *checker) checkLists() {
 		c.must(len(listed) == 1, answered, "the list of jobs has the job %d times", len(listed))
 		a, b := f.Shown, c.row
 		if b == nil || a == nil || a.State != b.State || a.Attempt != b.Attempt {
-			continue // the state has changed; checkAnswers checks whether the job ever had it
+			continue // the state has changed; checkOrder checks whether the job ever had it
 		}
 		same := a.Type == b.Type && a.WorkKind == b.WorkKind && a.Outcome == b.Outcome && a.MaxAttempts == b.MaxAttempts &&
 			a.CorrelationID == b.CorrelationID && a.BatchID == b.BatchID && a.CreatedAt.Equal(b.CreatedAt) &&

@@ -8,7 +8,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// checkEnd checks that at the end a job is final, or waits for a future time.
+// checkEnd checks that at the end of the run a job has ended, or waits for a future time.
 func (c *checker) checkEnd() {
 	j := c.job
 	if j == nil {
@@ -63,8 +63,8 @@ func (c *checker) checkTasks() {
 	}
 }
 
-// checkEarly checks that nothing begins before execution_at. If a move of the clock passed execution_at while the job existed, the
-// job is queued with exactly that time, however late. All times are service times.
+// checkEarly checks that nothing begins before execution_at. If execution_at passed because the clock was moved, or while it did
+// not run at the real rate, the job must be queued with exactly that time, however late. All times are service times.
 func (c *checker) checkEarly() {
 	due := time.Time{}
 	if c.submission != nil {
@@ -101,7 +101,8 @@ func (c *checker) checkEarly() {
 	}
 }
 
-// checkDurations checks that a report's duration is the time from start to end, and a completed attempt took as long as its work.
+// checkDurations checks that a report's duration is the time from start to end, and that an attempt that ended as planned took at
+// least as long as its work.
 func (c *checker) checkDurations() {
 	for _, n := range c.attempts {
 		r := c.reports[n]
@@ -140,14 +141,14 @@ const (
 
 const (
 	payloadInvalid = "PAYLOAD_INVALID" // work kind that is always refused
-	emitEvent      = "EMIT_EVENT"      // type of jobs that publish an event of the client
+	emitEvent      = "EMIT_EVENT"      // type of jobs that publish an event chosen by the client
 )
 
-// workKind is the expected end of an attempt without faults (section 6).
+// workKind says how an attempt ends without faults (section 6).
 type workKind struct {
-	duration time.Duration // without the time scale; 0: depends on the service's settings
+	duration time.Duration // before the time scale applies; 0: depends on the service's settings
 	result   int           // bytes of the result of a success
-	fails    int           // number of failing attempts
+	fails    int           // number of first attempts that fail
 	code     string        // failure code
 }
 
@@ -231,7 +232,7 @@ func (c *checker) checkLimit() {
 	c.must(c.job.Attempt <= limit, expected, "the job reached attempt %d, but max_attempts is %d", c.job.Attempt, limit)
 }
 
-// checkRetries checks that a job with auto_retry is queued again after each failure that advises it, while attempts are left.
+// checkRetries checks that a job with auto_retry is queued again after each retryable failure, while attempts are left.
 func (c *checker) checkRetries() {
 	if c.submission == nil || !c.submission.AutoRetry || c.job == nil || c.job.MaxAttempts == 0 || !c.logComplete {
 		return

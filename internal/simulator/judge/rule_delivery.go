@@ -15,7 +15,7 @@ const (
 	sendDeleted  = "WEBHOOK_DELETED"
 )
 
-// checkDeliveries checks that each event has one delivery to each subscriber, DELIVERED ones got a 2xx response, and none is missing.
+// checkDeliveries checks that each event has exactly one delivery to each subscriber, and that DELIVERED ones got a 2xx response.
 func (c *checker) checkDeliveries() {
 	facts, ok := c.knownDeliveries()
 	if !ok || c.run.complete(Rows) && c.row == nil {
@@ -71,12 +71,12 @@ func (c *checker) checkShownDeliveries() {
 	}
 }
 
-// knownDeliveries returns the job's deliveries as stored, otherwise from the API.
+// knownDeliveries returns the job's deliveries as stored, or without rows as the API shows them, and whether they were read.
 func (c *checker) knownDeliveries() ([]*history.Fact, bool) {
 	if c.run.complete(Rows) {
 		return c.byKind[history.StoredDeliver], true
 	}
-	return c.byKind[history.APIDelivery], len(c.byKind[history.APIReport]) > 0 // both are read together
+	return c.byKind[history.APIDelivery], len(c.byKind[history.APIReport]) > 0 // reports and deliveries are read together
 }
 
 // checkDelivery checks that the state at the end agrees with the receiver's answers.
@@ -150,7 +150,8 @@ func (c *checker) checkReceived() {
 	}
 }
 
-// checkDeliveryLogs checks that the API shows the attempts that the receiver saw. A dying worker may send an unrecorded attempt.
+// checkDeliveryLogs checks that the API shows the attempts that the receiver saw. A dying process may send an attempt without
+// recording it, so runs with such faults are skipped.
 func (c *checker) checkDeliveryLogs() {
 	for _, f := range c.byKind[history.APIDelivery] {
 		if f.Delivery.HasLog && !c.run.Chaos && !c.run.Killed {
@@ -169,7 +170,7 @@ func (c *checker) checkDeliveryLog(d *history.Delivery) {
 			seen = append(seen, f.Delivery)
 		}
 	}
-	settled, lost := d.State != "PENDING", 0 // lost: attempts that may not have arrived
+	settled, lost := d.State != "PENDING", 0 // lost: attempts without an answer, which may not have arrived
 	must(!settled || (d.Error != "") == (d.State == "FAILED"), "it is %s with last_error %q", d.State, d.Error)
 	must(settled != d.SettledAt.IsZero() && settled == d.Next.IsZero(), "it is %s with settled_at %s and next_attempt_at %s",
 		d.State, clock(d.SettledAt), clock(d.Next))
@@ -182,7 +183,7 @@ func (c *checker) checkDeliveryLog(d *history.Delivery) {
 		"the service counts %d tries, the receiver saw %d", d.Attempts, len(seen))
 	accepted := slices.IndexFunc(seen, func(s *history.Delivery) bool { return isSuccess(s.Status) })
 	must(accepted < 0 || accepted == len(seen)-1, "it was sent again after the receiver had accepted it")
-	if accepted >= 0 && !d.SettledAt.IsZero() && len(c.run.moves()) == 0 { // a frozen clock shows no time
+	if accepted >= 0 && !d.SettledAt.IsZero() && len(c.run.moves()) == 0 { // a moved clock may have stood still
 		took := d.SettledAt.Sub(d.CreatedAt)
 		must(took >= seen[accepted].After, "it was settled %s after its event, before the receiver responded", took)
 	}
@@ -198,7 +199,7 @@ func (c *checker) checkDeliveryLog(d *history.Delivery) {
 	}
 }
 
-// checkClientEvent checks that deliveries of a batch's or a webhook's event agree with the receiver's answers.
+// checkClientEvent checks that the deliveries of an event of a batch or a webhook agree with the receiver's answers.
 func (c *checker) checkClientEvent() {
 	for _, f := range c.byKind[history.StoredDeliver] {
 		c.checkDelivery(f)
@@ -206,7 +207,8 @@ func (c *checker) checkClientEvent() {
 	c.checkMessages(c.knownDeliveries())
 }
 
-// checkMessages checks that all attempts of a delivery send the same bytes and belong to a known delivery.
+// checkMessages checks that each received message belongs to a known delivery, and that all attempts of a delivery send the same
+// bytes.
 func (c *checker) checkMessages(deliveries []*history.Fact, known bool) {
 	first, made := map[string]*history.Delivery{}, map[string]bool{}
 	for _, f := range deliveries {

@@ -22,7 +22,7 @@ func (c *checker) checkReceipt(s *history.Submission, t history.Answer) {
 	}
 }
 
-// checkPolls checks that a poll shows the owner the requested job with its kind's values and the document of its state.
+// checkPolls checks that the owner's polls show the job as submitted, with the values of its kind and the document of its state.
 func (c *checker) checkPolls() {
 	for _, f := range c.byKind[history.Looked] {
 		if f.Shown != nil && f.Tenant == c.tenant {
@@ -57,7 +57,6 @@ func inUTC(t time.Time) bool {
 	return offset == 0
 }
 
-// checkDefinition compares the definition and the result with the catalogue.
 func (c *checker) checkDefinition(kind workKind, shown *history.Job) {
 	if r := shown.Result; r != nil && shown.State == succeeded {
 		c.must(r.SizeBytes == kind.result, expected, "result.size_bytes is %d, expected %d", r.SizeBytes, kind.result)
@@ -80,7 +79,8 @@ func deref[T any](p *T) (v T) {
 	return v
 }
 
-// checkFailureDocument checks that a failed job has the document of its failure, with the report's code. Other jobs have none.
+// checkFailureDocument checks that a failed job has a document of its failure, with the failure code of its report. Other jobs
+// have none.
 func (c *checker) checkFailureDocument(shown *history.Job) {
 	d := shown.Failure
 	if shown.State != failed || d == nil {
@@ -103,7 +103,7 @@ const (
 	resultGone = "410 RFA_RESULT_GONE"
 )
 
-// checkAPIReports checks that the API shows each stored report, of this job and with the result.
+// checkAPIReports checks that the API shows each stored report of the job, and the result unless it has expired.
 func (c *checker) checkAPIReports() {
 	for _, f := range c.byKind[history.APIReport] {
 		r := f.Report
@@ -122,9 +122,9 @@ func (c *checker) checkAPIReports() {
 	}
 }
 
-// checkAPIEvents checks that a report's events are the log from its beginning to the end of the attempt.
+// checkAPIEvents checks that a report has the events of the log up to the end of its attempt.
 func (c *checker) checkAPIEvents(r *history.Report) {
-	var was history.Event // the previous event, but its Next is the job's state
+	var was history.Event // the previous event, with the job's state as its Next
 	var start, end time.Time
 	attempt := 1
 	for i, e := range r.Events {
@@ -155,7 +155,7 @@ func (c *checker) checkAPIEvents(r *history.Report) {
 		clock(r.StartedAt), clock(r.FinishedAt), was.Next, attempt, clock(start), clock(end))
 }
 
-// sameEvent compares an event's common members in the API and the rows.
+// sameEvent compares the members that an event has both in the API and in the rows.
 func sameEvent(a, b history.Event) bool {
 	at := a.At.Equal(b.At)
 	a.At, a.Status, a.Job, a.Scenario = b.At, b.Status, b.Job, b.Scenario
@@ -192,8 +192,8 @@ func (c *checker) wrongScenario(shown history.Scenario) string {
 	return ""
 }
 
-// checkStream checks that a completely read stream has each event of the job's log once, in order. In any other stream it only looks
-// for duplicates. The end of an attempt has no seq, so the next seq is assumed.
+// checkStream checks that a completely read stream has each event of the job's log once, in order. In any other stream it only
+// looks for duplicates. On a stream, the event that ends an attempt has no seq, so the next seq is assumed.
 func (c *checker) checkStream() {
 	if c.tenant < 0 || !c.run.Streamed {
 		return
@@ -238,7 +238,7 @@ func (c *checker) checkStream() {
 	}
 }
 
-// hasStatus reports whether the event and the report of the attempt require this jobStatus.
+// hasStatus reports whether the event may have this jobStatus, given the report of the attempt.
 func (c *checker) hasStatus(name string, attempt int, status string) bool {
 	if r := c.reports[attempt]; r != nil {
 		return status == statusOf(name, r.Failure)
@@ -246,7 +246,6 @@ func (c *checker) hasStatus(name string, attempt int, status string) bool {
 	return status == statusOf(name, "") || status == statusOf(name, codeTimeout)
 }
 
-// checkStreamed compares an event of a stream with the log.
 func (c *checker) checkStreamed(f *history.Fact, name string, seq int) {
 	if len(c.log) == 0 || !c.logComplete {
 		return

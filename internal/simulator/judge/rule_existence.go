@@ -52,7 +52,7 @@ func (c *checker) checkExistence() {
 	}
 }
 
-// checkKey checks that the attempts of a ticket share one key, so they created one job, and the key is stored.
+// checkKey checks that all tries of a ticket used one key, so that they created one job, and that the key is stored.
 func (c *checker) checkKey() {
 	if c.submission == nil {
 		return
@@ -98,7 +98,7 @@ func exposure(f *history.Fact) string {
 	return exposures[f.Kind]
 }
 
-// checkOwners checks that only its tenant sees a job or acts on it.
+// checkOwners checks that only the tenant that owns a job sees it or acts on it.
 func (c *checker) checkOwners() {
 	owned := c.tenant >= 0
 	if !owned && !c.run.complete(Rows) && !c.run.complete(Lists) {
@@ -149,22 +149,21 @@ func TicketOf(run, correlation string) (ticket int64, ok bool) {
 	return n, err == nil && n > 0 && strconv.FormatInt(n, 10) == number
 }
 
-// across holds data across jobs: a byte for each ticket, and the schedules by id.
+// across holds what is compared across jobs: the flags of each ticket, and the schedules by id.
 type across struct {
 	mu        sync.Mutex
 	tickets   []byte
 	schedules map[string]*scheduleRuns
 }
 
-// Flags of a ticket.
 const (
 	ticketSent     = 1 << iota // its submission is in the history
-	ticketAccepted             // a response to an attempt has a job
-	ticketOpen                 // an attempt without a response may have created a job
+	ticketAccepted             // a response names a job
+	ticketOpen                 // a try without a response may have created a job
 	ticketHasJob
 )
 
-// mark adds flags of a ticket, and returns its earlier ones.
+// mark adds flags to a ticket, and returns its earlier flags.
 func (a *across) mark(ticket int64, flags byte) (before byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -175,7 +174,6 @@ func (a *across) mark(ticket int64, flags byte) (before byte) {
 	return before
 }
 
-// sent marks the ticket of a submission.
 func (a *across) sent(f *history.Fact) {
 	flags := byte(ticketSent)
 	for _, try := range f.Submission.Tries {
@@ -188,7 +186,8 @@ func (a *across) sent(f *history.Fact) {
 	a.mark(f.Ticket, flags)
 }
 
-// checkTicket checks that each accepted ticket has one job, and a refused ticket has none. Submissions without a job are already marked.
+// checkTicket checks that each accepted ticket has one job, and a refused ticket has none. Tickets without a job are already
+// marked.
 func (c *checker) checkTicket() {
 	for _, f := range c.byKind[history.Submitted] {
 		if f.Submission != nil {
@@ -209,7 +208,7 @@ func (c *checker) checkTicket() {
 	c.must(known&(ticketAccepted|ticketOpen) > 0 || known&ticketSent == 0, accepted, "ticket %d was refused, but its job exists", ticket)
 }
 
-// scheduleRuns is a schedule with the number of jobs for each due time, in microseconds.
+// scheduleRuns is a schedule, and how many jobs it has for each due time in Unix microseconds.
 type scheduleRuns struct {
 	history.Schedule
 	tenant int
@@ -217,7 +216,6 @@ type scheduleRuns struct {
 	others int // jobs without a due time
 }
 
-// addRun counts a job of a known schedule.
 func (a *across) addRun(j *history.Job) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -230,7 +228,7 @@ func (a *across) addRun(j *history.Job) {
 	}
 }
 
-// checkRun checks that a run belongs to a schedule of its client and to one of that schedule's due times, and is not early.
+// checkRun checks that a job of a schedule belongs to the schedule's client and to one of its due times, and is not early.
 func (c *checker) checkRun() {
 	s := c.run.across.schedules[c.job.ScheduleID]
 	if s == nil {
@@ -248,12 +246,13 @@ func (c *checker) checkRun() {
 	c.must(!c.job.CreatedAt.Before(due), scheduled, "the job is for %s, and was created before, at %s", clock(due), clock(c.job.CreatedAt))
 }
 
-// checkSchedules checks that each due time has one job. The run waits for the end of its schedules unless it is interrupted.
+// checkSchedules checks that each due time has one job. The simulator waits for the end of its schedules unless it is
+// interrupted.
 func (c *checker) checkSchedules() {
 	if !c.run.complete(Rows) && !c.run.complete(Lists) {
 		return
 	}
-	c.looked[scheduled]++ // no schedule at all counts as checked
+	c.looked[scheduled]++ // a run without schedules counts as checked
 	for id, s := range c.run.across.schedules {
 		c.must(s.others == 0, scheduled, "schedule %s has %d jobs that are for no due time, and no job was triggered", id, s.others)
 		for due := s.CreatedAt.Add(s.Interval); !due.After(s.EndAt); due = due.Add(s.Interval) {

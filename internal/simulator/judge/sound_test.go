@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// Sound histories that resemble a corruption pass.
+// Sound histories pass even if they resemble a corruption.
 func TestSoundVariantsPass(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(w *world){
@@ -106,7 +106,6 @@ const (
 	failingJob // the deliveries to its callback fail
 )
 
-// soundWorld returns a world with one job for each case.
 func soundWorld() *world {
 	w := newWorld()
 	w.job(0, "SUCCESS_FAST").success().close()
@@ -167,7 +166,6 @@ func (w *world) batchCompleted() {
 	}
 }
 
-// write stores the world's facts on disk.
 func (w *world) write(t testing.TB) *history.Store {
 	t.Helper()
 	dir := t.TempDir()

@@ -49,7 +49,6 @@ func (v *Verdict) Of(key string) *Result {
 	return &v.Invariants[slices.IndexFunc(v.Invariants, func(r Result) bool { return r.Key == key })]
 }
 
-// verdictBuilder collects the findings of several goroutines.
 type verdictBuilder struct {
 	run *RunContext
 
@@ -65,7 +64,6 @@ func newVerdictBuilder(run *RunContext) *verdictBuilder {
 	return b
 }
 
-// add adds the findings about one job; facts are its history.
 func (b *verdictBuilder) add(violations []Violation, looked map[string]int64, facts []history.Fact) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -86,7 +84,6 @@ func (b *verdictBuilder) add(violations []Violation, looked map[string]int64, fa
 	}
 }
 
-// finish sorts the violations and notes what was not checked.
 func (b *verdictBuilder) finish() *Verdict {
 	order := map[string]int{}
 	for i := range b.verdict.Invariants {
@@ -103,7 +100,6 @@ func (b *verdictBuilder) finish() *Verdict {
 	return &b.verdict
 }
 
-// skipped returns the reason why an invariant was not checked completely.
 func (run *RunContext) skipped(r *Result) string {
 	var missing []string
 	for _, source := range r.sources {

@@ -13,10 +13,10 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// Accounts returns the tenants, after Prepare.
+// Accounts returns the tenants that Prepare registered.
 func (e *Engine) Accounts() []history.Account { return e.accounts }
 
-// Prepare registers the tenants and their webhooks and opens their streams. It sends no planned request.
+// Prepare registers the tenants and their webhooks and opens their streams. It submits no jobs.
 func (e *Engine) Prepare(ctx context.Context) error {
 	quick, slow, err := e.clients()
 	if err != nil {
@@ -45,7 +45,7 @@ const (
 	connections    = 256 // limit of open connections; more requests wait, and latencies include the wait
 )
 
-// clients returns a client without retries for the load, and one that retries like the library.
+// clients returns two clients: one for the load, which never retries, and one that retries like the library.
 func (e *Engine) clients() (quick, slow *client.Client, err error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost, transport.MaxConnsPerHost = connections, connections
@@ -93,10 +93,8 @@ func (e *Engine) subscribe(ctx context.Context, a *history.Account) error {
 	return nil
 }
 
-// streamPatience limits how long a stream may take to connect the first time.
 const streamPatience = 15 * time.Second
 
-// openStreams waits until each tenant's first stream is connected.
 func (e *Engine) openStreams(ctx, streams context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, streamPatience,
 		fmt.Errorf("the event stream of a tenant was not connected within %s", streamPatience))
@@ -134,7 +132,6 @@ func (e *Engine) Close() {
 	}
 }
 
-// userAgent names the simulator to the service.
 const userAgent = "forgerun-simulator"
 
 // Connect checks once that the service accepts the key, by reading a job that does not exist. Without a key it checks that a client

@@ -13,12 +13,11 @@ import (
 )
 
 const (
-	clockStep    = 250 * time.Millisecond // between two looks at the clock of a test bed
+	clockStep    = 250 * time.Millisecond // time between two readings of a test bed's clock
 	clockTimeout = 5 * time.Second
 	clockSlack   = 50 * time.Millisecond // possible error of a reading, in addition to the time that it took
 )
 
-// serviceClock tracks the service time shown by the test bed's clock.
 type serviceClock struct {
 	mu    sync.Mutex
 	moves history.Moves // observed moves
@@ -38,7 +37,6 @@ func (e *Engine) followClock(ctx, background context.Context) error {
 	return err
 }
 
-// lookAtClock reads the service's time once, and reports whether it can be moved.
 func (e *Engine) lookAtClock(ctx context.Context) (movable bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
@@ -58,7 +56,7 @@ func (e *Engine) lookAtClock(ctx context.Context) (movable bool, err error) {
 	return true, nil
 }
 
-// apply applies a reading of the clock that took some time. An unexpected reading counts as a move.
+// apply applies a reading of the clock, which took some time. An unexpected reading counts as a move.
 func (c *serviceClock) apply(m history.Move, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,7 +17,7 @@ const (
 	// quiet is how long a job may have no update before it is polled.
 	quiet     = 3 * time.Second
 	askAtOnce = 32
-	described = 5 // unfinished jobs that Drain describes
+	described = 5 // number of unfinished jobs that Drain describes
 )
 
 // Drain waits until all accepted jobs have ended, except those scheduled for later, and then for their deliveries. Each wait takes
@@ -48,7 +48,6 @@ func (e *Engine) Waiting() int {
 	return len(e.jobs.waiting(e.serviceTime(time.Now().Add(e.o.Scenario.Drain))))
 }
 
-// describe returns the id of an unfinished job, its state, and why it waits.
 func (e *Engine) describe(ctx context.Context, j job) string {
 	shown, err := e.accounts[j.tenant].Quick.Job(ctx, j.id)
 	switch {
@@ -77,7 +76,7 @@ func (e *Engine) askForSilent(ctx context.Context) {
 	group.Wait()
 }
 
-// mostCallbacks limits the number of jobs with polled deliveries.
+// mostCallbacks limits the number of jobs whose deliveries are polled.
 const mostCallbacks = 1000
 
 func (e *Engine) addCallback(t *ticket) {

@@ -20,18 +20,18 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// Options are the scenario and the service.
+// Options name the scenario and the service to run it against.
 type Options struct {
 	URL      string // base address of the service
-	Key      string // of one client; without it, tenants register themselves
+	Key      string // API key of the only tenant; "": each tenant registers itself
 	Run      string // beginning of the correlation ids of this run: letters and digits
 	Scenario *scenario.Scenario
 	History  interface{ Add(history.Fact) }
 	Recorder *report.Recorder
 	Receiver *receiver.Receiver                   // gets the webhooks; nil if the scenario has none
 	Pending  func(context.Context) (int64, error) // counts pending deliveries without asking each webhook; may be nil
-	// Recheck is the delay before a canceled job is canceled again and polled. It counts from the cancel, or from the due time if
-	// that is near. 0: never.
+	// Recheck is the delay before a canceled job is canceled again and polled. It counts from the cancel, or from the job's
+	// execution_at if that is less than a minute ahead. 0: never.
 	Recheck time.Duration
 }
 
@@ -73,10 +73,10 @@ func (e *Engine) watched() bool { return e.o.Scenario.Readers.Streams > 0 }
 // Late returns the delay of the last request that an open loop sent: its send time minus its planned time.
 func (e *Engine) Late() time.Duration { return time.Duration(e.late.Load()) }
 
-// Tickets returns the number of the plan's submissions so far.
+// Tickets returns the number of submissions that the plan has produced so far.
 func (e *Engine) Tickets() int64 { return e.plan.Tickets() }
 
-// Run sends the plan. It returns when the last submission is answered or given up and all client actions are done.
+// Run sends the planned requests. It returns when the last submission is answered or given up and all client actions are done.
 func (e *Engine) Run(ctx context.Context) error {
 	if !e.watched() {
 		asking, done := context.WithCancel(ctx)
@@ -102,7 +102,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	return cmp.Or(context.Cause(ctx), err)
 }
 
-// runOpen sends each intent at its time or later, regardless of earlier intents.
+// runOpen sends each planned request at its time or later, without waiting for earlier ones.
 func (e *Engine) runOpen(ctx context.Context) {
 	began := time.Now()
 	var senders errgroup.Group
@@ -145,7 +145,7 @@ func (e *Engine) runClosed(ctx context.Context, c scenario.Closed) {
 	clients.Wait()
 }
 
-// play sends an intent and begins to follow its jobs. In a closed loop it waits for their end.
+// play sends a planned request and begins to follow its jobs. In a closed loop it waits for their end.
 func (e *Engine) play(ctx context.Context, in scenario.Intent, intended time.Time) {
 	list := e.send(ctx, in, intended.UTC())
 	follows := &e.follows
@@ -168,10 +168,9 @@ func (e *Engine) play(ctx context.Context, in scenario.Intent, intended time.Tim
 // scheduledTicket is the ticket number of all jobs that a schedule created.
 const scheduledTicket = -1
 
-// lateRuns is the allowed delay of a schedule's last runs, since the service may first have to elect a new leader.
+// lateRuns is how late the last jobs of a schedule may come, since the service may first have to elect a new leader.
 const lateRuns = time.Minute
 
-// schedule creates the schedules of the scenario, which end with its duration.
 func (e *Engine) schedule(ctx context.Context) error {
 	s := e.o.Scenario.Schedules
 	for _, a := range e.accounts {
@@ -192,7 +191,7 @@ func (e *Engine) schedule(ctx context.Context) error {
 	return nil
 }
 
-// awaitSchedules waits until no due time is left, and makes Drain wait for the jobs of the schedules too.
+// awaitSchedules waits until all schedules have ended, and makes Drain wait for their jobs too.
 func (e *Engine) awaitSchedules(ctx context.Context) error {
 	for n, s := range e.schedules {
 		a := e.accounts[n/e.o.Scenario.Schedules.Count]

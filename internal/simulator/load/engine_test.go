@@ -22,7 +22,6 @@ import (
 // script holds the responses to the first submissions, in order; "0" drops the response. Later submissions are accepted.
 type script []string
 
-// succeeded has members of a job that ended.
 const succeeded = `"state":"SUCCEEDED","attempt":1`
 
 // serve starts a fake service that shows every job with the given members. It returns the URL, and a function that returns the
@@ -69,15 +68,13 @@ func serve(t *testing.T, job string, s script, before func()) (url string, keys 
 	return server.URL, func() []string { return seen }
 }
 
-// played is a scenario run against the fake service.
 type played struct {
 	engine   *Engine
 	recorder *report.Recorder
 	facts    map[history.Kind][]history.Fact
-	tries    map[int64]string // statuses, by ticket
+	tries    map[int64]string
 }
 
-// memory keeps the history of the run in memory.
 type memory struct {
 	mu   sync.Mutex
 	list []history.Fact
@@ -89,7 +86,6 @@ func (m *memory) Add(f history.Fact) {
 	m.list = append(m.list, f)
 }
 
-// start returns an engine after Prepare.
 func start(t *testing.T, url, text string) (e *Engine, recorder *report.Recorder, facts *memory) {
 	t.Helper()
 	s, err := scenario.Parse("test.yaml", []byte(text))
@@ -270,7 +266,7 @@ func TestDrainListsUnfinishedJobs(t *testing.T) {
 	require.Equal(t, "job-"+keys()[0]+" (QUEUED, attempt 1, waiting: NO_WORKERS)", which[0])
 }
 
-// A refusal is correct if retries lasted until the submission's execution_at had passed.
+// A submission may be refused if its execution_at passes while it is repeated.
 func TestRefusedBecauseItsTimeHasPassed(t *testing.T) {
 	t.Parallel()
 	due := time.Now()

@@ -11,11 +11,12 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// farPatience limits how long a job scheduled beyond the drain is followed. The run does not wait for its end.
+// farPatience limits how long a job is followed after its planned cancel if its execution_at is after the end of the drain. The
+// run does not wait for the end of such a job.
 const farPatience = 10 * time.Second
 
-// follow polls, cancels and retries an accepted job according to the intent. It releases the job when the job ends, or when the
-// drain time after its execution time is over.
+// follow polls, cancels and retries an accepted job as planned. It returns when this is done, at the latest when the drain time
+// after the job's execution time is over.
 func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 	defer e.jobs.release(t.job)
 	limit := e.o.Scenario.Drain
@@ -55,7 +56,6 @@ func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 	}
 }
 
-// cancelAgain cancels a canceled job once more after Options.Recheck.
 func (e *Engine) cancelAgain(ctx context.Context, t *ticket) {
 	wait := e.o.Recheck
 	if due := t.request.ExecutionAt.Sub(e.serviceTime(time.Now())); due > 0 && due < time.Minute {
@@ -66,7 +66,7 @@ func (e *Engine) cancelAgain(ctx context.Context, t *ticket) {
 	}
 }
 
-// await waits until the job has a wanted state, and returns it, or "" if the context ends first.
+// await waits until wanted accepts the job's state, and returns that state, or "" if the context ends first.
 func (e *Engine) await(ctx context.Context, t *ticket, wanted func(state string) bool) string {
 	for {
 		state, _, changed := e.jobs.look(t.job)
@@ -94,8 +94,8 @@ func (e *Engine) retry(ctx context.Context, t *ticket) bool {
 	return a != nil && a.Attempt > before
 }
 
-// act sends a cancel or a retry until it gets a response. Repeating a retry with a lost response may start an additional attempt.
-// All requests are recorded.
+// act sends a cancel or a retry until it gets a response. If the response to a retry is lost, repeating the retry may start an
+// additional attempt. All requests are recorded.
 func (e *Engine) act(
 	ctx context.Context, t *ticket, verb string, do func(context.Context, string, ...client.Option) (*client.Changed, error),
 ) (changed *client.Changed) {
@@ -121,7 +121,7 @@ const (
 	longestPoll  = 2 * time.Second
 )
 
-// poll polls the job until the context ends. It polls a final job again only once its next attempt starts.
+// poll polls a final job again only once its next attempt starts.
 func (e *Engine) poll(ctx context.Context, t *ticket) {
 	for etag := ""; ; {
 		wait := e.lookAt(ctx, t.job, t.number, t.tenant, &etag)
@@ -165,10 +165,11 @@ func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int
 	return max(j.RetryAfter/4, shortestPoll)
 }
 
-// intrudeEvery selects every nth ticket, whose job another tenant requests.
+// intrudeEvery is the distance between tickets whose jobs another tenant requests.
 const intrudeEvery = 50
 
-// intrude requests the job as another tenant in all possible ways. To that tenant, the job does not exist.
+// intrude requests the job as another tenant in all possible ways. To that tenant, the service must say that the job does not
+// exist.
 func (e *Engine) intrude(ctx context.Context, t *ticket) {
 	other := e.accounts[(t.tenant+1)%len(e.accounts)]
 	for _, way := range []struct {

@@ -19,7 +19,7 @@ var rank = map[string]int{
 
 func isFinal(state string) bool { return rank[state] == rank[client.Succeeded] }
 
-// jobs holds the jobs with expected updates. Other jobs are dropped to limit memory.
+// jobs holds the jobs for which updates are expected. Other jobs are dropped to limit memory.
 type jobs struct {
 	// streamed keeps a job until the stream shows its end, even if a poll or a cancel response was faster. Otherwise the event
 	// would look like a new job.
@@ -31,7 +31,7 @@ type jobs struct {
 	byID map[string]*job
 }
 
-// job is the state of one job. It has no ticket if an event arrived before the submission's response.
+// A job has no ticket if an event arrived before the submission's response.
 type job struct {
 	id       string
 	ticket   int64
@@ -43,7 +43,7 @@ type job struct {
 	last     time.Time // time of the last update or poll
 
 	autoRetry bool // the service retries temporary failures
-	held      int  // number of calls that hold the job; a held job is not dropped
+	held      int  // number of calls that still need the job, which is not dropped before
 	finished  bool
 	streamed  bool // the stream has shown the end of this attempt
 	// changed is closed at the next update; created on demand.
@@ -91,18 +91,17 @@ func (js *jobs) release(id string) {
 	js.of(id, true, func(j *job) { j.held-- })
 }
 
-// update is a job's state in an attempt.
 type update struct {
 	state   string
 	attempt int
 	at      time.Time
 	// retryable means that the service retries the failure if the job requests it.
 	retryable bool
-	streamed  bool // the update came from the stream
+	streamed  bool
 }
 
-// apply applies an update of a job. Only an update from a stream may add an unknown job: a late
-// response may be about a job that was already dropped.
+// apply adds an unknown job only for an update from a stream: a late response may be about a job
+// that was already dropped.
 func (js *jobs) apply(id string, n update) {
 	js.of(id, n.streamed, func(j *job) { js.update(j, n) })
 }
@@ -122,7 +121,7 @@ func (js *jobs) update(j *job, n update) {
 		return
 	}
 	if n.attempt > j.attempt && !n.streamed {
-		j.streamed = false // end of the previous attempt
+		j.streamed = false // it was about the previous attempt
 	}
 	js.moved(j.state, n.state)
 	j.state, j.attempt, j.last = n.state, n.attempt, n.at
@@ -144,8 +143,8 @@ func (js *jobs) look(id string) (state string, attempt int, changed <-chan struc
 	return state, attempt, changed
 }
 
-// silent returns at most limit unfinished jobs without an update for the given time. The call counts as an update, so the next call
-// picks other jobs.
+// silent returns at most `limit` unfinished jobs without an update for the given time. The call counts as an update, so the next
+// call picks other jobs.
 func (js *jobs) silent(quiet time.Duration, limit int) (list []job) {
 	js.mu.Lock()
 	defer js.mu.Unlock()

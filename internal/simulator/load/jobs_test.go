@@ -9,7 +9,6 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// watchedJobs records the final state of each ended job, and the number of jobs in each state.
 type watchedJobs struct {
 	*jobs
 	ends   []string
@@ -39,7 +38,6 @@ func streamed(attempt int, states ...string) step {
 	}
 }
 
-// answered is an update from the response to a poll, a cancel or a retry.
 func answered(attempt int, state string) step {
 	return func(_ *testing.T, w *watchedJobs) {
 		w.apply("a", update{state: state, attempt: attempt, at: time.Now()})
@@ -49,7 +47,6 @@ func answered(attempt int, state string) step {
 func released(_ *testing.T, w *watchedJobs)  { w.release("a") }
 func exhausted(_ *testing.T, w *watchedJobs) { w.exhausted("a") }
 
-// shows checks that the job has not ended and is in the given state.
 func shows(attempt int, state string) step {
 	return func(t *testing.T, w *watchedJobs) {
 		require.Empty(t, w.ends)

@@ -29,7 +29,7 @@ const (
 	atOnce = 64
 )
 
-// ticket is one submission: the request and its attempts.
+// ticket is one submission: the request and all tries to send it.
 type ticket struct {
 	number   int64
 	tenant   int
@@ -42,7 +42,7 @@ type ticket struct {
 	job  string // "" until it is accepted
 }
 
-// ticketsOf makes a ticket for each item of a batch and each copy with its own key.
+// ticketsOf makes a ticket for each item of a batch, and for each copy that has a key of its own.
 func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 	list := make([]*ticket, in.Tickets)
 	params := params(in.Work.ParamsBytes)
@@ -83,7 +83,7 @@ func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 	return list
 }
 
-// send submits an intent and its copies until each has a response or is given up.
+// send submits a planned request and its copies until each has a response or is given up.
 func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Time) []*ticket {
 	list := e.ticketsOf(in, intended)
 	var group errgroup.Group
@@ -140,7 +140,7 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 		if err != nil {
 			a = &client.BatchReceipt{}
 		} else {
-			try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed // the response has only the created_at of the batch
+			try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed // no created_at: the response has only the batch's
 		}
 		each := make([]history.Answer, len(list))
 		for i, t := range list {
@@ -159,7 +159,7 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 	})
 }
 
-// answerOf returns the response to a request that ends now, according to its error; nil means 200.
+// answerOf describes the response to a request that ends now with this error; nil means 200.
 func answerOf(sent time.Time, err error) history.Answer {
 	a := history.Answer{Sent: sent.UTC(), Answered: time.Now().UTC()}
 	problem, refused := errors.AsType[*client.Problem](err)
@@ -196,7 +196,6 @@ func (e *Engine) submitUntilKnown(
 	e.record(try.Answered.Sub(intended), list, each)
 }
 
-// record counts the final answer to each ticket of a request.
 func (e *Engine) record(took time.Duration, list []*ticket, each []history.Answer) {
 	classes := make([]string, len(each))
 	for i, a := range each {
@@ -212,7 +211,6 @@ func (e *Engine) record(took time.Duration, list []*ticket, each []history.Answe
 	e.o.Recorder.Answered(took, classes...)
 }
 
-// repeat calls fn with growing pauses until it is done or patience is over.
 func repeat(ctx context.Context, fn func() (done bool)) {
 	began := time.Now()
 	for backoff := firstBackoff; !fn(); backoff = min(2*backoff, longestBackoff) {
@@ -244,14 +242,14 @@ func (e *Engine) class(t *ticket, a history.Answer) string {
 	}
 }
 
-// mustRefuse reports whether the service must refuse the ticket. Its parameters are planned to be invalid, or execution_at has
-// passed during retries or through a clock move.
+// mustRefuse reports whether the service must refuse the ticket. That is so if its work kind is invalid on purpose, or if
+// execution_at may have passed during retries or because the clock was moved.
 func (e *Engine) mustRefuse(t *ticket, a history.Answer) bool {
 	due := t.fact.ExecutionAt
 	return t.fact.WorkKind == "PAYLOAD_INVALID" || !due.IsZero() && (len(e.ClockMoves()) > 0 || a.Answered.After(due))
 }
 
-// note records an attempt. Once an attempt is accepted, the engine waits for the end of the job. batch may be "".
+// note records a try of the ticket. Once a try is accepted, the engine expects the end of its job. batch may be "".
 func (e *Engine) note(t *ticket, try history.Answer, batch string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package receiver runs the webhook receivers of a simulator run. It verifies each message, adds it to the history, and responds as
-// the scenario says. The judge decides on the messages.
+// Package receiver runs the webhook receivers of a simulator run. It verifies each message, adds it to the history, and responds
+// as the scenario says. The judge decides whether the messages were right.
 package receiver
 
 import (
@@ -26,32 +26,30 @@ type Options struct {
 	Names   map[string][]Answer // answers of each tenant's receivers, by name; without answers a receiver always returns 204
 	History interface{ Add(history.Fact) }
 
-	Delivered func(ok bool)                              // called for each accepted message; ok: answered with 2xx
+	Delivered func(ok bool)                              // called for each valid message; ok: answered with 2xx
 	Keys      func(id string) (ed25519.PublicKey, error) // published keys of the service
-	Proxy     func(address string) (string, error)       // maps the receiver's address to the one for the service; nil: the same
+	Proxy     func(address string) (string, error)       // maps the receiver's address to the one that the service uses; nil: the same
 }
 
 // Receiver is an HTTP server with an address for each receiver of each tenant.
 type Receiver struct {
 	options Options
 	server  *http.Server
-	bases   map[string]string // public base URLs by receiver, without a trailing slash; "": the URL of all receivers
-	closed  context.Context   // ends with Close, which releases held answers
+	bases   map[string]string // public base URLs by the receiver's name, without a trailing slash; "": one URL for all receivers
+	closed  context.Context   // ends with Close, which ends the delays of answers
 	close   context.CancelFunc
 
 	mu       sync.Mutex
 	active   sync.WaitGroup // messages being answered; grows only while not closed
 	webhooks map[address]*webhook
-	tries    map[string]int // by message id
+	tries    map[string]int // number of tries by message id
 }
 
-// address is a receiver of a tenant.
 type address struct {
 	tenant int
 	name   string
 }
 
-// webhook is the registration of an address.
 type webhook struct {
 	id, secret string
 	known      chan struct{} // closed when the registration was answered
@@ -62,7 +60,7 @@ const (
 	maxHeaderBytes    = 64 << 10
 	readTimeout       = 30 * time.Second // of a request; a response may take any time
 	idleTimeout       = 2 * time.Minute
-	registrationLimit = 5 * time.Second // longest wait of a message for the registration of its address
+	registrationLimit = 5 * time.Second // how long a message waits until its receiver is registered
 	rememberedTries   = 1_000_000
 )
 
@@ -90,7 +88,6 @@ func Listen(addr, publicURL string, o Options) (*Receiver, error) {
 	return r, nil
 }
 
-// open serves an address until Close, and returns its public base URL.
 func (r *Receiver) open(addr, publicURL string) (string, error) {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -108,7 +105,7 @@ func (r *Receiver) open(addr, publicURL string) (string, error) {
 	return publicURL, nil
 }
 
-// URL returns the service's URL for messages to the tenant's receiver.
+// URL returns the URL to which the service sends messages for the tenant's receiver.
 func (r *Receiver) URL(tenant int, name string) string {
 	base, own := r.bases[name]
 	if !own {
@@ -148,7 +145,6 @@ func (r *Receiver) registered(ctx context.Context, at address) (id, secret strin
 	return "", ""
 }
 
-// count counts an attempt of a message and returns its number, from 1.
 func (r *Receiver) count(id string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -19,14 +19,12 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// testReceiver is a receiver that stores its history in memory.
 type testReceiver struct {
 	*receiver.Receiver
 	t       *testing.T
 	history memory
 }
 
-// memory stores the history of a receiver in memory.
 type memory struct {
 	mu   sync.Mutex
 	list []history.Fact
@@ -63,7 +61,6 @@ func start(t *testing.T, o receiver.Options) *testReceiver {
 	return b
 }
 
-// register registers the receiver "hook".
 func (b *testReceiver) register(tenant int, id, secret string) {
 	b.t.Helper()
 	require.NoError(b.t, b.Register(tenant, "hook", func(string) (string, string, error) { return id, secret, nil }))
@@ -127,7 +124,6 @@ func TestGoodMessagesAreReceived(t *testing.T) {
 	require.Equal(t, "simulated 17", facts["d-6"].Delivery.Emitted)
 }
 
-// TestForbiddenMessages checks that the history records each forbidden message.
 func TestForbiddenMessages(t *testing.T) {
 	t.Parallel()
 	_, anotherKey, err := ed25519.GenerateKey(nil)
@@ -172,7 +168,6 @@ func TestForbiddenMessages(t *testing.T) {
 	}
 }
 
-// TestAnswers checks the responses to the sender and their record in the history.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

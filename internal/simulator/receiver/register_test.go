@@ -12,8 +12,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/receiver"
 )
 
-// TestMessagesBeforeTheRegistrationResponse sends a message before the service has responded to the registration. This happens when an
-// event of another job occurs meanwhile.
+// A message arrives before the service has responded to the registration if an event of another job occurs meanwhile.
 func TestMessagesBeforeTheRegistrationResponse(t *testing.T) {
 	t.Parallel()
 	b := start(t, receiver.Options{})

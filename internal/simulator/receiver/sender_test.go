@@ -29,7 +29,7 @@ const (
 
 var privateKey = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
 
-// delivery is a message to send. Empty fields are omitted.
+// delivery is a message to send; empty fields are omitted.
 type delivery struct {
 	url, signedURL string // signedURL is the URL in the signature; url if empty
 	id             string
@@ -48,7 +48,6 @@ func of(url, id, jobID string) delivery {
 		at: time.Now()}
 }
 
-// request writes and signs the message.
 func (d delivery) request(ctx context.Context, t testing.TB) *http.Request {
 	body := d.body
 	if body == nil {
@@ -86,7 +85,6 @@ func (d delivery) request(ctx context.Context, t testing.TB) *http.Request {
 	return r
 }
 
-// send sends the message once and returns the status, or an error if there is no response.
 func (d delivery) send(ctx context.Context, t testing.TB) (int, error) {
 	response, err := transport.RoundTrip(d.request(ctx, t))
 	if err != nil {
@@ -100,7 +98,6 @@ func (d delivery) send(ctx context.Context, t testing.TB) (int, error) {
 // transport never retries a request.
 var transport = &http.Transport{DisableKeepAlives: true}
 
-// publishedKeys returns the public key that a service would publish.
 func publishedKeys(id string) (ed25519.PublicKey, error) {
 	if id != keyID {
 		return nil, fmt.Errorf("%w: its key is not published", client.ErrSignature)

@@ -80,8 +80,8 @@ func handshake(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// find returns the receiver at an address. Only the last two path segments count, since a proxy may have removed the path of the
-// public URL.
+// find returns the receiver that a URL names. Only the last two path segments count, since a proxy may have removed the path of
+// the public URL.
 func (r *Receiver) find(u *url.URL) (address, bool) {
 	segments := strings.Split(u.EscapedPath(), "/")
 	if len(segments) < 3 {
@@ -94,7 +94,7 @@ func (r *Receiver) find(u *url.URL) (address, bool) {
 	return address{tenant, name}, err == nil && wrong == nil && tenant >= 0 && known
 }
 
-// draw picks a response. It depends only on its arguments, so runs with the same seed get the same responses.
+// draw depends only on its arguments, so runs with the same seed get the same responses.
 func draw(answers []Answer, seed uint64, subject string, try int) Answer {
 	var sum scenario.Share
 	for _, a := range answers {
@@ -116,7 +116,7 @@ func draw(answers []Answer, seed uint64, subject string, try int) Answer {
 	return answers[len(answers)-1] // reached after a rounding error, or without shares
 }
 
-// respond responds to a message. It records the response before sending it.
+// respond records the response before sending it.
 func (r *Receiver) respond(w http.ResponseWriter, req *http.Request, m message, a Answer, note string) {
 	status := cmp.Or(a.Status, http.StatusNoContent)
 	if a.Hang || a.Reset {
@@ -150,7 +150,6 @@ func (r *Receiver) respond(w http.ResponseWriter, req *http.Request, m message, 
 	}
 }
 
-// hold waits for d, for the sender to give up, or for Close.
 func (r *Receiver) hold(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -159,11 +158,10 @@ func (r *Receiver) hold(ctx context.Context, d time.Duration) {
 	}
 }
 
-// message is one received delivery try.
 type message struct {
 	at     time.Time
 	to     address
-	url    string // of the receiver, as registered
+	url    string // URL of the receiver, as registered
 	method string
 	header http.Header
 	body   []byte
@@ -171,14 +169,14 @@ type message struct {
 	// Set by verify, up to the first failed check.
 	webhook string // id; "" for a callback
 	event   client.WebhookMessage
-	data    client.Outcome // of the job or the batch
+	data    client.Outcome // outcome of the job or the batch
 }
 
 // verify returns the reason to reject the message, or "" if it is valid. An error means that the published keys were not available.
 func (r *Receiver) verify(ctx context.Context, m *message) (forbidden string, err error) {
 	id, secret := r.registered(ctx, m.to)
 	m.webhook = id
-	if err := m.read(); err != nil { // the history then has the values that the message claims
+	if err := m.read(); err != nil { // m keeps what could be read, for the history
 		return fmt.Sprintf("a message that cannot be read: %s", clip(err.Error())), nil
 	}
 	check := func(v client.Verifier) error {
@@ -196,7 +194,7 @@ func (r *Receiver) verify(ctx context.Context, m *message) (forbidden string, er
 	case err != nil:
 		return "", fmt.Errorf("not verified: %w", err)
 	}
-	// The judge checks the job's owner. Here, body and subject must agree.
+	// Body and subject must name the same job or batch. The judge checks its owner.
 	if id := m.subjectID("jobs") + m.subjectID("batches"); id != m.data.JobID {
 		return fmt.Sprintf("a message of job %s with the subject %s", orNone(m.data.JobID), orNone(m.event.Subject)), nil
 	}
@@ -231,7 +229,8 @@ func (m *message) ticket() int64 {
 	return int64(n)
 }
 
-// subject returns the message's name for draw. Runs with the same seed have the same names but different ids.
+// subject identifies the message for draw. It uses the ticket, which is the same in runs with the same seed, unlike the message's
+// id.
 func (m *message) subject() string {
 	if n := m.ticket(); n > 0 {
 		return fmt.Sprintf("%s/%d/%s/%d", m.to.name, n, m.event.Name, m.event.Sequence)
@@ -239,7 +238,7 @@ func (m *message) subject() string {
 	return m.id()
 }
 
-// fact returns the message's fact with the answered status, 0 for none.
+// fact returns the message as a fact; status is the receiver's response, 0 for none.
 func (m *message) fact(kind history.Kind, status int, note string) history.Fact {
 	e := m.event
 	scenario := history.ScenarioOf(m.data.Scenario)

@@ -28,7 +28,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// view is the result of inspectPage in the browser.
 type view struct {
 	Width           float64 // width of the content, in pixels
 	Charts          []string

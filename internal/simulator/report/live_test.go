@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// busyRecorder returns a recorder with values in every field.
 func busyRecorder(c *clock) *Recorder {
 	r := newRecorder(began, c.read)
 	r.Stage("load", func() float64 { return 0.49 })
@@ -29,7 +28,6 @@ func busyRecorder(c *clock) *Recorder {
 	return r
 }
 
-// shown draws the live view twice.
 func shown(w io.Writer, r *Recorder) {
 	tick := make(chan time.Time)
 	stop := Live(w, r, tick)

@@ -47,7 +47,7 @@ func documentOf(run Run) document {
 	return d
 }
 
-// list returns values, never null in JSON.
+// list copies values, so that nil becomes [] in JSON.
 func list[T any](values []T) []T { return append([]T{}, values...) }
 
 // WriteJSON writes the report as one JSON object: see document.
@@ -62,7 +62,6 @@ func WriteJSON(w io.Writer, run Run) error {
 //go:embed page
 var pageFiles embed.FS
 
-// functions are the functions of both templates.
 var functions = template.FuncMap{
 	"grouped": grouped, "plural": plural, "brief": brief, "clock": clockTime, "rate": rate, "total": total, "listed": listed,
 	"printable": term.Masked, "lines": term.MaskedLines, "next": func(i int) int { return i + 1 },
@@ -189,12 +188,11 @@ func total(numbers map[string]int64) int64 {
 	return n
 }
 
-// ms returns a duration in milliseconds, for JSON.
 func ms(d time.Duration) float64 {
 	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
 }
 
-// junitViolations limits how many violations of each invariant the JUnit file shows with facts.
+// junitViolations is for how many violations of each invariant the JUnit file lists the facts.
 const junitViolations = 10
 
 // WriteJUnit writes the verdict as JUnit XML: a test case for each invariant and each expectation. An unchecked invariant is skipped,

@@ -21,7 +21,6 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// runs returns the runs that every report format must handle.
 var runs = sync.OnceValue(func() map[string]Run {
 	violated := sampleRun(time.Minute, 20, 30)
 	violated.Verdict = violatedVerdict(1000)
@@ -207,7 +206,7 @@ func TestJSON(t *testing.T) {
 			Faults []map[string]any
 		}
 		require.NoError(t, json.Unmarshal([]byte(text), &d), name)
-		if name != "hostile" { // invalid bytes are replaced in its names
+		if name != "hostile" { // the report replaces invalid bytes in the names of the hostile run
 			require.Equal(t, run.Series, d.Series, name)
 		}
 		var series map[string]json.RawMessage

@@ -27,7 +27,6 @@ const (
 	Unanswered = "unanswered"         // no complete answer
 )
 
-// states are the known states of a job.
 var states = []string{"CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"}
 
 const maxFaults = 2000 // listed individually; more are only counted
@@ -37,8 +36,8 @@ const maxFaults = 2000 // listed individually; more are only counted
 type Recorder struct {
 	clock func() time.Time
 
-	mu     sync.Mutex // held for about 100 ns per call, which is cheaper than shards at these rates
-	now    Numbers    // without the latencies
+	mu     sync.Mutex // one lock is enough, since a call holds it for about 100 ns
+	now    Numbers    // Submit and Finish are not set
 	line   timeline
 	submit latencies
 	finish latencies
@@ -50,14 +49,14 @@ type Recorder struct {
 // Stage is a part of the run, such as the load or the drain.
 type Stage struct {
 	Name string  `json:"name"`
-	AtMS float64 `json:"at_ms"` // after the start
+	AtMS float64 `json:"at_ms"` // after the start of the run
 }
 
 // Fault is an injected fault.
 type Fault struct {
 	Kind       string  `json:"kind"`
 	Target     string  `json:"target"`
-	AtMS       float64 `json:"at_ms"` // after the start
+	AtMS       float64 `json:"at_ms"` // after the start of the run
 	DurationMS float64 `json:"duration_ms"`
 	Count      int     `json:"count"` // number of connections cut or delayed, otherwise 1
 }
@@ -66,7 +65,7 @@ type Fault struct {
 type FaultKind struct {
 	Kind       string  `json:"kind"`
 	Times      int64   `json:"times"`
-	Count      int64   `json:"count"` // number of affected connections, otherwise equal to Times
+	Count      int64   `json:"count"` // number of affected connections; equal to Times for other faults
 	DurationMS float64 `json:"duration_ms"`
 }
 
@@ -92,7 +91,7 @@ func newRecorder(start time.Time, clock func() time.Time) *Recorder {
 	return r
 }
 
-// note changes the numbers as of now.
+// note changes the numbers, after completing the steps that are over.
 func (r *Recorder) note(change func(n *Numbers)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,7 +115,7 @@ func (r *Recorder) Answered(took time.Duration, classes ...string) {
 	})
 }
 
-// NotAccepted counts a submission without a job, by the status and code of its answer.
+// NotAccepted counts a submission that created no job, by the status and code of its answer.
 func (r *Recorder) NotAccepted(code string) {
 	r.note(func(now *Numbers) { now.NotAccepted[code]++ })
 }
@@ -155,7 +154,7 @@ func (r *Recorder) Workers(n int) {
 	r.note(func(now *Numbers) { now.Workers = int64(n) })
 }
 
-// Fault records an ended fault. count is the number of affected connections, or 1.
+// Fault records a fault that has ended.
 func (r *Recorder) Fault(kind, target string, at, until time.Time, count int) {
 	r.note(func(now *Numbers) {
 		now.Faults += int64(max(count, 1))
@@ -193,7 +192,7 @@ func (r *Recorder) Run() Run {
 	}
 }
 
-// numbers returns a copy. The caller holds the lock.
+// The caller holds the lock.
 func (r *Recorder) numbers() Numbers {
 	n := r.now.clone()
 	n.Submit, n.Finish = r.submit.sum(), r.finish.sum()

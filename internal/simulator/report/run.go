@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// Run is the data of a report. Recorder.Run sets the numbers; the caller sets the first fields and the last ones.
+// Run is the data of a report. Recorder.Run sets the fields from Started to Kinds; the caller sets the others.
 type Run struct {
 	Scenario    string            `json:"scenario"`
 	Description string            `json:"description"`
@@ -28,19 +28,19 @@ type Run struct {
 	Faults  []Fault       `json:"faults"`      // the first 2,000
 	Kinds   []FaultKind   `json:"fault_kinds"` // totals of all faults, by name
 
-	WorkKinds    []WorkKind     `json:"work_kinds"` // of scenarios with expectations for them
+	WorkKinds    []WorkKind     `json:"work_kinds"` // only for scenarios that say what to expect of them
 	Verdict      *judge.Verdict `json:"verdict"`    // nil: not judged
 	Expectations []Expectation  `json:"expectations"`
 	Notes        []string       `json:"notes"` // important remarks, such as unread sources
 }
 
-// Expectation is an expected value of the scenario or the command.
+// Expectation is a value that the scenario or the command requires, with the value of the run.
 type Expectation struct {
 	Name string `json:"name"`
 	Want string `json:"want"`
 	Got  string `json:"got"`
 	OK   bool   `json:"ok"`
-	// Evidence marks an expectation without which the run proves nothing.
+	// Evidence marks an expectation that must be met, or the run proves nothing.
 	Evidence bool `json:"-"`
 }
 
@@ -58,7 +58,7 @@ type WorkKind struct {
 // OK reports whether the expectation is met.
 func (k WorkKind) OK() bool { return k.Got == k.Expected && len(k.Findings) == 0 }
 
-// KindsMet counts the work kinds with a met expectation.
+// KindsMet counts the work kinds whose expectation is met.
 func (run Run) KindsMet() (met int) {
 	for _, k := range run.WorkKinds {
 		if k.OK() {
@@ -73,10 +73,10 @@ type Numbers struct {
 	Arrivals   int64            `json:"arrivals"`
 	Answers    map[string]int64 `json:"answers"`  // of submissions, by class
 	Finished   map[string]int64 `json:"finished"` // by final state
-	States     map[string]int64 `json:"states"`   // number of jobs seen in each state now
+	States     map[string]int64 `json:"states"`   // number of jobs in each state, as last seen
 	Deliveries Deliveries       `json:"deliveries"`
 	Faults     int64            `json:"faults"` // number of affected connections plus other faults
-	// NotAccepted counts the submissions without a job, by status and code.
+	// NotAccepted counts the submissions that created no job, by status and code.
 	NotAccepted map[string]int64 `json:"not_accepted"`
 	Workers     int64            `json:"-"`
 	Submit      Latency          `json:"-"`
@@ -195,7 +195,7 @@ func (n Numbers) of(classes ...string) (some int64) {
 	return some
 }
 
-// Share returns the share of submissions with responses in the given classes.
+// Share returns the share of submissions whose response belongs to one of the classes.
 func (n Numbers) Share(classes ...string) float64 {
 	return float64(n.of(classes...)) / float64(max(total(n.Answers), 1))
 }

@@ -10,7 +10,6 @@ import (
 
 var began = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
-// clock returns the time that the test sets.
 type clock struct{ now time.Time }
 
 func (c *clock) read() time.Time { return c.now }
@@ -58,7 +57,6 @@ func sampleRun(took time.Duration, perSecond float64, faults int) Run {
 	return described(r.Run())
 }
 
-// described adds the scenario, the service and a verdict to a run.
 func described(run Run) Run {
 	run.Scenario, run.Description, run.Seed = "soak", "A mix of all kinds at a steady rate, with every fault that there is.", 42
 	run.Text = "name: soak\nduration: 10m\narrival:\n  rate: 40\n"
@@ -86,7 +84,6 @@ func goodVerdict() *judge.Verdict {
 	return v
 }
 
-// violatedVerdict returns a verdict with n violations, the first 100 with a history.
 func violatedVerdict(n int) *judge.Verdict {
 	v := goodVerdict()
 	v.ViolationCount = int64(n)

@@ -19,7 +19,6 @@ type point struct {
 	submit, finish *hdrhistogram.PackedHistogram
 }
 
-// timeline holds the points of a run from its start, without gaps.
 type timeline struct {
 	start  time.Time
 	step   time.Duration

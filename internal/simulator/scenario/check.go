@@ -40,8 +40,8 @@ func (p *parser) node(path ...string) *yaml.Node {
 	return node
 }
 
-// answers fills in an endpoint's answers. One answer may omit its share and gets the remaining share. Otherwise the remaining share
-// is an immediate 200.
+// answers fills in a receiver's answers. One answer may omit its share, and gets the remaining share. If none does, the receiver
+// responds to the remaining share with 200 at once.
 func (p *parser) answers(r *Receiver, list *yaml.Node) {
 	rest, without := Share(1), -1
 	for i, a := range r.Answers {
@@ -66,7 +66,8 @@ func (p *parser) answers(r *Receiver, list *yaml.Node) {
 	}
 }
 
-// callback checks that an entry's callback is an unregistered receiver, since messages to registered ones are signed with a secret.
+// callback checks that an entry's callback is a receiver that is not registered as a webhook, since webhooks expect signatures
+// with their secret.
 func (p *parser) callback(at *yaml.Node, name string, allowed []string) {
 	switch {
 	case name == "" || slices.Contains(allowed, name):
@@ -77,7 +78,7 @@ func (p *parser) callback(at *yaml.Node, name string, allowed []string) {
 	}
 }
 
-// phases fills in an open loop: by default, a phase lasts as long as the scenario and has one burst.
+// phases fills in the defaults of an open loop: a phase lasts as long as the scenario, and a burst is not repeated.
 func (p *parser) phases(s *Scenario) {
 	sends := len(s.Arrival.Open) == 0
 	for i := range s.Arrival.Open {

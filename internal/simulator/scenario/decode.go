@@ -17,7 +17,7 @@ func defaults(file string) *Scenario {
 	}
 }
 
-// UnmarshalYAML reads a duration, or two durations separated by dots.
+// UnmarshalYAML reads a duration, or two durations with ".." between them.
 func (r *Range) UnmarshalYAML(n *yaml.Node) (err error) {
 	*r, err = parseRange(n.Value)
 	return err
@@ -45,7 +45,7 @@ func (r *rate) UnmarshalYAML(n *yaml.Node) error {
 	return quotient(strings.TrimSuffix(n.Value, "/s"), "/m", 60, (*float64)(r))
 }
 
-// quotient reads a number, and divides one that has a unit.
+// quotient reads a number, and divides it if the unit follows.
 func quotient(text, unit string, divisor float64, to *float64) (err error) {
 	number, divided := strings.CutSuffix(text, unit)
 	if *to, err = strconv.ParseFloat(strings.ReplaceAll(number, "_", ""), 64); divided {

@@ -25,7 +25,6 @@ func read(t *testing.T, path string) string {
 
 var listItem = regexp.MustCompile("(?m)^- `([^`]+)`, ")
 
-// listed returns the names that begin the items of the list under a heading.
 func listed(t *testing.T, text, heading string) []string {
 	t.Helper()
 	_, section, ok := strings.Cut(text, "\n"+heading+"\n")
@@ -55,7 +54,8 @@ func TestExamplesOnThePageAreValid(t *testing.T) {
 	}
 }
 
-// A scenario may use all settings of the service, except those that the simulator chooses and those with their own member.
+// A scenario may use all settings of the service, except those that the simulator chooses and those for which the scenario has a
+// member of its own.
 func TestSettingsMatchService(t *testing.T) {
 	t.Parallel()
 	excluded := []string{

@@ -73,7 +73,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, err := scenario.Parse("fuzz.yaml", text)
 		if err == nil {
-			p := s.Plan() // a valid scenario can be planned
+			p := s.Plan()
 			last := time.Duration(0)
 			for range 10 {
 				i, ok := p.Next()

@@ -20,13 +20,13 @@ import (
 	"golang.org/x/text/message"
 )
 
-// Parse parses a scenario. Mistakes mention file, which also provides the default name. The error has a line for each mistake: the
-// place, the mistake and the allowed values.
+// Parse parses a scenario. file appears in each mistake, and is the scenario's default name. The error has a line for each
+// mistake: the place, the mistake and the allowed values.
 func Parse(file string, text []byte) (*Scenario, error) {
 	p := &parser{file: file}
 	value, err := p.read(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %.300s", file, err.Error()) // the library quotes members in full
+		return nil, fmt.Errorf("%s: %.300s", file, err.Error()) // shortened, since the library quotes members in full
 	}
 	err = compiled().Validate(value)
 	if invalid, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
@@ -67,7 +67,7 @@ func (p *parser) err() error {
 	return errors.Join(errs...)
 }
 
-// read parses the file's only document. It returns the value for the validator.
+// read parses the file's only document and returns the value for the validator.
 func (p *parser) read(text []byte) (value any, err error) {
 	if len(text) > maxFile {
 		return nil, fmt.Errorf("a scenario has at most %d bytes", maxFile)
@@ -147,7 +147,7 @@ func (p *parser) at(path ...string) (name string, node *yaml.Node) {
 	return name, node
 }
 
-// child returns the member or element with the name or index, and its key if it has one; nil if it is missing.
+// child returns the member or element that `token` names, and the member's key; nil if it is missing.
 func child(n *yaml.Node, token string) (key, value *yaml.Node) {
 	if n.Kind == yaml.SequenceNode {
 		if i, err := strconv.Atoi(token); err == nil && i < len(n.Content) {
@@ -163,7 +163,6 @@ func child(n *yaml.Node, token string) (key, value *yaml.Node) {
 	return nil, nil
 }
 
-// shown returns a short quotation of a node for an error message.
 func shown(n *yaml.Node) string {
 	switch {
 	case n.Kind != yaml.ScalarNode:
@@ -181,7 +180,6 @@ var schema []byte
 // which limit a duration or a range, and errorMessage, the text for mistakes.
 func Schema() []byte { return slices.Clone(schema) }
 
-// compiled is the schema, ready to validate.
 var compiled = sync.OnceValue(func() *jsonschema.Schema {
 	const schemaURL = "file:///scenario.schema.json"
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
@@ -197,7 +195,6 @@ var compiled = sync.OnceValue(func() *jsonschema.Schema {
 	return c.MustCompile(schemaURL)
 })
 
-// bounds are the keywords minDuration and maxDuration.
 type bounds Range
 
 func compileBounds(_ *jsonschema.CompilerContext, keywords map[string]any) (jsonschema.SchemaExt, error) {
@@ -217,7 +214,7 @@ func (b bounds) Validate(ctx *jsonschema.ValidatorContext, value any) {
 	}
 }
 
-// keywords are the keywords of a subschema that mistakes quote.
+// keywords are the parts of a subschema that error messages quote.
 type keywords struct {
 	Title        string
 	Properties   map[string]yaml.Node
@@ -225,7 +222,6 @@ type keywords struct {
 	ErrorMessage string `yaml:"errorMessage"`
 }
 
-// schemaTree is the schema as YAML, a superset of JSON.
 var schemaTree = sync.OnceValue(func() *yaml.Node {
 	var document yaml.Node
 	if err := yaml.Unmarshal(schema, &document); err != nil {

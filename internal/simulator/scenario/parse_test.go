@@ -127,7 +127,6 @@ func TestSmallestScenario(t *testing.T) {
 	}, got)
 }
 
-// frame returns a valid scenario with the given members added.
 func frame(members string) string {
 	base := map[string]string{"jobs": "1", "arrival": "{closed: {clients: 9}}", "mix": "[{kind: SUCCESS_FAST}]"}
 	text := members + "\n"

@@ -13,25 +13,25 @@ import (
 
 // Intent is one planned request with the client's later actions on its jobs.
 type Intent struct {
-	Index   int64         // of the intent, from 1
-	N       int64         // its first ticket, from 1; tickets of all intents are numbered without gaps
-	Tickets int           // number of tickets: items of the batch, or 1 and each copy with its own key
+	Index   int64         // number of the intent, from 1
+	N       int64         // number of its first ticket, from 1; tickets of all intents are numbered without gaps
+	Tickets int           // number of tickets: one for each item of a batch, or 1 and one for each copy with its own key
 	At      time.Duration // intended send time after the start; 0 in a closed loop
 	Tenant  int           // from 0
 	Work    *Work         // its entry of the mix; read-only
 	Kind    string        // "" for EmitEvent and for batches
 	Kinds   []string      // kind of each item of a batch; nil for EmitEvent
-	Key     string        // idempotency key; those of copies: CopyKey
+	Key     string        // idempotency key; copies have CopyKey
 	Ahead   time.Duration // Deferred: execution_at minus the send time
 	Cancel  CancelIntent
 	Retries int  // how often the client retries the job if it fails
 	Copies  int  // additional copies of the request
-	SameKey bool // with Copies: all are the same job
-	AtOnce  bool // with Copies: they are sent at the same time
+	SameKey bool // the copies have the same key, so all are one job
+	AtOnce  bool // the copies are sent at the same time
 	Polled  bool
 }
 
-// CancelIntent is when to cancel. The zero value means never.
+// CancelIntent says when to cancel a job. The zero value means never.
 type CancelIntent struct {
 	In    string // the state to wait for; "": the job is not canceled
 	After time.Duration
@@ -49,13 +49,13 @@ func (i *Intent) CopyKey(c int) string {
 type Plan struct {
 	mu       sync.Mutex
 	scenario Scenario
-	sequence []entry   // picks of in_turn, which repeat; nil: pick by weight
+	sequence []entry   // for InTurn: the entries to pick, again and again
 	bounds   []float64 // running sum of the weights
 	arrivals arrivals
 	source   rand.PCG   // seeded anew for each intent
 	random   *rand.Rand // draws from source
-	index    int64      // of the last intent
-	tickets  int64      // assigned so far
+	index    int64      // index of the last intent
+	tickets  int64      // number of tickets assigned so far
 }
 
 // Plan starts the plan from the beginning. The scenario must come from Parse or Load; its Seed, Duration, Jobs and Tenants may have been
@@ -81,7 +81,7 @@ func (s *Scenario) Plan() *Plan {
 	return p
 }
 
-// entry is a step of a sequence: an entry of the mix, with a kind unless it is a batch.
+// entry is a step of Plan.sequence: an entry of the mix and, unless that is a batch, a kind.
 type entry struct {
 	work *Work
 	kind string
@@ -136,7 +136,7 @@ func (p *Plan) Next() (Intent, bool) {
 	return i, true
 }
 
-// Tickets returns the number of tickets of the intents so far.
+// Tickets returns the number of tickets in the intents that Next has returned.
 func (p *Plan) Tickets() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,23 +189,22 @@ func (r Range) at(share float64) time.Duration {
 	return r.Min + time.Duration(share*float64(r.Max-r.Min))
 }
 
-// arrivals returns the send times of an open loop, and zeros for a closed one.
+// arrivals computes the send times of an open loop; those of a closed loop are 0.
 //
-// A rate is the density of arrivals over time. An arrival is due each time the integral of the rate grows by a gap: 1 for even
-// arrivals, a random value for a Poisson process. Therefore constant rates, ramps and phase changes need no special case, and the
-// number of arrivals matches the integral.
+// A rate is the density of arrivals over time. An arrival is due whenever the integral of the rate has grown by one gap. Gaps are
+// 1 for even arrivals, and random for a Poisson process. Therefore constant rates, ramps and phase changes need no special case,
+// and the number of arrivals matches the integral.
 type arrivals struct {
 	phases []Phase
 	limit  time.Duration
 	random *rand.Rand
 
-	phase int           // current phase
-	start time.Duration // start of the current phase
-	area  float64       // integral of the rate from the phase's start to the next arrival
-	burst int           // number of sent jobs of the phase's bursts
+	phase int // current phase
+	start time.Duration
+	area  float64 // integral of the rate from the phase's start to the next arrival
+	burst int     // number of jobs that the phase's bursts have sent
 }
 
-// longest limits the duration of a run.
 const longest = 7 * 24 * time.Hour
 
 // An arrival within areaError of the end of a phase belongs to the next phase, since the difference is a rounding error.
@@ -213,9 +212,9 @@ const areaError = 1e-9
 
 func newArrivals(s *Scenario) arrivals {
 	a := arrivals{phases: s.Arrival.Open, limit: cmp.Or(s.Duration, longest)}
-	a.random = rand.New(rand.NewPCG(s.Seed, math.MaxUint64)) // no intent has this index
+	a.random = rand.New(rand.NewPCG(s.Seed, math.MaxUint64)) // a stream of random numbers that no intent uses
 	if first := slices.IndexFunc(a.phases, Phase.hasRate); first >= 0 && a.phases[first].Poisson {
-		a.area = a.random.ExpFloat64() // even arrivals need no first gap: they begin at the start
+		a.area = a.random.ExpFloat64() // even arrivals begin at once, without a first gap
 	}
 	return a
 }

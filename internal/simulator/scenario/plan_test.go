@@ -18,7 +18,6 @@ func parse(t testing.TB, text string) *scenario.Scenario {
 	return s
 }
 
-// first returns up to n intents of a new plan.
 func first(s *scenario.Scenario, n int) []scenario.Intent {
 	var intents []scenario.Intent
 	p := s.Plan()

@@ -1,5 +1,5 @@
-// Package scenario defines the requests of a run of the simulator: the file that describes it, and the plan that follows from the file
-// and a seed.
+// Package scenario defines the requests of a run of the simulator: the file that describes them, and the plan that follows from
+// the file and a seed.
 //
 // A scenario is strict YAML: every mistake is reported with its place and the allowed values. The same scenario and seed always
 // produce the same requests, independent of the service's responses. This package sends no requests.
@@ -53,7 +53,7 @@ type Scenario struct {
 	Readers     Readers
 	Schedules   Schedules
 	Service     Service
-	Chaos       string // like the flag --chaos; only its form was checked; "" for none
+	Chaos       string // faults, as for the flag --chaos; only their form was checked; "" for none
 	Expect      Expect
 	Text        string `yaml:"-"` // the file
 }
@@ -66,12 +66,12 @@ type Arrival struct {
 
 // Closed is a fixed number of clients that each submit a job, wait for its end, think, and continue with the next one.
 type Closed struct {
-	Clients int // in all, over all tenants
+	Clients int // of all tenants together
 	Think   Range
 }
 
-// Phase is a part of an open loop: jobs are sent on time, however long earlier ones take. The rate goes from From to To, in jobs
-// per second, or the phase has bursts.
+// Phase is a part of an open loop: jobs are sent on time, however long earlier ones take. The rate, in jobs per second, changes
+// evenly from From to To, unless the phase has bursts.
 type Phase struct {
 	For      time.Duration // never 0
 	From, To float64       `yaml:"-"` // equal for a constant rate
@@ -88,7 +88,7 @@ type Range struct{ Min, Max time.Duration }
 
 // Work is an entry of the mix: the jobs, and the client's actions on them.
 type Work struct {
-	Kinds       []string `yaml:"-"` // from the catalogue, drawn for each job; none for EMIT_EVENT
+	Kinds       []string `yaml:"-"` // kinds of the catalogue, of which one is drawn for each job; none for EMIT_EVENT
 	Weight      float64  // above 0; 1 with InTurn
 	Type        string   // Execute, Deferred or EmitEvent
 	Ahead       Range    // Deferred: execution_at minus the send time
@@ -99,7 +99,7 @@ type Work struct {
 	Batch       int    // items of one request; 0: a single job, not a batch
 	Callback    string // name of a receiver with Callback; "" none
 	ParamsBytes int    `yaml:"params_bytes"` // size of the job's params; 0: none
-	Expect      string // expected observation of each job; "": anything
+	Expect      string // how each job must end, such as SUCCEEDED; "": not checked
 }
 
 // Cancel is a client's cancel of its job, some time after the client saw the job in a state.
@@ -138,7 +138,7 @@ type Answer struct {
 	Hang   bool
 	Reset  bool
 	Share  Share // 0 to 1
-	First  int   // applies to the first attempts of a delivery; it then has no share
+	First  int   // number of first attempts of a delivery that get this answer; if it is set, Share is 0
 }
 
 // Readers determine how clients observe the end of their jobs.
@@ -149,7 +149,7 @@ type Readers struct {
 	Poll      Share         // share of jobs that are also polled, 0 to 1
 }
 
-// Schedules are a tenant's schedules, due from the beginning until Duration is over.
+// Schedules are the schedules of each tenant, which create jobs until Duration is over.
 type Schedules struct {
 	Count int
 	Every time.Duration
@@ -167,7 +167,7 @@ type Service struct {
 // Expect holds the expectations of a run besides the invariants.
 type Expect struct {
 	Accepted  Share         // smallest share of submissions accepted or refused as planned; below it the run is inconclusive
-	Refused   *Share        // largest share of submissions refused as too many; nil: unchecked
+	Refused   *Share        // largest share of submissions refused because of overload; nil: unchecked
 	SubmitP99 time.Duration `yaml:"submit_p99"` // from the intended send time to the answer; 0: unchecked
 	FinishP99 time.Duration `yaml:"finish_p99"` // from the intended send time to the job's end; 0: unchecked
 }
@@ -175,7 +175,6 @@ type Expect struct {
 //go:embed files/*.yaml
 var files embed.FS
 
-// maxFile limits the size of a scenario.
 const maxFile = 64 << 10
 
 // Names lists the ready-made scenarios in alphabetical order.

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/internal/stack"
 )
 
-// Drive sends the load, with scaling and faults, and waits for the end of all jobs and deliveries.
+// Drive sends the load, with scaling and faults, and waits until all jobs and deliveries have ended.
 func (t *Trial) Drive(ctx context.Context) error {
 	began := time.Now()
 	t.recorder.Stage("load", func() float64 { return t.progress(began) })
@@ -65,7 +65,6 @@ func (t *Trial) Drive(ctx context.Context) error {
 
 const scaleStep = 500 * time.Millisecond
 
-// scale adjusts the number of workers to the schedule.
 func (t *Trial) scale(ctx context.Context) {
 	began := time.Now()
 	t.recorder.Workers(t.stack.Workers())
@@ -85,7 +84,7 @@ func (t *Trial) scale(ctx context.Context) {
 	}
 }
 
-// progress returns the sent share of the load, from 0 to 1.
+// progress returns the share of the load that has been sent, from 0 to 1.
 func (t *Trial) progress(began time.Time) float64 {
 	share := 0.0
 	if d := t.o.Scenario.Duration; d > 0 {
@@ -97,7 +96,6 @@ func (t *Trial) progress(began time.Time) float64 {
 	return min(share, 1)
 }
 
-// restart stops all processes for a while, according to the scenario's service.down.
 func (t *Trial) restart(ctx context.Context, began time.Time) {
 	down := t.o.Scenario.Service.Down
 	if down.Max == 0 || load.Sleep(ctx, time.Until(began.Add(down.Min))) != nil {
@@ -112,7 +110,6 @@ func (t *Trial) restart(ctx context.Context, began time.Time) {
 	t.recorder.Fault("restart", "all processes", t.outage.down, t.outage.ready, 1)
 }
 
-// injectFaults injects the faults of the scenario until ctx ends.
 func (t *Trial) injectFaults(ctx context.Context) {
 	err := t.chaos.Run(ctx, t.stack, t.o.Scenario.Seed, func(f stack.Fault) {
 		t.disturbed.Store(true)
@@ -127,7 +124,7 @@ func (t *Trial) injectFaults(ctx context.Context) {
 	}
 }
 
-// service returns the address of the service. It starts one unless an address was given.
+// service returns the address of the service, and starts one unless an address was given.
 func (t *Trial) service(ctx context.Context) (address string, err error) {
 	own := t.o.URL == ""
 	if !own {
@@ -164,7 +161,6 @@ func (t *Trial) service(ctx context.Context) (address string, err error) {
 	return t.stack.URL, nil
 }
 
-// listen starts the webhook receiver if the scenario has one.
 func (t *Trial) listen() error {
 	if len(t.o.Scenario.Receivers) == 0 {
 		return nil

@@ -56,7 +56,7 @@ func (p *played) externalService() {
 	require.Positive(p.t, v.Of("metrics").Checked, v.Of("metrics").Skipped)
 }
 
-// otherClientsData checks that another client's queued job and an expired second key are no violations.
+// otherClientsData checks that another client's queued job and a second, expired idempotency key are no violations.
 func (p *played) otherClientsData() {
 	_, key, err := stack.Register(p.t.Context(), p.trial.stack.URL)
 	require.NoError(p.t, err)
@@ -206,7 +206,7 @@ func (p *played) damagedRows() {
 		require.Contains(p.t, append(victims, ""), violation.Job, violation.What)
 	}
 	for _, rule := range invariants.Rules {
-		if rule.Name == "a batch stays open after its last job" { // the leader would complete it
+		if rule.Name == "a batch stays open after its last job" { // no damage breaks this rule, since the leader completes such a batch
 			continue
 		}
 		require.True(p.t, slices.ContainsFunc(v.Violations, func(v judge.Violation) bool {

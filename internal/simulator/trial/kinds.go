@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	punctual = 2 * time.Second // allowed delay of a scheduled job's queueing
-	recovery = 5 * time.Second // allowed delay if the service was down at the due time
+	punctual = 2 * time.Second // how late a scheduled job may be queued
+	recovery = 5 * time.Second // how late after the service is ready again, if it was down at the due time
 )
 
 // outage holds the times when all processes were stopped, restarted and ready again.
 type outage struct{ down, restarted, ready time.Time }
 
-// expectsKinds reports whether the scenario has expectations for its work kinds.
 func (t *Trial) expectsKinds() bool {
 	return slices.ContainsFunc(t.o.Scenario.Mix, func(w scenario.Work) bool { return w.Expect != "" })
 }
 
-// workKinds compares each work kind's jobs with the scenario's expectations. The judge's violations are listed with their kind.
+// workKinds compares each work kind's jobs with the scenario's expectations. It lists the judge's violations with the kind of
+// their job.
 func (t *Trial) workKinds(verdict *judge.Verdict) (rows []report.WorkKind, err error) {
 	stories := map[string][]*story{} // by kind
 	for bucket := range history.Buckets + 1 {
@@ -87,7 +87,6 @@ func (t *Trial) workKind(kind, expected string, stories []*story, violations []j
 	return r
 }
 
-// story holds the facts about one submission and its job.
 type story struct {
 	ticket   int64
 	job      string // id; "" if none was accepted
@@ -97,7 +96,7 @@ type story struct {
 	canceled bool        // the client's cancel succeeded
 	refused  string      // verb of the client's last refused action
 	retried  bool
-	report   *history.Report   // of the last attempt
+	report   *history.Report   // report of the last attempt
 	delivery *history.Delivery // delivery of the job's end to its callback
 }
 
@@ -134,7 +133,7 @@ func newStory(submitted history.Fact, facts []history.Fact) *story {
 // overtaken reports whether the job ended before the client's cancel arrived, as on a slow machine.
 func (s *story) overtaken() bool { return s.refused == "cancel" && !s.canceled }
 
-// outcome returns the job's result, in the values of a scenario's expect member.
+// outcome returns how the job ended, in the words of a scenario's expect member.
 func (s *story) outcome() string {
 	state, failure := s.shown.State, s.shown.Failure
 	switch {
@@ -164,7 +163,7 @@ func (s *story) outcome() string {
 	return "SUCCEEDED, delivery " + s.delivery.State
 }
 
-// late returns the reason why a scheduled job was queued at a wrong time, or "" if it was not.
+// late tells how much too early or too late a scheduled job was queued, or returns "" if it was on time.
 func (s *story) late(o outage) string {
 	queued := s.entered(client.Queued)
 	switch {
@@ -179,7 +178,6 @@ func (s *story) late(o outage) string {
 	return ""
 }
 
-// entered returns the time when the job first reached the state, according to its report.
 func (s *story) entered(state string) time.Time {
 	if s.report != nil {
 		for _, e := range s.report.Events {

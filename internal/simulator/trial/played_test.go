@@ -24,7 +24,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// playedScenario has jobs with every outcome.
 const playedScenario = `
 seed: 7
 jobs: 90
@@ -107,7 +106,6 @@ func (p *played) exec(sql string, arguments ...any) {
 	require.NoError(p.t, err, sql)
 }
 
-// judge reads the sources again and judges the run.
 func (p *played) judge() (collected judge.Collected, verdict *judge.Verdict) {
 	p.t.Helper()
 	dir := p.t.TempDir()

@@ -63,7 +63,6 @@ func (t *Trial) Summarize(a report.Run, verdict *judge.Verdict) report.Run {
 	return a
 }
 
-// expectations compares the numbers with the scenario's expectations.
 func expectations(e scenario.Expect, n report.Numbers) (list []report.Expectation) {
 	percent := func(share float64) string { return fmt.Sprintf("%.3g %%", 100*share) }
 	add := func(name, want, got string, ok bool) {
@@ -118,7 +117,6 @@ func (t *Trial) Write(a report.Run) error {
 // HistoryFolder is the folder of the history in the folder of the report.
 const HistoryFolder = "history"
 
-// keepLogs copies the logs of the processes to the report's folder.
 func (t *Trial) keepLogs() error {
 	if t.dir == "" {
 		return nil
@@ -144,17 +142,17 @@ func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 	return judge.Judge(ctx, t.facts, run)
 }
 
-// overdue is the allowed delay of a delivery attempt without faults.
+// overdue is how late a delivery attempt may be in a run without faults.
 const overdue = 10 * time.Second
 
-// judgement returns the judge's sources and the context of the run.
+// judgement returns the sources to collect, and what the judge needs to know about the run.
 func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	config := collect.Config{
 		Accounts: t.engine.Accounts(), DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,
 		SampleReports: t.o.Sample, DeliveryLogs: t.expectsKinds(), Seed: t.o.Scenario.Seed,
 	}
 	if t.o.Key != "" {
-		config.Since = t.engine.ClockMoves().At(t.began.Add(-time.Minute)) // the given client may have earlier jobs
+		config.Since = t.engine.ClockMoves().At(t.began.Add(-time.Minute)) // the client of a given key may have earlier jobs
 	}
 	run := judge.RunContext{
 		Run: t.id, Tickets: t.engine.Tickets(), TimeScale: t.o.TimeScale,
@@ -171,7 +169,7 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 		config.MetricsURLs = append(config.MetricsURLs, t.stack.MetricsURLs()...)
 		run.Counters = !run.Killed && t.o.URL == ""
 	}
-	if t.o.URL == "" { // the simulator has configured the service
+	if t.o.URL == "" { // the simulator has started the service, so it knows the settings
 		env := t.o.Scenario.Service.Env
 		run.MaxRuntime = setting(env, "FORGERUN_MAX_RUNTIME", time.ParseDuration, 2*time.Minute)
 		run.KeyWindow = 24 * time.Hour
@@ -184,7 +182,6 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	return config, run
 }
 
-// setting returns a setting of the started service, or its default.
 func setting[T any](env map[string]string, name string, parse func(string) (T, error), byDefault T) T {
 	if v, err := parse(env[name]); err == nil {
 		return v

@@ -25,7 +25,7 @@ import (
 	"github.com/forgerun/forgerun/internal/stack"
 )
 
-// Options are the scenario, the service and the folder of the report.
+// Options say which scenario to run against which service, and where to write the report.
 type Options struct {
 	Scenario         *scenario.Scenario
 	Command, Program string // command line, and the simulator with its version, for the report
@@ -52,9 +52,9 @@ type Trial struct {
 	o Options
 
 	id       string // beginning of the correlation ids of the run's jobs
-	url      string // of the service
+	url      string // base URL of the service
 	began    time.Time
-	stack    *stack.Stack // nil for an external service without own workers
+	stack    *stack.Stack // nil for a service at URL without StartWorkers
 	dir      string       // folder of the stack; "" for none
 	receiver *webhooks.Receiver
 	facts    *history.Store
@@ -62,7 +62,7 @@ type Trial struct {
 	engine   *load.Engine
 	chaos    stack.Chaos
 	workers  stack.Schedule
-	// disturbed means that faults were injected or processes were stopped, so their counters are incomplete.
+	// disturbed means that faults were injected or processes were stopped, so the counters of those processes are incomplete.
 	disturbed atomic.Bool
 
 	mu       sync.Mutex
@@ -117,7 +117,7 @@ func (t *Trial) playAndJudge(ctx context.Context) (report.Run, error) {
 	if err := t.Drive(ctx); err != nil {
 		return report.Run{}, err
 	}
-	numbers := t.recorder.Run() // later numbers are not load
+	numbers := t.recorder.Run() // taken now, since the load is over
 	verdict, err := t.Judge(ctx)
 	if err != nil {
 		return report.Run{}, err
@@ -167,7 +167,6 @@ func (t *Trial) Prepare(ctx context.Context) error {
 	return t.engine.Prepare(ctx)
 }
 
-// pending returns a function that counts the pending deliveries, if the rows can be read.
 func (t *Trial) pending() func(context.Context) (int64, error) {
 	if t.o.DatabaseURL == "" {
 		return nil
@@ -191,7 +190,6 @@ func (t *Trial) note(format string, args ...any) {
 	}
 }
 
-// cleanUpLimit limits the duration of cleanUp.
 const cleanUpLimit = 10 * time.Second
 
 // cleanUp deletes the webhooks and cancels the unfinished jobs at an external service.
@@ -201,7 +199,7 @@ func (t *Trial) cleanUp(ctx context.Context) {
 	}
 	t.closeClients()
 	if ctx.Err() != nil {
-		_ = load.Sleep(context.WithoutCancel(ctx), time.Second) // pending submissions are then in the list
+		_ = load.Sleep(context.WithoutCancel(ctx), time.Second) // until pending submissions appear in the list
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpLimit)
 	defer cancel()
@@ -222,7 +220,6 @@ func (t *Trial) cleanUp(ctx context.Context) {
 	}
 }
 
-// closeClients ends the streams and the receiver.
 func (t *Trial) closeClients() {
 	if t.engine != nil {
 		t.engine.Close()

@@ -22,25 +22,24 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// Config selects the sources. Missing ones are reported as not asked for.
+// Config selects the sources. Run does not read the others, and they do not appear in Collected.Asked.
 type Config struct {
 	Since    time.Time // time of the first submission; zero: lists are read to their end
 	Accounts []history.Account
 
 	DatabaseURL, RedisURL string
-	MetricsURLs           []string // of all processes of the service
+	MetricsURLs           []string // one for each process of the service
 
-	SampleReports int    // number of jobs whose reports, results and deliveries are read over HTTP
-	DeliveryLogs  bool   // read each delivery of the sample individually, with its tries
-	Seed          uint64 // seed of the sample
+	SampleReports int  // number of jobs whose reports, results and deliveries are read over HTTP
+	DeliveryLogs  bool // also read each delivery of the sample on its own, with its attempts
+	Seed          uint64
 
-	MaxWait time.Duration // for the queue to drain, and metrics to follow the rows; 0: 15 s
+	MaxWait time.Duration // limit of the wait until the queue is empty and the metrics match the rows; 0: 15 s
 }
 
 // foreignTenant is the tenant of rows that belong to clients outside the run.
 const foreignTenant = math.MaxInt32
 
-// collector is one call of Run.
 type collector struct {
 	Config
 	run   judge.RunContext
@@ -48,12 +47,13 @@ type collector struct {
 	found judge.Collected
 
 	asOf        time.Time      // time of the rows' snapshot, by Postgres' clock
-	tenants     map[string]int // by client id
+	tenants     map[string]int // numbers of tenants by client id
 	clientIDs   []string       // clients that the run created; all their data belongs to the run
 	otherTenant int            // tenant number of all other clients
 }
 
-// Run reads all sources after a run and adds their state to the history. Collected has the failed sources; the error is the context's.
+// Run reads all sources after a run and adds their state to the history. Collected.Missing has the sources that failed; the error
+// is only that of ctx.
 func Run(ctx context.Context, config Config, run judge.RunContext, out interface{ Add(history.Fact) }) (judge.Collected, error) {
 	c := &collector{Config: config, run: run, out: out, tenants: map[string]int{}, clientIDs: []string{}, otherTenant: foreignTenant}
 	c.MaxWait = cmp.Or(config.MaxWait, 15*time.Second)
@@ -93,7 +93,7 @@ func (c *collector) add(f history.Fact) {
 	c.out.Add(f)
 }
 
-// poll calls check until it reports true, at most for MaxWait.
+// poll calls check until it reports true, for at most MaxWait.
 func (c *collector) poll(ctx context.Context, interval time.Duration, check func() (done bool, err error)) error {
 	for deadline := time.Now().Add(c.MaxWait); ; {
 		done, err := check()
@@ -140,8 +140,8 @@ func CheckStores(ctx context.Context, databaseURL, redisURL string) error {
 	return nil
 }
 
-// PendingDeliveries counts the clients' pending deliveries, or all since the given time if there are no clients. The end of a run
-// waits for them.
+// PendingDeliveries counts the pending deliveries of the clients; without clients, it counts all that were created since the
+// given time. The end of a run waits for them.
 func PendingDeliveries(ctx context.Context, databaseURL string, clientIDs []string, since time.Time) (n int64, err error) {
 	err = connected(ctx, databaseURL, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `SELECT count(*) FROM deliveries WHERE state = 'PENDING'
@@ -150,11 +150,11 @@ func PendingDeliveries(ctx context.Context, databaseURL string, clientIDs []stri
 	return n, err
 }
 
-// countedRows are the rows that metrics must count. Each table is read in one pass.
+// countedRows says which rows each metric must count. Each table is read in one pass.
 var countedRows = []struct {
-	counters bool // counters instead of gauges
+	counters bool // the metrics are counters, not gauges
 	from     string
-	metrics  [][2]string // metrics, and the condition of the rows that each must count
+	metrics  [][2]string // name of a metric, and the condition of the rows that it must count
 }{
 	{true, "events", [][2]string{
 		{"jobs_submitted_total", "event_name = 'job.created'"}, {"jobs_queued_total", "next_state = 'QUEUED'"},
@@ -173,10 +173,11 @@ var countedRows = []struct {
 	{false, "deliveries WHERE state = 'PENDING'", [][2]string{{"webhook_deliveries_pending", "true"}}},
 }
 
-// statisticsTime is set once a process has counted the backlog: before that, its gauges are meaningless.
+// statisticsTime is the metric with the time at which a process last counted the backlog: before that, its gauges are
+// meaningless.
 const statisticsTime = "backlog_timestamp_seconds"
 
-// metrics scrapes until the metrics agree with the rows, at most for MaxWait, since metrics change only after the commit.
+// metrics scrapes until the metrics agree with the rows, for at most MaxWait, since metrics change only after the commit.
 func (c *collector) metrics(ctx context.Context) error {
 	return connected(ctx, c.DatabaseURL, func(conn *pgx.Conn) error {
 		measures, err := c.countRows(ctx, conn)
@@ -220,7 +221,7 @@ func (c *collector) metrics(ctx context.Context) error {
 	})
 }
 
-// countRows counts the rows behind gauges and, if they are comparable, counters.
+// countRows counts the rows behind gauges and, if the run's counters must equal the rows, behind counters.
 func (c *collector) countRows(ctx context.Context, conn *pgx.Conn) (all []judge.Measure, err error) {
 	for _, of := range countedRows {
 		if of.counters && !c.run.Counters {

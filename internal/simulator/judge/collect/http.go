@@ -22,13 +22,11 @@ const (
 	parallelSample = 8
 )
 
-// sampledJob is a job of the sample.
 type sampledJob struct {
 	account history.Account
 	*client.Job
 }
 
-// lists reads each account's list of jobs and draws the sample.
 func (c *collector) lists(ctx context.Context) (sample []sampledJob, err error) {
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
@@ -62,7 +60,6 @@ func (c *collector) draws(ticket int64) bool {
 	return rand.New(rand.NewPCG(c.Seed, uint64(ticket))).Int64N(max(c.run.Tickets, 1)) < int64(c.SampleReports)
 }
 
-// reports reads the reports, the result and the deliveries of each job of the sample.
 func (c *collector) reports(ctx context.Context, sample []sampledJob) error {
 	if _, missing := c.found.Missing[judge.Lists]; missing && len(sample) == 0 {
 		return errors.New("the jobs are unknown because the list could not be read")
@@ -106,7 +103,6 @@ func (c *collector) deliveries(ctx context.Context, s sampledJob) error {
 	return nil
 }
 
-// report reads the report of an attempt, and for the last attempt the result.
 func (c *collector) report(ctx context.Context, s sampledJob, attempt int) error {
 	f := history.Fact{Kind: history.APIReport, Tenant: s.account.Tenant, Job: s.JobID}
 	r, err := s.account.Client.Report(ctx, s.JobID, attempt)
@@ -132,7 +128,7 @@ func (c *collector) report(ctx context.Context, s sampledJob, attempt int) error
 		f.Report.Events = append(f.Report.Events, *h)
 	}
 	if s.State == client.Succeeded && attempt == s.Attempt {
-		// A refused result or a wrong digest is a fact. A missing response is an error.
+		// A refused result or a wrong digest becomes a fact. A missing response is an error.
 		result, err := s.account.Client.Result(ctx, s.JobID)
 		problem, refused := errors.AsType[*client.Problem](err)
 		unexpected, damaged := errors.AsType[*client.UnexpectedError](err)

@@ -21,22 +21,22 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// ofRun selects the run's jobs j: jobs of clients that the run created (@clients), and jobs with the correlation id of a ticket
+// ofRun selects the run's jobs j: jobs of clients that the run created (@clients), and jobs whose correlation id names a ticket
 // (@tickets).
 const ofRun = `(j.client_id = ANY (@clients::uuid[]) OR starts_with(j.correlation_id, @tickets))`
 
-// selectWebhooks returns the time after which a changed webhook may lack events: its end if that was the last change, otherwise its
-// creation. It subtracts a margin for late commits.
+// For each changed webhook, selectWebhooks returns the time until which it must have got all events: when it was disabled or
+// deleted, if that was the last change, otherwise its creation. It subtracts a margin for late commits.
 const selectWebhooks = `
 SELECT webhook_id::text, CASE WHEN disabled_at = updated_at OR deleted_at = updated_at THEN updated_at ELSE created_at END - interval '5 s'
 FROM webhooks WHERE updated_at > created_at`
 
-// tables select the run's rows with the job id, the client id and the members of the fact. They skip the bodies of results and
+// tables select the run's rows: the job id, the client id and the members of the fact. They skip the bodies of results and
 // deliveries. @now is the service time.
 var tables = []struct {
 	name   string
 	kind   history.Kind
-	member string // of the fact
+	member string // JSON member of the fact
 	sql    string
 }{
 	{"jobs", history.StoredJob, "shown", `
@@ -89,7 +89,7 @@ func (c *collector) rows(ctx context.Context) error {
 			var id string
 			var since time.Time
 			_, err = pgx.ForEachRow(webhooks, []any{&id, &since}, func() error {
-				if len(c.found.Moves) > 0 { // the clock may have jumped over the time of an event
+				if len(c.found.Moves) > 0 { // after a move of the clock, service times do not tell which events came before the change
 					since = time.Time{}
 				}
 				c.found.Webhooks[id] = since
@@ -103,7 +103,6 @@ func (c *collector) rows(ctx context.Context) error {
 	})
 }
 
-// readTable adds a fact for each of the run's rows, row by row.
 func (c *collector) readTable(ctx context.Context, tx pgx.Tx, kind history.Kind, member, sql string) error {
 	rows, err := tx.Query(ctx, `SELECT jsonb_build_object('`+member+`', r), coalesce(of_job::text, ''), of_client::text FROM (`+sql+`) r`,
 		pgx.NamedArgs{"clients": c.clientIDs, "tickets": c.run.Run + ".", "now": c.found.Moves.At(c.asOf)})
@@ -132,7 +131,6 @@ func (c *collector) readTable(ctx context.Context, tx pgx.Tx, kind history.Kind,
 	return rows.Err()
 }
 
-// contradictions adds a fact for each row that violates an invariant.
 func (c *collector) contradictions(ctx context.Context, tx pgx.Tx) error {
 	for _, rule := range invariants.Rules {
 		c.found.Rules = append(c.found.Rules, rule.Invariant)
@@ -147,12 +145,12 @@ func (c *collector) contradictions(ctx context.Context, tx pgx.Tx) error {
 }
 
 const (
-	taskPage   = 500     // keys of one exchange
-	maxTasks   = 100_000 // held in memory
+	taskPage   = 500     // keys per request
+	maxTasks   = 100_000 // limit of the tasks held in memory
 	queuePause = 500 * time.Millisecond
 
-	// The asynq queues of the service. Names of tasks begin with {job}:{attempt} in the first and with the delivery's id in the
-	// second. More may follow after a colon or a slash.
+	// The asynq queues of the service. In the first, names of tasks begin with {job}:{attempt}; in the second, with the
+	// delivery's id. A colon or a slash may follow, with more after it.
 	jobQueue     = "jobs"
 	webhookQueue = "webhooks"
 )
@@ -172,7 +170,8 @@ func openRedis(address string) (*redis.Client, error) {
 	return redis.NewClient(o), nil
 }
 
-// queue reads the tasks in Redis until none is left, at most for MaxWait. Tasks that stay the whole time are leftovers.
+// queue reads the tasks in Redis until none is left, for at most MaxWait. Tasks that stay the whole time are leftovers, and
+// become facts.
 func (c *collector) queue(ctx context.Context) error {
 	rdb, err := openRedis(c.RedisURL)
 	if err != nil {
@@ -194,9 +193,9 @@ func (c *collector) queue(ctx context.Context) error {
 	return c.addTasks(ctx, slices.Collect(maps.Values(left)))
 }
 
-// readTasks reads the hashes in which asynq stores tasks, since asynq's lists may change during the read. It omits archived tasks,
-// which are kept for operators. It also omits deliveries that wait for their next attempt or belonged to a dead process. asynq passes
-// tasks of a dead process to another one within two minutes; they do nothing if nothing is due.
+// readTasks reads the hashes in which asynq stores tasks, since asynq's lists may change during the read. It omits archived
+// tasks, which are kept for operators. It also omits deliveries that wait for their next attempt, and tasks of a dead process.
+// asynq passes those to another process within two minutes, where they do nothing unless work is due.
 func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task, error) {
 	found := map[string]history.Task{}
 	for queue, harmless := range map[string][]string{
@@ -233,7 +232,6 @@ func partsOf(t history.Task) []string {
 	return strings.FieldsFunc(t.ID+":", func(r rune) bool { return r == ':' || r == '/' })
 }
 
-// addTasks adds the remaining tasks, except those of other runs.
 func (c *collector) addTasks(ctx context.Context, left []history.Task) error {
 	var names []string
 	for _, t := range left {
