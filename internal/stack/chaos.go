@@ -13,10 +13,9 @@ import (
 	"time"
 )
 
-// Chaos holds the kinds of faults and their frequency.
+// Chaos holds kinds of faults, and how often each occurs.
 type Chaos struct{ means []mean }
 
-// mean is the mean interval between the faults of one kind.
 type mean struct {
 	kind  faultKind
 	every time.Duration
@@ -81,7 +80,7 @@ func parseMean(text string) (mean, error) {
 	return mean{kind: kinds[i], every: every}, nil
 }
 
-// MovesClock reports whether a kind of fault needs Options.Clock.
+// MovesClock reports whether a kind of fault moves the service's clock, which needs Options.Clock.
 func (c Chaos) MovesClock() bool {
 	return slices.ContainsFunc(c.means, func(m mean) bool { return m.kind.needs == ourClock })
 }
@@ -123,9 +122,9 @@ func plan(seed uint64, name string, every time.Duration) iter.Seq[plannedFault] 
 	}
 }
 
-// Run injects faults until the context ends or the stack is closed, and returns once all faults have ended; see Stack.Heal. The seed
-// determines the times and the random choice among live targets. Run reports each fault that had a target after the fault has ended,
-// one at a time.
+// Run injects faults until the context ends or the stack is closed, and returns once all faults have ended; see Stack.Heal. The
+// seed determines the times and the random choice among live targets. Run reports each fault that had a target after it has
+// ended, one at a time.
 func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, report func(Fault)) error {
 	if err := c.Check(s); err != nil {
 		return err

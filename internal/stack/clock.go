@@ -25,14 +25,14 @@ type clockMove struct {
 	value any
 }
 
-// atRate returns a move that sets the rate. It also unfreezes the clock.
+// atRate also unfreezes the clock.
 func atRate(rate float64, lasts time.Duration) clockMove {
 	return clockMove{fmt.Sprintf("clock, at rate %g", rate), lasts, "rate", rate}
 }
 
 func frozen(lasts time.Duration) clockMove { return clockMove{"clock, frozen", lasts, "freeze", true} }
 
-// drawMove returns a jump ahead half of the time, otherwise a frozen clock or a changed rate.
+// drawMove returns a jump ahead with a chance of one half, otherwise a frozen clock or a changed rate.
 func drawMove(rng *mathrand.Rand) clockMove {
 	chance, lasts := rng.Float64(), passing.draw(rng)
 	advance := time.Duration(logarithmic(rng, float64(time.Second), float64(12*time.Hour))).Truncate(time.Millisecond)
@@ -46,13 +46,13 @@ func drawMove(rng *mathrand.Rand) clockMove {
 	return atRate(rate, lasts)
 }
 
-// logarithmic returns a random number in a range. Each order of magnitude is equally likely.
+// logarithmic returns a random number in a range in which each order of magnitude is equally likely.
 func logarithmic(rng *mathrand.Rand, from, to float64) float64 {
 	return math.Exp(math.Log(from) + rng.Float64()*(math.Log(to)-math.Log(from)))
 }
 
-// moveClock moves the service's clock as the seed determines. It retries a move until the service responds, even after the context
-// has ended, because a pending move could undo the healing of the clock.
+// moveClock retries a move until the service responds, even after the context has ended, because a late request could undo the
+// healing of the clock.
 func moveClock(ctx context.Context, s *Stack, rng *mathrand.Rand, f *Fault) {
 	lasting, cancel := context.WithTimeout(s.ctx, serverPatience)
 	defer cancel()
@@ -80,7 +80,6 @@ func (s *Stack) move(ctx context.Context, m clockMove) error {
 	}
 }
 
-// newClock returns a client that can move the service's clock.
 func newClock(ctx context.Context, url string) (*client.Client, error) {
 	_, key, err := Register(ctx, url)
 	if err != nil {

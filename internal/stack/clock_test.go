@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// drawn returns the clock move for a seed, and its kind.
 func drawn(seed uint64) (m clockMove, kind string) {
 	m = drawMove(rand.New(rand.NewPCG(seed, 0)))
 	return m, strings.Fields(m.name)[1]

@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// need is a part of the stack that a kind of fault requires.
 type need int
 
 const (
@@ -24,8 +23,8 @@ type faultKind struct {
 	inject     injection
 }
 
-// injection picks a target, injects the fault and ends it. It returns at the latest when the context ends. f.Target stays empty if
-// there is no target.
+// injection picks a target, injects the fault and ends it. After the context has ended, it only ends the fault and returns.
+// f.Target stays empty if there is no target.
 type injection func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault)
 
 var kinds = []faultKind{
@@ -59,7 +58,6 @@ var kinds = []faultKind{
 // serverPatience limits the recovery time after a fault of a server or the clock.
 const serverPatience = 60 * time.Second
 
-// do injects one fault and reports whether it had a target.
 func (k faultKind) do(ctx context.Context, s *Stack, seed uint64) (Fault, bool) {
 	f := Fault{Kind: k.name, Count: 1}
 	if k.needs == ourServers {
@@ -123,7 +121,7 @@ func pause(ctx context.Context, s *Stack, rng *rand.Rand, p *Process) error {
 
 type serverStep func(context.Context, *Servers) error
 
-// onServer injects a fault into Postgres or Redis and ends it later. The steps run with a context that outlives the chaos.
+// onServer runs do and undo with a context that outlives the chaos, so that undo always runs.
 func onServer(name string, do, undo serverStep, lasts bounds) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverPatience)
@@ -154,7 +152,6 @@ func onProxy(inject func(context.Context, *proxy, *rand.Rand) int) injection {
 	}
 }
 
-// someLinks picks a quarter of the open connections, at least one if there are any.
 func someLinks(p *proxy, rng *rand.Rand) []*link {
 	links := p.open()
 	rng.Shuffle(len(links), func(i, j int) { links[i], links[j] = links[j], links[i] })
@@ -170,8 +167,7 @@ func cut(_ context.Context, p *proxy, rng *rand.Rand) (count int) {
 	return count
 }
 
-// lose drops the next response on some connections. It waits up to two seconds for these responses, since pooled connections may be
-// idle.
+// lose waits up to two seconds for the responses that it drops, since pooled connections may be idle.
 func lose(ctx context.Context, p *proxy, rng *rand.Rand) (count int) {
 	links := someLinks(p, rng)
 	for _, l := range links {

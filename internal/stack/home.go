@@ -16,17 +16,16 @@ import (
 )
 
 const (
-	// dataName is the data folder in the home. The server's user owns it. This process's user owns everything else, because root
-	// must not write where another user could plant a link.
+	// dataName is the name of the server's data folder. The server's user owns it. This process's user owns everything else,
+	// because root must not write where another user could plant a link.
 	dataName    = "data"
 	lockName    = "lock"
 	runningName = "running" // holds the PID of the latest server; the server inherits the file's lock
 )
 
-// home is the folder of one server.
 type home struct {
-	dir  string   // absolute, without symbolic links
-	user *account // user that the server runs as
+	dir  string // absolute, without symbolic links
+	user *account
 	lock *os.File // held while the server runs
 }
 
@@ -34,8 +33,8 @@ func (h *home) path(name string) string { return filepath.Join(h.dir, name) }
 
 func (h *home) dataDir() string { return h.path(dataName) }
 
-// childEnv is the environment of every server. It has no configuration, secret or PG* variable of this process. Messages are in
-// English, since this package reads some, and the time zone is UTC.
+// childEnv has no configuration, secret or PG* variable of this process. Messages are in English, since this package reads some,
+// and the time zone is UTC.
 func childEnv() []string {
 	env := []string{"LC_ALL=C", "TZ=UTC"}
 	for _, name := range []string{"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"} {
@@ -48,8 +47,9 @@ func childEnv() []string {
 
 // openHome creates the folder o.Dir and checks that the server's user can enter it and run program.
 //
-// A root parent's folder is often below one that only root may enter, such as /root. The server then uses a folder below the
-// machine's spareDir, named after o.Dir. Temporary servers never use spareDir, since nothing would remove the folder after a crash.
+// If this process runs as root, o.Dir is often below a folder that only root may enter, such as /root. The server then uses a
+// folder below the machine's spareDir, named after o.Dir. Temporary servers never use spareDir, since nothing would remove the
+// folder after a crash.
 func openHome(ctx context.Context, o ServerOptions, program string, users []string) (*home, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -78,7 +78,7 @@ func openHome(ctx context.Context, o ServerOptions, program string, users []stri
 	return &home{dir: real, user: user}, err
 }
 
-// makeHomeDir creates the folder if it is missing. The server's user may pass through it.
+// makeHomeDir creates the folder if it is missing, so that the server's user may pass through it.
 func makeHomeDir(dir string, user *account) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return "", err
@@ -133,7 +133,6 @@ func (h *home) release() {
 	}
 }
 
-// noteRunning records the running server for the next start.
 func (h *home) noteRunning(pid int) error {
 	return os.WriteFile(h.path(runningName), fmt.Appendln(nil, pid), 0o600)
 }
@@ -162,7 +161,7 @@ func (h *home) claim(ctx context.Context, log *slog.Logger) (*os.File, error) {
 	}
 }
 
-// killNoted kills the recorded server while the server holds its lock. The server's remaining processes then exit on their own.
+// killNoted kills the recorded server, which still holds the lock. The server's remaining processes then exit on their own.
 func (h *home) killNoted() {
 	var pid int
 	text, _ := os.ReadFile(h.path(runningName))
@@ -174,7 +173,7 @@ func (h *home) killNoted() {
 	}
 }
 
-// account is the unprivileged user that runs the servers of a root parent; nil means this process's user.
+// account is the unprivileged user that runs the servers if this process runs as root; nil means this process's user.
 type account struct {
 	name string
 	Credential
@@ -219,7 +218,6 @@ func (a *account) credential() *Credential {
 	return &a.Credential
 }
 
-// give makes the account the owner of a file or folder that this process has just created.
 func (a *account) give(path string) error {
 	if a == nil {
 		return nil
@@ -227,8 +225,8 @@ func (a *account) give(path string) error {
 	return os.Lchown(path, int(a.Uid), int(a.Gid))
 }
 
-// enters runs the program in dir as the account. The error wraps fs.ErrPermission if the account has no access. Checking file modes
-// is not enough, because of access lists, mount options and security modules.
+// enters checks that the account can enter dir and run the program, by running it. The error wraps fs.ErrPermission if the
+// account has no access. Checking file modes is not enough, because of access lists, mount options and security modules.
 func (a *account) enters(ctx context.Context, dir, program string) error {
 	if a == nil {
 		return nil

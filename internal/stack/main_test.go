@@ -24,8 +24,8 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// TestMain also runs as two other programs: a fake worker that is always ready and uses no store, and a parent of servers that waits to
-// be killed.
+// TestMain also makes the test binary act as two other programs: a fake worker that is always ready and uses no store, and a
+// parent of servers that waits to be killed.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(parentEnv); dir != "" {
 		fmt.Println("error:", runAsParent(dir))
@@ -60,7 +60,6 @@ func runFakeWorker(behavior string) int {
 	return 0
 }
 
-// testContext limits how long a test waits.
 func testContext(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
@@ -86,7 +85,6 @@ var cluster struct {
 	err  error
 }
 
-// postgresDir returns a new folder with a copy of the cluster.
 func postgresDir(t *testing.T) string {
 	t.Helper()
 	cluster.once.Do(func() {
@@ -107,7 +105,6 @@ func postgresDir(t *testing.T) string {
 	return dir
 }
 
-// newPostgres starts Postgres in the given folder, or in a new one with a ready cluster.
 func newPostgres(t *testing.T, o ServerOptions) *Postgres {
 	t.Helper()
 	if o.Dir == "" {
@@ -138,7 +135,6 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	return conn
 }
 
-// query runs SQL on a new connection and returns the single text of the result, if any.
 func query(t *testing.T, url, sql string) (text string) {
 	t.Helper()
 	conn := connect(t, url)
@@ -150,7 +146,6 @@ func query(t *testing.T, url, sql string) (text string) {
 	return text
 }
 
-// ask sends a command to Redis and returns the lines of the reply.
 func ask(t *testing.T, s *server, command string) []string {
 	t.Helper()
 	lines, err := (&Redis{s}).converse(testContext(t), command)
@@ -158,7 +153,6 @@ func ask(t *testing.T, s *server, command string) []string {
 	return lines
 }
 
-// logged is a log that a test reads.
 type logged struct{ testkit.Output }
 
 func (l *logged) contains(text string) bool { return strings.Contains(l.String(), text) }
@@ -168,7 +162,6 @@ func newLogger() (*logged, *slog.Logger) {
 	return l, slog.New(slog.NewTextHandler(l, nil))
 }
 
-// startReal starts a stack of the real program and real servers.
 func startReal(t *testing.T, o Options) *Stack {
 	t.Helper()
 	o.Forgerun, o.Lease = testkit.Program(t, "forgerun"), time.Second
@@ -202,7 +195,6 @@ func startStack(t *testing.T, o Options) *Stack {
 	return s
 }
 
-// pids returns the ids of all running processes of the stack, including the servers.
 func pids(s *Stack) []int {
 	var all []int
 	for _, m := range s.members() {
@@ -216,7 +208,6 @@ func pids(s *Stack) []int {
 	return all
 }
 
-// signalTo sends a signal to any process.
 func signalTo(pid int, s os.Signal) error {
 	p, err := os.FindProcess(pid)
 	if err != nil {
@@ -225,7 +216,7 @@ func signalTo(pid int, s os.Signal) error {
 	return p.Signal(s)
 }
 
-// hasEnded reports whether a process has ended. A zombie process has ended too.
+// hasEnded also returns true for a zombie.
 func hasEnded(pid int) bool {
 	if runtime.GOOS != "linux" {
 		return errors.Is(signalTo(pid, syscall.Signal(0)), os.ErrProcessDone)
@@ -234,7 +225,6 @@ func hasEnded(pid int) bool {
 	return err != nil || strings.Contains(string(text), ") Z ")
 }
 
-// requireGone checks that the processes have ended and were reaped.
 func requireGone(t *testing.T, pids []int) {
 	t.Helper()
 	require.NotEmpty(t, pids)
@@ -243,7 +233,6 @@ func requireGone(t *testing.T, pids []int) {
 	}
 }
 
-// requireHealthyAPI waits until the API reports that it is ready.
 func requireHealthyAPI(t *testing.T, s *Stack) {
 	t.Helper()
 	testkit.Eventually(t, "the API is ready", func() bool {

@@ -14,18 +14,19 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// member is a process of the service. The goroutine supervise keeps it running until stop.
+// member is a process of the service, such as worker-1. The goroutine supervise starts it again whenever it ends, until stop is
+// called.
 type member struct {
 	unit
 	api, admin string // addresses of the API ("" in other roles), and of metrics and health
 	stop       context.CancelFunc
-	done       chan struct{} // closed when its last process is gone
-	err        error         // error of its end; read after done
+	done       chan struct{} // closed when the process is gone for good
+	err        error         // why it did not end cleanly; read after done
 	took       time.Duration // from SIGTERM to its end; read after done
 }
 
-// StartRole runs the program in a role with its addresses (api is "" for other roles) and returns once it is ready. On failure it
-// stops the process with the given grace period.
+// StartRole runs the program in this role, listening on these addresses, and returns once it is ready. api is "" for roles other
+// than api. On failure it stops the process with the given grace period.
 func StartRole(ctx context.Context, c Command, role, api, admin string, grace time.Duration) (*Process, error) {
 	c.Args, c.Env = []string{role}, append(slices.Clip(c.Env), "FORGERUN_ADMIN_ADDR="+admin)
 	if api != "" {
@@ -46,7 +47,6 @@ func StartRole(ctx context.Context, c Command, role, api, admin string, grace ti
 // healthClient keeps no idle connections, since a process may be killed at any time.
 var healthClient = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// healthy returns a readiness check for the process at an address.
 func healthy(admin string) readiness {
 	return func(ctx context.Context, _ int) bool {
 		request, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/readyz", nil) // fails for bad addresses only
@@ -59,7 +59,6 @@ func healthy(admin string) readiness {
 	}
 }
 
-// newMember returns a member that does not run yet.
 func (s *Stack) newMember(role string, number int) *member {
 	m := &member{done: make(chan struct{})}
 	name := fmt.Sprintf("%s-%d", role, number)
@@ -99,11 +98,11 @@ func (m *member) supervise(patience time.Duration) {
 
 // down stops the process and prevents a new start until the gate is released.
 func (m *member) down(patience time.Duration) error {
-	_ = m.gate.Acquire(context.Background(), 1) // waits for a running start, which ends with its member at the latest
+	_ = m.gate.Acquire(context.Background(), 1) // waits until a start in progress is over
 	return m.current.Load().Stop(patience)
 }
 
-// resize starts or drops members until there are n of a role. Dropped members still run.
+// resize starts or drops members until a role has n of them. Dropped members still run.
 func (s *Stack) resize(all *[]*member, role string, n int) (wanted, dropped []*member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +127,6 @@ func awaitReady(ctx context.Context, members []*member) error {
 	return nil
 }
 
-// stopMembers stops all at once and waits until they have ended.
 func (s *Stack) stopMembers(ctx context.Context, members []*member) error {
 	for _, m := range members {
 		m.stop()
@@ -148,7 +146,7 @@ func (s *Stack) stopMembers(ctx context.Context, members []*member) error {
 	return errors.Join(errs...)
 }
 
-// dialAPI connects to the next running api process. If none runs, it waits briefly for one.
+// dialAPI connects to the next running api process, and waits briefly if none runs.
 func (s *Stack) dialAPI(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()

@@ -18,12 +18,12 @@ import (
 
 // Options describe a stack.
 type Options struct {
-	Forgerun    string            // path of the binary
+	Forgerun    string
 	Dir         string            // folder for "logs", which Close keeps; created if missing
 	Concurrency int               // concurrent jobs in a worker process; 0: 100
 	TimeScale   float64           // factor of the jobs' durations; 0: jobs take no time
 	Env         map[string]string // FORGERUN_ variables that override those of the stack, except Addresses
-	Listen      string            // address of the API with Faults; "": any free port of 127.0.0.1
+	Listen      string            // address of the API if Faults is set; "": any free port of 127.0.0.1
 	APIs        int               // number of api processes, more than one only with Faults; 0: one
 	Workers     int               // number of worker processes at first; see Scale
 	Lease       time.Duration     // a worker without a heartbeat for this long counts as dead; 0: 3 s
@@ -37,7 +37,6 @@ type Options struct {
 
 func (o Options) foreign() bool { return o.DatabaseURL != "" }
 
-// complete checks the options and fills in defaults.
 func (o Options) complete() (Options, error) {
 	if (o.DatabaseURL == "") != (o.RedisURL == "") {
 		return o, errors.New("the addresses of Postgres and Redis must both be set, or neither")
@@ -87,7 +86,7 @@ func newEnviron(o Options, databaseURL, redisURL string) environ {
 		"FORGERUN_LOG_LEVEL":             "warn",
 		"FORGERUN_LOG_FORMAT":            "json",
 	}
-	if o.Clock { // clock jumps skip days; nothing may expire during a jump
+	if o.Clock { // clock jumps skip days, and nothing must expire during a jump
 		env["FORGERUN_TESTBED"] = "true"
 		env["FORGERUN_API_KEY_TTL"], env["FORGERUN_RETENTION_JOBS"], env["FORGERUN_WEBHOOK_DISABLE_AFTER"] = "8760h", "8760h", "8760h"
 	}
@@ -96,7 +95,6 @@ func newEnviron(o Options, databaseURL, redisURL string) environ {
 	return env
 }
 
-// list returns this process's environment with the FORGERUN_ variables replaced.
 func (e environ) list() []string {
 	all := slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "FORGERUN_") })
 	for name, value := range e {
@@ -111,10 +109,10 @@ func (e environ) stopPatience() time.Duration {
 	return grace + 20*time.Second
 }
 
-// maxWorkers is the limit that Postgres' connections set: each worker process uses about 20.
+// maxWorkers is as many as Postgres has connections for: each worker process uses about 20.
 const maxWorkers = 32
 
-// Schedule is the number of workers over a run, in equal steps.
+// Schedule is the number of workers in the course of a run, in steps of equal length.
 type Schedule struct{ steps []int }
 
 // ParseWorkers reads "4" (always), "1..8" (a ramp over the run, up or down) or "1,4,2" (equal steps).

@@ -18,7 +18,8 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// parentEnv names a folder for servers. It makes the test binary run as a parent of processes that waits to be killed.
+// parentEnv is a variable with a folder for servers. If it is set, the test binary runs as a parent of processes and waits to be
+// killed.
 const parentEnv = "STACK_TEST_PARENT_DIR"
 
 // runAsParent starts both servers and another process, prints Postgres' URL and the pid of the process, and waits to be killed.
@@ -80,7 +81,7 @@ func TestKilledParentLeavesNothing(t *testing.T) {
 
 			require.NoError(t, parent.Process.Kill())
 			_ = parent.Wait()
-			if how != "at once" { // "at once", the next parent may start while the killed one's servers are still ending
+			if how != "at once" { // otherwise the next parent may start while the servers of the killed one are still ending
 				testkit.Eventually(t, "all children are gone", func() bool {
 					return hasEnded(other) && isFree(t, dir, "postgres") && isFree(t, dir, "redis")
 				})
@@ -103,7 +104,6 @@ func isFree(t *testing.T, dir, name string) bool {
 	return !busy
 }
 
-// startParent runs a helper process and reads what it prints.
 func startParent(t *testing.T, cmd *exec.Cmd) (postgresURL string, other int) {
 	t.Helper()
 	out, err := cmd.StdoutPipe()

@@ -32,7 +32,7 @@ var postgresPrograms = []string{"postgres", "initdb"}
 // password. Without a password, any local user could run programs through the server.
 type Postgres struct {
 	*server
-	bin      string // folder of the programs
+	bin      string
 	password string // set by the first makeReady
 }
 
@@ -63,7 +63,6 @@ func (p *Postgres) URLOf(database string) string {
 	return "postgres://" + url.UserPassword(roleName, p.password).String() + "@" + address(p.port) + "/" + database + "?sslmode=disable"
 }
 
-// makeReady creates the cluster if it is missing.
 func (p *Postgres) makeReady(ctx context.Context) error {
 	switch _, err := os.Stat(p.home.dataDir()); {
 	case err == nil:
@@ -111,8 +110,7 @@ func (p *Postgres) copyCluster(ctx context.Context, dir string) (string, error) 
 	return filepath.Join(dir, dataName), p.readPassword()
 }
 
-// initdb creates a cluster with its database. It sets UTF-8 and code point order, so query results do not depend on the machine's
-// locale.
+// initdb sets UTF-8 and code point order, so query results do not depend on the machine's locale.
 func (p *Postgres) initdb(ctx context.Context, dir string) error {
 	args := []string{
 		"--pgdata=" + dir, "--username=" + roleName, "--pwfile=" + p.home.path(passwordName),
@@ -171,7 +169,6 @@ func (p *Postgres) readPassword() error {
 	return nil
 }
 
-// syncPath forces a file or folder to disk.
 func syncPath(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

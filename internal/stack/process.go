@@ -52,7 +52,7 @@ type Process struct {
 	log    string
 	offset int64 // start of this run's output in the log
 
-	stopping atomic.Bool // its end was requested
+	stopping atomic.Bool // Stop or Kill was called
 	killed   atomic.Bool
 	exited   chan struct{} // closed when the process is gone and reaped
 	err      error         // exit error, valid once exited is closed
@@ -72,8 +72,8 @@ func StartProcess(c Command) (*Process, error) {
 	OwnGroup(p.cmd)
 	started := make(chan error, 1)
 	go func() {
-		// The kernel treats the starting thread as the parent. The child gets its death signal when that thread ends, so a locked
-		// goroutine keeps the thread alive.
+		// For the kernel, the thread that starts the child is its parent. The child gets its death signal when that thread ends,
+		// so a locked goroutine keeps the thread alive.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := p.cmd.Start()

@@ -16,7 +16,6 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// shell returns a command that runs a script.
 func shell(t *testing.T, script string) Command {
 	t.Helper()
 	return Command{Path: "/bin/sh", Args: []string{"-c", script}, Log: filepath.Join(t.TempDir(), "log")}
@@ -30,7 +29,6 @@ func startProcess(t *testing.T, c Command) *Process {
 	return p
 }
 
-// startAndReadLine starts a script and returns its first output line.
 func startAndReadLine(t *testing.T, script string) (p *Process, line string) {
 	t.Helper()
 	p = startProcess(t, shell(t, script))

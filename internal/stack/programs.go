@@ -38,7 +38,6 @@ func thisMachine() machine {
 		"/usr/local/bin", "/usr/bin", "/usr/sbin")}
 }
 
-// computer returns the machine to search for programs, including the folder o.Programs.
 func (o ServerOptions) computer() machine {
 	m := thisMachine()
 	if o.machine != nil {
@@ -89,7 +88,6 @@ func chooseVersion(bins []string, dataDir string) string {
 	return bins[max(0, slices.IndexFunc(bins, func(bin string) bool { return err == nil && versionInPath(bin) == made }))]
 }
 
-// notInstalled returns an error with the commands that install the missing programs.
 func notInstalled(programs, apt, dnf, brew string) error {
 	if runtime.GOOS == "windows" {
 		return fmt.Errorf("%s: %w: %w", programs, ErrNotInstalled, errWindows)

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeProgram writes an empty script.
 func fakeProgram(t *testing.T, dir, name string) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(dir, 0o755))

@@ -42,14 +42,14 @@ type link struct {
 	losing         atomic.Bool           // the next response is dropped, so the client does not see the result
 }
 
-// delay is a fault that holds back each piece of data for a time, until the fault is over.
+// delay is a fault that holds back each piece of data for the time `by`, or until the fault is over.
 type delay struct {
 	by   time.Duration
 	over chan struct{}
 	hit  atomic.Int64 // connections with delayed data
 }
 
-// cut resets both sides; data in transit is lost. It reports whether the link was still open.
+// cut resets both sides, so that data in transit is lost, and reports whether the link was still open.
 func (l *link) cut() bool { return l.end(reset) }
 
 func (l *link) end(one func(net.Conn)) (was bool) {
@@ -70,7 +70,6 @@ func reset(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// newProxy listens on an address.
 func newProxy(name, address string, dial func(context.Context) (net.Conn, error)) (*proxy, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -82,7 +81,6 @@ func newProxy(name, address string, dial func(context.Context) (net.Conn, error)
 	return p, nil
 }
 
-// dialer connects to a server with a fixed address.
 func dialer(address string) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		return (&net.Dialer{Timeout: dialPatience}).DialContext(ctx, "tcp", address)
@@ -105,7 +103,7 @@ func (p *proxy) accept() {
 	}
 }
 
-// carry forwards one connection. If the server cannot be reached, carry resets the client's connection.
+// carry forwards one connection, and resets it if the server cannot be reached.
 func (p *proxy) carry(client net.Conn) {
 	server, err := p.dial(p.ctx)
 	if err != nil {
@@ -129,7 +127,7 @@ func (p *proxy) carry(client net.Conn) {
 	p.links = slices.DeleteFunc(p.links, func(other *link) bool { return other == l })
 }
 
-// pass copies one direction, piece by piece, until the stream or the link ends.
+// pass copies data in one direction, piece by piece, until the stream or the link ends.
 func (p *proxy) pass(l *link, to, from net.Conn, answers bool) {
 	piece := make([]byte, 8<<10)
 	for {
@@ -173,14 +171,12 @@ func (p *proxy) hold(l *link) bool {
 	return true
 }
 
-// open returns the connections with both sides open, oldest first.
 func (p *proxy) open() []*link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.links)
 }
 
-// close ends the proxy and all its connections.
 func (p *proxy) close() {
 	p.cancel()
 	_ = p.listener.Close()
@@ -190,7 +186,6 @@ func (p *proxy) close() {
 	p.running.Wait()
 }
 
-// faulty returns the proxies that may get faults.
 func (s *Stack) faulty() []*proxy {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,7 +208,6 @@ func (s *Stack) throughProxy(name, address string) (string, error) {
 	return u.String(), err
 }
 
-// addProxy starts a proxy and returns its address.
 func (s *Stack) addProxy(name, address string, dial func(context.Context) (net.Conn, error)) (string, error) {
 	p, err := newProxy(name, address, dial)
 	if err != nil {

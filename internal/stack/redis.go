@@ -60,8 +60,7 @@ func (r *Redis) Do(ctx context.Context, command string) error {
 	return err
 }
 
-// converse sends commands and returns the lines of the replies, at least one. It uses no client library, since that would log
-// refused connections.
+// converse uses no client library, since that would log refused connections.
 func (r *Redis) converse(ctx context.Context, commands ...string) ([]string, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp4", address(r.port))
 	if err != nil {

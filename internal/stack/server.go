@@ -25,9 +25,10 @@ const (
 type ServerOptions struct {
 	// Dir is the server's folder: its data (in "data"), its log, and the password of Postgres. It is created if missing.
 	//
-	// No server runs as root. If the parent is root, the server runs as the owner of existing data. Without data, Postgres runs as the
-	// user "postgres", Redis as "redis" or "valkey", or both as an unprivileged user. If that user cannot enter Dir, for example below
-	// /root, the files go to a folder below /var/lib/forgerun, and a warning says so. The user can enter folders made by MkdirTemp.
+	// No server runs as root. If this process runs as root, the server runs as the owner of existing data. Without data, Postgres
+	// runs as the user "postgres", and Redis as "redis" or "valkey"; if that user does not exist, as "nobody". If that user
+	// cannot enter Dir, for example below /root, the files go to a folder below /var/lib/forgerun, and a warning says so. The
+	// user can enter folders made by MkdirTemp.
 	Dir string
 	// Programs is a folder with the server's programs, used if the machine has none; "" for none.
 	Programs string
@@ -45,13 +46,13 @@ type ServerOptions struct {
 
 	log       string   // file for the server's output; "": one in Dir
 	throwaway bool     // a new cluster need not survive a power failure
-	machine   *machine // nil: this one
+	machine   *machine // nil: this machine
 }
 
 // server is Postgres or Redis with its folder and port, which stay the same over Stop and Start.
 type server struct {
 	unit
-	path  string // of the program
+	path  string
 	o     ServerOptions
 	home  *home
 	port  int
@@ -85,21 +86,20 @@ func (s *server) Port() int { return s.port }
 // Dir returns the server's folder, without symbolic links.
 func (s *server) Dir() string { return s.home.dir }
 
-// launch runs the server once.
 func (s *server) launch(ctx context.Context) (*Process, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %v", startTimeout))
 	defer cancel()
 	if err := s.home.acquire(); err != nil {
 		return nil, err
 	}
-	if s.current.Load() != nil { // the last run has ended, and another process may get its id, so that id must not be killed
+	if s.current.Load() != nil { // the last run has ended: forget its id, which another process may get
 		_ = s.home.noteRunning(0)
 	}
 	running, err := s.home.claim(ctx, s.log)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = running.Close() }() // the server has a copy
+	defer func() { _ = running.Close() }() // the server has its own copy
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -116,7 +116,6 @@ func (s *server) launch(ctx context.Context) (*Process, error) {
 	return p, nil
 }
 
-// command runs a program in the folder, as the server's user, with the server's log.
 func (s *server) command(path string, args ...string) Command {
 	return Command{
 		Path: path, Args: args, Env: append(childEnv(), s.o.Env...), Dir: s.home.dir, User: s.home.user.credential(),

@@ -17,7 +17,6 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// subject is a server under test.
 type subject struct {
 	*server
 	url func() string
@@ -41,7 +40,6 @@ func (s subject) requireKept(t *testing.T) {
 	require.Contains(t, ask(t, s.server, "GET kept"), "yes")
 }
 
-// forBothServers runs a test with Postgres and with Redis.
 func forBothServers(t *testing.T, test func(t *testing.T, start func(ServerOptions) subject)) {
 	t.Parallel()
 	t.Run("postgres", func(t *testing.T) {
@@ -164,8 +162,8 @@ func TestOrphanIsStoppedFirst(t *testing.T) {
 	}
 }
 
-// runOrphan stops a server and runs its program again without an owner. On a system without death signals, a killed parent leaves its
-// servers in this state.
+// runOrphan stops a server and runs its program again, so that no parent supervises it. On a system without death signals, a
+// killed parent leaves its servers in this state.
 func runOrphan(t *testing.T, s subject) *Process {
 	t.Helper()
 	require.NoError(t, s.Stop())

@@ -9,7 +9,7 @@
 //   - listens on 127.0.0.1 only, on a free port that it keeps over restarts.
 //   - belongs to this process. Its folder is locked while it runs. On Linux the kernel ends it when the parent dies; elsewhere
 //     the next start on the same folder stops it.
-//   - never runs as root. A root parent runs it as an unprivileged user; see ServerOptions.Dir.
+//   - never runs as root. If this process does, the server runs as an unprivileged user; see ServerOptions.Dir.
 //   - logs to a file in its folder.
 //
 // The context of a Start function limits the start only, not the lifetime of the started server or process.
@@ -42,7 +42,7 @@ type Stack struct {
 
 	o       Options
 	log     *slog.Logger
-	env     environ        // fixed once the first process runs
+	env     environ        // does not change once the first process runs
 	clock   *client.Client // moves the clock; nil without Options.Clock
 	servers *Servers       // nil: external servers
 
@@ -64,7 +64,7 @@ type Stack struct {
 
 // Scaling describes the processes that Scale stopped.
 type Scaling struct {
-	Stopped int           // number of processes
+	Stopped int
 	Slowest time.Duration // longest time from SIGTERM to the end of a process
 }
 
@@ -106,7 +106,8 @@ func (s *Stack) start(ctx context.Context) error {
 	return err
 }
 
-// prepare starts Postgres and Redis with an empty schema, and the proxies. Writes are forced to disk as in production.
+// prepare starts Postgres and Redis, migrates the empty database, and starts the proxies. Writes are forced to disk as in
+// production.
 func (s *Stack) prepare(ctx context.Context) (err error) {
 	options := func(name string, settings map[string]string) *ServerOptions {
 		return &ServerOptions{Settings: settings, Logger: s.log, log: s.logOf(name)}
@@ -131,7 +132,7 @@ func (s *Stack) prepare(ctx context.Context) (err error) {
 	return errors.Join(databaseErr, redisErr, s.chooseURL())
 }
 
-// chooseURL sets the address of the API: the fault proxy's if there are Faults, otherwise the API process'.
+// chooseURL sets the URL of the API: a proxy's address with Faults, otherwise the address of the api process.
 func (s *Stack) chooseURL() (err error) {
 	var address string
 	if s.o.Faults {
@@ -146,7 +147,6 @@ func (s *Stack) chooseURL() (err error) {
 	return err
 }
 
-// command returns the settings that all processes share.
 func (s *Stack) command(name string, env environ) Command {
 	return Command{Path: s.o.Forgerun, Env: env.list(), DeathSignal: syscall.SIGKILL, Log: s.logOf(name)}
 }
@@ -167,7 +167,6 @@ func (s *Stack) MetricsURLs() []string {
 	return urls
 }
 
-// members returns the processes that are wanted now.
 func (s *Stack) members() []*member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +199,7 @@ func (s *Stack) Scale(ctx context.Context, n int) error {
 	return errors.Join(s.stopMembers(ctx, dropped), awaitReady(ctx, wanted))
 }
 
-// Scaling returns the effect of all Scale calls so far.
+// Scaling returns what the Scale calls so far have stopped.
 func (s *Stack) Scaling() Scaling {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,7 +246,7 @@ func (s *Stack) Restart(ctx context.Context, until time.Time) (down, up time.Tim
 	return down, up, errors.Join(err, awaitReady(ctx, members))
 }
 
-// Heal returns once every process is ready and the clock runs as usual. Call it when no fault is active.
+// Heal waits until every process is ready, and makes the clock run at the normal rate. Call it when no fault is active.
 func (s *Stack) Heal(ctx context.Context) error {
 	ctx, done, err := s.call(ctx)
 	if err != nil {

@@ -181,7 +181,7 @@ func closeDuringFaults(t *testing.T, s *Stack) {
 	}
 }
 
-// injectFault injects one fault of a kind. The seed picks the target.
+// injectFault injects one fault of a kind; the seed picks the target.
 func injectFault(ctx context.Context, t *testing.T, s *Stack, name string, seed uint64) Fault {
 	t.Helper()
 	f, ok := kindNamed(t, name).do(ctx, s, seed)

@@ -20,7 +20,7 @@ type Servers struct {
 	folder home // locked; holds the servers' folders
 }
 
-const tempPrefix = "forgerun-stack-" // prefix of the folders of temporary servers
+const tempPrefix = "forgerun-stack-"
 
 // Temp starts temporary servers; pass nil to skip one. Close removes all their files. If this process is killed, the next Temp
 // cleans up. No server is left running after an error.
@@ -73,7 +73,7 @@ func (s *Servers) Close() error {
 	return err
 }
 
-// removeServers removes a folder of temporary servers. It first stops servers that a killed parent left running there.
+// removeServers first stops servers that a killed parent left running in the folder.
 func (h *home) removeServers() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -89,7 +89,8 @@ func (h *home) removeServers() error {
 	return os.RemoveAll(h.dir)
 }
 
-// MkdirTemp is os.MkdirTemp for server folders. The unprivileged user that runs the servers of a root parent can enter the folder.
+// MkdirTemp is os.MkdirTemp for server folders. If this process runs as root, the unprivileged user that runs the servers can
+// enter the folder.
 func MkdirTemp(parent, prefix string) (string, error) {
 	dir, err := os.MkdirTemp(parent, prefix)
 	if err != nil || os.Geteuid() != 0 {
@@ -98,8 +99,7 @@ func MkdirTemp(parent, prefix string) (string, error) {
 	return dir, os.Chmod(dir, 0o711)
 }
 
-// sweepTemp removes the unlocked folders of killed processes. It skips young folders, since a process may be about to lock them. It
-// ignores errors.
+// sweepTemp removes the unlocked folders of killed processes. It skips young folders, since a process may be about to lock them.
 func sweepTemp(parent string) {
 	dirs, _ := filepath.Glob(filepath.Join(parent, tempPrefix+"*")) // fails for bad patterns only
 	for _, dir := range dirs {

@@ -29,11 +29,11 @@ type unit struct {
 
 	op      sync.Mutex // held by a start or stop
 	current atomic.Pointer[Process]
-	failure atomic.Pointer[error] // reason why keep gave up; nil while keep runs
+	failure atomic.Pointer[error] // error of the latest start if starts keep failing, otherwise nil
 }
 
 const (
-	// maxEarlyExits is the number of early exits in a row after which keep gives up.
+	// maxEarlyExits is the number of failed starts in a row after which awaitReady returns the error. keep goes on trying.
 	maxEarlyExits = 5
 	// The pause before the next start is earlyPause for each failed start in a row, at most maxPause.
 	earlyPause, maxPause = 200 * time.Millisecond, 2 * time.Second
@@ -50,7 +50,7 @@ func (u *unit) PID() int {
 	return 0
 }
 
-// living returns the run if it is ready for work, otherwise nil.
+// living returns the running process, unless it is being stopped; otherwise nil.
 func (u *unit) living() *Process {
 	if p := u.current.Load(); !p.HasExited() && !p.stopping.Load() {
 		return p
@@ -82,7 +82,6 @@ func (u *unit) Start(ctx context.Context) error {
 	return nil
 }
 
-// end ends the run, if there is one.
 func (u *unit) end(s syscall.Signal, grace time.Duration) error {
 	u.op.Lock()
 	defer u.op.Unlock()
@@ -128,8 +127,8 @@ func (u *unit) keep() {
 	}
 }
 
-// awaitReady waits until the program serves, while keep starts it. It returns keep's error if keep has given up, and ends when keep
-// ends.
+// awaitReady waits until the program serves, while keep starts it. It returns the error of a start if starts keep failing, and
+// ends when keep ends.
 func (u *unit) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
