@@ -19,8 +19,8 @@ import (
 const (
 	eventsPerJob   = 5   // created, queued, assigned, running, succeeded
 	singleJobs     = 100 // submitted one at a time, to measure latency
-	oneClientJobs  = 800 // of the client with one webhook
-	manyClientJobs = 40  // of each client with ten webhooks
+	oneClientJobs  = 800 // submitted by the client with one webhook
+	manyClientJobs = 40  // submitted by each client with ten webhooks
 
 	toOne        = "Webhook deliveries to one endpoint, per second"
 	toMany       = "To 50 endpoints of 5 clients, per second"
@@ -28,10 +28,9 @@ const (
 	besideHangs  = "To 30 of 50 endpoints while 20 hang, per second"
 	arrivalP50   = "Event to arrival at rest, p50, ms"
 	arrivalP99   = "Event to arrival at rest, p99, ms"
-	lostPatience = 20 * time.Second // without an arrival; then the missing deliveries count as lost
+	lostPatience = 20 * time.Second // if no delivery arrives for this long, the missing ones count as lost
 )
 
-// deliveries measures the rate and latency of webhook deliveries, also while other endpoints hang.
 func deliveries(l *lab) {
 	l.compare(l.programs(func(s service, got sample) {
 		l.phase(s, func(sys system) {
@@ -42,16 +41,14 @@ func deliveries(l *lab) {
 	}), toOne, toMany, deliveryCPU, besideHangs, arrivalP50, arrivalP99)
 }
 
-// endpoints of one client.
 type endpoints struct{ answering, hanging int }
 
-// deliveries takes a running system through the phases.
 func (got sample) deliveries(sys system) {
 	ten := endpoints{answering: 10}
 	single, one := sys.subscribe(endpoints{answering: 1}), sys.subscribe(endpoints{answering: 1})
 	many := sys.subscribe(ten, ten, ten, ten, ten)
 	mixed := sys.subscribe(ten, endpoints{7, 3}, endpoints{7, 3}, endpoints{6, 4}, endpoints{0, 10})
-	sys.sleep(quiet) // until the processes have read the new webhooks
+	sys.sleep(quiet) // time for the processes to read the new webhooks
 	check(single.submitOneByOne(sys.ctx))
 	got[arrivalP50], got[arrivalP99] = quantile(single.latency, 0.5), quantile(single.latency, 0.99)
 	got[toOne] = must(one.deliver(sys.ctx, oneClientJobs))
@@ -63,22 +60,21 @@ func (got sample) deliveries(sys system) {
 // subscribers are clients with webhook endpoints in this process. Each endpoint has its own port, since endpoints of a client at
 // one origin share a limit.
 type subscribers struct {
-	targets   []target      // one target per client
-	answering int           // endpoints of all clients
+	targets   []target
+	answering int           // how many endpoints of all clients answer
 	ended     chan struct{} // closed to end the requests that hang
-	news      chan struct{} // holds a token after an arrival
+	news      chan struct{} // holds a token if a delivery has arrived
 
 	mu          sync.Mutex
 	seen        map[string]bool // ids of the deliveries
 	first, last time.Time
-	latency     []float64 // from the event to its arrival, ms
+	latency     []float64 // ms from each event to its arrival
 }
 
 func newSubscribers() *subscribers {
 	return &subscribers{ended: make(chan struct{}), news: make(chan struct{}, 1), seen: map[string]bool{}}
 }
 
-// subscribe registers clients with webhooks for all events.
 func (s system) subscribe(each ...endpoints) *subscribers {
 	all := newSubscribers()
 	for _, e := range each {
@@ -97,11 +93,11 @@ func (s system) subscribe(each ...endpoints) *subscribers {
 		all.targets = append(all.targets, target{s.url, key, []byte(`{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}`)})
 		all.answering += e.answering
 	}
-	s.atEnd(func() error { close(all.ended); return nil }) // the servers wait for the requests that hang
+	s.atEnd(func() error { close(all.ended); return nil }) // runs first, because Server.Close waits for the requests that hang
 	return all
 }
 
-// receive accepts a delivery with status 200. It counts each delivery once, even if it is repeated.
+// receive returns 200 and counts each delivery once, even if it is repeated.
 func (s *subscribers) receive(_ http.ResponseWriter, request *http.Request) {
 	now := time.Now()
 	_, _ = io.Copy(io.Discard, request.Body)
@@ -142,7 +138,7 @@ func (s *subscribers) await(ctx context.Context, n int) (rate float64, err error
 	}
 }
 
-// deliver submits n jobs per client and waits for their deliveries.
+// deliver submits this many jobs for each client and waits for their deliveries.
 func (s *subscribers) deliver(ctx context.Context, jobs int) (rate float64, err error) {
 	group, submitting := errgroup.WithContext(ctx)
 	for _, to := range s.targets {
@@ -157,7 +153,7 @@ func (s *subscribers) deliver(ctx context.Context, jobs int) (rate float64, err 
 	return s.await(ctx, jobs*eventsPerJob*s.answering)
 }
 
-// submitOneByOne submits jobs of the only client. It waits for the deliveries of each job and a random pause before the next.
+// submitOneByOne waits for the deliveries of each job, and a random pause, before it submits the next.
 func (s *subscribers) submitOneByOne(ctx context.Context) error {
 	submitted := 0
 	_, err := closed{clients: 1, jobs: singleJobs, admit: func(ctx context.Context) error {

@@ -10,7 +10,8 @@ import (
 	"text/tabwriter"
 )
 
-// sample holds one side's results of one round: values by the names of figures. Figures that do not apply to the side are missing.
+// sample maps figures, such as acceptedFigure, to one side's values in one round. Figures that do not apply to the side are
+// missing.
 type sample map[string]float64
 
 func (s sample) String() string {
@@ -21,14 +22,13 @@ func (s sample) String() string {
 	return strings.Join(all, "; ")
 }
 
-// side is one of the systems of a comparison.
+// side is one of the compared systems.
 type side struct {
 	name    string
-	measure func(sample) // fills in a round
-	samples []sample     // one of each round
+	measure func(sample) // fills in the sample of a round
+	samples []sample
 }
 
-// values returns the values of a figure.
 func (s side) values(figure string) (values []float64) {
 	for _, got := range s.samples {
 		if value, ok := got[figure]; ok {
@@ -69,7 +69,6 @@ func (l *lab) compare(sides []side, figures ...string) {
 	}
 }
 
-// programs returns a side for each program.
 func (l *lab) programs(measure func(service, sample)) (sides []side) {
 	for _, s := range l.services {
 		sides = append(sides, side{name: s.name, measure: func(got sample) { measure(s, got) }})
@@ -77,7 +76,6 @@ func (l *lab) programs(measure func(service, sample)) (sides []side) {
 	return sides
 }
 
-// ratio is the median of the rounds' ratios, with the smallest and the largest of them.
 func ratio(ours, theirs []float64) string {
 	var ratios []float64
 	for i := range min(len(ours), len(theirs)) {
@@ -108,7 +106,6 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// writeTable writes the lines of comparisons in Markdown.
 func writeTable(w io.Writer, lines [][]string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
 	for _, line := range append([][]string{{"figure", "measured", "compared with", "ratio"}, {"---", "---", "---", "---"}}, lines...) {

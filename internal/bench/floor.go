@@ -20,8 +20,8 @@ const (
 	sqlWriters = 8  // connections
 )
 
-// floor compares the service with the minimum work: the rows of its jobs written by bare SQL, and an endpoint that only returns
-// 202. It also measures River and asynq with the program in internal/bench/peers.
+// floor compares the service with the least work possible: its rows written by bare SQL, and an endpoint that only returns 202.
+// It also measures River and asynq with the program in internal/bench/peers.
 func floor(l *lab) {
 	program := l.build("internal/bench/peers", ".")
 	l.compare(append(l.programs(func(s service, got sample) { got.peerJobs(l, s) }),
@@ -32,7 +32,6 @@ func floor(l *lab) {
 	), acceptedFigure, sustainedFigure, cpuFigure, batchFigure, drainFigure)
 }
 
-// bareSQL writes the rows of jobs without the service.
 func (got sample) bareSQL(l *lab) {
 	d := l.database()
 	l.serve(d, l.services[0], func(system) {}) // runs the api only to migrate the schema
@@ -46,14 +45,13 @@ func (got sample) bareSQL(l *lab) {
 //go:embed floor.sql
 var floorSQL string
 
-// floorStatement returns a statement of floor.sql.
 func floorStatement(name string) string {
 	_, rest, _ := strings.Cut(floorSQL, "-- name: "+name+"\n")
 	sql, _, _ := strings.Cut(rest, "\n-- name: ")
 	return sql
 }
 
-// lives takes groups of new jobs through steps and returns the total time in seconds.
+// lives runs the steps, statements of floor.sql, for groups of new jobs and returns the total time in seconds.
 func lives(ctx context.Context, url string, steps ...string) (seconds float64, err error) {
 	const definition = `{"work_kind": "PAYLOAD_SMALL", "duration_ms": 0, "expected_outcome": "SUCCESS"}`
 	params := `{"text":"` + strings.Repeat("x", 150) + `"}`
@@ -97,7 +95,6 @@ func execStep(ctx context.Context, conn *pgx.Conn, step string, ids []uuid.UUID,
 	return nil
 }
 
-// emptyEndpoint submits the service's jobs to an endpoint in this process that reads nothing and returns 202.
 func (got sample) emptyEndpoint(l *lab) {
 	app := fiber.New(fiber.Config{DisableStartupMessage: true})
 	app.Post("/v1/jobs", func(c *fiber.Ctx) error { return c.SendStatus(fiber.StatusAccepted) })

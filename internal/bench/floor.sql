@@ -1,4 +1,4 @@
--- Runs a group of jobs with the fewest statements: they write the rows of the service without its checks.
+-- These statements take a group of jobs from submission to end. They write the rows that the service writes, without its checks.
 -- $1: ids of the jobs; $2: id of the client and the worker; $3: definition; $4: params.
 
 -- name: insert

@@ -33,18 +33,17 @@ type lab struct {
 	ctx      context.Context
 	servers  *stack.Servers
 	dir      string         // temporary
-	services []service      // of this checkout, and the one to compare with
+	services []service      // the build of this checkout and, with -against, another build
 	ends     []func() error // cleanup functions, called by attempt in reverse order
-	lines    [][]string     // of the table of results
+	lines    [][]string     // rows of the table of results
 }
 
-// service is a program of the service.
+// service is one build of the forgerun program.
 type service struct {
 	name, path string
 	slots      int // concurrent jobs in a worker process
 }
 
-// failure is the value of check's panics.
 type failure struct{ error }
 
 func check(err error) {
@@ -58,7 +57,7 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// attempt calls do, cleans up everything that do started, and returns do's failure.
+// attempt calls `do`, cleans up everything that it started, and returns its failure.
 func (l *lab) attempt(do func()) (err error) {
 	running := len(l.ends)
 	defer func() {
@@ -80,7 +79,6 @@ func (l *lab) attempt(do func()) (err error) {
 
 func (l *lab) atEnd(end func() error) { l.ends = append(l.ends, end) }
 
-// open builds the service and starts the servers.
 func (l *lab) open() {
 	l.dir = must(os.MkdirTemp("", "forgerun-bench-"))
 	l.atEnd(func() error { return os.RemoveAll(l.dir) })
@@ -95,7 +93,6 @@ func (l *lab) open() {
 	l.atEnd(l.servers.Close)
 }
 
-// build builds the program pkg of the module whose folder is given, and returns the program's path.
 func (l *lab) build(module, pkg string) (path string) {
 	path = filepath.Join(l.dir, "program-of-"+filepath.Base(module))
 	c := exec.CommandContext(l.ctx, "go", "build", "-o", path, pkg)
@@ -106,7 +103,6 @@ func (l *lab) build(module, pkg string) (path string) {
 	return path
 }
 
-// database is a new database in Postgres.
 type database struct {
 	lab  *lab
 	url  string
@@ -131,15 +127,14 @@ func (l *lab) database() *database {
 	return d
 }
 
-// number reads one number.
 func (d *database) number(sql string, args ...any) (n float64) {
 	check(d.conn.QueryRow(d.lab.ctx, "SELECT ("+sql+")::float8", args...).Scan(&n))
 	return n
 }
 
-// awaitFinished waits until the accepted jobs, which were created since a moment, have reports. It gives up after a minute without a
-// change. It counts jobs from a little before the moment, because their times come from Postgres and may lag. So no others must be created
-// then.
+// awaitFinished waits until as many jobs as were accepted have reports. It gives up after a minute without a change. It counts
+// jobs created since a second before `since`, because created_at comes from Postgres, whose clock may lag. So the caller must
+// create no other jobs in that second.
 func (d *database) awaitFinished(since time.Time, accepted int) {
 	since = since.Add(-quiet / 2)
 	var before float64
@@ -164,7 +159,7 @@ func (l *lab) sleep(d time.Duration) {
 	check(l.ctx.Err())
 }
 
-// system is a system under measurement: an API, and processes that can be started later.
+// system is a running service under measurement: an api process, and processes that can be started later.
 type system struct {
 	target
 	*lab
@@ -174,7 +169,6 @@ type system struct {
 	running map[string]*stack.Process // by role
 }
 
-// phase runs a system on a new database while use runs.
 func (l *lab) phase(s service, use func(system)) { l.serve(nil, s, use) }
 
 // serve runs an api process on the database (nil: a new one) while use runs. The program migrates the schema to its own version.
@@ -207,7 +201,7 @@ func (l *lab) serve(d *database, s service, use func(system)) {
 	}))
 }
 
-// start starts a process of the service. Further calls of stop do nothing.
+// start starts a process of the service. Calling stop again does nothing.
 func (s system) start(role, api string) (stop func() error) {
 	admin := must(stack.FreeAddress())
 	starting, cancel := context.WithTimeout(s.ctx, readyWithin)
@@ -225,7 +219,6 @@ func (s system) start(role, api string) (stop func() error) {
 	return stop
 }
 
-// role is the command of a process, with its own log.
 func (s system) role(name string) stack.Command {
 	c := s.command
 	c.Args, c.Log = []string{name}, filepath.Join(c.Dir, name+".log")

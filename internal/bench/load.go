@@ -21,16 +21,16 @@ type target struct {
 // plainJob has no duration and a result of 1 KB.
 var plainJob = []byte(`{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL"}`)
 
-// closed is a closed loop: each client sends its next request after the response to the last one, once admit returns. It replaces the
-// simulator's generator, which uses three times the CPU and would lower the maximum rate of a service on the same cores.
+// closed is a load generator with a closed loop: each client waits for a response and for admit before its next request. It is
+// used instead of the simulator's generator, which needs three times the CPU and would lower the maximum rate of a service on the
+// same cores.
 type closed struct {
 	clients int
 	during  time.Duration               // 0: until all requests are sent
 	jobs    int                         // 0: until during is over
-	admit   func(context.Context) error // called before each request; nil: at once
+	admit   func(context.Context) error // each request waits until it returns; nil: no wait
 }
 
-// load is the clients' observations.
 type load struct {
 	accepted int
 	took     time.Duration
@@ -93,7 +93,7 @@ func (c closed) send(ctx context.Context, next func(i int) *target) (load, error
 	return total, err
 }
 
-// enter waits until admit returns. It returns admit's error, but none when the time is over.
+// enter returns admit's error, or nil once timed has ended.
 func (c closed) enter(timed context.Context) error {
 	if c.admit == nil {
 		return nil
@@ -114,7 +114,6 @@ func (t *target) write(request *fasthttp.Request) {
 	}
 }
 
-// submit sends the system's request.
 func (s system) submit(c closed) load { return must(c.submit(s.ctx, s.target)) }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -33,7 +33,7 @@ func TestClosedLoopCountsAcceptedJobs(t *testing.T) {
 	require.ErrorContains(t, err, "answer 503", "a refused client stops the others")
 }
 
-// An error of admit ends the load, unless its time is over.
+// An error of admit ends the load, unless the load's time is over.
 func TestClosedLoopWaitsForAdmission(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -39,7 +39,6 @@ var all = []experiment{
 	{"table", "the service with many finished jobs in its tables", largeTable},
 }
 
-// options of a run.
 type options struct {
 	duration time.Duration // of each phase
 	rounds   int           // of each comparison

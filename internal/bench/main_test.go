@@ -31,7 +31,7 @@ func TestCommandLine(t *testing.T) {
 
 	self, err := os.Executable()
 	require.NoError(t, err)
-	// "make bench-quick" appends the user's options to its own.
+	// "make bench-quick" puts the user's options last, so that they override its own.
 	o, chosen, err = parse([]string{"-duration", "4s", "-rounds", "1", "-against", self, "-rounds", "5", "throughput", "idle"})
 	require.NoError(t, err)
 	require.Equal(t, options{duration: 4 * time.Second, rounds: 5, rows: 1_000_000, against: self}, o)
@@ -104,7 +104,7 @@ func TestComparisonInTurns(t *testing.T) {
 	require.Equal(t, 4.0, quantile([]float64{4, 1, 3, 2}, 1))
 }
 
-// The output of the peers' program is read phase by phase.
+// readPeer reads the output of the program phase by phase.
 func TestPeersOutput(t *testing.T) {
 	t.Parallel()
 	got := sample{}
@@ -117,7 +117,7 @@ func TestPeersOutput(t *testing.T) {
 	require.Error(t, got.readPeer(strings.NewReader("panic"), 0))
 }
 
-// The CPU time of a process includes the time of its children, even of ended ones.
+// The CPU time of a process includes the time of its children, even after they ended.
 func TestCPUOfAProcessTree(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/proc/self/stat"); err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The task of every compared system, as in internal/bench/peers.
+// Every compared system gets this task; internal/bench/peers has the same constants.
 const (
 	peerJobs       = 20_000 // in each phase
 	peerProducers  = 32
@@ -23,7 +23,8 @@ const (
 	drainFigure = "Finished of a backlog, jobs/s"
 )
 
-// peer takes River or asynq through phases. Each run lists phases that run one after another on the same stores.
+// peer measures River or asynq. Each element of runs lists phases that use the same stores one after another; the stores are
+// empty at first.
 func (got sample) peer(l *lab, program, name string, runs ...string) {
 	for _, phases := range runs {
 		check(l.attempt(func() {
@@ -42,8 +43,8 @@ func (got sample) peer(l *lab, program, name string, runs ...string) {
 	}
 }
 
-// readPeer reads the program's output, one line per phase. cpu is the CPU time of the program and the servers, which counts for the phase
-// "sustained".
+// readPeer reads the program's output, one line per phase. cpu, the CPU time of the program and the servers, is recorded for the
+// phase "sustained".
 func (got sample) readPeer(out io.Reader, cpu float64) error {
 	names := map[string]string{"insert": acceptedFigure, "batch": batchFigure, "drain": drainFigure, "sustained": sustainedFigure}
 	for lines := json.NewDecoder(out); lines.More(); {
@@ -61,7 +62,7 @@ func (got sample) readPeer(out io.Reader, cpu float64) error {
 	return nil
 }
 
-// peerJobs takes the service through the phases. Its CPU time includes the load generator, like the peers' CPU time.
+// The CPU time in peerJobs includes the load generator, like the peers' CPU time.
 func (got sample) peerJobs(l *lab, s service) {
 	s.slots = peerWorkers
 	l.phase(s, func(sys system) {

@@ -50,7 +50,6 @@ func TestCopiedJobsMatchService(t *testing.T) {
 	require.Equal(t, job.Succeeded, got.State)
 }
 
-// finishJob stores a job and takes it to SUCCEEDED like the service.
 func finishJob(t *testing.T, store *repo.Store) job.Job {
 	t.Helper()
 	catalogue := job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute}
@@ -78,7 +77,7 @@ func finishJob(t *testing.T, store *repo.Store) job.Job {
 	return j
 }
 
-// The floor's statements write as many rows per job as the service, and the service can read them.
+// The statements of floor.sql write as many rows per job as the service, and the service can read them.
 func TestFloorWritesTheRowsOfTheService(t *testing.T) {
 	t.Parallel()
 	url := repotest.URL(t)

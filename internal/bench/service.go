@@ -29,16 +29,15 @@ const (
 	largeSustained  = "Large table: submitted and finished, jobs/s"
 	largeRead       = "Large table: GET job, p99, ms"
 
-	unfinishedJobs = 2000 // so many that workers always have work, so few that a job finishes within seconds
+	unfinishedJobs = 2000 // limit of unfinished jobs: so many that workers always have work, so few that a job finishes within seconds
 	idleJobs       = 300
 	idleWindow     = 10 * time.Second
-	readPause      = 2 * time.Millisecond // between a client's GET requests, so that reads stay far below the maximum rate
+	readPause      = 2 * time.Millisecond // between GET requests, so that reads stay far below the maximum rate
 	readClients    = 32
-	tableAge       = 29 * 24 * time.Hour // of the oldest finished job: they are kept for 30 days
-	copyChunk      = 5000                // jobs of one transaction
+	tableAge       = 29 * 24 * time.Hour // age of the oldest finished job; finished jobs are kept for 30 days
+	copyChunk      = 5000                // jobs per transaction
 )
 
-// throughput measures submission with stopped workers, and then the whole path of jobs, from submission to end.
 func throughput(l *lab) {
 	l.compare(l.programs(func(s service, got sample) {
 		l.phase(s, func(sys system) {
@@ -53,7 +52,8 @@ func throughput(l *lab) {
 }
 
 // sustained keeps a system with one worker as busy as possible. It counts finished jobs in a window after the warm-up, and waits
-// until all accepted jobs have finished. It returns jobs per second, and CPU seconds per 1,000 jobs without the load generator.
+// until all accepted jobs have finished. It returns jobs per second, and CPU seconds per 1,000 jobs, not counting the load
+// generator.
 func (s system) sustained() (rate, cpu float64) {
 	stop := s.start("worker", "")
 	began := time.Now()
@@ -81,7 +81,7 @@ func (s system) sustained() (rate, cpu float64) {
 	return jobs / used.seconds(), used.service() / (jobs / 1000)
 }
 
-// watchFinished reports newly finished jobs since a moment until the context ends.
+// watchFinished calls more with the number of newly finished jobs, again and again, until the context ends.
 func watchFinished(ctx context.Context, url string, since time.Time, more func(int64)) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -101,7 +101,6 @@ func watchFinished(ctx context.Context, url string, since time.Time, more func(i
 	return nil
 }
 
-// idle measures how soon a single job runs on an idle service, and the CPU cost of waiting for it.
 func idle(l *lab) {
 	l.compare(l.programs(func(s service, got sample) {
 		l.phase(s, func(sys system) {
@@ -139,7 +138,6 @@ func (s system) startsOneByOne() (starts []float64) {
 	return starts
 }
 
-// largeTable measures submission, the whole path and reads, with many finished jobs in the tables and with none.
 func largeTable(l *lab) {
 	service, large := l.services[0], l.database()
 	l.serve(large, service, system.fill)
@@ -155,7 +153,8 @@ func largeTable(l *lab) {
 	}, largeAccepted, largeSustained, largeRead)
 }
 
-// table measures reads of random jobs of the client that were created before the given moment. It leaves no unfinished job.
+// table measures the figures of largeTable; it reads random jobs of the client that were created before the given moment. It
+// leaves no unfinished job.
 func (got sample) table(sys system, before time.Time) {
 	sys.sleep(quiet)
 	got[largeSustained], _ = sys.sustained()
@@ -188,7 +187,6 @@ func (got sample) table(sys system, before time.Time) {
 	sys.db.awaitFinished(began, accepted.accepted)
 }
 
-// fill makes the service finish one job and copies its rows.
 func (s system) fill() {
 	began := time.Now()
 	s.submit(closed{clients: 1, jobs: 1})
@@ -201,13 +199,13 @@ func (s system) fill() {
 	check(copyJobs(s.ctx, s.db.conn, id, s.rows))
 }
 
-// copyJobStatement copies the rows of the finished job $4 for each of the numbers $1 to $2, each $3 older than the last. One in 200 copies
-// belongs to the job's client, the others to 199 made-up clients.
+// copyJobStatement inserts the copies number $1 to $2 of the finished job $4, each $3 older than the one before. One in 200
+// copies belongs to the job's client, the others to 199 made-up clients.
 //
 //go:embed copy_jobs.sql
 var copyJobStatement string
 
-// copyJobs copies jobs without durable commits and without triggers. Afterwards it runs a vacuum and a checkpoint.
+// copyJobs copies a finished job many times, without triggers or durable commits.
 func copyJobs(ctx context.Context, conn *pgx.Conn, id uuid.UUID, jobs int) error {
 	_, err := conn.Exec(ctx, "SET session_replication_role = replica; SET synchronous_commit = off; SET jit = off")
 	for first := 1; first <= jobs && err == nil; first += copyChunk {

@@ -10,13 +10,13 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// usage is the CPU time of process groups during a measurement, in seconds. It shows which group limits a rate.
+// usage is the CPU time of process groups during a measurement, in seconds.
 type usage struct {
 	from, to time.Time
 	cpu      sample
 }
 
-// while measures the usage of a system, with all descendants of its processes, while do runs.
+// while measures the CPU time of the system's processes and their descendants while do runs.
 func (s system) while(do func()) usage {
 	began, before := time.Now(), s.cpu()
 	do()
@@ -44,7 +44,6 @@ func (u usage) String() string {
 	return fmt.Sprintf("%.1f s on %d cores, CPU seconds: %v", u.seconds(), runtime.NumCPU(), u.cpu)
 }
 
-// of sums the CPU time of groups.
 func (u usage) of(names ...string) (seconds float64) {
 	for _, name := range names {
 		seconds += u.cpu[name]
@@ -52,10 +51,8 @@ func (u usage) of(names ...string) (seconds float64) {
 	return seconds
 }
 
-// service is everything but the load generator.
 func (u usage) service() float64 { return u.of("api", "worker", "Postgres", "Redis") }
 
-// ownCPU is the user and system time of this process.
 func ownCPU() float64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -64,10 +61,10 @@ func ownCPU() float64 {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
-// processes is a reading of /proc; on a system without /proc, all times are 0.
+// processes holds what /proc showed at one moment; on a system without /proc, all times are 0.
 type processes struct {
 	children map[int][]int
-	used     map[int]float64 // seconds, with those of ended children
+	used     map[int]float64 // CPU seconds, including ended children
 }
 
 func readProcesses() processes {
@@ -83,7 +80,8 @@ func readProcesses() processes {
 	return p
 }
 
-// scheduled returns the CPU time of a process' threads from the scheduler, since an idle process uses less than a tick; 0 if unknown.
+// scheduled returns the CPU time that the scheduler counted for a process' threads; 0 if unknown. An idle process uses less than
+// a tick, the unit of /proc/PID/stat.
 func scheduled(pid int) (seconds float64) {
 	threads, _ := procfs.AllThreads(pid)
 	for _, thread := range threads {

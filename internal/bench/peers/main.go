@@ -1,5 +1,5 @@
 // Command peers runs the job systems that the bench compares with ForgeRun, with their default settings: River, a library on
-// Postgres, and asynq, a library on Redis. Neither has HTTP or keeps the history of a job. This is a separate module, so the
+// Postgres, and asynq, a library on Redis. Neither has an HTTP API or keeps a job's history. This is a separate module, so the
 // service does not depend on them.
 //
 // Usage: peers river|asynq ADDRESS PHASE...
@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// The task, as in internal/bench.
+// Each system gets this task; internal/bench has the same constants.
 const (
 	jobs           = 20_000 // in each phase
 	producers      = 32
@@ -35,7 +35,6 @@ const (
 
 var payload = strings.Repeat("x", 150) // of each job
 
-// peer is one of the systems.
 type peer struct {
 	insert, insertBatch func(context.Context) error
 	// work starts workers that call done for each job; stop waits for their end.
@@ -80,7 +79,7 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// working runs workers while do inserts jobs, until all are done. The time includes stopping the workers.
+// working runs workers while do inserts jobs, and until all jobs have run. The time includes stopping the workers.
 func (p *peer) working(ctx context.Context, do func() error) error {
 	var done atomic.Int64
 	finished := make(chan struct{})
@@ -102,7 +101,6 @@ func (p *peer) working(ctx context.Context, do func() error) error {
 	return errors.Join(err, stop(context.WithoutCancel(ctx)))
 }
 
-// repeat calls a function n times, several at once.
 func repeat(ctx context.Context, atOnce, times int, do func(context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)

@@ -13,7 +13,6 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 )
 
-// work is a job's arguments.
 type work struct {
 	Text string `json:"text"`
 }
