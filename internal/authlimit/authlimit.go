@@ -19,8 +19,8 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// Allowed failures. A client with a wrong key always sends the same key, so it reaches the key's limit. Attempts refused by that
-// limit do not count against the address, which other clients may share.
+// Allowed failures. A client that keeps sending one wrong key reaches the key's limit first. Attempts refused by the key's limit
+// do not count against the address, which other clients may share.
 const (
 	addressRate  = 10 // a second
 	addressBurst = 100
@@ -55,9 +55,8 @@ type Limiter struct {
 	unlogged  map[string]int // failures since the last log line, by reason
 }
 
-// failures limits the failures of one address or key.
 type failures struct {
-	*rate.Limiter // one token for each failure
+	*rate.Limiter // each failure takes one token
 	last          time.Time
 }
 
@@ -105,10 +104,8 @@ func (l *Limiter) Check(source netip.Addr, credential string) (wait time.Duratio
 	return wait
 }
 
-// untilNext returns the time until another failure is allowed.
 func (f *failures) untilNext(now time.Time) time.Duration { return untilNext(f.Limiter, now) }
 
-// untilNext returns the time until a limiter allows one more event.
 func untilNext(l *rate.Limiter, now time.Time) time.Duration {
 	missing := 1 - l.TokensAt(now)
 	if missing <= 0 {
@@ -151,7 +148,7 @@ func (l *Limiter) Succeeded(credential string) {
 	}
 }
 
-// Line reports whether to log a failure, and returns the number of unlogged failures by reason since the last line.
+// Line reports whether to log a failure, and returns the number of failures since the last line that were not logged, by reason.
 func (l *Limiter) Line(reason string) (omitted map[string]int, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
