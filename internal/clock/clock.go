@@ -1,8 +1,8 @@
-// Package clock is the clock of a test bed's jobs. A client may freeze it, move it and make it run faster. Schedules follow it;
-// leases, connection timeouts and signatures do not.
+// Package clock tells the service time, by which jobs run. In a test bed, a client may freeze it, move it and make it run faster.
+// Schedules follow it; leases, connection timeouts and signatures do not.
 //
-// Functions in the Postgres schema hold the clock; this package follows it in each process. Without a test bed, the clock is never moved:
-// it shows Postgres' time, which may differ from the machine's. A nil Clock is the machine's clock.
+// Postgres stores the settings of the clock; this package follows them in each process. Without a test bed, the clock is never
+// moved: it shows Postgres' time, which may differ from the machine's. A nil Clock is the machine's clock.
 package clock
 
 import (
@@ -12,18 +12,19 @@ import (
 	"time"
 )
 
-// Setting maps Postgres' clock to service time since a move. The zero value is a clock that was never moved.
+// Setting tells how to compute the service time from Postgres' clock after a move. The zero value is a clock that was never
+// moved.
 type Setting struct {
 	Number int64     // number of the move, from 1
 	Real   time.Time // time of the move by Postgres' clock
 	Time   time.Time // service time at that moment
-	Rate   float64   // rate since then; 0: frozen
+	Rate   float64   // rate of the service time since then; 0: frozen
 }
 
 // Moved reports whether the service's time may differ from Postgres' clock.
 func (s Setting) Moved() bool { return s.Number > 0 }
 
-// At returns the service time when Postgres' clock shows real.
+// At returns the service time when Postgres' clock shows `real`.
 func (s Setting) At(real time.Time) time.Time {
 	switch {
 	case !s.Moved():
@@ -74,7 +75,7 @@ type Clock struct {
 	mu      sync.Mutex
 	setting Setting
 	ahead   time.Duration // how far Postgres' clock is ahead of this machine's
-	changed chan struct{} // closed with the next change
+	changed chan struct{} // closed at the next move
 }
 
 // New makes a clock that was never moved.
@@ -124,7 +125,8 @@ func (c *Clock) Wait(d time.Duration) time.Duration { return c.Setting().Wait(d)
 // farAhead limits the wait for a time that a frozen clock never reaches.
 const farAhead = 365 * 24 * time.Hour
 
-// Real returns the machine's time when the service time reaches t, at most a year ahead, if the clock is not moved.
+// Real returns the machine's time at which the service time will reach t, at most a year ahead, if the clock is not moved
+// meanwhile.
 func (c *Clock) Real(t time.Time) time.Time {
 	if !c.Moved() {
 		return t

@@ -67,7 +67,7 @@ func TestNilClockIsMachineClock(t *testing.T) {
 	require.NoError(t, c.SleepUntil(t.Context(), time.Now().Add(-time.Second)))
 }
 
-// A sleeper wakes when its time comes, by the clock or a move, and not earlier.
+// SleepUntil returns when the clock shows the time, whether it ran there or was moved there, and not earlier.
 func TestSleepUntil(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -108,7 +108,6 @@ func TestSleepUntil(t *testing.T) {
 	})
 }
 
-// An older setting that arrives late is ignored.
 func TestSettingsComeInAnyOrder(t *testing.T) {
 	t.Parallel()
 	c := clock.New()
