@@ -6,9 +6,10 @@ import (
 	"sync"
 )
 
-// Semaphore divides a number of places among clients with keys K. A client gets another place only while it holds fewer places than
-// are free. One client thus holds at most half of them, and several usually leave some free. Freed places go first to the waiting
-// client with the fewest. A new client therefore waits at most until another client releases a place.
+// Semaphore divides a number of places among clients, which have keys of type K. A client gets another place only while it holds
+// fewer places than are free. So one client holds at most half of all places, and several clients usually leave some free. A
+// freed place goes first to the waiting client that holds the fewest. A new client therefore waits at most until another client
+// releases a place.
 type Semaphore[K comparable] struct {
 	mu      sync.Mutex
 	free    int
@@ -16,10 +17,9 @@ type Semaphore[K comparable] struct {
 	waiting []*places // clients with tickets; the last served client is at the end
 }
 
-// places holds the number of places that a client has, and its tickets for more.
 type places struct {
 	held    int
-	tickets []chan struct{} // closed when there is a place, in order
+	tickets []chan struct{} // oldest first; closed when its caller gets a place
 }
 
 // New makes a semaphore of n places.
@@ -107,14 +107,13 @@ func (s *Semaphore[K]) put(client K) {
 	s.serve()
 }
 
-// forget drops a client without held or wanted places.
 func (s *Semaphore[K]) forget(client K) {
 	if p := s.clients[client]; p.held == 0 && len(p.tickets) == 0 {
 		delete(s.clients, client)
 	}
 }
 
-// serve hands out the free places. It stops when the client with the fewest places may not have another.
+// serve stops when the waiting client with the fewest places cannot have another.
 func (s *Semaphore[K]) serve() {
 	for len(s.waiting) > 0 {
 		next := 0
