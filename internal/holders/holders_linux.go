@@ -43,7 +43,6 @@ func OfPort(address string) (Holder, bool) {
 	return withFile(proc, func(target string) bool { return sockets[target] })
 }
 
-// withFile finds a process that has a file open.
 func withFile(proc procfs.FS, is func(target string) bool) (Holder, bool) {
 	all, err := proc.AllProcs()
 	if err != nil {
@@ -92,10 +91,10 @@ func OfLock(path string) (Holder, bool) {
 	return Holder{}, false
 }
 
-// longest is the shown length of a command.
+// longest is the maximum length of a shown command.
 const longest = 60
 
-// holder describes a process. It shows only the first argument, usually the subcommand, since further arguments may be secret.
+// holder shows only the first argument, usually the subcommand, since further arguments may be secret.
 func holder(p procfs.Proc) Holder {
 	words, err := p.CmdLine()
 	if err != nil || len(words) == 0 {
