@@ -1,10 +1,10 @@
 -- Rules that the service's rows satisfy at any moment. Each query returns the rows that break its rule: the job (null if the rule
--- is not about a job) and the violation. The line above a query has the invariant of the simulator's judge and the rule's name. The
--- rules do not repeat table constraints.
+-- is not about a job) and the violation. The line above a query names the invariant of the simulator's judge that the rule
+-- belongs to, and then the rule. The rules do not repeat table constraints.
 --
--- Parameters: @now is the service time. Everything that follows from a change before @settled must be visible. @skew is the largest
--- difference between the clocks of processes, @follow is the longest time after which something follows from a change, and @recent is the
--- longest time until open transactions see a change.
+-- Parameters: @now is the service time. Every effect of a change before @settled must be visible. @skew is the largest difference
+-- between the clocks of processes, @follow is the longest time until a change has its effects, and @recent is the longest time
+-- for which an open transaction may not see a change.
 
 -- accepted: something has no job
 SELECT job_id AS job, what || ' without a job' AS detail FROM (
