@@ -1,5 +1,5 @@
-// Package lifecycle starts the parts of a process in order and stops them in reverse order. Parts with a goroutine or a connection
-// share this contract.
+// Package lifecycle starts the parts of a process in order and stops them in reverse order. Every part that has a goroutine or a
+// connection is a Part.
 package lifecycle
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// DefaultGrace limits the stop of a part without its own grace.
+// DefaultGrace limits how long a part without a Grace may take to stop.
 const DefaultGrace = 5 * time.Second
 
 // Part is a component of a process. Group calls Stop once, and only if Start succeeded.
@@ -17,7 +17,7 @@ type Part struct {
 	Name  string
 	Start func(context.Context) error // nil: nothing to start
 	Stop  func(context.Context) error // nil: nothing to stop; the context ends after the grace
-	Grace time.Duration               // for Stop; DefaultGrace if 0
+	Grace time.Duration               // limit of Stop; DefaultGrace if 0
 }
 
 // Loop returns a part that runs f in a goroutine. Stop ends f's context and waits.
@@ -50,8 +50,8 @@ func Close(name string, stop func()) Part {
 	return Part{Name: name, Stop: func(context.Context) error { stop(); return nil }}
 }
 
-// Group holds the started parts of a process. The zero value is empty. Only one goroutine may use it, but any goroutine may call
-// Stop, even twice.
+// Group holds the started parts of a process. The zero value is empty. Only one goroutine may call Start, but any goroutine may
+// call Stop, even twice.
 type Group struct {
 	Log *slog.Logger // for parts that did not stop cleanly; nil: slog.Default()
 

@@ -14,7 +14,6 @@ import (
 	"github.com/forgerun/forgerun/internal/lifecycle"
 )
 
-// journal records starts and stops of parts.
 type journal struct{ entries []string }
 
 func (j *journal) part(name string, start, stop error) lifecycle.Part {
@@ -30,7 +29,7 @@ func TestPartsStopInReverseOrderAndOnce(t *testing.T) {
 	var j journal
 	var out bytes.Buffer
 	g := lifecycle.Group{Log: slog.New(slog.NewTextHandler(&out, nil))}
-	g.Stop() // before anything began
+	g.Stop() // before any Start
 	require.NoError(t, g.Start(t.Context(), j.part("a", nil, nil), j.part("b", nil, errors.New("stuck"))))
 	failed := errors.New("no")
 	require.ErrorIs(t, g.Start(t.Context(), j.part("c", nil, nil), j.part("d", failed, nil), j.part("e", nil, nil)), failed)
