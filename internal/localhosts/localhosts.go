@@ -1,5 +1,5 @@
 // Package localhosts checks whether the Host of a request belongs to a server on this machine. In a DNS rebinding attack, the
-// browser sends the name of the attacking page.
+// Host is a name of the attacker.
 package localhosts
 
 import (
@@ -17,11 +17,12 @@ const (
 	maxLabel = 63
 )
 
-// container is the host's name inside Docker containers. The zone internal is private and cannot be registered.
+// container is the host's name inside Docker containers. The top-level domain internal is private, so an attacker cannot register
+// names in it.
 const container = "host.docker.internal"
 
-// Only allows the Hosts localhost, names below it, loopback addresses and the host of the public URL, each with any port. It refuses an
-// empty Host.
+// Only returns a function that allows the Hosts localhost, names below it, loopback addresses and the host of the public URL,
+// each with any port. It refuses an empty Host.
 func Only(publicURL string) func(host string) bool {
 	u, err := url.Parse(publicURL)
 	if err != nil {
@@ -32,7 +33,7 @@ func Only(publicURL string) func(host string) bool {
 
 // ThisMachine allows the same names as These, and this machine's own names.
 func ThisMachine(names ...string) func(host string) bool {
-	own, _ := os.Hostname() // after an error "", which allows no further name
+	own, _ := os.Hostname() // "" after an error; These ignores it
 	return These(append(names, own, container)...)
 }
 
@@ -51,15 +52,16 @@ func These(names ...string) func(host string) bool {
 	}
 }
 
-// FromOtherPage reports whether a page of another origin made a browser send a request for host. Since all ports of localhost are
-// one site, a page on another port counts. A link that opens a new window does not, because the page cannot read the response.
+// FromOtherPage reports whether a page of another origin made a browser send a request for host. A page on another port of
+// localhost counts, although browsers call it same-site. Following a link on such a page does not, because the page cannot read
+// the response.
 func FromOtherPage(method, host string, header func(name string) string) bool {
 	switch header("Sec-Fetch-Site") {
 	case "same-origin", "none":
 		return false
 	case "same-site":
 		return method != "GET" || header("Sec-Fetch-Mode") != "navigate" || header("Sec-Fetch-Dest") != "document"
-	case "": // from old browsers, and for hosts that browsers do not trust
+	case "": // missing from old browsers, and for hosts that browsers do not trust
 		origin := header("Origin")
 		u, err := url.Parse(origin)
 		return origin != "" && (err != nil || !strings.EqualFold(u.Host, host))
@@ -88,7 +90,6 @@ func nameOf(host string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// isLocal reports whether a name is localhost or a valid name below it.
 func isLocal(name string) bool {
 	labels := strings.Split(name, ".")
 	for _, label := range labels {
@@ -110,8 +111,8 @@ func isLabel(s string) bool {
 	return 0 < len(s) && len(s) <= maxLabel
 }
 
-// Reachable returns the address of a listener for programs on this machine. For a listener on all addresses it returns a loopback
-// address.
+// Reachable returns the address at which programs on this machine reach a listener. For a listener on all addresses it returns a
+// loopback address.
 func Reachable(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsUnspecified() {
