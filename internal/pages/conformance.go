@@ -15,7 +15,7 @@ var (
 	promise       = regexp.MustCompile(`(?m)^// Promise: (.+)$`)
 )
 
-// promises returns test names by row id, from the lines "Promise: ID" in the tests' comments.
+// promises returns the names of the tests for each id in a line "Promise: ID" of a test's comment.
 func promises() (tests map[string][]string, err error) {
 	tests = map[string][]string{}
 	tree := os.DirFS(root)
@@ -45,8 +45,8 @@ func promises() (tests map[string][]string, err error) {
 // row matches a row of the conformance page: its id, the decision and the tests.
 var row = regexp.MustCompile(`^- ([^:()]+): (.*\S) \((?:not tested|Test\w+(?:, Test\w+)*)\)$`)
 
-// nameTests writes the tests of each row of the conformance page. A row's id is the last word of its heading and the text before its
-// colon, such as "contract 9b".
+// nameTests writes the names of the tests into each row of the conformance page. A row's id is the last word of its heading and
+// the text before its colon, such as "contract 9b".
 func nameTests(page string, tests map[string][]string) (string, error) {
 	unknown := maps.Clone(tests)
 	seen := map[string]bool{}
