@@ -5,7 +5,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Factory makes and registers metrics. Each label value starts from zero, since an alert only sees changes of an existing series.
+// Factory makes and registers metrics. Each label value starts with a series at zero, since an alert on changes misses the first
+// increase of a new series.
 type Factory struct {
 	registry prometheus.Registerer // nil: the metrics are not exposed
 }

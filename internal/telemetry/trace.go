@@ -36,7 +36,7 @@ const (
 // Names of spans. A request's span is named by its method and route.
 const (
 	SpanEnqueue = "enqueue job" // until the queue has responded
-	SpanProcess = "process job" // from the start to the end of a task's handling by a worker
+	SpanProcess = "process job" // a worker's handling of a task, from start to end
 	SpanAssign  = "assign job"
 	SpanRun     = "run job"
 	SpanReport  = "report job"
@@ -46,7 +46,7 @@ const (
 	SpanCancel  = "cancel job"
 	SpanRetry   = "retry job"
 	SpanDeliver = "deliver event" // one attempt
-	SpanCommit  = "commit "       // prefix of the name of the statement
+	SpanCommit  = "commit "       // followed by the name of the statement
 )
 
 // Start starts a child of ctx's span. Without a span in ctx it does nothing, since a trace begins with a request; see Continue.
@@ -58,8 +58,8 @@ func Start(ctx context.Context, name string, options ...trace.SpanStartOption) (
 	return span.TracerProvider().Tracer(Scope).Start(ctx, name, options...)
 }
 
-// Continue starts a child of the span named by the traceparent, in any process. Without a recorded parent or without a tracer, it
-// starts no span.
+// Continue starts a child of the span that the traceparent names, even if another process started that span. Without a recorded
+// parent or without a tracer, it starts no span.
 func Continue(
 	ctx context.Context, tracer trace.Tracer, traceparent, name string, options ...trace.SpanStartOption,
 ) (context.Context, trace.Span) {

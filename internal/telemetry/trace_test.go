@@ -15,13 +15,11 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// tracing returns a tracer that records spans in memory.
 func tracing() (trace.Tracer, *tracetest.InMemoryExporter) {
 	spans := tracetest.NewInMemoryExporter()
 	return sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)).Tracer("test"), spans
 }
 
-// recorded returns a context in which a span is recorded.
 func recorded(t *testing.T) (context.Context, trace.Span) {
 	tracer, _ := tracing()
 	ctx, span := tracer.Start(context.Background(), "parent")
