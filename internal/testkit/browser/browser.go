@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shared is the browser; the first test that needs it starts it.
 var shared struct {
 	mu   sync.Mutex
 	ctx  context.Context // first tab, unused; nil before the first test
@@ -47,7 +46,6 @@ func find() string {
 	return ""
 }
 
-// running returns the browser, and starts it if it does not run.
 func running(path string) (context.Context, error) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
