@@ -95,7 +95,7 @@ func (s *Times) After(t time.Time) (time.Time, bool) {
 // robfig/cron skips days without midnight and is wrong after a change by half an hour.
 func (s *Times) afterCron(t time.Time) time.Time {
 	for lastYear := t.Year() + 5; ; {
-		local := t.Add(1).In(s.zone) // the due time is after t, perhaps after a change at t+1
+		local := t.Add(1).In(s.zone) // the due time is after t, so the offset just after t counts
 		_, offset := local.Zone()
 		_, change := local.ZoneBounds()
 		next := s.cron.Next(t.In(time.FixedZone("", offset)))
@@ -120,8 +120,8 @@ func (s *Times) afterInterval(t time.Time) time.Time {
 	return t.Add(s.interval - t.Sub(s.anchor)%s.interval)
 }
 
-// LastBefore returns at most n of the latest due times after one moment and not after another, earliest first. LastBefore computes few
-// more times than it returns.
+// LastBefore returns the latest n due times after `after` and up to `until`, or fewer if there are fewer, earliest first. Its
+// work grows with n, and hardly with the time between the two.
 func (s *Times) LastBefore(after, until time.Time, n int) []time.Time {
 	for window := time.Duration(n) * time.Second; ; window *= 2 {
 		begin := until.Add(-window)

@@ -19,7 +19,6 @@ func at(text string) time.Time {
 	return t.UTC()
 }
 
-// times returns the first due times after a moment, in UTC.
 func times(t *testing.T, table job.Timetable, anchor, after string, n int) (all []string) {
 	t.Helper()
 	s, err := timetable.New(table, at(anchor))

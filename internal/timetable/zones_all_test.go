@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// zonesToCount returns all zones of Go's embedded database.
 func zonesToCount(t *testing.T) (names []string) {
 	t.Helper()
 	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()

@@ -18,7 +18,7 @@ var (
 	countUntil = time.Date(2029, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-const minutesAround = 2 * 24 * 60 // extra local times in the table before countFrom and after countUntil
+const minutesAround = 2 * 24 * 60 // minutes of local time that the table has before countFrom, and after countUntil
 
 var oracleExpressions = []struct {
 	cron  string
