@@ -18,10 +18,8 @@ import (
 	"golang.org/x/mod/module"
 )
 
-// Set by the linker, see above.
 var number, commit, date string
 
-// unreleased is the version of a build without a known version.
 const unreleased = "dev"
 
 // Info is one build.
@@ -49,7 +47,7 @@ func Get() Info {
 // Number returns only the version.
 func Number() string { return Get().Version }
 
-// read completes the linker's values.
+// read returns the linker's values, completed from build.
 func read(linked Info, build *debug.BuildInfo) Info {
 	info := Info{Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if build != nil {
@@ -61,7 +59,7 @@ func read(linked Info, build *debug.BuildInfo) Info {
 	return info
 }
 
-// recorded adds the Go tool's records in the program: the module's version, and the commit if the build had the repository.
+// recorded adds what the Go tool recorded in the program: the module's version, and the commit if the build had the repository.
 func recorded(info Info, build *debug.BuildInfo) Info {
 	if version := build.Main.Version; version != "(devel)" {
 		info.Version = version
