@@ -13,12 +13,11 @@ type uses struct {
 	cpu    float64 // share of the time spent on hashing
 	memory int     // units taken in each step
 	blocks int     // blocks written in each step
-	// whole takes all memory in the first step and writes all blocks, however long that takes. Otherwise each step takes one unit
-	// of each, and more while there is time.
+	// If whole is set, the first step takes all memory, and all blocks are written, however long that takes. Otherwise a step
+	// takes one unit and one block, and more only while there is time.
 	whole bool
 }
 
-// usesOf returns the resources that a kind of the catalogue uses.
 func (r *Runner) usesOf(k job.Kind) uses {
 	switch k {
 	case job.CPUBurst:
@@ -34,7 +33,6 @@ func (r *Runner) usesOf(k job.Kind) uses {
 	}
 }
 
-// share returns the memory and blocks of one step.
 func (u uses) share(step, steps int) (memory, firstBlock, blocks int) {
 	if !u.whole {
 		return u.memory, step * u.blocks, u.blocks
@@ -99,7 +97,7 @@ func (a *attempt) release() {
 	a.file.release()
 }
 
-// run does all work until the attempt's end. It does not report the last step, since the result is not known yet.
+// run does not report the last step, since the result is not known yet.
 func (a *attempt) run(ctx context.Context) error {
 	events := a.Events
 	for i := range a.steps {
@@ -126,7 +124,6 @@ func (a *attempt) run(ctx context.Context) error {
 	return nil
 }
 
-// use takes the step's share of memory and blocks.
 func (a *attempt) use(ctx context.Context, step int, until time.Duration) error {
 	more := func() bool { return a.uses.whole || a.clock.Now().Before(a.start.Add(until)) }
 	memory, first, blocks := a.uses.share(step, a.steps)
@@ -143,7 +140,6 @@ func (a *attempt) use(ctx context.Context, step int, until time.Duration) error 
 	return context.Cause(ctx)
 }
 
-// emit emits an event at its time.
 func (a *attempt) emit(ctx context.Context, e job.PlannedEvent, before int) error {
 	if err := a.wait(ctx, e.After); err != nil || a.on.Emit == nil {
 		return err
@@ -173,7 +169,6 @@ func (a *attempt) wait(ctx context.Context, after time.Duration) error {
 	return a.clock.WaitUntil(ctx, end)
 }
 
-// report reports that the given number of steps is done.
 func (a *attempt) report(done int) {
 	if a.on.Progress == nil {
 		return

@@ -7,7 +7,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// machineClock is this machine's clock for an attempt that started at its value.
+// machineClock is this machine's clock. Its value is the time at which the attempt started.
 type machineClock time.Time
 
 func clockOf(on job.Observer) job.AttemptClock {

@@ -19,13 +19,11 @@ func defineCustom(b job.Behavior) job.Definition {
 	return job.DefineCustom(job.Execute, &b, requestedAt, nil)
 }
 
-// moment is an observation and its time after the start.
 type moment struct {
 	at   time.Duration
 	what any
 }
 
-// observe records progress as percentages and events as names.
 func observe(seen *[]moment) job.Observer {
 	start := time.Now()
 	return job.Observer{

@@ -15,7 +15,6 @@ const (
 	fileBlocks = 64 // blocks of a file of 4 MiB
 )
 
-// errReadBack means that a temp file did not contain the written data.
 var errReadBack = errors.New("it was read back differently")
 
 // tempFile is a temp file of 4 MiB that is written block by block, repeatedly. Each block is read back. It does not sync, since
@@ -29,7 +28,7 @@ type tempFile struct {
 	random   rand.PCG
 }
 
-// write writes the n-th block and reads it back. The content differs in each pass through the file.
+// write changes the content in each pass through the file.
 func (f *tempFile) write(n int) error {
 	if err := f.open(); err != nil {
 		return exhausted(err)

@@ -18,9 +18,9 @@ const (
 	MediaTypeNDJSON = "application/x-ndjson" // MANY_SMALL_OUTPUTS: one JSON document a line
 )
 
-// resultFor returns d's result. It depends only on d, so every attempt of a job returns the same bytes. Most results are a JSON object with
-// the kind and the seed, padded to exactly d.PayloadSize bytes. If a CUSTOM job has no room for the object, its result is a JSON string or
-// number; if it has another media type, the result is letters.
+// resultFor depends only on d, so every attempt of a job returns the same bytes. Most results are a JSON object with the kind and
+// the seed, padded to exactly d.PayloadSize bytes. A CUSTOM job may set the body. If its size leaves no room for the object, the
+// result is a JSON string or number; with another media type, it is letters.
 func resultFor(d job.Definition) *job.Result {
 	if d.WorkKind == job.ManySmallOutputs {
 		return lines(d)
@@ -44,7 +44,6 @@ func resultFor(d job.Definition) *job.Result {
 	return resultOf(media, appendFilled(append(make([]byte, 0, d.PayloadSize), start...), d.PayloadSize, randomOf(d), end))
 }
 
-// appendFilled appends letters and the end, so that the body has the given size.
 func appendFilled(body []byte, size int, random *rand.PCG, end string) []byte {
 	filler := body[len(body) : size-len(end)]
 	fill(filler, random)
@@ -71,7 +70,6 @@ func lines(d job.Definition) *job.Result {
 	return resultOf(MediaTypeNDJSON, body)
 }
 
-// randomOf returns the source of d's filler.
 func randomOf(d job.Definition) *rand.PCG {
 	return rand.NewPCG(uint64(d.Seed), uint64(d.PayloadSize))
 }

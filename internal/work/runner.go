@@ -33,7 +33,7 @@ type Runner struct {
 	scale   float64
 	limit   time.Duration
 	tempDir string
-	// turns holds a token for each run that is hashing. CPU_BURST jobs use at most half of the CPUs, so that they never delay heartbeats
+	// turns holds a token for each run that is hashing. Hashing uses at most half of the CPUs, so that it never delays heartbeats
 	// and cancels.
 	turns chan struct{}
 	// memory holds a token for each memoryUnit that runs hold.
@@ -107,7 +107,7 @@ func (r *Runner) Probe(ctx context.Context, kind job.Kind) error {
 	return context.Cause(ctx)
 }
 
-// duration returns how long d takes here. RUNS_OVER_TIMEOUT always exceeds the limit, at any scale.
+// duration makes RUNS_OVER_TIMEOUT exceed the limit at any scale.
 func (r *Runner) duration(d job.Definition) time.Duration {
 	scaled := r.scaled(time.Duration(d.DurationMS) * time.Millisecond)
 	if d.WorkKind == job.RunsOverTimeout {
@@ -116,7 +116,6 @@ func (r *Runner) duration(d job.Definition) time.Duration {
 	return scaled
 }
 
-// scaled returns how long work of duration d takes here.
 func (r *Runner) scaled(d time.Duration) time.Duration {
 	return time.Duration(min(float64(d)*r.scale, math.MaxInt64/2))
 }

@@ -27,7 +27,6 @@ func define(t testing.TB, kind job.Kind) job.Definition {
 	return d
 }
 
-// runnable lists the kinds that can run: all but PAYLOAD_INVALID.
 func runnable() []job.Kind {
 	var kinds []job.Kind
 	for _, k := range job.Kinds() {
@@ -41,12 +40,10 @@ func runnable() []job.Kind {
 // inBubble reports whether a run can be tested under synctest's clock, which stands still while CPU_BURST hashes.
 func inBubble(k job.Kind, scale float64) bool { return k != job.CPUBurst || scale == 0 }
 
-// recorder collects progress reports.
 type recorder struct{ seen []job.Progress }
 
 func (r *recorder) report(p job.Progress) { r.seen = append(r.seen, p) }
 
-// requireOrderly checks the invariants of all progress reports of a run.
 func (r *recorder) requireOrderly(t *testing.T, succeeded bool) {
 	t.Helper()
 	require.NotEmpty(t, r.seen)
@@ -75,7 +72,6 @@ func (r *recorder) requireOrderly(t *testing.T, succeeded bool) {
 	}
 }
 
-// requireBody checks a result against its definition.
 func requireBody(t *testing.T, d job.Definition, result *job.Result) {
 	t.Helper()
 	require.Len(t, result.Body, d.PayloadSize)
@@ -127,7 +123,6 @@ func TestRunEveryKind(t *testing.T) {
 	}
 }
 
-// runOnce runs an attempt undisturbed and checks its end, duration and reports.
 func runOnce(t *testing.T, cfg Config, kind job.Kind, attempt int) {
 	d := define(t, kind)
 	want := time.Duration(float64(d.DurationMS) * 1e6 * cfg.TimeScale)
