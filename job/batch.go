@@ -9,8 +9,8 @@ import (
 // MaxBatchItems limits the jobs of a batch.
 const MaxBatchItems = 1000
 
-// MaxFailedItems is how many failed items a batch's outcome document lists (draft section 7.1.1). The list of the batch's jobs has all of
-// them.
+// MaxFailedItems is how many failed items a batch's outcome document lists (draft section 7.1.1). The list of the batch's jobs
+// shows all of them.
 const MaxFailedItems = 50
 
 // BatchRequest is a decoded request for many jobs.
@@ -19,7 +19,7 @@ type BatchRequest struct {
 	RequestID  string
 	ReceivedAt time.Time
 	Items      []ItemRequest
-	Unlisted   int // number of omitted violations of items; if there are any, the batch is refused
+	Unlisted   int // number of violations of items that are not listed; if there are any, the batch is refused
 
 	IdempotencyKey string
 	Hash           [32]byte // hash of the canonical request without the idempotency key
@@ -102,7 +102,7 @@ type BatchSubmission struct {
 	Jobs           []Job
 	IdempotencyKey string
 	RequestHash    [32]byte
-	Committed      func() // as in Submission, once for the whole batch
+	Committed      func() // like Submission.Committed, once for the whole batch
 }
 
 // BatchOutcome is the outcome of a batch. It is fixed when all its jobs are final for the first time, and never changes (draft section
@@ -229,7 +229,6 @@ const (
 	BatchFailed          = "batch-failed"
 )
 
-// batchText holds the texts of batch documents in one language.
 type batchText struct {
 	partial, failed            string // titles
 	succeededItems             counted

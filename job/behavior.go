@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Custom is the work kind of jobs with a Behavior in their request. It is not in the catalogue, so it is never drawn, and only a test bed
-// accepts it.
+// Custom is the work kind of jobs with a Behavior in their request. It is not in the catalogue, so it is never drawn at random,
+// and only a test bed accepts it.
 const Custom Kind = "CUSTOM"
 
 // AllKinds lists all kinds of jobs: those of the catalogue, and Custom.
@@ -20,7 +20,7 @@ func AllKinds() []Kind { return append(Kinds(), Custom) }
 const (
 	DefaultBehaviorSteps  = 10
 	MaxBehaviorSteps      = 100
-	MaxPlannedAttempt     = 101 // FORGERUN_MAX_RETRIES may be 100
+	MaxPlannedAttempt     = 101 // the first attempt and 100 retries, the maximum of FORGERUN_MAX_RETRIES
 	MaxExtensions         = 20
 	MaxExtensionBytes     = 2 * kib // bytes of the extension members of one problem
 	MaxPlannedText        = 1000    // characters of a title, a detail or a type
@@ -78,11 +78,9 @@ type PlannedEvent struct {
 	After time.Duration `json:"after,omitempty"`
 }
 
-// behaviorAt is the JSON Pointer to the behavior in a request.
 const behaviorAt = "/params/behavior"
 
-// Check returns the violations of rules that concern several values together, and of the execution limit: each attempt must end before
-// it.
+// Check returns violations by values that contradict each other, and by attempts that would not end before the execution limit.
 func (b *Behavior) Check(limit time.Duration) (violations []Violation) {
 	if b == nil {
 		return nil
@@ -196,7 +194,6 @@ func (d Definition) Timeline(attempt int) Timeline {
 	return t
 }
 
-// failure returns the failure of an attempt that ends as planned.
 func (p *PlannedFailure) failure(attempt int, b Backoff) *Failure {
 	f := NewFailure(CustomFailed, attempt, b)
 	q := p.Problem
@@ -218,8 +215,8 @@ func (h Held) FailAsPlanned(p *PlannedFailure, b Backoff, random float64) Finish
 	return h.end(p.failure(h.Attempt, b), wait)
 }
 
-// RetryWait returns the wait before the attempt after j's current, failed one. A planned retry_after counts from the end of the attempt, as
-// in the draft (section 3.7), so a later retry waits only for the rest.
+// RetryWait returns the wait between j's current attempt, which failed, and the next one. A planned retry_after counts from the
+// end of the attempt, as in the draft (section 3.7), so a later retry waits only for the rest.
 func (j *Job) RetryWait(now time.Time, b Backoff, random float64) time.Duration {
 	if j.Failure != nil && j.Failure.Reason == CustomFailed && j.FinishedAt != nil {
 		if p := j.Definition.FailureOf(j.Attempt); p != nil && p.Problem.RetryAfter > 0 {
@@ -229,14 +226,12 @@ func (j *Job) RetryWait(now time.Time, b Backoff, random float64) time.Duration 
 	return j.Backoff(b).Wait(j.Attempt, random)
 }
 
-// applyTo sets the planned values in the outcome document of a failure.
 func (p *PlannedProblem) applyTo(d *Document) {
 	d.Type, d.Title = cmp.Or(p.Type, d.Type), cmp.Or(p.Title, d.Title)
 	d.Status, d.Detail = cmp.Or(p.Status, d.Status), cmp.Or(p.Detail, d.Detail)
 	d.extensions = p.Extensions
 }
 
-// valid reports whether a stored behavior is valid.
 func (b *Behavior) valid() bool {
 	const most = 25 * time.Hour
 	if b == nil || b.Duration < 0 || b.Jitter < 0 || b.Jitter > b.Duration || b.Duration > most || b.Steps < 0 || b.Steps > MaxBehaviorSteps {

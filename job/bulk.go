@@ -62,14 +62,14 @@ func (o BulkOwner) MayOpen() int {
 	return MaxOpenBulksClient
 }
 
-// BulkRequest is a decoded request for a bulk operation. Violations has the values that decoding refused.
+// BulkRequest is a decoded request for a bulk operation.
 type BulkRequest struct {
 	Owner     BulkOwner
 	Action    BulkAction
 	Filter    BulkFilter
 	DryRun    bool
 	Rate      int  // items per second
-	Override  bool // retry by an operator that ignores retryability and max_attempts
+	Override  bool // an operator's retry, regardless of retryability and max_attempts
 	RequestID string
 }
 
@@ -89,7 +89,7 @@ type Bulk struct {
 	FinishedAt *time.Time
 	Aborted    bool
 
-	Position                                ID   // gathering runs from new to old and continues after this job; zero means at the newest
+	Position                                ID   // jobs are gathered from new to old: the next one is older than this job; zero: the newest
 	More                                    bool // there were more jobs than MaxBulkItems
 	Total, Done, Succeeded, Skipped, Failed int
 }
@@ -130,7 +130,7 @@ func (b *Bulk) JobsOf() ID {
 // BulkResult is the result of an item.
 type BulkResult string
 
-// Results of items. The last three correspond to the responses to a single request: changed, unchanged, and an error.
+// Results of items. The last three correspond to the responses to a single request: changed, not changed, and an error.
 const (
 	ItemPending   BulkResult = "PENDING"
 	ItemSucceeded BulkResult = "SUCCEEDED"
@@ -170,7 +170,8 @@ const (
 	itemNotFinal = "The job has not ended."
 )
 
-// Left returns the item with its result if the operation skips its job. It returns false if the operation would change the job.
+// Left returns the item with its result, and true, if the operation leaves its job unchanged. It returns false if the operation
+// would change the job.
 func (b *Bulk) Left(i BulkItem) (BulkItem, bool) {
 	var refusal error
 	switch j := i.Job; {
@@ -195,7 +196,7 @@ func (b *Bulk) Left(i BulkItem) (BulkItem, bool) {
 type ItemRetry struct {
 	Item  BulkItem
 	Wait  time.Duration
-	Lease ID // lease under which the retry has its room, see Lease
+	Lease ID // lease that has room for the retry
 }
 
 // BulkCount is the result of a dry run.

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Task says that a job's attempt may be due: "check job J, attempt N". It is only a hint. Dispatch counts how often the attempt returned to
-// QUEUED. Each time, it gets a task with a new id.
+// Task says that a job's attempt may be due: "check job J, attempt N". It is only a hint: the database decides. Dispatch counts
+// how often the attempt returned to QUEUED. Each time, the attempt gets a task with a new id.
 type Task struct {
 	JobID    ID
 	Attempt  int
@@ -42,7 +42,7 @@ func (e *TaskEarly) Error() string { return "the task is not due yet" }
 // ErrTaskStale reports that there is nothing to do for a task. The queue forgets it.
 var ErrTaskStale = errors.New("the task has nothing left to do")
 
-// DeliveryTask says that a delivery may be due: "check delivery D". It is only a hint.
+// DeliveryTask says that a delivery may be due: "check delivery D". It is only a hint: the database decides.
 type DeliveryTask struct {
 	ID       ID
 	ClientID ID
@@ -74,9 +74,9 @@ type NotClaimed struct {
 	Wait         time.Duration
 	// Throttled is set if workers hold as many jobs of the client as allowed. The task is dropped; another one will follow.
 	Throttled bool
-	// Paused is set if the job was parked because its kind or client is paused. The task is dropped; another one will follow.
+	// Paused is set if the job's kind or client is paused. The task is dropped; another one will follow.
 	Paused bool
-	// Stopped is set if everything is paused, or this worker is drained.
+	// Stopped is set if everything is paused, or an operator has drained this worker.
 	Stopped bool
 	// WorkerDead is set if the worker's lease has ended.
 	WorkerDead bool
@@ -107,9 +107,9 @@ type Finish struct {
 	Result  *Result
 	// RetryWait, if not nil, queues the next attempt in the same commit (auto_retry), to run after this wait.
 	RetryWait *time.Duration
-	// Exhausted adds job.retries_exhausted, if the last attempt failed.
+	// Exhausted adds the event job.retries_exhausted; it is set if the last allowed attempt failed.
 	Exhausted bool
-	// Emit adds event.emitted before the final event.
+	// Emit adds the event event.emitted before the final event.
 	Emit *Emission
 	// EndedAt is when the work ended by the clock of a test bed, which may have jumped since; nil means now. Without a test bed it is ignored.
 	EndedAt *time.Time
@@ -122,8 +122,8 @@ type Finished struct {
 	BatchID  ID    // zero if there is none
 	State    State // SUCCEEDED, FAILED, or QUEUED after an automatic retry
 	WorkKind Kind
-	Duration time.Duration // duration of the attempt
-	Next     *Task         // task of the automatic retry
+	Duration time.Duration
+	Next     *Task // task of the automatic retry
 	// Resumed are the tasks of throttled jobs that now have room.
 	Resumed []Task
 }
@@ -142,15 +142,15 @@ type Progress struct {
 // AttemptClock is the clock of an attempt.
 type AttemptClock interface {
 	Now() time.Time
-	// WaitUntil waits for t. If the attempt ends first, it returns an error: ctx's, or its own.
+	// WaitUntil waits for t. If ctx or the attempt ends first, it returns an error.
 	WaitUntil(ctx context.Context, t time.Time) error
-	// Start returns when the attempt began.
+	// Start returns the time at which the attempt began.
 	Start() time.Time
 }
 
 // Observer receives progress and events of running work. Each function may be nil.
 type Observer struct {
-	Clock    AttemptClock // nil means this machine's clock, starting at the call
+	Clock    AttemptClock // nil: this machine's clock, and the attempt begins now
 	Progress func(Progress)
 	// Emit records an event. before is how many events the attempt has already emitted. An error ends the work.
 	Emit func(before int, e Emission) error
@@ -212,7 +212,7 @@ func (f Finished) Notification() Notification {
 
 // Backlog is the work of the whole system and the workers for it, counted at one moment (section 16).
 type Backlog struct {
-	// Jobs counts unfinished jobs by state, each up to the limit of the count.
+	// Jobs counts unfinished jobs by state, up to a limit for each state.
 	Jobs map[State]int
 	// OldestDue is how long the oldest waiting job has been due, or 0 if no job waits.
 	OldestDue time.Duration
@@ -220,7 +220,7 @@ type Backlog struct {
 	Workers int // workers with a valid lease
 	Slots   int // jobs that they can hold at once
 
-	Deliveries       int           // pending, up to the limit
+	Deliveries       int           // number of pending ones, up to a limit
 	OldestDelivery   time.Duration // how long the oldest waiting delivery has been due; 0 if none is due
-	DisabledWebhooks int           // disabled by the server, up to the limit
+	DisabledWebhooks int           // number of those that the server disabled, up to a limit
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Client is an initiator of jobs.
+// Client is a client of the API, which owns jobs.
 type Client struct {
 	ID        ID
 	CreatedAt time.Time
@@ -69,10 +69,10 @@ type IssuedKey struct {
 type Caller struct {
 	ClientID ID     // zero for the operator and anonymous callers
 	KeyID    string // "" unless a key was presented
-	Scope    Scope  // scope of the key
+	Scope    Scope
 	Admin    bool   // holds an operator's token
 	Operator string // name of that token
-	Expired  bool   // the key has expired
+	Expired  bool
 }
 
 // Anonymous reports whether no credentials were presented.
@@ -104,7 +104,7 @@ func KeyOf(ctx context.Context) string {
 
 // KeyChange is a change of a client's keys.
 type KeyChange struct {
-	New     *APIKey  // key to add
+	New     *APIKey
 	Changed []APIKey // existing keys with a new expiry, revocation or replacement
 }
 
@@ -134,7 +134,7 @@ type ErasureRequest struct {
 	RequestID string
 }
 
-// Erasure is the erasure of a client. It keeps only the client's id.
+// Erasure is the erasure of a client. Of the client's data, it keeps only the id.
 type Erasure struct {
 	ID         ID
 	ClientID   ID
@@ -151,8 +151,8 @@ type Erasure struct {
 	Removed     map[string]int // rows by table
 	Remaining   map[string]int // rows by table, counted after the removal
 
-	Record string // hashed text: canonical JSON (RFC 8785); "" until the erasure is done
-	SHA256 []byte // hash of Record
+	Record string // text that SHA256 hashes: canonical JSON (RFC 8785); "" until the erasure is done
+	SHA256 []byte
 }
 
 // State returns the stage of the erasure.

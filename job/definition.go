@@ -16,7 +16,7 @@ type Type string
 const (
 	Execute   Type = "EXECUTE"    // run as soon as possible
 	Deferred  Type = "DEFERRED"   // run at execution_at
-	EmitEvent Type = "EMIT_EVENT" // publish one event of the client
+	EmitEvent Type = "EMIT_EVENT" // publish one event that the client chose
 )
 
 // Types lists all job types.
@@ -101,7 +101,6 @@ func DefineCustom(t Type, b *Behavior, requestedAt time.Time, emit *Emission) De
 	return d
 }
 
-// setEmission sets the event of an EMIT_EVENT job.
 func (d *Definition) setEmission(t Type, emit *Emission) {
 	if t != EmitEvent {
 		return
@@ -112,7 +111,7 @@ func (d *Definition) setEmission(t Type, emit *Emission) {
 	}
 }
 
-// draw picks a kind. It first decides whether the kind fails, then picks evenly among such kinds. An EMIT_EVENT job gets a kind that
+// draw first decides whether the kind fails, then picks one of those kinds with equal chances. An EMIT_EVENT job gets a kind that
 // succeeds quickly.
 func (c Catalogue) draw(t Type, seed int64) Kind {
 	if t == EmitEvent && slices.Contains(c.Kinds, SuccessFast) {
@@ -167,9 +166,9 @@ func (d Definition) Validate() error {
 // WeightUnit is the unit of weight, in bytes.
 const WeightUnit = 16 * kib
 
-// Weight returns how much larger a job is than an ordinary one, in units. It counts the params and the result beyond the first unit of
-// each, and the emitted events with their deliveries in each attempt. Each change of state makes a delivery of about 1.5 KiB per
-// receiver. Over the life of a job this is about a unit for two receivers, so they count as one, and a single receiver does not count.
+// Weight returns how much larger a job is than an ordinary one, in units. It counts the params and the result beyond the first
+// unit of each, and the emitted events with their deliveries in each attempt. Each change of state makes a delivery of about 1.5
+// KiB per receiver. Over the life of a job this is about a unit for two receivers, so every two receivers count as one unit.
 func (j *Job) Weight(receivers int) int {
 	d := j.Definition
 	weight := units(len(j.Params)) - 1 + units(d.PayloadSize) - 1 + receivers/2

@@ -132,8 +132,8 @@ type Target struct {
 
 // Sent is the result of one attempt to send.
 type Sent struct {
-	Attempt    DeliveryAttempt // without its number
-	RetryAfter time.Duration   // requested by the receiver, or 0 if there is none
+	Attempt    DeliveryAttempt // its Number is not set
+	RetryAfter time.Duration   // wait that the receiver requested; 0: none
 }
 
 // DeliveryResult is the stored result of one attempt.
@@ -168,9 +168,9 @@ const maxInternalAge = 3 * 24 * time.Hour
 
 // Next returns the state of the claimed delivery d after one more attempt, and the wait before the next one.
 //
-// The wait is the exponential backoff, half of it random. After a timeout or a 429 it is doubled, up to the backoff's maximum. The
-// receiver's Retry-After is honored between the backoff and twice the backoff. Internal errors do not count as tries; they end a delivery
-// only when it is old.
+// The wait is the exponential backoff, half of it random. After a timeout or a 429 it is doubled, up to the backoff's maximum.
+// The receiver's Retry-After is used instead, but at least the backoff and at most twice the backoff. Internal errors do not
+// count as tries; they end a delivery only when it is old.
 func (p DeliveryPolicy) Next(d *Delivery, s Sent, random float64) (DeliveryState, time.Duration) {
 	try := d.Tries + 1
 	switch s.Attempt.Error {
@@ -198,7 +198,6 @@ func (p DeliveryPolicy) Next(d *Delivery, s Sent, random float64) (DeliveryState
 	return DeliveryPending, jittered(wait, random)
 }
 
-// jittered returns half of the wait plus a random part of the other half.
 func jittered(wait time.Duration, random float64) time.Duration {
 	return wait/2 + time.Duration(random*float64(wait/2))
 }
@@ -215,14 +214,14 @@ type DeliveryOwner struct {
 	WebhookID, JobID ID
 }
 
-// DeliveryQuery selects deliveries, newest first. Zero members select all.
+// DeliveryQuery selects deliveries, newest first. A zero member matches every delivery.
 type DeliveryQuery struct {
 	Owner         DeliveryOwner
 	State         DeliveryState
 	EventName     string
 	CreatedAfter  *time.Time // inclusive
 	CreatedBefore *time.Time // exclusive
-	After         ID         // position after this delivery
+	After         ID         // the page begins after this delivery
 	Limit         int
 }
 

@@ -113,9 +113,9 @@ func (c Code) Spec() CodeSpec {
 
 // Violation is a mistake in a request. It concerns a query parameter if Parameter is set, otherwise the body.
 type Violation struct {
-	Pointer   string `json:"pointer,omitempty"`   // JSON Pointer (RFC 6901) into the body; "" means the whole body
-	Parameter string `json:"parameter,omitempty"` // name of a query parameter
-	Detail    string `json:"detail"`              // what is wrong and what is allowed
+	Pointer   string `json:"pointer,omitempty"` // JSON Pointer (RFC 6901) into the body; "" means the whole body
+	Parameter string `json:"parameter,omitempty"`
+	Detail    string `json:"detail"` // what is wrong and what is allowed
 }
 
 // MarshalJSON writes the parameter if it is set, otherwise the pointer, even if it is empty.
@@ -189,8 +189,8 @@ var ErrStale = errors.New("the claim is no longer current")
 // ErrWorkerDead is returned to a worker with an ended lease.
 var ErrWorkerDead = errors.New("the worker's lease has ended")
 
-// ErrUnproven is returned if a webhook's URL needs a proof first. Nothing is changed then. The caller challenges the receiver, outside of
-// any transaction, and repeats the request with the proof.
+// ErrUnproven is returned if a webhook's receiver must first prove that it wants events. Nothing is changed then. The caller
+// challenges the receiver, outside of any transaction, and repeats the request with the proof.
 var ErrUnproven = errors.New("the receiver has not confirmed that it wants events")
 
 // MaxDetailBytes limits the detail of an error for the client.

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Names of events. Events of transitions have both states. The others (progress, exhausted, emitted) have no states.
+// Names of events. Events of a change of state have both states. The others (progress, exhausted, emitted) have no states.
 const (
 	EventCreated          = "job.created"
 	EventQueued           = "job.queued"
@@ -79,10 +79,10 @@ type Feed struct {
 	Held bool
 }
 
-// Notification announces a change of a job. Like a task, it is best effort: receivers read the database.
+// Notification announces a change of a job. It may get lost, like a task, so receivers read the database.
 type Notification struct {
 	ClientID, JobID ID
-	Attempt         int       // attempt of Progress
+	Attempt         int       // attempt that Progress is about
 	Progress        *Progress // nil if an event was recorded
 	Ended           bool      // the attempt has ended, so its progress is outdated
 }

@@ -140,7 +140,6 @@ func (r Reason) Title(language string) string {
 
 type translation struct{ title, detail string }
 
-// translations has the texts of Reasons in other languages than English.
 var translations = map[string]map[Reason]translation{
 	"de": {
 		FailedImmediately: {"Job sofort fehlgeschlagen", "Die Eingabe des Jobs wurde gleich nach dem Start abgelehnt."},

@@ -8,7 +8,7 @@ import (
 // Lease asks for headroom: room for the jobs that a process may store until it renews the lease.
 type Lease struct {
 	ID, Process ID
-	New         bool          // the ledger does not have the lease yet
+	New         bool          // the lease is not stored yet
 	Limit       Load          // limit of all jobs
 	Keep        Load          // room that may already be in use; always granted
 	Stored      Load          // jobs stored under the lease since the last report
@@ -24,10 +24,10 @@ type Counted struct{ Jobs, Reported Load }
 // Headroom is the grant of a lease.
 type Headroom struct {
 	Granted   Load
-	Processes int // processes with leases
+	Processes int // number of processes with leases
 }
 
-// ErrLeaseEnded refuses jobs under a lease that is no longer in the ledger. Other processes have its room.
+// ErrLeaseEnded refuses jobs under a lease that has ended. Other processes may have its room.
 var ErrLeaseEnded = &Error{Code: CodeStorageUnavailable, RetryAfter: time.Second,
 	Detail: "The server took too long to store the job, and the capacity reserved for it expired. Nothing was accepted. Repeat the request."}
 

@@ -38,7 +38,7 @@ type Job struct {
 	Failure *Failure // FAILED only
 	Result  *ResultInfo
 
-	// The following members are set by use cases, not by the store.
+	// The store does not set the following members.
 	Progress *Progress     // RUNNING only; nil if unknown
 	Waiting  WaitingReason // "" unless the job waits
 
@@ -46,7 +46,7 @@ type Job struct {
 
 	BatchID       ID         // zero if there is none
 	ScheduleID    ID         // zero if there is none
-	ScheduledFor  *time.Time // due time of its schedule; nil if triggered
+	ScheduledFor  *time.Time // due time of its schedule; nil if a client triggered the job
 	Callback      string
 	CorrelationID string
 	TraceParent   string
@@ -60,7 +60,7 @@ type ResultInfo struct {
 	Size      int
 	SHA256    [32]byte
 	ExpiresAt time.Time
-	Removed   bool // the body was removed
+	Removed   bool
 }
 
 // Expired reports whether the body is no longer available.
@@ -125,8 +125,8 @@ func (j *Job) WaitingFor(now time.Time, workers int) WaitingReason {
 	}
 }
 
-// EstimatedCompletion returns when the job will probably end, considering only its own duration times scale. It returns nil unless the job
-// runs or waits for its time.
+// EstimatedCompletion returns when the job will probably end, considering only the duration of its own work, multiplied by scale.
+// It returns nil unless the job runs or waits for its time.
 func (j *Job) EstimatedCompletion(scale float64) *time.Time {
 	if j.Definition == nil {
 		return nil
@@ -219,7 +219,7 @@ type StoredResult struct {
 	ExpiresAt time.Time
 }
 
-// Query selects jobs of a client. Zero members select all.
+// Query selects jobs of a client. A zero member matches every job.
 type Query struct {
 	State         State
 	Type          Type
@@ -229,7 +229,7 @@ type Query struct {
 	CorrelationID string
 	CreatedAfter  *time.Time // inclusive
 	CreatedBefore *time.Time // exclusive
-	After         ID         // position after this job; the list runs from new to old
+	After         ID         // the page begins after this job; the list runs from new to old
 	Limit         int
 }
 
@@ -260,7 +260,7 @@ type Receipt struct {
 // Canceling is a cancel of an unfinished job.
 type Canceling struct {
 	Change Change
-	Before *Job // only identity, batch, state, start, definition, callback and trace
+	Before *Job // only identity, batch, state, start, definition, callback and trace are set
 }
 
 // Change is the result of a cancel or a retry, with the current state of the job.
@@ -270,6 +270,6 @@ type Change struct {
 	Attempt   int
 	UpdatedAt time.Time
 	RunAt     time.Time
-	Dispatch  int  // dispatch of the task of a canceled job
+	Dispatch  int  // of a canceled job: Task.Dispatch of its task
 	Changed   bool // false if nothing was written, because the request was a repetition or had no effect
 }

@@ -48,7 +48,7 @@ const kib = 1024
 // KindSpec is one row of the catalogue.
 type KindSpec struct {
 	Kind        Kind
-	DurationMS  int64  // duration of the work in milliseconds, without the time scale
+	DurationMS  int64  // milliseconds of work, before the time scale applies
 	ShouldFail  bool   // whether the catalogue lists it as failing
 	PayloadSize int    // bytes of the result body
 	Expected    string // the final State of attempt 1, or Rejected

@@ -12,7 +12,6 @@ import (
 
 const maxRuntime = 120 * time.Second
 
-// row is a row of the catalogue in section 6, with the size in KB.
 type row struct {
 	kind       job.Kind
 	durationMS int64
@@ -21,7 +20,6 @@ type row struct {
 	expected   string
 }
 
-// catalogue is the table of section 6, in the same order.
 var catalogue = []row{
 	{"SUCCESS_FAST", 1_000, false, 4, "SUCCEEDED"},
 	{"SUCCESS_NORMAL", 10_000, false, 16, "SUCCEEDED"},

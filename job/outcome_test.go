@@ -214,7 +214,6 @@ func TestEveryDocumentConformsToTheDraft(t *testing.T) {
 	}
 }
 
-// endedBatches returns a batch of each status, and an open one.
 func endedBatches(t *testing.T) []*job.Batch {
 	t.Helper()
 	batches := []*job.Batch{sampleBatch(t, 2, 0)}

@@ -90,7 +90,7 @@ func (p Pauses) StopsWorker(worker ID) bool {
 // end of the pause.
 var PausedUntil = time.Date(2199, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// Paused reports whether j was parked by a pause of its kind or client.
+// Paused reports whether j waits because its kind or client is paused.
 func (j *Job) Paused() bool {
 	return j.State == Queued && !j.RunAt.Before(PausedUntil) && j.RunAt.Before(ThrottledUntil)
 }

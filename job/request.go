@@ -35,7 +35,7 @@ type Request struct {
 	Language      string
 
 	Violations []Violation
-	Unlisted   int  // omitted violations of decoding
+	Unlisted   int  // number of violations that decoding found but did not list
 	Malformed  bool // a violation concerns the form, not a value
 
 	// Warnings concern accepted values and have no effect. They depend only on the request, so that a repetition gets the same ones.
@@ -56,7 +56,8 @@ func (r Request) Refusal(violations []Violation) *Error {
 	return err
 }
 
-// Emitted returns how many events the job may emit in all of its attempts. By default, it is one per attempt.
+// Emitted returns how many events the job may emit in all of its attempts; attempts is the service's setting. An EMIT_EVENT job
+// emits one event, and a CUSTOM job its planned events in each attempt.
 func (r *Request) Emitted(attempts int) (n int) {
 	if r.Emit != nil {
 		n = 1
@@ -123,8 +124,8 @@ func (r Request) TooLate(now time.Time) (Violation, bool) {
 		"up to one second in the past is taken as now. The server's time is " + now.UTC().Format(time.RFC3339) + "."}, true
 }
 
-// TooFar returns a violation if execution_at is further in the future than limit, otherwise false. A limit of 0 means no limit. A time
-// that was accepted once cannot become too far, because now only moves towards it.
+// TooFar returns a violation if execution_at is further in the future than limit, otherwise false. A limit of 0 means no limit. A
+// repeated request cannot become too far, because its execution_at only gets nearer.
 func (r Request) TooFar(now time.Time, limit time.Duration) (Violation, bool) {
 	if limit == 0 || r.ExecutionAt == nil || !r.ExecutionAt.After(now.Add(limit)) || r.Type == Execute || r.Type == EmitEvent {
 		return Violation{}, false

@@ -103,7 +103,6 @@ func TestTooLate(t *testing.T) {
 
 var usual = job.Backoff{Base: time.Second, Max: time.Minute}
 
-// asked returns a job with a policy in its request.
 func asked(p *job.RetryPolicy) *job.Job {
 	j := &job.Job{Definition: &job.Definition{}, MaxAttempts: 4}
 	j.WithRetry(p)

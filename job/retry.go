@@ -24,7 +24,7 @@ type RetryPolicy struct {
 	Codes       []Code          `json:"codes,omitempty"`        // failures to retry automatically; empty means all retryable ones
 }
 
-// attempts returns the policy's number of attempts, or usual if the policy has none.
+// attempts returns the policy's number of attempts, or `usual` if the policy has none.
 func (p *RetryPolicy) attempts(usual int) int {
 	if p == nil || p.MaxAttempts == 0 {
 		return usual
@@ -43,7 +43,6 @@ func (p *RetryPolicy) backoff(b Backoff) Backoff {
 	return Backoff{Exact: p.Delays}
 }
 
-// retries reports whether the policy allows automatic retries of failures with the code.
 func (p *RetryPolicy) retries(c Code) bool {
 	return p == nil || len(p.Codes) == 0 || slices.Contains(p.Codes, c)
 }
@@ -91,7 +90,8 @@ func (b Backoff) Ceiling(attempt int) time.Duration {
 	return max(0, min(d, b.Max))
 }
 
-// Wait returns the ceiling with full jitter: random, a uniform random number in [0, 1), times the ceiling. Listed waits have no jitter.
+// Wait returns the ceiling with full jitter: the ceiling times random, a uniform random number in [0, 1). Listed waits have no
+// jitter.
 func (b Backoff) Wait(attempt int, random float64) time.Duration {
 	if len(b.Exact) > 0 {
 		return b.Ceiling(attempt)

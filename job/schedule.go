@@ -12,7 +12,7 @@ const (
 	ShownRuns          = 5 // due times shown for a schedule
 	MaxCronBytes       = 200
 	MaxTimeZoneBytes   = 64
-	ScheduleOnTime     = time.Minute // a later run counts as missed, see CatchUp; a change of leader takes less time
+	ScheduleOnTime     = time.Minute // a run that is later than this counts as missed, see CatchUp; a change of leader takes less time
 	scheduleErrorBytes = 500
 )
 
@@ -105,7 +105,7 @@ type ScheduleError struct {
 	Detail string `json:"detail"`
 }
 
-// NewScheduleError returns the part of an error that its client may read.
+// NewScheduleError returns the part of an error that the schedule's client may read.
 func NewScheduleError(due time.Time, err error) *ScheduleError {
 	e := &ScheduleError{DueAt: Time(due), Code: CodeOf(err), Detail: "The job could not be submitted."}
 	var known *Error
@@ -144,7 +144,7 @@ func (s *Schedule) Anchor() time.Time {
 	return s.CreatedAt
 }
 
-// Request returns the request for the job of a run. The due time is the seed of drawn values.
+// Request returns the request for the job of a run. The due time is the seed of random choices.
 func (s *Schedule) Request(due time.Time) Request {
 	j := s.Job
 	return Request{
@@ -188,7 +188,7 @@ func (r ScheduleRequest) Refusal(violations []Violation) *Error {
 
 // ScheduleQuery selects a part of a list of schedules.
 type ScheduleQuery struct {
-	After ID // position after this schedule; the list runs from new to old
+	After ID // the page begins after this schedule; the list runs from new to old
 	Limit int
 }
 

@@ -104,7 +104,7 @@ type WebhookRequest struct {
 	Hash           [32]byte // hash of the canonical request without the idempotency key
 
 	Violations []Violation
-	Unlisted   int  // omitted violations of decoding
+	Unlisted   int  // number of violations that decoding found but did not list
 	Malformed  bool // a violation concerns the form, not a value
 }
 

@@ -1,7 +1,7 @@
 //go:generate go run -C ../../tools ./apitypes ../job/admin/types.yaml
 
-// Package admin contains the response types of the operator API. The store fills them in, and the admin listener sends them unchanged.
-// Members have the names of the API's document.
+// Package admin contains the response types of the operator API. The store fills them in, and the admin listener sends them
+// unchanged. JSON members have the names in the API's document.
 package admin
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// JobQuery selects jobs of all clients. Zero members select all.
+// JobQuery selects jobs of all clients. A zero member matches every job.
 type JobQuery struct {
 	ClientID      job.ID
 	BatchID       job.ID

@@ -6,7 +6,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Range selects list entries by time, client and other filters. Zero members select all.
+// Range selects list entries by time, client and other filters. A zero member matches every entry.
 type Range struct {
 	ClientID  job.ID
 	WebhookID job.ID
@@ -18,7 +18,7 @@ type Range struct {
 	Enabled   *bool
 	Named     *bool // true selects clients with a name, false those without
 	From, To  *time.Time
-	After     job.ID // position after this one; lists run from new to old
+	After     job.ID // the page begins after this entry; lists run from new to old
 	Limit     int
 }
 
@@ -52,7 +52,7 @@ type Batch struct {
 	Counts        map[string]int `json:"counts,omitempty"`
 }
 
-// AuditQuery selects entries. Zero members select all.
+// AuditQuery selects entries. A zero member matches every entry.
 type AuditQuery struct {
 	Operator, Action, TargetID string
 	From, To                   *time.Time

@@ -63,7 +63,7 @@ type WebhookTrouble struct {
 	Count     int       `json:"count"`
 	WebhookID *job.ID   `json:"webhook_id"`
 	Failures  int       `json:"failures"`
-	Since     *job.Time `json:"since"` // time of the first of that webhook's failures in a row
+	Since     *job.Time `json:"since"` // when that webhook's failures in a row began
 }
 
 // SilentWorker is a worker without heartbeats.

@@ -37,8 +37,9 @@ var roles = map[string]verdict.Role{
 // RoleOf returns the role of an operation.
 func RoleOf(operation string) verdict.Role { return roles[operation] }
 
-// Shape describes in which members documents show the ids and states of jobs, batches and bulk operations, in both vocabularies. For an
-// event or a delivery, the event name counts, not the state. The batch id and the state in a bulk operation's filter do not count.
+// Shape says in which members documents show the ids and states of jobs, batches and bulk operations, in our vocabulary and in
+// the draft's. For an event or a delivery, the event name counts, not the state. The batch id and the state in a bulk operation's
+// filter do not count.
 var Shape = wire.Shape{
 	Things: []wire.Thing{
 		{
@@ -86,7 +87,7 @@ func IDOf(id job.ID) string {
 	return id.String()
 }
 
-// ErrorOf returns the code of a fault's error.
+// ErrorOf returns the error code in a fault's response.
 func ErrorOf(e *fault.Effect) job.Code {
 	if e.Code != "" {
 		return job.Code(e.Code)
@@ -95,7 +96,7 @@ func ErrorOf(e *fault.Effect) job.Code {
 	return code
 }
 
-// usual has the code to use for a status with several codes, unless the first code in the table is right.
+// usual has the code of each status that several codes share, unless the first of them in job.Codes is right.
 var usual = map[int]job.Code{503: job.CodeStorageUnavailable, 404: job.CodeJobNotFound}
 
 // CodeOf returns the usual code of an error with a status, or false if there is none.

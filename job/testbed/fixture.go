@@ -14,14 +14,14 @@ const (
 	FixtureScheduled FixtureState = "scheduled" // CREATED, due in a day
 	FixtureRunning   FixtureState = "running"   // running, with Progress
 	FixtureSucceeded FixtureState = "succeeded" // with Result
-	FixtureFailed    FixtureState = "failed"    // at its first attempt, with Problem
+	FixtureFailed    FixtureState = "failed"    // failed at its first attempt, with Problem
 	FixtureExhausted FixtureState = "exhausted" // failed after all attempts, with Problem
 	FixtureCanceled  FixtureState = "canceled"
 	FixtureGone      FixtureState = "gone"    // succeeded and deleted
 	FixtureExpired   FixtureState = "expired" // succeeded, with an expired result
 )
 
-// Ends reports whether a worker must have run the job to its end.
+// Ends reports whether a job reaches the state only if a worker runs it to its end.
 func (s FixtureState) Ends() bool {
 	switch s {
 	case FixtureSucceeded, FixtureFailed, FixtureExhausted, FixtureGone, FixtureExpired:
@@ -41,7 +41,7 @@ type Fixture struct {
 	Problem       job.PlannedProblem
 	Result        job.PlannedResult
 
-	// Problem and Result as JSON texts from the request, for the params of the job.
+	// ProblemText and ResultText are Problem and Result as JSON from the request, for the params of the job.
 	ProblemText, ResultText json.RawMessage
 }
 
