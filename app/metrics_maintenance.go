@@ -20,7 +20,7 @@ const (
 const RepairStranded = "stranded"
 
 // Resumed labels jobs that are enqueued because a pause has ended or their client's limit has room again.
-const Resumed = "client_limit"
+const Resumed = "resumed"
 
 // Clocks that are checked for steps.
 const (
