@@ -12,7 +12,7 @@ import (
 var trivial = []string{"no-key-in-url", "connection-reuse", "content-negotiation"}
 
 // noRetryIdentity is the reason why rules about retries were not tested: the client sends neither keys nor correlation ids.
-const noRetryIdentity = "retries cannot be told from new submissions"
+const noRetryIdentity = "retries cannot be distinguished from new submissions"
 
 // maxReasons limits the reasons for untested rules that Sentence lists.
 const maxReasons = 4
@@ -21,10 +21,10 @@ func (r *record) conclude(v *Verdict) {
 	nothing := r.whyNothingJudged(v)
 	v.Why = Sentence(v.Results)
 	if n := v.Recorded - v.Judged; n > 0 {
-		v.Why += fmt.Sprintf(" %d of %d requests were not judged: the session had reached its limit.", n, v.Recorded)
+		v.Why += fmt.Sprintf(" %d of %d requests were not judged, because the session had reached its size limit.", n, v.Recorded)
 	}
 	if slices.ContainsFunc(v.Results, func(result Result) bool { return result.Reason == noRetryIdentity }) {
-		v.Why += " Retries cannot be told from new submissions: send an Idempotency-Key with each submission."
+		v.Why += " Retries cannot be distinguished from new submissions: send an Idempotency-Key with each submission."
 	}
 	if n := v.Unmet(); n > 0 {
 		v.Why += fmt.Sprintf(" %d of the profile's faults did not happen.", n)

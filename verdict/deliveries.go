@@ -40,7 +40,7 @@ func refused(r *record, f *finding) {
 			continue
 		}
 		ok, why := x.Status < 200 || x.Status > 299, tamperText[x.Fault.Tamper]
-		f.judge(ok, nil, x, fmt.Sprintf("The client returned %d, although %s.", x.Status, why), "Return a status such as 401.")
+		f.judge(ok, nil, x, fmt.Sprintf("The client returned %d to an invalid delivery: %s.", x.Status, why), "Return a status such as 401.")
 		old, forged = old || !ok && x.Fault.Tamper == fault.TamperTimestamp, forged || !ok && x.Fault.Tamper != fault.TamperTimestamp
 	}
 	if r.Standards && old {

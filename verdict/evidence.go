@@ -141,7 +141,7 @@ func responseText(x *exchange) string {
 	case x.HungUp:
 		return "none: the client hung up"
 	case x.Fault != nil && x.Fault.Drop:
-		return "none: it was not sent"
+		return "none: the delivery was not sent"
 	case x.Fault != nil && x.Fault.Close != "":
 		return lostText(x)
 	case x.Stream != nil:

@@ -177,7 +177,7 @@ func stopAtEnd(r *record, f *finding) {
 			continue
 		}
 		f.judge(t.most <= MaxRereads, t.end, t.last, fmt.Sprintf("The client read the finished job %d more times.", t.most),
-			"Stop: a final state does not change.")
+			"Stop reading the job: a final state does not change.")
 	}
 }
 
@@ -319,7 +319,7 @@ func timeouts(r *record, f *finding) {
 			return
 		}
 		took := after(x.End().Sub(x.Start))
-		f.judge(x.HungUp, nil, x, either(x.HungUp, "The client gave up ", "The client had its response ")+took+".",
+		f.judge(x.HungUp, nil, x, either(x.HungUp, "The client gave up ", "The client received its response ")+took+".",
 			fmt.Sprintf("Stop waiting for a response after %.0f s.", WaitAtMost.Seconds()))
 	})
 }

@@ -28,7 +28,8 @@ func TestRightClient(t *testing.T) {
 	}
 	many := right()
 	many.Session.Recorded = 1_000
-	require.Regexp(t, `^28 rules passed\. 9\d\d of 1000 requests were not judged: the session had reached its limit\.$`, many.judge().Why)
+	require.Regexp(t, `^28 rules passed\. 9\d\d of 1000 requests were not judged, because the session had reached its size limit\.$`,
+		many.judge().Why)
 	empty := newTrace().judge()
 	require.Equal(t, verdict.NothingJudged, empty.Verdict)
 	require.Equal(t, "No request arrived.", empty.Why)

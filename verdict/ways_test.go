@@ -228,11 +228,12 @@ func TestCitations(t *testing.T) {
 		{"redirects", loop(60), "-15.4", "The client followed 59 redirects in a row for one request.", ""},
 		{"no-key-elsewhere", elsewhere, "-15.4", "The client followed a redirect from a.example:80 and sent its key to b.example.", ""},
 		{"tampered-refused", forged(fault.TamperTimestamp), "#verifying-signatures",
-			"The client returned 204, although the request was signed an hour ago.", "Make sure to verify"},
+			"The client returned 204 to an invalid delivery: the request was signed an hour ago.", "Make sure to verify"},
 		{"tampered-refused", forged(fault.TamperKey, fault.TamperBody), "#webhook-headers-sending-metadata-to-consumers",
-			"The client returned 204, although it was not signed with the service's key and secret.", "valid signature"},
+			"The client returned 204 to an invalid delivery: it was not signed with the service's key and secret.", "valid signature"},
 		{"tampered-refused", forged(fault.TamperTarget, fault.TamperTimestamp), "#verifying-signatures",
-			"The client returned 204, although the request was signed for another receiver.", "valid signature. [...] Make sure to verify"},
+			"The client returned 204 to an invalid delivery: the request was signed for another receiver.",
+			"valid signature. [...] Make sure to verify"},
 	} {
 		trace := newTrace()
 		trace.Standards = true

@@ -62,7 +62,7 @@ func (s *Service) ReplaceFaults(ctx context.Context, scope testbed.Scope, seed i
 func (s *Service) changeable(ctx context.Context, scope testbed.Scope) error {
 	n, err := s.current(ctx, scope)
 	if err == nil && n.EndedAt == nil && n.Profile != "" {
-		return job.Errorf(job.CodeConflict, "This client has a session with the profile %s, which sets the rules. End the session first.",
+		return job.Errorf(job.CodeConflict, "This client has a session with the profile %s, which sets the fault rules. End the session first.",
 			n.Profile)
 	}
 	return err

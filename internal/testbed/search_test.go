@@ -63,7 +63,7 @@ func TestSearch(t *testing.T) {
 	require.Contains(t, said, "ok      "+files[0])
 	code, said = run("; false", "search", "--regressions", out)
 	require.Equal(t, exitUnusable, code, said)
-	require.Contains(t, said, "the client is broken without any fault: it failed (exit status 1): ")
+	require.Contains(t, said, "the client breaks even without faults: it failed (exit status 1): ")
 }
 
 // With --json, standard output is the report.

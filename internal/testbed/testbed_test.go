@@ -80,7 +80,7 @@ func TestBadUse(t *testing.T) {
 		"verdict --key frk_x -- x":                                 "--key needs --url",
 		"verdict --target localhost -- true":                       "--target \"localhost\" must be an address such as http://127.0.0.1:3000",
 		"verdict --target http://x/v1 -- true":                     "must be an address without a path",
-		"proxy --target http://x --api acme":                       `"acme" is neither a file nor one of azure, `,
+		"proxy --target http://x --api acme":                       `"acme" is not one of the built-in descriptions azure, `,
 		"search --budget 1m":                                       "there is no command to run",
 		"search --budget 0s -- x":                                  "--budget must be above 0",
 		"search --workers 33 -- x":                                 "--workers must be 1 to 32",

@@ -86,7 +86,8 @@ func Load(name string) (*API, error) {
 	text, err := ready.ReadFile("apis/" + name + ".yaml")
 	if err != nil {
 		if text, err = os.ReadFile(name); err != nil {
-			return nil, fmt.Errorf("%q is neither a file nor one of %s: %w", name, strings.Join(Names(), ", "), err)
+			return nil, fmt.Errorf("%q is not one of the built-in descriptions %s, and cannot be read as a file: %w",
+				name, strings.Join(Names(), ", "), err)
 		}
 	}
 	a, err := Parse(text)

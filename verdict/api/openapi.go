@@ -39,7 +39,7 @@ func (a *API) AddOpenAPI(text []byte) error {
 		return fmt.Errorf("the OpenAPI document cannot be read: %w", err)
 	}
 	if d.OpenAPI == "" || len(d.Paths) == 0 {
-		return errors.New("not an OpenAPI 3 document with paths")
+		return errors.New("the document is not OpenAPI 3, or has no paths")
 	}
 	found, reads := map[verdict.Role][]operation{}, map[string]operation{}
 	for path, operations := range d.Paths {

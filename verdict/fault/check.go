@@ -24,7 +24,7 @@ func (r *Rule) Check() error {
 			fmt.Sprint("nth, every and times must not be negative, and times must be at most ", MaxTimes)},
 		{m.Probability >= 0 && m.Probability <= 1, "/match/probability", "must be greater than 0 and at most 1"},
 		{count(m.Nth > 0, m.Every > 0, m.Probability > 0) <= 1, "/match", "use only one of nth, every and probability"},
-		{!m.Window() || m.Nth > 0, "/match", "times and for require nth, which starts the window"},
+		{!m.Window() || m.Nth > 0, "/match", "times and for require nth, the first request to which the fault applies"},
 		{time.Duration(m.For) <= MaxFor, "/match/for", "must be at most " + MaxFor.String()},
 		{*e != Effect{}, "/effect", "the effect must have at least one member"},
 		{e.Status == 0 || e.Status >= 400 && e.Status <= 599, "/effect/status", "must be 400 to 599"},

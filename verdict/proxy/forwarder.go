@@ -48,7 +48,7 @@ func (p *Proxy) Forward(further ...*url.URL) ([]byte, error) {
 				keep(pr, "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto")
 			},
 			ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-				p.log.Warn("a host outside the judged target did not answer", "host", r.URL.Host, "error", redact.Keep(err.Error()))
+				p.log.Warn("a host other than the target did not respond", "host", r.URL.Host, "error", redact.Keep(err.Error()))
 				writeProblem(w, http.StatusBadGateway, "The host "+r.URL.Host+" did not answer.")
 			},
 		},

@@ -215,7 +215,7 @@ func (g *guesses) guess() *verdict.Guess {
 	name := "{" + o.place[strings.LastIndexAny(o.place, "/:")+1:] + "}"
 	return &verdict.Guess{
 		Seen: fmt.Sprintf("%s %s answered %d with %s", o.method, redact.KeepURL(o.path), o.status, name),
-		YAML: "# " + GuessHeader + "\n# Check it: final lists the last state seen of each job. Delete operations that submit no job.\n" +
+		YAML: "# " + GuessHeader + "\n# Check it: under final, keep only states that never change. Delete operations that submit no job.\n" +
 			string(text),
 	}
 }

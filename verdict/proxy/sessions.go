@@ -19,10 +19,10 @@ import (
 
 var (
 	errNotFound = errors.New("there is no session with this id")
-	errOpen     = errors.New("a session with this label or without a label is open: end it first")
+	errOpen     = errors.New("another open session has the same label, or no label like this one: end it first")
 	errFull     = fmt.Errorf("%d sessions are open: end some first", verdict.MaxSessions)
 	errLabel    = fmt.Errorf("a label must have 1 to %d printable ASCII characters, without leading or trailing spaces", verdict.MaxLabel)
-	errProfile  = errors.New("an open session with a profile sets the rules: end the session first")
+	errProfile  = errors.New("the fault rules come from the profile of an open session: end the session first")
 )
 
 // sessions holds the sessions of a proxy and its rules in memory. At most one session is open for each label, and at most one without a

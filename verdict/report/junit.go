@@ -48,7 +48,9 @@ func Suite(v *verdict.Verdict) junit.Suite {
 }
 
 func brokenMessage(word string, r verdict.Result) *junit.Message {
-	return &junit.Message{Message: fmt.Sprintf("%s: %s Broken %d of %d times.", word, r.Title, r.Failures, r.Times), Text: evidenceText(r)}
+	return &junit.Message{
+		Message: fmt.Sprintf("%s: %s The rule was broken %d of %d times.", word, r.Title, r.Failures, r.Times), Text: evidenceText(r),
+	}
 }
 
 func evidenceText(r verdict.Result) string {

@@ -16,7 +16,7 @@ func (s *search) measure(ctx context.Context) error {
 	for _, p := range runs {
 		<-p.done
 		if err = cmp.Or(err, p.err); errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
-			return errors.New("the budget ended before the first run, without faults, had ended")
+			return errors.New("the time budget ran out during the first run, which has no faults")
 		}
 	}
 	if err != nil {

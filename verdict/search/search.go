@@ -55,7 +55,7 @@ func (p Progress) String() string {
 }
 
 // ErrBroken reports that the client is broken even without faults, so that there is nothing to search.
-var ErrBroken = errors.New("the client is broken without any fault")
+var ErrBroken = errors.New("the client breaks even without faults")
 
 // Finding is a minimal schedule that breaks the client.
 type Finding struct {

@@ -114,13 +114,13 @@ func (f *runFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.DatabaseURL, "database-url", "", "Postgres `URL` of the service at --url, for the judge")
 	fs.StringVar(&f.RedisURL, "redis-url", "", "Redis `URL` of the service at --url, for the judge and for --workers")
 	fs.StringArrayVar(&f.AdminURLs, "admin-url", nil,
-		"`URL` of an admin listener of the service at --url, for its metrics; once for each process")
+		"`URL` of an admin listener of the service at --url, to check its metrics; repeat for each process")
 	fs.StringVar(&f.Binary, "forgerun", "", "`path` of the forgerun binary (default: this one)")
 	fs.StringVar(&f.Out, "out", "", "`folder` for the report (default: .forgerun/runs/SCENARIO-TIME)")
 	fs.StringVar(&f.workers, "workers", "", "worker `processes`: 4, 1..8 (a ramp) or 1,4,2 (equal steps)")
 	fs.StringVar(&f.chaos, "chaos", "", "`faults` such as kill=30s,stop=60s (see above), or none")
 	fs.Uint64Var(&f.seed, "seed", 0, "`number` that seeds every request and fault (default: the scenario's)")
-	fs.DurationVar(&f.duration, "duration", 0, "how long to submit; overrides the scenario's `time`")
+	fs.DurationVar(&f.duration, "duration", 0, "how long to send submissions; overrides the scenario's `time`")
 	fs.DurationVar(&f.drain, "drain", 0, "how long to wait after the last submission for jobs to end, and then for deliveries; overrides the "+
 		"scenario's `time`")
 	fs.Int64Var(&f.jobs, "jobs", 0, "how many requests to send; overrides the scenario's `number`")
@@ -178,7 +178,7 @@ func (f *runFlags) applyFlags(s *scenario.Scenario) error {
 	}
 	switch {
 	case f.AdminURLs != nil && (own || f.DatabaseURL == ""):
-		return errors.New("--admin-url compares the metrics of the service at --url with its rows: pass --url and --database-url too")
+		return errors.New("--admin-url compares the metrics of the service at --url with its database rows: pass --url and --database-url too")
 	case own && (f.DatabaseURL != "" || f.RedisURL != "" || f.Key != "" || f.TimeScale != nil):
 		return errors.New("--key, --database-url, --redis-url and --time-scale-hint need --url")
 	case !own && f.workers != "" && (f.DatabaseURL == "" || f.RedisURL == ""):

@@ -26,20 +26,21 @@ var corruptions = slices.Concat(jobCorruptions, logCorruptions, answerCorruption
 var jobCorruptions = []corruption{
 	{"the job was accepted, but no longer exists", accepted, plainJob,
 		func(w *world) { w.dropAll(about(plainJob), not(of(submitted, streams, arrived))) }, false},
-	{"the rows have the job, but the API does not list it", accepted, plainJob, func(w *world) { w.drop(w.find(listed, plainJob)) }, true},
-	{"the API lists the job, but the rows do not have it", accepted, plainJob, func(w *world) { w.drop(w.find(storedJob, plainJob)) }, false},
-	{"the job has ticket 1, which was never sent", accepted, plainJob, func(w *world) { w.drop(w.find(submitted, plainJob)) }, true},
+	{"the database has the job, but the API does not list it", accepted, plainJob, func(w *world) { w.drop(w.find(listed, plainJob)) }, true},
+	{"the API lists the job, but the database does not have it", accepted, plainJob,
+		func(w *world) { w.drop(w.find(storedJob, plainJob)) }, false},
+	{"the job names submission 1, which was never sent", accepted, plainJob, func(w *world) { w.drop(w.find(submitted, plainJob)) }, true},
 	{`the job has correlation id "other.1", which was never sent`, accepted, plainJob, correlated("other.1"), true},
 	{`the job has correlation id "run1.99", which was never sent`, accepted, plainJob, correlated("run1.99"), true},
-	{"the answer to ticket 1 shows the job of ticket 19", accepted, plainJob, correlated("run1.19"), true},
-	{"ticket 16 was refused, but its job exists", accepted, unansweredJob,
+	{"the response to submission 1 shows the job of submission 19", accepted, plainJob, correlated("run1.19"), true},
+	{"submission 16 was refused, but its job exists", accepted, unansweredJob,
 		func(w *world) { w.sub(unansweredJob).Tries[0].Status = 429 }, true},
-	{"the job was sent with type DEFERRED", accepted, plainJob, func(w *world) { w.sub(plainJob).Type = "DEFERRED" }, true},
-	{"the job was sent with work kind CPU_BURST", accepted, plainJob, func(w *world) { w.sub(plainJob).WorkKind = "CPU_BURST" }, true},
-	{"was sent with execution_at 03:04:05.000000Z", accepted, plainJob, func(w *world) { w.sub(plainJob).ExecutionAt = w.start }, false},
-	{"the job was sent with params of digest", accepted, plainJob, func(w *world) { w.row(plainJob).ParamsDigest = "0123456789abcdef" }, true},
-	{"the job was sent with auto_retry false", accepted, plainJob, func(w *world) { w.row(plainJob).AutoRetry = true }, false},
-	{"the job was sent with batch", accepted, plainJob, func(w *world) { w.sub(plainJob).Batch = "batch-9" }, true},
+	{"the client sent type DEFERRED", accepted, plainJob, func(w *world) { w.sub(plainJob).Type = "DEFERRED" }, true},
+	{"the client sent work kind CPU_BURST", accepted, plainJob, func(w *world) { w.sub(plainJob).WorkKind = "CPU_BURST" }, true},
+	{"the client sent execution_at 03:04:05.000000Z", accepted, plainJob, func(w *world) { w.sub(plainJob).ExecutionAt = w.start }, false},
+	{"the client sent params of digest", accepted, plainJob, func(w *world) { w.row(plainJob).ParamsDigest = "0123456789abcdef" }, true},
+	{"the client sent auto_retry false", accepted, plainJob, func(w *world) { w.row(plainJob).AutoRetry = true }, false},
+	{"the client sent batch", accepted, plainJob, func(w *world) { w.sub(plainJob).Batch = "batch-9" }, true},
 
 	{"the job is RUNNING, but all jobs should have ended", ended, plainJob, func(w *world) {
 		w.changeJob(plainJob, func(j *history.Job) { j.State, j.Outcome, j.FinishedAt = running, "", time.Time{} })
@@ -52,8 +53,8 @@ var jobCorruptions = []corruption{
 		w.add(f)
 	}, true},
 	{`finished_at (none)`, ended, plainJob, func(w *world) { w.row(plainJob).FinishedAt = time.Time{} }, false},
-	{`the job is SUCCEEDED with outcome "FAILED"`, ended, plainJob, func(w *world) { w.row(plainJob).Outcome = "FAILED" }, false},
-	{"0 events say that the retries are exhausted", ended, exhaustedJob,
+	{`the job is SUCCEEDED, but has outcome "FAILED"`, ended, plainJob, func(w *world) { w.row(plainJob).Outcome = "FAILED" }, false},
+	{"the number of events about exhausted retries is 0", ended, exhaustedJob,
 		func(w *world) { w.dropAll(about(exhaustedJob), named(nameExhausted)) }, false},
 
 	{"event 2 (job.queued) came 1ms before execution_at", early, deferredJob, func(w *world) {
@@ -64,9 +65,9 @@ var jobCorruptions = []corruption{
 	{"the job started at 03:04:05.000000Z, before execution_at", early, deferredJob,
 		func(w *world) { w.changeJob(deferredJob, func(j *history.Job) { j.StartedAt = w.start }) }, false},
 
-	{"ticket 1 has more than one job", keyed, plainJob, func(w *world) { twin(w, plainJob) }, false},
+	{"submission 1 has more than one job", keyed, plainJob, func(w *world) { twin(w, plainJob) }, false},
 	{"the job's idempotency key is not stored", keyed, plainJob, func(w *world) { w.row(plainJob).Keys = 0 }, true},
-	{"2 tries with one key each got a 202 as if they had created the job", keyed, repeatedJob,
+	{"2 tries with the same key each got a 202 response, as if each had created the job", keyed, repeatedJob,
 		func(w *world) { w.sub(repeatedJob).Tries[1].Replayed = false }, true},
 
 	{"a stream of tenant 0 shows the job of tenant 1", foreign, othersJob, func(w *world) { w.again(streams, othersJob).Tenant = 0 }, true},
@@ -74,7 +75,7 @@ var jobCorruptions = []corruption{
 	{"an answer to a submission of tenant 0 shows the job of tenant 1", foreign, othersJob,
 		func(w *world) { w.again(submitted, plainJob).Job = jobName(othersJob) }, false},
 	{"a delivery of tenant 0 shows the job of tenant 1", foreign, othersJob, func(w *world) { w.find(arrived, othersJob).Tenant = 0 }, true},
-	{"goes to a webhook of tenant 1, the job is of tenant 0", foreign, plainJob, func(w *world) {
+	{"goes to a webhook of tenant 1, but the job belongs to tenant 0", foreign, plainJob, func(w *world) {
 		w.change(plainJob, func(f *history.Fact) { f.Delivery.Webhook = "hook-1" }, of(storedDelivery, apiDelivery), named("job.succeeded"))
 	}, false},
 	{"tenant 0 could cancel the job of tenant 1", foreign, othersJob, func(w *world) {
@@ -90,20 +91,20 @@ var jobCorruptions = []corruption{
 	{"and got 200", foreign, plainJob, intruder(200), true},
 	{"and got 410", foreign, plainJob, intruder(410), true},
 
-	{"metric jobs_submitted_total is 15, but the rows give 18", measured, 0, func(w *world) { w.run.Collected.Measured[0].Metric = 15 }, true},
-	{"metric job_queue_depth is 1, but the rows give 0", measured, 0, func(w *world) { w.run.Collected.Measured[1].Metric = 1 }, true},
-	{"and its job does not exist", tasked, 99, func(w *world) {
+	{"jobs_submitted_total is 15, but the database rows", measured, 0, func(w *world) { w.run.Collected.Measured[0].Metric = 15 }, true},
+	{"job_queue_depth is 1, but the database rows give 0", measured, 0, func(w *world) { w.run.Collected.Measured[1].Metric = 1 }, true},
+	{"but its job does not exist", tasked, 99, func(w *world) {
 		w.add(history.Fact{Kind: history.QueuedTask, At: w.end(), Job: jobName(99), Task: &history.Task{Queue: "jobs", ID: "job-0099:1"}})
 	}, true},
 	{"task odd: it cannot be read", tasked, 0, func(w *world) {
 		w.add(history.Fact{Kind: history.QueuedTask, At: w.end(), Note: "it cannot be read", Task: &history.Task{Queue: "jobs", ID: "odd"}})
 	}, true},
-	{"and its job is SUCCEEDED at attempt 1", tasked, plainJob, func(w *world) {
+	{"but its job is SUCCEEDED at attempt 1", tasked, plainJob, func(w *world) {
 		f := w.fact(history.QueuedTask, plainJob)
 		f.Task = &history.Task{Queue: "jobs", ID: "job-0001:1", State: "archived", Attempt: 1}
 		w.add(f)
 	}, true},
-	{"and its job is CREATED at attempt 1", tasked, waitingJob, func(w *world) {
+	{"but its job is CREATED at attempt 1", tasked, waitingJob, func(w *world) {
 		task := w.find(history.QueuedTask, waitingJob).Task
 		task.State, task.Attempt = "pending", 2
 	}, true},
@@ -118,13 +119,13 @@ var jobCorruptions = []corruption{
 		})
 	}, false},
 
-	{"attempt 1 of FAIL_IMMEDIATE succeeded", expected, plainJob, func(w *world) { rename(w, plainJob, "FAIL_IMMEDIATE") }, false},
-	{"attempt 1 of PAYLOAD_SMALL failed with RFA_INTERNAL", expected, othersJob,
+	{"attempt 1 of work kind FAIL_IMMEDIATE succeeded", expected, plainJob, func(w *world) { rename(w, plainJob, "FAIL_IMMEDIATE") }, false},
+	{"attempt 1 of work kind PAYLOAD_SMALL must not fail with RFA_INTERNAL", expected, othersJob,
 		func(w *world) { rename(w, othersJob, "PAYLOAD_SMALL") }, false},
-	{"attempt 1 of FAIL_IMMEDIATE failed with RFA_EXEC_WORKER_UNAVAILABLE", expected, othersJob, failedWith(othersJob, codeWorkerLost), false},
-	{"attempt 1 of FAIL_IMMEDIATE failed with RFA_EXEC_TIMEOUT", expected, othersJob, failedWith(othersJob, codeTimeout), false},
-	{"attempt 1 of FAIL_IMMEDIATE failed with RFA_DEPENDENCY_TIMEOUT", expected, othersJob, failedWith(othersJob, codeDependency), false},
-	{"attempt 1 of RETRY_LIMIT_REACHED failed with RFA_INTERNAL", expected, exhaustedJob, failedWith(exhaustedJob, codeInternal), true},
+	{"FAIL_IMMEDIATE must not fail with RFA_EXEC_WORKER_UNAVAILABLE", expected, othersJob, failedWith(othersJob, codeWorkerLost), false},
+	{"FAIL_IMMEDIATE must not fail with RFA_EXEC_TIMEOUT", expected, othersJob, failedWith(othersJob, codeTimeout), false},
+	{"FAIL_IMMEDIATE must not fail with RFA_DEPENDENCY_TIMEOUT", expected, othersJob, failedWith(othersJob, codeDependency), false},
+	{"RETRY_LIMIT_REACHED must not fail with RFA_INTERNAL", expected, exhaustedJob, failedWith(exhaustedJob, codeInternal), true},
 	{"was not retried, although auto_retry is set", expected, othersJob, func(w *world) {
 		w.sub(othersJob).AutoRetry = true
 		failedWith(othersJob, codeTimeout)(w)
@@ -132,14 +133,14 @@ var jobCorruptions = []corruption{
 	{"definition.duration_ms is 7, ", expected, plainJob, func(w *world) { w.row(plainJob).Definition.DurationMS = 7 }, false},
 	{"definition.should_fail is true", expected, plainJob, func(w *world) { w.row(plainJob).Definition.ShouldFail = true }, true},
 	{"a job has work kind PAYLOAD_INVALID", expected, plainJob, func(w *world) { rename(w, plainJob, payloadInvalid) }, false},
-	{"PAYLOAD_INVALID was accepted as job job-0001", expected, plainJob, func(w *world) { rename(w, plainJob, payloadInvalid) }, false},
-	{"the job has max_attempts 1, the service allows 4", expected, emittingJob,
+	{"but was accepted as job job-0001", expected, plainJob, func(w *world) { rename(w, plainJob, payloadInvalid) }, false},
+	{"the job has max_attempts 1, but the service allows 4", expected, emittingJob,
 		func(w *world) { w.changeJob(emittingJob, func(j *history.Job) { j.MaxAttempts = 1 }) }, false},
 	{"the job reached attempt 4, but max_attempts is 3", expected, exhaustedJob, func(w *world) {
 		w.run.MaxAttempts = 0
 		w.changeJob(exhaustedJob, func(j *history.Job) { j.MaxAttempts = 3 })
 	}, false},
-	{"the result of SUCCESS_FAST has 1 bytes", expected, plainJob, func(w *world) { w.shown(plainJob).ResultSize = new(1) }, true},
+	{"the result of work kind SUCCESS_FAST has 1 bytes", expected, plainJob, func(w *world) { w.shown(plainJob).ResultSize = new(1) }, true},
 }
 
 // The judge reports each corruption, with its text, and nothing about other jobs.
@@ -179,28 +180,28 @@ var logCorruptions = []corruption{
 	{`is "simulated 17", which the client did not ask for`, logged, emittingJob, func(w *world) { w.typed(emittingJob, "EXECUTE") }, false},
 	{"0 events were emitted for the client, expected 1", logged, plainJob, func(w *world) { w.typed(plainJob, emitEvent) }, false},
 
-	{"event 4 (job.running) came, and not event 3 before it", streamed, plainJob,
+	{"the stream has event 4 (job.running), but not event 3 before it", streamed, plainJob,
 		func(w *world) { w.drop(w.find(streams, plainJob, named("job.assigned"))) }, true},
-	{"event 6 (job.retried) came, and not event 5 before it", streamed, retriedJob,
+	{"the stream has event 6 (job.retried), but not event 5 before it", streamed, retriedJob,
 		func(w *world) { w.drop(w.find(streams, retriedJob, named("job.failed"))) }, true},
 	{"the stream ends before event 5 of 5", streamed, plainJob,
 		func(w *world) { w.drop(w.find(streams, plainJob, named("job.succeeded"))) }, true},
 	{"event 3 (job.assigned) came again", streamed, plainJob, func(w *world) { w.again(streams, plainJob, named("job.assigned")) }, true},
-	{"job.succeeded came as event 6, the log has only 5", streamed, plainJob,
+	{"the stream has job.succeeded as event 6, but the log has only 5", streamed, plainJob,
 		func(w *world) { w.again(streams, plainJob, named("job.succeeded")) }, true},
-	{"job.running came without a seq", streamed, plainJob, func(w *world) { w.onStream(plainJob, "job.running").Seq = 0 }, true},
+	{"the stream has job.running without a seq", streamed, plainJob, func(w *world) { w.onStream(plainJob, "job.running").Seq = 0 }, true},
 	{"event 4 (job.running) came 1.98s before it happened", streamed, plainJob, func(w *world) {
 		f := w.find(streams, plainJob, named("job.running"))
 		f.At = f.At.Add(-2 * second)
 	}, true},
-	{"job.failed of attempt 1 came as event 5, which is job.succeeded", streamed, plainJob, func(w *world) {
+	{"the stream has job.failed of attempt 1 as event 5, which in the log is job.succeeded", streamed, plainJob, func(w *world) {
 		e := w.onStream(plainJob, "job.succeeded")
 		e.Name, e.Status = "job.failed", "FAILED"
 	}, true},
 	{`event 5 (event.emitted) is "simulated"`, streamed, emittingJob,
 		func(w *world) { w.onStream(emittingJob, nameEmitted).Emitted = "simulated" }, true},
-	{`job.succeeded of attempt 1 has expected outcome "FAILED"`, streamed, plainJob,
+	{`job.succeeded of attempt 1 has expected_outcome "FAILED"`, streamed, plainJob,
 		func(w *world) { w.onStream(plainJob, "job.succeeded").ExpectedOutcome = failed }, true},
-	{"job.failed of attempt 1 has jobStatus FAILED", streamed, timedOutJob,
+	{"job.failed of attempt 1 has the wrong jobStatus FAILED", streamed, timedOutJob,
 		func(w *world) { w.onStream(timedOutJob, "job.failed").Status = "FAILED" }, true},
 }

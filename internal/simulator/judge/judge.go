@@ -48,21 +48,22 @@ const (
 // Invariants are all invariants that Judge checks.
 var Invariants = []Invariant{
 	{accepted, "Every 202 response has a job, and every job has a request", []Source{Lists, Rows}},
-	{ended, "Every attempt ends exactly once, with outcome, report and terminal event, or waits for its time", []Source{Lists, Reports, Rows}},
+	{ended, "Every attempt ends exactly once, with outcome, report and terminal event, or still waits for its start time",
+		[]Source{Lists, Reports, Rows}},
 	{logged, "Each event log is numbered from 1, has only allowed transitions, and never goes back in time", []Source{Reports, Rows}},
 	{early, "No job starts before its execution_at", []Source{Reports, Rows}},
 	{fenced, "Every claim has its own fence number, and no change by a worker without a valid claim is visible", []Source{Rows}},
 	{keyed, "One idempotency key creates one job", []Source{Lists, Rows}},
 	{foreign, "No response, stream or delivery contains data of another client or forged data", []Source{Lists, Rows}},
 	{delivered, "Each event has one delivery to each subscriber, and DELIVERED means that the receiver returned 2xx", []Source{Reports, Rows}},
-	{measured, "Metrics agree with the rows", []Source{Rows, Metrics}},
+	{measured, "Metrics agree with the database rows", []Source{Rows, Metrics}},
 	{tasked, "At the end of the run, every task in the Redis queue belongs to a job that waits for it", []Source{Rows, Queue}},
 	{answered, "Each response shows a state that the job had at that time", []Source{Lists, Reports, Rows}},
 	{streamed, "Each event is on its client's stream exactly once, in the order of the job's events", []Source{Rows}},
 	{received, "Receivers get events that exist, and each try sends the same bytes", []Source{Rows}},
-	{timed, "Durations match the start and end of the attempt, and the work of its kind", []Source{Reports, Rows}},
-	{expected, "Each work kind ends as its catalogue entry says", []Source{Reports, Rows}},
-	{scheduled, "Each due time of a schedule has one job, not before its time, and no other time has a job", []Source{Lists, Rows}},
+	{timed, "Each duration matches the start and end of its attempt, and is long enough for its work kind", []Source{Reports, Rows}},
+	{expected, "Each job ends as defined for its work kind", []Source{Reports, Rows}},
+	{scheduled, "Each due time of a schedule has one job, created at that time or later, and no other time has a job", []Source{Lists, Rows}},
 }
 
 // Reader reads facts, like history.Store.
@@ -187,7 +188,7 @@ func (c *checker) checkFindings() {
 func (c *checker) checkMetrics() {
 	for _, m := range c.run.Collected.Measured {
 		if !m.Counter || c.run.Counters {
-			c.must(m.Metric == m.Rows, measured, "metric %s is %v, but the rows give %v", m.Name, m.Metric, m.Rows)
+			c.must(m.Metric == m.Rows, measured, "metric %s is %v, but the database rows give %v", m.Name, m.Metric, m.Rows)
 		}
 	}
 	if c.run.complete(Rows) {

@@ -67,7 +67,7 @@ func TestMissingSourcesAreReported(t *testing.T) {
 		"no streams": {func(w *world) {
 			w.run.Streamed, w.run.Whole = false, false
 			w.dropAll(of(streams))
-		}, map[string]string{streamed: "it covers no job of this run"}},
+		}, map[string]string{streamed: "no job of this run was suitable"}},
 		"only the client": {func(w *world) {
 			w.run.Collected = Collected{}
 			w.dropAll(of(listed, apiReport, apiDelivery, history.QueuedTask))
@@ -81,7 +81,7 @@ func TestMissingSourcesAreReported(t *testing.T) {
 					s.Callback = ""
 				}
 			}
-		}, map[string]string{delivered: "it covers no job of this run", received: "it covers no job of this run"}},
+		}, map[string]string{delivered: "no job of this run was suitable", received: "no job of this run was suitable"}},
 		"unread counters": {func(w *world) {
 			w.run.Collected.Measured = w.run.Collected.Measured[1:]
 		}, map[string]string{measured: "in part; missing: counters"}},
@@ -122,9 +122,9 @@ func TestReportsAreJudgedWithoutRows(t *testing.T) {
 	for want, corrupt := range map[string]func(w *world){
 		"accepted: the job was accepted":            func(w *world) { w.drop(w.find(listed, plainJob)) },
 		"log: event 3 (job.assigned) in the report": func(w *world) { w.shown(plainJob).Events[2].Prev = created },
-		"final: the report of attempt 1 is of":      func(w *world) { w.shown(deferredJob).StartedAt = w.start },
+		"final: the report of attempt 1 says":       func(w *world) { w.shown(deferredJob).StartedAt = w.start },
 		"duration: attempt 1 took 1.03s":            func(w *world) { w.shown(plainJob).DurationMS = 1 },
-		"catalogue: attempt 1 of FAIL_IMMEDIATE":    failedWith(othersJob, codeWorkerLost),
+		"catalogue: attempt 1 of work kind FAIL_":   failedWith(othersJob, codeWorkerLost),
 		"delivery: event 1 (job.created) has no":    func(w *world) { w.drop(w.find(apiDelivery, plainJob)) },
 		"stream: the stream ends before event 5":    func(w *world) { w.drop(w.find(streams, plainJob, named("job.succeeded"))) },
 		"answers: the cancel request returned":      acted(polledJob, func(a *history.Answer) { a.State = canceled }),
@@ -203,7 +203,7 @@ func TestViolationIsReadable(t *testing.T) {
 	text := fmt.Sprint(v.Violations)
 	require.NotContains(t, text, "hush")
 	require.NotContains(t, text, "\x1b")
-	require.Contains(t, text, "would create a second job, job "+jobName(calledJob)+fmt.Sprintf(", ticket %d\n", calledJob))
+	require.Contains(t, text, "would create a second job, job "+jobName(calledJob)+fmt.Sprintf(", submission %d\n", calledJob))
 	last := ""
 	for _, part := range []string{"job.created", "job.queued", "job.assigned", "job.running", "job.succeeded"} {
 		at := strings.Index(text, part)

@@ -188,22 +188,22 @@ func (w *world) theSchedule() *history.Schedule {
 }
 
 var scheduleCorruptions = []corruption{
-	{"0 jobs are for 03:04:23.000000Z of schedule schedule-1, not one", scheduled, 0, func(w *world) {
+	{"0 jobs exist for the due time 03:04:23.000000Z of schedule schedule-1, expected 1", scheduled, 0, func(w *world) {
 		s := w.theSchedule()
 		s.EndAt = s.EndAt.Add(s.Interval)
 	}, true},
-	{"2 jobs are for 03:04:22.000000Z of schedule schedule-1, not one", scheduled, 0,
+	{"2 jobs exist for the due time 03:04:22.000000Z of schedule schedule-1, expected 1", scheduled, 0,
 		func(w *world) { w.runOf("schedule-1", failingJob, w.theSchedule().EndAt) }, true},
-	{"the job is for 03:04:21.999000Z, which is no due time of its schedule", scheduled, failingJob,
+	{"the job is for 03:04:21.999000Z, which is not a due time of its schedule", scheduled, failingJob,
 		func(w *world) { w.runOf("schedule-1", failingJob, w.theSchedule().EndAt.Add(-time.Millisecond)) }, true},
-	{"the job is for 03:04:23.000000Z, which is no due time of its schedule", scheduled, failingJob,
+	{"the job is for 03:04:23.000000Z, which is not a due time of its schedule", scheduled, failingJob,
 		func(w *world) { w.runOf("schedule-1", failingJob, w.theSchedule().EndAt.Add(w.theSchedule().Interval)) }, false},
-	{"was created before, at 03:04:22.000000Z", scheduled, emittingJob, func(w *world) {
+	{"but was created earlier, at 03:04:22.000000Z", scheduled, emittingJob, func(w *world) {
 		due := w.theSchedule().EndAt.Add(time.Second)
 		*w.theSchedule() = history.Schedule{ID: "schedule-1", Interval: time.Second, CreatedAt: due.Add(-time.Second), EndAt: due}
 		w.runOf("schedule-1", emittingJob, due)
 	}, true},
-	{"schedule schedule-1 has 1 jobs that are for no due time, and no job was triggered", scheduled, 0, func(w *world) {
+	{"schedule schedule-1 has 1 jobs outside its due times, although no extra run was requested", scheduled, 0, func(w *world) {
 		for _, kind := range []history.Kind{storedJob, history.ListedJob} {
 			w.find(kind, failingJob).Shown.ScheduleID = "schedule-1"
 		}

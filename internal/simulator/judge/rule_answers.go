@@ -43,7 +43,7 @@ func (c *checker) checkOrder() {
 		}
 		for _, before := range matched {
 			after := before.at.Before(o.asked())
-			c.must(o.replay || !after || o.last >= before.first, answered, "%s shows %s, but %s before it had shown %s already",
+			c.must(o.replay || !after || o.last >= before.first, answered, "%s shows %s, although %s had already shown the later state %s",
 				o.what, o.state, before.what, before.state)
 		}
 		matched = append(matched, o)
@@ -129,7 +129,7 @@ func (c *checker) checkRefusals(s *history.Submission) {
 		case isRefusal(t.Status):
 			c.must(!c.valid(s, t), answered, "a valid request was refused with %d %s", t.Status, t.Code)
 		case t.Accepted():
-			c.must(s.WorkKind != payloadInvalid, expected, "%s was accepted as job %s", payloadInvalid, t.Job)
+			c.must(s.WorkKind != payloadInvalid, expected, "work kind %s must be refused, but was accepted as job %s", payloadInvalid, t.Job)
 		}
 	}
 }
@@ -149,8 +149,9 @@ func (c *checker) checkTries() {
 		c.checkRefusals(f.Submission)
 		for _, t := range f.Submission.Tries {
 			if t.Accepted() {
-				c.must(t.Job == c.id, answered, "a repetition of the request returned job %s", t.Job)
-				c.must(t.Job != c.id || c.madeAt(t.CreatedAt), answered, "a try shows created_at %s", clock(t.CreatedAt))
+				c.must(t.Job == c.id, answered, "a repetition of the request returned another job, %s", t.Job)
+				c.must(t.Job != c.id || c.madeAt(t.CreatedAt), answered,
+					"a response to the submission shows the wrong created_at %s", clock(t.CreatedAt))
 			}
 		}
 	}
@@ -218,7 +219,7 @@ func (c *checker) mayRefuseRetry(f *history.Fact) bool {
 func (c *checker) checkLists() {
 	listed := c.byKind[history.ListedJob]
 	for _, f := range listed {
-		c.must(len(listed) == 1, answered, "the list of jobs has the job %d times", len(listed))
+		c.must(len(listed) == 1, answered, "the list of jobs contains the job %d times", len(listed))
 		a, b := f.Shown, c.row
 		if b == nil || a == nil || a.State != b.State || a.Attempt != b.Attempt {
 			continue // the state has changed; checkOrder checks whether the job ever had it

@@ -15,7 +15,7 @@ func (c *checker) checkEnd() {
 		return
 	}
 	c.must(j.Outcome == outcomes[j.State] && j.FinishedAt.IsZero() != final(j.State), ended,
-		"the job is %s with outcome %q and finished_at %s", j.State, j.Outcome, clock(j.FinishedAt))
+		"the job is %s, but has outcome %q and finished_at %s", j.State, j.Outcome, clock(j.FinishedAt))
 	due := cmp.Or(j.RunAt, j.ExecutionAt)
 	waits := waiting(j.State) && due.After(c.run.serviceTime(c.run.asOf(c.source)))
 	c.must(final(j.State) || waits, ended, "the job is %s, but all jobs should have ended", j.State)
@@ -33,8 +33,8 @@ func (c *checker) checkEnd() {
 	wanted := count(j.Type == emitEvent && j.State == succeeded)
 	c.must(emitted == wanted, logged, "%d events were emitted for the client, expected %d", emitted, wanted)
 	last := j.State == failed && j.Attempt == j.MaxAttempts
-	c.must(j.MaxAttempts <= 0 || exhausted == count(last), ended, "attempt %d of %d is %s: %d events say that the retries are exhausted",
-		j.Attempt, j.MaxAttempts, j.State, exhausted)
+	c.must(j.MaxAttempts <= 0 || exhausted == count(last), ended,
+		"attempt %d of %d is %s, but the number of events about exhausted retries is %d", j.Attempt, j.MaxAttempts, j.State, exhausted)
 }
 
 // emits reports whether the job's request contains this event (name and data).
@@ -54,12 +54,12 @@ func (c *checker) checkTasks() {
 		}
 		t := f.Task
 		if c.row == nil {
-			c.must(false, tasked, "task %s is %s, and its job does not exist", t.ID, t.State)
+			c.must(false, tasked, "queue task %s is %s, but its job does not exist", t.ID, t.State)
 			continue
 		}
 		ok := waiting(c.row.State) && c.row.Attempt == t.Attempt || t.State == "active" && (c.run.Killed || c.run.Chaos) ||
 			t.State == "scheduled" && c.run.serviceTime(f.At.Add(-maxOverdue)).Before(c.row.RunAt)
-		c.must(ok, tasked, "task %s is %s, and its job is %s at attempt %d", t.ID, t.State, c.row.State, c.row.Attempt)
+		c.must(ok, tasked, "queue task %s is %s, but its job is %s at attempt %d", t.ID, t.State, c.row.State, c.row.Attempt)
 	}
 }
 
@@ -195,15 +195,15 @@ func (c *checker) checkCatalogue() {
 	for _, n := range c.attempts {
 		switch r := c.reports[n]; r.Outcome {
 		case outcomes[succeeded]:
-			c.must(n > kind.fails, expected, "attempt %d of %s succeeded", n, c.kind)
+			c.must(n > kind.fails, expected, "attempt %d of work kind %s succeeded, but must fail", n, c.kind)
 		case outcomes[failed]:
-			c.must(c.mayFail(kind, r), expected, "attempt %d of %s failed with %s", n, c.kind, r.Failure)
+			c.must(c.mayFail(kind, r), expected, "attempt %d of work kind %s must not fail with %s", n, c.kind, r.Failure)
 		}
 	}
 	for _, f := range c.byKind[history.APIReport] {
 		if r := f.Report; r != nil && r.ResultSize != nil {
 			c.must(*r.ResultSize == kind.result, expected,
-				"the result of %s has %d bytes, the catalogue says %d", c.kind, *r.ResultSize, kind.result)
+				"the result of work kind %s has %d bytes, expected %d", c.kind, *r.ResultSize, kind.result)
 		}
 	}
 }
@@ -228,7 +228,7 @@ func (c *checker) checkLimit() {
 		return
 	}
 	limit, allowed := c.job.MaxAttempts, c.run.MaxAttempts
-	c.must(allowed == 0 || limit == allowed, expected, "the job has max_attempts %d, the service allows %d", limit, allowed)
+	c.must(allowed == 0 || limit == allowed, expected, "the job has max_attempts %d, but the service allows %d", limit, allowed)
 	c.must(c.job.Attempt <= limit, expected, "the job reached attempt %d, but max_attempts is %d", c.job.Attempt, limit)
 }
 

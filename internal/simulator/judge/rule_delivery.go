@@ -28,7 +28,7 @@ func (c *checker) checkDeliveries() {
 		d := f.Delivery
 		e := c.events[d.EventID]
 		c.must(!c.logComplete || e.Name == d.EventName && e.Seq == d.Seq, delivered,
-			"delivery %s is of event %d (%s), which the job does not have", d.ID, d.Seq, d.EventName)
+			"delivery %s is for event %d (%s), which the job does not have", d.ID, d.Seq, d.EventName)
 		to := pair{d.EventID, cmp.Or(d.Webhook, d.URL)}
 		made[to]++
 		c.must(made[to] < 2, delivered, "event %d (%s) has two deliveries to %s", d.Seq, d.EventName, to.target)
@@ -61,7 +61,7 @@ func (c *checker) checkShownDeliveries() {
 		stored[f.Delivery.ID] = f.Delivery
 	}
 	shown := c.byKind[history.APIDelivery]
-	c.must(len(shown) == len(stored), answered, "the API shows %d deliveries of the job, %d are stored", len(shown), len(stored))
+	c.must(len(shown) == len(stored), answered, "the API shows %d deliveries of the job, but %d are stored", len(shown), len(stored))
 	for _, f := range shown {
 		d, s := f.Delivery, stored[f.Delivery.ID]
 		moved := d.State == "PENDING" // a pending delivery may have ended since
@@ -92,17 +92,17 @@ func (c *checker) checkDelivery(f *history.Fact) {
 			gone = gone || got.Delivery.Status == http.StatusGone
 		}
 	}
-	must(accepted >= d.Accepted, "has %d answers with 2xx on record, the receiver gave %d", d.Accepted, accepted)
+	must(accepted >= d.Accepted, "has %d recorded 2xx responses, but the receiver sent %d", d.Accepted, accepted)
 	switch d.State {
 	case "DELIVERED":
 		must(accepted > 0, "is DELIVERED, but its receiver never returned 2xx")
 	case "FAILED":
 		must(d.Accepted == 0, "is FAILED, but %d of its attempts got 2xx", d.Accepted)
-		must(c.mayHaveFailed(f, gone), "is FAILED (%s, last status %d) after %d attempts of %d (0: unknown)",
+		must(c.mayHaveFailed(f, gone), "must not be FAILED (%s, last status %d) after %d attempts; the limit is %d (0: unknown)",
 			d.Error, d.Status, d.Attempts, c.run.DeliveryTries)
 	case "PENDING":
 		must(d.Next.After(c.run.serviceTime(c.run.asOf(f).Add(-c.run.DeliveryOverdue))),
-			"is PENDING, and was due at %s, before the end", clock(d.Next))
+			"is PENDING, although it was due at %s, before the end of the run", clock(d.Next))
 	default:
 		must(false, "is %q", d.State)
 	}
@@ -133,9 +133,10 @@ func (c *checker) checkReceived() {
 	for _, f := range c.byKind[history.Received] {
 		d := f.Delivery
 		e, ok := c.events[d.EventID]
-		c.must(c.hasStatus(d.EventName, e.Attempt, d.JobStatus), received, "delivery %s of %s shows jobStatus %q", d.ID, d.EventName, d.JobStatus)
+		c.must(c.hasStatus(d.EventName, e.Attempt, d.JobStatus), received,
+			"delivery %s of %s has the wrong jobStatus %q", d.ID, d.EventName, d.JobStatus)
 		c.must((d.EventName == nameEmitted) == (d.Emitted != "") && (d.Emitted == "" || c.emits(d.Emitted)), received,
-			"delivery %s of %s brings %q as the client's own event", d.ID, d.EventName, d.Emitted)
+			"delivery %s of %s has the wrong event of the client: %q", d.ID, d.EventName, d.Emitted)
 		wrong := c.wrongScenario(d.Scenario)
 		c.must(wrong == "", received, "delivery %s of %s has %s", d.ID, d.EventName, wrong)
 		c.must(wrong != "" || d.WorkKind == d.Scenario.WorkKind, received,
@@ -144,8 +145,8 @@ func (c *checker) checkReceived() {
 			continue
 		}
 		c.must(ok && e.Name == d.EventName && (d.Seq == 0 || d.Seq == e.Seq), received,
-			"delivery %s brought event %s as %d (%s), which the job does not have", d.ID, d.EventID, d.Seq, d.EventName)
-		c.must(!ok || !c.run.latest(f.At).Before(e.At), received, "delivery %s came %s before its event",
+			"delivery %s contained event %s as number %d (%s), which the job does not have", d.ID, d.EventID, d.Seq, d.EventName)
+		c.must(!ok || !c.run.latest(f.At).Before(e.At), received, "delivery %s arrived %s before its event",
 			d.ID, e.At.Sub(c.run.serviceTime(f.At)))
 	}
 }
@@ -171,16 +172,16 @@ func (c *checker) checkDeliveryLog(d *history.Delivery) {
 		}
 	}
 	settled, lost := d.State != "PENDING", 0 // lost: attempts without an answer, which may not have arrived
-	must(!settled || (d.Error != "") == (d.State == "FAILED"), "it is %s with last_error %q", d.State, d.Error)
-	must(settled != d.SettledAt.IsZero() && settled == d.Next.IsZero(), "it is %s with settled_at %s and next_attempt_at %s",
+	must(!settled || (d.Error != "") == (d.State == "FAILED"), "it is %s, but has last_error %q", d.State, d.Error)
+	must(settled != d.SettledAt.IsZero() && settled == d.Next.IsZero(), "it is %s, but has settled_at %s and next_attempt_at %s",
 		d.State, clock(d.SettledAt), clock(d.Next))
-	must(len(d.Log) == d.Attempts, "it has %d attempts and a log of %d", d.Attempts, len(d.Log))
+	must(len(d.Log) == d.Attempts, "it has %d attempts, but %d log entries", d.Attempts, len(d.Log))
 	for i, try := range d.Log {
-		must(try.Number == i+1, "entry %d of the log of tries has number %d", i+1, try.Number)
+		must(try.Number == i+1, "entry %d of its attempt log has number %d", i+1, try.Number)
 		lost += count(try.Status == 0)
 	}
 	must(len(seen) >= d.Attempts-lost && (len(seen) <= d.Attempts || !settled),
-		"the service counts %d tries, the receiver saw %d", d.Attempts, len(seen))
+		"the service counts %d tries, but the receiver saw %d", d.Attempts, len(seen))
 	accepted := slices.IndexFunc(seen, func(s *history.Delivery) bool { return isSuccess(s.Status) })
 	must(accepted < 0 || accepted == len(seen)-1, "it was sent again after the receiver had accepted it")
 	if accepted >= 0 && !d.SettledAt.IsZero() && len(c.run.moves()) == 0 { // a moved clock may have stood still
@@ -195,7 +196,7 @@ func (c *checker) checkDeliveryLog(d *history.Delivery) {
 		must(try.Status != 0 || got.After == 0, "try %d was given up after %s, but the receiver responds after %s: set a longer time limit",
 			i+1, took, got.After)
 		must(try.Status == got.Status, "try %d is logged with status %d, but the receiver returned %d", i+1, try.Status, got.Status)
-		must(try.Status == 0 || took >= got.After-time.Millisecond, "try %d is logged with %s, the receiver took %s", i+1, took, got.After)
+		must(try.Status == 0 || took >= got.After-time.Millisecond, "try %d took %s by its log, but the receiver took %s", i+1, took, got.After)
 	}
 }
 
@@ -219,6 +220,6 @@ func (c *checker) checkMessages(deliveries []*history.Fact, known bool) {
 		before := cmp.Or(first[d.ID], d)
 		first[d.ID] = before
 		c.must(d.Body == before.Body && d.EventID == before.EventID, received, "delivery %s was repeated with different bytes", d.ID)
-		c.must(made[d.ID] || !known, received, "delivery %s arrived, but no delivery has this id", d.ID)
+		c.must(made[d.ID] || !known, received, "delivery %s arrived, but the service has no record of it", d.ID)
 	}
 }

@@ -14,11 +14,11 @@ func (c *checker) checkReceipt(s *history.Submission, t history.Answer) {
 	case t.Status >= 200 && t.Status < 400 && t.Job == "":
 		c.must(false, answered, "the submission returned %d, but the response cannot be read: %s", t.Status, t.Error)
 	case t.Status == 202 && s.Batch == "":
-		c.must(!t.CreatedAt.IsZero(), answered, "the acceptance has no created_at")
+		c.must(!t.CreatedAt.IsZero(), answered, "the 202 response has no created_at")
 		c.must(strings.HasSuffix(t.Location, "/v1/jobs/"+t.Job), answered,
-			"the acceptance has Location %q, expected the address of the job", t.Location)
+			"the 202 response has Location %q, expected the address of the job", t.Location)
 		begins := t.State == created || t.State == queued && s.ExecutionAt.IsZero()
-		c.must(t.Replayed || begins || s.Type == emitEvent, answered, "the job was accepted as %s", t.State)
+		c.must(t.Replayed || begins || s.Type == emitEvent, answered, "the 202 response shows the new job as %s", t.State)
 	}
 }
 
@@ -40,12 +40,12 @@ func (c *checker) checkPoll(shown *history.Job) {
 		c.must(same, answered, "a poll shows %s of kind %s with execution_at %s, but the client submitted %s of kind %s with %s",
 			shown.Type, shown.WorkKind, clock(shown.ExecutionAt), s.Type, s.WorkKind, clock(s.ExecutionAt))
 	}
-	c.must(shown.Outcome == outcomes[shown.State], answered, "a poll shows %s with outcome %q", shown.State, shown.Outcome)
+	c.must(shown.Outcome == outcomes[shown.State], answered, "a poll shows state %s with the wrong outcome %q", shown.State, shown.Outcome)
 	c.must(c.madeAt(shown.CreatedAt) && !shown.CreatedAt.IsZero() && !shown.UpdatedAt.Before(shown.CreatedAt), answered,
-		"a poll shows created_at %s and updated_at %s; created_at must equal that of the job, and not be later",
+		"a poll shows created_at %s and updated_at %s; created_at must be that of the job, and not be after updated_at",
 		clock(shown.CreatedAt), clock(shown.UpdatedAt))
 	c.must(inUTC(shown.CreatedAt) && inUTC(shown.UpdatedAt), answered, "a poll shows a time that is not in UTC")
-	c.must(shown.Attempt <= shown.MaxAttempts, answered, "a poll shows max_attempts %d at attempt %d", shown.MaxAttempts, shown.Attempt)
+	c.must(shown.Attempt <= shown.MaxAttempts, answered, "a poll shows max_attempts %d, but attempt %d", shown.MaxAttempts, shown.Attempt)
 	c.checkFailureDocument(shown)
 	if kind, known := catalogue[shown.WorkKind]; known {
 		c.checkDefinition(kind, shown)
@@ -67,9 +67,9 @@ func (c *checker) checkDefinition(kind workKind, shown *history.Job) {
 		return
 	}
 	want := int(kind.duration.Milliseconds())
-	c.must(want == 0 || d.DurationMS == want, expected, "definition.duration_ms is %d, the catalogue has %d", d.DurationMS, want)
-	c.must(d.ShouldFail == (kind.fails > 0), expected, "definition.should_fail is %t, the catalogue has %t", d.ShouldFail, kind.fails > 0)
-	c.must(d.PayloadSize == kind.result, expected, "definition.payload_size is %d, the catalogue has %d", d.PayloadSize, kind.result)
+	c.must(want == 0 || d.DurationMS == want, expected, "definition.duration_ms is %d, expected %d", d.DurationMS, want)
+	c.must(d.ShouldFail == (kind.fails > 0), expected, "definition.should_fail is %t, expected %t", d.ShouldFail, kind.fails > 0)
+	c.must(d.PayloadSize == kind.result, expected, "definition.payload_size is %d, expected %d", d.PayloadSize, kind.result)
 }
 
 func deref[T any](p *T) (v T) {
@@ -84,17 +84,18 @@ func deref[T any](p *T) (v T) {
 func (c *checker) checkFailureDocument(shown *history.Job) {
 	d := shown.Failure
 	if shown.State != failed || d == nil {
-		c.must(d == nil, answered, "the %s job has a failure", shown.State)
+		c.must(d == nil, answered, "the job is %s, but has a `failure` member", shown.State)
 		c.must(shown.State != failed, answered, "the failed job has no `failure` member")
 		return
 	}
 	c.must(d.JobID == c.id, answered, "failure.jobId is %q", d.JobID)
-	c.must(d.JobStatus == statusOf("job.failed", d.Code), answered, "failure.jobStatus is %q with the code %s", d.JobStatus, d.Code)
+	c.must(d.JobStatus == statusOf("job.failed", d.Code), answered, "failure.jobStatus %q does not fit the code %s", d.JobStatus, d.Code)
 	advised := d.Code == codeDependency || d.Code == codeTimeout || d.Code == codeWorkerLost
-	c.must(d.Retryable() == advised, answered, "failure.retryable is %t, expected %t with the code %s", d.Retryable(), advised, d.Code)
-	c.must(!d.Retryable() || d.RetryAfter != nil && *d.RetryAfter >= 1, answered, "failure.retryable is true without a retryAfter from 1")
+	c.must(d.Retryable() == advised, answered, "failure.retryable is %t, expected %t for the code %s", d.Retryable(), advised, d.Code)
+	c.must(!d.Retryable() || d.RetryAfter != nil && *d.RetryAfter >= 1, answered,
+		"failure.retryable is true, but retryAfter is missing or below 1")
 	if r := c.reports[shown.Attempt]; r != nil {
-		c.must(d.Code == r.Failure, answered, "failure.code is %s, the report of the attempt has %q", d.Code, r.Failure)
+		c.must(d.Code == r.Failure, answered, "failure.code is %s, but the report of the attempt has %q", d.Code, r.Failure)
 	}
 }
 
@@ -113,7 +114,7 @@ func (c *checker) checkAPIReports() {
 		}
 		expired := r.ResultError == resultGone && c.run.latest(c.run.asOf(c.source)).Sub(r.FinishedAt) >= resultKept
 		c.must(r.ResultError == "" || expired, answered, "the API does not give the result: %s", r.ResultError)
-		c.must(r.Job == c.id, answered, "the report of attempt %d is of job %q", r.Attempt, r.Job)
+		c.must(r.Job == c.id, answered, "the report of attempt %d names job %q", r.Attempt, r.Job)
 		s := c.reports[r.Attempt]
 		c.must(c.row == nil || s != nil && r.Outcome == s.Outcome && sameTime(r.StartedAt, s.StartedAt) && r.FinishedAt.Equal(s.FinishedAt) &&
 			r.DurationMS == s.DurationMS && r.Failure == s.Failure && len(r.Events) == s.EventSeq, answered,
@@ -143,7 +144,7 @@ func (c *checker) checkAPIEvents(r *history.Report) {
 		if e.Name == nameExhausted {
 			continue
 		}
-		must(e.Prev == was.Next && e.Name == eventName(e.Prev, e.Next), logged, "leads from %q to %q, and the job was %q",
+		must(e.Prev == was.Next && e.Name == eventName(e.Prev, e.Next), logged, "leads from %q to %q, but the job was %q",
 			e.Prev, e.Next, was.Next)
 		was.Next, end = e.Next, e.At
 		if e.Next == running && e.Attempt == r.Attempt {
@@ -151,7 +152,7 @@ func (c *checker) checkAPIEvents(r *history.Report) {
 		}
 	}
 	c.must(attempt == r.Attempt && outcomes[was.Next] == r.Outcome && r.StartedAt.Equal(start) && r.FinishedAt.Equal(end), ended,
-		"the report of attempt %d is of %s from %s to %s, its events end with %s of attempt %d from %s to %s", r.Attempt, r.Outcome,
+		"the report of attempt %d says %s from %s to %s, but its events say %s of attempt %d from %s to %s", r.Attempt, r.Outcome,
 		clock(r.StartedAt), clock(r.FinishedAt), was.Next, attempt, clock(start), clock(end))
 }
 
@@ -185,9 +186,9 @@ func (c *checker) wrongScenario(shown history.Scenario) string {
 	case shown.DurationMS == 0:
 		return "no duration"
 	case want != 0 && shown.DurationMS != want:
-		return fmt.Sprintf("a duration of %d ms, the catalogue has %d", shown.DurationMS, want)
+		return fmt.Sprintf("a duration of %d ms, expected %d", shown.DurationMS, want)
 	case shown.ExpectedOutcome != expectedOutcome(c.kind):
-		return fmt.Sprintf("expected outcome %q, the catalogue has %s", shown.ExpectedOutcome, expectedOutcome(c.kind))
+		return fmt.Sprintf("expected_outcome %q, not %s", shown.ExpectedOutcome, expectedOutcome(c.kind))
 	}
 	return ""
 }
@@ -208,17 +209,17 @@ func (c *checker) checkStream() {
 		switch {
 		case e.Seq > 0:
 			c.must(next == 0 || e.Seq >= next, streamed, "event %d (%s) came again, or after a later one", e.Seq, name)
-			c.must(!c.run.Whole || e.Seq <= next, streamed, "event %d (%s) came, and not event %d before it", e.Seq, name, next)
+			c.must(!c.run.Whole || e.Seq <= next, streamed, "the stream has event %d (%s), but not event %d before it", e.Seq, name, next)
 			c.must(name != nameEmitted || c.emits(e.Emitted), streamed,
 				"event %d (%s) is %q, which the client did not ask for", e.Seq, name, e.Emitted)
 			next = e.Seq
 		case endsAttempt(name):
-			c.must(!ends[fmt.Sprint(name, e.Attempt)], streamed, "%s of attempt %d came twice", name, e.Attempt)
+			c.must(!ends[fmt.Sprint(name, e.Attempt)], streamed, "the stream has %s of attempt %d twice", name, e.Attempt)
 			c.must(e.Status == "" || c.hasStatus(name, e.Attempt, e.Status), streamed,
-				"%s of attempt %d has jobStatus %s", name, e.Attempt, e.Status)
+				"%s of attempt %d has the wrong jobStatus %s", name, e.Attempt, e.Status)
 			ends[fmt.Sprint(name, e.Attempt)] = true
 		default:
-			c.must(false, streamed, "%s came without a seq", name)
+			c.must(false, streamed, "the stream has %s without a seq", name)
 			continue
 		}
 		wrong := c.wrongScenario(e.Scenario)
@@ -251,12 +252,13 @@ func (c *checker) checkStreamed(f *history.Fact, name string, seq int) {
 		return
 	}
 	if seq > len(c.log) {
-		c.must(false, streamed, "%s came as event %d, the log has only %d", name, seq, len(c.log))
+		c.must(false, streamed, "the stream has %s as event %d, but the log has only %d events", name, seq, len(c.log))
 		return
 	}
 	e := c.log[seq-1]
 	same := e.Name == name && e.Attempt == f.Event.Attempt && (f.Event.ID == "" || f.Event.ID == e.ID)
-	c.must(same, streamed, "%s of attempt %d came as event %d, which is %s of attempt %d", name, f.Event.Attempt, seq, e.Name, e.Attempt)
+	c.must(same, streamed,
+		"the stream has %s of attempt %d as event %d, which in the log is %s of attempt %d", name, f.Event.Attempt, seq, e.Name, e.Attempt)
 	c.must(!same || !c.run.latest(f.At).Before(e.At), streamed, "event %d (%s) came %s before it happened",
 		seq, name, e.At.Sub(c.run.serviceTime(f.At)))
 }

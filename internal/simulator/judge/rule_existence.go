@@ -23,8 +23,8 @@ func (c *checker) checkExistence() {
 		c.must(len(submitted) == 0, accepted, "the job was accepted, but no longer exists")
 		return
 	}
-	c.must(!rows || c.row != nil, accepted, "the API lists the job, but the rows do not have it")
-	c.must(!lists || c.row == nil || len(c.byKind[history.ListedJob]) > 0, accepted, "the rows have the job, but the API does not list it")
+	c.must(!rows || c.row != nil, accepted, "the API lists the job, but the database does not have it")
+	c.must(!lists || c.row == nil || len(c.byKind[history.ListedJob]) > 0, accepted, "the database has the job, but the API does not list it")
 	if c.job.ScheduleID != "" {
 		c.checkRun()
 		return
@@ -32,19 +32,19 @@ func (c *checker) checkExistence() {
 	ticket, ours := TicketOf(c.run.Run, c.job.CorrelationID)
 	c.must(ours && ticket <= c.run.Tickets, accepted, "the job has correlation id %q, which was never sent", c.job.CorrelationID)
 	for _, f := range submitted {
-		c.must(!ours || f.Ticket == ticket, accepted, "the answer to ticket %d shows the job of ticket %d", f.Ticket, ticket)
+		c.must(!ours || f.Ticket == ticket, accepted, "the response to submission %d shows the job of submission %d", f.Ticket, ticket)
 	}
 	s, j := c.submission, c.job
 	if s == nil {
 		return
 	}
 	same := func(what string, sent, stored any) {
-		c.must(sent == stored, accepted, "the job was sent with %s %v, and has %v", what, sent, stored)
+		c.must(sent == stored, accepted, "the client sent %s %v, but the job has %v", what, sent, stored)
 	}
 	same("type", s.Type, j.Type)
 	same("work kind", cmp.Or(s.WorkKind, j.WorkKind), j.WorkKind)
 	same("batch", s.Batch, j.BatchID)
-	c.must(sameTime(s.ExecutionAt, j.ExecutionAt), accepted, "the job was sent with execution_at %s, and has %s", clock(s.ExecutionAt),
+	c.must(sameTime(s.ExecutionAt, j.ExecutionAt), accepted, "the client sent execution_at %s, but the job has %s", clock(s.ExecutionAt),
 		clock(j.ExecutionAt))
 	if r := c.row; r != nil {
 		same("params of digest", s.Params, r.ParamsDigest)
@@ -63,7 +63,7 @@ func (c *checker) checkKey() {
 			made += count(t.Accepted() && !t.Replayed && t.Job == c.id)
 		}
 	}
-	c.must(made <= 1, keyed, "%d tries with one key each got a 202 as if they had created the job", made)
+	c.must(made <= 1, keyed, "%d tries with the same key each got a 202 response, as if each had created the job", made)
 	if c.row != nil && c.submission.Key != "" {
 		kept := c.run.latest(c.run.asOf(c.source)).Sub(c.row.CreatedAt) < cmp.Or(c.run.KeyWindow, 24*time.Hour)
 		c.must(c.row.Keys > 0 || !kept, keyed, "the job's idempotency key is not stored: another try would create a second job")
@@ -122,7 +122,7 @@ func (c *checker) checkOwners() {
 		}
 		c.must(f.Tenant == c.tenant, foreign, "%s of tenant %d shows the job of tenant %d", how, f.Tenant, c.tenant)
 		if w := c.run.webhook(f); w != nil {
-			c.must(w.Tenant == c.tenant, foreign, "%s goes to a webhook of tenant %d, the job is of tenant %d", how, w.Tenant, c.tenant)
+			c.must(w.Tenant == c.tenant, foreign, "%s goes to a webhook of tenant %d, but the job belongs to tenant %d", how, w.Tenant, c.tenant)
 		}
 	}
 }
@@ -203,9 +203,9 @@ func (c *checker) checkTicket() {
 		return
 	}
 	known := c.run.across.mark(ticket, ticketHasJob)
-	c.must(known&ticketHasJob == 0, keyed, "ticket %d has more than one job", ticket)
-	c.must(known&ticketSent > 0, accepted, "the job has ticket %d, which was never sent, or answered with another job", ticket)
-	c.must(known&(ticketAccepted|ticketOpen) > 0 || known&ticketSent == 0, accepted, "ticket %d was refused, but its job exists", ticket)
+	c.must(known&ticketHasJob == 0, keyed, "submission %d has more than one job", ticket)
+	c.must(known&ticketSent > 0, accepted, "the job names submission %d, which was never sent or got another job", ticket)
+	c.must(known&(ticketAccepted|ticketOpen) > 0 || known&ticketSent == 0, accepted, "submission %d was refused, but its job exists", ticket)
 }
 
 // scheduleRuns is a schedule, and how many jobs it has for each due time in Unix microseconds.
@@ -241,9 +241,10 @@ func (c *checker) checkRun() {
 		return // checkSchedules reports such jobs
 	}
 	after := due.Sub(s.CreatedAt)
-	c.must(after > 0 && after%s.Interval == 0 && !due.After(s.EndAt), scheduled, "the job is for %s, which is no due time of its schedule",
+	c.must(after > 0 && after%s.Interval == 0 && !due.After(s.EndAt), scheduled, "the job is for %s, which is not a due time of its schedule",
 		clock(due))
-	c.must(!c.job.CreatedAt.Before(due), scheduled, "the job is for %s, and was created before, at %s", clock(due), clock(c.job.CreatedAt))
+	c.must(!c.job.CreatedAt.Before(due), scheduled,
+		"the job is for the due time %s, but was created earlier, at %s", clock(due), clock(c.job.CreatedAt))
 }
 
 // checkSchedules checks that each due time has one job. The simulator waits for the end of its schedules unless it is
@@ -254,10 +255,10 @@ func (c *checker) checkSchedules() {
 	}
 	c.looked[scheduled]++ // a run without schedules counts as checked
 	for id, s := range c.run.across.schedules {
-		c.must(s.others == 0, scheduled, "schedule %s has %d jobs that are for no due time, and no job was triggered", id, s.others)
+		c.must(s.others == 0, scheduled, "schedule %s has %d jobs outside its due times, although no extra run was requested", id, s.others)
 		for due := s.CreatedAt.Add(s.Interval); !due.After(s.EndAt); due = due.Add(s.Interval) {
 			n := s.jobs[due.UnixMicro()]
-			c.must(n == 1, scheduled, "%d jobs are for %s of schedule %s, not one", n, clock(due), id)
+			c.must(n == 1, scheduled, "%d jobs exist for the due time %s of schedule %s, expected 1", n, clock(due), id)
 		}
 	}
 }

@@ -109,11 +109,11 @@ func (run *RunContext) skipped(r *Result) string {
 	}
 	counted := slices.ContainsFunc(run.Collected.Measured, func(m Measure) bool { return m.Counter })
 	if r.Key == measured && (!run.Counters || !counted && run.complete(Metrics)) {
-		missing = append(missing, "counters: processes ended during the run, or started after the first row")
+		missing = append(missing, "counters: processes ended during the run, or the database had rows before they started")
 	}
 	switch why := strings.Join(missing, "; "); {
 	case r.Checked == 0:
-		return "not checked: " + cmp.Or(why, "it covers no job of this run")
+		return "not checked: " + cmp.Or(why, "no job of this run was suitable")
 	case why != "":
 		return "checked in part; missing: " + why
 	}
@@ -145,7 +145,7 @@ func (v Violation) Headline() string {
 		text += ", job " + v.Job
 	}
 	if v.Ticket > 0 {
-		text += fmt.Sprintf(", ticket %d", v.Ticket)
+		text += fmt.Sprintf(", submission %d", v.Ticket)
 	}
 	return text
 }

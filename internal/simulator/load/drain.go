@@ -54,7 +54,7 @@ func (e *Engine) describe(ctx context.Context, j job) string {
 	case err != nil:
 		return fmt.Sprintf("%s (last seen %s; %v)", j.id, cmp.Or(j.state, "unknown"), err)
 	case shown.Final():
-		return fmt.Sprintf("%s (%s, but its end was not on the stream)", j.id, shown.State)
+		return fmt.Sprintf("%s (%s, but the event stream did not show its end)", j.id, shown.State)
 	case shown.Waiting != nil:
 		return fmt.Sprintf("%s (%s, attempt %d, waiting: %s)", j.id, shown.State, shown.Attempt, shown.Waiting.Reason)
 	}

@@ -12,7 +12,7 @@ import (
 // check reports mistakes that the schema cannot express, and fills in members that depend on others.
 func (p *parser) check(s *Scenario) {
 	if c := s.Arrival.Closed; c != nil && c.Clients < s.Tenants {
-		p.wrong(p.node("tenants"), "%d tenants need at least as many clients, not %d", s.Tenants, c.Clients)
+		p.wrong(p.node("tenants"), "with %d tenants, arrival.closed.clients must be at least as high, not %d", s.Tenants, c.Clients)
 	}
 	var callbacks, taken []string
 	for i := range s.Receivers {
@@ -72,7 +72,7 @@ func (p *parser) callback(at *yaml.Node, name string, allowed []string) {
 	switch {
 	case name == "" || slices.Contains(allowed, name):
 	case len(allowed) == 0:
-		p.wrong(at, "callback must name a receiver with callback: true, and there is none")
+		p.wrong(at, "callback must name a receiver with callback: true, but the scenario has none")
 	default:
 		p.wrong(at, "callback must name a receiver with callback: true (%s), not %s", strings.Join(allowed, ", "), shown(at))
 	}

@@ -82,11 +82,11 @@ func (p *parser) read(text []byte) (value any, err error) {
 	}
 	switch {
 	case errors.Is(err, io.EOF), err == nil && value == nil:
-		return nil, errors.New("the file is empty: a scenario needs at least duration or jobs, arrival and mix")
+		return nil, errors.New("the file is empty: a scenario needs at least arrival, mix, and duration or jobs")
 	case err != nil:
 		return nil, err
 	case !errors.Is(reader.Decode(&yaml.Node{}), io.EOF):
-		return nil, errors.New("a file contains one scenario, and this one goes on after ---")
+		return nil, errors.New("a file must contain only one scenario, but this one continues after ---")
 	}
 	p.root = document.Content[0]
 	return value, nil

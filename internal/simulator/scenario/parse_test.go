@@ -144,7 +144,7 @@ var singleMistakes = []struct{ members, want string }{
 	{"seed:", `1:6: seed must be a whole number from 0 to 18446744073709551615, not ""`},
 	{"seed: -1", `1:7: seed must be a whole number from 0 to 18446744073709551615, not "-1"`},
 	{"jobs: \"5\"", `1:7: jobs must be a whole number from 1 to 1000000000, not the text "5"`},
-	{"tenants: 10", `1:10: 10 tenants need at least as many clients, not 9`},
+	{"tenants: 10", `1:10: with 10 tenants, arrival.closed.clients must be at least as high, not 9`},
 	{"pick: random", `1:7: pick must be one of weighted, in_turn, not "random"`},
 	{"readers: {poll: 101%}", `1:17: poll must be a share from 0% to 100%, such as 5% or 0.05, not "101%"`},
 	{"mix: [{kind: ALL}, 5]", `1:20: an entry of mix: got number, want object`},
@@ -165,7 +165,7 @@ var singleMistakes = []struct{ members, want string }{
 	{"pick: in_turn\nmix: [{kind: ALL, weight: 2}]", `2:27: weight has no meaning with pick: in_turn`},
 	{"mix: [{kind: ALL, type: DEFERRED}]", `1:7: DEFERRED needs the member ahead: how long after its submission the job is due`},
 	{"mix: [{kind: ALL, batch: 2, duplicate: {key: different}}]", `1:40: a batch is duplicated with key: same only`},
-	{"mix: [{kind: ALL, callback: x}]", `1:29: callback must name a receiver with callback: true, and there is none`},
+	{"mix: [{kind: ALL, callback: x}]", `1:29: callback must name a receiver with callback: true, but the scenario has none`},
 	{
 		"receivers: [{name: a}, {name: b, callback: true}]\nmix: [{kind: ALL, callback: a}]",
 		`2:29: callback must name a receiver with callback: true (b), not "a"`,

@@ -114,7 +114,7 @@ func (t *Trial) injectFaults(ctx context.Context) {
 	err := t.chaos.Run(ctx, t.stack, t.o.Scenario.Seed, func(f stack.Fault) {
 		t.disturbed.Store(true)
 		if f.Err != nil { // not counted, since it may have had no effect
-			t.note("fault %s on %s: %v", f.Kind, f.Target, f.Err)
+			t.note("could not inject or end the fault %s on %s: %v", f.Kind, f.Target, f.Err)
 			return
 		}
 		t.recorder.Fault(f.Kind, f.Target, f.At, f.Until, f.Count)
@@ -139,7 +139,7 @@ func (t *Trial) service(ctx context.Context) (address string, err error) {
 	if t.dir, err = os.MkdirTemp("", "forgerun-simulator-"); err != nil {
 		return "", err
 	}
-	fmt.Fprintf(t.o.Stderr, "Starting %s\n", map[bool]string{true: "a service of our own", false: "workers"}[own])
+	fmt.Fprintf(t.o.Stderr, "Starting %s\n", map[bool]string{true: "a new service", false: "workers"}[own])
 	scale := 1.0
 	if s := t.o.Scenario.Service.TimeScale; s != nil {
 		scale = *s
@@ -149,7 +149,7 @@ func (t *Trial) service(ctx context.Context) (address string, err error) {
 		Env: t.o.Scenario.Service.Env, Lease: t.o.Lease, Faults: t.o.Scenario.Chaos != "", Clock: t.chaos.MovesClock(),
 		DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL, Workers: t.workers.At(0),
 	}
-	starting, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not everything was ready within %s", patience))
+	starting, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the service and its workers were not ready within %s", patience))
 	defer cancel()
 	if t.stack, err = stack.Start(starting, o); err != nil {
 		return "", err

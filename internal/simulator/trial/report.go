@@ -51,7 +51,7 @@ func (t *Trial) Summarize(a report.Run, verdict *judge.Verdict) report.Run {
 	a.Service = map[string]string{"Service": t.url}
 	if t.stack != nil {
 		a.Service["Workers"] = s.Service.Workers
-		a.Service["Jobs at once in each"] = strconv.Itoa(s.Service.Concurrency)
+		a.Service["Concurrent jobs per worker"] = strconv.Itoa(s.Service.Concurrency)
 		a.Service["Lease"] = cmp.Or(s.Service.Env["FORGERUN_LEASE_TIMEOUT"], t.o.Lease.String())
 	}
 	if t.o.TimeScale != nil {

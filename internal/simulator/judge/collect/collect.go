@@ -205,7 +205,7 @@ func (c *collector) metrics(ctx context.Context) error {
 			return err
 		}
 		if !counted {
-			return errors.New("no process has counted the jobs, workers and deliveries")
+			return errors.New("no process reported metrics that count jobs, workers and deliveries")
 		}
 		after, err := c.countRows(ctx, conn)
 		if err != nil {
@@ -213,7 +213,7 @@ func (c *collector) metrics(ctx context.Context) error {
 		}
 		for i, m := range measures {
 			if after[i].Rows != m.Rows {
-				return fmt.Errorf("the rows counted by %s changed during the check", m.Name)
+				return fmt.Errorf("%s counts rows that changed during the check", m.Name)
 			}
 		}
 		c.found.Measured = measures
@@ -252,7 +252,7 @@ var scraper = &http.Client{Timeout: 10 * time.Second}
 func scrape(ctx context.Context, url string, totals map[string]float64) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return errors.New("the address cannot be read")
+		return errors.New("the address is not a valid URL")
 	}
 	response, err := scraper.Do(request)
 	if err != nil {
@@ -260,7 +260,7 @@ func scrape(ctx context.Context, url string, totals map[string]float64) error {
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the admin listener returned %d", response.StatusCode)
+		return fmt.Errorf("the admin listener returned status %d", response.StatusCode)
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(io.LimitReader(response.Body, scrapeBytes))

@@ -222,7 +222,7 @@ func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task,
 		}
 	}
 	if len(found) > maxTasks {
-		return nil, fmt.Errorf("there are more than %d tasks", maxTasks)
+		return nil, fmt.Errorf("the queue has more than %d tasks", maxTasks)
 	}
 	return found, nil
 }
@@ -250,7 +250,7 @@ func (c *collector) addTasks(ctx context.Context, left []history.Task) error {
 		if t.Queue == jobQueue {
 			f.Job = names[i]
 		} else if !exists && c.DatabaseURL != "" {
-			f.Note = "there is no delivery of that name"
+			f.Note = "no delivery belongs to it"
 		}
 		c.add(f)
 	}
