@@ -212,7 +212,7 @@ func outputFormats(sh *shell) {
 	require.Equal(t, id+"\n", sh.ok("jobs", "list", "--state", "created", "-q"))
 	sh.exits(command.WrongUsage, "Usage:", "jobs")
 	sh.exits(command.WrongUsage, "must be a JSON object", "jobs", "submit", "--params", "[1]")
-	sh.exits(command.Failed, `unknown kind "NO_SUCH_KIND": forgerun kinds lists them`, "jobs", "submit", "NO_SUCH_KIND")
+	sh.exits(command.Failed, `unknown kind "NO_SUCH_KIND": 'forgerun kinds' lists all kinds`, "jobs", "submit", "NO_SUCH_KIND")
 	sh.exits(command.Failed, `unknown kind "SUCCESS_FSAT" (did you mean SUCCESS_FAST?)`, "jobs", "submit", "SUCCESS_FSAT")
 	sh.exits(command.Failed, "job nope not found (RFA_JOB_NOT_FOUND)", "jobs", "get", "nope")
 	sh.exits(command.Failed, "to GET http://", "jobs", "get", "nope", "--verbose")

@@ -60,7 +60,7 @@ var ofJobs = []param{
 func (s *Shell) adminCommand() *cobra.Command {
 	ofClient := param{"client", "client_id", "", "only rows of the client with this `id`"}
 	ofKind := param{"kind", "kind", "", "only rows of this work `kind`"}
-	c := s.group("admin", "Manage the jobs of all clients, queues, workers and failures",
+	c := s.group("admin", "Manage the jobs, queues and failures of all clients, and the workers",
 		s.adminJobs(),
 		s.cmd("queues", "Count waiting jobs by client and work kind", whole(queueView, adminPath+"/queues", ofClient, ofKind)),
 		s.cmd("workers", "List worker processes and how many jobs they hold", list(workerView, adminPath+"/workers", 50,
@@ -147,7 +147,7 @@ func (s *Shell) bulk() *cobra.Command {
 func startBulk(f *pflag.FlagSet) run {
 	values := query(f, ofJobs)
 	all := f.Bool("all", false, "select all jobs; use it instead of a filter")
-	dryRun := f.Bool("dry-run", false, "only count the jobs that would change, and list why other matching jobs would not")
+	dryRun := f.Bool("dry-run", false, "only count the jobs that would change, and list why other matching jobs would not change")
 	override := f.Bool("override", false, "for retries: include jobs that are not retryable or have no attempts left")
 	rate := f.Int("rate", 200, "change at most this many `jobs` per second")
 	waiting := f.BoolP("wait", "w", false, "wait until the operation ends; exit with 1 if a job could not be changed")

@@ -112,7 +112,7 @@ func whole(v output.View, path string, params ...param) action {
 			return err
 		}
 		if list.More {
-			c.notef("The service stopped counting: there are more than this.")
+			c.notef("These are not all: the service stopped counting here.")
 		}
 		return c.List(v, list.Data)
 	})
@@ -131,7 +131,7 @@ func list(v output.View, path string, limit int, params ...param) action {
 		return c.List(v, entries)
 	})
 	return func(f *pflag.FlagSet) run {
-		f.IntVar(&limit, "limit", limit, "list at most this `number`; 0: all")
+		f.IntVar(&limit, "limit", limit, "show at most this `number` of entries; 0: all")
 		return read(f)
 	}
 }

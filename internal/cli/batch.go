@@ -124,7 +124,7 @@ func submissions(content []byte) (jobs []client.JobRequest, err error) {
 	}
 	var document any
 	if err := yaml.Unmarshal(content, &document); err != nil { // JSON is a subset of YAML
-		return nil, fmt.Errorf("neither JSON nor YAML: %w", err)
+		return nil, fmt.Errorf("the file is neither JSON nor YAML: %w", err)
 	}
 	if object, ok := document.(map[string]any); ok && object["jobs"] != nil {
 		document = object["jobs"]

@@ -38,7 +38,7 @@ func (s *Shell) events() *cobra.Command {
 func events(f *pflag.FlagSet) run {
 	follow, after := f.Bool("follow", false, "show events as they happen"),
 		f.String("after", "", "with --follow: start after the event with this `id`")
-	limit := f.Int("limit", 100, "without --follow: maximum number of latest events; 0: all")
+	limit := f.Int("limit", 100, "without --follow: show at most this `number` of the latest events; 0: all")
 	return using(func(c *call, api *client.Client) error {
 		switch {
 		case *follow:

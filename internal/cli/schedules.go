@@ -42,7 +42,7 @@ func createSchedule(f *pflag.FlagSet) run {
 	f.StringVar(&r.Jitter, "jitter", "", "delay each run by a random `time` up to this")
 	f.StringVar(&r.Overlap, "overlap", "", "`policy` for a due time while an earlier job is not final: allow, skip or queue_one")
 	f.StringVar(&r.CatchUp, "catch-up", "", "`policy` for missed due times: none, last or all")
-	f.IntVar(&r.CatchUpMax, "catch-up-max", 0, "maximum number of missed runs with --catch-up all; 0: 100")
+	f.IntVar(&r.CatchUpMax, "catch-up-max", 0, "how many missed runs --catch-up all submits at most; 0 means 100")
 	f.BoolVar(&r.Paused, "paused", false, "create the schedule paused")
 	params := f.String("params", "", "parameters of the jobs as a `JSON` object, or @FILE")
 	eventName := f.String("event-name", "", "each job publishes an event of this `name`")

@@ -27,7 +27,7 @@ func exclusive(f *pflag.FlagSet, what string, pairs ...string) (file *string, ch
 	file = f.StringP("file", "f", "", "read the whole "+what+", a JSON object, from this `file`; - is standard input")
 	return file, func(args []string) error {
 		if *file != "" && len(args) > 0 {
-			return command.Usagef("--file contains the whole %s: remove %s", what, args[0])
+			return command.Usagef("--file contains the whole %s: remove the argument %s", what, args[0])
 		}
 		for _, pair := range pairs {
 			if a, b, _ := strings.Cut(pair, " "); f.Changed(a) && f.Changed(b) {
@@ -187,7 +187,7 @@ func (c *call) unknownKind(err error, kind string) error {
 	if !ok || kind == "" || !slices.ContainsFunc(problem.Violations, func(v client.Violation) bool { return v.Pointer == "/work_kind" }) {
 		return err
 	}
-	text := fmt.Sprintf("unknown kind %q: forgerun kinds lists them", kind)
+	text := fmt.Sprintf("unknown kind %q: 'forgerun kinds' lists all kinds", kind)
 	if meant := suggestion.FindStringSubmatch(problem.Detail); meant != nil {
 		text = fmt.Sprintf("unknown kind %q (did you mean %s?)", kind, meant[1])
 	}

@@ -86,7 +86,7 @@ func setFaults(f *pflag.FlagSet) run {
 
 func startSession(f *pflag.FlagSet) run {
 	var wanted client.SessionRequest
-	f.StringVar(&wanted.Label, "label", "", "judge requests with this `label` in their ForgeRun-Session header; default: those without it")
+	f.StringVar(&wanted.Label, "label", "", "judge requests with this `label` in their ForgeRun-Session header; default: requests without it")
 	f.Int64Var(&wanted.Seed, "seed", 1, "`number` that seeds the choice of faults")
 	f.StringSliceVar(&wanted.Rules, "rules", nil, "`ids` of the rules to judge, separated by commas; default: all")
 	return using(func(c *call, api *client.Client) error {

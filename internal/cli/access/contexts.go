@@ -87,7 +87,7 @@ func (p *Contexts) Find(name string) (Endpoint, error) {
 // Save writes the file.
 func (p *Contexts) Save() error {
 	if p.path == "" {
-		return command.Usagef("no folder for contexts: set HOME, XDG_CONFIG_HOME or %s", EnvContexts)
+		return command.Usagef("the folder for contexts is unknown: set HOME, XDG_CONFIG_HOME or %s", EnvContexts)
 	}
 	content, err := yaml.Marshal(p)
 	if err != nil {
@@ -143,13 +143,13 @@ func ReadDev(dataDir string) (dev Dev, err error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return Dev{}, errNoDev
 	case err != nil:
-		return Dev{}, fmt.Errorf("%w: reading the file that it writes: %w", errNoDev, err)
+		return Dev{}, fmt.Errorf("%w: cannot read the file that it writes: %w", errNoDev, err)
 	}
 	if err := json.Unmarshal(content, &dev); err != nil {
 		return Dev{}, fmt.Errorf("%w: %s cannot be read: %w", errNoDev, path, err)
 	}
 	if dev.PID <= 0 || hasEnded(dev.PID) {
-		return Dev{}, fmt.Errorf("%w: the one that wrote %s (process %d) has ended", errNoDev, path, dev.PID)
+		return Dev{}, fmt.Errorf("%w: process %d, which wrote %s, has ended", errNoDev, dev.PID, path)
 	}
 	return dev, nil
 }

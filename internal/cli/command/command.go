@@ -178,9 +178,10 @@ func Between(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
-			return Usagef("missing argument: %s (%s --help)", c.UseLine(), c.CommandPath())
+			return Usagef("an argument is missing; usage: %s (%s --help)", c.UseLine(), c.CommandPath())
 		case most >= 0 && len(args) > most:
-			return Usagef("%s does not know %q: %s (%s --help)", c.CommandPath(), strings.Join(args[most:], " "), c.UseLine(), c.CommandPath())
+			return Usagef("%s does not know %q; usage: %s (%s --help)",
+				c.CommandPath(), strings.Join(args[most:], " "), c.UseLine(), c.CommandPath())
 		}
 		return nil
 	}

@@ -52,7 +52,7 @@ func TestExecute(t *testing.T) {
 		"far from all":      {[]string{"zzzzzz"}, 2, `there is no command "sample zzzzzz" (sample --help)`, nil},
 		"unknown inner":     {[]string{"group", "iner"}, 2, `did you mean inner? (sample group --help)`, nil},
 		"unknown flag":      {[]string{"leaf", "--ulr", "x"}, 2, "unknown flag: --ulr (sample leaf --help)", nil},
-		"missing":           {[]string{"group", "inner"}, 2, "missing argument: sample group inner ONE", nil},
+		"missing":           {[]string{"group", "inner"}, 2, "an argument is missing; usage: sample group inner ONE", nil},
 		"too many":          {[]string{"group", "inner", "a", "b"}, 2, `does not know "b"`, nil},
 		"unknown topic":     {[]string{"help", "leav"}, 2, "did you mean leaf?", nil},
 		"help of a command": {[]string{"help", "group", "inner"}, 0, "", nil},

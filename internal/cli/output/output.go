@@ -26,7 +26,7 @@ type Printer struct {
 // Check reports an error if the form does not exist.
 func (p *Printer) Check() error {
 	if !slices.Contains(Forms, p.Form) {
-		return fmt.Errorf("unknown output format %q: use table, wide or json (jq does the rest), or --quiet for ids", p.Form)
+		return fmt.Errorf("unknown output format %q: use table, wide or json (jq can convert it), or --quiet for ids", p.Form)
 	}
 	return nil
 }
