@@ -68,7 +68,7 @@ func TestDoctorJudgesPostgres(t *testing.T) {
 		words  []string
 	}{
 		{func(*repo.Inspection) {}, Healthy, []string{"17.2 at db:5432/forgerun", "room for 4"}},
-		{func(i *repo.Inspection) { i.Version, i.VersionName = 130011, "13.11" }, Failing, []string{"13.11", "14 is the oldest"}},
+		{func(i *repo.Inspection) { i.Version, i.VersionName = 130011, "13.11" }, Failing, []string{"13.11", "version is 14"}},
 		{func(i *repo.Inspection) { i.Version = 140000 }, Healthy, nil},
 		{set("fsync", "off"), Failing, []string{"fsync", "acknowledged", "ALTER SYSTEM SET fsync = on"}},
 		{set("full_page_writes", "off"), Failing, []string{"full_page_writes"}},
@@ -81,7 +81,7 @@ func TestDoctorJudgesPostgres(t *testing.T) {
 		{func(i *repo.Inspection) { i.SchemaVersion = 0 }, Failing, []string{"schema: none", "forgerun migrate"}},
 		{func(i *repo.Inspection) { i.SchemaVersion = 2 }, Failing, []string{"version 2; this program needs 3", "forgerun migrate"}},
 		{func(i *repo.Inspection) { i.SchemaVersion, i.FormerSchema = 20, true }, Failing, []string{"before version 0.1.0", "empty database"}},
-		{func(i *repo.Inspection) { i.SchemaVersion = 4 }, Warning, []string{"version 4; this program needs 3", "also works with it"}},
+		{func(i *repo.Inspection) { i.SchemaVersion = 4 }, Warning, []string{"version 4; this program needs 3", "also works with the newer one"}},
 		{func(i *repo.Inspection) {
 			i.Schema, i.MissingPrivileges = `"My app"`, []string{"A on a", "B on b", "C on c", "D on d", "E on e"}
 		}, Failing,
@@ -93,7 +93,7 @@ func TestDoctorJudgesPostgres(t *testing.T) {
 		{func(i *repo.Inspection) {
 			i.Writing = &repo.Transaction{PID: 7, User: "u", Database: "d", Named: "psql", Age: time.Minute}
 		},
-			Warning, []string{"pid 7 (u in d", "1m0s", "pg_terminate_backend(7)"}},
+			Warning, []string{"pid 7 (user u, database d", "1m0s", "pg_terminate_backend(7)"}},
 		{func(i *repo.Inspection) {
 			i.Writing = &repo.Transaction{User: "u", Database: "d", Named: "gid", Age: time.Minute}
 		},
@@ -118,7 +118,7 @@ func TestDoctorJudgesRedis(t *testing.T) {
 		words  []string
 	}{
 		{func(*queue.ServerFacts) {}, Healthy, []string{"Redis 7.2.4 at cache:6379", "appendfsync is everysec", "7 MiB used"}},
-		{func(s *queue.ServerFacts) { s.Version, s.Release = "6.0.16", "6.0.16" }, Failing, []string{"6.0.16", "6.2 is the oldest"}},
+		{func(s *queue.ServerFacts) { s.Version, s.Release = "6.0.16", "6.0.16" }, Failing, []string{"6.0.16", "version is 6.2"}},
 		{func(s *queue.ServerFacts) { s.Version, s.Release = "6.2.0", "6.2.0" }, Healthy, nil},
 		{func(s *queue.ServerFacts) { s.Version = "10.0.1" }, Healthy, nil},
 		{func(s *queue.ServerFacts) { s.Product, s.Release = "valkey", "8.1.3" }, Healthy, []string{"Valkey 8.1.3"}},
@@ -187,7 +187,7 @@ func TestDoctorJudgesTheOthers(t *testing.T) {
 		{repo.State{Workers: 2, HasLeader: true, Ahead: true}, Warning,
 			[]string{"Postgres clock steps", "was set back", "adjust the machine's clock gradually"}},
 		{repo.State{HasLeader: true}, Warning, []string{"jobs would wait"}},
-		{repo.State{HasLeader: true, OldestDue: time.Second}, Warning, []string{"and jobs are waiting, one for 1s"}},
+		{repo.State{HasLeader: true, OldestDue: time.Second}, Warning, []string{"and jobs are waiting, the oldest for 1s"}},
 		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, HasLeader: true}, Warning,
 			[]string{"has waited for 3m0s", "holding 0 now", "no job was started"}},
 		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Held: 4, HasLeader: true}, Healthy,

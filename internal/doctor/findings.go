@@ -123,7 +123,7 @@ func (fs *Findings) judgeClock(what string, ahead, roundTrip time.Duration) {
 	found := fmt.Sprintf("%v %s this machine's clock (uncertain by up to %v)", round(ahead), direction, round(roundTrip/2))
 	const advice = "synchronise the clocks of both machines by NTP (chronyc tracking, timedatectl)"
 	fs.Judge(what,
-		Fail(certain > clockFail, found+": asynq takes tasks from live workers, and receivers refuse signatures", advice),
+		Fail(certain > clockFail, found+": asynq takes tasks away from live workers, and receivers reject signatures", advice),
 		Warn(certain > clockWarn, found+": API keys expire and waiting tasks start early or late by that much", advice),
 		OK(found))
 }

@@ -35,7 +35,7 @@ func (fs *Findings) judgePostgres(role string, i repo.Inspection, err error) {
 	}
 	found := i.VersionName + " at " + i.Place
 	fs.Judge("Postgres version",
-		Fail(i.Version/10_000 < oldestPostgres, fmt.Sprintf("%s, but %d is the oldest that is supported", found, oldestPostgres),
+		Fail(i.Version/10_000 < oldestPostgres, fmt.Sprintf("%s, but the oldest supported version is %d", found, oldestPostgres),
 			"upgrade the server"),
 		OK(found))
 	fs.judgeSchema(i)
@@ -47,11 +47,11 @@ func (fs *Findings) judgePostgres(role string, i repo.Inspection, err error) {
 			OK(i.Settings[name]))
 	}
 	fs.Judge("Postgres writes",
-		Fail(i.IsStandby, "none: the server is a standby",
+		Fail(i.IsStandby, "refused: the server is a standby",
 			"point FORGERUN_DATABASE_URL to the primary, or name all servers and add target_session_attrs=read-write"),
-		Fail(i.Settings["default_transaction_read_only"] == "on", "none: default_transaction_read_only is on",
+		Fail(i.Settings["default_transaction_read_only"] == "on", "refused: default_transaction_read_only is on",
 			"turn it off where it was set: for the server, the database or the user (\\drds in psql shows the last two)"),
-		OK("accepted: a primary, not read-only"))
+		OK("accepted: the server is a primary and not read-only"))
 	fs.Judge("Postgres encoding",
 		Fail(i.Encoding != "UTF8", i.Encoding+": it cannot store every text that clients send",
 			"create the database with: createdb -E UTF8 -T template0 NAME"),
@@ -71,10 +71,12 @@ func (fs *Findings) judgeTransactions(t *repo.Transaction) {
 		return
 	}
 	fs.Judge(what,
-		Warn(t.PID == 0, fmt.Sprintf("a transaction of %s in %s was prepared %v ago, as %q", t.User, t.Database, round(t.Age), t.Named)+waits,
+		Warn(t.PID == 0,
+			fmt.Sprintf("a transaction of user %s in database %s was prepared %v ago, as %q", t.User, t.Database, round(t.Age), t.Named)+waits,
 			"end it with COMMIT PREPARED or ROLLBACK PREPARED, in that database"),
 		Warn(true,
-			fmt.Sprintf("pid %d (%s in %s, application %q) has been writing for %v", t.PID, t.User, t.Database, t.Named, round(t.Age))+waits,
+			fmt.Sprintf("pid %d (user %s, database %s, application %q) has been writing for %v",
+				t.PID, t.User, t.Database, t.Named, round(t.Age))+waits,
 			fmt.Sprintf("let the transaction commit, or end it: SELECT pg_terminate_backend(%d); "+
 				"idle_in_transaction_session_timeout prevents it", t.PID)))
 }
@@ -84,11 +86,11 @@ func (fs *Findings) judgeSchema(i repo.Inspection) {
 	differs := fmt.Sprintf("%s; this program needs %d", found, i.NeededVersion)
 	fs.Judge("Postgres schema",
 		Fail(i.FormerSchema, "created by a program before version 0.1.0, and cannot be migrated", "use a new, empty database"),
-		Fail(i.SchemaVersion == 0 && len(i.MissingPrivileges) > 0, "its version cannot be read", "grant the user the privileges below"),
+		Fail(i.SchemaVersion == 0 && len(i.MissingPrivileges) > 0, "the schema version cannot be read", "grant the user the privileges below"),
 		Fail(i.SchemaVersion == 0, "none", "run 'forgerun migrate' with the FORGERUN_DATABASE_URL of a user who may create tables; "+
 			"if the schema exists, grant this user USAGE on it, or set the search_path"),
 		Fail(i.SchemaVersion < i.NeededVersion, differs, "run this version's 'forgerun migrate' before you upgrade the other roles"),
-		Warn(i.SchemaVersion > i.NeededVersion, differs+", but also works with it",
+		Warn(i.SchemaVersion > i.NeededVersion, differs+", but also works with the newer one",
 			"upgrade this program to the version that created the schema"),
 		OK(found))
 }
@@ -137,7 +139,7 @@ func (fs *Findings) JudgeState(s *repo.State) {
 		found += fmt.Sprintf(", holding %d now; the oldest due job has waited for %v", s.Held, due)
 	}
 	fs.Judge("workers",
-		Warn(s.Workers == 0 && s.OldestDue > 0, fmt.Sprintf("none is alive, and jobs are waiting, one for %v", due),
+		Warn(s.Workers == 0 && s.OldestDue > 0, fmt.Sprintf("none is alive, and jobs are waiting, the oldest for %v", due),
 			"start 'forgerun worker'; if a worker is running, its log says why it has no lease"),
 		Warn(s.Workers == 0, "none is alive: jobs would wait", "start 'forgerun worker'"),
 		Warn(s.OldestDue > longDue && s.Held < s.Slots && !s.Moving, found+", and no job was started in the last minute",
@@ -149,9 +151,9 @@ func (fs *Findings) JudgeState(s *repo.State) {
 				"(chronyd without makestep after the start)"),
 		OK("no job or worker has a time in the future"))
 	fs.Judge("leader",
-		Warn(s.LeaderOpen, "a process is the leader, but one of its tasks is blocked (see its metric maintenance_blocked), "+
-			"and no other process takes over",
-			"check the other findings, and its log for \"maintenance failed\"; a process without this problem takes over automatically"),
+		Warn(s.LeaderOpen, "the leader cannot do one of its tasks (see its metric maintenance_blocked), "+
+			"and no other process can do it",
+			"check the other findings, and the leader's log for \"maintenance failed\"; a process without this problem takes over automatically"),
 		Warn(!s.HasLeader, "none: no process queues due jobs, recovers lost ones or removes old data",
 			"start a process of any role; within 5 s a process becomes the leader, or its log says why not"),
 		OK("a process is the leader"))
@@ -203,7 +205,7 @@ func (fs *Findings) judgeServer(name string, s queue.ServerFacts) {
 	}
 	found := map[string]string{"redis": "Redis", "valkey": "Valkey"}[s.Product] + " " + s.Release + " at " + s.Address
 	fs.Judge(name+" version",
-		Fail(!atLeast(s.Version, 6, 2), found+", but 6.2 is the oldest that is supported", "upgrade the server"), OK(found))
+		Fail(!atLeast(s.Version, 6, 2), found+", but the oldest supported version is 6.2", "upgrade the server"), OK(found))
 	fs.Judge(name+" role",
 		Fail(s.Role == "slave", "replica: it accepts no writes", "point FORGERUN_REDIS_URL to the master, or use redis-sentinel://"),
 		OK(s.Role))
