@@ -23,7 +23,7 @@ First runs the command without faults: it must succeed. Then runs it many times,
 with other faults: each fault at each operation, pairs of faults, and longer sequences that
 reach new combinations of fault, operation and job state. A sequence breaks the client if
 
-  the client breaks a rule of the verdict with the level must,
+  the client breaks a rule of the verdict of level "must",
   the command fails or never ends, although all of the faults are temporary,
   or it succeeds with more or fewer jobs than without faults.
 

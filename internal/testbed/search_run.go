@@ -213,7 +213,7 @@ func (r *searchRun) describe(b *strings.Builder, f *search.Finding) {
 func (r *searchRun) replay(ctx context.Context) int {
 	files, err := filepath.Glob(filepath.Join(r.regressions, "*.yaml"))
 	if err != nil || len(files) == 0 {
-		return r.Unusable(fmt.Errorf("--regressions: there is no *.yaml in %s", r.regressions))
+		return r.Unusable(fmt.Errorf("--regressions: there is no *.yaml file in %s", r.regressions))
 	}
 	lists := make([][]fault.Rule, len(files))
 	for i, file := range files {

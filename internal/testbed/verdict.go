@@ -32,7 +32,7 @@ COMMAND finds the service in these variables: FORGERUN_URL, FORGERUN_API_KEY,
 FORGERUN_CLIENT_ID, and those that --url-env names. The output of COMMAND is shown.
 
 Without --profile the profile is "default": it injects one fault of each kind, within half
-a minute. --profile none injects no faults. With --profiles or --seeds the command runs
+a minute. --profile none injects no faults. With --profiles or --seeds, the command runs
 once for each profile and seed, each time as a new client.
 
 Profiles:
@@ -48,12 +48,12 @@ With --json, standard output has only the verdict, as JSON; the output of the co
 to standard error.
 
 Exit codes; if several apply to the runs, the first of these:
-  1  FAILED: the client broke a rule with the level must that is not in the baseline, or
-     created a duplicate; or what --require or --complete demands is missing; or an entry
-     of the baseline is stale
+  1  FAILED: the client broke a rule of level "must" that is not in the baseline, or
+     created a duplicate; or what --require or --complete demands is missing; or the
+     baseline lists a rule that is no longer broken
   2  NOTHING JUDGED: no request came, the target never answered, or no submission was
      recognised; or the command failed, or a file could not be written
-  0  PASSED, or PASSED WITH WARNINGS: the client broke only rules with the level should
+  0  PASSED, or PASSED WITH WARNINGS: the client broke only rules of level "should"
   130  interrupted (Ctrl-C): the traffic until then is judged, and the verdict printed`
 
 // verdictRun runs a command one or more times against a service, and prints the verdicts.
@@ -131,7 +131,7 @@ func (v *verdictRun) serviceFlags() *pflag.FlagSet {
 		"registers a client")
 	f.Lookup("key").DefValue = ""
 	f.StringArrayVar(&v.settings, "set", nil, "variable of the started service, as `NAME=VALUE`; may be repeated")
-	f.Float64Var(&v.scale, "time-scale", 1, "`factor` by which the started service stretches the durations of jobs")
+	f.Float64Var(&v.scale, "time-scale", 1, "`factor` by which the started service multiplies the durations of jobs")
 	f.StringVar(&v.binary, "forgerun", "", "`path` of the forgerun binary (default: this one)")
 	f.StringVar(&v.fetch, "fetch", "", "if no Postgres is installed, fetch a private copy for the started service,\n"+
 		"from Maven Central or a mirror at `url`")
@@ -153,7 +153,7 @@ func (v *verdictRun) faultFlags() *pflag.FlagSet {
 		"none: a run without faults; all: a run without faults, then one with each profile except default")
 	f.Int64Var(&v.seed, "seed", 1, "`number` that seeds the choice of faults")
 	f.IntVar(&v.seeds, "seeds", 1, "`number` of runs under each profile, with consecutive seeds from --seed on")
-	f.StringVar(&v.faults, "faults", "", "`file` with your own faults instead of a profile: an array as for\n"+
+	f.StringVar(&v.faults, "faults", "", "`file` with your own faults instead of a profile: an array of rules as in\n"+
 		"PUT /v1/testbed/faults, as JSON or YAML")
 	f.DurationVar(&v.limit, "time-limit", 0, "`duration` after which a run of the command is stopped and counts as failed (default: no limit)")
 	f.Var(&v.advance, "advance", "`duration` by which the service's clock moves after the first request of the command;\n"+
@@ -165,13 +165,13 @@ func (v *verdictRun) ruleFlags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("Rules", pflag.ContinueOnError)
 	f.StringSliceVar(&v.rules, "rules", nil, "`ids` of the rules to judge, separated by commas; default: all")
 	f.StringSliceVar(&v.skip, "skip", nil, "`ids` of rules not to judge")
-	f.StringSliceVar(&v.policy.Require, "require", nil, "`ids` of rules that must be tested and kept in at least one session and broken in\n"+
-		"none, even rules with the level should")
+	f.StringSliceVar(&v.policy.Require, "require", nil, "`ids` of rules that at least one session must test and find kept,\n"+
+		"and that no session may find broken, even those of level \"should\"")
 	f.StringSliceVar(&v.policy.Warn, "warn", nil, "`ids` of rules that only warn: they are reported and do not change the exit code")
 	f.StringVar(&v.baselinePath, "baseline", "", "`file` with the rules that the client is known to break. They do not fail the run, but\n"+
-		"other broken rules do, and so does an entry whose rule the client no longer breaks")
+		"other broken rules do, and so does an entry for a rule that the client no longer breaks")
 	f.BoolVar(&v.update, "update-baseline", false, "write the rules broken in this run to the file of --baseline (default: "+baselineFile+")")
-	f.BoolVar(&v.policy.Strict, "strict", false, "also fail if the client breaks a rule with the level should")
+	f.BoolVar(&v.policy.Strict, "strict", false, "also fail if the client breaks a rule of level \"should\"")
 	f.BoolVar(&v.policy.Complete, "complete", false, "fail unless every rule was tested and every fault of the profiles\n"+
 		"happened in at least one session")
 	return f
@@ -217,7 +217,7 @@ func (v *verdictRun) check(f *pflag.FlagSet) error {
 		{f.Changed("key") && v.url == "", "--key needs --url"},
 		{len(v.settings) > 0 && !own, "--set needs the service that verdict starts: it cannot be combined with --url or --target"},
 		{v.fetch != "" && !own, "--fetch needs the service that verdict starts: it cannot be combined with --url or --target"},
-		{v.advance.by > 0 && targeted, "--advance moves the clock of a ForgeRun: it cannot be combined with --target"},
+		{v.advance.by > 0 && targeted, "--advance moves the clock of a ForgeRun service: it cannot be combined with --target"},
 		{len(v.profiles) > 0 && v.profile != "", "--profile and --profiles cannot be combined"},
 		{v.faults != "" && (v.profile != "" || len(v.profiles) > 0), "--faults replaces a profile: remove --profile and --profiles"},
 		{v.seeds < 1, "--seeds must be at least 1"},

@@ -69,7 +69,8 @@ func (v *verdictRun) updateBaseline(shown *summary.Summary) error {
 		return fmt.Errorf("--update-baseline: %w", err)
 	}
 	path := shown.Baseline.Path
-	shown.Notes = append(shown.Notes, "The rules that this client breaks are now in "+path+": commit it, and run with --baseline "+path+".")
+	shown.Notes = append(shown.Notes,
+		"The rules that this client breaks are now in "+path+": commit this file, and run with --baseline "+path+".")
 	return nil
 }
 

@@ -67,7 +67,7 @@ func (v *verdictRun) explain(err error) error {
 	p, ok := errors.AsType[*client.Problem](err)
 	switch {
 	case ok && p.Status == http.StatusNotFound:
-		return fmt.Errorf("the service at %s is no test bed: set FORGERUN_TESTBED=true, or use forgerun dev", v.url)
+		return fmt.Errorf("the service at %s has no test bed: set FORGERUN_TESTBED=true, or use forgerun dev", v.url)
 	case ok && p.Status == http.StatusUnauthorized:
 		return fmt.Errorf("the service at %s refuses the key of --key or FORGERUN_API_KEY: %w", v.url, err)
 	}
@@ -86,7 +86,7 @@ func readFaults[Rule any](path string) (rules []Rule, err error) {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
 	if err := d.Decode(&list); err != nil {
-		return nil, fmt.Errorf("it must be an array of rules with match and effect: %w", err)
+		return nil, fmt.Errorf("the file must be an array of rules with match and effect: %w", err)
 	}
 	return recoded[[]Rule](list)
 }
@@ -147,7 +147,7 @@ func (j *judged) end(ctx context.Context) (ended []shownSession, err error) {
 		}
 		var shown shownSession
 		if err := json.Unmarshal(text, &shown.Verdict); err != nil {
-			return nil, fmt.Errorf("the verdict is invalid: %w", err)
+			return nil, fmt.Errorf("cannot read the verdict of the service: %w", err)
 		}
 		if j.pages {
 			if shown.page, err = j.VerdictAs(ctx, n.SessionID, "text/html"); err != nil {

@@ -265,7 +265,7 @@ func TestVerdictOfExistingClient(t *testing.T) {
 	require.Contains(t, stderr, "So.")
 	require.NoError(t, os.WriteFile(faults, []byte("effects: 1"), 0o600))
 	_, _, stderr = run()
-	require.Contains(t, stderr, "it must be an array of rules")
+	require.Contains(t, stderr, "the file must be an array of rules")
 	_, _, stderr = invoke(t, "verdict", "--url", service.url, "--", "true")
 	require.Contains(t, stderr, "403")
 }

@@ -19,7 +19,7 @@ import (
 
 var (
 	errNotFound = errors.New("there is no session with this id")
-	errOpen     = errors.New("another open session has the same label, or no label like this one: end it first")
+	errOpen     = errors.New("another open session has the same label, or also none: end it first")
 	errFull     = fmt.Errorf("%d sessions are open: end some first", verdict.MaxSessions)
 	errLabel    = fmt.Errorf("a label must have 1 to %d printable ASCII characters, without leading or trailing spaces", verdict.MaxLabel)
 	errProfile  = errors.New("the fault rules come from the profile of an open session: end the session first")

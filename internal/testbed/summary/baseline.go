@@ -190,7 +190,7 @@ func (s *Summary) UpdateBaseline() error {
 // text returns the file with one entry per line, so that users can delete a stale entry by its line.
 func (b *Baseline) text() []byte {
 	text := bytes.NewBufferString("# Rules that this client is known to break (forgerun verdict --baseline).\n" +
-		"# Delete the line of a rule once the client keeps it.\nknown:")
+		"# When the client keeps a rule again, delete its line.\nknown:")
 	if len(b.entries) == 0 {
 		text.WriteString(" []\n")
 		return text.Bytes()

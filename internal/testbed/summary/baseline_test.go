@@ -96,7 +96,7 @@ func TestUpdateBaseline(t *testing.T) {
 	written, err := os.ReadFile(b.Path)
 	require.NoError(t, err)
 	require.Equal(t, `# Rules that this client is known to break (forgerun verdict --baseline).
-# Delete the line of a rule once the client keeps it.
+# When the client keeps a rule again, delete its line.
 known:
   - {profile: "failover", rule: backoff}
   - {profile: "failover", rule: retry-budget}
@@ -144,7 +144,7 @@ func TestMarkdownAndAnnotations(t *testing.T) {
 	require.Len(t, parts, 3, "the fence is longer than any in the text")
 	require.NotContains(t, parts[0]+parts[2], "<script>")
 	require.NotContains(t, summary.String(), "\x1b")
-	require.Contains(t, log.String(), "::error title=ForgeRun backoff::The client waits. Broken in overloaded, seed 7, a|b. Wait.\n")
-	require.Contains(t, log.String(), "::error title=ForgeRun::The rule time-outs is required, and was not tested: no wait.\n")
+	require.Contains(t, log.String(), "::error title=ForgeRun backoff::The client waits. Rule broken in overloaded, seed 7, a|b. Wait.\n")
+	require.Contains(t, log.String(), "::error title=ForgeRun::The rule time-outs is required, but was not tested: no wait.\n")
 	require.Len(t, bytes.Split(bytes.TrimSpace(log.Bytes()), []byte("\n")), 2)
 }

@@ -83,7 +83,7 @@ func (s *Summary) Annotations(w io.Writer) error {
 		if r.Status == verdict.Warn {
 			level = "warning"
 		}
-		text := fmt.Sprintf("%s Broken in %s. %s", r.Title, r.In, r.Fix.Text)
+		text := fmt.Sprintf("%s Rule broken in %s. %s", r.Title, r.In, r.Fix.Text)
 		fmt.Fprintf(&b, "::%s title=ForgeRun %s::%s\n", level, r.Rule, escapeCommand(text))
 	}
 	for _, sentence := range append(s.Missing(), s.Stale()...) {

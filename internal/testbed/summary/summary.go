@@ -173,7 +173,7 @@ func (s *Summary) Missing() (missing []string) {
 	for _, r := range s.Untested() {
 		untested = append(untested, r.Rule)
 		if slices.Contains(s.Policy.Require, r.Rule) {
-			missing = append(missing, "The rule "+r.Rule+" is required, and was not tested: "+r.Reason+".")
+			missing = append(missing, "The rule "+r.Rule+" is required, but was not tested: "+r.Reason+".")
 		}
 	}
 	if !s.Policy.Complete {

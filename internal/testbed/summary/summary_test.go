@@ -121,7 +121,7 @@ func TestSeveralSessions(t *testing.T) {
 	require.Regexp(t, `\nFAILED +overloaded +7 +test_a +12 +backoff +-\nFAILED .*\nPASSED +mine.yaml +7 +- +12 +- +-\n`, shown)
 	require.Contains(t, shown, "\n  -     time-outs              not tested: no wait. ")
 	require.Contains(t, shown, "\nFAILED: 1 error in 3 sessions\n  must    backoff: Wait.\n0 rules passed, 1 not tested: no wait.\n"+
-		"The rule time-outs is required, and was not tested: no wait.\n")
+		"The rule time-outs is required, but was not tested: no wait.\n")
 	s.Page = "mine.html"
 	require.Contains(t, text(t, s), "\nFull report: mine.html\n")
 
