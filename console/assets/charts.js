@@ -59,7 +59,7 @@ function ticks(times) {
 function said(title, series, unit) {
   return `${title}. ` + series.map(one => {
     const known = one.values.filter(v => v !== null);
-    return known.length ? `${one.name}: ${unit(known.at(-1))} at last, ${unit(Math.max(...known))} at most` : `${one.name}: nothing`;
+    return known.length ? `${one.name}: latest ${unit(known.at(-1))}, highest ${unit(Math.max(...known))}` : `${one.name}: nothing`;
   }).join("; ");
 }
 

@@ -27,7 +27,7 @@ class Reader {
     return value;
   }
 
-  fail() { throw new SyntaxError(`not JSON at character ${this.at + 1}`); }
+  fail() { throw new SyntaxError(`invalid JSON at character ${this.at + 1}`); }
 
   take(pattern) {
     pattern.lastIndex = this.at;

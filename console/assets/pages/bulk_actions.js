@@ -80,7 +80,7 @@ export async function changeMatching(action, filter, context) {
   const started = confirm({
     title: `${capital(action)} all matching jobs?`, action: label, danger: action !== "retry", text: [h("p", {}, DOES[action]), shown],
     fields: [again, field("Maximum per second", h("input", { type: "number", name: "rate", min: 1, max: 1000, placeholder: "200" }),
-      "A rate limits the load on workers and receivers.")],
+      "Limits the load on workers and receivers.")],
     act: form => post("bulk", { ...asked(form), dry_run: false, rate: Number(form.get("rate")) || undefined }),
   });
   const yes = label.closest("button");

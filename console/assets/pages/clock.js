@@ -32,7 +32,7 @@ function keep(answer) {
 const reading = () => new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" }).format(new Date(serviceNow()));
 
 function pace() {
-  const ahead = serviceNow() - Date.now(), runs = state.frozen ? "frozen" : state.rate === 1 ? "runs" : `runs at ${state.rate} times the speed`;
+  const ahead = serviceNow() - Date.now(), runs = state.frozen ? "frozen" : state.rate === 1 ? "runs" : `runs at ${state.rate} times real speed`;
   return ahead < 60000 ? runs : `${runs}, ${span(ahead)} ahead`; // clocks of browsers are not exact
 }
 

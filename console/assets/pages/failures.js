@@ -22,7 +22,7 @@ export function page(context) {
     list.refused ? refusal("failures", list, context.query) : list.data.length === 0 ? empty("No job failed in this time.") : table([
       { title: "Jobs", num: true, cell: f => h("a", { class: "open", href: jobsOf(f, context.query) }, number(f.count)) }, { title: "Code", cell: f => h("code", {}, f.code) },
       { title: "Kind", cell: f => f.work_kind }, { title: "What happened", class: "wrap", cell: f => f.detail },
-      { title: "First", num: true, cell: f => age(f.first_at) }, { title: "Last", num: true, cell: f => age(f.last_at) }, { title: "The last one", cell: f => jobLink(f.last_job_id) },
+      { title: "First", num: true, cell: f => age(f.first_at) }, { title: "Last", num: true, cell: f => age(f.last_at) }, { title: "Last job", cell: f => jobLink(f.last_job_id) },
       { title: "Retryable", num: true, cell: f => again(f, context) },
     ], list.data, { key: f => [f.code, f.work_kind, f.detail].join("\n"), open: f => jobsOf(f, context.query), caption: "Failures" }),
     list.more ? h("p", { class: "quiet" }, "Only the last 100,000 finished jobs are counted, but there are more.") : null],

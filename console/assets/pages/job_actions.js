@@ -46,7 +46,7 @@ export async function submitAgain(job, context) {
   const submission = submissionOf(job);
   const made = await confirm({ title: "Submit it again?", action: "Submit",
     text: [h("p", {}, "A new job of the same client:"), h("pre", {}, write(submission, "  ")),
-      hides(job) ? note("warn", h("p", {}, "Values that show as *** are hidden here; they would be sent as ***. Edit and submit lets you fill them in.")) : ""],
+      hides(job) ? note("warn", h("p", {}, "Values that show as *** are hidden here; they would be sent as ***. To fill them in, use “Edit and submit”.")) : ""],
     act: () => post("jobs", { client_id: job.client_id, job: submission }) });
   if (made) context.go(`#/jobs/${made.job_id}?submitted`);
 }

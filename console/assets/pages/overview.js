@@ -53,7 +53,7 @@ function numbers({ as_of: now, waiting, workers, deliveries }) {
 function due({ count: all, more, due: n, oldest_run_at: oldest, next_run_at: next }) {
   const later = all - n;
   return [n ? ["the oldest was due ", age(oldest)] : "none is due", later === 0 ? null
-    : [` · ${number(later)}${more ? "+" : ""} later`, next ? [", the next ", age(next)] : ", stopped or limited"]];
+    : [` · ${number(later)}${more ? "+" : ""} later`, next ? [", the next ", age(next)] : ", all paused or at a limit"]];
 }
 
 function pending({ count: all, first_due_at: first }, now) {

@@ -10,7 +10,7 @@ import { rules } from "./verdict.js";
 
 const CONCLUSIONS = {
   passed: ["PASSED", "No rule was broken."], passed_with_warnings: ["PASSED WITH WARNINGS", "Only “should” rules were broken."],
-  failed: ["FAILED", "A “must” rule was broken."], nothing_judged: ["NOTHING JUDGED", "The session shows nothing about the client."],
+  failed: ["FAILED", "A “must” rule was broken."], nothing_judged: ["NOTHING JUDGED", "The session did not test the client."],
 };
 const STATUSES = [["fail", "FAIL"], ["warn", "WARN"], ["not_tested", "not tested"], ["ok", "ok"]];
 

@@ -31,8 +31,8 @@ function service(s) {
     ["Version of this process", mono(s.version)], ["Schema", number(s.schema_version)], ["Time of the database", time(s.time)],
     ["Leader", s.leader ? [h("code", { class: "wrap" }, s.leader.leader_id), " until ", time(s.leader.expires_at)] : badge("NONE")],
     ["Workers alive", number(s.workers_alive)], ["Slots of these workers", number(s.slots)],
-    ["Jobs that could run", count(b.queued)], ["Jobs for later", count(b.scheduled)], ["Jobs held by workers", count(b.held)], ["Oldest job due since", age(b.oldest_run_at)],
-    ["Deliveries not settled", count(b.deliveries)], ["Oldest delivery due since", age(b.oldest_delivery_at)],
+    ["Jobs that could run", count(b.queued)], ["Jobs not due yet", count(b.scheduled)], ["Jobs held by workers", count(b.held)], ["Oldest job due since", age(b.oldest_run_at)],
+    ["Pending deliveries", count(b.deliveries)], ["Oldest delivery due since", age(b.oldest_delivery_at)],
   ]));
 }
 

@@ -28,7 +28,7 @@ function worker(w, context) {
     h("div", { class: "line" }, h("h2", {}, w.name || w.worker_id), badge(w.silent ? "SILENT" : w.state), w.drained ? badge("DRAIN") : null,
       h("span", { class: w.silent ? "tone-bad" : "quiet" }, w.state === "ALIVE" ? "heartbeat " : "last heartbeat ", age(w.heartbeat_at)),
       h("span", { class: "push num" }, idle ? "holds no jobs" : `${number(w.held)} of ${number(w.slots)} slots`), change),
-    idle ? null : h("meter", { min: 0, max: Math.max(1, w.slots), value: Math.min(w.held, w.slots), "aria-label": `${w.held} of ${w.slots} slots are held` }),
+    idle ? null : h("meter", { min: 0, max: Math.max(1, w.slots), value: Math.min(w.held, w.slots), "aria-label": `${w.held} of ${w.slots} slots are in use` }),
     w.silent ? h("p", { class: "tone-bad" }, "The worker hangs, is stopped, or cannot reach Postgres. Its jobs are requeued ", age(w.expires_at), ".") : null,
     h("p", { class: "quiet" }, h("code", { class: "wrap" }, w.worker_id), " started ", time(w.started_at), future(w)),
     w.jobs.length === 0 ? null : h("details", {}, h("summary", {}, `The jobs that it holds${w.held > w.jobs.length ? ` (the first ${w.jobs.length} of ${number(w.held)})` : ""}`), table([
@@ -41,5 +41,5 @@ function worker(w, context) {
 // future describes what will happen to a worker and its jobs.
 function future(w) {
   if (w.state === "ALIVE") return w.silent ? null : [", considered dead without a heartbeat ", age(w.expires_at)];
-  return w.held ? ", its jobs are not yet given back" : null;
+  return w.held ? ", its jobs are not yet requeued" : null;
 }
