@@ -71,7 +71,7 @@ type Client struct {
 func New(cfg Config) (*Client, error) {
 	base, err := url.Parse(cfg.URL)
 	if err != nil {
-		return nil, errors.New("client: the URL cannot be read; it may look like https://forgerun.example.com")
+		return nil, errors.New("client: the URL is not valid; it must be like https://forgerun.example.com")
 	}
 	if (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
 		return nil, fmt.Errorf("client: the URL must begin with http:// or https:// and a host, not %q", base.Redacted())

@@ -155,7 +155,7 @@ type Message struct {
 // Event decodes the data as an event of the log. The end of a job or batch is an outcome document instead: see Outcome.
 func (m Message) Event() (*Event, error) {
 	if m.IsOutcome() {
-		return nil, fmt.Errorf("client: the data of %s is an outcome document", m.Name)
+		return nil, fmt.Errorf("client: the data of %s is an outcome document: use Outcome to read it", m.Name)
 	}
 	event := &Event{}
 	if err := json.Unmarshal(m.Data, event); err != nil {
@@ -176,7 +176,7 @@ func (m Message) IsOutcome() bool {
 // Outcome decodes the data as an outcome document.
 func (m Message) Outcome() (*Outcome, error) {
 	if !m.IsOutcome() {
-		return nil, fmt.Errorf("client: the data of %s is not an outcome document", line(m.Name))
+		return nil, fmt.Errorf("client: the data of %s is not an outcome document: use Event to read it", line(m.Name))
 	}
 	o, err := ParseOutcome("", m.Data)
 	if err != nil {

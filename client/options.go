@@ -137,7 +137,7 @@ func CorrelationID(id string) Option {
 func Header(name, value string) Option {
 	return func(s *settings) {
 		if http.CanonicalHeaderKey(name) == "Authorization" {
-			s.err = errors.New("client: the key is set with Config.Key or WithKey")
+			s.err = errors.New("client: the header Authorization cannot be set: pass the key in Config.Key or WithKey")
 			return
 		}
 		s.set(name, value)

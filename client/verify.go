@@ -73,7 +73,7 @@ func (v *Verifier) Verify(r *http.Request) (*WebhookMessage, error) {
 	case v.Secret == "" && v.Keys == nil:
 		return nil, errors.New("client: the Verifier has neither Secret nor Keys")
 	case v.Keys != nil && v.URL == "":
-		return nil, errors.New("client: the Verifier has Keys, and needs the URL that was registered")
+		return nil, errors.New("client: a Verifier with Keys needs the URL that was registered")
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxResponse+1))
 	if err != nil {
@@ -222,7 +222,7 @@ func (v *Verifier) verifyInput(m message, member httpsfv.Member, signature []byt
 		return err
 	}
 	if len(signature) != ed25519.SignatureSize {
-		return refused("the message has no signature with that name")
+		return refused("the Signature header has no valid entry for this name in Signature-Input")
 	}
 	keyID, _ := parameter[string](input, "keyid")
 	key, err := v.Keys(keyID)
@@ -252,7 +252,7 @@ func (m message) signatureBase(input httpsfv.InnerList, must []string) ([]byte, 
 	for _, component := range input.Items {
 		name, ok := component.Value.(string)
 		if !ok || len(component.Params.Names()) > 0 || covered[name] {
-			return nil, refused("a component of the signature is not known")
+			return nil, refused("the signature covers an unknown component")
 		}
 		value, err := m.component(name)
 		if err != nil {

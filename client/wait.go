@@ -184,7 +184,7 @@ func (c *Client) retry(ctx context.Context, r *request, do func(try int) error, 
 			continue
 		}
 		if ended := c.sleep(ctx, wait); ended != nil {
-			return fmt.Errorf("%w (it was not sent again: %w)", err, ended) // err explains why there was a wait
+			return fmt.Errorf("%w (the request was not sent again: %w)", err, ended) // err explains why there was a wait
 		}
 	}
 }

@@ -45,7 +45,7 @@ func (g *Guard) control(network, address string, _ syscall.RawConn) error {
 // Results of Check.
 const (
 	notAURL = "This must be an absolute URL, such as https://example.com/done."
-	unclear = "The host must be a name in ASCII without a dot at its end (such as example.com; xn--... for others), " +
+	unclear = "The host must be a name in ASCII without a dot at its end (such as example.com; write other letters as xn--...), " +
 		"or an IP address in its usual form (such as 8.8.8.8 or [2606:4700::1111])."
 	notPublic = "The host must have a public address; local, private and reserved addresses are not allowed."
 )

@@ -133,7 +133,7 @@ func (e *ends) await(ctx context.Context, ids []string) error {
 			select {
 			case <-time.After(look):
 			case <-ctx.Done():
-				return fmt.Errorf("no delivery has told of job %s: %w", id, ctx.Err())
+				return fmt.Errorf("no delivery about the end of job %s has arrived: %w", id, ctx.Err())
 			}
 		}
 	}

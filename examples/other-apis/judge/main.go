@@ -46,8 +46,8 @@ type tally struct {
 }
 
 func main() {
-	forgerun := flag.String("forgerun", "forgerun", "the program")
-	parallel := flag.Int("parallel", 4, "how many runs at the same time")
+	forgerun := flag.String("forgerun", "forgerun", "`path` of the forgerun program")
+	parallel := flag.Int("parallel", 4, "`number` of runs at the same time")
 	flag.Parse()
 	if err := judge(*forgerun, *parallel); err != nil {
 		fmt.Fprintln(os.Stderr, err)
