@@ -63,19 +63,20 @@ func newMaintenanceMetrics(in telemetry.Factory) maintenanceMetrics {
 	task, by := []string{"task"}, []string{"by"}
 	return maintenanceMetrics{
 		Leading: in.Gauge("maintenance_leader", "1 while this process is the leader."),
-		blocked: in.Gauges("maintenance_blocked", "1 while a task of the leader is blocked in this process, so that another may lead.", task,
+		blocked: in.Gauges("maintenance_blocked",
+			"1 while this process cannot do a task of the leader, so that another process may become the leader.", task,
 			VitalTasks...),
 		MaintenanceErrors: in.Counters("maintenance_errors_total", "Failed rounds of the leader's tasks.", task, MaintenanceTasks...),
 		rounds: in.Histograms("maintenance_round_seconds", "Duration of a round of the leader's tasks.", telemetry.Quick, task,
 			MaintenanceTasks...),
 		SucceededAt: in.Gauges("maintenance_last_success_timestamp_seconds",
-			"Unix time of this process' latest successful round; 0: never.", task, MaintenanceTasks...),
+			"Unix time of the latest successful round of a leader's task in this process; 0: never.", task, MaintenanceTasks...),
 		Repaired: in.Counters("maintenance_jobs_total", "Jobs and batches that the leader's tasks changed; batch_completer counts batches.", by,
 			"scheduler", "relay", "rescuer_requeued", "rescuer_failed", "batch_completer", RepairStranded, Resumed),
 		DeliveriesRepaired: in.Counters("maintenance_deliveries_total",
 			"Deliveries that the leader repaired: expired claims, missing webhooks, missing tasks or wrong times.", by,
 			RepairReclaimed, RepairOrphaned, RepairEnqueued, RepairStranded),
-		LeasesExpired: in.Counters("leases_expired_total", "Jobs that lost their worker, by the state in which they were.",
+		LeasesExpired: in.Counters("leases_expired_total", "Jobs that lost their worker, by their state at that time.",
 			[]string{"state"}, string(job.Assigned), string(job.Running)),
 		ClockSteps: in.Counters("clock_steps_total", "Clock changes that the leader detected.",
 			[]string{"clock"}, PostgresClock, ProcessClock),
@@ -145,7 +146,7 @@ func newBacklogGauges(in telemetry.Factory) backlogGauges {
 	}
 	const note = " Counted by the leader; 0 in other processes."
 	return backlogGauges{
-		Jobs:             in.Gauges("jobs_current", "Jobs in a state."+note, []string{"state"}, states...),
+		Jobs:             in.Gauges("jobs_current", "Jobs, by state."+note, []string{"state"}, states...),
 		queueDepth:       in.Gauge("job_queue_depth", "Jobs in QUEUED."+note),
 		oldestDue:        in.Gauge("job_oldest_due_seconds", "How long the oldest waiting job has been due."+note),
 		workers:          in.Gauge("workers_alive", "Workers with a valid lease."+note),

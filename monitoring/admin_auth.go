@@ -36,7 +36,7 @@ func (a Admin) checkOrigin(next http.Handler) http.Handler {
 		switch {
 		case hosts != nil && !hosts(r.Host):
 			refuse(w, http.StatusMisdirectedRequest, fmt.Sprintf("This listener serves only its own machine, but the request names "+
-				"the host %.100q. Use localhost, or set FORGERUN_ADMIN_TOKEN to protect it.", r.Host))
+				"the host %.100q. Use localhost, or set FORGERUN_ADMIN_TOKEN to protect the listener.", r.Host))
 		case r.Header.Get("Sec-Fetch-Site") != "" && localhosts.FromOtherPage(r.Method, r.Host, r.Header.Get):
 			refuse(w, http.StatusForbidden, "A page of another site or port sent this request. Open the address directly, not from that page.")
 		default:

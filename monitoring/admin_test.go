@@ -153,7 +153,7 @@ func TestReadOnlyOperators(t *testing.T) {
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		w := request(h, method, DashboardPath+"/api/queues", reader)
 		require.Equal(t, http.StatusForbidden, w.Code, method)
-		require.Contains(t, w.Body.String(), "This token may read only.")
+		require.Contains(t, w.Body.String(), "This token is read-only.")
 		require.Equal(t, http.StatusOK, request(h, method, DashboardPath+"/api/queues", bearer).Code, method)
 	}
 }

@@ -15,7 +15,7 @@ func sessions(mux *http.ServeMux, guard operators.Guard) {
 	mux.HandleFunc("POST /login", func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
 		if err := r.ParseForm(); err != nil {
-			refuse(w, http.StatusBadRequest, "The body is a form with the field token.")
+			refuse(w, http.StatusBadRequest, "The body must be a form with the field token.")
 			return
 		}
 		s, refusal := guard.Login(r, r.PostForm.Get("token"))

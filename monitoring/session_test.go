@@ -138,7 +138,7 @@ func TestSessionChangesNeedTheCSRFToken(t *testing.T) {
 		r.Header.Set(operators.CSRFHeader, s.CSRFToken)
 	})
 	require.Equal(t, http.StatusForbidden, w.Code)
-	require.Contains(t, w.Body.String(), "may read only")
+	require.Contains(t, w.Body.String(), "is read-only")
 }
 
 // A form on a page of another site changes nothing. The browser sends the password that it stores and the origin of that page. If no

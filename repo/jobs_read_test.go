@@ -25,7 +25,7 @@ func TestReportThatDoesNotExistYet(t *testing.T) {
 		{running, 2, job.CodeJobNotFound, "no attempt 2; its latest one is attempt 1"},
 		{second, 2, job.CodeJobNotFinished, "The job is QUEUED: attempt 2 has not ended"},
 		{ended, 2, job.CodeJobNotFound, "no attempt 2"},
-		{ended, -1, job.CodeJobNotFound, "no such report"},
+		{ended, -1, job.CodeJobNotFound, "no report of this attempt"},
 	} {
 		_, err := f.store.Report(f.ctx(), f.client, test.id, test.attempt)
 		require.Equal(t, test.code, job.CodeOf(err), test.attempt)

@@ -31,7 +31,7 @@ func (s *Store) Ping(ctx context.Context) error {
 		return job.Errorf(job.CodeConfigInvalid, "The "+formerSchema+".")
 	}
 	if want := schemaVersion(); version < want {
-		return job.Errorf(job.CodeConfigInvalid, "The database schema has version %d, this program needs %d.", version, want)
+		return job.Errorf(job.CodeConfigInvalid, "The database schema has version %d, but this program needs %d.", version, want)
 	}
 	return s.RefuseMovedClock(ctx)
 }

@@ -88,7 +88,7 @@ func (n *Notifier) gather() (jobs, clients []job.ID) {
 
 // Run enqueues tasks until ctx ends.
 func (n *Notifier) Run(ctx context.Context) {
-	app.Repeat(ctx, feedPause, n.log, "cannot look for new deliveries; the relay will find them", "deliver", func(ctx context.Context) error {
+	app.Repeat(ctx, feedPause, n.log, "cannot look for new deliveries; the leader will find them", "deliver", func(ctx context.Context) error {
 		select {
 		case <-n.some:
 			return n.feed(ctx)

@@ -56,7 +56,7 @@ func (s *Subscribers) Add(at job.EndpointKey) {
 
 // Run keeps the set current until ctx ends. While storage fails, the set does not change.
 func (s *Subscribers) Run(ctx context.Context) {
-	const failed = "cannot read the webhooks of clients; the relay creates the deliveries later"
+	const failed = "cannot read the webhooks of clients; the leader creates the deliveries later"
 	app.Repeat(ctx, subscribersInterval, s.log, failed, "deliver", s.read)
 }
 

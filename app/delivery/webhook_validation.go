@@ -46,7 +46,7 @@ func (s *Webhooks) checkPatch(p job.WebhookPatch) []job.Violation {
 		wrong("/description", fmt.Sprintf("At most %d characters are allowed.", maxWebhookDescription))
 	}
 	if p.ContentMode != nil && !p.ContentMode.Valid() {
-		wrong("/content_mode", fmt.Sprintf("Allowed are %s and %s.", job.ContentBinary, job.ContentStructured))
+		wrong("/content_mode", fmt.Sprintf("This must be %s or %s.", job.ContentBinary, job.ContentStructured))
 	}
 	return violations
 }
@@ -61,7 +61,7 @@ func concerns(violations []job.Violation, pointer string) bool {
 func checkEvents(events []string) (violations []job.Violation) {
 	if len(events) == 0 || len(events) > maxWebhookEvents {
 		return []job.Violation{{
-			Pointer: "/events", Detail: fmt.Sprintf("A webhook needs 1 to %d names of events; these exist: %s.", maxWebhookEvents,
+			Pointer: "/events", Detail: fmt.Sprintf("A webhook needs 1 to %d of these event names: %s.", maxWebhookEvents,
 				job.SubscribableNames()),
 		}}
 	}
@@ -69,7 +69,7 @@ func checkEvents(events []string) (violations []job.Violation) {
 		v := job.Violation{Pointer: fmt.Sprintf("/events/%d", i)}
 		switch {
 		case !job.Subscribable(name):
-			v.Detail = "Unknown event; these exist: " + job.SubscribableNames() + "."
+			v.Detail = "Unknown event name; the event names are: " + job.SubscribableNames() + "."
 		case slices.Contains(events[:i], name):
 			v.Detail = "This name is listed twice."
 		default:

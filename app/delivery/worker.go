@@ -133,6 +133,6 @@ func (w *Worker) Stop(ctx context.Context) {
 	select {
 	case <-ended:
 	case <-time.After(cutGrace):
-		w.log.WarnContext(ctx, "deliveries stay claimed until their claims end", "action", "deliver")
+		w.log.WarnContext(ctx, "stopping before all deliveries have ended; they can be sent again after their claims expire", "action", "deliver")
 	}
 }

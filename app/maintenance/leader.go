@@ -98,9 +98,10 @@ func (l *leader) watch(ctx context.Context, now time.Time) (blocked bool) {
 		}
 		l.metrics.Blocked(t.name, is)
 		if is {
-			l.log.WarnContext(ctx, "a task of the leader is blocked here; another process may lead", "action", "lead", "task", t.name)
+			l.log.WarnContext(ctx, "this process cannot do one of the leader's tasks; another process may become the leader",
+				"action", "lead", "task", t.name)
 		} else {
-			l.log.InfoContext(ctx, "a task of the leader is no longer blocked", "action", "lead", "task", t.name)
+			l.log.InfoContext(ctx, "this process can do one of the leader's tasks again", "action", "lead", "task", t.name)
 		}
 	}
 	return blocked

@@ -89,7 +89,8 @@ func (p *publisher) repair(ctx context.Context, last string) error {
 	}
 	p.last = last
 	if n > 0 {
-		p.log.InfoContext(ctx, "appending recent outcomes to the stream again", "action", "republish_outcomes", "outcomes", n)
+		p.log.InfoContext(ctx, "recent outcomes may be missing in the outcome stream; they are appended again",
+			"action", "republish_outcomes", "outcomes", n)
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ func checkTimes(s *job.Schedule) (violations []job.Violation) {
 		add("/jitter", "The jitter must not be longer than the interval.")
 	}
 	if s.StartAt != nil && s.EndAt != nil && s.EndAt.Before(*s.StartAt) {
-		add("/end_at", "The end must not be before the start.")
+		add("/end_at", "end_at must not be before start_at.")
 	}
 	return violations
 }

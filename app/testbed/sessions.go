@@ -24,7 +24,7 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 	case err != nil:
 		return began, err
 	case !ok:
-		return began, job.Errorf(job.CodeConflict, "This client has an open session with this label or without a label, or %d open sessions. "+
+		return began, job.Errorf(job.CodeConflict, "Another open session of this client has the same label, or also none, or %d are open. "+
 			"List the sessions, and end one first.", s.most)
 	case n.Profile != "":
 		scope := testbed.Scope{Client: client}
@@ -92,7 +92,7 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdi
 		return verdict.Verdict{}, err
 	}
 	if !s.turns.Acquire(client, ctx.Done()) {
-		return verdict.Verdict{}, job.Errorf(job.CodeTimeout, "The server is busy with other verdicts. Try again.")
+		return verdict.Verdict{}, job.Errorf(job.CodeTimeout, "The server is judging too many other sessions. Try again.")
 	}
 	defer s.turns.Release(client)
 	r, err := s.Store.Recorded(ctx, client, n)

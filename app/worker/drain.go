@@ -25,7 +25,7 @@ func (w *Worker) Drain(ctx context.Context) {
 			grace, bound = nil, time.After(w.cfg.Lease)
 			w.stopAll()
 		case <-bound:
-			w.Log.ErrorContext(ctx, "cannot finish jobs; they are left to the rescuer", "action", "drain", "jobs", busy)
+			w.Log.ErrorContext(ctx, "jobs did not stop in time; the leader will requeue them", "action", "drain", "jobs", busy)
 			w.lose(id, nil)
 			return
 		}

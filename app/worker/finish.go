@@ -65,7 +65,7 @@ func (w *Worker) write(ctx context.Context, c *job.Claim, operation string, give
 			w.Log.InfoContext(ctx, "a late write changed nothing", append(about(c, operation), "fence", c.Fence)...)
 			return err
 		case ctx.Err() == nil:
-			w.Log.WarnContext(ctx, "cannot write to storage for a held job; trying again", append(about(c, operation), app.ErrorFields(err))...)
+			w.Log.WarnContext(ctx, "cannot store a change of a job; trying again", append(about(c, operation), app.ErrorFields(err))...)
 			app.Sleep(ctx, w.pause())
 		}
 	}

@@ -160,7 +160,7 @@ func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.ClaimI
 
 // giveBack ends claims that storage holds for this worker although it does not run them: ASSIGNED jobs are requeued, RUNNING jobs fail.
 func (w *Worker) giveBack(ctx context.Context, worker job.ID, lost []job.ClaimID) {
-	w.Log.WarnContext(ctx, "requeueing jobs that this worker holds but is not running", "action", "requeue", "jobs", len(lost))
+	w.Log.WarnContext(ctx, "requeueing jobs that are assigned to this worker but do not run in it", "action", "requeue", "jobs", len(lost))
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Heartbeat/2) // must not delay the next heartbeat
 	defer cancel()
 	held, err := w.Store.Held(ctx, worker, lost)

@@ -39,7 +39,7 @@ func (w *Worker) refuseKind(ctx context.Context, k job.Kind, err error) {
 	}
 	w.refused[k] = true
 	w.Metrics.KindsRefused.Set(float64(len(w.refused)))
-	w.Log.ErrorContext(ctx, "this machine lacks the requirements of a work kind; it takes none of its jobs", "action", "refuse",
+	w.Log.ErrorContext(ctx, "this machine lacks resources for a work kind; the worker takes no jobs of this kind", "action", "refuse",
 		"work_kind", string(k), app.ErrorFields(err))
 }
 

@@ -30,8 +30,9 @@ var (
 	// ErrWebhookNotFound does not distinguish a webhook that never existed, a deleted one, and another client's.
 	ErrWebhookNotFound = job.Errorf(job.CodeWebhookNotFound, "No webhook with this id was found.")
 
-	errWebhookDisabled = job.Errorf(job.CodeConflict, "The webhook is disabled or deleted: it gets no deliveries. Enable it first.")
-	errManyWebhooks    = job.Errorf(job.CodeConflict, "This client has %d webhooks, which is the maximum. Delete one "+
+	errWebhookDisabled = job.Errorf(job.CodeConflict,
+		"The webhook is disabled or was deleted, so it gets no deliveries. If it is disabled, enable it first.")
+	errManyWebhooks = job.Errorf(job.CodeConflict, "This client has %d webhooks, which is the maximum. Delete one "+
 		"first.", job.MaxWebhooks)
 )
 

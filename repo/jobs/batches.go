@@ -112,7 +112,7 @@ func (s *Store) FindBatch(ctx context.Context, client job.ID, key string, hash [
 	return b, err
 }
 
-var errBatchGone = job.Errorf(job.CodeJobGone, "This idempotency key was used for a batch whose retention has ended.")
+var errBatchGone = job.Errorf(job.CodeJobGone, "This idempotency key was used for a batch that was removed when its retention ended.")
 
 // ErrBatchNotFound does not distinguish a batch that never existed from another client's.
 var ErrBatchNotFound = job.Errorf(job.CodeBatchNotFound, "No batch with this id was found.")

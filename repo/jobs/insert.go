@@ -39,7 +39,7 @@ var errKeyReused = job.Errorf(job.CodeIdempotencyConflict, "This idempotency key
 
 // errKeyInFlight refuses a request whose key changed between two statements: another request took and freed it, or it expired.
 var errKeyInFlight = &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: pg.RetryAfter,
-	Detail: "Another request with this idempotency key was in flight. Repeat the request."}
+	Detail: "Another request with this idempotency key was being processed. Repeat the request."}
 
 // InsertJob stores a submission in one statement: the key's row, the job and its first events. It returns only after the commit. For a
 // known key, it returns the first answer. It refuses an ended API key, see job.WithKey. It calls Committed for a new job, in the order of

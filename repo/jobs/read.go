@@ -126,7 +126,7 @@ func (s *Store) Report(ctx context.Context, client, id job.ID, attempt int) (*jo
 	}
 	report, found, err = s.report(ctx, client, id, attempt) // the attempt ended in between
 	if err == nil && !found {
-		err = job.Errorf(job.CodeJobNotFound, "The job has no such report.")
+		err = job.Errorf(job.CodeJobNotFound, "The job has no report of this attempt.")
 	}
 	return report, err
 }
@@ -209,9 +209,9 @@ func (s *Store) Result(ctx context.Context, client, id job.ID) (*job.StoredResul
 func noResult(state job.State) error {
 	switch state {
 	case job.Succeeded:
-		return job.Errorf(job.CodeResultNotFound, "The job SUCCEEDED, and its work has no result.")
+		return job.Errorf(job.CodeResultNotFound, "The job SUCCEEDED, but its work produced no result.")
 	case job.Failed:
-		return job.Errorf(job.CodeResultNotFound, "The job FAILED, and so it has no result; its report says why it failed.")
+		return job.Errorf(job.CodeResultNotFound, "The job FAILED, so it has no result; its report says why it failed.")
 	case job.Canceled:
 		return job.Errorf(job.CodeResultNotFound, "The job was CANCELED, so it has no result.")
 	}

@@ -82,7 +82,8 @@ func translateState(code string, err error, unavailable func(job.Code, string) e
 	case InClass(code, classData, classIntegrity):
 		return &job.Error{Code: job.CodeInternal, Detail: "The data could not be stored.", Cause: err}
 	case InClass(code, classAccess, classSchema):
-		return &job.Error{Code: job.CodeInternal, Detail: "The database lacks a table, a function or a privilege of this service.", Cause: err}
+		return &job.Error{Code: job.CodeInternal, Cause: err,
+			Detail: "The database lacks a table, a function or a privilege that this service needs."}
 	case InClass(code, classConnection, ClassResources, classOperator):
 		return unavailable(job.CodeStorageUnavailable, "The database is out of service at the moment.")
 	}

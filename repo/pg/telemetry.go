@@ -37,9 +37,10 @@ type metrics struct {
 func newMetrics(f telemetry.Factory) *metrics {
 	operation := []string{"operation"}
 	return &metrics{
-		errors:     f.Counters("database_errors_total", "Failed database operations.", operation, slices.Concat(grouped, single)...),
-		flushSize:  f.Histograms("group_commit_items", "Number of writes that shared one SQL statement.", flushSizes, operation, grouped...),
-		flushDelay: f.Histograms("group_commit_seconds", "Duration of a statement shared by writes.", telemetry.Quick, operation, grouped...),
+		errors:    f.Counters("database_errors_total", "Failed database operations.", operation, slices.Concat(grouped, single)...),
+		flushSize: f.Histograms("group_commit_items", "Number of writes that shared one SQL statement.", flushSizes, operation, grouped...),
+		flushDelay: f.Histograms("group_commit_seconds", "Duration of an SQL statement that several writes share.",
+			telemetry.Quick, operation, grouped...),
 	}
 }
 

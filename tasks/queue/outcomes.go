@@ -48,7 +48,7 @@ func (q *Queue) AppendOutcomes(
 
 func ofStream(stream string, err error) error {
 	if isWrongType(err) {
-		return fmt.Errorf("the key %q is in use and holds no stream: %w", stream, err)
+		return fmt.Errorf("the Redis key %q holds a value that is not a stream: %w", stream, err)
 	}
 	return err
 }

@@ -80,7 +80,7 @@ func TestOutcomesNeedAStream(t *testing.T) {
 	r := redistest.Mini(t)
 	require.NoError(t, r.Client.Set(t.Context(), "outcomes", "x", 0).Err())
 	err := appended(t, New(r, Config{}), 10, newEntries(3, 1))
-	require.ErrorContains(t, err, `the key "outcomes" is in use and holds no stream: WRONGTYPE`)
+	require.ErrorContains(t, err, `the Redis key "outcomes" holds a value that is not a stream: WRONGTYPE`)
 	require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("append")))
 }
 

@@ -90,7 +90,7 @@ func parseURL(raw string) (*redis.UniversalOptions, error) {
 		return nil, err
 	}
 	if len(o.Addrs) > 1 && !form.many {
-		return nil, fmt.Errorf("%s:// takes one host: %w", name, errBadURL)
+		return nil, fmt.Errorf("a %s:// address can have only one host: %w", name, errBadURL)
 	}
 	return o, readDatabase(o, query.Get("db"), u.Path)
 }
@@ -106,7 +106,7 @@ func readDatabase(o *redis.UniversalOptions, param, path string) (err error) {
 		}
 	}
 	if o.IsClusterMode && o.DB != 0 {
-		return errors.New("a Redis Cluster has database 0 only")
+		return errors.New("a Redis Cluster has only database 0")
 	}
 	return nil
 }
