@@ -48,7 +48,7 @@ const keyPrefix = "frk_"
 func (g Guard) Check(r *http.Request) (Operator, *Refusal) {
 	if g.Tokens.None() {
 		if changes(r) && !deliberate(r) {
-			return Operator{}, forged("A change needs the content type application/json or the header " + CSRFHeader + ".")
+			return Operator{}, forged("A request that changes something needs the content type application/json or the header " + CSRFHeader + ".")
 		}
 		return Operator{Name: DefaultName}, nil
 	}
@@ -57,7 +57,7 @@ func (g Guard) Check(r *http.Request) (Operator, *Refusal) {
 			return Operator{}, refusal
 		}
 		if changes(r) && !hmac.Equal([]byte(r.Header.Get(CSRFHeader)), []byte(s.CSRFToken)) {
-			return Operator{}, forged("A change by a session needs the session's token in the header " + CSRFHeader + ".")
+			return Operator{}, forged("A request of a session that changes something needs the session's token in the header " + CSRFHeader + ".")
 		}
 		return s.Operator, mayChange(s.Operator, r)
 	}
@@ -68,7 +68,8 @@ func (g Guard) Check(r *http.Request) (Operator, *Refusal) {
 	}
 	// A browser sends the basic authentication password with requests from other sites' pages too, but then names the site in Origin.
 	if changes(r) && r.Header.Get("Origin") != "" && !deliberate(r) {
-		return Operator{}, forged("A change by a page needs the content type application/json or the header " + CSRFHeader + ".")
+		return Operator{}, forged(
+			"A request of a page that changes something needs the content type application/json or the header " + CSRFHeader + ".")
 	}
 	return operator, mayChange(operator, r)
 }
@@ -105,7 +106,7 @@ func (g Guard) find(r *http.Request, given string) (Operator, *Refusal) {
 
 func mayChange(o Operator, r *http.Request) *Refusal {
 	if o.ReadOnly && changes(r) {
-		return &Refusal{Status: http.StatusForbidden, Detail: "This token may read only."}
+		return &Refusal{Status: http.StatusForbidden, Detail: "This token is read-only."}
 	}
 	return nil
 }
@@ -175,7 +176,7 @@ func (g Guard) Known(r *http.Request) bool {
 // Login starts a session for the owner of the given token.
 func (g Guard) Login(r *http.Request, token string) (Session, *Refusal) {
 	if r.Header.Get("Origin") != "" && !deliberate(r) {
-		return Session{}, forged("A login by a page needs the header " + CSRFHeader + ".")
+		return Session{}, forged("A login from a web page needs the header " + CSRFHeader + ".")
 	}
 	if g.Tokens.None() {
 		return openSession, nil

@@ -94,7 +94,7 @@ func (c Chaos) Check(s *Stack) error {
 		case m.kind.needs == ourClock && (s.o.foreign() || !s.o.Clock):
 			return fmt.Errorf("chaos %s: the clock can be moved only in a service that the simulator started as a test bed", m.kind.name)
 		case m.kind.needs == ourProxies && len(s.faulty()) == 0:
-			return fmt.Errorf("chaos %s: no connection leads through a proxy of the simulator", m.kind.name)
+			return fmt.Errorf("chaos %s: no connection goes through a proxy of the simulator", m.kind.name)
 		}
 	}
 	return nil

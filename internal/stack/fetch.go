@@ -82,7 +82,7 @@ func download(ctx context.Context, repository, work, programs string) error {
 	case err := <-started:
 		out, failed := exec.CommandContext(ctx, filepath.Join(programs, "bin", "postgres"), "--version").CombinedOutput()
 		if failed != nil && len(out) > 0 {
-			err = fmt.Errorf("it does not run on this machine: %w: %s", failed, out)
+			err = fmt.Errorf("the downloaded Postgres does not run on this machine: %w: %s", failed, out)
 		}
 		if failed == nil {
 			err = nil

@@ -106,7 +106,7 @@ func addressesAreDirect(t *testing.T, s *Stack) {
 	require.Equal(t, url, s.URL)
 	c, err := ParseChaos("slow=1s")
 	require.NoError(t, err)
-	require.ErrorContains(t, c.Run(testContext(t), s, 1, nil), "no connection leads through a proxy")
+	require.ErrorContains(t, c.Run(testContext(t), s, 1, nil), "no connection goes through a proxy")
 }
 
 func externalServersGetNoFaults(t *testing.T, theirs *Stack) {

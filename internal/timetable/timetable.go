@@ -47,7 +47,7 @@ func ParseCron(text string) (cron.Schedule, error) {
 		return nil, fmt.Errorf("more than %d bytes", job.MaxCronBytes)
 	}
 	if strings.Contains(text, "=") { // TZ=, an extension of the parser
-		return nil, fmt.Errorf("a time zone within the expression")
+		return nil, fmt.Errorf("the expression must not contain a time zone")
 	}
 	return parser.Parse(text)
 }

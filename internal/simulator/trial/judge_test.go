@@ -88,10 +88,10 @@ func (p *played) unreadableSources() {
 		source judge.Source
 		remove func(c *collect.Config)
 	}{
-		"failed to connect": {judge.Rows, func(c *collect.Config) { c.DatabaseURL = "postgres://user:hush@127.0.0.1:1/none" }},
-		"refused":           {judge.Queue, func(c *collect.Config) { c.RedisURL = "redis://:hush@127.0.0.1:1/0" }},
-		"returned 404":      {judge.Metrics, func(c *collect.Config) { c.MetricsURLs = []string{p.trial.stack.URL + "/nothing"} }},
-		"no process has":    {judge.Metrics, func(c *collect.Config) { c.MetricsURLs = []string{idle.URL} }},
+		"failed to connect":   {judge.Rows, func(c *collect.Config) { c.DatabaseURL = "postgres://user:hush@127.0.0.1:1/none" }},
+		"refused":             {judge.Queue, func(c *collect.Config) { c.RedisURL = "redis://:hush@127.0.0.1:1/0" }},
+		"returned 404":        {judge.Metrics, func(c *collect.Config) { c.MetricsURLs = []string{p.trial.stack.URL + "/nothing"} }},
+		"no process reported": {judge.Metrics, func(c *collect.Config) { c.MetricsURLs = []string{idle.URL} }},
 		"jobs of tenant 0": {judge.Lists, func(c *collect.Config) {
 			stranger, err := client.New(client.Config{URL: p.trial.stack.URL, Key: "frk_hush"})
 			require.NoError(p.t, err)
@@ -163,7 +163,7 @@ var damages = []struct{ sql, want string }{
 	{"UPDATE deliveries SET endpoint_id = gen_random_uuid() WHERE job_id = $1",
 		"delivery: a delivery has another target than its webhook or job"},
 	{"UPDATE deliveries SET state = 'FAILED', last_error = 'HTTP_5XX', last_status = 500 WHERE job_id = $1",
-		" is FAILED (HTTP_5XX, last status 500) after "},
+		" must not be FAILED (HTTP_5XX, last status 500) after "},
 	{"UPDATE delivery_attempts SET number = number + 7 WHERE delivery_id IN (SELECT delivery_id FROM deliveries WHERE job_id = $1)",
 		"delivery: a delivery counts more or fewer attempts than are recorded"},
 	{"UPDATE batches SET failed = failed + 1 WHERE $1 <> '' AND batch_id = (SELECT min(batch_id::text)::uuid FROM batches)",
