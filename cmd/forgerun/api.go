@@ -46,7 +46,7 @@ func (p *process) startAPI(ctx context.Context) (*api, error) {
 	counting, cancel := context.WithTimeout(ctx, countingWait)
 	defer cancel()
 	_ = p.capacity.Renew(counting) // Run tries again and logs the error
-	telemetry.In(p.registry).GaugeFunc("api_processes", "Number of API processes, as this process knows it.", func() float64 {
+	telemetry.In(p.registry).GaugeFunc("api_processes", "Number of API processes that this process knows of.", func() float64 {
 		return float64(p.capacity.Processes())
 	})
 	err := p.parts.Start(ctx,

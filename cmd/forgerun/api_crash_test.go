@@ -137,7 +137,7 @@ func TestWorkerRepeatsStepAfterLostResponse(t *testing.T) {
 	api := s.startLeader()
 	u := s.newUser(api)
 	worker := s.startWorker(through)
-	const claim, write = "cannot claim a job", "cannot write to storage for a held job; trying again"
+	const claim, write = "cannot claim a job", "cannot store a change of a job; trying again"
 	for state, line := range map[string]string{"ASSIGNED": claim, "RUNNING": write, "SUCCEEDED": write} {
 		repeated := func() int { return strings.Count(worker.log.String(), line) }
 		before := repeated()

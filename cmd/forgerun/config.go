@@ -138,7 +138,7 @@ func (c *Config) contradictions(role string) []string {
 	add((role == "deliverer" || role == "rotate-signing-key") && c.MasterKey == nil,
 		"FORGERUN_MASTER_KEY is required; it must be the same for all processes. To generate one: openssl rand -base64 32")
 	add((role == "deliverer" || (role == "worker" && c.OutcomeStream != "")) && c.PublicURL == "",
-		"FORGERUN_PUBLIC_URL is required for links in deliveries and outcomes, such as https://forgerun.example.com")
+		"FORGERUN_PUBLIC_URL is required, for example https://forgerun.example.com: links in deliveries and outcomes begin with it")
 	add(role == "api" && c.WebhookChallenge && c.PublicURL == "",
 		"FORGERUN_PUBLIC_URL is required with FORGERUN_WEBHOOK_CHALLENGE: receivers are asked for consent in the name of its host")
 	if _, err := operators.Parse(c.AdminToken, c.AdminReadToken); err != nil {

@@ -56,7 +56,7 @@ func (c *Config) Print(w io.Writer, style term.Style, role string, all bool, get
 		if shown > 0 {
 			_, _ = fmt.Fprintln(w)
 		}
-		_, _ = fmt.Fprintf(w, "%d variables have their default value: forgerun config %s --all\n", hidden, role)
+		_, _ = fmt.Fprintf(w, "%d variables have their default values; to show them: forgerun config %s --all\n", hidden, role)
 	}
 }
 

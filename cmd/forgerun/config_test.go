@@ -181,7 +181,7 @@ func TestConfigMasksSecrets(t *testing.T) {
 	code, stdout, stderr = runWith(t, secrets, "config", "worker")
 	require.Zero(t, code, stderr)
 	require.NotContains(t, stdout, "FORGERUN_MAX_RETRIES", "the variable has its default value")
-	require.Contains(t, stdout, "variables have their default value: forgerun config worker --all")
+	require.Contains(t, stdout, "variables have their default values; to show them: forgerun config worker --all")
 	code, stdout, stderr = runWith(t, secrets, "config", "worker", "--all")
 	require.Zero(t, code, stderr)
 	require.NotContains(t, stdout+stderr, "hunter2")

@@ -169,7 +169,7 @@ func duration(field *time.Duration, low, high time.Duration) func(string) error 
 }
 
 func subset[T ~string](field *[]T, all []T) func(string) error {
-	return value(field, fmt.Sprintf("all, or a list of %v", all), func(s string) (chosen []T, err error) {
+	return value(field, fmt.Sprintf("all, or some of %v separated by commas", all), func(s string) (chosen []T, err error) {
 		if s == "all" {
 			return all, nil
 		}

@@ -258,7 +258,7 @@ func TestDevInATerminal(t *testing.T) {
 	_, err = terminal.WriteString("\x03") // Ctrl-C
 	require.NoError(t, err)
 	require.NoError(t, dev.Wait())
-	require.Regexp(t, `waiting for 1 job to end, up to 1s; Ctrl-C again stops at once`, shown.String())
+	require.Regexp(t, `waiting for 1 job to end, up to 1s; press Ctrl-C again to stop immediately`, shown.String())
 	require.Contains(t, readText(t, filepath.Join(dir, "dev.log")), `"next_state":"QUEUED"`, "the file has all lines")
 	sh.exits(2, "start forgerun dev in this folder (none is running)", "jobs", "list")
 }

@@ -25,8 +25,8 @@ func (p *program) doctorCommand() *cobra.Command {
 	asJSON := false
 	c := &cobra.Command{
 		Use: "doctor [ROLE]", Short: "Check a role's configuration, Postgres and Redis, and explain how to fix problems",
-		Long: "Checks the configuration and the stores of a role (dev if it runs in this folder, otherwise api), " +
-			"and advises on each finding. It writes nothing.\n\nExit codes: 0 no problems, 1 problems found, 2 invalid configuration.",
+		Long: "Checks the configuration, Postgres and Redis of ROLE (default: dev if it runs in this folder, otherwise api), " +
+			"and says how to fix each problem. It writes nothing.\n\nExit codes: 0 no problems, 1 problems found, 2 invalid configuration.",
 		ValidArgs: doctorRoles, Args: command.Only(doctorRoles...),
 		RunE: func(c *cobra.Command, args []string) error {
 			return p.doctor(c.Context(), strings.Join(args, ""), asJSON)
@@ -79,9 +79,10 @@ const fewConnections = 2_000
 
 // judgeFiles judges this command's limit of open files. A service started by the same shell or unit has the same limit.
 func judgeFiles(fs *doctor.Findings, role string, connections int) {
-	found := fmt.Sprintf("room for %d connections of clients", connections)
+	found := fmt.Sprintf("room for %d client connections", connections)
 	fs.Judge("file descriptors",
-		doctor.Warn(connections < fewConnections && (role == "api" || role == "dev"), found+": the oldest idle ones are closed for new ones",
+		doctor.Warn(connections < fewConnections && (role == "api" || role == "dev"),
+			found+": when all are in use, the oldest idle ones are closed",
 			"raise the hard limit of the service (LimitNOFILE= of systemd, ulimits of compose, ulimit -Hn)"),
 		doctor.OK(found))
 }
@@ -166,7 +167,7 @@ func judgeMasterKey(fs *doctor.Findings, role string, cfg Config, state *repo.St
 		fs.Judge("master key",
 			doctor.Fail(wrong != "", wrong, "set FORGERUN_MASTER_KEY to the key of the other processes: with the present key, api processes stop, "+
 				"and no process can sign deliveries or read webhook secrets"),
-			doctor.OK(fmt.Sprintf("fits the signing keys in the database (%d)", len(state.SigningKeys))))
+			doctor.OK(fmt.Sprintf("fits the %d signing keys in the database", len(state.SigningKeys))))
 	}
 	found := "none: clients cannot register webhooks"
 	if state != nil && state.HasWebhooks {

@@ -75,7 +75,7 @@ func TestLeaderWithoutRedisIsReplaced(t *testing.T) {
 	require.NotEqual(t, leader, s.leader())
 	eventually(t, "the blocked task is reported", func() bool { return old.metric(`maintenance_blocked{task="relay"}`) == 1 })
 	redis.setCut(false)
-	old.logged("a task of the leader is no longer blocked", `"task":"relay"`)
+	old.logged("this process can do one of the leader's tasks again", `"task":"relay"`)
 	s.checkInvariants()
 }
 

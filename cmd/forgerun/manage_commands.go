@@ -34,7 +34,7 @@ func (p *program) migrate(ctx context.Context, to int64) error {
 	}
 	now, err := repo.Inspect(ctx, cfg.DatabaseURL)
 	if err != nil {
-		return fmt.Errorf("the schema was migrated, but then Postgres %w", err)
+		return fmt.Errorf("the schema was migrated, but its version could not be read: Postgres %w", err)
 	}
 	_, _ = fmt.Fprintf(p.stdout, "The schema is at version %d.\n", now.SchemaVersion)
 	return nil

@@ -67,7 +67,7 @@ func (p *process) Ready(ctx context.Context) site.Readiness {
 	if condition.Evicts != "" {
 		r.Status = "degraded"
 		r.Checks["redis memory"] = "a full Redis drops tasks (maxmemory-policy " + condition.Evicts +
-			"); redis-cli CONFIG SET maxmemory-policy noeviction keeps them"
+			"); redis-cli CONFIG SET maxmemory-policy noeviction prevents this"
 	}
 	if w := p.worker.Load(); w != nil {
 		if kinds := w.Refused(); len(kinds) > 0 {

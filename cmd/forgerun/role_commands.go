@@ -22,7 +22,8 @@ func (p *program) roleCommand(role, short string, start startRole) *cobra.Comman
 	c := &cobra.Command{
 		Use: role, Short: short,
 		Long: short + "." +
-			"\n\nConfigured by the environment: see 'forgerun config " + role + "'. SIGTERM drains the process; a second SIGTERM stops it at once.",
+			"\n\nConfigured by the environment: see 'forgerun config " + role + "'.\n" +
+			"After SIGTERM the process finishes its work and stops; a second SIGTERM stops it immediately.",
 		Args: command.Exactly(0),
 	}
 	port, admin := 0, 0

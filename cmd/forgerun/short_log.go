@@ -94,7 +94,7 @@ func (h *shortHandler) progress(message string, attrs map[string]string) string 
 		return h.line(string(job.DeliveryFailed), attrs["event_name"], attrs)
 	case message == worker.WaitingMessage:
 		grace, _ := strconv.Atoi(attrs["grace_ms"])
-		return fmt.Sprintf("waiting for %s to end, up to %v; Ctrl-C again stops at once", count(attrs["jobs"], "job"),
+		return fmt.Sprintf("waiting for %s to end, up to %v; press Ctrl-C again to stop immediately", count(attrs["jobs"], "job"),
 			(time.Duration(grace) * time.Millisecond).Round(time.Second))
 	}
 	return ""

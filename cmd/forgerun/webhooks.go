@@ -196,11 +196,11 @@ func (p *program) rotateSigningKey(ctx context.Context, leaked bool) error {
 		return err
 	}
 	for _, k := range keys {
-		until := "with no end"
+		until := "without an end"
 		if k.RetiresAt != nil {
 			until = "until " + k.RetiresAt.Format(time.RFC3339)
 		}
-		_, _ = fmt.Fprintf(p.stdout, "%s  signs from %s, published %s\n", k.KID, k.SignsFrom.Format(time.RFC3339), until)
+		_, _ = fmt.Fprintf(p.stdout, "%s  signs from %s, and is published %s\n", k.KID, k.SignsFrom.Format(time.RFC3339), until)
 	}
 	return nil
 }

@@ -185,7 +185,7 @@ func TestWorkerWithoutTempSpaceLeavesJobsToOthers(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gone")
 	poor := s.startWorker(env{"TMPDIR": dir})
 	ids := u.submitMany(api, 8, execute("IO_HEAVY"))
-	poor.logged("this machine lacks the requirements of a work kind; it takes none of its jobs", `"work_kind":"IO_HEAVY"`)
+	poor.logged("this machine lacks resources for a work kind; the worker takes no jobs of this kind", `"work_kind":"IO_HEAVY"`)
 	status, ready := poor.admin("/readyz")
 	require.Equal(t, http.StatusOK, status, "it takes other jobs")
 	require.Contains(t, ready, `"status":"degraded"`)
