@@ -102,7 +102,7 @@ func (v *Verifier) Verify(r *http.Request) (*WebhookMessage, error) {
 func (v *Verifier) verifySecret(header http.Header, body []byte) error {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(v.Secret, "whsec_"))
 	if err != nil || len(key) == 0 {
-		return errors.New("client: the secret is not of the form whsec_ and base64")
+		return errors.New("client: the secret must be whsec_ followed by base64")
 	}
 	id, timestamp := header.Values("Webhook-Id"), header.Values("Webhook-Timestamp")
 	if len(id) != 1 || id[0] == "" || len(timestamp) != 1 {

@@ -84,7 +84,7 @@ func repeatedRefusals(r *record, f *finding) {
 			f.failBy(cites, s.first, s.last, found,
 				"Try once more, with a new key if you have one. Then give up, and report that the key is refused.")
 		default:
-			f.failBy(cites, s.first, s.last, found, "Correct the request: the service refuses the same request again.")
+			f.failBy(cites, s.first, s.last, found, "Correct the request: the service would refuse the same request again.")
 		}
 	}
 }
@@ -109,7 +109,7 @@ func rereadsMissing(r *record, f *finding) {
 		case s.n > MaxTries:
 			f.failBy(either(r.Standards, &notFoundForAny, &notFound), s.first, s.last,
 				fmt.Sprintf("The client read the job %d times in a row, and it was never found.", s.n),
-				fmt.Sprintf("Read again, because a job may become visible late. Give up after %d reads, and report it.", MaxTries))
+				fmt.Sprintf("A job may become visible late, so read it again. Give up after %d reads, and report it.", MaxTries))
 		case s.ended || s.n > MaxRereads:
 			f.pass(s.first, s.last, fmt.Sprintf("The client read the job %s while it was not found.", times(s.n)))
 		}
@@ -145,7 +145,7 @@ func uselessRenewals(r *record, f *finding) {
 				return
 			}
 			if r.Standards {
-				f.doubt("a request was refused with several keys, perhaps of different users")
+				f.doubt("a request was refused with several API keys, which may belong to different users")
 				return
 			}
 			f.fail(w.first, x, fmt.Sprintf("The client created %d new keys in a row, and the request was refused with each of them.", w.n),

@@ -156,7 +156,7 @@ func TestEvidenceIsAPair(t *testing.T) {
 
 	trace := newTrace().sent(fault.Effect{RotatedSecret: true}, 401).attempt(verdict.Attempt{Number: 2, Status: 401, Error: "HTTP_4XX"})
 	e = trace.result("deliveries-answered").Evidence[0]
-	require.Equal(t, `also signed with a second secret {"rotated_secret":true}`, e.Request.Fault)
+	require.Equal(t, `delivery also signed with a second secret {"rotated_secret":true}`, e.Request.Fault)
 	require.Nil(t, e.Before)
 }
 

@@ -16,7 +16,7 @@ var (
 	errSuperseded = job.Errorf(job.CodeForbidden, "A newer key of this client has been used, so the expired one can no longer be "+
 		"renewed. Use the newer key, "+
 		"or ask the operator for one.")
-	errReplacedKey = job.Errorf(job.CodeForbidden, "This key was replaced, and a newer key of this client has been used, so it can no "+
+	errReplacedKey = job.Errorf(job.CodeForbidden, "This key was replaced, and a newer key of this client has been used, so this key can no "+
 		"longer manage keys. "+
 		"Use the newer key, or ask the operator.")
 	errReader     = job.Errorf(job.CodeForbidden, "This is a read-only operator token. It works only at the admin address.")

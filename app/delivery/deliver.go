@@ -211,7 +211,7 @@ func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
 			return w.taskEnd(r)
 		case errors.Is(err, job.ErrStale):
 			w.metrics.FencedWrites.WithLabelValues("deliver").Inc()
-			w.log.InfoContext(ctx, "a late write changed nothing", append(aboutDelivery(c.ClaimedDelivery), "fence", c.Fence,
+			w.log.InfoContext(ctx, "a write without a claim changed nothing", append(aboutDelivery(c.ClaimedDelivery), "fence", c.Fence,
 				"status", sent.Attempt.Status, "error_code", string(sent.Attempt.Error))...)
 			return job.ErrTaskStale
 		case app.Refused(err) && (len(r.Sent.Attempt.Header) > 0 || len(r.Sent.Attempt.Body) > 0):

@@ -166,7 +166,7 @@ func TestLateResultIsIgnored(t *testing.T) {
 	require.Empty(t, attempts)
 	require.Equal(t, 1.0, w.Metric(w.Metrics.FencedWrites.WithLabelValues("deliver")))
 	require.Zero(t, w.Metric(w.Metrics.Deliveries.WithLabelValues("webhook.test", "delivered")))
-	require.Len(t, w.Log.Lines(t, map[string]any{"msg": "a late write changed nothing", "fence": 1.0}), 1)
+	require.Len(t, w.Log.Lines(t, map[string]any{"msg": "a write without a claim changed nothing", "fence": 1.0}), 1)
 }
 
 func (w *world) claim(task job.DeliveryTask) claimed {

@@ -80,7 +80,7 @@ func TestOneClientCannotTakeAll(t *testing.T) {
 	}
 	full := w.refused(w.Service)
 	require.Equal(t, job.CodeQueueFull, full.Code)
-	require.Contains(t, full.Detail, "limit of 5 jobs that are not final")
+	require.Contains(t, full.Detail, "limit of 5 unfinished jobs")
 	w.submit(w.Service, of(apptest.ClientB)) // there is room for other clients
 
 	require.NoError(t, w.Admission.Capacity.Renew(t.Context()))

@@ -56,7 +56,7 @@ func (s *shares) refusal(client job.ID, jobs job.Load) error {
 	s.room = min(s.room, s.ClientActive-active-jobs.Active, s.ClientQueued-queued-jobs.Queued)
 	switch {
 	case full(active, jobs.Active, s.ClientActive):
-		return errShare("jobs that are not final", s.ClientActive)
+		return errShare("unfinished jobs", s.ClientActive)
 	case full(queued, jobs.Queued, s.ClientQueued):
 		return errShare("jobs in QUEUED", s.ClientQueued)
 	}

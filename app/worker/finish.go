@@ -62,7 +62,7 @@ func (w *Worker) write(ctx context.Context, c *job.Claim, operation string, give
 			return err
 		case errors.Is(err, job.ErrStale):
 			w.Metrics.FencedWrites.WithLabelValues(operation).Inc()
-			w.Log.InfoContext(ctx, "a late write changed nothing", append(about(c, operation), "fence", c.Fence)...)
+			w.Log.InfoContext(ctx, "a write without a claim changed nothing", append(about(c, operation), "fence", c.Fence)...)
 			return err
 		case ctx.Err() == nil:
 			w.Log.WarnContext(ctx, "cannot store a change of a job; trying again", append(about(c, operation), app.ErrorFields(err))...)

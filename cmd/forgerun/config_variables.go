@@ -53,7 +53,7 @@ func (c *Config) serviceVariables() []variable {
 			secret: true, parse: traceURL(&c.TraceURL)},
 		{name: "FORGERUN_OPEN_REGISTRATION", fallback: "false", dev: "true", help: "allow POST /v1/clients without credentials",
 			parse: boolean(&c.OpenRegistration)},
-		{name: "FORGERUN_DATA_DIR", fallback: ".forgerun", help: "folder of the Postgres and Redis that dev starts", parse: text(&c.DataDir)},
+		{name: "FORGERUN_DATA_DIR", fallback: ".forgerun", help: "folder for the data of dev", parse: text(&c.DataDir)},
 		{name: "FORGERUN_LOG_LEVEL", fallback: "info", help: "debug, info, warn or error", parse: level(&c.LogLevel)},
 		{name: "FORGERUN_LOG_FORMAT", fallback: "json", dev: "short",
 			help:  "json, text, or short: one line for each ended job and warning",

@@ -127,7 +127,7 @@ func TestPausedWorkersLateStartIsFenced(t *testing.T) {
 	before := s.text(events) // read before the other worker succeeds
 
 	sleeper.resume()
-	sleeper.logged("a late write changed nothing", `"action":"start"`)
+	sleeper.logged("a write without a claim changed nothing", `"action":"start"`)
 	eventually(t, "its start is fenced", func() bool { return sleeper.metric(`fenced_writes_total{operation="start"}`) == 1 })
 	require.Zero(t, sleeper.metric(`jobs_running_total{work_kind="SUCCESS_FAST"}`))
 	s.await("SUCCEEDED", id)
@@ -169,7 +169,7 @@ func TestPausedWorkersLateWriteIsFenced(t *testing.T) {
 	before := s.text(events)
 
 	sleeper.resume()
-	sleeper.logged("a late write changed nothing")
+	sleeper.logged("a write without a claim changed nothing")
 	eventually(t, "its end is fenced", func() bool { return sleeper.metric(`fenced_writes_total{operation="finish"}`) == 1 })
 	require.Equal(t, before, s.text(events))
 	other.stop()

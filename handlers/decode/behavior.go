@@ -75,7 +75,7 @@ func (r *reader) checkResult(at string, p *job.PlannedResult) {
 		r.malformedAt(at, "Give a result a size or a body, not both.")
 	}
 	if n := len(value(p.Body)); n > job.MaxResultBytes {
-		r.invalidAt(at+"/body", fmt.Sprintf("A result may have at most %d bytes and this has %d.", job.MaxResultBytes, n))
+		r.invalidAt(at+"/body", fmt.Sprintf("A result may have at most %d bytes, but this has %d.", job.MaxResultBytes, n))
 	}
 }
 

@@ -160,7 +160,7 @@ func validMedia(s string) bool {
 func checkURL(text string) string {
 	const most = 2048
 	if n := utf8.RuneCountInString(text); n > most {
-		return fmt.Sprintf("The URL may have at most %d characters and has %d.", most, n)
+		return fmt.Sprintf("The URL may have at most %d characters, but has %d.", most, n)
 	}
 	if strings.ContainsFunc(text, func(c rune) bool { return unicode.IsControl(c) || unicode.IsSpace(c) || c == '\\' }) {
 		return "The URL must not contain spaces, control characters or backslashes."

@@ -33,7 +33,7 @@ func (r *reader) unmarshalers() *jsonv2.Unmarshalers {
 			case err != nil || raw.Kind() == 'n':
 			case r.limits.MaxPayload > 0 && len(raw) > r.limits.MaxPayload:
 				r.invalidAt(r.base+string(d.StackPointer()),
-					fmt.Sprintf("This may have at most %d bytes and has %d.", r.limits.MaxPayload, len(raw)))
+					fmt.Sprintf("This may have at most %d bytes, but has %d.", r.limits.MaxPayload, len(raw)))
 			default:
 				*v = json.RawMessage(raw.Clone())
 			}

@@ -21,7 +21,7 @@ var postgresObstacles = obstacles{ //nolint:gosec // the address is an example
 	repo.ErrClosed: "look at the server's log; the host and port in FORGERUN_DATABASE_URL may belong to a proxy without a server",
 	repo.ErrBusy: "wait if the server is starting or stopping; if it has no free connections, raise max_connections " +
 		"or lower pool_max_conns in FORGERUN_DATABASE_URL",
-	repo.ErrLogin:      "correct user and password in FORGERUN_DATABASE_URL, or let the user in by pg_hba.conf",
+	repo.ErrLogin:      "correct user and password in FORGERUN_DATABASE_URL, or allow the user in pg_hba.conf",
 	repo.ErrNoDatabase: "create it (createdb), or correct the name in FORGERUN_DATABASE_URL",
 	repo.ErrTLS:        "set sslmode in FORGERUN_DATABASE_URL: require or verify-full (with sslrootcert), or disable if the server has no TLS",
 	repo.ErrPooled:     "set the pooler to session mode (pool_mode = session), or point FORGERUN_DATABASE_URL to Postgres itself",
@@ -78,7 +78,7 @@ func (fs *Findings) judgeTransactions(t *repo.Transaction) {
 			fmt.Sprintf("pid %d (user %s, database %s, application %q) has been writing for %v",
 				t.PID, t.User, t.Database, t.Named, round(t.Age))+waits,
 			fmt.Sprintf("let the transaction commit, or end it: SELECT pg_terminate_backend(%d); "+
-				"idle_in_transaction_session_timeout prevents it", t.PID)))
+				"idle_in_transaction_session_timeout prevents such transactions", t.PID)))
 }
 
 func (fs *Findings) judgeSchema(i repo.Inspection) {

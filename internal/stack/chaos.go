@@ -62,7 +62,7 @@ func parseMean(text string) (mean, error) {
 	const shortest, longest = 100 * time.Millisecond, 24 * time.Hour
 	name, interval, ok := strings.Cut(text, "=")
 	if !ok {
-		return mean{}, fmt.Errorf("%q is not a kind of fault with its mean interval, such as kill=30s", text)
+		return mean{}, fmt.Errorf("%q must be a kind of fault with its mean interval, such as kill=30s", text)
 	}
 	var names []string
 	for _, k := range kinds {

@@ -30,7 +30,7 @@ func TestParseChaos(t *testing.T) {
 func TestBadChaos(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"kill":             `"kill" is not a kind of fault with its mean interval, such as kill=30s`,
+		"kill":             `"kill" must be a kind of fault with its mean interval, such as kill=30s`,
 		"explode=1s":       `unknown fault "explode"; known faults: kill, stop, term, flush, redis,`,
 		"kill=often":       `the mean interval of kill is "often", but must be a duration from 100ms to 24h`,
 		"kill=25h":         `but must be a duration from 100ms`,

@@ -72,7 +72,7 @@ type proxied struct {
 
 func (o *proxied) flags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.targets, "target", nil, "`address` of any HTTP API server to put a proxy in front of;\n"+
-		"may be repeated with --forward")
+		"may be repeated if --forward is set")
 	f.BoolVar(&o.forward, "forward", false, "run as a forward proxy, for clients with a fixed base address: they find the proxy through\n"+
 		"HTTP_PROXY and HTTPS_PROXY, and trust it through SSL_CERT_FILE and similar variables; traffic to other hosts is not changed")
 	f.StringVar(&o.api, "api", "", apiFlag)

@@ -76,7 +76,7 @@ export class Verifier {
     if (options.keys && !options.url) throw new TypeError("a Verifier with keys needs the URL that was registered");
     if (options.secret !== undefined) {
       this.#secret = Buffer.from(options.secret.replace(/^whsec_/, ""), "base64");
-      if (this.#secret.length === 0) throw new TypeError("the secret is not of the form whsec_ and base64");
+      if (this.#secret.length === 0) throw new TypeError("the secret must be whsec_ followed by base64");
     }
     this.#keys = options.keys;
     this.#target = options.url ? signedURI(options.url) : "";

@@ -60,7 +60,7 @@ var Invariants = []Invariant{
 	{tasked, "At the end of the run, every task in the Redis queue belongs to a job that waits for it", []Source{Rows, Queue}},
 	{answered, "Each response shows a state that the job had at that time", []Source{Lists, Reports, Rows}},
 	{streamed, "Each event is on its client's stream exactly once, in the order of the job's events", []Source{Rows}},
-	{received, "Receivers get events that exist, and each try sends the same bytes", []Source{Rows}},
+	{received, "Receivers get only events that exist, and each attempt of a delivery sends the same bytes", []Source{Rows}},
 	{timed, "Each duration matches the start and end of its attempt, and is long enough for its work kind", []Source{Reports, Rows}},
 	{expected, "Each job ends as defined for its work kind", []Source{Reports, Rows}},
 	{scheduled, "Each due time of a schedule has one job, created at that time or later, and no other time has a job", []Source{Lists, Rows}},

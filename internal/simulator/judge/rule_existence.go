@@ -134,7 +134,7 @@ func (c *checker) checkOutsiders() {
 		if a == nil || f.Tenant == c.tenant || a.Status == 0 || a.Status == http.StatusTooManyRequests || a.Status >= 500 {
 			continue
 		}
-		c.must(a.Status == http.StatusNotFound, foreign, "tenant %d requested the job of tenant %d (%s) and got %d %s",
+		c.must(a.Status == http.StatusNotFound, foreign, "tenant %d requested the job of tenant %d (%s) and got %d %s instead of 404",
 			f.Tenant, c.tenant, a.Verb, a.Status, a.Code)
 	}
 }

@@ -83,7 +83,7 @@ class Verifier:
             raise ValueError("a Verifier needs a secret, keys or both")
         self._secret = None if secret is None else _decoded(secret.removeprefix("whsec_"))
         if self._secret == b"":
-            raise ValueError("the secret is not of the form whsec_ and base64")
+            raise ValueError("the secret must be whsec_ followed by base64")
         self._keys = keys
         self._now = now
         self._target = ""
