@@ -24,7 +24,7 @@ FROM (SELECT *, row_number() OVER log AS n, lag(occurred_at) OVER log AS before,
 WHERE seq <> n OR occurred_at < before OR attempt <> expected;
 
 -- log: a change of state is not allowed
-SELECT job_id, format('event %s (%s) leads from %s to %s, and the job was %s', seq, event_name, coalesce(prev_state, 'nothing'),
+SELECT job_id, format('event %s (%s) leads from %s to %s, but the job was %s', seq, event_name, coalesce(prev_state, 'nothing'),
   coalesce(next_state, 'nothing'), coalesce(was, 'not there'))
 FROM (SELECT *, lag(next_state) OVER (PARTITION BY job_id ORDER BY seq) AS was FROM events
   WHERE event_name NOT IN ('event.emitted', 'job.retries_exhausted') OR next_state IS NOT NULL) e

@@ -31,7 +31,7 @@ and stops it at the end. It can then also scale the workers while traffic runs
 (--workers) and inject faults (--chaos). With --url it plays against a running
 service. With --database-url, the judge also reads this service's rows in Postgres. If
 --redis-url is set too, --workers can start worker processes for the service. With
-an --admin-url for each process, the judge also compares the metrics with the rows.
+an --admin-url for each process, the judge also compares the metrics with these rows.
 The service must be able to call the webhook receiver on this machine. If the receiver is
 on loopback, start the service with FORGERUN_WEBHOOK_ALLOW_PRIVATE=true; otherwise use
 --receiver-addr and --receiver-url. At its end, the run cancels unfinished jobs.

@@ -139,7 +139,7 @@ func (t *Trial) service(ctx context.Context) (address string, err error) {
 	if t.dir, err = os.MkdirTemp("", "forgerun-simulator-"); err != nil {
 		return "", err
 	}
-	fmt.Fprintf(t.o.Stderr, "Starting %s\n", map[bool]string{true: "a new service", false: "workers"}[own])
+	fmt.Fprintf(t.o.Stderr, "Starting %s\n", map[bool]string{true: "a service for this run", false: "workers"}[own])
 	scale := 1.0
 	if s := t.o.Scenario.Service.TimeScale; s != nil {
 		scale = *s
