@@ -90,7 +90,7 @@ func (p *played) unreadableSources() {
 	}{
 		"failed to connect":   {judge.Rows, func(c *collect.Config) { c.DatabaseURL = "postgres://user:hush@127.0.0.1:1/none" }},
 		"refused":             {judge.Queue, func(c *collect.Config) { c.RedisURL = "redis://:hush@127.0.0.1:1/0" }},
-		"returned status 404":        {judge.Metrics, func(c *collect.Config) { c.MetricsURLs = []string{p.trial.stack.URL + "/nothing"} }},
+		"returned status 404": {judge.Metrics, func(c *collect.Config) { c.MetricsURLs = []string{p.trial.stack.URL + "/nothing"} }},
 		"no process reported": {judge.Metrics, func(c *collect.Config) { c.MetricsURLs = []string{idle.URL} }},
 		"jobs of tenant 0": {judge.Lists, func(c *collect.Config) {
 			stranger, err := client.New(client.Config{URL: p.trial.stack.URL, Key: "frk_hush"})
