@@ -222,7 +222,7 @@ func (v *Verifier) verifyInput(m message, member httpsfv.Member, signature []byt
 		return err
 	}
 	if len(signature) != ed25519.SignatureSize {
-		return refused("the Signature header has no valid entry for this name in Signature-Input")
+		return refused("the Signature header has no valid signature for the entry in Signature-Input")
 	}
 	keyID, _ := parameter[string](input, "keyid")
 	key, err := v.Keys(keyID)

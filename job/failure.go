@@ -44,7 +44,7 @@ type StageSpec struct {
 
 // Stages documents all stages, as draft section 3.8 requires of a server.
 var Stages = []StageSpec{
-	{StageValidation, "The input was invalid. A batch item is checked at submission, a job right after its start."},
+	{StageValidation, "The input was invalid. The input of a batch item is checked at submission, that of a job right after its start."},
 	{StageAuthorization, "The job lacked permission for its work. No predefined work kind fails at this stage."},
 	{StageQueuing, "The job could not be queued. No predefined work kind fails at this stage: if the queue is full, the submission is " +
 		"refused."},
@@ -52,8 +52,7 @@ var Stages = []StageSpec{
 	{StageRendering, "The work failed while it assembled its output."},
 	{StageConversion, "The work failed while it converted data from one form into another. No predefined work kind fails at this stage."},
 	{StageStorage, "The result could not be stored, or was not complete."},
-	{StageDelivery, "The outcome could not be delivered to the client. No predefined work kind fails at this stage, and failed " +
-		"deliveries to webhooks do not count as failures of a job."},
+	{StageDelivery, "The outcome could not be delivered to the client's address. This does not change the outcome of the job."},
 }
 
 // ReasonSpec describes a reason.

@@ -119,7 +119,7 @@ func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
 		if z != nil {
 			f.pass(x, z, "The client read the address in Location with GET.")
 		} else if in {
-			f.failBy(&got303, x, y, fmt.Sprintf("The client followed 303 with %s, which repeated the request.", x.Method),
+			f.failBy(&got303, x, y, fmt.Sprintf("The client followed a 303 redirect with %s, which repeated the request.", x.Method),
 				"Read the address in Location with GET.")
 		}
 	case z != nil:

@@ -224,7 +224,7 @@ func TestCitations(t *testing.T) {
 		{"redirects", lostMethod(307), "-15.4.8", "The client followed the redirect with GET: the method and the body were lost.", ""},
 		{"redirects", lostMethod(308), "-15.4.9", "The client followed the redirect with GET: the method and the body were lost.", ""},
 		{"redirects", func(t *trace) { t.send(submit(1, byFault(303))).send(submit(1)) }, "-15.4.4",
-			"The client followed 303 with POST, which repeated the request.", ""},
+			"The client followed a 303 redirect with POST, which repeated the request.", ""},
 		{"redirects", loop(60), "-15.4", "The client followed 59 redirects in a row for one request.", ""},
 		{"no-key-elsewhere", elsewhere, "-15.4", "The client followed a redirect from a.example:80 and sent its key to b.example.", ""},
 		{"tampered-refused", forged(fault.TamperTimestamp), "#verifying-signatures",

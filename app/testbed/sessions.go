@@ -24,8 +24,12 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 	case err != nil:
 		return began, err
 	case !ok:
-		return began, job.Errorf(job.CodeConflict, "Another open session of this client has the same label, or also none, or %d are open. "+
-			"List the sessions, and end one first.", s.most)
+		label := "the same label"
+		if n.Label == "" {
+			label = "no label either"
+		}
+		return began, job.Errorf(job.CodeConflict, "Another open session of this client has %s, or %d sessions are open. "+
+			"List the sessions, and end one first.", label, s.most)
 	case n.Profile != "":
 		scope := testbed.Scope{Client: client}
 		if n.Label != "" {

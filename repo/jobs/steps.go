@@ -82,7 +82,7 @@ func (s *Store) Emit(ctx context.Context, c job.ClaimID, before int, e job.Emiss
 func (s *Store) Finish(ctx context.Context, f job.Finish) (job.Finished, error) {
 	if f.State != job.Succeeded && f.State != job.Failed {
 		return job.Finished{}, &job.Error{Code: job.CodeInternal, Detail: "The data could not be stored.",
-			Cause: fmt.Errorf("an attempt does not end %s", f.State)}
+			Cause: fmt.Errorf("an attempt cannot end in the state %s", f.State)}
 	}
 	done, err := s.step(ctx, step{operation: finishStep, job: f.JobID, finish: &f})
 	return done.finished, err

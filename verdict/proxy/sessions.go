@@ -19,7 +19,7 @@ import (
 
 var (
 	errNotFound = errors.New("there is no session with this id")
-	errOpen     = errors.New("another open session has the same label, or also none: end it first")
+	errOpen     = errors.New("is already open: end it first")
 	errFull     = fmt.Errorf("%d sessions are open: end some first", verdict.MaxSessions)
 	errLabel    = fmt.Errorf("a label must have 1 to %d printable ASCII characters, without leading or trailing spaces", verdict.MaxLabel)
 	errProfile  = errors.New("the fault rules come from the profile of an open session: end the session first")
@@ -92,7 +92,11 @@ func (s *sessions) start(n verdict.Session) (verdict.Session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n.Label == "" && s.main != nil || s.labelled[n.Label] != nil {
-		return verdict.Session{}, errOpen
+		with := "without a label"
+		if n.Label != "" {
+			with = "with this label"
+		}
+		return verdict.Session{}, fmt.Errorf("a session %s %w", with, errOpen)
 	}
 	if len(n.Rules) == 0 {
 		n.Rules = s.api.RuleIDs()

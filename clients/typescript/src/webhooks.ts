@@ -148,7 +148,7 @@ export class Verifier {
     });
     const member = (headers.get("signature") ?? "").split(/,\s*/).find((text) => text.startsWith(`${input.name}=:`)) ?? "";
     const signature = Buffer.from(member.slice(input.name.length + 2).replace(/:$/, ""), "base64");
-    if (signature.length !== 64) throw new SignatureError("the Signature header has no valid entry for this name in Signature-Input");
+    if (signature.length !== 64) throw new SignatureError("the Signature header has no valid signature for the entry in Signature-Input");
     return { base: Buffer.from(`${lines.join("")}"@signature-params": ${input.signed}`), keyId: keyid, signature };
   }
 }
