@@ -86,7 +86,7 @@ func TestBadUse(t *testing.T) {
 		"search --workers 33 -- x":                                 "--workers must be 1 to 32",
 		"search --min-support 0 -- x":                              "--min-support must be at least 1",
 		"search --tries 1 -- x":                                    "--tries must be at least 2",
-		"search --regressions /none --target " + away + " -- true": "there is no *.yaml in /none",
+		"search --regressions /none --target " + away + " -- true": "there is no *.yaml file in /none",
 	} {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
