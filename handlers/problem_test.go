@@ -248,12 +248,12 @@ func TestDetailNamesTheFirstViolation(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"type":"EXECUT"}`:                       " values. /type: There is no such type. Did you mean EXECUTE? It must be",
 		`{"type":"EXECUTE","\u001b[31m\u202e":1}`: "/\uFFFD[31m\uFFFD: Unknown member.",
-		`{"type":"EXECUTE","a":1,"b":2,"c":3}`:    " 2 more are in violations.",
+		`{"type":"EXECUTE","a":1,"b":2,"c":3}`:    " 2 more are listed in violations.",
 	} {
 		require.Contains(t, w.send("POST", "/v1/jobs", body).problem(t).Detail, want)
 	}
 	for query, want := range map[string]string{
-		"limit=0&limit=1&stat=1":  "limit: Must be a whole number from 1 to 100. 2 more are in violations.",
+		"limit=0&limit=1&stat=1":  "limit: Must be a whole number from 1 to 100. 2 more are listed in violations.",
 		"%1b%5B31m%E2%80%AE=1":    "\uFFFD[31m\uFFFD: Unknown parameter. The query parameters",
 		strings.Repeat("a", 4000): strings.Repeat("a", 64) + ": Unknown parameter. The query",
 	} {

@@ -72,7 +72,7 @@ func (c Catalogue) Define(t Type, kind Kind, requestedAt time.Time, emit *Emissi
 	}
 	s, ok := SpecOf(kind, c.MaxRuntime)
 	if !ok {
-		return Definition{}, fmt.Errorf("work kind %q is not in the catalogue", kind)
+		return Definition{}, fmt.Errorf("work kind %q does not exist", kind)
 	}
 	d := Definition{
 		WorkKind: kind, DurationMS: s.DurationMS, ShouldFail: s.ShouldFail,

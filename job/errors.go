@@ -233,9 +233,9 @@ func WithFirst(lead string, violations []Violation) string {
 	more := ""
 	switch n := len(violations) - 1; {
 	case n == 1:
-		more = " One more is in violations."
+		more = " One more is listed in violations."
 	case n > 1:
-		more = fmt.Sprintf(" %d more are in violations.", n)
+		more = fmt.Sprintf(" %d more are listed in violations.", n)
 	}
 	return lead + " " + place + PlainText(first.Detail, MaxDetailBytes-len(lead)-len(place)-len(more)-1) + more
 }

@@ -121,7 +121,7 @@ func (r Request) TooLate(now time.Time) (Violation, bool) {
 		return Violation{}, false
 	}
 	return Violation{Pointer: "/execution_at", Detail: "The time is in the past. It must be in the future; " +
-		"up to one second in the past is taken as now. The server's time is " + now.UTC().Format(time.RFC3339) + "."}, true
+		"up to one second in the past counts as now. The server's time is " + now.UTC().Format(time.RFC3339) + "."}, true
 }
 
 // TooFar returns a violation if execution_at is further in the future than limit, otherwise false. A limit of 0 means no limit. A

@@ -50,7 +50,7 @@ func (d *Document) Verify(method, escapedPath string, res *http.Response, body [
 	}
 	switch {
 	case (isHead || len(kinds.object) == 0) && len(body) > 0:
-		wrong = append(wrong, errors.New("the response has a body"))
+		wrong = append(wrong, errors.New("the response must not have a body"))
 	case len(kinds.object) > 0 && kind.object == nil:
 		wrong = append(wrong, fmt.Errorf("the media type %q is not documented", media))
 	case !isHead && isJSON(media) && len(body) == 0:
@@ -103,7 +103,7 @@ func checkStatus(status int, body []byte) error {
 	var problem struct{ Status any }
 	_ = json.Unmarshal(body, &problem) // the schema check reports invalid JSON
 	if own, ok := problem.Status.(float64); ok && status >= 400 && int(own) != status {
-		return fmt.Errorf("the problem document says status %v", own)
+		return fmt.Errorf("the problem document has status %v, but the response has %d", own, status)
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (d *Document) VerifyDelivery(h http.Header, body []byte) error {
 	}
 	for name, lines := range h {
 		if len(lines) > 1 {
-			wrong = append(wrong, fmt.Errorf("the header %s comes twice", name))
+			wrong = append(wrong, fmt.Errorf("the header %s appears twice", name))
 		}
 	}
 	kind := d.child(d.child(d.child(post, "requestBody"), "content"), h.Get("Content-Type"))

@@ -56,8 +56,9 @@ func (s *API) submitBatch(r *httpkit.Request) error {
 			item.ClientID = r.Caller.ClientID
 			deliveries += s.Jobs.Deliveries(&item)
 		}
-		err = r.LimitItems(max(len(req.Items), httpkit.Pieces(body), deliveries), " This batch counts as %d: the highest of its number of jobs, "+
-			"the 16 KiB blocks of its body, and the deliveries of the events that its jobs may emit. Nothing was accepted.")
+		err = r.LimitItems(max(len(req.Items), httpkit.Pieces(body), deliveries),
+			" This batch counts as %d requests, the highest of three numbers: its jobs, "+
+				"the 16 KiB blocks of its body, and the deliveries for events that its jobs may emit. Nothing was accepted.")
 		if err != nil {
 			return err
 		}

@@ -15,9 +15,9 @@ func (e FramingError) Error() string { return string(e) }
 
 const (
 	errLine   FramingError = "A line of the request has no carriage return at its end, or has one elsewhere. End each line with CR LF."
-	errField  FramingError = "A line of the request's header or trailer has a space before its name or its colon. Leave it out."
+	errField  FramingError = "A line of the request's header or trailer has a space before its name or its colon. Remove the space."
 	errLength FramingError = "The request's length is ambiguous. Send one Content-Length, or in HTTP/1.1 one Transfer-Encoding: chunked."
-	errChunk  FramingError = "A chunk of the request's body does not match the size before it. Send SIZE CR LF BYTES CR LF."
+	errChunk  FramingError = "A chunk of the request's body is not as long as its size line says. Send each chunk as SIZE CR LF BYTES CR LF."
 )
 
 // ErrTooMuch is returned by Read after too many bytes of trailers or chunk extensions, or an overlong line.

@@ -46,7 +46,7 @@ func NewMetrics(f telemetry.Factory) *Metrics {
 			"Connections closed because there were too many, by reason: idle (an idle one, to make room), full (a new one, because "+
 				"none was idle), address (a new one, from an address that has reached its limit).", []string{"reason"}, "idle", "full", "address"),
 		failures: f.Counter("accept_failures_total",
-			"Failures to accept a connection because files or memory ran out; the server pauses after each."),
+			"Failures to accept a connection because file descriptors or memory ran out; the server pauses after each."),
 	}
 }
 
@@ -114,7 +114,7 @@ func (l *Listener) starved(err error, pause time.Duration) {
 		}
 	}
 	if pause == firstPause {
-		l.limits.Log.Warn("cannot accept connections: files or memory ran out; trying again",
+		l.limits.Log.Warn("cannot accept connections: file descriptors or memory ran out; trying again",
 			"action", "accept", "connections", l.open, "error_message", err.Error())
 	}
 }

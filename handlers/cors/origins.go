@@ -27,7 +27,7 @@ type Origins struct {
 
 // errForm describes the form of a list.
 var errForm = errors.New("origins separated by commas, such as https://app.example.com,http://localhost:5173: scheme, host and port, " +
-	"no path; loopback for all of this machine; or * alone for all")
+	"no path; the word loopback for all origins on this machine; or only * for all origins")
 
 // Parse reads a list of origins.
 func Parse(text string) (Origins, error) {

@@ -101,7 +101,7 @@ func (r *reader) plannedProblem(at string, text []byte) job.PlannedProblem {
 		more = append(append(more, ':'), value...)
 	}
 	if count > job.MaxExtensions || len(more) > job.MaxExtensionBytes {
-		r.invalidAt(at, fmt.Sprintf("A problem may have at most %d extension members, and of at most %d bytes in all.",
+		r.invalidAt(at, fmt.Sprintf("A problem may have at most %d extension members, with at most %d bytes in total.",
 			job.MaxExtensions, job.MaxExtensionBytes))
 		more = nil
 	}

@@ -21,7 +21,7 @@ type Key struct {
 func CreateKey(body []byte) (k Key, err error) {
 	err = public.read("KeyRequest", orEmpty(body), &k, func(r *reader) {
 		if k.Scope = cmp.Or(k.Scope, job.ScopeAll); k.Rotate && k.Scope != job.ScopeAll {
-			r.invalidAt("/scope", "A key with a narrower scope cannot replace another one; remove rotate.")
+			r.invalidAt("/scope", "Only a key with the scope all can replace the current key: remove rotate or scope.")
 		}
 	})
 	return k, err
@@ -108,7 +108,7 @@ func (s *Schemas) Bulk(body []byte) (job.BulkRequest, error) {
 		case r.fine() && !q.Filter.Names():
 			r.invalidAt("/filter", "The filter needs at least one member. To select all of your jobs, send {\"all\": true}.")
 		case r.fine() && q.Override && q.Action != job.BulkRetry:
-			r.invalidAt("/override", "Only a retry can override.")
+			r.invalidAt("/override", "Only retries support override.")
 		}
 	})
 	return sent.BulkRequest, err

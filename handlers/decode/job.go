@@ -87,7 +87,7 @@ func (r *reader) retry(sent *api.RetryPolicy) *job.RetryPolicy {
 		r.invalidAt(r.base+"/retry/backoff", backoffForm)
 	case p.Strategy == job.Exponential && p.Delays[0] > p.Delays[1]:
 		r.invalidAt(r.base+"/retry/backoff",
-			fmt.Sprintf("The base must not be longer than the max, and %s is longer than %s.", p.Delays[0], p.Delays[1]))
+			fmt.Sprintf("base must not be longer than max, but %s is longer than %s.", p.Delays[0], p.Delays[1]))
 	}
 	return p
 }

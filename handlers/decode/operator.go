@@ -79,7 +79,7 @@ func checkPause(r *reader, p *job.Pause) {
 		}
 	case job.PauseKind:
 		if !slices.Contains(job.AllKinds(), job.Kind(p.Target)) {
-			r.invalidAt("/target", "It must be a work kind of the catalogue.")
+			r.invalidAt("/target", "It must be the name of a work kind.")
 		}
 	case job.PauseClient, job.PauseWorker:
 		id, err := job.ParseID(p.Target)

@@ -37,8 +37,8 @@ var (
 	tooManyMembers  = fmt.Sprintf("An object may have at most %s members.", job.Grouped(maxMembers))
 	tooManyInAll    = fmt.Sprintf("All objects of the body together may have at most %s members.", job.Grouped(maxAllMembers))
 	tooManyElements = fmt.Sprintf("All arrays of the body together may have at most %s elements.", job.Grouped(maxElements))
-	numberRefused   = fmt.Sprintf("Numbers may have at most %d characters, and must fit a double: up to 1.7976931348623157e308, "+
-		"and with exponents from %d.", maxNumberBytes, minExponent)
+	numberRefused   = fmt.Sprintf("Numbers may have at most %d characters, and must fit a double: at most 1.7976931348623157e308, "+
+		"with exponents of at least %d.", maxNumberBytes, minExponent)
 
 	errRefused = errors.New("the body was not read completely")
 )

@@ -95,13 +95,13 @@ func (r *reader) fixture(at string, sent *sentFixture) testbed.Fixture {
 	switch {
 	case r.count() > found:
 	case sent.Progress != nil && f.State != testbed.FixtureRunning:
-		r.invalidAt(at+"/progress", "Only a running job has progress.")
+		r.invalidAt(at+"/progress", "Only a running job can have progress.")
 	case f.ProblemText != nil && !f.State.Fails():
-		r.invalidAt(at+"/problem", "Only a job that failed or is exhausted has a problem.")
+		r.invalidAt(at+"/problem", "Only a job in the state failed or exhausted can have a problem.")
 	case f.ResultText != nil && (!f.State.Ends() || f.State.Fails()):
-		r.invalidAt(at+"/result", "Only a job that succeeded has a result.")
+		r.invalidAt(at+"/result", "Only a job that succeeded can have a result.")
 	case f.State == testbed.FixtureExhausted && final:
-		r.invalidAt(at+"/problem/retryable", "A job whose failure is not retryable must have attempts left.")
+		r.invalidAt(at+"/problem/retryable", "A job that has used all of its attempts must have a retryable failure.")
 	case final && f.Problem.RetryAfter > 0:
 		r.invalidAt(at+"/problem/retryAfter", "Only a retryable failure can have a retryAfter.")
 	}
@@ -186,17 +186,17 @@ func (r *reader) checkRule(at, effect string, rule *fault.Rule) {
 	case e.Drop && (*e != fault.Effect{Drop: true, Delay: e.Delay}):
 		r.invalidAt(effect+"/drop", "With drop, the only other effect can be delay.")
 	case isDelivery && !e.Drop && time.Duration(e.Delay) > fault.MaxDeliveryDelay:
-		r.invalidAt(effect+"/delay", "A delivery may wait "+fault.MaxDeliveryDelay.String()+" at most. With drop it may be longer.")
+		r.invalidAt(effect+"/delay", "The delay of a delivery can be at most "+fault.MaxDeliveryDelay.String()+", unless drop is set.")
 	case isDelivery:
 	case e.Status != 0 && e.Code != "" && e.Status != job.Code(e.Code).Spec().Status:
-		r.invalidAt(effect+"/status", "The code belongs to a different status; remove one of the two.")
+		r.invalidAt(effect+"/status", "The code belongs to a different status: remove code or status.")
 	case e.Status != 0 && !e.HTML && !known:
 		r.invalidAt(effect+"/status", "The API has no error with this status. With html, any status from 400 to 599 is allowed.")
 	case e.HTML && e.Code != "":
 		r.invalidAt(effect+"/html", "The error page of a proxy has no code; remove html or code.")
 	case e.Moved != 0 && (e.Status != 0 || e.Code != "" || e.HTML):
-		r.invalidAt(effect+"/moved", "A redirect already sets the status; remove one of the two members.")
+		r.invalidAt(effect+"/moved", "A redirect has its own status: remove moved, or remove status, code and html.")
 	case e.Unanswered() && (answers || e.SlowBytes > 0 || e.RetryAfter != nil || e.RetryAfterAs != ""):
-		r.invalidAt(effect+"/close", "This fault sends no response, so it cannot have this member.")
+		r.invalidAt(effect+"/close", "With this value no response is sent: remove the other members that change the response.")
 	}
 }

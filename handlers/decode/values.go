@@ -72,7 +72,7 @@ const keyName = "idempotency_key"
 // of the other members.
 func (r *reader) keyed(header, sent string) (key string, hash [32]byte) {
 	if sent != "" && header != "" && sent != header {
-		r.invalidAt("/"+keyName, "This must be the key of the Idempotency-Key header, or be omitted.")
+		r.invalidAt("/"+keyName, "This must equal the Idempotency-Key header, or be omitted.")
 	}
 	if key = cmp.Or(sent, header); key != "" && r.fine() { // a request with mistakes is refused anyway
 		hash = sha256.Sum256(canonical(r.without(keyName)))

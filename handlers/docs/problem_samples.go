@@ -61,7 +61,7 @@ func sampleOf(e entry, links job.Links) string {
 // sampleDetails has typical details for codes whose standard detail is too general.
 var sampleDetails = map[job.Code]string{
 	job.CodeMethodNotAllowed:   "This resource does not support that method. It supports GET, HEAD, DELETE.",
-	job.CodeInvalidCredentials: "The request has no Authorization header. Send your API key once, as Authorization: Bearer frk_...",
+	job.CodeInvalidCredentials: "The request has no Authorization header. Send your API key in a single header: Authorization: Bearer frk_...",
 	job.CodeForbidden:          "This API key has the scope read, but this request needs submit. Use a key with that scope.",
 	job.CodeConflict:           "The job has used all of its 4 attempts.",
 	job.CodeRateLimited:        "This client can send 6000 requests per minute.",

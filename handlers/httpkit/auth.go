@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-const authorizationForm = "Send your API key once, as Authorization: Bearer frk_..."
+const authorizationForm = "Send your API key in a single header: Authorization: Bearer frk_..."
 
 // maxTokenBytes is well above the length of any key or token.
 const maxTokenBytes = 512

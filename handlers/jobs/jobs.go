@@ -55,8 +55,9 @@ func (s *API) submit(r *httpkit.Request) error {
 			return err
 		}
 		req.ClientID = r.Caller.ClientID
-		err = r.LimitItems(max(httpkit.Pieces(body), s.Jobs.Deliveries(&req)), " This submission counts as %d: the higher of the 16 KiB "+
-			"blocks of its body and the deliveries of the events that its job may emit.")
+		err = r.LimitItems(max(httpkit.Pieces(body), s.Jobs.Deliveries(&req)),
+			" This submission counts as %d requests, the higher of two numbers: the 16 KiB "+
+				"blocks of its body, and the deliveries for events that its job may emit.")
 		if err != nil {
 			return err
 		}

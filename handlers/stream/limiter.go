@@ -52,7 +52,7 @@ func (l *Limiter) Acquire(client job.ID) (release func(), err error) {
 		full = job.Errorf(job.CodeRateLimited, "This client has reached its limit of %d event streams and waiting requests.", l.perClient)
 	case l.byClient[client] > 0 && l.held >= l.total-l.total/reserve:
 		full = job.Errorf(job.CodeQueueFull,
-			"The server has nearly reached its limit of event streams. The remaining ones are for clients without a stream.")
+			"The server has nearly reached its limit of event streams. The remaining ones are reserved for clients without a stream.")
 	case l.held >= l.total:
 		full = job.Errorf(job.CodeQueueFull, "The server has reached its limit of event streams.")
 	}

@@ -15,7 +15,7 @@ import (
 var heartbeat = []byte(":\n\n")
 
 // heldNote explains to human readers why committed events are delayed.
-var heldNote = []byte(": events wait for an open transaction in the database\n\n")
+var heldNote = []byte(": events wait until an open database transaction ends\n\n")
 
 // PositionEvent is the name of the event with the position to resume from if a connection ends before its first event. It has data
 // because many readers ignore the id of a block without data.

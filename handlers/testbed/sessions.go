@@ -103,7 +103,7 @@ const journalsAtOnce = 2
 func (s *API) getJournal(r *httpkit.Request) error {
 	who := r.Caller.ClientID
 	if !s.journals.Acquire(who, r.Ctx.Done()) {
-		return job.Errorf(job.CodeTimeout, "The server is busy with other journals. Try again.")
+		return job.Errorf(job.CodeTimeout, "The server is reading too many other journals. Try again.")
 	}
 	v, err := s.Testbed.Verdict(r.Ctx, who, r.PathID())
 	if err != nil {
