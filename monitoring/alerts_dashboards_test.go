@@ -1,12 +1,10 @@
 package monitoring_test
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -92,74 +90,4 @@ func TestRunbookHasEachAlert(t *testing.T) {
 		require.Equal(t, runbookURL+strings.ToLower(a.Alert), a.Annotations.RunbookURL)
 	}
 	require.Equal(t, names, headings)
-}
-
-type dashboard struct {
-	UID        string
-	Templating struct{ List []struct{ Name string } }
-	Panels     []panel
-}
-
-type panel struct {
-	ID          int
-	Type, Title string
-	Datasource  *struct{ UID string }
-	Targets     []struct {
-		Expr       string
-		Datasource struct{ UID string }
-	}
-}
-
-func dashboards(t *testing.T) map[string]dashboard {
-	t.Helper()
-	paths, err := filepath.Glob("grafana/dashboards/*.json")
-	require.NoError(t, err)
-	all := map[string]dashboard{}
-	for _, path := range paths {
-		content, err := os.ReadFile(path)
-		require.NoError(t, err)
-		var d dashboard
-		require.NoError(t, json.Unmarshal(content, &d), path)
-		all[path] = d
-	}
-	require.NotEmpty(t, all)
-	return all
-}
-
-// Dashboards have the properties that links and bookmarks depend on.
-func TestDashboardsAreComplete(t *testing.T) {
-	t.Parallel()
-	prometheus := grafanaSources(t).Sources[0].UID
-	uids := map[string]bool{}
-	for path, d := range dashboards(t) {
-		require.Regexp(t, `^forgerun-[a-z]+$`, d.UID, path)
-		require.False(t, uids[d.UID], "duplicate UID %s", d.UID)
-		uids[d.UID] = true
-		ids := map[int]bool{}
-		for _, p := range d.Panels {
-			where := path + ": " + p.Title
-			require.False(t, ids[p.ID], "%s: duplicate panel id", where)
-			ids[p.ID] = true
-			if p.Type == "row" {
-				continue
-			}
-			require.Equal(t, prometheus, p.Datasource.UID, where)
-			require.NotEmpty(t, p.Targets, where)
-			for _, target := range p.Targets {
-				require.Equal(t, prometheus, target.Datasource.UID, where)
-				requireVariablesExist(t, d, target.Expr)
-			}
-		}
-	}
-}
-
-func requireVariablesExist(t *testing.T, d dashboard, expr string) {
-	t.Helper()
-	known := []string{"__rate_interval"} // Grafana defines this variable
-	for _, v := range d.Templating.List {
-		known = append(known, v.Name)
-	}
-	for _, match := range regexp.MustCompile(`\$(\w+)`).FindAllStringSubmatch(expr, -1) {
-		require.True(t, slices.Contains(known, match[1]), "%s: no variable %s for %s", d.UID, match[0], expr)
-	}
 }

@@ -1,7 +1,6 @@
 package monitoring
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"sync/atomic"
@@ -49,25 +48,6 @@ func TestMetricsAsTextAndOpenMetrics(t *testing.T) {
 	w := get(h, "/metrics", accept("application/openmetrics-text;version=1.0.0"))
 	require.Contains(t, w.Header().Get("Content-Type"), "application/openmetrics-text")
 	require.Regexp(t, `some_seconds_bucket\{le="1.0"\} 1 # \{trace_id="`+someTraceID+`"\} 0.5`, w.Body.String())
-}
-
-type failing struct{ desc *prometheus.Desc }
-
-func (c failing) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
-
-func (c failing) Collect(out chan<- prometheus.Metric) {
-	out <- prometheus.NewInvalidMetric(c.desc, errors.New("out of order"))
-}
-
-func TestScrapeShowsOtherMetricsWhenACollectorFails(t *testing.T) {
-	t.Parallel()
-	a := scraped(t)
-	a.Registry.MustRegister(failing{prometheus.NewDesc("failing", "Fails.", nil, nil)})
-	w := get(a.Handler(), "/metrics", nil)
-	require.Equal(t, http.StatusOK, w.Code)
-	require.Contains(t, w.Body.String(), "some_seconds_count 1")
-	w = get(a.Handler(), "/metrics", nil)
-	require.Regexp(t, `promhttp_metric_handler_errors_total\{cause="gathering"\} [12]`, w.Body.String())
 }
 
 type waiting struct {

@@ -71,13 +71,8 @@ func listenGRPC(t *testing.T, r *receiver) (url string) {
 	return "http://" + l.Addr().String()
 }
 
-// startTracing starts tracing to the URL. Spans are sent at once instead of in batches.
-func startTracing(t *testing.T, url, protocol string) (trace.Tracer, func(context.Context) error, *testkit.Output) {
-	t.Helper()
-	return startCounted(t, url, protocol, nil)
-}
-
-func startCounted(
+// startTracing starts tracing to the URL. Spans are sent at once instead of in batches. The registry may be nil.
+func startTracing(
 	t *testing.T, url, protocol string, registry prometheus.Registerer,
 ) (trace.Tracer, func(context.Context) error, *testkit.Output) {
 	t.Helper()
@@ -104,7 +99,7 @@ func TestSpansArrive(t *testing.T) {
 			}
 			t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test,service.version=v0")
 			registry := prometheus.NewRegistry()
-			tracer, shutdown, out := startCounted(t, listen(t, &r), protocol, registry)
+			tracer, shutdown, out := startTracing(t, listen(t, &r), protocol, registry)
 			ctx, parent := tracer.Start(t.Context(), "parent")
 			_, child := tracer.Start(ctx, "child")
 			child.End()
@@ -156,7 +151,7 @@ func TestDeadCollectorDelaysNothing(t *testing.T) {
 	for name, url := range deadCollectors(t) {
 		for _, protocol := range []string{"http/protobuf", "grpc"} {
 			t.Run(name+" "+protocol, func(t *testing.T) {
-				tracer, shutdown, out := startTracing(t, url, protocol)
+				tracer, shutdown, out := startTracing(t, url, protocol, nil)
 				for range 10_000 { // more than the buffer holds
 					_, span := tracer.Start(t.Context(), "span")
 					span.End()
@@ -222,7 +217,7 @@ func TestRedirectsOfACollectorAreNotFollowed(t *testing.T) {
 	redirecting := httptest.NewServer(http.RedirectHandler(target+"/v1/traces", http.StatusTemporaryRedirect))
 	t.Cleanup(redirecting.Close)
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=hunter2")
-	tracer, shutdown, out := startTracing(t, redirecting.URL, "http/protobuf")
+	tracer, shutdown, out := startTracing(t, redirecting.URL, "http/protobuf", nil)
 	_, span := tracer.Start(t.Context(), "secret")
 	span.End()
 	require.NoError(t, shutdown(t.Context()))
