@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -161,7 +160,7 @@ func TestValuesThatAreWrongAreRefused(t *testing.T) {
 	}
 }
 
-// The chart has the version of the last release, and its notes show this version.
+// The chart has the version of the last release.
 func TestChartIsOfTheRelease(t *testing.T) {
 	t.Parallel()
 	changes, err := os.ReadFile(root + "CHANGELOG.md")
@@ -169,12 +168,4 @@ func TestChartIsOfTheRelease(t *testing.T) {
 	c := load(t)
 	require.Equal(t, regexp.MustCompile(`(?m)^## \[(\d+\.\d+\.\d+)\]`).FindStringSubmatch(string(changes))[1], c.Metadata.AppVersion)
 	require.Equal(t, "ghcr.io/forgerun/forgerun:"+c.Metadata.AppVersion, render(t, "default").pods(t)["api"].Spec.Containers[0].Image)
-	for _, set := range sets {
-		files, err := texts(c, valuesOf(t, set))
-		require.NoError(t, err)
-		notes := files["forgerun/templates/NOTES.txt"]
-		require.Contains(t, notes, "/v1/clients/$CLIENT/keys")
-		require.Contains(t, notes, "{{index .data \"FORGERUN_ADMIN_TOKEN\" | base64decode}}")
-		require.Equal(t, set == "hpa" || set == "keda", !strings.Contains(notes, "port-forward service/"), set)
-	}
 }

@@ -8,19 +8,25 @@ import (
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
+	policy "k8s.io/api/policy/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 )
 
 // Each selector finds only the pods of its role, whatever else is in the namespace, and names ports that these pods have.
 func TestSelectorsFindTheirRole(t *testing.T) {
-	eachSet(t, func(t *testing.T, _ string, r release) {
+	eachSet(t, func(t *testing.T, set string, r release) {
 		require.Len(t, of[*apps.Deployment](r), len(roles))
 		for _, d := range of[*apps.Deployment](r) {
 			r.requireSelects(t, d.Spec.Selector, role(d))
 			for _, spread := range d.Spec.Template.Spec.TopologySpreadConstraints {
 				r.requireSelects(t, spread.LabelSelector, role(d))
 			}
+		}
+		budgets := of[*policy.PodDisruptionBudget](r)
+		require.Len(t, budgets, map[string]int{"default": 3, "minimal": 0, "hpa": 2, "keda": 3}[set])
+		for _, b := range budgets {
+			r.requireSelects(t, b.Spec.Selector, role(b))
 		}
 		services := of[*core.Service](r)
 		require.Len(t, services, 1+len(roles))

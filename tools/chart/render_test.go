@@ -3,7 +3,6 @@
 package chart_test
 
 import (
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -159,32 +158,4 @@ func (r release) pods(t *testing.T) map[string]core.PodTemplateSpec {
 	}
 	require.Subset(t, slices.Collect(maps.Keys(found)), roles)
 	return found
-}
-
-// All objects are in the namespace of the release and have its labels, and no two have the same name.
-func TestObjectsOfARelease(t *testing.T) {
-	eachSet(t, func(t *testing.T, set string, r release) {
-		names := map[string]bool{}
-		for _, o := range r {
-			name := fmt.Sprintf("%T %s", o, o.GetName())
-			require.False(t, names[name], "%s is there twice", name)
-			names[name] = true
-			require.Equal(t, namespace, o.GetNamespace(), name)
-			require.LessOrEqual(t, len(o.GetName()), 63, name)
-			require.Equal(t, "demo", o.GetLabels()["app.kubernetes.io/instance"], name)
-			require.Equal(t, "forgerun", o.GetLabels()["app.kubernetes.io/name"], name)
-			require.True(t, role(o) == "" || strings.Contains(o.GetName()+"-", "-"+role(o)+"-"), "%s is of %s", name, role(o))
-		}
-		wanted := []string{"*v1.Deployment", "*v1.Service"}
-		if set == "hpa" || set == "keda" {
-			wanted = append(wanted, "*v1.NetworkPolicy", "*v1.PrometheusRule", "*v1.ServiceMonitor", "*v1.ConfigMap", "*v1.Job",
-				"*v1.PodDisruptionBudget", "*v1.ServiceAccount")
-		}
-		for _, kind := range wanted {
-			require.True(t, slices.ContainsFunc(r, func(o meta.Object) bool { return fmt.Sprintf("%T", o) == kind }), kind)
-		}
-		if set == "minimal" {
-			require.Len(t, r, 7, "three Deployments and four Services")
-		}
-	})
 }
