@@ -216,7 +216,7 @@ func TestRateLimited(t *testing.T) {
 func TestMalformedIDsLookUnknown(t *testing.T) {
 	t.Parallel()
 	id := backend.Job.String()
-	malformed := []string{"x", "%00", "..%2f..", id + "x", strings.Repeat("a", 5000)} // TestParseID has more
+	malformed := []string{"x", "%00", "..%2f..", id + "x", strings.Repeat("a", 5000)} // FuzzParseID has more
 	w := newWorld(t)
 	check := func(rt httpkit.Route, parameter string) {
 		ask := func(id string) (problem.Document, int) {

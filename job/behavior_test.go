@@ -19,18 +19,6 @@ func event(name string, after time.Duration) job.PlannedEvent {
 	return job.PlannedEvent{Emission: job.Emission{Name: name}, After: after}
 }
 
-func TestCustomIsNeverDrawn(t *testing.T) {
-	t.Parallel()
-	require.NotContains(t, job.Kinds(), job.Custom)
-	require.False(t, job.Custom.Valid())
-	require.Equal(t, append(job.Kinds(), job.Custom), job.AllKinds())
-	c := fullCatalogue()
-	require.NotContains(t, c.Offered(), job.Custom)
-	c.TestBed = true
-	require.Contains(t, c.Offered(), job.Custom)
-	require.Equal(t, job.Kinds(), c.Kinds, "the catalogue is unchanged")
-}
-
 func TestBehaviorCheck(t *testing.T) {
 	t.Parallel()
 	second := ref(time.Second)

@@ -108,23 +108,6 @@ func TestPlainTextIsCutBetweenCharacters(t *testing.T) {
 	}
 }
 
-func TestReasons(t *testing.T) {
-	t.Parallel()
-	stages := []job.Stage{"validation", "authorization", "queuing", "processing", "rendering", "conversion", "storage", "delivery"}
-	for i, s := range job.Stages {
-		require.Equal(t, stages[i], s.Stage, "the draft's table 3, in its order")
-		require.NotEmpty(t, s.About)
-	}
-	require.Len(t, job.Stages, len(stages))
-	for _, s := range job.Reasons {
-		require.Equal(t, s, s.Reason.Spec())
-		require.Contains(t, stages, s.Stage, "a stage of the draft")
-		require.NotEmpty(t, s.Title, s.Reason)
-		require.NotEmpty(t, s.Detail, s.Reason)
-	}
-	require.Equal(t, job.WorkPanicked.Spec(), job.Reason("unheard-of").Spec())
-}
-
 // Promise: draft F.5
 func TestEveryReasonIsTranslated(t *testing.T) {
 	t.Parallel()

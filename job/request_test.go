@@ -155,20 +155,6 @@ func TestRetryPolicyOfAttempts(t *testing.T) {
 	require.False(t, others.Exhausted)
 }
 
-func TestBackoffCeiling(t *testing.T) {
-	t.Parallel()
-	b := job.Backoff{Base: time.Second, Max: 60 * time.Second}
-	for attempt, seconds := range []int{1: 1, 2: 2, 3: 4, 4: 8, 5: 16, 6: 32, 7: 60, 8: 60, 9: 60} {
-		if attempt > 0 {
-			require.Equal(t, time.Duration(seconds)*time.Second, b.Ceiling(attempt), "attempt %d", attempt)
-		}
-	}
-	require.Equal(t, 7*time.Second, job.Backoff{Base: 5 * time.Second, Max: 7 * time.Second}.Ceiling(2))
-	require.Equal(t, 8*time.Second, job.Backoff{Base: 4 * time.Second, Max: 8 * time.Second}.Ceiling(2))
-	require.Equal(t, 2*time.Second, job.Backoff{Base: 9 * time.Second, Max: 2 * time.Second}.Ceiling(1), "Max limits the first wait")
-	require.Equal(t, time.Second, b.Ceiling(0), "attempt 0 waits like attempt 1")
-}
-
 func TestBackoffOfExtremeValues(t *testing.T) {
 	t.Parallel()
 	const forever = time.Duration(math.MaxInt64)

@@ -13,20 +13,6 @@ import (
 
 const idText = "01890a5d-ac96-774b-bcce-b302099a8057"
 
-func TestParseID(t *testing.T) {
-	t.Parallel()
-	id := must(job.ParseID(idText))(t)
-	require.Equal(t, job.ID{0x01, 0x89, 0x0a, 0x5d, 0xac, 0x96, 0x77, 0x4b, 0xbc, 0xce, 0xb3, 0x02, 0x09, 0x9a, 0x80, 0x57}, id)
-	require.Equal(t, idText, id.String())
-	require.False(t, id.IsZero())
-
-	upper := must(job.ParseID(strings.ToUpper(idText)))(t)
-	require.Equal(t, id, upper)
-
-	zero := must(job.ParseID("00000000-0000-0000-0000-000000000000"))(t)
-	require.True(t, zero.IsZero())
-}
-
 var badIDs = []string{
 	"", "x", "null",
 	strings.ReplaceAll(idText, "-", ""),
@@ -40,23 +26,6 @@ var badIDs = []string{
 	"+1890a5d-ac96-774b-bcce-b302099a8057",
 	"01890a5d-ac96-774b-bcce-b302099a80é",
 	"------------------------------------",
-}
-
-func TestIDInJSON(t *testing.T) {
-	t.Parallel()
-	type doc struct {
-		ID  job.ID            `json:"id"`
-		Set map[job.ID]string `json:"set"`
-	}
-	var d doc
-	text := `{"id":"` + idText + `","set":{"` + idText + `":"x"}}`
-	require.NoError(t, json.Unmarshal([]byte(text), &d))
-	back := must(json.Marshal(d))(t)
-	require.JSONEq(t, text, string(back))
-
-	kept := d.ID
-	require.ErrorIs(t, d.ID.UnmarshalText([]byte("x")), job.ErrBadID)
-	require.Equal(t, kept, d.ID, "an invalid text changes nothing")
 }
 
 func FuzzParseID(f *testing.F) {

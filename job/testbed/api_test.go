@@ -5,23 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/verdict"
 )
-
-// Each status of the contract has a code with that status.
-func TestStatusesHaveCodes(t *testing.T) {
-	t.Parallel()
-	for _, spec := range job.Codes {
-		code, ok := CodeOf(spec.Status)
-		require.True(t, ok)
-		require.Equal(t, spec.Status, code.Spec().Status)
-	}
-	code, _ := CodeOf(503)
-	require.Equal(t, job.CodeStorageUnavailable, code)
-	_, ok := CodeOf(418)
-	require.False(t, ok)
-}
 
 // Documents show the ends of jobs, batches and bulk operations. The states of deliveries and filters do not count.
 func TestDocumentsShowEnds(t *testing.T) {
