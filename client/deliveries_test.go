@@ -25,45 +25,33 @@ type delivery struct {
 	body        []byte
 }
 
-// captured has deliveries of a real service, by event name.
+// captured has a delivery of a real service.
 type captured struct {
 	keys             map[string]ed25519.PublicKey
-	secrets          map[string]string // of the webhook, by event name
-	deliveries       map[string]delivery
+	secret           string
+	failed           delivery
 	directoryAnswers reply
 }
 
 func capture(t *testing.T) captured {
 	t.Helper()
-	text := must(os.ReadFile("testdata/deliveries.json"))(t)
 	var file struct {
-		Secret           string          `json:"secret"`
-		StructuredSecret string          `json:"structured_secret"`
-		Directory        json.RawMessage `json:"directory"`
-		Deliveries       map[string]struct {
+		Secret     string
+		Directory  json.RawMessage
+		Deliveries map[string]struct {
 			Method, URL string
 			Headers     map[string]string
 			Body        []byte `json:"body_base64"`
-		} `json:"deliveries"`
-	}
-	require.NoError(t, json.Unmarshal(text, &file))
-	c := captured{secrets: map[string]string{}, deliveries: map[string]delivery{}}
-	c.directoryAnswers = reply{status: 200, kind: "application/http-message-signatures-directory+json", body: string(file.Directory)}
-	c.keys = must(serve(t, c.directoryAnswers).c.SigningKeys(t.Context()))(t)
-	require.Len(t, c.keys, 1)
-	for name, d := range file.Deliveries {
-		header := http.Header{}
-		for n, value := range d.Headers {
-			header.Set(n, value)
-		}
-		c.deliveries[name] = delivery{d.Method, d.URL, header, d.Body}
-		c.secrets[name] = file.Secret
-		if header.Get("Ce-Id") == "" {
-			c.secrets[name] = file.StructuredSecret
 		}
 	}
-	require.Len(t, c.deliveries, 4)
-	return c
+	require.NoError(t, json.Unmarshal(must(os.ReadFile("testdata/deliveries.json"))(t), &file))
+	d, header := file.Deliveries["job.failed"], http.Header{}
+	for name, value := range d.Headers {
+		header.Set(name, value)
+	}
+	answers := reply{status: 200, kind: "application/http-message-signatures-directory+json", body: string(file.Directory)}
+	keys := must(serve(t, answers).c.SigningKeys(t.Context()))(t)
+	return captured{keys, file.Secret, delivery{d.Method, d.URL, header, d.Body}, answers}
 }
 
 func (d delivery) request() *http.Request {

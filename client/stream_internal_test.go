@@ -49,7 +49,6 @@ func TestFrames(t *testing.T) {
 		"empty id":                     {"id\nid:\ndata: a\n\n", []frame{d("a")}},
 		"byte order mark":              {"\ufeffdata: a\n\n\ufeffdata: b\n\n", []frame{d("a")}},
 		"frame without a blank line":   {"data: a\n\nid: 2\ndata: lost\n", []frame{d("a")}},
-		"truncated line":               {"data: a\n\ndata: lo", []frame{d("a")}},
 	} {
 		for _, end := range []string{"\n", "\r", "\r\n"} {
 			text := strings.ReplaceAll(test.text, "\n", end)

@@ -21,48 +21,16 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-func TestRealDeliveriesAreVerified(t *testing.T) {
-	t.Parallel()
-	c := capture(t)
-	for name, d := range c.deliveries {
-		at := signedAt(t, d)
-		both := client.Verifier{Secret: c.secrets[name], Keys: keysOf(c.keys), URL: d.url, Now: func() time.Time { return at }}
-		bySecret, byKey := both, both
-		bySecret.Keys, byKey.Secret = nil, ""
-		for _, v := range []client.Verifier{bySecret, byKey} {
-			require.NoError(t, second(v.Verify(d.request())), name)
-		}
-		m, err := both.Verify(d.request())
-		require.NoError(t, err, name)
-		if d.header.Get("Ce-Id") != "" {
-			require.Equal(t, string(d.body), string(m.Data))
-		}
-		require.Equal(t, name, m.Name)
-		require.NotEmpty(t, m.EventID)
-		require.Equal(t, d.header.Get("Webhook-Id"), m.WebhookID)
-		require.False(t, m.Time.IsZero())
-		if name == "webhook.test" {
-			require.Empty(t, m.JobID())
-			require.Zero(t, m.Sequence)
-			continue
-		}
-		o := must(m.Outcome())(t)
-		require.Equal(t, m.JobID(), o.JobID)
-		require.Positive(t, m.Sequence)
-		require.Equal(t, name == "job.failed", o.Retryable())
-	}
-}
-
 func TestVerifyRefusesWithTheSecret(t *testing.T) {
 	t.Parallel()
 	c := capture(t)
-	good := c.deliveries["job.failed"]
+	good := c.failed
 	at := signedAt(t, good)
 	verify := func(d delivery, secret string, now time.Time) error {
 		v := client.Verifier{Secret: secret, Now: func() time.Time { return now }}
 		return second(v.Verify(d.request()))
 	}
-	secret, signature := c.secrets["job.failed"], good.header.Get("Webhook-Signature")
+	secret, signature := c.secret, good.header.Get("Webhook-Signature")
 	bad := []delivery{
 		good.changed(func(d *delivery) { d.body[0] ^= 1 }), good.changed(func(d *delivery) { d.body = append(d.body, ' ') }),
 	}
@@ -233,13 +201,13 @@ func TestVerifyRefusesWithAKey(t *testing.T) {
 func TestVerifyReportsReceiverMistakes(t *testing.T) {
 	t.Parallel()
 	c := capture(t)
-	d := c.deliveries["job.failed"]
-	for _, v := range []client.Verifier{{}, {URL: d.url}, {Keys: keysOf(c.keys)}, {Secret: c.secrets["job.failed"], Keys: keysOf(c.keys)}} {
+	d := c.failed
+	for _, v := range []client.Verifier{{}, {URL: d.url}, {Keys: keysOf(c.keys)}, {Secret: c.secret, Keys: keysOf(c.keys)}} {
 		_, err := v.Verify(d.request())
 		require.Error(t, err)
 		require.False(t, errors.Is(err, client.ErrSignature), err)
 	}
-	v := client.Verifier{Secret: c.secrets["job.failed"]}
+	v := client.Verifier{Secret: c.secret}
 	r := d.request()
 	r.Body = io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF))
 	_, err := v.Verify(r)

@@ -43,14 +43,11 @@ func TestReceiversMustAllowEvents(t *testing.T) {
 		"upper case":       {allowing(http.StatusNoContent, "FORGE.example"), ""},
 		"any origin":       {allowing(http.StatusNoContent, "*"), ""},
 		"another origin":   {allowing(http.StatusOK, "other.example"), otherOrigin},
-		"partial wildcard": {allowing(http.StatusOK, "*.example"), otherOrigin},
-		"a URL":            {allowing(http.StatusOK, publicURL), otherOrigin},
 		"a list":           {allowing(http.StatusOK, thisService+", other.example"), otherOrigin},
 		"two headers":      {allowing(http.StatusOK, thisService, "*"), otherOrigin},
 		"empty header":     {allowing(http.StatusOK, ""), otherOrigin},
 		"no header":        {allowing(http.StatusOK), noOrigin},
 		"status 405":       {allowing(http.StatusMethodNotAllowed, "*"), "with status 405"},
-		"status 500":       {allowing(http.StatusInternalServerError, "*"), "with status 500"},
 		"redirect":         {http.RedirectHandler("/elsewhere", http.StatusTemporaryRedirect).ServeHTTP, "with status 307"},
 		"CORS header only": {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Access-Control-Allow-Origin", "*") }, noOrigin},
 	} {
@@ -90,9 +87,6 @@ func TestHostileReceiversOfChallenges(t *testing.T) {
 		proven  bool
 	}{
 		"hangs":                 {hang, soon, false},
-		"hangs in the header":   {sayAndHang(allowed), soon, false},
-		"endless header":        {repeat(allowed+"A: ", long), late, false},
-		"switches protocols":    {sayAndHang("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"), late, false},
 		"hangs before the body": {sayAndHang(allowed + "Content-Length: 10\r\n\r\n"), late, true},
 		"endless body":          {repeat(allowed+"\r\n", long), late, true},
 	} {

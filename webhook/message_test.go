@@ -194,14 +194,6 @@ func testOccurrence() job.Occurrence {
 	}
 }
 
-func TestEventOfAWebhookHasItsData(t *testing.T) {
-	t.Parallel()
-	m := requireStable(t, testOccurrence(), job.ContentBinary)
-	require.Equal(t, mimeJSON, m.contentType)
-	require.Equal(t, `{"webhookId":"`+webhookID.String()+`"}`, string(m.body))
-	requireStructured(t, testOccurrence(), m)
-}
-
 // Messages do not depend on the time zone and language of the server.
 func TestMessagesOfOneEventAreTheSame(t *testing.T) {
 	t.Parallel()

@@ -43,18 +43,6 @@ func TestSignatureOfRFC9421(t *testing.T) {
 	require.Equal(t, "sig-b26=:wqcAqbmYJ2ji2glfAMaRy4gruYYnx2nEFN2HN6jrnDnQCK1u02Gb04v9EDgwUPiu4A0w6vuQv5lIp5WPpBKRCw==:", signature)
 }
 
-// The examples of RFC 9530, appendix D.
-func TestContentDigestOfRFC9530(t *testing.T) {
-	t.Parallel()
-	for body, want := range map[string]string{
-		"{\"hello\": \"world\"}\n": "sha-256=:RK/0qy18MlBSVnWgjwz6lZEWjP/lF5HF9bvEF8FabDg=:",
-		"":                         "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:",
-	} {
-		digest := must(contentDigest([]byte(body)))(t)
-		require.Equal(t, want, digest)
-	}
-}
-
 // The signature equals that of an example in the Standard Webhooks libraries, and their verifier accepts it.
 func TestStandardSignatures(t *testing.T) {
 	t.Parallel()
@@ -198,11 +186,7 @@ func TestTraceparentOfDeliveries(t *testing.T) {
 		"span of the attempt": {ctx, ofTheEvent, []string{telemetry.Traceparent(ctx)}},
 		"span of the event":   {t.Context(), ofTheEvent, []string{ofTheEvent}},
 		"not sampled":         {t.Context(), unsampled, []string{unsampled}},
-		"later version":       {t.Context(), "01" + ofTheEvent[2:] + "-more", []string{ofTheEvent}},
-		"malformed":           {t.Context(), "x" + ofTheEvent, nil},
 		"line break":          {t.Context(), "01" + ofTheEvent[2:] + "\r\nX-Planted: 1", nil},
-		"zero":                {t.Context(), "00-" + strings.Repeat("0", 32) + "-" + strings.Repeat("0", 16) + "-01", nil},
-		"endless":             {t.Context(), "01" + strings.Repeat("-", 1<<20), nil},
 	} {
 		p := sampleParcel(t)
 		p.Target.URL, p.TraceParent = r.URL, test.stored
