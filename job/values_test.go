@@ -1,7 +1,6 @@
 package job_test
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -96,21 +95,6 @@ func TestParseTime(t *testing.T) {
 		require.ErrorIs(t, err, job.ErrBadTime, "%q", text)
 		require.Zero(t, got, "%q", text)
 	}
-}
-
-func TestTimeInJSON(t *testing.T) {
-	t.Parallel()
-	local := time.Date(2030, 1, 31, 14, 30, 0, 123_456_789, time.FixedZone("", 2*3600+1800))
-	text := must(json.Marshal(job.Time(local)))(t)
-	require.Equal(t, `"2030-01-31T12:00:00.123456Z"`, string(text))
-
-	var back job.Time
-	require.NoError(t, json.Unmarshal(text, &back))
-	require.Equal(t, time.Date(2030, 1, 31, 12, 0, 0, 123_456_000, time.UTC), time.Time(back))
-	require.ErrorIs(t, back.UnmarshalText([]byte("2030-01-31T12:00:00+02:00")), job.ErrBadTime)
-
-	require.Nil(t, job.TimeOf(nil))
-	require.Equal(t, job.Time(local), *job.TimeOf(&local))
 }
 
 func FuzzParseTime(f *testing.F) {
