@@ -198,23 +198,6 @@ func TestStoredHeadIsPlainText(t *testing.T) {
 	require.Equal(t, map[string][]string{"X-Bytes": {"a\ufffdb\ufffdcü"}, "X-Two": {"1", "2"}, "Content-Length": {"0"}}, a.Header)
 }
 
-func TestNoConnection(t *testing.T) {
-	t.Parallel()
-	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	address := l.Addr().String()
-	require.NoError(t, l.Close())
-	s := localSender(t)
-	s.dialer.Resolver = resolver(func(string) []netip.Addr { return nil })
-	for target, want := range map[string]job.SendError{
-		"http://" + address + "/": job.SendRefused, "https://" + address + "/": job.SendRefused,
-		"http://unknown.example/": job.SendDNS, "https://unknown.example/": job.SendDNS,
-	} {
-		a := sendTo(t, s, target).Attempt
-		require.Equal(t, want, a.Error, target)
-		require.Zero(t, a.Status)
-	}
-}
-
 // A name server that does not respond delays an attempt up to the time limit.
 func TestNameServerThatHangs(t *testing.T) {
 	t.Parallel()

@@ -215,20 +215,3 @@ func TestReasonOfADisabledWebhookIsEnglish(t *testing.T) {
 	o.Name = job.EventWebhookDisabled
 	require.Equal(t, "en", requireStable(t, o, job.ContentBinary).language)
 }
-
-// Contradictory data is an error, not a wrong message.
-func TestOccurrencesWithoutAMessage(t *testing.T) {
-	t.Parallel()
-	for name, o := range map[string]job.Occurrence{
-		"failure without its attempt":    occurrenceOf(job.EventFailed, job.Running, job.Failed, nil),
-		"exhaustion without the attempt": occurrenceOf(job.EventRetriesExhausted, "", "", nil),
-		"emitted event without data":     occurrenceOf(job.EventEmitted, "", "", func(o *job.Occurrence) { o.Data = nil }),
-		"emitted event with wrong data":  occurrenceOf(job.EventEmitted, "", "", func(o *job.Occurrence) { o.Data = []byte(`{"name":7}`) }),
-		"data is not JSON":               {Event: job.Event{Name: job.EventWebhookTest, Data: []byte(`{`)}},
-	} {
-		for _, mode := range []job.ContentMode{job.ContentBinary, job.ContentStructured} {
-			_, err := render(links, &o, mode, fault.Effect{})
-			require.Error(t, err, name)
-		}
-	}
-}
