@@ -248,13 +248,10 @@ func TestFinerRules(t *testing.T) {
 	for _, test := range []struct{ method, path, body, pointer string }{
 		{"POST", "/v1/bulk", `{"action":"retry","filter":{}}`, "/filter"},
 		{"POST", "/v1/bulk", `{"action":"retry","filter":{"all":false}}`, "/filter"},
-		{"POST", "/v1/bulk", `{"action":"retry","filter":{"state":null}}`, "/filter"},
 		{"POST", "/v1/bulk", `{"action":"retry","filter":{"all":true,"state":"FAILED"}}`, "/filter/all"},
 		{"POST", schedules, every + `"jitter":"2h"}`, "/jitter"}, {"POST", schedules, `{"cron":"* * * *","job":{"type":"EXECUTE"}}`, "/cron"},
 		{"POST", schedules, `{"cron":"* * * * *","time_zone":"X","job":{"type":"EXECUTE"}}`, "/time_zone"},
-		{"POST", schedules, `{"cron":"TZ=UTC * * * * *","job":{"type":"EXECUTE"}}`, "/cron"},
 		{"POST", schedules, `{"interval":"999ms","job":{"type":"EXECUTE"}}`, "/interval"},
-		{"POST", schedules, `{"interval":"9999h","job":{"type":"EXECUTE"}}`, "/interval"},
 		{"POST", schedules, `{"interval":"1m","job":{"type":"EXECUTE","work_kind":"X"}}`, "/job/work_kind"},
 		{"POST", schedules, `{"interval":"1m","job":{"type":"EXECUTE","callback":"x"}}`, "/job/callback"},
 		{"POST", schedules, `{"interval":"1m","job":{"type":"EXECUTE","idempotency_key":"x"}}`, "/job/idempotency_key"},
@@ -270,17 +267,13 @@ func TestFinerRules(t *testing.T) {
 		{"PUT", faultsPath, `[{"effect":{"to_other_host":true}}]`, "/0/effect/to_other_host"},
 		{"PUT", faultsPath, `[{"effect":{"html":true,"code":"RFA_INTERNAL"}}]`, "/0/effect/html"},
 		{"PUT", faultsPath, `[{"effect":{"moved":308,"status":503}}]`, "/0/effect/moved"},
-		{"PUT", faultsPath, `[{"effect":{"moved":308,"code":"RFA_INTERNAL"}}]`, "/0/effect/moved"},
-		{"PUT", faultsPath, `[{"effect":{"moved":308,"html":true}}]`, "/0/effect/moved"},
 		{"PUT", faultsPath, `[{"effect":{"content_type":"a\nb"}}]`, "/0/effect/content_type"},
-		{"PUT", faultsPath, `[{"effect":{"next_request":"never","refuse":"1s"}}]`, "/0/effect/next_request"},
-		{"PUT", faultsPath, `[{"effect":{"reset":true}}]`, "/0/effect/reset"},
-		{"PUT", faultsPath, `[{"effect":{"refuse":"11s"}}]`, "/0/effect/refuse"},
 		{"PUT", faultsPath, `[{"match":{"nth":1,"every":2},"effect":{"status":503}}]`, "/0/match"},
 		{"PUT", faultsPath, `[{"effect":{"status":503}},{"match":{"operation":"submit"},"effect":{"status":503}}]`, "/1/match/operation"},
 		{"PUT", faultsPath, `[{"match":{"from":"2030-01-02T00:00:00Z","until":"2030-01-01T00:00:00Z"},"effect":{"status":503}}]`,
 			"/0/match/until"},
 		{"PUT", faultsPath, `[{"match":{"operation":"delivery"},"effect":{"status":503}}]`, "/0/effect"},
+		{"POST", clockPath, `{}`, ""}, {"POST", clockPath, `{"advance":"1h","rate":2}`, ""},
 	} {
 		p := w.send(test.method, test.path, test.body).problem(t)
 		require.Equal(t, 400, p.Status, test)

@@ -235,25 +235,3 @@ func TestHashIsCanonical(t *testing.T) {
 		}
 	}
 }
-
-func TestStructureAndValueErrorsAreReportedTogether(t *testing.T) {
-	t.Parallel()
-	catalogue := job.Catalogue{Types: job.Types, Kinds: job.Kinds()}
-	for code, bodies := range map[job.Code]map[string]string{
-		job.CodeMalformed: {
-			execute(`"execution_at":"2030-01-01T00:00:00Z","colour":1`): "/colour /execution_at",
-			`{"type":"DEFERRED","auto_retry":"x","callback":"x"}`:       "/auto_retry /callback /execution_at",
-			`{"type":"DEFERRED","execution_at":5}`:                      "/execution_at", `{"work_kind":"SUCCESS_FAST"}`: "/type",
-		},
-		job.CodeValidationFailed: {execute(`"callback":"x","work_kind":"PAYLOAD_INVALID"`): "/callback /work_kind"},
-	} {
-		for body, at := range bodies {
-			r := read(t, Job, body, limits)
-			require.Equal(t, at, refusedAt(t, code, nil, r.Malformed, catalogue.Check(r)), body)
-		}
-	}
-	for _, body := range []string{`{"type":"DEFERRED","colour":1`, execute(`"event":{"x":"a"}`) + " x"} {
-		_, err := Job([]byte(body), "", limits)
-		require.Empty(t, refusedAt(t, job.CodeMalformed, err, true, nil), "invalid JSON has only one violation")
-	}
-}
