@@ -211,7 +211,9 @@ func TestUnreadableRequests(t *testing.T) {
 	for _, part := range []string{goodKey, "evil", "\x1b", `\u001b`, "BREW", "zzzz"} {
 		require.NotContains(t, w.log.String(), part)
 	}
-	require.Equal(t, 3.0, series(t, w.registry)["http_requests_total 431 GET unmatched"], "requests that reach no route are counted")
+	counts := series(t, w.registry)
+	require.Equal(t, 3.0, counts["http_requests_total 431 GET unmatched"], "requests that reach no route are counted")
+	require.Equal(t, 1.0, counts["http_requests_total 501 OTHER unmatched"], "an unknown method is no label value")
 }
 
 func TestConnectionCloseInAnyCase(t *testing.T) {

@@ -158,20 +158,6 @@ func TestRequestTimeout(t *testing.T) {
 	refused.requireProblem(t, job.CodeIdempotencyConflict)
 }
 
-// Slow statements and an unavailable database have their own errors.
-func TestStorageThatFails(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, func(c *Config, _ *Deps) { c.RequestTimeout = 200 * time.Millisecond })
-	release := w.Lock("jobs")
-	w.send("GET", jobSelf, "").requireProblem(t, job.CodeTimeout)
-	release()
-	testkit.Eventually(t, "reads succeed", func() bool { return w.send("GET", jobSelf, "").StatusCode == 200 })
-	w.Store.Close()
-	a := w.send("GET", jobSelf, "")
-	require.GreaterOrEqual(t, a.StatusCode, 500)
-	require.NotContains(t, a.text, "pool")
-}
-
 // Promise: contract 14i
 func TestRequestIDs(t *testing.T) {
 	t.Parallel()
@@ -264,23 +250,6 @@ func TestDetailNamesTheFirstViolation(t *testing.T) {
 		many.Set("state"+strings.Repeat("x", i), "1")
 	}
 	require.Len(t, w.send("GET", "/v1/jobs?"+many.Encode()[:12_000], "").problem(t).Violations, job.MaxViolations)
-}
-
-func TestWrongPathsGetSuggestions(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	for path, want := range map[string]string{
-		"/v1/job": "Did you mean /v1/jobs?", "/V1/Jobs": "Did you mean /v1/jobs?",
-		jobSelf + "/attempt/1":        "Did you mean /v1/jobs/{id}/attempts/{n}?",
-		"/v1/jobs/a%0d%0a%1b/reports": "Did you mean /v1/jobs/{id}/report?", "/healtz": "Did you mean /healthz?", "/v1/nothing": "",
-		"/" + strings.Repeat("a/", 20): "", "/v1/" + strings.Repeat("jobs", 100): "",
-	} {
-		p := w.send("GET", path, "", "Authorization", "-").requireProblem(t, job.CodeRequestNotFound)
-		require.Contains(t, p.Detail, publicURL+"/docs", path)
-		require.Contains(t, p.Detail, want, path)
-		require.Equal(t, want != "", strings.Contains(p.Detail, "Did you mean"), path)
-		require.NotContains(t, p.Detail, "\x1b")
-	}
 }
 
 // The problem document of an idempotency conflict has the id of the resource that the first request created. The key's owner may see it.

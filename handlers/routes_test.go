@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"cmp"
-	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"github.com/forgerun/forgerun/handlers/backend"
 	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/problem"
-	"github.com/forgerun/forgerun/handlers/site"
 	"github.com/forgerun/forgerun/internal/authlimit"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
@@ -329,19 +327,5 @@ func TestHeadIsGetWithoutBody(t *testing.T) {
 			h.Del("Date")
 		}
 		require.Equal(t, get.Header, head.Header)
-	}
-}
-
-func TestReadiness(t *testing.T) {
-	t.Parallel()
-	s := backend.New(t)
-	for status, r := range map[int]site.Readiness{
-		200: {OK: true, Status: "degraded", Checks: map[string]string{"redis": "unreachable"}},
-		503: {Status: "unavailable", Checks: map[string]string{"postgres": "unreachable"}},
-	} {
-		w := newWorldOn(t, s, func(_ *Config, d *Deps) { d.Health = func(context.Context) site.Readiness { return r } })
-		a := w.send("GET", "/readyz", "", "Authorization", "-")
-		require.Equal(t, []any{status, status == 503}, []any{a.StatusCode, a.Header.Get("Retry-After") == "1"})
-		require.Contains(t, a.text, r.Status)
 	}
 }

@@ -33,29 +33,6 @@ func TestShutdownBeforeServe(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestShutdownFinishesRequestsInProgress(t *testing.T) {
-	t.Parallel()
-	entered, leave := make(chan struct{}), make(chan struct{})
-	w := newKit(t, func(r *httpkit.Request) error {
-		close(entered)
-		<-leave
-		return r.JSON(200, "done")
-	}).start()
-	answers := w.overNetwork()
-	within(t, entered)
-	stopped := make(chan error, 1)
-	go func() { stopped <- w.server.Shutdown(context.Background()) }()
-	require.NoError(t, within(t, w.served), "Serve returns once the listener is closed")
-	_, err := http.Get(w.url + "/healthz")
-	require.Error(t, err)
-	require.Empty(t, stopped, "a request is in progress")
-	close(leave)
-	a := within(t, answers)
-	require.Equal(t, 200, a.StatusCode)
-	require.True(t, a.Close, "the response has Connection: close")
-	require.NoError(t, within(t, stopped))
-}
-
 // overNetwork requests the job over a new connection, in the background.
 func (w *world) overNetwork(headers ...string) chan *reply {
 	w.t.Helper()

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -149,27 +148,6 @@ func TestProgressOfAttempts(t *testing.T) {
 	th.Move(id, job.Canceled)
 	r.events("job-canceled")
 	r.end()
-}
-
-// Success does not add progress if none was shown. The client's stream shows no progress.
-func TestNoProgress(t *testing.T) {
-	t.Parallel()
-	th := newStreamServer(t)
-	th.Exec(`DELETE FROM events`)
-	all := th.open(clientStream)
-	th.watched(1)
-	id, path := th.submitted()
-	th.Move(id, job.Assigned, job.Running)
-	r := th.open(path)
-	r.events(allFrames...)
-	th.Move(id, job.Succeeded)
-	r.events("job-succeeded")
-	r.end()
-	second, _ := th.submitted()
-	th.Move(second, job.Assigned, job.Running)
-	th.progress(second, 1, 10)
-	th.Move(second, job.Canceled)
-	all.events(slices.Concat(allFrames, []string{"job-succeeded"}, allFrames, []string{"job-canceled"})...)
 }
 
 // TestResumingIsExact cuts streams at random points, also within frames, while events are recorded. It resumes with the last id, and

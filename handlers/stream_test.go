@@ -227,21 +227,3 @@ func TestNothingIsLostBeforeTheWatch(t *testing.T) {
 	th.Exec(`DELETE FROM events`) // otherwise open transactions of other tests could make the stream start before these events
 	th.open(clientStream).events("event-emitted")
 }
-
-func TestStreamNegotiation(t *testing.T) {
-	t.Parallel()
-	th := newStreamServer(t)
-	const list, events = "application/json", "text/event-stream"
-	for accept, media := range map[string]string{
-		events: events, "application/json;q=0.5, text/*": events, "": list, "*/*": list, "text/event-stream, */*": list,
-		"text/event-stream;q=0.5, application/json": list, "text/event-stream;q=0, */*": list,
-	} {
-		for _, method := range []string{"GET", "HEAD"} {
-			r := th.ask(method, jobStream, "Accept", accept)
-			require.Equal(t, 200, r.StatusCode, accept)
-			require.Equal(t, media, r.Header.Get("Content-Type"), "%s %s", method, accept)
-			require.Equal(t, "Accept", r.Header.Get("Vary"))
-			_ = r.conn.Close()
-		}
-	}
-}

@@ -18,7 +18,6 @@ import (
 	"github.com/forgerun/forgerun/handlers/backend"
 	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/internal/telemetry"
-	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -40,54 +39,6 @@ func series(t testing.TB, registry prometheus.Gatherer) map[string]float64 {
 	return got
 }
 
-func TestMetrics(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	zero := series(t, w.registry)
-	w.submit("")
-	w.submit("")
-	w.send("POST", "/v1/jobs", `{}`)
-	w.send("GET", "/a", "")
-	w.send("BREW", "/b", "")
-	got := series(t, w.registry)
-	for name, n := range zero {
-		if got[name] == n {
-			delete(got, name)
-		}
-	}
-	require.Equal(t, map[string]float64{
-		"http_requests_total 202 POST /v1/jobs":       2,
-		"http_requests_total 400 POST /v1/jobs":       1,
-		"http_requests_total 404 GET unmatched":       1,
-		"http_requests_total 501 OTHER unmatched":     1,
-		"http_request_duration_seconds 2xx /v1/jobs":  2,
-		"http_request_duration_seconds 4xx /v1/jobs":  1,
-		"http_request_duration_seconds 4xx unmatched": 1,
-		"http_request_duration_seconds 5xx unmatched": 1,
-	}, got)
-}
-
-func TestRequestsInFlight(t *testing.T) {
-	t.Parallel()
-	var w *world
-	inFlight := func() float64 { return series(t, w.registry)["http_requests_in_flight"] }
-	fail := false
-	w = newKit(t, func(r *httpkit.Request) error {
-		require.Equal(t, 1.0, inFlight())
-		if fail {
-			panic("planted")
-		}
-		return r.JSON(202, "done")
-	})
-	for _, fail = range []bool{false, true} {
-		w.submit("")
-		require.Zero(t, inFlight())
-	}
-	th := newStreamServer(t)
-	th.open(clientStream)
-	testkit.Eventually(t, "an open stream is not in flight", func() bool { return series(t, th.registry)["http_requests_in_flight"] == 0 })
-}
-
 func TestAuthenticationFailuresAreCounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -106,26 +57,6 @@ func TestAuthenticationFailuresAreCounted(t *testing.T) {
 	w.Store.Close()
 	require.GreaterOrEqual(t, w.send("GET", jobSelf, "").StatusCode, 500)
 	require.NotContains(t, w.log.String()[len(before):], "authentication failed", "a storage failure is not a failed authentication")
-}
-
-func TestDurationsHaveExemplars(t *testing.T) {
-	t.Parallel()
-	with, _ := traced(t)
-	w := newWorld(t, with)
-	w.submit("", "Traceparent", traceparent)
-	families, err := w.registry.Gather()
-	require.NoError(t, err)
-	var ids []string
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			for _, b := range m.GetHistogram().GetBucket() {
-				if e := b.GetExemplar(); e != nil {
-					ids = append(ids, f.GetName()+" "+e.GetLabel()[0].GetName()+" "+e.GetLabel()[0].GetValue())
-				}
-			}
-		}
-	}
-	require.Equal(t, []string{"http_request_duration_seconds trace_id " + clientTrace}, ids)
 }
 
 const (

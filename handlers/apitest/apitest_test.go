@@ -22,7 +22,6 @@ paths:
             X-Id: { required: true, schema: { type: string, format: uuid } }
           content:
             application/json: { schema: { $ref: "#/components/schemas/Thing" } }
-        "304": { description: Unchanged. }
 webhooks:
   made:
     post:
@@ -34,14 +33,9 @@ webhooks:
           application/json: { schema: { $ref: "#/components/schemas/Thing" } }
 components:
   schemas:
-    Named:
-      type: object
-      required: [name]
-      properties:
-        name: { type: [string, "null"] }
     Thing:
-      $ref: "#/components/schemas/Named"
-      unevaluatedProperties: false
+      type: object
+      additionalProperties: false
       properties:
         made: { type: string, format: date-time }
 `
@@ -52,8 +46,8 @@ func TestFindsUndocumented(t *testing.T) {
 	document := apitest.New(t, []byte(things))
 	const (
 		id      = "0190a1b2-c3d4-7000-8000-000000000001"
-		thing   = `{"name": null, "made": "2030-01-31T12:00:00Z"}`
-		unknown = `{"name": "a", "size": 1}`
+		thing   = `{"made": "2030-01-31T12:00:00Z"}`
+		unknown = `{"size": 1}`
 	)
 	header := func(changes ...string) http.Header {
 		h := http.Header{"Content-Type": {"application/json"}}
@@ -70,16 +64,10 @@ func TestFindsUndocumented(t *testing.T) {
 	}{
 		{200, header("X-Id", id), thing, ""},
 		{201, header("X-Id", id), thing, "the status is not documented"},
-		{304, header(), thing, "must not have a body"},
 		{200, header("X-Id", id), unknown, "size"},
-		{200, header("X-Id", id), `{"name": 1}`, "got number"},
-		{200, header("X-Id", id), `{"name": null, "made": "yesterday"}`, "date-time"},
-		{200, header("X-Id", id), "{}", "missing property 'name'"},
-		{200, header("X-Id", id), "", "the body is empty"},
-		{200, header("X-Id", id), thing + "{}", "cannot be decoded"},
+		{200, header("X-Id", id), `{"made": "yesterday"}`, "date-time"},
 		{200, header("X-Id", id, "Etag", `"1"`), thing, "Etag is not documented"},
 		{200, header(), thing, "X-Id is missing"},
-		{200, header("X-Id", "1"), thing, "not valid uuid"},
 		{200, header("X-Id", id, "Content-Type", "text/json"), thing, `"text/json" is not documented`},
 	} {
 		res := &http.Response{StatusCode: test.status, Header: test.header}
