@@ -50,26 +50,18 @@ func TestMetricsAsTextAndOpenMetrics(t *testing.T) {
 	require.Regexp(t, `some_seconds_bucket\{le="1.0"\} 1 # \{trace_id="`+someTraceID+`"\} 0.5`, w.Body.String())
 }
 
-type waiting struct {
-	desc    *prometheus.Desc
-	calls   *atomic.Int32
-	release chan struct{}
-}
-
-func (c waiting) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
-
-func (c waiting) Collect(chan<- prometheus.Metric) {
-	c.calls.Add(1)
-	<-c.release
-}
-
 // Concurrent scrapes share one reading of the collectors.
 func TestConcurrentScrapesShareOneReading(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := scraped(t)
-		c := waiting{prometheus.NewDesc("waiting", "Waits.", nil, nil), new(atomic.Int32), make(chan struct{})}
-		a.Registry.MustRegister(c)
+		var calls atomic.Int32
+		release := make(chan struct{})
+		a.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "waiting"}, func() float64 {
+			calls.Add(1)
+			<-release
+			return 0
+		}))
 		h := a.Handler()
 		codes := make(chan int, scrapesAtOnce)
 		for range scrapesAtOnce {
@@ -80,10 +72,10 @@ func TestConcurrentScrapesShareOneReading(t *testing.T) {
 		require.Equal(t, http.StatusServiceUnavailable, w.Code)
 		require.Contains(t, w.Body.String(), fmt.Sprint(scrapesAtOnce))
 		require.Equal(t, http.StatusOK, get(h, "/healthz", nil).Code)
-		close(c.release)
+		close(release)
 		for range scrapesAtOnce {
 			require.Equal(t, http.StatusOK, <-codes)
 		}
-		require.EqualValues(t, 1, c.calls.Load())
+		require.EqualValues(t, 1, calls.Load())
 	})
 }

@@ -158,14 +158,6 @@ func TestLostSpansAreCountedAndLoggedOnceAMinute(t *testing.T) {
 	require.Regexp(t, `^[^\n]*level=WARN msg="spans could not be sent" action=trace spans=3 error_message="not today.*\n$`, line())
 }
 
-func TestTracingRefusesUnknownSettings(t *testing.T) {
-	_, _, err := NewTracing(t.Context(), Tracing{Protocol: "http/json"})
-	require.ErrorContains(t, err, `unsupported protocol "http/json": use http/protobuf or grpc`)
-	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "nonsense")
-	_, _, err = NewTracing(t.Context(), Tracing{Protocol: "grpc"})
-	require.ErrorContains(t, err, "OTEL_RESOURCE_ATTRIBUTES")
-}
-
 // OpenTelemetry's own messages appear in the log without the values of its environment variables.
 func TestOtelLogContainsNoSecrets(t *testing.T) {
 	t.Parallel()
