@@ -120,7 +120,6 @@ func TestHostileReceivers(t *testing.T) {
 		body    int // stored bytes; -1 for any
 	}{
 		"hangs":                    {hang, soon, job.SendTimeout, 0, 0},
-		"hangs in the status line": {sayAndHang("HTTP/1.1 20"), soon, job.SendTimeout, 0, 0},
 		"hangs in the header":      {sayAndHang(ok + "A: b\r\n"), soon, job.SendTimeout, 0, 0},
 		"hangs before the body":    {sayAndHang(ok + "Content-Length: 10\r\n\r\n"), soon, job.SendTimeout, 200, 0},
 		"hangs in the body":        {sayAndHang(ok + "Content-Length: 10\r\n\r\nhalf"), soon, job.SendTimeout, 200, 4},
@@ -130,14 +129,12 @@ func TestHostileReceivers(t *testing.T) {
 		"drips 100 Continue":       {drip("", "HTTP/1.1 100 Continue\r\n\r\n"), soon, job.SendTimeout, 0, 0},
 		"floods with 100 Continue": {repeat("", "HTTP/1.1 100 Continue\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
 		"endless header":           {repeat(ok+"A: ", long), late, job.SendBadAnswer, 0, 0},
-		"large header":             {say(ok + "A: " + strings.Repeat("x", 70<<10) + "\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
 		"endless body":             {repeat(ok+"\r\n", long), late, "", 200, job.MaxStoredBody},
 		"endless chunks":           {repeat(ok+"Transfer-Encoding: chunked\r\n\r\n", "4000\r\n"+long+"\r\n"), late, "", 200, job.MaxStoredBody},
 		"endless chunk extension":  {repeat(ok+"Transfer-Encoding: chunked\r\n\r\n1;", long), late, job.SendBadAnswer, 200, 0},
 		"endless trailer":          {repeat(ok+"Transfer-Encoding: chunked\r\n\r\n0\r\nA: ", long), late, job.SendBadAnswer, 200, 0},
 		"huge length":              {repeat(ok+"Content-Length: 9223372036854775807\r\n\r\n", long), late, "", 200, job.MaxStoredBody},
 		"closes":                   {say(""), late, job.SendReset, 0, 0},
-		"closes in the header":     {say(ok + "A: b"), late, job.SendReset, 0, 0},
 		"closes in the body":       {say(ok + "Content-Length: 10\r\n\r\nhalf"), late, job.SendReset, 200, 4},
 		"closes in a body of 410":  {say("HTTP/1.1 410 Gone\r\nContent-Length: 10\r\n\r\nhalf"), late, job.SendGone, 410, 4},
 		"resets":                   {reset(""), late, job.SendReset, 0, 0},
