@@ -89,18 +89,6 @@ func manyMembers(n int) string {
 	return strings.Join(members, ",")
 }
 
-func TestBehaviorWithoutATestBed(t *testing.T) {
-	t.Parallel()
-	r := read(t, Job, customBody(`{"x":1}`), Limits{MaxPayload: 1 << 10})
-	require.Nil(t, r.Behavior)
-	require.False(t, r.Malformed)
-	require.Len(t, r.Violations, 1)
-	require.Equal(t, "/work_kind", r.Violations[0].Pointer)
-	require.NotContains(t, r.Violations[0].Detail, "CUSTOM")
-	r = read(t, Job, `{"type":"EXECUTE","work_kind":"CUSTOMS"}`, testBed)
-	require.Contains(t, r.Violations[0].Detail, "PAYLOAD_INVALID, CUSTOM")
-}
-
 func TestIgnoredParams(t *testing.T) {
 	t.Parallel()
 	warned := func(params, kind string) (at []string) {

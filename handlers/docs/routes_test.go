@@ -20,7 +20,6 @@ import (
 	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/query"
-	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
 )
@@ -184,17 +183,4 @@ var eventNames = []string{
 	job.EventCreated, job.EventQueued, job.EventAssigned, job.EventRunning, job.EventSucceeded, job.EventFailed,
 	job.EventCanceled, job.EventRetried, job.EventLeaseExpired, job.EventRetriesExhausted, job.EventEmitted,
 	job.EventBatchCompleted, job.EventBulkCompleted, job.EventWebhookDisabled, job.EventWebhookTest,
-}
-
-// TestStreamsAreDocumented checks that the document's messages are exactly the events that are sent.
-func TestStreamsAreDocumented(t *testing.T) {
-	t.Parallel()
-	frames := []string{stream.ProgressEvent, stream.PositionEvent}
-	for _, name := range eventNames {
-		frames = append(frames, stream.EventName(name))
-	}
-	messages := slices.DeleteFunc(asyncAPI().in("components", "messages").names(), func(name string) bool {
-		return name == "outcome" || strings.HasPrefix(name, "delivered-")
-	})
-	require.ElementsMatch(t, frames, messages)
 }

@@ -12,27 +12,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// marker is the mark function of a live: it counts its calls, and fails while its text is empty.
-type marker struct {
-	text  atomic.Value
-	polls atomic.Int32
-}
-
-func (m *marker) Mark(context.Context) (string, error) {
-	m.polls.Add(1)
-	if text := m.text.Load().(string); text != "" {
-		return text, nil
-	}
-	return "", errors.New("away")
-}
-
 // Every listener is notified of changes. Storage is polled once a second for all of them, and not at all without listeners.
 func TestListenersShareOnePoll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := &marker{}
-		m.text.Store("1")
-		l := newLive(m.Mark, slog.New(slog.DiscardHandler))
+		var mark atomic.Value // "": the poll fails
+		var polls atomic.Int32
+		mark.Store("1")
+		l := newLive(func(context.Context) (string, error) {
+			polls.Add(1)
+			text := mark.Load().(string)
+			return text, map[string]error{"": errors.New("away")}[text]
+		}, slog.New(slog.DiscardHandler))
 		one, leaveOne := l.listen()
 		two, leaveTwo := l.listen()
 		time.Sleep(time.Second / 2) // between two polls
@@ -43,9 +34,9 @@ func TestListenersShareOnePoll(t *testing.T) {
 			}
 		}
 		for i, notified := range []int{1, 0, 1, 0, 1} {
-			m.text.Store([]string{"2", "2", "3", "", "4"}[i])
+			mark.Store([]string{"2", "2", "3", "", "4"}[i])
 			time.Sleep(10 * time.Second)
-			require.EqualValues(t, 10*(i+1)+1, m.polls.Load())
+			require.EqualValues(t, 10*(i+1)+1, polls.Load())
 			require.Equal(t, []int{notified, notified}, []int{len(one), len(two)}, i)
 			for range notified {
 				<-one
@@ -54,8 +45,8 @@ func TestListenersShareOnePoll(t *testing.T) {
 		}
 		leaveOne()
 		leaveTwo()
-		before := m.polls.Load()
+		before := polls.Load()
 		time.Sleep(time.Minute)
-		require.Equal(t, before, m.polls.Load(), "no polls without listeners")
+		require.Equal(t, before, polls.Load(), "no polls without listeners")
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"strconv"
@@ -78,23 +79,19 @@ func TestStorageAwayForTooLong(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, ":", beat[:1])
 		require.Equal(t, 15*time.Second, time.Since(start))
-		_, _ = in.WriteTo(discard{})
+		_, _ = io.Copy(io.Discard, in)
 		require.WithinRange(t, time.Now(), start.Add(30*time.Second), start.Add(35*time.Second))
 		ended(t, e, Storage)
 		require.Less(t, s.asks.Load(), int64(20))
 	})
 }
 
-type discard struct{}
-
-func (discard) Write(b []byte) (int, error) { return len(b), nil }
-
 // A read that is refused because of the key ends the stream: storage may learn of a revocation before the notification arrives.
 func TestRefusedReadEndsStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e, in := run(t, &source{err: job.Errorf(job.CodeKeyDisabled, "The key was revoked.")}, good)
-		_, _ = in.WriteTo(discard{})
+		_, _ = io.Copy(io.Discard, in)
 		ended(t, e, Unauthorized)
 	})
 }
