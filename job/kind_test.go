@@ -181,7 +181,6 @@ func TestDrawKeepsToTheAllowedKinds(t *testing.T) {
 		"one of each": {[]job.Kind{job.SuccessFast, job.FailImmediate, job.PayloadInvalid}, 0.5,
 			[]job.Kind{job.SuccessFast, job.FailImmediate}},
 		"no failing kind allowed":      {[]job.Kind{job.SuccessFast, job.RunsLong}, 1, []job.Kind{job.SuccessFast, job.RunsLong}},
-		"only failing kinds allowed":   {[]job.Kind{job.FailImmediate, job.RetryOnFail}, 0, []job.Kind{job.FailImmediate, job.RetryOnFail}},
 		"one kind and PAYLOAD_INVALID": {[]job.Kind{job.PayloadInvalid, job.IOHeavy}, 0.2, []job.Kind{job.IOHeavy}},
 	} {
 		drawn := map[job.Kind]bool{}
