@@ -45,26 +45,6 @@ func program(t *testing.T, name string) string {
 	return path
 }
 
-type alert struct {
-	Alert       string
-	Expr        string
-	Labels      map[string]string
-	Annotations struct {
-		RunbookURL string `yaml:"runbook_url"`
-	}
-}
-
-func alerts(t *testing.T) (found []alert) {
-	t.Helper()
-	var file struct{ Groups []struct{ Rules []alert } }
-	readYAML(t, "prometheus/alerts.yml", &file)
-	for _, group := range file.Groups {
-		found = append(found, group.Rules...)
-	}
-	require.NotEmpty(t, found)
-	return found
-}
-
 func readYAML(t *testing.T, path string, into any) {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -84,10 +64,22 @@ func TestRunbookHasEachAlert(t *testing.T) {
 	for _, match := range regexp.MustCompile(`(?m)^### (.+)$`).FindAllStringSubmatch(string(page), -1) {
 		headings = append(headings, match[1])
 	}
-	for _, a := range alerts(t) {
-		names = append(names, a.Alert)
-		require.Contains(t, []string{"critical", "warning", "info"}, a.Labels["severity"], a.Alert)
-		require.Equal(t, runbookURL+strings.ToLower(a.Alert), a.Annotations.RunbookURL)
+	var file struct {
+		Groups []struct {
+			Rules []struct {
+				Alert               string
+				Labels, Annotations map[string]string
+			}
+		}
 	}
+	readYAML(t, "prometheus/alerts.yml", &file)
+	for _, group := range file.Groups {
+		for _, a := range group.Rules {
+			names = append(names, a.Alert)
+			require.Contains(t, []string{"critical", "warning", "info"}, a.Labels["severity"], a.Alert)
+			require.Equal(t, runbookURL+strings.ToLower(a.Alert), a.Annotations["runbook_url"])
+		}
+	}
+	require.NotEmpty(t, names)
 	require.Equal(t, names, headings)
 }

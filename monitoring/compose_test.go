@@ -93,6 +93,8 @@ func TestComposeProxyJudgesAnyTarget(t *testing.T) {
 func TestComposeServicesHaveLimitsAndChecks(t *testing.T) {
 	t.Parallel()
 	exact := regexp.MustCompile(`:v?\d+\.\d+\.\d+$`)
+	folder, err := filepath.Abs(".")
+	require.NoError(t, err)
 	services := compose(t, "monitoring", "dev", "ha").Services
 	services["proxy"] = proxy(t)
 	for name, s := range services {
@@ -113,7 +115,7 @@ func TestComposeServicesHaveLimitsAndChecks(t *testing.T) {
 			if volume.Type != types.VolumeTypeBind {
 				continue
 			}
-			if strings.HasPrefix(volume.Source, monitoringFolder(t)) {
+			if strings.HasPrefix(volume.Source, folder) {
 				require.DirExists(t, volume.Source, name)
 			} else {
 				require.FileExists(t, volume.Source, name)
@@ -127,13 +129,6 @@ func TestComposeServicesHaveLimitsAndChecks(t *testing.T) {
 			require.True(t, s.HealthCheck == nil || !s.HealthCheck.Disable, "%s: the image's check is in force", name)
 		}
 	}
-}
-
-func monitoringFolder(t *testing.T) string {
-	t.Helper()
-	folder, err := filepath.Abs(".")
-	require.NoError(t, err)
-	return folder
 }
 
 // Every variable that the compose file reads is in .env.example, and the compose file reads every variable of .env.example.
