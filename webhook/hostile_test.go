@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -193,17 +192,6 @@ func TestStoredHeadIsPlainText(t *testing.T) {
 	a := sendTo(t, s, url).Attempt
 	require.Empty(t, a.Error)
 	require.Equal(t, map[string][]string{"X-Bytes": {"a\ufffdb\ufffdcü"}, "X-Two": {"1", "2"}, "Content-Length": {"0"}}, a.Header)
-}
-
-// A name server that does not respond delays an attempt up to the time limit.
-func TestNameServerThatHangs(t *testing.T) {
-	t.Parallel()
-	block := make(chan struct{})
-	t.Cleanup(func() { close(block) })
-	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: time.Second})
-	s.dialer.Resolver = resolver(func(string) []netip.Addr { <-block; return nil })
-	class := sendTo(t, s, "http://slow.example/").Attempt.Error
-	require.Contains(t, []job.SendError{job.SendTimeout, job.SendDNS}, class)
 }
 
 func TestRetryAfter(t *testing.T) {

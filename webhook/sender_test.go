@@ -216,9 +216,7 @@ func TestConnectionsAreReused(t *testing.T) {
 		bytes int
 		conns int32
 	}{
-		"no body":                                {0, 1},
 		"all of the body is stored":              {job.MaxStoredBody, 1},
-		"one byte more than is stored":           {job.MaxStoredBody + 1, 1},
 		"the rest is just small enough to drain": {maxDrained - 1, 1},
 		"too long to drain":                      {4 << 20, 10},
 	} {
