@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"cmp"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -309,23 +308,4 @@ func requireUnknownMethod(t *testing.T, a *reply) {
 	require.Equal(t, 501, a.StatusCode)
 	require.Equal(t, job.CodeMethodNotAllowed, a.problem(t).Code)
 	require.Empty(t, a.Header.Get("Allow"))
-}
-
-func TestHeadIsGetWithoutBody(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	for _, rt := range w.server.Routes {
-		if rt.Method != "GET" {
-			continue
-		}
-		get, head := w.try(rt), w.send("HEAD", examplePath(rt), "")
-		require.Equal(t, 200, get.StatusCode, rt.Path)
-		require.Empty(t, head.text)
-		for _, h := range []http.Header{get.Header, head.Header} {
-			require.NotEmpty(t, h.Get("X-Request-Id"))
-			h.Del("X-Request-Id")
-			h.Del("Date")
-		}
-		require.Equal(t, get.Header, head.Header)
-	}
 }

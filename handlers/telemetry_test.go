@@ -42,17 +42,11 @@ func series(t testing.TB, registry prometheus.Gatherer) map[string]float64 {
 func TestAuthenticationFailuresAreCounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for header, code := range map[string]job.Code{
-		"-": job.CodeInvalidCredentials, "Bearer " + backend.ExpiredKey: job.CodeTokenExpired,
-		"Bearer " + backend.RevokedKey: job.CodeKeyDisabled,
-		"Bearer " + adminKey:           job.CodeForbidden,
-	} {
-		w.send("GET", jobSelf, "", "Authorization", header).requireProblem(t, code)
-		require.Equal(t, 1.0, series(t, w.registry)["auth_failures_total "+string(code)])
+	for n, request := range [][]string{{"GET", jobSelf}, {"POST", clientPath("/keys")}} {
+		w.send(request[0], request[1], "", "Authorization", "-").requireProblem(t, job.CodeInvalidCredentials)
+		require.EqualValues(t, n+1, series(t, w.registry)["auth_failures_total "+string(job.CodeInvalidCredentials)],
+			"refusals by a use case are counted")
 	}
-	w.send("POST", clientPath("/keys"), "", "Authorization", "-").requireProblem(t, job.CodeInvalidCredentials)
-	require.Equal(t, 2.0, series(t, w.registry)["auth_failures_total "+string(job.CodeInvalidCredentials)],
-		"refusals by a use case are counted")
 	before := w.log.String()
 	w.Store.Close()
 	require.GreaterOrEqual(t, w.send("GET", jobSelf, "").StatusCode, 500)
@@ -180,8 +174,6 @@ func TestFailuresInSpans(t *testing.T) {
 	}{
 		{func() error { return job.Errorf(job.CodeJobNotFound, "No.") }, goodKey, job.CodeJobNotFound, ""},
 		{nil, "nonsense", job.CodeInvalidCredentials, ""},
-		{func() error { return job.Errorf(job.CodeStorageUnavailable, "It cannot be reached.") }, goodKey, job.CodeStorageUnavailable,
-			"cannot be reached"},
 		{func() error { return errors.New("odd") }, goodKey, job.CodeInternal, "odd"},
 		{func() error { panic("planted") }, goodKey, job.CodeInternal, "panic: planted"},
 	} {
