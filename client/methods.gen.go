@@ -10,7 +10,7 @@ import (
 
 // AbortBulk sends abortBulk: Abort a bulk operation.
 //
-// Stops the operation immediately. Changes made so far remain. Jobs that it has not reached stay PENDING in the list of its jobs.
+// Stops the operation immediately. Changes made so far remain. Jobs that the operation has not reached stay `PENDING` in its list of jobs.
 // Safe to repeat: the response is the same. Aborting a DONE operation is a conflict (409).
 func (c *Client) AbortBulk(ctx context.Context, id string, options ...Option) (*Bulk, error) {
 	return fetch[Bulk](ctx, c, newRequest("POST", options, "bulk", id, "abort").of(id))

@@ -147,7 +147,7 @@ func (c *Config) contradictions(role string) []string {
 	add(role != "dev" && c.Operators().None() && c.AdminAddr != "" && !onLoopback(c.AdminAddr),
 		"FORGERUN_ADMIN_ADDR is not on loopback: set FORGERUN_ADMIN_TOKEN to protect it")
 	add(c.Network.Origins.Any() && c.OpenRegistration,
-		"FORGERUN_CORS_ORIGINS=* cannot be combined with FORGERUN_OPEN_REGISTRATION: any web page opened near this service "+
+		"FORGERUN_CORS_ORIGINS=* cannot be combined with FORGERUN_OPEN_REGISTRATION: any web page in a browser that reaches this service "+
 			"could create clients and run jobs. List the allowed origins")
 	return wrong
 }

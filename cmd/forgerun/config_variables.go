@@ -93,8 +93,8 @@ func (c *Config) limitVariables() []variable {
 		{name: "FORGERUN_MAX_QUEUE_SIZE", fallback: "1000000", help: "maximum QUEUED jobs of all clients",
 			parse: integer(&c.MaxQueueSize, 1, 1_000_000_000)},
 		{name: "FORGERUN_CLIENT_MAX_ACTIVE",
-			help: "maximum unfinished jobs of one client; its QUEUED jobs get the same share of FORGERUN_MAX_QUEUE_SIZE; " +
-				"unset: a quarter of FORGERUN_MAX_ACTIVE_JOBS",
+			help: "maximum unfinished jobs of one client; unset: a quarter of FORGERUN_MAX_ACTIVE_JOBS. The same fraction of " +
+				"FORGERUN_MAX_QUEUE_SIZE limits its QUEUED jobs",
 			parse: optional(integer(&c.ClientMaxActive, 1, 1_000_000_000))},
 		{name: "FORGERUN_CLIENT_MAX_RUNNING", fallback: "0",
 			help:  "maximum jobs of one client in ASSIGNED or RUNNING, over all workers; 0: no limit",

@@ -88,7 +88,7 @@ func (fs *Findings) judgeSchema(i repo.Inspection) {
 		Fail(i.FormerSchema, "created by a program before version 0.1.0, and cannot be migrated", "use a new, empty database"),
 		Fail(i.SchemaVersion == 0 && len(i.MissingPrivileges) > 0, "the schema version cannot be read", "grant the user the privileges below"),
 		Fail(i.SchemaVersion == 0, "none", "run 'forgerun migrate' with the FORGERUN_DATABASE_URL of a user who may create tables; "+
-			"if the schema exists, grant this user USAGE on it, or set the search_path"),
+			"if the tables exist, but this user cannot see them, grant it USAGE on their schema, or add that to its search_path"),
 		Fail(i.SchemaVersion < i.NeededVersion, differs, "run this version's 'forgerun migrate' before you upgrade the other roles"),
 		Warn(i.SchemaVersion > i.NeededVersion, differs+", but also works with the newer one",
 			"upgrade this program to the version that created the schema"),
@@ -148,12 +148,12 @@ func (fs *Findings) JudgeState(s *repo.State) {
 	fs.Judge("Postgres clock steps",
 		Warn(s.Ahead, "jobs or workers have times in the future: the clock was ahead, and was set back",
 			"the leader corrects these times within seconds, or its log says why not; adjust the machine's clock gradually, not in steps "+
-				"(chronyd without makestep after the start)"),
+				"(chronyd: makestep only for the first updates, such as makestep 1 3)"),
 		OK("no job or worker has a time in the future"))
 	fs.Judge("leader",
 		Warn(s.LeaderOpen, "the leader cannot do one of its tasks (see its metric maintenance_blocked), "+
-			"and no other process can do it",
-			"check the other findings, and the leader's log for \"maintenance failed\"; a process without this problem takes over automatically"),
+			"and no running process can take over from it",
+			"check the other findings, and the leader's log for \"maintenance failed\"; once a process without this problem runs, it takes over"),
 		Warn(!s.HasLeader, "none: no process queues due jobs, recovers lost ones or removes old data",
 			"start a process of any role; within 5 s a process becomes the leader, or its log says why not"),
 		OK("a process is the leader"))
