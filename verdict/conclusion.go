@@ -11,7 +11,7 @@ import (
 // trivial lists rules that any request tests. A client that passes only these has shown little.
 var trivial = []string{"no-key-in-url", "connection-reuse", "content-negotiation"}
 
-// noRetryIdentity is the reason why rules about retries were not tested: the client sends neither keys nor correlation ids.
+// noRetryIdentity says why rules about retries were not tested if the client sends neither keys nor correlation ids.
 const noRetryIdentity = "retries cannot be distinguished from new submissions"
 
 // maxReasons limits the reasons for untested rules that Sentence lists.
@@ -140,7 +140,7 @@ func Sentence(results []Result) string {
 	return text + "."
 }
 
-// Headline returns the conclusion with the number of errors and warnings, such as "FAILED: 1 error, 4 warnings". It says so if the
+// Headline returns the conclusion with the number of errors and warnings, such as "FAILED: 1 error, 4 warnings". It also says if the
 // client can create duplicates.
 func Headline(c Conclusion, results []Result) string {
 	if c == NothingJudged {

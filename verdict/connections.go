@@ -66,7 +66,7 @@ func minStartup(agent string) time.Duration {
 
 // caller counts the connections of requests with the same User-Agent.
 type caller struct {
-	fresh, able int // able: requests that could have reused a connection; fresh: those of them that used a new one
+	fresh, able int // able: requests that could have reused a connection; fresh: requests among them that did not
 	unkept      int // fresh requests that the start of a new process cannot explain
 	gone        int // connections that a fault or an intermediary may have closed
 	last        *exchange
@@ -75,7 +75,7 @@ type caller struct {
 
 func (c *caller) add(x *exchange) {
 	gap := x.Start.Sub(c.until)
-	if x.Start.After(c.until) && gap < KeptFor { // otherwise the connection is in use or may be closed
+	if x.Start.After(c.until) && gap < KeptFor { // otherwise the old connection may be in use, or closed for being idle
 		c.able++
 		if !x.Reused {
 			c.fresh++
@@ -94,12 +94,12 @@ func (c *caller) add(x *exchange) {
 }
 
 // reused checks that the client reuses connections. A script that starts a process per request cannot keep them. New connections
-// therefore count only if the client asked to close some, or opened some sooner than a process can start.
+// are therefore a mistake only if the client asked to close some, or opened some sooner than a process can start.
 func reused(r *record, f *finding) {
 	callers := map[string]*caller{}
 	var order []*caller
 	r.each(func(x *exchange) {
-		if x.Stream != nil || oneShotAgents.MatchString(x.Agent) { // such a request has its own connection
+		if x.Stream != nil || oneShotAgents.MatchString(x.Agent) { // these need a connection of their own
 			return
 		}
 		c := callers[x.Agent]
@@ -121,7 +121,7 @@ func reused(r *record, f *finding) {
 	}
 }
 
-// negotiated checks that the service supports the media types that the client sends and accepts.
+// negotiated checks that the client sends and accepts media types that the service supports.
 func negotiated(r *record, f *finding) {
 	r.each(func(x *exchange) {
 		if x.Disturbed() || x.Operation == "" {

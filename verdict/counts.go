@@ -7,7 +7,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// faults counts the faults of the session by kind and use. Faults of the profile that did not happen have the count 0.
+// faults counts the session's faults by kind and by the purpose of the disturbed requests. Faults of the profile that
+// did not happen have the count 0.
 func faults(r *record) []fault.Count {
 	counts := []fault.Count{}
 	requests, byKind := map[fault.Use]int{fault.Deliveries: len(r.Attempts)}, map[string]int{}

@@ -13,7 +13,8 @@ func answered(r *record, f *finding) {
 		if a.Unsigned && a.Error == "STATUS" { // a receiver may refuse an unsigned delivery
 			continue
 		}
-		if r.disturbed[attempt{a.DeliveryID, a.Number}].dropped || a.GaveUp && a.Took < AnswerWithin { // withheld by a fault, or given up early
+		// A fault withheld the delivery, or the service gave up early.
+		if r.disturbed[attempt{a.DeliveryID, a.Number}].dropped || a.GaveUp && a.Took < AnswerWithin {
 			continue
 		}
 		within := AnswerWithin
@@ -63,8 +64,8 @@ var tamperText = map[fault.Tamper]string{
 	fault.TamperTarget:    "the request was signed for another receiver",
 }
 
-// repeated checks that the client answers a copy of a delivery with 2xx. It skips requests without a response. It also skips a 2xx if an
-// attempt of the delivery failed, because the receiver may have stored the id but lost the event.
+// repeated checks that the client answers a copy of a delivery with 2xx. It skips requests without a response. If an attempt of the
+// delivery failed, it also skips a 2xx, because the receiver may have stored the id but lost the event.
 func repeated(r *record, f *finding) {
 	failedDeliveries := map[string]bool{}
 	for i := range r.Attempts {

@@ -16,16 +16,16 @@ import (
 type finding struct {
 	times, failures int
 	passed, broken  []Evidence
-	ways            []string // shape of each mistake in broken, to count equal mistakes together
+	ways            []string // shape of each mistake in broken; mistakes with equal shapes are counted together
 	broke           []int    // line numbers of the mistakes in the journal
 	doubtful        string   // why the record does not show whether the rule was kept; empty if it does
-	cites           *demand  // demand to cite in place of the rule's own; may be nil
+	cites           *demand  // requirement to cite in place of the rule's own; may be nil
 }
 
 // doubt notes a possible mistake that the record cannot confirm.
 func (f *finding) doubt(what string) { f.doubtful = what }
 
-// pass notes that x kept the rule. before is the request that set the expectation. Either may be nil.
+// pass notes that x kept the rule. The earlier request "before" made the rule apply. Either may be nil.
 func (f *finding) pass(before, x *exchange, found string) {
 	f.times++
 	if len(f.passed) == 0 {

@@ -92,7 +92,7 @@ type Exchange struct {
 	Fault  *fault.Effect `json:"fault,omitempty"`
 	HungUp bool          `json:"hung_up,omitempty"` // the client hung up before the response was complete
 
-	// Set for requests of a delivery with a fault, even if the fault withheld them.
+	// Set for each request of a delivery that a fault disturbs, even if the fault withheld the request.
 	Delivery string `json:"delivery,omitempty"`
 	Number   int    `json:"attempt,omitempty"`
 	Event    string `json:"event,omitempty"`
@@ -111,7 +111,7 @@ type Part struct {
 	Retry  int      `json:"retry,omitempty"` // reconnection time from the service, in ms
 }
 
-// Run is a job of a session's client.
+// Run is a job of the client that is judged.
 type Run struct {
 	ID        string
 	State     string    // name of the state, for people
@@ -121,7 +121,7 @@ type Run struct {
 	Groups    []string  // ids of the batch and of bulk operations, whose end implies the end of the job
 }
 
-// Attempt is a request that delivered an event to a client of a session.
+// Attempt is one attempt to deliver an event to the client.
 type Attempt struct {
 	DeliveryID string
 	JobID      string // empty for an event without a job

@@ -19,7 +19,7 @@ type record struct {
 	reads     map[place]group     // reads by resource and reader, without streams
 	shared    map[uint64]bool     // connections that served several requests
 	hints     map[string]jobHints // deliveries and stream events about each job (hints); "": about no job
-	open      map[string]spans    // times in which a response may have shown a job, by job; "": any job
+	open      map[string]spans    // periods in which a response may have shown a job, by job; "": any job
 	ends      map[string]ends     // responses that showed an end, by job, batch or bulk operation
 	disturbed map[attempt]disturbance
 }
@@ -181,7 +181,6 @@ func sortSpans[K comparable](all map[K]spans) {
 	}
 }
 
-// overlap reports whether any span overlaps the time from since to until.
 func (s spans) overlap(since, until time.Time) bool {
 	n := sort.Search(len(s), func(i int) bool { return !s[i].from.Before(until) })
 	return n > 0 && s[n-1].until.After(since)

@@ -17,7 +17,7 @@ type Entry struct {
 	Of        fault.Use    `json:"of"`                  // purpose of the operation
 	Job       string       `json:"job,omitempty"`
 	JobState  JobState     `json:"job_state,omitempty"` // empty: the request names no job
-	Breaks    []string     `json:"breaks"`              // ids of the rules that it breaks, perhaps because a later request is missing
+	Breaks    []string     `json:"breaks"`              // ids of the rules that it breaks; the mistake may be that a later request is missing
 	Role      Role         `json:"-"`
 	Status    int          `json:"-"` // 0: no response
 	Effect    fault.Effect `json:"-"`

@@ -116,8 +116,8 @@ func (l *Log) Len() int {
 // Copy returns a Log with the exchanges so far. The copy can be judged while the original grows.
 func (l *Log) Copy() *Log { return &Log{kept: l.kept[:len(l.kept):len(l.kept)]} }
 
-// FoundKey marks the exchanges with a key in their URL and removes the key. without returns the URL without the key and reports whether it
-// contained the key. Copies of the Log do not change.
+// FoundKey marks the exchanges with a key in their URL and removes the key. The function without returns the URL without the key and
+// reports whether it contained the key. Copies of the Log do not change.
 func (l *Log) FoundKey(without func(path, query string) (shownPath, shownQuery string, found bool)) {
 	var changed []*kept
 	for i, k := range l.kept {

@@ -11,7 +11,7 @@ import (
 )
 
 // learned returns the exchange that showed the client the end of a job, batch or bulk operation, and its time. It returns the first one
-// that is not before since, or zero values if there is none.
+// at or after the time "since", or zero values if there is none.
 func (r *record) learned(id string, since time.Time) (first *exchange, at time.Time) {
 	e, at := r.ends[id].since(since.Add(-Tolerance))
 	if e.attempt != nil {
@@ -21,8 +21,8 @@ func (r *record) learned(id string, since time.Time) (first *exchange, at time.T
 }
 
 // ended returns the exchange in which the client learned that a run had ended, and how late it was. If the client follows the run's
-// batch or bulk operation, the time limit starts at the end of that. waiting reports whether a batch or bulk operation of the run has
-// not ended. Time in the spans "kept" does not count, because the client was blocked then.
+// batch or bulk operation, the time limit starts when that ends. waiting reports whether a batch or bulk operation of the run has not
+// ended. Time in the spans "kept" does not count, because the client was blocked then.
 func (r *record) ended(run *Run, kept spans) (first *exchange, late time.Duration, waiting bool) {
 	consider := func(id string, due time.Time) {
 		x, at := r.learned(id, run.Finished)
@@ -92,8 +92,8 @@ func outcome(r *record, f *finding) {
 	}
 }
 
-// gaveUp returns a function that reports whether the client may have given up on a job because of errors. This is so if the last reads
-// of the job, or the last requests of any kind, failed repeatedly or permanently.
+// gaveUp returns a function that reports whether the client may have given up on a job because of errors. It may if its last reads of
+// the job, or its last requests of any kind, failed repeatedly or permanently.
 func (r *record) gaveUp() func(run *Run) bool {
 	type ask struct {
 		era int
@@ -208,7 +208,6 @@ func (run *Run) text() string {
 		run.Finished.UTC().Format(time.TimeOnly))
 }
 
-// endText returns a verb phrase for a final state, such as "was CANCELED".
 func endText(state string) string {
 	switch strings.ToUpper(state) {
 	case "SUCCEEDED", "FAILED", "COMPLETED", "FINISHED", "EXPIRED":

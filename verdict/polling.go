@@ -109,7 +109,7 @@ type tail struct {
 	row, most int           // current and maximum number of consecutive reads at a steady pace
 }
 
-// poll notes a read before the reader saw the end, or the first that shows it.
+// poll notes a read before the reader saw the end, or the first read that showed it.
 func (t *tail) poll(y *exchange) {
 	if t.last != nil {
 		gap := max(1, y.Start.Sub(t.last.End()))
@@ -118,8 +118,8 @@ func (t *tail) poll(y *exchange) {
 	t.last = y
 }
 
-// visitors reports whether several parts of the client may have read the ended job once each. That is possible if the client did not poll
-// before, or polled much more slowly.
+// visitors reports whether several parts of the client may each have read the ended job once. That is possible if the client did not
+// poll before, or polled much more slowly.
 func (t *tail) visitors() bool { return t.pace == 0 || t.gap < t.pace/3 }
 
 // add notes a read after the end. Only reads at a steady pace count, because people who open a page read irregularly. Reads after a
@@ -200,12 +200,12 @@ func conditional(r *record, f *finding) {
 	}
 	received := map[version][]time.Time{}
 	r.each(func(x *exchange) {
-		if x.Method == http.MethodGet && (x.ETag != "" || x.Status == http.StatusOK) && x.Arrived() { // an empty ETag counts as a version
+		if x.Method == http.MethodGet && (x.ETag != "" || x.Status == http.StatusOK) && x.Arrived() { // a 200 without an ETag is a version too
 			at := version{of(x), x.ETag}
 			received[at] = append(received[at], x.End())
 		}
 	})
-	// elsewhere reports whether the client received the ETag in y over another connection between x and y.
+	// elsewhere reports whether a response between x and y gave the client the ETag that y sends.
 	elsewhere := func(x, y *exchange) bool {
 		return slices.ContainsFunc(received[version{of(y), y.IfNoneMatch}], func(at time.Time) bool {
 			return !at.Before(x.End()) && at.Before(y.Start)
@@ -276,7 +276,7 @@ func backoff(r *record, f *finding) {
 			return
 		}
 		if !hasWait && r.Standards {
-			return // standards set no time without Retry-After; storms judges immediate repetitions
+			return // without Retry-After, no standard sets a time; the check "storms" judges immediate repetitions
 		}
 		var y *exchange
 		switch {

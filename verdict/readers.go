@@ -76,7 +76,7 @@ type loops struct {
 type row struct {
 	mistakes []mistake
 	gaps     []time.Duration
-	crowded  bool // the reads are too frequent for several readers that take turns
+	crowded  bool // the reads are too frequent even for several readers that take turns: see crowded
 }
 
 type mistake struct {
@@ -91,8 +91,8 @@ func (l *loops) right(who reader, before, x *exchange, found string) {
 	l.pass(before, x, found)
 }
 
-// wrong notes that a reader broke the rule. Mistakes count once they form a loop: several in a row that are crowded or evenly spaced. Other
-// mistakes may come from several readers that take turns, such as browser tabs.
+// wrong notes that a reader broke the rule. Mistakes count once they form a loop: several in a row that are crowded or evenly spaced.
+// Other mistakes may come from several readers that take turns, such as browser tabs.
 func (l *loops) wrong(who reader, crowded bool, m mistake) {
 	now := l.rows[who]
 	if now == nil {
@@ -116,7 +116,8 @@ func evenlySpaced(gaps []time.Duration) bool {
 	return most <= least+least/10+10*time.Millisecond
 }
 
-// crowded reports whether the reads up to y are too frequent even for several readers that take turns and each wait long enough.
+// crowded reports whether the reads up to y are too frequent for one reader and also for several: even if "turns" readers read in turn,
+// the one that sent y waited less than told.
 func (r *record) crowded(x, y *exchange, told time.Duration) bool {
 	all := r.sameReads(x)
 	i := sort.Search(len(all), func(i int) bool { return all[i].place >= x.place }) - (turns - 1)

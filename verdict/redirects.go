@@ -47,7 +47,7 @@ func (x *exchange) redirected() (path, query string, ok bool) {
 	return path, query, strings.HasPrefix(path, "/")
 }
 
-// Demands of RFC 9110 about single statuses and about loops.
+// What RFC 9110 demands, for single statuses and for loops.
 var (
 	kept307 = demand{Should, rfc9110 + "15.4.8", "The 307 (Temporary Redirect) status code indicates that the target resource resides " +
 		"temporarily under a different URI and the user agent MUST NOT change the request method if it performs an automatic " +
@@ -109,8 +109,8 @@ func followed(r *record, f *finding) {
 	})
 }
 
-// follow judges the requests after the redirect x. y is the repeated request, and z a GET in its place; either may be nil. hops is the
-// number of consecutive redirects before x.
+// follow judges the requests after the redirect x. y repeats the request at the new address, and z is a GET sent instead; either may be
+// nil. hops is the number of consecutive redirects before x.
 func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
 	const same = "Send the same request, with its method and body, to the address in Location."
 	in := y != nil && y.Start.Sub(x.End()) < FollowWithin
@@ -135,7 +135,7 @@ func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
 	}
 }
 
-// lostBy returns the GET before y that followed the redirect x and dropped its method and body, or nil if there is none.
+// lostBy returns the GET that followed the redirect x, but lost the method and body of x. It returns nil if y came first.
 func (x *exchange) lostBy(gets group, y *exchange) *exchange {
 	for _, z := range gets.after(x) {
 		if z.Start.Sub(x.End()) >= FollowWithin || y != nil && y.place <= z.place {
@@ -170,7 +170,7 @@ func (x *exchange) otherHost() string {
 // keySentElsewhere checks that a client does not send its API key to another host after a redirect. The client may send keys to hosts that
 // it used before.
 func keySentElsewhere(r *record, f *finding) {
-	ownHosts, ownKeys := map[string]bool{}, map[string]bool{} // hosts of the client, and its keys for them
+	ownHosts, ownKeys := map[string]bool{}, map[string]bool{} // hosts that the client used before any redirect to them, and ids of its keys
 	redirectedTo := map[string]*exchange{}                    // first redirect to each foreign host
 	r.each(func(x *exchange) {
 		host := strings.ToLower(x.Host)
@@ -193,7 +193,7 @@ func keySentElsewhere(r *record, f *finding) {
 	asked := indexed(r, func(x *exchange, add func(string)) { add(strings.ToLower(x.Host)) })
 	r.each(func(x *exchange) {
 		to := x.otherHost()
-		if to == "" || redirectedTo[to] == nil || !x.Disturbed() || asked[to].next(x) != nil { // such requests are recorded only after a fault
+		if to == "" || redirectedTo[to] == nil || !x.Disturbed() || asked[to].next(x) != nil { // the record shows this only after a fault
 			return
 		}
 		if y := asked[strings.ToLower(x.Host)].next(x); y != nil {

@@ -110,7 +110,7 @@ func TestRedirects(t *testing.T) {
 	})
 }
 
-// Judging many unfollowed redirects takes about as long as judging as many other requests.
+// Many unfollowed redirects take about as long to judge as the same number of other requests.
 func TestManyRedirects(t *testing.T) {
 	t.Parallel()
 	trace := newTrace()

@@ -28,7 +28,7 @@ type scope struct {
 	era int
 }
 
-// repetitions indexes requests. in returns the scope of a request, or false to skip it.
+// repetitions indexes requests. The function in returns the scope of a request, or false to skip it.
 func (r *record) repetitions(in func(*exchange) (scope, bool)) repetitions {
 	return indexed(r, func(x *exchange, add func(intentKey)) {
 		s, ok := in(x)

@@ -25,7 +25,7 @@ type Session struct {
 	Rules     []string      `json:"rules"` // ids of the judged rules
 	CreatedAt fault.Time    `json:"created_at"`
 	EndedAt   *fault.Time   `json:"ended_at"`  // nil while the session is open
-	Recorded  int           `json:"exchanges"` // number of requests so far; at most MaxExchanges and MaxBytes are judged
+	Recorded  int           `json:"exchanges"` // number of requests so far; those beyond MaxExchanges or MaxBytes are not judged
 }
 
 // Conclusion is the result of a verdict.
@@ -56,7 +56,7 @@ const (
 // Broken reports whether the client broke the rule.
 func (s Status) Broken() bool { return s == Warn || s == Fail }
 
-// At returns the status that a broken rule has at the level. Other statuses do not change.
+// At returns the status of a broken rule with this level. Other statuses do not change.
 func (s Status) At(l Level) Status {
 	switch {
 	case !s.Broken():
@@ -86,7 +86,7 @@ type Verdict struct {
 	Faulty  int            `json:"faulty"`          // number of requests and deliveries with a fault
 	First   *Moment        `json:"first,omitempty"` // first request with a fault; nil if none
 	Last    *Moment        `json:"last,omitempty"`  // last request with a fault; nil if none
-	Faults  []fault.Count  `json:"faults"`          // number of faults by kind and use
+	Faults  []fault.Count  `json:"faults"`          // number of faults by kind and by purpose of the requests
 	Guess   *Guess         `json:"guess,omitempty"` // guessed description of the API; nil if a submission was recognized
 	Results []Result       `json:"results"`         // one for each rule
 
@@ -123,12 +123,13 @@ type Fix struct {
 	Go         string `json:"go"`
 }
 
-// Evidence shows how a rule was kept or broken: the request that set the expectation, and the request that met or broke it.
+// Evidence shows how a rule was kept or broken: the request that kept or broke it, and the earlier request that made the
+// rule apply.
 type Evidence struct {
 	Found    string  `json:"found"`             // what the client did
 	Expected string  `json:"expected"`          // what it should have done
 	Times    int     `json:"times"`             // number of equal occurrences
-	Before   *Moment `json:"before,omitempty"`  // request that set the expectation; nil if none
+	Before   *Moment `json:"before,omitempty"`  // earlier request that made the rule apply; nil if none
 	Request  *Moment `json:"request,omitempty"` // request that kept or broke the rule; nil if it is missing
 }
 

@@ -8,8 +8,8 @@ import (
 
 // Limits of a retry storm.
 const (
-	AtOnce     = 50 * time.Millisecond // longest pause of an immediate repetition after a failure
-	StormAfter = 10                    // immediate repetitions, each after a failure
+	AtOnce     = 50 * time.Millisecond // a repetition this soon after a failure is immediate
+	StormAfter = 10                    // number of immediate repetitions that a client may send, each after a failure
 )
 
 // sameRequest identifies tries of one request. Requests without a key and a correlation id are tries if their bodies are equal.

@@ -90,8 +90,8 @@ func (r *record) resumptions() (resumption func(x *exchange) *exchange) {
 	}
 }
 
-// newest returns the id to resume from after x: the last id that the reader received or sent. may contains all acceptable ids, because the
-// reader may have missed the last events.
+// newest returns the id to resume from after x: the last id that the reader received or sent. "may" holds all acceptable ids, because
+// the reader may have missed the last events.
 func newest(x *exchange) (id string, may []string) {
 	all := append([]string{x.LastEventID}, x.Stream.IDs...)
 	last := len(all) - 1

@@ -73,7 +73,7 @@ type want struct {
 
 type intentions struct {
 	*record
-	round map[want]int             // current round of each want; the key has round 0
+	round map[want]int             // current round by want; the keys have round 0
 	home  map[string]want          // want of each job
 	made  map[want]map[string]bool // jobs of each want
 	first map[want]*exchange       // first submission
@@ -108,8 +108,8 @@ func (in *intentions) note(x *exchange) {
 	}
 }
 
-// endedUnsuccessfully reports whether the client had seen by a moment that a job or batch ended without success. It returns true for
-// removed jobs, whose state is unknown.
+// endedUnsuccessfully reports whether the client had seen, by the given time, that a job or batch ended without success. It returns
+// true for removed jobs, whose state is unknown.
 func (r *record) endedUnsuccessfully(id string, by time.Time) bool {
 	ends := r.ends[id]
 	if len(ends) == 0 || !ends[0].until().Before(by) {

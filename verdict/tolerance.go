@@ -35,7 +35,8 @@ func tolerant(r *record, f *finding) {
 	t.deliveries()
 }
 
-// unfamiliar reports whether the effect adds anything that a client need not know. Clients know all states of the API.
+// unfamiliar reports whether the effect adds something that a client need not know. States of the API do not count, because
+// clients must know them all.
 func unfamiliar(e *fault.Effect) bool {
 	unknown := *e
 	unknown.Unfinished, unknown.OtherEnd = false, false

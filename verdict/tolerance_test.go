@@ -215,7 +215,7 @@ func TestJobsThatAreGivenUp(t *testing.T) {
 	require.Equal(t, "the client gave up on a job after repeated refusals", trace.result("outcome-learned").Reason)
 }
 
-// The response to a copy is judged only if the receiver answered each attempt with 2xx.
+// The response to a repeated delivery is judged only if the receiver answered each attempt with 2xx.
 func TestCopies(t *testing.T) {
 	t.Parallel()
 	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested

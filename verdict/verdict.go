@@ -24,10 +24,10 @@ const (
 	MaxRereads           = 2                     // maximum number of reads of a job after the client saw its end
 	KeptFor              = 4 * time.Second       // time for which common clients keep idle connections
 	FewRequests          = 10                    // minimum number of requests for judging connections
-	FewUnkept            = 3                     // minimum number of new connections that cannot come from one process per request
+	FewUnkept            = 3                     // minimum number of new connections that a new process per request cannot explain
 	Pause                = 50 * time.Millisecond // shortest pause between two reads
 	FewUnpaused          = 50                    // number of reads without a pause that break a rule
-	FollowWithin         = time.Second           // longest time in which an HTTP library follows a redirect
+	FollowWithin         = time.Second           // time within which an HTTP library follows a redirect
 	ListEvery            = time.Second           // shortest interval of polling a list
 	maxEvidence          = 5                     // pieces of evidence per rule
 )
@@ -55,7 +55,7 @@ type Record struct {
 type rule struct {
 	id, title string
 	demand    demand          // demand on clients of our API
-	standard  demand          // demand on clients of any API; empty if demand is from a standard, or if no standard demands this
+	standard  demand          // demand on clients of other APIs; empty if the field demand cites a standard, or if no standard demands this
 	exercise  string          // how to exercise the rule
 	profiles  []fault.Profile // profiles that exercise it; empty: any
 	untested  string          // why the rule was not tested, as a phrase
@@ -69,7 +69,7 @@ type demand struct {
 	quote string // cited sentence
 }
 
-// demanded returns the demand on clients of our API or, with standards, of any API.
+// demanded returns the demand on clients of our API or, if standards is true, of any API.
 func (r rule) demanded(standards bool) demand {
 	if standards && r.standard.see != "" {
 		return r.standard

@@ -121,7 +121,7 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 	require.Len(t, verdict.IDs(), 28)
 }
 
-// The verdict shows the number of faults by kind and use, including faults of the profile that did not happen.
+// The verdict counts faults by kind and by purpose of the requests, and includes faults of the profile that did not happen.
 func TestFaultsAreCounted(t *testing.T) {
 	t.Parallel()
 	trace := right()

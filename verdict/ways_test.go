@@ -74,7 +74,7 @@ func TestRightWays(t *testing.T) {
 	}
 }
 
-// Some mistakes look like correct behavior.
+// These mistakes look like correct behavior.
 func TestWrongWays(t *testing.T) {
 	t.Parallel()
 	for name, does := range map[string]struct {
@@ -141,7 +141,7 @@ func (t *trace) each(times int, do func(n byte)) *trace {
 	return t
 }
 
-// A repeated mistake is reported once, with its count and the request that set the expectation.
+// A repeated mistake is reported once, with its count and the earlier request that made the rule apply.
 func TestEvidenceIsAPair(t *testing.T) {
 	t.Parallel()
 	r := newTrace().send(submit(7)).every(0, 9, poll(7, conditional)).result("retry-after")

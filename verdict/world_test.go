@@ -35,7 +35,8 @@ func newTrace() *trace {
 	}}
 }
 
-// rulesFor returns the untested rules for clients of our API or, with standards, of any API.
+// rulesFor returns a result for each rule that applies to our API or, if standards is true, to any API. Nothing is
+// tested.
 func rulesFor(standards bool) []verdict.Result {
 	t := newTrace()
 	t.Standards = standards

@@ -19,7 +19,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// API describes an API in the form of its YAML file.
+// API is a description of an HTTP API, as read from its YAML file.
 type API struct {
 	Name string `yaml:"name,omitempty"`
 	// Operations by role, each as "METHOD /path". {id} matches the job's id; {name...} at the end matches all remaining segments.
@@ -35,13 +35,14 @@ type API struct {
 	Key         []string         `yaml:"key,omitempty"`         // places of the idempotency key in a request
 	Correlation []string         `yaml:"correlation,omitempty"` // places of the correlation id, which all tries of a request share
 	Repeatable  []string         `yaml:"repeatable,omitempty"`  // operations that are safe to repeat without a key
-	Errors      map[int]Document `yaml:"errors,omitempty"`      // error bodies of faults by status; 0: all other statuses
+	Errors      map[int]Document `yaml:"errors,omitempty"`      // bodies of error responses that faults send, by status; 0: all others
 	Rules       []string         `yaml:"rules,omitempty"`       // additional rules to judge
 
 	operations []operation
 }
 
-// Job describes how the API names jobs and shows their states. Places are JSON Pointers into bodies, "header:NAME" or "query:NAME".
+// Job describes how the API identifies jobs and shows their states. Each place is a JSON Pointer into a body, "header:NAME" or
+// "query:NAME".
 type Job struct {
 	ID      []string `yaml:"id,omitempty"`      // places of the id in the response to a submission; other operations have {id} in their paths
 	Address []string `yaml:"address,omitempty"` // places of the job's address, if it has no id
@@ -71,7 +72,7 @@ var Schema string
 
 // Names returns the names of the ready-made descriptions.
 func Names() (names []string) {
-	files, _ := fs.Glob(ready, "apis/*.yaml") // the pattern is valid
+	files, _ := fs.Glob(ready, "apis/*.yaml") // fails only for an invalid pattern
 	for _, file := range files {
 		names = append(names, strings.TrimSuffix(strings.TrimPrefix(file, "apis/"), ".yaml"))
 	}
@@ -167,7 +168,7 @@ func (a *API) RuleIDs() (ids []string) {
 	return ids
 }
 
-// Faults lists the operations of an API for fault profiles. Their names are the roles, so that it fits any API.
+// Faults is the API that fault profiles disturb. It names operations by their roles, so that it fits any described API.
 var Faults = fault.API{Refuses: true, Lists: []string{string(verdict.List)}, Operations: map[fault.Use][]string{
 	fault.Submissions: {string(verdict.Submit)}, fault.Lookups: {string(verdict.Read), string(verdict.List)},
 	fault.Outcomes: {string(verdict.Outcome)}, fault.Streams: {string(verdict.Stream)},

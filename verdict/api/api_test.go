@@ -35,7 +35,7 @@ func TestDescriptionsConformToSchema(t *testing.T) {
 	}
 }
 
-// An error in a description names the valid values.
+// The message about a mistake in a description lists the valid values.
 func TestWrongDescriptions(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -18,7 +18,7 @@ const (
 	queryPlace  = "query:"
 )
 
-// Message holds the address, header and body of a request or response, to which the places of a description refer.
+// Message is a request or response in which the places of a description are looked up.
 type Message struct {
 	URL    *url.URL // address of the request
 	Header http.Header
@@ -77,7 +77,7 @@ func (a *API) KeyOf(m *Message) string { return m.Text(a.Key...) }
 // CorrelationOf returns the correlation id of a request.
 func (a *API) CorrelationOf(m *Message) string { return m.Text(a.Correlation...) }
 
-// Names reports whether a header holds the idempotency key or the correlation id of a request.
+// Names reports whether requests carry the idempotency key or the correlation id in this header.
 func (a *API) Names(header string) bool {
 	return slices.ContainsFunc(slices.Concat(a.Key, a.Correlation), func(place string) bool {
 		return strings.EqualFold(place, headerPlace+header)
@@ -115,7 +115,7 @@ func (a *API) Made(m *Message, status int, described bool) (address *url.URL, id
 	return m.link("status", "monitor"), ""
 }
 
-// link returns the address that Link headers (RFC 8288) contain for one of the relations, or nil.
+// link returns the address in a Link header (RFC 8288) with one of the relations, or nil.
 func (m *Message) link(relations ...string) *url.URL {
 	for _, header := range m.Header.Values("Link") {
 		for link := range wire.Links(header) {
@@ -223,8 +223,8 @@ func (a *API) isFinal(state string) bool {
 	return slices.ContainsFunc(finals, is)
 }
 
-// Shape describes how documents show jobs. job looks up a job by its id. Faults that show an ended job as unfinished give it the state
-// in open, or "processing" if that is empty.
+// Shape describes how documents show jobs. The function job looks up a job by its id. A fault that shows an ended job as unfinished
+// gives it the state in open; "" means "processing".
 func (a *API) Shape(open string, job func(id string) (string, bool)) wire.Shape {
 	return wire.Shape{
 		Things: []wire.Thing{{
@@ -237,7 +237,8 @@ func (a *API) Shape(open string, job func(id string) (string, bool)) wire.Shape 
 	}
 }
 
-// members also returns each JSON Pointer without its first names: /a/b becomes a/b and b. An item of a list may be just the inner object.
+// members converts JSON Pointers to paths of members. For /a/b it returns a/b and also b, because an item of a list may be just the
+// inner object. It uses the usual places if no place is a pointer.
 func members(places []string, usual ...string) (paths []string) {
 	if !slices.ContainsFunc(places, func(place string) bool { return strings.HasPrefix(place, "/") }) {
 		places = usual

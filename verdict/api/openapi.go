@@ -93,7 +93,7 @@ func (d *document) base() string {
 	return ""
 }
 
-// role returns the role of an operation according to its document, and the header with its idempotency key.
+// role returns the role of an operation according to its document, and the name of the header for its idempotency key.
 func (o *documented) role(method string) (role verdict.Role, key string) {
 	for _, p := range o.Parameters {
 		if p.In == "header" && strings.Contains(strings.ToLower(p.Name), "idempotency") {

@@ -16,9 +16,9 @@ const (
 	MaxRules     = 100
 	MaxRuleBytes = 4 << 10
 	MaxDelay     = time.Minute
-	MaxRetry     = 3600 // s, of Retry-After
+	MaxRetry     = 3600 // seconds in Retry-After
 	MaxEvents    = 1000 // events before a stream is disturbed
-	MaxTimes     = 1000 // applications of a rule in a window
+	MaxTimes     = 1000 // number of times that a rule applies in a window
 	MaxFor       = 10 * time.Minute
 	MaxRefuse    = 10 * time.Second
 )

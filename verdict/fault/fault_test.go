@@ -64,7 +64,8 @@ var someAPI = API{Operations: map[Use][]string{
 	Submissions: {"order", "orders"}, Lookups: {"status"}, Outcomes: {"receipt"}, Streams: {"events"},
 }, Full: "full", Limited: "limited"}
 
-// Each profile has valid rules, which survive encoding. With any seed, each fault of an operation disturbs one of its first requests.
+// Each profile has valid rules, which encoding to JSON and decoding do not change. With any seed, each fault of an operation disturbs
+// one of its first requests.
 func TestProfilesAreRules(t *testing.T) {
 	t.Parallel()
 	for _, p := range Profiles {
@@ -100,7 +101,7 @@ func TestProfilesAreRules(t *testing.T) {
 			require.Equal(t, rules, p.Rules(someAPI, seed), "the same for the same seed")
 			orders[order] = true
 		}
-		if !slices.Contains([]Profile{MaintenanceWindow, SlowEverything, Failover, Credentials, Outage}, p) { // these have a fixed order
+		if !slices.Contains([]Profile{MaintenanceWindow, SlowEverything, Failover, Credentials, Outage}, p) { // fixed order of faults
 			require.Greater(t, len(orders), 1, p)
 		}
 	}

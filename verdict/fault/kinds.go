@@ -71,7 +71,7 @@ const (
 // Uses lists all uses in display order.
 var Uses = []Use{Submissions, Lookups, Outcomes, Streams, Deliveries, Others, AnyRequest}
 
-// Count says how often a kind of fault happened to requests of one use.
+// Count says how often a kind of fault happened to requests with one Use.
 type Count struct {
 	Fault    string `json:"fault"`
 	Of       Use    `json:"of"`

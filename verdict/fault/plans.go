@@ -21,10 +21,9 @@ type step struct {
 
 func once(e Effect) step { return step{e, Match{Times: 1}} }
 
-// lasting returns a step that lasts at least for a duration.
 func lasting(d time.Duration, e Effect) step { return step{e, Match{Times: 1, For: Duration(d)}} }
 
-// stuck returns a step for one request and its repetitions, up to a number of times.
+// stuck returns a step that disturbs one request and its repetitions, at most the given number of times.
 func stuck(times int, e Effect) step { return step{e, Match{Times: times, Same: true}} }
 
 // chain returns rules that apply the steps to each operation, one after the other.
@@ -45,7 +44,6 @@ func chainFrom(nth int, operations []string, steps ...step) (rules []Rule) {
 	return rules
 }
 
-// drawn returns a step for each effect, in random order.
 func (p *plan) drawn(of func(Effect) step, effects ...Effect) (steps []step) {
 	for _, n := range p.Perm(len(effects)) {
 		steps = append(steps, of(effects[n]))
@@ -53,7 +51,7 @@ func (p *plan) drawn(of func(Effect) step, effects ...Effect) (steps []step) {
 	return steps
 }
 
-// first applies the effects to the first requests of each operation, in random order.
+// first disturbs the first requests of each operation, each with one of the effects, in random order.
 func (p *plan) first(operations []string, effects ...Effect) (rules []Rule) {
 	for _, operation := range operations {
 		order := p.Perm(len(effects))
@@ -78,8 +76,9 @@ func random(operations []string, probability float64, e Effect) (rules []Rule) {
 	return rules
 }
 
-// oddRetryAfter refuses requests with odd forms of Retry-After. Each form without a valid time lasts one second, so that an impatient
-// client retries many times. Between refusals, a response shows the job as unfinished, so that a client with one job sees all forms.
+// oddRetryAfter refuses requests with odd forms of Retry-After. A form without a valid time is repeated for one second, so that an
+// impatient client retries many times. Between refusals, a response shows the job as unfinished, so that a client with one job sees
+// all forms.
 func (p *plan) oddRetryAfter() []Rule {
 	refusal := func(status int, as RetryAfter, seconds int) Effect {
 		return Effect{Status: status, RetryAfterAs: as, RetryAfter: new(seconds)}

@@ -40,7 +40,7 @@ func (p Profile) MayGiveUp() bool {
 	return slices.Contains([]Profile{OddRetryAfter, NewVersion, Credentials, Eventual, Outage}, p)
 }
 
-// API is the part of an API that profiles need to know.
+// API is what profiles need to know about an API.
 type API struct {
 	Operations map[Use][]string // operations by use, without Others and Deliveries
 	Lists      []string         // lookups that show several jobs

@@ -8,7 +8,7 @@ import (
 // RetryAfter is the form of the header Retry-After.
 type RetryAfter string
 
-// The forms. Effect.RetryAfter is the number of seconds in forms that contain one.
+// The forms. Those that contain a number of seconds use Effect.RetryAfter.
 const (
 	AsDate     RetryAfter = "date"      // HTTP-date this many seconds ahead
 	AsPast     RetryAfter = "past"      // HTTP-date an hour ago
@@ -22,7 +22,8 @@ const (
 // RetryAfters lists all forms.
 var RetryAfters = []RetryAfter{AsDate, AsPast, AsMissing, AsGarbage, AsFraction, AsNegative, AsTwoLines}
 
-// RetryAfterLines returns the values of Retry-After, one per header line. set reports whether the fault sets this header.
+// RetryAfterLines returns the values of Retry-After, one per header line. The result "set" is true if the fault sets this
+// header.
 func (e *Effect) RetryAfterLines(now time.Time) (lines []string, set bool) {
 	n := 1
 	if e.RetryAfter != nil {

@@ -123,8 +123,8 @@ func (b *requestBody) read(p []byte) (int, error) {
 	return n, err
 }
 
-// fetch reads the body before the target does, so that net/http notices when the client hangs up. With keep, the target still gets the
-// body. fetch does not read a body that the client holds back until 100 Continue.
+// fetch reads the body before the target does, so that net/http notices when the client hangs up. If keep is true, the target still
+// gets the body. fetch does not read a body that the client holds back until 100 Continue.
 func (b *requestBody) fetch(keep bool) {
 	if b.expected && !b.opened.Load() {
 		return

@@ -74,7 +74,7 @@ func (p *Proxy) at(in *http.Request) *url.URL {
 	return &to
 }
 
-// passing passes on a response that the proxy does not read.
+// passing is the writer of a response that the proxy passes on without reading it.
 type passing struct {
 	http.ResponseWriter
 	proxy   *Proxy

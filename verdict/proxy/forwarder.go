@@ -161,7 +161,6 @@ func passThrough(client, beyond net.Conn) {
 	both.Wait()
 }
 
-// serve passes a connection to the server of the proxy.
 func (f *forwarder) serve(c net.Conn) {
 	select {
 	case f.opened <- c:

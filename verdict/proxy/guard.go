@@ -32,7 +32,7 @@ func foreign(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// notJSON refuses a body without a JSON content type, because a form on any web page can send other types.
+// notJSON refuses a body without a JSON content type, because a form on any web page can send bodies of other types.
 func notJSON(w http.ResponseWriter, r *http.Request) bool {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if r.ContentLength == 0 || kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json") {

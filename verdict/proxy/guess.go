@@ -36,7 +36,7 @@ type guessed struct {
 	read         string            // path that reads a created resource; empty if unknown
 	state        string            // place of the state in a response to a read; empty if unknown
 	latest       map[string]string // latest states of created resources by id
-	passing      map[string]bool   // states that another state followed
+	passing      map[string]bool   // states after which another one was seen
 }
 
 // idNames lists common names of the id in a response, the most common first.

@@ -207,7 +207,7 @@ func (s *sessions) delivered(d *delivery, document any) {
 		s.show(n, document, &x)
 		switch {
 		case len(x.Final) > 0:
-			if d.JobID, d.Final = x.Final[0], !d.Unsigned; d.Final { // without a valid signature, it does not prove that the job ended
+			if d.JobID, d.Final = x.Final[0], !d.Unsigned; d.Final { // an unsigned delivery does not prove that the job ended
 				n.jobs[d.JobID].setState(api.State{Known: true, Final: true, Name: "final"}, d.At)
 			}
 		case len(x.Shown) > 0:

@@ -27,7 +27,8 @@ func sign(key []byte, text string) []byte {
 	return m.Sum(nil)
 }
 
-// signing holds the signing schemes of common APIs: sign sets the sender's headers, and holds checks them for the receiver.
+// signing has the signing schemes of common APIs. The function sign sets the sender's headers, and the function holds checks
+// them like a receiver.
 var signing = map[string]struct {
 	sign  func(h http.Header, body, secret string, at time.Time)
 	holds func(h http.Header, body string) bool

@@ -42,7 +42,7 @@ func (k *keys) add(key string) bool {
 	return true
 }
 
-// in returns a key that a URL contains in any escaping, or "" if there is none.
+// in returns a key that occurs in a URL, whatever its escaping, or "" if there is none.
 func (k *keys) in(text string) string {
 	for _, form := range forms(text) {
 		for _, size := range k.sizes {
@@ -106,8 +106,8 @@ func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
 	})
 }
 
-// without masks a key in a stored path and query, and reports whether they contained the key. A query in which the key is already masked
-// counts as well.
+// without returns a stored path and query with the key masked, and reports whether they contained the key. A query in which the key is
+// already masked counts as well.
 func without(key, path, query string) (shownPath, shownQuery string, found bool) {
 	one := keys{}
 	one.add(key)

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// ending is an API in which done writes the response to the second read of a job and all later reads.
+// ending is an API. The function done writes the response to the second read of a job and to all later reads.
 func ending(done func(w http.ResponseWriter)) http.Handler {
 	var reads atomic.Int64
 	mux := http.NewServeMux()

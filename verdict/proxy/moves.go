@@ -27,7 +27,7 @@ type move struct {
 	until time.Time
 }
 
-// to returns the address of a request at another host, and remembers the credentials of the request.
+// to returns the address of the requested resource at another host, and remembers the credentials of the request.
 func (m *moves) to(r *http.Request, host string) string {
 	as, size := http.Header{}, len(r.URL.RequestURI())
 	for name, all := range r.Header {

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// withKey is a server that accepts only requests with a key. It calls asked with each request.
+// withKey is a server that accepts only requests with a key. It calls the function asked for each request.
 func withKey(asked func(r *http.Request)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked(r)

@@ -86,7 +86,8 @@ func (p *payload) end(whole bool) (same string, document any) {
 		}
 	}
 	switch {
-	case encrypted(p.kind), !fits && ordered(p.kind), strings.HasPrefix(p.kind, "multipart/"): // multipart: without a boundary, or compressed
+	// A multipart body gets here only if it is compressed or has no boundary.
+	case encrypted(p.kind), !fits && ordered(p.kind), strings.HasPrefix(p.kind, "multipart/"):
 		return "", nil
 	case p.kind == "application/x-www-form-urlencoded":
 		if form, err := url.ParseQuery(string(text)); err == nil {

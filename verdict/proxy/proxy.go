@@ -56,7 +56,7 @@ func New(target *url.URL, a *api.API, log *slog.Logger) *Proxy {
 	transport.DisableCompression, transport.Proxy = true, nil
 	transport.MaxIdleConnsPerHost = transport.MaxIdleConns
 	transport.IdleConnTimeout = idleTarget
-	transport.ExpectContinueTimeout = time.Nanosecond // requestBody waits instead, without a limit
+	transport.ExpectContinueTimeout = time.Nanosecond // requestBody waits for 100 Continue instead, without a limit
 	p := &Proxy{targets: []*url.URL{target}, api: a, log: log, sessions: newSessions(a)}
 	p.sessions.probe, p.sessions.base = p.probe(transport), strings.TrimSuffix(target.Path, "/")
 	p.AllowHosts()

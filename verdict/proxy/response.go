@@ -133,7 +133,7 @@ func (a *response) FlushError() error {
 	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
-// disconnect applies the effects on new connections. It runs before any part of the response is sent.
+// disconnect applies the effects that concern new connections. It runs before any part of the response is sent.
 func (a *response) disconnect() {
 	e, p := a.effect, a.proxy
 	if e == nil || a.ended {

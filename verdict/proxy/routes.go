@@ -249,7 +249,6 @@ func refuseLabel(w http.ResponseWriter, err error) {
 	writeProblem(w, http.StatusBadRequest, "The header "+sessionHeader+" is invalid: "+err.Error()+".")
 }
 
-// writeProblem writes a problem document (RFC 9457).
 func writeProblem(w http.ResponseWriter, status int, detail string) {
 	writeJSON(w, "application/problem+json", status, map[string]any{
 		"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": detail,

@@ -130,8 +130,8 @@ func (n *session) keepPending(x *verdict.Exchange, h http.Header, body []byte) {
 	}
 }
 
-// pending returns a stored response to send instead, or nil. There is one if the effect must hide the end of a job, and only the HTTP
-// status shows this end.
+// pending returns an earlier response to send in place of this one, or nil. It returns one only if the effect must hide the end of a
+// job, and nothing but the HTTP status shows this end.
 func (a *response) pending() (p *pending) {
 	x := a.exchange
 	ends := a.status == http.StatusSeeOther || a.status >= 200 && a.status < 300 && a.status != http.StatusAccepted

@@ -79,7 +79,7 @@ func (s *sessions) open(in *session) *session {
 	return in
 }
 
-// within calls do with a session if it is open. The lock is held meanwhile.
+// within calls the function do with a session if it is open. The lock is held meanwhile.
 func (s *sessions) within(in *session, do func(n *session)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -300,7 +300,7 @@ func (s *sessions) verdict(id string) (verdict.Verdict, error) {
 	for _, j := range n.jobs {
 		r.Runs = append(r.Runs, j.Run)
 	}
-	if submitted := maps.Clone(n.submitted); !s.api.Described(verdict.Submit) { // responses decide which requests submit jobs
+	if submitted := maps.Clone(n.submitted); !s.api.Described(verdict.Submit) { // the description has no submissions: use those recognized
 		r.Submits = func(method, path string) bool { return submitted[method+" "+path] }
 	}
 	s.mu.Unlock()

@@ -116,8 +116,8 @@ func (h *Hook) signedAt(s *scheme, d *delivery) (at time.Time, holds bool) {
 	})
 }
 
-// holds reports whether all signatures of a delivery that the secret can check are valid. Without a secret it returns true. With a secret,
-// a delivery must have a signature.
+// holds reports whether the signatures of a delivery are valid, as far as the secret can check them. Without a secret it returns true.
+// With a secret, a delivery must have a signature.
 func (h *Hook) holds(d *delivery) bool {
 	if len(h.secret) == 0 {
 		return true
@@ -188,9 +188,9 @@ func altered(header string) string {
 	})
 }
 
-// applyEffect changes a delivery but keeps it valid. It changes the media type, size and document, and may add a signature with an unknown
-// secret. It does not change a delivery with an invalid signature, because a new signature would make the receiver trust it. It changes the
-// document only if it can sign the delivery again. It returns the effect on the document.
+// applyEffect changes a delivery but keeps it valid. It changes the media type, size and document, and may add a signature with an
+// unknown secret. It does not change a delivery with an invalid signature, because a new signature would make the receiver trust it. It
+// changes the document only if it can sign the delivery again. It returns the members of the effect that changed the document.
 func (h *Hook) applyEffect(d *delivery, e *fault.Effect) (seen *fault.Effect) {
 	seen = &fault.Effect{}
 	if d.Unsigned {

@@ -98,7 +98,7 @@ func (p *Proxy) UseTLS(host string) ([]byte, error) {
 	}
 	s.certs[fault.TLSHandshake] = s.certs[""].Clone()
 	s.certs[fault.TLSHandshake].MaxVersion = tls.VersionTLS12
-	s.certs[fault.TLSHandshake].CipherSuites = []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256} // fails, because it needs an RSA key
+	s.certs[fault.TLSHandshake].CipherSuites = []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256} // needs an RSA key, so the handshake fails
 	p.tls = s
 	return ca.pem(), nil
 }
@@ -110,7 +110,7 @@ func (s *secure) config() *tls.Config {
 		if wrong := s.next.Swap(nil); wrong != nil {
 			return s.certs[*wrong], nil
 		}
-		return nil, nil // use c
+		return nil, nil // keep the configuration c
 	}
 	return c
 }

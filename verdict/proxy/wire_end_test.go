@@ -57,7 +57,7 @@ func over(c net.Conn) *wireEnd { return &wireEnd{c, bufio.NewReader(c)} }
 
 func (e *wireEnd) send(text string) { _, _ = io.WriteString(e, text) }
 
-// until reads up to and including end.
+// until reads up to and including the text in end.
 func (e *wireEnd) until(end string) string {
 	var b strings.Builder
 	for !strings.HasSuffix(b.String(), end) {
@@ -104,7 +104,6 @@ func fields(head string) textproto.MIMEHeader {
 	return h
 }
 
-// plain returns a client with its own connections.
 func plain(t testing.TB) *http.Client {
 	t.Helper()
 	transport := &http.Transport{}

@@ -51,7 +51,6 @@ func benchOf(t testing.TB, p *proxy.Proxy, secure bool) *bench {
 	return &bench{t, scheme + listen(t, p), client}
 }
 
-// byHTTP2 makes the client use HTTP/2 without TLS.
 func (b *bench) byHTTP2() {
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
@@ -157,8 +156,8 @@ func nth(operation string, n int, e fault.Effect) fault.Rule {
 	return fault.Rule{Match: fault.Match{Operation: operation, Nth: n}, Effect: e}
 }
 
-// things is an API that accepts submissions with 202 and with the headers from the callback at. Every third read shows an ended
-// operation.
+// things is an API that accepts submissions with 202 and with the headers that the function at returns. Every third read shows
+// an ended operation.
 func things(at func(r *http.Request, id int64) http.Header) http.Handler {
 	var made atomic.Int64
 	var reads atomic.Int64
@@ -193,7 +192,7 @@ func location(r *http.Request, id int64) http.Header {
 	return http.Header{"Location": {fmt.Sprintf("http://%s/operations/%d", r.Host, id)}}
 }
 
-// It supports Last-Event-ID.
+// events serves a stream of five events. It supports Last-Event-ID.
 func events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	from := 1

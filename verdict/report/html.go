@@ -60,7 +60,6 @@ func HTML(w io.Writer, v *verdict.Verdict) error {
 	return pageTemplate.Execute(w, &shown)
 }
 
-// Style returns the page's style sheet.
 func (*view) Style() template.CSS { return template.CSS(Style + pageStyle) } //nolint:gosec // our own style sheet
 
 // FaultTimes returns the number of faults that happened.
@@ -71,7 +70,6 @@ func (s *view) FaultTimes() (n int) {
 	return n
 }
 
-// Headline returns the conclusion in a few words.
 func (s *view) Headline() string { return verdict.Headline(s.Verdict.Verdict, s.Results) }
 
 // Tone returns the CSS class of a conclusion in Style.

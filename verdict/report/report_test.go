@@ -80,8 +80,7 @@ func TestForms(t *testing.T) {
 	require.NotContains(t, html.String(), "<figure", "a decoded verdict has no journal")
 }
 
-// recorded returns a session of n requests, one per 100 ms. Each tenth has a fault. The last ones, as many as wrong says, have a key in
-// their URL.
+// recorded returns a session of n requests, one per 100 ms. Each tenth has a fault. The last "wrong" requests have a key in their URL.
 func recorded(n, wrong int) *verdict.Record {
 	r := &verdict.Record{
 		Now: time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC), Log: &verdict.Log{},

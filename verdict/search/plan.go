@@ -77,7 +77,7 @@ func (p *planner) singles(nth int) (quick, patient []Schedule) {
 	return quick, patient
 }
 
-// pairsOf returns the pairs of an operation, simpler faults first. With alone, it returns the pairs that cannot be part of a walk;
+// pairsOf returns the pairs of an operation, simpler faults first. If alone is true, it returns the pairs that cannot be part of a walk;
 // otherwise it returns those that can.
 func (p *planner) pairsOf(o Operation, alone bool) (all []pair) {
 	list := catalogue[o.Of]
@@ -194,7 +194,7 @@ func (p *planner) walk() Schedule {
 				steps = append(steps, newStep(o, nth, behind))
 			}
 			if n > 0 {
-				nth++ // one request succeeds
+				nth++ // leave one request undisturbed
 			}
 			effects := p.draw(o)
 			steps = append(steps, row(o, nth, effects)...)

@@ -17,7 +17,7 @@ import (
 // Step is a fault of a request and possibly of its repetitions.
 type Step struct {
 	Operation string       `json:"operation"`
-	Of        fault.Use    `json:"of"`    // use of the operation
+	Of        fault.Use    `json:"of"`    // purpose of the operation
 	Nth       int          `json:"nth"`   // number of the request among those of the operation, starting at 1
 	Times     int          `json:"times"` // number of tries of that request that get the fault
 	Effect    fault.Effect `json:"effect"`

@@ -63,7 +63,7 @@ type Finding struct {
 	Schedule Schedule      `json:"schedule"`
 	Words    string        `json:"words"`
 	Rules    []fault.Rule  `json:"rules"`          // rules that implement the schedule
-	Breaks   []Break       `json:"breaks"`         // the shrunk schedule still causes the first one
+	Breaks   []Break       `json:"breaks"`         // how the schedule broke the client; the shrunk schedule still causes the first break
 	Hits     int           `json:"hits"`           // number of runs that broke the client in this way
 	Runs     int           `json:"runs"`           // number of runs of the schedule
 	Cut      bool          `json:"cut,omitempty"`  // the search ended before the schedule was minimal
@@ -109,7 +109,7 @@ type search struct {
 
 	mu        sync.Mutex // guards the following fields, report.Trials and Progress
 	seen      map[Cell]bool
-	tried     map[Cell]int // number of trials by cell without a state
+	tried     map[Cell]int // number of trials per operation and fault; these cells have no State
 	shrinking string
 	kept      int // number of findings
 }

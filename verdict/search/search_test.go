@@ -23,7 +23,7 @@ type happened struct {
 	effect    fault.Effect
 }
 
-// simulated is a client of two jobs that handles three consecutive faults. The function mistake returns the rule that the client breaks.
+// simulated imitates a client that submits two jobs. The function mistake returns the rule that the client breaks.
 type simulated struct {
 	mistake func(met []happened) (rule string)
 	mu      sync.Mutex
@@ -97,7 +97,7 @@ func searched(t *testing.T, seed int64, workers int, first bool, mistake func([]
 	return report, c
 }
 
-// inOrder reports whether faults that match want happened in this order. Other faults may happen between them.
+// inOrder reports whether faults happened in this order that match the functions in want. Other faults may happen between them.
 func inOrder(met []happened, want ...func(happened) bool) bool {
 	for _, h := range met {
 		if len(want) > 0 && want[0](h) {
@@ -238,7 +238,7 @@ func TestSearchIsDeterministic(t *testing.T) {
 	require.NotEmpty(t, report.Findings)
 }
 
-// A break that the search had no time to repeat is not a finding, because it may be chance.
+// A schedule that broke the client once is not a finding if the search had no time to run it again: it may be chance.
 func TestUnrepeatedBreakIsNoFinding(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -250,7 +250,7 @@ func TestUnrepeatedBreakIsNoFinding(t *testing.T) {
 		return ""
 	}}
 	report, err := Search(ctx, Config{Workers: 1, Support: 3, InRow: 2, Run: c.run, Progress: func(p Progress) {
-		if p.Shrinking != "" { // the search is about to repeat the break
+		if p.Shrinking != "" { // the search is about to run the schedule again
 			cancel()
 		}
 	}})

@@ -109,8 +109,8 @@ func distinct(breaks []Break) (all []Break) {
 	return all
 }
 
-// repeat runs a schedule as often as a finding requires. hits is the number of runs that broke the client in the same way; always contains
-// the breaks that all runs have in common.
+// repeat runs a schedule as often as a finding requires. hits is the number of runs that broke the client in the same way as b. "always"
+// holds the breaks that all runs have in common.
 func (s *search) repeat(ctx context.Context, schedule Schedule, b Break) (hits int, always []Break, err error) {
 	runs, err := s.startAll(ctx, schedule, s.Support)
 	for i, p := range runs {
@@ -129,7 +129,6 @@ func (s *search) repeat(ctx context.Context, schedule Schedule, b Break) (hits i
 	return hits, always, err
 }
 
-// same reports whether the breaks contain one of the same rule as b.
 func same(shown []Break, b Break) bool {
 	return slices.ContainsFunc(shown, func(other Break) bool { return other.Rule == b.Rule })
 }
@@ -146,7 +145,7 @@ func (s *search) startAll(ctx context.Context, schedule Schedule, times int) (ru
 	return runs, nil
 }
 
-// shrink removes and simplifies steps of a schedule as long as the client breaks in the same way. With an error, it returns the smallest
+// shrink removes and simplifies steps of a schedule as long as the client breaks in the same way. On an error, it returns the smallest
 // schedule so far.
 func (s *search) shrink(ctx context.Context, schedule Schedule, b Break) (Schedule, error) {
 	for {
@@ -169,8 +168,9 @@ func (s *search) shrink(ctx context.Context, schedule Schedule, b Break) (Schedu
 	}
 }
 
-// first returns the first candidate that breaks the client in the same way, or nil if none does. It skips candidates that did not do so
-// in an earlier trial, and candidates that contain the schedule of another finding, because they may show another bug.
+// first returns the first candidate that breaks the client in the same way, or nil if none does. It skips candidates that did not break
+// the client in this way in an earlier trial. It also skips candidates that contain the schedule of another finding, because they may
+// show another bug.
 func (s *search) first(ctx context.Context, candidates []Schedule, b Break) (Schedule, error) {
 	candidates = slices.DeleteFunc(candidates, func(c Schedule) bool {
 		shown, tried := s.shown[c.key()]
@@ -212,7 +212,7 @@ func (s *search) first(ctx context.Context, candidates []Schedule, b Break) (Sch
 	return nil, nil
 }
 
-// shortParts returns the parts of a longer schedule with one or two steps, neighbors first, because most mistakes need no more.
+// shortParts returns each single step and each pair of steps of a longer schedule, neighbors first, because most mistakes need no more.
 func shortParts(s Schedule) (all []Schedule) {
 	if len(s) <= 3 { // withoutStep returns these
 		return nil
@@ -225,7 +225,8 @@ func shortParts(s Schedule) (all []Schedule) {
 	return all
 }
 
-// only returns the schedule with only the steps i and k. If a removed step causes another request, later steps move to earlier requests.
+// only returns the schedule reduced to the steps i and k. If a removed step causes another request, later steps move to earlier
+// requests.
 func (s Schedule) only(i, k int) (part Schedule) {
 	for _, at := range slices.Compact([]int{i, k}) {
 		step := s[at]
@@ -239,8 +240,8 @@ func (s Schedule) only(i, k int) (part Schedule) {
 	return part
 }
 
-// withoutStep returns the schedules without one step or one of its repetitions. Later steps stay at their requests in one schedule, and
-// move to earlier requests in another.
+// withoutStep returns the schedules without one step or one of its repetitions. There are two for each: in one, later steps stay at
+// their requests; in the other, they move to earlier requests.
 func withoutStep(s Schedule) (all []Schedule) {
 	for i, step := range s {
 		rest := slices.Delete(slices.Clone(s), i, i+1)

@@ -48,7 +48,7 @@ func (b Break) group() string { return b.Rule + "\n" + b.shape }
 
 // base describes the client's behavior without faults.
 type base struct {
-	broken []string      // ids of broken "must" rules, which are no findings
+	broken []string      // ids of "must" rules that are broken even without faults, so they are no findings
 	jobs   int           // number of submitted jobs; 0 if it varies
 	took   time.Duration // longest time of a run
 }
@@ -147,7 +147,8 @@ type Cell struct {
 	State     verdict.JobState `json:"job_state"` // empty: the request names no job
 }
 
-// faults returns the number of faults that happened, by operation and kind. With byState, it distinguishes states of the job.
+// faults returns the number of faults that happened, by operation and kind. If byState is true, it distinguishes states of
+// the job.
 func (t *Trial) faults(byState bool) map[Cell]int {
 	counts := map[Cell]int{}
 	for _, e := range t.Entries {

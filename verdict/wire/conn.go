@@ -24,7 +24,7 @@ func (w Watched) Accept() (net.Conn, error) {
 // Conn is a connection of a client. It can report that bytes have arrived before they are read.
 type Conn struct {
 	net.Conn
-	mu    sync.Mutex  // held by the only reader
+	mu    sync.Mutex  // held by the one goroutine that reads
 	first []byte      // byte that Arrives has read, for the next Read
 	quiet atomic.Bool // whether to drop the next "100 Continue"
 }

@@ -29,7 +29,7 @@ const (
 // ErrGone reports that the reader has closed its connection.
 var ErrGone = errors.New("the reader has gone")
 
-// Slowly writes b at perSecond bytes per second; 0 means no limit. It stops when gone is closed.
+// Slowly writes b at perSecond bytes per second; 0 means no limit. It stops when the channel gone is closed.
 func Slowly(w io.Writer, b []byte, perSecond int, gone <-chan struct{}) error {
 	if perSecond == 0 {
 		_, err := w.Write(b)

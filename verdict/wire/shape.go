@@ -114,7 +114,7 @@ func Show(x *verdict.Exchange, job string, final bool) {
 	}
 }
 
-// ShowMaybeFinal records that an exchange showed an unknown state of a job, but its end in another member.
+// ShowMaybeFinal records that an exchange showed a job in an unknown state, but showed its end in another member.
 func ShowMaybeFinal(x *verdict.Exchange, job string) {
 	if !slices.Contains(x.Final, job) && !slices.Contains(x.MaybeFinal, job) && len(x.MaybeFinal) < verdict.MaxShown {
 		x.MaybeFinal = append(x.MaybeFinal, job)
