@@ -23,8 +23,8 @@ type Guard struct {
 // platformAddresses look public, but belong to the host's own platform: 168.63.129.16 is Azure's channel to the agents on its machines.
 var platformAddresses = netip.MustParsePrefix("168.63.129.16/32")
 
-// NewGuard makes a guard that allows public addresses, or all addresses with allowPrivate. It never allows ports of services other than
-// HTTP.
+// NewGuard makes a guard that allows public addresses, or all addresses if allowPrivate is true. It never allows ports of services other
+// than HTTP.
 func NewGuard(allowPrivate bool) *Guard {
 	return &Guard{allowPrivate, ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(platformAddresses))}
 }

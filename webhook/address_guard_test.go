@@ -149,7 +149,7 @@ var trickyHosts = []string{
 	"$(id).example",
 }
 
-// ipv4Spellings returns all forms of 127.0.0.1 that inet_aton accepts, except the one with four decimal numbers, and some invalid ones.
+// ipv4Spellings returns all forms of 127.0.0.1 that inet_aton accepts, except the usual one. It adds some invalid forms.
 func ipv4Spellings() []string {
 	writings := func(n uint64) []string {
 		return []string{

@@ -126,7 +126,7 @@ func TestNoSpellingReachesTheCanary(t *testing.T) {
 		}
 		hosts[host] = true
 	}
-	// The same at dial time, without Check and its parser.
+	// The guard also refuses each host when it is dialed, without Check and its parser.
 	for host := range hosts {
 		for _, dial := range []func(context.Context, string, string) (net.Conn, error){s.transport.DialContext, s.transport.DialTLSContext} {
 			all.Go(func() {
@@ -192,7 +192,7 @@ var loopback = []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAdd
 // resolver returns a resolver for every DNS name: lookup returns its addresses. Names without addresses get NXDOMAIN.
 func resolver(lookup func(name string) []netip.Addr) *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
-		client, server := net.Pipe() // a stream, so messages have a length prefix
+		client, server := net.Pipe() // DNS over a stream: messages have a length prefix
 		go func() {
 			defer server.Close()
 			var length [2]byte

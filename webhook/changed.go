@@ -43,7 +43,6 @@ func (g signing) changed(e fault.Effect) (signing, error) {
 	return g, err
 }
 
-// otherSecrets returns a random secret for each given one.
 func otherSecrets(secrets []string) []string {
 	others := make([]string, len(secrets))
 	for i := range others {

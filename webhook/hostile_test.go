@@ -66,7 +66,6 @@ func say(text string) script {
 	return func(_ context.Context, conn *net.TCPConn) { _, _ = io.WriteString(conn, text) }
 }
 
-// sayAndHang writes a text and then nothing more.
 func sayAndHang(text string) script {
 	return func(gone context.Context, conn *net.TCPConn) {
 		_, _ = io.WriteString(conn, text)

@@ -58,7 +58,7 @@ type emittedDocument struct {
 // plainDocument is a job.Document without its methods: emittedDocument would inherit MarshalJSON, which omits "emitted".
 type plainDocument job.Document
 
-// render makes the message of an occurrence. The effect changed may rewrite the data.
+// render makes the message of an occurrence. The effect "changed" may rewrite the data.
 func render(links job.Links, o *job.Occurrence, mode job.ContentMode, changed fault.Effect) (message, error) {
 	mediaType, language, data, err := content(links, o)
 	if err != nil {

@@ -35,7 +35,7 @@ func NewVault(masterKey []byte) (*Vault, error) {
 	return &Vault{aead}, nil
 }
 
-// Seal encrypts plain for a context.
+// Seal encrypts a value for a context.
 func (v *Vault) Seal(context string, plain []byte) []byte {
 	return v.aead.Seal(nil, nil, plain, []byte(context)) //nolint:gosec // G407: this AEAD makes the nonce itself
 }
