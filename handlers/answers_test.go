@@ -119,7 +119,7 @@ func TestAnswers(t *testing.T) {
 				continue
 			}
 			seen, accepts := map[string]bool{}, []string{"application/json", httpkit.ProblemMedia, "*/*"}
-			if rt.Method != httpkit.Get && rt.Action != "cancel_batch" { // the other changes respond in one format
+			if rt.Method != httpkit.Get && rt.Action != "cancel_batch" { // other routes that change something respond in only one format
 				accepts = accepts[:1]
 			}
 			for _, accept := range accepts {

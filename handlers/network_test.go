@@ -173,8 +173,8 @@ func TestExpectContinue(t *testing.T) {
 }
 
 // TestUnreadableRequests sends invalid requests, and requests that two servers could read differently. Each must get a problem document,
-// and none of its own text may reach headers or log lines. After 400 the connection closes, so that a second request is never read.
-// Package conn has more tests of framing.
+// and none of the request's text may reach headers or log lines. After 400 the connection closes, so that a second request is never
+// read. Package conn has more tests of framing.
 func TestUnreadableRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).start()

@@ -170,7 +170,7 @@ func TestFailuresInSpans(t *testing.T) {
 		change func() error
 		key    string
 		code   job.Code
-		says   string // status of the span; "": no error
+		says   string // text in the span's status; "": no error
 	}{
 		{func() error { return job.Errorf(job.CodeJobNotFound, "No.") }, goodKey, job.CodeJobNotFound, ""},
 		{nil, "nonsense", job.CodeInvalidCredentials, ""},

@@ -121,7 +121,8 @@ func TestFixturesAreMadeInTime(t *testing.T) {
 	unlock()
 }
 
-// The slot of a journal is released after the journal is sent, or if there is no such journal. The access log does not read the journal.
+// The slot of a journal is released after the journal is sent, or if there is no such journal. Writing the access log does not consume
+// the journal.
 func TestJournalsOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

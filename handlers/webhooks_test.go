@@ -118,7 +118,8 @@ func TestRegistrationChallengesTheReceiver(t *testing.T) {
 	require.Equal(t, []string{"https://example.com/y"}, r.urls[before:])
 }
 
-// receiver records the URLs that the service has asked whether they want events. says returns the refusal; nil: it accepts.
+// receiver records the URLs that the service has asked whether they want events. The function says returns the refusal; if it is
+// nil, the receiver accepts.
 type receiver struct {
 	says func() string
 	urls []string

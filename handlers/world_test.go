@@ -116,7 +116,7 @@ func (w *world) settings(change ...func(*Config, *Deps)) (Config, Deps) {
 	return cfg, deps
 }
 
-// newKit returns a server with the routes POST /v1/jobs and GET /v1/jobs/:id. Both call do.
+// newKit returns a server with the routes POST /v1/jobs and GET /v1/jobs/:id. Both call the handler do.
 func newKit(t testing.TB, do httpkit.Handler, change ...func(*Config, *Deps)) *world {
 	t.Helper()
 	w := newWorld(t)

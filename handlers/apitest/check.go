@@ -24,7 +24,8 @@ func (d *Document) Check(t testing.TB, r *http.Request, res *http.Response, body
 	}
 }
 
-// Verify returns all differences between a response and the document. It takes the response's body from body, and does not read res.Body.
+// Verify returns all differences between a response and the document. The response's body is in the parameter body; res.Body is not
+// read.
 func (d *Document) Verify(method, escapedPath string, res *http.Response, body []byte) error {
 	if method == http.MethodOptions && res.StatusCode == http.StatusNoContent { // a preflight
 		return nil

@@ -53,7 +53,7 @@ type walker struct {
 	base  Request // valid request for the current operation
 	body  *jsonschema.Schema
 	seen  map[string]bool // keys of the references and parameters seen so far
-	turn  int             // counts up to select values that not every place needs
+	turn  int             // counter that selects values which not every place needs
 	all   []Request
 }
 
@@ -136,8 +136,8 @@ func (w *walker) some(values []string) (some []string) {
 	return some
 }
 
-// node adds requests with various values for a part of the body. wrap puts a value for that part into a complete body. Members of a
-// named schema are varied only in the first place that uses it.
+// node adds requests with various values for a part of the body. The function wrap puts a value for that part into a complete body.
+// Members of a named schema are varied only in the first place that uses it.
 func (w *walker) node(of any, at string, wrap func(value string) string) {
 	s := w.flat(of)
 	for _, value := range w.valuesOf(s) {
@@ -190,8 +190,8 @@ func isStorable(text string) bool {
 }
 
 // Problem returns what is wrong with the response to the request, or "". A response is wrong if it is an internal error or contradicts
-// the document: it accepts a forbidden value, refuses an allowed one, or does not name the refused one. finer reports whether the
-// document's prose forbids the value.
+// the document: it accepts a forbidden value, refuses an allowed one, or does not name the refused one. The function finer reports
+// whether the document's prose forbids the value.
 func (r *Request) Problem(status int, body string, finer func(*Request) bool) string {
 	var refusal struct {
 		Violations []struct{ Pointer, Parameter *string }

@@ -86,7 +86,7 @@ func changed(r *httpkit.Request, client job.ID, key string) {
 	r.Span.SetAttributes(telemetry.ClientID.String(client.String()), telemetry.KeyID.String(key))
 }
 
-// cancelClient cancels as many of a client's jobs as one request may.
+// cancelClient cancels jobs of a client, as many as one request may cancel.
 func (s *API) cancelClient(r *httpkit.Request) error {
 	id := r.PathID()
 	canceled, more, err := s.Jobs.CancelClient(r.Ctx, id)

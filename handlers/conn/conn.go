@@ -31,7 +31,7 @@ type Conn struct {
 	// Protected by the listener's mutex.
 	source    netip.Addr // address to count for the limit; invalid if exempt
 	forgotten bool
-	in        *list.List    // list of idle connections; nil: a request is in progress
+	in        *list.List    // list of idle connections that it is in; nil: a request is in progress
 	element   *list.Element // in the list
 }
 

@@ -28,7 +28,7 @@ const maxExtra = 64 << 10
 
 // framing tracks the requests on a connection. It only passes requests whose end is unambiguous to every server and proxy.
 type framing struct {
-	next    part   // kind of the line that begins after the left bytes
+	next    part   // kind of the line that begins after "left" bytes
 	left    int64  // bytes left of the body or the chunk
 	line    []byte // bytes of the current line so far
 	extra   int    // bytes of trailers and chunk extensions

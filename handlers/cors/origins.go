@@ -25,7 +25,6 @@ type Origins struct {
 	listed        []string // serialized as in an Origin header
 }
 
-// errForm describes the form of a list.
 var errForm = errors.New("origins separated by commas, such as https://app.example.com,http://localhost:5173: scheme, host and port, " +
 	"no path; the word loopback for all origins on this machine; or only * for all origins")
 

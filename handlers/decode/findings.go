@@ -27,7 +27,7 @@ func (f *findings) all() []job.Violation { return slices.Concat(f.form, f.values
 
 func (f *findings) count() int { return len(f.form) + len(f.values) + f.more }
 
-// request returns the findings for the fields of a request: the listed violations, the number of others, and whether any is structural.
+// request returns the mistakes as requests store them: the listed violations, the number of others, and whether any is structural.
 func (f *findings) request() (all []job.Violation, unlisted int, malformed bool) {
 	return f.all(), f.more, len(f.form) > 0
 }
@@ -65,8 +65,8 @@ func (r *reader) fine() bool { return r.err == nil && r.count() == 0 }
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
-// pointer returns the JSON Pointer (RFC 6901) for path, relative to at. If that is too long or cannot be stored, it returns the pointer
-// of the nearest enclosing value.
+// pointer returns the JSON Pointer (RFC 6901) for path, relative to the pointer at. If that is too long or cannot be stored, it returns
+// the pointer of the nearest enclosing value.
 func pointer(at string, path ...string) string {
 	for _, name := range path {
 		if len(at)+1+len(name) > maxPointerBytes || strings.Contains(name, "\x00") {
@@ -87,7 +87,7 @@ func shorten(at jsontext.Pointer) string {
 	return string(at)
 }
 
-// finding is a mistake found by a schema. sentence is called only for findings that the response lists.
+// finding is a mistake found by a schema. The function sentence is called only for findings that the response lists.
 type finding struct {
 	of       *schema
 	path     []string

@@ -31,8 +31,8 @@ func unless(valid func(string) bool, wrong string) check {
 	}
 }
 
-// form is the required form of a text. If a text has another one, wrong describes the mistake, or fits returns false and characters
-// names the allowed characters.
+// form is the required form of a text. For a text in another form, the function wrong describes the mistake; or the function fits
+// returns false, and characters names the allowed characters.
 type form struct {
 	wrong      check
 	fits       func(string) bool
@@ -104,7 +104,7 @@ func ValidKey(key string) bool {
 	return 0 < len(key) && len(key) <= maxKeyBytes && isASCII(key, '!')
 }
 
-// isASCII reports whether s consists of ASCII characters between from and ~.
+// isASCII reports whether s consists of ASCII characters from the character "from" to ~.
 func isASCII(s string, from byte) bool {
 	for i := range len(s) {
 		if s[i] < from || s[i] > '~' {
@@ -129,7 +129,7 @@ func isWord(s string, limit int) bool {
 	return 0 < len(s) && len(s) <= limit
 }
 
-// isLine reports whether s has no line breaks or invisible characters. most limits the number of its characters.
+// isLine reports whether s has at most "most" characters, and no line breaks or invisible characters.
 func isLine(s string, most int) bool {
 	const replaced = 3 // bytes of U+FFFD, which may replace each byte of s; PlainText must not truncate that
 	return utf8.RuneCountInString(s) <= most && job.PlainText(s, replaced*len(s)) == s

@@ -133,7 +133,7 @@ func TestDecodeAccepts(t *testing.T) {
 		emit(`{"name":"order.paid","data": -0.5e-3 }`): {
 			Type: job.EmitEvent, Emit: &job.Emission{Name: "order.paid", Data: json.RawMessage(`-0.5e-3`)}},
 		emit(`{"name":"a","data":null}`): {Type: job.EmitEvent, Emit: &job.Emission{Name: "a"}},
-		// The use case checks combinations of members, not the decoder.
+		// The use case, not the decoder, checks combinations of members.
 		execute(`"event":{"name":"a"}`): {Type: job.Execute, Emit: &job.Emission{Name: "a"}},
 		execute(`"params":` + deepest):  {Type: job.Execute, Params: json.RawMessage(deepest)},
 		execute(`"params":` + numbers):  {Type: job.Execute, Params: json.RawMessage(numbers)},

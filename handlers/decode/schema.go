@@ -59,7 +59,7 @@ type schema struct {
 	ExclusiveMinimum *float64
 	Format           string
 	Pattern          string
-	Shortest         string `json:"x-minimum"` // of durations
+	Shortest         string `json:"x-minimum"` // minimum of durations
 	Longest          string `json:"x-maximum"`
 	Step             string `json:"x-step"`
 	Note             string `json:"x-note"`

@@ -21,8 +21,8 @@ func Rewrites(e *fault.Effect, r *fasthttp.Response) bool {
 	return e != nil && e.Rewrites() && len(r.Header.Peek("Repr-Digest")) == 0 && bytes.Contains(r.Header.ContentType(), []byte("json"))
 }
 
-// Response applies the effect to a finished response: to its document, its media type, and the way it is sent. Sending stops when ctx ends.
-// It calls sent when all but the last byte is sent, or when the client has hung up before.
+// Response applies the effect to a finished response: to its document, its media type, and the way it is sent. Sending stops when ctx
+// ends. It calls the function sent when all but the last byte is sent, or when the client has hung up before.
 func Response(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent func(hungUp bool)) {
 	r := &c.Response
 	if Rewrites(e, r) {

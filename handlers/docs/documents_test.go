@@ -193,7 +193,7 @@ func plainOf(t testing.TB, value any) any {
 }
 
 // TestDocumentIsStrict checks that every object of the document says whether it allows unknown members, by additionalProperties or
-// propertyNames. Exempt are the parts of other schemas: those in allOf, and those with names that end in Members.
+// propertyNames. Parts of other schemas are exempt: schemas in allOf, and schemas with names that end in Members.
 func TestDocumentIsStrict(t *testing.T) {
 	t.Parallel()
 	schemas := openAPI().in("components", "schemas")

@@ -24,8 +24,9 @@ var (
 	pageScript string
 )
 
-// PageOf returns a page that shows an OpenAPI document with Swagger UI. document is its URL. Style and script are inline, so it loads
-// only the document. Its policy allows both by hash, requests to the page's own origin, and the style's icons (data: URLs).
+// PageOf returns a page that shows an OpenAPI document with Swagger UI; "document" is the document's URL. Style and script are inline,
+// so the page loads only the document. Its policy allows both by hash, requests to the page's own origin, and the style's icons (data:
+// URLs).
 func PageOf(title, document string) Page {
 	style, script := unzipped("swagger-ui.css.gz")+pageStyle, unzipped("swagger-ui-bundle.js.gz")+pageScript
 	return Page{
@@ -49,7 +50,7 @@ const frame = `<!DOCTYPE html>
 </html>
 `
 
-// OperatorPage serves the page of the operator API's document. document is its URL.
+// OperatorPage serves the page of the operator API's document; "document" is the document's URL.
 func OperatorPage(document string) http.Handler {
 	page := sync.OnceValue(func() Page { return PageOf("ForgeRun operator API", document) })
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -16,7 +16,7 @@ func Excludes(accept, media string) bool {
 	return specific > 0 && weight == 0
 }
 
-// Prefers reports whether an Accept header gives media a higher weight than it gives the media type over.
+// Prefers reports whether an Accept header gives the media type "media" a higher weight than "over".
 func Prefers(accept, media, over string) bool {
 	return quality(accept, media) > quality(accept, over)
 }

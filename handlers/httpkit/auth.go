@@ -63,7 +63,7 @@ func (s *Kit) checkPage(r *Request) error {
 	return job.Errorf(job.CodeForbidden, "A page of another origin sent this request without a key. Set FORGERUN_CORS_ORIGINS to allow it.")
 }
 
-// authenticate identifies the caller, and refuses callers that may not use the route.
+// authenticate identifies the caller, and refuses callers that are not allowed to use the route.
 func (s *Kit) authenticate(r *Request) error {
 	caller, err := s.attempt(r)
 	if caller.Expired && r.Route.takesExpired() {

@@ -216,8 +216,8 @@ func (r *Request) releaseSmall() {
 	}
 }
 
-// JSONBody returns the request's body after checking that it is uncompressed JSON, or of one of the other media types. The result is
-// valid until the handler returns. It is nil for a missing body if optional is set.
+// JSONBody returns the request's body, which must be uncompressed, and JSON or of one of the other media types. The result is valid
+// until the handler returns. It is nil for a missing body if optional is true.
 func (r *Request) JSONBody(optional bool, others ...string) ([]byte, error) {
 	body, err := r.ReadBody()
 	if err != nil {

@@ -40,7 +40,7 @@ func shownBy(routes []Route) map[string]*Route {
 }
 
 // checkConditions refuses a request that changes something if its If-Match or If-None-Match fails. It runs after all other checks of the
-// request's head. If the client may not read the resource, it returns the error of reading it.
+// request's head. If the client is not allowed to read the resource, it returns the error of reading it.
 func (s *Kit) checkConditions(r *Request) error {
 	match, noneMatch := r.Has(fiber.HeaderIfMatch), r.Has(fiber.HeaderIfNoneMatch)
 	if r.Route.Access == Public || !match && !noneMatch {

@@ -62,7 +62,7 @@ func (r *Request) Once(key job.RequestKey, handle Handler) (first job.Answer, er
 	case err != nil:
 		r.Response().ResetBody()
 		for _, name := range KeptHeaders {
-			r.Response().Header.Del(name) // it belongs to a response that was not committed
+			r.Response().Header.Del(name) // set for a response that was not committed
 		}
 	case replayed:
 		r.replay(first)
@@ -105,7 +105,7 @@ func (r *Request) replay(a job.Answer) {
 	r.Response().SetBody(a.Body)
 }
 
-// SecretJSON sends v, which contains a secret. It stores hidden as the response to repetitions.
+// SecretJSON sends v, which contains a secret. For repetitions, it stores the response "hidden" instead.
 func (r *Request) SecretJSON(status int, v, hidden any) error {
 	if err := r.JSON(status, hidden); err != nil {
 		return err

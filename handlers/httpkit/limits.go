@@ -93,12 +93,12 @@ func (s *Kit) limit(r *Request) error {
 	return r.allowed(s.Limiter.Allow(r.Ctx, r.Caller.ClientID), "")
 }
 
-// LimitItems counts a request as several. more is the last sentence of the error, with %d for the number of items.
+// LimitItems counts a request as several. The text "more" is the last sentence of the error, with %d for the number of items.
 func (r *Request) LimitItems(items int, more string) error {
 	return r.allowed(r.Kit.Limiter.AllowItems(r.Ctx, r.Caller.ClientID, items), fmt.Sprintf(more, items))
 }
 
-// allowed sends the rate limit headers, and returns an error if the limit is exceeded. more ends the error's detail.
+// allowed sends the rate limit headers, and returns an error if the limit is exceeded. The text "more" ends the error's detail.
 func (r *Request) allowed(a job.Allowance, more string) error {
 	if a.Limit > 0 {
 		r.setLimit("RateLimit-Policy", a.Policy, ";q=", a.Limit, ";w=", window(a.Policy))
@@ -126,8 +126,9 @@ func window(policy string) int {
 	return 60
 }
 
-// Admitted reads a submission and calls accept. Before that, it refuses the submission if too many are waiting. Only authenticated
-// callers get this refusal, so strangers cannot measure the load. A submission does not count as waiting while its body arrives.
+// Admitted reads a submission and calls the function accept. Before that, it refuses the submission if too many are waiting. Only
+// authenticated callers get this refusal, so strangers cannot measure the load. A submission does not count as waiting while its body
+// arrives.
 func Admitted(r *Request, a *jobs.Backlog, accept func(body []byte, key string) error) (err error) {
 	if a != nil {
 		if err := a.Full(); err != nil {
@@ -164,9 +165,9 @@ func (c *Config) DecodeLimits() decode.Limits {
 	return decode.Limits{MaxPayload: c.MaxPayloadBytes, TestBed: c.TestBed}
 }
 
-// Wait calls wait with a context that lasts as long as the client wants to wait, stays connected, and has a valid key. It returns the
-// zero value if the client did not wait or nothing happened in time. A wait counts towards the limit of streams; if that is reached, the
-// request continues without a wait. The request's time limit restarts afterwards.
+// Wait calls the function wait with a context that lasts as long as the client wants to wait, stays connected, and has a valid key. It
+// returns the zero value if the client did not wait or nothing happened in time. A wait counts towards the limit of streams; if that is
+// reached, the request continues without a wait. The request's time limit restarts afterwards.
 func Wait[T any](r *Request, prefs *header.Preferences, wait func(context.Context) (T, error)) (v T, err error) {
 	limit, _ := prefs.Wait()
 	if limit == 0 {
@@ -188,7 +189,7 @@ func Wait[T any](r *Request, prefs *header.Preferences, wait func(context.Contex
 	r.Span.AddEvent("wait") // the client asked for the wait that follows
 	began := time.Now()
 	authorization := r.Request().Header.PeekAll(fiber.HeaderAuthorization)
-	for again := true; again; { // a change of the key ends wait; if the key is still valid, wait again
+	for again := true; again; { // a change of the key ends the call of wait; if the key is still valid, wait again
 		waiting, changed := context.WithCancel(ctx)
 		stop := r.Kit.Keys.WatchKey(r.Caller.KeyID, changed)
 		// Checked after the watch has started, so no change is missed.

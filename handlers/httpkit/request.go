@@ -132,7 +132,7 @@ func (r *Request) noteSubject() {
 }
 
 // CheckAccept refuses a request that accepts none of the media types. A request that changes something gets JSON, so it must not exclude
-// that. For GET, read checks the response once its media type is known.
+// that. For GET, the method read checks this later, when the media type of the response is known.
 func (r *Request) CheckAccept(produced ...string) error {
 	accept := r.List(fiber.HeaderAccept)
 	if r.Route.Method != Get && header.Excludes(accept, fiber.MIMEApplicationJSON) {
@@ -180,8 +180,8 @@ func (r *Request) SendAs(status int, media string, v any) error {
 	return nil
 }
 
-// Hijack takes the connection from fasthttp, which then sends no response and forgets the request. run gets the head of the response and
-// closes the connection. If the connection closes before run starts, release is called.
+// Hijack takes the connection from fasthttp, which then sends no response and forgets the request. The function run gets the head of the
+// response and closes the connection. If the connection closes before run starts, release is called.
 func (r *Request) Hijack(c *conn.Conn, release *func(), run func(head []byte)) {
 	r.Streams = true
 	r.Response().Header.SetConnectionClose()
@@ -257,7 +257,8 @@ func (r *Request) Filters() string {
 	return filters.String()
 }
 
-// Paged sends the requested page of a list that is sorted by id, and the cursor of the next page. read returns entries after an id.
+// Paged sends the requested page of a list that is sorted by id, and the cursor of the next page. The function read returns entries
+// after an id.
 func Paged[T, V any](r *Request, scope string, show func(T) V, read func(after job.ID, limit int) ([]T, job.ID, error)) error {
 	return PagedAt(r, scope, len(job.ID{}), show, func(position []byte, limit int) (entries []T, next []byte, err error) {
 		var after job.ID
@@ -270,7 +271,8 @@ func Paged[T, V any](r *Request, scope string, show func(T) V, read func(after j
 	})
 }
 
-// PagedAt is Paged for a list whose positions have size bytes. The position before the first entry and after the last one is nil.
+// PagedAt is like Paged, for a list whose positions are "size" bytes long. The position before the first entry and after the last one is
+// nil.
 func PagedAt[T, V any](
 	r *Request, scope string, size int, show func(T) V, read func(after []byte, limit int) (entries []T, next []byte, err error),
 ) (err error) {

@@ -220,8 +220,7 @@ func (rt *Route) Segments() []string {
 	return segments
 }
 
-// unmatched responds to requests without a route: to CORS preflights with 204, and to others with 404, 405 and Allow, or 501 for an
-// unknown method.
+// unmatched responds to requests without a route: 204 to CORS preflights, 501 to unknown methods, and otherwise 404 or 405 with Allow.
 func (s *Kit) unmatched(c *fiber.Ctx, err error) error {
 	if c.Method() == otherMethod {
 		c.Response().Header.Del(fiber.HeaderAllow)

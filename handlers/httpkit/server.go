@@ -36,7 +36,7 @@ import (
 // MaxPayload is the maximum size of params and event data, in bytes.
 const MaxPayload = 256 << 10
 
-// Config has the limits of the HTTP side. A zero field means its default.
+// Config has the limits of the HTTP side. A zero field means its default, which is in parentheses.
 type Config struct {
 	PublicURL          string            // base of all addresses, without a trailing slash
 	DocsURL            string            // page that describes all paths (PublicURL + "/docs")
@@ -102,7 +102,7 @@ type Deps struct {
 	// Idempotency stores the responses to requests with an idempotency key, except submissions of jobs and batches.
 	Idempotency   *app.Idempotency
 	Limiter       Limiter
-	Attempts      *authlimit.Limiter       // slows failed authentication; nil: a new one
+	Attempts      *authlimit.Limiter       // delays clients after failed authentications; nil: a new limiter
 	Registrations *authlimit.Registrations // limits client registrations; nil: no limit
 	Interceptor   Interceptor              // nil: not a test bed
 	Logger        *slog.Logger             // nil: no logging

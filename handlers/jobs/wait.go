@@ -10,15 +10,16 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// await waits until done returns true for the job. It returns nil if the client does not wait or the time is up. See httpkit.Wait.
+// await waits until the function done returns true for the job. It returns nil if the client does not wait or the time is up. See
+// httpkit.Wait.
 func (s *API) await(r *httpkit.Request, prefs *header.Preferences, id job.ID, done func(*job.Job) bool) (*job.Job, error) {
 	return httpkit.Wait(r, prefs, func(ctx context.Context) (*job.Job, error) {
 		return s.Jobs.Await(ctx, r.Caller.ClientID, id, done)
 	})
 }
 
-// onceEnded reads data that exists once the job or an attempt has ended, as reported by ended. If the client waits for the end, onceEnded
-// reads the data again afterwards. Otherwise the error for an unfinished job has a Retry-After.
+// onceEnded reads data that exists once the function "ended" reports true for the job. If the client waits for that, onceEnded reads the
+// data again afterwards. Otherwise the error for an unfinished job has a Retry-After.
 func onceEnded[T any](s *API, r *httpkit.Request, read func() (T, error), ended func(*job.Job) bool) (T, error) {
 	prefs := r.Preferences()
 	v, err := read()
@@ -49,7 +50,7 @@ func onceEnded[T any](s *API, r *httpkit.Request, read func() (T, error), ended 
 	return v, early
 }
 
-// tooEarly returns a copy of an error for an unfinished job, and nil for others.
+// tooEarly returns a copy of an error for an unfinished job, and nil for other errors.
 func tooEarly(err error) *job.Error {
 	var known *job.Error
 	if !errors.As(err, &known) || known.Code != job.CodeJobNotFinished {

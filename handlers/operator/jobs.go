@@ -86,7 +86,7 @@ func (a *API) progressOf(ctx context.Context, id job.ID, state job.State, attemp
 	return a.deps.Progress(ctx, id, attempt)
 }
 
-// owned calls do with the job in the path and its client.
+// owned looks up the client of the job in the path, and calls the function do with both ids.
 func owned[T any](a *API, r *httpkit.Request, do func(ctx context.Context, client, id job.ID) (T, error)) (v T, err error) {
 	client, err := a.store.OwnerOf(r.Ctx, r.PathID())
 	if err != nil {
@@ -143,7 +143,7 @@ func (a *API) submitJob(r *httpkit.Request, asked decode.ForClient) error {
 	})
 }
 
-// within prefixes the pointers in an error with a member of the body.
+// within adds the name of a member in front of each pointer in an error.
 func within(member string, err error) error {
 	var known *job.Error
 	if !errors.As(err, &known) || len(known.Violations) == 0 {

@@ -15,7 +15,7 @@ import (
 
 const (
 	maxLive    = 100              // streams of a process
-	markEvery  = time.Second      // while there are listeners; the pause is at least markRest times the query time
+	markEvery  = time.Second      // pause between two polls while there are listeners; longer if polls are slow: see markRest
 	markRest   = 20               // polls use at most 5 % of a connection's time
 	beatEvery  = 2 * time.Second  // lets listeners detect a dead connection soon
 	checkEvery = 15 * time.Second // between checks of the listener's session; also the Retry-After if there are too many streams

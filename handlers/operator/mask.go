@@ -185,7 +185,7 @@ func (m Mask) hide(value json.RawMessage) json.RawMessage {
 	}
 }
 
-// hideHeaders is hide for the headers of a response, which map names to lists of values.
+// hideHeaders is like hide, for the headers of a response, which map names to lists of values.
 func (m Mask) hideHeaders(value json.RawMessage) json.RawMessage {
 	var headers map[string][]string
 	if len(m) == 0 || json.Unmarshal(value, &headers) != nil {

@@ -173,7 +173,7 @@ func (a *API) remove(path, action, target string, do func(*httpkit.Request) erro
 	})))
 }
 
-// withBody returns a route for a change with a request body. detail returns the detail of the audit entry; it may be nil.
+// withBody returns a route for a change with a request body. The function detail returns the detail of the audit entry; it may be nil.
 func withBody[T any](a *API, path, action, target string, read func(body []byte) (T, error), detail func(*httpkit.Request, T) any,
 	handle func(*httpkit.Request, T) error) httpkit.Route {
 	asked := func(r *httpkit.Request) (T, error) { return httpkit.Decoded(r, true, read) }

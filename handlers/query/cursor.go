@@ -47,7 +47,7 @@ func (c Cursors) Seal(ctx context.Context, owner job.ID, scope string, position 
 	return cursorEncoding.EncodeToString(append(sumOf(key, owner, scope, position), position...)), nil
 }
 
-// Open returns the position in a cursor. The position must have size bytes.
+// Open returns the position in a cursor. The position must be size bytes long.
 func (c Cursors) Open(ctx context.Context, owner job.ID, scope, cursor string, size int) ([]byte, error) {
 	raw, err := cursorEncoding.DecodeString(cursor)
 	if err != nil || len(raw) != cursorSum+size || len(cursor) != cursorEncoding.EncodedLen(len(raw)) { // the decoder skips line breaks

@@ -111,7 +111,7 @@ func Check(parameters []Parameter, given iter.Seq2[string, string]) error {
 		known = "The query parameters of this resource are " + strings.Join(names, ", ") + "; each may be given once."
 	}
 	seen := make(map[string]bool, len(names))
-	foreign := true // true if there is no parameter, or one is unknown or repeated, as in "?="
+	foreign := true // true if no parameter is given, or one is unknown or repeated
 	var violations []job.Violation
 	for name, value := range given {
 		i := slices.Index(names, name)

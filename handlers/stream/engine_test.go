@@ -41,7 +41,8 @@ func (s *source) EventID(_ context.Context, o *job.Occurrence) (string, error) {
 	return strconv.Itoa(o.Seq), nil
 }
 
-// run starts a stream on a pipe and returns the reader's end. refused returns why the stream's key is no longer valid, or nil.
+// run starts a stream on a pipe and returns the reader's end. The function refused returns why the stream's key is no longer
+// valid, or nil.
 func run(t *testing.T, s Source, refused func() error) (e *Engine, in *bufio.Reader) {
 	t.Helper()
 	e = &Engine{

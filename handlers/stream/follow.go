@@ -91,8 +91,8 @@ func (st *Stream) noteHeld(withheld bool) error {
 	return nil
 }
 
-// writePage writes events, and the final progress before the end of an attempt. It releases each event once it is written. received
-// reports whether it took notifications, which may announce later events.
+// writePage writes events, and the final progress before the end of an attempt. It releases each event once it is written. The result
+// received reports whether it took notifications, which may announce later events.
 func (st *Stream) writePage(ctx context.Context, p Page, notifications <-chan job.Notification) (received bool, err error) {
 	for i := range p.Events {
 		if err := st.beatIfDue(ctx); err != nil {
@@ -160,7 +160,7 @@ func (st *Stream) readProgress(ctx context.Context) error {
 	return st.out.flush()
 }
 
-// await returns after a notification or after wait. Meanwhile it sends heartbeats and progress.
+// await returns after a notification, or after the duration "wait". Meanwhile it sends heartbeats and progress.
 func (st *Stream) await(ctx context.Context, notifications <-chan job.Notification, wait time.Duration) error {
 	due := time.Now().Add(wait)
 	for {

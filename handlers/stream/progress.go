@@ -16,7 +16,7 @@ type progress struct {
 	shown    *job.Progress     // latest progress shown of this attempt; may be nil
 }
 
-// receive takes progress from a notification; now may be nil.
+// receive takes the progress "now" from a notification; it may be nil.
 func (p *progress) receive(attempt int, now *job.Progress) {
 	r := p.received
 	late := attempt < p.attempt || r != nil && (attempt < r.Attempt || attempt == r.Attempt && !further(now, r.Progress))
@@ -39,7 +39,7 @@ func (p *progress) due() *job.Progress {
 	return next
 }
 
-// further reports whether a shows more progress than b, or the same percentage at a later time.
+// further reports whether the progress a is higher than b, or equal but later.
 func further(a, b *job.Progress) bool {
 	return a != nil && (b == nil || a.Percentage > b.Percentage ||
 		a.Percentage == b.Percentage && time.Time(a.UpdatedAt).After(time.Time(b.UpdatedAt)))

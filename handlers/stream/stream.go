@@ -26,7 +26,7 @@ type Engine struct {
 
 	// Watch returns the notifications of a job until stop is called. The zero id means all jobs and batches of the client.
 	Watch func(client, id job.ID) (notifications <-chan job.Notification, stop func())
-	// WatchKey calls changed when a key may have changed, until stop is called.
+	// WatchKey calls the function changed when a key may have changed, until stop is called.
 	WatchKey func(id string, changed func()) (stop func())
 	// Recheck returns why the key of a stream is no longer valid, or nil.
 	Recheck func(ctx context.Context, authorization [][]byte, client job.ID) error

@@ -39,8 +39,8 @@ func (s *API) replaceFaults(r *httpkit.Request) error {
 	return httpkit.Respond(r, fiber.StatusOK, faultViews)(s.Testbed.ReplaceFaults(r.Ctx, scope, f.Seed, f.Rules, f.Profile))
 }
 
-// inSession wraps a handler that needs the request's session. That is the session with the label in the header ForgeRun-Session, or
-// without the header the one without a label.
+// inSession wraps a handler that needs the request's session. The header ForgeRun-Session has the session's label. Without the header,
+// it is the session without a label.
 func (s *API) inSession(handle func(r *httpkit.Request, scope testbed.Scope) error) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		scope, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID)
@@ -125,7 +125,7 @@ func inHeader(name string, err error) error {
 	return err
 }
 
-// Before applies faults before the work or instead of it. done reports whether the response is already complete.
+// Before applies the faults that come before the work or instead of it. done reports whether the response is already complete.
 func (s *API) Before(r *httpkit.Request) (done bool, err error) {
 	v := visitOf(r)
 	if err := s.findFault(v); err != nil || v.fault == nil {

@@ -107,7 +107,7 @@ func (s *API) logUnrecorded(ctx context.Context, client job.ID, err error) {
 	}
 }
 
-// kept returns text for a record: without secrets, limited in length, and storable.
+// kept prepares a text for a record: without secrets, limited in length, and storable.
 func kept(keep func(string) string, text string) string { return header.Clip(keep(text)) }
 
 // exchange returns the record of the request and its response, without secrets.

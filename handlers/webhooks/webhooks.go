@@ -88,8 +88,8 @@ func (s *API) registerWebhook(r *httpkit.Request) error {
 	return err
 }
 
-// proving calls do. If do needs proof that the receiver wants events, proving asks the receiver and calls do again. Asking may take
-// seconds, so the request holds neither a transaction nor its storage slot meanwhile.
+// proving calls the function do. If do needs proof that the receiver wants events, proving asks the receiver and calls do again. Asking
+// may take seconds, so the request holds neither a transaction nor its storage slot meanwhile.
 func (s *API) proving(r *httpkit.Request, url string, proven *bool, do func() error) error {
 	err := do()
 	if !errors.Is(err, job.ErrUnproven) {
@@ -149,7 +149,7 @@ func (s *API) rotateSecret(r *httpkit.Request) error {
 	return s.issuedWebhook(r, fiber.StatusOK, issued)
 }
 
-// testWebhook sends 202 with the delivery; poll its path for the result.
+// testWebhook sends 202 with the delivery. The client polls the delivery's path for the result.
 func (s *API) testWebhook(r *httpkit.Request) error {
 	return s.accepted(r)(s.Webhooks.Test(r.Ctx, r.Caller.ClientID, r.PathID()))
 }
