@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -20,35 +19,10 @@ func tracing() (trace.Tracer, *tracetest.InMemoryExporter) {
 	return sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)).Tracer("test"), spans
 }
 
-func recorded(t *testing.T) (context.Context, trace.Span) {
-	tracer, _ := tracing()
-	ctx, span := tracer.Start(context.Background(), "parent")
-	t.Cleanup(func() { span.End() })
-	return ctx, span
-}
-
 const (
 	sampled   = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	unsampled = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
 )
-
-func TestStartAndEnd(t *testing.T) {
-	t.Parallel()
-	tracer, spans := tracing()
-	ctx, parent := tracer.Start(context.Background(), "parent")
-	inner, span := telemetry.Start(ctx, telemetry.SpanRun, trace.WithSpanKind(trace.SpanKindConsumer))
-	require.True(t, span.IsRecording())
-	require.Equal(t, span, trace.SpanFromContext(inner))
-	telemetry.End(span, errors.New("the disk is full"))
-	require.NotPanics(t, func() { telemetry.End(span, errors.New("again")) })
-	require.Len(t, spans.GetSpans(), 1)
-	got := spans.GetSpans()[0]
-	require.Equal(t, sdktrace.Status{Code: codes.Error, Description: "the disk is full"}, got.Status)
-	require.Equal(t, "run job", got.Name)
-	require.Equal(t, trace.SpanKindConsumer, got.SpanKind)
-	require.Equal(t, parent.SpanContext(), got.Parent)
-	require.Equal(t, telemetry.Scope, got.InstrumentationScope.Name)
-}
 
 func TestStartWithoutParentDoesNothing(t *testing.T) {
 	t.Parallel()
@@ -109,40 +83,4 @@ func TestContinueWithoutTracing(t *testing.T) {
 		_, child := telemetry.Start(ctx, telemetry.SpanRun)
 		require.False(t, child.IsRecording())
 	}
-}
-
-func TestTraceparentAndBack(t *testing.T) {
-	t.Parallel()
-	tracer, spans := tracing()
-	ctx, first := tracer.Start(context.Background(), "first")
-	require.Len(t, telemetry.Traceparent(ctx), len(sampled))
-	_, second := telemetry.Continue(context.Background(), tracer, telemetry.Traceparent(ctx), "second")
-	second.End()
-	got := spans.GetSpans()[0]
-	require.Equal(t, first.SpanContext().TraceID(), got.SpanContext.TraceID())
-	require.Equal(t, first.SpanContext().SpanID(), got.Parent.SpanID())
-
-	require.Empty(t, telemetry.Traceparent(context.Background()))
-	never := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())).Tracer("test")
-	ctx, span := never.Start(context.Background(), "dropped")
-	defer span.End()
-	require.True(t, span.SpanContext().IsValid())
-	require.Empty(t, telemetry.Traceparent(ctx), "an unrecorded span")
-}
-
-func TestLink(t *testing.T) {
-	t.Parallel()
-	for traceparent, links := range map[string]int{sampled: 1, unsampled: 1, "": 0, "nonsense": 0} {
-		tracer, spans := tracing()
-		_, span := tracer.Start(context.Background(), "linked")
-		telemetry.Link(span, traceparent)
-		span.End()
-		got := spans.GetSpans()[0].Links
-		require.Len(t, got, links, traceparent)
-		if links > 0 {
-			require.Equal(t, "b7ad6b7169203331", got[0].SpanContext.SpanID().String())
-		}
-	}
-	_, none := telemetry.Start(context.Background(), "none")
-	require.NotPanics(t, func() { telemetry.Link(none, sampled) })
 }
