@@ -3,8 +3,6 @@ package holders_test
 import (
 	"net"
 	"os"
-	"path/filepath"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,18 +23,4 @@ func TestOfPort(t *testing.T) {
 	require.False(t, ok)
 	_, ok = holders.OfPort("nowhere")
 	require.False(t, ok)
-}
-
-func TestOfLock(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "lock")
-	_, ok := holders.OfLock(path)
-	require.False(t, ok, "there is no file")
-	f, err := os.Create(path)
-	require.NoError(t, err)
-	defer func() { _ = f.Close() }()
-	require.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX))
-	found, ok := holders.OfLock(path)
-	require.True(t, ok)
-	require.Equal(t, os.Getpid(), found.PID)
 }

@@ -55,11 +55,3 @@ func TestRead(t *testing.T) {
 		})
 	}
 }
-
-func TestLine(t *testing.T) {
-	t.Parallel()
-	info := Info{Version: "v0.1.0", Commit: hash, Date: "2026-11-25T12:00:00Z", Go: "go1.26.8", Platform: "linux/amd64"}
-	require.Equal(t, "forgerun v0.1.0 (commit "+hash+", 2026-11-25T12:00:00Z, go1.26.8, linux/amd64)", info.Line("forgerun"))
-	require.Equal(t, "forgerun dev (commit unknown, date unknown, go1.26.8, linux/amd64)",
-		Info{Version: "dev", Go: "go1.26.8", Platform: "linux/amd64"}.Line("forgerun"))
-}

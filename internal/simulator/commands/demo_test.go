@@ -27,16 +27,6 @@ func program(t *testing.T, text string) string {
 	return path
 }
 
-func TestDemoOfAProgramThatFails(t *testing.T) {
-	t.Parallel()
-	code, stdout, stderr := simulate(t, "demo", "--forgerun", program(t, "echo no luck; exit 3"), "--out", t.TempDir())
-	require.Equal(t, command.WrongUsage, code)
-	require.Empty(t, stdout)
-	for _, want := range []string{"exit status 3", "no luck", "The logs are in "} {
-		require.Contains(t, stderr, want)
-	}
-}
-
 // A demo that is interrupted while its service starts leaves no process.
 func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()

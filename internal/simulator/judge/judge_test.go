@@ -85,9 +85,6 @@ func TestMissingSourcesAreReported(t *testing.T) {
 		"unread counters": {func(w *world) {
 			w.run.Collected.Measured = w.run.Collected.Measured[1:]
 		}, map[string]string{measured: "in part; missing: counters"}},
-		"only lists": {func(w *world) {
-			w.without(Rows, rowFacts...).without(Reports, history.APIReport, history.APIDelivery)
-		}, map[string]string{logged: "not checked", accepted: "in part"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -145,14 +145,6 @@ func TestSubmissions(t *testing.T) {
 			jobs: 2, work: "kind: SUCCESS_FAST, duplicate: {copies: 2, key: same}", requests: 6, keys: 2,
 			tries: map[int64]string{1: " 202 202 202", 2: " 202 202 202"}, states: map[string]int64{client.Succeeded: 2},
 		},
-		"copies with the same key at once": {
-			jobs: 2, work: "kind: SUCCESS_FAST, duplicate: {copies: 2, key: same, at_once: true}", requests: 6, keys: 2,
-			tries: map[int64]string{1: " 202 202 202", 2: " 202 202 202"}, states: map[string]int64{client.Succeeded: 2},
-		},
-		"copies with different keys": {
-			jobs: 1, work: "kind: SUCCESS_FAST, duplicate: {copies: 2, key: different, at_once: true}", requests: 3, keys: 3,
-			tries: map[int64]string{1: " 202", 2: " 202", 3: " 202"}, states: map[string]int64{client.Succeeded: 3},
-		},
 		"a batch with a refused item": {
 			jobs: 1, work: "kind: SUCCESS_FAST, batch: 2", requests: 1, keys: 1, tries: map[int64]string{1: " 202", 2: " 400"},
 			answers: map[string]int64{report.Accepted: 1, report.Rejected: 1},
@@ -164,10 +156,6 @@ func TestSubmissions(t *testing.T) {
 		"refused as planned": {
 			jobs: 2, work: "kind: PAYLOAD_INVALID", script: script{problem(400, "RFA_JOB_VALIDATION_FAILED"), limited}, requests: 2, keys: 2,
 			answers: map[string]int64{report.Planned: 1, report.Refused: 1},
-		},
-		"refused as planned in a batch": {
-			jobs: 1, work: "kind: PAYLOAD_INVALID, batch: 2", requests: 1, keys: 1,
-			answers: map[string]int64{report.Accepted: 1, report.Planned: 1},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -80,14 +80,6 @@ func TestJobLifecycle(t *testing.T) {
 			accepted(true, false), streamed(1, running, assigned), shows(1, running), streamed(1, failed), streamed(2, queued),
 			streamed(1, failed), shows(2, queued), released, streamed(2, succeeded),
 		}},
-		"a lease that expired": {succeeded, []step{
-			accepted(false, false), streamed(1, assigned, queued), shows(1, queued),
-			streamed(1, assigned, running, succeeded),
-		}},
-		"held, and retried": {succeeded, []step{
-			accepted(true, false), streamed(1, failed), shows(1, failed), streamed(2, queued), released, shows(2, queued),
-			streamed(2, succeeded),
-		}},
 		"retried by the server": {failed, []step{
 			accepted(false, true), streamed(1, failed), shows(1, failed), streamed(2, queued, failed),
 			exhausted, exhausted,
