@@ -26,7 +26,6 @@ func TestProcessesAndConnections(t *testing.T) {
 	}{
 		"one interpreter per request":                  {"python-requests/2.32.3", 90 * time.Millisecond, alone, verdict.NotTested},
 		"one compiled program per request":             {"Go-http-client/1.1", 8 * time.Millisecond, alone, verdict.NotTested},
-		"one command-line tool per request":            {"HTTPie/3.2.2", 0, alone, verdict.NotTested},
 		"curl":                                         {"curl/8.5.0", 0, alone, verdict.NotTested},
 		"a process without a session":                  {"python-requests/2.32.3", 8 * time.Millisecond, alone, verdict.Warn},
 		"a process that closes each connection":        {"Go-http-client/1.1", time.Millisecond, alone, verdict.Warn},

@@ -100,10 +100,6 @@ func TestPollersThatAreRight(t *testing.T) {
 			t.send(submit(7)).each(5, func(byte) { t.deliver(7) })
 			t.each(5, func(byte) { t.send(poll(7, final, tagged)) })
 		},
-		"read a list once for each delivery": func(t *trace) {
-			t.send(submit(7)).send(list(7)).each(5, func(byte) { t.deliver(7) })
-			t.each(5, func(byte) { t.send(list(7)) })
-		},
 		"continue while another process is refused": func(t *trace) {
 			t.send(poll(7, tagged, by(1, "k1"))).send(poll(7, tagged, by(2, "k1")))
 			t.wait(time.Second).send(poll(7, unavailable, by(1, "k1"))).wait(200 * time.Millisecond).send(poll(7, tagged, by(2, "k1")))
@@ -137,19 +133,11 @@ func TestPollersThatAreWrong(t *testing.T) {
 			"do not wait, for several short jobs": {warn, warn, func(t *trace) {
 				t.each(4, func(n byte) { t.send(poll(n)).send(poll(n, tagged)) })
 			}},
-			"wait too briefly at random": {warn, warn, func(t *trace) {
-				for _, ms := range []time.Duration{100, 310, 150, 240, 120, 300} {
-					t.wait(ms * time.Millisecond).send(poll(7, tagged))
-				}
-			}},
 			"read more often than they are notified": {warn, warn, func(t *trace) {
 				t.send(poll(7)).deliver(7).deliver(7).each(8, func(byte) { t.send(poll(7, tagged)) })
 			}},
 			"read without a pause and without Retry-After": {warn, warn, func(t *trace) {
 				t.each(100, func(byte) { t.send(poll(7, tagged, noRetryAfter)) })
-			}},
-			"read a finished job without a pause": {warn, warn, func(t *trace) {
-				t.each(100, func(byte) { t.send(poll(7, tagged, noRetryAfter, final)) })
 			}},
 		},
 		"conditional-requests": {

@@ -43,7 +43,6 @@ func TestRedirects(t *testing.T) {
 	}
 	checkClients(t, "redirects", clients{
 		"follows 307":             {ok, ok, func(t *trace) { t.send(submit(1, to307("/v2/jobs?"))).send(submit(1, at("/v2/jobs"))) }},
-		"follows 307 of a fault":  {ok, ok, func(t *trace) { t.send(submit(1, byFault(307))).send(submit(1)) }},
 		"loses the method on 307": {warn, warn, func(t *trace) { t.send(submit(1, byFault(307))).send(submit(1, asGet)) }},
 		"loses the body on 307": {warn, warn, func(t *trace) {
 			t.send(submit(1, byFault(307))).send(submit(1, func(x *verdict.Exchange) { x.Body = "" }))
@@ -66,9 +65,6 @@ func TestRedirects(t *testing.T) {
 		}},
 		"sends the old query after 308":   {warn, warn, func(t *trace) { t.send(poll(1, moved("/v1/jobs/job-1?v=2"))).send(poll(1)) }},
 		"sends to the old path after 308": {warn, warn, func(t *trace) { t.send(submit(1, moved("/v2/jobs?"))).send(submit(1)) }},
-		"loses the method on 308": {warn, warn, func(t *trace) {
-			t.send(submit(1, moved("/v2/jobs?"))).send(submit(1, at("/v2/jobs"), asGet))
-		}},
 		"loses the method, and submits an equal job next": {warn, warn, func(t *trace) {
 			t.send(submit(1, same, bare, moved("/v1/jobs?"))).send(submit(1, same, bare, asGet)).send(submit(2, same, bare))
 		}},
@@ -91,15 +87,10 @@ func TestRedirects(t *testing.T) {
 		}},
 		"does not follow 308 to another origin": {not, not, func(t *trace) { t.send(submit(1, moved("https://other.example/jobs"))) }},
 		"gets 308 without a target":             {not, not, func(t *trace) { t.send(submit(1, moved(""))) }},
-		"gives up a loop of six":                {ok, ok, loop(6)},
 		"gives up after fifty":                  {ok, ok, loop(51)},
 		"does not notice a loop":                {warn, warn, loop(52)},
-		"follows a long loop to its end":        {warn, warn, func(t *trace) { loop(200)(t); t.send(poll(7)) }},
 		"tries a loop five times in quick succession": {ok, ok, func(t *trace) {
 			t.each(5, func(byte) { loop(20)(t); t.wait(300 * time.Millisecond) })
-		}},
-		"tries a loop five times with pauses": {ok, ok, func(t *trace) {
-			t.each(5, func(byte) { loop(20)(t); t.wait(time.Second) })
 		}},
 		"polls an address that always redirects": {ok, ok, func(t *trace) {
 			t.each(60, func(byte) { t.send(poll(7, byFault(307))).send(poll(7)) })
