@@ -65,11 +65,7 @@ func TestEndsAreHidden(t *testing.T) {
 			`{"status":"PONDERING"}`, `{"status": "done", "result": 7}`},
 		"state, shown as another end": {described, body(200, "application/json", `{"status": "done", "result": 7}`), other, 200,
 			`{"status":"gone","result":7}`, `{"status": "done", "result": 7}`},
-		"state without described ends": {"", body(200, "application/json", `{"status": "done"}`), other, 200,
-			`{"status":"done"}`, `{"status": "done"}`},
-		"200 after 202": {"", body(200, "application/json", `{"total": 3}`), open, 202, `{"progress":40,"status":"cooking"}`, `{"total": 3}`},
-		"200 after 202, unknown state": {"", body(200, "application/json", `[1]`), fault.Effect{Unfinished: true, JobStatus: "PONDERING"}, 202,
-			`{"progress":40,"status":"PONDERING"}`, `[1]`},
+		"200 after 202":          {"", body(200, "application/json", `{"total": 3}`), open, 202, `{"progress":40,"status":"cooking"}`, `{"total": 3}`},
 		"200 with CSV after 202": {"", body(200, "text/csv", "a,b\n"), open, 202, `{"progress":40,"status":"cooking"}`, "a,b\n"},
 		"303":                    {"", body(303, "text/html", "There."), open, 202, `{"progress":40,"status":"cooking"}`, "There."},
 	} {

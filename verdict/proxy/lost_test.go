@@ -74,24 +74,15 @@ var effects = map[string]struct {
 }{
 	"none":              {fault.Effect{Delay: 1}, 202, accepted},
 	"lost":              {fault.Effect{Close: fault.AfterCommit}, 0, ""},
-	"lost by reset":     {fault.Effect{Close: fault.AfterCommit, Reset: true}, 0, ""},
-	"lost and slow":     {fault.Effect{Close: fault.AfterCommit, SlowBytes: 1 << 20}, 0, ""},
 	"lost and extended": {fault.Effect{Close: fault.AfterCommit, Extensions: true, ContentType: "text/odd"}, 0, ""},
 	"before":            {fault.Effect{Close: fault.CloseBefore}, 0, ""},
 	"middle":            {fault.Effect{Close: fault.CloseMidBody}, 202, ""},
-	"middle, extended":  {fault.Effect{Close: fault.CloseMidBody, Extensions: true}, 202, ""},
 	"slow":              {fault.Effect{SlowBytes: 1 << 20}, 202, accepted},
 	"extensions":        {fault.Effect{Extensions: true}, 202, ""},
 	"state":             {fault.Effect{JobStatus: "PONDERING"}, 202, `{"accepted":true}`},
 	"unfinished":        {fault.Effect{Unfinished: true, OtherEnd: true}, 202, `{"accepted":true}`},
-	"odd Retry-After":   {fault.Effect{RetryAfterAs: fault.AsTwoLines}, 202, accepted},
-	"half a connection": {fault.Effect{NextRequest: fault.CloseHalf}, 202, accepted},
 	"another type":      {fault.Effect{ContentType: "text/odd"}, 202, accepted},
-	"for streams":       {fault.Effect{CutAfter: new(0), RepeatAfter: 1, CommentsOnly: true}, 202, accepted},
-	"refusing":          {fault.Effect{Refuse: 1}, 202, accepted},
 	"status":            {fault.Effect{Status: 503, RetryAfter: new(2)}, 503, ""},
-	"page":              {fault.Effect{HTML: true}, 502, ""},
-	"moved":             {fault.Effect{Moved: 308}, 308, ""},
 }
 
 // A fault works with every framing of the target's response. No byte of a lost response reaches the client.

@@ -117,23 +117,6 @@ func TestStreams(t *testing.T) {
 	require.True(t, rules["half-events"].Status.Broken())
 }
 
-func TestLargeBodiesPass(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, "", things(location))
-	id := b.session("")
-	large := strings.Repeat("0123456789", 1<<19)
-	r, err := http.NewRequestWithContext(t.Context(), "POST", b.url+"/echo", io.MultiReader(strings.NewReader(large)))
-	require.NoError(t, err)
-	res, err := b.client.Do(r)
-	require.NoError(t, err)
-	text, err := io.ReadAll(res.Body)
-	require.NoError(t, err)
-	require.NoError(t, res.Body.Close())
-	require.True(t, large == string(text))
-	v, _ := b.verdict(id)
-	require.Equal(t, 1, v.Recorded)
-}
-
 func TestUpgrades(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -53,18 +53,3 @@ func TestPlannerRepeatsTheRestOfAnAllowedFailure(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, twice.key(), next.key())
 }
-
-// The planner tries no step after a fault that makes the client give up.
-func TestPlannerEndsWithTheClient(t *testing.T) {
-	t.Parallel()
-	submit := Operation{"submit", fault.Submissions, 1}
-	p := newPlanner([]Operation{submit}, 2, 1)
-	end := newStep(submit, 1, expired).kind()
-	p.ends[end] = true
-	for range 300 {
-		s, _ := p.next()
-		for _, step := range s[:max(0, len(s)-1)] {
-			require.NotEqual(t, end, step.kind(), s.String())
-		}
-	}
-}
