@@ -56,17 +56,6 @@ func TestMoves(t *testing.T) {
 	require.True(t, moves[:2].Real(after(11*time.Hour)).After(after(24*time.Hour)), "a frozen clock does not reach the time")
 }
 
-func TestNilClockIsMachineClock(t *testing.T) {
-	t.Parallel()
-	var c *clock.Clock
-	require.WithinDuration(t, time.Now(), c.Now(), time.Second)
-	require.False(t, c.Moved())
-	require.Nil(t, c.Changed())
-	require.Equal(t, time.Second, c.Wait(time.Second))
-	require.Equal(t, base, c.Real(base))
-	require.NoError(t, c.SleepUntil(t.Context(), time.Now().Add(-time.Second)))
-}
-
 // SleepUntil returns when the clock shows the time, whether it ran there or was moved there, and not earlier.
 func TestSleepUntil(t *testing.T) {
 	t.Parallel()
