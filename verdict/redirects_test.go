@@ -1,11 +1,8 @@
 package verdict_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
@@ -99,16 +96,6 @@ func TestRedirects(t *testing.T) {
 			t.send(poll(7, on("a.example"), leads("http://b.example/"))).wait(2 * time.Second).send(poll(8, on("a.example")))
 		}},
 	})
-}
-
-// Many unfollowed redirects take about as long to judge as the same number of other requests.
-func TestManyRedirects(t *testing.T) {
-	t.Parallel()
-	trace := newTrace()
-	for n := range 20_000 {
-		trace.send(submit(1, moved("/v2/jobs?"), func(x *verdict.Exchange) { x.Key = fmt.Sprint(n % 2) }))
-	}
-	require.Equal(t, verdict.Warn, trace.result("redirects").Status)
 }
 
 func on(host string) func(*verdict.Exchange) { return func(x *verdict.Exchange) { x.Host = host } }

@@ -1,10 +1,8 @@
 package proxy_test
 
 import (
-	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -119,36 +117,16 @@ func TestStreams(t *testing.T) {
 
 func TestUpgrades(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, "", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Upgrade") == "" {
-			_, _ = io.WriteString(w, "plain")
-			return
-		}
-		w.Header().Set("Connection", "Upgrade")
-		w.Header().Set("Upgrade", "shout")
-		w.WriteHeader(http.StatusSwitchingProtocols)
-		conn, buffered, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return
-		}
-		defer func() { _ = conn.Close() }()
-		line, _ := buffered.ReadString('\n')
-		_, _ = io.WriteString(conn, strings.ToUpper(line))
-	}))
-	conn, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
-	require.NoError(t, err)
-	defer func() { _ = conn.Close() }()
-	_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: shout\r\n\r\n")
-	require.NoError(t, err)
-	lines := bufio.NewReader(conn)
-	res, err := http.ReadResponse(lines, nil)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusSwitchingProtocols, res.StatusCode)
-	_, err = io.WriteString(conn, "hello\n")
-	require.NoError(t, err)
-	line, err := lines.ReadString('\n')
-	require.NoError(t, err)
-	require.Equal(t, "HELLO\n", line)
+	target := rawTarget(t, func(c *wireEnd) {
+		c.until("\r\n\r\n")
+		c.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: shout\r\n\r\n")
+		c.send(strings.ToUpper(c.until("\n")))
+	})
+	c := dial(t, before(t, target))
+	c.send("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: shout\r\n\r\n")
+	require.Contains(t, c.until("\r\n\r\n"), "101 Switching Protocols")
+	c.send("hello\n")
+	require.Equal(t, "HELLO\n", c.until("\n"))
 }
 
 // An invalid request to a route of the proxy gets an error and changes nothing.

@@ -173,15 +173,3 @@ func TestPageFoldsEqualRequests(t *testing.T) {
 		"71 12:01:10.000 GET /v1/jobs 200",
 	}, rows)
 }
-
-// The journal has one JSON entry per line, for each request.
-func TestJournal(t *testing.T) {
-	t.Parallel()
-	v := verdict.Of(recorded(1500, 1))
-	var text bytes.Buffer
-	require.NoError(t, report.Journal(&text, &v))
-	lines := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
-	require.Len(t, lines, 1500)
-	require.JSONEq(t, `{"number":1500,"at":"2030-01-31T12:02:29.900000Z","until":"2030-01-31T12:02:29.900000Z","request":"GET /v1/jobs/j1500",
-		"of":"reads of jobs","headers":["URL: contains a key"],"answer":"200","breaks":["no-key-in-url"]}`, lines[1499])
-}
