@@ -2,7 +2,6 @@ package telemetry_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,31 +13,10 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-func tracing() (trace.Tracer, *tracetest.InMemoryExporter) {
-	spans := tracetest.NewInMemoryExporter()
-	return sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)).Tracer("test"), spans
-}
-
 const (
 	sampled   = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	unsampled = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
 )
-
-func TestStartWithoutParentDoesNothing(t *testing.T) {
-	t.Parallel()
-	tracer, spans := tracing()
-	ended, span := tracer.Start(context.Background(), "over")
-	span.End()
-	spans.Reset()
-	remote := trace.ContextWithRemoteSpanContext(context.Background(), span.SpanContext())
-	for name, ctx := range map[string]context.Context{"none": context.Background(), "ended": ended, "of another process": remote} {
-		inner, child := telemetry.Start(ctx, telemetry.SpanRun)
-		require.Equal(t, ctx, inner, name)
-		require.False(t, child.IsRecording(), name)
-		telemetry.End(child, errors.New("an error"))
-	}
-	require.Empty(t, spans.GetSpans())
-}
 
 func TestContinue(t *testing.T) {
 	t.Parallel()
@@ -54,7 +32,8 @@ func TestContinue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			tracer, spans := tracing()
+			spans := tracetest.NewInMemoryExporter()
+			tracer := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)).Tracer("test")
 			ctx, span := telemetry.Continue(context.Background(), tracer, test.traceparent, telemetry.SpanProcess)
 			require.Equal(t, test.recorded, span.IsRecording())
 			telemetry.End(span, nil)
