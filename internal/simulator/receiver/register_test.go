@@ -59,5 +59,8 @@ func TestReceiversAcceptHandshake(t *testing.T) {
 	require.Equal(t, []string{"forgerun.example", "*", "POST, OPTIONS"}, []string{
 		response.Header.Get("WebHook-Allowed-Origin"), response.Header.Get("WebHook-Allowed-Rate"), response.Header.Get("Allow"),
 	})
+	status, err := of(b.URL(0, "hook")+"s", "d-1", "job-1").send(t.Context(), t)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusNotFound, status)
 	require.Empty(t, b.facts())
 }
