@@ -14,8 +14,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Queue is best effort and does not block: the relay (package maintenance) replaces lost tasks, and storage checks every task before a
-// worker runs it.
+// Queue's methods do not block and may lose tasks: the relay (package maintenance) replaces lost tasks, and storage checks every task
+// before a worker runs it.
 type Queue interface {
 	Enqueue(job.Task)
 	// Remove removes the task of a canceled or deleted job, unless a worker has taken it.
@@ -71,7 +71,7 @@ func Rest(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	}
 }
 
-// Repeat calls f until ctx ends, with a rest in between. Of consecutive errors, it logs only the first.
+// Repeat calls f until ctx ends, and waits for `rest` between the calls. Of consecutive errors, it logs only the first.
 func Repeat(ctx context.Context, rest time.Duration, log *slog.Logger, message, action string, f func(context.Context) error) {
 	for failing := false; ; {
 		err := f(ctx)

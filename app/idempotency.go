@@ -15,8 +15,8 @@ type Idempotency struct {
 	Hits  prometheus.Counter
 }
 
-// Once calls do, and commits the writes made with its context together with the key and the answer. Then it runs the functions passed
-// to AfterCommit. For a known key it only returns the stored response.
+// Once calls `do`, and commits what `do` writes with its context, together with the key and the answer. Then it runs the functions passed
+// to AfterCommit. For a known key, Once does not call `do` and returns the stored response.
 func (i *Idempotency) Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
 	answer job.Answer, replayed bool, err error,
 ) {
@@ -33,7 +33,7 @@ func (i *Idempotency) Once(ctx context.Context, key job.RequestKey, do func(cont
 	return answer, replayed, nil
 }
 
-// Within calls do, commits the writes made with its context, and then runs the functions passed to AfterCommit. An error means that
+// Within calls `do`, commits what it writes with its context, and then runs the functions passed to AfterCommit. An error means that
 // nothing was written, or that the result of the commit is unknown.
 func Within(ctx context.Context, do func(context.Context) error) error {
 	var rest afterCommit

@@ -46,7 +46,7 @@ func NewWorld(t testing.TB) *World {
 	return w
 }
 
-// requireSoundLines asserts that warnings and errors have an action, and error messages an error code (section 16).
+// requireSoundLines asserts that each logged warning and error has an action, and each error also an error code (section 16).
 func (w *World) requireSoundLines() {
 	for line := range strings.Lines(w.Log.String()) {
 		if !strings.Contains(line, `"level":"INFO"`) {
@@ -77,7 +77,7 @@ func Pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// Background runs a loop until the test ends or stop is called. It returns when the loop is idle.
+// Background starts a loop and returns once the loop is idle. The loop runs until the test ends or stop is called.
 func (w *World) Background(loop func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

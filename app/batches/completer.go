@@ -33,10 +33,10 @@ type Completer struct {
 
 	mu      sync.Mutex
 	touched map[job.ID]struct{}
-	wake    chan struct{} // holds a token while touched is not empty
+	wake    chan struct{} // holds a token while `touched` is not empty
 }
 
-// NewCompleter returns a completer. Run completes batches.
+// NewCompleter returns a completer; its method Run completes batches.
 func NewCompleter(store *repo.Store, queue app.Queue, m *app.Metrics, log *slog.Logger) *Completer {
 	return &Completer{
 		store: store, queue: queue, metrics: m, log: log,
@@ -62,8 +62,8 @@ func (s *Completer) Touch(batches ...job.ID) {
 	}
 }
 
-// Run completes touched batches until ctx ends. When idle, it starts at once; batches touched during a rest share a statement. It
-// retries batches of a failed statement.
+// Run completes touched batches until ctx ends. An idle Run handles touched batches at once; batches touched during its rest share one
+// statement. It retries batches of a failed statement.
 func (s *Completer) Run(ctx context.Context) {
 	for ; ; app.Sleep(ctx, RestInterval) {
 		select {

@@ -19,8 +19,8 @@ const (
 	lookTime   = 2 * time.Second
 )
 
-// Service has the use cases of bulk operations; the embedded Store reads them. The zero client id gives access to the operations of all
-// clients.
+// Service has the use cases of bulk operations; the embedded Store reads the operations. The zero client id gives access to the operations
+// of all clients.
 type Service struct {
 	*repo.Store
 	log *slog.Logger
@@ -77,7 +77,7 @@ func mostFrequentFirst(reasons []job.BulkReason) []job.BulkReason {
 	return reasons
 }
 
-// tally counts the jobs that the operation would change, and the others by the reason why it would not.
+// tally adds the jobs to c: it counts those that the operation would change, and the others by the reason why they would stay unchanged.
 func tally(c *job.BulkCount, operation *job.Bulk, jobs []job.BulkAlike) {
 	for _, a := range jobs {
 		c.Count += a.Count

@@ -19,7 +19,7 @@ const (
 	gatherAtOnce = 2000        // jobs per statement
 	itemsAtOnce  = 50
 	maxRate      = job.MaxBulkRate // items per second, for all operations together
-	maxCatchUp   = time.Second     // limit for catching up with the rate after a pause
+	maxCatchUp   = time.Second     // after a pause, at most the items of this much time are caught up
 )
 
 // Runner applies the operations in parts. Only one goroutine may use it.
@@ -64,7 +64,8 @@ func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 	return errors.Join(errs...)
 }
 
-// advance applies the next part of an operation and returns its new state. It returns nil if nothing more can be done in this round.
+// advance applies the next part of an operation and returns the updated operation. It returns nil if nothing more can be done in this
+// round.
 func (r *Runner) advance(ctx context.Context, b *job.Bulk) (*job.Bulk, error) {
 	if b.GatheredAt == nil {
 		r.turns.take(b)
@@ -129,8 +130,8 @@ func (r *Runner) part(ctx context.Context, b *job.Bulk, after job.ID, limit int)
 	return taken, ended, nil
 }
 
-// single applies the item that follows the given job. If storage will never accept the change, the item fails; after other errors it is
-// retried later.
+// single applies the operation to the first item after the job `after`. If storage will never accept the change, the item fails; after
+// other errors it is retried later.
 func (r *Runner) single(ctx context.Context, b *job.Bulk, after job.ID) (ended int, err error) {
 	_, ended, err = r.commit(ctx, b, after, 1, r.jobs.DoItems)
 	if app.Refused(err) {

@@ -26,8 +26,8 @@ var errRollback = errors.New("roll back")
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// An owner waits for at most one part of each other owner, however many operations they have. All operations together keep to the
-// shared rate.
+// Between two parts of an owner, each other owner gets at most one part, however many operations it has. All operations together keep to
+// the shared rate.
 func TestOwnersAlternate(t *testing.T) {
 	t.Parallel()
 	var open []*job.Bulk

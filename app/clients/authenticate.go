@@ -91,8 +91,8 @@ func (k *Service) use(ctx context.Context, key *job.APIKey) error {
 
 func sameSecret(a, b [32]byte) bool { return subtle.ConstantTimeCompare(a[:], b[:]) == 1 }
 
-// Named returns the client and key id that the public part of a credential names, or zero if there is no such key. The credential may be
-// invalid, so the result is only for the log.
+// Named returns the client and key id for the public id in a credential, or zero if there is no such key. The credential may be invalid,
+// so the result is only for the log.
 func (k *Service) Named(ctx context.Context, credential string) job.Caller {
 	id, ok := publicPart(credential)
 	if !ok {

@@ -31,7 +31,7 @@ func newKeyring(c job.Client, now time.Time, keys []job.APIKey) keyring {
 	return r
 }
 
-// find returns a key, or nil, and the newer keys with full scope.
+// find returns the key with the id, or nil, and the keys with full scope that are newer.
 func (r keyring) find(id string) (key *job.APIKey, newer []job.APIKey) {
 	for i := range r.keys {
 		switch {

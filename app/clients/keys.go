@@ -87,8 +87,8 @@ func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 	return nil
 }
 
-// withMade returns a key and all keys that it created, directly or indirectly. It leaves out the key spared and its descendants, unless
-// spared is the key to revoke.
+// withMade returns a key and all keys that it created, directly or indirectly. It leaves out the key `spared` and its descendants, unless
+// `spared` is the key to revoke.
 func withMade(keys []job.APIKey, id, spared string) []job.APIKey {
 	chosen := map[string]bool{id: true}
 	var found []job.APIKey
@@ -101,7 +101,7 @@ func withMade(keys []job.APIKey, id, spared string) []job.APIKey {
 	return found
 }
 
-// issueKey creates a key for a client, unless rule refuses or returns an existing key.
+// issueKey creates a key for a client, unless `rule` returns an error or an existing key.
 func (k *Service) issueKey(ctx context.Context, action string, caller job.Caller, client job.ID, wanted job.APIKey,
 	rule func(keyring) (existing *job.APIKey, err error)) (job.IssuedKey, error) {
 	var issued job.IssuedKey
@@ -131,8 +131,9 @@ func (k *Service) issueKey(ctx context.Context, action string, caller job.Caller
 	return issued, nil
 }
 
-// changeKeys runs decide under the lock of the client and stores its changes. A caller gets the same error for another client as for a
-// client that does not exist. After the commit this process drops the changed keys from its cache; storage notifies the other processes.
+// changeKeys calls `decide` while it holds the client's lock, and stores the changes that it returns. A caller gets the same error for
+// another client as for a client that does not exist. After the commit this process drops the changed keys from its cache; storage
+// notifies the other processes.
 func (k *Service) changeKeys(ctx context.Context, caller job.Caller, client job.ID, decide func(keyring) (job.KeyChange, error)) error {
 	if !caller.Admin && !caller.Anonymous() && caller.ClientID != client {
 		return errNoClient

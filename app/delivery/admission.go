@@ -83,7 +83,7 @@ func (a *admission) enter(t job.DeliveryTask) (e *endpointTasks, busy time.Durat
 	switch {
 	case c.rest.After(now):
 		return e, e.putOff(now, c.rest.Sub(now))
-	// The tasks held by the endpoint plus those held by its client must be fewer than the free handlers.
+	// The admitted tasks of the endpoint plus those of its client must be fewer than the free handlers.
 	case e.held >= min(a.most(e), a.handlers-a.held-c.held):
 		return e, e.putOff(now, e.spacing(now))
 	}
@@ -150,7 +150,7 @@ func (e *endpointTasks) spacing(now time.Time) time.Duration {
 	return e.pace * 3 / 4
 }
 
-// putOff returns how long to defer a task. The task is handed out again at least the given time after the previously deferred one.
+// putOff returns how long to defer a task. The task is handed out again at least `after` later than the previously deferred one.
 func (e *endpointTasks) putOff(now time.Time, after time.Duration) time.Duration {
 	if e.next.Before(now) {
 		e.next = now
@@ -172,7 +172,7 @@ func (a *admission) update(f func()) {
 	f()
 }
 
-// endpoint returns or adds an endpoint. The caller holds the lock.
+// endpoint returns the state of an endpoint, and adds it if it is missing. The caller holds the lock.
 func (a *admission) endpoint(at job.EndpointKey) *endpointTasks {
 	e := a.endpoints[at]
 	if e != nil {

@@ -20,7 +20,7 @@ const (
 	recordTries = 6
 	recordPause = 100 * time.Millisecond // pause between tries; doubled after each failure
 	// minRest and maxRest limit how long a client's deliveries pause at its rate limit. A longer RetryAfter is cut to maxRest, because
-	// other processes may give back the part of the rate that they did not use.
+	// another process may give back unused sends earlier.
 	minRest = 100 * time.Millisecond
 	maxRest = 10 * time.Second
 )
@@ -56,7 +56,7 @@ func (w *Worker) Handle(_ context.Context, t job.DeliveryTask) error {
 type claimed struct {
 	job.ClaimedDelivery
 	at    *endpointTasks
-	until time.Time // end of the claim by this process' clock, counted from before the claim request
+	until time.Time // end of the claim on this process' clock; its duration counts from just before the request
 }
 
 // claim claims the delivery of a task. If the delivery is due within maxNap, it waits and tries again. After a success, the caller
@@ -109,8 +109,8 @@ func (w *Worker) deliver(c claimed) (sent bool, err error) {
 	return true, w.record(trace.ContextWithSpan(w.storing, span), c, result)
 }
 
-// attempt sends a delivery once it gets a send slot. The returned span also covers the recording of the result. If it returns an error,
-// which says when to retry, there is nothing to record.
+// attempt sends a delivery once it gets a send slot. The returned span also covers the recording of the result. An error says when to
+// retry; then there is nothing to record.
 func (w *Worker) attempt(c claimed) (job.Sent, trace.Span, error) {
 	waiting, cancel := context.WithTimeout(w.open, maxSlotWait)
 	defer cancel()

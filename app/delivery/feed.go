@@ -27,7 +27,7 @@ type Queue interface {
 
 const (
 	feedPause  = 5 * time.Millisecond // between two reads of new deliveries
-	maxFeed    = 4096                 // jobs and clients per read; the relay finds the deliveries of any further ones
+	maxFeed    = 4096                 // jobs and clients per read; the relay finds the deliveries of the rest
 	recentFeed = 16384                // deliveries known to have a task; at most twice as many are kept
 )
 

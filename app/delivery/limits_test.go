@@ -69,8 +69,8 @@ func TestFailingEndpointGetsOneDeliveryAtATime(t *testing.T) {
 	require.NoError(t, end(200))
 }
 
-// A client with many deliveries to hanging endpoints uses half of the sends and claims, and does not delay other clients. internal/fair
-// tests how several such clients take turns.
+// A client with many deliveries to hanging endpoints uses half of the slots for sends and claims, and does not delay other clients.
+// internal/fair tests how several such clients take turns.
 func TestBacklogDoesNotDelayOtherClients(t *testing.T) {
 	r := newReceivers(func(p job.ClaimedDelivery) bool { return p.ClientID == apptest.ClientA })
 	w := newWorld(t, r.send)

@@ -39,12 +39,12 @@ type Relay struct {
 
 	// Only the leader's loop uses these fields.
 	cursor job.EndpointKey // next endpoint to read
-	due    int             // deliveries of each endpoint in the next read
+	due    int             // deliveries per endpoint in the next read
 	next   time.Time       // time of the next read
 }
 
-// NewRelay returns a relay of deliveries; Maintenance runs it. The clock is set from Postgres' clock before the first round; nil means
-// the machine's.
+// NewRelay returns a relay of deliveries; Maintenance runs it. c is set from Postgres' clock before the first round; a nil c means the
+// machine's clock.
 func NewRelay(store *repo.Store, queue Queue, c *clock.Clock, m *app.Metrics, log *slog.Logger) *Relay {
 	return &Relay{store: store, queue: queue, clock: c, metrics: m, log: log, due: leastDue}
 }

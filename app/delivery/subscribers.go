@@ -14,8 +14,8 @@ import (
 // subscribersInterval is how often the subscribers are read. The relay finds missed deliveries in about the same time.
 const subscribersInterval = time.Second
 
-// Subscribers has the enabled webhooks of each client, up to about a second old. The more webhooks a client has, the more of its limits
-// a submission uses.
+// Subscribers has the enabled webhooks of each client, up to about a second old. The more webhooks a client has, the more each submission
+// counts toward its limits.
 type Subscribers struct {
 	store *repo.Store
 	log   *slog.Logger

@@ -51,7 +51,7 @@ func (s *Webhooks) checkPatch(p job.WebhookPatch) []job.Violation {
 	return violations
 }
 
-// concerns reports whether a violation points at a member or into it.
+// concerns reports whether one of the violations points at a member or into it.
 func concerns(violations []job.Violation, pointer string) bool {
 	return slices.ContainsFunc(violations, func(v job.Violation) bool {
 		return v.Pointer == pointer || strings.HasPrefix(v.Pointer, pointer+"/")

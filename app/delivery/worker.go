@@ -82,7 +82,7 @@ type Worker struct {
 	storing context.Context // context of statements
 	abandon context.CancelFunc
 
-	mu      sync.Mutex     // guards additions to running
+	mu      sync.Mutex     // guards additions to `running`
 	running sync.WaitGroup // running tasks
 }
 

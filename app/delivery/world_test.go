@@ -33,7 +33,6 @@ type world struct {
 	relay  *Relay
 }
 
-// send implements Sender.
 type send func(ctx context.Context, p job.ClaimedDelivery) job.Sent
 
 func (f send) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent { return f(ctx, p) }
@@ -120,7 +119,6 @@ func (w *world) read(t job.DeliveryTask) (*job.Delivery, []job.DeliveryAttempt) 
 	return d, attempts
 }
 
-// requireUntouched asserts that a delivery was neither sent nor claimed.
 func (w *world) requireUntouched(t job.DeliveryTask) {
 	w.T.Helper()
 	d, attempts := w.read(t)

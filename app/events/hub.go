@@ -14,8 +14,8 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Listener receives other processes' notifications about the watched clients, and passes them to Hub.Received. Its methods must not
-// block, least of all on Received or Resumed, which need the hub's lock.
+// Listener receives other processes' notifications about the watched clients, and passes them to Hub.Received. Its methods must not block.
+// They must never wait for Received or Resumed, which need the hub's lock.
 type Listener interface {
 	Watch(client job.ID)
 	Unwatch(client job.ID)
@@ -155,7 +155,7 @@ func (h *Hub) notify(t *topic, n job.Notification, source string) {
 	}
 }
 
-// merge keeps the later progress.
+// merge combines two notifications, and keeps the later progress.
 func merge(pending, n job.Notification) job.Notification {
 	if p := pending.Progress; p != nil && (n.Progress == nil || pending.Attempt > n.Attempt ||
 		pending.Attempt == n.Attempt && p.Percentage > n.Progress.Percentage) {

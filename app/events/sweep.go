@@ -12,7 +12,7 @@ import (
 const (
 	// SweepInterval is the time between sweeps while no notifications come in.
 	SweepInterval = time.Second
-	calmRounds    = 5    // intervals between sweeps while notifications arrive
+	calmRounds    = 5    // SweepIntervals between two sweeps while notifications arrive
 	sweepChunk    = 1000 // histories per query
 )
 

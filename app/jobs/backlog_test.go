@@ -86,7 +86,7 @@ type fastStore struct {
 
 const serveTick = 5 * time.Millisecond
 
-// For d, serve makes the given number of submissions per tick, and returns how many were accepted and refused.
+// serve makes `offered` submissions per tick for the duration d, and returns how many were accepted and refused.
 func (s *fastStore) serve(d time.Duration, offered int) (accepted, refused int) {
 	for began := time.Now(); time.Since(began) < d; {
 		for range offered {

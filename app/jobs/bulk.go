@@ -63,7 +63,7 @@ func leftItem(operation *job.Bulk, i job.BulkItem) (job.BulkItem, bool) {
 	return operation.Left(i)
 }
 
-// retryItems queues next attempts while there is room for them.
+// retryItems queues the next attempt of each item's job, while there is room.
 func (s *Service) retryItems(ctx context.Context, operation *job.Bulk, items []job.BulkItem) (ended []job.BulkItem, err error) {
 	var retries []job.ItemRetry
 	var rooms []*reservation

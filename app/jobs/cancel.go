@@ -52,7 +52,7 @@ func (s *Service) cancelAll(ctx context.Context, client job.ID, jobs []job.ID) (
 func (s *Service) FinishErasure(ctx context.Context, client job.ID, step job.ErasureStep, tasks app.Tasks) error {
 	app.AfterCommit(ctx, func() {
 		tasks.RemoveDeliveries(step.Deliveries...)
-		for _, t := range step.Tasks { // the cancel removed them, but the relay may have enqueued the job meanwhile
+		for _, t := range step.Tasks { // canceling removed the tasks, but the relay may have enqueued the job again meanwhile
 			tasks.Remove(t)
 		}
 	})

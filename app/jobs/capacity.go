@@ -52,13 +52,13 @@ type Capacity struct {
 	refusal   error     // error of these requests
 	processes int       // processes with leases
 	shares    shares
-	accepted  []clientLoad // jobs accepted since the latest count by client started
+	accepted  []clientLoad // jobs accepted since the start of the latest count by client
 	workers   int          // live workers; unknownWorkers before the first count
 
 	waiting  singleflight.Group // shares a renewal among the requests that wait for it
 	renewing sync.Mutex         // protects the fields below
 
-	mine      job.Load      // stored by this process and not reported when the latest count started
+	mine      job.Load      // jobs that this process stored, but had not reported when the latest count started
 	countedAt time.Time     // start of the latest count; zero before the first one
 	took      time.Duration // duration of that count
 	failed    bool
@@ -90,7 +90,7 @@ func (c *Capacity) reserve(ctx context.Context, client job.ID, jobs job.Load) (*
 		}
 		renewed := c.waiting.DoChan("", func() (any, error) { return nil, c.renew(context.Background()) })
 		select {
-		case <-renewed: // after an error, take refuses
+		case <-renewed: // if the renewal failed, `take` refuses the request
 		case <-ctx.Done():
 			return nil, &job.Error{Code: job.CodeTimeout, RetryAfter: capacityInterval, Cause: ctx.Err(),
 				Detail: "The request waited too long because limits were reached. Nothing was accepted."}

@@ -139,7 +139,7 @@ type simulation struct {
 	all, byClient int64 // counts that were made
 }
 
-// renew is Renew without storage.
+// renew does the same as Capacity.Renew, but without storage.
 func (s *simulation) renew() {
 	began := s.now
 	var counted *job.Counted
@@ -172,8 +172,8 @@ func (s *simulation) submit(t *testing.T) {
 	}
 }
 
-// Counting many jobs takes at most 1% of the time, unless room is short. Jobs are counted by client if a client may hold many, and
-// counted often only while a submitting client may have used up its share.
+// Counting many jobs takes at most 1% of the time, unless room is short. Jobs are counted by client only if one client may hold many.
+// Frequent counts are made only while a submitting client may have used up its share.
 func TestCountsOfManyJobsAreRareUnlessRoomIsShort(t *testing.T) {
 	t.Parallel()
 	const million, tenth, twentieth = 1_000_000, 100 * time.Millisecond, 50 * time.Millisecond

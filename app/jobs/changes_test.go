@@ -144,7 +144,6 @@ func TestTraceOfAJobsLife(t *testing.T) {
 // tracingHandler adds the span of the context to each line, like the program's logger.
 type tracingHandler struct{ slog.Handler }
 
-// Handle implements slog.Handler.
 func (h tracingHandler) Handle(ctx context.Context, r slog.Record) error {
 	if s := trace.SpanContextFromContext(ctx); s.IsValid() {
 		r.AddAttrs(slog.String("trace_id", s.TraceID().String()), slog.String("span_id", s.SpanID().String()))

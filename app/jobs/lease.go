@@ -13,7 +13,7 @@ import (
 // lease is the room for jobs that the ledger has granted to this process. Capacity's lock guards it.
 type lease struct {
 	id      job.ID
-	known   bool      // the ledger has it
+	known   bool      // the ledger has this lease
 	until   time.Time // end of the lease by this process' clock
 	size    job.Load  // known minimum of the lease's size in the ledger
 	used    job.Load  // reserved, not yet reported

@@ -69,7 +69,7 @@ func (s *Service) retry(ctx context.Context, client, id job.ID, o retryOptions) 
 	return change, nil
 }
 
-// finishRetry runs after a committed retry. j is the job before it.
+// finishRetry runs after a committed retry. j is the job before the retry.
 func (s *Service) finishRetry(ctx context.Context, j *job.Job, change job.Change) {
 	s.Metrics.Retried.WithLabelValues("client").Inc()
 	s.Metrics.Entered(job.Queued, j.WorkKind)

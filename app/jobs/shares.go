@@ -27,7 +27,7 @@ type shares struct {
 
 	counted map[job.ID]job.Load // counts from storage
 	rest    job.Load            // upper bound for each uncounted client
-	mine    map[job.ID]job.Load // reserved in this process, and possibly missing in the field counted
+	mine    map[job.ID]job.Load // reserved in this process, and possibly missing in `counted`
 	room    int                 // smallest room of a client that submitted since the count started
 }
 
@@ -81,7 +81,7 @@ func (s *shares) add(client job.ID, jobs job.Load, sign int) {
 	s.mine[client] = sum
 }
 
-// mayMatter reports whether, among total jobs, some client could hold more than shares assumes.
+// mayMatter reports whether one client could hold more of the `total` jobs than shares assumes for uncounted clients.
 func (s *shares) mayMatter(total job.Load) bool { return !s.unlimited() && total.Active > s.few }
 
 // counts stores the result of a count: by client (nil if that was not needed), and in total.

@@ -25,7 +25,7 @@ const (
 // stepWatch detects that a clock was set, by comparison with the monotonic clock of this process, which cannot be set.
 type stepWatch struct {
 	known         bool
-	least, utmost time.Duration // bounds of the clock (since 1970) minus the monotonic clock
+	least, utmost time.Duration // bounds of the difference: the clock (since 1970) minus the monotonic clock
 }
 
 // observe records that the clock showed t between two readings of the monotonic clock. It returns the smallest step since the last call
@@ -131,7 +131,7 @@ func (m *Maintenance) moveStranded(ctx context.Context, leading func() bool) (mo
 	return jobs + deliveries, err
 }
 
-// walk calls part until it reaches the end. If the last part moved the maximum number of rows, walk starts again from the beginning.
+// walk calls `part` until it has no more rows. If the last call moved the maximum number of rows, walk starts again from the beginning.
 func walk[Cursor comparable](leading func() bool, full int, part func(after Cursor) (int, Cursor, error)) (moved int, err error) {
 	var first, after Cursor
 	for leading() {

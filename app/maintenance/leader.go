@@ -19,8 +19,8 @@ const (
 // leader runs tasks while this process holds the leader's lease.
 type leader struct {
 	id job.ID
-	// elect takes or keeps the lease. It takes over another holder's lease only once that has been expired for at least the duration
-	// vacant. With a lease of 0 this process keeps leading, but others may take over at once.
+	// elect takes or keeps the lease. It takes over another holder's lease only if that lease expired at least `vacant` ago. With a lease of
+	// 0 this process keeps leading, but others may take over at once.
 	elect   func(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error)
 	resign  func(ctx context.Context, holder job.ID) error
 	metrics *app.Metrics
@@ -51,11 +51,11 @@ func (l *leader) run(ctx context.Context) {
 	loops.Wait()
 }
 
-// lead keeps trying to get or keep the lease. The lease counts from before each request, so that this process stops before storage lets
+// lead keeps trying to get or keep the lease. This process counts the lease from before each request, so it stops before storage lets
 // another process lead.
 //
-// If a vital task is blocked, the process does not hold the lease: it continues its work, but an unblocked process takes over
-// immediately. A blocked process takes a lease only if it has been free for leaderLease: a part of the work is better than no work.
+// If a vital task is blocked, the process does not hold the lease: it continues its work, but an unblocked process takes over immediately.
+// A blocked process takes a lease only if the lease has been free for leaderLease: a part of the work is better than no work.
 func (l *leader) lead(ctx context.Context) {
 	for ctx.Err() == nil {
 		asked := time.Now()
@@ -123,7 +123,7 @@ func (l *leader) show(b job.Backlog) {
 	}
 }
 
-// setLeading applies the result of an election that was requested at the time asked.
+// setLeading applies the result of an election that was requested at the time `asked`.
 func (l *leader) setLeading(leads bool, asked time.Time) {
 	until := asked.Add(leaderLease)
 	leads = leads && time.Now().Before(until) // the answer may come too late

@@ -91,7 +91,7 @@ type obstacle struct {
 
 func (o *obstacle) set(f func(context.Context) error) { o.Store(&f) }
 
-// vital returns a vital task that works unless o says otherwise.
+// vital returns a vital task that works unless o makes it fail or hang.
 func vital(o *obstacle) *task {
 	o.set(works)
 	return &task{name: "relay", interval: 500 * time.Millisecond, vital: true, run: func(ctx context.Context, leading func() bool) error {

@@ -22,8 +22,8 @@ const (
 	unknownEntry = "unknown"
 )
 
-// publisher appends the outcome document of every attempt to a stream, at least once (section 8). It marks an outcome only after the
-// stream has it. It deletes the outcome only if the stream still has it a minute later.
+// publisher appends the outcome document of every attempt to a stream, at least once (section 8). It marks an outcome as published only
+// after the stream has it. It deletes the outcome only if the stream still has it a minute later.
 //
 // If the stream does not end with the entry that this process appended last, the publisher appends the stored outcomes again. In this
 // case, either Redis lost data, or another leader appended entries and may have died before it noticed a loss.
@@ -95,7 +95,7 @@ func (p *publisher) repair(ctx context.Context, last string) error {
 	return nil
 }
 
-// remove deletes outcomes that were published at least publishedKept before the time asked. At that time the stream was read, and still
+// remove deletes outcomes that were published at least publishedKept before `asked`. At the time `asked`, the stream was read, and still
 // had them. While Redis is down, all outcomes are kept.
 func (p *publisher) remove(ctx context.Context, asked time.Time) error {
 	if asked.Sub(p.removed) < removalInterval {
@@ -137,8 +137,8 @@ func (p *publisher) publish(ctx context.Context, messages []job.OutcomeMessage) 
 	return nil
 }
 
-// mark marks the appended outcomes. Nothing more is published until it succeeds. Otherwise failing storage would fill the stream with
-// duplicates.
+// mark marks the appended outcomes as published in storage. Nothing more is published until it succeeds. Otherwise failing storage would
+// fill the stream with duplicates.
 func (p *publisher) mark(ctx context.Context) error {
 	if len(p.appended) == 0 {
 		return nil

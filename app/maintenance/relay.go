@@ -31,8 +31,8 @@ type relay struct {
 	metrics *app.Metrics
 	clock   *clock.Clock
 
-	rounds  int             // since the last look at a later batch
-	further job.QueueCursor // start of the next later batch
+	rounds  int             // since a batch behind the oldest jobs was last checked
+	further job.QueueCursor // where the next batch behind the oldest jobs starts
 }
 
 func (r *relay) round(ctx context.Context, leading func() bool) error {

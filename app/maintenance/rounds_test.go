@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// deferred returns the columns of DEFERRED jobs; at is their execution time in SQL.
+// deferred returns the columns of DEFERRED jobs; `at` is an SQL expression for their execution time.
 func deferred(at string) repotest.Columns {
 	return repotest.Columns{"type": "'DEFERRED'", "state": "'CREATED'", "queued_at": "NULL", "execution_at": at, "run_at": at,
 		"created_at": "now() - interval '2 h'", "updated_at": "now() - interval '2 h'", "event_seq": "1"}
@@ -216,7 +216,7 @@ func TestStrandedRowsAreSearchedAfterClockStep(t *testing.T) {
 	t.Parallel()
 	var w clockWatch
 	at := time.Duration(0)
-	// searches returns how many searches start within d, if due is called every second.
+	// searches returns how many searches start within d, if `due` is called every second.
 	searches := func(d time.Duration, moved int) (n int) {
 		for end := at + d; at < end; {
 			at += time.Second

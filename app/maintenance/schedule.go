@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	schedulerBatch = 2000 // jobs queued per statement: 0.1 s of one connection
+	schedulerBatch = 2000 // jobs queued per statement, which then takes 0.1 s
 	// schedulerLanes is the number of parallel statements if one is not enough. It leaves connections and cores to submissions.
 	schedulerLanes = 2
 	// schedulerUnpublished is how many batches a lane queues before they are published. Publishing sooner would delay the following jobs,

@@ -12,7 +12,7 @@ import (
 // blockedAfter is how long a vital task may fail or hang before the process gives up the leadership.
 const blockedAfter = 5 * time.Second
 
-// Round does one round of a task. It calls leading before each part of its work, and returns if leading returns false.
+// Round does one round of a task. It calls `leading` before each part of its work, and returns if `leading` returns false.
 type Round func(ctx context.Context, leading func() bool) error
 
 // task is a round that the leader repeats.
@@ -77,7 +77,7 @@ func (t *task) judge(now time.Time) (blocked, changed bool) {
 // without the leadership.
 func (l *leader) repeat(ctx context.Context, t *task) {
 	for wake := t.waking(); l.awaitLead(ctx, t) && app.Rest(ctx, t.interval, wake); {
-		wake = t.waking() // before the round, so that an event during it starts the next one
+		wake = t.waking() // taken before the round, so that an event during the round starts the next one
 		if !l.leading() && !t.tries() {
 			continue
 		}

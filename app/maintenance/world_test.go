@@ -69,7 +69,7 @@ func (w *world) repaired(by string) int { return int(w.Metric(w.Metrics.Repaired
 
 func quoted(id job.ID) string { return `'` + id.String() + `'` }
 
-// fakeQueue also has the stream of outcomes in memory.
+// fakeQueue is an apptest.Queue that also has the stream of outcomes, in memory.
 type fakeQueue struct {
 	*apptest.Queue
 	stream      []job.StreamEntry

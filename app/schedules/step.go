@@ -125,7 +125,7 @@ func (w *stepper) catchUp() (chosen []time.Time) {
 func (w *stepper) due(chosen *[]time.Time) (refused bool) {
 	p := &w.step.ScheduleProgress
 	var due time.Time
-	var next *time.Time // the due time after due
+	var next *time.Time // the due time that follows `due`
 	if len(*chosen) > 0 {
 		due, *chosen = (*chosen)[0], (*chosen)[1:]
 		if next = p.DueAt; len(*chosen) > 0 {

@@ -31,7 +31,8 @@ func minutely(opts ...func(*job.DueSchedule)) job.DueSchedule {
 	return s
 }
 
-// step computes a step of a schedule at a time after noon. It also returns the due times of the runs, in seconds after noon.
+// step computes the step that a schedule takes at the given time after noon. It also returns the due times of the runs, in seconds after
+// noon.
 func step(t *testing.T, s job.DueSchedule, at time.Duration, refuse ...error) (job.ScheduleStep, []float64) {
 	t.Helper()
 	s.Now = noon.Add(at)

@@ -25,8 +25,8 @@ type Deliveries struct {
 	Log    *slog.Logger
 }
 
-// Send makes a delivery attempt, and returns its result. Extra requests do not change the result; they are only recorded in the job's
-// session. A fault that cannot be looked up or recorded is not applied.
+// Send makes a delivery attempt, and returns its result. Extra requests, which some faults cause, do not change the result; they are only
+// recorded in the job's session. A fault that cannot be looked up or recorded is not applied.
 func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 	scope, e, err := d.Bed.deliveryFault(ctx, &p)
 	if err != nil {

@@ -21,8 +21,8 @@ const (
 	fixtureRuns  = 10 * time.Minute // duration of running jobs, unless it exceeds nine tenths of the execution limit
 )
 
-// MakeFixtures creates real jobs, and returns when workers have brought each into its state. With an idempotency key, a repetition finds
-// the jobs and continues.
+// MakeFixtures creates real jobs, and returns when workers have brought each into the wanted state. With an idempotency key, a repetition
+// finds the jobs and continues.
 func (b *Bed) MakeFixtures(ctx context.Context, r job.Request, wanted []testbed.Fixture) ([]testbed.Made, error) {
 	wait := cmp.Or(b.Wait, fixtureWait)
 	limited, cancel := context.WithTimeout(ctx, wait)
@@ -91,7 +91,7 @@ func (b *Bed) request(r job.Request, wanted *testbed.Fixture, n int) job.Request
 	return r
 }
 
-// drive brings a job into its state, unless it is there already.
+// drive brings a job into the wanted state, unless it is there already.
 func (b *Bed) drive(ctx context.Context, client job.ID, m *testbed.Made, progress int) error {
 	var err error
 	switch {

@@ -109,8 +109,8 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdi
 	return v, nil
 }
 
-// Record records a request in its session, if that is open. Without a session in scope, it returns an error only if this process
-// recorded the client's previous request, because most clients have no session.
+// Record records a request in its session, if that is open. If the scope names no session, it returns an error only if this process
+// recorded the client's previous request: most clients have no session.
 func (s *Service) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exchange) error {
 	recorded, err := s.Store.Record(ctx, scope, x)
 	client := scope.Client

@@ -40,8 +40,8 @@ func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 	return w.execute(context.WithoutCancel(ctx), worker, claim)
 }
 
-// claimTries limits the claims for a task. A claim is repeated if the job has just become due, under a new lease if the old one has
-// ended, or, after a pause, if storage is up but refused the claim.
+// claimTries limits the claims for a task. A claim is repeated if the job has just become due, or if the worker's lease has ended (under a
+// new lease), or if storage is up but refused the claim (after a pause).
 const claimTries = 3
 
 // claim claims the job of a task, and returns the worker id of the claim. Without an error the claim is not nil.

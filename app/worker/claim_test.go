@@ -69,7 +69,7 @@ func TestClaimAndStartAreRetriedWhileStorageFails(t *testing.T) {
 	}
 }
 
-// If the queue gives up a task during a claim, the next task of the job gets the stored claim.
+// If the queue's context for a task ends during the claim, the next task of the job gets the stored claim.
 func TestNextTaskGetsLostClaim(t *testing.T) {
 	counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
 		task := w.store.add()
@@ -174,7 +174,7 @@ func TestCancelBetweenClaimAndStart(t *testing.T) {
 	canceled := func(w *world, task job.Task) { w.happens(task, job.Canceled) }
 	for name, test := range map[string]struct {
 		operation string
-		before    bool // happens is called before the operation takes effect
+		before    bool // `happens` is called before the operation takes effect
 		happens   func(*world, job.Task)
 	}{
 		"cancel before the claim is answered":      {"Claim", false, canceled},

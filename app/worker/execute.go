@@ -30,7 +30,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error
 		return job.ErrTaskStale
 	}
 	defer w.drop(c.ClaimID)
-	if w.refuses(c.Job.WorkKind) { // the task did not name the kind, or the refusal is new
+	if w.refuses(c.Job.WorkKind) { // not checked before: the task did not name the kind, or the refusal is new
 		w.giveBack(ctx, worker, []job.ClaimID{c.ClaimID})
 		return job.ErrTaskStale
 	}
@@ -60,8 +60,8 @@ func (w *Worker) reportAssigned(ctx context.Context, worker job.ID, c *job.Claim
 	w.Metrics.Claimed(ctx, c)
 }
 
-// start moves the job to RUNNING before its work starts, and reports whether it did. Otherwise this worker must not run the job: it was
-// canceled, or the lease has ended.
+// start moves the job to RUNNING before its work starts, and reports whether it did. If it did not, this worker must not run the job: it
+// was canceled, or the lease has ended.
 func (w *Worker) start(ctx context.Context, c *job.Claim) bool {
 	var at time.Time
 	err := w.write(ctx, c, "start", nil, func() (err error) {

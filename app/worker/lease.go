@@ -11,7 +11,7 @@ import (
 
 var errLapsed = errors.New("the lease could not be renewed in time")
 
-// maxIdentities is the number of remembered past lease ids. Operators may drain any of them.
+// maxIdentities is the number of remembered past lease ids. Operators may drain the worker by any of them.
 const maxIdentities = 100
 
 // Run keeps the lease until ctx ends. It registers the worker and sends heartbeats. If the lease is lost, it stops everything and
@@ -125,9 +125,9 @@ func (w *Worker) lose(id job.ID, err error) {
 	w.signalChange()
 }
 
-// reconcile compares the jobs that storage assigns to this worker with those that it holds. It stops jobs that are no longer its own.
-// It does not interrupt the write of an outcome: the job may be missing because of that write. Jobs that this worker does not know in
-// two heartbeats, and is not claiming, come from a claim or start whose response was lost. The worker releases them with each heartbeat
+// reconcile compares the jobs that storage assigns to this worker with those that it holds. It stops jobs that are no longer its own. It
+// does not interrupt the write of an outcome: the job may be missing because of that write. If two heartbeats list a job that this worker
+// does not know and is not claiming, the response to the job's claim or start was lost. The worker releases such jobs with each heartbeat
 // until storage agrees.
 func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.ClaimID, asked time.Time) {
 	unknown := make(map[job.ClaimID]bool, len(held))

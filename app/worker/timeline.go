@@ -21,8 +21,8 @@ type timeline struct {
 // limitGrace is how long work that never waits may continue after the execution limit.
 const limitGrace = 5 * time.Second
 
-// limited applies the execution limit to a started attempt. In a test bed it also returns a timeline: everything planned before the limit
-// happens before it, however far the clock jumps.
+// limited applies the execution limit to a started attempt. In a test bed it also returns a timeline: whatever the attempt plans for a
+// time before the limit still happens, however far the clock jumps.
 func (w *Worker) limited(ctx context.Context, c *job.Claim) (context.Context, *timeline, context.CancelFunc) {
 	if w.cfg.Clock == nil {
 		limited, cancel := context.WithTimeoutCause(ctx, w.cfg.Limit, errTimeLimit)
@@ -77,7 +77,8 @@ func (t *timeline) latest() *time.Time {
 	return &at
 }
 
-// ended returns when the work ended, given its error. nil means now, because something other than its plan ended the work.
+// ended returns the end of the work, given the error that the work returned. A nil time means now, because something other than the work's
+// plan ended it.
 func (t *timeline) ended(err error) *time.Time {
 	var planned interface{ FailureReason() job.Reason }
 	if err == nil || errors.As(err, &planned) || errors.Is(err, errTimeLimit) {

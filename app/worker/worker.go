@@ -31,7 +31,7 @@ type Store interface {
 
 // Runner does the work of a job.
 type Runner interface {
-	// Run does the work, and reports progress and events to the observer on.
+	// Run does the work, and reports progress and events to the observer `on`.
 	Run(ctx context.Context, d job.Definition, attempt int, on job.Observer) (*job.Result, error)
 	// Probe checks whether this machine can run the kind, after an attempt failed with job.ErrExhausted.
 	Probe(ctx context.Context, k job.Kind) error
@@ -99,7 +99,7 @@ type attempt struct {
 
 // holding is a claimed job that has not ended.
 type holding struct {
-	lose  context.CancelCauseFunc // ends the claim with its lease: nothing more is stored
+	lose  context.CancelCauseFunc // called when the lease ends: the claim ends too, and nothing more is stored
 	stop  context.CancelCauseFunc // stops the work; the cause decides whether its outcome is stored
 	since time.Time
 }

@@ -123,12 +123,10 @@ const (
 // runnerFunc is a Runner that reports no progress.
 type runnerFunc func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error)
 
-// Run runs the work.
 func (f runnerFunc) Run(ctx context.Context, d job.Definition, attempt int, _ job.Observer) (*job.Result, error) {
 	return f(ctx, d, attempt)
 }
 
-// Probe always succeeds.
 func (runnerFunc) Probe(context.Context, job.Kind) error { return nil }
 
 func fixed(result *job.Result, err error) runnerFunc {
@@ -155,7 +153,6 @@ type workFailure struct{ Reason job.Reason }
 
 func (f workFailure) Error() string { return string(f.Reason) }
 
-// FailureReason returns why the attempt fails.
 func (f workFailure) FailureReason() job.Reason { return f.Reason }
 
 // trouble returns a handler's error if the infrastructure failed, and nil if the error is a result of the task.
