@@ -97,7 +97,7 @@ func (f *fixture) awaitQueued(operation string, n int) {
 	testkit.Eventually(f.t, "the items are queued", func() bool { return f.store.Queued(operation) == n })
 }
 
-// occupy makes all flushers of an operation wait for a table lock, each with one item, which a call of do submits. Later items queue up
+// occupy makes all flushers of an operation wait for a table lock, each with one item, which a call of `do` submits. Later items queue up
 // until release.
 func (f *fixture) occupy(do func()) (release func()) {
 	unlock := f.lock(`LOCK TABLE jobs IN SHARE MODE`)
@@ -115,7 +115,7 @@ func (f *fixture) occupy(do func()) (release func()) {
 // occupyInserts is like occupy, for inserts. The store needs the option patient.
 func (f *fixture) occupyInserts() (release func()) { return f.occupy(func() { f.submit() }) }
 
-// inOneFlush makes n concurrent calls share a flush. They queue up behind the flushers, which are kept busy by the given function occupy.
+// inOneFlush makes n concurrent calls of `do` share a flush. They queue up behind the flushers, which the function `occupy` keeps busy.
 func (f *fixture) inOneFlush(operation string, occupy func(), n int, do func(i int)) {
 	release := f.occupy(occupy)
 	var calls sync.WaitGroup

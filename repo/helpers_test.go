@@ -292,7 +292,7 @@ func (f *fixture) metric(name, operation string) (n int, sum float64) {
 	return n, sum
 }
 
-// begin runs do in a goroutine and sends its error.
+// begin runs `do` in a goroutine and sends its error.
 func begin(do func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()

@@ -30,7 +30,7 @@ func (f *fixture) writeHistory(at time.Time) historyRow {
 	return f.recorded(10, at)
 }
 
-// ago subtracts by from Postgres' time, and returns the beginning of the bucket that contains the result.
+// ago returns the beginning of the bucket that was current `by` before Postgres' time.
 func (f *fixture) ago(by, width time.Duration) time.Time {
 	return one[time.Time](f, `SELECT date_bin($2::interval, now() - $1::interval, 'epoch')`, by, width)
 }

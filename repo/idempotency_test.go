@@ -115,7 +115,7 @@ func TestConcurrentSubmissionsWithOneKeyMakeOneJob(t *testing.T) {
 	f.expireKeys()
 	f.requireOneJob(200)
 
-	f.expireKeys() // next: different requests
+	f.expireKeys() // the next submissions are different requests with one key
 	stores := f.twoStores()
 	errs := make([]error, 40)
 	inParallel(len(errs), func(i int) {
@@ -130,7 +130,7 @@ func TestConcurrentSubmissionsWithOneKeyMakeOneJob(t *testing.T) {
 	}
 	require.Equal(t, 3, f.countJobs())
 
-	f.expireKeys() // in the next test, the requests share a flush
+	f.expireKeys() // the next submissions share a flush
 	f.inOneFlush("insert", func() { f.submit() }, 3, func(int) { f.submit(keyed("k")) })
 	require.Equal(t, 3+pg.Flushers+1, f.countJobs())
 }

@@ -131,7 +131,7 @@ func TestRepeatedClaimReturnsTheSameClaim(t *testing.T) {
 	require.Equal(t, first.ClaimID, again.ClaimID, "a RUNNING job repeats its claim too")
 }
 
-// stale returns claims that are no longer current, by reason. current returns a claim of a new job.
+// stale returns claims that are no longer current, by reason. `current` returns a claim of a new job.
 func stale(f *fixture, current func() job.ClaimID) map[string]job.ClaimID {
 	old, future, other, canceled := current(), current(), current(), current()
 	old.Fence--

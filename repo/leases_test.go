@@ -79,7 +79,7 @@ func (f *fixture) waitingJobs(after job.QueueCursor, age time.Duration, limit in
 	return must(f.store.Waiting(f.ctx(), after, age, limit))(f.t)
 }
 
-// taskOf returns the task for a job's current attempt, if that was never released.
+// taskOf returns the task for a job's current attempt, which must not have been released before.
 func (f *fixture) taskOf(id job.ID) job.Task {
 	j := f.job(id)
 	return job.Task{JobID: id, Attempt: j.Attempt, RunAt: j.RunAt, ClientID: j.ClientID, WorkKind: j.WorkKind}

@@ -18,7 +18,7 @@ func (f *fixture) clean(limit int) (batches int) {
 	return batches
 }
 
-// count counts the rows of a table, whose name a condition may follow.
+// count counts rows; `rows` is a table with an optional condition.
 func (f *fixture) count(rows string, args ...any) int {
 	return one[int](f, `SELECT count(*)::int FROM `+rows, args...)
 }

@@ -70,7 +70,7 @@ func refuseFormerSchema(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// Before the first change, checkMigrator returns an error that names the user's missing privileges to change the schema.
+// checkMigrator runs before the first change; its error names the privileges to change the schema that the user lacks.
 func checkMigrator(ctx context.Context, db *sql.DB) error {
 	var lacks string
 	if err := db.QueryRowContext(ctx, statement("migratorLacks")).Scan(&lacks); err != nil {
@@ -85,7 +85,7 @@ func checkMigrator(ctx context.Context, db *sql.DB) error {
 // A change of a table waits for all its readers. Later readers, such as the running services, wait behind it. So the lock timeout is
 // short, and the change is repeated for some time.
 const (
-	migrationLockTimeout = 500 * time.Millisecond // well below the services' own
+	migrationLockTimeout = 500 * time.Millisecond // well below the services' own lock timeout
 	migrationPause       = time.Second
 	migrationTimeout     = 2 * time.Minute
 )

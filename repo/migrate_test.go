@@ -41,7 +41,7 @@ func TestMigrateDownAndUpAgain(t *testing.T) {
 	for version := newest - 1; version >= 0; version-- {
 		require.NoError(t, repo.Migrate(f.ctx(), f.url, int64(version)))
 		schemas[version] = schema(t, f)
-		if version >= 3 { // 00003_jobs
+		if version >= 3 { // created by 00003_jobs
 			require.Equal(t, 6, f.count("jobs"), "the jobs stay")
 		}
 	}

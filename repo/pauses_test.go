@@ -92,7 +92,7 @@ func TestPausesOfEverythingKeepTheOrder(t *testing.T) {
 	c, _ := must2(f.store.Claim(f.ctx(), other, f.submit(), 1))(t)
 	require.NotNil(t, c, "another worker is not drained")
 	f.unpause(worker)
-	f.pause(job.PauseAll, "", job.ModeDrain) // accepted jobs run
+	f.pause(job.PauseAll, "", job.ModeDrain) // jobs that were already accepted still run
 	f.pause(job.PauseClient, f.client.String(), job.ModeDrain)
 	f.assigned(id, 1)
 	f.checkInvariants()

@@ -23,8 +23,8 @@ func (f *fixture) openSessions() int {
 	return f.count("testbed_sessions WHERE ended_at IS NULL")
 }
 
-// A label has one open session, a copy of the session without a label, even with concurrent requests. Its rules have separate counts, and
-// end with it.
+// A label has one open session, a copy of the session without a label, even with concurrent requests. The rules of the copy have separate
+// counts, and end with it.
 func TestLabelledSessions(t *testing.T) {
 	f := setup(t)
 	own := of(f.client)

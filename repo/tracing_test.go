@@ -46,7 +46,7 @@ func (s traces) below(parent trace.SpanContext) (found tracetest.SpanStubs) {
 	return found
 }
 
-// only returns the only span with a name directly below another.
+// only returns the span with the name directly below the parent; there must be exactly one.
 func (s traces) only(t *testing.T, parent trace.SpanContext, name string) tracetest.SpanStub {
 	found := slices.DeleteFunc(s.below(parent), func(span tracetest.SpanStub) bool { return span.Name != name })
 	require.Len(t, found, 1, name)

@@ -67,7 +67,7 @@ func operations(f *fixture) map[string]func(id job.ID) error {
 	}
 }
 
-// tryAll tries each operation on a job in each state. later is the time from the job's creation to its last update.
+// tryAll tries each operation on a job in each state. `later` is the time from the job's creation to its last update.
 func (f *fixture) tryAll(later string, check func(what string, from job.State, id job.ID, operation func(id job.ID) error)) {
 	for _, from := range job.States {
 		for name, operation := range operations(f) {
@@ -158,7 +158,7 @@ func requireBroken(t *testing.T, constraint string, err error) {
 // brokenRow is a statement that a named CHECK of the schema refuses.
 type brokenRow struct {
 	constraint, sql string
-	of              job.State // of the job that it changes; "" for other tables
+	of              job.State // state of the job that it changes; "" for other tables
 }
 
 func brokenRows() (rows []brokenRow) {
@@ -176,7 +176,7 @@ func brokenRows() (rows []brokenRow) {
 
 func TestSchemaRefusesBrokenRows(t *testing.T) {
 	f := setup(t)
-	tested := []string{"events_transition_allowed"} // by TestSchemaKnowsTheTable
+	tested := []string{"events_transition_allowed"} // tested by TestSchemaKnowsTheTable
 	for _, b := range brokenRows() {
 		var args []any
 		if b.of != "" {

@@ -55,8 +55,8 @@ func (s *Store) UseKey(ctx context.Context, id string) (exists bool, err error) 
 	return key != nil, err
 }
 
-// ChangeKeys calls decide with the client and all its keys, newest first, and stores the result. The client's row is locked meanwhile, so
-// two changes of one client's keys never overlap. If the client does not exist, decide gets a zero client.
+// ChangeKeys calls `decide` with the client and all its keys, newest first, and stores the result. The client's row is locked meanwhile,
+// so two changes of one client's keys never overlap. If the client does not exist, `decide` gets a zero client.
 func (s *Store) ChangeKeys(ctx context.Context, client job.ID,
 	decide func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error)) error {
 	return s.db.InTx(ctx, "change keys", func(ctx context.Context, tx pgx.Tx) error {
@@ -95,8 +95,8 @@ func storeKeys(ctx context.Context, tx pgx.Tx, change job.KeyChange) error {
 	return nil
 }
 
-// WatchKeys calls changed with the id of a key whenever a process changes the key's validity. It calls connected when the watch begins or
-// ends; without a watch, cached keys must not be trusted. It returns when ctx ends.
+// WatchKeys calls `changed` with the id of a key whenever a process changes the key's validity. It calls `connected` when the watch begins
+// or ends; without a watch, cached keys must not be trusted. It returns when ctx ends.
 func (s *Store) WatchKeys(ctx context.Context, changed func(id string), connected func(bool)) {
 	for ctx.Err() == nil {
 		err := s.watchKeys(ctx, changed, connected)

@@ -44,5 +44,5 @@ WITH gone AS (
 {{forgetGone}}
 
 -- fragment: forgetGone
--- Ends a statement with the CTE gone, which contains keys: makes all processes drop these from their caches.
+-- End of a statement whose CTE `gone` has keys: makes all processes drop these keys from their caches.
 SELECT pg_notify('{{revocationChannel}}', key_id) FROM gone

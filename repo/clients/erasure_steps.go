@@ -21,10 +21,10 @@ const (
 	countLook     = 10_000 // rows read to count the client's rows
 )
 
-// eraseStep is one step of an erasure, done in parts. run does one part, and reports whether the step is done.
+// eraseStep is one step of an erasure, done in parts. Its function `run` does one part, and reports whether the step is done.
 type eraseStep struct {
 	name   string
-	resets bool // also a step of resets
+	resets bool // resets take this step too
 	run    func(*erasing, context.Context) (done bool, err error)
 }
 
@@ -39,7 +39,7 @@ type eraseStep struct {
 //   - Events without a job belong to webhooks and batches, which are removed before them.
 //   - Then the steps count all rows. If any are left, the erasure begins again.
 var eraseSteps = []eraseStep{
-	{"stop", true, (*erasing).stop}, // also the default of the column step
+	{"stop", true, (*erasing).stop}, // the name is also the default of the column erasures.step
 	{"settle", false, (*erasing).mayGoOn},
 	{"schedules", true, limited("schedules", statement("eraseSchedules"))},
 	{"cancel", true, (*erasing).findUnfinished},
@@ -130,7 +130,7 @@ type erasedJob struct {
 	Attempt, Dispatch int
 }
 
-// split notes which jobs must be canceled, and returns the others.
+// split notes which of the found jobs must be canceled, and returns the ids of the others.
 func (e *erasing) split(found []erasedJob) (final [][16]byte) {
 	for _, j := range found {
 		if j.Open {
@@ -183,7 +183,7 @@ func (e *erasing) allDeliveries(ctx context.Context, ids [][16]byte) (gone bool,
 	return !left, err
 }
 
-// waitingDeliveries leaves deliveries that are being sent; they are removed with their job or webhook.
+// waitingDeliveries removes deliveries except those being sent, which are removed later with their job or webhook.
 func (e *erasing) waitingDeliveries(ctx context.Context) (bool, error) {
 	n, err := e.deliveries(ctx, statement("eraseWaitingDeliveries"), pg.UUID(e.Erasure.ClientID), eraseLimit)
 	return n == 0, err

@@ -39,8 +39,8 @@ UPDATE webhooks SET deleted_at = at, updated_at = at, secret = '', old_secrets =
 FROM (VALUES (clock_timestamp())) AS v(at) WHERE webhook_id = ANY (ARRAY(SELECT webhook_id FROM locked))
 
 -- name: lookErasedJobs
--- Reads @look jobs of a client after a position, using the index jobs_client. Removes the callbacks of unfinished jobs, so that no callback
--- reports their cancellation, except from rows that another transaction has locked.
+-- Reads @look jobs of a client after a position, using the index jobs_client. Removes the callbacks of those that are unfinished, so that
+-- no callback reports their cancellation. Skips rows that another transaction has locked.
 -- Parameters: @client, @after, @look
 WITH looked AS MATERIALIZED (
   SELECT job_id, finished_at IS NULL AS open, attempt, dispatch FROM jobs
@@ -66,8 +66,8 @@ SELECT job_id, finished_at IS NULL, attempt, dispatch FROM jobs WHERE client_id 
 SELECT EXISTS (SELECT FROM jobs WHERE client_id = @client)
 
 -- fragment: removeDeliveries
--- Ends a statement with the CTE old, which contains deliveries: removes them with their attempts. Returns their ids, the ids of those that
--- may have a task in Redis, and the number of removed attempts.
+-- End of a statement whose CTE `old` has deliveries: removes them with their attempts. Returns their ids, the ids of those that may have a
+-- task in Redis, and the number of removed attempts.
 no_attempts AS (
   DELETE FROM delivery_attempts WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old)) RETURNING 1
 ), no_deliveries AS (
@@ -105,14 +105,14 @@ WITH old AS MATERIALIZED (
 SELECT count(*)::int FROM delivery_attempts WHERE delivery_id = ANY (@ids::uuid[])
 
 -- name: haveDeliveries
--- Reads whether jobs have deliveries, by the index deliveries_job, or webhooks, by deliveries_webhook.
+-- Reads whether any of the jobs (by the index deliveries_job) or webhooks (by deliveries_webhook) has deliveries.
 -- Parameters: @ids
 SELECT EXISTS (SELECT FROM unnest(@ids::uuid[]) AS i(id) CROSS JOIN LATERAL (
   (SELECT 1 FROM deliveries WHERE job_id = i.id ORDER BY job_id, delivery_id LIMIT 1)
   UNION ALL (SELECT 1 FROM deliveries WHERE webhook_id = i.id ORDER BY webhook_id, delivery_id LIMIT 1)) d)
 
 -- name: eraseJobs
--- Removes jobs, which are locked already, with all their data except deliveries, by primary key, and leaves no tombstones. Returns the
+-- Removes jobs by primary key, with all their data except deliveries. The jobs are locked already. Leaves no tombstones. Returns the
 -- numbers of removed rows by table. The trigger jobs_undelivered finds no deliveries any more.
 -- Parameters: @ids
 WITH no_outcomes AS (
@@ -153,7 +153,7 @@ looked AS MATERIALIZED (
 
 -- fragment: eraseAlong
 -- Reads @look rows of a table after a position by primary key, and removes the client's rows. The table has no index by client. Returns
--- how many rows it read, the last one, and how many it removed.
+-- the number of rows read, the last row read, and the number of rows removed.
 -- Parameters: @client, @after, @after_job, @look
 WITH {{lookedAlong}}, gone AS (
   DELETE FROM {{table}} WHERE {{key}} = ANY (ARRAY(SELECT {{key}} FROM looked WHERE client_id = @client)) RETURNING 1
@@ -194,7 +194,7 @@ looked AS MATERIALIZED (
 -- name: eraseItems
 -- Reads @look items after a position, and removes those of the client, by primary key. First it locks their operations by primary key, like
 -- every statement that changes items. Removed pending items count as skipped, because an operator's operation ends only when all its items
--- are counted. Returns how many items it read, the last one, and how many it removed.
+-- are counted. Returns the number of items read, the last item read, and the number of items removed.
 -- Parameters: @client, @after, @after_job, @look
 WITH {{lookedItems}}, mine AS MATERIALIZED (
   SELECT bulk_id, job_id FROM looked WHERE client_id = @client

@@ -136,8 +136,8 @@ const (
 	// maxReplayed is how many events one call of ReplayEvents may read, job events and others together.
 	maxReplayed = 5000
 
-	// replaySlack limits how much earlier an event may have occurred than an event before it in the stream. No transaction that writes events
-	// takes longer.
+	// An event may have occurred up to replaySlack earlier than an event before it in the stream. No transaction that writes events takes
+	// longer.
 	replaySlack = time.Minute
 )
 

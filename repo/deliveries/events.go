@@ -11,8 +11,8 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// eventScanner reads eventColumns. All are null without an event. The job's columns are null if the event belongs to no job, the report's
-// if the event ended no attempt.
+// eventScanner reads eventColumns. All columns are null if the row has no event. The job's columns are null if the event belongs to no
+// job, the report's if the event ended no attempt.
 type eventScanner struct {
 	job.Occurrence
 	ended jobs.AttemptScanner

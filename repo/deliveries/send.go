@@ -148,7 +148,7 @@ func (s *Store) ReclaimDeliveries(ctx context.Context, limit int) (n int, err er
 // RecordDelivery writes the result of an attempt to send a claimed delivery: the attempt, the delivery's state, and the health of its
 // webhook. It returns job.ErrStale and writes nothing if the claim is no longer current.
 //
-// It disables the webhook if that has failed too often in a row for too long, or if the result asks for it. It then writes the client's
+// It disables the webhook after too many failures in a row over too long a time, or if the result asks for it. It then writes the client's
 // event webhook.disabled once.
 //
 // An internal failure, job.SendInternal, is not the receiver's fault. Such a failure counts neither against the webhook nor as one of the
@@ -235,7 +235,7 @@ type EndpointWalk struct {
 	Looked, Changed int
 }
 
-// Next returns the endpoint to continue the walk after. look and limit are the limits of endpoints and changed deliveries per call.
+// Next returns the endpoint to continue the walk after. look limits the endpoints of a call, and limit its changed deliveries.
 func (w EndpointWalk) Next(from job.EndpointKey, look, limit int) job.EndpointKey {
 	switch {
 	case w.Changed == limit: // the same endpoints may have more deliveries to change

@@ -41,7 +41,7 @@ WHERE {{stillWaiting}} AND d.attempts = 0
 -- A delivery and its event are written together and removed together. If there is a delivery without its event, this statement removes it,
 -- because it cannot be sent.
 --
--- The size of an event's data is estimated from its stored size, high for compressed data, because an exact size would require
+-- The size of an event's data is estimated from its stored size, and overestimated if it is compressed: the exact size would require
 -- decompressing even data that is not taken. Small events come first, so that large events of one client do not block the others.
 --
 -- Returns a row for each requested delivery. If one is not claimed but the caller should ask again, its wait is the time until it is due,

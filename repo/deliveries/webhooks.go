@@ -16,7 +16,7 @@ const DisableFailures = 20
 // WebhookLimits determine when a failing webhook is disabled. Both limits must be reached. The zero value means 20 failures and 10 minutes.
 type WebhookLimits struct {
 	DisableFailures int           // in a row
-	DisableAfter    time.Duration // since the first of them
+	DisableAfter    time.Duration // time since the first of them
 }
 
 func (l WebhookLimits) orDefault() WebhookLimits {

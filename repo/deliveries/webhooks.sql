@@ -1,5 +1,5 @@
 -- name: lockClientsWebhooks
--- Lets one transaction at a time add a webhook for a client, by an advisory lock, so that they can be counted.
+-- Lets one transaction at a time add a webhook for a client, by an advisory lock, so that the client's webhooks can be counted.
 -- Parameters: @client
 SELECT pg_advisory_xact_lock(hashtextextended('webhooks of ' || @client::text, 0))
 

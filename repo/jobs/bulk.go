@@ -104,15 +104,15 @@ func (s *Store) AbortBulk(ctx context.Context, client, id job.ID) (b *job.Bulk, 
 	return b, false, err
 }
 
-// CountBulk counts the matching jobs among the next look jobs that an operation would read: those older than the job before, or the newest
-// ones for the zero id.
+// CountBulk counts the matching jobs among the next `look` jobs that an operation would read: the newest of those older than the job
+// `before`, or of all jobs for the zero id.
 func (s *Store) CountBulk(ctx context.Context, client job.ID, f job.BulkFilter, before job.ID, look int) (job.BulkLook, error) {
 	args := append(bulkArgs(client, f, before, time.Now().Add(pg.IDSkew)), look, job.BulkSample)
 	count, _ := bulkAlong(client, f)
 	return pg.QueryOne(ctx, s.db, nil, pgx.RowToStructByPos[job.BulkLook], count, args...)
 }
 
-// BulkJobs reads the jobs of a sample without Params, the newest first. It skips deleted jobs.
+// BulkJobs reads the jobs of a sample, without their Params, the newest first. It skips deleted jobs.
 func (s *Store) BulkJobs(ctx context.Context, ids []job.ID) ([]*job.Job, error) {
 	found, err := s.bulkJobs(ctx, ids)
 	var jobs []*job.Job
@@ -135,7 +135,7 @@ func bulkAlong(client job.ID, f job.BulkFilter) (count, gather string) {
 	return statement("countBulkOfAll"), statement("gatherBulkOfAll")
 }
 
-// bulkArgs returns the arguments of bulkLooked, for jobs created before the time until, of the client, or of all clients for the zero id.
+// bulkArgs returns the arguments of bulkLooked, for jobs that the client, or any client for the zero id, created before `until`.
 func bulkArgs(client job.ID, f job.BulkFilter, before job.ID, until time.Time) []any {
 	after, earlier := (*time.Time)(f.CreatedAfter), (*time.Time)(f.CreatedBefore)
 	bound := until.Add(time.Microsecond)
@@ -170,9 +170,9 @@ func (s *Store) GatherBulk(ctx context.Context, b *job.Bulk, look, most int) (*j
 	return gathered, found, err
 }
 
-// DoItems calls do with the next items of an operation that have no result: at most limit, after the given job, with the current state of
-// their jobs. do changes the jobs through this store, with its context, and returns the items that now have a result. Changes and results
-// are committed together, so each item takes effect exactly once even after a crash (see recordItems).
+// DoItems calls `do` with the next items of an operation that have no result: at most limit, after the given job, with the current state
+// of their jobs. `do` must change the jobs through this store, with the context that it gets, and return the items that now have a result.
+// Changes and results are committed together, so each item takes effect exactly once even after a crash (see recordItems).
 //
 // It returns the items that it took. There are none if all have a result, the operation is finished, or another process works on it. If
 // another transaction has locked one of the jobs, DoItems returns an error after a short wait and changes none of them.
@@ -247,7 +247,7 @@ func (s *Store) RetryItems(ctx context.Context, retries []job.ItemRetry, overrid
 		return nil, s.db.Failed("bulk", err)
 	}
 	for _, a := range answers {
-		if errors.Is(a.Err, job.ErrLeaseEnded) { // its jobs are still FAILED, so the whole part is repeated later
+		if errors.Is(a.Err, job.ErrLeaseEnded) { // the jobs are still FAILED, so the whole part is repeated later
 			return nil, a.Err
 		}
 	}

@@ -50,9 +50,9 @@ WHERE (result, bulk_id, job_id) > (@result, @bulk::uuid, @after::uuid)
 ORDER BY result, bulk_id, job_id LIMIT @limit
 
 -- fragment: bulkLooked
--- Reads jobs from the newest to the oldest, like listJobs and for the same reasons. It walks jobs_client, or jobs_batch for the jobs of one
--- batch, or the primary key for the jobs of all clients. It reads @look entries of the index, matching or not. owner, value and order refer
--- to the first column of the index; for the primary key they are empty.
+-- Reads jobs from the newest to the oldest, like listJobs and for the same reasons. It walks jobs_client, or jobs_batch for the jobs of
+-- one batch, or the primary key for the jobs of all clients. It reads @look entries of the index, matching or not. The placeholders owner,
+-- value and order refer to the first column of the index; for the primary key they are empty.
 looked AS MATERIALIZED (
   SELECT job_id, client_id, batch_id, state, attempt, max_attempts, failure_retryable, event_seq,
     (@client::uuid IS NULL OR client_id = @client) AND created_at <= @until

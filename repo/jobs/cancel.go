@@ -83,7 +83,7 @@ type retryRequest struct {
 	wait        time.Duration
 	traceparent string
 	apiKey      string
-	lease       job.ID // of headroom
+	lease       job.ID // headroom lease
 	override    bool   // ignore whether the failure is retryable, and max_attempts
 }
 

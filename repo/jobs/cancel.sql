@@ -97,8 +97,8 @@ WITH seen AS MATERIALIZED (
 ), {{removeOld}}
 
 -- fragment: removeOld
--- Ends a statement with the CTE old, which contains jobs: removes these with all their data, and leaves tombstones. Tombstones of recent
--- jobs store how they ended, because the history may still need it. Trigger: jobs_undelivered removes their deliveries.
+-- End of a statement whose CTE `old` has jobs: removes these with all their data, and leaves tombstones. Tombstones of recent jobs store
+-- how they ended, because the history may still need it. Trigger: jobs_undelivered removes their deliveries.
 no_outcomes AS (
   DELETE FROM outcome_outbox WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 ), no_events AS (

@@ -57,10 +57,11 @@ const clockMemory = 10 * time.Second
 // serverClock estimates Postgres' clock without asking. The estimate is never ahead of Postgres' clock, and is behind by the shortest
 // transmission time of an answer in the last seconds.
 type serverClock struct {
-	mu            sync.Mutex
-	base          time.Time // a moment of this process; only its monotonic clock counts
-	known         bool
-	offset, older time.Duration // lower bounds of Postgres' clock minus this process's: since rotated, and in the period before
+	mu    sync.Mutex
+	base  time.Time // a moment of this process; only its monotonic clock counts
+	known bool
+	// lower bounds of Postgres' clock minus this process' clock: offset since `rotated`, older from the period before
+	offset, older time.Duration
 	rotated       time.Time
 }
 
@@ -74,8 +75,8 @@ func (c *serverClock) now() (t time.Time, known bool) {
 	return c.base.Add(time.Since(c.base) + max(c.offset, c.older)), true
 }
 
-// observe records an answer of Postgres, whose clock showed the time server at the latest when the answer was received. If the clock was
-// set back, earlier observations no longer count.
+// observe records an answer of Postgres: its clock showed `server` no later than the answer was received. If the clock was set back,
+// earlier observations no longer count.
 func (c *serverClock) observe(server, received time.Time, setBack bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

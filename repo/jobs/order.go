@@ -12,13 +12,13 @@ import (
 const maxHandOverWait = time.Second
 
 // order keeps the flushes of new jobs of this process in order (section 12). created_at rises with the number of the flush. A flush's jobs
-// are handed over after the jobs of the previous flush, or after that flush failed.
+// are handed over (Submission.Committed is called) after the jobs of the previous flush, or after that flush failed.
 type order struct {
 	clock   serverClock
 	service func(time.Time) time.Time // converts Postgres' time to the service's time
 	late    prometheus.Counter        // jobs handed over after younger ones
 
-	wait   time.Duration // maxHandOverWait
+	wait   time.Duration // maxHandOverWait, except in tests
 	asking sync.Mutex    // held while Postgres is asked for its time
 
 	mu      sync.Mutex
@@ -73,8 +73,8 @@ func (o *order) take(n int) place {
 	return place{o.taken, first}
 }
 
-// stored updates the clock after a flush. wanted is the greatest created_at that the flush asked for, got the greatest that was stored, and
-// server Postgres' time in its statement.
+// stored updates the clock after a flush. `wanted` is the greatest created_at that the flush asked for, `got` the greatest that was
+// stored, and `server` Postgres' time in its statement.
 func (o *order) stored(wanted, got, server time.Time) {
 	setBack := o.service(server).Before(wanted)
 	o.clock.observe(server, time.Now(), setBack)

@@ -72,13 +72,13 @@ ORDER BY {{owner}} DESC, job_id DESC LIMIT @limit
 -- {{guard}} => true
 
 -- name: listByBatch of listJobs
--- The statement does not read the jobs of another client's batch, so that takes as long as for one that never existed.
+-- The statement does not read the jobs of another client's batch, so it takes as long as for a batch that never existed.
 -- {{owner}} => batch_id
 -- {{value}} => @batch::uuid
 -- {{guard}} => batch_id IS NOT NULL AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND client_id = @client)
 
 -- name: listBySchedule of listJobs
--- A schedule may be deleted, so the owner comes from its jobs.
+-- A schedule may be deleted, so the owner is read from its jobs.
 -- {{owner}} => schedule_id
 -- {{value}} => @schedule::uuid
 -- {{guard}} => schedule_id IS NOT NULL AND {{firstRunOfClient}}

@@ -23,8 +23,8 @@ func definitionArgs(s *job.Schedule) []any {
 	}
 }
 
-// InsertSchedule stores a schedule, unless its client has reached the limit. begin gets the schedule with its time of creation, and sets
-// its first due time. InsertSchedule returns only after the commit, except within Once, which commits later.
+// InsertSchedule stores a schedule, unless its client has reached the limit. The function `begin` gets the schedule with its time of
+// creation, and sets its first due time. InsertSchedule returns only after the commit, except within Once, which commits later.
 func (s *Store) InsertSchedule(ctx context.Context, sched job.Schedule, most int, begin func(*job.Schedule) error) (
 	added *job.Schedule, err error,
 ) {
@@ -54,7 +54,7 @@ func (s *Store) Schedule(ctx context.Context, client, id job.ID) (*job.Schedule,
 	return pg.QueryOne(ctx, s.db, errScheduleNotFound, scanSchedule, statement("readSchedule"), pg.UUID(id), pg.UUID(client))
 }
 
-// ChangeSchedule runs change on a locked schedule of a client, or of any client for the zero id, and returns the changed schedule.
+// ChangeSchedule calls `change` with a locked schedule of a client, or of any client for the zero id, and returns the changed schedule.
 func (s *Store) ChangeSchedule(ctx context.Context, client, id job.ID, change func(s *job.Schedule, now time.Time) error) (
 	changed *job.Schedule, err error,
 ) {

@@ -1,5 +1,5 @@
 -- name: lockClientsSchedules
--- Lets one transaction at a time add a schedule for a client, by an advisory lock, so that they can be counted.
+-- Lets one transaction at a time add a schedule for a client, by an advisory lock, so that the client's schedules can be counted.
 -- Parameters: @client
 SELECT pg_advisory_xact_lock(hashtextextended('schedules of ' || @client::text, 0))
 

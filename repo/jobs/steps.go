@@ -58,8 +58,8 @@ func (s *Store) Release(ctx context.Context, claims []job.ClaimID, waits []time.
 
 var scanTask = pgx.RowToStructByName[job.Task]
 
-// Emit adds event.emitted to the log of a running job. before is how many events the attempt has emitted, so that a repeated call after a
-// lost answer does not add the event again. It returns job.ErrStale and writes nothing if the claim is no longer current.
+// Emit adds event.emitted to the log of a running job. `before` is how many events the attempt has emitted, so that a repeated call after
+// a lost answer does not add the event again. It returns job.ErrStale and writes nothing if the claim is no longer current.
 func (s *Store) Emit(ctx context.Context, c job.ClaimID, before int, e job.Emission) error {
 	id := pg.EventIDs(1)[0]
 	for {

@@ -29,7 +29,7 @@ type Store struct {
 	clients *clients.Store
 	maxHeld int // limit of one client's jobs that workers hold at once; 0 for no limit
 
-	order   *order             // of flushes of new jobs
+	order   *order             // order of the flushes of new jobs
 	damaged prometheus.Counter // results that do not match their digest
 	inserts *pg.Batcher[insertion, job.Receipt]
 	cancels *pg.Batcher[cancelRequest, job.Canceling]

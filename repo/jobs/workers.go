@@ -31,8 +31,9 @@ func (l *Leases) Register(ctx context.Context, worker job.ID, name string, concu
 	})
 }
 
-// Renew extends the lease of a living worker and returns its claims according to the database. It returns only the claims, because there
-// may be thousands and each heartbeat calls it. It returns job.ErrWorkerDead if the lease had ended; other workers get its jobs then.
+// Renew extends the lease of a living worker and returns its claims according to the database. It does not return the jobs of these
+// claims, because there may be thousands and each heartbeat calls it. It returns job.ErrWorkerDead if the lease had ended; other workers
+// get its jobs then.
 func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.ClaimID, error) {
 	var held []job.ClaimID
 	err := l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {

@@ -18,7 +18,7 @@ func (s *Store) Load(ctx context.Context, limit int) (job.Counted, error) {
 	}, statement("countLoad"), limit+1)
 }
 
-// LoadByClient is like Load, but for each client that has more jobs than the number few.
+// LoadByClient is like Load, but for each client that has more than `few` jobs.
 func (s *Store) LoadByClient(ctx context.Context, limit, few int) (map[job.ID]job.Load, error) {
 	return pg.QueryByID(ctx, s.db, func(l *job.Load) []any { return []any{&l.Active, &l.Queued} }, statement("countLoadByClient"),
 		limit+1, few)

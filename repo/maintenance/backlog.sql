@@ -20,8 +20,8 @@ SELECT client_id, count(*)::int, count(queued_at)::int FROM (
 
 -- name: readBacklog
 -- Counts jobs by the indexes jobs_scheduled, jobs_waiting and jobs_held, deliveries by deliveries_waiting and deliveries_claimed, and
--- webhooks by webhooks_client. Locks nothing. Where there may be a million rows, it counts entries of the index, in any order, without the
--- table, because the index's predicate is the whole condition. Waiting jobs that are not CREATED are QUEUED.
+-- webhooks by webhooks_client. Locks nothing. Where there may be a million rows, it counts index entries and does not read the table,
+-- because the index's predicate is the whole condition. Waiting jobs that are not CREATED are QUEUED.
 -- Parameters: @after_client, @after_endpoint, @looked, @limit
 {{walkEndpoints}}
 SELECT created.n, waiting.n, held.assigned, held.running,

@@ -20,7 +20,7 @@ func (a Admin) History(ctx context.Context, w admin.Window) ([]admin.HistoryBuck
 	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[[]admin.HistoryBucket], statement("readHistory"), width, length, step)
 }
 
-// Ends counts the jobs that were submitted or ended recently, within the duration last. The history goes back two days at most.
+// Ends counts the jobs that were submitted or ended within the duration `last` before now. The history goes back two days at most.
 func (a Admin) Ends(ctx context.Context, last time.Duration) (admin.Ends, error) {
 	return pg.QueryOne(ctx, a.store.db, nil, pgx.RowToStructByPos[admin.Ends], statement("sumHistory"), last)
 }

@@ -33,7 +33,7 @@ const (
 // jobRange is the part of an index that a list of jobs walks.
 type jobRange struct {
 	list, count string
-	start       admin.Place // before the first entry
+	start       admin.Place // place before the first entry
 	byID        bool        // sorted by id, from new to old; times become bounds of the ids
 }
 

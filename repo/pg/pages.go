@@ -14,7 +14,7 @@ import (
 // LastID sorts behind all other ids.
 var LastID = job.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// AfterOf returns the id after which a list from new to old continues: id, or LastID if it is zero, for the beginning.
+// AfterOf returns id, after which a list from new to old continues, or LastID if id is zero, which means the beginning.
 func AfterOf(id job.ID) job.ID {
 	if id.IsZero() {
 		return LastID

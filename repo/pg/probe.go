@@ -17,7 +17,7 @@ type probe struct {
 	own    OwnConn
 	closed bool
 	last   bool      // the latest answer
-	at     time.Time // time of last
+	at     time.Time // time of the latest answer
 }
 
 // answers reports whether Postgres answers within probeTimeout. Concurrent callers share the result.

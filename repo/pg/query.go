@@ -16,7 +16,7 @@ func Query[T any](ctx context.Context, d *DB, scan pgx.RowToFunc[T], sql string,
 	return QueryAs(ctx, d, "read", scan, sql, args...)
 }
 
-// QueryAs is like Query for an operation with its own error count.
+// QueryAs is like Query, but counts errors under the name of the operation.
 func QueryAs[T any](ctx context.Context, d *DB, operation string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	var all []T
 	err := d.on(ctx, operation, sql, func(ctx context.Context, db Conn) (err error) {
@@ -66,7 +66,7 @@ func QueryFirst[T any](ctx context.Context, d *DB, scan pgx.RowToFunc[T], sql st
 	return First(Query(ctx, d, scan, sql, args...))
 }
 
-// QueryOne returns the first row of a statement. If there is none, it returns the error missing, or nil.
+// QueryOne returns the first row of a statement. If there is none, it returns the error `missing`, which may be nil.
 func QueryOne[T any](ctx context.Context, d *DB, missing error, scan pgx.RowToFunc[T], sql string, args ...any) (T, error) {
 	row, found, err := QueryFirst(ctx, d, scan, sql, args...)
 	if err == nil && !found {
@@ -80,7 +80,7 @@ func QueryValue[T any](ctx context.Context, d *DB, sql string, args ...any) (T, 
 	return QueryOne(ctx, d, nil, pgx.RowTo[T], sql, args...)
 }
 
-// CollectByID collects rows that begin with an id. columns returns the destinations of the other columns.
+// CollectByID collects rows that begin with an id. The function `columns` returns the destinations of the other columns.
 func CollectByID[T any](rows pgx.Rows, err error, columns func(*T) []any) (map[job.ID]T, error) {
 	if err != nil {
 		return nil, err

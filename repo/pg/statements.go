@@ -32,8 +32,8 @@ var (
 	constants = map[string]string{"maxLooked": strconv.Itoa(maxLooked)} // shared with Go code
 )
 
-// Statements registers the statements of a folder, and the constants that they share with its Go code. statement returns the text that is
-// sent: with numbered parameters and without comments.
+// Statements registers the statements of a folder, and the constants that they share with its Go code. The returned function `statement`
+// returns the text that is sent: with numbered parameters and without comments.
 func Statements(files fs.FS, shared map[string]string) (statement func(name string) string) {
 	paths, err := fs.Glob(files, "*.sql")
 	for _, path := range paths {
@@ -119,7 +119,7 @@ func compose(name string) string {
 	return text
 }
 
-// numbers returns a replacer of parameters by numbers. Longer names come first, because one name may be the prefix of another.
+// numbers returns a replacer that turns parameters into numbers. Longer names come first, because one name may be the prefix of another.
 func numbers(params []string) *strings.Replacer {
 	pairs := make([][]string, len(params))
 	for i, p := range params {

@@ -33,7 +33,7 @@ func planID(target any) (pgtype.WrappedScanPlanNextSetter, any, bool) {
 	return &idPlan{}, (*idScanner)(id), ok
 }
 
-// ScanRow reads a row into targets. It does not set a target for NULL, so the targets must have the zero value. It skips NULL.
+// ScanRow reads a row into targets. A NULL leaves its target unchanged, so the targets must have the zero value.
 func ScanRow(row pgx.CollectableRow, targets ...any) error {
 	for i, value := range row.RawValues() {
 		if value == nil {

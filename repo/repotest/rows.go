@@ -87,7 +87,7 @@ func All[T any](t testing.TB, url, sql string, args ...any) []T {
 	return values
 }
 
-// Count counts the rows of a table, which a condition may follow, such as "jobs WHERE state = 'QUEUED'".
+// Count counts rows; `what` is a table with an optional condition, such as "jobs WHERE state = 'QUEUED'".
 func Count(t testing.TB, url, what string) int {
 	t.Helper()
 	return All[int](t, url, `SELECT count(*) FROM `+what)[0]

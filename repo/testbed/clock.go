@@ -66,8 +66,8 @@ func (s *Store) readClockMove(ctx context.Context) (clockMove, error) {
 	return m, err
 }
 
-// MoveClock calls move with the state of the clock, and moves the clock to the returned state. Moves take turns. The caller must call
-// follow after the commit, to apply the move to Config.Clock.
+// MoveClock calls the function `move` with the state of the clock, and moves the clock to the returned state. Moves take turns. The caller
+// must call the returned function `follow` after the commit, to apply the move to Config.Clock.
 func (s *Store) MoveClock(ctx context.Context, move func(testbed.ClockState) (testbed.ClockState, error)) (
 	moved testbed.ClockState, follow func(context.Context) (testbed.ClockState, error), err error,
 ) {
@@ -120,7 +120,7 @@ func (s *Store) correctClock(ctx context.Context, before, after clockMove) (test
 	return state, err
 }
 
-// to returns the next move and the arguments of moveClock.
+// to returns the move that leads to the wanted state, and the arguments of moveClock for it.
 func (m clockMove) to(wanted testbed.ClockState) (next clockMove, arguments []any) {
 	next = clockMove{rate: wanted.Rate, frozen: wanted.Frozen, server: m.server}
 	if !wanted.Frozen {

@@ -72,7 +72,7 @@ func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) 
 	return r, err
 }
 
-// runs returns the jobs of the session, and notes when their batches ended.
+// runs returns the jobs of the session, and notes in `groups` when their batches ended.
 func (r *recording) runs(ctx context.Context, groups map[string]time.Time) ([]verdict.Run, error) {
 	return pg.Query(ctx, r.db, func(row pgx.CollectableRow) (run verdict.Run, err error) {
 		var id, batch job.ID
@@ -92,7 +92,7 @@ func (r *recording) runs(ctx context.Context, groups map[string]time.Time) ([]ve
 	}, statement("sessionJobs"), r.args...)
 }
 
-// bulks notes the bulk operations of the jobs, and when the operations ended.
+// bulks adds to the record the bulk operations that changed or skipped the jobs, and when the operations ended.
 func (r *recording) bulks(ctx context.Context, from job.ID, record *verdict.Record) error {
 	runs := map[job.ID]*verdict.Run{}
 	for i := range record.Runs {

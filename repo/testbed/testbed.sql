@@ -185,8 +185,8 @@ FROM testbed_exchanges WHERE client_id = @client AND session_id = ANY (@session:
   AND exchange::text LIKE '%"stream":{%'
 
 -- fragment: jobsOfSession
--- The jobs that a client created in a session with a label, or in the one without if @session is null. Walks jobs_client from @first,
--- which is at most the smallest id of these jobs, and finds the session of each job's request by primary key.
+-- The jobs that a client created in a session with a label or, if @session is null, in the session without a label. Walks jobs_client from
+-- @first, which is at most the smallest id of these jobs, and finds the session of each job's request by primary key.
 FROM jobs WHERE client_id = @client AND job_id >= @first AND created_at >= @since
   AND (@until::timestamptz IS NULL OR created_at <= @until)
   AND (SELECT r.session_id FROM testbed_requests r WHERE r.client_id = @client AND r.request_id = jobs.request_id)
