@@ -74,7 +74,7 @@ func tlsProxy(t *testing.T, target string) string {
 	return l.Addr().String()
 }
 
-// proxy forwards a client's bytes to the Redis on a port. If pass returns false, it ends the connection.
+// proxy forwards a client's bytes to the Redis on a port. If `pass` returns false, it ends the connection.
 func proxy(t *testing.T, port int, pass func(sent []byte) bool) (url string) {
 	t.Helper()
 	l := redistest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)

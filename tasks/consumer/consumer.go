@@ -44,8 +44,8 @@ func (c *Config) setDefaults() {
 }
 
 const (
-	// The Redis timeout of consumers is timeouts times that of other clients. A task that Redis returns after the timeout would be active,
-	// but no worker would handle it.
+	// The Redis timeout of consumers is `timeouts` times the timeout of other clients. A task that Redis returns after the timeout would be
+	// active, but no worker would handle it.
 	timeouts = 5
 	// quietWait limits how long Quiet waits for a fetch that hangs in Redis.
 	quietWait = time.Second
@@ -264,7 +264,7 @@ func (c *Consumer) shutDown() {
 		c.redis.Log.Warn("Redis does not answer; closing its connections to stop")
 		c.cut()
 	})
-	for _, s := range c.held { // after Quiet no other goroutine changes held
+	for _, s := range c.held { // after Quiet, no other goroutine changes c.held
 		c.ending.Go(s.Shutdown)
 	}
 	if c.subscriber != nil {

@@ -27,9 +27,9 @@ type Events struct{ *Subscriber }
 // NewEvents makes a receiver that receives nothing until Start.
 func NewEvents(r *redisconn.Redis) *Events { return &Events{newSubscriber(r, r.Client, r.Log)} }
 
-// Start starts receiving; see Subscriber.begin. It calls received with each notification of watched clients; Ended is never set. It calls
-// resumed with a client when it begins to receive the client's notifications, after Watch or a broken connection. Earlier notifications
-// may be lost.
+// Start starts receiving; see Subscriber.begin. It calls `received` with each notification of watched clients; Ended is never set. It
+// calls `resumed` with a client when it begins to receive the client's notifications, after Watch or a broken connection. Earlier
+// notifications may be lost.
 func (e *Events) Start(received func(job.Notification), resumed func(client job.ID)) {
 	e.begin(func(channel, message string) {
 		for line := range strings.SplitSeq(message, "\n") {
@@ -56,13 +56,13 @@ func (e *Events) receive(client job.ID, line string, received func(job.Notificat
 	}
 }
 
-// Watch starts receiving the client's notifications; resumed is called when that has happened. Watch never blocks.
+// Watch starts receiving the client's notifications; the function `resumed` of Start is called when that has happened. Watch never blocks.
 func (e *Events) Watch(client job.ID) { e.want(eventChannel(client), true) }
 
 // Unwatch stops receiving the client's notifications. Unwatch never blocks.
 func (e *Events) Unwatch(client job.ID) { e.want(eventChannel(client), false) }
 
-// ReceiveCancels calls canceled with the ids of canceled jobs until Stop, over a connection of the given Redis client.
+// ReceiveCancels calls `canceled` with the ids of canceled jobs until Stop, over a connection of the given Redis client.
 func ReceiveCancels(r *redisconn.Redis, client redis.UniversalClient, canceled func(job.ID)) *Subscriber {
 	s := newSubscriber(r, client, slog.New(slog.DiscardHandler)) // asynq also subscribes to Redis, and logs its outages
 	s.want(cancelChannel, true)

@@ -24,7 +24,7 @@ const (
 // messages. Messages may be lost at any time.
 type Subscriber struct {
 	client     redis.UniversalClient // makes the connection
-	outages    *redisconn.Circuit    // logs them
+	outages    *redisconn.Circuit    // logs the outages
 	redis      *redisconn.Redis
 	received   func(channel, message string)
 	subscribed func(channel string)
@@ -32,7 +32,7 @@ type Subscriber struct {
 
 	mu      sync.Mutex
 	wanted  map[string]bool
-	changed map[string]bool // added or removed since the last reconcile
+	changed map[string]bool // channels added or removed since the last reconcile
 	changes chan struct{}
 
 	start   sync.Once
@@ -52,8 +52,8 @@ func newSubscriber(r *redisconn.Redis, client redis.UniversalClient, log *slog.L
 
 // begin starts receiving messages. It does not wait for Redis, and retries until Stop. A second call, or a call after Stop, does nothing.
 //
-// begin calls received with each message of a wanted channel. It calls subscribed when it begins to receive a channel: at least once after
-// the channel was added, and after each broken connection. Earlier messages may be lost. One goroutine makes all calls. While a call
+// begin calls `received` with each message of a wanted channel. It calls `subscribed` when it begins to receive a channel: at least once
+// after the channel was added, and after each broken connection. Earlier messages may be lost. One goroutine makes all calls. While a call
 // blocks, nothing is received, and Redis closes the connection if too many messages queue up. The functions must not call Stop.
 func (s *Subscriber) begin(received func(channel, message string), subscribed func(channel string)) {
 	s.start.Do(func() {
@@ -172,8 +172,8 @@ func (s *Subscriber) subscribe(ctx context.Context, pubsub *redis.PubSub) error 
 	}
 }
 
-// reconcile sends changed subscriptions to Redis. A channel that was removed and added again is subscribed again, so that subscribed is
-// called again.
+// reconcile sends changed subscriptions to Redis. A channel that was removed and added again is subscribed again, so that the function
+// `subscribed` is called again.
 func (s *Subscriber) reconcile(ctx context.Context, pubsub *redis.PubSub) error {
 	var wanted, unwanted []string
 	s.mu.Lock()

@@ -31,7 +31,7 @@ type hint struct {
 	payload     []byte
 	at          time.Time // time to run, in the service's time; zero means immediately
 	traceparent string    // "" if there is none
-	of          job.Task  // zero for a delivery
+	of          job.Task  // task of a job; zero for a delivery
 }
 
 func (h hint) task() *asynq.Task {

@@ -27,7 +27,7 @@ const MaxRetry = 1000
 
 const (
 	enqueueBatch   = 256   // tasks per batch; after each, the sender checks whether Redis works
-	maxBuffered    = 65536 // tasks of jobs, and the same number of deliveries
+	maxBuffered    = 65536 // buffered tasks of jobs, and as many of deliveries
 	deliveryTime   = 5 * time.Minute
 	farAhead       = 365 * 24 * time.Hour
 	defaultTaskFor = time.Hour

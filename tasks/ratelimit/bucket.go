@@ -270,7 +270,7 @@ func (b *bucket) idle(now time.Time) bool {
 	return nothing && (b.rates.perDay == 0 || now.Sub(b.usedAt) > time.Minute)
 }
 
-// allowance describes the bucket after a request: the limit that refused the request, or the limit with fewer remaining requests. needs
+// allowance describes the bucket after a request: the limit that refused the request, or the limit with fewer remaining requests. `needs`
 // is the number of tokens that a refused request needs. If it needs several shared tokens, RetryAfter is when all tokens are available
 // again, because Redis reports no earlier time.
 func (b *bucket) allowance(now time.Time, needs int, v verdict, sharers int) job.Allowance {

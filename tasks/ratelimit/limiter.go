@@ -116,7 +116,7 @@ func (l *Limiter) AllowUnits(ctx context.Context, id job.ID, units int) job.Allo
 	return l.AllowItems(ctx, id, units+1)
 }
 
-// allow takes n tokens. needs is how many tokens a refused request needs to pass.
+// allow takes n tokens. `needs` is how many tokens a refused request needs to pass.
 func (l *Limiter) allow(ctx context.Context, id job.ID, n, needs int) job.Allowance {
 	if l.cfg.PerMinute <= 0 && l.cfg.PerDay <= 0 {
 		return job.Allowance{OK: true}

@@ -31,7 +31,7 @@ type Circuit struct {
 	logged   bool // the current outage was logged
 }
 
-// NewCircuit makes a closed circuit; changed, if not nil, is called when it opens and closes.
+// NewCircuit makes a closed circuit; the function `changed`, if not nil, is called when it opens and closes.
 func NewCircuit(what string, log *slog.Logger, changed func(open bool)) *Circuit {
 	if changed == nil {
 		changed = func(bool) {}

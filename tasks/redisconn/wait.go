@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// WaitFor waits until wait returns, or until ctx ends, and then returns ctx's error.
+// WaitFor waits until the function `wait` returns. If ctx ends first, it returns ctx's error.
 func WaitFor(ctx context.Context, wait func()) error {
 	done := make(chan struct{})
 	go func() {
