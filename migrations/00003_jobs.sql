@@ -1,7 +1,7 @@
 -- +goose Up
 
--- No index contains state, so the step from ASSIGNED to RUNNING is an update in place (HOT). Partial indexes use other columns instead, by
--- the checks below: waiting <=> worker_id and finished_at are null; CREATED <=> queued_at and finished_at are null.
+-- No index contains state, so the step from ASSIGNED to RUNNING is an update in place (HOT). Partial indexes use other columns instead. By
+-- the checks below, a job is waiting if worker_id and finished_at are null, and CREATED if queued_at and finished_at are null.
 CREATE TABLE jobs (
   job_id         uuid PRIMARY KEY,
   client_id      uuid NOT NULL, -- no foreign key, because its check would lock the client's row
@@ -17,7 +17,7 @@ CREATE TABLE jobs (
   attempt        int NOT NULL DEFAULT 1,
   max_attempts   int NOT NULL,
   auto_retry     boolean NOT NULL,
-  event_seq      int NOT NULL CONSTRAINT jobs_event_seq_positive CHECK (event_seq > 0), -- of its latest event
+  event_seq      int NOT NULL CONSTRAINT jobs_event_seq_positive CHECK (event_seq > 0), -- seq of its latest event
   event_tx       xid8 NOT NULL DEFAULT '0', -- the label of its latest event, see events
 
   fence          bigint NOT NULL DEFAULT 0,

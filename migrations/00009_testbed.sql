@@ -1,7 +1,7 @@
 -- +goose Up
 
 -- Fault rules that clients of a test bed have set for their own traffic, in order. seen counts the requests that matched a rule, and
--- applied those that it affected. Only a service with FORGERUN_TESTBED reads it.
+-- applied those that it affected. Only a service with FORGERUN_TESTBED reads the table.
 CREATE TABLE testbed_faults (
   client_id  uuid NOT NULL,
   session_id uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- a session with a label; the default means none
@@ -16,7 +16,7 @@ CREATE TABLE testbed_faults (
   seen       bigint NOT NULL DEFAULT 0,
   applied    bigint NOT NULL DEFAULT 0,
   first_at   timestamptz, -- when the rule first applied
-  subject    text, -- of the first request that it applied to, if it is bound to that request from then on
+  subject    text, -- if the rule has "same": the subject of the first request that it applied to
   PRIMARY KEY (client_id, session_id, position),
   CONSTRAINT testbed_faults_counted CHECK (applied BETWEEN 0 AND seen)
 ) WITH (fillfactor = 50);
@@ -81,15 +81,15 @@ CREATE FUNCTION now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
 CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
   AS 'SELECT pg_catalog.clock_timestamp()';
 
--- The time to record for an event, from the time at which it was due, null if it had none. The result is the due time if the clock jumped
+-- The time to record for an event that was due at `due`, null if the event had no due time. The result is the due time if the clock jumped
 -- over it or does not run at the rate of Postgres' clock. Otherwise it is the current time.
 CREATE FUNCTION testbed_moment(due timestamptz) RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
   AS 'SELECT pg_catalog.clock_timestamp()';
 
--- Moves the clock by jump. From then on, it passes at new_rate, or stands still. The move takes effect only after wait, when it is already
--- committed. A statement that still uses the old functions therefore sees no time later than the move's, even if the old clock is faster.
--- The function does everything in one call, so that little time passes between reading the clock and the commit. The functions are replaced
--- in the schema of the table.
+-- Moves the clock by jump. From then on, it passes at new_rate, or stands still. The move takes effect only after `wait`, when it is
+-- already committed. A statement that still uses the old functions therefore sees no time later than the move's, even if the old clock is
+-- faster. The function does everything in one call, so that little time passes between reading the clock and the commit. The functions are
+-- replaced in the schema of testbed_clock.
 -- +goose StatementBegin
 CREATE FUNCTION testbed_move(next bigint, jump interval, wait interval, old_rate float8, new_rate float8, new_frozen boolean)
 RETURNS void LANGUAGE plpgsql AS $$

@@ -56,7 +56,7 @@ CREATE TABLE deliveries (
   tried_at        timestamptz, -- when the last attempt was recorded, by Postgres' clock; the wait for the next one begins then
   settled_at      timestamptz,
   last_status     int, -- HTTP
-  last_error      text, -- class
+  last_error      text, -- class of the error
   last_reason     text, -- details of the failure, and the address; null if only the class is known
   traceparent     text, -- of the job's span when the event happened; null without a job or a trace
   CONSTRAINT deliveries_one_target CHECK ((webhook_id IS NULL) = (url IS NOT NULL)),
@@ -84,7 +84,7 @@ CREATE TABLE delivery_attempts (
   number          int NOT NULL,
   started_at      timestamptz NOT NULL,
   duration_ms     bigint NOT NULL,
-  error           text, -- class; null when it was delivered
+  error           text, -- class of the error; null when it was delivered
   reason          text, -- as deliveries.last_reason
   status          int,
   response_header json, -- not jsonb, which refuses some values that a receiver may send
