@@ -57,7 +57,7 @@ func NewID() job.ID { return job.ID(uuid.Must(uuid.NewV7())) }
 // Sleep waits for d or for the end of ctx, and reports whether d passed.
 func Sleep(ctx context.Context, d time.Duration) bool { return Rest(ctx, d, nil) }
 
-// Rest waits until d has passed, or until wake receives a value or is closed. It returns false if ctx ends first.
+// Rest waits until d has passed, or until `wake` receives a value or is closed. It returns false if ctx ends first.
 func Rest(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -115,7 +115,7 @@ func (m *jobMetrics) Finished(ctx context.Context, f job.Finish, k job.Kind, don
 	}
 }
 
-// WasCanceled counts the cancel of a job; before is the job before the cancel.
+// WasCanceled counts the cancel of a job; `before` is the job before the cancel.
 func (m *jobMetrics) WasCanceled(ctx context.Context, before *job.Job, c job.Change) {
 	m.Canceled.WithLabelValues(string(before.WorkKind)).Inc()
 	if before.State == job.Running && before.StartedAt != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// CreateKey creates a client's first key or, with rotate, a key that replaces the current one. Otherwise, if there is a usable key, it
-// returns the metadata of that key without the secret, so the request can be repeated safely. A key with a lesser scope is always a new
+// CreateKey creates a client's first key or, if `rotate` is set, a key that replaces the current one. Otherwise, if there is a usable key,
+// it returns the metadata of that key without the secret, so the request can be repeated safely. A key with a lesser scope is always a new
 // one.
 func (k *Service) CreateKey(ctx context.Context, caller job.Caller, client job.ID, rotate bool, scope job.Scope) (job.IssuedKey, error) {
 	if caller.Anonymous() && (scope != job.ScopeAll || !k.cfg.OpenRegistration) {

@@ -27,7 +27,7 @@ func (k *Service) WatchKeys(ctx context.Context) {
 	k.store.WatchKeys(ctx, k.memory.forget, k.memory.connected)
 }
 
-// WatchKey calls changed whenever any process may have changed the key, until stop is called. changed must not block.
+// WatchKey calls `changed` whenever any process may have changed the key, until `stop` is called. `changed` must not block.
 func (k *Service) WatchKey(id string, changed func()) (stop func()) {
 	m := &k.memory
 	m.mu.Lock()

@@ -111,7 +111,7 @@ func (a *admission) most(e *endpointTasks) int {
 	return max(2*a.limit, int(busyTime/e.pace))
 }
 
-// leave ends the handling of a task; took is the duration of its send, 0 if nothing was sent.
+// leave ends the handling of a task; `took` is the duration of its send, 0 if nothing was sent.
 func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -92,7 +92,7 @@ func (w *world) ofJob(change func(*job.Job)) (job.ID, job.DeliveryTask) {
 
 func (w *world) handle(t job.DeliveryTask) error { return w.worker.Handle(context.Background(), t) }
 
-// handleAll handles tasks like an asynq server: until quit is called, it handles early tasks again later.
+// handleAll handles tasks like an asynq server: until `quit` is called, it handles early tasks again later.
 func (w *world) handleAll(tasks []job.DeliveryTask) (wait, quit func()) {
 	var handling sync.WaitGroup
 	stop, once := make(chan struct{}), sync.Once{}

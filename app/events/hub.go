@@ -62,7 +62,7 @@ func NewHub(store *repo.Store, listener Listener, m *app.Metrics, log *slog.Logg
 	}
 }
 
-// Watch returns the notifications of a job until stop is called. The zero id means all jobs and batches of the client. The watcher must
+// Watch returns the notifications of a job until `stop` is called. The zero id means all jobs and batches of the client. The watcher must
 // read storage after Watch, and again after each notification, even one with progress: pending notifications are merged, and a merged one
 // may include an event. Only watchers of a single job receive progress, always the latest.
 func (h *Hub) Watch(client, id job.ID) (notifications <-chan job.Notification, stop func()) {

@@ -6,7 +6,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// JobEvents returns at most limit events of a job after the given seq.
+// JobEvents returns at most `limit` events of a job after the given seq.
 func (h *Hub) JobEvents(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error) {
 	log, err := limitedRead(ctx, h, func() (job.Log, error) { return h.store.Events(ctx, client, id, after, limit) })
 	seen := log.Last
@@ -17,7 +17,7 @@ func (h *Hub) JobEvents(ctx context.Context, client, id job.ID, after, limit int
 	return log, err
 }
 
-// ClientEvents returns at most limit events of all of a client's jobs and batches after a position.
+// ClientEvents returns at most `limit` events of all of a client's jobs and batches after a position.
 func (h *Hub) ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
 	feed, err := limitedRead(ctx, h, func() (job.Feed, error) { return h.store.ClientEvents(ctx, client, after, limit) })
 	seen := after
@@ -31,8 +31,8 @@ func (h *Hub) ClientEvents(ctx context.Context, client job.ID, after job.Positio
 	return feed, err
 }
 
-// Await reads a job, and again after each of its events, until done returns true. If ctx ends first, it returns the job as last read,
-// and over is true. Await does not read the job again when only its progress changes.
+// Await reads a job, and again after each of its events, until `done` returns true. If ctx ends first, it returns the job as last read,
+// and `over` is true. Await does not read the job again when only its progress changes.
 func (h *Hub) Await(
 	ctx context.Context, client, id job.ID, read func(context.Context) (*job.Job, error), done func(*job.Job) bool,
 ) (last *job.Job, over bool, err error) {

@@ -51,7 +51,7 @@ type Backlog struct {
 	logged  time.Time          // time of the last log line
 }
 
-// NewBacklog returns a Backlog with a limit of at least floor.
+// NewBacklog returns a Backlog with a limit of at least `floor`.
 func NewBacklog(floor int, clock app.Clock, registry prometheus.Registerer, log *slog.Logger) *Backlog {
 	b := &Backlog{floor: floor, clock: clock, log: log}
 	in := telemetry.In(registry)
@@ -104,7 +104,7 @@ func (b *Backlog) admit(entering int) error {
 	return errTooManyWait
 }
 
-// Leave ends the wait of an admitted submission. accepted reports whether it was stored.
+// Leave ends the wait of an admitted submission. `accepted` reports whether it was stored.
 func (b *Backlog) Leave(accepted bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

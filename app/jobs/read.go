@@ -25,7 +25,7 @@ func (s *Service) annotate(ctx context.Context, j *job.Job) *job.Job {
 	return j
 }
 
-// Await reads a job until done returns true or ctx ends: see Hub.Await.
+// Await reads a job until `done` returns true or ctx ends: see Hub.Await.
 func (s *Service) Await(ctx context.Context, client, id job.ID, done func(*job.Job) bool) (*job.Job, error) {
 	read := func(ctx context.Context) (*job.Job, error) { return s.Job(ctx, client, id) }
 	j, over, err := s.Hub.Await(ctx, client, id, read, done)

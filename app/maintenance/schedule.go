@@ -51,7 +51,7 @@ func (m *Maintenance) Schedule(ctx context.Context) error {
 	return m.schedule(ctx, always)
 }
 
-// queueDue queues jobs, and returns them in batches even if it fails. more reports whether some may be left.
+// queueDue queues jobs, and returns them in batches even if it fails. `more` reports whether some may be left.
 func (m *Maintenance) queueDue(ctx context.Context, leading func() bool) (due [][]job.Job, more bool, err error) {
 	var mu sync.Mutex // guards due
 	queue := func() (full bool, err error) {

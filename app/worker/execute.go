@@ -178,7 +178,7 @@ func (w *Worker) emit(ctx context.Context, c *job.Claim, before int, e job.Emiss
 	return err
 }
 
-// reporter publishes the progress of an attempt. Progress never decreases, and stops when the work is stopped or end is called.
+// reporter publishes the progress of an attempt. Progress never decreases, and stops when the work is stopped or `end` is called.
 func (w *Worker) reporter(ctx context.Context, c *job.Claim) (report func(job.Progress), end func()) {
 	var mu sync.Mutex
 	over, reached := false, 0

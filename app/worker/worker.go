@@ -18,7 +18,7 @@ import (
 type Store interface {
 	Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error)
 	Start(ctx context.Context, c job.ClaimID) (time.Time, error)
-	// Emit stores an event of the attempt; before is the number of earlier events of the attempt.
+	// Emit stores an event of the attempt; `before` is the number of earlier events of the attempt.
 	Emit(ctx context.Context, c job.ClaimID, before int, e job.Emission) error
 	Finish(ctx context.Context, f job.Finish) (job.Finished, error)
 
