@@ -66,7 +66,8 @@ func (f *fixture) all(id job.ID) string {
 
 // The helpers below force batches: while both flushers of an operation wait for a lock, later callers queue up.
 
-// lock runs a locking statement in a new transaction and holds its locks until unlock, which may be called twice, or until the test ends.
+// lock runs a locking statement in a new transaction, and holds the locks until `unlock` is called or the test ends. `unlock` may be
+// called twice.
 func (f *fixture) lock(sql string, args ...any) (unlock func()) {
 	tx := f.begin()
 	must(tx.Exec(f.ctx(), sql, args...))(f.t)
@@ -98,7 +99,7 @@ func (f *fixture) awaitQueued(operation string, n int) {
 }
 
 // occupy makes all flushers of an operation wait for a table lock, each with one item, which a call of `do` submits. Later items queue up
-// until release.
+// until `release` is called.
 func (f *fixture) occupy(do func()) (release func()) {
 	unlock := f.lock(`LOCK TABLE jobs IN SHARE MODE`)
 	var busy sync.WaitGroup

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// schedule stores a schedule of the fixture's client that was due a second ago, changed by opts.
+// schedule stores a schedule of the fixture's client that was due a second ago, changed by `opts`.
 func (f *fixture) schedule(opts ...func(*job.Schedule)) *job.Schedule {
 	s := job.Schedule{
 		ID: newID(), ClientID: f.client, Name: "nightly", Timetable: job.Timetable{Interval: time.Minute, Jitter: time.Second},

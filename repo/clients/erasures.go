@@ -135,8 +135,8 @@ type erasing struct {
 }
 
 // advance does a part of the current step of an erasure. When the step is done, it moves on to the next one, and from the last to the
-// first. last reports whether that was the last step. If the current step is unknown, because a later version wrote it, the erasure starts
-// again; each step may be repeated.
+// first. `last` reports whether that was the last step. If the current step is unknown, because a later version wrote it, the erasure
+// starts again; each step may be repeated.
 func (e *erasing) advance(ctx context.Context, steps []eraseStep) (last bool, err error) {
 	n := max(0, slices.IndexFunc(steps, func(s eraseStep) bool { return s.name == e.Erasure.Step }))
 	before, removed := e.Erasure.Position, maps.Clone(e.Erasure.Removed)

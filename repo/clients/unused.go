@@ -21,7 +21,7 @@ const (
 // lookPerRemoved is how many times more clients CleanUnused reads than it may remove. Most clients are used and stay.
 const lookPerRemoved = 4
 
-// CleanUnused removes at most limit clients that were never used, and reports whether there may be more to remove.
+// CleanUnused removes at most `limit` clients that were never used, and reports whether there may be more to remove.
 func (s *Store) CleanUnused(ctx context.Context, limit int) (more bool, err error) {
 	s.unused.Lock()
 	defer s.unused.Unlock()

@@ -45,7 +45,7 @@ const (
 	batchBytes = 16 << 10
 )
 
-// Events reads events of a client's job after the given seq: at most limit of them, within pageBytes. A missing job is an error, as in
+// Events reads events of a client's job after the given seq: at most `limit` of them, within pageBytes. A missing job is an error, as in
 // Job.
 func (s *Store) Events(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error) {
 	type line struct {
@@ -84,7 +84,7 @@ func (s *Store) EventSeqs(ctx context.Context, jobs []job.ID) (map[job.ID]int, e
 // errFuturePosition refuses a position ahead of this server, which comes from another server or from before a restore.
 var errFuturePosition = job.Errorf(job.CodeMalformed, "This position is after the end of the stream: it does not belong to this stream.")
 
-// ClientEvents reads events of a client after a position, in the order of positions: at most limit of them, within pageBytes.
+// ClientEvents reads events of a client after a position, in the order of positions: at most `limit` of them, within pageBytes.
 //
 // ClientEvents returns an event only if no pending transaction can still insert an earlier one. A pending transaction has an id that is not
 // below the snapshot's xmin, and labels its events with that id or a later one. So it cannot add an event below the xmin.

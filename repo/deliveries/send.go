@@ -23,9 +23,9 @@ func (s *Store) NewDeliveries(ctx context.Context, jobs, clients []job.ID) ([]jo
 	}, statement("newDeliveries"), pg.Column(jobs, pg.UUID), pg.Column(clients, pg.UUID))
 }
 
-// DueDeliveries finds waiting deliveries that are due now or soon: the first perEndpoint of each endpoint, and at most limit. It skips
-// untried ones younger than minAge. It reads a limited number of endpoints with waiting deliveries after the given one, and returns the
-// endpoint to continue after, zero at the end. limit must exceed perEndpoint.
+// DueDeliveries finds waiting deliveries that are due now or soon: the first `perEndpoint` of each endpoint, and at most `limit` in all.
+// It skips untried ones younger than `minAge`. It reads a limited number of endpoints with waiting deliveries after the given one, and
+// returns the endpoint to continue after, zero at the end. `limit` must exceed `perEndpoint`.
 func (s *Store) DueDeliveries(ctx context.Context, after job.EndpointKey, look, perEndpoint, limit int, minAge, soon time.Duration) (
 	due []job.DeliveryTask, last job.EndpointKey, err error,
 ) {
@@ -140,7 +140,7 @@ func (s *Store) ReleaseDelivery(ctx context.Context, id job.ID, fence int) error
 	return s.db.Exec(ctx, "release", statement("releaseDelivery"), pg.UUID(id), fence)
 }
 
-// ReclaimDeliveries ends at most limit expired claims and returns their number. Their deliveries are due again.
+// ReclaimDeliveries ends at most `limit` expired claims and returns their number. Their deliveries are due again.
 func (s *Store) ReclaimDeliveries(ctx context.Context, limit int) (n int, err error) {
 	return s.db.Change(ctx, "reclaim", statement("reclaimDeliveries"), limit)
 }
@@ -235,7 +235,7 @@ type EndpointWalk struct {
 	Looked, Changed int
 }
 
-// Next returns the endpoint to continue the walk after. look limits the endpoints of a call, and limit its changed deliveries.
+// Next returns the endpoint to continue the walk after. `look` limits the endpoints of a call, and `limit` its changed deliveries.
 func (w EndpointWalk) Next(from job.EndpointKey, look, limit int) job.EndpointKey {
 	switch {
 	case w.Changed == limit: // the same endpoints may have more deliveries to change
@@ -246,8 +246,8 @@ func (w EndpointWalk) Next(from job.EndpointKey, look, limit int) job.EndpointKe
 	return w.EndpointKey
 }
 
-// FailOrphans ends at most limit waiting deliveries of disabled or deleted webhooks and returns their ids. Each call reads a limited number
-// of endpoints, from where the previous call ended. After the last endpoint it begins again.
+// FailOrphans ends at most `limit` waiting deliveries of disabled or deleted webhooks and returns their ids. Each call reads a limited
+// number of endpoints, from where the previous call ended. After the last endpoint it begins again.
 func (s *Store) FailOrphans(ctx context.Context, look, limit int) ([]job.ID, error) {
 	s.orphans.Lock()
 	defer s.orphans.Unlock()

@@ -152,8 +152,8 @@ func (s *Store) SigningKeys(ctx context.Context) ([]job.SigningKey, error) {
 // AddSigningKey publishes a key. The key signs after the delay, in which receivers learn of it; the first key signs at once. The other keys
 // stay published for the overlap after they stop signing. All times are Postgres' times.
 //
-// With onlyFirst, it does nothing if there is a key already. It does not change k if k is already the current key, but still retires the
-// others.
+// If `onlyFirst` is set, it does nothing if there is a key already. It does not change k if k is already the current key, but still
+// retires the others.
 func (s *Store) AddSigningKey(ctx context.Context, k job.SigningKey, onlyFirst bool, delay, overlap time.Duration) error {
 	return s.db.InTx(ctx, "signing key", func(ctx context.Context, tx pgx.Tx) error {
 		// Processes that start together take turns.

@@ -192,7 +192,7 @@ func lockReady(ctx context.Context, tx pgx.Tx, ids []job.ID) ([]job.Batch, error
 	}, statement("lockGiven"), pg.Column(ids, pg.UUID))
 }
 
-// batchOutcome builds the outcome of a batch; failed holds the failures of its failed jobs.
+// batchOutcome builds the outcome of a batch; `failed` holds the failures of its failed jobs.
 func batchOutcome(items []job.BatchItem, succeeded, canceled int, failed map[job.ID]*job.Failure) *job.BatchOutcome {
 	o := job.BatchOutcome{Succeeded: succeeded, Canceled: canceled, Failures: []job.ItemFailure{}}
 	for _, item := range items {

@@ -78,7 +78,7 @@ func (s *Store) Bulks(ctx context.Context, client job.ID, q job.BulkQuery) (list
 	return pg.QueryPage(ctx, s.db, q.Limit, id, scanBulk, statement("listBulksOfClient"), pg.UUID(client), before, q.Limit+1)
 }
 
-// BulkItems lists the items of a client's operation in order of their jobs. next is the id to continue after, zero at the end.
+// BulkItems lists the items of a client's operation in order of their jobs. `next` is the id to continue after, zero at the end.
 func (s *Store) BulkItems(ctx context.Context, client, id job.ID, q job.BulkQuery) (items []job.BulkItem, next job.ID, err error) {
 	if _, err := s.Bulk(ctx, client, id); err != nil {
 		return nil, next, err
@@ -170,7 +170,7 @@ func (s *Store) GatherBulk(ctx context.Context, b *job.Bulk, look, most int) (*j
 	return gathered, found, err
 }
 
-// DoItems calls `do` with the next items of an operation that have no result: at most limit, after the given job, with the current state
+// DoItems calls `do` with the next items of an operation that have no result: at most `limit`, after the given job, with the current state
 // of their jobs. `do` must change the jobs through this store, with the context that it gets, and return the items that now have a result.
 // Changes and results are committed together, so each item takes effect exactly once even after a crash (see recordItems).
 //
@@ -237,8 +237,8 @@ func (s *Store) FinishBulk(ctx context.Context, id job.ID) (*job.Bulk, bool, err
 }
 
 // RetryItems queues the next attempts of jobs and returns the results in order. Changed is false for a job that is no longer FAILED at the
-// item's attempt. With override, it ignores whether the failures are retryable and how many attempts are left. It runs one statement in the
-// transaction of ctx.
+// item's attempt. If `override` is set, it ignores whether the failures are retryable and how many attempts are left. It runs one
+// statement in the transaction of ctx.
 func (s *Store) RetryItems(ctx context.Context, retries []job.ItemRetry, override bool) ([]job.Change, error) {
 	answers, err := s.retryJobs(ctx, s.db.Conn(ctx), pg.Column(retries, func(r job.ItemRetry) retryRequest {
 		return retryRequest{client: r.Item.ClientID, id: r.Item.JobID, attempt: r.Item.Attempt, wait: r.Wait, lease: r.Lease, override: override}

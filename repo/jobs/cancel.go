@@ -20,8 +20,8 @@ type cancelRequest struct {
 	apiKey     string
 }
 
-// Cancel ends an unfinished job. before has only the identity, batch, state, start, definition, callback and trace of the job before the
-// cancel. Cancel does not change a final job (section 14); before is nil then.
+// Cancel ends an unfinished job. `before` has only the identity, batch, state, start, definition, callback and trace of the job before the
+// cancel. Cancel does not change a final job (section 14); `before` is nil then.
 func (s *Store) Cancel(ctx context.Context, client, id job.ID) (change job.Change, before *job.Job, err error) {
 	c, err := s.cancels.Do(ctx, cancelRequest{client, id, job.KeyOf(ctx)})
 	return c.Change, c.Before, err
@@ -43,7 +43,7 @@ func (s *Store) CancelAll(ctx context.Context, client job.ID, ids []job.ID) ([]j
 	return done, err
 }
 
-// UnfinishedJobs returns at most limit of a client's unfinished jobs.
+// UnfinishedJobs returns at most `limit` of a client's unfinished jobs.
 func (s *Store) UnfinishedJobs(ctx context.Context, client job.ID, limit int) ([]job.ID, error) {
 	return pg.Query(ctx, s.db, pg.RowToID, statement("unfinishedJobs"), pg.UUID(client), limit)
 }
@@ -87,7 +87,7 @@ type retryRequest struct {
 	override    bool   // ignore whether the failure is retryable, and max_attempts
 }
 
-// Retry queues the attempt after the given failed one, to run after wait. If the job is no longer FAILED at that attempt, Retry does not
+// Retry queues the attempt after the given failed one, to run after `wait`. If the job is no longer FAILED at that attempt, Retry does not
 // change it. The new attempt continues the given traceparent, or the previous attempt's if it is "".
 func (s *Store) Retry(ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string) (job.Change, error) {
 	return s.retries.Do(ctx, retryRequest{client, id, attempt, wait, traceparent, job.KeyOf(ctx), job.LeaseOf(ctx), false})

@@ -21,8 +21,8 @@ func (s *Store) Now() time.Time {
 	return s.serviceTime(time.Now())
 }
 
-// FollowClock keeps Now close to Postgres' clock until ctx ends. It calls report with how far that clock is ahead of this machine's. While
-// Postgres is down, Now continues from the last answer.
+// FollowClock keeps Now close to Postgres' clock until ctx ends. It calls `report` with how far that clock is ahead of this machine's.
+// While Postgres is down, Now continues from the last answer.
 func (s *Store) FollowClock(ctx context.Context, report func(ahead time.Duration)) {
 	pg.Every(ctx, clockInterval, func() {
 		if _, err := s.ReadClock(ctx); err == nil {

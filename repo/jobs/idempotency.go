@@ -26,7 +26,7 @@ type onceKey struct {
 // Once runs the request of an idempotency key, and stores the key, the effect and the answer in one commit. `do` must write through this
 // store, with the context that it gets. If `do` fails, nothing is written and the key is free again.
 //
-// For a known key, it returns the stored answer without calling `do`, and replayed is true. If the key was used for another request, it
+// For a known key, it returns the stored answer without calling `do`, and `replayed` is true. If the key was used for another request, it
 // returns an idempotency conflict. Requests with the same key take turns: within the process in Once, between processes at the key's row.
 //
 // `do` may use the store from one goroutine at a time. Rows that it locks stay locked until the commit, so it should do little.
@@ -42,8 +42,8 @@ func (s *Store) Once(ctx context.Context, key job.RequestKey, do func(context.Co
 }
 
 // oncePerKey runs the request of an idempotency key, unless `find` returns the answer to an earlier one. Requests with the same key take
-// turns here, because each that waits in the database would hold a connection. looked is true if the caller has just called `find` without
-// a result.
+// turns here, because each that waits in the database would hold a connection. `looked` is true if the caller has just called `find`
+// without a result.
 func oncePerKey[A any](ctx context.Context, s *Store, key onceKey, looked bool, find, do func() (*A, error)) (
 	answer *A, replayed bool, err error,
 ) {

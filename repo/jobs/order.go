@@ -88,7 +88,8 @@ func (o *order) stored(wanted, got, server time.Time) {
 	}
 }
 
-// end hands over the jobs of a flush when its turn comes, without waiting for it. run must not block; nil means that nothing was committed.
+// end hands over the jobs of a flush when its turn comes, without waiting for it. `run` must not block; a nil `run` means that nothing was
+// committed.
 func (o *order) end(p place, jobs int, run func()) {
 	o.mu.Lock()
 	if p.number < o.next { // its turn has passed

@@ -13,7 +13,7 @@ import (
 var scanPause = pgx.RowToStructByName[job.Pause]
 
 // AddPause stores a pause, which applies to all later claims in all processes. If a pause with the same scope, target and mode exists, it
-// returns that one, and added is false. It returns CodeRequestNotFound if the worker does not exist, and CodeConflict if there are
+// returns that one, and `added` is false. It returns CodeRequestNotFound if the worker does not exist, and CodeConflict if there are
 // job.MaxPauses.
 func (s *Store) AddPause(ctx context.Context, p job.Pause) (_ job.Pause, added bool, err error) {
 	if p.Scope == job.PauseWorker {
@@ -49,7 +49,7 @@ func (s *Store) RemovePause(ctx context.Context, id job.ID) (job.Pause, error) {
 	return removed, err
 }
 
-// ResumePaused reads at most limit jobs after the given one that a pause stopped, and makes those due that no pause stops any more. It
+// ResumePaused reads at most `limit` jobs after the given one that a pause stopped, and makes those due that no pause stops any more. It
 // returns their tasks and the last job that it read, zero at the end.
 func (s *Store) ResumePaused(ctx context.Context, after job.ID, limit int) (tasks []job.Task, last job.ID, err error) {
 	type parkedJob struct {

@@ -10,9 +10,9 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// QueueDue moves at most limit due jobs from CREATED to QUEUED, the earliest first. It returns them with their identity, callback, trace,
-// due time and time of the change. The definition contains only the members that the event has; it is nil if it is missing or damaged. A
-// job whose execution_at has already passed is due at once (section 10).
+// QueueDue moves at most `limit` due jobs from CREATED to QUEUED, the earliest first. It returns them with their identity, callback,
+// trace, due time and time of the change. The definition contains only the members that the event has; it is nil if it is missing or
+// damaged. A job whose execution_at has already passed is due at once (section 10).
 func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
 	return pg.QueryAs(ctx, s.db, "schedule", func(row pgx.CollectableRow) (j job.Job, err error) {
 		var d job.Definition
@@ -26,8 +26,8 @@ func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
 	}, statement("queueDue"), limit, pg.EventIDs(limit))
 }
 
-// Waiting returns at most limit due jobs after the cursor that no worker has claimed, ordered by time. It skips jobs that were stored less
-// than age ago.
+// Waiting returns at most `limit` due jobs after the cursor that no worker has claimed, ordered by time. It skips jobs that were stored
+// less than `age` ago.
 func (s *Store) Waiting(ctx context.Context, after job.QueueCursor, age time.Duration, limit int) ([]job.Task, error) {
 	return pg.Query(ctx, s.db, scanTask, statement("waitingJobs"), after.RunAt, [16]byte(after.JobID), age, limit)
 }
@@ -35,7 +35,7 @@ func (s *Store) Waiting(ctx context.Context, after job.QueueCursor, age time.Dur
 // sweepLook is how many of the oldest due jobs ResumeThrottled reads to count those that were throttled and are already resumed.
 const sweepLook = 20_000
 
-// ResumeThrottled makes at most limit throttled jobs due again and returns their tasks. For each client, it stops when the jobs that
+// ResumeThrottled makes at most `limit` throttled jobs due again and returns their tasks. For each client, it stops when the jobs that
 // workers hold and the resumed jobs together reach the number `most`.
 func (s *Store) ResumeThrottled(ctx context.Context, most, limit int) ([]job.Task, error) {
 	return pg.QueryAs(ctx, s.db, "resume throttled", scanTask, statement("resumeThrottled"), most, sweepLook, limit)

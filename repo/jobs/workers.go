@@ -93,7 +93,7 @@ func (l *Leases) with(ctx context.Context, use func(context.Context, *pgx.Conn) 
 
 var scanHeld = pgx.RowToStructByName[job.Held]
 
-// Orphans marks workers with an ended lease as dead, then returns at most limit jobs that dead or stopped workers hold. The job's fence
+// Orphans marks workers with an ended lease as dead, then returns at most `limit` jobs that dead or stopped workers hold. The job's fence
 // guards every later write, so a stale answer does no harm.
 func (s *Store) Orphans(ctx context.Context, limit int) ([]job.Held, error) {
 	if err := s.db.Exec(ctx, "mark dead", statement("markDeadWorkers")); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Load counts the unfinished and the QUEUED jobs, each up to limit. It also returns how many jobs processes had reported to the headroom
+// Load counts the unfinished and the QUEUED jobs, each up to `limit`. It also returns how many jobs processes had reported to the headroom
 // ledger at the moment of the count.
 func (s *Store) Load(ctx context.Context, limit int) (job.Counted, error) {
 	return pg.QueryOne(ctx, s.db, nil, func(row pgx.CollectableRow) (c job.Counted, err error) {
@@ -29,7 +29,7 @@ func (s *Store) LiveWorkers(ctx context.Context) (int, error) {
 	return pg.QueryValue[int](ctx, s.db, statement("liveWorkers"))
 }
 
-// Backlog counts the waiting work and the workers at one moment. It reads at most limit rows of each kind and locks nothing. Above that
+// Backlog counts the waiting work and the workers at one moment. It reads at most `limit` rows of each kind and locks nothing. Above that
 // limit, it counts too few QUEUED jobs. It searches for the oldest delivery only in the first 10,000 endpoints with waiting deliveries.
 func (s *Store) Backlog(ctx context.Context, limit int) (job.Backlog, error) {
 	return pg.QueryOne(ctx, s.db, nil, func(row pgx.CollectableRow) (b job.Backlog, err error) {

@@ -21,7 +21,7 @@ const deadWorkersKept = time.Hour
 // batchesOutlive is how much longer batches are kept than their events, which are useless without the batch.
 const batchesOutlive = time.Hour
 
-// Clean removes at most limit expired rows of each kind, and reports whether there may be more. Each statement skips rows that another
+// Clean removes at most `limit` expired rows of each kind, and reports whether there may be more. Each statement skips rows that another
 // transaction has locked. If the statement of one kind fails, Clean still removes the others.
 func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
 	keep := s.retention

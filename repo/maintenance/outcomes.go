@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// UnpublishedOutcomes returns at most limit outcomes to append to the outcome stream, the oldest first. Only processes with
+// UnpublishedOutcomes returns at most `limit` outcomes to append to the outcome stream, the oldest first. Only processes with
 // Config.OutcomeStream write any.
 func (s *Store) UnpublishedOutcomes(ctx context.Context, limit int) ([]job.OutcomeMessage, error) {
 	return pg.Query(ctx, s.db, func(row pgx.CollectableRow) (m job.OutcomeMessage, err error) {
@@ -46,7 +46,7 @@ func (s *Store) RepublishOutcomes(ctx context.Context) (n int, err error) {
 	}
 }
 
-// RemovePublished removes outcomes that were published longer than minAge ago. The caller must know that entries of that age are safe,
+// RemovePublished removes outcomes that were published longer than `minAge` ago. The caller must know that entries of that age are safe,
 // because the stream may lose its latest entries.
 func (s *Store) RemovePublished(ctx context.Context, minAge time.Duration) error {
 	for {

@@ -11,7 +11,7 @@ import (
 )
 
 // MoveStrandedJobs reads a limited number of jobs after the cursor that wait for a future time. It moves those that wait only because
-// Postgres' clock was ahead when they were queued. last is the position to continue after, zero at the end.
+// Postgres' clock was ahead when they were queued. `last` is the position to continue after, zero at the end.
 func (s *Store) MoveStrandedJobs(ctx context.Context, after job.QueueCursor, look int) (moved int, last job.QueueCursor, err error) {
 	type seen struct {
 		job.QueueCursor
@@ -25,7 +25,8 @@ func (s *Store) MoveStrandedJobs(ctx context.Context, after job.QueueCursor, loo
 	return got.Moved, got.QueueCursor, err
 }
 
-// MoveStrandedDeliveries is like MoveStrandedJobs, for at most limit deliveries. It reads a limited number of endpoints after the cursor.
+// MoveStrandedDeliveries is like MoveStrandedJobs, for at most `limit` deliveries. It reads a limited number of endpoints after the
+// cursor.
 func (s *Store) MoveStrandedDeliveries(ctx context.Context, after job.EndpointKey, look, limit int) (
 	moved int, last job.EndpointKey, err error,
 ) {

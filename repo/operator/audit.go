@@ -17,7 +17,7 @@ func (a Admin) Begin(ctx context.Context, e admin.AuditEntry) error {
 		pg.UUID(e.AuditID), e.Operator, e.Action, e.TargetType, e.TargetID, e.RequestID, e.Detail)
 }
 
-// End stores the result of an action; target is "" unless the action created it.
+// End stores the result of an action; `target` is "" unless the action created it.
 func (a Admin) End(ctx context.Context, id job.ID, status int, target string) error {
 	return a.store.db.Exec(ctx, "audit", statement("auditEnd"), pg.UUID(id), status, pg.Nullable(target))
 }
@@ -32,7 +32,7 @@ func (a Admin) Audit(ctx context.Context, q admin.AuditQuery) (admin.Page[admin.
 		})
 }
 
-// Logout ends a session of the console. expires is the latest expiry of its cookies.
+// Logout ends a session of the console. `expires` is the latest expiry of its cookies.
 func (a Admin) Logout(ctx context.Context, session string, expires time.Time) error {
 	return a.store.db.Exec(ctx, "session", statement("logout"), session, expires)
 }

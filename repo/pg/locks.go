@@ -35,7 +35,7 @@ type keyLock struct {
 	users int // callers that hold the key or wait for it
 }
 
-// Lock waits until no other caller holds the key. waited reports whether it had to wait.
+// Lock waits until no other caller holds the key. `waited` reports whether it had to wait.
 func (m *KeyedMutex[K]) Lock(ctx context.Context, key K) (waited bool, unlock func(), err error) {
 	m.mu.Lock()
 	if m.locks == nil {

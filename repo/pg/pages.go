@@ -38,7 +38,7 @@ type Listed[T, P any] struct {
 	Wanted bool
 }
 
-// OnePage returns at most limit matching items of a list, and the place to continue after, zero at the end.
+// OnePage returns at most `limit` matching items of a list, and the place to continue after, zero at the end.
 func OnePage[T, P any](rows []Listed[T, P], limit int) (items []T, next P) {
 	var taken P
 	for _, r := range rows {
@@ -81,8 +81,8 @@ func FirstIDOf(t time.Time) (id job.ID) {
 	return id
 }
 
-// QueryPage returns a page from a statement that reads limit+1 rows. It drops the additional row. next is the id to continue after, zero at
-// the end.
+// QueryPage returns a page from a statement that reads limit+1 rows. It drops the additional row. `next` is the id to continue after, zero
+// at the end.
 func QueryPage[T any](
 	ctx context.Context, d *DB, limit int, id func(T) job.ID, scan pgx.RowToFunc[T], sql string, args ...any,
 ) (page []T, next job.ID, err error) {

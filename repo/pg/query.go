@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Query runs a statement and collects its rows with scan.
+// Query runs a statement and collects its rows with the function `scan`.
 func Query[T any](ctx context.Context, d *DB, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	return QueryAs(ctx, d, "read", scan, sql, args...)
 }
@@ -61,7 +61,7 @@ func First[T any](rows []T, err error) (row T, found bool, _ error) {
 	return rows[0], true, nil
 }
 
-// QueryFirst returns the first row of a statement. found is false if there is none.
+// QueryFirst returns the first row of a statement. `found` is false if there is none.
 func QueryFirst[T any](ctx context.Context, d *DB, scan pgx.RowToFunc[T], sql string, args ...any) (row T, found bool, err error) {
 	return First(Query(ctx, d, scan, sql, args...))
 }

@@ -66,7 +66,7 @@ func Exec(t testing.TB, url, sql string, args ...any) {
 	require.NoError(t, err)
 }
 
-// Begin runs a statement in a transaction, bypassing the store. end rolls the transaction back.
+// Begin runs a statement in a transaction, bypassing the store. `end` rolls the transaction back.
 func Begin(t testing.TB, url, sql string) (end func()) {
 	t.Helper()
 	ctx, db := connect(t, url)
@@ -93,7 +93,7 @@ func Count(t testing.TB, url, what string) int {
 	return All[int](t, url, `SELECT count(*) FROM `+what)[0]
 }
 
-// Refuse makes statements such as "UPDATE ON outcome_outbox" fail until accept is called.
+// Refuse makes statements such as "UPDATE ON outcome_outbox" fail until `accept` is called.
 func Refuse(t testing.TB, url, what string) (accept func()) {
 	t.Helper()
 	Exec(t, url, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION $$refused by the test$$; END'`)
@@ -108,7 +108,7 @@ func Refuse(t testing.TB, url, what string) (accept func()) {
 // it would need ten times as long.
 var idle sync.Map
 
-// borrow returns a connection. release returns it to idle.
+// borrow returns a connection. `release` returns it to idle.
 func borrow(t testing.TB, url string) (ctx context.Context, db *pgx.Conn, release func()) {
 	t.Helper()
 	of, ok := idle.Load(url)
