@@ -179,7 +179,7 @@ func TestWorkersHoldEarlyTasksBack(t *testing.T) {
 	require.Zero(t, testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultFailed)), "no task came too early")
 }
 
-// startHeld starts a consumer with a handler that holds a task until release.
+// startHeld starts a consumer with a handler that holds a task until `release` is called.
 func startHeld(t *testing.T, r *redisconn.Redis, cfg Config) (w *Consumer, task job.Task, release func()) {
 	t.Helper()
 	task = redistest.Task()

@@ -49,7 +49,7 @@ func (q *Queue) Watch(ctx context.Context) {
 	}
 }
 
-// look reads the condition. If everything is set, it also reads the eviction policy and the queue lengths, and checks whether Redis was
+// look reads the condition. If `everything` is set, it also reads the eviction policy and the queue lengths, and checks whether Redis was
 // emptied.
 func (q *Queue) look(ctx context.Context, everything bool) {
 	paused, err := pausedQueues(ctx, q.redis.Client)

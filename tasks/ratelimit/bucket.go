@@ -135,7 +135,7 @@ func (b *bucket) use(n int) {
 // part returns a process's share of a limit. Together the processes do not exceed it, except that each has at least 1.
 func part(limit, processes int) int { return max(1, limit/max(1, processes)) }
 
-// take takes n tokens for a request if it may pass; otherwise it takes none. sharers is the number of processes that share the limits
+// take takes n tokens for a request if it may pass; otherwise it takes none. `sharers` is the number of processes that share the limits
 // without Redis, or 0 while Redis works.
 func (b *bucket) take(now time.Time, n, sharers int) verdict {
 	b.advance(now)

@@ -20,7 +20,7 @@ func WaitFor(ctx context.Context, wait func()) error {
 	}
 }
 
-// Pause waits for d, or until ctx ends or stopping is closed.
+// Pause waits for d, or until ctx ends or `stopping` is closed.
 func Pause(ctx context.Context, d time.Duration, stopping <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
