@@ -26,8 +26,8 @@ var (
 )
 
 // Authenticate returns the caller for the credentials (section 14). Without credentials, the caller is anonymous while registration is
-// open, and is refused otherwise. The first use of a key is stored before the key is accepted. For an expired key it returns an error
-// and a caller with Expired set, which may still be able to renew the key.
+// open, and is refused otherwise. The first use of a key is stored before the key is accepted. For an expired key it returns an error, and
+// a caller with Expired set: such a caller may still renew the key.
 func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, error) {
 	if bearer == "" {
 		if k.cfg.OpenRegistration {

@@ -73,8 +73,8 @@ func (r keyring) superseded(id string) error {
 	return nil
 }
 
-// renewable returns why an expired key cannot be renewed, or nil. It cannot be renewed after renewWindow, after a rotation, or once a
-// newer key with full scope was used, which shows that the client received that key.
+// renewable returns why an expired key cannot be renewed, or nil. It cannot be renewed after renewWindow or after a rotation. Nor can it
+// once a newer key with full scope was used, which shows that the client received that key.
 func (r keyring) renewable(id string) error {
 	key, newer := r.find(id)
 	switch {

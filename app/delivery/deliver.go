@@ -27,9 +27,9 @@ const (
 
 var errStopping = errors.New("the delivery worker is stopping")
 
-// Handle sends a delivery if it is due. It returns nil if it was delivered, a job.TaskFailed with the wait for the next attempt if not,
-// job.ErrTaskStale if there is nothing to do, and a job.TaskEarly if the task must be handled again later. Handle ignores the end of
-// its context; only Stop interrupts it.
+// Handle sends a delivery if it is due. It returns nil if the delivery was delivered, and a job.TaskFailed with the wait for the next
+// attempt if not. It returns job.ErrTaskStale if there is nothing to do, and a job.TaskEarly if the task must be handled again later.
+// Handle ignores the end of its context; only Stop interrupts it.
 func (w *Worker) Handle(_ context.Context, t job.DeliveryTask) error {
 	if !w.begin() {
 		return &job.TaskEarly{Wait: minBusy}

@@ -61,7 +61,7 @@ func (n *Notifier) Publish(event job.Notification) {
 	}
 }
 
-// Deliver makes Run look for deliveries of a job's events or, with the zero job id, of the client's events without a job.
+// Deliver makes Run look for deliveries of the job's events. The zero job id stands for the client's events without a job.
 func (n *Notifier) Deliver(client, jobID job.ID) {
 	n.mu.Lock()
 	switch {

@@ -41,7 +41,7 @@ const (
 	endpointShare = 5
 	// At most claimShare times as many deliveries are claimed as can be sent at once, because their data is in memory.
 	claimShare = 4
-	// holdMargin is how much longer a claim lasts than the timeout of a send: the time to wait for a slot and to record the result.
+	// holdMargin is how much longer a claim lasts than the timeout of a send. It covers the wait for a slot and the recording of the result.
 	holdMargin = 15 * time.Second
 	// sendMargin is the part of a claim that is reserved for recording after a send with the full timeout. It includes sendGrace: the
 	// sender enforces the timeout itself, and its context ends sendGrace later.

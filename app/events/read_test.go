@@ -93,8 +93,7 @@ func TestSweepReplacesLostNotifications(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// A change after a watcher's read is noticed although its notification was lost, even if a sweep runs before the read is reported to
-// the hub.
+// A change after a watcher's read is noticed even if its notification was lost and a sweep runs before the read is reported to the hub.
 func TestFirstSweepUsesReadPositions(t *testing.T) {
 	w := stored(t)
 	changed, same := w.add(), w.add()

@@ -113,7 +113,8 @@ func TestSubmitBatchRefusesItemByItem(t *testing.T) {
 	require.Equal(t, job.Load{Active: 1, Queued: 1}, w.Admission.Capacity.lease.used, "refused items reserve no room")
 }
 
-// A batch with more violations than can be listed is refused as a whole, so that the response is not much larger than the request.
+// A batch is refused as a whole if it has more violations than can be listed. Otherwise the response could be much larger than the
+// request.
 func TestBatchWithTooManyViolationsIsRefused(t *testing.T) {
 	w := newWorld(t)
 	wrong := newRequest(ofKind(job.PayloadInvalid))

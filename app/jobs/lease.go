@@ -35,7 +35,7 @@ func (l *lease) take(now time.Time, jobs job.Load) bool {
 }
 
 // ask returns the request for a renewal: for twice the demand since the last renewal. Until the response arrives, the process uses only
-// the size that it asks to keep, so losing the request or the response does no harm.
+// the size that the request asks to keep, so a lost request or response does no harm.
 func (l *lease) ask(need job.Load) job.Lease {
 	l.used, l.size, l.report = l.used.Plus(l.stored, -1), l.size.Plus(l.stored, -1), l.report.Plus(l.stored, 1)
 	want := l.used.Plus(need, 1).Plus(l.demand, 2)

@@ -54,7 +54,8 @@ func New(cfg Config, d Deps) *Service {
 	return &Service{Deps: d, cfg: cfg}
 }
 
-// describe sets the attributes of a span: the job and the current request, which may not be the one that submitted the job.
+// describe sets the job and the current request as attributes of a span. The current request can differ from the one that submitted the
+// job.
 func describe(ctx context.Context, span trace.Span, j *job.Job, attempt int) {
 	app.Describe(span, j, attempt)
 	if id := telemetry.RequestOf(ctx); id != "" && span.IsRecording() {

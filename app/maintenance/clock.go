@@ -76,8 +76,8 @@ func (m *Maintenance) watchClocks(ctx context.Context, leading func() bool) erro
 	return err
 }
 
-// due reports whether to search for stranded rows: after Postgres' clock was set back, and when this process has just become the leader,
-// since it does not know of earlier steps.
+// due reports whether to search for stranded rows. It searches after Postgres' clock was set back, and when this process has just become
+// the leader, because it does not know of earlier steps of the clock.
 func (w *clockWatch) due(step, asked, received time.Duration) bool {
 	if w.looked == 0 || asked-w.looked > leaderLease {
 		w.until, w.next = max(w.until, received+strandedTime), received

@@ -20,9 +20,9 @@ const (
 
 // relay enqueues jobs with lost tasks again. Postgres knows which jobs wait; Redis may lose any of their tasks.
 //
-// Each round checks the oldest due, unclaimed jobs. If all of them have tasks, the round ends. A missing task further back is found once
-// its job is among the oldest, which is before the workers run out of work. If a task is missing, Redis may have lost all data, and the
-// relay continues with the next batch immediately. A deferred job is checked when it is due.
+// Each round checks the oldest due, unclaimed jobs. If all of them have tasks, the round ends. A missing task further back is found later:
+// its job becomes one of the oldest before the workers run out of work. If a task is missing, Redis may have lost all data, and the relay
+// continues with the next batch immediately. A deferred job is checked when it is due.
 //
 // The oldest jobs may be of a kind that no worker can run now. So the relay also walks slowly over the jobs behind them.
 type relay struct {

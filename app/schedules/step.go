@@ -46,7 +46,7 @@ func newStepper(s job.DueSchedule, prepare prepare) (*stepper, error) {
 		step: job.ScheduleStep{ID: s.ID, Version: s.Version, ScheduleProgress: s.ScheduleProgress}}, nil
 }
 
-// begin returns when the run for a due time starts: the due time plus a jitter derived from the schedule's id and the due time.
+// begin returns when the run for a due time starts: at the due time plus a jitter, which depends on the schedule's id and the due time.
 func begin(s *job.Schedule, due time.Time) time.Time {
 	if s.Jitter < time.Millisecond {
 		return due
