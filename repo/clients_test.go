@@ -248,7 +248,7 @@ func TestCleanRemovesClientsThatWereNeverUsed(t *testing.T) {
 	require.Equal(t, 6, f.count("api_keys"))
 }
 
-// If a key is first used while its client is being removed, either the client stays or the use finds the key gone.
+// If a key is first used while its client is being removed, either the client stays, or the request does not find the key any more.
 func TestAClientThatBeginsWhileItIsRemoved(t *testing.T) {
 	f := setup(t)
 	const n = 40

@@ -197,7 +197,7 @@ func TestClockNeverGoesBackwards(t *testing.T) {
 	require.Greater(t, time.Duration(state.Offset), 9*365*24*time.Hour)
 }
 
-// A move that slows the clock down does not make it go backwards, even if it is committed late because its process was delayed.
+// A move that slows the clock down does not make the clock go backwards, even if a delayed process commits the move late.
 func TestLateMoveOfTheClock(t *testing.T) {
 	f := setup(t)
 	s := repotest.OpenURL(t, f.url, asTestbed)

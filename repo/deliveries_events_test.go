@@ -62,8 +62,8 @@ func TestEventsOfManyClientsInOneStatement(t *testing.T) {
 	}
 }
 
-// Writing an event reads only its client's webhooks. It reads the event's job only if a webhook subscribes to it, or if it is unknown
-// whether the job has a callback.
+// Writing an event reads only its client's webhooks. It reads the event's job only if a webhook subscribes to the event, or if it is
+// unknown whether the job has a callback.
 func TestEventsReadFewRows(t *testing.T) {
 	f := setup(t)
 	const jobs, events = 5000, 10

@@ -121,7 +121,7 @@ func (f *fixture) awaitPast() {
 	})
 }
 
-// While a pending transaction may still write events, a replay sends later events, but its position stays before the events that may still
+// While a pending transaction may still write events, a replay sends later events, but returns a position before the events that may still
 // come. The replay still ends. The test runs alone, because its pending transaction would hold up the replays of other tests on the same
 // server.
 func TestReplayStopsBeforePendingTransactions(t *testing.T) {

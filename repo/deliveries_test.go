@@ -98,8 +98,8 @@ func (f *fixture) deliverAll() (sent []job.ClaimedDelivery) {
 	return sent
 }
 
-// sentTo returns "target event" for each delivery that matches the condition, in order; the target is a webhook's description, or a
-// callback's URL.
+// sentTo returns the text "target event" for each delivery that matches the condition, in order. The target is a webhook's description or
+// a callback's URL.
 func (f *fixture) sentTo(where string, args ...any) []string {
 	text := one[string](f, `SELECT coalesce(string_agg(coalesce(w.description, d.url) || ' ' || event_name, ',' ORDER BY job_id,
 		coalesce(w.description, d.url), seq), '')

@@ -137,7 +137,8 @@ func TestStepOnALockedRowEndsWithItsCaller(t *testing.T) {
 	s.requireDone(nil)
 }
 
-// A claim succeeds for a job that becomes due at that moment, and for a job that is still locked by an earlier, lost claim of the worker.
+// A claim succeeds for a job that becomes due at that moment. It also succeeds for a job that an earlier, lost claim of the same worker
+// still has locked.
 func TestClaimRepeatsALostOne(t *testing.T) {
 	f := setup(t, patient)
 	id := f.submit()

@@ -24,8 +24,8 @@ import (
 // Migrate brings the schema of the database to the given version, up or down. Version -1 means the newest version that this program knows,
 // and never goes down, even if a newer program has migrated further. An advisory lock makes processes that start together take turns.
 //
-// If the database was restored from a dump into another server, Migrate adapts the event labels to that server's transaction numbers, see
-// relabelEvents.
+// A database that was restored from a dump into another server has event labels of the old server. Migrate adapts them to the new server's
+// transaction numbers, see relabelEvents.
 func Migrate(ctx context.Context, url string, version int64) error {
 	db, err := openSQL(url)
 	if err != nil {

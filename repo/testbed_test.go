@@ -98,7 +98,8 @@ func TestRulesThatCannotApplyAreNotCounted(t *testing.T) {
 	require.Equal(t, []int64{2, 1, 0, 0, 0}, seen)
 }
 
-// A rule with "same" applies only to the first request that it applied to and its repetitions, even if the first requests are concurrent.
+// A rule with "same" applies only to the first request that it affected and to repetitions of that request, even if the first requests are
+// concurrent.
 func TestRulesStayWithTheirSubject(t *testing.T) {
 	f := setup(t, patient)
 	f.rules(unavailable, fault.Match{Nth: 2, Times: 3, Same: true}, fault.Match{Nth: 1, Times: 3})

@@ -15,8 +15,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// transitions has all transitions of section 9, the creation of a job and the return of a job after an expired lease (section 12), with
-// their events.
+// transitions has all transitions of section 9, the creation of a job, and the return of a job to QUEUED after an expired lease (section
+// 12), with their events.
 var transitions = map[[2]job.State]string{
 	{"", job.Created}: job.EventCreated, {job.Created, job.Queued}: job.EventQueued, {job.Created, job.Canceled}: job.EventCanceled,
 	{job.Queued, job.Assigned}: job.EventAssigned, {job.Queued, job.Canceled}: job.EventCanceled,

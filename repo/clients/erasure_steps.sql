@@ -232,7 +232,7 @@ DELETE FROM schedules WHERE schedule_id = ANY (ARRAY(SELECT schedule_id FROM sch
   ORDER BY client_id, schedule_id LIMIT @limit))
 
 -- name: eraseFaults
--- Removes the rules of a client's test bed by primary key, except the rules of open sessions with a profile, found by
+-- Removes the rules of a client's test bed by primary key. Keeps the rules of open sessions with a profile, found by
 -- testbed_sessions_open.
 -- Parameters: @client, @limit
 DELETE FROM testbed_faults WHERE client_id = @client AND (session_id, position) IN (SELECT session_id, position FROM testbed_faults f
@@ -274,8 +274,8 @@ DELETE FROM events WHERE ((job_id, seq) IN (SELECT job_id, seq FROM events WHERE
   AND job_id = ANY (ARRAY(SELECT job_id FROM events WHERE client_id = @client ORDER BY client_id, tx, job_id, seq LIMIT @limit))
 
 -- name: eraseAnswers
--- Removes idempotency keys using the primary key: those of the client, and the key of the request that created the client, which belongs
--- to no client. Skips rows that another transaction has locked; the final count finds them.
+-- Removes idempotency keys using the primary key: the client's keys, and the key of the request that created the client (that key belongs
+-- to no client). Skips rows that another transaction has locked; the final count finds them.
 -- Parameters: @client, @limit
 WITH own AS MATERIALIZED (
   SELECT ctid AS place FROM idempotency_keys WHERE client_id = @client ORDER BY client_id, endpoint, key

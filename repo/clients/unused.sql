@@ -1,5 +1,5 @@
 -- name: findUnused
--- Walks clients by primary key, and returns whether each is old and was never used: it has no used or young key, no job and no webhook. A
+-- Walks clients by primary key, and returns whether each is unused: it is old, and has no used or young key, no job and no webhook. A
 -- client without keys counts as unused only if it is too young to have had a key that was removed. Reads api_keys, jobs and webhooks by
 -- their indexes on the client. Locks nothing.
 -- Parameters: @after, @look, @keep, @keys_kept

@@ -1,6 +1,6 @@
 -- fragment: listDeliveries
--- Lists the deliveries of an owner, the newest first, like listJobs: backwards along one of the indexes on (owner, delivery_id), which are
--- deliveries_webhook, deliveries_failed and deliveries_job. Locks nothing.
+-- Lists the deliveries of an owner, the newest first, like listJobs. Walks one of the indexes on (owner, delivery_id) backwards:
+-- deliveries_webhook, deliveries_failed or deliveries_job. Locks nothing.
 -- Parameters: @client, @owner, @to_id, @from_id, @state, @event_name, @created_after, @created_before, @limit
 WITH looked AS (
   SELECT * FROM deliveries WHERE ({{owner}}, delivery_id) < (@owner::uuid, @to_id)
@@ -92,7 +92,8 @@ SELECT max(old)::text::xid8 FROM search
 --
 -- The returned position stays before the snapshot's xmin, because events may still be committed from there on. Events after the xmin are
 -- queued, too, but the position does not pass them. The result says that there is more if unread events lie before the xmin, or if this
--- call queued some events and left others. So repeated calls come to an end even if a pending transaction holds the position back.
+-- call queued some events and did not reach others. So repeated calls come to an end even if a pending transaction holds the position
+-- back.
 -- Parameters: @client, @webhook, @since, @limit, @after_tx, @after_id, @after_seq, @looked
 WITH target AS MATERIALIZED (
   SELECT webhook_id, events FROM webhooks WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL

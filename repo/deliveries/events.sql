@@ -36,8 +36,8 @@ WHERE j.job_id = @job AND j.client_id = @client ORDER BY n
 SELECT job_id, event_seq FROM jobs WHERE job_id = ANY (@ids::uuid[])
 
 -- name: clientEvents
--- Reads at most @limit + 1 events after the position from each of the indexes events_client and client_events_client, and joins the other
--- tables to the chosen events. Without events it returns one row.
+-- Reads at most @limit + 1 events after the position from each of the indexes events_client and client_events_client. Joins the other
+-- tables only to the chosen events. Without events it returns one row.
 --
 -- To find out whether there are events that are not shown yet, it searches from the snapshot's xmin on, not from the position. Otherwise a
 -- reader that is far behind would walk all events for each page.
@@ -88,6 +88,7 @@ SELECT client, latest.tx, latest.item_id, latest.seq FROM unnest(@clients::uuid[
 ) latest
 
 -- fragment: eventColumns
--- The columns of an event e, read by eventScanner, with columns of its job j and of the report r of the attempt that the event ended.
+-- The columns of an event e, read by eventScanner. They include columns of the event's job j, and of the report r if the event ended an
+-- attempt.
 e.event_id, e.job_id, e.seq, e.event_name, e.prev_state, e.next_state, e.attempt, e.occurred_at, e.data,
   {{attemptColumns}}

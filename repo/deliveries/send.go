@@ -15,8 +15,8 @@ import (
 // MaxLookedEndpoints is the maximum number of endpoints that a count of deliveries for operators reads.
 const MaxLookedEndpoints = 10_000
 
-// NewDeliveries finds deliveries that wait for their first attempt, among the latest of each job and of each client's events without a
-// job.
+// NewDeliveries finds deliveries that wait for their first attempt. It looks only at the latest deliveries of each job, and of each
+// client's events without a job.
 func (s *Store) NewDeliveries(ctx context.Context, jobs, clients []job.ID) ([]job.DeliveryTask, error) {
 	return pg.Query(ctx, s.db, func(row pgx.CollectableRow) (t job.DeliveryTask, err error) {
 		return t, row.Scan(&t.ID, &t.ClientID, &t.Endpoint)
@@ -24,8 +24,8 @@ func (s *Store) NewDeliveries(ctx context.Context, jobs, clients []job.ID) ([]jo
 }
 
 // DueDeliveries finds waiting deliveries that are due now or soon: the first `perEndpoint` of each endpoint, and at most `limit` in all.
-// It skips untried ones younger than `minAge`. It reads a limited number of endpoints with waiting deliveries after the given one, and
-// returns the endpoint to continue after, zero at the end. `limit` must exceed `perEndpoint`.
+// It skips untried ones younger than `minAge`. It reads a limited number of endpoints with waiting deliveries, after the given endpoint.
+// It returns the endpoint to continue after, zero at the end. `limit` must exceed `perEndpoint`.
 func (s *Store) DueDeliveries(ctx context.Context, after job.EndpointKey, look, perEndpoint, limit int, minAge, soon time.Duration) (
 	due []job.DeliveryTask, last job.EndpointKey, err error,
 ) {
@@ -68,8 +68,8 @@ type claimRequest struct {
 }
 
 // ClaimDelivery claims a due delivery for the given time and returns it with all the data to send it. If it cannot be claimed yet, it
-// returns nil and how long to wait before the next try. If there is nothing to claim, it returns nil and no wait: the delivery is settled,
-// being sent or gone, or its webhook is disabled or deleted.
+// returns nil and how long to wait before the next try. If there is nothing to claim, it returns nil and no wait. Then the delivery is
+// settled, being sent or gone, or its webhook is disabled or deleted.
 func (s *Store) ClaimDelivery(ctx context.Context, id job.ID, hold time.Duration) (*job.ClaimedDelivery, time.Duration, error) {
 	c, err := s.claims.Do(ctx, claimRequest{id, hold})
 	return c.delivery, c.wait, err

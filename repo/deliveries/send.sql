@@ -22,8 +22,8 @@ WITH RECURSIVE walk AS (
 num_nonnulls(d.claimed_until, d.settled_at) = 0
 
 -- name: newDeliveries
--- Finds deliveries that wait for their first attempt: among the latest 100 of each job, by the index deliveries_job, and among those of
--- each client's latest 20 events without a job, by client_events_client and deliveries_once. Locks nothing.
+-- Finds deliveries that wait for their first attempt: among the latest 100 of each job, by the index deliveries_job; and among the
+-- deliveries of each client's latest 20 events without a job, by client_events_client and deliveries_once. Locks nothing.
 -- Parameters: @jobs, @clients
 SELECT d.delivery_id, d.client_id, d.endpoint_id FROM unnest(@jobs::uuid[]) AS i(id) CROSS JOIN LATERAL (
   SELECT * FROM deliveries WHERE job_id = i.id ORDER BY job_id DESC, delivery_id DESC LIMIT 100) d
@@ -44,8 +44,8 @@ WHERE {{stillWaiting}} AND d.attempts = 0
 -- The size of an event's data is estimated from its stored size, and overestimated if it is compressed: the exact size would require
 -- decompressing even data that is not taken. Small events come first, so that large events of one client do not block the others.
 --
--- Returns a row for each requested delivery. If one is not claimed but the caller should ask again, its wait is the time until it is due,
--- or a moment if it was locked or there was too much data.
+-- Returns a row for each requested delivery. A delivery that is not claimed has a wait if the caller should ask again: the time until it
+-- is due, or a moment if it was locked or there was too much data.
 -- Parameters: @ids, @holds
 WITH due AS MATERIALIZED (
   SELECT d.delivery_id, d.job_id, d.seq, d.event_id, i.hold

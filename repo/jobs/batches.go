@@ -139,7 +139,7 @@ func (s *Store) OpenJobs(ctx context.Context, client, batch job.ID) ([]job.ID, e
 	return pg.Query(ctx, s.db, pg.RowToID, statement("openJobs"), pg.UUID(batch), pg.UUID(client))
 }
 
-// ReadyBatches reads a limited number of open batches after the given one, in order of id, and returns those without an unfinished job. It
+// ReadyBatches reads a limited number of open batches after the given one, in order of id. It returns those without an unfinished job. It
 // also returns the last batch that it read, zero at the end. It locks nothing, and takes some microseconds per batch.
 func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready []job.ID, last job.ID, err error) {
 	type seen struct {

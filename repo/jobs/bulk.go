@@ -104,8 +104,8 @@ func (s *Store) AbortBulk(ctx context.Context, client, id job.ID) (b *job.Bulk, 
 	return b, false, err
 }
 
-// CountBulk counts the matching jobs among the next `look` jobs that an operation would read: the newest of those older than the job
-// `before`, or of all jobs for the zero id.
+// CountBulk counts the matching jobs among the next `look` jobs that an operation would read. It starts with the newest job that is older
+// than `before`, or with the newest of all for the zero id.
 func (s *Store) CountBulk(ctx context.Context, client job.ID, f job.BulkFilter, before job.ID, look int) (job.BulkLook, error) {
 	args := append(bulkArgs(client, f, before, time.Now().Add(pg.IDSkew)), look, job.BulkSample)
 	count, _ := bulkAlong(client, f)
@@ -170,9 +170,9 @@ func (s *Store) GatherBulk(ctx context.Context, b *job.Bulk, look, most int) (*j
 	return gathered, found, err
 }
 
-// DoItems calls `do` with the next items of an operation that have no result: at most `limit`, after the given job, with the current state
-// of their jobs. `do` must change the jobs through this store, with the context that it gets, and return the items that now have a result.
-// Changes and results are committed together, so each item takes effect exactly once even after a crash (see recordItems).
+// DoItems calls `do` with the next items of an operation that have no result: at most `limit` items, after the given job. They contain the
+// current state of their jobs. `do` must change the jobs through this store, with the context that it gets, and return the items that now
+// have a result. Changes and results are committed together, so each item takes effect exactly once even after a crash (see recordItems).
 //
 // It returns the items that it took. There are none if all have a result, the operation is finished, or another process works on it. If
 // another transaction has locked one of the jobs, DoItems returns an error after a short wait and changes none of them.

@@ -68,7 +68,7 @@ looked AS MATERIALIZED (
 )
 
 -- fragment: countBulk
--- Reads a part of the jobs that an operation would read, and counts the matching ones, grouped by the values that decide whether the
+-- Reads a part of the jobs that an operation would read, and counts the matching ones. Groups them by the values that decide whether the
 -- operation changes them. Locks nothing.
 -- Parameters: @client, @batch, @to_id, @from_id, @state, @type, @work_kind, @correlation_id, @failure_code, @failure_detail,
 --   @created_after, @created_before, @until, @look, @sample
@@ -136,8 +136,9 @@ WHERE bulk_operations.bulk_id = operation.bulk_id
 RETURNING {{bulkColumns}}
 
 -- name: lockOpenBulk
--- Locks an operation with pending items, found by primary key. Each change of its jobs, items and counters holds this lock, so an abort
--- happens between two parts of the work, never within one. No row: it is finished, not gathered yet, or another process works on it.
+-- Locks an operation with pending items, found by primary key. Every change of the operation's jobs, items and counters holds this lock.
+-- So an abort happens between two parts of the work, never within one. No row: it is finished, not gathered yet, or another process works
+-- on it.
 -- Parameters: @bulk
 SELECT bulk_id FROM bulk_operations WHERE bulk_id = @bulk AND finished_at IS NULL AND gathered_at IS NOT NULL
 FOR NO KEY UPDATE SKIP LOCKED
@@ -171,9 +172,9 @@ WITH seen AS MATERIALIZED (
 ), {{removeOld}} RETURNING job_id
 
 -- name: recordItems
--- Writes the results of items and counts them, in the transaction that has changed the jobs. So if a job was changed, its item has a result
--- and is not taken again; an item without a result has had no effect. If a leader dies in between, both are undone. The next leader, or a
--- former leader that comes back, finds the item unchanged. An item with a result does not change and is not counted again.
+-- Writes the results of items and counts them, in the transaction that has changed the jobs. So if a job was changed, its item has a
+-- result and is not processed again. An item without a result has had no effect. If a leader dies in between, both are undone. The next
+-- leader, or a former leader that comes back, finds the item unchanged. An item with a result does not change and is not counted again.
 --
 -- The rows of the items and of the operation are found by primary key; the operation's row is already locked. Items are taken in order of
 -- their jobs, so the search is limited to the range from @first to @last. This helps the planner, which does not know whether an operation

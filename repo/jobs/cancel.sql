@@ -34,8 +34,8 @@ SELECT job_id, attempt, at, run_at, dispatch, state, work_kind, definition, requ
   started_at FROM stamped
 
 -- name: unfinishedJobs
--- Returns unfinished jobs of a client. Walks the waiting jobs of all clients until it has found enough, using only the index jobs_waiting,
--- and then the few jobs that are held. OFFSET 0 prevents the planner from walking a client's final jobs instead. Locks nothing.
+-- Returns unfinished jobs of a client. Walks the waiting jobs of all clients until it has found enough, using only the index jobs_waiting.
+-- Then it reads the few jobs that workers hold. OFFSET 0 prevents the planner from walking a client's final jobs instead. Locks nothing.
 -- Parameters: @client, @limit
 SELECT job_id FROM (
   SELECT job_id, client_id FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL OFFSET 0) waiting
@@ -48,8 +48,8 @@ LIMIT @limit
 -- Moves FAILED jobs back to QUEUED, if attempts are left and the failure is retryable. The failed attempt remains in its report. For a job
 -- with true in @overrides, both conditions are ignored, and max_attempts is raised if necessary.
 --
--- Locks the headroom leases, then the job rows in job_id order, found by primary key. No row: the job is no longer FAILED at that attempt
--- or not the client's, or the API key or the headroom lease of the request has ended. Trigger: events_delivered writes the deliveries.
+-- Locks the headroom leases, then the job rows in job_id order, found by primary key. No row: the job is no longer FAILED at that attempt,
+-- or is not the client's, or the request's API key or headroom lease has ended. Trigger: events_delivered writes the deliveries.
 -- Parameters: @ids, @clients, @attempts, @waits, @traceparents, @api_keys, @leases, @overrides
 WITH {{leased}}, input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @clients::uuid[], @attempts::int[], @waits::interval[], @traceparents::text[],

@@ -54,8 +54,8 @@ func (s *Store) ensureClock() {
 // clockMemory is the minimum time for which an observation of Postgres' clock counts.
 const clockMemory = 10 * time.Second
 
-// serverClock estimates Postgres' clock without asking. The estimate is never ahead of Postgres' clock, and is behind by the shortest
-// transmission time of an answer in the last seconds.
+// serverClock estimates Postgres' clock without asking. The estimate is never ahead of Postgres' clock. It is behind by the shortest time
+// that an answer took to arrive in the last seconds.
 type serverClock struct {
 	mu    sync.Mutex
 	base  time.Time // a moment of this process; only its monotonic clock counts

@@ -62,8 +62,8 @@ const (
 // it resumes one job too many, which is throttled again.
 const resumeLook = 1000
 
-// createdWait is the wait before the next try to claim a CREATED job that is due but may not run yet, since only QUEUED jobs can be
-// throttled or parked.
+// createdWait is the wait before the next try to claim a CREATED job that is due but may not run yet. Only QUEUED jobs can be throttled or
+// parked.
 const createdWait = time.Second
 
 // errLocked is the error of a step whose row stayed locked: nothing was written.

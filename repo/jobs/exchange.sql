@@ -1,12 +1,12 @@
 -- fragment: stepJobs
--- Moves each job one step, to the next state: a claim to ASSIGNED, which raises the fence; a start from there to RUNNING; a finish to
--- SUCCEEDED or FAILED, and with a retry wait on to QUEUED as the next attempt. A finish also writes the report and the result. Claims take
--- waiting, due jobs that no pause stops. A CREATED job passes through QUEUED. Starts and finishes must have the current fence. The worker
--- of a claim or a start must be alive.
+-- Moves each job one step, to the next state. A claim moves it to ASSIGNED and raises the fence. A start moves it from there to RUNNING. A
+-- finish moves it to SUCCEEDED or FAILED, and with a retry wait on to QUEUED as the next attempt. A finish also writes the report and the
+-- result. Claims take waiting, due jobs that no pause stops. A CREATED job passes through QUEUED. Starts and finishes must have the
+-- current fence. The worker of a claim or a start must be alive.
 --
 -- Every transition of jobs has the same form, here and in cancelJobs, retryJobs, releaseJobs, queueDue and emitEvent. input is the batch,
--- as arrays. ready has the rows that pass the guard, locked in job_id order. stamped adds the time and the label of the event: the time is
--- taken after the lock and is never before the row's last change; the label is the later of this transaction and the label of the job's
+-- as arrays. ready has the rows that pass the guard, locked in job_id order. stamped adds the time and the label of the event. The time is
+-- taken after the lock and is never before the row's last change. The label is the later of this transaction and the label of the job's
 -- previous event, so an event log never runs backwards. changed is the guarded UPDATE. log writes the events, numbered from event_seq on.
 -- An item without a row in ready is no error: the caller came too late or too early, or does not own the job.
 --
@@ -156,12 +156,12 @@ SELECT j.job_id, j.state, j.attempt, j.fence, j.started_at, greatest(j.run_at - 
 FROM unnest(@ids::uuid[], @workers::uuid[]) AS i(id, worker) JOIN jobs j ON j.job_id = i.id
 
 -- name: resumeThrottled
--- Restores the time of throttled jobs, the oldest of each client first, until the client has @most jobs that are held or were resumed. A
+-- Restores the time of throttled jobs, the oldest of each client first. Stops when @most jobs of the client are held or were resumed. A
 -- due job that is older than the client's throttled ones counts as resumed.
 --
 -- Walks the index jobs_throttled from client to client. Only if there are throttled jobs, it counts held jobs by jobs_held, and resumed
 -- ones among the @looked oldest of jobs_waiting. Locks changed rows in the order of jobs_throttled, and skips rows that another
--- transaction has locked. It raises dispatch, which is part of the name of a job's task, because the old name may still be taken in Redis.
+-- transaction has locked. It raises dispatch, which is part of the name of a job's task: Redis may still have a task with the old name.
 -- Parameters: @most, @looked, @limit
 WITH RECURSIVE clients AS (
   (SELECT client_id, job_id FROM jobs WHERE {{throttled}} ORDER BY client_id, job_id LIMIT 1)

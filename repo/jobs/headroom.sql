@@ -1,6 +1,6 @@
 -- name: reportStored
--- Locks the ledger, which is the row of headroom, until the end of the transaction, and adds the jobs that a process has stored. If there
--- is a new count of jobs, the count plus the jobs that were reported since it began replaces the old bound.
+-- Locks the ledger (the row of headroom) until the end of the transaction, and adds the jobs that a process has stored. A new count of
+-- jobs replaces the old bound; jobs that were reported since the count began are added to it.
 -- Parameters: @stored_active, @stored_queued, @counted, @active, @queued, @reported_active, @reported_queued
 UPDATE headroom SET
   active = @stored_active::bigint + CASE WHEN @counted THEN @active::bigint + reported_active - @reported_active::bigint ELSE active END,
@@ -10,7 +10,7 @@ UPDATE headroom SET
 -- name: endLeases
 -- Removes other processes' ended leases and adds their room to the bound, because jobs may have used all of it. A lease that a statement
 -- has locked stays, because that statement may still store jobs. A lease that ends later than a new one would was granted before the clock
--- was set back, and counts as ended, too. The transaction holds the lock of the ledger.
+-- was set back; it counts as ended, too. The transaction holds the lock of the ledger.
 -- Parameters: @lease, @expiry
 WITH ended AS MATERIALIZED (
   SELECT lease_id FROM headroom_leases WHERE lease_id <> @lease
@@ -24,9 +24,9 @@ UPDATE headroom SET active = headroom.active + g.active, queued = headroom.queue
 FROM (SELECT sum(active)::bigint AS active, sum(queued)::bigint AS queued FROM gone) g WHERE g.active > 0 OR g.queued > 0
 
 -- name: grantLease
--- Grants a process some of the room that the bound and the other leases leave: what it wants, or more if much is free, but at most an equal
--- share. It always gets what a waiting request needs, if that much is free. The process keeps the room that it may have used. No row: the
--- lease has ended. The transaction holds the lock of the ledger.
+-- Grants a process some of the room that the bound and the other leases leave: what it asks for, or more if much is free, but at most an
+-- equal share. It always gets what a waiting request needs, if that much is free. The process keeps the room that it may have used. No
+-- row: the lease has ended. The transaction holds the lock of the ledger.
 -- Parameters: @lease, @process, @new, @expiry, @max_active, @max_queued, @keep_active, @keep_queued, @need_active, @need_queued,
 --   @want_active, @want_queued
 WITH others AS (

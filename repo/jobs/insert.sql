@@ -2,7 +2,7 @@
 -- Writes a batch of submissions: the idempotency keys, the jobs and their first events.
 --
 -- Locks the rows of idempotency keys, in key order. Waits if another transaction is inserting the same key. Takes over an expired key. An
--- item with a key that is taken and not expired has no row; a second statement answers it, because this one's snapshot cannot see a
+-- item whose key is taken and not expired has no row. A second statement answers it, because the snapshot of this one cannot see a
 -- concurrent insert.
 --
 -- @created_times are the values of created_at that the Go type order assigned, never ahead of Postgres' clock; NULL means Postgres' own
@@ -10,8 +10,8 @@
 -- created_at, so a past execution_at cannot jump the queue. Trigger: events_delivered writes the deliveries. @schedules and
 -- @scheduled_times are null except for runs of schedules. A second run of a schedule for the same due time makes the statement fail.
 --
--- Reads the API keys of the requests, by primary key. A submission with an ended key or an ended headroom lease has no row. An erasure
--- revokes the keys of its client, so a submission with a key does not read erasures, which another session may lock. insertOwn reads
+-- Reads the API keys of the requests, by primary key. A submission with an ended key or an ended headroom lease has no row. A submission
+-- with a key does not read erasures, which another session may lock: an erasure revokes the keys of its client anyway. insertOwn reads
 -- erasures for jobs without a key: runs of schedules and jobs of operators. Leases are locked in order of id.
 -- Parameters: @ids, @clients, @types, @work_kinds, @definitions, @params, @max_attempts, @auto_retries,
 --   @execution_times, @callbacks, @correlation_ids, @traceparents, @languages, @request_ids, @keys,

@@ -85,8 +85,8 @@ func TestFlushWaitsASecondForAnEarlierOne(t *testing.T) {
 	})
 }
 
-// With any transmission times, assigned times are never ahead of Postgres' clock and increase from one flush to the next, even if the clock
-// is unknown at first.
+// Whatever the transmission times, assigned times are never ahead of Postgres' clock and increase from one flush to the next. This holds
+// even if the clock is unknown at first.
 func TestFlushTimesIncrease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -31,8 +31,8 @@ SELECT job_id, client_id, request_id, coalesce(correlation_id, ''), coalesce(cal
   execution_at, at FROM stamped
 
 -- name: waitingJobs
--- Walks the index jobs_waiting from a cursor to the current time. It skips jobs that were stored less than @age ago, but not jobs with a
--- future created_at, which were stored before the clock was set back. Locks nothing.
+-- Walks the index jobs_waiting from a cursor to the current time. It skips jobs that were stored less than @age ago. It does not skip jobs
+-- with a future created_at, which were stored before the clock was set back. Locks nothing.
 -- Parameters: @after_time, @after_job, @age, @limit
 SELECT {{taskColumns}} FROM jobs
 WHERE worker_id IS NULL AND finished_at IS NULL AND (run_at, job_id) > (@after_time, @after_job) AND run_at <= now()

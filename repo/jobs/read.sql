@@ -5,8 +5,8 @@ SELECT results.media_type, results.size, results.sha256, results.expires_at, res
 FROM jobs LEFT JOIN results ON results.job_id = jobs.job_id WHERE jobs.job_id = @job AND jobs.client_id = @client
 
 -- name: readAttempts
--- Reads the attempts of a job in one snapshot: its reports, found by primary key, and the current attempt if the job
--- is not final. Locks nothing. No row: the client has no such job.
+-- Reads the attempts of a job in one snapshot: the finished ones from its reports, found by primary key, and the current one if the job is
+-- not final. Locks nothing. No row: the client has no such job.
 -- Parameters: @job, @client
 SELECT j.created_at, coalesce(j.correlation_id, ''), j.language, {{scenarioColumns}}, a.*
 FROM jobs j CROSS JOIN LATERAL (
@@ -40,15 +40,15 @@ CROSS JOIN LATERAL (SELECT coalesce(r.expires_at > clock_timestamp() AND r.body 
 WHERE j.job_id = @job AND j.client_id = @client
 
 -- fragment: listJobs
--- Lists jobs, the newest first, backwards along an index on (owner, job_id): jobs_client, or jobs_batch if the owner is a batch, or
--- jobs_schedule if it is a schedule. Each row says whether it matches. The maxLooked-th row is always returned, to continue from there.
+-- Lists jobs, the newest first, backwards along an index on (owner, job_id). This is jobs_client, or jobs_batch if the owner is a batch,
+-- or jobs_schedule if it is a schedule. Each row says whether it matches. The maxLooked-th row is always returned, to continue from there.
 -- Locks nothing.
 --
 -- The planner must not collect and sort all jobs of the owner, or walk the primary key past other clients' jobs, even if its statistics
 -- suggest that. So the range is a row comparison, which no other index can search, and sessions disable bitmap scans.
 --
--- The correlation id is a filter without an index. An index would need an entry of up to 256 bytes for each submission, in random order for
--- trace ids, for a rare search. maxLooked limits the cost of the filter.
+-- The correlation id is a filter without an index. Such searches are rare, but an index would need an entry of up to 256 bytes for each
+-- submission, in random order for trace ids. maxLooked limits the cost of the filter.
 -- Parameters: @client, @batch, @schedule, @to_id, @from_id, @state, @type, @work_kind, @correlation_id, @created_after,
 --   @created_before, @limit
 WITH looked AS (

@@ -1,5 +1,5 @@
 // Package jobs stores jobs and related data: batches, bulk operations, schedules, worker leases, pauses and idempotency keys. Each change
-// of a job's state is one guarded statement that writes the state, the events, the report and the result together, so no change is ever
+// of a job's state is one guarded statement. It writes the state, the events, the report and the result together, so no change is ever
 // half-written.
 package jobs
 

@@ -19,7 +19,7 @@ SELECT job_id, created_at, correlation_id, language, work_kind, duration_ms, exp
 FROM found WHERE created_at IS NOT NULL AND outcome IS NOT NULL ORDER BY finished_at, job_id
 
 -- name: markPublished
--- Marks outcomes as published. Finds them by primary key, locks them in its order, and skips those that another transaction has locked to
+-- Marks outcomes as published. Finds them by primary key, and locks them in its order. Skips those that another transaction has locked to
 -- remove or mark them.
 -- Parameters: @ids, @attempts
 WITH sent AS MATERIALIZED (

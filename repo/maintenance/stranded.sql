@@ -2,12 +2,12 @@
 -- Rows that were written while Postgres' clock was ahead have times in the future after it was set back. Each of these times is a known
 -- delay after the time when the row was written. The statements count this delay from now instead. Times less than a second ahead are
 -- ignored, because such rows may have been written after the statement began. A row is not moved if its delay is longer than the clock was
--- ahead, because the next call would find it again; it is late by less than its delay.
+-- ahead: the next call would find it again. Such a row is late by less than its delay.
 --
--- Walks a part of the jobs with a time in the future in the index jobs_waiting, and reads only rows whose queued_at is in the future, too.
--- Locks the moved rows, found by primary key, in job_id order, and skips rows that another transaction has locked; a job cannot be claimed
--- before its time. Redis may have a task for the old time; the relay enqueues the job once it is due. The order of jobs does not change,
--- nor does a time that the client asked for.
+-- Walks a part of the jobs in the index jobs_waiting whose time is in the future, and reads only rows whose queued_at is in the future,
+-- too. Locks the moved rows, found by primary key, in job_id order, and skips rows that another transaction has locked; a job cannot be
+-- claimed before its time. Redis may have a task for the old time; the relay enqueues the job once it is due. The order of jobs does not
+-- change, nor does a time that the client asked for.
 -- Parameters: @after_time, @after_job, @limit
 WITH looked AS MATERIALIZED (
   SELECT run_at, job_id, queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL

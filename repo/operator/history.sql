@@ -1,6 +1,6 @@
 -- name: missingHistory
--- Returns the ended buckets of ten seconds to write, the latest first: the missing ones of the last @back, and always the last three,
--- because a transaction may commit after the bucket of its finished_at was written. Reads the primary key. Locks nothing.
+-- Returns the ended buckets of ten seconds to write, the latest first: the missing ones of the last @back, and always the last three. One
+-- of the last three may lack jobs whose transactions committed after the bucket was written. Reads the primary key. Locks nothing.
 -- Parameters: @back
 SELECT b.at FROM (SELECT date_bin('10 s', now(), 'epoch') AS at) latest CROSS JOIN LATERAL
   generate_series(latest.at - @back::interval, latest.at - interval '10 s', interval '10 s') AS b(at)

@@ -53,8 +53,8 @@ var (
 	heldJobs      = jobRange{statement("heldJobs"), statement("heldJobsCount"), newest, true}
 )
 
-// rangeOf returns the range of jobs for a query, in the order of an index: final jobs by their end, queued and scheduled jobs by their
-// time, others by id.
+// rangeOf returns the part of an index that a query lists: final jobs in the order of their end, queued and scheduled jobs in the order of
+// their time, other jobs by id.
 func rangeOf(q admin.JobQuery) jobRange {
 	switch {
 	case !q.BatchID.IsZero():

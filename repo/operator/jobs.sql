@@ -15,9 +15,9 @@ jobs.job_id, jobs.client_id, jobs.type, jobs.work_kind, jobs.state, jobs.outcome
   jobs.attempt, jobs.attempt AS attempts, jobs.max_attempts, jobs.failure_retryable, jobs.batch_id, jobs.correlation_id, jobs.failure_code
 
 -- fragment: adminJobs
--- Lists jobs of all clients using the index for their order: jobs_pkey, jobs_client, jobs_batch or jobs_schedule backwards for the newest
--- first, jobs_ended backwards for the latest ends, jobs_waiting and jobs_scheduled for the next jobs. The few rows of jobs_held are sorted.
--- Each row says whether it matches. The maxLooked-th row is always returned, to continue from there. Locks nothing.
+-- Lists jobs of all clients using the index for their order. For the newest first, it is jobs_pkey, jobs_client, jobs_batch or
+-- jobs_schedule backwards; for the latest ends, jobs_ended backwards; for the next jobs, jobs_waiting and jobs_scheduled. The few rows of
+-- jobs_held are sorted. Each row says whether it matches. The maxLooked-th row is always returned, to continue from there. Locks nothing.
 --
 -- Ranges by owner are row comparisons, as in listJobs. Each range uses @at, @id and @from_id, so that all lists have the same parameters.
 -- Parameters: @client, @batch, @schedule, @state, @type, @work_kind, @correlation_id, @failure_code, @created_after, @created_before,

@@ -93,8 +93,8 @@ SELECT to_json(r) FROM (
 ) r
 
 -- fragment: adminWebhooks
--- Lists existing webhooks, like adminJobs: all or one by primary key, or those of a client by the index webhooks_client, the newest first.
--- Skips deleted webhooks, and does not read secrets. Locks nothing.
+-- Lists existing webhooks, like adminJobs. It reads all or one by primary key, or those of a client by the index webhooks_client, the
+-- newest first. Skips deleted webhooks, and does not read secrets. Locks nothing.
 -- Parameters: @webhook, @client, @enabled, @after, @limit
 WITH looked AS (
   SELECT * FROM webhooks WHERE {{range}} ORDER BY {{sort}} LIMIT {{maxLooked}}
@@ -110,8 +110,8 @@ SELECT nth = {{maxLooked}}, wanted, (SELECT to_json(r) FROM (SELECT
 FROM judged WHERE wanted OR nth = {{maxLooked}} ORDER BY {{sort}} LIMIT @limit
 
 -- fragment: adminDeliveries
--- Lists deliveries of all clients, the newest first, along deliveries_pkey, or for a webhook or a job using the index that
--- begins with it, like adminJobs. Locks nothing.
+-- Lists deliveries, the newest first, like adminJobs: those of all clients along deliveries_pkey, or those of a webhook or a job using the
+-- index that begins with it. Locks nothing.
 -- Parameters: @client, @owner, @state, @event_name, @created_after, @created_before, @after, @from_id, @limit
 WITH looked AS (
   SELECT * FROM deliveries WHERE {{range}} AND delivery_id >= @from_id ORDER BY {{sort}} LIMIT {{maxLooked}}
@@ -166,7 +166,7 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminBulkLeft
--- Counts, by reason, the items that a bulk operation did not change, the most frequent reason first, using the index bulk_items_result like
+-- Counts the items that a bulk operation did not change, by reason, the most frequent first. Uses the index bulk_items_result like
 -- listBulkItemsWith. Locks nothing.
 -- Parameters: @bulk, @reasons
 WITH looked AS (
@@ -199,8 +199,8 @@ SELECT coalesce(json_agg(r), '[]') FROM (
 ) r
 
 -- name: adminSystem
--- Reads the state of the whole service: the row of maintenance_state, workers, and waiting work by the indexes jobs_waiting,
--- jobs_scheduled, jobs_held, deliveries_waiting and deliveries_claimed, up to @most. Locks nothing.
+-- Reads the state of the whole service: the row of maintenance_state, the workers, and the waiting work. Counts waiting work by the
+-- indexes jobs_waiting, jobs_scheduled, jobs_held, deliveries_waiting and deliveries_claimed, up to @most. Locks nothing.
 -- Parameters: @most, @after_client, @after_endpoint, @looked
 {{walkEndpoints}}
 SELECT to_json(r) FROM (

@@ -28,7 +28,7 @@ const (
 	Flushers           = 2
 	slowFlushThreshold = 25 * time.Millisecond
 
-	// Once a row of a batch was locked, the batch waits for each further locked row only as long as the statement timeout divided by
+	// Once a row of a batch was locked, the batch waits less for each further locked row: the statement timeout divided by
 	// LockedRowFraction. A statement timeout allows about 80 such waits.
 	LockedRowFraction = 100
 )

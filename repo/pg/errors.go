@@ -108,8 +108,8 @@ func InClass(code string, classes ...string) bool {
 	return slices.ContainsFunc(classes, func(class string) bool { return strings.HasPrefix(code, class) })
 }
 
-// isRowsFault reports whether a single row of a batch may be the cause, so that splitting the batch helps: bad data, a violated constraint,
-// or a locked row.
+// isRowsFault reports whether a single row of a batch may be the cause: bad data, a violated constraint, or a locked row. Then splitting
+// the batch helps.
 func isRowsFault(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (InClass(pg.Code, classData, classIntegrity) || pg.Code == StateLockTimeout)

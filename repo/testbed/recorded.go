@@ -24,9 +24,9 @@ type recording struct {
 	real   func(time.Time) time.Time
 }
 
-// Recorded returns the recorded exchanges of a session, with the jobs that its requests created, their batches and bulk operations, the
-// attempts to deliver their events, and the expiring keys of its client. All times are real, not of a moved clock, because the client's
-// waits are real too.
+// Recorded returns the recorded exchanges of a session, and what belongs to them: the jobs that its requests created, their batches and
+// bulk operations, the attempts to deliver their events, and the expiring keys of its client. All times are real, not of a moved clock,
+// because the client's waits are real too.
 func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) (verdict.Record, error) {
 	r := verdict.Record{Session: n, Expiries: map[string]time.Time{}, Groups: map[string]time.Time{}}
 	moves, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[clock.Setting], statement("clockMoves"))

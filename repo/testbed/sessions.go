@@ -43,8 +43,8 @@ func forget(ctx context.Context, tx pgx.Tx, client job.ID, keep int) error {
 	return err
 }
 
-// EnterSession finds the open session of a client with a label, and notes that the request belongs to it, unless `request` is "". It
-// returns the zero id if there is none. `unlabelled` reports whether the session without a label is open.
+// EnterSession finds the open session of a client with a label. It notes that the request belongs to this session, unless `request` is "".
+// It returns the zero id if there is none. `unlabelled` reports whether the session without a label is open.
 func (s *Store) EnterSession(ctx context.Context, client job.ID, label, request string) (session job.ID, unlabelled bool, err error) {
 	_, err = pg.QueryAs(ctx, s.db, "testbed", func(row pgx.CollectableRow) (struct{}, error) {
 		return struct{}{}, pg.ScanRow(row, &session, &unlabelled)
@@ -111,8 +111,8 @@ func (s *Store) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exch
 	return n > 0, err
 }
 
-// OpenStreams counts event streams whose end is not recorded: those of a session, and for the session without a label also those of the
-// labelled ones.
+// OpenStreams counts the event streams of a session whose end is not recorded. For the session without a label, it also counts those of
+// the labelled sessions.
 func (s *Store) OpenStreams(ctx context.Context, client job.ID, n verdict.Session) (int, error) {
 	return pg.QueryValue[int](ctx, s.db, statement("openStreams"), pg.UUID(client), uuidOf(n.ID), n.Label == "")
 }

@@ -74,7 +74,7 @@ ON CONFLICT (client_id, label) WHERE ended_at IS NULL DO NOTHING
 RETURNING {{sessionColumns}}
 
 -- name: enterSession
--- Finds the open session of a client with a label by testbed_sessions_open, and notes that @request belongs to it, unless that is null.
+-- Finds the open session of a client with a label by testbed_sessions_open. Notes that @request belongs to it, unless @request is null.
 -- Waits for an erasure of the session. Always returns whether the session without a label is open.
 -- Parameters: @client, @label, @request
 WITH own AS MATERIALIZED (
@@ -109,8 +109,8 @@ WITH main AS MATERIALIZED (
 SELECT session_id FROM opened
 
 -- name: forgetSessions
--- Removes the oldest ended sessions of a client, with their records, until at most @keep sessions remain, including open ones, and their
--- bytes are within the limits. Removes requests that are older than every remaining session. Finds all using the primary key and
+-- Removes the oldest ended sessions of a client, with their records. Stops when at most @keep sessions remain, including open ones, and
+-- their bytes are within the limits. Removes requests that are older than every remaining session. Finds all using the primary key and
 -- testbed_requests_session.
 -- Parameters: @client, @keep, @most_bytes, @all_bytes
 WITH ranked AS MATERIALIZED (
@@ -140,7 +140,8 @@ UPDATE testbed_sessions SET ended_at = greatest(clock_timestamp(), created_at)
 WHERE client_id = @client AND ended_at IS NULL AND label <> ''
 
 -- name: removeEndedFaults
--- Removes the rules of a client's ended sessions with a label, and if @own is true also those without a session, using the primary key.
+-- Removes the rules of a client's ended sessions with a label, using the primary key. If @own is true, also removes the client's rules
+-- without a session.
 -- Parameters: @client, @own
 DELETE FROM testbed_faults WHERE client_id = @client AND session_id <> ALL (ARRAY(SELECT session_id FROM testbed_sessions
   WHERE client_id = @client AND ended_at IS NULL)) AND (@own OR session_id <> '00000000-0000-0000-0000-000000000000')
@@ -153,9 +154,9 @@ SELECT {{sessionColumns}} FROM testbed_sessions WHERE client_id = @client AND (@
 ORDER BY session_id DESC LIMIT @limit
 
 -- name: recordExchange
--- Records a request in an open session of a client, found by testbed_sessions_latest, or, if @session is null, in the open session without
--- a label, found by testbed_sessions_open. Locks the session, so each request gets its own number. Beyond @most requests or @most_bytes, it
--- only counts the request. No row: there is no such session, or it has ended.
+-- Records a request in an open session of a client, found by testbed_sessions_latest. If @session is null, it is the open session without
+-- a label, found by testbed_sessions_open. Locks the session, so each request gets its own number. Beyond @most requests or @most_bytes,
+-- it only counts the request. No row: there is no such session, or it has ended.
 -- Parameters: @client, @session, @exchange, @most, @most_bytes
 WITH open AS (
   UPDATE testbed_sessions SET exchanges = exchanges + 1, bytes = bytes + octet_length(@exchange::text)
@@ -175,8 +176,8 @@ SELECT number, exchange FROM testbed_exchanges WHERE client_id = @client AND ses
 ORDER BY client_id, session_id, number LIMIT @limit
 
 -- name: openStreams
--- Counts the event streams whose end is not recorded, of a session, and with @all also of the client's open sessions, along the primary key
--- and testbed_sessions_open. Locks nothing. Searching text is faster than parsing JSON.
+-- Counts the event streams of a session whose end is not recorded, and if @all is true also those of the client's open sessions. Uses the
+-- primary key and testbed_sessions_open. Locks nothing. Searching text is faster than parsing JSON.
 -- Parameters: @client, @session, @all
 SELECT count(*) FILTER (WHERE exchange -> 'stream' ->> 'open' = 'true')
   - count(*) FILTER (WHERE exchange -> 'stream' ->> 'events' IS NOT NULL AND exchange -> 'stream' ->> 'open' IS NULL)
@@ -226,8 +227,8 @@ CROSS JOIN LATERAL (SELECT number, started_at, duration_ms, status, error FROM d
 LIMIT @limit
 
 -- name: sessionGroupDeliveries
--- Returns the attempts to deliver batch.completed and bulk.completed for the batches and bulk operations of a session: the events along
--- client_events_client, their deliveries along deliveries_once. Locks nothing.
+-- Returns the attempts to deliver batch.completed and bulk.completed for the batches and bulk operations of a session. Finds the events
+-- along client_events_client, and their deliveries along deliveries_once. Locks nothing.
 -- Parameters: @client, @session, @first, @since, @until, @limit
 SELECT d.delivery_id, j.subject, a.number, d.event_name, a.started_at, a.duration_ms, coalesce(a.status, 0), coalesce(a.error, '') FROM (
   SELECT event_id, coalesce(batch_id, (data->>'bulkId')::uuid) AS subject FROM client_events
