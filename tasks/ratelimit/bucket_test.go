@@ -58,8 +58,8 @@ func TestBucketUsesHeldTokens(t *testing.T) {
 	require.Equal(t, mustAsk, b.take(noon.Add(trust+time.Millisecond), 1, 0), "a token is free again")
 }
 
-// A busy process asks for tokens when its remaining tokens last for a quarter of a second, so a response that takes as long delays no
-// request.
+// A busy process asks for tokens while its remaining tokens still last for a quarter of a second. So a response that takes that long
+// delays no request.
 func TestABusyBucketAsksInTimeForASlowRedis(t *testing.T) {
 	t.Parallel()
 	const each = 5 * time.Millisecond

@@ -29,10 +29,10 @@ type Config struct {
 
 // Limiter limits each client's requests over all processes: never more than PerMinute pass in any 60 seconds.
 //
-// Redis counts the tokens of the last minute. This process takes tokens from Redis in chunks: of one token if the limit is small, and of
-// more tokens if many requests pass here. A request asks Redis only if no token is held; later requests wait for the same response. A
-// token may be used for keepHeld, and counts until a minute after that. Unused tokens are returned. Tokens of a process that dies count
-// until their minute is over. Because Redis counts in slots, a passed request counts for 60.5 to 61 seconds.
+// Redis counts the tokens of the last minute. This process takes tokens from Redis in chunks: one token if the limit is small, more tokens
+// if many requests pass here. A request asks Redis only if no token is held; later requests wait for the same response. A token may be
+// used for keepHeld, and counts until a minute after that. Unused tokens are returned. Tokens of a process that dies count until their
+// minute is over. Because Redis counts in slots, a passed request counts for 60.5 to 61 seconds.
 //
 // Without Redis, each process applies its share of the limit without waiting: the limit divided by Config.Processes, but at least 1. It
 // reports these requests when Redis is back, and also the requests for which Redis took longer than Config.Wait. If Redis is flushed, all
