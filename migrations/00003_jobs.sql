@@ -128,8 +128,8 @@ CREATE TABLE results (
 ALTER TABLE results ALTER COLUMN body SET STORAGE EXTERNAL; -- bodies are random data, which cannot be compressed
 CREATE INDEX results_expiry ON results (expires_at) WHERE body IS NOT NULL;
 
--- Removed jobs. The columns from state on are set only if the job ended less than 20 minutes before its removal, because the history may
--- still count it.
+-- Removed jobs. The columns from state on are set only if the job was removed within 20 minutes of its end, because the history may still
+-- count it.
 CREATE TABLE tombstones (
   job_id      uuid PRIMARY KEY,
   client_id   uuid NOT NULL,

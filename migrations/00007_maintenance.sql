@@ -19,9 +19,9 @@ CREATE TABLE workers (
   expires_at   timestamptz NOT NULL
 );
 
--- Upper bounds of the numbers of active jobs (not final) and QUEUED jobs, except jobs that processes may still store under their leases.
--- reported_active and reported_queued count all jobs that were ever added to the bounds. So a new count can replace a bound: jobs that were
--- reported after the count began are added to it. Whoever changes headroom or headroom_leases locks this row first.
+-- Upper bounds of the numbers of active jobs (not final) and QUEUED jobs. They do not include jobs that processes may still store under
+-- their leases. reported_active and reported_queued count all jobs that were ever added to the bounds. So a new count can replace a bound:
+-- jobs that were reported after the count began are added to it. Whoever changes headroom or headroom_leases locks this row first.
 CREATE TABLE headroom (
   only_row        boolean PRIMARY KEY DEFAULT true CONSTRAINT headroom_one_row CHECK (only_row),
   active          bigint NOT NULL DEFAULT 0,

@@ -103,9 +103,9 @@ CREATE TABLE signing_keys (
   retires_at  timestamptz
 );
 
--- Every statement that writes events also writes their deliveries: to the client's subscriptions for the event, and to the job's callback
--- if the event is a change of state or the client's own event. If only webhooks can be receivers, as for most events, the trigger does not
--- read the jobs. OFFSET 0 makes the planner look each client up in the index.
+-- Every statement that writes events also writes their deliveries to the client's subscriptions for these events. If an event is a change
+-- of state or the client's own event, the statement also writes the delivery to the job's callback. If only webhooks can be receivers, as
+-- for most events, the trigger does not read the jobs. OFFSET 0 makes the planner look each client up in the index.
 -- +goose StatementBegin
 CREATE FUNCTION deliver_events() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
