@@ -19,7 +19,7 @@ const (
 	gatherAtOnce = 2000        // jobs per statement
 	itemsAtOnce  = 50
 	maxRate      = job.MaxBulkRate // items per second, for all operations together
-	maxCatchUp   = time.Second     // after a pause, at most the items of this much time are caught up
+	maxCatchUp   = time.Second     // capacity of a token bucket, as the time that fills it
 )
 
 // Runner applies the operations in parts. Only one goroutine may use it.

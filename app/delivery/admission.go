@@ -51,7 +51,7 @@ type endpointTasks struct {
 	client *clientTasks
 	turn   chan struct{} // holds a token during a send; not used while the endpoint is known to respond
 	held   int
-	since  time.Time // end of the latest send, or when the first held task was admitted
+	since  time.Time // end of the latest send, or when the first of the current tasks was admitted
 	health health
 	sent   int
 	pace   time.Duration // moving average of the time between the ends of two sends while the endpoint is busy

@@ -191,7 +191,7 @@ func (w *Worker) send(ctx context.Context, p job.ClaimedDelivery) (sent job.Sent
 // record stores the result of a send while the claim lasts, and returns the result of Handle. If storage recorded the result but its
 // answer was lost, a retry returns job.ErrTaskStale. A delivery that cannot be recorded is sent again after its claim has ended.
 func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
-	if w.cfg.Clock.Moved() { // events before and after the attempt have times of this clock
+	if w.cfg.Clock.Moved() { // the events around the attempt have times of the moved clock
 		sent.Attempt.StartedAt = w.cfg.Clock.Now().Add(-sent.Attempt.Duration).UTC()
 	}
 	// The response is dropped if it exceeds the client's daily storage limit.

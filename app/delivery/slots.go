@@ -12,7 +12,7 @@ import (
 // separately.
 type slots struct {
 	all   *fair.Semaphore[job.ID]
-	limit int // for one receiver
+	limit int // slots of one receiver
 
 	mu        sync.Mutex
 	receivers map[receiver]*turns // receivers in use

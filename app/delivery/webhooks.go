@@ -34,7 +34,7 @@ type WebhooksDeps struct {
 // Webhooks has the use cases of webhooks and their deliveries (section 8). The embedded Store reads them.
 type Webhooks struct {
 	WebhooksDeps
-	proofs *slots // for challenges
+	proofs *slots // slots for challenges
 }
 
 // Limits of simultaneous challenges in a process. A receiver that hangs delays only its own client.

@@ -27,8 +27,8 @@ type WorkerConfig struct {
 	Concurrency int           // simultaneous sends in this process
 	Timeout     time.Duration // time limit of an attempt, enforced by the sender
 	Policy      job.DeliveryPolicy
-	// Rate counts an attempt of a client if it is within the limit; otherwise it returns when the next attempt is allowed. nil means no
-	// limit.
+	// Rate counts an attempt against the client's rate limit. If the limit is reached, it returns when the next attempt is allowed. nil
+	// means no limit.
 	Rate func(ctx context.Context, client job.ID) job.Allowance
 	// Storage counts a response against the client's daily storage, in units of job.WeightUnit. nil means no limit.
 	Storage func(ctx context.Context, client job.ID, units int) job.Allowance

@@ -33,9 +33,9 @@ const (
 	maxRate    = 50_000  // jobs per second that all other processes may accept together
 )
 
-// Capacity keeps the number of active and of queued jobs below the limits (section 17). The limits of all jobs hold across processes:
-// each process stores jobs only under a lease of free room, and jobs and leases together never exceed the limits. The shares of clients
-// are exact within a process; jobs stored by other processes count about a second later. Capacity also counts the live workers.
+// Capacity keeps the number of active and of queued jobs below the limits (section 17). The limits of all jobs hold across processes: each
+// process stores jobs only within its lease, a part of the free room. Jobs and leases together never exceed the limits. The shares of
+// clients are exact within a process; jobs stored by other processes count about a second later. Capacity also counts the live workers.
 type Capacity struct {
 	limit   job.Load
 	store   *repo.Store
@@ -46,7 +46,7 @@ type Capacity struct {
 	mu        sync.Mutex
 	lease     *lease
 	need      job.Load  // largest request that waits for room
-	needed    job.Load  // value of need at the last request for a renewal
+	needed    job.Load  // value of `need` at the last request for a renewal
 	short     bool      // the last grant was less than requested
 	again     time.Time // until then, requests that find no room are refused without a renewal
 	refusal   error     // error of these requests
@@ -201,7 +201,7 @@ func (c *Capacity) answered(ask job.Lease, sent time.Time, h job.Headroom, err e
 	}
 }
 
-// close ends the lease and starts a new one. It keeps the room of jobs that may or may not be stored.
+// close ends the lease and starts a new one. It keeps room for jobs of which it is unknown whether they are stored.
 func (c *Capacity) close(ctx context.Context) error {
 	c.mu.Lock()
 	l := c.lease

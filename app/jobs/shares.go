@@ -90,7 +90,7 @@ func (s *shares) counts(counted map[job.ID]job.Load, total job.Load) {
 	s.rest = job.Load{Active: min(total.Active, s.few), Queued: min(total.Queued, s.few)}
 }
 
-// mayBeFull reports whether a client that submitted could use up its room in other processes before the next count.
+// mayBeFull reports whether some client could fill its share before the next count, by submissions to other processes.
 func (s *shares) mayBeFull(age time.Duration) bool {
 	elsewhere := min(maxRate*(age+capacityInterval).Seconds(), float64(s.ClientRate)*(1+age.Minutes()))
 	return float64(s.room) <= elsewhere

@@ -28,7 +28,7 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 	if err == nil {
 		room, err = s.admit(ctx, r.ClientID, sub.Jobs)
 	}
-	if err != nil { // the first request may have been accepted
+	if err != nil { // an earlier request with the key may have been accepted
 		first, err := firstAnswer(s, r.IdempotencyKey, err, func() (*job.Batch, error) {
 			return s.Store.FindBatch(ctx, r.ClientID, r.IdempotencyKey, r.Hash)
 		})
@@ -65,7 +65,7 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 	return b, false, nil
 }
 
-// defineBatch checks each item. The ids ascend in the order of the request, so lists show the jobs in that order. An error refuses all
+// defineBatch checks each item. The job ids ascend in the order of the items, so lists show the jobs in that order. An error refuses all
 // items: together they have more violations than the response can list.
 func (s *Service) defineBatch(r job.BatchRequest, proven origins) (job.BatchSubmission, error) {
 	sub := job.BatchSubmission{
@@ -103,8 +103,8 @@ func (s *Service) defineBatch(r job.BatchRequest, proven origins) (job.BatchSubm
 	return sub, nil
 }
 
-// itemRequest returns the request for one item, with the values of the batch request. Each item's ReceivedAt, which seeds its
-// definition, is the batch's plus the index in microseconds.
+// itemRequest returns the request for one item, with the values of the batch request. Each item's ReceivedAt is the batch's plus i
+// microseconds, because it is the seed of the item's definition.
 func itemRequest(r job.BatchRequest, i int) job.Request {
 	item := r.Items[i].Request
 	item.ClientID, item.RequestID, item.Language = r.ClientID, r.RequestID, r.Language

@@ -54,8 +54,8 @@ func (l *leader) run(ctx context.Context) {
 // lead keeps trying to get or keep the lease. This process counts the lease from before each request, so it stops before storage lets
 // another process lead.
 //
-// If a vital task is blocked, the process does not hold the lease: it continues its work, but an unblocked process takes over immediately.
-// A blocked process takes a lease only if the lease has been free for leaderLease: a part of the work is better than no work.
+// If a vital task is blocked, the process asks for a lease of zero duration: it continues its work, but an unblocked process takes over
+// immediately. A blocked process takes a lease only if the lease has been free for leaderLease: a part of the work is better than no work.
 func (l *leader) lead(ctx context.Context) {
 	for ctx.Err() == nil {
 		asked := time.Now()

@@ -85,7 +85,7 @@ func (r *relay) lookFurther(ctx context.Context, oldest job.QueueCursor, age tim
 	return err
 }
 
-// ensure creates missing tasks for the jobs, and counts them.
+// ensure creates missing tasks for the jobs, and counts them in a metric under the label `by`.
 func (r *relay) ensure(ctx context.Context, tasks []job.Task, by string) (made int, err error) {
 	if len(tasks) == 0 {
 		return 0, nil

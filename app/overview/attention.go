@@ -41,8 +41,8 @@ func (f *findings) addWebhooks(now admin.Situation) {
 	}
 }
 
-// attention returns what an operator should look at, most urgent first. The groups of recent failures come largest first, and may be
-// empty.
+// attention returns what an operator should look at, most urgent first. `failures` has the groups of recent failures, largest first; it
+// may be empty.
 func attention(now admin.Situation, recent admin.Ends, failures []admin.FailureGroup) []admin.Attention {
 	found := findings{}
 	if now.LeaderGone {

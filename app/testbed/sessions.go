@@ -41,8 +41,8 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 }
 
 // Enter returns the session of a request with a label, and of the jobs that the request creates. It is the open session with that
-// label. If there is none, but a session without a label is open, Enter starts one with the label. If no session is open, the label has
-// no effect. request is the id of the request, or "" if it creates no jobs.
+// label. If there is none, but a session without a label is open, Enter starts one with the label. If no session is open, the label has no
+// effect. `request` is the id of the request, or "" if it creates no jobs.
 func (s *Service) Enter(ctx context.Context, client job.ID, label, request string) (testbed.Scope, error) {
 	scope := testbed.Scope{Client: client}
 	session, unlabelled, err := s.Store.EnterSession(ctx, client, label, request)

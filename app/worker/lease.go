@@ -106,7 +106,7 @@ func (w *Worker) beat(ctx context.Context, id job.ID, lapse *time.Timer) error {
 	return context.Cause(ctx)
 }
 
-// lose ends the lease locally: claims and writes under the lease stop. A nil error means that it was released.
+// lose ends the lease locally: claims and writes under the lease stop. A nil err means that the lease was released.
 func (w *Worker) lose(id job.ID, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

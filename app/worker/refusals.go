@@ -15,8 +15,8 @@ const (
 	probeInterval = time.Second
 )
 
-// refuses reports whether this machine currently cannot run jobs of a kind. A worker that failed them immediately instead would get
-// more of them than other workers.
+// refuses reports whether this machine currently cannot run jobs of a kind. If a worker failed such jobs immediately, it would get more of
+// them than other workers.
 func (w *Worker) refuses(k job.Kind) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

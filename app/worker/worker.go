@@ -84,9 +84,9 @@ type Worker struct {
 	ids      []job.ID         // ids of the latest leases; at most maxIdentities
 	draining bool             // no new claims
 	over     bool             // the grace period of Drain has ended
-	busy     map[attempt]bool // calls of Handle that claim or hold a job
+	busy     map[attempt]bool // attempts that a call of Handle is claiming or holding
 	holding  map[job.ClaimID]*holding
-	changed  chan struct{} // closed when the lease changes, draining starts, or the last busy call ends while draining
+	changed  chan struct{} // closed when the lease changes, draining starts, or the last attempt in `busy` ends while draining
 	refused  map[job.Kind]bool
 
 	suspects map[job.ClaimID]bool // claims that storage had at the last heartbeat but this worker did not know; used by Run only
