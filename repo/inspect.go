@@ -42,7 +42,7 @@ type Inspection struct {
 	VersionName string            // server_version
 	Settings    map[string]string // values of inspectedSettings in a session of this user
 	IsStandby   bool
-	Encoding    string // of the database
+	Encoding    string // encoding of the database
 
 	PoolSize    int // pool size of a process with this URL
 	Connections int // current connections of the server

@@ -227,7 +227,7 @@ func TestOrphansAreJobsOfDeadWorkers(t *testing.T) {
 	require.Contains(t, got, f.held(c.ClaimID, job.Assigned), "jobs of a retired worker are orphans immediately")
 	require.NotContains(t, got, f.held(alive, job.Running))
 
-	f.expireWorker(f.worker) // the worker is just renewing its lease
+	f.expireWorker(f.worker) // expired, but a transaction is just renewing its lease
 	unlock := f.lock(`UPDATE workers SET expires_at = clock_timestamp() + interval '1 hour' WHERE worker_id = $1`, f.worker.String())
 	require.NotContains(t, f.orphans(10), f.held(alive, job.Running))
 	unlock()

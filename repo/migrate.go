@@ -171,7 +171,7 @@ var schemaVersion = sync.OnceValue(func() int64 {
 	number, _, _ := strings.Cut(files[len(files)-1], "_")
 	version, err := strconv.ParseInt(number, 10, 64)
 	if err != nil {
-		panic(err) // its name has no number
+		panic(err) // the file's name has no number
 	}
 	return version
 })

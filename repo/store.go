@@ -34,7 +34,7 @@ var statement = pg.Statements(files, nil)
 // Config configures a Store.
 type Config struct {
 	URL             string        // postgres:// URL or keyword string; pool_max_conns is honoured
-	Timeout         time.Duration // of one statement
+	Timeout         time.Duration // time limit of one statement
 	ApplicationName string        // shown in pg_stat_activity
 	RetentionJobs   time.Duration // how long final jobs are kept
 	ClientMaxHeld   int           // limit of one client's jobs that workers hold at once; 0 for no limit

@@ -93,8 +93,8 @@ func counted(table, sql string) func(*erasing, context.Context) (bool, error) {
 	}
 }
 
-// walk sends a statement that reads the next rows of a table. The statement returns how many rows it read, the last one, and how many
-// belong to the client.
+// walk sends a statement that reads the next rows of a table. The statement returns the number of rows that it read, the last of them, and
+// the number of rows that belong to the client.
 func (e *erasing) walk(ctx context.Context, sql string, look int, found func(n int)) (done bool, err error) {
 	type looked struct {
 		Looked        int

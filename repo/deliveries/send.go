@@ -111,7 +111,7 @@ type claim struct {
 
 type claimed struct {
 	job.ClaimedDelivery
-	index int // of the request in the batch
+	index int // index of the request in the batch
 	wait  time.Duration
 	batch job.ID
 }

@@ -15,7 +15,7 @@ const DisableFailures = 20
 
 // WebhookLimits determine when a failing webhook is disabled. Both limits must be reached. The zero value means 20 failures and 10 minutes.
 type WebhookLimits struct {
-	DisableFailures int           // in a row
+	DisableFailures int           // failures in a row
 	DisableAfter    time.Duration // time since the first of them
 }
 
@@ -110,8 +110,8 @@ func (s *Store) Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, err
 	return pg.Query(ctx, s.db, scanWebhook, statement("listWebhooks"), pg.UUID(client))
 }
 
-// UpdateWebhook applies a patch. Disabling keeps an earlier reason. Enabling the webhook or changing its URL resets the failures. A new URL
-// is unproven, unless the patch says otherwise.
+// UpdateWebhook applies a patch. Disabling a disabled webhook keeps the earlier reason. Enabling the webhook or changing its URL resets
+// the failures. A new URL is unproven, unless the patch says otherwise.
 func (s *Store) UpdateWebhook(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error) {
 	var mode *string
 	if p.ContentMode != nil {

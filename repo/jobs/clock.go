@@ -60,7 +60,7 @@ type serverClock struct {
 	mu    sync.Mutex
 	base  time.Time // a moment of this process; only its monotonic clock counts
 	known bool
-	// lower bounds of Postgres' clock minus this process' clock: offset since `rotated`, older from the period before
+	// lower bounds of Postgres' clock minus this process' clock: `offset` since `rotated`, `older` from the period before
 	offset, older time.Duration
 	rotated       time.Time
 }

@@ -230,7 +230,7 @@ func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[s
 	}
 }
 
-// parkPaused parks those of the found jobs whose kind or client is paused.
+// parkPaused parks those of the found jobs whose kind or client is paused: they get a due time that never comes.
 func (s *Store) parkPaused(ctx context.Context, found map[job.ID]guarded) error {
 	var paused []pgtype.UUID
 	for id, g := range found {
@@ -251,11 +251,11 @@ type guarded struct {
 	attempt   int
 	fence     int64
 	startedAt *time.Time
-	wait      time.Duration // until the job is due
+	wait      time.Duration // time until the job is due
 	throttled bool          // see job.ThrottledUntil
 	parked    bool          // see job.PausedUntil
-	paused    bool          // by a pause of its kind or client
-	stopped   bool          // by a pause of everything, or of the worker
+	paused    bool          // stopped by a pause of its kind or client
+	stopped   bool          // stopped by a pause of everything, or of the worker
 	alive     bool          // whether the worker is alive
 }
 

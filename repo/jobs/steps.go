@@ -20,7 +20,7 @@ type claimRequest struct {
 
 // Claim claims the attempt for the worker, if the job waits for this attempt and is due, and the worker is alive. If the worker already
 // has the claim because an earlier answer was lost, Claim repeats that answer. Only the worker knows whether it already runs the attempt.
-// Otherwise the claim is nil, and NotClaimed is the reason.
+// If the attempt cannot be claimed, the claim is nil, and NotClaimed is the reason.
 func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error) {
 	done, err := s.step(ctx, step{operation: claimStep, job: id, claim: &claimRequest{worker, id, attempt}})
 	return done.claim, done.not, err

@@ -10,8 +10,8 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Load counts the unfinished and the QUEUED jobs, each up to `limit`. It also returns how many jobs processes had reported to the headroom
-// ledger at the moment of the count.
+// Load counts the unfinished and the QUEUED jobs, each up to `limit`. It also returns the number of jobs that processes had reported to
+// the headroom ledger at the moment of the count.
 func (s *Store) Load(ctx context.Context, limit int) (job.Counted, error) {
 	return pg.QueryOne(ctx, s.db, nil, func(row pgx.CollectableRow) (c job.Counted, err error) {
 		return c, pg.ScanRow(row, &c.Jobs.Active, &c.Jobs.Queued, &c.Reported.Active, &c.Reported.Queued)
@@ -29,8 +29,9 @@ func (s *Store) LiveWorkers(ctx context.Context) (int, error) {
 	return pg.QueryValue[int](ctx, s.db, statement("liveWorkers"))
 }
 
-// Backlog counts the waiting work and the workers at one moment. It reads at most `limit` rows of each kind and locks nothing. Above that
-// limit, it counts too few QUEUED jobs. It searches for the oldest delivery only in the first 10,000 endpoints with waiting deliveries.
+// Backlog counts the waiting work and the workers at one moment. It reads at most `limit` rows of each kind and locks nothing. If there
+// are more rows, it counts too few QUEUED jobs. It searches for the oldest delivery only in the first 10,000 endpoints with waiting
+// deliveries.
 func (s *Store) Backlog(ctx context.Context, limit int) (job.Backlog, error) {
 	return pg.QueryOne(ctx, s.db, nil, func(row pgx.CollectableRow) (b job.Backlog, err error) {
 		var created, waiting, assigned, running int

@@ -25,7 +25,7 @@ const (
 	// is not full.
 	searchFor = 250 * time.Millisecond
 
-	// Limits of the detail of a job.
+	// Limits of what the detail of a job shows.
 	maxShownEvents     = 1000
 	maxShownDeliveries = 100
 )

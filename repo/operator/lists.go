@@ -20,7 +20,7 @@ const (
 	maxGrouped = 100_000
 	maxGroups  = 1000
 
-	maxReasons = 100 // per bulk operation
+	maxReasons = 100 // reasons per bulk operation
 
 	maxShownHeld = 100  // jobs per worker
 	maxShownKeys = 1000 // keys per client, more than can be valid

@@ -26,7 +26,7 @@ type Config struct {
 // DB is a process' access to Postgres. It is safe for concurrent use.
 type DB struct {
 	Pool    *pgxpool.Pool
-	Timeout time.Duration // of one statement
+	Timeout time.Duration // time limit of one statement
 	Clock   *clock.Clock  // movable clock of a test bed; nil elsewhere
 
 	metrics  *metrics

@@ -59,7 +59,7 @@ func (p *probe) close() {
 // OwnConn is a connection outside of the pool. Its owner guards it with a mutex.
 type OwnConn struct {
 	config *pgx.ConnConfig
-	conn   *pgx.Conn // nil until needed, and after drop
+	conn   *pgx.Conn // nil until needed, and after Drop
 }
 
 // NewOwnConn makes a connection with the settings of the pool.

@@ -31,12 +31,12 @@ func QueryAs[T any](ctx context.Context, d *DB, operation string, scan pgx.RowTo
 
 // RowsIn returns the rows of a statement in a transaction or the pool.
 func RowsIn[T any](ctx context.Context, db Conn, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	rows, _ := db.Query(ctx, sql, args...) // CollectRows returns its error
+	rows, _ := db.Query(ctx, sql, args...) // CollectRows returns the error of the query
 	return pgx.CollectRows(rows, scan)
 }
 
-// on sends a statement to the pool or to the transaction of Once. If the statement writes for an API key, it runs in its own transaction,
-// which requires the key.
+// on sends a statement to the pool or to the transaction of Once. If the statement writes and the context has an API key, it runs in its
+// own transaction, which requires the key.
 func (d *DB) on(ctx context.Context, operation, sql string, send func(context.Context, Conn) error) error {
 	if job.KeyOf(ctx) != "" && sharedTxOf(ctx) == nil && writes(sql) {
 		return d.InTx(ctx, operation, func(ctx context.Context, tx pgx.Tx) error { return send(ctx, tx) })

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// moveInterval is how often a process of a test bed checks whether the clock was moved. All processes agree within that time plus the
-	// time for an answer.
+	// moveInterval is how often a process of a test bed checks whether the clock was moved. Within that time, plus the time for an answer,
+	// all processes use the moved clock.
 	moveInterval = 50 * time.Millisecond
 	// slowdownDelay is how much later than requested a clock is frozen or slowed down. Pending statements use the faster clock and must not
 	// write times ahead of the new one.
@@ -143,8 +143,8 @@ func (m clockMove) effectiveRate() float64 {
 	return m.Rate
 }
 
-// RefuseMovedClock returns an error if the clock of the database was moved and this process does not follow it. The process would act at
-// other times than the others. If Postgres does not answer, it returns no error.
+// RefuseMovedClock returns an error if the clock of the database was moved and this process does not follow it. Such a process would act
+// at other times than the processes that follow the clock. If Postgres does not answer, it returns no error.
 func (s *Store) RefuseMovedClock(ctx context.Context) error {
 	if s.db.Clock != nil {
 		return nil

@@ -44,7 +44,7 @@ func forget(ctx context.Context, tx pgx.Tx, client job.ID, keep int) error {
 }
 
 // EnterSession finds the open session of a client with a label. It notes that the request belongs to this session, unless `request` is "".
-// It returns the zero id if there is none. `unlabelled` reports whether the session without a label is open.
+// It returns the zero id if there is no such session. `unlabelled` reports whether the session without a label is open.
 func (s *Store) EnterSession(ctx context.Context, client job.ID, label, request string) (session job.ID, unlabelled bool, err error) {
 	_, err = pg.QueryAs(ctx, s.db, "testbed", func(row pgx.CollectableRow) (struct{}, error) {
 		return struct{}{}, pg.ScanRow(row, &session, &unlabelled)
