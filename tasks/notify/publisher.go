@@ -30,7 +30,7 @@ const cancelChannel = "forgerun:cancel"
 type Publisher struct {
 	redis       *redisconn.Redis
 	progressTTL time.Duration
-	reading     *redisconn.Circuit // circuit breaker of Progress, whose timeout is shorter
+	reading     *redisconn.Circuit // circuit breaker of Progress, which has a shorter timeout
 	events      *Sender[job.Notification]
 	signals     *Sender[job.ID]
 }
