@@ -24,7 +24,7 @@ $$;
 -- +goose StatementEnd
 
 -- The endpoint that all callbacks of a client to one origin share. An origin is scheme, host and port; the scheme's default port may be
--- omitted. It uses sha256, because some builds of Postgres refuse md5. A backslash must be doubled in text that is cast to bytea.
+-- omitted. The id uses sha256, because some builds of Postgres refuse md5. A backslash must be doubled in text that is cast to bytea.
 -- +goose StatementBegin
 CREATE FUNCTION callback_endpoint(client uuid, url text) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT encode(substring(sha256(replace(client::text || regexp_replace(lower(coalesce(substring(url FROM '^[^:]+://[^/?#]+'), url)),
