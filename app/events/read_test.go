@@ -148,7 +148,7 @@ type waited struct {
 	err  error
 }
 
-// await calls Await in a goroutine, and returns once it waits.
+// await calls Await in a goroutine, and returns once Await waits for a notification.
 func await(w *world, limit time.Duration, read func(context.Context) (*job.Job, error)) *waiting {
 	a := &waiting{world: w, id: app.NewID(), read: read, over: make(chan waited, 1)}
 	go func() {

@@ -44,7 +44,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 	return w
 }
 
-// service returns the use cases of another process. limit is the maximum number of active and of queued jobs.
+// service returns the use cases of another process. `limit` is the maximum number of active and of queued jobs.
 func (w *world) service(limit int, change ...func(*Config)) *Service {
 	cfg := Config{Catalogue: testCatalogue, MaxAttempts: 4, Backoff: apptest.Backoff, Clock: time.Now}
 	for _, f := range change {

@@ -46,7 +46,7 @@ func newWorld(t *testing.T, change ...func(*Deps)) *world {
 
 func always() bool { return true }
 
-// times returns a leading function that returns true n times.
+// times returns a function for `leading` that returns true n times.
 func times(n int) func() bool { return func() bool { n--; return n >= 0 } }
 
 func (w *world) round(name string) error { return w.roundWhile(name, always) }

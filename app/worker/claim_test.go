@@ -153,7 +153,6 @@ func TestLostClaimEndsWithLease(t *testing.T) {
 	}
 }
 
-// never is work that must not start.
 func (w *world) never(context.Context, job.Definition, int) (*job.Result, error) {
 	w.T.Error("a job ran that was not started")
 	return nil, nil

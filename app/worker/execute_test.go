@@ -83,7 +83,6 @@ func (s *site) job(t job.Task) *job.Job {
 	return apptest.Must(s.store.Job(s.T.Context(), apptest.ClientA, t.JobID))(s.T)
 }
 
-// failing is work that fails with the given reason.
 func failing(reason job.Reason) runnerFunc {
 	return fixed(nil, errors.Join(errors.New("x"), workFailure{Reason: reason}))
 }

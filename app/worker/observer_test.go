@@ -13,7 +13,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// reporting is a Runner that reports progress.
 type reporting func(ctx context.Context, report func(job.Progress)) (*job.Result, error)
 
 func (f reporting) Run(ctx context.Context, _ job.Definition, _ int, on job.Observer) (*job.Result, error) {
