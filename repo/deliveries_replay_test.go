@@ -94,7 +94,7 @@ func TestReplayOfALongHistory(t *testing.T) {
 	require.LessOrEqual(t, calls, 8, "the last 30,000 events have one transaction")
 }
 
-// Deliveries that were redelivered are no longer FAILED, so the replay needs no position to continue after while it redelivers FAILED ones.
+// A redelivered delivery is no longer FAILED. So a replay needs no position to continue after while it redelivers the FAILED ones.
 func TestReplayBeginsWithFailedDeliveries(t *testing.T) {
 	f := setup(t)
 	f.submit()

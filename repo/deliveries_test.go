@@ -147,11 +147,11 @@ func TestEventsHaveTheirDeliveries(t *testing.T) {
 		}
 		require.Equal(t, want, f.sentTo(`job_id = $1`, id.String()), "%v", f.names(id))
 	}
-	l := f.run(calledBack) // insert, claim
+	l := f.run(calledBack) // events of the insert and of the claim
 	check(l.JobID)
 	end := withRetry(failure(l, job.FailedOnce), 0)
 	end.Emit = &job.Emission{Name: "x", Data: json.RawMessage(`1`)}
-	f.finish(end) // emitted, failed, retried
+	f.finish(end) // events emitted, failed and retried
 	check(l.JobID)
 	end = failure(f.claim(l.JobID, 2), job.FailedOnce)
 	end.Exhausted = true

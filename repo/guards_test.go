@@ -169,7 +169,7 @@ func (f *fixture) requestKey(key string) job.RequestKey {
 
 var someAnswer = job.Answer{Status: 200, Header: map[string]string{"Location": "/x"}, Body: []byte(`{"b":1,"a":null}`)}
 
-// canceling returns the work of a request that cancels a job, for Once.
+// canceling returns a function for Once that cancels a job, like a request.
 func canceling(s *repo.Store, client, id job.ID) func(context.Context) (job.Answer, error) {
 	return func(ctx context.Context) (job.Answer, error) {
 		change, _, err := s.Cancel(ctx, client, id)

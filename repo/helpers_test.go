@@ -35,7 +35,7 @@ type fixture struct {
 	client job.ID
 	worker job.ID
 
-	registry *prometheus.Registry // of the store
+	registry *prometheus.Registry // registry of the store
 }
 
 func setup(t *testing.T, opts ...func(*repo.Config)) *fixture {

@@ -117,7 +117,7 @@ func TestResultExpires(t *testing.T) {
 		require.Equal(t, job.CodeResultGone, gone.Code)
 		require.Equal(t, before.Result.ExpiresAt, *gone.ExpiredAt)
 	}
-	requireGone() // the body is still there
+	requireGone() // although the body is still there
 	f.clean(10)
 	require.True(t, one[bool](f, `SELECT body IS NULL FROM results WHERE job_id = $1`, id.String()))
 	requireGone()
@@ -207,7 +207,7 @@ func occurred(events []job.Occurrence) []string {
 	return each(events, func(e job.Occurrence) string { return e.Name })
 }
 
-// origins returns the job's origin as each way to read a job reports it.
+// origins returns the job's origin from each way of reading a job, by name.
 func (f *fixture) origins(id job.ID) map[string]job.Origin {
 	attempts, _ := must2(f.store.Attempts(f.ctx(), f.client, id))(f.t)
 	all := map[string]job.Origin{"job": f.job(id).Origin(), "attempts": attempts, "report": f.report(id, 0).Origin}

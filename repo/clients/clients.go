@@ -26,7 +26,6 @@ func (s *Store) NameClient(ctx context.Context, id job.ID, name string) (exists 
 	return n > 0, err
 }
 
-// scanKey reads keyColumns.
 func scanKey(row pgx.CollectableRow) (k job.APIKey, err error) {
 	var hash []byte
 	err = row.Scan(&k.ID, &k.ClientID, &hash, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt, &k.ReplacedBy,

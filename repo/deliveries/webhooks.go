@@ -36,7 +36,6 @@ var (
 		"first.", job.MaxWebhooks)
 )
 
-// scanWebhook reads webhookColumns.
 func scanWebhook(row pgx.CollectableRow) (w job.Webhook, err error) {
 	var secrets secretScanner
 	var disabled job.Disabled

@@ -14,7 +14,6 @@ import (
 
 var errBulkNotFound = job.Errorf(job.CodeBulkNotFound, "No bulk operation with this id was found.")
 
-// scanBulk reads bulkColumns.
 func scanBulk(row pgx.CollectableRow) (*job.Bulk, error) {
 	var b job.Bulk
 	err := pg.ScanRow(row, &b.ID, &b.Owner.ClientID, &b.Owner.Operator, &b.Action, &b.Filter, &b.Rate, &b.Override, &b.RequestID,
