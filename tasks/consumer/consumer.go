@@ -64,7 +64,7 @@ type Consumer struct {
 	canceled func(job.ID) // nil for no cancel signals
 
 	client     redis.UniversalClient
-	cut        context.CancelFunc // closes the connections of client
+	cut        context.CancelFunc // closes the connections of `client`
 	subscriber *notify.Subscriber
 	values     context.Context // values for handlers
 

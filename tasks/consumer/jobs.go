@@ -19,10 +19,10 @@ import (
 // must return quickly.
 //
 // `handle` returns nil once the task is done; asynq then forgets it. The task errors of package job report a failed attempt, an early
-// task, or a stale one. Any other error means that the infrastructure failed; the task is run again after 1 to 10 seconds. The context
-// ends when Redis has been down for half a minute or queue.Config.MaxTaskTime is over. asynq then gives the task to another consumer while
-// `handle` still runs; `handle` need not stop. If the task has a parent span, the context has a child span. `handle` gets the task with an
-// empty TraceParent.
+// task, or a stale one. Any other error means that the infrastructure failed; the task is run again after 1 to 10 seconds. The context of
+// `handle` ends when Redis has been down for half a minute or queue.Config.MaxTaskTime is over. asynq then gives the task to another
+// consumer while `handle` still runs; `handle` need not stop. If the task has a parent span, the context has a child span. `handle` gets
+// the task with an empty TraceParent.
 func NewJobs(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, t job.Task) error, canceled func(job.ID)) *Consumer {
 	onTime := func(ctx context.Context, t job.Task) error {
 		// asynq stores whole seconds. A task that is more than a second early was run manually. It is handled, because the database knows when

@@ -17,7 +17,7 @@ import (
 const (
 	// pingEvery is the interval of pings. A connection counts as broken after silence for pingEvery plus twice Options.Timeout.
 	pingEvery   = time.Second
-	maxChannels = 500 // per subscribe command
+	maxChannels = 500 // channels per subscribe command
 )
 
 // Subscriber receives messages of channels over its own connection. In a cluster it may connect to any node, because nodes forward

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// move moves a pending task to another asynq state. wait is how long a scheduled task waits.
+// move moves a pending task to another asynq state. `wait` is how long a scheduled task waits.
 func move(t testing.TB, r *redisconn.Redis, queue, name, state string, wait time.Duration) {
 	t.Helper()
 	ctx, at := t.Context(), redis.Z{Score: float64(time.Now().Add(wait).Unix()), Member: name}

@@ -78,7 +78,7 @@ type bucket struct {
 	used      int // the day's count of all processes, by the latest response; it includes held tokens
 	usedAt    time.Time
 	owed      int // requests that passed without a token and are not reported yet
-	owedToday int // the part of owed that counts for the day
+	owedToday int // the part of `owed` that counts for the day
 }
 
 func newBucket(r rates, now time.Time) *bucket {
@@ -106,7 +106,7 @@ func (b *bucket) advance(now time.Time) {
 	b.putBack(ended)
 }
 
-// putBack moves the remaining tokens of the oldest n chunks to unused.
+// putBack moves the remaining tokens of the oldest n chunks to `unused`.
 func (b *bucket) putBack(n int) {
 	for _, c := range b.chunks[:n] {
 		b.held -= c.n
@@ -203,7 +203,7 @@ func (b *bucket) wants(now time.Time) bool {
 type report struct {
 	unused          []chunk
 	owed, owedToday int
-	counting        int // the part of owed that still counts for the minute
+	counting        int // the part of `owed` that still counts for the minute
 	day             int64
 }
 

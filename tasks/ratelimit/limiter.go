@@ -95,7 +95,7 @@ func New(r *redisconn.Redis, cfg Config) *Limiter {
 func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance { return l.allow(ctx, id, 1, 1) }
 
 // AllowItems counts the items of a request that Allow has accepted. Each item takes a token, and the request's own token counts for the
-// first item. The number is capped at the limit, so that any request can pass. If the items are refused, none of them counts.
+// first item. The number of tokens is capped at the limit, so that any request can pass. If the items are refused, none of them counts.
 func (l *Limiter) AllowItems(ctx context.Context, id job.ID, items int) job.Allowance {
 	parts := 1
 	if l.circuit.IsOpen() {
@@ -111,7 +111,7 @@ func (l *Limiter) AllowItems(ctx context.Context, id job.ID, items int) job.Allo
 	return l.allow(ctx, id, needs-1, needs)
 }
 
-// AllowUnits counts units, such as units of storage, for a limit that does not count requests. The number is capped at the limit.
+// AllowUnits counts units, such as units of storage, for a limit that does not count requests. The number of units is capped at the limit.
 func (l *Limiter) AllowUnits(ctx context.Context, id job.ID, units int) job.Allowance {
 	return l.AllowItems(ctx, id, units+1)
 }
@@ -218,7 +218,7 @@ func (l *Limiter) sweep() {
 			idle = append(idle, c)
 		case len(c.bucket.unused) == 0 && c.bucket.owed == 0:
 		case c.bucket.busy(l.now()):
-			l.askForTokens(c) // with the report, because requests cannot ask while it is pending
+			l.askForTokens(c) // also sends the report, because requests cannot ask while a report is pending
 		default:
 			l.ask(c, 0)
 		}

@@ -22,7 +22,7 @@ type world struct {
 	t     testing.TB
 	mini  *miniredis.Miniredis
 	redis *redisconn.Redis
-	us    atomic.Int64 // since 1970
+	us    atomic.Int64 // microseconds since 1970
 	all   []*Limiter
 }
 
@@ -48,7 +48,7 @@ func (w *world) advance(d time.Duration) {
 	w.us.Add(d.Microseconds())
 }
 
-// process starts a process with a clock that is wrong by d.
+// process starts a process whose clock is off by `wrong`.
 func (w *world) process(cfg Config, wrong time.Duration) *Limiter {
 	w.t.Helper()
 	cfg.Clock = func() time.Time { return w.now().Add(wrong) }

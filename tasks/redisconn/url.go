@@ -21,7 +21,7 @@ var errBadURL = errors.New("not a Redis address; the forms are " +
 
 // scheme describes the addresses that begin with its name.
 type scheme struct {
-	port   string // the default; "" for a socket
+	port   string // default port; "" for a socket
 	many   bool   // several hosts allowed
 	params []string
 }
