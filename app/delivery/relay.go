@@ -20,8 +20,8 @@ const (
 	dueSoon      = 5 * time.Second // retries due within this time get tasks in advance
 	dueBatch     = 2500            // deliveries per read
 	roundTime    = 3 * time.Second // a longer round would count as hanging
-	// restShare and restAtMost determine the rest after a read that found few missing tasks: restShare times its duration, up to
-	// restAtMost. This limits the load on Redis: a task that is not among the first pending ones takes two requests to check.
+	// restShare and restAtMost determine the rest after a read that found few missing tasks: restShare times its duration, up to restAtMost.
+	// This limits the load on Redis: a task that is not among the first pending tasks takes two requests to check.
 	restShare  = 10
 	restAtMost = 3 * time.Second
 	// One read checks leastDue deliveries of an endpoint, and up to mostDue while tasks are missing.

@@ -80,7 +80,7 @@ func (m *Maintenance) countBacklog(ctx context.Context, _ func() bool) error {
 }
 
 // writeHistory writes the missing buckets of the history, latest first. A bucket that takes too long ends the round, so that a slow
-// Postgres gets one such query per round. The bucket is retried after the younger ones.
+// Postgres gets one such query per round. The bucket is retried after the younger buckets.
 func (m *Maintenance) writeHistory(ctx context.Context, leading func() bool) error {
 	missing, err := m.Store.MissingHistory(ctx)
 	if err != nil {

@@ -49,7 +49,7 @@ func (s *Service) logPause(ctx context.Context, message, action string, p job.Pa
 // watchInterval limits how late a process learns of a change.
 const watchInterval = 500 * time.Millisecond
 
-// Watch reads the pauses periodically. While Postgres is down it keeps the latest ones: no work is started or accepted then anyway.
+// Watch reads the pauses periodically. While Postgres is down, it keeps the latest pauses: no work is started or accepted then anyway.
 type Watch struct {
 	store *repo.Store
 

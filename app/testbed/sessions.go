@@ -73,8 +73,8 @@ const (
 	streamPause    = 50 * time.Millisecond
 )
 
-// EndSession ends a session and the faults of its profile. Ending the session without a label also ends those with a label. An ended
-// session does not change.
+// EndSession ends a session and the faults of its profile. Ending the session without a label also ends the sessions with a label. An
+// ended session does not change.
 func (s *Service) EndSession(ctx context.Context, client, id job.ID) (verdict.Session, error) {
 	before, err := s.Session(ctx, client, id)
 	if err != nil || before.EndedAt != nil {

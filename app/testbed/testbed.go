@@ -47,8 +47,7 @@ func New(store *repo.Store, outcomeStream bool) *Service {
 	return &Service{Store: store, turns: fair.New[job.ID](verdictsAtOnce), most: verdict.MaxSessions, outcomeStream: outcomeStream}
 }
 
-// ReplaceFaults replaces the rules of a client's session with the given ones, followed by those of the profile. It returns them as
-// stored.
+// ReplaceFaults replaces the rules of a client's session with the given rules, followed by the profile's rules. It returns them as stored.
 func (s *Service) ReplaceFaults(ctx context.Context, scope testbed.Scope, seed int64, rules []fault.Rule, p fault.Profile) (
 	[]fault.Counted, error,
 ) {
