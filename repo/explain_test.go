@@ -186,7 +186,8 @@ func requireIndexes(t *testing.T, f *fixture) {
 // requireLockOrder checks that all statements lock rows in the same order, so that there is no deadlock. Jobs, deliveries and webhooks are
 // locked by id, outcomes by job and attempt, keys by client and key. Statements that skip locked rows may use any order.
 func requireLockOrder(t *testing.T, name string, p plan) {
-	waits := !strings.Contains(repo.Statements[name], "SKIP LOCKED") && !strings.HasPrefix(name, "emit") // a statement named emit... locks one row
+	// A statement named emit... locks one row.
+	waits := !strings.Contains(repo.Statements[name], "SKIP LOCKED") && !strings.HasPrefix(name, "emit")
 	p.walk(func(node plan) {
 		switch {
 		case node.NodeType == "LockRows" && waits:

@@ -39,8 +39,8 @@ UPDATE webhooks SET deleted_at = at, updated_at = at, secret = '', old_secrets =
 FROM (VALUES (clock_timestamp())) AS v(at) WHERE webhook_id = ANY (ARRAY(SELECT webhook_id FROM locked))
 
 -- name: lookErasedJobs
--- Reads @look jobs of a client after a position, using the index jobs_client. Removes the callbacks of those that are unfinished, so that
--- no callback reports their cancellation. Skips rows that another transaction has locked.
+-- Reads @look jobs of a client after a position, using the index jobs_client. Removes the callbacks of the unfinished jobs, so that no
+-- callback reports their cancellation. Skips rows that another transaction has locked.
 -- Parameters: @client, @after, @look
 WITH looked AS MATERIALIZED (
   SELECT job_id, finished_at IS NULL AS open, attempt, dispatch FROM jobs

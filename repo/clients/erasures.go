@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// maxOpenErasures is how many open erasures one round of the leader reads. Newer ones wait until those are done.
+// maxOpenErasures is how many open erasures one round of the leader reads. Newer erasures wait until those are done.
 const maxOpenErasures = 100
 
 var scanErasure = pgx.RowToAddrOfStructByName[job.Erasure]

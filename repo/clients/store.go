@@ -18,7 +18,7 @@ var statement = pg.Statements(files, map[string]string{"revocationChannel": revo
 type Store struct {
 	db     *pg.DB
 	logger *slog.Logger
-	unused pg.Walk[job.ID] // over clients, to find unused ones
+	unused pg.Walk[job.ID] // walk over the clients, to find unused clients
 }
 
 // New makes a Store.

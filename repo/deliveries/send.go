@@ -24,8 +24,8 @@ func (s *Store) NewDeliveries(ctx context.Context, jobs, clients []job.ID) ([]jo
 }
 
 // DueDeliveries finds waiting deliveries that are due now or soon: the first `perEndpoint` of each endpoint, and at most `limit` in all.
-// It skips untried ones younger than `minAge`. It reads a limited number of endpoints with waiting deliveries, after the given endpoint.
-// It returns the endpoint to continue after, zero at the end. `limit` must exceed `perEndpoint`.
+// It skips untried deliveries younger than `minAge`. It reads a limited number of endpoints with waiting deliveries, after the given
+// endpoint. It returns the endpoint to continue after, zero at the end. `limit` must exceed `perEndpoint`.
 func (s *Store) DueDeliveries(ctx context.Context, after job.EndpointKey, look, perEndpoint, limit int, minAge, soon time.Duration) (
 	due []job.DeliveryTask, last job.EndpointKey, err error,
 ) {

@@ -3,8 +3,8 @@
 NOT EXISTS (SELECT FROM webhooks w WHERE w.webhook_id = endpoint_id AND (w.deleted_at IS NOT NULL OR w.disabled_at IS NOT NULL) OFFSET 0)
 
 -- fragment: walkEndpoints
--- Begins a statement: walks @looked endpoints in the index deliveries_waiting, after (@after_client, @after_endpoint). The first index
--- entry of an endpoint is its earliest delivery.
+-- Beginning of a statement: walks @looked endpoints in the index deliveries_waiting, after (@after_client, @after_endpoint). The first
+-- index entry of an endpoint is its earliest delivery.
 WITH RECURSIVE walk AS (
   SELECT @after_client::uuid AS client_id, @after_endpoint::uuid AS endpoint_id, NULL::timestamptz AS next_attempt_at, 0 AS n
   UNION ALL
@@ -166,9 +166,9 @@ SELECT s.delivery_id, s.number, s.webhook_id, s.failed IS NOT NULL AND NOT s.our
   (SELECT reason FROM judged j WHERE j.webhook_id = s.webhook_id) FROM stamped s
 
 -- name: dueDeliveries
--- Walks endpoints, and finds the first waiting deliveries of each that are due within @soon. Skips untried ones younger than @min_age,
--- because the process that wrote them enqueues them. Reads the index deliveries_waiting; locks nothing. The last endpoint that it reads is
--- always in the answer, if there may be more.
+-- Walks endpoints, and finds the first waiting deliveries of each that are due within @soon. Skips untried deliveries younger than
+-- @min_age, because the process that wrote them enqueues them. Reads the index deliveries_waiting; locks nothing. The last endpoint that
+-- it reads is always in the answer, if there may be more.
 -- Parameters: @after_client, @after_endpoint, @looked, @per_endpoint, @min_age, @soon, @limit
 {{walkEndpoints}}
 SELECT walk.n = @looked, walk.client_id, walk.endpoint_id, delivery_id, d.next_attempt_at FROM walk LEFT JOIN LATERAL (

@@ -152,7 +152,7 @@ func (s *Store) SigningKeys(ctx context.Context) ([]job.SigningKey, error) {
 // stay published for the overlap after they stop signing. All times are Postgres' times.
 //
 // If `onlyFirst` is set, it does nothing if there is a key already. It does not change k if k is already the current key, but still
-// retires the others.
+// retires the other keys.
 func (s *Store) AddSigningKey(ctx context.Context, k job.SigningKey, onlyFirst bool, delay, overlap time.Duration) error {
 	return s.db.InTx(ctx, "signing key", func(ctx context.Context, tx pgx.Tx) error {
 		// Processes that start together take turns.

@@ -159,8 +159,8 @@ func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready
 }
 
 // CompleteBatches completes the given batches that are open and have no unfinished job: it stores their outcome and records
-// batch.completed. It returns the identity, items and outcome of those that it completed. It reads before it locks, because usually no
-// batch is ready.
+// batch.completed. It returns the identity, items and outcome of the batches that it completed. It reads before it locks, because usually
+// no batch is ready.
 //
 // An outcome counts the jobs at a moment when none of them is unfinished. A later retry of a job does not change it. Jobs of open batches
 // cannot be deleted (see notInOpenBatch), so the outcome counts all of them.

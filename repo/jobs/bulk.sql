@@ -1,10 +1,10 @@
 -- name: lockBulk
--- Lets one transaction at a time begin a bulk operation, by an advisory lock, so that the open ones can be counted.
+-- Lets one transaction at a time begin a bulk operation, by an advisory lock, so that the open operations can be counted.
 SELECT pg_advisory_xact_lock(hashtextextended('bulk operations', 'jobs'::regclass::oid::bigint))
 
 -- name: insertBulk
--- Stores a bulk operation. Counts the open ones by the index bulk_operations_open; there are only a few. Besides the limit of each owner,
--- there is a common limit for all clients. No row: a limit is reached.
+-- Stores a bulk operation. Counts the open operations by the index bulk_operations_open; there are only a few. Besides the limit of each
+-- owner, there is a common limit for all clients. No row: a limit is reached.
 -- Parameters: @bulk, @client, @operator, @action, @filter, @rate, @override, @request_id, @most_own, @most_clients
 INSERT INTO bulk_operations (bulk_id, client_id, operator, action, filter, rate, override, request_id, created_at)
 SELECT @bulk, @client::uuid, @operator, @action, @filter, @rate, @override, @request_id, clock_timestamp()

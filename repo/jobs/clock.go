@@ -9,7 +9,7 @@ import (
 )
 
 // clockInterval is how often a process asks for Postgres' time. After Postgres' clock was set, tasks may be scheduled for wrong times for
-// that long. The relay enqueues the due ones among them.
+// that long. The relay enqueues jobs whose tasks would come too late.
 const clockInterval = time.Second
 
 // Now returns an estimate of Postgres' time. Jobs are due by that time, even if this machine's clock differs. Before the first answer

@@ -58,8 +58,8 @@ const (
 	maxLockedWait = 50 * time.Millisecond
 )
 
-// resumeLook is how many of the oldest due jobs a flush reads to count those that were throttled and are already resumed. If it misses one,
-// it resumes one job too many, which is throttled again.
+// resumeLook is how many of the oldest due jobs a flush reads to count resumed jobs, which were throttled before. If it misses one, it
+// resumes one job too many, which is throttled again.
 const resumeLook = 1000
 
 // createdWait is the wait before the next try to claim a CREATED job that is due but may not run yet. Only QUEUED jobs can be throttled or

@@ -160,7 +160,7 @@ FROM unnest(@ids::uuid[], @workers::uuid[]) AS i(id, worker) JOIN jobs j ON j.jo
 -- due job that is older than the client's throttled ones counts as resumed.
 --
 -- Walks the index jobs_throttled from client to client. Only if there are throttled jobs, it counts held jobs by jobs_held, and resumed
--- ones among the @looked oldest of jobs_waiting. Locks changed rows in the order of jobs_throttled, and skips rows that another
+-- jobs among the @looked oldest of jobs_waiting. Locks changed rows in the order of jobs_throttled, and skips rows that another
 -- transaction has locked. It raises dispatch, which is part of the name of a job's task: Redis may still have a task with the old name.
 -- Parameters: @most, @looked, @limit
 WITH RECURSIVE clients AS (

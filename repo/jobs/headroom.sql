@@ -62,7 +62,7 @@ UPDATE headroom_leases SET active = @keep_active::bigint, queued = @keep_queued:
 WHERE lease_id = @lease
 
 -- fragment: leased
--- Locks the leases @leases, so that they stay until the end of the transaction. It skips ended ones.
+-- Locks the leases @leases, so that they stay until the end of the transaction. It skips leases that have ended.
 leased AS MATERIALIZED (
   SELECT lease_id FROM headroom_leases WHERE lease_id = ANY (@leases::uuid[]) ORDER BY lease_id FOR KEY SHARE
 )

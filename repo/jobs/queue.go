@@ -32,7 +32,7 @@ func (s *Store) Waiting(ctx context.Context, after job.QueueCursor, age time.Dur
 	return pg.Query(ctx, s.db, scanTask, statement("waitingJobs"), after.RunAt, [16]byte(after.JobID), age, limit)
 }
 
-// sweepLook is how many of the oldest due jobs ResumeThrottled reads to count those that were throttled and are already resumed.
+// sweepLook is how many of the oldest due jobs ResumeThrottled reads to count resumed jobs, which were throttled before.
 const sweepLook = 20_000
 
 // ResumeThrottled makes at most `limit` throttled jobs due again and returns their tasks. For each client, it stops when the jobs that

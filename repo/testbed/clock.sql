@@ -11,7 +11,7 @@ FROM (SELECT pg_catalog.clock_timestamp() AS at) AS now
 SELECT number, real_at, service_at, CASE WHEN frozen THEN 0 ELSE rate END FROM testbed_clock ORDER BY number
 
 -- name: lockClock
--- Lets one transaction at a time move the clock. Others can still read it.
+-- Lets one transaction at a time move the clock. Other transactions can still read it.
 LOCK TABLE testbed_clock IN SHARE ROW EXCLUSIVE MODE
 
 -- name: moveClock
@@ -21,7 +21,7 @@ LOCK TABLE testbed_clock IN SHARE ROW EXCLUSIVE MODE
 SELECT testbed_move(@number, @jump::interval, @wait::interval, @old_rate, @rate, @frozen)
 
 -- name: forgetMoves
--- Removes moves of the clock that are older than the latest ones, by primary key.
+-- Removes old moves of the clock, up to @number, by primary key.
 -- Parameters: @number
 DELETE FROM testbed_clock WHERE number <= @number
 

@@ -24,8 +24,8 @@ func scanSession(row pgx.CollectableRow) (s verdict.Session, err error) {
 	return s, err
 }
 
-// StartSession begins a session of a client. It returns false if the client has an open session with the label, or too many open ones. It
-// removes the oldest ended sessions beyond the limit.
+// StartSession begins a session of a client. It returns false if the client has an open session with the label, or too many open sessions.
+// It removes the oldest ended sessions beyond the limit.
 func (s *Store) StartSession(ctx context.Context, client job.ID, n verdict.Session, keep int) (began verdict.Session, ok bool, err error) {
 	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		began, ok, err = pg.First(pg.RowsIn(ctx, tx, scanSession, statement("startSession"),
@@ -64,8 +64,8 @@ func (s *Store) OpenLabelled(ctx context.Context, client, id job.ID, label strin
 	})
 }
 
-// EndSession ends a session of a client and removes the rules of its profile. It returns the session, false if it does not exist. The
-// session without a label also ends all labelled ones. An ended session does not change.
+// EndSession ends a session of a client and removes the rules of its profile. It returns the session, false if it does not exist. Ending
+// the session without a label also ends all labelled sessions. An ended session does not change.
 func (s *Store) EndSession(ctx context.Context, client, id job.ID) (ended verdict.Session, ok bool, err error) {
 	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		ended, ok, err = pg.First(pg.RowsIn(ctx, tx, scanSession, statement("endSession"), pg.UUID(client), pg.UUID(id)))

@@ -64,8 +64,8 @@ WHERE client_id = @client AND session_id = coalesce(@session::uuid, '00000000-00
   AND (@most = 0 OR applied < @most OR first_at > clock_timestamp() - @lasting::interval)
 
 -- name: startSession
--- Begins a session of a client. No row: the client has an open session with the label, or @most open ones. The index testbed_sessions_open
--- makes it wait for a transaction that begins another one.
+-- Begins a session of a client. No row: the client has an open session with the label, or @most open sessions. The index
+-- testbed_sessions_open makes it wait for a transaction that begins another one.
 -- Parameters: @session, @client, @label, @profile, @seed, @rules, @most
 INSERT INTO testbed_sessions (session_id, client_id, label, profile, seed, rules, created_at)
 SELECT @session, @client, @label, @profile, @seed, @rules, clock_timestamp()
