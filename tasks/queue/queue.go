@@ -126,8 +126,8 @@ func (q *Queue) Stop(ctx context.Context) error {
 	return q.removals.Stop(ctx)
 }
 
-// Enqueue puts the task into the queue, after earlier ones. It does not block: if the buffer is full or Redis is down, the task is dropped
-// and counted, and the relay creates it again.
+// Enqueue puts the task into the queue, after earlier tasks. It does not block: if the buffer is full or Redis is down, the task is
+// dropped and counted, and the relay creates it again.
 func (q *Queue) Enqueue(t job.Task) { q.jobs.Add(jobHint(t)) }
 
 // EnqueueDelivery is like Enqueue, for a delivery.
