@@ -63,7 +63,7 @@ func (s *Completer) Touch(batches ...job.ID) {
 }
 
 // Run completes touched batches until ctx ends. An idle Run handles touched batches at once; batches touched during its rest share one
-// statement. It retries batches of a failed statement.
+// statement. Run retries batches of a failed statement.
 func (s *Completer) Run(ctx context.Context) {
 	for ; ; app.Sleep(ctx, RestInterval) {
 		select {

@@ -35,7 +35,7 @@ func (s *Service) Await(ctx context.Context, client, id job.ID, done func(*job.J
 	return j, err
 }
 
-// CursorKey returns the secret that signs cursors. All processes use the same secret. It is read once.
+// CursorKey returns the secret that signs cursors. All processes use the same secret. Each process reads it once.
 func (s *Service) CursorKey(ctx context.Context) ([]byte, error) {
 	if key := s.cursorKey.Load(); key != nil {
 		return *key, nil

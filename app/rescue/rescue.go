@@ -18,8 +18,9 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Rescuer releases jobs whose holder is gone: ASSIGNED jobs return to the queue, RUNNING ones fail and are retryable (section 14). It
-// does not know which jobs have a callback, so it looks for deliveries of every job. This is cheap enough, because rescues are rare.
+// Rescuer releases jobs whose holder is gone: ASSIGNED jobs return to the queue, RUNNING ones fail and are retryable (section 14). The
+// rescuer does not know which jobs have a callback, so it looks for deliveries of every job. This is cheap enough, because rescues are
+// rare.
 type Rescuer struct {
 	Store     *repo.Store
 	Queue     app.Queue

@@ -139,8 +139,8 @@ func (w *Worker) signalChange() {
 	w.changed = make(chan struct{})
 }
 
-// enter marks an attempt as being handled until leave is called. That includes a pending claim, so Drain waits for its result. It refuses
-// a second call for the attempt, because storage would accept a repeated claim of the same worker.
+// enter marks an attempt as being handled until leave is called. That includes a pending claim, so Drain waits for its result. enter
+// refuses a second call for the attempt, because storage would accept a repeated claim of the same worker.
 func (w *Worker) enter(a attempt) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
