@@ -1,6 +1,6 @@
 -- name: inspectServer
--- Reads facts about the server. The number of usable connections excludes those that are reserved for superusers and, since version 16, for
--- other privileged users. It respects the limits of the user and the database, which do not apply to a superuser.
+-- Reads facts about the server. The number of usable connections excludes those that are reserved for superusers and, since version 16,
+-- for other privileged users. The number respects the limits of the user and the database, which do not apply to a superuser.
 SELECT current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery(),
   current_setting('server_encoding'),
   (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend'),

@@ -113,7 +113,7 @@ func (s *Store) EraseStep(ctx context.Context, id job.ID) (step job.ErasureStep,
 }
 
 // ResetStep does the next part of the reset of a client's test bed. The part belongs to the step e.Step, or to the first step if e.Step is
-// empty. It stores the progress in e. It reports whether the reset is done. A later failure does not undo finished parts.
+// empty. ResetStep stores the progress in e. It reports whether the reset is done. A later failure does not undo finished parts.
 func (s *Store) ResetStep(ctx context.Context, e *job.Erasure) (step job.ErasureStep, done bool, err error) {
 	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		after := *e

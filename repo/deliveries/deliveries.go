@@ -142,8 +142,8 @@ const (
 )
 
 // ReplayEvents sends a webhook the events that it missed since the given time. First come its FAILED deliveries, then, in the order of the
-// client's events, matching events without a delivery to the webhook. It reads a limited number of events. If there are more, it returns
-// the position to continue after; the zero position is the beginning.
+// client's events, matching events without a delivery to the webhook. ReplayEvents reads a limited number of events. If there are more, it
+// returns the position to continue after; the zero position is the beginning.
 //
 // It skips the events of webhook tests, and those about the disabling of this webhook.
 func (s *Store) ReplayEvents(ctx context.Context, client, webhook job.ID, since time.Time, after job.Position, limit int) (

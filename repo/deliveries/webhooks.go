@@ -67,9 +67,9 @@ func (s secretScanner) valid(now time.Time) []job.SealedSecret {
 	return secrets
 }
 
-// InsertWebhook stores an enabled webhook with its current secret. If ProvenAt is set, the webhook is proven now. It returns only after
-// the commit, except within Once, which commits later. A client's inserts take turns here, because each that waits in the database would
-// hold a connection.
+// InsertWebhook stores an enabled webhook with its current secret. If ProvenAt is set, the webhook is proven now. InsertWebhook returns
+// only after the commit, except within Once, which commits later. A client's inserts take turns here, because each that waits in the
+// database would hold a connection.
 func (s *Store) InsertWebhook(ctx context.Context, w job.Webhook) (added job.Webhook, err error) {
 	_, unlock, err := s.newHooks.Lock(ctx, w.ClientID)
 	if err != nil {

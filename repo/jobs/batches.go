@@ -17,7 +17,7 @@ import (
 const batchEndpoint = "batch"
 
 // InsertBatch stores a batch with its jobs in one transaction, and returns only after the commit. The caller has checked that the key is
-// free. If another submission takes the key meanwhile, InsertBatch returns that batch in its current state.
+// free. If another submission takes the key meanwhile, InsertBatch returns the batch of that submission in its current state.
 func (s *Store) InsertBatch(ctx context.Context, sub job.BatchSubmission) (b *job.Batch, replayed bool, err error) {
 	insert := func() (*job.Batch, error) { return s.insertBatch(ctx, sub) }
 	if sub.IdempotencyKey == "" {

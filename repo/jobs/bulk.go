@@ -236,7 +236,7 @@ func (s *Store) FinishBulk(ctx context.Context, id job.ID) (*job.Bulk, bool, err
 }
 
 // RetryItems queues the next attempts of jobs and returns the results in order. Changed is false for a job that is no longer FAILED at the
-// item's attempt. If `override` is set, it ignores whether the failures are retryable and how many attempts are left. It runs one
+// item's attempt. If `override` is set, it ignores whether the failures are retryable and how many attempts are left. RetryItems runs one
 // statement in the transaction of ctx.
 func (s *Store) RetryItems(ctx context.Context, retries []job.ItemRetry, override bool) ([]job.Change, error) {
 	answers, err := s.retryJobs(ctx, s.db.Conn(ctx), pg.Column(retries, func(r job.ItemRetry) retryRequest {

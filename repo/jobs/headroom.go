@@ -12,7 +12,7 @@ import (
 )
 
 // RenewLease reports the jobs stored under a lease and grants it headroom, in one transaction. The unfinished jobs and all leases together
-// never exceed the limit. It returns job.ErrLeaseEnded if the lease is no longer in the ledger, which is the tables headroom and
+// never exceed the limit. RenewLease returns job.ErrLeaseEnded if the lease is no longer in the ledger, which is the tables headroom and
 // headroom_leases.
 func (s *Store) RenewLease(ctx context.Context, l job.Lease) (h job.Headroom, err error) {
 	granted := false

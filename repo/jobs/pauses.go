@@ -13,7 +13,7 @@ import (
 var scanPause = pgx.RowToStructByName[job.Pause]
 
 // AddPause stores a pause, which applies to all later claims in all processes. If a pause with the same scope, target and mode exists, it
-// returns that one, and `added` is false. It returns CodeRequestNotFound if the worker does not exist, and CodeConflict if there are
+// returns that one, and `added` is false. AddPause returns CodeRequestNotFound if the worker does not exist, and CodeConflict if there are
 // job.MaxPauses.
 func (s *Store) AddPause(ctx context.Context, p job.Pause) (_ job.Pause, added bool, err error) {
 	if p.Scope == job.PauseWorker {

@@ -39,8 +39,8 @@ ORDER BY j.job_id
 
 -- name: resumeJobs
 -- Sets the time of parked jobs to when they were queued, so that they come before jobs that were queued later. Locks the jobs in job_id
--- order, found by primary key, and skips those that another transaction has locked. It raises dispatch, which is part of the name of a
--- job's task: Redis may still have a task with the old name.
+-- order, found by primary key, and skips those that another transaction has locked. The statement raises dispatch, which is part of the
+-- name of a job's task: Redis may still have a task with the old name.
 -- Parameters: @ids
 WITH free AS MATERIALIZED (
   SELECT job_id FROM jobs WHERE job_id = ANY (@ids::uuid[]) AND state = 'QUEUED' AND run_at >= {{pausedUntil}}

@@ -65,8 +65,8 @@ SELECT look_at - now() FROM schedules WHERE look_at IS NOT NULL ORDER BY look_at
 -- name: dueSchedules
 -- Reads the schedules that must be checked now, from the first rows of the index schedules_due. Clients take turns; the earliest schedule
 -- of each comes first. Unless overlap is allowed, it checks by the index jobs_schedule_open whether an earlier run is not final. jumped is
--- the target of the last jump of a test bed's clock. It is now if the clock does not run at the rate of Postgres' clock, and null if the
--- clock was never moved. Locks nothing.
+-- the target of the last jump of a test bed's clock. It is the current time if the clock does not run at the rate of Postgres' clock, and
+-- null if the clock was never moved. Locks nothing.
 -- Parameters: @limit
 SELECT now() AS now, overlap <> 'allow' AND EXISTS (
   SELECT FROM jobs j WHERE j.schedule_id = schedules.schedule_id AND j.finished_at IS NULL) AS busy, (

@@ -27,7 +27,7 @@ func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (*job
 }
 
 // Start moves a claimed job to RUNNING if its worker is alive, and returns the time of the change. If the job was started before and the
-// answer was lost, Start returns that answer. It returns job.ErrStale and writes nothing if the claim is no longer current.
+// answer was lost, Start returns that answer. If the claim is no longer current, Start returns job.ErrStale and writes nothing.
 func (s *Store) Start(ctx context.Context, claim job.ClaimID) (time.Time, error) {
 	done, err := s.step(ctx, step{operation: startStep, job: claim.JobID, start: &claim})
 	return done.started, err
@@ -50,7 +50,7 @@ func claimColumns(claims []job.ClaimID) (ids []pgtype.UUID, attempts []int, fenc
 }
 
 // Release puts claimed jobs that never started back into the queue (section 12: ASSIGNED -> QUEUED when the lease expired), each to run
-// again after its wait. It returns the tasks to enqueue, and skips claims that are no longer current.
+// again after its wait. Release returns the tasks to enqueue, and skips claims that are no longer current.
 func (s *Store) Release(ctx context.Context, claims []job.ClaimID, waits []time.Duration) ([]job.Task, error) {
 	ids, attempts, fences := claimColumns(claims)
 	return pg.QueryAs(ctx, s.db, "release", scanTask, statement("releaseJobs"), ids, attempts, fences, waits)
@@ -59,7 +59,7 @@ func (s *Store) Release(ctx context.Context, claims []job.ClaimID, waits []time.
 var scanTask = pgx.RowToStructByName[job.Task]
 
 // Emit adds event.emitted to the log of a running job. `before` is how many events the attempt has emitted, so that a repeated call after
-// a lost answer does not add the event again. It returns job.ErrStale and writes nothing if the claim is no longer current.
+// a lost answer does not add the event again. Emit returns job.ErrStale and writes nothing if the claim is no longer current.
 func (s *Store) Emit(ctx context.Context, c job.ClaimID, before int, e job.Emission) error {
 	id := pg.EventIDs(1)[0]
 	for {

@@ -30,7 +30,7 @@ func (s *Store) LiveWorkers(ctx context.Context) (int, error) {
 }
 
 // Backlog counts the waiting work and the workers at one moment. It reads at most `limit` rows of each kind and locks nothing. If there
-// are more rows, it counts too few QUEUED jobs. It searches for the oldest delivery only in the first 10,000 endpoints with waiting
+// are more rows, it counts too few QUEUED jobs. Backlog searches for the oldest delivery only in the first 10,000 endpoints with waiting
 // deliveries.
 func (s *Store) Backlog(ctx context.Context, limit int) (job.Backlog, error) {
 	return pg.QueryOne(ctx, s.db, nil, func(row pgx.CollectableRow) (b job.Backlog, err error) {

@@ -52,7 +52,7 @@ CASE WHEN failure_code IS NOT NULL THEN json_build_object('reason', failure_reas
 -- name: adminJob
 -- Reads a job of any client with its reports, its first events, its latest deliveries and the description of its result, in one snapshot.
 -- Finds all by key, deliveries by the index deliveries_job. Locks nothing. No row: there is no such job. Leaves out the behavior of a
--- CUSTOM job. It is also in the params, whose members are hidden from operators.
+-- CUSTOM job. The behavior is also in the params, whose members are hidden from operators.
 -- Parameters: @job, @events, @deliveries
 SELECT to_json(r) FROM (
   SELECT {{adminJobColumns}}, auto_retry, callback, request_id, substring(traceparent FROM 4 FOR 32) AS trace_id, queued_at, assigned_at,

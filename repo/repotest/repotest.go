@@ -84,7 +84,7 @@ func Config(t testing.TB, url string) repo.Config {
 }
 
 // Server starts a Postgres server for this test only, with durable writes, the newest schema and the given environment variables. The test
-// may stop, crash and start it. It is removed when the test ends.
+// may stop, crash and start it. The server is removed when the test ends.
 func Server(t testing.TB, environment ...string) *stack.Postgres {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
