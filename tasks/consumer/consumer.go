@@ -237,7 +237,7 @@ func (c *Consumer) Quiet() {
 }
 
 // Stop stops fetching, waits up to ShutdownTimeout for the handlers, and puts the tasks of handlers that still run back into the queue.
-// Stop does not cancel handlers. If ctx ends first, Stop returns and continues in the background. It may be called again, before Start,
+// Stop does not cancel handlers. If ctx ends first, Stop returns and continues in the background. Stop may be called again, before Start,
 // and while Redis hangs.
 func (c *Consumer) Stop(ctx context.Context) error {
 	c.Quiet()

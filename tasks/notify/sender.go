@@ -67,8 +67,8 @@ func (s *Sender[T]) Start() {
 	s.start.Do(func() { s.running.Go(s.work) })
 }
 
-// Stop sends the buffered items and ends. If ctx ends first, it drops the rest and returns ctx's error; items that are being sent may still
-// arrive. It may be called again, and before Start.
+// Stop sends the buffered items and ends. If ctx ends first, it drops the rest and returns ctx's error; items that are being sent may
+// still arrive. Stop may be called again, and before Start.
 func (s *Sender[T]) Stop(ctx context.Context) error {
 	s.start.Do(func() {}) // a later Start starts nothing
 	s.halt.Do(func() {

@@ -25,10 +25,10 @@ func (q *Queue) LastOutcome(ctx context.Context, stream string) (last string, er
 }
 
 // AppendOutcomes appends the entries to the Redis stream, in order, and trims it to about maxLen entries; 0 disables trimming. An entry
-// has the fields "key", "content-type", "content-language" if its value has texts, and "value". It returns the id of the entry before
-// the new entries ("" if there is none) and the id of the last new entry. If another process appends entries in between, the last of them
-// is returned as the entry before. After an error, some entries may have been appended. Appending all entries again repeats these entries
-// and keeps the order.
+// has the fields "key", "content-type", "content-language" if its value has texts, and "value". AppendOutcomes returns the id of the entry
+// before the new entries ("" if there is none) and the id of the last new entry. If another process appends entries in between, the last
+// of them is returned as the entry before. After an error, some entries may have been appended. Appending all entries again repeats these
+// entries and keeps the order.
 func (q *Queue) AppendOutcomes(
 	ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry,
 ) (before, last string, err error) {

@@ -36,7 +36,7 @@ const (
 // Config configures a queue. Zero members have defaults.
 type Config struct {
 	// MaxTaskTime is the time after which asynq considers the handler of a job lost, and runs the task again. It must be longer than any
-	// job. Default 1 h. It is rounded up to whole seconds.
+	// job. Default 1 h. MaxTaskTime is rounded up to whole seconds.
 	MaxTaskTime time.Duration
 	// Clock is Postgres' clock, by which tasks become due; nil means the machine's clock.
 	Clock *clock.Clock

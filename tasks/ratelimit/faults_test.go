@@ -140,7 +140,7 @@ func TestTheClockOfRedisGoesBack(t *testing.T) {
 	require.Equal(t, 60, hammer(t, client, other))
 }
 
-// Returning tokens that Redis has lost or that have expired has no effect. Otherwise it would change the counts of other tokens.
+// Returning tokens that Redis has lost or that have expired has no effect. In particular, it does not change the counts of other tokens.
 func TestReturnOfMissingTokens(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -248,8 +248,8 @@ func (l *Limiter) each(f func(*client)) {
 	}
 }
 
-// Stop returns unused tokens and ends the cleanup, but waits no longer than ctx. Later requests are still limited, but without Redis.
-// It may be called again, and before Start.
+// Stop returns unused tokens and ends the cleanup, but waits no longer than ctx. Later requests are still limited, but without Redis. Stop
+// may be called again, and before Start.
 func (l *Limiter) Stop(ctx context.Context) error {
 	l.start.Do(func() {})
 	l.halt.Do(func() {

@@ -45,8 +45,8 @@ func CheckURL(raw string) error {
 }
 
 // parseURL parses an address in one of the forms of errBadURL, with the parameters of its scheme. User and password before the @ are for
-// Redis, not for its sentinels. It splits the hosts itself, because go-redis' own parsers support neither sentinels nor a list of hosts,
-// and net/url refuses several ports.
+// Redis, not for its sentinels. parseURL splits the hosts itself, because go-redis' own parsers support neither sentinels nor a list of
+// hosts, and net/url refuses several ports.
 func parseURL(raw string) (*redis.UniversalOptions, error) {
 	name, rest, ok := strings.Cut(raw, "://")
 	form, known := schemes[name]
