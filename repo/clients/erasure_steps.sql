@@ -40,7 +40,7 @@ FROM (VALUES (clock_timestamp())) AS v(at) WHERE webhook_id = ANY (ARRAY(SELECT 
 
 -- name: lookErasedJobs
 -- Reads @look jobs of a client after a position, using the index jobs_client. Removes the callbacks of the unfinished jobs, so that no
--- callback reports their cancellation. Skips rows that another transaction has locked.
+-- callback reports their cancellation. Rows that another transaction has locked keep theirs.
 -- Parameters: @client, @after, @look
 WITH looked AS MATERIALIZED (
   SELECT job_id, finished_at IS NULL AS open, attempt, dispatch FROM jobs
