@@ -204,18 +204,3 @@ func TestOtherClientsKeysDoNotExist(t *testing.T) {
 		require.Empty(t, k.keys(client))
 	})
 }
-
-func TestKeyChangesReportStorageErrors(t *testing.T) {
-	withKeys(t, func(_ *testing.T, k *keyWorld) {
-		key := k.newKey()
-		k.store.Close()
-		for _, err := range []error{
-			second(k.CreateClient(context.Background(), anonymous)),
-			second(k.CreateKey(context.Background(), admin, key.ClientID, true, job.ScopeAll)),
-			second(k.RenewKey(context.Background(), admin, key.ClientID)), k.revoke(admin, key.ClientID, key.ID),
-			second(k.Authenticate(context.Background(), key.Secret)),
-		} {
-			k.storageFailed(err)
-		}
-	})
-}

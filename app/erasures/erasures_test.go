@@ -62,18 +62,6 @@ func (w *world) rounds(e *job.Erasure) {
 
 func always() bool { return true }
 
-func TestRunnerErasesAClient(t *testing.T) {
-	w := newWorld(t)
-	client, waiting := w.client()
-	e := w.erase(client)
-	require.NoError(t, w.runner.Round(t.Context(), func() bool { return false }))
-	require.Nil(t, apptest.Must(w.Erasures.Erasure(t.Context(), e.ID))(t).StartedAt, "only the leader works")
-	w.rounds(e)
-	require.Contains(t, w.queue.Removed, waiting, "its task is removed from the queue")
-	_, err := w.Store.Job(t.Context(), client, waiting)
-	require.Error(t, err)
-}
-
 // An erasure that cannot cancel a job does not delay the others, and is retried.
 func TestFailingErasureDoesNotDelayOthers(t *testing.T) {
 	w := newWorld(t)

@@ -144,22 +144,3 @@ func TestBacklogRemembersBestInterval(t *testing.T) {
 		require.NotZero(t, refused, "the limit finally equals the capacity of storage")
 	})
 }
-
-func TestBacklogWhileStorageIsDown(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		a, _, log := newBacklog()
-		s := &fastStore{admission: a, perTick: 80} // 16,000 a second
-		s.serve(time.Second, 75)
-		s.perTick = 0
-		_, refused := s.serve(3*time.Second, 75)
-		require.LessOrEqual(t, len(s.waiting), 80*int(backlogWait/serveTick), "few submissions wait")
-		require.Greater(t, refused, 29_000)
-		lines := log.Lines(t, map[string]any{"level": "WARN", "action": "admit", "error_code": "RFA_EXEC_QUEUE_FULL"})
-		require.Contains(t, []int{2, 3, 4}, len(lines), "one log line per second of refusals")
-
-		s.perTick = 80
-		s.serve(backlogWait, 75)
-		_, refused = s.serve(time.Second, 75)
-		require.Zero(t, refused, "no refusals once storage works again")
-	})
-}

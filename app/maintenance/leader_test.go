@@ -122,19 +122,6 @@ func TestOnlyTheLeaderWorks(t *testing.T) {
 	})
 }
 
-func TestALeaderIsReplaced(t *testing.T) {
-	electing(t, func(t *testing.T, e *election) {
-		first, stop := e.run()
-		require.True(t, first.leading())
-		require.Equal(t, 1.0, e.Metric(e.Metrics.Leading))
-		stop()
-		require.False(t, first.leading())
-		require.Zero(t, e.Metric(e.Metrics.Leading))
-		second, _ := e.run()
-		require.True(t, second.leading(), "at once")
-	})
-}
-
 // A leader that cannot renew its lease must stop before storage lets another process lead. A long round stops when the leadership ends.
 func TestLeaderStopsByItsOwnClock(t *testing.T) {
 	for name, before := range map[string]func(context.Context) error{
@@ -282,23 +269,6 @@ func TestSlowRoundIsNotBlocked(t *testing.T) {
 		apptest.Pass(time.Minute)
 		require.True(t, first.leading())
 		require.False(t, second.leading())
-	})
-}
-
-func TestRoundsAreMeasured(t *testing.T) {
-	electing(t, func(t *testing.T, e *election) {
-		slow := &task{name: "cleaner", interval: 10 * time.Second, run: func(ctx context.Context, _ func() bool) error {
-			return takes(3 * time.Second)(ctx)
-		}}
-		failing := &task{name: "rescuer", interval: time.Second, run: func(ctx context.Context, _ func() bool) error { return fails(ctx) }}
-		_, stop := e.run(slow, failing)
-		apptest.Pass(14 * time.Second)
-		stop()
-		require.Equal(t, 3.0, e.Sum("maintenance_round_seconds"))
-		require.InDelta(t, float64(time.Now().Unix()), e.Metric(e.Metrics.SucceededAt.WithLabelValues("cleaner")), 2)
-		require.Zero(t, e.Metric(e.Metrics.SucceededAt.WithLabelValues("rescuer")))
-		require.Equal(t, 14.0, e.Metric(e.Metrics.MaintenanceErrors.WithLabelValues("rescuer")), "failed rounds keep the interval")
-		require.NotEmpty(t, e.Log.Lines(t, map[string]any{"msg": "maintenance failed", "task": "rescuer"}))
 	})
 }
 

@@ -218,53 +218,6 @@ func TestPlannedFailureIsWritten(t *testing.T) {
 	require.Equal(t, "planned", line["error_message"])
 }
 
-// The task of a job that cannot be claimed is dropped, with a reason in the metrics.
-func TestHandleDropsTasks(t *testing.T) {
-	s := newSite(t, time.Hour, func(c *repo.Config) { c.ClientMaxHeld = 1 })
-	s.runner = func(context.Context, job.Definition, int) (*job.Result, error) { panic("must not run") }
-	other := func(j *job.Job) { j.ClientID = apptest.ClientB }
-	held := s.add(other)
-	_, err := s.store.Start(t.Context(), s.claimedElsewhere(held))
-	require.NoError(t, err)
-	_, _, err = s.store.AddPause(t.Context(), job.Pause{
-		ID: app.NewID(), Scope: job.PauseKind, Target: string(job.FailImmediate), Mode: job.ModePause, Operator: "o", Reason: "r",
-	})
-	require.NoError(t, err)
-	earlier := s.add()
-	earlier.Attempt = 2
-	drops := 0.0
-	for _, c := range []struct {
-		name   string
-		task   job.Task
-		reason string
-	}{
-		{"another attempt", earlier, "stale"},
-		{"job held by another worker", held, "stale"},
-		{"unknown job", job.Task{JobID: app.NewID(), Attempt: 1}, "unknown"},
-		{"throttled job", s.add(other), "client_limit"},
-		{"paused job", s.add(func(j *job.Job) {
-			j.WorkKind, j.Definition = job.FailImmediate, apptest.DefinitionOf(job.FailImmediate)
-		}), "paused"},
-	} {
-		before := s.Metric(s.Metrics.TasksDropped.WithLabelValues(c.reason))
-		require.ErrorIs(t, s.worker.Handle(t.Context(), c.task), job.ErrTaskStale, c.name)
-		require.Equal(t, before+1, s.Metric(s.Metrics.TasksDropped.WithLabelValues(c.reason)), c.name)
-		drops++
-	}
-	require.Equal(t, drops, s.Sum("tasks_dropped_total"))
-	require.Empty(t, s.Queue.Sent())
-}
-
-func (s *site) claimedElsewhere(t job.Task) job.ClaimID {
-	s.T.Helper()
-	other := app.NewID()
-	require.NoError(s.T, s.leases.Register(s.T.Context(), other, "other", 1, time.Hour))
-	c, _, err := s.store.Claim(s.T.Context(), other, t.JobID, t.Attempt)
-	require.NoError(s.T, err)
-	require.NotNil(s.T, c)
-	return c.ClaimID
-}
-
 // The queue keeps a task until its time, and offers it again later while operators have paused all jobs.
 func TestHandleReturnsEarlyTaskToQueue(t *testing.T) {
 	s := newSite(t, time.Hour)
