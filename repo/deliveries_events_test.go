@@ -141,18 +141,3 @@ func TestTracesContinueWithTheirJobs(t *testing.T) {
 		}
 	}
 }
-
-func TestRetryMayReplaceTheTrace(t *testing.T) {
-	f := setup(t)
-	id := f.submit(traced(oneTrace))
-	for n, test := range []struct{ given, want string }{{"", oneTrace}, {anotherTrace, anotherTrace}, {"", anotherTrace}} {
-		f.finish(failure(f.claim(id, n+1), job.FailedOnce))
-		must(f.store.Retry(f.ctx(), f.client, id, n+1, 0, test.given))(t)
-		require.Equal(t, test.want, f.waitingJobs(job.QueueCursor{}, 0, 10)[0].TraceParent)
-	}
-	all := f.all(id)
-	for _, attempt := range []int{3, 4} {
-		require.False(t, must(f.store.Retry(f.ctx(), f.client, id, attempt, 0, oneTrace))(t).Changed)
-	}
-	require.Equal(t, all, f.all(id), "a refused retry keeps the old trace")
-}

@@ -1,10 +1,7 @@
 package repo
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -29,27 +26,6 @@ func (s *Store) Queued(operation string) int {
 
 // Statements has the text of each statement as it is sent, by its name in the .sql files.
 var _, Statements = pg.Catalog()
-
-// Sources returns the text of all Go and SQL files of this package and the packages below it, without tests.
-func Sources() string {
-	var all strings.Builder
-	var files []string
-	for _, pattern := range []string{"*.go", "*/*.go", "*.sql", "*/*.sql"} {
-		found, _ := filepath.Glob(pattern) // the pattern is valid, so there is no error
-		files = append(files, found...)
-	}
-	for _, f := range files {
-		if strings.HasSuffix(f, "_test.go") || strings.HasPrefix(f, "repotest/") || strings.HasPrefix(f, "testdata/") {
-			continue
-		}
-		text, err := os.ReadFile(f)
-		if err != nil {
-			panic(err)
-		}
-		all.Write(text)
-	}
-	return all.String()
-}
 
 // KeepOrder sets how long flushes of new jobs wait for earlier ones.
 func (s *Store) KeepOrder(wait time.Duration) { jobs.KeepOrder(s.jobStore, wait) }

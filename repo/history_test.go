@@ -184,18 +184,3 @@ func TestHistoryIsRolledUpAndRead(t *testing.T) {
 	require.Equal(t, admin.Ends{Submitted: 16 + 99, Succeeded: 13, Failed: 1, Canceled: 9}, ends(24*time.Hour),
 		"of the minute that is not over, too, and nothing twice")
 }
-
-// Postgres itself cancels the write of a bucket that takes too long. The next bucket can be written.
-func TestHistoryTimesOut(t *testing.T) {
-	f := setup(t)
-	at := f.ago(time.Minute, 10*time.Second)
-	f.writeHistory(at)
-	f.endedAt(job.Succeeded, at, 0, 0)
-	unlock := f.lock(`SELECT FROM history FOR UPDATE`)
-	require.Error(t, f.store.WriteHistory(f.ctx(), at))
-	require.NoError(t, f.store.WriteHistory(f.ctx(), at.Add(-10*time.Second)))
-	unlock()
-	require.Equal(t, 1, f.writeHistory(at).Succeeded)
-	_, errs := f.metric("database_errors_total", "history")
-	require.Equal(t, 1.0, errs)
-}

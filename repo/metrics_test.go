@@ -4,13 +4,10 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"regexp"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
@@ -33,72 +30,6 @@ func (f *fixture) scrape() map[string]float64 {
 		}
 	}
 	return values
-}
-
-// All metrics exist with value 0 before anything has happened.
-func TestMetricsBeginAtZero(t *testing.T) {
-	t.Parallel()
-	f := &fixture{t: t, url: repotest.URL(t)}
-	f.registry = prometheus.NewRegistry()
-	s := repotest.OpenURL(t, f.url, func(c *repo.Config) { c.Registry = f.registry })
-	want := map[string]float64{
-		"database_connections{state=in_use}": 0, "database_connections{state=idle}": 0, "database_connections{state=constructing}": 0,
-		"database_connections{state=max}": float64(s.Pool().Config().MaxConns),
-		"database_connections_in_use":     0, "database_connection_waits_total": 0, "database_connection_wait_seconds_total": 0, "database_up": 1,
-		"submissions_out_of_order_total": 0, "results_damaged_total": 0,
-	}
-	for _, o := range []string{"insert", "cancel", "retry", "claim", "start", "finish", "pickup", "record"} {
-		want["group_commit_items{operation="+o+"}"] = 0
-		want["group_commit_seconds{operation="+o+"}"] = 0
-	}
-	for _, o := range operationsInSource(t) {
-		want["database_errors_total{operation="+o+"}"] = 0
-	}
-	require.Equal(t, want, f.scrape())
-}
-
-func operationsInSource(t *testing.T) (names []string) {
-	named := regexp.MustCompile(`(?:Failed\(|QueryAs\(ctx, [\w.]+, |Exec\(ctx, |Change\(ctx, |InTx\(ctx, |` +
-		`NewBatcher\(|Operation\{Name: )"([^"]+)"`)
-	for _, found := range named.FindAllStringSubmatch(repo.Sources(), -1) {
-		names = append(names, found[1])
-	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	require.Greater(t, len(names), 20)
-	return names
-}
-
-func TestMetricsOfThePool(t *testing.T) {
-	f := setup(t)
-	full := float64(f.store.Pool().Config().MaxConns)
-	release := f.fillPool()
-	values := f.scrape()
-	require.Equal(t, full, values["database_connections_in_use"])
-	require.Equal(t, full, values["database_connections{state=in_use}"])
-	require.Zero(t, values["database_connections{state=idle}"])
-	require.EqualValues(t, 1, values["database_up"], "a full pool is no outage")
-	release()
-	testkit.Eventually(t, "all connections are back", func() bool { // a connection is back shortly after its call has returned
-		values = f.scrape()
-		return values["database_connections{state=in_use}"] == 0
-	})
-	require.Equal(t, full, values["database_connections{state=idle}"])
-	require.Equal(t, full, values["database_connections{state=max}"])
-}
-
-func (f *fixture) fillPool() (release func()) {
-	conns := make([]*pgxpool.Conn, f.store.Pool().Config().MaxConns)
-	for i := range conns {
-		conns[i] = must(f.store.Pool().Acquire(f.ctx()))(f.t)
-	}
-	release = sync.OnceFunc(func() {
-		for _, conn := range conns {
-			conn.Release()
-		}
-	})
-	f.t.Cleanup(release)
-	return release
 }
 
 // freezer is a TCP proxy between a store and its server. It can stop passing data, like a server that hangs.

@@ -73,11 +73,3 @@ func TestMigrateNamesMissingPrivilegesFirst(t *testing.T) {
 	require.ErrorContains(t, repo.Migrate(f.ctx(), f.inSchema(role, "public"), -1), "lacks ownership of table")
 	require.Zero(t, one[int](f, `SELECT count(*) FROM pg_class WHERE relnamespace = 'closed'::regnamespace`))
 }
-
-// An error that a retry cannot fix does not ask the client to retry.
-func TestMissingFunctionIsAnInternalError(t *testing.T) {
-	f := setup(t)
-	f.exec(`DROP FUNCTION testbed_moment(timestamptz)`)
-	s := repotest.OpenURL(t, f.url, asTestbed)
-	require.Equal(t, job.CodeInternal, codeOf(s.Claim(f.ctx(), f.worker, f.submit(), 1)))
-}

@@ -2,22 +2,17 @@ package repo_test
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forgerun/forgerun/internal/telemetry"
-	"github.com/forgerun/forgerun/internal/testkit"
-	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
 )
 
@@ -104,105 +99,4 @@ func TestSpansOfASharedStatement(t *testing.T) {
 		}
 	}
 	require.Equal(t, len(requests), commits)
-	traceID := requests[0].SpanContext().TraceID().String()
-	testkit.Eventually(t, "the exemplar has the trace", func() bool { return slices.Contains(f.exemplars("group_commit_seconds"), traceID) })
-}
-
-func (f *fixture) exemplars(histogram string) (traces []string) {
-	for _, family := range must(f.registry.Gather())(f.t) {
-		if family.GetName() != histogram {
-			continue
-		}
-		for _, m := range family.GetMetric() {
-			for _, b := range m.GetHistogram().GetBucket() {
-				if e := b.GetExemplar(); e != nil {
-					traces = append(traces, e.GetLabel()[0].GetValue())
-				}
-			}
-		}
-	}
-	return traces
-}
-
-// Each operation on a job has a span, and every statement is a child of one.
-func TestSpansOfEachOperation(t *testing.T) {
-	spans := newTraces()
-	f := setup(t, spans.store)
-	hook := f.subscribe(job.EventCreated)
-	sub := f.submission(keyed("planted-key"), func(s *job.Submission) { s.Job.Params = json.RawMessage(`{"planted":"parameter"}`) })
-	id := sub.Job.ID
-	lease := job.ClaimID{JobID: id, Attempt: 1, Fence: 1}
-	for _, step := range []struct {
-		name, statement string
-		do              func(ctx context.Context) error
-	}{
-		{"insert", "INSERT", func(ctx context.Context) error { return errOf(f.store.InsertJob(ctx, sub)) }},
-		{"claim", "UPDATE", func(ctx context.Context) error { return errOf(f.store.Claim(ctx, f.worker, id, 1)) }},
-		{"start", "UPDATE", func(ctx context.Context) error { return errOf(f.store.Start(ctx, lease)) }},
-		{"finish", "UPDATE", func(ctx context.Context) error { return errOf(f.store.Finish(ctx, failure(lease, job.FailedOnce))) }},
-		{"retry", "UPDATE", func(ctx context.Context) error { return errOf(f.store.Retry(ctx, f.client, id, 1, 0, oneTrace)) }},
-		{"cancel", "UPDATE", func(ctx context.Context) error { return errOf(f.store.Cancel(ctx, f.client, id)) }},
-		{"pickup", "DELETE", func(ctx context.Context) error {
-			_, _, err := f.store.ClaimDelivery(ctx, newID(), time.Hour)
-			return err
-		}},
-		{"record", "INSERT", func(ctx context.Context) error {
-			return errOf(f.store.RecordDelivery(ctx, delivered(f.claimAll(hook, 1)[0])))
-		}},
-	} {
-		ctx, request := spans.request(f.ctx(), "request")
-		require.NoError(t, step.do(ctx), step.name)
-		commit := spans.only(t, request.SpanContext(), "commit "+step.name)
-		require.EqualValues(t, 1, attributes(commit)[telemetry.BatchSize])
-		require.Equal(t, codes.Unset, commit.Status.Code)
-		statement := attributes(spans.only(t, commit.SpanContext, "query "+step.statement))
-		require.Contains(t, statement["db.query.text"], step.statement+" ")
-	}
-	ctx, request := spans.request(f.ctx(), "request")
-	must(f.store.Job(ctx, f.client, id))(t)
-	spans.only(t, request.SpanContext(), "query SELECT")
-
-	text := must(json.Marshal(spans.GetSpans()))(t)
-	for _, planted := range []string{"planted", id.String(), f.client.String(), "pgx.query.parameters"} {
-		require.NotContains(t, string(text), planted, "spans have no parameters")
-	}
-}
-
-func TestSpansOfFailedCalls(t *testing.T) {
-	spans := newTraces()
-	f := setup(t, spans.store)
-	stale, broken := f.run(), f.submission(func(s *job.Submission) { s.Job.MaxAttempts = -1 })
-	stale.Fence++
-	for name, call := range map[string]func(ctx context.Context) error{
-		"finish": func(ctx context.Context) error { return errOf(f.store.Finish(ctx, success(stale))) },
-		"cancel": func(ctx context.Context) error { return errOf(f.store.Cancel(ctx, f.client, newID())) },
-		"insert": func(ctx context.Context) error { return errOf(f.store.InsertJob(ctx, broken)) },
-	} {
-		ctx, request := spans.request(f.ctx(), "request")
-		err := call(ctx)
-		require.Error(t, err)
-		commit := spans.only(t, request.SpanContext(), "commit "+name)
-		if name != "insert" {
-			require.Equal(t, codes.Unset, commit.Status.Code, "%s: an answer, not a fault", name)
-			continue
-		}
-		require.Equal(t, sdktrace.Status{Code: codes.Error, Description: err.Error()}, commit.Status)
-		require.Equal(t, codes.Error, spans.only(t, commit.SpanContext, "query INSERT").Status.Code)
-	}
-}
-
-// The span of a caller ends when the caller leaves, even if its item is written later.
-func TestSpansOfCanceledCalls(t *testing.T) {
-	spans := newTraces()
-	f := setup(t, patient, spans.store)
-	unlock := f.lock(`LOCK TABLE jobs IN SHARE MODE`)
-	leaving, leave := context.WithCancel(f.ctx())
-	ctx, request := spans.request(leaving, "request")
-	inserted := begin(func() error { return errOf(f.store.InsertJob(ctx, f.submission())) })
-	f.awaitBlocked(1)
-	leave()
-	require.ErrorIs(t, <-inserted, context.Canceled)
-	require.Equal(t, codes.Error, spans.only(t, request.SpanContext(), "commit insert").Status.Code)
-	unlock()
-	f.await(`SELECT EXISTS (SELECT FROM jobs)`)
 }

@@ -37,32 +37,6 @@ func (h *handed) all() []int64 {
 	return slices.Clone(h.numbers)
 }
 
-func TestHandOversKeepTheOrderOfFlushes(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		o := testOrder()
-		var h handed
-		var flushes sync.WaitGroup
-		const n = 500
-		for range n {
-			p := o.take(1)
-			flushes.Go(func() {
-				time.Sleep(rand.N(5 * time.Millisecond)) // the commit
-				run := h.run(p)
-				if p.number%7 == 0 {
-					run = nil // the flush failed
-				}
-				o.end(p, 1, run)
-			})
-		}
-		flushes.Wait()
-		require.Len(t, h.all(), n-n/7)
-		require.IsIncreasing(t, h.all())
-		require.Zero(t, testutil.ToFloat64(o.late))
-		require.Empty(t, o.ended)
-	})
-}
-
 // A flush with a commit of more than a second delays other flushes for a second at most. The jobs of the slow flush are handed over when it
 // ends.
 func TestFlushWaitsASecondForAnEarlierOne(t *testing.T) {

@@ -2,7 +2,6 @@ package pg
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -88,20 +87,6 @@ func requireAnswers(t *testing.T, calls ...<-chan Answer[string]) {
 	}
 }
 
-func TestBatcherKeepsEqualKeysApart(t *testing.T) {
-	g, b := gated(t)
-	first := call(t.Context(), b, "a")
-	require.Equal(t, []string{"a"}, <-g.batches)
-	second := call(t.Context(), b, "a")
-	b.awaitQueued(t, 1)
-	other := call(t.Context(), b, "b") // the free flusher takes it before the item that must wait
-	require.Equal(t, []string{"b"}, <-g.batches)
-	require.Equal(t, 1, queued(b))
-	close(g.open)
-	requireAnswers(t, first, second, other)
-	require.Equal(t, []string{"a"}, <-g.batches)
-}
-
 func TestBatcherGathersItemsDuringAFlush(t *testing.T) {
 	g, b := gated(t)
 	b.slow = time.Hour
@@ -124,44 +109,6 @@ func TestBatcherGathersItemsDuringAFlush(t *testing.T) {
 	requireAnswers(t, call(t.Context(), b, "last"))
 	b.stop()
 	require.Zero(t, b.quick)
-}
-
-func TestBatcherDoesNotWaitForASlowFlush(t *testing.T) {
-	g, b := gated(t)
-	b.slow = time.Millisecond
-	calls := g.occupy(t.Context(), b)
-	close(g.open)
-	requireAnswers(t, calls...)
-	b.stop()
-	require.Zero(t, b.quick, "each flush was counted once")
-}
-
-func TestBatcherBounds(t *testing.T) {
-	g, b := gated(t)
-	calls := g.occupy(t.Context(), b)
-	queue := func(item string) {
-		n := queued(b)
-		calls = append(calls, call(t.Context(), b, item))
-		b.awaitQueued(t, n+1)
-	}
-	for i := range MaxFlushItems + 10 {
-		queue(strconv.Itoa(i))
-	}
-	big := make([]byte, maxFlushBytes/2)
-	for i := range 5 {
-		big[0] = byte(i)
-		queue(string(big))
-	}
-	close(g.open)
-	requireAnswers(t, calls...)
-	b.stop()
-	close(g.batches)
-	var sizes []int
-	for batch := range g.batches {
-		sizes = append(sizes, len(batch))
-	}
-	slices.Sort(sizes)
-	require.Equal(t, []int{1, 2, 12, MaxFlushItems}, sizes, "10 small ones and 2 big ones fill a flush, 2 big ones another, 1 is left")
 }
 
 func TestBatcherRefusesWhenFull(t *testing.T) {
@@ -203,19 +150,6 @@ func TestBatcherBoundsTheTimeOfABatch(t *testing.T) {
 	}
 	slices.Sort(parts)
 	require.Equal(t, []int{1, 1, 5}, parts, "3, then 1 and 2, then 1 and 1")
-}
-
-func TestBatcherPassesAnItemsOwnError(t *testing.T) {
-	t.Parallel()
-	own := errors.New("own")
-	b := testBatcher(t, func(items []string) ([]Answer[string], error) {
-		return Column(items, func(string) Answer[string] { return Answer[string]{Err: own} }), nil
-	})
-	_, err := b.Do(t.Context(), "a")
-	require.ErrorIs(t, err, own)
-	b = testBatcher(t, func([]string) ([]Answer[string], error) { return nil, nil })
-	_, err = b.Do(t.Context(), "a")
-	require.Error(t, err, "an answer is missing")
 }
 
 func TestBatcherCancelledCaller(t *testing.T) {

@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
-	"strconv"
-	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -75,43 +72,6 @@ func closedPool(t *testing.T) *pgxpool.Pool {
 }
 
 func pgError(code string) error { return &pgconn.PgError{Code: code} }
-
-func TestBatcherSplitsOutTheBadItems(t *testing.T) {
-	t.Parallel()
-	for _, code := range []string{"22021", "23514"} {
-		t.Run(code, func(t *testing.T) {
-			g, b := gated(t)
-			bad := []string{"7", "40"}
-			var flushes atomic.Int32
-			b.flush = func(_ context.Context, _ Conn, items []string) ([]Answer[string], error) {
-				answers, err := g.flush(items)
-				flushes.Add(1)
-				if slices.Contains(items, bad[0]) || slices.Contains(items, bad[1]) {
-					return nil, pgError(code)
-				}
-				return answers, err
-			}
-			g.occupy(t.Context(), b)
-			calls := map[string]<-chan Answer[string]{}
-			for i := range 64 {
-				calls[strconv.Itoa(i)] = call(t.Context(), b, strconv.Itoa(i))
-				b.awaitQueued(t, i+1)
-			}
-			close(g.open)
-			for item, done := range calls {
-				a := <-done
-				if slices.Contains(bad, item) {
-					require.Equal(t, job.CodeInternal, job.CodeOf(a.Err), item)
-					continue
-				}
-				require.NoError(t, a.Err, item)
-				require.Equal(t, item, a.Value)
-			}
-			b.stop()
-			require.EqualValues(t, 2+1+2*2*6-2, flushes.Load(), "one path to each bad item, both halves at each step, the first step shared")
-		})
-	}
-}
 
 func TestBatcherFailsTogetherIfNoItemIsBad(t *testing.T) {
 	g, b := gated(t)
