@@ -110,26 +110,6 @@ func TestProgress(t *testing.T) {
 	redistest.Eventually(t, func() bool { return p.Progress(ctx, first, 2) == nil && r.Client.Exists(ctx, key).Val() == 0 })
 }
 
-func TestGarbageIsNoProgress(t *testing.T) {
-	t.Parallel()
-	r := redistest.Mini(t)
-	p := NewPublisher(r, time.Hour)
-	ctx, key := t.Context(), progressKey(first)
-	for _, value := range []string{
-		"", "1", "null", "{", `{"attempt":1}`, `{"attempt":1,"progress":[]}`, `{"attempt":1,"progress":{"percentage":101}}`,
-		`{"attempt":"1","progress":{}}`,
-	} {
-		require.NoError(t, r.Client.Set(ctx, key, value, 0).Err())
-		require.Nil(t, p.Progress(ctx, first, 1), value)
-	}
-	require.NoError(t, r.Client.Del(ctx, key).Err())
-	require.NoError(t, r.Client.LPush(ctx, key, "x").Err())
-	redistest.Eventually(t, func() bool {
-		require.Nil(t, p.Progress(ctx, first, 1))
-		return testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("progress")) > 0
-	})
-}
-
 // If Redis is down or hangs, only the first reader waits, and only briefly.
 func TestProgressWithoutRedis(t *testing.T) {
 	t.Parallel()

@@ -17,23 +17,6 @@ func ask(r *redisconn.Redis, method, path string) *httptest.ResponseRecorder {
 	return rec
 }
 
-// The handler serves the page under any path. A browser test checks what the page loads.
-func TestMonitorNeedsNoOtherHost(t *testing.T) {
-	t.Parallel()
-	r := redistest.DB(t)
-	for _, path := range []string{"", "/", "/index.html", "/queues/a.b/tasks/x.js", "/api"} {
-		page := ask(r, "GET", path)
-		require.Equal(t, http.StatusOK, page.Code, path)
-		require.Equal(t, "text/html; charset=utf-8", page.Header().Get("Content-Type"), path)
-		require.NotRegexp(t, `(?i)(https?:)?//[a-z]`, page.Body.String(), path)
-		if path != "/index.html" { // asynqmon serves this one without its settings
-			require.Contains(t, page.Body.String(), `window.FLAG_ROOT_PATH="\/asynqmon"`, "the page has the root path")
-			require.Contains(t, page.Body.String(), `window.FLAG_READ_ONLY="true"`)
-		}
-		require.Equal(t, http.StatusOK, ask(r, "HEAD", path).Code)
-	}
-}
-
 // The dashboard passes only reads on to asynqmon.
 func TestMonitorChangesNothing(t *testing.T) {
 	t.Parallel()

@@ -87,7 +87,6 @@ func TestEnsureByState(t *testing.T) {
 		"retried soon":       {func(w world) { move(w, "retry", 2*time.Second) }, 0, 0, 0, nil},
 		"retried later":      {func(w world) { move(w, "retry", time.Minute) }, 0, 1, 0, []string{""}},
 		"archived":           {func(w world) { move(w, "archived", 0) }, 0, 1, 0, []string{""}},
-		"completed":          {func(w world) { move(w, "completed", time.Hour) }, 0, 1, 0, []string{""}},
 		"pending list missing": {
 			func(w world) { w.Client.Del(w.Context(), pending) }, stuckPending, 0, 1, []string{""},
 		},
@@ -101,10 +100,6 @@ func TestEnsureByState(t *testing.T) {
 			move(w, "scheduled", time.Hour)
 			w.Client.Del(w.Context(), redisconn.QueueKey(redisconn.Jobs, "scheduled"))
 		}, 0, 1, 0, []string{""}},
-		"missing in the completed set": {func(w world) {
-			move(w, "completed", time.Hour)
-			w.Client.Del(w.Context(), redisconn.QueueKey(redisconn.Jobs, "completed"))
-		}, 0, 1, 0, []string{""}},
 		"without a message": {
 			func(w world) { w.Client.HDel(w.Context(), w.key, "msg") }, stuckPending, 0, 1, []string{""},
 		},
@@ -115,7 +110,6 @@ func TestEnsureByState(t *testing.T) {
 			w.Client.Set(w.Context(), w.key, "x", 0)
 			w.Client.Del(w.Context(), pending)
 		}, 0, 1, 0, []string{""}},
-		"pending key of another type": {func(w world) { w.Client.Set(w.Context(), w.key, "x", 0) }, 0, 1, 0, []string{""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -249,15 +243,4 @@ func TestEnsureLeavesBusyDeliveries(t *testing.T) {
 		s.Shutdown()
 		require.Equal(t, c.made, redistest.Must(q.EnsureDeliveries(t.Context(), ts))(t), c.returned)
 	}
-}
-
-// If a task's state was not seen for a while, its duration is counted from the next sighting.
-func TestSightings(t *testing.T) {
-	t.Parallel()
-	s := sightings{of: map[string]sighting{"old": {last: time.Now().Add(-sightingsKept - time.Second)}}}
-	require.False(t, s.seenFor("a", time.Minute))
-	require.True(t, s.seenFor("a", 0))
-	s.forget()
-	require.False(t, s.seenFor("old", time.Minute))
-	require.Len(t, s.of, 2)
 }

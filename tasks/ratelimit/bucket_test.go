@@ -35,31 +35,8 @@ func TestBucketAloneByDay(t *testing.T) {
 	require.Equal(t, dayOf(noon)+3, func() int64 { b.advance(midnight.Add(50 * time.Hour)); return b.day }())
 }
 
-func TestBucketUsesHeldTokens(t *testing.T) {
-	t.Parallel()
-	b := newBucket(newRates(600, 0), noon) // chunks of 10
-	require.Equal(t, mustAsk, b.take(noon, 1, 0))
-	b.receive(noon, noon, at(10, 590, 10))
-	for i := range 10 {
-		require.Equal(t, passed, b.take(noon, 1, 0))
-		require.Equal(t, i > 4, b.wants(noon), "asks again in time: %d", i)
-		require.Equal(t, 599-i, b.allowance(noon, 1, passed, 0).Remaining)
-	}
-	require.Equal(t, mustAsk, b.take(noon, 1, 0))
-	none := at(0, 0, 600)
-	none.free, none.whole = 5*time.Second, minute
-	b.receive(noon, noon, none)
-	require.Equal(t, tooFast, b.take(noon.Add(trust-1), 1, 0), "a refusal is cached")
-	refused := b.allowance(noon, 1, tooFast, 0)
-	require.Equal(t, 5*time.Second, refused.RetryAfter)
-	require.Equal(t, mustAsk, b.take(noon.Add(trust), 1, 0), "the cached refusal has expired")
-	none.free = time.Millisecond
-	b.receive(noon.Add(trust), noon, none)
-	require.Equal(t, mustAsk, b.take(noon.Add(trust+time.Millisecond), 1, 0), "a token is free again")
-}
-
-// A busy process asks for tokens while its remaining tokens still last for a quarter of a second. So a response that takes that long
-// delays no request.
+// A busy process asks for tokens when its remaining tokens last for a quarter of a second, so a response that takes as long delays no
+// request.
 func TestABusyBucketAsksInTimeForASlowRedis(t *testing.T) {
 	t.Parallel()
 	const each = 5 * time.Millisecond

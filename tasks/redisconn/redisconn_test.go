@@ -136,20 +136,3 @@ func TestParseURLRefuses(t *testing.T) {
 		require.Error(t, err, url)
 	}
 }
-
-func FuzzParseURL(f *testing.F) {
-	f.Add("redis://u:p@h:1/2?db=3")
-	f.Add("redis-sentinel://a:1,b:2/0?master=m&sentinel_password=x")
-	f.Add("unix:///a")
-	f.Fuzz(func(t *testing.T, url string) {
-		o, err := parseURL(url)
-		if err != nil {
-			return
-		}
-		require.NotEmpty(t, o.Addrs)
-		require.GreaterOrEqual(t, o.DB, 0)
-		for _, addr := range o.Addrs {
-			require.True(t, strings.Contains(addr, ":") || strings.HasPrefix(addr, "/"), addr)
-		}
-	})
-}
