@@ -218,24 +218,6 @@ func TestPlannedFailureIsWritten(t *testing.T) {
 	require.Equal(t, "planned", line["error_message"])
 }
 
-// The queue keeps a task until its time, and offers it again later while operators have paused all jobs.
-func TestHandleReturnsEarlyTaskToQueue(t *testing.T) {
-	s := newSite(t, time.Hour)
-	var early *job.TaskEarly
-	deferred := s.add(func(j *job.Job) { j.Type, j.ExecutionAt = job.Deferred, new(time.Now().Add(time.Hour).UTC()) })
-	require.ErrorAs(t, s.worker.Handle(t.Context(), deferred), &early)
-	require.Greater(t, early.Wait, 50*time.Minute)
-	require.Equal(t, job.Created, s.job(deferred).State)
-
-	task := s.add()
-	all := job.Pause{ID: app.NewID(), Scope: job.PauseAll, Mode: job.ModePause, Operator: "o", Reason: "r"}
-	_, _, err := s.store.AddPause(t.Context(), all)
-	require.NoError(t, err)
-	require.ErrorAs(t, s.worker.Handle(t.Context(), task), &early)
-	require.Equal(t, stoppedWait, early.Wait)
-	require.Empty(t, s.Queue.Sent())
-}
-
 // The rescuer requeues claimed jobs, and fails running ones.
 func TestGiveBack(t *testing.T) {
 	s := newSite(t, time.Hour)

@@ -2,9 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,65 +130,5 @@ func TestDrainedWorkerStaysDrained(t *testing.T) {
 		require.NotEqual(t, before, w.identityNow())
 		require.True(t, w.worker.Stopped(drained))
 		require.Len(t, w.worker.ids, maxIdentities)
-	})
-}
-
-// fullDisk is a machine that temporarily cannot run one kind.
-type fullDisk struct {
-	full atomic.Bool
-	kind job.Kind
-	ran  int
-}
-
-func (f *fullDisk) Probe(_ context.Context, k job.Kind) error {
-	if f.full.Load() && k == f.kind {
-		return fmt.Errorf("%w: no space left", job.ErrExhausted)
-	}
-	return nil
-}
-
-func (f *fullDisk) Run(ctx context.Context, d job.Definition, _ int, _ job.Observer) (*job.Result, error) {
-	f.ran++
-	if err := f.Probe(ctx, d.WorkKind); err != nil {
-		return nil, err
-	}
-	return goodResult(d), nil
-}
-
-func TestExhaustedKindIsRefused(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		disk := &fullDisk{kind: job.IOHeavy}
-		disk.full.Store(true)
-		w.worker.Runner = disk
-		w.start()
-		w.Background(w.worker.ProbeRefused)
-		heavy := func(r *row) { r.WorkKind, r.Definition = job.IOHeavy, apptest.DefinitionOf(job.IOHeavy) }
-		first := w.store.add(heavy)
-		require.NoError(t, w.handle(first))
-		end := w.store.row(first.JobID)
-		require.Equal(t, job.Failed, end.State)
-		require.Equal(t, []any{job.WorkerExhausted, true}, []any{end.Failure.Reason, end.Failure.Retryable})
-		require.Equal(t, []job.Kind{job.IOHeavy}, w.worker.Refused())
-		require.Equal(t, 1.0, w.Metric(w.Metrics.KindsRefused))
-
-		named, unnamed, other := w.store.add(heavy), w.store.add(heavy), w.store.add()
-		named.WorkKind = job.IOHeavy
-		var early *job.TaskEarly
-		require.True(t, errors.As(w.worker.Handle(context.Background(), named), &early), "the task returns for other workers")
-		require.NoError(t, w.handle(unnamed))
-		row := w.store.row(unnamed.JobID)
-		require.Equal(t, []any{job.Queued, 1}, []any{row.State, row.Attempt}, "requeued in the same attempt")
-		require.NoError(t, w.handle(other))
-		require.Equal(t, job.Succeeded, w.store.row(other.JobID).State)
-		require.Equal(t, 2, disk.ran)
-
-		apptest.Pass(time.Minute)
-		require.NotEmpty(t, w.worker.Refused())
-		disk.full.Store(false)
-		apptest.Pass(2 * probeInterval)
-		require.Empty(t, w.worker.Refused())
-		require.Zero(t, w.Metric(w.Metrics.KindsRefused))
-		require.NoError(t, w.handle(named))
-		require.Equal(t, job.Succeeded, w.store.row(named.JobID).State)
 	})
 }
