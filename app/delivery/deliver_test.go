@@ -108,21 +108,6 @@ func TestNoSendOutlastsItsClaim(t *testing.T) {
 	require.Positive(t, left)
 }
 
-// A task that is slightly early waits until its delivery is due. A task that is much too early is handled again later.
-func TestTasksThatComeTooEarly(t *testing.T) {
-	w := newWorld(t, answers(200))
-	task := w.delivery()
-	w.exec(`UPDATE deliveries SET next_attempt_at = now() + interval '1 h'`)
-	var early *job.TaskEarly
-	require.ErrorAs(t, w.handle(task), &early)
-	require.InDelta(t, time.Hour.Seconds(), early.Wait.Seconds(), 600)
-	w.requireUntouched(task)
-	w.exec(`UPDATE deliveries SET next_attempt_at = now() + interval '300 ms'`)
-	require.NoError(t, w.handle(task))
-	w.store.Close()
-	require.Equal(t, job.CodeStorageUnavailable, job.CodeOf(w.handle(task)), "asynq retries the task")
-}
-
 // Recording a result is retried as long as the claim allows. If storage refuses the response, the attempt is recorded without it.
 // Otherwise the delivery would be repeated forever.
 func TestRecordingIsRepeated(t *testing.T) {

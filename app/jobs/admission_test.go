@@ -9,7 +9,6 @@ import (
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
-	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -54,22 +53,6 @@ func TestFullDailyStorageRefuses(t *testing.T) {
 	w.submit(w.Service)
 }
 
-func TestRefusalForLimitsHasRetryAfter(t *testing.T) {
-	w := newWorld(t)
-	w.limit(w.Service, oneClient(0, 0))
-	full := w.refused(w.Service, withKey("k"))
-	require.Equal(t, job.CodeQueueFull, full.Code)
-	require.Equal(t, capacityInterval, full.RetryAfter)
-	w.nothingDone()
-	w.limit(w.Service, oneClient(2, 1))
-	w.submit(w.Service)
-	require.Equal(t, job.CodeQueueFull, w.refused(w.Service).Code)
-	testkit.Eventually(t, "a job that is not queued yet is accepted", func() bool {
-		return second(w.Submit(t.Context(), newRequest(deferred(time.Hour)))) == nil
-	})
-	require.Equal(t, job.CodeQueueFull, w.refused(w.Service, deferred(time.Hour)).Code, "a deferred job counts as active")
-}
-
 func TestOneClientCannotTakeAll(t *testing.T) {
 	w := newWorld(t)
 	other := w.service(0) // another process
@@ -80,6 +63,7 @@ func TestOneClientCannotTakeAll(t *testing.T) {
 	}
 	full := w.refused(w.Service)
 	require.Equal(t, job.CodeQueueFull, full.Code)
+	require.Equal(t, capacityInterval, full.RetryAfter)
 	require.Contains(t, full.Detail, "limit of 5 unfinished jobs")
 	w.submit(w.Service, of(apptest.ClientB)) // there is room for other clients
 

@@ -165,20 +165,6 @@ func TestCleaningContinuesWhileThereIsMore(t *testing.T) {
 	require.Zero(t, w.count("jobs"))
 }
 
-func TestTheLeaderShowsTheBacklog(t *testing.T) {
-	w := newWorld(t)
-	w.insert("jobs", 3, nil)
-	w.insert("jobs", 2, deferred("now() + interval '1 h'"))
-	require.NoError(t, w.round("backlog"))
-	require.Zero(t, w.Sum("jobs_current"), "another process leads")
-	w.m.leader.setLeading(true, time.Now().Add(time.Hour))
-	require.NoError(t, w.round("backlog"))
-	require.Equal(t, []float64{5, 3}, []float64{w.Sum("jobs_current"), w.Sum("job_queue_depth")})
-	w.exec(`DELETE FROM jobs`)
-	require.NoError(t, w.round("backlog"))
-	require.Zero(t, w.Sum("jobs_current"), "a state without jobs is reset to 0")
-}
-
 // One round writes all missing buckets. If storage refuses a bucket, the round ends, and the next one starts with the latest.
 func TestTheLeaderWritesTheHistory(t *testing.T) {
 	w := newWorld(t)
@@ -277,15 +263,6 @@ func TestPausedJobsAreCheckedAfterAChange(t *testing.T) {
 	require.True(t, looks(0))
 	require.False(t, looks(pauseOverlap+1))
 	require.True(t, looks(pauseSweepEvery))
-}
-
-// One round enqueues all jobs whose pause has ended.
-func TestPausedJobsAreResumed(t *testing.T) {
-	w := newWorld(t)
-	w.insert("jobs", pauseBatch+1, repotest.Columns{"run_at": "'" + job.PausedUntil.Format(time.RFC3339) + "'"})
-	require.NoError(t, w.round("pauses"))
-	require.Len(t, w.queue.Tasks, pauseBatch+1)
-	require.Equal(t, pauseBatch+1, w.repaired(app.Resumed))
 }
 
 // Without a limit, all jobs that still wait because of an earlier limit are resumed.

@@ -13,23 +13,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-func TestHandleClaimsJobThatBecomesDue(t *testing.T) {
-	working(t, nil, func(t *testing.T, w *world) {
-		almost := claimTries - 1 // storage answers that it is almost due
-		w.store.refuse = func() job.NotClaimed {
-			almost--
-			return job.NotClaimed{StillWaiting: almost >= 0}
-		}
-		task := w.store.add()
-		require.NoError(t, w.handle(task))
-		w.ended(task, job.Succeeded)
-
-		almost = 100
-		require.ErrorIs(t, w.handle(w.store.add()), errBusy, "tries are limited")
-		require.Equal(t, 2*claimTries, w.store.count("Claim"))
-	})
-}
-
 func TestHandleOnDeadWorkerGetsNewLeaseImmediately(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		first := w.worker.id
