@@ -113,9 +113,6 @@ func (f *fixture) occupy(do func()) (release func()) {
 	}
 }
 
-// occupyInserts is like occupy, for inserts. The store needs the option `patient`.
-func (f *fixture) occupyInserts() (release func()) { return f.occupy(func() { f.submit() }) }
-
 // inOneFlush makes n concurrent calls of `do` share a flush. They queue up behind the flushers, which the function `occupy` keeps busy.
 func (f *fixture) inOneFlush(operation string, occupy func(), n int, do func(i int)) {
 	release := f.occupy(occupy)
