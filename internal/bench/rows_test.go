@@ -16,40 +16,6 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// Copied jobs pass the schema's checks, and the service can read them. They are spread over clients and weeks. Only results of the
-// last day have bodies, so the cleaner has nothing to do.
-func TestCopiedJobsMatchService(t *testing.T) {
-	t.Parallel()
-	url := repotest.URL(t)
-	store := repotest.OpenURL(t, url)
-	finished := finishJob(t, store)
-	const jobs = 2900
-	conn, err := pgx.Connect(t.Context(), url)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	require.NoError(t, copyJobs(t.Context(), conn, uuid.UUID(finished.ID), jobs))
-
-	count := func(sql string) (n int) {
-		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*)::int FROM "+sql).Scan(&n))
-		return n
-	}
-	require.Equal(t, jobs+1, count("jobs"))
-	require.Equal(t, jobs+1, count("reports"))
-	require.Equal(t, 5*(jobs+1), count("events JOIN jobs USING (job_id, client_id)"))
-	require.Equal(t, jobs/200+1, count("jobs WHERE client_id = '"+finished.ClientID.String()+"'"))
-	require.InDelta(t, 29, count("(SELECT DISTINCT date_bin('1 day', created_at, now()) FROM jobs) d"), 1)
-	require.InDelta(t, jobs/29, count("results WHERE body IS NOT NULL"), 2)
-	require.Zero(t, count("results WHERE body IS NOT NULL AND expires_at < now()"))
-	require.Zero(t, count("jobs j JOIN events e USING (job_id) WHERE e.seq = j.event_seq AND e.occurred_at <> j.finished_at"))
-
-	var id [16]byte
-	require.NoError(t, conn.QueryRow(t.Context(), "SELECT job_id FROM jobs WHERE client_id = $1 ORDER BY created_at LIMIT 1",
-		[16]byte(finished.ClientID)).Scan(&id))
-	got, err := store.Job(t.Context(), finished.ClientID, job.ID(id))
-	require.NoError(t, err)
-	require.Equal(t, job.Succeeded, got.State)
-}
-
 func finishJob(t *testing.T, store *repo.Store) job.Job {
 	t.Helper()
 	catalogue := job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute}
