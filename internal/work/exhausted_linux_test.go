@@ -11,22 +11,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-func TestMissingTempFolderIsExhausted(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "gone")
-	r := New(Config{TempDir: dir, Limit: limit})
-	_, err := r.Run(t.Context(), define(t, job.IOHeavy), 1, job.Observer{})
-	require.ErrorIs(t, err, job.ErrExhausted)
-	require.ErrorIs(t, err, os.ErrNotExist)
-	require.ErrorIs(t, r.Probe(t.Context(), job.IOHeavy), job.ErrExhausted)
-	for _, kind := range []job.Kind{job.PayloadSmall, job.MemorySpike} {
-		require.NoError(t, r.Probe(t.Context(), kind))
-	}
-	require.NoError(t, os.Mkdir(dir, 0o700))
-	require.NoError(t, r.Probe(t.Context(), job.IOHeavy))
-	requireEmptyDir(t, dir)
-}
-
 // The test mounts a file system, which needs root.
 func TestFullDiskIsExhausted(t *testing.T) {
 	t.Parallel()

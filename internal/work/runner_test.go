@@ -151,25 +151,6 @@ func runOnce(t *testing.T, cfg Config, kind job.Kind, attempt int) {
 	requireBody(t, d, result)
 }
 
-func TestShownProgress(t *testing.T) {
-	t.Parallel()
-	percentages := func(scale float64, kind job.Kind) []int {
-		var reports recorder
-		_, _ = New(Config{TimeScale: scale, Limit: limit}).Run(t.Context(), define(t, kind), 1, job.Observer{Progress: reports.report})
-		var got []int
-		for _, p := range reports.seen {
-			got = append(got, p.Percentage)
-		}
-		return got
-	}
-	require.Equal(t, []int{0, 50, 100}, percentages(0, job.PayloadSmall))
-	require.Equal(t, []int{0, 50}, percentages(0, job.FailAfterProgress))
-	require.Equal(t, []int{0}, percentages(0, job.FailImmediate))
-	require.Equal(t, []int{0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100}, percentages(0.0001, job.PayloadSmall))
-	require.Equal(t, []int{0, 10, 20, 30, 40, 50, 60, 70, 80, 90}, percentages(0.0001, job.FailAfterProgress))
-	require.Equal(t, []int{0}, percentages(0.0001, job.FailImmediate))
-}
-
 var errStopped = errors.New("stopped by the test")
 
 func TestCancelStopsEveryKindAtOnce(t *testing.T) {
