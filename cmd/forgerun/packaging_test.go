@@ -136,26 +136,6 @@ func TestSystemdAcceptsUnits(t *testing.T) {
 	}
 }
 
-// The files that a release takes from the repository exist.
-func TestReleaseNamesFilesThatExist(t *testing.T) {
-	t.Parallel()
-	config := readText(t, "../../.goreleaser.yaml")
-	paths := regexp.MustCompile(`(?m)(?:src: |postinstall: |preremove: |postremove: )([\w./*-]+)`).FindAllStringSubmatch(config, -1)
-	require.Greater(t, len(paths), 10)
-	for _, path := range paths {
-		if strings.HasPrefix(path[1], "build/release/") { // created by scripts/release-files.sh
-			continue
-		}
-		found, err := filepath.Glob("../../" + path[1])
-		require.NoError(t, err)
-		require.NotEmpty(t, found, path[1])
-	}
-	version := regexp.MustCompile(`internal/version\.(number|commit|date)=`)
-	for _, file := range []string{"../../.goreleaser.yaml", "../../internal/version/version.go"} {
-		require.Len(t, version.FindAllString(readText(t, file), -1), 3, file)
-	}
-}
-
 // Actions are pinned by commit, because a tag can be moved to other code.
 func TestActionsArePinnedByCommit(t *testing.T) {
 	t.Parallel()

@@ -21,23 +21,6 @@ var losses = map[string]func(r lossy){
 	"tasks without message": func(r lossy) { r.each(lostJobs, func(key string) { r.do("HDEL", key, "msg") }) },
 }
 
-// rareLosses are unlikely and slow to test, so they run with the slow tests.
-var rareLosses = map[string]func(r lossy){
-	"list is a set":           func(r lossy) { r.do("DEL", r.key("pending")); r.do("SADD", r.key("pending"), "x") },
-	"active is a string":      func(r lossy) { r.do("SET", r.key("active"), "x") },
-	"leases are a list":       func(r lossy) { r.do("RPUSH", r.key("lease"), "x") },
-	"scheduled is a string":   func(r lossy) { r.do("SET", r.key("scheduled"), "x") },
-	"retry is a list":         func(r lossy) { r.do("RPUSH", r.key("retry"), "x") },
-	"counters are lists":      func(r lossy) { r.do("RPUSH", r.key("processed"), "x"); r.do("RPUSH", r.key("failed"), "x") },
-	"list and names are lost": func(r lossy) { r.do("DEL", r.key("pending"), "asynq:queues") },
-	"names are a string":      func(r lossy) { r.do("SET", "asynq:queues", "x") },
-	"tasks without state":     func(r lossy) { r.each(lostJobs, func(key string) { r.do("HDEL", key, "state") }) },
-	"list and half of the tasks": func(r lossy) {
-		r.do("DEL", r.key("pending"))
-		r.each(lostJobs/2, func(key string) { r.do("DEL", key) })
-	},
-}
-
 const lostJobs = 300
 
 // lossy is the Redis of a test, and the queue to damage.
@@ -70,8 +53,9 @@ func (r lossy) awaitPending(n int64) {
 	eventually(r.t, fmt.Sprint(n, " tasks are pending"), func() bool { return r.rdb.LLen(r.t.Context(), r.key("pending")).Val() >= n })
 }
 
-// testLosses damages the queue while 300 jobs wait. All jobs succeed without a restart of the api.
-func testLosses(t *testing.T, losses map[string]func(lossy)) {
+// The queue is damaged while 300 jobs wait. All jobs succeed without a restart of the api.
+func TestJobsSurviveQueueLoss(t *testing.T) {
+	t.Parallel()
 	for name, damage := range losses {
 		t.Run(name, func(t *testing.T) {
 			s, api, u := newService(t)
@@ -87,8 +71,6 @@ func testLosses(t *testing.T, losses map[string]func(lossy)) {
 		})
 	}
 }
-
-func TestJobsSurviveQueueLoss(t *testing.T) { t.Parallel(); testLosses(t, losses) }
 
 // A running worker continues even if the list becomes another type of value.
 func TestQueueIsDamagedUnderAWorker(t *testing.T) {

@@ -4,16 +4,23 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/examples/other-apis/apis"
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/verdict/search"
 )
+
+// planted is the folder of clients whose mistakes appear only after more than one fault.
+const planted = "testdata/planted/"
 
 // plantedClient is a client with mistakes. No mistake appears after a single fault.
 type plantedClient struct {
@@ -99,4 +106,23 @@ func (c plantedClient) search(t *testing.T, mistake string, flags ...string) (co
 		t.Logf("%s: %s (%s)", f.Breaks[0].Rule, f.Words, f.Rate())
 	}
 	return code, report, stderr
+}
+
+// runPlanted runs forgerun for a client that makes the mistake, and returns its exit code and output.
+func runPlanted(t *testing.T, mistake string, arguments ...string) (code int, stdout []byte, stderr string) {
+	t.Helper()
+	c, said := exec.CommandContext(t.Context(), testkit.Program(t, "forgerun"), arguments...), &testkit.Output{}
+	c.Env, c.Stderr = append(os.Environ(), "MISTAKE="+mistake), said
+	stdout, err := c.Output()
+	if exit := (&exec.ExitError{}); !errors.As(err, &exit) {
+		require.NoError(t, err, said.String())
+	}
+	return c.ProcessState.ExitCode(), stdout, said.String()
+}
+
+func faultsOf(f search.Finding) (n int) {
+	for _, step := range f.Schedule {
+		n += step.Times
+	}
+	return n
 }

@@ -53,55 +53,6 @@ func (u *user) sendBy(client *http.Client, api *proc, method, path, body string,
 	return response, string(text), err
 }
 
-// Every process applies the fault rules of a client to responses for this client only. The faults have the documented effects.
-func TestFaultsOnTheWire(t *testing.T) {
-	s := newStack(t, withTestbed)
-	first, second := s.startLeader(), s.startAPI()
-	u, other := s.newUser(first), s.newUser(first)
-	submit := func(api *proc, key string) (*http.Response, string, error) {
-		return u.sendUnchecked(api, "POST", "/v1/jobs", execute("SUCCESS_FAST"), "Idempotency-Key", key)
-	}
-	jobs := func() int { return s.count(`SELECT count(*) FROM jobs WHERE client_id = $1`, u.id) }
-
-	u.disturb(first, `[{"match":{"operation":"submitJob","nth":1},"effect":{"close":"before"}},
-		{"match":{"operation":"submitJob","nth":2},"effect":{"close":"after_commit"}},
-		{"match":{"operation":"submitJob","nth":3},"effect":{"close":"mid_body"}},
-		{"match":{"operation":"submitJob","nth":4},"effect":{"code":"RFA_EXEC_QUEUE_FULL","retry_after":3}}]`)
-	_, _, err := submit(first, "one")
-	require.ErrorIs(t, err, io.EOF)
-	require.Zero(t, jobs(), "closed before processing")
-	_, _, err = submit(second, "one")
-	require.ErrorIs(t, err, io.EOF, "all processes share the rules and their counts")
-	require.Equal(t, 1, jobs(), "the response was lost, the job was not")
-	r, text, err := submit(first, "two")
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	require.Equal(t, http.StatusAccepted, r.StatusCode)
-	require.True(t, strings.HasPrefix(text, `{"`), text)
-	require.Equal(t, 2, jobs())
-	r, text, err = submit(second, "three")
-	require.NoError(t, err)
-	require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
-	require.Equal(t, "3", r.Header.Get("Retry-After"))
-	require.Contains(t, text, "RFA_EXEC_QUEUE_FULL")
-	require.Equal(t, 2, jobs())
-	r, text, err = submit(second, "one")
-	require.NoError(t, err)
-	require.Equal(t, "true", r.Header.Get("Idempotency-Replayed"), "the repetition returns the job whose response was lost: "+text)
-	require.Equal(t, 2, jobs())
-
-	rules := u.call(second, "GET", "/v1/testbed/faults", "")
-	kept := rules.value("data").([]any)
-	require.InDelta(t, 1, kept[0].(map[string]any)["seen"], 0, rules.body)
-	require.InDelta(t, 1, kept[3].(map[string]any)["applied"], 0, rules.body)
-	require.Equal(t, http.StatusAccepted, other.call(first, "POST", "/v1/jobs", execute("SUCCESS_FAST")).status)
-	require.Empty(t, other.call(first, "GET", "/v1/testbed/faults", "").value("data"))
-	path := "/v1/testbed/faults/" + kept[0].(map[string]any)["rule_id"].(string)
-	other.call(first, "DELETE", path, "").requireProblem(t, 404, "RFA_REQUEST_NOT_FOUND")
-	require.Equal(t, http.StatusNoContent, u.call(second, "DELETE", "/v1/testbed/faults", "").status)
-	require.Equal(t, http.StatusAccepted, u.call(first, "POST", "/v1/jobs", execute("SUCCESS_FAST")).status)
-	require.Equal(t, http.StatusOK, u.call(first, "PUT", "/v1/testbed/faults", `{"profile":"flaky-network","seed":3}`).status)
-}
-
 // Each fault of event streams has the documented effect on the stream of a finished job.
 func TestFaultsOfStreams(t *testing.T) {
 	_, api, u := newWorking(t, withTestbed)
@@ -162,10 +113,11 @@ func TestFaultsOfStreams(t *testing.T) {
 }
 
 // A rule with "same" affects only one request and its repetitions, in all processes. The key, the body or the URL identifies the request.
+// Other clients are not affected.
 func TestFaultsOfOneRequest(t *testing.T) {
 	s := newStack(t, withTestbed)
 	first, second := s.startLeader(), s.startAPI()
-	u := s.newUser(first)
+	u, stranger := s.newUser(first), s.newUser(first)
 	u.disturb(first, `[{"match":{"operation":"submitJob","nth":1,"times":2,"same":true},"effect":{"status":500}},
 		{"match":{"operation":"submitJob","nth":2,"times":2,"same":true},"effect":{"close":"before"}},
 		{"match":{"operation":"getJob","nth":1,"times":2,"same":true},"effect":{"status":404}}]`)
@@ -177,6 +129,7 @@ func TestFaultsOfOneRequest(t *testing.T) {
 		}
 		return r.StatusCode
 	}
+	stranger.submit(first, execute("SUCCESS_FAST"))
 	keyless, other, key := execute("SUCCESS_FAST"), execute("SUCCESS_SLOW"), []string{"Idempotency-Key", "one"}
 	require.Equal(t, 500, submit(first, keyless))
 	require.Equal(t, 0, submit(second, keyless, key...), "another submission")
@@ -197,6 +150,9 @@ func TestFaultsOfOneRequest(t *testing.T) {
 		require.InDelta(t, 2, rule["applied"], 0, "%v", rule)
 		require.InDelta(t, seen, rule["seen"], 0, "%v", rule)
 	}
+	require.Empty(t, stranger.call(first, "GET", "/v1/testbed/faults", "").value("data"))
+	path := "/v1/testbed/faults/" + kept[0].(map[string]any)["rule_id"].(string)
+	stranger.call(first, "DELETE", path, "").requireProblem(t, 404, "RFA_REQUEST_NOT_FOUND")
 }
 
 func (u *user) startSession(api *proc, body string) string {

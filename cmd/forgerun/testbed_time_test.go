@@ -9,56 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// After a move of the clock, a process is killed and Redis is emptied. When another process has started, all jobs and deliveries complete.
-func TestProcessDiesAfterAMoveOfTheClock(t *testing.T) {
-	for _, role := range []string{"api", "worker", "deliverer"} {
-		t.Run(role, func(t *testing.T) {
-			s := newStack(t, testBed, env{
-				"FORGERUN_WEBHOOK_BACKOFF_BASE": "2h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "2h", "FORGERUN_MAX_RUNTIME": "60m",
-				"FORGERUN_RATE_LIMIT_PER_MINUTE": "100000", "FORGERUN_RETENTION_JOBS": "8760h", // large values, because the test moves the clock often
-			})
-			processes := map[string]*proc{"api": s.startLeader(), "worker": s.startWorker(), "deliverer": s.startDeliverer()}
-			api := processes["api"]
-			u := s.newUser(api)
-			u.receive(api, failing(1), "job.succeeded")
-			start := u.moveClock(api, `{"freeze":true}`).Now
-			first := u.submitAndAwait(api, "SUCCEEDED", custom(`{}`))
-			s.awaitCount("a delivery waits for its next attempt", 1, `SELECT count(*) FROM delivery_attempts`)
-			ids := []string{u.submit(api, custom(`{"duration":"30m"}`)), u.submit(api, custom(`{"duration":"1m","failures":[{"attempts":[1],
-				"problem":{"retryAfter":3600}}]}`, `"auto_retry":true`))}
-			s.await("RUNNING", ids...)
-			for n := range 5 {
-				ids = append(ids, u.submit(api, customAt(start.Add(time.Duration(n+1)*time.Hour), `"auto_retry":true,`)))
-			}
-			u.moveClock(api, `{"advance":"6h"}`)
-			processes[role].kill()
-			s.awaitGone(role)
-			require.NoError(t, s.rdb.FlushAll(s.ctx()).Err())
-			switch role {
-			case "api":
-				s.endLead()
-				api = s.startAPI()
-			case "worker":
-				s.expire(processes[role])
-				s.startWorker()
-			case "deliverer":
-				s.endClaims()
-				s.startDeliverer()
-			}
-			eventually(t, "all jobs end, and all deliveries", func() bool {
-				u.moveClock(api, `{"advance":"30m"}`) // ends backoffs
-				return s.count(`SELECT count(*) FROM jobs WHERE finished_at IS NULL`)+
-					s.count(`SELECT count(*) FROM deliveries WHERE state = 'PENDING'`) == 0
-			})
-			require.Equal(t, len(ids), s.countJobs(append(ids[1:], first), "SUCCEEDED"), "all but the one that is not retried")
-			require.Zero(t, s.count(`SELECT count(*) FROM events e JOIN jobs j USING (job_id)
-				WHERE event_name = 'job.queued' AND e.attempt <= 1 AND execution_at IS NOT NULL AND occurred_at <> execution_at`),
-				"each job was queued at its due time")
-			s.checkInvariants()
-		})
-	}
-}
-
 // Leases, claims, rate limits, long polls, signatures, log lines and HTTP dates use real time, although the clock moves.
 func TestTimeoutsUseRealTime(t *testing.T) {
 	s := newStack(t, testBed, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": "40", "FORGERUN_MAX_RUNTIME": "60m"})
