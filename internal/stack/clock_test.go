@@ -36,14 +36,3 @@ func clockFaults(t *testing.T, s *Stack) {
 	require.False(t, shown.Frozen)
 	require.ErrorContains(t, s.move(testContext(t), atRate(mostRate+1, 0)), "400", "a refused move is not repeated")
 }
-
-func TestClockFaultsNeedTestBed(t *testing.T) {
-	t.Parallel()
-	c, err := ParseChaos("clock=1s")
-	require.NoError(t, err)
-	require.ErrorContains(t, c.Check(startFake(t, "")),
-		"chaos clock: the clock can be moved only in a service that the simulator started as a test bed")
-	own := Options{Clock: true, Env: map[string]string{"FORGERUN_WEBHOOK_DISABLE_AFTER": "5m"}}
-	require.Equal(t, "5m", newEnviron(own, "", "")["FORGERUN_WEBHOOK_DISABLE_AFTER"], "Options.Env overrides the default")
-	require.Empty(t, newEnviron(Options{}, "", "")["FORGERUN_TESTBED"])
-}

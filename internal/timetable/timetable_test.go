@@ -39,13 +39,11 @@ func TestCron(t *testing.T) {
 		after string
 		want  []string
 	}{
-		"five fields":  {job.Timetable{Cron: "30 4 * * *"}, epoch, []string{"2026-01-01T04:30:00Z", "2026-01-02T04:30:00Z"}},
 		"with seconds": {job.Timetable{Cron: "*/20 * * * * *"}, epoch, []string{"2026-01-01T00:00:20Z", "2026-01-01T00:00:40Z"}},
 		"not the same": {job.Timetable{Cron: "0 0 * * *"}, epoch, []string{"2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"}},
 		"zone": {job.Timetable{Cron: "0 9 * * MON", TimeZone: "Asia/Tokyo"}, epoch,
 			[]string{"2026-01-05T00:00:00Z", "2026-01-12T00:00:00Z"}},
-		"leap day":      {job.Timetable{Cron: "0 0 29 2 *"}, epoch, []string{"2028-02-29T00:00:00Z", "2032-02-29T00:00:00Z"}},
-		"day of either": {job.Timetable{Cron: "0 0 13 * FRI"}, epoch, []string{"2026-01-02T00:00:00Z", "2026-01-09T00:00:00Z"}},
+		"leap day": {job.Timetable{Cron: "0 0 29 2 *"}, epoch, []string{"2028-02-29T00:00:00Z", "2032-02-29T00:00:00Z"}},
 		"start": {job.Timetable{Cron: "0 0 * * *", StartAt: new(at("2026-02-01T00:00:00Z"))}, epoch,
 			[]string{"2026-02-01T00:00:00Z", "2026-02-02T00:00:00Z"}},
 		"start in between": {job.Timetable{Cron: "0 0 * * *", StartAt: new(at("2026-02-01T00:00:00.5Z"))}, epoch,

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
@@ -77,17 +76,4 @@ func TestExecute(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestParseTime(t *testing.T) {
-	t.Parallel()
-	want := time.Date(2030, 1, 31, 12, 0, 0, 5e8, time.UTC)
-	for _, text := range []string{"2030-01-31T12:00:00.5Z", "2030-01-31t12:00:00.5z", "2030-01-31T13:00:00.5+01:00",
-		"2030-01-31t12:00:00.5Z"} {
-		at, err := command.ParseTime(text)
-		require.NoError(t, err)
-		require.Equal(t, want, at, text)
-	}
-	_, err := command.ParseTime("2030-01-31 12:00:00Z")
-	require.Error(t, err)
 }

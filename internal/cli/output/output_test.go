@@ -49,13 +49,3 @@ func TestForms(t *testing.T) {
 		thing{ID: "b", At: now}), "a test bed's clock may be ahead")
 	require.Contains(t, printed(t, "table", term.Style{Colors: true}, items[0]), "\x1b[31mFAILED\x1b[0m")
 }
-
-func TestSpan(t *testing.T) {
-	t.Parallel()
-	for d, want := range map[time.Duration]string{
-		3 * time.Millisecond: "3ms", 1500 * time.Millisecond: "1.5s", 61 * time.Second: "61s", 61 * time.Minute: "61m00s",
-		25 * time.Hour: "25h00m", 50 * time.Hour: "2d2h",
-	} {
-		require.Equal(t, want, output.Span(d))
-	}
-}
