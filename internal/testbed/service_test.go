@@ -1,14 +1,18 @@
 package testbed
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
@@ -31,6 +35,16 @@ func TestStartedService(t *testing.T) {
 		concluded := map[bool]string{true: "\nNOTHING JUDGED\n", false: "\nPASSED WITH WARNINGS: 1 warning\n"}
 		require.Contains(t, stdout, concluded[code == exitUnusable])
 	}
+	_, stdout, _ := invoke(t, "verdict", "--url", address, "--seeds", "2", "--", "sh", "-c", `echo "id $FORGERUN_CLIENT_ID"`)
+	ids := regexp.MustCompile(`(?m)^id [0-9a-f-]{36}$`).FindAllString(stdout, -1)
+	require.Len(t, ids, 2)
+	require.NotEqual(t, ids[0], ids[1], "each run has a client of its own")
+	_, key, err := stack.Register(t.Context(), address)
+	require.NoError(t, err)
+	script := []string{"sh", "-c", `echo "with $FORGERUN_API_KEY"; exec "$0" jobs submit SUCCESS_FAST --wait`, testkit.Program(t, "forgerun")}
+	code, stdout, stderr := invoke(t, append([]string{"verdict", "--url", address, "--key", key, "--"}, script...)...)
+	require.Equal(t, exitOK, code, stderr)
+	require.Contains(t, stdout, "with "+key+"\n", "the given key is used")
 	require.NoError(t, s.stop())
 	require.NoError(t, s.stop(), "a second stop does nothing")
 	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH, "the process has ended and was reaped")
@@ -51,8 +65,9 @@ func TestEnvironmentOfAService(t *testing.T) {
 // If the service has no test bed, the command reports that before it runs anything.
 func TestVerdictWithoutATestBed(t *testing.T) {
 	t.Parallel()
-	ran := filepath.Join(t.TempDir(), "ran")
-	code, _, stderr := invoke(t, "verdict", "--url", serve(t, 404, "text/plain", ""), "--", "touch", ran)
+	ran, plain := filepath.Join(t.TempDir(), "ran"), httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	code, _, stderr := invoke(t, "verdict", "--url", plain.URL, "--", "touch", ran)
 	require.Equal(t, exitUnusable, code)
 	require.Contains(t, stderr, "forgerun: ")
 	require.NoFileExists(t, ran)

@@ -2,9 +2,6 @@ package testbed
 
 import (
 	"context"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -39,27 +36,9 @@ func invokeIn(ctx context.Context, args ...string) (code int, stdout, stderr str
 	return code, out.String(), errOut.String()
 }
 
-// serve starts a server that always sends the given response, and returns its address.
-func serve(t *testing.T, status int, mediaType, body string) string {
-	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", mediaType)
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, body)
-	}))
-	t.Cleanup(s.Close)
-	return s.URL
-}
-
-const (
-	problemType = "application/problem+json"
-	away        = "http://127.0.0.1:1"
-)
-
 // A usage error is reported in one line before anything runs.
 func TestBadUse(t *testing.T) {
 	t.Parallel()
-	usable := serve(t, http.StatusCreated, "application/json", `{"client_id":"c","api_key":"k","key_id":"i"}`)
 	for line, want := range map[string]string{
 		"verdict --profile overloaded":                             "there is no command to run",
 		"verdict --profil x -- true":                               "unknown flag: --profil (forgerun verdict --help)",
@@ -69,7 +48,7 @@ func TestBadUse(t *testing.T) {
 		"verdict --rules backoff --skip backoff -- x":              "--skip leaves no rule to judge",
 		"verdict --profile x --profiles y -- x":                    "--profile and --profiles cannot be combined",
 		"verdict --faults x --profile overloaded -- x":             "--faults replaces a profile: remove --profile and --profiles",
-		"verdict --faults /none --url " + usable:                   "there is no command to run",
+		"verdict --faults /none --url http://x":                    "there is no command to run",
 		"verdict --seeds 0 -- x":                                   "--seeds must be at least 1",
 		"verdict --set A=1 -- x":                                   `--set "A=1" must be NAME=VALUE`,
 		"verdict --set FORGERUN_HTTP_ADDR=:1 -- x":                 "--set cannot change FORGERUN_HTTP_ADDR",
@@ -86,7 +65,7 @@ func TestBadUse(t *testing.T) {
 		"search --workers 33 -- x":                                 "--workers must be 1 to 32",
 		"search --min-support 0 -- x":                              "--min-support must be at least 1",
 		"search --tries 1 -- x":                                    "--tries must be at least 2",
-		"search --regressions /none --target " + away + " -- true": "there is no *.yaml file in /none",
+		"search --regressions /none --target http://other -- true": "there is no *.yaml file in /none",
 	} {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()

@@ -159,24 +159,24 @@ func TestCommandFailureIsExplained(t *testing.T) {
 // With a baseline that a run has written, the same client passes. A fixed client fails, because the baseline is stale.
 func TestBaselineOfACommand(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "known.yaml")
-	wrong, right := testbedWith(t, "failed"), testbedWith(t, "passed")
-	judge := func(service *fakeTestbed, script string, flags ...string) (code int, stdout, stderr string) {
-		return invoke(t, append(append([]string{"verdict", "--url", service.url, "--baseline", path}, flags...), "--", "sh", "-c", script)...)
+	path, target := filepath.Join(t.TempDir(), "known.yaml"), endedJobs(t)
+	judge := func(script string, flags ...string) (code int, stdout, stderr string) {
+		flags = append([]string{"verdict", "--target", target, "--profile", "none", "--baseline", path}, flags...)
+		return invoke(t, append(flags, "--", "sh", "-c", script)...)
 	}
-	code, _, stderr := judge(wrong, "true")
+	code, _, stderr := judge("true")
 	require.Equal(t, command.WrongUsage, code)
 	require.Contains(t, stderr, "create the file with --update-baseline")
-	code, stdout, _ := judge(wrong, "exit 3", "--update-baseline")
+	code, stdout, _ := judge(wrongClient+"; exit 3", "--update-baseline")
 	require.Equal(t, exitOK, code, stdout)
 	require.Contains(t, stdout, "The rules that this client breaks are now in "+path)
-	code, stdout, _ = judge(wrong, "exit 3")
+	code, stdout, _ = judge(wrongClient + "; exit 3")
 	require.Equal(t, exitOK, code, stdout)
-	require.Contains(t, stdout, "\n KNOWN  backoff")
-	code, stdout, _ = judge(right, "true")
+	require.Contains(t, stdout, "\n KNOWN  same-body")
+	code, stdout, _ = judge(rightClient)
 	require.Equal(t, exitDifferent, code, stdout)
-	require.Contains(t, stdout, path+":5: backoff under none is no longer broken: delete this line.\n")
-	require.Contains(t, stdout, path+":4: command under default is no longer broken: delete this line.\n")
+	require.Contains(t, stdout, path+":5: same-body under none is no longer broken: delete this line.\n")
+	require.Contains(t, stdout, path+":4: command under none is no longer broken: delete this line.\n")
 }
 
 // Without --profile, the command runs under the default profile. Under a profile with permanent refusals, the command may fail.
@@ -184,33 +184,30 @@ func TestProfileOfARun(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		flags   []string
-		profile string
+		session string
 		code    int
 		says    string
 	}{
-		"default": {nil, `{"profile":"default","seed":1}`, exitUnusable, "Your command failed (exit status 3)."},
-		"none":    {[]string{"--profile", "none"}, `{"seed":1}`, exitUnusable, "Your command failed (exit status 3)."},
-		"may fail": {[]string{"--profile", "outage"}, `{"profile":"outage","seed":1}`, exitOK,
+		"default": {nil, "1 requests, profile default, seed 1\n", exitUnusable, "Your command failed (exit status 3)."},
+		"none":    {[]string{"--profile", "none"}, "1 requests\n", exitUnusable, "Your command failed (exit status 3)."},
+		"may fail": {[]string{"--profile", "outage"}, "1 requests, profile outage, seed 1\n", exitOK,
 			" That is allowed: this profile refuses some requests permanently."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			service := testbedWith(t, "passed")
-			code, stdout, stderr := invoke(t, append(append([]string{"verdict", "--url", service.url}, c.flags...), "--", "sh", "-c", "exit 3")...)
+			flags := append([]string{"verdict", "--target", endedJobs(t)}, c.flags...)
+			code, stdout, stderr := invoke(t, append(flags, "--", "sh", "-c", submits+"submit '{}'; exit 3")...)
 			require.Equal(t, c.code, code, stdout+stderr)
 			require.Contains(t, stdout, c.says)
-			require.Equal(t, c.profile, service.requests("POST /v1/testbed/sessions")[0])
+			require.Contains(t, stdout, c.session)
 		})
 	}
 }
 
-// A command that hangs is stopped, and its requests are judged.
+// A command that hangs is stopped.
 func TestTimeLimit(t *testing.T) {
 	t.Parallel()
-	service := testbedWith(t, "passed")
-	code, stdout, stderr := invoke(t, "verdict", "--url", service.url, "--time-limit", "100ms", "--", "sleep", "600")
+	code, stdout, stderr := judge(t.Context(), t, "exec sleep 600", "--time-limit", "100ms")
 	require.Equal(t, exitUnusable, code, stdout+stderr)
-	require.Contains(t, stdout, "PASSED: ")
 	require.Contains(t, stdout, "Your command failed (the command was stopped after 100ms).")
-	require.Len(t, service.requests("POST /v1/testbed/sessions/1/end"), 1)
 }

@@ -4,14 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,138 +15,53 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// fakeTestbed is a test bed that returns fixed verdicts and records its requests.
-type fakeTestbed struct {
-	url        string
-	conclusion string
-	refuse     map[string]int // status of refused requests by method and path
+// Shell scripts of clients, which submit a job twice with one key. The wrong client breaks same-body, a rule with the level must. The
+// careless client breaks no-key-in-url, a rule with the level should.
+const (
+	submits        = `submit() { curl -s "$FORGERUN_URL/jobs" -d "$1" -H 'Idempotency-Key: one'; }; `
+	rightClient    = submits + `submit '{}'; submit '{}'`
+	wrongClient    = submits + `submit '{}'; submit '[]'`
+	carelessClient = rightClient + `; curl -s "$FORGERUN_URL/jobs/1?key=k-0123456789abcdef" -H 'Authorization: Bearer k-0123456789abcdef'`
+)
 
-	mu     sync.Mutex
-	asked  []string // method, path and body
-	began  int      // number of started sessions
-	labels []string // labels of the client's other sessions
-}
-
-func (f *fakeTestbed) requests(prefix string) (found []string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, request := range f.asked {
-		if strings.HasPrefix(request, prefix) {
-			found = append(found, strings.TrimPrefix(request, prefix+" "))
-		}
-	}
-	return found
-}
-
-// verdict returns a verdict on two rules: backoff has the fixed result, and time-outs is untested.
-func (f *fakeTestbed) verdict(session string) string {
-	status, level := "fail", "must"
-	switch f.conclusion {
-	case "passed", "nothing_judged":
-		status = "ok"
-	case "passed_with_warnings":
-		status, level = "warn", "should"
-	}
-	return session[:len(session)-1] + fmt.Sprintf(`,"verdict":%q,"why":"So.","counts":{%q:1,"not_tested":1},
-		"faults":[{"fault":"stream cut","of":"event streams","requests":0,"times":0}],
-		"results":[{"rule":"backoff","title":"The client waits.","level":%q,"status":%q,"times":1,"failures":1,"evidence":[]},
-			{"rule":"time-outs","title":"It gives up.","level":"should","status":"not_tested","reason":"no delay","evidence":[]}]}`,
-		f.conclusion, status, level, status)
-}
-
-func (f *fakeTestbed) session(n int, label string) string {
-	exchanges := 2
-	if f.conclusion == "nothing_judged" || label == "" && len(f.labels) > 0 {
-		exchanges = 0
-	}
-	return fmt.Sprintf(`{"session_id":"%d%s","label":%q,"seed":1,"created_at":"2030-01-31T12:00:00Z","ended_at":null,"exchanges":%d}`,
-		n, label, label, exchanges)
-}
-
-func (f *fakeTestbed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	request := r.Method + " " + r.URL.Path
-	f.asked = append(f.asked, strings.TrimSpace(request+" "+string(body)))
-	status, response := f.refuse[request], `{"detail":"So."}`
-	if id, sub, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v1/testbed/sessions/"), "/"); status == 0 {
-		status, response = 200, f.session(f.began, strings.TrimLeft(id, "0123456789"))
-		switch {
-		case request == "POST /v1/clients":
-			status, response = 201, `{"client_id":"0190a1b2-c3d4-7000-8000-0000000000e1"}`
-		case strings.HasSuffix(request, "/keys"):
-			status, response = 201, `{"api_key":"frk_secret","key_id":"k","scope":"all"}`
-		case request == "POST /v1/testbed/sessions":
-			f.began++
-			status, response = 201, f.session(f.began, "")
-		case request == "GET /v1/testbed/sessions":
-			sessions := []string{f.session(f.began, ""), f.session(f.began-1, "of another run")}
-			for _, label := range f.labels {
-				sessions = append([]string{f.session(f.began, label)}, sessions...)
-			}
-			response = `{"data":[` + strings.Join(sessions, ",") + `],"page":{}}`
-		case request == "PUT /v1/testbed/faults":
-			response = `{"data":[]}`
-		case sub == "verdict":
-			if response = f.verdict(response); r.Header.Get("Accept") == "text/html" {
-				response = "<title>A page</title>"
-			}
-		}
-	}
-	w.Header().Set("Content-Type", map[bool]string{true: "application/json", false: problemType}[status < 400])
-	w.WriteHeader(status)
-	_, _ = w.Write([]byte(response))
-}
-
-func testbedWith(t *testing.T, conclusion string) *fakeTestbed {
+// judge judges a shell script, without faults, as a client of an API whose jobs end at once.
+func judge(ctx context.Context, t *testing.T, script string, flags ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	f := &fakeTestbed{conclusion: conclusion, refuse: map[string]int{}}
-	server := httptest.NewServer(f)
-	t.Cleanup(server.Close)
-	f.url = server.URL
-	return f
+	none := filepath.Join(t.TempDir(), "none.json")
+	require.NoError(t, os.WriteFile(none, []byte("[]"), 0o600))
+	flags = append([]string{"verdict", "--target", endedJobs(t), "--faults", none}, flags...)
+	return invokeIn(ctx, append(flags, "--", "sh", "-c", script)...)
 }
 
-const printVariables = `echo "at $FORGERUN_URL with $FORGERUN_API_KEY of $FORGERUN_CLIENT_ID"`
-
-// The command gets the service's address, its output is passed on, and the exit code shows the result.
+// The command's output is passed on, and the exit code shows the result.
 func TestVerdict(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		conclusion string
-		flags      []string
-		command    string
-		code       int
+		script string
+		flags  []string
+		code   int
 	}{
-		"passed":                      {"passed", nil, printVariables, exitOK},
-		"failed":                      {"failed", nil, printVariables, exitDifferent},
-		"rule broken, command failed": {"failed", nil, printVariables + "; exit 3", exitDifferent},
-		"only the command failed":     {"passed", nil, printVariables + "; exit 3", exitUnusable},
-		"complete":                    {"passed", []string{"--complete"}, printVariables, exitDifferent},
-		"required and missing":        {"passed", []string{"--require", "backoff,time-outs"}, printVariables, exitDifferent},
-		"only reported":               {"failed", []string{"--warn", "backoff"}, printVariables, exitOK},
-		"warnings":                    {"passed_with_warnings", nil, printVariables, exitOK},
-		"strict":                      {"passed_with_warnings", []string{"--strict"}, printVariables, exitDifferent},
-		"nothing judged":              {"nothing_judged", nil, printVariables, exitUnusable},
+		"passed":                      {rightClient, nil, exitOK},
+		"failed":                      {wrongClient, nil, exitDifferent},
+		"rule broken, command failed": {wrongClient + "; exit 3", nil, exitDifferent},
+		"only the command failed":     {rightClient + "; exit 3", nil, exitUnusable},
+		"complete":                    {rightClient, []string{"--complete"}, exitDifferent},
+		"required and missing":        {rightClient, []string{"--require", "same-body,redirects"}, exitDifferent},
+		"only reported":               {wrongClient, []string{"--warn", "same-body"}, exitOK},
+		"warnings":                    {carelessClient, nil, exitOK},
+		"strict":                      {carelessClient, []string{"--strict"}, exitDifferent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			service := testbedWith(t, test.conclusion)
 			dir := t.TempDir()
 			file := func(name string) string { return filepath.Join(dir, name) }
-			args := append([]string{
-				"verdict", "--url", service.url, "--junit", file("v.xml"), "--html", file("v.html"), "--json-file", file("v.json"),
-			}, test.flags...)
-			code, stdout, stderr := invoke(t, append(args, "--", "sh", "-c", test.command)...)
+			flags := append(test.flags, "--junit", file("v.xml"), "--html", file("v.html"), "--json-file", file("v.json"))
+			code, stdout, stderr := judge(t.Context(), t, "echo 'it runs'; "+test.script, flags...)
 			require.Equal(t, test.code, code, stdout+stderr)
-			require.Contains(t, stdout, "at "+service.url+" with frk_secret of 0190a1b2-c3d4-7000-8000-0000000000e1\n")
-			require.Contains(t, stdout, "The client waits.")
-			require.Len(t, service.requests("POST /v1/testbed/sessions/1/end"), 1)
+			require.Contains(t, stdout, "it runs\n")
+			require.Contains(t, stdout, " same-body ")
 			for name, want := range map[string]string{
-				"v.xml":  `<testsuite name="forgerun verdict: none, seed 1" tests="`,
-				"v.html": "<title>A page</title>",
-				"v.json": `"sessions": [`,
+				"v.xml": `none.json, seed 1" tests="`, "v.html": "<!doctype html>", "v.json": `"sessions": [`,
 			} {
 				text, err := os.ReadFile(file(name))
 				require.NoError(t, err)
@@ -164,10 +74,9 @@ func TestVerdict(t *testing.T) {
 // With --json, standard output is one JSON document. The command's output goes to standard error.
 func TestVerdictAsJSON(t *testing.T) {
 	t.Parallel()
-	service := testbedWith(t, "passed")
-	code, stdout, stderr := invoke(t, "verdict", "--url", service.url, "--json", "--", "sh", "-c", printVariables)
+	code, stdout, stderr := judge(t.Context(), t, "echo 'it runs'; "+rightClient, "--json")
 	require.Equal(t, exitOK, code, stderr)
-	require.Contains(t, stderr, "at "+service.url)
+	require.Contains(t, stderr, "it runs\n")
 	var document struct {
 		Verdict  string
 		Sessions []any
@@ -181,24 +90,22 @@ func TestVerdictAsJSON(t *testing.T) {
 func TestVerdictWithoutItsFiles(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"--json-file", "--junit", "--html"} {
-		service := testbedWith(t, "failed")
 		dir := t.TempDir()
 		for _, path := range []string{dir, filepath.Join(dir, "missing", "v")} {
-			code, stdout, stderr := invoke(t, "verdict", "--url", service.url, flag, path, "--", "sh", "-c", printVariables)
+			code, stdout, stderr := judge(t.Context(), t, "echo 'it runs'", flag, path)
 			require.Equal(t, exitUnusable, code)
 			require.Empty(t, stdout)
 			require.Contains(t, stderr, flag+": open "+path+": ")
-			require.Empty(t, service.requests("POST"))
 		}
 		folder := filepath.Join(dir, "gone")
 		path, kept := filepath.Join(folder, "v"), filepath.Join(dir, "kept")
 		require.NoError(t, os.Mkdir(folder, 0o700))
 		require.NoError(t, os.WriteFile(kept, []byte("as before"), 0o600))
-		code, stdout, stderr := invoke(t, "verdict", "--url", service.url, flag, path, "--seeds", "2", "--profile", "overloaded", "--",
-			"sh", "-c", `cat "$1"; test ! -d "$0" || rmdir "$0"`, folder, kept)
+		script := fmt.Sprintf("cat %[1]q; test ! -d %[2]q || rmdir %[2]q; ", kept, folder)
+		code, stdout, stderr := judge(t.Context(), t, script+wrongClient, flag, path, "--seeds", "2")
 		require.Equal(t, exitDifferent, code, "the client failed")
 		require.Equal(t, 2, strings.Count(stdout, "as before"), "the second run starts: %s", stderr)
-		require.Contains(t, stdout, "The client waits.", "the verdict is printed")
+		require.Contains(t, stdout, " same-body ", "the verdict is printed")
 		require.Contains(t, stderr, path)
 	}
 	empty, dir := filepath.Join(t.TempDir(), "new"), t.TempDir()
@@ -207,29 +114,22 @@ func TestVerdictWithoutItsFiles(t *testing.T) {
 	require.NoFileExists(t, empty, "the check leaves no file behind")
 }
 
-// The command runs once per profile and seed, each time as a separate client. One table shows all sessions.
+// The command runs once per profile and seed. One table shows all sessions.
 func TestVerdictUnderSeveralProfiles(t *testing.T) {
 	t.Parallel()
-	service := testbedWith(t, "passed")
-	service.labels = []string{"test_a", "test_b"}
 	html := filepath.Join(t.TempDir(), "v.html")
-	failsInSecondRun := printVariables + `; test "$(echo x >> "$0"; wc -l < "$0")" -ne 2`
-	code, stdout, stderr := invoke(t, "verdict", "--url", service.url, "--profiles", "none,overloaded", "--seeds", "2", "--seed", "5",
-		"--skip", "backoff", "--html", html, "--", "sh", "-c", failsInSecondRun, filepath.Join(t.TempDir(), "runs"))
+	const failsInSecondRun = `for name in test_a test_b; do curl -s "$FORGERUN_URL/jobs" -d '{}' -H "ForgeRun-Session: $name"; done
+		test "$(echo x >> "$0"; wc -l < "$0")" -ne 2`
+	code, stdout, stderr := invoke(t, "verdict", "--target", endedJobs(t), "--profiles", "none,overloaded", "--seeds", "2", "--seed", "5",
+		"--skip", "same-body", "--html", html, "--", "sh", "-c", failsInSecondRun, filepath.Join(t.TempDir(), "runs"))
 	require.Equal(t, exitUnusable, code, stdout+stderr)
 	require.Contains(t, stderr, "Run 2 of 3: overloaded, seed 5\n"+
 		"Run 3 of 3: overloaded, seed 6\n")
-	require.Len(t, service.requests("POST /v1/clients"), 6, "one client and one key per run")
-	wanted := service.requests("POST /v1/testbed/sessions")
-	for i, want := range []string{`{"seed":5,"rules":[`, `{"profile":"overloaded","seed":5,`, `{"profile":"overloaded","seed":6,`} {
-		at := slices.IndexFunc(wanted, func(body string) bool { return strings.HasPrefix(body, want) })
-		require.GreaterOrEqual(t, at, 0, "%d %v", i, wanted)
-		require.NotContains(t, wanted[at], "backoff")
-		require.Contains(t, wanted[at], "lost-answer")
+	for _, run := range []string{"none +5", "overloaded +5", "overloaded +6"} {
+		require.Regexp(t, `\n.* `+run+` +test_a +1 `, stdout)
+		require.Regexp(t, `\n.* `+run+` +test_b +1 `, stdout)
 	}
-	require.Equal(t, 3, strings.Count(stdout, " test_a "), stdout)
-	require.Equal(t, 3, strings.Count(stdout, " test_b "), stdout)
-	require.NotContains(t, stdout, "another run")
+	require.NotContains(t, stdout, "same-body")
 	index, err := os.ReadFile(html)
 	require.NoError(t, err)
 	for n := range 6 {
@@ -240,34 +140,20 @@ func TestVerdictUnderSeveralProfiles(t *testing.T) {
 	require.Contains(t, stdout, " in 6 sessions\n", "empty sessions without a label do not count")
 }
 
-// With --key, the command uses an existing client. --faults replaces its faults.
-func TestVerdictOfExistingClient(t *testing.T) {
+// Invalid faults are reported before the command runs.
+func TestVerdictWithInvalidFaults(t *testing.T) {
 	t.Parallel()
-	service := testbedWith(t, "passed")
-	service.refuse["POST /v1/clients"] = 403
-	faults := filepath.Join(t.TempDir(), "faults.yaml")
-	require.NoError(t, os.WriteFile(faults, []byte("- match: {operation: submitJob, nth: 1}\n  effect: {close: after_commit}\n"), 0o600))
-	run := func() (int, string, string) {
-		return invoke(t, "verdict", "--url", service.url, "--key", "frk_mine", "--faults", faults, "--", "sh", "-c", printVariables)
+	for text, want := range map[string]string{
+		"- match: {operation: submit}\n  effect: {status: 1}\n": "status", "effects: 1": "it must be an array of rules",
+	} {
+		faults := filepath.Join(t.TempDir(), "faults.yaml")
+		require.NoError(t, os.WriteFile(faults, []byte(text), 0o600))
+		code, stdout, stderr := judge(t.Context(), t, "echo 'it runs'", "--faults", faults)
+		require.Equal(t, exitUnusable, code)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, "--faults "+faults+": ")
+		require.Contains(t, stderr, want)
 	}
-	code, stdout, stderr := run()
-	require.Equal(t, exitOK, code, stderr)
-	require.Contains(t, stdout, " with frk_mine of \n")
-	require.Contains(t, stdout, "faults.yaml, seed 1\n")
-	require.Equal(t, []string{`{"seed":1,"rules":[{"match":{"nth":1,"operation":"submitJob"},"effect":{"close":"after_commit"}}]}`},
-		service.requests("PUT /v1/testbed/faults"))
-
-	service.refuse["PUT /v1/testbed/faults"] = 400
-	code, stdout, stderr = run()
-	require.Equal(t, exitUnusable, code)
-	require.Empty(t, stdout)
-	require.Contains(t, stderr, "--faults "+faults+": ")
-	require.Contains(t, stderr, "So.")
-	require.NoError(t, os.WriteFile(faults, []byte("effects: 1"), 0o600))
-	_, _, stderr = run()
-	require.Contains(t, stderr, "the file must be an array of rules")
-	_, _, stderr = invoke(t, "verdict", "--url", service.url, "--", "true")
-	require.Contains(t, stderr, "403")
 }
 
 // Only the owner can read reports, even if they replace a readable file. With --shared-files, other users can read them too.
@@ -302,7 +188,6 @@ func TestReportsArePrivate(t *testing.T) {
 // After an interrupt, the command is told to end, and its requests so far are judged.
 func TestInterruptedVerdict(t *testing.T) {
 	t.Parallel()
-	service := testbedWith(t, "failed")
 	ctx, interrupt := context.WithCancel(t.Context())
 	began := filepath.Join(t.TempDir(), "began")
 	go func() {
@@ -313,11 +198,9 @@ func TestInterruptedVerdict(t *testing.T) {
 		}
 		interrupt()
 	}()
-	code, stdout, stderr := invokeIn(ctx, "verdict", "--url", service.url, "--seeds", "9", "--profile", "overloaded", "--",
-		"sh", "-c", `touch "$0"; exec sleep 1000`, began)
+	code, stdout, stderr := judge(ctx, t, wrongClient+fmt.Sprintf("; touch %q; exec sleep 1000", began), "--seeds", "9")
 	require.Equal(t, exitInterrupted, code, stderr)
-	require.Contains(t, stdout, "FAILED: 1 error\n  must    backoff: \nSo.\n")
-	require.Len(t, service.requests("POST /v1/testbed/sessions/1/end"), 1)
+	require.Contains(t, stdout, "FAILED: 1 error\n  must    same-body: ")
 	require.NotContains(t, stderr, "Run 2 of 9")
 }
 
