@@ -95,29 +95,24 @@ func TestSearchBlamesNoCorrectClient(t *testing.T) {
 	}
 }
 
-// search runs "forgerun search" until the first finding.
+// search runs "forgerun search" for a client that makes the mistake, until the first finding.
 func (c plantedClient) search(t *testing.T, mistake string, flags ...string) (code int, report search.Report, stderr string) {
 	t.Helper()
-	arguments := slices.Concat([]string{"search", "--first", "--workers", "8", "--json", "--out", t.TempDir()}, flags, c.flags)
-	code, stdout, stderr := runPlanted(t, mistake, slices.Concat(arguments, []string{"--"}, c.command)...)
-	require.NoError(t, json.Unmarshal(stdout, &report), stderr)
+	arguments := slices.Concat([]string{"search", "--first", "--workers", "8", "--json", "--out", t.TempDir()}, flags, c.flags,
+		[]string{"--"}, c.command)
+	run, said := exec.CommandContext(t.Context(), testkit.Program(t, "forgerun"), arguments...), &testkit.Output{}
+	run.Env, run.Stderr = append(os.Environ(), "MISTAKE="+mistake), said
+	stdout, err := run.Output()
+	if exit := (&exec.ExitError{}); !errors.As(err, &exit) {
+		require.NoError(t, err, said.String())
+	}
+	require.NoError(t, json.Unmarshal(stdout, &report), said.String())
+	code = run.ProcessState.ExitCode()
 	t.Logf("exit code %d, %d runs in %.0f s", code, report.Trials, report.Seconds)
 	for _, f := range report.All() {
 		t.Logf("%s: %s (%s)", f.Breaks[0].Rule, f.Words, f.Rate())
 	}
-	return code, report, stderr
-}
-
-// runPlanted runs forgerun for a client that makes the mistake, and returns its exit code and output.
-func runPlanted(t *testing.T, mistake string, arguments ...string) (code int, stdout []byte, stderr string) {
-	t.Helper()
-	c, said := exec.CommandContext(t.Context(), testkit.Program(t, "forgerun"), arguments...), &testkit.Output{}
-	c.Env, c.Stderr = append(os.Environ(), "MISTAKE="+mistake), said
-	stdout, err := c.Output()
-	if exit := (&exec.ExitError{}); !errors.As(err, &exit) {
-		require.NoError(t, err, said.String())
-	}
-	return c.ProcessState.ExitCode(), stdout, said.String()
+	return code, report, said.String()
 }
 
 func faultsOf(f search.Finding) (n int) {

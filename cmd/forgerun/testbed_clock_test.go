@@ -43,9 +43,9 @@ func (s *stack) state(id string) string {
 	return s.text(`SELECT state FROM jobs WHERE job_id = $1`, id)
 }
 
-func customAt(at time.Time, members ...string) string {
-	return fmt.Sprintf(`{"type":"DEFERRED","execution_at":%q,"work_kind":"CUSTOM",%s"params":{"behavior":{}}}`,
-		at.UTC().Format(time.RFC3339Nano), strings.Join(members, ""))
+func customAt(at time.Time) string {
+	return fmt.Sprintf(`{"type":"DEFERRED","execution_at":%q,"work_kind":"CUSTOM","params":{"behavior":{}}}`,
+		at.UTC().Format(time.RFC3339Nano))
 }
 
 // A frozen clock is frozen in all processes. When a request that moves the clock returns, the jobs that became due are QUEUED at their due

@@ -35,7 +35,6 @@ type span struct {
 	role, name, kind  string
 	failed            bool
 	attributes        map[string]string
-	links             []string // ids of the linked traces
 }
 
 func newCollector(t *testing.T) *collector {
@@ -69,15 +68,11 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func readSpan(s *tracepb.Span) span {
-	got := span{
+	return span{
 		trace: hex.EncodeToString(s.TraceId), id: hex.EncodeToString(s.SpanId), parent: hex.EncodeToString(s.ParentSpanId),
 		name: s.Name, kind: strings.TrimPrefix(s.Kind.String(), "SPAN_KIND_"), attributes: attributes(s.Attributes),
 		failed: s.Status.GetCode() == tracepb.Status_STATUS_CODE_ERROR,
 	}
-	for _, l := range s.Links {
-		got.links = append(got.links, hex.EncodeToString(l.TraceId))
-	}
-	return got
 }
 
 func attributes(list []*commonpb.KeyValue) map[string]string {
