@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -275,20 +272,6 @@ func TestConsoleOfADeadProcess(t *testing.T) {
 	other.says("QUEUED")
 	s.startWorker()
 	other.says("SUCCEEDED")
-}
-
-// The axe library checks the accessibility of pages.
-const (
-	axeFile = "testdata/axe/axe.min.js"
-	axeSum  = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
-)
-
-func TestAxeMatchesPublishedVersion(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile(axeFile)
-	require.NoError(t, err)
-	sum := sha256.Sum256(text)
-	require.Equal(t, axeSum, hex.EncodeToString(sum[:]))
 }
 
 // An operator retries all jobs that match a filter, sees the progress, and stops the operation. The console of another process shows the

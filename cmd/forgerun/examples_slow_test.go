@@ -4,7 +4,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -13,13 +12,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/testkit"
-	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
 	"github.com/forgerun/forgerun/verdict/search"
 )
@@ -85,57 +82,6 @@ func seeds() int {
 	return n
 }
 
-// examplesReport contains the results of the correct clients. If FORGERUN_TESTBED_REPORT names a file, the report is
-// appended to it.
-type examplesReport struct {
-	mu   sync.Mutex
-	rows map[string]*exampleRow
-}
-
-type exampleRow struct {
-	seeds, requests int
-	held            map[string]bool
-}
-
-func (r *examplesReport) add(language string, profile fault.Profile, v verdict.Verdict) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.rows == nil {
-		r.rows = map[string]*exampleRow{}
-	}
-	name := language + " | " + string(profile)
-	row := r.rows[name]
-	if row == nil {
-		row = &exampleRow{held: map[string]bool{}}
-		r.rows[name] = row
-	}
-	row.seeds++
-	row.requests += v.Recorded
-	for _, result := range v.Results {
-		if result.Status == verdict.OK {
-			row.held[result.Rule] = true
-		}
-	}
-}
-
-func (r *examplesReport) write(t *testing.T, clients string) {
-	t.Helper()
-	path := os.Getenv("FORGERUN_TESTBED_REPORT")
-	if path == "" || t.Failed() {
-		return
-	}
-	text := "# " + clients + " under the profiles of the test bed\n\nNo client broke a rule.\n\n" +
-		"| client | profile | seeds | requests | rules that were exercised |\n|---|---|---|---|---|\n"
-	for _, name := range slices.Sorted(maps.Keys(r.rows)) {
-		row := r.rows[name]
-		text += fmt.Sprintf("| %s | %d | %d | %s |\n", name, row.seeds, row.requests, strings.Join(slices.Sorted(maps.Keys(row.held)), ", "))
-	}
-	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) // other tests append to it, too
-	require.NoError(t, err)
-	_, err = file.WriteString(text + "\n")
-	require.NoError(t, errors.Join(err, file.Close()))
-}
-
 // parallelIfMany makes a subtest parallel only if there are many seeds. Parallel subtests start after all other tests, and until then the
 // idle processes of their stack use a third of a core.
 func parallelIfMany(t *testing.T) {
@@ -148,8 +94,6 @@ func parallelIfMany(t *testing.T) {
 // Each example client breaks no rule under any profile.
 func TestExampleClientsAreRight(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed)
-	report := examplesReport{}
-	t.Cleanup(func() { report.write(t, "The example clients") })
 	for language, e := range exampleClients(t) {
 		for _, profile := range fault.Profiles {
 			for seed := 1; seed <= seeds(); seed++ {
@@ -158,10 +102,9 @@ func TestExampleClientsAreRight(t *testing.T) {
 					if e.missing != "" {
 						t.Skip(e.missing)
 					}
-					output, v, broken, err := s.runJudged(t, api, e.right, profile, seed)
+					output, _, broken, err := s.runJudged(t, api, e.right, profile, seed)
 					requireEnded(t, profile, output, err)
 					require.Empty(t, broken, output)
-					report.add(language, profile, v)
 				})
 			}
 		}

@@ -29,7 +29,7 @@ func init() {
 func requireAccessible(c *consoleTab, at string) {
 	c.t.Helper()
 	if !evaluate[bool](c, `!!window.axe`) {
-		text, err := os.ReadFile(axeFile)
+		text, err := os.ReadFile("testdata/axe/axe.min.js")
 		require.NoError(c.t, err)
 		// A page is dimmed for a moment while it reloads, which lowers its contrast.
 		const undimmed = `; (sheet => { sheet.replaceSync(".page { opacity: 1 !important; transition: none !important }");
