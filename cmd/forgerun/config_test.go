@@ -138,20 +138,6 @@ func TestMissingStoresStopTheStart(t *testing.T) {
 		require.Equal(t, 2, code)
 		require.Contains(t, stderr, c.sentence)
 	}
-	for _, args := range [][]string{{}, {"serve"}, {"api", "now"}, {"migrate", "--to", "x"}, {"migrate", "down"}} {
-		code, _, stderr := runWith(t, required, args...)
-		require.Equal(t, 2, code, args)
-		require.NotEmpty(t, stderr)
-	}
-}
-
-func TestBadConfigurationOfAProcess(t *testing.T) {
-	t.Parallel()
-	p := startProc(t, merge(required, env{"FORGERUN_TIME_SCALE": "fast", "FORGERUN_MAX_RETRIES": "few", "FORGERUN_LOG_FORMAT": "text"}),
-		func() []string { return nil }, "worker")
-	require.Equal(t, 2, p.exitCode())
-	require.Contains(t, p.log.String(), `FORGERUN_TIME_SCALE="fast": must be a number from 0 to 1000`)
-	require.Contains(t, p.log.String(), `FORGERUN_MAX_RETRIES="few": must be a whole number from 0 to 100`, "all errors are reported at once")
 }
 
 func TestUnknownVariableWarning(t *testing.T) {
@@ -190,12 +176,12 @@ func TestConfigMasksSecrets(t *testing.T) {
 	for _, v := range cfg.variables() {
 		require.Contains(t, stdout, v.name)
 	}
-	code, _, stderr = runWith(t, merge(secrets, env{"FORGERUN_MAX_RETRIES": "-1"}), "config")
+	code, _, stderr = runWith(t, merge(secrets, env{"FORGERUN_TIME_SCALE": "fast", "FORGERUN_MAX_RETRIES": "few"}), "config")
 	require.Equal(t, 2, code)
-	require.Contains(t, stderr, "FORGERUN_MAX_RETRIES")
+	require.Contains(t, stderr, `FORGERUN_TIME_SCALE="fast": must be a number from 0 to 1000`)
+	require.Contains(t, stderr, `FORGERUN_MAX_RETRIES="few": must be a whole number from 0 to 100`, "all errors are reported at once")
 }
 
-// The doctor refuses the same values as OpenTelemetry's library.
 func TestTracingIsConfigured(t *testing.T) {
 	t.Parallel()
 	const collector = "http://127.0.0.1:4318"
@@ -207,12 +193,9 @@ func TestTracingIsConfigured(t *testing.T) {
 		{nil, false, "http/protobuf"},
 		{env{"OTEL_EXPORTER_OTLP_ENDPOINT": collector}, true, "http/protobuf"},
 		{env{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": collector, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, true, "grpc"},
-		{env{"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}, false, "http/protobuf"},
-		{env{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"}, false, "grpc"},
-		{env{"OTEL_EXPORTER_OTLP_ENDPOINT": collector, "OTEL_TRACES_EXPORTER": "otlp"}, true, "http/protobuf"},
+		{env{"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"}, false, "grpc"},
 		{env{"OTEL_EXPORTER_OTLP_ENDPOINT": collector, "OTEL_TRACES_EXPORTER": "none"}, false, "http/protobuf"},
 		{env{"OTEL_EXPORTER_OTLP_ENDPOINT": collector, "OTEL_SDK_DISABLED": "true"}, false, "http/protobuf"},
-		{env{"OTEL_RESOURCE_ATTRIBUTES": " "}, false, "http/protobuf"},
 		{env{"OTEL_RESOURCE_ATTRIBUTES": "a=b, team = me@example.com,c=,d=%zz"}, false, "http/protobuf"},
 	} {
 		all := merge(required, c.env)
@@ -221,14 +204,6 @@ func TestTracingIsConfigured(t *testing.T) {
 		require.Equal(t, c.enabled, cfg.Tracing.enabled(), c.env)
 		require.Equal(t, c.protocol, cfg.Tracing.protocol(), c.env)
 	}
-	bad := merge(required, env{"OTEL_EXPORTER_OTLP_ENDPOINT": collector, "OTEL_RESOURCE_ATTRIBUTES": "team"})
-	const sentence = `OTEL_RESOURCE_ATTRIBUTES="********": must be key=value pairs separated by commas`
-	code, stdout, _ := runWith(t, bad, "doctor", "api")
-	require.Equal(t, 2, code)
-	require.Contains(t, stdout, sentence)
-	code, _, stderr := runWith(t, bad, "api")
-	require.Equal(t, 2, code)
-	require.Contains(t, stderr, sentence)
 }
 
 func TestConfigurationPageListsWhatExists(t *testing.T) {

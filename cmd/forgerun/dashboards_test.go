@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -17,38 +16,56 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
-
-	"github.com/forgerun/forgerun/job"
 )
 
-const (
-	prometheusFolder  = "../../monitoring/prometheus"
-	dashboardsPattern = "../../monitoring/grafana/dashboards/*.json"
-)
+const prometheusFolder = "../../monitoring/prometheus"
 
-// allQueries returns the queries of dashboards, rules, the runbook and the chart's autoscalers.
+// allQueries returns the queries of dashboards, rules, the runbook and the chart's autoscalers. It sets Grafana's variables to "all".
 func allQueries(t *testing.T) []string {
 	t.Helper()
-	queries := slices.Concat(dashboardQueries(t), ruleQueries(t), runbookBlocks(t, "promql"), scalerQueries(t))
-	require.Greater(t, len(queries), 150)
+	queries := slices.Concat(queriesIn(t, prometheusFolder+"/recording.yml", "expr"), queriesIn(t, prometheusFolder+"/alerts.yml", "expr"),
+		queriesIn(t, chart+"values.yaml", "query"), runbookBlocks(t, "promql"))
+	dashboards, err := filepath.Glob("../../monitoring/grafana/dashboards/*.json")
+	require.NoError(t, err)
+	require.Len(t, dashboards, 3)
+	fill := strings.NewReplacer("$__rate_interval", "1m", "$job", ".*", "$instance", ".*")
+	for _, path := range dashboards {
+		for _, query := range queriesIn(t, path, "expr") {
+			queries = append(queries, fill.Replace(query))
+		}
+	}
+	return queries
+}
+
+// queriesIn returns the values with this name, at any depth of a YAML or JSON file.
+func queriesIn(t *testing.T, path, name string) (queries []string) {
+	t.Helper()
+	var file any
+	require.NoError(t, yaml.Unmarshal([]byte(readText(t, path)), &file))
+	var walk func(node any)
+	walk = func(node any) {
+		switch n := node.(type) {
+		case map[string]any:
+			if query, ok := n[name].(string); ok {
+				queries = append(queries, query)
+			}
+			for _, member := range n {
+				walk(member)
+			}
+		case []any:
+			for _, item := range n {
+				walk(item)
+			}
+		}
+	}
+	walk(file)
+	require.NotEmpty(t, queries, path)
 	return queries
 }
 
 // absentWhenHealthy lists the selectors that match no series on a healthy stack.
 var absentWhenHealthy = []string{`http_requests_total{code=~"5.."}`, `http_requests_total{code=~"5..", code!="501"}`,
-	`http_requests_total{code="429"}`, unplannedFailures()}
-
-// unplannedFailures returns the selector with which an alert counts jobs that failed with an internal error. It excludes kinds of jobs
-// that do so on purpose.
-func unplannedFailures() string {
-	var planned []string
-	for _, kind := range job.Kinds() {
-		if reason, fails := kind.FailsOn(1); fails && reason.Spec().Code == job.CodeInternal {
-			planned = append(planned, string(kind))
-		}
-	}
-	return fmt.Sprintf(`jobs_failed_total{error_code=%q, work_kind!~%q}`, job.CodeInternal, strings.Join(planned, "|"))
-}
+	`http_requests_total{code="429"}`, `jobs_failed_total{error_code="RFA_INTERNAL", work_kind!~"FAIL_IMMEDIATE|FAIL_AFTER_PROGRESS"}`}
 
 // Dashboards, rules, the runbook and autoscalers use only metrics and labels that some role exports or a rule records. promtool checks
 // the syntax of the queries. The runbook's SQL and Redis commands work.
@@ -71,7 +88,6 @@ func TestDashboardsAndRulesUseMetricsThatExist(t *testing.T) {
 			selectors[selector] = true
 		}
 	}
-	require.Contains(t, selectors, unplannedFailures())
 	maps.DeleteFunc(selectors, func(selector string, _ bool) bool {
 		name, _, _ := strings.Cut(selector, "{")
 		return slices.Contains(elsewhere, name) || slices.Contains(absentWhenHealthy, selector)
@@ -188,65 +204,6 @@ func runbookBlocks(t *testing.T, language string) (lines []string) {
 		lines = append(lines, strings.Split(strings.TrimSpace(block[1]), "\n")...)
 	}
 	return lines
-}
-
-// dashboardQueries returns all queries of the dashboards. It sets Grafana's variables to "all".
-func dashboardQueries(t *testing.T) (queries []string) {
-	t.Helper()
-	paths, err := filepath.Glob(dashboardsPattern)
-	require.NoError(t, err)
-	require.Len(t, paths, 3)
-	fill := strings.NewReplacer("$__rate_interval", "1m", "$job", ".*", "$instance", ".*")
-	for _, path := range paths {
-		var d struct {
-			Panels []struct{ Targets []struct{ Expr string } }
-		}
-		content, err := os.ReadFile(path)
-		require.NoError(t, err)
-		require.NoError(t, json.Unmarshal(content, &d))
-		for _, panel := range d.Panels {
-			for _, target := range panel.Targets {
-				queries = append(queries, fill.Replace(target.Expr))
-			}
-		}
-	}
-	return queries
-}
-
-func ruleQueries(t *testing.T) (queries []string) {
-	t.Helper()
-	for _, name := range []string{"recording.yml", "alerts.yml"} {
-		content, err := os.ReadFile(filepath.Join(prometheusFolder, name))
-		require.NoError(t, err)
-		var file struct {
-			Groups []struct{ Rules []struct{ Expr string } }
-		}
-		require.NoError(t, yaml.Unmarshal(content, &file))
-		for _, group := range file.Groups {
-			for _, rule := range group.Rules {
-				queries = append(queries, rule.Expr)
-			}
-		}
-	}
-	return queries
-}
-
-func scalerQueries(t *testing.T) (queries []string) {
-	t.Helper()
-	type role struct {
-		Autoscaling struct {
-			Triggers map[string]struct{ Query string }
-		}
-	}
-	var values struct{ Worker, Deliverer role }
-	require.NoError(t, yaml.Unmarshal([]byte(readText(t, chart+"values.yaml")), &values))
-	for _, r := range []role{values.Worker, values.Deliverer} {
-		require.NotEmpty(t, r.Autoscaling.Triggers)
-		for _, trigger := range r.Autoscaling.Triggers {
-			queries = append(queries, trigger.Query)
-		}
-	}
-	return queries
 }
 
 // selectorsOf returns the metrics of a PromQL expression, each with its labels. It skips functions and keywords.
