@@ -186,40 +186,6 @@ func TestClientLibrariesAreRight(t *testing.T) {
 	}
 }
 
-// TestTypeScriptClient generates types from the document of a running service with two generators, compiles a client, and runs it.
-func TestTypeScriptClient(t *testing.T) {
-	requireNodePackages(t, documentTools)
-	s := newStack(t)
-	api := s.startLeader()
-	s.startWorker()
-	dir := t.TempDir()
-	runIn(t, documentTools, nil, "node", "node_modules/openapi-typescript/bin/cli.js", api.url+"/openapi.json",
-		"-o", filepath.Join(dir, "types.ts"))
-	runIn(t, documentTools, nil, "node", "node_modules/@hey-api/openapi-ts/bin/index.cjs", "-i", api.url+"/openapi.json",
-		"-o", filepath.Join(dir, "sdk"), "-c", "@hey-api/client-fetch")
-	for _, name := range []string{"program.ts", "tsconfig.json"} {
-		content, err := os.ReadFile(filepath.Join(documentTools, name))
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
-	}
-	runIn(t, documentTools, nil, "node", "node_modules/typescript/bin/tsc", "-p", dir)
-	output := runIn(t, documentTools, []string{"FORGERUN_URL=" + api.url}, "node", filepath.Join(dir, "js", "program.js"))
-	require.True(t, strings.HasSuffix(output, "ok\n"), output)
-}
-
-// TestGeneratedGoClient generates a client from the document of a running service with oapi-codegen, and submits a job with it.
-func TestGeneratedGoClient(t *testing.T) {
-	_, api, u := newService(t)
-	dir := t.TempDir()
-	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "oapi"))))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "openapi.yaml"), []byte(u.call(api, "GET", "/openapi.yaml", "").body), 0o600))
-	tools, err := filepath.Abs("../../tools/go.mod")
-	require.NoError(t, err)
-	runIn(t, dir, nil, "go", "tool", "-modfile="+tools, "oapi-codegen", "-config", "oapi-codegen.yaml", "openapi.yaml")
-	output := runIn(t, dir, []string{"FORGERUN_URL=" + api.url, "FORGERUN_API_KEY=" + u.key}, "go", "run", ".")
-	require.Equal(t, "QUEUED\n", output)
-}
-
 // TestDocumentsPassLinters checks that common linters find no error in the service's documents.
 func TestDocumentsPassLinters(t *testing.T) {
 	requireNodePackages(t, documentTools)

@@ -3,8 +3,8 @@
 //   node lint.mjs http://localhost:8080
 //
 // It prints each error and exits with 1 if there is one. @redocly/openapi-core is
-// the engine of @redocly/cli. openapi-typescript depends on its last version for
-// Node 18, which Debian 12 has.
+// the engine of @redocly/cli, here in its last version for Node 18, which Debian 12
+// has.
 import { createConfig, lint } from '@redocly/openapi-core'
 import SwaggerParser from '@apidevtools/swagger-parser'
 import { Parser } from '@asyncapi/parser'
