@@ -24,14 +24,13 @@ import (
 // releaseServer serves a release as GitHub does: the archive, its checksums, and a redirect to the latest release.
 func releaseServer(t *testing.T, checksum func(archive []byte) string) string {
 	t.Helper()
-	program, err := os.ReadFile(testkit.Program(t, "forgerun"))
-	require.NoError(t, err)
+	program := readText(t, testkit.Program(t, "forgerun"))
 	var archive bytes.Buffer
 	compressed, err := gzip.NewWriterLevel(&archive, gzip.NoCompression)
 	require.NoError(t, err)
 	files := tar.NewWriter(compressed)
 	require.NoError(t, files.WriteHeader(&tar.Header{Name: "forgerun_9.8.7/forgerun", Mode: 0o755, Size: int64(len(program))}))
-	_, err = files.Write(program)
+	_, err = io.WriteString(files, program)
 	require.NoError(t, err)
 	require.NoError(t, files.Close())
 	require.NoError(t, compressed.Close())

@@ -21,8 +21,7 @@ func batchBody(kinds ...string) string {
 // submitBatch submits a batch and returns its id. The batch must be accepted.
 func (u *user) submitBatch(api *proc, body string, headers ...string) string {
 	u.s.t.Helper()
-	a := u.expect(api, http.StatusAccepted, "POST", "/v1/jobs/batch", body, headers...)
-	return a.text("batch_id")
+	return u.expect(api, http.StatusAccepted, "POST", "/v1/jobs/batch", body, headers...).text("batch_id")
 }
 
 func (u *user) awaitBatch(api *proc, id string) answer {

@@ -107,8 +107,7 @@ func TestErasureSurvivesKilledLeader(t *testing.T) {
 		$$ BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN OLD; END $$`)
 	s.exec(`CREATE TRIGGER gate BEFORE DELETE ON batches FOR EACH ROW EXECUTE FUNCTION gate()`)
 	unlock := s.lock(`SELECT pg_advisory_xact_lock(4711)`)
-	a := ann.call(api, "POST", path, body)
-	require.Equal(t, http.StatusAccepted, a.status, a.body)
+	a := ann.expect(api, http.StatusAccepted, "POST", path, body)
 	eventually(t, "every process knows that the key is disabled", func() bool {
 		return u.call(api, "GET", "/v1/jobs", "").status == http.StatusForbidden
 	})

@@ -115,8 +115,7 @@ func TestCompletionScripts(t *testing.T) {
 			require.NotEqual(t, "bash", shell, "every development machine has bash")
 			continue
 		}
-		text, err := exec.Command(program, check, path).CombinedOutput()
-		require.NoError(t, err, "%s", text)
+		runIn(t, ".", nil, program, check, path)
 	}
 	require.Contains(t, sh.ok("__complete", "jobs", "sub"), "submit\t")
 	require.Contains(t, sh.ok("__complete", "jobs", "list", "--state", ""), "SUCCEEDED")

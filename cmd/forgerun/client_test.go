@@ -3,7 +3,9 @@ package main
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -178,8 +180,7 @@ func (u *user) submitMany(api *proc, n int, body string) []string {
 
 func (u *user) get(api *proc, id string) answer {
 	u.s.t.Helper()
-	a := u.expect(api, http.StatusOK, "GET", "/v1/jobs/"+id, "")
-	return a
+	return u.expect(api, http.StatusOK, "GET", "/v1/jobs/"+id, "")
 }
 
 // requireLost checks that the job failed because its worker was lost or shut down, and that the job can be retried.
@@ -249,9 +250,5 @@ func (l *load) refusals() int {
 func (s *stack) acceptedIDs() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ids := make([]string, 0, len(s.accepted))
-	for id := range s.accepted {
-		ids = append(ids, id)
-	}
-	return ids
+	return slices.Collect(maps.Keys(s.accepted))
 }

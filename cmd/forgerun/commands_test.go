@@ -33,10 +33,8 @@ func TestEveryCommandRefusesUnknownArguments(t *testing.T) {
 		"doctor migrate":    "only api, worker, deliverer, dev",
 		"doctor api worker": `does not know "worker"`,
 		"config doctor":     "only api, worker, deliverer, dev, migrate, rotate-signing-key",
-		"config worker api": `does not know "api"`,
 		"migrate --to 99":   "unknown schema version 99: this program supports 0 (none) to ",
 		"migrate --to -2":   "unknown schema version -2",
-		"migrate --to x":    "invalid argument",
 		"migrate up down":   `does not know "up down"`,
 	} {
 		code, stdout, stderr := runWith(t, required, strings.Fields(args)...)

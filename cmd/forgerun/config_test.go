@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -34,10 +33,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		},
 		"FORGERUN_ADMIN_READ_TOKEN":            {"short", "0123456789abcdef,"},
 		"FORGERUN_MASK_PARAMS":                 {"[", "*a*,[b"},
-		"FORGERUN_OPEN_REGISTRATION":           {"maybe"},
 		"FORGERUN_TRACE_URL":                   {"traces.test", "https://traces.test/trace", "javascript:{trace_id}"},
-		"FORGERUN_LOG_LEVEL":                   {"loud"},
-		"FORGERUN_LOG_FORMAT":                  {"xml"},
 		"FORGERUN_WORKER_CONCURRENCY":          {"0", "-1", "many", "1.5"},
 		"FORGERUN_TIME_SCALE":                  {"-1", "fast", "NaN", "Inf"},
 		"FORGERUN_TASK_CHECK_INTERVAL":         {"0s", "10s"},
@@ -59,7 +55,6 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_CLIENT_DAILY_STORAGE":        {"-1", "1GiB"},
 		"FORGERUN_JOB_TYPES":                   {"NONE", "EXECUTE,"},
 		"FORGERUN_WORK_KINDS":                  {"success_fast", "ALL"},
-		"FORGERUN_TESTBED":                     {"perhaps"},
 		"FORGERUN_RANDOM_FAIL_PROBABILITY":     {"-0.1", "1.1", "NaN"},
 		"FORGERUN_API_KEY_TTL":                 {"0s", "90d"},
 		"FORGERUN_RETENTION_JOBS":              {"0s"},
@@ -69,8 +64,6 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_WEBHOOK_BACKOFF_BASE":        {"0s", "2h"}, // longer than the default of WEBHOOK_BACKOFF_MAX
 		"FORGERUN_WEBHOOK_BACKOFF_MAX":         {"0s", "1s"},
 		"FORGERUN_WEBHOOK_CONCURRENCY":         {"0", "x"},
-		"FORGERUN_WEBHOOK_ALLOW_PRIVATE":       {"perhaps"},
-		"FORGERUN_WEBHOOK_CHALLENGE":           {"perhaps"},
 		"FORGERUN_WEBHOOK_CLIENT_RATE":         {"-1", "many"},
 		"FORGERUN_WEBHOOK_DISABLE_AFTER":       {"-1s"},
 		"FORGERUN_TRUSTED_PROXIES":             {"localhost", "10.0.0.0/33", "10.0.0.0/8;192.0.2.1", "fe80::1%eth0"},
@@ -85,9 +78,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": {"http", "http/json"},
 		"OTEL_TRACES_EXPORTER":               {"console", "otlp,none", "None"},
 		"OTEL_RESOURCE_ATTRIBUTES":           {"nonsense", "a=b,c", "a=b,", ",="},
-		"OTEL_TRACES_SAMPLER":                {"always"},
 		"OTEL_TRACES_SAMPLER_ARG":            {"-1", "2", "x"},
-		"OTEL_SDK_DISABLED":                  {"perhaps"},
 	}
 	anything := []string{ // these variables are checked only when they are used
 		"FORGERUN_DATA_DIR", "FORGERUN_OUTCOME_STREAM", "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_SERVICE_NAME",
@@ -95,7 +86,9 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 	var cfg Config
 	for _, v := range cfg.variables() {
 		values := bad[v.name]
-		require.True(t, len(values) > 0 || slices.Contains(anything, v.name), "the test has no bad value of %s", v.name)
+		if values == nil && !slices.Contains(anything, v.name) {
+			values = []string{"perhaps"} // other variables accept only booleans or known words
+		}
 		for i, value := range values {
 			roles := []string{"api"}
 			if i == 0 {
@@ -208,10 +201,8 @@ func TestTracingIsConfigured(t *testing.T) {
 
 func TestConfigurationPageListsWhatExists(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/reference/configuration.md")
-	require.NoError(t, err)
 	var documented, actual []string
-	for line := range strings.Lines(string(page)) {
+	for line := range strings.Lines(readText(t, "../../docs/reference/configuration.md")) {
 		if strings.HasPrefix(line, "| FORGERUN_") || strings.HasPrefix(line, "| OTEL_") {
 			documented = append(documented, strings.TrimSpace(line))
 		}

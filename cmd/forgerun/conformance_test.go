@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,19 +15,6 @@ import (
 
 	"github.com/forgerun/forgerun/job"
 )
-
-// draftSchema returns the JSON Schema of section 8 of the Internet-Draft on asynchronous jobs' problem details.
-func draftSchema(t *testing.T) *jsonschema.Schema {
-	t.Helper()
-	text, err := os.ReadFile("../../job/testdata/async-job-problem-details.schema.json")
-	require.NoError(t, err)
-	schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	require.NoError(t, err)
-	c := jsonschema.NewCompiler()
-	c.AssertFormat()
-	require.NoError(t, c.AddResource("draft.json", schema))
-	return c.MustCompile("draft.json")
-}
 
 var terminal = []string{"COMPLETED", "FAILED", "CANCELLED", "TIMED_OUT", "COMPLETED_WITH_ERRORS"}
 
@@ -53,7 +38,9 @@ func requireConforming(t *testing.T, schema *jsonschema.Schema, text string) {
 // Outcome documents in all HTTP responses and server-sent events conform to the draft, for every work kind.
 // Promise: draft 3.1
 func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
-	schema := draftSchema(t)
+	compiler := jsonschema.NewCompiler()
+	compiler.AssertFormat()
+	schema := compiler.MustCompile("../../job/testdata/async-job-problem-details.schema.json") // section 8
 	s, api, u := newWorking(t, env{"FORGERUN_WORKER_CONCURRENCY": "20", "FORGERUN_MAX_RUNTIME": "1s"})
 	var items, ids []string
 	for _, kind := range job.Kinds() {
@@ -111,8 +98,7 @@ func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
 			}
 			require.Equal(t, wait, a.header.Get("Retry-After"), "section 5.1: %s", a.body)
 		}
-		page := u.call(api, "GET", strings.TrimPrefix(draft.text("type"), api.url), "")
-		require.Equal(t, http.StatusOK, page.status, "section 10.3: the problem type has a page")
+		u.expect(api, http.StatusOK, "GET", strings.TrimPrefix(draft.text("type"), api.url), "") // section 10.3: the problem type has a page
 	}
 
 	u.awaitBatch(api, batch)

@@ -23,9 +23,7 @@ func (c *consoleTab) at(address string) {
 // The axis of a job's timeline covers its attempts, not its deliveries. Deliveries are collapsed, and grouped by receiver.
 func TestConsoleTimeline(t *testing.T) {
 	s, api, u := newDelivering(t)
-	failing := u.receive(api, func(_ received, w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusInternalServerError)
-	})
+	failing := u.receive(api, withStatus(http.StatusInternalServerError))
 	id := u.submitAndAwait(api, "SUCCEEDED", execute("SUCCESS_FAST"))
 	eventually(t, "an attempt to deliver failed", func() bool {
 		return s.count(`SELECT count(*) FROM delivery_attempts WHERE status = 500`) > 0
@@ -58,8 +56,7 @@ func TestConsoleBulkWithoutEligibleJobs(t *testing.T) {
 	failed := u.submitCopies(api, n, execute("FAIL_IMMEDIATE"))
 	again := u.submitCopies(api, 2, execute("RETRY_ON_FAIL"))
 	s.await("FAILED", append(failed, again...)...)
-	begun := s.operator("").call(api, "POST", "/admin/v1/bulk", `{"action":"retry","filter":{"kind":"FAIL_IMMEDIATE"}}`)
-	require.Equal(t, http.StatusAccepted, begun.status, begun.body)
+	begun := s.operator("").expect(api, http.StatusAccepted, "POST", "/admin/v1/bulk", `{"action":"retry","filter":{"kind":"FAIL_IMMEDIATE"}}`)
 	const reason = `document.body.innerText.split("failure is not retryable").length - 1`
 	c := newConsole(t, s, api)
 	c.everyLook(func(look string) {

@@ -226,8 +226,8 @@ func TestConsolePages(t *testing.T) {
 	u.submit(api, farAway)
 	batch := u.submitBatch(api, `{"jobs":[`+execute("SUCCESS_FAST")+`]}`)
 	u.schedule(api, `{"name":"nightly","cron":"30 4 * * *","time_zone":"Europe/Berlin","job":{"type":"EXECUTE"}}`)
-	begun := s.operator("").call(api, "POST", "/admin/v1/bulk", `{"action":"cancel","filter":{"kind":"FAIL_IMMEDIATE"}}`)
-	require.Equal(t, http.StatusAccepted, begun.status, begun.body)
+	begun := s.operator("").expect(api, http.StatusAccepted, "POST", "/admin/v1/bulk",
+		`{"action":"cancel","filter":{"kind":"FAIL_IMMEDIATE"}}`)
 	pages := map[string]string{"bulk/" + begun.text("bulk_id"): "NOTHING TO DO", "jobs/" + failed: "job.failed", "batches/" + batch: "Batch",
 		"clients/" + u.id: "Keys"}
 	for page, text := range consolePages {

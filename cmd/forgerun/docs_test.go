@@ -112,9 +112,7 @@ func TestDocumentationLinks(t *testing.T) {
 	require.Greater(t, len(pages), 25)
 	anchors := map[string][]string{}
 	for _, page := range pages {
-		content, err := os.ReadFile(page)
-		require.NoError(t, err)
-		anchors[page] = anchorsOf(string(content))
+		anchors[page] = anchorsOf(readText(t, page))
 	}
 	for _, page := range pages {
 		content := readText(t, page)

@@ -35,9 +35,7 @@ func exampleClients(t *testing.T) map[string]example {
 	t.Helper()
 	dir := t.TempDir()
 	program := func(path ...string) string { return filepath.Join(append([]string{examples}, path...)...) }
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "./"+program("go", "client"), "./"+program("go", "naive"))
-	output, err := build.CombinedOutput()
-	require.NoError(t, err, string(output))
+	runIn(t, ".", nil, "go", "build", "-o", dir, "./"+program("go", "client"), "./"+program("go", "naive"))
 	requireNodePackages(t, documentTools)
 	runIn(t, documentTools, nil, "node", "node_modules/typescript/bin/tsc", "--strict", "--target", "es2022",
 		"--lib", "es2022,dom,dom.iterable",
@@ -128,11 +126,7 @@ func TestExampleMistakesAreNamed(t *testing.T) {
 				t.Skip(e.missing)
 			}
 			output, _, broken, _ := s.runJudged(t, api, e.naive, e.profile, e.seed)
-			var names []string
-			for name := range broken {
-				names = append(names, name)
-			}
-			require.ElementsMatch(t, e.broken, names, "%s\n%+v", output, broken)
+			require.ElementsMatch(t, e.broken, slices.Collect(maps.Keys(broken)), "%s\n%+v", output, broken)
 		})
 	}
 }

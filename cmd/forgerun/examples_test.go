@@ -38,10 +38,9 @@ func TestExamplesOfCommands(t *testing.T) {
 			shell := exec.CommandContext(t.Context(), "bash", "-c", record+line)
 			shell.Dir, shell.Env = dir, []string{"HOME=" + dir}
 			_ = shell.Run() // the shell fails: other programs of the examples are not installed here
-			calls, err := os.ReadFile(filepath.Join(dir, "calls"))
-			require.NoError(t, err, line)
+			calls := readText(t, filepath.Join(dir, "calls"))
 			require.NoError(t, os.Remove(filepath.Join(dir, "calls")))
-			for call := range strings.SplitSeq(strings.TrimSuffix(string(calls), "\x02"), "\x02") {
+			for call := range strings.SplitSeq(strings.TrimSuffix(calls, "\x02"), "\x02") {
 				require.NoError(t, understands(root, strings.Split(strings.TrimSuffix(call, "\x01"), "\x01")), "%s: %s", c.CommandPath(), line)
 			}
 		}

@@ -225,12 +225,6 @@ func operationsACL(t *testing.T) string {
 	return strings.ReplaceAll(line, ">PASSWORD", "")
 }
 
-func copyTree(t *testing.T, from, to string) {
-	t.Helper()
-	output, err := exec.CommandContext(t.Context(), "cp", "-a", from, to).CombinedOutput()
-	require.NoError(t, err, string(output))
-}
-
 // TestFaultStandby: a standby of Postgres confirms each commit. While the standby is down, submissions are refused. After the first
 // server has died, the promoted standby has every accepted job.
 func TestFaultStandby(t *testing.T) {
@@ -240,15 +234,13 @@ func TestFaultStandby(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, first.Kill()) })
 	require.NoError(t, repo.Migrate(t.Context(), first.URL(), -1))
 	require.NoError(t, first.Stop())
-	copyTree(t, filepath.Join(dir, "first"), filepath.Join(dir, "second"))
+	runIn(t, dir, nil, "cp", "-a", "first", "second")
 	require.NoError(t, os.Remove(filepath.Join(dir, "second", "running")))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "second", "data", "standby.signal"), nil, 0o644))
 	require.NoError(t, first.Start(t.Context()))
-	password, err := os.ReadFile(filepath.Join(dir, "first", "password"))
-	require.NoError(t, err)
 	second, err := local.StartPostgres(t.Context(), local.ServerOptions{Dir: filepath.Join(dir, "second"), Settings: map[string]string{
 		"primary_conninfo": fmt.Sprintf("host=127.0.0.1 port=%d user=forgerun password=%s application_name=second",
-			first.Port(), strings.TrimSpace(string(password))),
+			first.Port(), strings.TrimSpace(readText(t, filepath.Join(dir, "first", "password")))),
 	}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, second.Kill()) })
@@ -270,8 +262,7 @@ func TestFaultStandby(t *testing.T) {
 	r.progress("with the standby again")
 
 	require.NoError(t, first.Kill())
-	promoted, err := exec.CommandContext(t.Context(), "psql", second.URL(), "-Atc", "SELECT pg_promote()").CombinedOutput()
-	require.NoError(t, err, string(promoted))
+	runIn(t, dir, nil, "psql", second.URL(), "-Atc", "SELECT pg_promote()")
 	s.db.Reset()
 	s.exec(`ALTER SYSTEM RESET synchronous_standby_names`) // the promoted server has no standby to wait for
 	r.progress("on the second server")

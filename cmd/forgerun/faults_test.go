@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -169,9 +168,7 @@ func TestFaultDatabaseMaintenance(t *testing.T) {
 	programs, err := filepath.Glob("/usr/lib/postgresql/*/bin/pg_dump")
 	require.NoError(t, err)
 	require.NotEmpty(t, programs)
-	dump := exec.CommandContext(t.Context(), slices.Max(programs), "--dbname="+r.databaseURL, "--file=/dev/null")
-	output, err := dump.CombinedOutput()
-	require.NoError(t, err, string(output))
+	runIn(t, ".", nil, slices.Max(programs), "--dbname="+r.databaseURL, "--file=/dev/null")
 	r.progress("after a dump")
 	for _, sql := range []string{
 		`VACUUM FULL jobs`, `VACUUM FULL events`, `REINDEX TABLE jobs`, `CLUSTER deliveries USING deliveries_pkey`, `ANALYZE`,

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -143,13 +144,12 @@ func (r *receiver) of(job string) []received {
 func (r *receiver) await(what string, like func(received) bool) (found received) {
 	r.t.Helper()
 	eventually(r.t, "delivery of "+what, func() bool {
-		for _, d := range r.all() {
-			if like(d) {
-				found = d
-				return true
-			}
+		all := r.all()
+		i := slices.IndexFunc(all, like)
+		if i >= 0 {
+			found = all[i]
 		}
-		return false
+		return i >= 0
 	})
 	return found
 }

@@ -206,9 +206,7 @@ func (s *stack) hang(server *local.Postgres) (resume func()) {
 		status, err := os.ReadFile("/proc/" + parent + "/status")
 		return err == nil && strings.Contains(string(status), "State:\tT")
 	})
-	children, err := os.ReadFile("/proc/" + parent + "/task/" + parent + "/children")
-	require.NoError(s.t, err)
-	for _, child := range strings.Fields(string(children)) {
+	for child := range strings.FieldsSeq(readText(s.t, "/proc/"+parent+"/task/"+parent+"/children")) {
 		pid, err := strconv.Atoi(child)
 		require.NoError(s.t, err)
 		stopped = append(stopped, pid)
