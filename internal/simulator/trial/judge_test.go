@@ -165,7 +165,7 @@ func (p *played) damagedRows() {
 		require.Contains(p.t, append(victims, ""), violation.Job, violation.What)
 	}
 	require.Contains(p.t, text, "metrics: metric webhook_deliveries_total is ")
-	require.Contains(p.t, text, "queue: task "+victims[0])
+	require.Contains(p.t, text, "queue: queue task "+victims[0])
 	require.NoError(p.t, p.trial.Write(p.trial.Summarize(p.trial.recorder.Run(), v)))
 	require.DirExists(p.t, filepath.Join(p.trial.o.Out, HistoryFolder), "the history of a run with violations is kept")
 	require.FileExists(p.t, filepath.Join(p.trial.o.Out, "logs", "api-1.log"))
