@@ -14,8 +14,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Queue's methods do not block and may lose tasks: the relay (package maintenance) replaces lost tasks, and storage checks every task
-// before a worker runs it.
+// Queue is the queue of jobs. Its methods do not block and may lose tasks: the relay (package maintenance) replaces lost tasks, and
+// storage checks every task before a worker runs it.
 type Queue interface {
 	Enqueue(job.Task)
 	// Remove removes the task of a canceled or deleted job, unless a worker has taken it.

@@ -31,8 +31,8 @@ const (
 	recentFeed = 16384                // deliveries known to have a task; at most twice as many are kept
 )
 
-// Processes that write events use a Notifier as their queue. After a call of Deliver, or of Publish for a client with webhooks, Run
-// finds the event's deliveries and enqueues their tasks. The notifier is best effort: the relay replaces missing tasks.
+// Notifier is the queue of processes that write events. After a call of Deliver, or of Publish for a client with webhooks, Run finds the
+// event's deliveries and enqueues their tasks. The notifier is best effort: the relay replaces missing tasks.
 type Notifier struct {
 	Queue
 	subscribers *Subscribers

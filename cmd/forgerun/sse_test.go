@@ -16,8 +16,6 @@ import (
 
 type frame struct{ id, event, data string }
 
-func (f frame) value(path string) any { return answer{body: f.data}.value(path) }
-
 func (f frame) text(path string) string { return answer{body: f.data}.text(path) }
 
 // eventStream reads one SSE response. frames is closed when the stream ends.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,7 +56,7 @@ func TestVerdict(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			file := func(name string) string { return filepath.Join(dir, name) }
-			flags := append(test.flags, "--junit", file("v.xml"), "--html", file("v.html"), "--json-file", file("v.json"))
+			flags := slices.Concat(test.flags, []string{"--junit", file("v.xml"), "--html", file("v.html"), "--json-file", file("v.json")})
 			code, stdout, stderr := judge(t.Context(), t, "echo 'it runs'; "+test.script, flags...)
 			require.Equal(t, test.code, code, stdout+stderr)
 			require.Contains(t, stdout, "it runs\n")

@@ -215,7 +215,8 @@ func noResult(state job.State) error {
 	case job.Canceled:
 		return job.Errorf(job.CodeResultNotFound, "The job was CANCELED, so it has no result.")
 	}
-	return job.Errorf(job.CodeJobNotFinished, "The job is %s, so it has no result yet. It has one if it succeeds and its work produces one.", state)
+	return job.Errorf(job.CodeJobNotFinished,
+		"The job is %s, so it has no result yet. It has one if it succeeds and its work produces one.", state)
 }
 
 // Jobs lists a client's jobs, the newest first by id, without Params and Definition. A page ends after the first 20,000 rows of its range,

@@ -167,7 +167,8 @@ func handler[T any](
 		task, err := parse(t.Payload())
 		if err != nil || t.Type() != taskType {
 			results.WithLabelValues(redisconn.ResultBad).Inc()
-			r.Log.Error("a task cannot be read; it goes to asynq's archive and is not tried again", "type", t.Type(), slog.Int("bytes", len(t.Payload())))
+			r.Log.Error("a task cannot be read; it goes to asynq's archive and is not tried again", "type", t.Type(),
+				slog.Int("bytes", len(t.Payload())))
 			return archived{queue.ErrBadPayload}
 		}
 		result, err := resultOf(handle(ctx, task))

@@ -65,7 +65,8 @@ func TestEndsAreHidden(t *testing.T) {
 			`{"status":"PONDERING"}`, `{"status": "done", "result": 7}`},
 		"state, shown as another end": {described, body(200, "application/json", `{"status": "done", "result": 7}`), other, 200,
 			`{"status":"gone","result":7}`, `{"status": "done", "result": 7}`},
-		"200 after 202":          {"", body(200, "application/json", `{"total": 3}`), open, 202, `{"progress":40,"status":"cooking"}`, `{"total": 3}`},
+		"200 after 202": {"", body(200, "application/json", `{"total": 3}`), open, 202,
+			`{"progress":40,"status":"cooking"}`, `{"total": 3}`},
 		"200 with CSV after 202": {"", body(200, "text/csv", "a,b\n"), open, 202, `{"progress":40,"status":"cooking"}`, "a,b\n"},
 		"303":                    {"", body(303, "text/html", "There."), open, 202, `{"progress":40,"status":"cooking"}`, "There."},
 	} {
