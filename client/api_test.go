@@ -246,7 +246,7 @@ func TestUnexpectedSuccesses(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Do retries reads after Retry-After, and sends changes once.
+// Client.Do repeats reads after Retry-After, and sends changes only once.
 func TestDoRepeatsOnlyReads(t *testing.T) {
 	t.Parallel()
 	busy := problem(503, "RFA_STORAGE_UNAVAILABLE").with("Retry-After", "1")

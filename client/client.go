@@ -1,7 +1,7 @@
 //go:generate go run -C ../tools ./apitypes ../client/types.yaml
 
-// Package client is the Go client of ForgeRun. It covers the HTTP API, except that it cannot read a part of a result, and the client
-// rules of draft-ratnawat-httpapi-async-problem-details.
+// Package client is the Go client of ForgeRun. It implements the HTTP API (but reads results only as a whole) and the client rules of
+// draft-ratnawat-httpapi-async-problem-details.
 //
 // A Client is safe for concurrent use. Each call takes a context and returns a typed value or an error: a *Problem (the service refused
 // the request), a *NoAnswerError (no complete response), an *UnexpectedError (a response that is not from ForgeRun), or the context's
@@ -26,8 +26,8 @@ import (
 	"time"
 )
 
-// Config describes how to reach a ForgeRun service. Only URL is required. Printing a Config hides Key. In an unexported struct field this
-// fails, because fmt cannot call methods there: keep the Client instead.
+// Config describes how to reach a ForgeRun service. Only URL is required. Printing a Config hides Key. Do not keep a Config in an
+// unexported struct field: fmt cannot call methods there, and prints Key. Keep the Client.
 type Config struct {
 	URL string // base address, with or without /v1
 	Key string // API key; "" for public calls
@@ -64,7 +64,7 @@ type Client struct {
 	now       func() time.Time
 	sleep     func(context.Context, time.Duration) error
 	rand      func() float64
-	err       error // returned by every call
+	err       error // if set, every call returns it
 }
 
 // New returns a client without connecting. An error means an invalid configuration.
@@ -145,7 +145,7 @@ func transportOf(given *http.Client) http.RoundTripper {
 	}
 	standard, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
-		return http.DefaultTransport // the program has replaced it
+		return http.DefaultTransport // the program has replaced the default transport
 	}
 	transport := standard.Clone()
 	transport.MaxIdleConnsPerHost = 100 // the default of 2 closes most connections of a busy client

@@ -154,7 +154,7 @@ func TestKeysAndSecretsAreNotShown(t *testing.T) {
 	s := serveWith(t, client.Config{Logger: logger}, reply{cut: true}, problem(503, "X"), anything)
 	require.NoError(t, second(s.c.Submit(t.Context(), client.JobRequest{})))
 	require.NotEmpty(t, log.String())
-	s = serveWith(t, client.Config{Logger: logger}, anything) // a new client: open connections would change while it is printed
+	s = serveWith(t, client.Config{Logger: logger}, anything) // a client without open connections, which would change while it is printed
 	type program struct {
 		c client.Client
 		p *client.Client

@@ -18,8 +18,8 @@ type Problem struct {
 	Method, URL string        // of the request, without its query
 	RetryAfter  time.Duration // when to repeat the request; 0: not given
 	RequestID   string
-	// Tries is the number of requests sent for the call. If it is over 1, this refusal may be the effect of an earlier request whose
-	// response was lost.
+	// Tries is the number of requests sent for the call. If it is over 1, an earlier request may have succeeded, and the service may have
+	// refused its repetition.
 	Tries      int
 	Extensions map[string]json.RawMessage // members without a field here
 }
@@ -61,7 +61,7 @@ func (p *Problem) read(body []byte) error {
 	return nil
 }
 
-// NoAnswerError means that no complete response arrived. The request may have had its effect. Err can be the context's error.
+// NoAnswerError means that no complete response arrived. The service may have carried out the request. Err can be the context's error.
 type NoAnswerError struct {
 	Method, URL string // of the request, without its query
 	Tries       int    // number of requests sent

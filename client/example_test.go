@@ -87,7 +87,7 @@ func ExampleVerifier() {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		case err != nil:
-			w.WriteHeader(http.StatusServiceUnavailable) // the delivery is sent again
+			w.WriteHeader(http.StatusServiceUnavailable) // the service then sends the delivery again
 			return
 		}
 		// Check here whether message.WebhookID was handled before.

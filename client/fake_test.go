@@ -61,7 +61,7 @@ type reply struct {
 	kind   string
 	header map[string]string
 	body   string
-	took   time.Duration // on the test's clock
+	took   time.Duration // time until the response, by the test's clock
 	cut    bool
 }
 

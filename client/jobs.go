@@ -225,7 +225,7 @@ func (c *Client) Result(ctx context.Context, id string, options ...Option) (*Res
 	return result, nil
 }
 
-// digestMatches reports whether a body matches all digests of known algorithms in the fields, and whether there are any.
+// digestMatches checks the digests in the fields that use a known algorithm. matches: the body matches all of them; known: there is one.
 func digestMatches(h http.Header, body []byte, fields ...string) (matches, known bool) {
 	sum, long := sha256.Sum256(body), sha512.Sum512(body)
 	for _, name := range fields {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// where adds query parameters: names and values in turn. It omits empty values.
+// where adds query parameters, given as name, value, name, value. It omits those with an empty value.
 func (r *request) where(pairs ...string) *request {
 	if r.query == nil {
 		r.query = url.Values{}
@@ -48,8 +48,8 @@ func (c *Client) List(ctx context.Context, path string, query url.Values) iter.S
 
 const maxEmptyPages = 100
 
-// list iterates over a list and reads its pages on demand. Pages before the end may be short or empty. If open, every page has a cursor,
-// and the first empty page is the last.
+// list iterates over a list and reads its pages on demand. Pages before the end may be short or empty. In an open list even the last page
+// has a cursor; the first empty page ends it.
 func list[T any](ctx context.Context, c *Client, first *request, open bool) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -111,7 +111,7 @@ func apiTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 // StreamOptions select the events to watch.
 type StreamOptions struct {
 	JobID       string // "": all of the client's jobs, batches and webhooks
-	LastEventID string // resume after this id; "": a job's first event, or new events of all jobs
+	LastEventID string // id to resume after; "": from a job's first event, or only new events of all jobs
 	// OnConnect is called by the reading goroutine after each connect, when the position is known. lastEventID is the id after which the
 	// stream continues.
 	OnConnect func(lastEventID string)
@@ -143,7 +143,7 @@ func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Message,
 
 // Message is an event of a stream.
 type Message struct {
-	ID   string // to resume after it; "" for job-progress, which is not repeated
+	ID   string // id to resume after; "" for job-progress, which is not repeated
 	Name string // such as job-running
 	Data json.RawMessage
 	// ReceivedAt is the time of arrival, even if the reader takes the message later.
@@ -152,7 +152,7 @@ type Message struct {
 	client *Client // logs inconsistent documents; may be nil
 }
 
-// Event decodes the data as an event of the log. The end of a job or batch is an outcome document instead: see Outcome.
+// Event decodes the data into an Event. The end of a job or batch is an outcome document instead: see Outcome.
 func (m Message) Event() (*Event, error) {
 	if m.IsOutcome() {
 		return nil, fmt.Errorf("client: the data of %s is an outcome document: use Outcome to read it", m.Name)

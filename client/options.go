@@ -32,7 +32,7 @@ func (c *Client) roundTrip(ctx context.Context, r *request) (*http.Response, err
 		if target = redirected(sent, response); target == "" {
 			return response, nil
 		}
-		_, _ = io.CopyN(io.Discard, response.Body, maxExcerpt) // so that the connection can be reused
+		_, _ = io.CopyN(io.Discard, response.Body, maxExcerpt) // read the rest, so that the connection can be reused
 		_ = response.Body.Close()
 	}
 }

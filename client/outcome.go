@@ -150,7 +150,6 @@ func (o *Outcome) age(now time.Time) time.Duration {
 	return max(0, now.Sub(from))
 }
 
-// received sets the time of receipt, and logs contradictions to the draft.
 func (c *Client) received(ctx context.Context, o *Outcome) {
 	if o != nil {
 		o.ReceivedAt = c.now()

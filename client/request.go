@@ -55,7 +55,7 @@ func newRequest(method string, options []Option, segments ...string) *request {
 		escaped := url.PathEscape(segment)
 		switch segment {
 		case "":
-			r.err = errors.New("client: an id is empty") // the path would be another resource's
+			r.err = errors.New("client: an id is empty") // the path would name another resource
 		case ".", "..":
 			escaped = strings.ReplaceAll(segment, ".", "%2E") // dot segments change the path
 		}

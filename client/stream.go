@@ -28,8 +28,8 @@ type stream struct {
 	yield   func(Message, error) bool
 
 	lastID    string        // of the last complete frame with an id
-	reconnect time.Duration // as last set by the service
-	connected bool          // at least once
+	reconnect time.Duration // reconnection time last set by the service
+	connected bool          // whether a connection ever succeeded
 	failures  int           // consecutive short connections
 	ending    bool          // the last message may be the job's last one
 	immediate bool          // already reconnected without a wait
@@ -60,7 +60,7 @@ func (s *stream) follow(ctx context.Context) error {
 func (s *stream) wait(err error, asked time.Duration) time.Duration {
 	if s.ending && !s.immediate && errors.Is(err, io.EOF) {
 		s.immediate = true
-		return 0 // if the job has ended, the next response says so
+		return 0 // ask at once: if the job has ended, the response says so
 	}
 	// Add up to half of the wait at random: a restart disconnects many readers at once.
 	whole := exponential(s.reconnect, max(s.reconnect, maxReconnect), s.failures)
@@ -99,7 +99,7 @@ func (s *stream) connection(ctx context.Context) error {
 	began := s.c.now()
 	err = s.read(newFrameReader(body))
 	if s.c.now().Sub(began) >= lasting {
-		s.failures, s.immediate = 1, false // a connection that lasted does not continue the series of failures
+		s.failures, s.immediate = 1, false
 	}
 	switch {
 	case errors.Is(err, errStop):

@@ -108,7 +108,7 @@ func (v *Verifier) verifySecret(header http.Header, body []byte) error {
 	if len(id) != 1 || id[0] == "" || len(timestamp) != 1 {
 		return refused("webhook-id or webhook-timestamp is missing or repeated")
 	}
-	if strings.Contains(id[0], ".") { // dots separate the signed parts, so another split could have the same text
+	if strings.Contains(id[0], ".") { // dots separate the signed parts: an id with a dot could be mistaken for an id and a timestamp
 		return refused("webhook-id has a dot")
 	}
 	seconds, err := strconv.ParseUint(timestamp[0], 10, 40)
@@ -176,7 +176,6 @@ func dictionary(h http.Header, name string) (*httpsfv.Dictionary, error) {
 	return all, nil
 }
 
-// bytesOf returns the byte sequence of a member, or nil if it is something else.
 func bytesOf(member httpsfv.Member) []byte {
 	item, _ := member.(httpsfv.Item)
 	value, _ := item.Value.([]byte)
@@ -192,7 +191,6 @@ func joined(h http.Header, name string) string {
 	return strings.Join(trimmed, ", ")
 }
 
-// parameter returns a parameter, and false if it is absent or of another type.
 func parameter[T any](list httpsfv.InnerList, name string) (T, bool) {
 	value, _ := list.Params.Get(name)
 	typed, ok := value.(T)
@@ -300,8 +298,8 @@ func (m message) component(name string) (string, error) {
 	return joined(m.header, name), nil
 }
 
-// signedURI normalizes a URL as the service does for signing: scheme and host in lower case, no default port, the path / if there is
-// none, no fragment, ASCII only. It returns an invalid URL unchanged, which matches nothing.
+// signedURI normalizes a URL as the service does for signing: scheme and host in lower case, no default port, the path / if there is none,
+// no fragment, ASCII only. It returns an invalid URL unchanged; no signature covers such a URL.
 func signedURI(target string) string {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" {

@@ -58,7 +58,7 @@ func TestVerifyRefusesWithTheSecret(t *testing.T) {
 	}
 }
 
-// Dots separate the signed parts. A body with dots could be split differently into id, time and body.
+// Dots separate the signed id, time and body. An id with dots could shift them, so Verify refuses it.
 func TestVerifyRefusesShiftedParts(t *testing.T) {
 	t.Parallel()
 	key := []byte("0123456789abcdef0123456789abcdef")

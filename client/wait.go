@@ -46,7 +46,7 @@ func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read
 	if s.err != nil {
 		return nil, s.err
 	}
-	var etag string // not used with PreferWait: progress changes the tag, so the service would respond at once
+	var etag string // "" with PreferWait: progress changes the tag, so the service would not delay its response
 	var advised time.Duration
 	for polls, failures := 1, 0; ; polls++ {
 		sent := c.now()
@@ -64,7 +64,7 @@ func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read
 		case errors.Is(err, ErrNotModified):
 			failures = 0
 		default:
-			// Retry-After of a 429 or 503 is about the poll, not the job.
+			// The Retry-After of a 429 or 503 says when to poll again, not when the job may end.
 			status, asked, passing := mayPass(err)
 			early := status == http.StatusNotFound && polls <= earlyPolls
 			if !passing && !early || ctx.Err() != nil {
@@ -129,7 +129,7 @@ func (c *Client) Run(ctx context.Context, job JobRequest, options ...Option) (*J
 		}
 		options = append(slices.Clip(options), newIdempotencyKey)
 		if job.Type == Deferred {
-			job.Type, job.ExecutionAt = Execute, time.Time{} // its time has passed
+			job.Type, job.ExecutionAt = Execute, time.Time{} // execution_at has passed
 		}
 	}
 }
@@ -157,18 +157,18 @@ func newIdempotencyKey(s *settings) { s.header.Del("Idempotency-Key") }
 const (
 	firstWait     = 200 * time.Millisecond
 	longestWait   = 10 * time.Second
-	maxRetryAfter = 90 * time.Second // no retry after a longer wait; a rate limit can ask for 61 s
+	maxRetryAfter = 90 * time.Second // longest wait before a retry; a rate limit can ask for 61 s
 )
 
 type repetition int
 
 const (
-	anyTime repetition = iota // it is idempotent
+	anyTime repetition = iota // the request is idempotent
 	never
 )
 
-// retry calls do with the number of the try (from 1) until it succeeds or next refuses another try. Between tries it sleeps for as long
-// as next returns.
+// retry calls `do` with the number of the try (from 1) until it succeeds or `next` refuses another try. `next` also returns the wait
+// between tries.
 func (c *Client) retry(ctx context.Context, r *request, do func(try int) error, next func(err error, try int) (time.Duration, bool)) error {
 	for try := 1; ; try++ {
 		err := do(try)
@@ -200,7 +200,7 @@ func (c *Client) again(ctx context.Context, r *request, err error, try int) (tim
 	}
 	wait := c.backoff(firstWait, longestWait, try)
 	if asked > 0 {
-		// Other clients got the same Retry-After: jitter spreads them.
+		// Other clients may have got the same Retry-After; jitter spreads their requests.
 		wait = asked + time.Duration(c.rand()*float64(firstWait))
 	}
 	if deadline, ok := ctx.Deadline(); ok && c.now().Add(wait).After(deadline) {
@@ -209,7 +209,7 @@ func (c *Client) again(ctx context.Context, r *request, err error, try int) (tim
 	return wait, true
 }
 
-// mayPass is like transient, but status 500 may pass too: Wait and Stream continue after a failure of the service.
+// mayPass is like transient, but also returns true for status 500: Wait and Stream continue after a failure of the service.
 func mayPass(err error) (status int, asked time.Duration, passing bool) {
 	status, asked, passing = transient(err)
 	_, isProblem := errors.AsType[*Problem](err)
@@ -231,7 +231,7 @@ func transient(err error) (status int, asked time.Duration, passing bool) {
 	switch status {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusGatewayTimeout, http.StatusFound, http.StatusTemporaryRedirect:
 		passing = true
-	case http.StatusForbidden: // a rate limit, if it has a Retry-After
+	case http.StatusForbidden: // with Retry-After it is a rate limit
 		passing = asked > 0
 	case http.StatusServiceUnavailable:
 		passing = code != CodeConfigInvalid // only the operator can mend the configuration
@@ -239,7 +239,7 @@ func transient(err error) (status int, asked time.Duration, passing bool) {
 	return status, asked, passing
 }
 
-// backoff returns an exponential wait with jitter: between half and all of first*2^(try-1), which is at most longest.
+// backoff returns an exponential wait, of which up to half is subtracted at random.
 func (c *Client) backoff(first, longest time.Duration, try int) time.Duration {
 	whole := exponential(first, longest, try)
 	return whole/2 + time.Duration(c.rand()*float64(whole/2))
@@ -274,7 +274,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// wholeNumber parses digits. A number that is too large becomes the largest one.
+// wholeNumber parses digits. A number that is too large becomes the largest uint64.
 func wholeNumber(text string) (uint64, bool) {
 	n, err := strconv.ParseUint(text, 10, 64)
 	return n, err == nil || errors.Is(err, strconv.ErrRange)

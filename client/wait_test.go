@@ -72,7 +72,7 @@ func TestRunUsesAnswerOfWaitingSubmission(t *testing.T) {
 	require.Equal(t, client.Succeeded, ended.State)
 	require.Len(t, s.requests(), 1)
 
-	// A 200 with a job in a non-final or unknown state.
+	// Run also waits if the submission returns 200 with a job in an unknown state.
 	s = serve(t, job("PAUSED", ""), job("SUCCEEDED", ""))
 	require.NoError(t, second(s.c.Run(t.Context(), client.JobRequest{}, client.PreferWait(5*time.Second))))
 	require.Equal(t, "wait=5", s.requests()[1].header.Get("Prefer"))
@@ -128,7 +128,8 @@ func TestWaitSurvivesAnOutage(t *testing.T) {
 	require.Equal(t, 410, p.Status)
 }
 
-// After a delayed response the next poll is immediate. After an immediate response it is not: the service had no capacity for waiting.
+// After a delayed response the next poll is immediate. After an immediate response the client waits itself, because the service had no
+// capacity for waiting.
 func TestWaitWithPreferWait(t *testing.T) {
 	t.Parallel()
 	held := job("RUNNING", "").with("Retry-After", "2").with("ETag", `W/"progress"`)

@@ -52,7 +52,7 @@ type WebhookMessage struct {
 	WorkKind    string // "" for events without a job
 	ContentType string
 	Data        json.RawMessage
-	ReceivedAt  time.Time // when it was read
+	ReceivedAt  time.Time // when this program read the message
 }
 
 // ParseDelivery parses a delivery's CloudEvent in binary or structured mode, without verifying it. Use it for messages that were verified
@@ -115,7 +115,7 @@ func (c *Client) SigningKeys(ctx context.Context) (map[string]ed25519.PublicKey,
 	for _, key := range directory.Keys {
 		x, err := base64.RawURLEncoding.DecodeString(key.X)
 		if key.Kty == "OKP" && key.Crv == "Ed25519" && err == nil && len(x) == ed25519.PublicKeySize {
-			keys[key.Kid] = x // other kinds of keys are not for these signatures
+			keys[key.Kid] = x // no other kind of key signs deliveries
 		}
 	}
 	return keys, nil
@@ -124,9 +124,9 @@ func (c *Client) SigningKeys(ctx context.Context) (map[string]ed25519.PublicKey,
 // Cache times of published keys, as docs/reference/webhooks.md recommends.
 const (
 	keepKeys    = 5 * time.Minute
-	askAgain    = time.Minute      // for an unknown key
-	afterError  = 5 * time.Second  // after a failed read
-	useOldKeys  = time.Hour        // while reads fail
+	askAgain    = time.Minute      // wait before another read for an unknown key
+	afterError  = 5 * time.Second  // wait after a failed read
+	useOldKeys  = time.Hour        // how long keys stay valid while reads fail
 	waitForKeys = 10 * time.Second // how long a verification waits for a read
 )
 
@@ -134,7 +134,7 @@ const (
 // safe for concurrent use. Its Key method is for Verifier.Keys.
 type Directory struct {
 	c      *Client
-	mu     sync.Mutex // not held while reading
+	mu     sync.Mutex // not held during a request
 	keys   map[string]ed25519.PublicKey
 	read   time.Time     // when keys was read
 	next   time.Time     // time of the next allowed read
@@ -145,8 +145,8 @@ type Directory struct {
 // Directory returns a directory of the service's keys. The keys are only as safe as the connection, so the client's URL should be https.
 func (c *Client) Directory() *Directory { return &Directory{c: c} }
 
-// Key returns a key: at once if it was read recently, otherwise after a read, which concurrent calls share. If the service is
-// unavailable, known keys stay valid for an hour.
+// Key returns a key from the cache, or requests the keys if it is missing or five minutes old. Concurrent calls share a request. If the
+// service is unavailable, known keys stay valid for an hour.
 func (d *Directory) Key(keyID string) (ed25519.PublicKey, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
