@@ -40,8 +40,8 @@ func main() {
 	}
 }
 
-// generator writes a declaration for each schema. A declaration may use later ones, because Python does not evaluate annotations, and
-// aliases are strings.
+// generator writes a declaration for each schema. A declaration may refer to a later one, because Python does not evaluate annotations, and
+// aliases are written as strings.
 type generator struct {
 	schemas node
 	out     strings.Builder
@@ -124,7 +124,7 @@ func (g *generator) flat(schema node) (members []property) {
 			required[name.text()] = true
 		}
 		for _, m := range part.get("properties").members() {
-			if m.value.text() != "false" { // false excludes the member
+			if m.value.text() != "false" { // the schema false forbids the member
 				members = append(members, property{name: m.name, schema: m.value})
 			}
 		}
@@ -142,7 +142,7 @@ func (g *generator) flat(schema node) (members []property) {
 	return unique
 }
 
-// expression returns the Python type of a schema. A nested object gets the name hint.
+// expression returns the Python type of a schema. hint names the class of a nested object.
 func (g *generator) expression(hint string, schema node) string {
 	if ref := schema.ref(); ref != "" {
 		return ref

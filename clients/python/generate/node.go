@@ -57,7 +57,6 @@ func (n node) list() (all []node) {
 	return []node{n}
 }
 
-// ref returns the schema name of a $ref, or "".
 func (n node) ref() string {
 	return strings.TrimPrefix(n.get("$ref").text(), "#/components/schemas/")
 }
