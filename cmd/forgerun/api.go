@@ -30,7 +30,7 @@ type api struct {
 	failed  chan error
 }
 
-// countingWait is how long the start may wait to learn the number of api processes. They share the rate limit.
+// countingWait limits how long startAPI waits for the number of api processes, which share the rate limit.
 const countingWait = time.Second
 
 func (p *process) startAPI(ctx context.Context) (*api, error) {
@@ -45,7 +45,7 @@ func (p *process) startAPI(ctx context.Context) (*api, error) {
 
 	counting, cancel := context.WithTimeout(ctx, countingWait)
 	defer cancel()
-	_ = p.capacity.Renew(counting) // Run tries again and logs the error
+	_ = p.capacity.Renew(counting) // capacity.Run renews again and logs errors
 	telemetry.In(p.registry).GaugeFunc("api_processes", "Number of API processes that this process knows of.", func() float64 {
 		return float64(p.capacity.Processes())
 	})
@@ -81,7 +81,7 @@ func (c Config) jobs(clock app.Clock) jobs.Config {
 	}
 }
 
-// clientMaxQueued returns the limit of one client's queued jobs. It relates to MaxQueueSize as ClientMaxActive does to MaxActiveJobs.
+// clientMaxQueued returns the limit of one client's queued jobs. A client may use the same share of the queue as of the active jobs.
 func (c Config) clientMaxQueued() int {
 	return max(1, int(float64(c.MaxQueueSize)*float64(c.ClientMaxActive)/float64(c.MaxActiveJobs)))
 }
@@ -110,7 +110,6 @@ func (p *process) movable() func() time.Time {
 	return p.store.Now
 }
 
-// Schedules submit jobs in the same way as requests.
 func (p *process) newSchedules(service *jobs.Service) *schedules.Service {
 	return schedules.New(p.store, service, p.cfg.ClientMaxSchedules, p.log)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/forgerun/forgerun/internal/operators"
 )
 
-// value returns a function that parses a text and stores the result in a field. The error of this function names the allowed values.
+// value returns a function that parses a text and stores the result in *field. Its error says what is allowed.
 func value[T any](field *T, allowed string, read func(string) (T, error)) func(string) error {
 	return func(s string) error {
 		v, err := read(s)
@@ -34,7 +34,7 @@ func value[T any](field *T, allowed string, read func(string) (T, error)) func(s
 
 var errNotAllowed = errors.New("it is not allowed")
 
-// within reads a value between low and high. format formats the limits for the error.
+// within is like value, for values between low and high. format has a verb for each limit, for the error.
 func within[T cmp.Ordered](field *T, low, high T, format string, read func(string) (T, error)) func(string) error {
 	return value(field, fmt.Sprintf(format, low, high), func(s string) (T, error) {
 		v, err := read(s)
@@ -45,7 +45,7 @@ func within[T cmp.Ordered](field *T, low, high T, format string, read func(strin
 	})
 }
 
-// webURL accepts an empty text, and http and https URLs for which the function holds returns true.
+// webURL accepts an empty text, and http and https URLs that `holds` accepts.
 func webURL(field *string, allowed string, holds func(*url.URL) bool) func(string) error {
 	return optional(value(field, allowed, func(s string) (string, error) {
 		u, err := url.Parse(s)

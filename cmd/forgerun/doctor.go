@@ -104,9 +104,9 @@ func judgeConfig(fs *doctor.Findings, role string, cfg Config, bad error, unknow
 			"correct the name ('forgerun config' lists them all), or remove it"))
 	}
 	if bad != nil {
-		return // other values may be missing
+		return // LoadConfig failed, so cfg is incomplete
 	}
-	if role == "worker" || role == "dev" { // a lease must last until the next heartbeat after a failed one
+	if role == "worker" || role == "dev" { // the lease must not end before the heartbeat that follows a failed one
 		found := fmt.Sprintf("%v, heartbeat every %v, statements up to %v", cfg.LeaseTimeout, cfg.heartbeat(), cfg.DBTimeout)
 		fs.Judge("lease",
 			doctor.Warn(cfg.heartbeat()+cfg.DBTimeout*6/5 >= cfg.LeaseTimeout,
@@ -146,7 +146,7 @@ func judgeExposure(fs *doctor.Findings, role string, cfg Config) {
 		"set FORGERUN_WEBHOOK_ALLOW_PRIVATE=false, unless every client is trusted"))
 }
 
-// judgeConsent judges, for services with open registration, whether receivers must agree before they get events.
+// judgeConsent warns if registration is open and receivers get events without having agreed.
 func judgeConsent(fs *doctor.Findings, cfg Config) {
 	fs.Judge("webhook consent",
 		doctor.Warn(!cfg.WebhookChallenge,

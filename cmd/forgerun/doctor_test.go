@@ -16,7 +16,8 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// only requires exactly one unhealthy finding, with the severity want and with words. If want is Healthy, no finding may be unhealthy.
+// only requires exactly one unhealthy finding, which has the severity `want` and contains the words. If want is Healthy, no finding may be
+// unhealthy.
 func only(t *testing.T, all doctor.Findings, want doctor.Severity, words ...string) {
 	t.Helper()
 	found := slices.DeleteFunc(slices.Clone(all), func(f doctor.Finding) bool { return f.Level == doctor.Healthy })

@@ -171,7 +171,7 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 	defer server.Close()
 	private, err := x509.MarshalPKCS8PrivateKey(server.TLS.Certificates[0].PrivateKey)
 	require.NoError(t, err)
-	dir := tempDir(t) // the server's account reads it
+	dir := tempDir(t) // a folder that the server's account can read
 	require.NoError(t, os.Chmod(dir, 0o755))
 	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	require.NoError(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o644))

@@ -145,8 +145,8 @@ func (s *stack) submitFrom(u *user, n int, apis ...*proc) []string {
 	return flat
 }
 
-// displaced returns how many jobs started before an older job. positions is how many older jobs one of them overtook at most; distance is
-// the largest difference between the creation times of a job and one that it overtook.
+// displaced counts the jobs that started before an older job. positions is the largest number of older jobs that one job overtook; distance
+// is the largest difference in age between a job and one that it overtook.
 func (s *stack) displaced(ids []string) (jobs, positions int, distance time.Duration) {
 	s.t.Helper()
 	err := s.db.QueryRow(s.ctx(), `

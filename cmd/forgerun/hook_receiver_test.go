@@ -140,7 +140,7 @@ func (r *receiver) of(job string) []received {
 	return found
 }
 
-// await waits until the function like returns true for a delivery, and returns the first such delivery.
+// await waits for a delivery for which `like` returns true, and returns it.
 func (r *receiver) await(what string, like func(received) bool) (found received) {
 	r.t.Helper()
 	eventually(r.t, "delivery of "+what, func() bool {

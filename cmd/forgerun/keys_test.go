@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// look sends a request that any valid key may send.
+// look sends a request with this key. Every valid key allows it.
 func (u *user) look(api *proc, key string) answer {
 	other := *u
 	other.key = key

@@ -17,7 +17,7 @@ import (
 // mistake describes how to expose a mistake. The client testdata/styles, run in this style, makes the mistake that the variable MISTAKE
 // names.
 type mistake struct {
-	rule    string // the rule that must find it; "": the rule with the mistake's name. Only this rule and those in also may be broken
+	rule    string // the rule that must find the mistake; "": the rule of the same name. Only this rule and those in `also` may be broken
 	style   string
 	profile fault.Profile // profile that exposes the mistake; "": no faults needed
 	also    []string

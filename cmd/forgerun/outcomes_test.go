@@ -49,7 +49,7 @@ func later(members ...string) string {
 
 var good, failing500 = execute("SUCCESS_FAST"), execute("FAIL_IMMEDIATE")
 
-// way is something that a client does at the service, such as learning an outcome.
+// way is a sequence of requests of a client, for example one that learns an outcome.
 type way = func(api *proc, u *user)
 
 func asks(body, state, method, path string, status int) way {
@@ -58,7 +58,7 @@ func asks(body, state, method, path string, status int) way {
 
 func reads(body, state, path string) way { return asks(body, state, "GET", path, http.StatusOK) }
 
-// streams reads the client's event stream during act, until the event arrives.
+// streams calls `act` while it reads the client's event stream, and reads on until the event arrives.
 func streams(event string, act way) way {
 	return func(api *proc, u *user) {
 		events := u.stream(api, "/v1/events", "")
@@ -69,7 +69,7 @@ func streams(event string, act way) way {
 	}
 }
 
-// receives waits until event, which act causes, is delivered to the client.
+// receives registers a webhook, calls `act`, and waits until the event is delivered.
 func receives(event string, act way) way {
 	return func(api *proc, u *user) {
 		u.receive(api, nil, event)

@@ -17,7 +17,7 @@ import (
 
 const (
 	packaging = "../../packaging/"
-	chart     = "../../deploy/chart/" // its tests are in tools/chart
+	chart     = "../../deploy/chart/" // the chart's own tests are in tools/chart
 )
 
 func readText(t *testing.T, path string) string {

@@ -31,7 +31,7 @@ type pageReader struct {
 	folder      string
 	environment []string
 	address     string
-	key, job    string // the last ones that programs printed
+	key, job    string // key and job id that a program printed last
 	shell       io.Writer
 	output      *bufio.Scanner
 	running     []*exec.Cmd // commands of background blocks

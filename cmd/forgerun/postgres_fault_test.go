@@ -97,7 +97,7 @@ func TestReadOnlyPostgres(t *testing.T) {
 		u.trySubmit(api, execute("SUCCESS_FAST"))
 		return s.count(connections+` AND backend_start < $1::text::timestamptz`, began) <= 1
 	})
-	for range 20 { // over old and new connections
+	for range 20 { // enough requests to use old and new connections
 		require.Equal(t, http.StatusOK, u.call(api, "GET", "/v1/jobs/"+id, "").status)
 	}
 	s.writable(database)
@@ -136,7 +136,7 @@ func TestLeaseSurvivesExhaustedPool(t *testing.T) {
 	dev.logged("worker registered")
 	u := s.newUser(dev)
 	ended := u.submitAndAwait(dev, "FAILED", execute("FAIL_IMMEDIATE"))
-	id := u.submit(dev, execute("SUCCESS_SLOW")) // 5.4 s
+	id := u.submit(dev, execute("SUCCESS_SLOW")) // takes 5.4 s
 	s.await("RUNNING", id)
 	unlock := s.lock(`LOCK TABLE reports IN ACCESS EXCLUSIVE MODE`)
 	stop := make(chan struct{})
@@ -144,7 +144,7 @@ func TestLeaseSurvivesExhaustedPool(t *testing.T) {
 	for range 40 { // the pool has 16 connections, so most requests time out
 		readers.Go(func() {
 			for {
-				// 503 if the wait for a connection or for the table took too long, 504 if their sum did
+				// 503 if the wait for a connection or for the table took too long, 504 if both together did
 				a := u.call(dev, "GET", "/v1/jobs/"+ended+"/report", "")
 				if a.err == nil && a.status != http.StatusServiceUnavailable && a.status != http.StatusGatewayTimeout {
 					t.Errorf("status %d: %s", a.status, a.body)

@@ -39,7 +39,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// process is what all roles share: stores, metrics, logs, and running parts, which stop in the reverse order of their start.
+// process has what every role needs: stores, metrics, logs, and running parts, which stop in the reverse order of their start.
 type process struct {
 	cfg       Config
 	role      string
@@ -54,7 +54,7 @@ type process struct {
 	queue     *queue.Queue
 	notifier  *delivery.Notifier // enqueues deliveries for all code that writes events
 	completer *batches.Completer
-	capacity  *jobs.Capacity // its share of the job limits: api renews it in a loop, bulk operations and schedules take it on demand
+	capacity  *jobs.Capacity // this process's share of the job limits; api renews it in a loop, other roles when they need it
 	storage   *ratelimit.Limiter
 
 	connections *conn.Metrics // of all listeners
@@ -66,7 +66,7 @@ type process struct {
 
 	maintenance *maintenance.Maintenance
 	due         *clock.Clock     // Postgres' clock, moved in a test bed: it decides when tasks are due
-	clock       *clock.Clock     // due in a test bed; nil elsewhere
+	clock       *clock.Clock     // the same clock as `due` in a test bed; nil elsewhere
 	testbed     *testbed.Service // nil without a test bed
 
 	parts     lifecycle.Group
@@ -257,7 +257,6 @@ func (p *process) loop(name string, f func(context.Context)) lifecycle.Part {
 	return part
 }
 
-// begin adapts a start that cannot fail.
 func begin(start func()) func(context.Context) error {
 	return func(context.Context) error { start(); return nil }
 }

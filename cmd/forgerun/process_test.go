@@ -29,8 +29,8 @@ type proc struct {
 	paused bool
 }
 
-// startProc runs the program with only this environment. When the process ends, startProc checks that there was no data race, and that
-// every log line is a JSON object without secrets.
+// startProc runs the program with these environment variables and no others. When the process ends, startProc checks that there was no data
+// race, and that every log line is a JSON object without secrets.
 func startProc(t *testing.T, env map[string]string, secrets func() []string, args ...string) *proc {
 	t.Helper()
 	return startProgram(t, testkit.Program(t, "forgerun"), env, secrets, args...)

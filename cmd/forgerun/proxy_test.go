@@ -22,7 +22,7 @@ type lossyProxy struct {
 	lose atomic.Pointer[execution] // nil: lose no response
 }
 
-// execution identifies the execution of a statement with an argument.
+// execution selects a statement by its SQL text and its arguments.
 type execution struct {
 	statement, argument string // parts of the SQL text and of the arguments
 	lost                atomic.Bool
@@ -46,7 +46,7 @@ func (p *lossyProxy) loseAnswerTo(statement, argument string) (wait func(*testin
 	}
 }
 
-// take disarms the proxy if it must lose the response to this statement with these arguments.
+// take reports whether the response to this statement with these arguments must be lost, and if so disarms the proxy.
 func (p *lossyProxy) take(sql string, arguments [][]byte) (e *execution, ok bool) {
 	e = p.lose.Load()
 	return e, e != nil && strings.Contains(sql, e.statement) && bytes.Contains(bytes.Join(arguments, nil), []byte(e.argument)) &&

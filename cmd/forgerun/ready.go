@@ -92,7 +92,7 @@ func (s allPauses) Now() job.Pauses {
 	return now
 }
 
-// queuesOf returns the queues that the process needs. In a cluster they may be on different servers.
+// queuesOf returns the queues that the process needs. In a Redis cluster they may be on different servers.
 func (p *process) queuesOf() []string {
 	switch p.role {
 	case "worker":

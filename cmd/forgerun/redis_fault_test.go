@@ -117,7 +117,7 @@ func TestRedisRefusesWrites(t *testing.T) {
 				require.NoError(t, s.rdb.Do(t.Context(), words...).Err())
 			}
 			do(commands[0])
-			ids := u.submitMany(api, 100, execute("PAYLOAD_SMALL")) // must not wait for the end of the fault
+			ids := u.submitMany(api, 100, execute("PAYLOAD_SMALL")) // submissions must not wait for the end of the fault
 			do(commands[1])
 			s.await("SUCCEEDED", ids...)
 			s.checkInvariants()

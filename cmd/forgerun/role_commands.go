@@ -63,11 +63,11 @@ func (p *program) runRole(ctx context.Context, role string, run func(context.Con
 	if err != nil {
 		return &command.Exit{Code: command.WrongUsage, Err: err}
 	}
-	if term.IsTerminal(p.stdout) { // both must be terminals: a file must not contain redrawn lines
+	if term.IsTerminal(p.stdout) { // standard error must be one too: a file must not contain redrawn lines
 		cfg.Screen = term.Of(p.stderr, p.getenv)
 	}
-	// With Notify, a write to a pipe without a reader returns an error instead of ending the process. Child processes would inherit an
-	// ignored signal, but do not inherit this.
+	// With Notify, a write to a pipe without a reader returns an error instead of ending the process. Unlike signal.Ignore, this does not
+	// affect child processes.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return run(ctx, cfg)
 }

@@ -158,7 +158,7 @@ func childrenOf(t *testing.T, pid int) []int {
 	for _, stat := range stats {
 		content, err := os.ReadFile(stat)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		var id, parent int
 		var name, state string

@@ -26,7 +26,7 @@ type eventStream struct {
 	header http.Header
 	frames chan frame
 	cut    context.CancelFunc
-	lastID string // id of the last frame that next returned
+	lastID string // id of the last frame read
 }
 
 func documentedFrames(t *testing.T) *apitest.Document {
@@ -104,7 +104,7 @@ func (e *eventStream) next() (f frame, ok bool) {
 	return frame{}, false
 }
 
-// until returns all frames up to the first with the event's name.
+// until reads frames up to the first one of this event, and returns them all.
 func (e *eventStream) until(event string) []frame {
 	e.t.Helper()
 	var all []frame

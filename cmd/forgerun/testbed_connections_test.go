@@ -25,7 +25,7 @@ func TestConnectionsEnd(t *testing.T) {
 	jobs := func() int { return u.s.count(`SELECT count(*) FROM jobs WHERE client_id = $1`, u.id) }
 	for _, c := range []struct {
 		effect        string
-		first, second error // of two submissions on one connection
+		first, second error // errors of two submissions on one connection
 		made          int   // number of created jobs
 	}{
 		{`{"close": "before", "reset": true}`, syscall.ECONNRESET, nil, 1},
@@ -40,7 +40,7 @@ func TestConnectionsEnd(t *testing.T) {
 		before, effect := jobs(), []string{"ForgeRun-Fault", c.effect}
 		for _, want := range []error{c.first, c.second, nil} {
 			patience := time.Duration(0)
-			if want == context.DeadlineExceeded { //nolint:errorlint // the table has this very value
+			if want == context.DeadlineExceeded { //nolint:errorlint // the table contains the error itself, never wrapped
 				patience = 300 * time.Millisecond
 			}
 			_, err := ask("POST", "/v1/jobs", patience, effect...)

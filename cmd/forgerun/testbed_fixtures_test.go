@@ -24,8 +24,8 @@ func (u *user) fixtures(api *proc, body string, headers ...string) made {
 	return parsed[made](u.s.t, u.expect(api, http.StatusCreated, "POST", "/v1/testbed/fixtures", body, headers...).body)
 }
 
-// requireViolations fills each key of pointers into the body's format and sends it. The response must report a violation at the key's
-// value, a JSON pointer.
+// requireViolations sends a request for each entry of pointers. Its body is the format, filled with the entry's key. The response must
+// report a violation at the entry's value, a JSON pointer.
 func (u *user) requireViolations(api *proc, method, path, format string, pointers map[string]string) {
 	u.s.t.Helper()
 	for part, pointer := range pointers {

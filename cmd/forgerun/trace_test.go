@@ -118,8 +118,8 @@ func (c *collector) paths(trace string) map[string][]span {
 	return found
 }
 
-// requireTree waits until the trace has a span at each of these paths, and returns the spans by path. If a request is slow to enqueue
-// its job, the relay does so first: a task's spans may be below the request instead.
+// requireTree waits until the trace has a span at each of these paths, and returns the spans by path. If the relay enqueues the job before
+// the request does, the task's spans are directly below the request; that is accepted, too.
 func (c *collector) requireTree(trace string, paths ...string) (found map[string][]span) {
 	c.t.Helper()
 	missing := func() (left []string) {

@@ -130,8 +130,8 @@ type verifier struct {
 	secretOnly bool
 }
 
-// verifiers returns the Go verifier; with -tags slow, all of them. Call require on each in its own test, so that a missing one is skipped
-// by name.
+// verifiers returns the Go verifier; with -tags slow, all of them. Call require on each in a subtest of its own, so that a missing program
+// skips only that subtest.
 var verifiers = func(t *testing.T) []verifier { return []verifier{goVerifier(t)} }
 
 func (v verifier) require(t *testing.T) {
@@ -229,7 +229,6 @@ func without(names ...string) func(*captured) {
 	}
 }
 
-// inInput changes the parameters of the signature, in Signature-Input.
 func inInput(old, changed string) func(*captured) {
 	return func(c *captured) {
 		c.Headers["Signature-Input"] = strings.Replace(c.Headers["Signature-Input"], old, changed, 1)

@@ -24,7 +24,7 @@ import (
 
 func (p *process) guard() *webhook.Guard { return webhook.NewGuard(p.cfg.WebhookAllowPrivate) }
 
-// origin returns the name of this service for receivers, or "" if it does not ask them for consent.
+// origin returns the name under which this service asks receivers for consent, or "" if it does not ask.
 func (p *process) origin() string {
 	if !p.cfg.WebhookChallenge {
 		return ""
@@ -66,7 +66,7 @@ func (p *process) webhooksDeps() delivery.WebhooksDeps {
 	}
 }
 
-// directoryAge is the maximum age of the cached published keys. This is soon enough, because a new key signs only after ten minutes.
+// directoryAge is the maximum age of the cached published keys. A new key signs only after ten minutes, so receivers find it in time.
 const directoryAge = 5 * time.Second
 
 // newDirectory returns a function that returns the published signing keys. It caches them, because anyone may request them without an API
@@ -94,7 +94,7 @@ func (p *process) newDirectory() func(context.Context) ([]byte, error) {
 	}
 }
 
-// rateWait is how long a delivery waits for the rate limit in Redis. After that, its process counts alone.
+// rateWait is how long a delivery waits for the rate limit in Redis. After that, the process limits its own deliveries without Redis.
 const rateWait = 2 * time.Second
 
 // startDeliverer waits until there is a key to sign with, and begins to deliver.

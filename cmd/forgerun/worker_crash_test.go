@@ -155,8 +155,8 @@ func TestCancelOfAnAssignedJob(t *testing.T) {
 	s.checkInvariants()
 }
 
-// A paused worker does not know that its lease has ended. After another worker has done its job, its late writes change nothing. Then it
-// works again, with a new lease.
+// A paused worker does not know that its lease has ended. After another worker has run the job, the late writes of the paused worker change
+// nothing. Then the worker gets a new lease and works again.
 func TestPausedWorkersLateWriteIsFenced(t *testing.T) {
 	s, api, u, sleeper, id := pauseWorkerDuring(t, "RUNNING", longLease)
 	s.expire(sleeper)
