@@ -22,7 +22,7 @@ import (
 // Allowed failures. A client that keeps sending one wrong key reaches the key's limit first. Attempts refused by the key's limit
 // do not count against the address, which other clients may share.
 const (
-	addressRate  = 10 // a second
+	addressRate  = 10 // per second
 	addressBurst = 100
 	keyRate      = 1
 	keyBurst     = 10
@@ -134,7 +134,7 @@ func count[K comparable](table *lru.LRU[K, *failures], who K, now time.Time, lim
 		f = &failures{Limiter: rate.NewLimiter(limit, burst)}
 		table.Add(who, f)
 	}
-	f.AllowN(now, 1) // without effect if concurrent attempts have already used up the limit
+	f.AllowN(now, 1) // takes no token if concurrent attempts have used up the limit
 	f.last = now
 }
 

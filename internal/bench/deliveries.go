@@ -138,7 +138,7 @@ func (s *subscribers) await(ctx context.Context, n int) (rate float64, err error
 	}
 }
 
-// deliver submits this many jobs for each client and waits for their deliveries.
+// deliver submits jobs for each client, as many as `jobs` says, and waits for their deliveries.
 func (s *subscribers) deliver(ctx context.Context, jobs int) (rate float64, err error) {
 	group, submitting := errgroup.WithContext(ctx)
 	for _, to := range s.targets {

@@ -106,7 +106,7 @@ func (l *lab) build(module, pkg string) (path string) {
 type database struct {
 	lab  *lab
 	url  string
-	key  string // API key of the client that owns its jobs; "": none yet
+	key  string // API key of the client that owns the jobs; "": no client yet
 	conn *pgx.Conn
 }
 
@@ -132,9 +132,9 @@ func (d *database) number(sql string, args ...any) (n float64) {
 	return n
 }
 
-// awaitFinished waits until as many jobs as were accepted have reports. It gives up after a minute without a change. It counts
-// jobs created since a second before `since`, because created_at comes from Postgres, whose clock may lag. So the caller must
-// create no other jobs in that second.
+// awaitFinished waits until `accepted` jobs have reports. It gives up after a minute without a change. It counts jobs created since a
+// second before `since`, because created_at comes from Postgres, whose clock may lag. So the caller must create no other jobs in that
+// second.
 func (d *database) awaitFinished(since time.Time, accepted int) {
 	since = since.Add(-quiet / 2)
 	var before float64
@@ -171,7 +171,7 @@ type system struct {
 
 func (l *lab) phase(s service, use func(system)) { l.serve(nil, s, use) }
 
-// serve runs an api process on the database (nil: a new one) while use runs. The program migrates the schema to its own version.
+// serve runs an api process on the database (nil: a new one) while `use` runs. The program migrates the schema to its own version.
 func (l *lab) serve(d *database, s service, use func(system)) {
 	check(l.attempt(func() {
 		if d == nil {

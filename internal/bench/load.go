@@ -21,9 +21,9 @@ type target struct {
 // plainJob has no duration and a result of 1 KB.
 var plainJob = []byte(`{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL"}`)
 
-// closed is a load generator with a closed loop: each client waits for a response and for admit before its next request. It is
-// used instead of the simulator's generator, which needs three times the CPU and would lower the maximum rate of a service on the
-// same cores.
+// closed is a load generator with a closed loop: before its next request, each client waits for a response, and until `admit` returns. It
+// is used instead of the simulator's generator, which needs three times the CPU and would lower the maximum rate of a service on the same
+// cores.
 type closed struct {
 	clients int
 	during  time.Duration               // 0: until all requests are sent
@@ -39,7 +39,6 @@ type load struct {
 
 func (l load) rate() float64 { return float64(l.accepted) / l.took.Seconds() }
 
-// submit sends the same request repeatedly. If a client fails, all stop.
 func (c closed) submit(ctx context.Context, to target) (load, error) {
 	return c.send(ctx, func(int) *target { return &to })
 }
@@ -93,7 +92,7 @@ func (c closed) send(ctx context.Context, next func(i int) *target) (load, error
 	return total, err
 }
 
-// enter returns admit's error, or nil once timed has ended.
+// enter calls `admit` and returns its error, or nil if the context `timed` has ended.
 func (c closed) enter(timed context.Context) error {
 	if c.admit == nil {
 		return nil

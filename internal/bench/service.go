@@ -81,7 +81,7 @@ func (s system) sustained() (rate, cpu float64) {
 	return jobs / used.seconds(), used.service() / (jobs / 1000)
 }
 
-// watchFinished calls more with the number of newly finished jobs, again and again, until the context ends.
+// watchFinished calls `more` with the number of newly finished jobs, again and again, until the context ends.
 func watchFinished(ctx context.Context, url string, since time.Time, more func(int64)) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -153,8 +153,8 @@ func largeTable(l *lab) {
 	}, largeAccepted, largeSustained, largeRead)
 }
 
-// table measures the figures of largeTable; it reads random jobs of the client that were created before the given moment. It
-// leaves no unfinished job.
+// table measures the figures of largeTable. It reads random jobs that the client created before the time `before`. It leaves no unfinished
+// job.
 func (got sample) table(sys system, before time.Time) {
 	sys.sleep(quiet)
 	got[largeSustained], _ = sys.sustained()
@@ -199,8 +199,8 @@ func (s system) fill() {
 	check(copyJobs(s.ctx, s.db.conn, id, s.rows))
 }
 
-// copyJobStatement inserts the copies number $1 to $2 of the finished job $4, each $3 older than the one before. One in 200
-// copies belongs to the job's client, the others to 199 made-up clients.
+// copyJobStatement inserts copies of the finished job $4: copy n, from $1 to $2, is n times $3 older than the job. One in 200 copies
+// belongs to the job's client, the others to 199 made-up clients.
 //
 //go:embed copy_jobs.sql
 var copyJobStatement string

@@ -16,7 +16,7 @@ type usage struct {
 	cpu      sample
 }
 
-// while measures the CPU time of the system's processes and their descendants while do runs.
+// while calls `do` and measures the CPU time that the system's processes and their descendants use meanwhile.
 func (s system) while(do func()) usage {
 	began, before := time.Now(), s.cpu()
 	do()

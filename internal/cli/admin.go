@@ -44,7 +44,7 @@ var (
 	bulkItemView = output.NewView("JOB:job_id, RESULT:result:state, CODE:code, DETAIL:detail")
 )
 
-// ofJobs are the filters of lists of jobs. Bulk operations accept them too.
+// ofJobs are the flags that filter lists of jobs. Bulk operations accept them too.
 var ofJobs = []param{
 	{"state", "state", "", "only jobs in this `state`"},
 	{"kind", "kind", "", "only jobs of this work `kind`"},

@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/output"
 )
 
-// at replaces each %s in path with an argument. It returns that path, and a client of the API that serves it.
+// at replaces each %s in path with an argument of the command. It returns that path, and a client of the API that serves it.
 func (c *call) at(path string) (*client.Client, string, error) {
 	for _, arg := range c.args {
 		if strings.Contains(path, "%s") && strings.Trim(arg, ".") == "" {
@@ -97,7 +97,7 @@ func (c *call) shows(v output.View) func(item any, err error) error {
 	}
 }
 
-// whole reads a list without pages and prints it.
+// whole reads a list that the API returns in one response, and prints it.
 func whole(v output.View, path string, params ...param) action {
 	return reading(path, params, func(c *call, api *client.Client, path string, query url.Values) error {
 		answer, err := api.Do(c, http.MethodGet, path, query, nil)
@@ -136,7 +136,7 @@ func list(v output.View, path string, limit int, params ...param) action {
 	}
 }
 
-// reading makes an action that reads a path with the parameters of its flags.
+// reading makes an action that turns its flags into query parameters and passes them to `do` with the path.
 func reading(path string, params []param, do func(c *call, api *client.Client, path string, query url.Values) error) action {
 	return func(f *pflag.FlagSet) run {
 		values := query(f, params)

@@ -102,7 +102,7 @@ func waitForBatch(c *call, api *client.Client) error {
 	return command.Code(command.Failed)
 }
 
-// poll calls ask, with pauses, until ask reports the end.
+// poll calls `ask`, with pauses, until it reports the end.
 func poll(ctx context.Context, ask func() (ended bool, pause time.Duration, err error)) error {
 	for {
 		ended, pause, err := ask()

@@ -87,7 +87,7 @@ func (c *call) stream(api *client.Client, o client.StreamOptions) error {
 
 func (c *call) printMessage(m client.Message) error {
 	shown := struct {
-		ID   string          `json:"id"` // to resume the stream after this message
+		ID   string          `json:"id"` // the stream can be resumed after this id
 		Name string          `json:"name"`
 		Data json.RawMessage `json:"data"`
 	}{m.ID, m.Name, m.Data}
@@ -100,7 +100,7 @@ func (c *call) printMessage(m client.Message) error {
 	})
 }
 
-// eventLine prints an event for people: time, name, job and states.
+// eventLine returns an event's line for people: time, name, job and states.
 func (c *call) eventLine(name string, data any) string {
 	text := func(paths ...string) (found string) {
 		for _, path := range paths {
@@ -134,7 +134,7 @@ func (c *call) eventLine(name string, data any) string {
 }
 
 const (
-	held   = 20 * time.Second // limit of the service's long poll
+	held   = 20 * time.Second // how long the service may delay a response
 	atOnce = 16               // limit of jobs to wait for concurrently
 )
 
@@ -208,7 +208,7 @@ func watch(c *call, api *client.Client) error {
 			if err == nil {
 				progress = *p
 			}
-			if err != nil || !on { // otherwise the bar shows the progress
+			if err != nil || !on { // otherwise the progress line shows it
 				line.Clear()
 				if err := c.printMessage(m); err != nil {
 					return err

@@ -65,7 +65,7 @@ func (s *Shell) jobs() *cobra.Command {
 	return s.forClients(c)
 }
 
-// completeJobs proposes the ids of the latest jobs in the given states for an argument. The state "" means any.
+// completeJobs makes the shell propose the ids of the latest jobs in the given states. The state "" means any.
 func (s *Shell) completeJobs(states []string) cobra.CompletionFunc {
 	const most = 50
 	return func(c *cobra.Command, _ []string, begun string) (ids []string, _ cobra.ShellCompDirective) {
@@ -95,7 +95,7 @@ func attempts(job any) string {
 	return text
 }
 
-// detail returns the most important text for the state of a job.
+// detail returns the text that best explains a job's state, such as its failure.
 func detail(job any) string {
 	text := func(path string) string { return output.Text(output.At(job, path)) }
 	switch {
@@ -118,7 +118,7 @@ func detail(job any) string {
 // one is a function that acts on a job and returns the value to print, or nil to print nothing.
 type one func(c *call, api *client.Client, id string) (any, error)
 
-// each calls do with each id and prints the results. It continues after an error and returns the last error.
+// each calls `do` with each id and prints the results. It continues after an error and returns the last error.
 func each(do one) action {
 	return using(func(c *call, api *client.Client) error {
 		var items []any
@@ -156,7 +156,7 @@ func printJobs[T any](c *call, jobs []T) error {
 	return c.List(jobView, jobs)
 }
 
-// changing makes a function of type one. It changes a job and returns the changed job.
+// changing returns a function that changes a job and returns the changed job.
 func changing(change func(*client.Client, context.Context, string, ...client.Option) (*client.Changed, error)) one {
 	return func(c *call, api *client.Client, id string) (any, error) {
 		changed, err := change(api, c, id)

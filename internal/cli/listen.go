@@ -94,7 +94,7 @@ func (r *receiver) listen(api *client.Client) error {
 	select {
 	case err := <-served:
 		return err
-	case <-r.enough: // Shutdown lets the last response be sent
+	case <-r.enough: // Shutdown waits until the last response is sent
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r), patience)
 		defer cancel()
 		return server.Shutdown(ctx)
@@ -105,7 +105,7 @@ func (r *receiver) listen(api *client.Client) error {
 
 const (
 	maxBody    = 4 << 20
-	patience   = 5 * time.Second // for the last requests of the command
+	patience   = 5 * time.Second // time limit of the last requests when the command ends
 	remembered = 10_000          // number of deliveries kept to recognize duplicates
 )
 
@@ -204,10 +204,10 @@ func (r *receiver) sendOn(request *http.Request, body []byte) (status int, err e
 		return 0, err
 	}
 	on.Header = request.Header.Clone()
-	for _, name := range []string{"Connection", "Content-Length", "Keep-Alive", "Transfer-Encoding"} { // these belong to one connection
+	for _, name := range []string{"Connection", "Content-Length", "Keep-Alive", "Transfer-Encoding"} { // of one connection only
 		on.Header.Del(name)
 	}
-	answer, err := http.DefaultTransport.RoundTrip(on) // pass redirects on unchanged
+	answer, err := http.DefaultTransport.RoundTrip(on) // RoundTrip does not follow redirects
 	if err != nil {
 		return 0, err
 	}

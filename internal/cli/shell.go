@@ -44,7 +44,7 @@ type call struct {
 
 type (
 	run func(c *call) error
-	// action declares the flags of a command and returns its run.
+	// action declares a command's flags, and returns the function that runs the command.
 	action func(flags *pflag.FlagSet) run
 )
 
@@ -83,7 +83,6 @@ func within(c *cobra.Command) (context.Context, context.CancelFunc) {
 	return context.WithCancel(c.Context())
 }
 
-// timeoutFlag adds --timeout, which within reads.
 func timeoutFlag(f *pflag.FlagSet, with string) {
 	f.Duration("timeout", 0, with+"maximum time to wait; 0: no limit")
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/output"
 )
 
-// exclusive adds the flag --file, and returns a check of the command line: --file with an argument or a flag that f already has, and both
-// flags of a pair "a b", are errors.
+// exclusive adds the flag --file, and returns a check of the command line. It refuses --file beside an argument or another flag of f, and
+// both flags of a pair "a b".
 func exclusive(f *pflag.FlagSet, what string, pairs ...string) (file *string, check func(args []string) error) {
 	f.VisitAll(func(flag *pflag.Flag) { pairs = append(pairs, "file "+flag.Name) })
 	file = f.StringP("file", "f", "", "read the whole "+what+", a JSON object, from this `file`; - is standard input")
@@ -78,7 +78,7 @@ func submit(f *pflag.FlagSet) run {
 			return wait(c, api)
 		}
 		job, err := api.Job(c, accepted.JobID)
-		if err != nil { // the job was accepted, so this is no failure
+		if err != nil { // a failed read is no failure: the job was accepted
 			return c.One(jobView, accepted)
 		}
 		return c.One(jobView, job)

@@ -54,13 +54,13 @@ type Case struct {
 // OK is the case without a problem.
 func OK(found string) Case { return Case{true, Healthy, found, ""} }
 
-// Warn is a case that works, but not as expected.
+// Warn is a case in which something works, but not as expected.
 func Warn(applies bool, found, advice string) Case { return Case{applies, Warning, found, advice} }
 
-// Fail is a case that does not work.
+// Fail is a case in which something does not work.
 func Fail(applies bool, found, advice string) Case { return Case{applies, Failing, found, advice} }
 
-// Judge adds the first matching case, if any.
+// Judge adds the first case that applies, if any.
 func (fs *Findings) Judge(what string, cases ...Case) {
 	for _, c := range cases {
 		if c.Applies {

@@ -14,12 +14,12 @@ type Semaphore[K comparable] struct {
 	mu      sync.Mutex
 	free    int
 	clients map[K]*places
-	waiting []*places // clients with tickets; the last served client is at the end
+	waiting []*places // clients with waiting callers; the client that got a place last is at the end
 }
 
 type places struct {
 	held    int
-	tickets []chan struct{} // oldest first; closed when its caller gets a place
+	tickets []chan struct{} // one for each waiting caller, oldest first; closed when the caller gets a place
 }
 
 // New makes a semaphore of n places.
@@ -113,7 +113,7 @@ func (s *Semaphore[K]) forget(client K) {
 	}
 }
 
-// serve stops when the waiting client with the fewest places cannot have another.
+// serve gives free places to waiting clients, fewest places first, until the next client may not have another place.
 func (s *Semaphore[K]) serve() {
 	for len(s.waiting) > 0 {
 		next := 0

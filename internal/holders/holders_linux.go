@@ -29,7 +29,7 @@ func OfPort(address string) (Holder, bool) {
 	for _, read := range tables {
 		table, err := read()
 		if err != nil {
-			continue // for instance without IPv6
+			continue // the machine may have no IPv6
 		}
 		for _, line := range table {
 			local, _ := netip.AddrFromSlice(line.LocalAddr)

@@ -49,7 +49,7 @@ func Find(ctx context.Context, tx pgx.Tx, parameters pgx.NamedArgs, found func(F
 
 // Find calls found with each row that breaks the rule.
 func (r Rule) Find(ctx context.Context, tx pgx.Tx, parameters pgx.NamedArgs, found func(Finding)) error {
-	rows, _ := tx.Query(ctx, r.query, parameters) // ForEachRow returns its error
+	rows, _ := tx.Query(ctx, r.query, parameters) // ForEachRow returns the error of Query
 	var job, detail *string
 	_, err := pgx.ForEachRow(rows, []any{&job, &detail}, func() error {
 		f := Finding{Rule: r}

@@ -2,9 +2,9 @@
 -- is not about a job) and the violation. The line above a query names the invariant of the simulator's judge that the rule
 -- belongs to, and then the rule. The rules do not repeat table constraints.
 --
--- Parameters: @now is the service time. Every effect of a change before @settled must be visible. @skew is the largest difference
--- between the clocks of processes, @follow is the longest time until a change has its effects, and @recent is the longest time
--- for which an open transaction may not see a change.
+-- Parameters: @now is the service time. Every effect of a change before @settled must be visible. @skew is the largest difference between
+-- the clocks of processes, @follow is the longest time until a change has its effects, and @recent is the longest time for which a
+-- transaction that began before a change may still be open.
 
 -- accepted: something has no job
 SELECT job_id AS job, what || ' without a job' AS detail FROM (

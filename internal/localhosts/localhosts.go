@@ -33,7 +33,7 @@ func Only(publicURL string) func(host string) bool {
 
 // ThisMachine allows the same names as These, and this machine's own names.
 func ThisMachine(names ...string) func(host string) bool {
-	own, _ := os.Hostname() // "" after an error; These ignores it
+	own, _ := os.Hostname() // after an error, own is "", which These ignores
 	return These(append(names, own, container)...)
 }
 
@@ -52,16 +52,15 @@ func These(names ...string) func(host string) bool {
 	}
 }
 
-// FromOtherPage reports whether a page of another origin made a browser send a request for host. A page on another port of
-// localhost counts, although browsers call it same-site. Following a link on such a page does not, because the page cannot read
-// the response.
+// FromOtherPage reports whether a page of another origin made a browser send a request for host. A page on another port of localhost
+// counts, although browsers call it same-site. A followed link does not count, because the page cannot read the response.
 func FromOtherPage(method, host string, header func(name string) string) bool {
 	switch header("Sec-Fetch-Site") {
 	case "same-origin", "none":
 		return false
 	case "same-site":
 		return method != "GET" || header("Sec-Fetch-Mode") != "navigate" || header("Sec-Fetch-Dest") != "document"
-	case "": // missing from old browsers, and for hosts that browsers do not trust
+	case "": // old browsers do not send it, and no browser sends it to hosts that it does not trust
 		origin := header("Origin")
 		u, err := url.Parse(origin)
 		return origin != "" && (err != nil || !strings.EqualFold(u.Host, host))

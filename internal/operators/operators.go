@@ -53,7 +53,7 @@ func (t *Tokens) add(list string, one Operator) error {
 	if list == "" {
 		return nil
 	}
-	if strings.HasSuffix(list, "\n") { // from a file, or from a secret written by echo
+	if strings.HasSuffix(list, "\n") { // the list was read from a file, or written by echo
 		return errors.New("it ends with a line break, which a request cannot contain: remove it")
 	}
 	for i, token := range strings.Split(list, ",") {

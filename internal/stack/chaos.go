@@ -122,9 +122,9 @@ func plan(seed uint64, name string, every time.Duration) iter.Seq[plannedFault] 
 	}
 }
 
-// Run injects faults until the context ends or the stack is closed, and returns once all faults have ended; see Stack.Heal. The
-// seed determines the times and the random choice among live targets. Run reports each fault that had a target after it has
-// ended, one at a time.
+// Run injects faults until the context ends or the stack is closed, and returns once all faults have ended; see Stack.Heal. The seed
+// determines the times and the random choice among live targets. Run reports each fault that found a target, after the fault has ended. It
+// never makes two reports at once.
 func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, report func(Fault)) error {
 	if err := c.Check(s); err != nil {
 		return err

@@ -25,7 +25,7 @@ type clockMove struct {
 	value any
 }
 
-// atRate also unfreezes the clock.
+// atRate returns a change of the rate, which also unfreezes the clock.
 func atRate(rate float64, lasts time.Duration) clockMove {
 	return clockMove{fmt.Sprintf("clock, at rate %g", rate), lasts, "rate", rate}
 }
@@ -51,8 +51,8 @@ func logarithmic(rng *mathrand.Rand, from, to float64) float64 {
 	return math.Exp(math.Log(from) + rng.Float64()*(math.Log(to)-math.Log(from)))
 }
 
-// moveClock retries a move until the service responds, even after the context has ended, because a late request could undo the
-// healing of the clock.
+// moveClock retries a move until the service responds, even after the context has ended, because a request that arrives late could change
+// the clock after Heal.
 func moveClock(ctx context.Context, s *Stack, rng *mathrand.Rand, f *Fault) {
 	lasting, cancel := context.WithTimeout(s.ctx, serverPatience)
 	defer cancel()

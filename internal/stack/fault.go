@@ -105,7 +105,7 @@ func onProcess(inject func(context.Context, *Stack, *rand.Rand, *Process) error)
 	}
 }
 
-// pause ends early if Scale removes the process.
+// pause suspends the process for longer than its lease, or until it is killed or the context ends.
 func pause(ctx context.Context, s *Stack, rng *rand.Rand, p *Process) error {
 	if err := p.Pause(); err != nil {
 		return err
@@ -121,7 +121,7 @@ func pause(ctx context.Context, s *Stack, rng *rand.Rand, p *Process) error {
 
 type serverStep func(context.Context, *Servers) error
 
-// onServer runs do and undo with a context that outlives the chaos, so that undo always runs.
+// onServer runs `do` and `undo` with a context that outlives the chaos, so that `undo` always runs.
 func onServer(name string, do, undo serverStep, lasts bounds) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverPatience)

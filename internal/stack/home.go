@@ -33,8 +33,8 @@ func (h *home) path(name string) string { return filepath.Join(h.dir, name) }
 
 func (h *home) dataDir() string { return h.path(dataName) }
 
-// childEnv has no configuration, secret or PG* variable of this process. Messages are in English, since this package reads some,
-// and the time zone is UTC.
+// childEnv omits the configuration, secrets and PG* variables of this process. Messages are in English, since this package reads some, and
+// the time zone is UTC.
 func childEnv() []string {
 	env := []string{"LC_ALL=C", "TZ=UTC"}
 	for _, name := range []string{"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"} {

@@ -139,7 +139,7 @@ func query(t *testing.T, url, sql string) (text string) {
 	t.Helper()
 	conn := connect(t, url)
 	err := conn.QueryRow(testContext(t), sql).Scan(&text)
-	if err != pgx.ErrNoRows { //nolint:errorlint // pgx does not wrap it
+	if err != pgx.ErrNoRows { //nolint:errorlint // pgx does not wrap this error
 		require.NoError(t, err)
 	}
 	require.NoError(t, conn.Close(testContext(t)))

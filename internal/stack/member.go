@@ -22,7 +22,7 @@ type member struct {
 	stop       context.CancelFunc
 	done       chan struct{} // closed when the process is gone for good
 	err        error         // why it did not end cleanly; read after done
-	took       time.Duration // from SIGTERM to its end; read after done
+	took       time.Duration // time from SIGTERM to the end of the process; read it only after done is closed
 }
 
 // StartRole runs the program in this role, listening on these addresses, and returns once it is ready. api is "" for roles other
@@ -65,7 +65,7 @@ func (s *Stack) newMember(role string, number int) *member {
 	admin, err := FreeAddress()
 	if role == "api" {
 		m.api = strings.TrimPrefix(s.URL, "http://")
-		if s.o.Faults { // clients use a proxy's URL
+		if s.o.Faults { // clients use the URL of a proxy, so the api process needs another address
 			var noAPI error
 			m.api, noAPI = FreeAddress()
 			err = errors.Join(err, noAPI)
@@ -102,7 +102,7 @@ func (m *member) down(patience time.Duration) error {
 	return m.current.Load().Stop(patience)
 }
 
-// resize starts or drops members until a role has n of them. Dropped members still run.
+// resize starts members, or removes them from the list, until a role has n of them. The caller stops the removed ones.
 func (s *Stack) resize(all *[]*member, role string, n int) (wanted, dropped []*member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

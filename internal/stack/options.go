@@ -22,7 +22,7 @@ type Options struct {
 	Dir         string            // folder for "logs", which Close keeps; created if missing
 	Concurrency int               // concurrent jobs in a worker process; 0: 100
 	TimeScale   float64           // factor of the jobs' durations; 0: jobs take no time
-	Env         map[string]string // FORGERUN_ variables that override those of the stack, except Addresses
+	Env         map[string]string // FORGERUN_ variables; they override those of the stack, except Addresses
 	Listen      string            // address of the API if Faults is set; "": any free port of 127.0.0.1
 	APIs        int               // number of api processes, more than one only with Faults; 0: one
 	Workers     int               // number of worker processes at first; see Scale
@@ -64,7 +64,7 @@ var Addresses = []string{"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERU
 // environ is the configuration of all processes, without their listen addresses.
 type environ map[string]string
 
-// newEnviron sets short leases and backoffs, so that faults heal within seconds. Its log level limits disk use in long runs.
+// newEnviron sets short leases and backoffs, so that faults heal within seconds. The log level limits disk use in long runs.
 func newEnviron(o Options, databaseURL, redisURL string) environ {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
@@ -109,7 +109,7 @@ func (e environ) stopPatience() time.Duration {
 	return grace + 20*time.Second
 }
 
-// maxWorkers is as many as Postgres has connections for: each worker process uses about 20.
+// maxWorkers is how many worker processes Postgres has connections for; each uses about 20.
 const maxWorkers = 32
 
 // Schedule is the number of workers in the course of a run, in steps of equal length.

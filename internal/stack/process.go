@@ -64,7 +64,7 @@ func StartProcess(c Command) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = out.Close() }() // the child has its own copy
+	defer func() { _ = out.Close() }() // the child has its own descriptor of the log
 	p := &Process{cmd: exec.Command(c.Path, c.Args...), log: c.Log, offset: offset, exited: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Env, p.cmd.Stdin = c.Dir, c.Env, c.Input
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.ExtraFiles = out, out, c.Files

@@ -12,7 +12,7 @@ import (
 )
 
 // Credential is unused: on Windows every process runs as this process's user.
-type Credential struct{ Uid, Gid uint32 } //nolint:revive // as elsewhere
+type Credential struct{ Uid, Gid uint32 } //nolint:revive // the names of syscall.Credential
 
 // Windows cannot pause a process, so Pause returns an error.
 const pauseSignal, resumeSignal = syscall.Signal(0x13), syscall.Signal(0x12)

@@ -99,7 +99,7 @@ func (s *server) launch(ctx context.Context) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = running.Close() }() // the server has its own copy
+	defer func() { _ = running.Close() }() // the server has its own descriptor of the lock file
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
 	}

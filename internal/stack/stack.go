@@ -38,7 +38,7 @@ import (
 // Stack is a running service. It is safe for concurrent use.
 type Stack struct {
 	URL                   string // address of the API, which never changes; "" with external servers
-	DatabaseURL, RedisURL string // without proxies
+	DatabaseURL, RedisURL string // addresses of the servers, not of proxies
 
 	o       Options
 	log     *slog.Logger

@@ -50,7 +50,7 @@ func (u *unit) PID() int {
 	return 0
 }
 
-// living returns the running process, unless it is being stopped; otherwise nil.
+// living returns the running process, or nil if none runs or it is being stopped.
 func (u *unit) living() *Process {
 	if p := u.current.Load(); !p.HasExited() && !p.stopping.Load() {
 		return p
@@ -127,8 +127,8 @@ func (u *unit) keep() {
 	}
 }
 
-// awaitReady waits until the program serves, while keep starts it. It returns the error of a start if starts keep failing, and
-// ends when keep ends.
+// awaitReady waits until the program serves, while keep starts it. It returns the latest error if starts keep failing, and gives up when
+// keep ends.
 func (u *unit) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -14,5 +14,5 @@ func LogInfo(ctx context.Context, log *slog.Logger, message string, attrs []slog
 	}
 	r := slog.NewRecord(time.Now(), slog.LevelInfo, message, 0)
 	r.AddAttrs(attrs...)
-	_ = log.Handler().Handle(ctx, r) // as slog.Logger does
+	_ = log.Handler().Handle(ctx, r) // slog.Logger ignores the error, too
 }

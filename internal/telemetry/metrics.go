@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Factory makes and registers metrics. Each label value starts with a series at zero, since an alert on changes misses the first
+// Factory makes and registers metrics. Every series exists from the start with the value 0, since an alert on increases misses the first
 // increase of a new series.
 type Factory struct {
 	registry prometheus.Registerer // nil: the metrics are not exposed

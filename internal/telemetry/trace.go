@@ -35,12 +35,12 @@ const (
 
 // Names of spans. A request's span is named by its method and route.
 const (
-	SpanEnqueue = "enqueue job" // until the queue has responded
+	SpanEnqueue = "enqueue job" // ends when the queue has responded
 	SpanProcess = "process job" // a worker's handling of a task, from start to end
 	SpanAssign  = "assign job"
 	SpanRun     = "run job"
 	SpanReport  = "report job"
-	SpanRescue  = "rescue job" // for a job of a dead worker
+	SpanRescue  = "rescue job" // of a job that a dead worker held
 	SpanSubmit  = "submit job"
 	SpanBatch   = "submit batch"
 	SpanCancel  = "cancel job"

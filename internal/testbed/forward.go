@@ -23,7 +23,7 @@ var rootFiles = []string{
 	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",
 }
 
-// forwarding holds what a client's environment variables must name so that the client uses a forward proxy.
+// forwarding holds the address and the certificates that a client needs to use a forward proxy.
 type forwarding struct {
 	proxy string // proxy address
 	dir   string // folder with the certificates

@@ -62,7 +62,7 @@ type runningProxy struct {
 // proxied holds the settings of a proxy and the API behind it.
 type proxied struct {
 	listen                    string
-	targets                   []string // more than one only with forward
+	targets                   []string // one target, or several if forward is set
 	forward                   bool     // clients use the target's address; environment variables point them to the proxy
 	tls                       string   // file for the certificate that clients must trust; empty: no TLS
 	api, openAPI              string
@@ -174,7 +174,7 @@ func (o *proxied) addresses() (all []*url.URL, err error) {
 	}
 	for _, text := range o.targets {
 		target, err := address("--target", text)
-		if err == nil && strings.Trim(target.Path, "/") != "" { // paths in responses would then lack the proxy's address
+		if err == nil && strings.Trim(target.Path, "/") != "" { // links in responses would bypass the proxy
 			err = fmt.Errorf("--target %q must be an address without a path: put the path in the command's requests", redact.URL(text))
 		}
 		if err != nil {

@@ -48,7 +48,7 @@ type searchRun struct {
 	tries            int
 	dir, regressions string
 
-	each []verdictRun // one for each worker
+	each []verdictRun // each worker has its own
 }
 
 func searchCommand(p command.Program) *cobra.Command {

@@ -78,7 +78,7 @@ func (s *service) checkSettings(ctx context.Context, settings []string) error {
 }
 
 // play starts the service, runs do, and always stops and removes the service. If the service does not end cleanly, play returns the exit
-// code unclean, unless do returned a higher one.
+// code unclean, unless `do` returned a higher one.
 func (s *service) play(ctx context.Context, p command.Program, unclean int, do func() int) int {
 	defer func() { _ = os.RemoveAll(s.dir) }()
 	began, code := time.Now(), exitInterrupted

@@ -294,7 +294,7 @@ func columns(names []string) string {
 	return strings.Join(lines, ",\n")
 }
 
-// complete makes the shell complete the flags of a command with names.
+// complete makes the shell propose the names as values of these flags.
 func complete(c *cobra.Command, names []string, flags ...string) {
 	for _, flag := range flags {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))

@@ -77,7 +77,7 @@ func (v *verdictRun) updateBaseline(shown *summary.Summary) error {
 // reportToActions writes the step summary and annotations if the program runs in GitHub Actions.
 func (v *verdictRun) reportToActions(shown *summary.Summary) error {
 	if path := os.Getenv("GITHUB_STEP_SUMMARY"); path != "" {
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, sharedFile) //nolint:gosec // the runner's file
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, sharedFile) //nolint:gosec // GitHub's runner names the file
 		if err != nil {
 			return fmt.Errorf("GITHUB_STEP_SUMMARY: %w", err)
 		}

@@ -39,7 +39,7 @@ func (v *verdictRun) series() (all []conditions) {
 	switch {
 	case slices.Contains(profiles, allProfiles):
 		profiles = slices.DeleteFunc(append([]string{noFaults}, profileNames()...), func(name string) bool {
-			return name == string(fault.Default) // redundant: default combines faults of the other profiles
+			return name == string(fault.Default) // skip it: default combines the faults of the other profiles
 		})
 	case len(profiles) == 0 && v.faults != "":
 		profiles = []string{""}
@@ -71,7 +71,7 @@ func (v *verdictRun) run(ctx context.Context) int {
 	return v.within(ctx, func() int { return v.judge(ctx) })
 }
 
-// within calls do while a service or a proxy for the command runs. It always stops a service that it started, and removes its folder.
+// within calls `do` while a service or a proxy for the command runs. It always stops a service that it started, and removes its folder.
 func (v *verdictRun) within(ctx context.Context, do func() int) int {
 	if _, err := exec.LookPath(v.command[0]); err != nil {
 		return v.Unusable(fmt.Errorf("NOTHING JUDGED: the command %q was not found: %w", v.command[0], errors.Unwrap(err)))
@@ -86,7 +86,7 @@ func (v *verdictRun) within(ctx context.Context, do func() int) int {
 		v.use(p)
 		all = p.rules
 	}
-	if len(v.skip) > 0 { // otherwise the service chooses the rules
+	if len(v.skip) > 0 { // without --skip, the service chooses the rules
 		v.rules = v.judgedRules(all)
 	}
 	if v.url != "" {

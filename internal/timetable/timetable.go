@@ -14,7 +14,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// parser reads five fields, or six with seconds first. It rejects names such as @daily. Intervals such as @every have their own member.
+// parser reads five fields, or six with seconds first. It rejects names such as @daily. Requests have a separate member for intervals, so
+// @every is not needed.
 var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 
 // Times are the due times of a schedule.
@@ -46,7 +47,7 @@ func ParseCron(text string) (cron.Schedule, error) {
 	if len(text) > job.MaxCronBytes {
 		return nil, fmt.Errorf("more than %d bytes", job.MaxCronBytes)
 	}
-	if strings.Contains(text, "=") { // TZ=, an extension of the parser
+	if strings.Contains(text, "=") { // the parser would accept TZ=
 		return nil, fmt.Errorf("the expression must not contain a time zone")
 	}
 	return parser.Parse(text)
@@ -91,8 +92,8 @@ func (s *Times) After(t time.Time) (time.Time, bool) {
 	return next, true
 }
 
-// afterCron calls robfig/cron separately for each span between clock changes, where the UTC offset is constant. Across changes,
-// robfig/cron skips days without midnight and is wrong after a change by half an hour.
+// afterCron calls robfig/cron separately for each span between clock changes, where the UTC offset is constant. Across changes, robfig/cron
+// skips days without midnight and returns wrong times after a change of half an hour.
 func (s *Times) afterCron(t time.Time) time.Time {
 	for lastYear := t.Year() + 5; ; {
 		local := t.Add(1).In(s.zone) // the due time is after t, so the offset just after t counts
@@ -120,8 +121,8 @@ func (s *Times) afterInterval(t time.Time) time.Time {
 	return t.Add(s.interval - t.Sub(s.anchor)%s.interval)
 }
 
-// LastBefore returns the latest n due times after `after` and up to `until`, or fewer if there are fewer, earliest first. Its
-// work grows with n, and hardly with the time between the two.
+// LastBefore returns the latest n due times after `after` and up to `until`, or fewer if there are fewer, earliest first. Its cost depends
+// on n, and hardly on the time between `after` and `until`.
 func (s *Times) LastBefore(after, until time.Time, n int) []time.Time {
 	for window := time.Duration(n) * time.Second; ; window *= 2 {
 		begin := until.Add(-window)

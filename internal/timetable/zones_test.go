@@ -92,8 +92,8 @@ func TestEveryZone(t *testing.T) {
 	}
 }
 
-// compareDue compares the due times of the expressions first to last-1, from one minute up to another, with the oracle's. It skips
-// minutes without a due time quickly, because with the race detector this loop takes most of the test's time.
+// compareDue compares due times with the oracle's, for the expressions `first` to `last`-1 and a range of minutes. It skips minutes without
+// a due time quickly, because with the race detector this loop takes most of the test's time.
 func compareDue(t *testing.T, zone string, offsets []int16, matches []uint16, first, last, from, until int) {
 	t.Helper()
 	at := func(m int) time.Time { return countFrom.Add(time.Duration(m) * time.Minute) }

@@ -59,7 +59,7 @@ func read(linked Info, build *debug.BuildInfo) Info {
 	return info
 }
 
-// recorded adds what the Go tool recorded in the program: the module's version, and the commit if the build had the repository.
+// recorded adds what the Go tool recorded in the program: the module's version, and the commit if the program was built in a repository.
 func recorded(info Info, build *debug.BuildInfo) Info {
 	if version := build.Main.Version; version != "(devel)" {
 		info.Version = version

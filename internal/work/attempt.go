@@ -51,7 +51,7 @@ type attempt struct {
 	uses  uses
 	steps int
 	items int       // KiB of the result body
-	start time.Time // by clock
+	start time.Time // start of the attempt, by clock
 	clock job.AttemptClock
 	on    job.Observer
 
@@ -147,7 +147,7 @@ func (a *attempt) emit(ctx context.Context, e job.PlannedEvent, before int) erro
 	return a.on.Emit(before, e.Emission)
 }
 
-// wait fills the time up to a moment after the start. It hashes for its share of the remaining time, at least one unit, and then
+// wait fills the time until `after` has passed since the start. It hashes for its share of the remaining time, at least one unit, and then
 // waits.
 func (a *attempt) wait(ctx context.Context, after time.Duration) error {
 	end := a.start.Add(after)

@@ -97,7 +97,7 @@ func TestFileIsWritten(t *testing.T) {
 	wrong := &tempFile{file: zero, written: make([]byte, blockSize), read: make([]byte, blockSize)}
 	require.ErrorIs(t, wrong.write(0), errReadBack)
 
-	file, err := os.CreateTemp(f.dir, "forgerun-io-*") // like a system where open files cannot be removed
+	file, err := os.CreateTemp(f.dir, "forgerun-io-*") // as on a system where open files cannot be removed
 	require.NoError(t, err)
 	(&tempFile{dir: f.dir, file: file}).release()
 	requireEmptyDir(t, f.dir)

@@ -1,5 +1,5 @@
-// Package work does the work of a work kind while a job runs. Within limits it waits, uses CPU and memory, writes files or produces
-// output, and returns the result body. It makes no decisions about jobs and stores nothing. The caller recovers its panics.
+// Package work does the work of a work kind while a job runs. Within limits it waits, uses CPU and memory, writes files or produces output,
+// and returns the result body. It makes no decisions about jobs and stores nothing. It may panic; the caller must recover.
 package work
 
 import (

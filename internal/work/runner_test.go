@@ -183,7 +183,7 @@ func TestCancelInLastStepIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	for _, kind := range runnable() {
 		if kind == job.FailImmediate || kind == job.RunsOverTimeout {
-			continue // reports nothing at 50 %, or does not end at once
+			continue // FAIL_IMMEDIATE reports no 50 %; RUNS_OVER_TIMEOUT does not end at once
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		_, err := New(Config{TempDir: t.TempDir()}).Run(ctx, define(t, kind), 1, job.Observer{Progress: func(p job.Progress) {

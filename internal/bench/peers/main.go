@@ -79,7 +79,7 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// working runs workers while do inserts jobs, and until all jobs have run. The time includes stopping the workers.
+// working runs workers while `do` inserts jobs, and until all jobs have run. The time includes stopping the workers.
 func (p *peer) working(ctx context.Context, do func() error) error {
 	var done atomic.Int64
 	finished := make(chan struct{})

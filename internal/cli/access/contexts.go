@@ -19,7 +19,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 )
 
-// Contexts are a user's services. They are stored in a file that only this user can read.
+// Contexts are the services that a user has named. They are stored in a file that only this user can read.
 type Contexts struct {
 	Current string              `yaml:"current,omitempty"`
 	All     map[string]Endpoint `yaml:"contexts,omitempty"`

@@ -70,7 +70,7 @@ func ParseTime(text string) (time.Time, error) {
 // Execute runs the program of root and returns its exit code and the error to print. Errors other than Exit have the exit code of a
 // failure. The lines of examples appear in the help of the commands that they call.
 func Execute(ctx context.Context, root *cobra.Command, examples string, args []string, stdout, stderr io.Writer) (code int, err error) {
-	root.SetOut(stdout) // first, because cobra copies it into the command "completion"
+	root.SetOut(stdout) // before other settings, because cobra gives the command "completion" a copy of it
 	root.SetErr(stderr)
 	prepare(root)
 	addExamples(root, examplesOf(root, examples))
@@ -147,7 +147,7 @@ func New(use, short string, run func(*cobra.Command, []string) error) *cobra.Com
 	c := &cobra.Command{Use: use, Short: short, RunE: run}
 	least, most := 0, 0
 	for _, arg := range strings.Fields(use)[1:] {
-		if strings.HasPrefix(arg, "-") { // a flag that is required
+		if strings.HasPrefix(arg, "-") { // a required flag; arguments come before flags
 			break
 		}
 		if !strings.HasPrefix(arg, "[") {
@@ -187,7 +187,7 @@ func Between(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// Only accepts no argument or one of the words.
+// Only returns a check that accepts at most one argument, which must be one of the words.
 func Only(words ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) > 0 && !slices.Contains(words, args[0]) {

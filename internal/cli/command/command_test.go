@@ -39,7 +39,7 @@ func TestExecute(t *testing.T) {
 	for name, c := range map[string]struct {
 		args     []string
 		code     int
-		sentence string   // of the error
+		sentence string   // text of the error
 		got      []string // nil: nothing ran
 	}{
 		"flags":             {[]string{"leaf", "--url", "a", "--to=0", "b"}, 0, "", []string{"a", "b"}},

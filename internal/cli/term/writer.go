@@ -37,7 +37,6 @@ func Raw(w io.Writer) io.Writer {
 	return w
 }
 
-// markFor returns the mark that lets w recognize the program's own control characters.
 func markFor(w io.Writer) string {
 	if _, guarded := w.(*Writer); guarded {
 		return own
@@ -109,12 +108,11 @@ func Printable(text string) string {
 	return b.String()
 }
 
-// Line is Printable on one line.
+// Line is like Printable, but replaces line breaks and tabs with spaces.
 func Line(text string) string { return Printable(lineBreaks.Replace(text)) }
 
 var lineBreaks = strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ")
 
-// file returns v, or the file that v guards; nil if there is no file.
 func file(v any) *os.File {
 	if guarded, ok := v.(*Writer); ok {
 		v = guarded.out

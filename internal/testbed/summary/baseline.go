@@ -112,7 +112,7 @@ func (b *Baseline) has(disturbed, label, rule string) bool {
 	})
 }
 
-// outcomes reports whether the rule of entry k was broken in any session that the entry is about, and whether it was kept in any.
+// outcomes looks at the sessions that match entry k, and reports whether any broke its rule and whether any kept it.
 func (s *Summary) outcomes(k known) (broken, kept bool) {
 	if k.Rule == commandRule {
 		for _, r := range s.runs {

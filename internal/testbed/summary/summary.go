@@ -118,7 +118,7 @@ func (s *Summary) Results() (all []verdict.Result) {
 			case at < 0:
 				all = append(all, r)
 			case slices.Index(worst, r.Status) > slices.Index(worst, all[at].Status), r.Status == all[at].Status &&
-				len(r.Exercise) < len(all[at].Exercise): // the shorter advice: it is longer if a session's profile cannot test the rule
+				len(r.Exercise) < len(all[at].Exercise): // the longer advice says that a profile cannot test the rule
 				all[at] = r
 			}
 		}

@@ -44,7 +44,6 @@ func rank(r verdict.Result) int {
 // isKnown reports whether the baseline contains this break.
 func isKnown(r verdict.Result) bool { return r.Status == verdict.Warn && r.Level == verdict.Must }
 
-// weight returns the level of a broken rule, or "known" if the baseline contains it.
 func weight(r verdict.Result) string {
 	if isKnown(r) {
 		return "known"
@@ -89,7 +88,7 @@ func (s *Summary) Text(w io.Writer, style term.Style) error {
 	} else {
 		err = texts.ExecuteTemplate(&b, "sessions", s)
 	}
-	text := term.MaskedLines(b.String()) // must precede the colors, which it would mask
+	text := term.MaskedLines(b.String()) // mask before adding colors: MaskedLines would escape them
 	for _, m := range marks {
 		text = strings.ReplaceAll(text, "\n"+m.text+"  ", "\n"+style.Paint(m.color, m.text)+"  ")
 	}

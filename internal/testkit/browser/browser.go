@@ -36,7 +36,7 @@ func Tab(t testing.TB) context.Context {
 	return tab
 }
 
-// find prefers the headless shell, which draws no browser UI around tabs. Tests then take two thirds of the time.
+// find prefers the headless shell, which draws no browser UI around tabs. Tests then take only two thirds as long.
 func find() string {
 	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -56,7 +56,7 @@ func running(path string) (context.Context, error) {
 		chromedp.WindowSize(1300, 900), chromedp.Flag("disable-component-update", true))
 	allocated, release := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, stop := chromedp.NewContext(allocated)
-	if err := chromedp.Do(ctx); err != nil { // starts it
+	if err := chromedp.Do(ctx); err != nil { // starts the browser
 		release()
 		return nil, err
 	}

@@ -1,5 +1,5 @@
-// Command servers runs a command with a Postgres server that the tests of all packages share (see repotest.Shared). It removes the
-// server when the command ends. Temporary files of both are in memory if there is room.
+// Command servers runs a command with a Postgres server that the tests of all packages share (see repotest.Shared). It removes the server
+// when the command ends. The temporary files of the command and the server are in memory if there is room.
 package main
 
 import (
