@@ -19,7 +19,7 @@ type BatchRequest struct {
 	RequestID  string
 	ReceivedAt time.Time
 	Items      []ItemRequest
-	Unlisted   int // number of violations of items that are not listed; if there are any, the batch is refused
+	Unlisted   int // number of violations in items beyond the listed ones; if it is not 0, the batch is refused
 
 	IdempotencyKey string
 	Hash           [32]byte // hash of the canonical request without the idempotency key
@@ -92,7 +92,7 @@ func (b *Batch) Unfinished() bool {
 type BatchItem struct {
 	ItemID  string   `json:"item_id"`
 	JobID   ID       `json:"job_id,omitzero"`
-	State   State    `json:"state,omitempty"` // at acceptance
+	State   State    `json:"state,omitempty"` // when the job was accepted
 	Refusal *Refusal `json:"refusal,omitempty"`
 }
 

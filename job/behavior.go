@@ -80,7 +80,7 @@ type PlannedEvent struct {
 
 const behaviorAt = "/params/behavior"
 
-// Check returns violations by values that contradict each other, and by attempts that would not end before the execution limit.
+// Check returns a violation for values that contradict each other, and for an attempt that would exceed the execution limit.
 func (b *Behavior) Check(limit time.Duration) (violations []Violation) {
 	if b == nil {
 		return nil

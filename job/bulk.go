@@ -85,11 +85,11 @@ type Bulk struct {
 
 	CreatedAt  time.Time
 	StartedAt  *time.Time
-	GatheredAt *time.Time // when all items were gathered
+	GatheredAt *time.Time // when all jobs had been selected
 	FinishedAt *time.Time
 	Aborted    bool
 
-	Position                                ID   // jobs are gathered from new to old: the next one is older than this job; zero: the newest
+	Position                                ID   // jobs are selected from new to old, next those older than this job; zero: the newest
 	More                                    bool // there were more jobs than MaxBulkItems
 	Total, Done, Succeeded, Skipped, Failed int
 }
@@ -130,7 +130,7 @@ func (b *Bulk) JobsOf() ID {
 // BulkResult is the result of an item.
 type BulkResult string
 
-// Results of items. The last three correspond to the responses to a single request: changed, not changed, and an error.
+// Results of items. The last three mean that the job was changed, was left as it is, or could not be changed.
 const (
 	ItemPending   BulkResult = "PENDING"
 	ItemSucceeded BulkResult = "SUCCEEDED"
@@ -141,7 +141,7 @@ const (
 // BulkResults lists all results.
 var BulkResults = []BulkResult{ItemPending, ItemSucceeded, ItemSkipped, ItemFailed}
 
-// BulkItem is one job of a bulk operation. Attempt and EventSeq are the job's values when it was gathered.
+// BulkItem is one job of a bulk operation. Attempt and EventSeq are the job's values when the operation selected it.
 type BulkItem struct {
 	JobID    ID
 	ClientID ID
@@ -196,7 +196,7 @@ func (b *Bulk) Left(i BulkItem) (BulkItem, bool) {
 type ItemRetry struct {
 	Item  BulkItem
 	Wait  time.Duration
-	Lease ID // lease that has room for the retry
+	Lease ID // headroom lease that the retry counts against
 }
 
 // BulkCount is the result of a dry run.
@@ -216,7 +216,7 @@ type BulkReason struct {
 	Count  int        `json:"count"`
 }
 
-// BulkLook is a part of a dry run: the matching jobs among those that it read.
+// BulkLook is the result of one read of a dry run: the matching jobs among those that were read.
 type BulkLook struct {
 	Looked int
 	Last   ID   // last job that was read

@@ -27,7 +27,7 @@ type Task struct {
 // TaskFailed reports that the work was done and failed, and that the failure is recorded. The queue counts the task as failed.
 type TaskFailed struct {
 	Text string
-	// Again is the wait before the task is handled again, by the machine's clock. If it is 0, the task is archived with the text.
+	// Again is the wait before the task is handled again, by the machine's clock. If it is 0, the task is archived with Text.
 	Again time.Duration
 }
 
@@ -115,7 +115,7 @@ type Finish struct {
 	EndedAt *time.Time
 }
 
-// Finished is the result of a Finish.
+// Finished is what the store returns for a Finish.
 type Finished struct {
 	ClaimID
 	ClientID ID
@@ -165,7 +165,7 @@ type QueueCursor struct {
 // Cursor returns the position of a task's job.
 func (t Task) Cursor() QueueCursor { return QueueCursor{RunAt: t.RunAt, JobID: t.JobID} }
 
-// Load is a number of unfinished jobs.
+// Load counts unfinished jobs.
 type Load struct {
 	Active int // unfinished jobs
 	Queued int // jobs in QUEUED, which are part of Active
@@ -186,7 +186,7 @@ func (l Load) Max(other Load) Load {
 	return Load{Active: max(l.Active, other.Active), Queued: max(l.Queued, other.Queued)}
 }
 
-// Within reports whether neither number exceeds the other's.
+// Within reports whether each number of l is at most that of other.
 func (l Load) Within(other Load) bool { return l.Active <= other.Active && l.Queued <= other.Queued }
 
 // Fail ends the held attempt as FAILED. With auto_retry, a retryable failure queues the next attempt in the same commit, to run after the
@@ -205,7 +205,7 @@ func (h Held) end(failure *Failure, wait time.Duration) Finish {
 	return f
 }
 
-// Notification returns the notification of the attempt's end. It covers everything that was committed with the end.
+// Notification returns the notification of the attempt's end. The receiver finds all events of the commit in the database.
 func (f Finished) Notification() Notification {
 	return Notification{ClientID: f.ClientID, JobID: f.JobID, Attempt: f.Attempt, Ended: true}
 }
@@ -220,7 +220,7 @@ type Backlog struct {
 	Workers int // workers with a valid lease
 	Slots   int // jobs that they can hold at once
 
-	Deliveries       int           // number of pending ones, up to a limit
+	Deliveries       int           // number of pending deliveries, up to a limit
 	OldestDelivery   time.Duration // how long the oldest waiting delivery has been due; 0 if none is due
-	DisabledWebhooks int           // number of those that the server disabled, up to a limit
+	DisabledWebhooks int           // number of webhooks that the server disabled, up to a limit
 }

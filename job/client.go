@@ -145,7 +145,7 @@ type Erasure struct {
 	StartedAt  *time.Time
 	FinishedAt *time.Time
 
-	Step        string // current step; storage sets the name
+	Step        string // current step, as named by the store
 	Position    ID     // the step continues after this row
 	PositionJob ID
 	Removed     map[string]int // rows by table

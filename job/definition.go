@@ -46,7 +46,7 @@ type Definition struct {
 	Retry *RetryPolicy `json:"retry,omitempty"` // nil means the service's settings
 }
 
-// Catalogue is the configured part of the work-kind catalogue.
+// Catalogue says which parts of the work-kind catalogue this service offers, and with which limits.
 type Catalogue struct {
 	Types           []Type        // allowed job types
 	Kinds           []Kind        // allowed work kinds
@@ -111,8 +111,8 @@ func (d *Definition) setEmission(t Type, emit *Emission) {
 	}
 }
 
-// draw first decides whether the kind fails, then picks one of those kinds with equal chances. An EMIT_EVENT job gets a kind that
-// succeeds quickly.
+// draw first decides at random whether the kind fails or succeeds, then picks one of these kinds with equal chances. An EMIT_EVENT job gets
+// a kind that succeeds quickly.
 func (c Catalogue) draw(t Type, seed int64) Kind {
 	if t == EmitEvent && slices.Contains(c.Kinds, SuccessFast) {
 		return SuccessFast
@@ -166,9 +166,9 @@ func (d Definition) Validate() error {
 // WeightUnit is the unit of weight, in bytes.
 const WeightUnit = 16 * kib
 
-// Weight returns how much larger a job is than an ordinary one, in units. It counts the params and the result beyond the first
-// unit of each, and the emitted events with their deliveries in each attempt. Each change of state makes a delivery of about 1.5
-// KiB per receiver. Over the life of a job this is about a unit for two receivers, so every two receivers count as one unit.
+// Weight returns how much larger a job is than an ordinary one, in units. It counts the params and the result, except the first unit of
+// each, and the emitted events with their deliveries in each attempt. Each change of state makes a delivery of about 1.5 KiB per receiver.
+// Over the life of a job this is about a unit for two receivers, so every two receivers count as one unit.
 func (j *Job) Weight(receivers int) int {
 	d := j.Definition
 	weight := units(len(j.Params)) - 1 + units(d.PayloadSize) - 1 + receivers/2
@@ -200,5 +200,4 @@ func (a *DeliveryAttempt) Weight() int {
 	return units(size)
 }
 
-// units returns the number of units, rounded up and at least one.
 func units(bytes int) int { return max(1, (bytes+WeightUnit-1)/WeightUnit) }

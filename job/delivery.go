@@ -26,7 +26,7 @@ func (s DeliveryState) Valid() bool { return slices.Contains(DeliveryStates, s) 
 type Delivery struct {
 	ID        ID
 	ClientID  ID
-	Endpoint  ID     // the webhook, or an id for the callback's origin; endpoints share the sending capacity
+	Endpoint  ID     // id of the webhook, or of the callback's origin; the sending capacity is divided among endpoints
 	WebhookID ID     // zero for a callback
 	URL       string // URL of a callback; "" for a webhook
 	JobID     ID     // zero for an event without a job
@@ -142,7 +142,7 @@ type DeliveryResult struct {
 	Fence      int
 	Sent       Sent
 	State      DeliveryState  // state after the attempt
-	Wait       time.Duration  // wait before the next attempt, while PENDING
+	Wait       time.Duration  // wait before the next attempt, if PENDING
 	Disable    DisabledReason // reason to disable the webhook, or ""
 }
 
@@ -152,7 +152,7 @@ type Recorded struct {
 	Disabled DisabledReason // why the result disabled the webhook, or ""
 }
 
-// EndpointKey is a position in the order of endpoints. The zero value comes first.
+// EndpointKey identifies an endpoint, and determines its place in lists. The zero value comes first.
 type EndpointKey struct {
 	Client, Endpoint ID
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Names of events. Events of a change of state have both states. The others (progress, exhausted, emitted) have no states.
+// Names of events. Events of a change of state have a previous and a next state. The others (progress, exhausted, emitted) have no states.
 const (
 	EventCreated          = "job.created"
 	EventQueued           = "job.queued"
@@ -64,7 +64,7 @@ type Occurrence struct {
 	Webhook  ID       // webhook of webhook.disabled and webhook.test
 }
 
-// Log is a part of a job's events. There are more events unless the last one has the seq Last.
+// Log is a part of a job's events. More events follow unless the last one in it has the seq Last.
 type Log struct {
 	Events []Occurrence
 	Last   int  // seq of the job's latest event

@@ -10,7 +10,7 @@ type Lease struct {
 	ID, Process ID
 	New         bool          // the lease is not stored yet
 	Limit       Load          // limit of all jobs
-	Keep        Load          // room that may already be in use; always granted
+	Keep        Load          // room that may already be in use, so it is always granted
 	Stored      Load          // jobs stored under the lease since the last report
 	Need        Load          // reserved room plus the room for the largest waiting request
 	Want        Load          // Need, plus what the process expects to store until the next renewal
@@ -18,16 +18,16 @@ type Lease struct {
 	Counted     *Counted      // new count of the jobs, if there is one
 }
 
-// Counted is a count of the jobs, with the number of jobs that processes had reported at that time.
+// Counted is a count of the stored jobs, and the number that processes had reported when they were counted.
 type Counted struct{ Jobs, Reported Load }
 
-// Headroom is the grant of a lease.
+// Headroom is the room that a lease grants.
 type Headroom struct {
 	Granted   Load
 	Processes int // number of processes with leases
 }
 
-// ErrLeaseEnded refuses jobs under a lease that has ended. Other processes may have its room.
+// ErrLeaseEnded is returned for jobs under a lease that has ended, because other processes may use its room by now.
 var ErrLeaseEnded = &Error{Code: CodeStorageUnavailable, RetryAfter: time.Second,
 	Detail: "The server took too long to store the job, and the capacity reserved for it expired. Nothing was accepted. Repeat the request."}
 

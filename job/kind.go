@@ -127,7 +127,7 @@ func (k Kind) Valid() bool {
 	return ok
 }
 
-// FailsOn reports whether attempt n (from 1) of a job of kind k fails by the catalogue, and returns the reason.
+// FailsOn reports whether attempt n (from 1) of a job of kind k fails according to the catalogue, and returns the reason.
 func (k Kind) FailsOn(attempt int) (Reason, bool) {
 	s := specs[k]
 	if !s.ShouldFail || (s.SucceedsOnAttempt > 0 && attempt >= s.SucceedsOnAttempt) {

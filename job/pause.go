@@ -44,7 +44,7 @@ type Pauses []Pause
 // Stops reports whether jobs of the kind and client must not start.
 func (p Pauses) Stops(kind Kind, client ID) bool { return p.about(ModePause, kind, client) != nil }
 
-// Reason returns why a job waits, given the reason without pauses.
+// Reason returns why a job waits. r is the reason that applies without pauses.
 func (p Pauses) Reason(r WaitingReason, kind Kind, client ID) WaitingReason {
 	if (r == WaitingQueue || r == WaitingNoWorkers) && p.Stops(kind, client) {
 		return WaitingPaused

@@ -36,9 +36,9 @@ type Request struct {
 
 	Violations []Violation
 	Unlisted   int  // number of violations that decoding found but did not list
-	Malformed  bool // a violation concerns the form, not a value
+	Malformed  bool // a violation is a mistake in the structure, not in a value
 
-	// Warnings concern accepted values and have no effect. They depend only on the request, so that a repetition gets the same ones.
+	// Warnings concern accepted values and have no effect. They depend only on the request, so a repeated request gets the same warnings.
 	Warnings []Violation
 }
 
@@ -114,8 +114,8 @@ func (c Catalogue) checkCustom(r Request) []Violation {
 // once.
 const clockSkew = time.Second
 
-// TooLate returns a violation if execution_at is further in the past than clockSkew (section 10), otherwise false. Check handles an
-// execution_at that is not allowed at all.
+// TooLate returns a violation if execution_at is further in the past than clockSkew (section 10), otherwise false. Check refuses an
+// execution_at for jobs that must not have one.
 func (r Request) TooLate(now time.Time) (Violation, bool) {
 	if r.ExecutionAt == nil || !r.ExecutionAt.Before(now.Add(-clockSkew)) || r.Type == Execute || r.Type == EmitEvent {
 		return Violation{}, false
@@ -124,8 +124,8 @@ func (r Request) TooLate(now time.Time) (Violation, bool) {
 		"up to one second in the past counts as now. The server's time is " + now.UTC().Format(time.RFC3339) + "."}, true
 }
 
-// TooFar returns a violation if execution_at is further in the future than limit, otherwise false. A limit of 0 means no limit. A
-// repeated request cannot become too far, because its execution_at only gets nearer.
+// TooFar returns a violation if execution_at is further in the future than limit, otherwise false. A limit of 0 means no limit. A repeated
+// request passes again, because its execution_at only gets nearer.
 func (r Request) TooFar(now time.Time, limit time.Duration) (Violation, bool) {
 	if limit == 0 || r.ExecutionAt == nil || !r.ExecutionAt.After(now.Add(limit)) || r.Type == Execute || r.Type == EmitEvent {
 		return Violation{}, false

@@ -46,7 +46,7 @@ type Timetable struct {
 	EndAt    *time.Time    // last possible due time
 }
 
-// ScheduledJob is the stored request for the job of each run.
+// ScheduledJob is the stored request from which each run makes its job.
 type ScheduledJob struct {
 	Type          Type            `json:"type"`
 	WorkKind      Kind            `json:"work_kind,omitempty"`
@@ -168,10 +168,10 @@ type ScheduleStep struct {
 	ID      ID
 	Version int64 // version of the schedule when it was read
 	ScheduleProgress
-	Jobs []Job // jobs to submit, with ScheduledFor
+	Jobs []Job // jobs to submit; their ScheduledFor is set
 }
 
-// ScheduleRequest is a decoded request for a schedule. Violations has the values that decoding refused.
+// ScheduleRequest is a decoded request for a schedule. Violations lists the mistakes that decoding found.
 type ScheduleRequest struct {
 	Schedule   Schedule
 	Job        Request

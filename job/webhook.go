@@ -91,7 +91,7 @@ func Subscribable(name string) bool {
 // SubscribableNames returns all names that Subscribable allows, as text.
 func SubscribableNames() string { return "*, job.*, " + strings.Join(SubscribableEvents, ", ") }
 
-// WebhookRequest is a decoded request for a webhook. Violations has the values that decoding refused.
+// WebhookRequest is a decoded request for a webhook. Violations lists the mistakes that decoding found.
 type WebhookRequest struct {
 	ClientID    ID
 	URL         string
@@ -105,7 +105,7 @@ type WebhookRequest struct {
 
 	Violations []Violation
 	Unlisted   int  // number of violations that decoding found but did not list
-	Malformed  bool // a violation concerns the form, not a value
+	Malformed  bool // a violation is a mistake in the structure, not in a value
 }
 
 // WebhookPatch changes a webhook. Nil members do not change.
@@ -138,7 +138,7 @@ type SigningKey struct {
 	RetiresAt *time.Time // end of publication; nil for the newest key
 }
 
-// OriginOf returns the origin of a URL: scheme, host and port, in one spelling; "" if it has none.
+// OriginOf returns the normalized origin of a URL (scheme, host and port), or "" if it has none.
 func OriginOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {

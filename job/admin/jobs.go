@@ -27,8 +27,8 @@ type JobQuery struct {
 	Limit         int
 }
 
-// Place is a position in a list of jobs: directly after the job ID. At is that job's time if the list is ordered by time. The zero value
-// is the beginning.
+// Place is a position in a list of jobs: directly after the job with this ID. At is that job's time if the list is ordered by time. The
+// zero value is the beginning.
 type Place struct {
 	At time.Time
 	ID job.ID

@@ -37,9 +37,9 @@ var roles = map[string]verdict.Role{
 // RoleOf returns the role of an operation.
 func RoleOf(operation string) verdict.Role { return roles[operation] }
 
-// Shape says in which members documents show the ids and states of jobs, batches and bulk operations, in our vocabulary and in
-// the draft's. For an event or a delivery, the event name counts, not the state. The batch id and the state in a bulk operation's
-// filter do not count.
+// Shape says in which members documents show the ids and states of jobs, batches and bulk operations, in our vocabulary and in the draft's.
+// For an event or a delivery, it names the event name instead of the state. It omits the batch id and the state in a bulk operation's
+// filter.
 var Shape = wire.Shape{
 	Things: []wire.Thing{
 		{
@@ -96,7 +96,7 @@ func ErrorOf(e *fault.Effect) job.Code {
 	return code
 }
 
-// usual has the code of each status that several codes share, unless the first of them in job.Codes is right.
+// usual overrides CodeOf, which otherwise returns the first code in job.Codes with the status.
 var usual = map[int]job.Code{503: job.CodeStorageUnavailable, 404: job.CodeJobNotFound}
 
 // CodeOf returns the usual code of an error with a status, or false if there is none.

@@ -41,7 +41,7 @@ type Fixture struct {
 	Problem       job.PlannedProblem
 	Result        job.PlannedResult
 
-	// ProblemText and ResultText are Problem and Result as JSON from the request, for the params of the job.
+	// ProblemText and ResultText are the JSON of Problem and Result in the request; the job's params contain them.
 	ProblemText, ResultText json.RawMessage
 }
 
