@@ -28,7 +28,7 @@ type Admin struct {
 	Ready func(ctx context.Context) (ok bool, report any)
 	// Guard recognizes operators. Guard authenticates operators for all pages that are not for machines.
 	Guard operators.Guard
-	// Hosts reports whether to answer requests for a host. nil allows all hosts; if no token is set, it allows only names of this machine.
+	// Hosts reports whether to answer requests for a host. nil: all hosts or, if no token is set, only names of this machine.
 	Hosts func(string) bool
 	// Dashboard is mounted at DashboardPath.
 	Dashboard http.Handler
