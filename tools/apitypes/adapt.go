@@ -1,6 +1,6 @@
 package main
 
-// merge replaces the parts of a choice (allOf, anyOf or oneOf) with one object that has the members of all. Required members stay
+// merge replaces the parts of a choice (allOf, anyOf or oneOf) with one object that has the members of all parts. Required members stay
 // required only for allOf: a value may match just one part of anyOf or oneOf.
 func (o *options) merge(v map[string]any, choice string, of []any) {
 	members, required := map[string]any{}, []any{}

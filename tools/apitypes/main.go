@@ -32,10 +32,10 @@ type options struct {
 	Types map[string]string `yaml:"types"`
 	// Rename maps a schema to its name in Go, if its own name does not fit. References use the new name too.
 	Rename map[string]string `yaml:"rename"`
-	// Embed maps a field, such as Meta or "Job *Job", to the structs that start with it. If it names a schema in a struct's allOf, it
-	// replaces the members of that schema.
+	// Embed maps a field, such as Meta or "Job *Job", to the structs that start with it. A field that names a schema from the struct's
+	// allOf replaces that schema's members.
 	Embed map[string][]string `yaml:"embed"`
-	// Constants maps each enumeration whose values become constants to the prefix of their names.
+	// Constants maps an enumeration to a prefix. Each of its values becomes a constant with this prefix.
 	Constants map[string]string `yaml:"constants"`
 	// Lists maps an enumeration of Constants to a struct type, and generates a list of such structs. Each struct has a value and its
 	// meaning.

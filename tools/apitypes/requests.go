@@ -83,7 +83,7 @@ func combine(all map[string]any, schema any) {
 			of = object(all[name])
 		}
 		for name, property := range object(of["properties"]) {
-			if value := object(property)["const"]; value != nil { // Go code checks which members this value allows
+			if value := object(property)["const"]; value != nil { // decoding in Go checks which members go with this value
 				property = map[string]any{"type": "string", "enum": append(list(object(properties[name])["enum"]), value)}
 			}
 			properties[name] = property
@@ -92,7 +92,7 @@ func combine(all map[string]any, schema any) {
 			required = append(required, list(of["required"])...)
 		}
 	}
-	if keyword == "oneOf" { // a client may send null for members of the other forms
+	if keyword == "oneOf" { // a client may send null for members of other alternatives
 		for name, property := range properties {
 			properties[name] = map[string]any{"oneOf": []any{property, map[string]any{"type": "null"}}}
 		}
