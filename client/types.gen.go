@@ -235,7 +235,7 @@ type Behavior struct {
 	// MemoryBytes Memory that an attempt holds, rounded up to whole MiB. All jobs of a worker together hold at most 64 MiB; if less is left, the attempt gets only that.
 	MemoryBytes int `json:"memory_bytes,omitempty,omitzero"`
 
-	// IOBytes Number of bytes that an attempt writes to a file and reads back, in blocks of 64 KiB spread over the steps. The file has at most 4 MiB.
+	// IOBytes Number of bytes that an attempt writes to a file and reads back, in blocks of 64 KiB spread over the steps. After 4 MiB the file is overwritten from its start.
 	IOBytes int `json:"io_bytes,omitempty,omitzero"`
 }
 
@@ -1040,7 +1040,7 @@ type PlannedResult struct {
 	// Examples: text/plain
 	MediaType string `json:"media_type,omitempty,omitzero"`
 
-	// Size Number of bytes of a result that is generated from the seed.
+	// Size Number of bytes of a result that is generated from the `seed` of the job.
 	Size int `json:"size,omitempty,omitzero"`
 
 	// Body The result as text; at most 262,144 bytes in UTF-8.

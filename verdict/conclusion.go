@@ -94,7 +94,7 @@ func (r *record) untested(rule rule) string {
 		}
 	case "no-duplicates":
 		if slices.ContainsFunc(r.exchanges, func(x exchange) bool { return submits(&x) && !x.Arrived() && accepted(&x) }) {
-			return "no retry of a lost submission was accepted"
+			return "the response to a submission was lost, but no retry of it was accepted"
 		}
 	case "tampered-refused", "repeated-delivery":
 		if len(r.Attempts) == 0 {

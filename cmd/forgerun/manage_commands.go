@@ -54,8 +54,8 @@ func (p *program) configCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "config [ROLE]", Short: "Print the effective configuration of a role, with secrets masked",
 		ValidArgs: configRoles, Args: command.Only(configRoles...),
-		Long: "Prints the environment variables of ROLE (default: api) in groups, with their effective values: those that differ from\n" +
-			"their defaults, or all with --all. Secrets are masked.",
+		Long: "Prints the environment variables of ROLE (default: api) with their effective values, in groups. Variables that have their\n" +
+			"default values are printed only with --all. Secrets are masked.",
 		RunE: func(_ *cobra.Command, args []string) error {
 			role := roleOf(args)
 			var cfg Config
