@@ -33,7 +33,7 @@ func renewed(r *record, f *finding) {
 				return
 			}
 			if y := later[i]; y.KeyID != x.KeyID && y.Status != 401 && !refused[x.KeyID] {
-				f.pass(x, y, "The client used another key before this one expired.")
+				f.pass(x, y, "After this key expired, the client used another one.")
 			}
 		}
 	})

@@ -140,7 +140,7 @@ func (c *Config) contradictions(role string) []string {
 	add((role == "deliverer" || (role == "worker" && c.OutcomeStream != "")) && c.PublicURL == "",
 		"FORGERUN_PUBLIC_URL is required, for example https://forgerun.example.com: links in deliveries and outcomes begin with it")
 	add(role == "api" && c.WebhookChallenge && c.PublicURL == "",
-		"FORGERUN_PUBLIC_URL is required with FORGERUN_WEBHOOK_CHALLENGE: receivers are asked for consent in the name of its host")
+		"FORGERUN_PUBLIC_URL is required with FORGERUN_WEBHOOK_CHALLENGE: requests for consent tell receivers its host")
 	if _, err := operators.Parse(c.AdminToken, c.AdminReadToken); err != nil {
 		add(true, "FORGERUN_ADMIN_TOKEN and FORGERUN_ADMIN_READ_TOKEN: "+err.Error())
 	}

@@ -54,7 +54,7 @@ func (t *Tokens) add(list string, one Operator) error {
 		return nil
 	}
 	if strings.HasSuffix(list, "\n") { // the list was read from a file, or written by echo
-		return errors.New("it ends with a line break, which a request cannot contain: remove it")
+		return errors.New("the value ends with a line break, which a request cannot contain: remove the line break")
 	}
 	for i, token := range strings.Split(list, ",") {
 		if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {

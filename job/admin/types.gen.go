@@ -318,7 +318,7 @@ type HeldJob struct {
 	StartedAt  *job.Time `json:"started_at"`
 }
 
-// History Past steps of equal length, oldest first. The current step is not included.
+// History Numbers of past time intervals (steps) of equal length, oldest first. The interval that is still running is not included.
 type History struct {
 	// StepSeconds The length of one step of the history.
 	StepSeconds int `json:"step_seconds"`
@@ -579,7 +579,7 @@ type Overview struct {
 	// Deliveries Deliveries that wait for their next attempt, or are being sent.
 	Deliveries PendingDeliveries `json:"deliveries"`
 
-	// History Past steps of equal length, oldest first. The current step is not included.
+	// History Numbers of past time intervals (steps) of equal length, oldest first. The interval that is still running is not included.
 	History History `json:"history"`
 
 	// Attention Problems that need attention, most urgent first.
