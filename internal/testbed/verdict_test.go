@@ -145,7 +145,7 @@ func TestVerdictUnderSeveralProfiles(t *testing.T) {
 func TestVerdictWithInvalidFaults(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"- match: {operation: submit}\n  effect: {status: 1}\n": "status", "effects: 1": "it must be an array of rules",
+		"- match: {operation: submit}\n  effect: {status: 1}\n": "status", "effects: 1": "the file must be an array of rules",
 	} {
 		faults := filepath.Join(t.TempDir(), "faults.yaml")
 		require.NoError(t, os.WriteFile(faults, []byte(text), 0o600))
