@@ -19,7 +19,7 @@ const (
 // RepairStranded labels repairs of jobs and deliveries that were written while Postgres' clock was ahead.
 const RepairStranded = "stranded"
 
-// Resumed labels jobs that are enqueued because a pause has ended or their client's limit has room again.
+// Resumed labels jobs that are enqueued because a pause has ended or their client is below its limit again.
 const Resumed = "resumed"
 
 // Clocks that are checked for steps.

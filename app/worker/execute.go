@@ -78,7 +78,7 @@ func (w *Worker) start(ctx context.Context, c *job.Claim) bool {
 	return true
 }
 
-// about returns the log fields of a held job (section 16).
+// about returns the log fields of a claimed job (section 16).
 func about(c *job.Claim, action string) []any {
 	return []any{"action", action, "request_id", c.Job.RequestID, "client_id", c.Job.ClientID.String(),
 		"job_id", c.JobID.String(), "attempt", c.Attempt}
