@@ -49,7 +49,7 @@ func later(members ...string) string {
 
 var good, failing500 = execute("SUCCESS_FAST"), execute("FAIL_IMMEDIATE")
 
-// way is a sequence of requests of a client, for example one that learns an outcome.
+// way is a function that makes requests as a client, for example to learn the outcome of a job.
 type way = func(api *proc, u *user)
 
 func asks(body, state, method, path string, status int) way {
