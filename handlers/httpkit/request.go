@@ -49,7 +49,7 @@ type Request struct {
 	slot          *fair.Semaphore[job.ID] // semaphore of the held slot; nil if none is held
 	subjects      []subject
 	refused       reason
-	withoutSecret []byte // body to store for repetitions; nil: the body of the response
+	withoutSecret []byte // body to store for replays; nil: the body of the response
 }
 
 // reason is why a request was refused, for logs and metrics.

@@ -140,7 +140,7 @@ func (s *API) Before(r *httpkit.Request) (done bool, err error) {
 		}
 	}
 	if e.Replaces() && r.Request().BodyStream() != nil {
-		_, _ = r.ReadBody() // for the record; an error does not matter
+		_, _ = r.ReadBody() // records the request body; ignore the error: the fault replaces the response anyway
 	}
 	switch {
 	case e.Unanswered():
