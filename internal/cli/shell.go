@@ -64,7 +64,7 @@ func (s *Shell) cmd(use, short string, do action) *cobra.Command {
 	return c
 }
 
-// group makes a command that only has subcommands. Its name may have aliases: "jobs job".
+// group makes a command that only has subcommands. names is the name and its aliases: "jobs job".
 func (s *Shell) group(names, short string, below ...*cobra.Command) *cobra.Command {
 	all := strings.Fields(names)
 	c := command.Group(&cobra.Command{Use: all[0], Aliases: all[1:], Short: short})

@@ -21,8 +21,8 @@ const (
 // names in it.
 const container = "host.docker.internal"
 
-// Only returns a function that allows the Hosts localhost, names below it, loopback addresses and the host of the public URL,
-// each with any port. It refuses an empty Host.
+// Only returns a function that reports whether a Host header is allowed: localhost, names below it, loopback addresses and the host of
+// the public URL, each with any port. An empty Host is not allowed.
 func Only(publicURL string) func(host string) bool {
 	u, err := url.Parse(publicURL)
 	if err != nil {
@@ -37,7 +37,7 @@ func ThisMachine(names ...string) func(host string) bool {
 	return These(append(names, own, container)...)
 }
 
-// These allows the Hosts localhost, names below it, loopback addresses and the given
+// These returns a function that reports whether a Host header is allowed: localhost, names below it, loopback addresses and the given
 // names and addresses, each with any port.
 func These(names ...string) func(host string) bool {
 	allowed := map[string]bool{}

@@ -44,7 +44,7 @@ const pageChallenge = `Bearer realm="ForgeRun admin"`
 const keyPrefix = "frk_"
 
 // Check returns the operator of a request, or the reason to refuse it. It tries the bearer token, the session and basic
-// authentication, in this order. It counts and logs failures without the credentials.
+// authentication, in this order. It counts and logs failed attempts. The log never contains the credentials.
 func (g Guard) Check(r *http.Request) (Operator, *Refusal) {
 	if g.Tokens.None() {
 		if changes(r) && !deliberate(r) {

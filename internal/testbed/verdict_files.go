@@ -164,7 +164,7 @@ func (v *verdictRun) index(shown *summary.Summary) func(io.Writer) error {
 func (v *verdictRun) write(shown *summary.Summary) error {
 	index, print := v.html, shown.JSON
 	if len(shown.Sessions) == 1 {
-		index = "" // the file already contains the session's page
+		index = "" // no index: the file already contains the session's page
 	}
 	failed := []error{v.unwritten}
 	if v.unwritten != nil {
