@@ -192,7 +192,7 @@ func (b *Bulk) Left(i BulkItem) (BulkItem, bool) {
 	return i, false
 }
 
-// ItemRetry queues the next attempt of a job of a bulk operation.
+// ItemRetry is a request to queue the next attempt of a job in a bulk operation.
 type ItemRetry struct {
 	Item  BulkItem
 	Wait  time.Duration

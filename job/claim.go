@@ -124,7 +124,7 @@ type Finished struct {
 	WorkKind Kind
 	Duration time.Duration
 	Next     *Task // task of the automatic retry
-	// Resumed are the tasks of throttled jobs that now have room.
+	// Resumed are the tasks of jobs that were throttled, and whose client is no longer at its limit.
 	Resumed []Task
 }
 

@@ -167,8 +167,8 @@ func (d Definition) Validate() error {
 const WeightUnit = 16 * kib
 
 // Weight returns how much larger a job is than an ordinary one, in units. It counts the params and the result, except the first unit of
-// each, and the emitted events with their deliveries in each attempt. Each change of state makes a delivery of about 1.5 KiB per receiver.
-// Over the life of a job this is about a unit for two receivers, so every two receivers count as one unit.
+// each, and the emitted events with their deliveries in each attempt. Each change of state makes a delivery of about 1.5 KiB per receiver,
+// which adds up to about half a unit per receiver during the life of a job.
 func (j *Job) Weight(receivers int) int {
 	d := j.Definition
 	weight := units(len(j.Params)) - 1 + units(d.PayloadSize) - 1 + receivers/2

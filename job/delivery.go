@@ -152,7 +152,7 @@ type Recorded struct {
 	Disabled DisabledReason // why the result disabled the webhook, or ""
 }
 
-// EndpointKey identifies an endpoint, and determines its place in lists. The zero value comes first.
+// EndpointKey identifies an endpoint, and determines its position in lists. The zero value comes first.
 type EndpointKey struct {
 	Client, Endpoint ID
 }

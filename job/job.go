@@ -99,7 +99,7 @@ func (r WaitingReason) Text() string {
 }
 
 // ThrottledUntil is the RunAt of QUEUED jobs whose client is at its limit of running jobs. It is a time that never comes. The jobs get
-// their old time back when there is room.
+// their old time back when the client runs fewer jobs.
 var ThrottledUntil = time.Date(2200, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // Throttled reports whether j waits until its client runs fewer jobs.

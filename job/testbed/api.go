@@ -38,8 +38,8 @@ var roles = map[string]verdict.Role{
 func RoleOf(operation string) verdict.Role { return roles[operation] }
 
 // Shape says in which members documents show the ids and states of jobs, batches and bulk operations, in our vocabulary and in the draft's.
-// For an event or a delivery, it names the event name instead of the state. It omits the batch id and the state in a bulk operation's
-// filter.
+// In an event or a delivery, event_name takes the place of the state. The filter of a bulk operation also has a batch_id and
+// a state, which Shape does not take for a batch.
 var Shape = wire.Shape{
 	Things: []wire.Thing{
 		{
