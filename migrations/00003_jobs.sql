@@ -18,7 +18,7 @@ CREATE TABLE jobs (
   max_attempts   int NOT NULL,
   auto_retry     boolean NOT NULL,
   event_seq      int NOT NULL CONSTRAINT jobs_event_seq_positive CHECK (event_seq > 0), -- seq of its latest event
-  event_tx       xid8 NOT NULL DEFAULT '0', -- the label of its latest event, see events
+  event_tx       xid8 NOT NULL DEFAULT '0', -- tx of its latest event, see events
 
   fence          bigint NOT NULL DEFAULT 0,
   worker_id      uuid,

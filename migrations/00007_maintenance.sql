@@ -19,9 +19,9 @@ CREATE TABLE workers (
   expires_at   timestamptz NOT NULL
 );
 
--- Upper bounds of the numbers of active jobs (not final) and QUEUED jobs. They do not include jobs that processes may still store under
--- their leases. reported_active and reported_queued count all jobs that were ever added to the bounds. So a new count can replace a bound:
--- jobs that were reported after the count began are added to it. Whoever changes headroom or headroom_leases locks this row first.
+-- active and queued are upper bounds of the numbers of active jobs (not final) and QUEUED jobs, without the numbers in headroom_leases.
+-- reported_active and reported_queued are the sums of all numbers that were ever added to the bounds. When a new count of jobs replaces a
+-- bound, their growth since the count began is added to it. Transactions that change headroom or headroom_leases lock this row first.
 CREATE TABLE headroom (
   only_row        boolean PRIMARY KEY DEFAULT true CONSTRAINT headroom_one_row CHECK (only_row),
   active          bigint NOT NULL DEFAULT 0,
@@ -32,7 +32,7 @@ CREATE TABLE headroom (
 INSERT INTO headroom DEFAULT VALUES;
 
 -- A lease is the number of jobs that a process may store until it renews the lease. A statement that stores jobs locks the row of its
--- process's lease; if that row is gone, it stores nothing. A process that needs room removes expired leases that are not locked.
+-- process's lease; if that row is gone, it stores nothing. A process that needs a larger lease removes expired leases that are not locked.
 CREATE TABLE headroom_leases (
   lease_id   uuid PRIMARY KEY,
   process_id uuid NOT NULL,
