@@ -207,7 +207,7 @@ func TestLateMoveOfTheClock(t *testing.T) {
 		c.Frozen = true
 		return c, err
 	}))(t)
-	var read time.Time // latest time of the faster clock
+	var read time.Time // what the clock would show now at its first, faster rate
 	require.NoError(t, f.db.QueryRow(t.Context(), `SELECT service_at + (clock_timestamp() - real_at) * rate FROM testbed_clock
 		ORDER BY number LIMIT 1`).Scan(&read))
 	state := must(follow(t.Context()))(t)

@@ -43,7 +43,7 @@ func (f *fixture) claimed(n int) (hook job.ID, claimed []job.ClaimedDelivery) {
 	return hook, f.claimAll(hook, n)
 }
 
-// dueDeliveries returns all deliveries that are due within the duration `ahead`, and the number of calls.
+// dueDeliveries reads all pages of the deliveries that are due now or within `ahead`. calls counts the pages.
 func (f *fixture) dueDeliveries(look, perEndpoint, limit int, minAge, ahead time.Duration) (found []job.DeliveryTask, calls int) {
 	return walk(f, func(at job.EndpointKey) ([]job.DeliveryTask, job.EndpointKey) {
 		some, last := must2(f.store.DueDeliveries(f.ctx(), at, look, perEndpoint, limit, minAge, ahead))(f.t)

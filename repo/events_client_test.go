@@ -58,7 +58,7 @@ func (r *follower) readAll(limit int) []job.Occurrence {
 	return r.seen
 }
 
-// places returns the positions that the feed of the fixture's client must show, in order.
+// places returns the positions of all events that the feed of the fixture's client must show, in order.
 func (f *fixture) places() []job.Position {
 	rows := must(f.db.Query(f.ctx(), `SELECT tx, id, seq FROM (
 		SELECT client_id, tx, job_id AS id, seq FROM events UNION ALL SELECT client_id, tx, event_id, 0 FROM client_events) e
@@ -120,7 +120,7 @@ func TestFeedInPages(t *testing.T) {
 		f.at(job.Canceled)
 		f.clientEvent(f.db)
 	}
-	f.exec(`UPDATE events SET tx = '3'`) // events with equal labels have an order, too
+	f.exec(`UPDATE events SET tx = '3'`) // events with equal tx have an order, too
 	f.exec(`UPDATE client_events SET tx = '3' WHERE event_id IN (SELECT event_id FROM client_events LIMIT 2)`)
 	want := f.places()
 	require.Len(t, want, 16)

@@ -224,7 +224,7 @@ func requireCountsInIndexes(t *testing.T, f *fixture) {
 	}
 }
 
-// Each run of the migrations searches for event labels that are ahead of the server, on a connection without the store's settings.
+// Each run of the migrations searches for events whose tx is ahead of the server, on a connection without the store's settings.
 func requireLabelsByIndex(t *testing.T, f *fixture) {
 	searched := map[string]int{}
 	parsePlan(t, one[string](f, `EXPLAIN (FORMAT JSON) `+repo.Statements["anyFutureLabel"])).walk(func(node plan) {

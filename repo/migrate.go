@@ -24,8 +24,8 @@ import (
 // Migrate brings the schema of the database to the given version, up or down. Version -1 means the newest version that this program knows,
 // and never goes down, even if a newer program has migrated further. An advisory lock makes processes that start together take turns.
 //
-// A database that was restored from a dump into another server has event labels of the old server. Migrate adapts them to the new server's
-// transaction numbers, see relabelEvents.
+// A database that was restored from a dump into another server has the transaction ids (tx) of the old server in its events. Migrate adapts
+// them to the new server's transaction numbers, see relabelEvents.
 func Migrate(ctx context.Context, url string, version int64) error {
 	db, err := openSQL(url)
 	if err != nil {
@@ -177,10 +177,10 @@ var schemaVersion = sync.OnceValue(func() int64 {
 })
 
 // relabelEvents repairs a database that was restored from a dump into another server. The new server numbers transactions independently, so
-// the labels of old events can be in its future. ClientEvents would hide such events for a long time, and also new events, which come
-// before them. relabelEvents gives all old events the same label, which precedes every transaction. A job's events keep their order,
-// because their seq decides among equal labels. Clients' stored positions would skip events once the server's transactions reach them. So
-// relabelEvents replaces the key that signed them, which makes them invalid, together with cursors of lists and of replays.
+// the transaction ids (tx) of old events can be in its future. ClientEvents would hide such events for a long time, and also new events,
+// which come before them. relabelEvents gives all old events the same tx, which precedes every transaction. A job's events keep their
+// order, because their seq decides among equal tx. Clients' stored positions would skip events once the server's transactions reach them.
+// So relabelEvents replaces the key that signed them, which makes them invalid, together with cursors of lists and of replays.
 func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) error {
 	version, err := provider.GetDBVersion(ctx)
 	if err != nil || version < schemaVersion() { // some tables are missing
@@ -212,8 +212,8 @@ func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) er
 	return nil
 }
 
-// futureLabels reports whether an event has a label that no transaction of this server can have assigned. It reads only the latest label of
-// each client, from the indexes events_client and client_events_client, so it does not read millions of rows.
+// futureLabels reports whether the tx of an event is an id that no transaction of this server can have. It reads only the latest tx of each
+// client, from the indexes events_client and client_events_client, so it does not read millions of rows.
 func futureLabels(ctx context.Context, db interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }) (future bool, err error) {

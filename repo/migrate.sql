@@ -1,6 +1,6 @@
 -- name: anyFutureLabel
--- Reports whether an event has a label that no transaction of this server can have assigned. Reads only the latest label of each client
--- from the indexes events_client and client_events_client, so it does not read millions of rows. Locks nothing.
+-- Reports whether the tx of an event is an id that no transaction of this server can have. Reads only the latest tx of each client from the
+-- indexes events_client and client_events_client, so it does not read millions of rows. Locks nothing.
 WITH RECURSIVE job_labels AS (
   (SELECT client_id, tx FROM events ORDER BY client_id DESC, tx DESC LIMIT 1)
   UNION ALL
@@ -38,7 +38,7 @@ SELECT coalesce(max(version_id), 0), count(*) FILTER (WHERE version_id > 0) > 0 
 FROM goose_db_version WHERE is_applied
 
 -- name: relabelEvents
--- Gives all events the same label, which precedes every transaction, and replaces the key that signs positions. Reads the tables
+-- Gives all events the same tx, which precedes every transaction, and replaces the key that signs positions. Reads the tables
 -- completely. The caller has locked them.
 WITH relabelled_events AS (
   UPDATE events SET tx = '1' WHERE tx <> '1'

@@ -87,7 +87,7 @@ var errFuturePosition = job.Errorf(job.CodeMalformed, "This position is after th
 // ClientEvents reads events of a client after a position, in the order of positions: at most `limit` of them, within pageBytes.
 //
 // ClientEvents returns an event only if no pending transaction can still insert an earlier one. A pending transaction has an id that is not
-// below the snapshot's xmin, and labels its events with that id or a later one. So it cannot add an event below the xmin.
+// below the snapshot's xmin, and the tx of its events is that id or a later one. So it cannot add an event below the xmin.
 func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
 	type line struct {
 		future, held, more bool

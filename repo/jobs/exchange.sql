@@ -5,10 +5,10 @@
 -- current fence. The worker of a claim or a start must be alive.
 --
 -- Every transition of jobs has the same form, here and in cancelJobs, retryJobs, releaseJobs, queueDue and emitEvent. input is the batch,
--- as arrays. ready has the rows that pass the guard, locked in job_id order. stamped adds the time and the label of the event. The time is
--- taken after the lock and is never before the row's last change. The label is the later of this transaction and the label of the job's
--- previous event, so an event log never runs backwards. changed is the guarded UPDATE. log writes the events, numbered from event_seq on.
--- An item without a row in ready is no error: the caller came too late or too early, or does not own the job.
+-- as arrays. ready has the rows that pass the guard, locked in job_id order. stamped adds the time and the tx of the event. The time is
+-- taken after the lock and is never before the row's last change. tx is the later of this transaction and the tx of the job's previous
+-- event, so an event log never runs backwards. changed is the guarded UPDATE. log writes the events, numbered from event_seq on. An item
+-- without a row in ready is no error: the caller came too late or too early, or does not own the job.
 --
 -- testbed_moment is clock_timestamp(), unless the clock of a test bed was moved. Then it is the time at which the transition was due:
 -- run_at for a claim, updated_at for a start, ended_at for a finish. Only workers of a test bed send ended_at. An end is never recorded
@@ -115,8 +115,8 @@ SELECT * FROM changed
 -- while an older job of its client is throttled. Further QUEUED jobs are throttled: they get a time that never comes, until resumeThrottled
 -- restores the old one. A further CREATED job does not change until it is QUEUED.
 --
--- Counts the held jobs of all clients by the index jobs_held, because a search by client would read all of its jobs. Looks for older jobs
--- in jobs_throttled.
+-- Counts the jobs that workers hold, of all clients, by the index jobs_held, because a search by client would read all of its jobs. Looks
+-- for older jobs in jobs_throttled.
 held AS MATERIALIZED (
   SELECT client_id, count(*) AS n FROM jobs WHERE worker_id IS NOT NULL GROUP BY client_id
 ), placed AS MATERIALIZED (
@@ -131,8 +131,8 @@ held AS MATERIALIZED (
 ),
 
 -- name: lockClaims
--- Lets one transaction at a time claim, by an advisory lock, so that held jobs can be counted. stepWithin is sent after it, and sees
--- everything that other transactions committed before they released the lock.
+-- Lets one transaction at a time claim, by an advisory lock, so that the jobs that workers hold can be counted. stepWithin is sent after
+-- it, and sees everything that other transactions committed before they released the lock.
 SELECT pg_advisory_xact_lock(hashtextextended('claims', 'jobs'::regclass::oid::bigint))
 
 -- name: claimedBefore
@@ -156,13 +156,13 @@ SELECT j.job_id, j.state, j.attempt, j.fence, j.started_at, greatest(j.run_at - 
 FROM unnest(@ids::uuid[], @workers::uuid[]) AS i(id, worker) JOIN jobs j ON j.job_id = i.id
 
 -- name: resumeThrottled
--- Restores the time of throttled jobs, the oldest of each client first. Stops when @most jobs of the client are held or were resumed. A
--- due job that is older than the client's throttled ones counts as resumed.
+-- Restores the time of throttled jobs, the oldest of each client first. Stops when the jobs of the client that workers hold and the resumed
+-- ones reach @most. A due job that is older than the client's throttled ones counts as resumed.
 --
--- Walks the index jobs_throttled from client to client. Only if there are throttled jobs, it counts held jobs by jobs_held, and resumed
--- jobs among the @looked oldest of jobs_waiting. Locks changed rows in the order of jobs_throttled, and skips rows that another
--- transaction has locked. The statement raises dispatch, which is part of the name of a job's task: Redis may still have a task with the
--- old name.
+-- Walks the index jobs_throttled from client to client. Only if there are throttled jobs, it counts the jobs that workers hold by
+-- jobs_held, and resumed jobs among the @looked oldest of jobs_waiting. Locks changed rows in the order of jobs_throttled, and skips rows
+-- that another transaction has locked. The statement raises dispatch, which is part of the name of a job's task: Redis may still have a
+-- task with the old name.
 -- Parameters: @most, @looked, @limit
 WITH RECURSIVE clients AS (
   (SELECT client_id, job_id FROM jobs WHERE {{throttled}} ORDER BY client_id, job_id LIMIT 1)

@@ -24,7 +24,7 @@ WITH held AS MATERIALIZED (
 SELECT * FROM held ORDER BY job_id LIMIT @limit
 
 -- fragment: heldColumns
--- The columns of a held job, named like the members of job.Held.
+-- The columns of a job that a worker holds, named like the members of job.Held.
 job_id, client_id, request_id, coalesce(correlation_id, '') AS correlation_id,
   coalesce(traceparent, '') AS traceparent, attempt, fence, state, work_kind, max_attempts, auto_retry,
   definition -> 'retry' AS retry, lease_expiries

@@ -9,8 +9,8 @@ SELECT waiting.n + held.n, greatest(waiting.n - created.n, 0), reported_active, 
   (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NOT NULL LIMIT @limit) h) held
 
 -- name: countLoadByClient
--- Counts waiting jobs by an index-only scan of jobs_waiting (which includes client_id and queued_at for this), and held jobs by the index
--- jobs_held. Locks nothing. Waiting jobs without queued_at are CREATED.
+-- Counts waiting jobs by an index-only scan of jobs_waiting (which includes client_id and queued_at for this), and jobs that workers hold
+-- by the index jobs_held. Locks nothing. Waiting jobs without queued_at are CREATED.
 -- Parameters: @limit, @few
 SELECT client_id, count(*)::int, count(queued_at)::int FROM (
   (SELECT client_id, queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @limit)

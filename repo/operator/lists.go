@@ -182,7 +182,7 @@ func (a Admin) System(ctx context.Context) (*admin.System, error) {
 
 var errNoSchema = job.Errorf(job.CodeStorageUnavailable, "The database has no schema yet.")
 
-// maxMarked is the maximum number of held jobs whose events Mark reads.
+// maxMarked is the maximum number of jobs for which Mark reads events. It reads those of jobs that workers hold.
 const maxMarked = 10_000
 
 // Mark returns a text that changes with every event that is visible to operators.

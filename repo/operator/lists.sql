@@ -292,7 +292,7 @@ json_build_object('count', count(*), 'webhook_id', (array_agg(webhook_id ORDER B
 -- name: adminMark
 -- Returns a text that changes with new jobs, ended jobs, events of jobs that workers hold, new deliveries, actions of operators, and the
 -- number of living workers. Reads the last entry of jobs_pkey, jobs_ended, deliveries_pkey and audit_pkey, and @most entries of jobs_held.
--- Locks nothing. The statement takes 1 ms, and 5 ms with 10,000 held jobs.
+-- Locks nothing. The statement takes 1 ms, and 5 ms while workers hold 10,000 jobs.
 -- Parameters: @most
 SELECT concat_ws(' ', (SELECT job_id FROM jobs ORDER BY job_id DESC LIMIT 1),
   (SELECT finished_at FROM jobs WHERE finished_at IS NOT NULL ORDER BY finished_at DESC LIMIT 1),

@@ -1,5 +1,5 @@
--- A database after some days: 10,000 ended jobs with all their data, and 1,000 waiting, 2,000 scheduled and 200 held jobs. Many belong to
--- one client, called busy in the tests.
+-- A database after some days: 10,000 ended jobs with all their data, and 1,000 waiting, 2,000 scheduled jobs and 200 that workers hold.
+-- Many belong to one client, called busy in the tests.
 SET session_replication_role = replica; -- disables triggers, which would take most of the time
 CREATE TEMP TABLE n AS SELECT i, uuid7(now() - i * interval '1 s') AS id, now() - i * interval '1 minute' AS at FROM generate_series(1,
 	10000) i;
