@@ -64,7 +64,7 @@ func minStartup(agent string) time.Duration {
 	return 3 * time.Millisecond
 }
 
-// caller counts the connections of requests with the same User-Agent.
+// caller counts the requests with the same User-Agent by how they used connections.
 type caller struct {
 	fresh, able int // able: requests that could have reused a connection; fresh: requests among them that did not
 	unkept      int // fresh requests that the start of a new process cannot explain

@@ -21,7 +21,7 @@ func (r *record) readerOf(x *exchange) reader {
 	return who
 }
 
-// place is a resource and one of its readers.
+// place is an index key for reads: a resource and one of its readers.
 type place struct {
 	target
 	reader
@@ -47,7 +47,7 @@ func (r *record) indexReaders() {
 	})
 }
 
-// ofKey returns the place for reads of x's resource by all readers with x's API key.
+// ofKey returns the index key for reads of x's resource by all readers with x's API key.
 func (r *record) ofKey(x *exchange) place {
 	return place{targetOf(x), reader{keyID: x.KeyID, agent: anyAgent}}
 }

@@ -45,7 +45,7 @@ type orders struct {
 	found       func(*exchange) bool    // reports whether the client saw the job of a submission
 	patience    time.Duration           // longest time that the client waited for the response to a submission
 	retries     bool                    // whether the client has retried a submission after a temporary refusal
-	last        int                     // place of the last request
+	last        int                     // line number of the last request in the journal
 }
 
 func ordersOf(r *record) *orders {

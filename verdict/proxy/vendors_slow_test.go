@@ -19,7 +19,8 @@ import (
 
 const otherAPIs = "../../examples/other-apis"
 
-// With the profiles and seeds on the page, clients of other vendors break the rules that it lists for them, and no others.
+// The page clients-judged.md lists the rules that clients of other vendors break, each with a profile and a seed. With these, a client
+// breaks the rule, and no rule that the page does not list for it.
 func TestJudgedClients(t *testing.T) {
 	text, err := os.ReadFile("../../docs/explanation/clients-judged.md")
 	require.NoError(t, err)

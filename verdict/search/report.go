@@ -53,7 +53,7 @@ func (r *Report) Headline() string {
 	return text
 }
 
-// Sum returns a one-sentence summary of the search.
+// Sum returns a short summary of the search in plain text.
 func (r *Report) Sum() string {
 	return fmt.Sprintf("Seed %d: %s in %.0f s. They covered %s of operation, fault and job state.",
 		r.Seed, counted(r.Trials, "run"), r.Seconds, counted(r.Covered, "combination"))

@@ -156,8 +156,8 @@ func (s Schedule) contains(other Schedule) bool {
 	return at == len(other)
 }
 
-// failsInRow returns the maximum number of consecutive failures of one request. A fault that kills the connection for the next request
-// may make one more request of any operation fail.
+// failsInRow returns the maximum number of consecutive failures of one request. After a fault that makes the
+// connection fail at its next request, any request may be that one, so each such fault adds one failure.
 func (s Schedule) failsInRow() (most int) {
 	row, dead, last := 0, 0, Step{}
 	for _, step := range s {

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// lag is the number of further trials that begin before the planner uses the result of a trial. It is the same for any number of
+	// lag is the distance from a trial to the first later trial whose plan may use its result. It is the same for any number of
 	// workers, so that the same seed leads to the same search.
 	lag            = 32
 	maxFindings    = 20
@@ -161,9 +161,9 @@ type pending struct {
 	found     []Schedule // findings that resulted from the trial
 }
 
-// explore tries schedules and shrinks those that break the client, in the order of the trials. The planner learns a result only after
-// lag further trials, so that the plan does not depend on which trial ends first. While explore shrinks a schedule, no other trial
-// begins.
+// explore tries schedules and shrinks those that break the client, in the order of the trials. The planner learns the result of a trial
+// just before it plans the trial that comes lag later, so that the plan does not depend on which trial ends first. While explore shrinks a
+// schedule, no other trial begins.
 func (s *search) explore(ctx context.Context) (failed error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
