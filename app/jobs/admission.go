@@ -20,7 +20,7 @@ type Admission struct {
 // drainedRetry is the Retry-After of submissions refused because of a pause. It is fixed, because the end of a pause is unknown.
 const drainedRetry = 10 * time.Second
 
-// admit decides whether a client's jobs may be stored now: all or none. It checks the pauses, then the room for the jobs, then the
+// admit decides whether a client's jobs may be stored now: all or none. It checks the pauses, then the free capacity, then the
 // client's daily storage. It sets the lease under which the jobs are stored. The caller must end the reservation.
 func (s *Service) admit(ctx context.Context, client job.ID, jobs []job.Job) (*reservation, error) {
 	if s.Admission == nil {
@@ -54,7 +54,7 @@ func drained(p *job.Pause) error {
 		Detail: "The operator has stopped accepting " + of + ". Nothing was accepted; jobs accepted before still run."}
 }
 
-// reserve takes room within the limits of active and queued jobs. It returns nil if a is nil.
+// reserve reserves capacity within the limits of active and queued jobs. It returns nil if a is nil.
 func (a *Admission) reserve(ctx context.Context, client job.ID, jobs job.Load) (*reservation, error) {
 	if a == nil {
 		return nil, nil
@@ -95,7 +95,7 @@ func (s *Service) Deliveries(r *job.Request) int {
 	return r.Emitted(s.cfg.MaxAttempts) * s.receivers(r.ClientID, r.Callback)
 }
 
-// loadOf returns the room that jobs need. A deferred job is active, but not queued yet.
+// loadOf returns the capacity that jobs need. A deferred job is active, but not queued yet.
 func loadOf(jobs []job.Job) (sum job.Load) {
 	for i := range jobs {
 		sum.Active++
@@ -106,5 +106,5 @@ func loadOf(jobs []job.Job) (sum job.Load) {
 	return sum
 }
 
-// oneQueued is the room that a job's next attempt needs.
+// oneQueued is the capacity that a job's next attempt needs.
 var oneQueued = job.Load{Active: 1, Queued: 1}

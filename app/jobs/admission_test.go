@@ -40,7 +40,7 @@ func TestDrainedSubmissionsAreRefused(t *testing.T) {
 	require.Equal(t, 4, w.active())
 }
 
-// A submission refused by the daily storage releases the room that it had reserved.
+// A submission refused by the daily storage releases the capacity that it had reserved.
 func TestFullDailyStorageRefuses(t *testing.T) {
 	w := newWorld(t)
 	large := func(r *job.Request) { r.Params = []byte(`{"a":"` + strings.Repeat("x", 64<<10) + `"}`) }

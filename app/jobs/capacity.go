@@ -19,22 +19,22 @@ const (
 	// capacityInterval is the time between two renewals of a lease.
 	capacityInterval = time.Second
 	// A lease lasts for leaseExpiry by Postgres' clock. The process uses it for leaseUse by its own clock, so it stops before other
-	// processes may take the room. A process that was paused for longer cannot store jobs, because the row of its lease is gone.
+	// processes may take its capacity. A process that was paused for longer cannot store jobs, because the row of its lease is gone.
 	leaseExpiry = 5 * time.Second
 	leaseUse    = 3 * time.Second
 	// When the ledger of jobs and leases is full, requests are refused for fullPause without asking it again.
 	fullPause = 100 * time.Millisecond
 
-	// Counting a million jobs takes 0.1 s or more. Without a count, the ledger still keeps the limit, but only a count finds the room that
+	// Counting a million jobs takes 0.1 s or more. Without a count, the ledger still keeps the limit, but only a count finds the capacity that
 	// ended jobs have left.
 	countShare = 100     // pause after a count, as a multiple of its duration: 1 % of a core
-	nearShare  = 10      // the same factor while room is short
+	nearShare  = 10      // the same factor while capacity is short
 	fewJobs    = 100_000 // fast to count
 	maxRate    = 50_000  // jobs per second that all other processes may accept together
 )
 
 // Capacity keeps the number of active and of queued jobs below the limits (section 17). The limits of all jobs hold across processes: each
-// process stores jobs only within its lease, a part of the free room. Jobs and leases together never exceed the limits. The shares of
+// process stores jobs only within its lease, a part of the free capacity. Jobs and leases together never exceed the limits. The shares of
 // clients are exact within a process; jobs stored by other processes count about a second later. Capacity also counts the live workers.
 type Capacity struct {
 	limit   job.Load
@@ -45,10 +45,10 @@ type Capacity struct {
 
 	mu        sync.Mutex
 	lease     *lease
-	need      job.Load  // largest request that waits for room
+	need      job.Load  // largest request that waits for capacity
 	needed    job.Load  // value of `need` at the last request for a renewal
 	short     bool      // the last grant was less than requested
-	again     time.Time // until then, requests that find no room are refused without a renewal
+	again     time.Time // until then, requests that find no capacity are refused without a renewal
 	refusal   error     // error of these requests
 	processes int       // processes with leases
 	shares    shares
@@ -82,7 +82,7 @@ func NewCapacity(limits Limits, store *repo.Store, log *slog.Logger) *Capacity {
 var errFull = &job.Error{Code: job.CodeQueueFull, RetryAfter: capacityInterval,
 	Detail: "The server holds its maximum number of jobs. Nothing was accepted."}
 
-// reserve takes room for all jobs of a client's request, or for none. It may wait for a renewal of the lease.
+// reserve reserves capacity for all jobs of a client's request, or for none. It may wait for a renewal of the lease.
 func (c *Capacity) reserve(ctx context.Context, client job.ID, jobs job.Load) (*reservation, error) {
 	for {
 		if r, err := c.take(clientLoad{client, jobs}); r != nil || err != nil {
@@ -98,7 +98,7 @@ func (c *Capacity) reserve(ctx context.Context, client job.ID, jobs job.Load) (*
 	}
 }
 
-// take takes room from the lease. It returns nil if the lease must be renewed first, and an error if there is no room.
+// take takes capacity from the lease. It returns nil if the lease must be renewed first, and an error if there is none.
 func (c *Capacity) take(l clientLoad) (*reservation, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,14 +194,14 @@ func (c *Capacity) answered(ask job.Lease, sent time.Time, h job.Headroom, err e
 	l.granted(sent, ask, h.Granted)
 	c.processes, c.again, c.short = h.Processes, time.Time{}, !ask.Want.Within(h.Granted)
 	// If this process stored jobs during a count, the ledger may count them twice. Then only the next renewal can tell that there is no
-	// room.
+	// free capacity.
 	sure := ask.Counted == nil || (ask.Stored == c.mine && l.used == job.Load{})
 	if sure && !l.used.Plus(c.needed, 1).Within(l.size) {
 		c.again, c.refusal = c.clock().Add(max(fullPause, nearShare*c.took)), errFull
 	}
 }
 
-// close ends the lease and starts a new one. It keeps room for jobs of which it is unknown whether they are stored.
+// close ends the lease and starts a new one. It keeps capacity for jobs that may or may not be stored.
 func (c *Capacity) close(ctx context.Context) error {
 	c.mu.Lock()
 	l := c.lease

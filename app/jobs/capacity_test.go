@@ -172,7 +172,7 @@ func (s *simulation) submit(t *testing.T) {
 	}
 }
 
-// Counting many jobs takes at most 1% of the time, unless room is short. Jobs are counted by client only if one client may hold many.
+// Counting many jobs takes at most 1% of the time, unless capacity is short. Jobs are counted by client only if one client may have many.
 // Frequent counts are made only while a submitting client may have used up its share.
 func TestCountsOfManyJobsAreRareUnlessRoomIsShort(t *testing.T) {
 	t.Parallel()

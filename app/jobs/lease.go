@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// lease is the room for jobs that the ledger has granted to this process. Capacity's lock guards it.
+// lease is the capacity for jobs that the ledger has granted to this process. Capacity's lock guards it.
 type lease struct {
 	id      job.ID
 	known   bool      // the ledger has this lease
@@ -49,7 +49,7 @@ func (l *lease) granted(sent time.Time, ask job.Lease, size job.Load) {
 	l.report = l.report.Plus(ask.Stored, -1)
 }
 
-// reservation is the room for the jobs of a request.
+// reservation is the capacity for the jobs of a request.
 type reservation struct {
 	clientLoad
 	c     *Capacity
@@ -64,8 +64,8 @@ func (r *reservation) leased() job.ID {
 	return r.lease.id
 }
 
-// end releases the room unless the jobs are stored. err is the error of storage. If the result is unknown, the lease keeps the room
-// until it expires. Within Once, only the commit stores the jobs.
+// end releases the capacity unless the jobs are stored. err is the error of storage. If the result is unknown, the lease keeps the
+// capacity until it expires. Within Once, only the commit stores the jobs.
 func (r *reservation) end(ctx context.Context, stored bool, err error) {
 	if r == nil {
 		return

@@ -23,7 +23,7 @@ func (s *Service) CheckScheduled(ctx context.Context, r job.Request) ([]job.Viol
 	return slices.Concat(invalid, untimely), nil
 }
 
-// Run is a job that a schedule is about to submit, with the room reserved for it.
+// Run is a job that a schedule is about to submit, with the capacity reserved for it.
 type Run struct {
 	Job  job.Job
 	room *reservation
@@ -32,7 +32,7 @@ type Run struct {
 // Origins caches, by client, the proven origins that were read for earlier runs.
 type Origins map[job.ID]origins
 
-// PrepareRun builds the job for one run of a schedule, and reserves room for it. The caller stores the job and calls FinishRuns.
+// PrepareRun builds the job for one run of a schedule, and reserves capacity for it. The caller stores the job and calls FinishRuns.
 func (s *Service) PrepareRun(ctx context.Context, schedule job.ID, r job.Request, known Origins) (run Run, err error) {
 	proven, read := known[r.ClientID]
 	if !read && r.Callback != "" {
@@ -55,7 +55,7 @@ func (s *Service) PrepareRun(ctx context.Context, schedule job.ID, r job.Request
 	return Run{jobs[0], room}, err
 }
 
-// FinishRuns releases the room of runs that were not stored. It enqueues, counts and publishes the stored jobs. err is the error of
+// FinishRuns releases the capacity of runs that were not stored. It enqueues, counts and publishes the stored jobs. err is the error of
 // storage.
 func (s *Service) FinishRuns(ctx context.Context, runs []Run, stored bool, err error) {
 	for i := range runs {

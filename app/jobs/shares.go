@@ -28,7 +28,7 @@ type shares struct {
 	counted map[job.ID]job.Load // counts from storage
 	rest    job.Load            // upper bound for each uncounted client
 	mine    map[job.ID]job.Load // reserved in this process, and possibly missing in `counted`
-	room    int                 // smallest room of a client that submitted since the count started
+	room    int                 // smallest free capacity of a client that submitted since the count started
 }
 
 func newShares(limits Limits) shares {
@@ -42,7 +42,7 @@ func newShares(limits Limits) shares {
 // unlimited reports whether one client may use the whole limit.
 func (s *shares) unlimited() bool { return s.ClientActive >= s.Active && s.ClientQueued >= s.Queued }
 
-// refusal returns nil if there is room for jobs of a client.
+// refusal returns nil if there is capacity for jobs of a client.
 func (s *shares) refusal(client job.ID, jobs job.Load) error {
 	if s.unlimited() {
 		return nil

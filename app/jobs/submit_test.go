@@ -148,7 +148,7 @@ func TestSubmissionsReplay(t *testing.T) {
 	require.GreaterOrEqual(t, job.CodeOf(err).Spec().Status, 500, "storage could not look up the key")
 }
 
-// If storage fails, nothing is enqueued, and the room is kept only while the job might still have been stored.
+// If storage fails, nothing is enqueued, and the capacity is kept only while the job might still have been stored.
 func TestSubmitReportsStorageErrors(t *testing.T) {
 	w := newWorld(t)
 	w.submit(w.Service)

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// world has the use cases of clients on a new database, with room for ten jobs.
+// world has the use cases of clients on a new database, with a limit of ten jobs.
 type world struct {
 	*apptest.World
 	*Service

@@ -69,7 +69,7 @@ type Deps struct {
 	Backoff   job.Backoff
 	Clock     *clock.Clock // Postgres' clock, set before the first round; nil: the machine's
 
-	ClientMaxRunning int    // limit of one client's jobs held by workers; 0: none
+	ClientMaxRunning int    // limit of one client's ASSIGNED and RUNNING jobs; 0: none
 	OutcomeStream    string // name of the stream; "": outcomes are not published
 	PublicURL        string // base URL of the problem types in the stream
 

@@ -52,8 +52,8 @@ func (w *Worker) finish(ctx context.Context, c *job.Claim, f *job.Finish) (err e
 	}
 }
 
-// write retries a write for a claim while the claim is held, unless `giveUp` finds that the write will never succeed. If the response to a
-// write is lost, the retry returns job.ErrStale. This is harmless: the worker only acts on storage's decisions.
+// write retries a write for a claim while this worker keeps the claim, unless `giveUp` finds that the write will never succeed. If the
+// response to a write is lost, the retry returns job.ErrStale. This is harmless: the worker only acts on storage's decisions.
 func (w *Worker) write(ctx context.Context, c *job.Claim, operation string, giveUp func(error) bool, do func() error) (err error) {
 	for ctx.Err() == nil {
 		err = do()

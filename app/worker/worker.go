@@ -84,7 +84,7 @@ type Worker struct {
 	ids      []job.ID         // ids of the latest leases; at most maxIdentities
 	draining bool             // no new claims
 	over     bool             // the grace period of Drain has ended
-	busy     map[attempt]bool // attempts that a call of Handle is claiming or holding
+	busy     map[attempt]bool // attempts that a call of Handle is claiming or running
 	holding  map[job.ClaimID]*holding
 	changed  chan struct{} // closed when the lease changes, draining starts, or the last attempt in `busy` ends while draining
 	refused  map[job.Kind]bool
