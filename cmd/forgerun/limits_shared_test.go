@@ -88,7 +88,7 @@ func TestLimitsHoldOverProcesses(t *testing.T) {
 			}
 			u.fillUp(body, apis...)
 			require.Equal(t, first, u.keyed(apis[1], "first", "/v1/jobs", body).text("job_id"), "a repetition is not refused")
-			for range 3 { // several processes must not all use the room that ended jobs leave
+			for range 3 { // several processes must not all use the capacity that ended jobs leave
 				s.cancelSome()
 				u.burst(72, body, apis...)
 				require.LessOrEqual(t, s.active(), sharedLimit)
