@@ -29,7 +29,7 @@ var finer = regexp.MustCompile(`/(cron|time_zone|interval|jitter|media_type|oper
 	`^/jobs/0/(progress|problem|result)$|/effect/(status|reset|to_other_host)$`) // forbidden together with some other members
 
 // TestRequestsAreAsDocumented sends edge cases of each parameter and member. Allowed values must be accepted; other values must be
-// refused with an error that names their place.
+// refused with an error that names the parameter or member.
 func TestRequestsAreAsDocumented(t *testing.T) {
 	t.Parallel()
 	inPath := func(_, parameter string) string { return "{" + parameter + "}" } // filled in by backend.Path

@@ -79,7 +79,7 @@ func TestConditionsOnChanges(t *testing.T) {
 var finer = regexp.MustCompile(`^cursor$|^/(job|schedule|target|confirm)$|^/filter/all$`)
 
 // TestRequestsAreAsDocumented sends edge cases of each parameter and member. Allowed values must be accepted; other values must be
-// refused with an error that names their place.
+// refused with an error that names the parameter or member.
 func TestRequestsAreAsDocumented(t *testing.T) {
 	t.Parallel()
 	inPath := func(_, parameter string) string { return "{" + parameter + "}" } // filled in by backend.Path
