@@ -58,7 +58,7 @@ type ClaimID struct {
 	Fence   int64
 }
 
-// Claim is a job that a worker holds.
+// Claim is a job that a worker has claimed and not finished.
 type Claim struct {
 	ClaimID
 	Job        Job
@@ -72,7 +72,7 @@ type NotClaimed struct {
 	// and is dropped.
 	StillWaiting bool
 	Wait         time.Duration
-	// Throttled is set if workers hold as many jobs of the client as allowed. The task is dropped; another one will follow.
+	// Throttled is set if the client is at its limit of ASSIGNED and RUNNING jobs. The task is dropped; another one will follow.
 	Throttled bool
 	// Paused is set if the job's kind or client is paused. The task is dropped; another one will follow.
 	Paused bool
@@ -84,7 +84,7 @@ type NotClaimed struct {
 	Unknown bool
 }
 
-// Held is a job that a worker holds according to the database.
+// Held is a job that a worker has claimed and not finished, according to the database.
 type Held struct {
 	ClaimID
 	ClientID      ID
@@ -189,14 +189,14 @@ func (l Load) Max(other Load) Load {
 // Within reports whether each number of l is at most that of other.
 func (l Load) Within(other Load) bool { return l.Active <= other.Active && l.Queued <= other.Queued }
 
-// Fail ends the held attempt as FAILED. With auto_retry, a retryable failure queues the next attempt in the same commit, to run after the
+// Fail ends the attempt as FAILED. With auto_retry, a retryable failure queues the next attempt in the same commit, to run after the
 // backoff. random, from 0 to 1, determines the jitter.
 func (h Held) Fail(reason Reason, b Backoff, random float64) Finish {
 	b = h.Retry.backoff(b)
 	return h.end(NewFailure(reason, h.Attempt, b), b.Wait(h.Attempt, random))
 }
 
-// end ends the held attempt with a failure; wait is the wait before an automatic retry.
+// end ends the attempt with a failure; wait is the wait before an automatic retry.
 func (h Held) end(failure *Failure, wait time.Duration) Finish {
 	f := Finish{ClaimID: h.ClaimID, State: Failed, Failure: failure, Exhausted: h.Attempt >= h.MaxAttempts}
 	if h.AutoRetry && failure.Retryable && !f.Exhausted && h.Retry.retries(failure.Code) {

@@ -182,7 +182,7 @@ func Invalid(violations ...Violation) *Error {
 	return &Error{Code: CodeValidationFailed, Detail: WithFirst("The request has invalid values.", violations), Violations: violations}
 }
 
-// ErrStale refuses a late write: the job is no longer held under the given attempt and fence. The holder must stop, and must not write or
+// ErrStale refuses a late write: the job no longer has the given attempt and fence. The worker must stop, and must not write or
 // publish anything else.
 var ErrStale = errors.New("the claim is no longer current")
 

@@ -5,35 +5,35 @@ import (
 	"time"
 )
 
-// Lease asks for headroom: room for the jobs that a process may store until it renews the lease.
+// Lease asks for headroom: the number of jobs that a process may store until it renews the lease.
 type Lease struct {
 	ID, Process ID
 	New         bool          // the lease is not stored yet
 	Limit       Load          // limit of all jobs
-	Keep        Load          // room that may already be in use, so it is always granted
+	Keep        Load          // capacity that may already be in use, so it is always granted
 	Stored      Load          // jobs stored under the lease since the last report
-	Need        Load          // reserved room plus the room for the largest waiting request
+	Need        Load          // reserved capacity plus that of the largest waiting request
 	Want        Load          // Need, plus what the process expects to store until the next renewal
-	Expiry      time.Duration // time after which other processes may take the room
+	Expiry      time.Duration // time after which other processes may take the capacity
 	Counted     *Counted      // new count of the jobs, if there is one
 }
 
 // Counted is a count of the stored jobs, and the number that processes had reported when they were counted.
 type Counted struct{ Jobs, Reported Load }
 
-// Headroom is the room that a lease grants.
+// Headroom is the capacity that a lease grants.
 type Headroom struct {
 	Granted   Load
 	Processes int // number of processes with leases
 }
 
-// ErrLeaseEnded is returned for jobs under a lease that has ended, because other processes may use its room by now.
+// ErrLeaseEnded is returned for jobs under a lease that has ended, because other processes may use its capacity by now.
 var ErrLeaseEnded = &Error{Code: CodeStorageUnavailable, RetryAfter: time.Second,
 	Detail: "The server took too long to store the job, and the capacity reserved for it expired. Nothing was accepted. Repeat the request."}
 
 type leaseKey struct{}
 
-// WithLease returns a context for retries that use the room of a lease.
+// WithLease returns a context for retries that use the capacity of a lease.
 func WithLease(ctx context.Context, lease ID) context.Context {
 	return context.WithValue(ctx, leaseKey{}, lease)
 }

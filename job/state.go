@@ -28,7 +28,7 @@ func (s State) Final() bool { return s == Succeeded || s == Failed || s == Cance
 // Waiting reports whether a job in s waits for its time or for a worker.
 func (s State) Waiting() bool { return s == Created || s == Queued }
 
-// Held reports whether a worker holds a job in s.
+// Held reports whether a job in s has a worker.
 func (s State) Held() bool { return s == Assigned || s == Running }
 
 // Outcome is the outcome of a finished job (section 8, get job).
