@@ -74,7 +74,7 @@ func TestAnEndedLeaseStoresNothing(t *testing.T) {
 	failed := f.force(job.Failed)
 
 	f.exec(`UPDATE headroom_leases SET expires_at = now() - interval '1 s'`)
-	f.submit(under(a)) // lease a still has room
+	f.submit(under(a)) // lease a still has capacity
 	require.Equal(t, 0, f.renew(&b), "the ended lease may have used all its room")
 	require.Equal(t, 20, one[int](f, `SELECT active::int FROM headroom`))
 	require.ErrorIs(t, errOf(f.store.InsertJob(f.ctx(), f.submission(under(a)))), job.ErrLeaseEnded)
@@ -87,7 +87,7 @@ func TestAnEndedLeaseStoresNothing(t *testing.T) {
 	require.ErrorIs(t, errOf(f.store.RenewLease(f.ctx(), a)), job.ErrLeaseEnded, "an ended lease stays ended")
 }
 
-// A statement that began under a lease may still store its jobs. The room stays reserved until the statement ends.
+// A statement that began under a lease may still store its jobs. The capacity stays reserved until the statement ends.
 func TestALeaseInUseDoesNotEnd(t *testing.T) {
 	f := setup(t)
 	a, b := newLease(func(l *job.Lease) { l.Want = loadOf(10) }), newLease()

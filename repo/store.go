@@ -37,7 +37,7 @@ type Config struct {
 	Timeout         time.Duration // time limit of one statement
 	ApplicationName string        // shown in pg_stat_activity
 	RetentionJobs   time.Duration // how long final jobs are kept
-	ClientMaxHeld   int           // limit of one client's jobs that workers hold at once; 0 for no limit
+	ClientMaxHeld   int           // limit of one client's ASSIGNED and RUNNING jobs; 0 for no limit
 	Webhooks        WebhookLimits
 	OutcomeStream   bool // keep each outcome until it is published, see UnpublishedOutcomes
 	Logger          *slog.Logger

@@ -27,7 +27,7 @@ var statement = pg.Statements(files, map[string]string{
 type Store struct {
 	db      *pg.DB
 	clients *clients.Store
-	maxHeld int // limit of one client's jobs that workers hold at once; 0 for no limit
+	maxHeld int // limit of one client's ASSIGNED and RUNNING jobs; 0 for no limit
 
 	order   *order             // order of the flushes of new jobs
 	damaged prometheus.Counter // results that do not match their digest
@@ -44,7 +44,7 @@ type Store struct {
 // MaxBatchInserts is how many batches are inserted at once. Each insert takes long and holds a connection all the time.
 const MaxBatchInserts = 3
 
-// New makes a Store. Workers hold at most maxHeld jobs of one client at once; 0 means no limit.
+// New makes a Store. At most maxHeld jobs of one client are ASSIGNED or RUNNING at once; 0 means no limit.
 func New(db *pg.DB, c *clients.Store, maxHeld int, metrics telemetry.Factory) *Store {
 	s := &Store{
 		db: db, clients: c, maxHeld: maxHeld,
