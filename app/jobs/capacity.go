@@ -22,7 +22,7 @@ const (
 	// processes may take its capacity. A process that was paused for longer cannot store jobs, because the row of its lease is gone.
 	leaseExpiry = 5 * time.Second
 	leaseUse    = 3 * time.Second
-	// When the ledger of jobs and leases is full, requests are refused for fullPause without asking it again.
+	// When the ledger (tables headroom and headroom_leases) is full, requests are refused for fullPause without asking it again.
 	fullPause = 100 * time.Millisecond
 
 	// Counting a million jobs takes 0.1 s or more. Without a count, the ledger still keeps the limit, but only a count finds the capacity that

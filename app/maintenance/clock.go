@@ -48,7 +48,7 @@ func (w *stepWatch) observe(t time.Time, asked, received time.Duration) (step ti
 }
 
 // clockWatch decides when to search for stranded rows. Rows are stranded if their times were computed while Postgres' clock was ahead:
-// once it is set back, these times come too late.
+// once it is set back, they lie too far in the future.
 type clockWatch struct {
 	began             time.Time // origin of the monotonic clock
 	postgres, process stepWatch

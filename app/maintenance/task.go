@@ -12,10 +12,10 @@ import (
 // blockedAfter is how long a vital task may fail or hang before the process gives up the leadership.
 const blockedAfter = 5 * time.Second
 
-// Round does one round of a task. It calls `leading` before each part of its work, and returns if `leading` returns false.
+// Round is one run of a task that repeats. It calls `leading` before each part of its work, and returns if `leading` returns false.
 type Round func(ctx context.Context, leading func() bool) error
 
-// task is a round that the leader repeats.
+// task is periodic work of the leader.
 type task struct {
 	name     string
 	interval time.Duration

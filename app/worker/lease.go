@@ -125,7 +125,7 @@ func (w *Worker) lose(id job.ID, err error) {
 	w.signalChange()
 }
 
-// reconcile compares the jobs that storage assigns to this worker with those that it holds. It stops jobs that are no longer its own. It
+// reconcile compares the jobs that storage assigns to this worker with those that it runs. It stops jobs that are no longer its own. It
 // does not interrupt the write of an outcome: the job may be missing because of that write. If two heartbeats list a job that this worker
 // does not know and is not claiming, the response to the job's claim or start was lost. The worker releases such jobs with each heartbeat
 // until storage agrees.
@@ -158,7 +158,7 @@ func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.ClaimI
 	}
 }
 
-// giveBack ends claims that storage holds for this worker although it does not run them: ASSIGNED jobs are requeued, RUNNING jobs fail.
+// giveBack ends claims that storage has for this worker although it does not run them: ASSIGNED jobs are requeued, RUNNING jobs fail.
 func (w *Worker) giveBack(ctx context.Context, worker job.ID, lost []job.ClaimID) {
 	w.Log.WarnContext(ctx, "requeueing jobs that are assigned to this worker but do not run in it", "action", "requeue", "jobs", len(lost))
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Heartbeat/2) // must not delay the next heartbeat

@@ -160,7 +160,7 @@ func (w *Worker) leave(a attempt) {
 	}
 }
 
-// Canceled stops a job if this worker holds it. The cancel is already committed.
+// Canceled stops a job if this worker runs it. The cancel is already committed.
 func (w *Worker) Canceled(id job.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
