@@ -218,7 +218,7 @@ type Backlog struct {
 	OldestDue time.Duration
 
 	Workers int // workers with a valid lease
-	Slots   int // jobs that they can hold at once
+	Slots   int // jobs that they can run at once
 
 	Deliveries       int           // number of pending deliveries, up to a limit
 	OldestDelivery   time.Duration // how long the oldest waiting delivery has been due; 0 if none is due
