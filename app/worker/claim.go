@@ -46,8 +46,8 @@ const claimTries = 3
 
 // claim claims the job of a task, and returns the worker id of the claim. Without an error the claim is not nil.
 //
-// If storage fails, the claim may nevertheless be stored, and the job may belong to this worker. So it tries again while it keeps its id, to
-// get the stored claim.
+// If storage fails, the claim may nevertheless be stored, and the job may belong to this worker. So it tries again while it keeps its id,
+// to get the stored claim.
 func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *job.Claim, err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanAssign)
 	defer func() { endAssign(span, t, worker, claim, err) }()
