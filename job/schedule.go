@@ -163,7 +163,8 @@ type DueSchedule struct {
 	Jumped *time.Time
 }
 
-// ScheduleStep is one update of a schedule by the leader, with the jobs to submit. If the schedule is no longer at Version, nothing is written.
+// ScheduleStep is one update of a schedule by the leader, with the jobs to submit. If the schedule is no longer at Version, nothing is
+// written.
 type ScheduleStep struct {
 	ID      ID
 	Version int64 // version of the schedule when it was read
