@@ -1,7 +1,7 @@
 -- name: countLoad
 -- Counts entries of the indexes jobs_waiting, jobs_scheduled and jobs_held. Their predicates are the whole condition, so only rows that
 -- changed since the last vacuum are read from the table. Waiting jobs that are not CREATED are QUEUED. Above the limit it counts too few
--- as QUEUED, but then there is no room for new jobs anyway.
+-- as QUEUED, but then no new jobs are accepted anyway.
 -- Parameters: @limit
 SELECT waiting.n + held.n, greatest(waiting.n - created.n, 0), reported_active, reported_queued FROM headroom,
   (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @limit) w) waiting,
