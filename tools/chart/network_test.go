@@ -60,8 +60,8 @@ func (w ways) add(ports []networking.NetworkPolicyPort, peers []networking.Netwo
 	}
 }
 
-// policies returns the ways into and out of each role's pods. A role is missing if no policy selects its pods, because their traffic is
-// then unlimited.
+// policies returns, for each role, the peers that may connect to its pods and the peers to which its pods may connect. A role is missing
+// if no policy selects its pods, because their traffic is then unlimited.
 func (r release) policies(t *testing.T) (in, out map[string]ways) {
 	t.Helper()
 	in, out = map[string]ways{}, map[string]ways{}
