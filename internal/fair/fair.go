@@ -113,7 +113,7 @@ func (s *Semaphore[K]) forget(client K) {
 	}
 }
 
-// serve gives free places to waiting clients, fewest places first, until the next client may not have another place.
+// serve assigns free places to waiting clients, those with the fewest places first, until the next client must not have another.
 func (s *Semaphore[K]) serve() {
 	for len(s.waiting) > 0 {
 		next := 0

@@ -26,7 +26,7 @@ type ServerOptions struct {
 	// Dir is the server's folder: its data (in "data"), its log, and the password of Postgres. It is created if missing.
 	//
 	// No server runs as root. If this process runs as root, the server runs as the owner of existing data. Without data, Postgres
-	// runs as the user "postgres", and Redis as "redis" or "valkey"; if that user does not exist, as "nobody". If that user
+	// runs as the user "postgres", and Redis as "redis" or "valkey"; if that user does not exist, as an unprivileged one. If it
 	// cannot enter Dir, for example below /root, the files go to a folder below /var/lib/forgerun, and a warning says so. The
 	// user can enter folders made by MkdirTemp.
 	Dir string

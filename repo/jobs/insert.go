@@ -55,7 +55,7 @@ type insertion struct {
 	apiKey string // "" for the service's own submissions
 }
 
-// beginInserts gives a flush its place in the order of created_at.
+// beginInserts assigns a flush its position in the order of created_at.
 func (s *Store) beginInserts(batch []*pg.Waiter[insertion, job.Receipt]) (end func()) {
 	p := s.order.take(len(batch))
 	for i, w := range batch {

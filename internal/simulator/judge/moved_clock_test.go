@@ -169,7 +169,7 @@ func (w *world) runOf(schedule string, job int, due time.Time) {
 	}
 }
 
-// scheduled gives the job a schedule of its own, whose only due time is `due` after the job's creation.
+// scheduled adds a schedule to the job, whose only due time is `due` after the job's creation.
 func (w *world) scheduled(job int, due time.Duration) {
 	at := w.find(storedJob, job).Shown.CreatedAt.Add(due)
 	w.runOf("schedule-1", job, at)
