@@ -608,7 +608,7 @@ export interface components {
              * @example text/plain
              */
             media_type?: string | null;
-            /** @description Number of bytes of a result that is generated from the seed. */
+            /** @description Number of bytes of a result that is generated from the `seed` of the job. */
             size?: number | null;
             /** @description The result as text; at most 262,144 bytes in UTF-8. */
             body?: string | null;
@@ -649,7 +649,7 @@ export interface components {
             cpu?: number | null;
             /** @description Memory that an attempt holds, rounded up to whole MiB. All jobs of a worker together hold at most 64 MiB; if less is left, the attempt gets only that. */
             memory_bytes?: number | null;
-            /** @description Number of bytes that an attempt writes to a file and reads back, in blocks of 64 KiB spread over the steps. The file has at most 4 MiB. */
+            /** @description Number of bytes that an attempt writes to a file and reads back, in blocks of 64 KiB spread over the steps. After 4 MiB the file is overwritten from its start. */
             io_bytes?: number | null;
         };
         /** @description The parameters of a CUSTOM job. Members other than `behavior` have no effect. */
@@ -1950,7 +1950,7 @@ export interface components {
             operation?: string | null;
             /** @description Which of the counted requests matches, such as 3 for the third. With `times` or `for`, the number of the first request of a window in which all match. */
             nth?: number | null;
-            /** @description Number of requests in the window, 1 if absent; more if `for` lasts longer. Needs `nth`. */
+            /** @description Minimum number of requests in the window, 1 if absent. It continues while `for` has not passed. Needs `nth`. */
             times?: number | null;
             /** @description How long the window lasts after its first request, such as 8s, or longer until it has `times` requests; at most 10m. Needs `nth`. */
             for?: components["schemas"]["Span"];
