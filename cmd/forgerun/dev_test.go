@@ -106,7 +106,8 @@ func startDevWithClient(t *testing.T, dir string, flags ...string) (*proc, *clie
 	address, err := local.FreeAddress()
 	require.NoError(t, err)
 	dev := startProc(t, env{
-		"FORGERUN_DATA_DIR": dir, "FORGERUN_HTTP_ADDR": address, "FORGERUN_TIME_SCALE": "0.1", "FORGERUN_LOG_FORMAT": "text",
+		"FORGERUN_DATA_DIR": dir, "FORGERUN_HTTP_ADDR": address, "FORGERUN_ADMIN_ADDR": "127.0.0.1:0", "FORGERUN_TIME_SCALE": "0.1",
+		"FORGERUN_LOG_FORMAT": "text",
 	}, func() []string { return nil }, append([]string{"dev"}, flags...)...)
 	var key []string
 	eventually(t, "dev is ready", func() bool {
