@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,7 +21,8 @@ const (
 	// because root must not write where another user could plant a link.
 	dataName    = "data"
 	lockName    = "lock"
-	runningName = "running" // holds the PID of the latest server; the server inherits the file's lock
+	spareName   = "elsewhere" // link to the folder below spareDir
+	runningName = "running"   // holds the PID of the latest server; the server inherits the file's lock
 )
 
 type home struct {
@@ -48,7 +50,7 @@ func childEnv() []string {
 // openHome creates the folder o.Dir and checks that the server's user can enter it and run program.
 //
 // If this process runs as root, o.Dir is often below a folder that only root may enter, such as /root. The server then uses a
-// folder below the machine's spareDir, named after o.Dir. Temporary servers never use spareDir, since nothing would remove the
+// folder below the machine's spareDir, see spareHome. Temporary servers never use spareDir, since nothing would remove the
 // folder after a crash.
 func openHome(ctx context.Context, o ServerOptions, program string, users []string) (*home, error) {
 	dir, err := filepath.Abs(o.Dir)
@@ -70,12 +72,29 @@ func openHome(ctx context.Context, o ServerOptions, program string, users []stri
 			return nil, fmt.Errorf("this process runs as root, the server must not run as root, and user %s cannot enter %s or run %s: "+
 				"use a folder that every user can reach, such as one below %s: %w", user.name, dir, program, spare, err)
 		}
-		o.Dir = filepath.Join(spare, url.PathEscape(dir))
+		if o.Dir, err = spareHome(real, spare); err != nil {
+			return nil, err
+		}
 		o.Logger.Warn("the server's user cannot enter the folder, so the server keeps its files elsewhere",
 			"folder", dir, "user", user.name, "kept_in", o.Dir)
 		return openHome(ctx, o, program, users)
 	}
 	return &home{dir: real, user: user}, err
+}
+
+// spareHome returns the folder below spare that the link in dir names, and creates the link if it is missing. Because of the link, a
+// folder that is removed and created again starts without the old data.
+func spareHome(dir, spare string) (string, error) {
+	link := filepath.Join(dir, spareName)
+	err := os.Symlink(filepath.Join(spare, url.PathEscape(dir)+"-"+rand.Text()[:8]), link)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	target, err := os.Readlink(link)
+	if err == nil && filepath.Dir(target) != spare {
+		err = fmt.Errorf("the link %s names %s, which is not in %s: remove the link", link, target, spare)
+	}
+	return target, err
 }
 
 // makeHomeDir creates the folder if it is missing, so that the server's user may pass through it.

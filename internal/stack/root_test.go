@@ -38,6 +38,10 @@ func TestRootUsesSpareFolderForUnreachableFiles(t *testing.T) {
 	second := newRedis(t, o)
 	require.Contains(t, ask(t, second.server, "GET kept"), "yes")
 	require.NoError(t, second.Stop())
+	require.NoError(t, os.RemoveAll(o.Dir))
+	third := newRedis(t, o)
+	require.NotContains(t, ask(t, third.server, "GET kept"), "yes", "a folder that is created again starts empty")
+	require.NoError(t, third.Stop())
 
 	for name, occupied := range map[string]bool{"spare folder unreachable": false, "data exists": true} {
 		o := ServerOptions{Dir: filepath.Join(t.TempDir(), "redis"), Logger: log, machine: &machine{programDirs: m.programDirs}}

@@ -27,8 +27,8 @@ type ServerOptions struct {
 	//
 	// No server runs as root. If this process runs as root, the server runs as the owner of existing data. Without data, Postgres
 	// runs as the user "postgres", and Redis as "redis" or "valkey"; if that user does not exist, as an unprivileged one. If it
-	// cannot enter Dir, for example below /root, the files go to a folder below /var/lib/forgerun, and a warning says so. The
-	// user can enter folders made by MkdirTemp.
+	// cannot enter Dir, for example below /root, the files go to a folder below /var/lib/forgerun, named by a link in Dir,
+	// and a warning says so. The user can enter folders made by MkdirTemp.
 	Dir string
 	// Programs is a folder with the server's programs, used if the machine has none; "" for none.
 	Programs string
