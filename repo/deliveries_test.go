@@ -281,6 +281,8 @@ func TestLogAndRedelivery(t *testing.T) {
 	f.patch(hook, enabled(false))
 	require.Equal(t, job.CodeConflict, codeOf(f.store.Redeliver(f.ctx(), f.client, owner, p.ID)))
 	require.Equal(t, job.CodeConflict, codeOf(f.store.RedeliverFailed(f.ctx(), f.client, hook, time.Time{}, 10)))
+	require.NoError(t, f.store.DeleteWebhook(f.ctx(), f.client, hook))
+	require.Equal(t, job.CodeWebhookNotFound, codeOf(f.store.Redeliver(f.ctx(), f.client, job.DeliveryOwner{JobID: p.JobID}, p.ID)))
 	f.checkInvariants()
 }
 

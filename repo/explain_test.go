@@ -150,9 +150,9 @@ func TestPlans(t *testing.T) {
 	t.Run("bucket of history", func(t *testing.T) { requireOwnPart(t, f) })
 	f.exec(`VACUUM jobs`)
 	t.Run("counts", func(t *testing.T) { requireCountsInIndexes(t, f) })
-	t.Run("labels from the future", func(t *testing.T) { requireLabelsByIndex(t, f) })
+	t.Run("transaction ids from the future", func(t *testing.T) { requireFutureTxByIndex(t, f) })
 	f.exec(`DELETE FROM pg_statistic`) // like after a restore
-	t.Run("labels from the future, without statistics", func(t *testing.T) { requireLabelsByIndex(t, f) })
+	t.Run("transaction ids from the future, without statistics", func(t *testing.T) { requireFutureTxByIndex(t, f) })
 }
 
 func requireIndexes(t *testing.T, f *fixture) {
@@ -225,9 +225,9 @@ func requireCountsInIndexes(t *testing.T, f *fixture) {
 }
 
 // Each run of the migrations searches for events whose tx is ahead of the server, on a connection without the store's settings.
-func requireLabelsByIndex(t *testing.T, f *fixture) {
+func requireFutureTxByIndex(t *testing.T, f *fixture) {
 	searched := map[string]int{}
-	parsePlan(t, one[string](f, `EXPLAIN (FORMAT JSON) `+repo.Statements["anyFutureLabel"])).walk(func(node plan) {
+	parsePlan(t, one[string](f, `EXPLAIN (FORMAT JSON) `+repo.Statements["anyFutureTx"])).walk(func(node plan) {
 		require.NotEqual(t, "Seq Scan", node.NodeType, node.Relation)
 		searched[node.Index]++
 	})

@@ -25,7 +25,7 @@ import (
 // and never goes down, even if a newer program has migrated further. An advisory lock makes processes that start together take turns.
 //
 // A database that was restored from a dump into another server has the transaction ids (tx) of the old server in its events. Migrate adapts
-// them to the new server's transaction numbers, see relabelEvents.
+// them to the new server's transaction numbers, see renumberEvents.
 func Migrate(ctx context.Context, url string, version int64) error {
 	db, err := openSQL(url)
 	if err != nil {
@@ -45,8 +45,8 @@ func Migrate(ctx context.Context, url string, version int64) error {
 	if err := unlessLocked(ctx, func() error { return migrateTo(ctx, provider, version) }); err != nil {
 		return fmt.Errorf("migrations: %w", err)
 	}
-	if err := unlessLocked(ctx, func() error { return relabelEvents(ctx, db, provider) }); err != nil {
-		return fmt.Errorf("labels of events: %w", err)
+	if err := unlessLocked(ctx, func() error { return renumberEvents(ctx, db, provider) }); err != nil {
+		return fmt.Errorf("give restored events new transaction ids: %w", err)
 	}
 	return nil
 }
@@ -176,17 +176,17 @@ var schemaVersion = sync.OnceValue(func() int64 {
 	return version
 })
 
-// relabelEvents repairs a database that was restored from a dump into another server. The new server numbers transactions independently, so
+// renumberEvents repairs a database that was restored from a dump into another server. The new server numbers transactions independently, so
 // the transaction ids (tx) of old events can be in its future. ClientEvents would hide such events for a long time, and also new events,
-// which come before them. relabelEvents gives all old events the same tx, which precedes every transaction. A job's events keep their
+// which come before them. renumberEvents gives all old events the same tx, which precedes every transaction. A job's events keep their
 // order, because their seq decides among equal tx. Clients' stored positions would skip events once the server's transactions reach them.
-// So relabelEvents replaces the key that signed them, which makes them invalid, together with cursors of lists and of replays.
-func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) error {
+// So renumberEvents replaces the key that signed them, which makes them invalid, together with cursors of lists and of replays.
+func renumberEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) error {
 	version, err := provider.GetDBVersion(ctx)
 	if err != nil || version < schemaVersion() { // some tables are missing
 		return err
 	}
-	if future, err := futureLabels(ctx, db); err != nil || !future {
+	if future, err := hasFutureTx(ctx, db); err != nil || !future {
 		return err
 	}
 	tx, err := db.BeginTx(ctx, nil)
@@ -198,10 +198,10 @@ func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) er
 	if _, err := tx.ExecContext(ctx, `LOCK TABLE jobs, client_events IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 		return err
 	}
-	if future, err := futureLabels(ctx, tx); err != nil || !future { // another process has done it
+	if future, err := hasFutureTx(ctx, tx); err != nil || !future { // another process has done it
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, statement("relabelEvents")); err != nil {
+	if _, err := tx.ExecContext(ctx, statement("renumberEvents")); err != nil {
 		return err
 	}
 	if err := tx.Commit(); err != nil {
@@ -212,10 +212,10 @@ func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) er
 	return nil
 }
 
-// futureLabels reports whether the tx of an event is an id that no transaction of this server can have. It reads only the latest tx of each
+// hasFutureTx reports whether the tx of an event is an id that no transaction of this server can have. It reads only the latest tx of each
 // client, from the indexes events_client and client_events_client, so it does not read millions of rows.
-func futureLabels(ctx context.Context, db interface {
+func hasFutureTx(ctx context.Context, db interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }) (future bool, err error) {
-	return future, db.QueryRowContext(ctx, statement("anyFutureLabel")).Scan(&future)
+	return future, db.QueryRowContext(ctx, statement("anyFutureTx")).Scan(&future)
 }

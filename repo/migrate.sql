@@ -1,19 +1,19 @@
--- name: anyFutureLabel
+-- name: anyFutureTx
 -- Reports whether the tx of an event is an id that no transaction of this server can have. Reads only the latest tx of each client from the
 -- indexes events_client and client_events_client, so it does not read millions of rows. Locks nothing.
-WITH RECURSIVE job_labels AS (
+WITH RECURSIVE job_tx AS (
   (SELECT client_id, tx FROM events ORDER BY client_id DESC, tx DESC LIMIT 1)
   UNION ALL
-  SELECT e.* FROM job_labels CROSS JOIN LATERAL (
-    SELECT client_id, tx FROM events WHERE client_id < job_labels.client_id ORDER BY client_id DESC, tx DESC LIMIT 1) e
-), client_labels AS (
+  SELECT e.* FROM job_tx CROSS JOIN LATERAL (
+    SELECT client_id, tx FROM events WHERE client_id < job_tx.client_id ORDER BY client_id DESC, tx DESC LIMIT 1) e
+), client_tx AS (
   (SELECT client_id, tx FROM client_events ORDER BY client_id DESC, tx DESC LIMIT 1)
   UNION ALL
-  SELECT e.* FROM client_labels CROSS JOIN LATERAL (
-    SELECT client_id, tx FROM client_events WHERE client_id < client_labels.client_id ORDER BY client_id DESC, tx DESC LIMIT 1) e
+  SELECT e.* FROM client_tx CROSS JOIN LATERAL (
+    SELECT client_id, tx FROM client_events WHERE client_id < client_tx.client_id ORDER BY client_id DESC, tx DESC LIMIT 1) e
 )
-SELECT EXISTS (SELECT FROM job_labels WHERE tx >= pg_snapshot_xmax(pg_current_snapshot()))
-  OR EXISTS (SELECT FROM client_labels WHERE tx >= pg_snapshot_xmax(pg_current_snapshot()))
+SELECT EXISTS (SELECT FROM job_tx WHERE tx >= pg_snapshot_xmax(pg_current_snapshot()))
+  OR EXISTS (SELECT FROM client_tx WHERE tx >= pg_snapshot_xmax(pg_current_snapshot()))
 
 -- name: migratorLacks
 -- Returns the user's missing privileges for a migration, '' if none: a schema to create tables in, CREATE on it, and ownership of our
@@ -37,14 +37,14 @@ END
 SELECT coalesce(max(version_id), 0), count(*) FILTER (WHERE version_id > 0) > 0 AND to_regprocedure('schema_since()') IS NULL
 FROM goose_db_version WHERE is_applied
 
--- name: relabelEvents
+-- name: renumberEvents
 -- Gives all events the same tx, which precedes every transaction, and replaces the key that signs positions. Reads the tables
 -- completely. The caller has locked them.
-WITH relabelled_events AS (
+WITH renumbered_events AS (
   UPDATE events SET tx = '1' WHERE tx <> '1'
-), relabelled_client_events AS (
+), renumbered_client_events AS (
   UPDATE client_events SET tx = '1' WHERE tx <> '1'
-), relabelled_jobs AS (
+), renumbered_jobs AS (
   UPDATE jobs SET event_tx = '1' WHERE event_tx <> '1'
 )
 UPDATE maintenance_state SET cursor_key = DEFAULT

@@ -97,13 +97,14 @@ func (s *Store) Delivery(ctx context.Context, client job.ID, owner job.DeliveryO
 }
 
 // Redeliver makes a completed or waiting delivery due now. It does not change a delivery that is being sent. If the webhook is disabled, it
-// returns a conflict.
+// returns a conflict; if the webhook was deleted, a not-found error.
 func (s *Store) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
 	d, found, err := pg.QueryFirst(ctx, s.db, scanOneDelivery, statement("redeliver"),
 		pg.UUID(id), pg.UUID(client), pg.UUID(owner.WebhookID), pg.UUID(owner.JobID))
 	if err == nil && !found {
-		if _, _, err = s.Delivery(ctx, client, owner, id); err == nil {
-			err = errWebhookDisabled
+		var unsent *job.Delivery
+		if unsent, _, err = s.Delivery(ctx, client, owner, id); err == nil {
+			err = s.whyNotSent(ctx, client, unsent.WebhookID)
 		}
 	}
 	return d, err
