@@ -36,6 +36,9 @@ func (p *Problem) Error() string {
 		}
 	}
 	for _, v := range p.Violations {
+		if strings.Contains(p.Detail, v.Detail) {
+			continue
+		}
 		text.WriteString("; " + line(v.Pointer+v.Parameter) + " " + line(v.Detail))
 	}
 	if p.RequestID != "" {

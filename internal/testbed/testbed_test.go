@@ -3,6 +3,7 @@ package testbed
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -39,6 +40,9 @@ func invokeIn(ctx context.Context, args ...string) (code int, stdout, stderr str
 // A usage error is reported in one line before anything runs.
 func TestBadUse(t *testing.T) {
 	t.Parallel()
+	faults, description := filepath.Join(t.TempDir(), "faults.yaml"), filepath.Join(t.TempDir(), "api.yaml")
+	require.NoError(t, os.WriteFile(faults, []byte("- match: {path: /v1/jobs}\n  efect: {status: 500}\n"), 0o600))
+	require.NoError(t, os.WriteFile(description, []byte("retry: {a: b}\nsubmitt: [POST /jobs]\n"), 0o600))
 	for line, want := range map[string]string{
 		"verdict --profile overloaded":                             "there is no command to run",
 		"verdict --profil x -- true":                               "unknown flag: --profil (forgerun verdict --help)",
@@ -60,6 +64,8 @@ func TestBadUse(t *testing.T) {
 		"verdict --target localhost -- true":                       "--target \"localhost\" must be an address such as http://127.0.0.1:3000",
 		"verdict --target http://x/v1 -- true":                     "must be an address without a path",
 		"proxy --target http://x --api acme":                       `"acme" is not one of the built-in descriptions azure, `,
+		"verdict --faults " + faults + " -- x":                     "with match and effect: line 2: unknown member \"efect\" (",
+		"proxy --target http://x --api " + description:             "line 1: unexpected mapping; line 2: unknown member \"submitt\"\n",
 		"search --budget 1m":                                       "there is no command to run",
 		"search --budget 0s -- x":                                  "--budget must be above 0",
 		"search --workers 33 -- x":                                 "--workers must be 1 to 32",

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/internal/testbed/summary"
@@ -72,7 +73,8 @@ type verdictRun struct {
 	profiles        []string
 	seed            int64
 	seeds           int
-	faults          string // file with fault rules
+	faults          string             // file with fault rules
+	ownFaults       []client.FaultRule // rules of that file
 	advance         advance
 	limit           time.Duration // time limit of each run of the command; 0: none
 	rules, skip     []string
@@ -111,7 +113,7 @@ func verdictCommand(p command.Program) *cobra.Command {
 			if v.command, err = commandOf(c, args); err != nil {
 				return err
 			}
-			if err := cmp.Or(v.check(c.Flags()), v.checkFiles(), v.readBaseline()); err != nil {
+			if err := cmp.Or(v.check(c.Flags()), v.checkFiles(), v.readBaseline(), v.readFaults()); err != nil {
 				return command.Usagef("%w (%s --help)", err, c.CommandPath())
 			}
 			return command.Code(v.run(c.Context()))

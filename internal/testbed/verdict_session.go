@@ -12,10 +12,9 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/stack"
+	"github.com/forgerun/forgerun/internal/yamlfile"
 	"github.com/forgerun/forgerun/verdict"
 )
 
@@ -45,9 +44,7 @@ func (v *verdictRun) begin(ctx context.Context, under conditions) (as *judged, e
 	}
 	rules := under.faults
 	if v.faults != "" {
-		if rules, err = readFaults[client.FaultRule](v.faults); err != nil {
-			return nil, fmt.Errorf("--faults %s: %w", v.faults, err)
-		}
+		rules = v.ownFaults
 	}
 	if len(rules) > 0 {
 		if _, err = as.SetFaults(ctx, client.FaultRules{Seed: under.seed, Rules: rules}); err != nil {
@@ -74,6 +71,16 @@ func (v *verdictRun) explain(err error) error {
 	return err
 }
 
+// readFaults reads the file of --faults, before any service starts.
+func (v *verdictRun) readFaults() (err error) {
+	if v.faults != "" {
+		if v.ownFaults, err = readFaults[client.FaultRule](v.faults); err != nil {
+			return fmt.Errorf("--faults %s: %w", v.faults, err)
+		}
+	}
+	return nil
+}
+
 func readFaults[Rule any](path string) (rules []Rule, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -83,9 +90,7 @@ func readFaults[Rule any](path string) (rules []Rule, err error) {
 		Match  any `json:"match,omitempty"`
 		Effect any `json:"effect"`
 	}
-	d := yaml.NewDecoder(bytes.NewReader(text))
-	d.KnownFields(true)
-	if err := d.Decode(&list); err != nil {
+	if err := yamlfile.Decode(text, &list); err != nil {
 		return nil, fmt.Errorf("the file must be an array of rules with match and effect: %w", err)
 	}
 	return recoded[[]Rule](list)

@@ -3,7 +3,6 @@
 package api
 
 import (
-	"bytes"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -13,8 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/forgerun/forgerun/internal/yamlfile"
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
 )
@@ -101,9 +99,7 @@ func Load(name string) (*API, error) {
 // Parse reads a description from YAML.
 func Parse(text []byte) (*API, error) {
 	a := &API{}
-	d := yaml.NewDecoder(bytes.NewReader(text))
-	d.KnownFields(true)
-	if err := d.Decode(a); err != nil && len(bytes.TrimSpace(text)) > 0 {
+	if err := yamlfile.Decode(text, a); err != nil {
 		return nil, err
 	}
 	for _, of := range []struct {

@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/forgerun/forgerun/internal/yamlfile"
 	"github.com/forgerun/forgerun/verdict"
 )
 
@@ -50,9 +51,7 @@ func ReadBaseline(path string, mayBeMissing bool) (*Baseline, error) {
 	var file struct {
 		Known []yaml.Node `yaml:"known"`
 	}
-	d := yaml.NewDecoder(bytes.NewReader(text))
-	d.KnownFields(true)
-	if err := d.Decode(&file); err != nil {
+	if err := yamlfile.Decode(text, &file); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	for _, node := range file.Known {

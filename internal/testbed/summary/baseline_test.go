@@ -117,7 +117,7 @@ func TestBaselineRefusals(t *testing.T) {
 		"known:\n  - {rule: backoff}":                       "baseline.yaml:2: profile is missing",
 		"known:\n  - {profile: x, rule: backoff, label: a}": `unknown member "label"`,
 		"knwon: []": "knwon",
-		"- a":       "cannot unmarshal",
+		"- a":       "line 1: unexpected list",
 	} {
 		path := filepath.Join(t.TempDir(), "baseline.yaml")
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
