@@ -109,7 +109,6 @@ const (
 	remembered = 10_000          // number of deliveries kept to recognize duplicates
 )
 
-// receiver responds to the service and passes on verified messages.
 type receiver struct {
 	*call
 	addr, publicURL, forward string
@@ -117,7 +116,7 @@ type receiver struct {
 	count                    int // of messages; 0: no limit
 	structured               bool
 
-	mu       sync.Mutex // one message at a time, and none before the verifier is set
+	mu       sync.Mutex // guards the fields below; listen holds it until verifier is set
 	verifier *client.Verifier
 	seen     map[string]bool
 	taken    int
@@ -134,7 +133,6 @@ func handshake(w http.ResponseWriter, request *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// ServeHTTP receives one message.
 func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, maxBody))
 	if err != nil {
@@ -176,7 +174,7 @@ func (r *receiver) receive(request *http.Request, body []byte) int {
 	return status
 }
 
-// passOn runs the command for a message, or forwards and prints the message. It returns the response status.
+// passOn gives the message to the user's command. Without a command, it forwards the message if asked to, and prints it.
 func (r *receiver) passOn(request *http.Request, m *client.WebhookMessage, body []byte) (status int) {
 	if len(r.args) > 0 {
 		if err := r.runCommand(m, body); err != nil {
@@ -204,7 +202,7 @@ func (r *receiver) sendOn(request *http.Request, body []byte) (status int, err e
 		return 0, err
 	}
 	on.Header = request.Header.Clone()
-	for _, name := range []string{"Connection", "Content-Length", "Keep-Alive", "Transfer-Encoding"} { // of one connection only
+	for _, name := range []string{"Connection", "Content-Length", "Keep-Alive", "Transfer-Encoding"} { // hop-by-hop headers, and the length, which RoundTrip sets
 		on.Header.Del(name)
 	}
 	answer, err := http.DefaultTransport.RoundTrip(on) // RoundTrip does not follow redirects
@@ -214,7 +212,7 @@ func (r *receiver) sendOn(request *http.Request, body []byte) (status int, err e
 	return answer.StatusCode, answer.Body.Close()
 }
 
-// print prints a message. forwarded is the status from the receiver behind --forward, 0 without a receiver.
+// forwarded is the response status of the --forward URL, or 0 without --forward.
 func (r *receiver) print(m *client.WebhookMessage, forwarded int) error {
 	shown := map[string]any{
 		"delivery_id": m.WebhookID, "event_id": m.EventID, "event_name": m.Name, "job_id": m.JobID(), "timestamp": m.Time,

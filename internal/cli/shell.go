@@ -48,7 +48,7 @@ type (
 	action func(flags *pflag.FlagSet) run
 )
 
-// cmd makes a command. command.New reads its arguments from use.
+// cmd makes a command. use also names the command's arguments, for example "get JOB".
 func (s *Shell) cmd(use, short string, do action) *cobra.Command {
 	var execute run
 	c := command.New(use, short, func(c *cobra.Command, args []string) error {
@@ -72,10 +72,8 @@ func (s *Shell) group(names, short string, below ...*cobra.Command) *cobra.Comma
 	return c
 }
 
-// errTimedOut is the cause when --timeout ends a context.
 var errTimedOut = errors.New("--timeout was reached")
 
-// within returns the context of a command, limited by its flag --timeout.
 func within(c *cobra.Command) (context.Context, context.CancelFunc) {
 	if timeout, _ := c.Flags().GetDuration("timeout"); timeout > 0 {
 		return context.WithTimeoutCause(c.Context(), timeout, errTimedOut)
@@ -145,7 +143,7 @@ func (s *Shell) clientAt(url, key string) (*client.Client, error) {
 
 const adminPath = "/admin/v1"
 
-// operator makes a client of the operator API and returns the address of its listener.
+// operator makes a client of the operator API. base is the API's address without /admin/v1.
 func (s *Shell) operator() (admin *client.Client, base string, err error) {
 	base, token, err := s.finder().Operator()
 	if err != nil {
@@ -158,7 +156,6 @@ func (s *Shell) operator() (admin *client.Client, base string, err error) {
 	return admin, base, nil
 }
 
-// notef writes a note for people to standard error.
 func (s *Shell) notef(format string, args ...any) {
 	_, _ = fmt.Fprintln(s.Stderr, term.Line(fmt.Sprintf(format, args...)))
 }
@@ -175,7 +172,6 @@ func (s *Shell) readFile(name string) ([]byte, error) {
 	return content, nil
 }
 
-// readJSON reads a file with one JSON value and refuses unknown members.
 func (s *Shell) readJSON(name string, into any) error {
 	content, err := s.readFile(name)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/output"
 )
 
-// exclusive adds the flag --file, and returns a check of the command line. It refuses --file beside an argument or another flag of f, and
-// both flags of a pair "a b".
+// exclusive adds the flag --file. check refuses flags and arguments that cannot be combined. --file excludes arguments and the flags
+// that f already has. Each pair, such as "at in", names two flags that exclude each other.
 func exclusive(f *pflag.FlagSet, what string, pairs ...string) (file *string, check func(args []string) error) {
 	f.VisitAll(func(flag *pflag.Flag) { pairs = append(pairs, "file "+flag.Name) })
 	file = f.StringP("file", "f", "", "read the whole "+what+", a JSON object, from this `file`; - is standard input")
@@ -78,14 +78,13 @@ func submit(f *pflag.FlagSet) run {
 			return wait(c, api)
 		}
 		job, err := api.Job(c, accepted.JobID)
-		if err != nil { // a failed read is no failure: the job was accepted
+		if err != nil { // the job was accepted, so print that even if reading it fails
 			return c.One(jobView, accepted)
 		}
 		return c.One(jobView, job)
 	})(f)
 }
 
-// requestFlags adds the flags that describe a job, and returns a function that completes the request from them.
 func requestFlags(f *pflag.FlagSet, r *client.JobRequest) (complete run) {
 	at := f.String("at", "", "run the job at this `time`, RFC 3339")
 	in := f.Duration("in", 0, "run the job after this `duration`")
@@ -165,7 +164,6 @@ func (c *call) object(text, flag string) (json.RawMessage, error) {
 
 func newKey() string { return "cli-" + rand.Text() }
 
-// explainLost explains how to repeat a submission after a lost response.
 func (c *call) explainLost(err error, key, what string) error {
 	if _, lost := errors.AsType[*client.NoAnswerError](err); lost {
 		c.notef("It is unknown whether the %s accepted. Repeat the command with --idempotency-key %s: it creates no duplicate.", what, key)

@@ -68,7 +68,7 @@ func (p *Printer) print(v View, whole any, rows []any) error {
 	return p.table(v, rows)
 }
 
-// Each prints one value of a stream: as JSON on one line, or in a table as the text that the function line returns. Quiet prints nothing.
+// Each prints one value of a stream: one line of JSON, or the text that line returns. Quiet prints nothing.
 func (p *Printer) Each(item any, line func(value any) string) error {
 	value, err := Values(item)
 	switch {

@@ -24,8 +24,8 @@ type Column struct {
 	show  func(value any) string // if set, returns the text; Path is ignored
 }
 
-// NewView reads columns, such as "JOB:job_id, AGE:created_at:age:wide": head, path and the options age, state and wide. The
-// functions in show return the texts of the columns without a path, in order.
+// NewView reads columns, such as "JOB:job_id, AGE:created_at:age:wide": head, path and the options age, state and wide.
+// Each column without a path takes its text from the next function in show.
 func NewView(columns string, show ...func(value any) string) (v View) {
 	for text := range strings.SplitSeq(columns, ", ") {
 		head, rest, _ := strings.Cut(text, ":")
@@ -85,7 +85,7 @@ func (p *Printer) table(v View, values []any) error {
 	return nil
 }
 
-// latest returns the later of now and the time of a value, since a test bed's clock may be ahead of this machine's.
+// latest returns now, or a later time of the value: a test bed's clock may be ahead of this machine's.
 func latest(now time.Time, value any) time.Time {
 	for _, member := range []string{"created_at", "updated_at"} {
 		if at, err := time.Parse(time.RFC3339Nano, Text(At(value, member))); err == nil && at.After(now.Add(time.Second)) {
@@ -114,7 +114,6 @@ func (p *Printer) cell(c Column, value any, now time.Time) string {
 	return text
 }
 
-// age returns the duration since a time, or until it.
 func age(now time.Time, text string) string {
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// neverSet is the zero time, the client library's value of a missing member.
+// neverSet is Go's zero time in JSON. The client library uses it for a missing time.
 const neverSet = "0001-01-01T00:00:00Z"
 
-// Values returns an item with the API's member names, numbers as written, and null for times that were never set. It omits empty secrets.
+// Values converts an item to decoded JSON. Numbers keep their text, and zero times become null. Empty secrets are omitted.
 func Values(item any) (any, error) {
 	text, raw := item.(json.RawMessage)
 	if !raw {

@@ -6,7 +6,6 @@ import (
 	"unicode"
 )
 
-// secrets matches API keys and secrets of webhooks.
 var secrets = regexp.MustCompile(`\b(frk_|whsec_)[A-Za-z0-9_+/=-]+|\b(Bearer )\S+`)
 
 // prose matches text that looks like a secret but is not, as in "Bearer tokens SHOULD NOT be passed".

@@ -79,7 +79,6 @@ func (s Style) Paint(c Color, text string) string {
 	return s.escape("[") + string(c) + "m" + text + s.escape("[0m")
 }
 
-// escape returns an escape sequence with the Writer's mark.
 func (s Style) escape(sequence string) string { return s.mark + "\x1b" + sequence }
 
 // ClearLine clears the current line of a terminal.
@@ -118,7 +117,7 @@ func (s *Status) Clear() {
 	s.drawn = false
 }
 
-// State converts the status in an event's outcome document into the job's state, for example COMPLETED into SUCCEEDED.
+// State converts the job status of an event into the API's job state. For example, COMPLETED becomes SUCCEEDED.
 func State(event, status string) string {
 	if !strings.HasPrefix(event, "job") {
 		return status
