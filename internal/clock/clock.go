@@ -1,8 +1,8 @@
 // Package clock tells the service time, by which jobs run. In a test bed, a client may freeze it, move it and make it run faster.
 // Schedules follow it; leases, connection timeouts and signatures do not.
 //
-// Postgres stores the settings of the clock; this package follows them in each process. Without a test bed, the clock is never
-// moved: it shows Postgres' time, which may differ from the machine's. A nil Clock is the machine's clock.
+// Postgres stores the clock's settings. Each process applies them to its own Clock. Without a test bed, the clock is never moved:
+// it shows Postgres' time, which may differ from the machine's. A nil Clock is the machine's clock.
 package clock
 
 import (
@@ -29,7 +29,7 @@ func (s Setting) At(real time.Time) time.Time {
 	switch {
 	case !s.Moved():
 		return real
-	case s.Rate == 1: // without the rounding of a float
+	case s.Rate == 1: // avoids float rounding
 		return s.Time.Add(real.Sub(s.Real))
 	}
 	return s.Time.Add(time.Duration(float64(real.Sub(s.Real)) * s.Rate))
@@ -54,8 +54,8 @@ func (s Setting) Wait(d time.Duration) time.Duration {
 // Moves are all settings of a clock, in order.
 type Moves []Setting
 
-// Real returns the moment of Postgres' clock at which the service time reached t, or the moment of the move that jumped over t. For
-// a future t it assumes no more moves and returns at most a year ahead.
+// Real returns when, by Postgres' clock, the service time reached t. If a move jumped over t, it returns the time of that move.
+// For a future t, it assumes no more moves, and returns at most a year after the last one.
 func (ms Moves) Real(t time.Time) time.Time {
 	last := Setting{Real: t, Time: t, Rate: 1} // before the first move, the clock shows Postgres' time
 	i := 0
@@ -125,8 +125,8 @@ func (c *Clock) Wait(d time.Duration) time.Duration { return c.Setting().Wait(d)
 // farAhead limits the wait for a time that a frozen clock never reaches.
 const farAhead = 365 * 24 * time.Hour
 
-// Real returns the machine's time at which the service time will reach t, at most a year ahead, if the clock is not moved
-// meanwhile.
+// Real returns when, by this machine's clock, the service time reaches t if the clock is not moved meanwhile. For a moved clock,
+// the result is at most a year away.
 func (c *Clock) Real(t time.Time) time.Time {
 	if !c.Moved() {
 		return t
@@ -144,7 +144,7 @@ func (c *Clock) Changed() <-chan struct{} {
 	return c.changed
 }
 
-// longest limits each sleep, so that SleepUntil notices when Postgres' clock is set.
+// longest limits each sleep, so that SleepUntil notices an adjustment of Postgres' clock.
 const longest = time.Minute
 
 // SleepUntil waits until the clock shows t, even if the clock is moved meanwhile. If ctx ends first, it returns the cause.

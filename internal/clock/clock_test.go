@@ -56,7 +56,7 @@ func TestMoves(t *testing.T) {
 	require.True(t, moves[:2].Real(after(11*time.Hour)).After(after(24*time.Hour)), "a frozen clock does not reach the time")
 }
 
-// SleepUntil returns when the clock shows the time, whether it ran there or was moved there, and not earlier.
+// SleepUntil never returns early. It returns when the clock runs to the time or is moved to it.
 func TestSleepUntil(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
