@@ -11,7 +11,6 @@ import (
 	"github.com/forgerun/forgerun/tasks/queue"
 )
 
-// goodPostgres and goodRedis return inspections without problems.
 func goodPostgres() repo.Inspection {
 	return repo.Inspection{
 		Place: "db:5432/forgerun", User: "forgerun", Version: 170002, VersionName: "17.2", Encoding: "UTF8",

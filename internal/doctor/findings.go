@@ -28,9 +28,9 @@ const (
 // Finding is one line of the report.
 type Finding struct {
 	Level  Severity `json:"level"`
-	What   string   `json:"what"`             // what was examined
-	Found  string   `json:"found"`            // never a secret
-	Advice string   `json:"advice,omitempty"` // advice; "" if none
+	What   string   `json:"what"`  // what was examined
+	Found  string   `json:"found"` // never a secret
+	Advice string   `json:"advice,omitempty"`
 }
 
 func (f Finding) String() string {
@@ -106,14 +106,14 @@ func (fs Findings) Write(w io.Writer, asJSON bool, paint func(s Severity, text s
 }
 
 // Postgres' clock determines leases and due times. This machine's clock determines when API keys expire and when Redis releases
-// waiting tasks, and it timestamps signatures. A difference of a second may be noticeable. Beyond half a minute asynq takes tasks
+// waiting tasks. It also timestamps signatures. A difference of a second may be noticeable. Beyond half a minute, asynq takes tasks
 // away from live workers.
 const (
 	clockWarn = time.Second
 	clockFail = 30 * time.Second
 )
 
-// judgeClock judges a clock difference. It first subtracts half of the round trip, the uncertainty of the measurement.
+// judgeClock first subtracts half of the round trip, the uncertainty of the measurement.
 func (fs *Findings) judgeClock(what string, ahead, roundTrip time.Duration) {
 	direction := "ahead of"
 	if ahead < 0 {
@@ -149,7 +149,7 @@ func (fs *Findings) Inspect(ctx context.Context, role, databaseURL, redisURL str
 		group.Go(func() { redis, redisErr = queue.Inspect(ctx, redisURL) })
 	}
 	group.Wait()
-	// Only dev may lack addresses; for other roles a missing address is a finding about the configuration.
+	// Only dev may have no addresses. For other roles, the check of the configuration reports a missing address.
 	notRunning := func(address string) Case {
 		return Case{role == "dev" && address == "", Healthy, "not checked: dev starts its own server, and dev is not running", ""}
 	}
@@ -164,7 +164,7 @@ func (fs *Findings) Inspect(ctx context.Context, role, databaseURL, redisURL str
 	return postgres.State
 }
 
-// obstacles holds the advice for each reason why a store cannot be inspected.
+// obstacles has the advice for each error of an inspection.
 type obstacles map[error]string
 
 func (known obstacles) judge(fs *Findings, store, address, variable string, err error) {

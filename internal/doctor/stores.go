@@ -128,7 +128,7 @@ func (fs *Findings) judgeConnections(role string, i repo.Inspection) {
 		OK(found))
 }
 
-// longDue is how long a job may be due before doctor reports it. Tasks lost by Redis are enqueued again sooner.
+// longDue is how long a job may be due before doctor reports it. The leader enqueues lost tasks again within less than this time.
 const longDue = time.Minute
 
 // JudgeState judges the running processes and waiting jobs of the service.
@@ -210,8 +210,8 @@ func (fs *Findings) judgeServer(name string, s queue.ServerFacts) {
 		Fail(s.Role == "slave", "replica: it accepts no writes", "point FORGERUN_REDIS_URL to the master, or use redis-sentinel://"),
 		OK(s.Role))
 	const untold = "not checked: this server does not report the setting"
-	// Missing persistence is only a warning, because lost tasks are enqueued again from Postgres. Old entries of the
-	// outcome stream cannot be restored.
+	// Missing persistence is only a warning, because lost tasks are enqueued again from Postgres. Only old entries of the outcome
+	// stream would be lost.
 	fs.Judge(name+" persistence",
 		Case{s.AppendOnly == "", Healthy, untold, ""},
 		Warn(s.AppendOnly == "0", "appendonly is no: a restart loses the queue, which the leader refills, and all of the outcome stream",
