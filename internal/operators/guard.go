@@ -20,7 +20,7 @@ type Guard struct {
 	Tokens   Tokens // without tokens, every request is an operator's; the listener must then be on loopback
 	Ended    Ended
 	Attempts *authlimit.Limiter
-	Source   func(*http.Request) netip.Addr // address of a request's sender
+	Source   func(*http.Request) netip.Addr
 	Log      *slog.Logger
 	Now      func() time.Time // nil: time.Now
 }
@@ -37,7 +37,7 @@ type Refusal struct {
 // Challenge asks the sender of a request without a token to present one. A browser that opens a page shows a dialog.
 const Challenge = `Basic realm="ForgeRun admin: the token is the password"`
 
-// pageChallenge is for requests of pages that ask for the token themselves. Browsers show no dialog for it.
+// pageChallenge is for scripts of pages with a login form of their own. Browsers show no dialog for it.
 const pageChallenge = `Bearer realm="ForgeRun admin"`
 
 // keyPrefix is the prefix of client API keys, which are not accepted here.
@@ -74,7 +74,6 @@ func (g Guard) Check(r *http.Request) (Operator, *Refusal) {
 	return operator, mayChange(operator, r)
 }
 
-// find returns the owner of the given token, unless there were too many failures.
 func (g Guard) find(r *http.Request, given string) (Operator, *Refusal) {
 	source := g.Source(r)
 	if given != "" {
@@ -115,7 +114,7 @@ func forged(detail string) *Refusal { return &Refusal{Status: http.StatusForbidd
 
 func changes(r *http.Request) bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
 
-// deliberate reports whether r has a header that a page of another site cannot send without a preflight, which the server refuses.
+// deliberate reports whether r has a header that needs a CORS preflight. The server refuses preflights, so other sites cannot send it.
 func deliberate(r *http.Request) bool {
 	mediaType, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	return r.Header.Get(CSRFHeader) != "" || strings.EqualFold(strings.TrimSpace(mediaType), "application/json")
@@ -145,7 +144,8 @@ func unknown(detail string) *Refusal {
 		Detail: detail + " Try again, or send the token itself as a bearer token or as the password."}
 }
 
-// session returns the session of a request's cookie. A bearer token takes precedence, since it is meant for this request.
+// session returns the session of a request's cookie. A bearer token takes precedence: browsers add cookies by themselves, but a
+// caller adds a token on purpose.
 func (g Guard) session(r *http.Request) (Session, bool) {
 	if scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
 		return Session{}, false
@@ -192,8 +192,8 @@ func (g Guard) Login(r *http.Request, token string) (Session, *Refusal) {
 // openSession is the session of every request if no tokens are configured.
 var openSession = Session{Operator: Operator{Name: DefaultName}, CSRFToken: "none-is-needed"}
 
-// Session returns the session that a page uses. Without a valid session cookie, it returns a session for the operator whose token the
-// browser sends in another way.
+// Session returns the session that a page uses. Without a valid session cookie, the request needs the token itself, for example as
+// the basic authentication password.
 func (g Guard) Session(r *http.Request) (Session, *Refusal) {
 	if g.Tokens.None() {
 		return openSession, nil
@@ -263,7 +263,7 @@ func reasonOf(given string) string {
 	return "wrong token"
 }
 
-// log logs failures, a few lines a second.
+// log writes at most a few lines a second.
 func (g Guard) log(r *http.Request, source netip.Addr, reason string) {
 	omitted, due := g.Attempts.Line(reason)
 	if !due {

@@ -14,9 +14,8 @@ import (
 )
 
 // A session is a cookie that an operator's browser gets at login. It contains the operator, the start and the last use, signed with
-// a key derived from the hash of the operator's token. Each process of the service therefore accepts the cookies of the others, and
-// removing the token ends the session. Storage keeps the sessions that were logged out early, so that
-// copies of their cookies are refused.
+// a key derived from the hash of the operator's token. All processes can check the signature. Removing the token ends its sessions.
+// Storage keeps the sessions that were logged out early, so that copies of their cookies are refused.
 const (
 	SessionIdle   = 30 * time.Minute // maximum time between two requests
 	SessionLength = 12 * time.Hour   // maximum duration of a session
@@ -135,7 +134,7 @@ func (s Session) SetCookie(w http.ResponseWriter, r *http.Request) {
 func ClearCookie(w http.ResponseWriter, r *http.Request) { http.SetCookie(w, cookie(r, "", -1)) }
 
 func cookie(r *http.Request, value string, maxAge int) *http.Cookie {
-	return &http.Cookie{ //nolint:gosec // without TLS, as on loopback, a browser would not send a secure one back
+	return &http.Cookie{ //nolint:gosec // Secure depends on TLS: without TLS, browsers do not send a Secure cookie back
 		Name: SessionCookie, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https"),
 	}
