@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// Semaphore divides a number of places among clients, which have keys of type K. A client gets another place only while it holds
-// fewer places than are free. So one client holds at most half of all places, and several clients usually leave some free. A
-// freed place goes first to the waiting client that holds the fewest. A new client therefore waits at most until another client
-// releases a place.
+// Semaphore divides a number of places among clients, which have keys of type K. A client gets another place only while more places
+// are free than it holds. So one client holds at most half of all places. Some places usually stay free for new clients. A freed
+// place goes first to the waiting client that holds the fewest. A new client therefore waits at most until another client releases
+// a place.
 type Semaphore[K comparable] struct {
 	mu      sync.Mutex
 	free    int
@@ -113,7 +113,7 @@ func (s *Semaphore[K]) forget(client K) {
 	}
 }
 
-// serve assigns free places to waiting clients, those with the fewest places first, until the next client must not have another.
+// serve gives free places to the waiting clients, first to the client with the fewest. It stops when that client has reached its limit.
 func (s *Semaphore[K]) serve() {
 	for len(s.waiting) > 0 {
 		next := 0

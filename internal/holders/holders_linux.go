@@ -14,7 +14,7 @@ import (
 // listening is the state of a TCP socket that accepts connections.
 const listening = 0x0A
 
-// OfPort finds the process that listens on a TCP address, or on the same port of all addresses.
+// OfPort finds the process that listens on a TCP address. The wildcard addresses 0.0.0.0 and :: match all addresses with that port.
 func OfPort(address string) (Holder, bool) {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {

@@ -1,10 +1,13 @@
 -- Rules that the service's rows satisfy at any moment, except those that table constraints already enforce. Each query returns the rows
--- that break a rule: the job (null if the rule is not about a job) and details. The line above a query names the invariant of the
--- simulator's judge and the violation that the query finds.
+-- that break a rule: the job (null if the rule is not about a job) and details. The line above a query has the invariant of the
+-- simulator's judge, and the violation.
 --
--- Parameters: @now is the service time. Every effect of a change before @settled must be visible. @skew is the largest difference between
--- the clocks of two processes. @follow is the longest time from a change to its effects. @recent is the longest time for which a
--- transaction may stay open.
+-- Parameters:
+-- @now is the service time.
+-- @settled is a time: the effects of all earlier changes must be visible.
+-- @skew is the largest difference between the clocks of two processes.
+-- @follow is the longest time from a change to its effects.
+-- @recent is the longest time that a transaction stays open.
 
 -- accepted: a row refers to a job that does not exist
 SELECT job_id AS job, what || ' without a job' AS detail FROM (

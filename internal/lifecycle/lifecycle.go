@@ -1,5 +1,5 @@
-// Package lifecycle starts the parts of a process in order and stops them in reverse order. Every part that has a goroutine or a
-// connection is a Part.
+// Package lifecycle starts the parts of a process in order and stops them in reverse order. Every component that runs a goroutine
+// or holds a connection is a Part.
 package lifecycle
 
 import (

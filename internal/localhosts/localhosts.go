@@ -21,8 +21,7 @@ const (
 // names in it.
 const container = "host.docker.internal"
 
-// Only returns a function that reports whether a Host header is allowed: localhost, names below it, loopback addresses and the host of
-// the public URL, each with any port. An empty Host is not allowed.
+// Only is like These, for the host of publicURL.
 func Only(publicURL string) func(host string) bool {
 	u, err := url.Parse(publicURL)
 	if err != nil {
@@ -37,8 +36,8 @@ func ThisMachine(names ...string) func(host string) bool {
 	return These(append(names, own, container)...)
 }
 
-// These returns a function that reports whether a Host header is allowed: localhost, names below it, loopback addresses and the given
-// names and addresses, each with any port.
+// These returns a check of Host headers. It allows localhost and its subdomains, loopback addresses and names, with any port. It
+// refuses an empty Host.
 func These(names ...string) func(host string) bool {
 	allowed := map[string]bool{}
 	for _, name := range names {
@@ -52,8 +51,8 @@ func These(names ...string) func(host string) bool {
 	}
 }
 
-// FromOtherPage reports whether a page of another origin made a browser send a request for host. A page on another port of localhost
-// counts, although browsers call it same-site. A followed link does not count, because the page cannot read the response.
+// FromOtherPage reports whether a page of another origin made a browser send a request for host. Another port of localhost is another
+// origin, although browsers report same-site for it. A followed link does not count, because the page cannot read the response.
 func FromOtherPage(method, host string, header func(name string) string) bool {
 	switch header("Sec-Fetch-Site") {
 	case "same-origin", "none":
@@ -68,7 +67,7 @@ func FromOtherPage(method, host string, header func(name string) string) bool {
 	return true
 }
 
-// nameOf returns the name or address in a Host, "" if it has none.
+// nameOf returns "" for an invalid host.
 func nameOf(host string) string {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return host

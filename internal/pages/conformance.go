@@ -15,7 +15,7 @@ var (
 	promise       = regexp.MustCompile(`(?m)^// Promise: (.+)$`)
 )
 
-// promises returns the names of the tests for each id in a line "Promise: ID" of a test's comment.
+// promises reads the lines "Promise: ID" in the comments of tests. It returns the names of the tests of each ID.
 func promises() (tests map[string][]string, err error) {
 	tests = map[string][]string{}
 	tree := os.DirFS(root)
@@ -42,11 +42,10 @@ func promises() (tests map[string][]string, err error) {
 	return tests, err
 }
 
-// row matches a row of the conformance page: its id, the decision and the tests.
 var row = regexp.MustCompile(`^- ([^:()]+): (.*\S) \((?:not tested|Test\w+(?:, Test\w+)*)\)$`)
 
-// nameTests writes the names of the tests into each row of the conformance page. A row's id is the last word of its heading and
-// the text before its colon, such as "contract 9b".
+// nameTests writes the names of the tests into each row of the conformance page. The row "- 9b: ..." below the heading
+// "## The contract" has the id "contract 9b".
 func nameTests(page string, tests map[string][]string) (string, error) {
 	unknown := maps.Clone(tests)
 	seen := map[string]bool{}
