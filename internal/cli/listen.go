@@ -202,7 +202,7 @@ func (r *receiver) sendOn(request *http.Request, body []byte) (status int, err e
 		return 0, err
 	}
 	on.Header = request.Header.Clone()
-	for _, name := range []string{"Connection", "Content-Length", "Keep-Alive", "Transfer-Encoding"} { // hop-by-hop headers, and the length, which RoundTrip sets
+	for _, name := range []string{"Connection", "Content-Length", "Keep-Alive", "Transfer-Encoding"} { // hop-by-hop headers and length
 		on.Header.Del(name)
 	}
 	answer, err := http.DefaultTransport.RoundTrip(on) // RoundTrip does not follow redirects
