@@ -25,8 +25,6 @@ const (
 
 var second = time.Second
 
-// newWorld returns a world with two tenants, each with a webhook. The first webhook gets all events, the second only the ends of
-// jobs.
 func newWorld() *world {
 	w := &world{start: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	w.run = RunContext{
@@ -95,7 +93,6 @@ func deferred(ahead time.Duration) func(*jobBuilder) {
 	}
 }
 
-// emits makes a job that publishes an event chosen by the client.
 func emits(t *jobBuilder) { t.row.Type = emitEvent }
 
 func autoRetry(t *jobBuilder)                 { t.sub.AutoRetry = true }
@@ -132,7 +129,7 @@ func (t *jobBuilder) wait(d time.Duration) *jobBuilder {
 	return t
 }
 
-// event adds an event to the log, to the stream and to the deliveries of all subscribers.
+// event adds an event to the log, the stream and the subscribers' deliveries.
 func (t *jobBuilder) event(name, next string) *jobBuilder {
 	e := history.Event{
 		ID: fmt.Sprintf("%s-event-%d", t.id, len(t.log)+1), Seq: len(t.log) + 1, Name: name, Prev: t.state, Next: next,
@@ -212,7 +209,6 @@ func (t *jobBuilder) loseLease() *jobBuilder {
 	return t.wait(3*second).event("job.lease_expired", queued)
 }
 
-// ends finishes the attempt after the duration of its work; code is the code of its failure, or "" for none.
 func (t *jobBuilder) ends(state, code string) *jobBuilder {
 	if state != canceled {
 		t.wait(catalogue[t.row.WorkKind].duration + 30*time.Millisecond)

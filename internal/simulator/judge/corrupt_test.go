@@ -8,7 +8,6 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// Short names of the kinds of facts that corruptions change.
 const (
 	submitted      = history.Submitted
 	listed         = history.ListedJob
@@ -34,7 +33,6 @@ func passes(f *history.Fact, tests []test) bool {
 	return !slices.ContainsFunc(tests, func(passes test) bool { return !passes(f) })
 }
 
-// find returns the first fact about a job that has this kind and passes the tests.
 func (w *world) find(k history.Kind, job int, tests ...test) *history.Fact {
 	for i := range w.facts {
 		f := &w.facts[i]
@@ -100,7 +98,6 @@ func of(kinds ...history.Kind) test {
 	return func(f *history.Fact) bool { return slices.Contains(kinds, f.Kind) }
 }
 
-// These functions return parts of the first fact of a kind about a job.
 func (w *world) row(job int) *history.Job        { return w.find(storedJob, job).Shown }
 func (w *world) sub(job int) *history.Submission { return w.find(submitted, job).Submission }
 func (w *world) shown(job int) *history.Report   { return w.find(apiReport, job).Report }

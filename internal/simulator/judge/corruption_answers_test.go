@@ -208,12 +208,12 @@ func (w *world) message(event string) *history.Delivery {
 	return w.find(arrived, plainJob, named(event)).Delivery
 }
 
-// shownDelivery changes the delivery of the plain job's success as the API shows it, with its log of tries.
+// shownDelivery changes the API's copy of the delivery of plainJob's job.succeeded.
 func shownDelivery(fn func(d *history.Delivery)) func(w *world) {
 	return func(w *world) { fn(w.find(apiDelivery, plainJob, named("job.succeeded")).Delivery) }
 }
 
-// failedDelivery changes the stored and the shown delivery of the failing job's last event to its callback.
+// failedDelivery changes the callback delivery of failingJob's last event, both the row and the API's copy.
 func failedDelivery(fn func(d *history.Delivery)) func(w *world) {
 	return func(w *world) {
 		w.change(failingJob, func(f *history.Fact) { fn(f.Delivery) }, of(storedDelivery, apiDelivery), named("job.succeeded"), toBroken)
@@ -223,7 +223,7 @@ func failedDelivery(fn func(d *history.Delivery)) func(w *world) {
 func toBroken(f *history.Fact) bool   { return f.Delivery != nil && f.Delivery.URL == brokenURL }
 func ofCallback(f *history.Fact) bool { return f.Delivery.URL != "" }
 
-// tried keeps one attempt per response of the delivery that failedDelivery changes, and gives it this response.
+// tried gives that delivery exactly one attempt for each given response status.
 func (w *world) tried(answers ...int) {
 	n, accepted := 0, 0
 	w.dropAll(of(arrived), about(failingJob), named("job.succeeded"), toBroken, func(f *history.Fact) bool {

@@ -19,13 +19,13 @@ type RunContext struct {
 	TimeScale     *float64
 	MaxRuntime    time.Duration // longest execution, before the time scale applies
 	KeyWindow     time.Duration // how long an idempotency key is kept; 0: 24 h
-	MaxAttempts   int           // attempts of a job
-	DeliveryTries int           // attempts of a delivery; 0: unknown, but at least 2
+	MaxAttempts   int           // maximum number of attempts of a job
+	DeliveryTries int           // maximum number of attempts of a delivery; 0: unknown (at least 2)
 
 	Chaos           bool          // faults were injected
 	Killed          bool          // worker processes died, hung or shut down, so attempts may be lost
 	DeliveryOverdue time.Duration // how overdue a delivery's next attempt may be at the end
-	Counters        bool          // all processes lived from the first row to the end, so their counters must equal the rows
+	Counters        bool          // the simulator started all processes and none was killed, so counters must equal the rows
 
 	Webhooks  []history.Webhook
 	Streamed  bool // each tenant's event stream was read
@@ -53,7 +53,6 @@ func (run *RunContext) limit() time.Duration {
 
 func scaled(d time.Duration, scale float64) time.Duration { return time.Duration(float64(d) * scale) }
 
-// complete reports whether the history has all facts of a source.
 func (run *RunContext) complete(s Source) bool {
 	_, missing := run.Collected.Missing[s]
 	return !missing && run.Collected.Asked[s]
@@ -108,9 +107,9 @@ type Collected struct {
 	Asked   map[Source]bool
 	Missing map[Source]string // why a source was not read completely
 
-	Webhooks map[string]time.Time // by id: the time when a webhook was disabled, changed or deleted, so that it may lack later events
+	Webhooks map[string]time.Time // changed webhooks by id; events after this time may have no delivery
 	Moves    history.Moves        // moves of the service's clock, from the rows
-	Rules    []string             // invariants that queries over rows have checked; their violations are facts
+	Rules    []string             // keys of the invariants that SQL queries checked; each violation is a fact of kind Contradiction
 	Measured []Measure
 }
 
@@ -131,7 +130,7 @@ type jobFacts struct {
 	submission *history.Submission // nil if no answer named the job
 
 	row    *history.Job  // the job as stored; nil if missing
-	job    *history.Job  // row; without rows, the job as listed; nil if missing
+	job    *history.Job  // row or, without it, the job from the API's list; nil if missing
 	source *history.Fact // the fact that job comes from
 	kind   string        // work kind; "": unknown
 
@@ -174,7 +173,7 @@ func newJobFacts(id string, facts []history.Fact, run *RunContext) *jobFacts {
 	return j
 }
 
-// findOwner takes the tenant and the ticket from the submission, otherwise from the row, otherwise from the list with the job.
+// findOwner takes the tenant and the ticket from the first of these that exists: the submission, the row, the API's list.
 func (j *jobFacts) findOwner(run string) {
 	for _, kind := range []history.Kind{history.Submitted, history.StoredJob, history.ListedJob} {
 		for _, f := range j.byKind[kind] {
@@ -273,7 +272,6 @@ var jobStatuses = map[string]string{
 	"job.succeeded": "COMPLETED", "job.canceled": "CANCELLED", "job.failed": "FAILED", nameExhausted: "FAILED",
 }
 
-// statusOf returns the jobStatus in the document of an event, "" for none.
 func statusOf(name, failure string) string {
 	status := jobStatuses[name]
 	if status == "FAILED" && failure == codeTimeout {
@@ -282,13 +280,12 @@ func statusOf(name, failure string) string {
 	return status
 }
 
-// endsAttempt reports whether the event ends an attempt. Streams show these events as outcome documents.
+// Streams show the events that end an attempt as outcome documents.
 func endsAttempt(name string) bool {
 	return name == "job.succeeded" || name == "job.failed" || name == "job.canceled"
 }
 
-// ofNoJob reports whether events with the name belong to a client and not to a job.
-func ofNoJob(name string) bool {
+func isClientEvent(name string) bool {
 	return strings.HasPrefix(name, "batch.") || strings.HasPrefix(name, "webhook.")
 }
 

@@ -2,7 +2,7 @@
 // clients, and the final state in the API, the rows, the queue and the metrics, which package collect reads.
 //
 // It relies only on the service's contract. It has its own copies of the states, transitions and work kinds, so that it does not
-// repeat mistakes of the service. Unread sources are reported as not checked; they never pass silently.
+// repeat mistakes of the service. If a source was not read, its checks are reported as not checked.
 package judge
 
 import (
@@ -72,8 +72,8 @@ type Reader interface {
 	Each(bucket int, fn func(history.Fact) error) error
 }
 
-// Judge checks the history bucket by bucket, so its memory grows by one byte per ticket. It returns an error only if the reader does
-// or the context ends.
+// Judge holds only a few buckets of the history in memory, and one byte per ticket. It returns an error only if the reader does or
+// the context ends.
 func Judge(ctx context.Context, r Reader, run RunContext) (*Verdict, error) {
 	run.latestSeen = run.moves().Latest(moveLag)
 	run.across = &across{tickets: make([]byte, max(run.Tickets, 0)+1), schedules: map[string]*scheduleRuns{}}
@@ -113,7 +113,7 @@ func (b *verdictBuilder) check(j *jobFacts, rules ...func(*checker)) {
 	b.add(c.violations, c.looked, j.facts)
 }
 
-// checkLoose checks a fact that is not about a job. It keeps no facts, since there is one per refused submission.
+// checkLoose checks a fact that is not about a job. It keeps no facts: each refused submission has one, so there may be very many.
 func (b *verdictBuilder) checkLoose(f history.Fact) error {
 	b.verdict.Facts++
 	if f.Submission != nil {
@@ -157,7 +157,6 @@ type checker struct {
 	violations []Violation
 }
 
-// rules are the checks of a job of the run.
 var rules = []func(*checker){
 	(*checker).checkTicket, (*checker).checkExistence, (*checker).checkKey, (*checker).checkEnd, (*checker).checkAPIReports,
 	(*checker).checkRetries, (*checker).checkEarly, (*checker).checkDurations, (*checker).checkCatalogue, (*checker).checkLimit,
@@ -165,7 +164,6 @@ var rules = []func(*checker){
 	(*checker).checkStream, (*checker).checkDeliveries, (*checker).checkReceived, (*checker).checkDeliveryLogs, (*checker).checkTasks,
 }
 
-// must counts a check and, if ok is false, adds a violation with the formatted text.
 func (c *checker) must(ok bool, invariant, format string, args ...any) {
 	c.looked[invariant]++
 	if !ok {
@@ -173,7 +171,6 @@ func (c *checker) must(ok bool, invariant, format string, args ...any) {
 	}
 }
 
-// checkFindings reports violations found by the simulator: invalid rows and forbidden observations.
 func (c *checker) checkFindings() {
 	for _, f := range c.byKind[history.Contradiction] {
 		invariant, what, _ := strings.Cut(f.Note, ": ")
@@ -184,7 +181,8 @@ func (c *checker) checkFindings() {
 	}
 }
 
-// checkMetrics compares metrics with rows. It also counts the checks over rows and tasks, which leave facts only for violations.
+// checkMetrics compares metrics with rows. It also counts the checks that SQL queries and package collect made. These checks add
+// facts only for violations.
 func (c *checker) checkMetrics() {
 	for _, m := range c.run.Collected.Measured {
 		if !m.Counter || c.run.Counters {

@@ -11,11 +11,10 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// A history of a correct service passes, and every invariant is checked.
 func TestSoundHistoryPasses(t *testing.T) {
 	t.Parallel()
 	w := soundWorld()
-	v, err := Judge(t.Context(), w.write(t), w.run) // reads the facts from disk
+	v, err := Judge(t.Context(), w.write(t), w.run)
 	require.NoError(t, err)
 	require.Empty(t, v.Violations)
 	require.Zero(t, v.ViolationCount)
@@ -39,7 +38,7 @@ var rowFacts = []history.Kind{
 	history.StoredJob, history.StoredEvent, history.StoredReport, history.StoredDeliver,
 }
 
-// Missing sources are reported. A sound history stays sound without them, and the other sources still reveal violations.
+// A sound history stays sound without some sources, and the other sources still reveal violations.
 func TestMissingSourcesAreReported(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -113,7 +112,6 @@ func (w *world) halfOf(k history.Kind) {
 	})
 }
 
-// Without rows, the API's reports and lists are judged instead.
 func TestReportsAreJudgedWithoutRows(t *testing.T) {
 	t.Parallel()
 	for want, corrupt := range map[string]func(w *world){

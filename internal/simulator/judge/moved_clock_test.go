@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	jumpAt = 20 * time.Second // time of the jump after the start
+	jumpAt = 20 * time.Second
 	jumpBy = 10 * time.Minute // size of the jump, which skips most events
 )
 
@@ -58,7 +58,6 @@ func (w *world) violated(t *testing.T) map[string]int64 {
 	return found
 }
 
-// A result expires once the clock has moved a day ahead.
 func TestResultsAreGoneAfterADay(t *testing.T) {
 	t.Parallel()
 	for ahead, violated := range map[time.Duration]int{23 * time.Hour: 1, 25 * time.Hour: 0} {
@@ -83,7 +82,6 @@ func TestSoundHistoryOfAMovedClockPasses(t *testing.T) {
 	require.NotEmpty(t, w.violated(t), "without the moves, the history violates invariants")
 }
 
-// Corruptions found with an unmoved clock are also found with a moved one.
 func TestCorruptionsAreCaughtWithMovedClock(t *testing.T) {
 	t.Parallel()
 	for _, c := range corruptions {
@@ -145,8 +143,8 @@ func TestViolationsWithMovedClock(t *testing.T) {
 	require.Empty(t, w.violated(t))
 }
 
-// refusedAfterTheJump makes the refused request valid and sends it after the jump, with an execution_at that is `ahead` later
-// than the time from which the clock jumped.
+// refusedAfterTheJump makes the refused request valid and sends it after the jump. ahead is execution_at minus the service time
+// before the jump.
 func (w *world) refusedAfterTheJump(ahead time.Duration) {
 	s, sent := w.refused(), w.start.Add(jumpAt+second)
 	s.WorkKind, s.ExecutionAt, s.Tries[0].Sent, s.Tries[0].Answered = "SCHEDULED_ON_TIME", w.start.Add(jumpAt+ahead), sent, sent
@@ -161,7 +159,7 @@ func TestMovesSeenDuringRun(t *testing.T) {
 	require.Empty(t, w.violated(t))
 }
 
-// runOf makes a job one that the schedule created for this due time.
+// runOf sets the schedule and the due time of a job.
 func (w *world) runOf(schedule string, job int, due time.Time) {
 	for _, kind := range []history.Kind{storedJob, history.ListedJob} {
 		shown := w.find(kind, job).Shown
@@ -169,7 +167,7 @@ func (w *world) runOf(schedule string, job int, due time.Time) {
 	}
 }
 
-// scheduled adds a schedule to the job, whose only due time is `due` after the job's creation.
+// scheduled adds a schedule that created the job. The schedule is due once, `due` after the job's creation.
 func (w *world) scheduled(job int, due time.Duration) {
 	at := w.find(storedJob, job).Shown.CreatedAt.Add(due)
 	w.runOf("schedule-1", job, at)

@@ -26,8 +26,8 @@ const longestRequest = 30 * time.Second
 
 func (o *observation) asked() time.Time { return cmp.Or(o.sent, o.at.Add(-longestRequest)) }
 
-// checkOrder checks that each response shows a state that the job had between request and response. The state must not be older
-// than the one in a response that arrived before the request was sent.
+// checkOrder checks that each response shows a state that the job had between request and response. Nor may a later request see an
+// older state than an earlier response.
 func (c *checker) checkOrder() {
 	if !c.logComplete || len(c.steps) == 0 {
 		return
@@ -50,7 +50,7 @@ func (c *checker) checkOrder() {
 	}
 }
 
-// match finds the steps of the log that the observation can show, and reports whether there are any.
+// match sets first and last to the steps of the log that the observation can show.
 func (c *checker) match(o *observation) bool {
 	found := false
 	for i, step := range c.steps {
@@ -71,8 +71,8 @@ func (c *checker) match(o *observation) bool {
 	return found
 }
 
-// happenedBefore reports whether the step had happened when the simulator's clock showed `at`. After a move of the clock, the
-// step's timestamp may be too early, so the step counts only once the client has observed it.
+// happenedBefore reports whether the step had happened when the simulator's clock showed `at`. After a move of the clock, timestamps
+// are unreliable. Then only a delivery or the stream proves that the step happened.
 func (c *checker) happenedBefore(step history.Event, at time.Time) bool {
 	if real, known := c.run.moves().Since(step.At); known {
 		return real.Before(at.Add(-clockSlack))
@@ -114,7 +114,6 @@ func (c *checker) observations() (all []*observation) {
 	return all
 }
 
-// isRefusal reports whether a status is a client error that is not temporary.
 func isRefusal(status int) bool {
 	return status >= 400 && status < 500 && status != http.StatusTooManyRequests
 }
@@ -157,7 +156,6 @@ func (c *checker) checkTries() {
 	}
 }
 
-// madeAt reports whether a response has the job's created_at or no created_at.
 func (c *checker) madeAt(at time.Time) bool {
 	made := time.Time{}
 	for _, f := range c.byKind[history.Submitted] {

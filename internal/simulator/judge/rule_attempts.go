@@ -37,7 +37,6 @@ func (c *checker) checkEnd() {
 		"attempt %d of %d is %s, but the number of events about exhausted retries is %d", j.Attempt, j.MaxAttempts, j.State, exhausted)
 }
 
-// emits reports whether the job's request contains this event (name and data).
 func (c *checker) emits(text string) bool {
 	if c.job == nil || c.ticket == 0 {
 		return true // unknown
@@ -63,8 +62,8 @@ func (c *checker) checkTasks() {
 	}
 }
 
-// checkEarly checks that nothing begins before execution_at. If execution_at passed because the clock was moved, or while it did
-// not run at the real rate, the job must be queued with exactly that time, however late. All times are service times.
+// checkEarly checks that nothing begins before execution_at. If the clock jumped over execution_at or ran at another rate, the job
+// must be queued with exactly execution_at as the time. All times are service times.
 func (c *checker) checkEarly() {
 	due := time.Time{}
 	if c.submission != nil {
@@ -214,7 +213,7 @@ func (c *checker) mayFail(kind workKind, r *history.Report) bool {
 		return c.run.Killed || c.run.Chaos
 	case r.Failure == codeTimeout && kind.code != codeTimeout: // a busy machine may exceed the catalogue's time
 		least := c.run.limit()
-		if least == 0 { // the limit is unknown, and may be as short as the work
+		if least == 0 { // the limit is unknown: it may be as short as the work
 			least = c.leastDuration()
 		}
 		return time.Duration(r.DurationMS)*time.Millisecond >= least-time.Millisecond
@@ -222,7 +221,6 @@ func (c *checker) mayFail(kind workKind, r *history.Report) bool {
 	return r.Failure == kind.code && (r.Attempt <= kind.fails || kind.code == codeTimeout)
 }
 
-// checkLimit checks that a job has at most as many attempts as the service allows.
 func (c *checker) checkLimit() {
 	if c.job == nil || c.job.MaxAttempts == 0 {
 		return

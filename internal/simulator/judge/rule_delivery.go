@@ -71,7 +71,7 @@ func (c *checker) checkShownDeliveries() {
 	}
 }
 
-// knownDeliveries returns the job's deliveries as stored, or without rows as the API shows them, and whether they were read.
+// knownDeliveries returns the job's stored deliveries or, if the rows were not read, the API's. It also reports whether it has them.
 func (c *checker) knownDeliveries() ([]*history.Fact, bool) {
 	if c.run.complete(Rows) {
 		return c.byKind[history.StoredDeliver], true
@@ -171,7 +171,7 @@ func (c *checker) checkDeliveryLog(d *history.Delivery) {
 			seen = append(seen, f.Delivery)
 		}
 	}
-	settled, lost := d.State != "PENDING", 0 // lost: attempts without an answer, which may not have arrived
+	settled, lost := d.State != "PENDING", 0 // lost counts attempts without a response; the receiver may not have seen them
 	must(!settled || (d.Error != "") == (d.State == "FAILED"), "it is %s, but has last_error %q", d.State, d.Error)
 	must(settled != d.SettledAt.IsZero() && settled == d.Next.IsZero(), "it is %s, but has settled_at %s and next_attempt_at %s",
 		d.State, clock(d.SettledAt), clock(d.Next))

@@ -22,7 +22,7 @@ func (c *checker) checkReceipt(s *history.Submission, t history.Answer) {
 	}
 }
 
-// checkPolls checks that the owner's polls show the job as submitted, with the values of its kind and the document of its state.
+// checkPolls checks that polls of the owner show the submitted values, and members that fit the work kind and the state.
 func (c *checker) checkPolls() {
 	for _, f := range c.byKind[history.Looked] {
 		if f.Shown != nil && f.Tenant == c.tenant {
@@ -125,7 +125,7 @@ func (c *checker) checkAPIReports() {
 
 // checkAPIEvents checks that a report has the events of the log up to the end of its attempt.
 func (c *checker) checkAPIEvents(r *history.Report) {
-	var was history.Event // the previous event, with the job's state as its Next
+	var was history.Event // the previous event; Next is the job's state after it, even if it changed no state
 	var start, end time.Time
 	attempt := 1
 	for i, e := range r.Events {
@@ -156,14 +156,14 @@ func (c *checker) checkAPIEvents(r *history.Report) {
 		clock(r.StartedAt), clock(r.FinishedAt), was.Next, attempt, clock(start), clock(end))
 }
 
-// sameEvent compares the members that an event has both in the API and in the rows.
+// sameEvent ignores the members that only the API or only the rows have.
 func sameEvent(a, b history.Event) bool {
 	at := a.At.Equal(b.At)
 	a.At, a.Status, a.Job, a.Scenario = b.At, b.Status, b.Job, b.Scenario
 	return at && a == b
 }
 
-// expectedOutcome returns the final state of a work kind's first attempt.
+// expectedOutcome is the outcome of the first attempt.
 func expectedOutcome(kind string) string {
 	switch {
 	case catalogue[kind].fails > 0:
@@ -174,7 +174,6 @@ func expectedOutcome(kind string) string {
 	return succeeded
 }
 
-// wrongScenario returns the difference between a scenario and the catalogue; "" if there is none.
 func (c *checker) wrongScenario(shown history.Scenario) string {
 	kind, known := catalogue[c.kind]
 	want := int(kind.duration.Milliseconds())
@@ -194,7 +193,7 @@ func (c *checker) wrongScenario(shown history.Scenario) string {
 }
 
 // checkStream checks that a completely read stream has each event of the job's log once, in order. In any other stream it only
-// looks for duplicates. On a stream, the event that ends an attempt has no seq, so the next seq is assumed.
+// looks for duplicates. On a stream, the event that ends an attempt has no seq. It gets the seq that is expected next.
 func (c *checker) checkStream() {
 	if c.tenant < 0 || !c.run.Streamed {
 		return
@@ -239,7 +238,6 @@ func (c *checker) checkStream() {
 	}
 }
 
-// hasStatus reports whether the event may have this jobStatus, given the report of the attempt.
 func (c *checker) hasStatus(name string, attempt int, status string) bool {
 	if r := c.reports[attempt]; r != nil {
 		return status == statusOf(name, r.Failure)

@@ -11,8 +11,8 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// checkExistence checks that an accepted job exists, and an existing job was requested with these values. checkTicket checks that jobs
-// do not share a ticket.
+// checkExistence checks that each accepted job exists, and that each job has the values of its submission. checkTicket checks that
+// jobs do not share a ticket.
 func (c *checker) checkExistence() {
 	submitted := c.byKind[history.Submitted]
 	rows, lists := c.run.complete(Rows), c.run.complete(Lists)
@@ -82,7 +82,6 @@ func clock(t time.Time) string {
 	return t.UTC().Format("15:04:05.000000Z")
 }
 
-// exposures are the kinds of facts that show a job to a tenant.
 var exposures = map[history.Kind]string{
 	history.Submitted: "an answer to a submission", history.Looked: "a poll", history.ListedJob: "a list", history.APIReport: "a report",
 	history.APIDelivery: "a list of deliveries", history.Streamed: "a stream", history.Received: "a delivery",
@@ -92,13 +91,13 @@ var exposures = map[history.Kind]string{
 func exposure(f *history.Fact) string {
 	switch {
 	case f.Kind == history.Looked && (f.Shown == nil || f.Shown.State == ""), f.Kind == history.APIReport && f.Report == nil,
-		f.Event != nil && ofNoJob(f.Event.Name), f.Delivery != nil && ofNoJob(f.Delivery.EventName):
+		f.Event != nil && isClientEvent(f.Event.Name), f.Delivery != nil && isClientEvent(f.Delivery.EventName):
 		return ""
 	}
 	return exposures[f.Kind]
 }
 
-// checkOwners checks that only the tenant that owns a job sees it or acts on it.
+// checkOwners checks that only a job's owner sees it or acts on it.
 func (c *checker) checkOwners() {
 	owned := c.tenant >= 0
 	if !owned && !c.run.complete(Rows) && !c.run.complete(Lists) {
@@ -163,7 +162,6 @@ const (
 	ticketHasJob
 )
 
-// mark adds flags to a ticket, and returns its earlier flags.
 func (a *across) mark(ticket int64, flags byte) (before byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -186,8 +184,8 @@ func (a *across) sent(f *history.Fact) {
 	a.mark(f.Ticket, flags)
 }
 
-// checkTicket checks that each accepted ticket has one job, and a refused ticket has none. Tickets without a job are already
-// marked.
+// checkTicket checks that each accepted ticket has one job, and a refused ticket has none. checkLoose has already marked the tickets
+// without a job.
 func (c *checker) checkTicket() {
 	for _, f := range c.byKind[history.Submitted] {
 		if f.Submission != nil {
@@ -208,7 +206,7 @@ func (c *checker) checkTicket() {
 	c.must(known&(ticketAccepted|ticketOpen) > 0 || known&ticketSent == 0, accepted, "submission %d was refused, but its job exists", ticket)
 }
 
-// scheduleRuns is a schedule, and how many jobs it has for each due time in Unix microseconds.
+// scheduleRuns counts the jobs of a schedule by due time, in Unix microseconds.
 type scheduleRuns struct {
 	history.Schedule
 	tenant int
@@ -247,8 +245,8 @@ func (c *checker) checkRun() {
 		"the job is for the due time %s, but was created earlier, at %s", clock(due), clock(c.job.CreatedAt))
 }
 
-// checkSchedules checks that each due time has one job. The simulator waits for the end of its schedules unless it is
-// interrupted.
+// checkSchedules checks that each due time has one job. All due times have passed: the simulator waits for its schedules to end unless
+// it is interrupted.
 func (c *checker) checkSchedules() {
 	if !c.run.complete(Rows) && !c.run.complete(Lists) {
 		return

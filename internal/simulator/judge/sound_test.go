@@ -70,7 +70,7 @@ func TestSoundVariantsPass(t *testing.T) {
 		"a worker lost early": func(w *world) {
 			w.run.Killed = true
 			failedWith(othersJob, codeWorkerLost)(w)
-			w.run.TimeScale = new(10.0) // makes the other attempts too short
+			w.run.TimeScale = new(10.0) // makes the work of other jobs look too short, so they are dropped below
 			w.dropAll(not(about(othersJob)))
 		},
 	}
@@ -84,7 +84,6 @@ func TestSoundVariantsPass(t *testing.T) {
 	}
 }
 
-// Numbers of the jobs of a sound world.
 const (
 	plainJob = iota + 1
 	deferredJob
@@ -153,7 +152,6 @@ func soundWorld() *world {
 	return w
 }
 
-// batchCompleted adds an event without a job, delivered on the second attempt.
 func (w *world) batchCompleted() {
 	d := history.Delivery{ID: "batch-delivery", Webhook: "hook-0", EventID: "batch-event", EventName: "batch.completed"}
 	stored := d

@@ -150,7 +150,7 @@ func (v Violation) Headline() string {
 	return text
 }
 
-// lines returns a line for each fact in the order in which they happened, without secrets.
+// lines returns a line for each fact, ordered by time and without secrets.
 func lines(facts []history.Fact) (all []string) {
 	facts = slices.Clone(facts)
 	for i := range facts {

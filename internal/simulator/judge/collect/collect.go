@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// Config selects the sources. Run does not read the others, and they do not appear in Collected.Asked.
+// Config selects the sources. Run reads only these, and names them in Collected.Asked.
 type Config struct {
 	Since    time.Time // time of the first submission; zero: lists are read to their end
 	Accounts []history.Account
@@ -31,7 +31,7 @@ type Config struct {
 	MetricsURLs           []string // one for each process of the service
 
 	SampleReports int  // number of jobs whose reports, results and deliveries are read over HTTP
-	DeliveryLogs  bool // also read each delivery of the sample on its own, with its attempts
+	DeliveryLogs  bool // also read each delivery of the sample by its id: only that response has the attempts
 	Seed          uint64
 
 	MaxWait time.Duration // limit of the wait until the queue is empty and the metrics match the rows; 0: 15 s
@@ -52,8 +52,8 @@ type collector struct {
 	otherTenant int            // tenant number of all other clients
 }
 
-// Run reads all sources after a run and adds their state to the history. Collected.Missing has the sources that failed; the error
-// is only that of ctx.
+// Run reads all sources after a run and adds their state to the history. Collected.Missing has the sources that failed. Run returns
+// an error only if ctx ends.
 func Run(ctx context.Context, config Config, run judge.RunContext, out interface{ Add(history.Fact) }) (judge.Collected, error) {
 	c := &collector{Config: config, run: run, out: out, tenants: map[string]int{}, clientIDs: []string{}, otherTenant: foreignTenant}
 	c.MaxWait = cmp.Or(config.MaxWait, 15*time.Second)
@@ -93,7 +93,6 @@ func (c *collector) add(f history.Fact) {
 	c.out.Add(f)
 }
 
-// poll calls check until it reports true, for at most MaxWait.
 func (c *collector) poll(ctx context.Context, interval time.Duration, check func() (done bool, err error)) error {
 	for deadline := time.Now().Add(c.MaxWait); ; {
 		done, err := check()
@@ -221,7 +220,7 @@ func (c *collector) metrics(ctx context.Context) error {
 	})
 }
 
-// countRows counts the rows behind gauges and, if the run's counters must equal the rows, behind counters.
+// countRows counts the rows that the metrics must equal. It skips counters unless run.Counters is set.
 func (c *collector) countRows(ctx context.Context, conn *pgx.Conn) (all []judge.Measure, err error) {
 	for _, of := range countedRows {
 		if of.counters && !c.run.Counters {

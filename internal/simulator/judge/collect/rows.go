@@ -25,8 +25,8 @@ import (
 // (@tickets).
 const ofRun = `(j.client_id = ANY (@clients::uuid[]) OR starts_with(j.correlation_id, @tickets))`
 
-// For each changed webhook, selectWebhooks returns the time until which it must have got all events: when it was disabled or
-// deleted, if that was the last change, otherwise its creation. It subtracts a margin for late commits.
+// For each changed webhook, selectWebhooks returns a time: earlier events must have reached the webhook. If the last change disabled
+// or deleted it, this is the time of that change, otherwise the time of its creation. It subtracts a margin for late commits.
 const selectWebhooks = `
 SELECT webhook_id::text, CASE WHEN disabled_at = updated_at OR deleted_at = updated_at THEN updated_at ELSE created_at END - interval '5 s'
 FROM webhooks WHERE updated_at > created_at`
@@ -89,7 +89,7 @@ func (c *collector) rows(ctx context.Context) error {
 			var id string
 			var since time.Time
 			_, err = pgx.ForEachRow(webhooks, []any{&id, &since}, func() error {
-				if len(c.found.Moves) > 0 { // after a move of the clock, service times do not tell which events came before the change
+				if len(c.found.Moves) > 0 { // service times before and after a move cannot be compared, so no event is required
 					since = time.Time{}
 				}
 				c.found.Webhooks[id] = since
@@ -150,7 +150,7 @@ const (
 	queuePause = 500 * time.Millisecond
 
 	// The asynq queues of the service. In the first, names of tasks begin with {job}:{attempt}; in the second, with the
-	// delivery's id. A colon or a slash may follow, with more after it.
+	// delivery's id. More text may follow after a colon or a slash.
 	jobQueue     = "jobs"
 	webhookQueue = "webhooks"
 )
@@ -194,8 +194,8 @@ func (c *collector) queue(ctx context.Context) error {
 }
 
 // readTasks reads the hashes in which asynq stores tasks, since asynq's lists may change during the read. It omits archived
-// tasks, which are kept for operators. It also omits deliveries that wait for their next attempt, and tasks of a dead process.
-// asynq passes those to another process within two minutes, where they do nothing unless work is due.
+// tasks, which are kept for operators. It also omits deliveries that wait for their next attempt, and deliveries of a dead process.
+// asynq gives a dead process's tasks to another process within two minutes.
 func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task, error) {
 	found := map[string]history.Task{}
 	for queue, harmless := range map[string][]string{
@@ -227,7 +227,7 @@ func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task,
 	return found, nil
 }
 
-// partsOf splits the name of a task: the job or the delivery, and the attempt.
+// partsOf returns the job or the delivery, then the attempt.
 func partsOf(t history.Task) []string {
 	return strings.FieldsFunc(t.ID+":", func(r rune) bool { return r == ':' || r == '/' })
 }
@@ -257,7 +257,7 @@ func (c *collector) addTasks(ctx context.Context, left []history.Task) error {
 	return nil
 }
 
-// owned returns the ids that exist, and whether each belongs to the run.
+// owned reports, for each id that exists, whether it belongs to the run.
 func (c *collector) owned(ctx context.Context, ids []string) (map[string]bool, error) {
 	ours := map[string]bool{}
 	if c.DatabaseURL == "" || len(ids) == 0 {
