@@ -147,8 +147,8 @@ func (f *runFlags) applyFlags(s *scenario.Scenario) error {
 	}
 	s.Drain = cmp.Or(f.drain, s.Drain)
 	if f.duration > 0 {
-		// A shorter run has fewer steps, not shorter ones: with short steps, workers would start all the time and finish few
-		// jobs.
+		// Each number in Workers is one step of the run. A shorter run keeps the length of its steps and drops the last ones:
+		// with short steps, workers would finish few jobs.
 		if steps := strings.Split(s.Service.Workers, ","); f.duration < s.Duration {
 			fit := int(math.Round(float64(len(steps)) * float64(f.duration) / float64(s.Duration)))
 			s.Service.Workers = strings.Join(steps[:max(fit, 1)], ",")

@@ -27,7 +27,6 @@ type runReport struct {
 	Notes      []string
 }
 
-// runScenario runs a scenario against a service of its own and requires that no invariant is violated.
 func runScenario(t *testing.T, args ...string) (report runReport) {
 	t.Helper()
 	out := t.TempDir()

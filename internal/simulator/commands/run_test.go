@@ -38,7 +38,8 @@ func TestScenariosAreListedAndPrinted(t *testing.T) {
 	require.True(t, json.Valid([]byte(stdout)))
 }
 
-// With --duration, a scenario keeps the length of its worker steps and drops the last ones. A ramp always spans the run.
+// With --duration, a scenario keeps the length of its worker steps and drops the last ones. A range of workers, such as 1..3, always
+// spans the whole run.
 func TestShorterRunsHaveFewerSteps(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

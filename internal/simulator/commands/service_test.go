@@ -130,9 +130,9 @@ func interruptedRun(t *testing.T, address string) {
 	requireCleanedUp(t, address, key)
 }
 
-// through starts a proxy for the service and returns its address. The proxy calls see with each response to a request below
-// /v1/jobs that has this method; see may change the body.
-func through(t *testing.T, service, method string, see func(r *http.Request, body []byte) []byte) string {
+// through starts a proxy for the service and returns its address. For requests below /v1/jobs with this method, onResponse gets the
+// response's body and may change it.
+func through(t *testing.T, service, method string, onResponse func(r *http.Request, body []byte) []byte) string {
 	t.Helper()
 	target, err := url.Parse(strings.TrimSuffix(service, "/v1"))
 	require.NoError(t, err)
@@ -143,7 +143,7 @@ func through(t *testing.T, service, method string, see func(r *http.Request, bod
 			return nil
 		}
 		body, err := io.ReadAll(response.Body)
-		body = see(response.Request, body)
+		body = onResponse(response.Request, body)
 		response.Body, response.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		response.Header.Set("Content-Length", strconv.Itoa(len(body)))
 		return err

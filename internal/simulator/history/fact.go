@@ -19,14 +19,14 @@ type Kind string
 
 // Observations of the client during the run.
 const (
-	Submitted Kind = "submitted" // a ticket: one request to submit a job, with all tries to send it
+	Submitted Kind = "submitted" // one submission of a job, with all tries to send it
 	Acted     Kind = "acted"     // a cancel or a retry and its answer
 	Intruded  Kind = "intruded"  // the answer when another tenant requested the job
 	Looked    Kind = "looked"    // the job as a poll showed it
 	Streamed  Kind = "streamed"  // an event on the client's stream
 	Received  Kind = "received"  // a delivery that the receiver got
 	Scheduled Kind = "scheduled"
-	Forbidden Kind = "forbidden" // forbidden observation, such as a delivery without a valid signature; described in Note
+	Forbidden Kind = "forbidden" // such as a delivery without a valid signature; described in Note
 )
 
 // State in the API, the tables and Redis at the end of the run.
@@ -46,11 +46,11 @@ const (
 type Fact struct {
 	Job  string    `json:"job"`  // "" for none
 	At   time.Time `json:"at"`   // by the simulator's clock; for an answer, when it arrived
-	Sent time.Time `json:"sent"` // for a poll or list, when it was sent; for a row, the time of its snapshot by Postgres' clock
+	Sent time.Time `json:"sent"` // when a poll or list was sent; for a row, when the transaction read it (Postgres' clock)
 
 	Kind   Kind  `json:"kind"`
-	Tenant int   `json:"tenant"` // whose credentials, stream or webhook were used; from 0
-	Ticket int64 `json:"ticket"` // number of the ticket, from 1; 0: unknown
+	Tenant int   `json:"tenant"` // number of the tenant, from 0
+	Ticket int64 `json:"ticket"` // number of the planned submission, from 1; 0: unknown
 
 	Submission *Submission `json:"submission"`
 	Action     *Answer     `json:"action"`
@@ -80,7 +80,7 @@ type Schedule struct {
 	EndAt     time.Time     `json:"end_at"`
 }
 
-// Submission is the request of a ticket, with all tries to send it.
+// Submission is one planned submission of a job (a ticket), with all tries to send it.
 type Submission struct {
 	Key         string    `json:"key"` // idempotency key, the same on every try
 	Type        string    `json:"type"`
@@ -89,7 +89,7 @@ type Submission struct {
 	AutoRetry   bool      `json:"auto_retry"`
 	Callback    string    `json:"callback"` // URL
 	Params      string    `json:"params"`   // ParamsDigest of the params
-	Batch       string    `json:"batch"`    // id of the batch
+	Batch       string    `json:"batch"`
 	Tries       []Answer  `json:"tries"`
 }
 
@@ -155,7 +155,7 @@ type Event struct {
 	Status  string    `json:"status"`  // jobStatus of an outcome document
 	Emitted string    `json:"emitted"` // for event.emitted: the event name and data that the client chose, separated by a space
 
-	Job string `json:"job"` // in the API's report: the event's job
+	Job string `json:"job"` // only set in a report of the API
 
 	Scenario // for a row, only the work kind is set
 }
@@ -198,7 +198,7 @@ type Delivery struct {
 	Status    int       `json:"status"`     // status of the receiver's answer; 0: none
 	Error     string    `json:"error"`      // error code that the service reports
 	Accepted  int       `json:"accepted"`   // rows: number of attempts with a 2xx answer
-	Uncounted int       `json:"uncounted"`  // rows: number of attempts that failed inside the service, which the limit does not count
+	Uncounted int       `json:"uncounted"`  // rows: attempts that failed inside the service; they do not count toward the limit of attempts
 	Next      time.Time `json:"next"`       // time of the next attempt of a PENDING delivery
 	Body      string    `json:"body"`       // digest of the message's body
 	JobStatus string    `json:"job_status"` // jobStatus in the received body
@@ -212,7 +212,7 @@ type Delivery struct {
 	// Only set by the API.
 	CreatedAt time.Time                `json:"created_at"`
 	SettledAt time.Time                `json:"settled_at"`
-	HasLog    bool                     `json:"has_log"` // the delivery was read on its own, with its attempts
+	HasLog    bool                     `json:"has_log"` // Log holds the attempts: the delivery was read by its id, not from a list
 	Log       []client.DeliveryAttempt `json:"log"`
 }
 
@@ -227,7 +227,7 @@ type Task struct {
 // Account is a tenant of a run.
 type Account struct {
 	Tenant   int
-	ClientID string         // "" for a key that the user passed, whose client may have other data
+	ClientID string         // "" if the user passed the key: that client may have data of other runs
 	Client   *client.Client // for requests outside the load
 	Quick    *client.Client // for the load, which decides on retries itself: this client never retries
 	Webhooks []Webhook

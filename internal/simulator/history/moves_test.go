@@ -11,7 +11,6 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func after(d time.Duration) time.Time { return start.Add(d) }
 
-// moves has a jump of ten hours, a freeze, a rate of 60, and the normal rate, one minute apart.
 var moves = Moves{
 	{1, after(0), after(10 * time.Hour), 1},
 	{2, after(time.Minute), after(10*time.Hour + time.Minute), 0},
@@ -43,7 +42,7 @@ func TestLatestServiceTime(t *testing.T) {
 	latest := moves.Latest(10 * time.Second)
 	for _, c := range []struct{ real, service time.Duration }{
 		{-time.Second, -time.Second},
-		{time.Second, 10*time.Hour + time.Second},                       // later than by the setting before the jump
+		{time.Second, 10*time.Hour + time.Second},                       // the setting before the jump shows an earlier time
 		{90 * time.Second, 10*time.Hour + time.Minute + 10*time.Second}, // a process may learn of the freeze 10 s late
 		{3*time.Minute + time.Second, 11*time.Hour + 11*time.Minute},    // a process may keep the fast rate for 10 s longer
 		{time.Hour, 11*time.Hour + 58*time.Minute},

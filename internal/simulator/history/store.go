@@ -137,8 +137,7 @@ func (s *Store) Each(bucket int, fn func(Fact) error) error {
 	}
 }
 
-// Move is one move of the clock: it set the service time to Service when Postgres' clock showed Real, and since then time passes
-// at Rate.
+// Move is one change of the clock. At Real, by Postgres' clock, the service time became Service. Since then it runs at Rate.
 type Move struct {
 	Number  int64 // numbered from 1; 0: the clock was only read, not moved
 	Real    time.Time
@@ -170,10 +169,10 @@ func (ms Moves) before(i int) Move {
 	return unmoved(ms[i].Real)
 }
 
-// Latest returns a function that returns the latest service time that any process can have seen by the time `real`. A process may
+// Latest returns a function of Postgres' time. It returns the latest service time that a process may have shown so far. Processes
 // learn of a move at most `lag` late.
 func (ms Moves) Latest(lag time.Duration) func(real time.Time) time.Time {
-	peaks := make([]time.Time, len(ms)) // for each move, the latest time that an earlier setting can have shown
+	peaks := make([]time.Time, len(ms)) // for each move, the latest service time before all processes know the move
 	for i, m := range ms {
 		if i > 0 || m.Number == 1 {
 			peaks[i] = ms.before(i).at(m.Real.Add(lag))
@@ -191,8 +190,8 @@ func (ms Moves) Latest(lag time.Duration) func(real time.Time) time.Time {
 	}
 }
 
-// At returns the service time when Postgres' clock shows `real`. For a time before ms[0], it returns `real` if ms[0] is the
-// clock's first move; otherwise it assumes that ms[0] already applied.
+// At returns the service time when Postgres' clock shows `real`. Before the clock's first move, it returns `real`. If ms starts with
+// a later move, it also uses that move's setting for earlier times.
 func (ms Moves) At(real time.Time) time.Time {
 	switch before := ms[:ms.until(real)]; {
 	case len(before) > 0:
@@ -203,7 +202,8 @@ func (ms Moves) At(real time.Time) time.Time {
 	return real
 }
 
-// Most returns how much service time can pass from d before a move to d after it, in real time; without moves it is 2 d.
+// Most returns how much service time passes at most between d before a move and d after it. d is real time. Most returns at least
+// 2 d.
 func (ms Moves) Most(d time.Duration) time.Duration {
 	most := 2 * d
 	for _, m := range ms {
@@ -227,15 +227,15 @@ func (ms Moves) Since(at time.Time) (real time.Time, known bool) {
 
 // Passing describes how the service time passed a moment.
 type Passing struct {
-	// Exact means that the clock jumped over the moment, or did not run at the real rate. An event that was due at this moment gets
-	// exactly this time, however late it happens.
+	// Exact means that the clock jumped over the moment, or did not run at the real rate. An event that was due at this moment then
+	// gets this moment as its time, even if it happens later.
 	Exact bool
-	// Before is the latest time that a process can have read from the clock's previous setting, if it learned of the move late.
+	// Before is the latest service time of a process that does not yet know the move.
 	Before time.Time
 }
 
-// Passed returns how the service time passed `at`, if processes learn of a move at most `lag` late. It returns zero if the clock
-// ran at the real rate through `at`, or has not reached it.
+// Passed describes how the clock went past the service time `at`. Processes learn of a move at most `lag` late. The result is zero
+// if the clock passed `at` before its first move, or has not reached it.
 func (ms Moves) Passed(at time.Time, lag time.Duration) Passing {
 	for i, m := range ms {
 		if i == 0 && m.Number != 1 && at.Before(m.Service) {
