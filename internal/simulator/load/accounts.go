@@ -45,7 +45,6 @@ const (
 	connections    = 256 // limit of open connections; more requests wait, and latencies include the wait
 )
 
-// clients returns two clients: one for the load, which never retries, and one that retries like the library.
 func (e *Engine) clients() (quick, slow *client.Client, err error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost, transport.MaxConnsPerHost = connections, connections

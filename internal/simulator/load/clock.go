@@ -56,7 +56,7 @@ func (e *Engine) lookAtClock(ctx context.Context) (movable bool, err error) {
 	return true, nil
 }
 
-// apply applies a reading of the clock, which took some time. An unexpected reading counts as a move.
+// An unexpected reading of the clock counts as a move. took is the duration of the reading.
 func (c *serviceClock) apply(m history.Move, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -87,8 +87,8 @@ func (e *Engine) addCallback(t *ticket) {
 	}
 }
 
-// pending returns the number of pending deliveries. If it cannot count them, it returns the number of webhooks and jobs with a
-// pending or unreadable delivery. Without a receiver it returns -1.
+// pending returns the number of pending deliveries. If Options.Pending is nil or fails, it returns the number of webhooks and jobs
+// with a pending or unreadable delivery. Without a receiver, it returns -1.
 func (e *Engine) pending(ctx context.Context) int64 {
 	if e.o.Receiver == nil {
 		return -1

@@ -30,8 +30,8 @@ type Options struct {
 	Recorder *report.Recorder
 	Receiver *receiver.Receiver                   // gets the webhooks; nil if the scenario has none
 	Pending  func(context.Context) (int64, error) // counts pending deliveries without asking each webhook; may be nil
-	// Recheck is the delay before a canceled job is canceled again and polled. It counts from the cancel, or from the job's
-	// execution_at if that is less than a minute ahead. 0: never.
+	// Recheck is the delay before a canceled job is canceled again and polled. The delay begins at the cancel, or at execution_at if
+	// that is less than a minute later. 0: never.
 	Recheck time.Duration
 }
 
@@ -49,11 +49,11 @@ type Engine struct {
 	plan      *scenario.Plan
 	mu        sync.Mutex
 	callbacks []*ticket          // tickets of the first jobs with a callback
-	schedules []*client.Schedule // in the order of accounts, equally many for each
+	schedules []*client.Schedule // the same number for each account, in the order of accounts
 	jobs      *jobs
 	clock     serviceClock
-	timeout   time.Duration // limit of one request
-	awaitEnd  bool          // closed loop: the next request comes after the job's end
+	timeout   time.Duration
+	awaitEnd  bool // closed loop: the next request comes after the job's end
 
 	background sync.WaitGroup // goroutines of streams and of the clock
 	stop       context.CancelFunc
@@ -102,7 +102,6 @@ func (e *Engine) Run(ctx context.Context) error {
 	return cmp.Or(context.Cause(ctx), err)
 }
 
-// runOpen sends each planned request at its time or later, without waiting for earlier ones.
 func (e *Engine) runOpen(ctx context.Context) {
 	began := time.Now()
 	var senders errgroup.Group
@@ -121,7 +120,6 @@ func (e *Engine) runOpen(ctx context.Context) {
 	_ = senders.Wait() // no sender returns an error
 }
 
-// runClosed lets each client send its next request after the end of its last job, until the scenario's time is over.
 func (e *Engine) runClosed(ctx context.Context, c scenario.Closed) {
 	limit := ctx
 	if d := e.o.Scenario.Duration; d > 0 {
@@ -145,7 +143,6 @@ func (e *Engine) runClosed(ctx context.Context, c scenario.Closed) {
 	clients.Wait()
 }
 
-// play sends a planned request and begins to follow its jobs. In a closed loop it waits for their end.
 func (e *Engine) play(ctx context.Context, in scenario.Intent, intended time.Time) {
 	list := e.send(ctx, in, intended.UTC())
 	follows := &e.follows

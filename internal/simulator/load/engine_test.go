@@ -24,8 +24,7 @@ type script []string
 
 const succeeded = `"state":"SUCCEEDED","attempt":1`
 
-// serve starts a fake service that shows every job with the given members. It returns the URL, and a function that returns the
-// idempotency keys of all submissions in order.
+// serve starts a fake service that shows every job with the given members. keys returns the idempotency keys in order.
 func serve(t *testing.T, job string, s script, before func()) (url string, keys func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -221,7 +220,7 @@ func TestLatenciesIncludeStalls(t *testing.T) {
 	require.Greater(t, latency.P50, 300*time.Millisecond, "half of the requests were due in the first half of the stall")
 }
 
-// An interrupted run does not wait for responses. The fake service responds only after the test.
+// The fake service responds only after the test.
 func TestInterruptedRunEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	asked, over := make(chan struct{}, 1000), make(chan struct{})
@@ -240,7 +239,6 @@ func TestInterruptedRunEndsAtOnce(t *testing.T) {
 	e.Close()
 }
 
-// Drain lists unfinished jobs with their state and the reason for waiting.
 func TestDrainListsUnfinishedJobs(t *testing.T) {
 	t.Parallel()
 	url, keys := serve(t, `"state":"QUEUED","attempt":1,"waiting":{"reason":"NO_WORKERS"}`, nil, nil)

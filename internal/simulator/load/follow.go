@@ -11,12 +11,12 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// farPatience limits how long a job is followed after its planned cancel if its execution_at is after the end of the drain. The
-// run does not wait for the end of such a job.
+// If execution_at is after the end of the drain, the job is followed only for farPatience after its planned cancel. The run does
+// not wait for the end of such a job.
 const farPatience = 10 * time.Second
 
-// follow polls, cancels and retries an accepted job as planned. It returns when this is done, at the latest when the drain time
-// after the job's execution time is over.
+// follow polls, cancels and retries an accepted job as planned. It gives up after the drain time, counted from execution_at if the
+// job has one. See also farPatience.
 func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 	defer e.jobs.release(t.job)
 	limit := e.o.Scenario.Drain
@@ -66,7 +66,7 @@ func (e *Engine) cancelAgain(ctx context.Context, t *ticket) {
 	}
 }
 
-// await waits until wanted accepts the job's state, and returns that state, or "" if the context ends first.
+// await returns "" if the context ends first.
 func (e *Engine) await(ctx context.Context, t *ticket, wanted func(state string) bool) string {
 	for {
 		state, _, changed := e.jobs.look(t.job)
@@ -121,7 +121,7 @@ const (
 	longestPoll  = 2 * time.Second
 )
 
-// poll polls a final job again only once its next attempt starts.
+// poll polls the job until ctx ends. After a final state, it waits for the next attempt.
 func (e *Engine) poll(ctx context.Context, t *ticket) {
 	for etag := ""; ; {
 		wait := e.lookAt(ctx, t.job, t.number, t.tenant, &etag)
@@ -165,7 +165,7 @@ func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int
 	return max(j.RetryAfter/4, shortestPoll)
 }
 
-// intrudeEvery is the distance between tickets whose jobs another tenant requests.
+// Another tenant requests the job of every intrudeEvery-th ticket.
 const intrudeEvery = 50
 
 // intrude requests the job as another tenant in all possible ways. To that tenant, the service must say that the job does not

@@ -43,20 +43,18 @@ type job struct {
 	last     time.Time // time of the last update or poll
 
 	autoRetry bool // the service retries temporary failures
-	held      int  // number of calls that still need the job, which is not dropped before
+	held      int  // number of callers that still need the job; it is dropped only at 0
 	finished  bool
 	streamed  bool // the stream has shown the end of this attempt
-	// changed is closed at the next update; created on demand.
-	changed chan struct{}
+	changed   chan struct{}
 }
 
 func newJobs(streamed bool, moved func(from, to string), ended func(*job)) *jobs {
 	return &jobs{streamed: streamed, moved: moved, ended: ended, byID: map[string]*job{}}
 }
 
-// of calls fn with the job, and then drops the job if no more updates are expected. For an unknown job it creates the job if create
-// is set, and otherwise does nothing.
-func (js *jobs) of(id string, create bool, fn func(*job)) {
+// withJob drops the job after fn if no more updates are expected. It creates an unknown job only if create is set.
+func (js *jobs) withJob(id string, create bool, fn func(*job)) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	j := js.byID[id]
@@ -78,7 +76,7 @@ func (js *jobs) over(j *job) bool { return j.finished && (j.streamed || !js.stre
 
 // accepted adds an accepted job, and calls fill to set its ticket. hold keeps the job until release.
 func (js *jobs) accepted(id, state string, hold bool, fill func(*job)) {
-	js.of(id, true, func(j *job) {
+	js.withJob(id, true, func(j *job) {
 		fill(j)
 		if hold {
 			j.held++
@@ -88,14 +86,14 @@ func (js *jobs) accepted(id, state string, hold bool, fill func(*job)) {
 }
 
 func (js *jobs) release(id string) {
-	js.of(id, true, func(j *job) { j.held-- })
+	js.withJob(id, true, func(j *job) { j.held-- })
 }
 
 type update struct {
 	state   string
 	attempt int
 	at      time.Time
-	// retryable means that the service retries the failure if the job requests it.
+	// For a failure: the service retries it if the job has auto_retry.
 	retryable bool
 	streamed  bool
 }
@@ -103,12 +101,12 @@ type update struct {
 // apply adds an unknown job only for an update from a stream: a late response may be about a job
 // that was already dropped.
 func (js *jobs) apply(id string, n update) {
-	js.of(id, n.streamed, func(j *job) { js.update(j, n) })
+	js.withJob(id, n.streamed, func(j *job) { js.update(j, n) })
 }
 
 // exhausted records that the service will not retry the job again; it ignores dropped jobs.
 func (js *jobs) exhausted(id string) {
-	js.of(id, false, func(j *job) { j.finished = isFinal(j.state) })
+	js.withJob(id, false, func(j *job) { j.finished = isFinal(j.state) })
 }
 
 func (js *jobs) update(j *job, n update) {
@@ -134,7 +132,7 @@ func (js *jobs) update(j *job, n update) {
 
 // look returns the job's state and attempt, and a channel that is closed at its next update. The job must be held.
 func (js *jobs) look(id string) (state string, attempt int, changed <-chan struct{}) {
-	js.of(id, true, func(j *job) {
+	js.withJob(id, true, func(j *job) {
 		if j.changed == nil {
 			j.changed = make(chan struct{})
 		}
@@ -177,7 +175,7 @@ var ends = map[string]struct{ name, state string }{
 	"job-canceled":  {"job.canceled", client.Canceled},
 }
 
-// watch records a tenant's first stream, opened before the first job, and calls connected once it is open.
+// watch records a stream of a tenant. It calls connected once the stream is open, so that the first job can wait for it.
 func (e *Engine) watch(ctx context.Context, a history.Account, connected func()) {
 	last := ""
 	var once sync.Once

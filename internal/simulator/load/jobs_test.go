@@ -21,7 +21,6 @@ func newWatched() *watchedJobs {
 	return w
 }
 
-// step is an update or a check of the job "a".
 type step func(t *testing.T, w *watchedJobs)
 
 func accepted(held, auto bool) step {

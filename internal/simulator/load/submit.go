@@ -83,7 +83,6 @@ func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 	return list
 }
 
-// send submits a planned request and its copies until each has a response or is given up.
 func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Time) []*ticket {
 	list := e.ticketsOf(in, intended)
 	var group errgroup.Group
@@ -140,7 +139,7 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 		if err != nil {
 			a = &client.BatchReceipt{}
 		} else {
-			try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed // no created_at: the response has only the batch's
+			try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed // created_at: only the batch's is known
 		}
 		each := make([]history.Answer, len(list))
 		for i, t := range list {
@@ -178,7 +177,7 @@ func answerOf(sent time.Time, err error) history.Answer {
 }
 
 // submitUntilKnown repeats a submission with the same key while the outcome is unknown. It also repeats after a temporary refusal if an
-// earlier attempt may have succeeded. send returns the response to the request and to each ticket in it.
+// earlier attempt may have succeeded. send returns the answer to the request, and one answer for each ticket.
 func (e *Engine) submitUntilKnown(
 	ctx context.Context, intended time.Time, list []*ticket, send func(context.Context) (history.Answer, []history.Answer),
 ) {
@@ -249,7 +248,7 @@ func (e *Engine) mustRefuse(t *ticket, a history.Answer) bool {
 	return t.fact.WorkKind == "PAYLOAD_INVALID" || !due.IsZero() && (len(e.ClockMoves()) > 0 || a.Answered.After(due))
 }
 
-// note records a try of the ticket. Once a try is accepted, the engine expects the end of its job. batch may be "".
+// note records a try of the ticket. For an accepted try, it adds the job to e.jobs. batch may be "".
 func (e *Engine) note(t *ticket, try history.Answer, batch string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
