@@ -40,7 +40,7 @@ type Receiver struct {
 	close   context.CancelFunc
 
 	mu       sync.Mutex
-	active   sync.WaitGroup // messages being answered; grows only while not closed
+	active   sync.WaitGroup // messages being answered; Add is called only under mu and before Close
 	webhooks map[address]*webhook
 	tries    map[string]int // number of tries by message id
 }
@@ -149,7 +149,7 @@ func (r *Receiver) count(id string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.tries) == rememberedTries {
-		clear(r.tries) // the count of recent messages may then restart at 1
+		clear(r.tries) // recent messages count from 1 again; this only affects the choice of answers
 	}
 	r.tries[id]++
 	return r.tries[id]

@@ -42,7 +42,6 @@ func (m *memory) count() int {
 	return len(m.list)
 }
 
-// start starts a receiver with a registered "hook" and an unregistered "callback" of tenant 0.
 func start(t *testing.T, o receiver.Options) *testReceiver {
 	t.Helper()
 	b := &testReceiver{t: t}
@@ -66,7 +65,6 @@ func (b *testReceiver) register(tenant int, id, secret string) {
 	require.NoError(b.t, b.Register(tenant, "hook", func(string) (string, string, error) { return id, secret, nil }))
 }
 
-// facts closes the receiver and returns the history.
 func (b *testReceiver) facts() []history.Fact {
 	b.t.Helper()
 	b.Close()

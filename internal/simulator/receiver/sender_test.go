@@ -29,7 +29,7 @@ const (
 
 var privateKey = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
 
-// delivery is a message to send; empty fields are omitted.
+// Empty fields of a delivery are not sent.
 type delivery struct {
 	url, signedURL string // signedURL is the URL in the signature; url if empty
 	id             string
@@ -42,7 +42,6 @@ type delivery struct {
 	at             time.Time
 }
 
-// of returns a valid message to a registered webhook about the success of a job.
 func of(url, id, jobID string) delivery {
 	return delivery{url: url, id: id, event: "job.succeeded", subject: "jobs/" + jobID, jobID: jobID, secret: secretText, key: privateKey,
 		at: time.Now()}

@@ -219,7 +219,7 @@ func (m *message) subjectID(kind string) string {
 	return ""
 }
 
-// ticket returns the number in a correlation id of the form {run}.{n}, 0 otherwise.
+// ticket reads n from a correlation id {run}.{n}; 0 for another form.
 func (m *message) ticket() int64 {
 	_, number, _ := strings.Cut(m.data.CorrelationID, ".")
 	n, err := strconv.ParseUint(number, 10, 63)
@@ -238,7 +238,7 @@ func (m *message) subject() string {
 	return m.id()
 }
 
-// fact returns the message as a fact; status is the receiver's response, 0 for none.
+// status is the receiver's response; 0: none.
 func (m *message) fact(kind history.Kind, status int, note string) history.Fact {
 	e := m.event
 	scenario := history.ScenarioOf(m.data.Scenario)

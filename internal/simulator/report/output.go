@@ -192,7 +192,7 @@ func ms(d time.Duration) float64 {
 	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
 }
 
-// junitViolations is for how many violations of each invariant the JUnit file lists the facts.
+// The JUnit file lists the facts of at most junitViolations violations of each invariant.
 const junitViolations = 10
 
 // WriteJUnit writes the verdict as JUnit XML: a test case for each invariant and each expectation. An unchecked invariant is skipped,

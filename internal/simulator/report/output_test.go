@@ -72,7 +72,6 @@ func written(t *testing.T, write func(io.Writer, Run) error, run Run) string {
 	return out.String()
 }
 
-// No output contains control bytes that affect a terminal or break a document.
 func TestOutputsHoldNoControlCharacters(t *testing.T) {
 	t.Parallel()
 	for name, run := range runs() {

@@ -91,7 +91,7 @@ func newRecorder(start time.Time, clock func() time.Time) *Recorder {
 	return r
 }
 
-// note changes the numbers, after completing the steps that are over.
+// note first ends the past steps of the time series. Then it changes the numbers.
 func (r *Recorder) note(change func(n *Numbers)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,8 +104,8 @@ func (r *Recorder) Sent(n int) {
 	r.note(func(now *Numbers) { now.Arrivals += int64(n) })
 }
 
-// Answered counts the outcome of each submission in one request, by class. took begins at the intended send time, so it includes
-// delays that a slow service causes in the sender.
+// Answered counts the outcome of each submission in one request, by class. took is measured from the intended send time. It therefore
+// includes the wait of a late sender.
 func (r *Recorder) Answered(took time.Duration, classes ...string) {
 	r.note(func(now *Numbers) {
 		for _, class := range classes {

@@ -16,7 +16,6 @@ func (c *clock) read() time.Time { return c.now }
 
 var faultKinds = []string{"kill", "stop", "term", "flush", "redis", "postgres", "redis-pause", "cut", "slow"}
 
-// sampleRun returns a realistic run of the given length, with jobs at a constant rate and evenly spread faults.
 func sampleRun(took time.Duration, perSecond float64, faults int) Run {
 	c := &clock{began}
 	r := newRecorder(began, c.read)

@@ -25,7 +25,7 @@ type timeline struct {
 	points []point
 }
 
-// advance completes the steps that are over. The caller holds the lock.
+// advance must be called with the lock held.
 func (r *Recorder) advance(now time.Time) {
 	l := &r.line
 	for !now.Before(l.start.Add(time.Duration(len(l.points)+1) * l.step)) {
