@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// times returns the send times of a scenario with an open loop of these phases.
 func times(t *testing.T, head, phases string) []time.Duration {
 	t.Helper()
 	s := parse(t, fmt.Sprintf("{%s, arrival: {open: [%s]}, mix: [{kind: SUCCESS_FAST}]}", head, phases))

@@ -40,8 +40,8 @@ func (p *parser) node(path ...string) *yaml.Node {
 	return node
 }
 
-// answers fills in a receiver's answers. One answer may omit its share, and gets the remaining share. If none does, the receiver
-// responds to the remaining share with 200 at once.
+// answers fills in a receiver's answers. One answer may omit its share, and gets the remaining share. Otherwise a 200 answer without
+// delay gets the remaining share.
 func (p *parser) answers(r *Receiver, list *yaml.Node) {
 	rest, without := Share(1), -1
 	for i, a := range r.Answers {
@@ -66,8 +66,8 @@ func (p *parser) answers(r *Receiver, list *yaml.Node) {
 	}
 }
 
-// callback checks that an entry's callback is a receiver that is not registered as a webhook, since webhooks expect signatures
-// with their secret.
+// callback checks that a callback names a receiver with callback: true. A registered receiver would expect signatures with its own
+// secret.
 func (p *parser) callback(at *yaml.Node, name string, allowed []string) {
 	switch {
 	case name == "" || slices.Contains(allowed, name):

@@ -45,7 +45,7 @@ func (r *rate) UnmarshalYAML(n *yaml.Node) error {
 	return quotient(strings.TrimSuffix(n.Value, "/s"), "/m", 60, (*float64)(r))
 }
 
-// quotient reads a number, and divides it if the unit follows.
+// quotient parses a number. If the text ends with unit, it divides the number by divisor.
 func quotient(text, unit string, divisor float64, to *float64) (err error) {
 	number, divided := strings.CutSuffix(text, unit)
 	if *to, err = strconv.ParseFloat(strings.ReplaceAll(number, "_", ""), 64); divided {
@@ -106,14 +106,14 @@ func (c *Cancel) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*plain)(c))
 }
 
-// UnmarshalYAML sets the default share to 1, like that of Cancel.
+// UnmarshalYAML reads a retry. By default, share and max are 1.
 func (r *Retry) UnmarshalYAML(n *yaml.Node) error {
 	type plain Retry
 	*r = Retry{Share: 1, Max: 1}
 	return n.Decode((*plain)(r))
 }
 
-// UnmarshalYAML sets the default share to 1, like that of Cancel.
+// UnmarshalYAML reads a duplicate. By default, each request has one copy, with the same key.
 func (d *Duplicate) UnmarshalYAML(n *yaml.Node) error {
 	type plain Duplicate
 	*d = Duplicate{Share: 1, Copies: 1, Key: SameKey}

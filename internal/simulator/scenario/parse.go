@@ -67,7 +67,6 @@ func (p *parser) err() error {
 	return errors.Join(errs...)
 }
 
-// read parses the file's only document and returns the value for the validator.
 func (p *parser) read(text []byte) (value any, err error) {
 	if len(text) > maxFile {
 		return nil, fmt.Errorf("a scenario has at most %d bytes", maxFile)
@@ -101,7 +100,7 @@ func tooLarge(n *yaml.Node) bool {
 
 var english = message.NewPrinter(language.English)
 
-// explain reports the validator's mistakes with the schema's messages, or else with the validator's own.
+// explain reports the mistakes that the validator found. It prefers the schema's errorMessage to the validator's text.
 func (p *parser) explain(e *jsonschema.ValidationError) {
 	name, at := p.at(e.InstanceLocation...)
 	k := keywordsAt(e.SchemaURL)
@@ -132,7 +131,7 @@ func (p *parser) explain(e *jsonschema.ValidationError) {
 	}
 }
 
-// at follows a path of members and indexes as far as it exists in the file. name is the name of the nearest member.
+// at returns the node at a path of members and indexes, or its deepest existing ancestor. name is the last member on that path.
 func (p *parser) at(path ...string) (name string, node *yaml.Node) {
 	name, node = "a scenario", p.root
 	for _, token := range path {
@@ -147,7 +146,6 @@ func (p *parser) at(path ...string) (name string, node *yaml.Node) {
 	return name, node
 }
 
-// child returns the member or element that `token` names, and the member's key; nil if it is missing.
 func child(n *yaml.Node, token string) (key, value *yaml.Node) {
 	if n.Kind == yaml.SequenceNode {
 		if i, err := strconv.Atoi(token); err == nil && i < len(n.Content) {
@@ -230,7 +228,6 @@ var schemaTree = sync.OnceValue(func() *yaml.Node {
 	return document.Content[0]
 })
 
-// keywordsAt returns the subschema at a URL with a JSON pointer as its fragment.
 func keywordsAt(url string) (k keywords) {
 	n := schemaTree()
 	_, pointer, _ := strings.Cut(url, "#")

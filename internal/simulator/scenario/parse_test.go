@@ -10,7 +10,6 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// mistakes parses an invalid scenario and returns the reported mistakes without the file name.
 func mistakes(t *testing.T, text string) []string {
 	t.Helper()
 	_, err := scenario.Parse("dir/x.yaml", []byte(text))

@@ -15,7 +15,7 @@ import (
 type Intent struct {
 	Index   int64         // number of the intent, from 1
 	N       int64         // number of its first ticket, from 1; tickets of all intents are numbered without gaps
-	Tickets int           // number of tickets: one for each item of a batch, or 1 and one for each copy with its own key
+	Tickets int           // number of tickets: the items of a batch, or 1 plus the copies with other keys
 	At      time.Duration // intended send time after the start; 0 in a closed loop
 	Tenant  int           // from 0
 	Work    *Work         // its entry of the mix; read-only
@@ -104,7 +104,7 @@ func (p *Plan) choose(by chances) (*Work, string) {
 	return w, w.Kinds[int(by.kind*float64(len(w.Kinds)))]
 }
 
-// items returns the kinds of a batch: random, or in turn, so that a long batch contains all kinds.
+// items returns the kinds of a batch. With InTurn they alternate, so a long batch has all kinds.
 func (p *Plan) items(w *Work) []string {
 	items := make([]string, w.Batch)
 	for i := range items {
@@ -179,7 +179,7 @@ func (p *Plan) draw(c chances) Intent {
 	if d := e.Duplicate; d != nil && c.duplicate < float64(d.Share) {
 		i.Copies, i.SameKey, i.AtOnce = d.Copies, d.Key == SameKey, d.AtOnce
 		if !i.SameKey {
-			i.Tickets += d.Copies // never for a batch: its copies have its key
+			i.Tickets += d.Copies // not reached for a batch, because its copies have the same key
 		}
 	}
 	return i
@@ -189,9 +189,9 @@ func (r Range) at(share float64) time.Duration {
 	return r.Min + time.Duration(share*float64(r.Max-r.Min))
 }
 
-// arrivals computes the send times of an open loop; those of a closed loop are 0.
+// arrivals computes the send times of an open loop. In a closed loop, all send times are 0.
 //
-// A rate is the density of arrivals over time. An arrival is due whenever the integral of the rate has grown by one gap. Gaps are
+// A rate is the density of arrivals over time. The next arrival is due when the integral of the rate has grown by a gap. Gaps are
 // 1 for even arrivals, and random for a Poisson process. Therefore constant rates, ramps and phase changes need no special case,
 // and the number of arrivals matches the integral.
 type arrivals struct {
@@ -219,7 +219,6 @@ func newArrivals(s *Scenario) arrivals {
 	return a
 }
 
-// next returns the time of the next arrival, or false if no arrival is left before the end.
 func (a *arrivals) next() (time.Duration, bool) {
 	if len(a.phases) == 0 {
 		return 0, true

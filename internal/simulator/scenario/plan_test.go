@@ -30,7 +30,7 @@ func first(s *scenario.Scenario, n int) []scenario.Intent {
 	return intents
 }
 
-// mixed is a scenario with every kind of random choice.
+// mixed has every kind of random choice.
 const mixed = `
 duration: 1h
 tenants: 5

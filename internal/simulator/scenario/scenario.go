@@ -53,7 +53,7 @@ type Scenario struct {
 	Readers     Readers
 	Schedules   Schedules
 	Service     Service
-	Chaos       string // faults, as for the flag --chaos; only their form was checked; "" for none
+	Chaos       string // faults, in the syntax of --chaos; stack.ParseChaos checks their names; "": none
 	Expect      Expect
 	Text        string `yaml:"-"` // the file
 }
@@ -133,12 +133,12 @@ type Receiver struct {
 
 // Answer is a possible response of a receiver. With Hang it never responds; with Reset it resets the connection.
 type Answer struct {
-	Status int           // 0 with Hang or Reset
-	After  time.Duration // delay of the response
+	Status int // 0 with Hang or Reset
+	After  time.Duration
 	Hang   bool
 	Reset  bool
-	Share  Share // 0 to 1
-	First  int   // number of first attempts of a delivery that get this answer; if it is set, Share is 0
+	Share  Share
+	First  int // number of first attempts of a delivery that get this answer; if it is set, Share is 0
 }
 
 // Readers determine how clients observe the end of their jobs.
