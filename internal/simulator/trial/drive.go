@@ -47,7 +47,7 @@ func (t *Trial) Drive(ctx context.Context) error {
 		t.recorder.Stage("heal", func() float64 { return float64(len(t.stack.MetricsURLs())) / float64(t.stack.Processes()) })
 		healing, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		t.unhealed = t.stack.Heal(healing) // the judge still runs
+		t.unhealed = t.stack.Heal(healing) // unhealed faults do not end the run: it is still judged
 	}
 	open := max(t.engine.Waiting(), 1)
 	t.recorder.Stage("drain", func() float64 { return 1 - float64(t.engine.Waiting())/float64(open) })
@@ -84,7 +84,6 @@ func (t *Trial) scale(ctx context.Context) {
 	}
 }
 
-// progress returns the share of the load that has been sent, from 0 to 1.
 func (t *Trial) progress(began time.Time) float64 {
 	share := 0.0
 	if d := t.o.Scenario.Duration; d > 0 {

@@ -16,7 +16,7 @@ import (
 
 const (
 	punctual = 2 * time.Second // how late a scheduled job may be queued
-	recovery = 5 * time.Second // how late after the service is ready again, if it was down at the due time
+	recovery = 5 * time.Second // how late after the service is ready again, for a job that was due during the outage
 )
 
 // outage holds the times when all processes were stopped, restarted and ready again.

@@ -25,7 +25,7 @@ func reported(state string, at time.Duration) history.Fact {
 	return history.Fact{Kind: history.APIReport, Report: &history.Report{Events: []history.Event{{Next: state, At: due.Add(at)}}}}
 }
 
-// A job must be queued soon after its execution time, or soon after the service is back. TestDemo derives the other outcomes.
+// A job must be queued soon after its execution time, or soon after the service is back. TestDemo covers the other outcomes.
 func TestOutcomesOfWorkKinds(t *testing.T) {
 	t.Parallel()
 	succeeded := poll("SUCCEEDED", 1)
@@ -59,7 +59,6 @@ func TestOutcomesOfWorkKinds(t *testing.T) {
 	}
 }
 
-// submitted returns the story of a submission with these facts about its job.
 func submitted(ticket int64, facts []history.Fact) *story {
 	return newStory(history.Fact{Kind: history.Submitted, Ticket: ticket, Job: "a", Submission: &history.Submission{
 		ExecutionAt: due, Tries: []history.Answer{{Status: 202, Job: "a"}},

@@ -65,7 +65,6 @@ type played struct {
 	facts  []history.Fact // facts from the load
 }
 
-// prepared returns a trial of a scenario after Prepare, closed at the end of the test.
 func prepared(t *testing.T, text string, o Options) *Trial {
 	t.Helper()
 	var err error

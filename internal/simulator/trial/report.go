@@ -145,7 +145,6 @@ func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 // overdue is how late a delivery attempt may be in a run without faults.
 const overdue = 10 * time.Second
 
-// judgement returns the sources to collect, and what the judge needs to know about the run.
 func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	config := collect.Config{
 		Accounts: t.engine.Accounts(), DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,

@@ -28,7 +28,7 @@ import (
 // Options say which scenario to run against which service, and where to write the report.
 type Options struct {
 	Scenario         *scenario.Scenario
-	Command, Program string // command line, and the simulator with its version, for the report
+	Command, Program string // for the report: the command line, and the program's name and version
 
 	URL, Key              string        // of a running service; "" starts a service
 	DatabaseURL, RedisURL string        // of the service at URL, for the judge
@@ -66,10 +66,10 @@ type Trial struct {
 	disturbed atomic.Bool
 
 	mu       sync.Mutex
-	notes    []string // for the report
-	outage   outage   // outage that service.down of the scenario requests
-	drained  bool     // all jobs ended before the streams were closed
-	unhealed error    // the service did not recover from the faults
+	notes    []string
+	outage   outage // times of the planned outage (service.down in the scenario)
+	drained  bool   // all jobs ended before the streams were closed
+	unhealed error  // the service did not recover from the faults
 }
 
 // New makes a trial.
@@ -117,7 +117,7 @@ func (t *Trial) playAndJudge(ctx context.Context) (report.Run, error) {
 	if err := t.Drive(ctx); err != nil {
 		return report.Run{}, err
 	}
-	numbers := t.recorder.Run() // taken now, since the load is over
+	numbers := t.recorder.Run() // before Judge, so that the numbers do not include the time of judging
 	verdict, err := t.Judge(ctx)
 	if err != nil {
 		return report.Run{}, err
@@ -192,7 +192,6 @@ func (t *Trial) note(format string, args ...any) {
 
 const cleanUpLimit = 10 * time.Second
 
-// cleanUp deletes the webhooks and cancels the unfinished jobs at an external service.
 func (t *Trial) cleanUp(ctx context.Context) {
 	if t.o.URL == "" || t.engine == nil {
 		return
