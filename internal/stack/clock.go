@@ -32,7 +32,6 @@ func atRate(rate float64, lasts time.Duration) clockMove {
 
 func frozen(lasts time.Duration) clockMove { return clockMove{"clock, frozen", lasts, "freeze", true} }
 
-// drawMove returns a jump ahead with a chance of one half, otherwise a frozen clock or a changed rate.
 func drawMove(rng *mathrand.Rand) clockMove {
 	chance, lasts := rng.Float64(), passing.draw(rng)
 	advance := time.Duration(logarithmic(rng, float64(time.Second), float64(12*time.Hour))).Truncate(time.Millisecond)

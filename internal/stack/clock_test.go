@@ -13,7 +13,6 @@ func drawn(seed uint64) (m clockMove, kind string) {
 	return m, strings.Fields(m.name)[1]
 }
 
-// clockFaults moves the clock with each kind of move and checks that it runs normally afterwards.
 func clockFaults(t *testing.T, s *Stack) {
 	c, err := ParseChaos("clock=1s")
 	require.NoError(t, err)

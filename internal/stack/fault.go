@@ -72,7 +72,6 @@ func (k faultKind) do(ctx context.Context, s *Stack, seed uint64) (Fault, bool) 
 	return f, f.Target != ""
 }
 
-// bounds are the shortest and the longest duration of a fault.
 type bounds struct{ least, most time.Duration }
 
 var (
@@ -167,7 +166,7 @@ func cut(_ context.Context, p *proxy, rng *rand.Rand) (count int) {
 	return count
 }
 
-// lose waits up to two seconds for the responses that it drops, since pooled connections may be idle.
+// Idle connections have no response to drop, so lose waits at most two seconds for one.
 func lose(ctx context.Context, p *proxy, rng *rand.Rand) (count int) {
 	links := someLinks(p, rng)
 	for _, l := range links {

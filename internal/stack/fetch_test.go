@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// jar packs this machine's Postgres programs in the format of the public repository.
+// jar uses the format of the public repository.
 func jar(t *testing.T) []byte {
 	t.Helper()
 	bins := thisMachine().find("postgres", "initdb", "pg_ctl")

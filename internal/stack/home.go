@@ -82,8 +82,8 @@ func openHome(ctx context.Context, o ServerOptions, program string, users []stri
 	return &home{dir: real, user: user}, err
 }
 
-// spareHome returns the folder below spare that the link in dir names, and creates the link if it is missing. Because of the link, a
-// folder that is removed and created again starts without the old data.
+// spareHome returns the folder below spare that the link in dir names, and creates a missing link. The link has a random target. If the
+// user deletes dir, a new dir therefore starts without the old data.
 func spareHome(dir, spare string) (string, error) {
 	link := filepath.Join(dir, spareName)
 	err := os.Symlink(filepath.Join(spare, url.PathEscape(dir)+"-"+rand.Text()[:8]), link)
@@ -97,7 +97,8 @@ func spareHome(dir, spare string) (string, error) {
 	return target, err
 }
 
-// makeHomeDir creates the folder if it is missing, so that the server's user may pass through it.
+// makeHomeDir creates a missing folder with permissions that let the server's user enter it. It returns the path without symbolic
+// links.
 func makeHomeDir(dir string, user *account) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return "", err
@@ -157,7 +158,7 @@ func (h *home) noteRunning(pid int) error {
 }
 
 // claim returns a locked file that the next server inherits. The lock becomes free once the previous server and all its processes
-// are gone. claim kills a server that outlived its parent, even a paused one, without data loss.
+// are gone. claim kills a previous server that still runs, even a paused one. Its data survives, as after a crash.
 func (h *home) claim(ctx context.Context, log *slog.Logger) (*os.File, error) {
 	f, err := os.OpenFile(h.path(runningName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

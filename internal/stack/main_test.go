@@ -67,7 +67,7 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// tempDir is like t.TempDir, for folders of servers; see MkdirTemp.
+// Servers can enter tempDir, unlike t.TempDir; see MkdirTemp.
 func tempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := MkdirTemp("", "stack-test-")
@@ -168,7 +168,7 @@ func startReal(t *testing.T, o Options) *Stack {
 	return startStack(t, o)
 }
 
-// startFake starts a stack of fake workers. behavior is an argument of runFakeWorker.
+// behavior is an argument of runFakeWorker.
 func startFake(t *testing.T, behavior string) *Stack {
 	t.Helper()
 	self, err := os.Executable()

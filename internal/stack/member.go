@@ -18,7 +18,7 @@ import (
 // called.
 type member struct {
 	unit
-	api, admin string // addresses of the API ("" in other roles), and of metrics and health
+	api, admin string // addresses: api is "" in other roles; admin serves metrics and health
 	stop       context.CancelFunc
 	done       chan struct{} // closed when the process is gone for good
 	err        error         // why it did not end cleanly; read after done
@@ -83,7 +83,6 @@ func (s *Stack) newMember(role string, number int) *member {
 	return m
 }
 
-// supervise keeps the member running until its context ends, and then stops it.
 func (m *member) supervise(patience time.Duration) {
 	defer close(m.done)
 	m.keep()
@@ -102,7 +101,7 @@ func (m *member) down(patience time.Duration) error {
 	return m.current.Load().Stop(patience)
 }
 
-// resize starts members, or removes them from the list, until a role has n of them. The caller stops the removed ones.
+// resize changes all to n members: it starts new ones, or drops the last. The caller must stop the dropped ones.
 func (s *Stack) resize(all *[]*member, role string, n int) (wanted, dropped []*member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +145,7 @@ func (s *Stack) stopMembers(ctx context.Context, members []*member) error {
 	return errors.Join(errs...)
 }
 
-// dialAPI connects to the next running api process, and waits briefly if none runs.
+// dialAPI connects to the running api processes in turn. If none runs, it waits briefly.
 func (s *Stack) dialAPI(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()

@@ -19,7 +19,7 @@ import (
 // Options describe a stack.
 type Options struct {
 	Forgerun    string
-	Dir         string            // folder for "logs", which Close keeps; created if missing
+	Dir         string            // created if missing; its folder "logs" has the logs, and Close keeps them
 	Concurrency int               // concurrent jobs in a worker process; 0: 100
 	TimeScale   float64           // factor of the jobs' durations; 0: jobs take no time
 	Env         map[string]string // FORGERUN_ variables; they override those of the stack, except Addresses
@@ -109,7 +109,7 @@ func (e environ) stopPatience() time.Duration {
 	return grace + 20*time.Second
 }
 
-// maxWorkers is how many worker processes Postgres has connections for; each uses about 20.
+// maxWorkers keeps the connections below max_connections (1000). Each worker process uses about 20.
 const maxWorkers = 32
 
 // Schedule is the number of workers in the course of a run, in steps of equal length.

@@ -22,7 +22,6 @@ import (
 // killed.
 const parentEnv = "STACK_TEST_PARENT_DIR"
 
-// runAsParent starts both servers and another process, prints Postgres' URL and the pid of the process, and waits to be killed.
 func runAsParent(dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -93,7 +92,7 @@ func TestKilledParentLeavesNothing(t *testing.T) {
 	}
 }
 
-// isFree reports whether a server and all its child processes have ended, and so no longer lock a file in its folder.
+// isFree reports whether a server and all its child processes have ended: each of them holds the lock.
 func isFree(t *testing.T, dir, name string) bool {
 	t.Helper()
 	f, err := os.Open(filepath.Join(dir, name, runningName))

@@ -99,7 +99,6 @@ func (p *Postgres) create(ctx context.Context) error {
 	return errors.Join(os.Rename(dir, p.home.dataDir()), syncPath(p.home.dir))
 }
 
-// copyCluster copies the data of o.Cluster below dir, with owners and modes, and returns the path of the copy.
 func (p *Postgres) copyCluster(ctx context.Context, dir string) (string, error) {
 	from := &home{dir: p.o.Cluster}
 	for file, to := range map[string]string{from.path(passwordName): p.home.dir, from.dataDir(): dir} {

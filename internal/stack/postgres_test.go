@@ -17,7 +17,6 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// A failed start in a new folder reports the log, and the next start in that folder succeeds.
 func TestPostgresFailedStartShowsLogAndCanBeRetried(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(tempDir(t), "not", "yet", "there")

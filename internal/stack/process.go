@@ -128,7 +128,7 @@ func (p *Process) HasExited() bool {
 	}
 }
 
-// exitReason waits for the end of a process that should still run, and returns a non-nil error that describes the end.
+// exitReason waits for the end of a process that should still run. It never returns nil.
 func (p *Process) exitReason() error {
 	if <-p.exited; p.err != nil {
 		return p.err
@@ -170,8 +170,8 @@ func (p *Process) Pause() error { return p.signal(pauseSignal) }
 // Resume undoes Pause.
 func (p *Process) Resume() error { return p.signal(resumeSignal) }
 
-// Stop sends SIGTERM and waits; after the grace period it kills the group. It returns an error unless the process exits with status
-// 0 in time or Kill was called meanwhile.
+// Stop sends SIGTERM and waits; after the grace period it kills the group. It returns nil if the process exits with status 0 in time,
+// or after a concurrent Kill.
 func (p *Process) Stop(grace time.Duration) error {
 	err := p.end(syscall.SIGTERM, grace)
 	if err == nil && p != nil && p.err != nil && !p.killed.Load() {
@@ -223,11 +223,8 @@ func (p *Process) exitsWithin(grace time.Duration) bool {
 	}
 }
 
-// readiness reports whether the process with the given id serves requests.
 type readiness func(ctx context.Context, pid int) bool
 
-// awaitOrEnd waits until the process is ready. On failure it ends the process with a signal and a grace period, and returns the
-// reason.
 func (p *Process) awaitOrEnd(ctx context.Context, ready readiness, s syscall.Signal, grace time.Duration) error {
 	err := p.Await(ctx, func(ctx context.Context) bool { return ready(ctx, p.PID()) })
 	if err != nil {

@@ -35,7 +35,6 @@ func runAs(c *exec.Cmd, user *Credential, death syscall.Signal) {
 
 func signalName(s syscall.Signal) string { return unix.SignalName(s) }
 
-// lockFile locks an open file for this process, without waiting.
 func lockFile(f *os.File) (busy bool, err error) {
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	return errors.Is(err, syscall.EWOULDBLOCK), err

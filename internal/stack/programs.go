@@ -47,7 +47,7 @@ func (o ServerOptions) computer() machine {
 	return m
 }
 
-// find returns the folders that hold all the named programs, best first.
+// find returns the folders that have all the programs, best first.
 func (m machine) find(names ...string) []string {
 	var found []string
 	for _, pattern := range m.programDirs {

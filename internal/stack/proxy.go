@@ -127,7 +127,6 @@ func (p *proxy) carry(client net.Conn) {
 	p.links = slices.DeleteFunc(p.links, func(other *link) bool { return other == l })
 }
 
-// pass copies data in one direction, piece by piece, until the stream or the link ends.
 func (p *proxy) pass(l *link, to, from net.Conn, answers bool) {
 	piece := make([]byte, 8<<10)
 	for {
@@ -153,7 +152,7 @@ func (p *proxy) pass(l *link, to, from net.Conn, answers bool) {
 	}
 }
 
-// hold delays a piece of data during a fault, and reports whether the link is still open.
+// hold reports whether the link is still open.
 func (p *proxy) hold(l *link) bool {
 	d := p.fault.Load()
 	if d == nil {
@@ -198,7 +197,6 @@ func (s *Stack) ReceiverURL(upstream string) (string, error) {
 	return s.throughProxy("receiver", upstream)
 }
 
-// throughProxy puts a proxy in front of the server at a URL if Faults is set.
 func (s *Stack) throughProxy(name, address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil || !s.o.Faults {

@@ -27,7 +27,7 @@ func StartRedis(ctx context.Context, o ServerOptions) (*Redis, error) {
 	if path == "" {
 		return nil, notInstalled("the Redis server (program redis-server or valkey-server)", "redis-server", "valkey", "redis")
 	}
-	// Unlike SIGTERM, SIGKILL also ends a paused server. The append-only file contains every acknowledged write.
+	// Unlike SIGTERM, SIGKILL also ends a paused server. It loses no acknowledged write, because the append-only file already has it.
 	s, err := o.newServer(ctx, "redis", path, syscall.SIGKILL, "redis", "valkey", "nobody")
 	if err != nil {
 		return nil, err

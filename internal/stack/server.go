@@ -25,12 +25,12 @@ const (
 type ServerOptions struct {
 	// Dir is the server's folder: its data (in "data"), its log, and the password of Postgres. It is created if missing.
 	//
-	// No server runs as root. If this process runs as root, the server runs as the owner of existing data. Without data, Postgres
-	// runs as the user "postgres", and Redis as "redis" or "valkey"; if that user does not exist, as an unprivileged one. If it
-	// cannot enter Dir, for example below /root, the files go to a folder below /var/lib/forgerun, named by a link in Dir,
-	// and a warning says so. The user can enter folders made by MkdirTemp.
+	// No server runs as root. If this process runs as root, the server runs as the owner of existing data. Without data, it runs as
+	// the first existing user: "postgres" for Postgres, "redis" or "valkey" for Redis, then "nobody". If that user cannot enter
+	// Dir, such as /root/x, the files go to a folder below /var/lib/forgerun. A link in Dir points there, and a warning says so.
+	// The user can enter folders made by MkdirTemp.
 	Dir string
-	// Programs is a folder with the server's programs, used if the machine has none; "" for none.
+	// Programs is a folder with the server's programs. It is used only if the machine has no such programs.
 	Programs string
 	// Cluster is the folder of a stopped Postgres server. A new server gets a copy of its data instead of an empty cluster.
 	Cluster string

@@ -46,9 +46,8 @@ type Stack struct {
 	clock   *client.Client // moves the clock; nil without Options.Clock
 	servers *Servers       // nil: external servers
 
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	// running counts active goroutines and calls.
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
 	running sync.WaitGroup
 	// serverFault is held while Postgres or Redis is down or starting, so at most one of them is down.
 	serverFault *semaphore.Weighted
@@ -106,8 +105,7 @@ func (s *Stack) start(ctx context.Context) error {
 	return err
 }
 
-// prepare starts Postgres and Redis, migrates the empty database, and starts the proxies. Writes are forced to disk as in
-// production.
+// prepare lets the servers force writes to disk, as in production.
 func (s *Stack) prepare(ctx context.Context) (err error) {
 	options := func(name string, settings map[string]string) *ServerOptions {
 		return &ServerOptions{Settings: settings, Logger: s.log, log: s.logOf(name)}
@@ -132,7 +130,6 @@ func (s *Stack) prepare(ctx context.Context) (err error) {
 	return errors.Join(databaseErr, redisErr, s.chooseURL())
 }
 
-// chooseURL sets the URL of the API: a proxy's address with Faults, otherwise the address of the api process.
 func (s *Stack) chooseURL() (err error) {
 	var address string
 	if s.o.Faults {
@@ -224,7 +221,7 @@ func (s *Stack) call(ctx context.Context) (context.Context, func(), error) {
 }
 
 // Restart stops all processes except the servers, starts them again at the given time, and returns once all are ready. down is the
-// time when the last process had stopped; up is the time when they were started.
+// time when the last process stopped. up is the time when the processes were started again.
 func (s *Stack) Restart(ctx context.Context, until time.Time) (down, up time.Time, err error) {
 	ctx, done, err := s.call(ctx)
 	if err != nil {
