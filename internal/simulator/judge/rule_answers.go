@@ -26,7 +26,7 @@ const longestRequest = 30 * time.Second
 
 func (o *observation) asked() time.Time { return cmp.Or(o.sent, o.at.Add(-longestRequest)) }
 
-// checkOrder checks that each response shows a state that the job had between request and response. Nor may a later request see an
+// checkOrder checks that each response shows a state that the job had between request and response. A later request must not see an
 // older state than an earlier response.
 func (c *checker) checkOrder() {
 	if !c.logComplete || len(c.steps) == 0 {

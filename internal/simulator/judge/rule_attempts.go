@@ -100,7 +100,7 @@ func (c *checker) checkEarly() {
 	}
 }
 
-// checkDurations checks that a report's duration is the time from start to end, and that an attempt that ended as planned took at
+// checkDurations checks that a report's duration is the time from start to end. An attempt that ended as planned must have taken at
 // least as long as its work.
 func (c *checker) checkDurations() {
 	for _, n := range c.attempts {

@@ -98,8 +98,7 @@ type update struct {
 	streamed  bool
 }
 
-// apply adds an unknown job only for an update from a stream: a late response may be about a job
-// that was already dropped.
+// apply adds an unknown job only for an update from a stream: a late response may be about a job that was already dropped.
 func (js *jobs) apply(id string, n update) {
 	js.withJob(id, n.streamed, func(j *job) { js.update(j, n) })
 }

@@ -52,7 +52,7 @@ type collector struct {
 	otherTenant int            // tenant number of all other clients
 }
 
-// Run reads all sources after a run and adds their state to the history. Collected.Missing has the sources that failed. Run returns
+// Run reads the sources after a run and adds their state to the history. Collected.Missing has the sources that failed. Run returns
 // an error only if ctx ends.
 func Run(ctx context.Context, config Config, run judge.RunContext, out interface{ Add(history.Fact) }) (judge.Collected, error) {
 	c := &collector{Config: config, run: run, out: out, tenants: map[string]int{}, clientIDs: []string{}, otherTenant: foreignTenant}
