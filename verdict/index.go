@@ -12,14 +12,14 @@ import (
 type record struct {
 	Record
 	exchanges []exchange // sorted by start
-	sent      []exchange // requests of deliveries with a fault, sent or withheld
+	sent      []exchange // deliveries with a fault, even if the fault dropped them
 	journal   *journal
-	runs      map[string]*Run // runs by id
+	runs      map[string]*Run
 
 	reads     map[place]group     // reads by resource and reader, without streams
 	shared    map[uint64]bool     // connections that served several requests
-	hints     map[string]jobHints // deliveries and stream events about each job (hints); "": about no job
-	open      map[string]spans    // periods in which a response may have shown a job, by job; "": any job
+	hints     map[string]jobHints // deliveries and stream events by job; key "": events that name no job
+	open      map[string]spans    // periods of responses that may have shown a job's end, by job; key "": any job
 	ends      map[string]ends     // responses that showed an end, by job, batch or bulk operation
 	disturbed map[attempt]disturbance
 }
@@ -30,7 +30,6 @@ type exchange struct {
 	era   int // number of resets before it
 }
 
-// target is the part of a request that names a resource and what to do with it.
 type target struct{ method, path, query string }
 
 func targetOf(x *exchange) target { return target{x.Method, x.Path, x.Query} }
@@ -118,7 +117,7 @@ func (r *record) each(f func(x *exchange)) {
 // group is a list of exchanges, sorted by start.
 type group []*exchange
 
-// indexed groups exchanges by key. The callback keys calls add for each key of an exchange.
+// indexed calls keys for each exchange. keys must call add with each key of the exchange.
 func indexed[K comparable](r *record, keys func(x *exchange, add func(K))) map[K]group {
 	groups := map[K]group{}
 	r.each(func(x *exchange) {
@@ -131,13 +130,11 @@ func indexed[K comparable](r *record, keys func(x *exchange, add func(K))) map[K
 	return groups
 }
 
-// after returns the exchanges that began after the end of x.
 func (g group) after(x *exchange) group {
 	over := x.End()
 	return g[sort.Search(len(g), func(i int) bool { return g[i].place > x.place && g[i].Start.After(over) }):]
 }
 
-// next returns the first exchange that began after the end of x, or nil if there is none.
 func (g group) next(x *exchange) *exchange {
 	if later := g.after(x); len(later) > 0 {
 		return later[0]
@@ -186,7 +183,6 @@ func (s spans) overlap(since, until time.Time) bool {
 	return n > 0 && s[n-1].until.After(since)
 }
 
-// begin reports whether any span began between two moments.
 func (s spans) begin(since, until time.Time) bool {
 	n := sort.Search(len(s), func(i int) bool { return s[i].from.After(since) })
 	return n < len(s) && s[n].from.Before(until)
@@ -206,7 +202,6 @@ func (e end) from() time.Time {
 	return e.until()
 }
 
-// until returns the latest moment at which the client may have seen the end.
 func (e end) until() time.Time {
 	if e.exchange != nil {
 		return e.exchange.End()
@@ -217,7 +212,7 @@ func (e end) until() time.Time {
 // ends are sorted by until.
 type ends []end
 
-// since returns the first end that was shown at or after a moment, and the earliest time at which the client may have seen it.
+// since returns the end that the client may have seen first at or after a moment, and when.
 func (all ends) since(moment time.Time) (first end, at time.Time) {
 	n := sort.Search(len(all), func(i int) bool { return !all[i].until().Before(moment) })
 	for _, e := range all[n:] {

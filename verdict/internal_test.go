@@ -11,7 +11,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// A Log stores every field of an exchange, and distinguishes exchanges that differ in one field.
 func TestLogStoresEachField(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -58,7 +57,6 @@ func TestLogStoresEachField(t *testing.T) {
 	}
 }
 
-// Each rule has a check, and all texts that help people to follow it.
 func TestRulesAreComplete(t *testing.T) {
 	t.Parallel()
 	require.Len(t, rules, len(checks))

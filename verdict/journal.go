@@ -14,10 +14,10 @@ type Entry struct {
 	Number int `json:"number"` // number of the entry, starting at 1
 	Moment
 	Operation string       `json:"operation,omitempty"` // name of the operation in fault rules
-	Of        fault.Use    `json:"of"`                  // purpose of the operation
+	Of        fault.Use    `json:"of"`
 	Job       string       `json:"job,omitempty"`
 	JobState  JobState     `json:"job_state,omitempty"` // empty: the request names no job
-	Breaks    []string     `json:"breaks"`              // ids of the rules that it breaks; the mistake may be that a later request is missing
+	Breaks    []string     `json:"breaks"`              // ids of the rules that this request broke, or that demand a later request which is missing
 	Role      Role         `json:"-"`
 	Status    int          `json:"-"` // 0: no response
 	Effect    fault.Effect `json:"-"`
@@ -26,7 +26,7 @@ type Entry struct {
 // JobState is the state of a job as the client knew it before a request.
 type JobState string
 
-// The states of a job as a client knows them.
+// The states of a job.
 const (
 	JobUnknown JobState = "unknown" // no response that reached the client named the job
 	JobOpen    JobState = "open"    // a response named the job, and none showed it as final
@@ -93,7 +93,7 @@ func newJournal(r *record) *journal {
 	return j
 }
 
-// know sets the state of the job before each line, as the client knew it.
+// know stores, for each line, which job state the client knew before it.
 func (j *journal) know() {
 	known := map[string]JobState{}
 	j.states = make([]JobState, len(j.lines))
@@ -114,7 +114,6 @@ func (j *journal) know() {
 	}
 }
 
-// faulty returns the number of lines with a fault, and the first and the last of them.
 func (j *journal) faulty() (n int, first, last *Moment) {
 	var latest *exchange
 	for _, l := range j.lines {
@@ -136,7 +135,6 @@ func (j *journal) faulty() (n int, first, last *Moment) {
 	return n, first, last
 }
 
-// note records that the requests in these lines broke a rule.
 func (j *journal) note(rule string, places []int) {
 	slices.Sort(places)
 	for _, place := range slices.Compact(places) {

@@ -21,8 +21,6 @@ func marked(v verdict.Verdict) map[string][]int {
 	return all
 }
 
-// The journal lists each request and attempt once, sorted by start. A delivery with a fault and its attempt share a line. Requests that
-// faults add have their own lines.
 func TestJournal(t *testing.T) {
 	t.Parallel()
 	trace := newTrace().send(submit(7)).send(poll(7)).wait(200 * time.Millisecond)

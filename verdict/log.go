@@ -14,7 +14,7 @@ import (
 // Log stores the exchanges of a session compactly: it stores equal requests, responses and texts once. It is not safe for concurrent use.
 type Log struct {
 	kept      []*kept
-	requests  map[uint64]*request // distinct requests by hash
+	requests  map[uint64]*request
 	responses map[uint64]*response
 	texts     map[string]string
 	bytes     int // approximate size of the Log
@@ -57,11 +57,11 @@ type response struct {
 	More              bool
 }
 
-// Sizes of the parts of a Log in bytes, without texts but including entries of maps and slices.
+// Approximate sizes in bytes, including the entries in maps and slices. The lengths of texts are added.
 const (
 	keptSize     = 200
-	requestSize  = 50 // a request without its JSON
-	responseSize = 80 // a response without its JSON
+	requestSize  = 50 // in addition to the length of the request's JSON
+	responseSize = 80 // in addition to the length of the response's JSON
 	textSize     = 60
 	shownSize    = 16 // size of a job in a list
 	partSize     = 100
@@ -116,12 +116,12 @@ func (l *Log) Len() int {
 // Copy returns a Log with the exchanges so far. The copy can be judged while the original grows.
 func (l *Log) Copy() *Log { return &Log{kept: l.kept[:len(l.kept):len(l.kept)]} }
 
-// FoundKey marks the exchanges with a key in their URL and removes the key. The function without returns the URL without the key and
-// reports whether it contained the key. Copies of the Log do not change.
-func (l *Log) FoundKey(without func(path, query string) (shownPath, shownQuery string, found bool)) {
+// FoundKey marks the exchanges with a key in their URL and removes the key. removeKey removes the key from a URL, and reports whether it
+// found one. Copies of the Log do not change.
+func (l *Log) FoundKey(removeKey func(path, query string) (shownPath, shownQuery string, found bool)) {
 	var changed []*kept
 	for i, k := range l.kept {
-		path, query, found := without(k.Path, k.Query)
+		path, query, found := removeKey(k.Path, k.Query)
 		if !found || k.KeyInURL {
 			continue
 		}
@@ -137,7 +137,6 @@ func (l *Log) FoundKey(without func(path, query string) (shownPath, shownQuery s
 	}
 }
 
-// text returns the stored string that equals text, or stores text.
 func (l *Log) text(text string) string {
 	if one, ok := l.texts[text]; ok {
 		return one
@@ -149,8 +148,8 @@ func (l *Log) text(text string) string {
 
 var seed = maphash.MakeSeed()
 
-// shared returns the stored value that equals v, or stores v. The length of the JSON approximates the length of the texts. In a hash
-// collision, v replaces the stored value.
+// shared returns the stored value that equals v, or stores v. The size of v is estimated by the length of its JSON. In a hash collision,
+// v replaces the stored value.
 func shared[T any](l *Log, known map[uint64]*T, size int, v *T) *T {
 	text, err := json.Marshal(v)
 	if err != nil { // impossible: all values of an exchange can be encoded
@@ -193,7 +192,6 @@ func (x *kept) extra() bool {
 	return x.Fault != nil && (x.Fault.Tamper != "" || x.Fault.Repeat > 0)
 }
 
-// attempted returns a delivery attempt as an exchange, with its fault.
 func (r *record) attempted(a *Attempt) *exchange {
 	return &exchange{place: a.place, kept: &kept{
 		Start: a.At, took: a.Took,

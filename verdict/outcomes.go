@@ -10,8 +10,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// learned returns the exchange that showed the client the end of a job, batch or bulk operation, and its time. It returns the first one
-// at or after the time "since", or zero values if there is none.
+// learned returns the first exchange that showed the client the end of a job, batch or bulk operation, and when it did. Ends before the
+// given time do not count. It returns zero values if there is none.
 func (r *record) learned(id string, since time.Time) (first *exchange, at time.Time) {
 	e, at := r.ends[id].since(since.Add(-Tolerance))
 	if e.attempt != nil {
@@ -20,10 +20,10 @@ func (r *record) learned(id string, since time.Time) (first *exchange, at time.T
 	return e.exchange, at
 }
 
-// ended returns the exchange in which the client learned that a run had ended, and how late it was. If the client follows the run's
-// batch or bulk operation, the time limit starts when that ends. waiting reports whether a batch or bulk operation of the run has not
-// ended. Time in the spans "kept" does not count, because the client was blocked then.
-func (r *record) ended(run *Run, kept spans) (first *exchange, late time.Duration, waiting bool) {
+// ended returns the exchange that showed the client the end of a run, and how late that was. If the client follows the run's batch or
+// bulk operation, the delay starts at the end of the batch or bulk operation. waiting reports whether a batch or bulk operation of the
+// run has not ended. Time in which the client was blocked does not count.
+func (r *record) ended(run *Run, blocked spans) (first *exchange, late time.Duration, waiting bool) {
 	consider := func(id string, due time.Time) {
 		x, at := r.learned(id, run.Finished)
 		if x == nil {
@@ -31,7 +31,7 @@ func (r *record) ended(run *Run, kept spans) (first *exchange, late time.Duratio
 		}
 		took := max(0, at.Sub(due))
 		if took > LearnWithin {
-			took -= kept.within(due, at)
+			took -= blocked.within(due, at)
 		}
 		if first == nil || took < late {
 			first, late = x, took
@@ -67,14 +67,14 @@ func (r *record) knownJobs() map[string]*exchange {
 
 // outcome checks that the client learns of the end of each known job within LearnWithin.
 func outcome(r *record, f *finding) {
-	known, gaveUp, kept := r.knownJobs(), r.gaveUp(), r.blockedTimes()
+	known, gaveUp, blocked := r.knownJobs(), r.gaveUp(), r.blockedTimes()
 	for i := range r.Runs {
 		run := &r.Runs[i]
 		x := known[run.ID]
 		if x == nil || run.Finished.IsZero() || !r.reactionOver(run.Finished) || r.endedBefore(run.Finished) {
 			continue
 		}
-		y, late, waiting := r.ended(run, kept)
+		y, late, waiting := r.ended(run, blocked)
 		ok := y != nil && late <= LearnWithin
 		if !ok && (waiting || r.Elsewhere || r.mayHaveLearned(run)) {
 			continue
@@ -92,15 +92,15 @@ func outcome(r *record, f *finding) {
 	}
 }
 
-// gaveUp returns a function that reports whether the client may have given up on a job because of errors. It may if its last reads of
-// the job, or its last requests of any kind, failed repeatedly or permanently.
+// gaveUp returns a function that reports whether the client may have given up on a job because of errors. The last reads of the job, or
+// the last requests of any kind, must have failed repeatedly or permanently.
 func (r *record) gaveUp() func(run *Run) bool {
 	type ask struct {
 		era int
 		target
 		body, key string
 	}
-	failures := map[ask]int{}    // number of consecutive failures
+	failures := map[ask]int{}
 	mayQuit := map[string]bool{} // by job: whether the last request about the job justified giving up
 	var last bool                // whether the last request of any kind justified giving up
 	r.each(func(x *exchange) {
@@ -134,7 +134,7 @@ func (r *record) blockedTimes() (all spans) {
 	return all
 }
 
-// within returns how much of the time between two moments the spans cover.
+// within returns how long the spans cover the time from since to until.
 func (s spans) within(since, until time.Time) (sum time.Duration) {
 	for _, one := range s {
 		from, to := one.from, one.until
@@ -152,7 +152,8 @@ func (s spans) within(since, until time.Time) (sum time.Duration) {
 	return sum
 }
 
-// failedForClient reports whether the client could not use the response. A missing result (404) does not count: it may still appear.
+// failedForClient reports whether the client could not use the response. Without a fault, a 404 for a result is no failure: the result
+// may appear later.
 func failedForClient(x *exchange) bool {
 	return failed(x) || slices.Contains([]int{401, 403, 410}, x.Status) || slices.Contains(fault.Moves, x.Status) ||
 		x.Status == http.StatusNotFound && (x.Role != Outcome || x.Disturbed())
@@ -176,11 +177,11 @@ func (r *record) unended(id string) bool {
 	return (!over || r.endedBefore(end)) && slices.ContainsFunc(r.Runs, func(run Run) bool { return run.Batch == id })
 }
 
-// wouldPollAgain returns a function that reports whether a waiting client would have read the job again after x. It would if it polls
-// unfinished jobs, got no delivery or event about this job, and sent other requests after the required pause.
+// wouldPollAgain returns a function that reports whether a waiting client would have read the job again after x. The client must poll
+// unfinished jobs, and must have sent a request after the required pause. A delivery or event about the job makes this uncertain.
 func (r *record) wouldPollAgain() func(x *exchange) bool {
 	polls := false
-	var last time.Time // start of the last request
+	var last time.Time
 	r.each(func(x *exchange) {
 		if last = x.Start; !polls && x.Role == Read && x.Job != "" && slices.Contains(x.Shown, x.Job) {
 			y := r.sameReads(x).next(x)
@@ -220,7 +221,7 @@ func endText(state string) string {
 
 // unretried checks that the client does not retry permanently failed jobs.
 func unretried(r *record, f *finding) {
-	first, seen := map[string]*exchange{}, map[string]*exchange{} // by job: its submission, and the exchange that showed its end
+	first, seen := map[string]*exchange{}, map[string]*exchange{} // by job: first has its submission, seen the exchange that showed its end
 	r.each(func(x *exchange) {
 		if submits(x) && first[x.Made] == nil {
 			first[x.Made] = x

@@ -19,7 +19,7 @@ func (t *trace) result(rule string) (found verdict.Result) {
 	return found
 }
 
-// end adds a job that ends now. The first group is its batch; the others are bulk operations.
+// The first group is the job's batch; the others are bulk operations.
 func (t *trace) end(n byte, groups ...string) *trace {
 	run := verdict.Run{ID: id(n), State: "SUCCEEDED", Finished: t.now, Groups: groups}
 	if len(groups) > 0 {
@@ -29,7 +29,6 @@ func (t *trace) end(n byte, groups ...string) *trace {
 	return t
 }
 
-// over ends a batch or a bulk operation now.
 func (t *trace) over(group string) *trace {
 	if t.Groups == nil {
 		t.Groups = map[string]time.Time{}
@@ -38,7 +37,6 @@ func (t *trace) over(group string) *trace {
 	return t
 }
 
-// see adds a request that shows the end of a batch or bulk operation.
 func (t *trace) see(what string) *trace {
 	return t.send(verdict.Exchange{Method: "GET", Path: "/v1/batches/" + what, Status: 200, Job: what, Final: []string{what}, Reused: true})
 }
@@ -101,7 +99,6 @@ func TestOutcomesOfGroups(t *testing.T) {
 	require.Equal(t, "Job job-7 of batch batch SUCCEEDED at 12:00:00; the client never learned this.", e.Found)
 }
 
-// again returns a second submission of a job. It has another key, and so creates job n.
 func again(of, n byte) verdict.Exchange {
 	return submit(of, func(x *verdict.Exchange) {
 		x.Key, x.Made, x.Job, x.Shown = "again "+id(n), id(n), id(n), []string{id(n)}
@@ -180,7 +177,6 @@ func TestIntentions(t *testing.T) {
 	}
 }
 
-// keyOf returns a submission with the correlation id of job n, and with the key and the body of another job.
 func keyOf(n, other byte) verdict.Exchange {
 	return submit(other, func(x *verdict.Exchange) { x.Correlation = "order-" + id(n) })
 }

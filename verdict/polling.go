@@ -31,7 +31,7 @@ func retryAfter(r *record, f *finding) {
 			return
 		}
 		if began && len(y.Final) > 0 {
-			return // the client may have learned of the end in another way
+			return // an early read is allowed: the client may have learned of the end in another way
 		}
 		readable := y.Status < 300 || y.Status == http.StatusNotModified || y.Status == http.StatusNotFound
 		waited, job := y.Start.Sub(x.End()), cmp.Or(x.Job, x.Made)
@@ -44,7 +44,7 @@ func retryAfter(r *record, f *finding) {
 		case waited >= requiredWait(x)-Tolerance:
 			readers.right(r.readerOf(y), x, y, found)
 		case len(y.Final) > 0, !readable, hints.use(x, y, job):
-			// The client may have learned of the end in another way.
+			// A notification may have caused the read, or the read failed.
 		default:
 			readers.wrong(r.readerOf(y), r.crowded(x, y, requiredWait(x)), mistake{x, y, found, fmt.Sprintf("Wait %d s.", *x.RetryAfter)})
 		}
@@ -56,7 +56,7 @@ func retryAfter(r *record, f *finding) {
 
 // pollsWithoutPause checks that readers pause between polls even without Retry-After. It returns true if a reader did not pause.
 func pollsWithoutPause(r *record, f *finding) (found bool) {
-	rows := map[place]int{} // number of consecutive reads without a pause
+	rows := map[place]int{}
 	r.each(func(x *exchange) {
 		shows := x.Arrived() && (x.Status < 300 || x.Status == http.StatusNotModified)
 		if x.RetryAfter != nil || !shows || !slices.Contains([]Role{Read, ReadMany, List}, x.Role) {
@@ -100,7 +100,7 @@ func listing(r *record, f *finding) {
 	})
 }
 
-// tail describes how a reader reads a job around its end.
+// tail describes one reader's reads of a job, before and after the job's end.
 type tail struct {
 	job       string
 	end, last *exchange     // first read that showed the end, and latest read
@@ -109,7 +109,7 @@ type tail struct {
 	row, most int           // current and maximum number of consecutive reads at a steady pace
 }
 
-// poll notes a read before the reader saw the end, or the first read that showed it.
+// poll notes a read before the end, or the first read that showed the end.
 func (t *tail) poll(y *exchange) {
 	if t.last != nil {
 		gap := max(1, y.Start.Sub(t.last.End()))
@@ -118,8 +118,8 @@ func (t *tail) poll(y *exchange) {
 	t.last = y
 }
 
-// visitors reports whether several parts of the client may each have read the ended job once. That is possible if the client did not
-// poll before, or polled much more slowly.
+// visitors reports whether several parts of the client may each have read the ended job once. That is possible if the client did not poll
+// before the end, or polled more than three times as slowly.
 func (t *tail) visitors() bool { return t.pace == 0 || t.gap < t.pace/3 }
 
 // add notes a read after the end. Only reads at a steady pace count, because people who open a page read irregularly. Reads after a
@@ -188,7 +188,7 @@ func conditional(r *record, f *finding) {
 		keyID, accept, agent string
 	}
 	of := func(x *exchange) store { return store{targetOf(x), x.KeyID, x.Accept, x.Agent} }
-	stored := map[store]bool{} // resources whose responses the client stores: it has sent their ETags
+	stored := map[store]bool{} // resources for which the client has sent an ETag: it stores their responses
 	r.each(func(x *exchange) {
 		if x.IfNoneMatch != "" {
 			stored[of(x)] = true
@@ -234,8 +234,8 @@ func conditional(r *record, f *finding) {
 	})
 }
 
-// nextRequestFinder returns a function that finds the reader's next request for the target of x. The request may use a connection on
-// which the reader did not read the target before.
+// nextRequestFinder returns a function that finds the reader's next request for the target of x. The request must use the connection of
+// x, or a connection that had not read the target before x.
 func (r *record) nextRequestFinder() func(x *exchange) *exchange {
 	type visit struct {
 		place
@@ -268,7 +268,7 @@ func (r *record) nextRequestFinder() func(x *exchange) *exchange {
 func backoff(r *record, f *finding) {
 	again, next := r.repetitions(func(x *exchange) (scope, bool) { return scope{target: targetOf(x)}, true }), r.nextRequestFinder()
 	copied := r.copies(func(*exchange) bool { return true })
-	immediate, hints := map[content]int{}, r.newHints() // number of consecutive immediate repetitions
+	immediate, hints := map[content]int{}, r.newHints()
 	r.each(func(x *exchange) {
 		hasWait := x.Arrived() && x.RetryAfter != nil
 		if x.Stream != nil || !failed(x) && !(hasWait && x.Status == http.StatusForbidden) {

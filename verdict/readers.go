@@ -29,7 +29,6 @@ type place struct {
 
 func (r *record) placeOf(x *exchange) place { return place{targetOf(x), r.readerOf(x)} }
 
-// indexReaders indexes the reads of each reader, and finds the connections that served several requests.
 func (r *record) indexReaders() {
 	r.shared = map[uint64]bool{}
 	seen := map[uint64]bool{0: true}
@@ -66,7 +65,6 @@ const (
 	turns = 3 // maximum number of readers that look like one, such as browser tabs that share a connection
 )
 
-// loops finds readers that repeat a mistake in a loop.
 type loops struct {
 	*finding
 	rows map[reader]*row
@@ -76,7 +74,7 @@ type loops struct {
 type row struct {
 	mistakes []mistake
 	gaps     []time.Duration
-	crowded  bool // the reads are too frequent even for several readers that take turns: see crowded
+	crowded  bool // a read was too frequent even for several readers (see record.crowded), or a loop was found
 }
 
 type mistake struct {
@@ -91,8 +89,8 @@ func (l *loops) right(who reader, before, x *exchange, found string) {
 	l.pass(before, x, found)
 }
 
-// wrong notes that a reader broke the rule. Mistakes count once they form a loop: several in a row that are crowded or evenly spaced.
-// Other mistakes may come from several readers that take turns, such as browser tabs.
+// wrong notes that a reader broke the rule. Mistakes count as soon as they form a loop: several in a row, crowded or evenly spaced. Other
+// mistakes may come from several readers that take turns, such as browser tabs.
 func (l *loops) wrong(who reader, crowded bool, m mistake) {
 	now := l.rows[who]
 	if now == nil {
@@ -116,8 +114,7 @@ func evenlySpaced(gaps []time.Duration) bool {
 	return most <= least+least/10+10*time.Millisecond
 }
 
-// crowded reports whether the reads up to y are too frequent for one reader and also for several: even if "turns" readers read in turn,
-// the one that sent y waited less than told.
+// crowded reports whether the reads up to y are too frequent even for several readers that take turns (see turns).
 func (r *record) crowded(x, y *exchange, told time.Duration) bool {
 	all := r.sameReads(x)
 	i := sort.Search(len(all), func(i int) bool { return all[i].place >= x.place }) - (turns - 1)

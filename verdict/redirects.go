@@ -47,7 +47,6 @@ func (x *exchange) redirected() (path, query string, ok bool) {
 	return path, query, strings.HasPrefix(path, "/")
 }
 
-// What RFC 9110 demands, for single statuses and for loops.
 var (
 	kept307 = demand{Should, rfc9110 + "15.4.8", "The 307 (Temporary Redirect) status code indicates that the target resource resides " +
 		"temporarily under a different URI and the user agent MUST NOT change the request method if it performs an automatic " +
@@ -79,7 +78,7 @@ func followed(r *record, f *finding) {
 		add(sentBy(x).on(x.Path, x.Query, true))
 	})
 	used := map[sent]int{} // number of requests that are known to follow a redirect
-	rows := map[int]hops{} // chain of redirects, by the journal line of the request that followed the last of them
+	rows := map[int]hops{} // redirects that led to a request, by the journal line of that request
 	r.each(func(x *exchange) {
 		path, query, ok := x.redirected()
 		if !ok || !r.reactionOver(x.End()) {
@@ -170,7 +169,7 @@ func (x *exchange) otherHost() string {
 // keySentElsewhere checks that a client does not send its API key to another host after a redirect. The client may send keys to hosts that
 // it used before.
 func keySentElsewhere(r *record, f *finding) {
-	ownHosts, ownKeys := map[string]bool{}, map[string]bool{} // hosts that the client used before any redirect to them, and ids of its keys
+	ownHosts, ownKeys := map[string]bool{}, map[string]bool{} // hosts that got a key before any redirect to them; ids of the client's keys
 	redirectedTo := map[string]*exchange{}                    // first redirect to each foreign host
 	r.each(func(x *exchange) {
 		host := strings.ToLower(x.Host)
@@ -193,7 +192,8 @@ func keySentElsewhere(r *record, f *finding) {
 	asked := indexed(r, func(x *exchange, add func(string)) { add(strings.ToLower(x.Host)) })
 	r.each(func(x *exchange) {
 		to := x.otherHost()
-		if to == "" || redirectedTo[to] == nil || !x.Disturbed() || asked[to].next(x) != nil { // the record shows this only after a fault
+		// Requests to the other host are recorded only if a fault redirected the client.
+		if to == "" || redirectedTo[to] == nil || !x.Disturbed() || asked[to].next(x) != nil {
 			return
 		}
 		if y := asked[strings.ToLower(x.Host)].next(x); y != nil {

@@ -8,7 +8,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// moved redirects a request with 308.
 func moved(to string) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) {
 		x.Status, x.Location, x.Made, x.Job, x.Shown, x.RetryAfter, x.ETag = 308, to, "", "", nil, nil, ""
@@ -20,7 +19,6 @@ func bare(x *verdict.Exchange)               { x.Key, x.Correlation = "", "" }
 
 func asGet(x *verdict.Exchange) { x.Method, x.Body, x.Role, x.Made = "GET", "", "", "" }
 
-// byFault makes a fault redirect a request to its own address.
 func byFault(status int) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) {
 		moved("")(x)
@@ -100,7 +98,6 @@ func TestRedirects(t *testing.T) {
 
 func on(host string) func(*verdict.Exchange) { return func(x *verdict.Exchange) { x.Host = host } }
 
-// loop returns a client that gets the same redirect several times in a row.
 func loop(times int) func(*trace) {
 	return func(t *trace) { t.every(0, times, poll(7, byFault(307))) }
 }

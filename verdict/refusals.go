@@ -44,7 +44,6 @@ func (s *streaks[K]) end(at K) {
 	}
 }
 
-// Sentences that demand to give up on refused requests.
 var (
 	unauthorized = demand{Should, rfc9110 + "15.5.2", "If the 401 response contains the same challenge as the prior response, and the user " +
 		"agent has already attempted authentication at least once, then the user agent SHOULD present the enclosed representation to the " +

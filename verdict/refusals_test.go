@@ -11,7 +11,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// refused makes a fault refuse a request with a response that shows no job.
 func refused(status int) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) {
 		x.Status, x.Fault = status, &fault.Effect{Status: status}
@@ -22,7 +21,6 @@ func refused(status int) func(*verdict.Exchange) {
 	}
 }
 
-// unasked makes a fault reset the connection before the service gets the request.
 func unasked(x *verdict.Exchange) {
 	refused(0)(x)
 	x.Fault = &fault.Effect{Close: fault.CloseBefore, Reset: true}
@@ -32,7 +30,6 @@ func within(seconds int) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) { x.RetryAfter = &seconds }
 }
 
-// every sends a request several times, with a pause before each try.
 func (t *trace) every(pause time.Duration, times int, x verdict.Exchange) *trace {
 	return t.each(times, func(byte) { t.wait(pause).send(x) })
 }
@@ -41,7 +38,6 @@ func renew() verdict.Exchange {
 	return verdict.Exchange{Method: "POST", Path: "/v1/clients/c/keys/renew", Operation: "renewKey", Status: 201, Reused: true}
 }
 
-// judgedClient is the behavior of a client and the expected result of a rule, with our API and with any other.
 type judgedClient struct {
 	ours, any verdict.Status
 	does      func(*trace)
@@ -126,7 +122,6 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// result changes a read of a job into a read of its result.
 func result(status int) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) {
 		x.Role, x.Operation, x.Path, x.Status = verdict.Outcome, "result", x.Path+"/result", status
@@ -261,7 +256,6 @@ func TestOddWaits(t *testing.T) {
 	})
 }
 
-// A client must stop waiting for a response that stalls.
 func TestStalledAnswers(t *testing.T) {
 	t.Parallel()
 	const ok, warn = verdict.OK, verdict.Warn

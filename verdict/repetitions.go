@@ -28,10 +28,10 @@ type scope struct {
 	era int
 }
 
-// repetitions indexes requests. The function in returns the scope of a request, or false to skip it.
-func (r *record) repetitions(in func(*exchange) (scope, bool)) repetitions {
+// repetitions indexes requests. scopeOf returns the scope of a request, or false to skip the request.
+func (r *record) repetitions(scopeOf func(*exchange) (scope, bool)) repetitions {
 	return indexed(r, func(x *exchange, add func(intentKey)) {
-		s, ok := in(x)
+		s, ok := scopeOf(x)
 		if !ok {
 			return
 		}
@@ -99,7 +99,6 @@ func (all repetitions) tries(x *exchange) int {
 	return len(tries)
 }
 
-// next returns the first repetition after x, or nil if there is none.
 func (all repetitions) next(s scope, x *exchange) *exchange {
 	s.era = x.era
 	if x.Method == http.MethodGet || x.Method == http.MethodDelete || !submits(x) && x.Job != "" {
@@ -108,7 +107,6 @@ func (all repetitions) next(s scope, x *exchange) *exchange {
 	return next(all.resubmissions(s, x), x)
 }
 
-// next returns the first exchange of several groups that began after the end of x, or nil if there is none.
 func next(groups []group, x *exchange) (first *exchange) {
 	for _, g := range groups {
 		first = earliest(first, g.next(x))
@@ -116,8 +114,8 @@ func next(groups []group, x *exchange) (first *exchange) {
 	return first
 }
 
-// copies returns a function that finds the next copy of a request without a key, if at most one copy was accepted. It is for clients of
-// other APIs, which may send neither keys nor correlation ids. For our API it finds nothing.
+// copies returns a function that finds the next copy of a request: equal method, path and body. The function finds none if several copies
+// were accepted. It is for clients of other APIs, which may send neither keys nor correlation ids. For our API, the function finds none.
 func (r *record) copies(among func(*exchange) bool) (next func(x *exchange) *exchange) {
 	if !r.Standards {
 		return func(*exchange) *exchange { return nil }

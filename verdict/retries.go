@@ -42,10 +42,10 @@ type orders struct {
 	*record
 	submissions repetitions
 	made        map[intentKey]time.Time // end of the latest successful try
-	found       func(*exchange) bool    // reports whether the client saw the job of a submission
-	patience    time.Duration           // longest time that the client waited for the response to a submission
-	retries     bool                    // whether the client has retried a submission after a temporary refusal
-	last        int                     // line number of the last request in the journal
+	found       func(*exchange) bool
+	patience    time.Duration // longest time that the client waited for the response to a submission
+	retries     bool          // whether the client has retried a submission after a temporary refusal
+	last        int           // line number of the last request in the journal
 }
 
 func ordersOf(r *record) *orders {
@@ -79,8 +79,8 @@ func (o *orders) succeeded(x *exchange) bool {
 	return o.found(x)
 }
 
-// givenUp judges the last try of a failed submission. A client may give up after the required tries. A client that never retries may report
-// the failure to its user immediately, which the record does not show.
+// givenUp judges the last try of a failed submission. A client may give up after MaxRereads + 1 tries. A client that never retries may
+// report the failure to its user immediately, which the record does not show.
 func (o *orders) givenUp(f *finding, x *exchange) {
 	tries := o.submissions.tries(x)
 	const expected = "Retry for as long as the caller waits, then report that no job was submitted."
@@ -96,10 +96,10 @@ func (o *orders) givenUp(f *finding, x *exchange) {
 	}
 }
 
-// submissionFinder returns a function that reports whether the client saw the job of a submission. If the response was lost and no job is
-// known, it is enough that the client read a list.
+// submissionFinder returns a function that reports whether the client saw the job of a submission. If the response was lost and the job
+// is unknown, a later read of a list counts.
 func (r *record) submissionFinder() (found func(x *exchange) bool) {
-	made := map[string]bool{} // jobs of failed submissions
+	made := map[string]bool{}
 	var lists group
 	r.each(func(x *exchange) {
 		if submits(x) && failed(x) && x.Made != "" {

@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Pages that rules cite if the cited sentence depends on the mistake.
+// Pages that the checks cite. rules.txt has the other addresses.
 const (
 	rfc9110 = "https://www.rfc-editor.org/rfc/rfc9110#section-"
 	hooks   = "https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md#"

@@ -6,7 +6,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// ValidLabel reports whether a text may be the label of a session. Clients send labels in a header.
+// ValidLabel reports whether a text may be the label of a session. A label must fit into a header: printable ASCII, without spaces at its
+// ends.
 func ValidLabel(text string) bool {
 	for _, b := range []byte(text) {
 		if b < ' ' || b > '~' {
@@ -19,7 +20,7 @@ func ValidLabel(text string) bool {
 // Session is a period in which a client's traffic is recorded and judged.
 type Session struct {
 	ID        string        `json:"session_id"`
-	Label     string        `json:"label,omitempty"` // value of the session header in its requests; empty: they have no such header
+	Label     string        `json:"label,omitempty"` // value of the ForgeRun-Session header in its requests; empty if they have none
 	Profile   fault.Profile `json:"profile,omitempty"`
 	Seed      int64         `json:"seed"`
 	Rules     []string      `json:"rules"` // ids of the judged rules
@@ -80,15 +81,15 @@ const (
 type Verdict struct {
 	Session
 	Verdict Conclusion     `json:"verdict"`
-	Why     string         `json:"why"`             // sentence about how many rules were tested, or why none was
-	Counts  map[Status]int `json:"counts"`          // number of rules by status
+	Why     string         `json:"why"` // sentence about how many rules were tested, or why none was
+	Counts  map[Status]int `json:"counts"`
 	Judged  int            `json:"judged"`          // number of judged requests and deliveries
 	Faulty  int            `json:"faulty"`          // number of requests and deliveries with a fault
 	First   *Moment        `json:"first,omitempty"` // first request with a fault; nil if none
 	Last    *Moment        `json:"last,omitempty"`  // last request with a fault; nil if none
 	Faults  []fault.Count  `json:"faults"`          // number of faults by kind and by purpose of the requests
 	Guess   *Guess         `json:"guess,omitempty"` // guessed description of the API; nil if a submission was recognized
-	Results []Result       `json:"results"`         // one for each rule
+	Results []Result       `json:"results"`
 
 	journal *journal // nil if the verdict was read from JSON
 }
@@ -101,16 +102,16 @@ type Guess struct {
 
 // Result is the result of one rule.
 type Result struct {
-	Rule     string     `json:"rule"`  // id of the rule
+	Rule     string     `json:"rule"`
 	Title    string     `json:"title"` // the demand on clients, as a sentence
 	Level    Level      `json:"level"`
 	Status   Status     `json:"status"`
-	Times    int        `json:"times"`              // number of tests
-	Failures int        `json:"failures"`           // number of mistakes
-	Evidence []Evidence `json:"evidence"`           // the first mistakes, or one success
-	See      string     `json:"see"`                // address of the sentence with the demand
-	Quote    string     `json:"quote"`              // the cited sentence
-	Reason   string     `json:"reason,omitempty"`   // reason why the rule was not tested
+	Times    int        `json:"times"` // how often the session tested the rule
+	Failures int        `json:"failures"`
+	Evidence []Evidence `json:"evidence"` // the first mistakes, or one success
+	See      string     `json:"see"`      // address of the sentence with the demand
+	Quote    string     `json:"quote"`
+	Reason   string     `json:"reason,omitempty"`
 	Exercise string     `json:"exercise,omitempty"` // how to test the rule
 	Fix      Fix        `json:"fix"`
 }
@@ -126,8 +127,8 @@ type Fix struct {
 // Evidence shows how a rule was kept or broken: the request that kept or broke it, and the earlier request that made the
 // rule apply.
 type Evidence struct {
-	Found    string  `json:"found"`             // what the client did
-	Expected string  `json:"expected"`          // what it should have done
+	Found    string  `json:"found"`
+	Expected string  `json:"expected"`
 	Times    int     `json:"times"`             // number of equal occurrences
 	Before   *Moment `json:"before,omitempty"`  // earlier request that made the rule apply; nil if none
 	Request  *Moment `json:"request,omitempty"` // request that kept or broke the rule; nil if it is missing

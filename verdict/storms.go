@@ -52,7 +52,6 @@ func storms(r *record, f *finding) {
 	}
 }
 
-// failedWithoutWait reports whether the request failed and the response has no Retry-After.
 func (r *record) failedWithoutWait(x *exchange) bool {
 	switch {
 	case x.Stream != nil || x.RetryAfter != nil:

@@ -63,8 +63,8 @@ func (r *record) mayHaveShown(id string, since, until time.Time) bool {
 	return r.open[""].overlap(since, until) || r.open[id].overlap(since, until)
 }
 
-// resumptions returns a function that finds the stream with which the client continued a stream that a fault ended. The function returns
-// nil if other streams may have been open at the same time.
+// resumptions returns a function for streams that a fault ended. The function returns the next stream of the client. It returns nil if
+// other streams may have been open at the same time.
 func (r *record) resumptions() (resumption func(x *exchange) *exchange) {
 	streams := indexed(r, func(x *exchange, add func(feed)) {
 		if x.Stream != nil && x.Method == http.MethodGet {
@@ -101,7 +101,7 @@ func newest(x *exchange) (id string, may []string) {
 // resumed checks that the client resumes a cut stream where it ended, and not before the retry time.
 func resumed(r *record, f *finding) {
 	resumption := r.resumptions()
-	ids := map[feed]map[string]bool{} // ids of all events
+	ids := map[feed]map[string]bool{}
 	r.each(func(x *exchange) {
 		if x.Stream == nil {
 			return
@@ -133,7 +133,7 @@ func resumed(r *record, f *finding) {
 			f.fail(x, y, "The client resumed the stream with Last-Event-ID: "+y.LastEventID+"; the last id that it received was "+want+".", expected)
 			return
 		default:
-			return // the event was cut in half, or its record was lost
+			return // Last-Event-ID names an event that was cut in half or is no longer recorded
 		}
 		switch {
 		case x.Job != "" && showsFinal(x, x.Job), x.Fault != nil && x.Fault.StallAfter != nil:

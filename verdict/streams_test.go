@@ -8,7 +8,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// cut ends a stream by a fault.
 func cut(x verdict.Exchange) verdict.Exchange {
 	x.Fault, x.Stream.Cut = &fault.Effect{CutAfter: new(1)}, true
 	return x

@@ -73,15 +73,14 @@ type want struct {
 
 type intentions struct {
 	*record
-	round map[want]int             // current round by want; the keys have round 0
-	home  map[string]want          // want of each job
+	round map[want]int             // current round of each want; in the keys, the field round is 0
+	home  map[string]want          // by job: the want that its submissions belong to
 	made  map[want]map[string]bool // jobs of each want
 	first map[want]*exchange       // first submission
 	again map[want]*exchange       // second submission
 	order []want                   // wants that were submitted twice
 }
 
-// note adds a submission to its want.
 func (in *intentions) note(x *exchange) {
 	base := want{era: x.era, correlation: x.Correlation, body: x.Body}
 	w := in.home[x.Made]
@@ -191,7 +190,7 @@ func lookedUp(r *record, f *finding) {
 		}
 		y := about[x.Made].since(x)
 		if y != nil && !y.Arrived() {
-			return // the response to the repetition was lost too; the rule judges that one separately
+			return // the repetition lost its response too, and is judged separately
 		}
 		if y == nil && again.next(scope{target: targetOf(x)}, x) != nil {
 			return // the client is still trying

@@ -7,8 +7,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// tolerant checks that unknown members, states or types in a response or event do not stop the client. A client that stops at an
-// unknown state may have seen the end of the job in another member.
+// tolerant checks that unknown members, states or types in a response or event do not stop the client. A client that stops at an unknown
+// state is not blamed if another member may have shown the end.
 func tolerant(r *record, f *finding) {
 	t := &tolerance{record: r, finding: f, polls: r.wouldPollAgain(), retries: r.retriesReads()}
 	t.asked = indexed(r, func(x *exchange, add func(string)) {
@@ -88,7 +88,7 @@ func (t *tolerance) unclear(x *exchange, id string) bool {
 	return t.Elsewhere || t.mayHaveShown(id, x.End(), t.Now) || t.unended(id) && !t.polls(x)
 }
 
-// error judges whether the client repeated x, if x is a read of a job that failed temporarily with an error of an unknown type.
+// error judges a read of a job that failed temporarily with an error of an unknown type. The client must read the job again.
 func (t *tolerance) error(x *exchange) {
 	if x.Role != Read || x.Job == "" || !failed(x) {
 		return

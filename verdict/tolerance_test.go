@@ -12,7 +12,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// follow returns a request for the events of a job, with a fault.
 func follow(n byte, e fault.Effect, change ...func(*verdict.Exchange)) verdict.Exchange {
 	x := stream("", "e1", "e2")
 	x.Path, x.Job, x.Shown, x.Fault = "/v1/jobs/"+id(n)+"/events", id(n), []string{id(n)}, &e
@@ -22,7 +21,6 @@ func follow(n byte, e fault.Effect, change ...func(*verdict.Exchange)) verdict.E
 	return x
 }
 
-// rewritten adds a delivery attempt with an effect.
 func (t *trace) rewritten(number, status int, e fault.Effect) *trace {
 	t.send(verdict.Exchange{Method: "POST", Role: verdict.Delivery, Delivery: id(9), Number: number, Status: status, Fault: &e})
 	return t.attempt(verdict.Attempt{
@@ -30,7 +28,6 @@ func (t *trace) rewritten(number, status int, e fault.Effect) *trace {
 	})
 }
 
-// Unknown members, states, types and events must not stop a client.
 func TestUnknownThings(t *testing.T) {
 	t.Parallel()
 	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested

@@ -16,15 +16,15 @@ import (
 // Limits of the rules.
 const (
 	Tolerance    = 100 * time.Millisecond // how much earlier than required a client may send a request
-	LearnWithin  = time.Minute            // time to learn of the end of a job or of a lost response
+	LearnWithin  = time.Minute            // time to learn that a job ended, or that it exists if its response was lost
 	AnswerWithin = 10 * time.Second       // time to answer a delivery
 	// StandardAnswerWithin is AnswerWithin for other APIs: the minimum that Standard Webhooks recommends.
 	StandardAnswerWithin = 15 * time.Second
 	WaitAtMost           = 30 * time.Second      // longest wait for a response
-	MaxRereads           = 2                     // maximum number of reads of a job after the client saw its end
+	MaxRereads           = 2                     // maximum number of reads of an ended job; also a limit of failed tries
 	KeptFor              = 4 * time.Second       // time for which common clients keep idle connections
 	FewRequests          = 10                    // minimum number of requests for judging connections
-	FewUnkept            = 3                     // minimum number of new connections that a new process per request cannot explain
+	FewUnkept            = 3                     // number of new connections, too early for a new process, that break a rule
 	Pause                = 50 * time.Millisecond // shortest pause between two reads
 	FewUnpaused          = 50                    // number of reads without a pause that break a rule
 	FollowWithin         = time.Second           // time within which an HTTP library follows a redirect
@@ -54,10 +54,10 @@ type Record struct {
 
 type rule struct {
 	id, title string
-	demand    demand          // demand on clients of our API
-	standard  demand          // demand on clients of other APIs; empty if the field demand cites a standard, or if no standard demands this
-	exercise  string          // how to exercise the rule
-	profiles  []fault.Profile // profiles that exercise it; empty: any
+	demand    demand // demand on clients of our API
+	standard  demand // demand on clients of other APIs; if empty, the field demand applies to them
+	exercise  string
+	profiles  []fault.Profile // profiles that exercise the rule; empty: any
 	untested  string          // why the rule was not tested, as a phrase
 	fix       Fix
 	check     func(*record, *finding)

@@ -157,7 +157,6 @@ func TestFaultsAreCounted(t *testing.T) {
 	}
 }
 
-// A client is not blamed for not answering a delivery that a fault dropped.
 func TestDroppedDeliveriesAreNotTheClients(t *testing.T) {
 	t.Parallel()
 	trace := right().sent(fault.Effect{Drop: true}, 0).sent(fault.Effect{Tamper: fault.TamperBody}, 0).sent(fault.Effect{Repeat: 1}, 0)

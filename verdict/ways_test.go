@@ -11,7 +11,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Documented ways to use the API break no rule.
 func TestRightWays(t *testing.T) {
 	t.Parallel()
 	longPoll := func(x *verdict.Exchange) { x.Prefer = "respond-async, wait=30" }
@@ -74,7 +73,6 @@ func TestRightWays(t *testing.T) {
 	}
 }
 
-// These mistakes look like correct behavior.
 func TestWrongWays(t *testing.T) {
 	t.Parallel()
 	for name, does := range map[string]struct {
@@ -127,7 +125,6 @@ func (t *trace) deliver(n byte) *trace {
 	return t.wait(time.Millisecond).attempt(verdict.Attempt{DeliveryID: id(10), JobID: id(n), Number: 1, Event: "job.running", Status: 200})
 }
 
-// hear adds a stream with one event about a job.
 func (t *trace) hear(n byte) *trace {
 	x := stream("", "e9")
 	x.Shown = []string{id(n)}

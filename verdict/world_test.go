@@ -11,7 +11,6 @@ import (
 
 var begin = time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
 
-// trace builds a Record of consecutive requests.
 type trace struct {
 	verdict.Record
 	Exchanges []verdict.Exchange
@@ -35,8 +34,7 @@ func newTrace() *trace {
 	}}
 }
 
-// rulesFor returns a result for each rule that applies to our API or, if standards is true, to any API. Nothing is
-// tested.
+// rulesFor returns a result for each rule that applies to our API or, if standards is true, to any API.
 func rulesFor(standards bool) []verdict.Result {
 	t := newTrace()
 	t.Standards = standards
@@ -45,7 +43,6 @@ func rulesFor(standards bool) []verdict.Result {
 
 func id(n byte) string { return fmt.Sprintf("job-%d", n) }
 
-// ours is an API that profiles can disturb.
 var ours = fault.API{Operations: map[fault.Use][]string{
 	fault.Submissions: {"submit"}, fault.Lookups: {"read"}, fault.Outcomes: {"result"}, fault.Streams: {"events"},
 }}
@@ -99,7 +96,6 @@ func poll(n byte, change ...func(*verdict.Exchange)) verdict.Exchange {
 	return x
 }
 
-// list returns a request that reads a list with a job that has not ended.
 func list(n byte) verdict.Exchange {
 	return poll(n, func(x *verdict.Exchange) {
 		x.Path, x.Query, x.Role, x.RetryAfter, x.ETag = "/v1/jobs", "limit=20", verdict.List, nil, ""
@@ -170,7 +166,6 @@ func cancel(n byte, change ...func(*verdict.Exchange)) verdict.Exchange {
 	return x
 }
 
-// leads makes a fault redirect a request to another host.
 func leads(to string) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) {
 		x.Status, x.Location, x.Fault = 307, to, &fault.Effect{Moved: 307, OtherHost: true}
@@ -178,7 +173,6 @@ func leads(to string) func(*verdict.Exchange) {
 	}
 }
 
-// sent adds a request that a fault sends in addition to a delivery.
 func (t *trace) sent(e fault.Effect, status int) *trace {
 	return t.send(verdict.Exchange{Method: "POST", Role: verdict.Delivery, Delivery: id(9), Number: 2, Status: status, Fault: &e})
 }
@@ -189,7 +183,6 @@ func (t *trace) attempt(a verdict.Attempt) *trace {
 	return t
 }
 
-// statuses returns the rules that a trace broke or did not exercise.
 func statuses(v verdict.Verdict) (broken, missing []string) {
 	for _, r := range v.Results {
 		switch r.Status {

@@ -52,7 +52,6 @@ func TestSecretsAreMasked(t *testing.T) {
 	}
 }
 
-// Text without secrets and masked text do not change.
 func TestOtherTextsDoNotChange(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{

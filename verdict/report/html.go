@@ -37,7 +37,7 @@ type view struct {
 	*verdict.Verdict
 	timeline
 	Entries      int
-	Shown        int  // number of requests in First
+	Shown        int
 	First        rows // first requests of the session
 	Breaking     rows // first requests that broke rules
 	MoreBreaking int  // number of further requests that broke rules
@@ -62,7 +62,6 @@ func HTML(w io.Writer, v *verdict.Verdict) error {
 
 func (*view) Style() template.CSS { return template.CSS(Style + pageStyle) } //nolint:gosec // our own style sheet
 
-// FaultTimes returns the number of faults that happened.
 func (s *view) FaultTimes() (n int) {
 	for _, f := range s.Faults {
 		n += f.Times
@@ -77,7 +76,6 @@ func Tone(c verdict.Conclusion) string {
 	return cmp.Or(map[verdict.Conclusion]string{verdict.Passed: "good", verdict.Failed: "bad"}[c], "open")
 }
 
-// Mark returns the symbol of the conclusion.
 func (s *view) Mark() string {
 	return map[verdict.Conclusion]string{
 		verdict.Passed: "✓", verdict.Warned: "!", verdict.Failed: "✗", verdict.NothingJudged: "–",

@@ -14,8 +14,8 @@ const maxRows = 500
 type row struct {
 	verdict.Entry
 	Count  int
-	Last   int        // number of the last request
-	LastAt fault.Time // start of the last request
+	Last   int
+	LastAt fault.Time
 }
 
 type rows []row

@@ -20,7 +20,7 @@ const (
 
 // timeline is a picture of the requests over time, with a lane for each role.
 type timeline struct {
-	Took  time.Duration // time from the first to the last request
+	Took  time.Duration
 	Bin   time.Duration // length of a time step
 	Lanes []lane
 	Times []string // labels of the time axis
@@ -29,7 +29,7 @@ type timeline struct {
 type lane struct {
 	Name                       string
 	Requests, Faulty, Breaking int
-	Most                       int    // maximum number of requests in one bin
+	Most                       int
 	Bars, Faults               string // SVG paths
 	Marks                      []mark
 }
@@ -108,7 +108,6 @@ func timelineOf(points []point) (t timeline) {
 	return t
 }
 
-// draw draws a lane: a bar for each bin, the share of faults at the bottom of the bar, and a mark above it if rules were broken.
 func draw(name string, parts *[bins]bin, began time.Time, width time.Duration) lane {
 	l := lane{Name: name}
 	for _, b := range parts {
