@@ -38,7 +38,7 @@ func TestRulesApply(t *testing.T) {
 	}
 }
 
-// A window lasts until the rule has applied Times times and For has passed.
+// A rule applies at least Times times, and at least for the duration For.
 func TestWindows(t *testing.T) {
 	t.Parallel()
 	at := func(m Match, seen, applied int64, age time.Duration) bool {
@@ -64,8 +64,8 @@ var someAPI = API{Operations: map[Use][]string{
 	Submissions: {"order", "orders"}, Lookups: {"status"}, Outcomes: {"receipt"}, Streams: {"events"},
 }, Full: "full", Limited: "limited"}
 
-// Each profile has valid rules, which encoding to JSON and decoding do not change. With any seed, each fault of an operation disturbs
-// one of its first requests.
+// Each profile has valid rules. They survive encoding to JSON and decoding. Whatever the seed is, each fault disturbs one of the first
+// requests of its operation.
 func TestProfilesAreRules(t *testing.T) {
 	t.Parallel()
 	for _, p := range Profiles {

@@ -75,12 +75,11 @@ var Uses = []Use{Submissions, Lookups, Outcomes, Streams, Deliveries, Others, An
 type Count struct {
 	Fault    string `json:"fault"`
 	Of       Use    `json:"of"`
-	Requests int    `json:"requests"` // number of requests with this use
-	Times    int    `json:"times"`    // 0: the profile has it, but it did not happen
+	Requests int    `json:"requests"`
+	Times    int    `json:"times"` // 0 if the fault did not happen
 }
 
-// About returns the faults that the profile is certain to cause if the client uses the operations that they disturb. Each has the count
-// 0.
+// About returns the faults of the profile that do not depend on chance, each with the count 0.
 func (p Profile) About(api API, seed int64) (about []Count) {
 	for _, r := range p.Rules(api, seed) {
 		if r.Match.Probability > 0 {

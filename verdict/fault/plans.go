@@ -13,10 +13,9 @@ const (
 // all matches all operations except deliveries.
 var all = []string{""}
 
-// step is a fault in a sequence of faults of one operation.
 type step struct {
 	Effect
-	window Match // requests of the step; the operation is added later
+	window Match // which requests the fault disturbs; chainFrom sets Operation and Nth
 }
 
 func once(e Effect) step { return step{e, Match{Times: 1}} }
@@ -26,13 +25,11 @@ func lasting(d time.Duration, e Effect) step { return step{e, Match{Times: 1, Fo
 // stuck returns a step that disturbs one request and its repetitions, at most the given number of times.
 func stuck(times int, e Effect) step { return step{e, Match{Times: times, Same: true}} }
 
-// chain returns rules that apply the steps to each operation, one after the other.
 func chain(operations []string, steps ...step) []Rule { return chainFrom(1, operations, steps...) }
 
-// later is the number of the first request that a profile may refuse permanently. By then, a client with one job has seen it end.
+// later is the number of the first request that a profile may refuse permanently. By then, a client with one job has seen the job end.
 const later = 7
 
-// chainFrom is like chain, but begins at the nth request.
 func chainFrom(nth int, operations []string, steps ...step) (rules []Rule) {
 	for _, operation := range operations {
 		for n, s := range steps {
@@ -51,7 +48,7 @@ func (p *plan) drawn(of func(Effect) step, effects ...Effect) (steps []step) {
 	return steps
 }
 
-// first disturbs the first requests of each operation, each with one of the effects, in random order.
+// first disturbs the first requests of each operation. Each effect disturbs one request; the order is random.
 func (p *plan) first(operations []string, effects ...Effect) (rules []Rule) {
 	for _, operation := range operations {
 		order := p.Perm(len(effects))
@@ -76,9 +73,8 @@ func random(operations []string, probability float64, e Effect) (rules []Rule) {
 	return rules
 }
 
-// oddRetryAfter refuses requests with odd forms of Retry-After. A form without a valid time is repeated for one second, so that an
-// impatient client retries many times. Between refusals, a response shows the job as unfinished, so that a client with one job sees
-// all forms.
+// oddRetryAfter sends refusals with odd forms of Retry-After. A refusal without a valid time lasts one second, to catch a client that
+// retries at once. Between refusals, a response shows the job as unfinished, so that a client with one job sees all forms.
 func (p *plan) oddRetryAfter() []Rule {
 	refusal := func(status int, as RetryAfter, seconds int) Effect {
 		return Effect{Status: status, RetryAfterAs: as, RetryAfter: new(seconds)}
@@ -104,7 +100,7 @@ func (p *plan) newVersion() []Rule {
 		Effect{Unfinished: true, Extensions: true, NullOptional: true},
 		Effect{Status: 503, RetryAfter: new(1), ProblemType: unknownType, Extensions: true})
 	end := step{Effect{OtherEnd: true}, Match{Times: 3, For: Duration(15 * time.Second), Same: true}}
-	known := once(Effect{Status: 503, RetryAfter: new(1)}) // shows whether the client retries reads at all
+	known := once(Effect{Status: 503, RetryAfter: new(1)}) // a known error, to see whether the client retries reads at all
 	return slices.Concat(chain(p.lookups, append([]step{known}, steps...)...), chainFrom(later, p.lookups, end),
 		p.first(p.outcomes, Effect{Extensions: true, NullOptional: true}),
 		chain([]string{Delivery}, once(Effect{Extensions: true, JobStatus: unknownState})),
@@ -112,7 +108,6 @@ func (p *plan) newVersion() []Rule {
 		random(all, 0.3, Effect{Extensions: true}))
 }
 
-// credentials refuses an API key once, limits the rate with 403, and finally keeps refusing the reads of one job.
 func (p *plan) credentials() []Rule {
 	expired, secondary := Effect{Status: 401, Code: p.Expired}, Effect{Status: 403, RetryAfter: new(2)}
 	return slices.Concat(chain(p.lookups, once(expired), once(Effect{Unfinished: true}), once(secondary)),
@@ -138,7 +133,7 @@ func (p *plan) staleConnections() []Rule {
 		chain(p.streams, once(Effect{StreamRetry: 10_000, CutAfter: new(1)})))
 }
 
-// moved redirects to the same address in all ways that preserve the request, to another host, and in a loop for two seconds.
+// moved redirects requests to the same address, to another host, and for two seconds in a loop.
 func (p *plan) moved() []Rule {
 	temporary, permanent, other := Effect{Moved: 307}, Effect{Moved: 308}, Effect{Moved: 303}
 	kept, seen := p.drawn(once, temporary, permanent), p.drawn(once, temporary, permanent, other)
@@ -148,7 +143,6 @@ func (p *plan) moved() []Rule {
 		chain(p.outcomes, once(temporary)))
 }
 
-// outage keeps refusing one submission, never answers another one, and makes reads fail for a while.
 func (p *plan) outage() []Rule {
 	return slices.Concat(
 		chain(p.submissions, once(Effect{RetryAfter: new(1)}), stuck(15, Effect{Status: 500}),

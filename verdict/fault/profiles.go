@@ -80,7 +80,7 @@ var plans = map[Profile]func(*plan) []Rule{
 }
 
 // Rules returns the rules of a profile. Each fault disturbs one of the first requests of its operation; the seed decides which one.
-// Further faults follow with a probability, or in a window that begins with a request of the client.
+// Further faults happen at random, or for a few seconds after a certain request.
 func (p Profile) Rules(api API, seed int64) []Rule {
 	draw, ok := plans[p]
 	if !ok {
@@ -145,7 +145,6 @@ func (p *plan) failover() []Rule {
 	})
 }
 
-// deliveries disturbs the first three deliveries in different ways, forges the next ones, and disturbs half of the rest.
 func (p *plan) deliveries() []Rule {
 	tampers, operation := slices.Clone(Tampers), []string{Delivery}
 	p.Shuffle(len(tampers), func(i, j int) { tampers[i], tampers[j] = tampers[j], tampers[i] })

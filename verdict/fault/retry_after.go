@@ -8,9 +8,9 @@ import (
 // RetryAfter is the form of the header Retry-After.
 type RetryAfter string
 
-// The forms. Those that contain a number of seconds use Effect.RetryAfter.
+// Forms with a number of seconds use Effect.RetryAfter.
 const (
-	AsDate     RetryAfter = "date"      // HTTP-date this many seconds ahead
+	AsDate     RetryAfter = "date"      // HTTP-date, Effect.RetryAfter seconds ahead
 	AsPast     RetryAfter = "past"      // HTTP-date an hour ago
 	AsMissing  RetryAfter = "missing"   // no header
 	AsGarbage  RetryAfter = "garbage"   // neither number nor date

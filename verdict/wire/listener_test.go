@@ -27,7 +27,7 @@ func TestListenerIsReopened(t *testing.T) {
 	}
 }
 
-// Accept returns when the listener is closed while its socket is closed for a time.
+// Accept also returns if the listener is closed during a Refuse.
 func TestListenerEndsWhileItRefuses(t *testing.T) {
 	t.Parallel()
 	l, err := Listen("127.0.0.1:0")

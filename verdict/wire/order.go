@@ -26,7 +26,7 @@ type ordered struct {
 	to   *jsontext.Encoder
 }
 
-// value encodes v with its members in the order of the original's next value, which it skips.
+// value reads the next value of the original, and encodes v with its members in the same order.
 func (o *ordered) value(v any) error {
 	kind := o.from.PeekKind()
 	if object, ok := v.(map[string]any); ok && kind == '{' {

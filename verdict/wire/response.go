@@ -29,7 +29,7 @@ const (
 // ErrGone reports that the reader has closed its connection.
 var ErrGone = errors.New("the reader has gone")
 
-// Slowly writes b at perSecond bytes per second; 0 means no limit. It stops when the channel gone is closed.
+// Slowly writes b at perSecond bytes per second; 0 means no limit. It stops when the channel is closed.
 func Slowly(w io.Writer, b []byte, perSecond int, gone <-chan struct{}) error {
 	if perSecond == 0 {
 		_, err := w.Write(b)
@@ -76,7 +76,7 @@ func RetryAfter(lines []string, now time.Time) *int {
 	return nil
 }
 
-// OtherName returns another host name for the same port of this machine, or "" if the request did not come over loopback.
+// OtherName returns another name of this machine with the same port. It returns "" if host is not a loopback name or address.
 func OtherName(host string) string {
 	name, port, err := net.SplitHostPort(host)
 	if err != nil {

@@ -19,7 +19,7 @@ var texts = map[string]map[string]string{
 	"fr": {"title": "Le travail n'a pas abouti", "detail": "Le type du problème dit ce qui s'est passé."},
 }
 
-// Rewrite applies the effect to a JSON object or list. Other documents do not change, and numbers keep their digits.
+// Rewrite applies the effect to a JSON object or list. Other documents do not change. Numbers keep their digits.
 func (s *Shape) Rewrite(e *fault.Effect, document []byte) []byte {
 	decoder := json.NewDecoder(bytes.NewReader(document))
 	decoder.UseNumber()
@@ -64,7 +64,6 @@ func addMembers(e *fault.Effect, d map[string]any) {
 	}
 }
 
-// rewrite changes the problem type and the language of a document.
 func rewrite(e *fault.Effect, d map[string]any) {
 	if _, problem := d["status"].(json.Number); problem && e.ProblemType != "" {
 		replace(d, "type", e.ProblemType)

@@ -17,7 +17,7 @@ type Shape struct {
 }
 
 // Thing is a kind of object with an id and a state. It lists possible paths of members, such as "status" or "properties/status"; the
-// first existing member applies. An object is of the first kind whose id member it has.
+// first existing member applies. If several Things fit an object, the first one with an existing id member applies.
 type Thing struct {
 	ID, State []string
 	Event     string   // member with the name of an event; it takes precedence over State and is never rewritten
@@ -33,8 +33,7 @@ func (s *Shape) Jobs(document []byte, x *verdict.Exchange) {
 	}
 }
 
-// Rewritten adds the jobs in a document to x, after the effect has rewritten the document. If an ended job then has an unknown state, but
-// another member still shows the end, the job is in MaybeFinal.
+// Rewritten adds the jobs in the rewritten document to x. If the effect gives an ended job an unknown state, the job is in MaybeFinal.
 func (s *Shape) Rewritten(e *fault.Effect, document []byte, x *verdict.Exchange) {
 	s.Jobs(s.Rewrite(e, document), x)
 	if e.JobStatus == "" || e.Unfinished {

@@ -121,7 +121,6 @@ var endMembers = []string{
 	"succeeded", "failed",
 }
 
-// clearEnd removes the traces of an end: times become null, counts become 0, true becomes false, and other members are removed.
 func clearEnd(t *Thing, d map[string]any) {
 	for name, value := range d {
 		plain := strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(name))

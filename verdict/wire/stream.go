@@ -23,7 +23,7 @@ var ErrEnded = errors.New("a fault ended the stream")
 // maxBlock is the maximum size of an event that is buffered until it is complete. A longer event passes unchanged and is not recorded.
 const maxBlock = 1 << 20
 
-// unread is the longest time for which a sent event may remain unread.
+// unread is how long a reader may take to read an event. A cut may lose events sent within this time before it.
 const unread = 50 * time.Millisecond
 
 func read(at time.Time) bool { return time.Since(at) >= unread }
@@ -40,11 +40,11 @@ type Stream struct {
 
 	rest  []byte // incomplete block
 	begun bool   // whether the retry time was sent
-	count int    // number of events so far
+	count int
 
 	mu    sync.Mutex
 	part  verdict.Part
-	fresh []time.Time // send times of the last ids, while these may be unread
+	fresh []time.Time // send times of the ids that the reader may not have read yet
 }
 
 // Part returns the record of the sent events so far.
@@ -95,7 +95,6 @@ func (s *Stream) Flush() error {
 	return err
 }
 
-// block applies the effect to a block, or only records the block if there is no effect.
 func (s *Stream) block(block []byte) error {
 	if s.Effect != nil {
 		return s.pass(block)
@@ -104,7 +103,7 @@ func (s *Stream) block(block []byte) error {
 	return nil
 }
 
-// pass writes a block as the effect allows. Before the first block, it writes the retry time of the effect.
+// pass writes the retry time of the effect before the first block.
 func (s *Stream) pass(block []byte) error {
 	e := s.Effect
 	if e.StreamRetry > 0 && !bytes.HasPrefix(block, []byte("HTTP/")) {
@@ -118,7 +117,7 @@ func (s *Stream) pass(block []byte) error {
 	if !s.isEvent(parse(block)) {
 		return s.send(block)
 	}
-	n := s.count // number of earlier events
+	n := s.count
 	s.count++
 	switch {
 	case e.CommentsOnly:
@@ -171,7 +170,6 @@ func lines(block []byte) iter.Seq[[]byte] {
 	return bytes.FieldsFuncSeq(block, func(r rune) bool { return r == '\n' || r == '\r' })
 }
 
-// send rewrites, writes and records a block. The effect may limit the speed.
 func (s *Stream) send(block []byte) error {
 	if err := Slowly(s.To, s.rewritten(block), s.Effect.SlowBytes, s.Closed); err != nil {
 		return err
