@@ -19,7 +19,7 @@ import (
 type vendor struct {
 	method, submit, body string // {id} in the body is different for each job
 	key                  string // header with the idempotency key; empty if the API has none
-	job, done            string // path of a job, with its number as {id}, and the part of a response that shows the job's end
+	job, done            string // path of a job, where {id} is its number; part of a response that shows the job's end
 }
 
 func (v *vendor) bodyOf(id int) string { return strings.Replace(v.body, "{id}", fmt.Sprint(id), 1) }

@@ -16,30 +16,30 @@ import (
 )
 
 const (
-	maxFetched  = 8 << 20                // maximum number of bytes that fetch reads before the target does
+	maxFetched  = 8 << 20                // maximum number of bytes that fetch reads and discards
 	restTimeout = 100 * time.Millisecond // time for reading the rest of a body that the target did not read
-	askTimeout  = time.Second            // time for the target to send 100 Continue, if the proxy cannot see whether the client waits
+	askTimeout  = time.Second            // longest wait for 100 Continue, if the proxy cannot see when the client sends the body
 )
 
 // requestBody is the body of a request to the target. It keeps the content for the record.
 type requestBody struct {
 	io.ReadCloser
 	request  *http.Request
-	trailer  http.Header   // trailer for the target
+	trailer  http.Header
 	expected bool          // the client waits for 100 Continue
-	gate     func() error  // waits until the client sends the body or may be asked for it
+	gate     func() error  // blocks until the target asks for the body or the client sends it
 	ask      func()        // notes that the target sent 100 Continue
 	over     chan struct{} // closed at the end of the exchange
 
 	reading sync.Mutex // held while the client's body is read
-	ahead   []byte     // bytes that were read before the target read them
+	ahead   []byte     // bytes that fetch has read and Read has not returned yet
 
 	mu    sync.Mutex // guards noted and taken
 	noted *payload   // nil without a body
 	taken bool       // whether the content is in the record
 
 	opened atomic.Bool // the client was asked for the body, or sends it unasked
-	whole  atomic.Bool // the body was read to its end
+	whole  atomic.Bool
 	broken atomic.Bool // the body is incomplete, because the client has gone
 }
 
@@ -80,14 +80,13 @@ func (b *requestBody) waitUntil(asked chan struct{}) error {
 	case <-b.over:
 		return http.ErrBodyReadAfterClose
 	case <-arrives:
-		if conn != nil && b.request.TLS == nil { // with TLS, the 100 Continue is encrypted, and cannot be dropped
+		if conn != nil && b.request.TLS == nil { // Unasked drops the 100 Continue that net/http sends; with TLS it is encrypted
 			conn.Unasked()
 		}
 		return nil
 	}
 }
 
-// Read is called by the transport.
 func (b *requestBody) Read(p []byte) (int, error) {
 	if err := b.gate(); err != nil {
 		return 0, err
@@ -102,7 +101,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return b.read(p)
 }
 
-// read reads and notes the client's bytes. The caller holds b.reading.
+// The caller holds b.reading.
 func (b *requestBody) read(p []byte) (int, error) {
 	if b.whole.Load() {
 		return 0, io.EOF

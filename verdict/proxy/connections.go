@@ -78,10 +78,9 @@ type connection struct {
 	target   *url.URL // target of the tunnel; nil without a tunnel
 	requests atomic.Int64
 	next     atomic.Pointer[fault.Effect] // fault of the next request; may be nil
-	half     atomic.Bool                  // whether the proxy half-closes the connection after the response
+	half     atomic.Bool                  // half-close after the response
 }
 
-// end half-closes the connection. It closes the connection completely after halfTimeout.
 func (c *connection) end() {
 	if secured, ok := c.Conn.(*tls.Conn); ok {
 		_ = secured.CloseWrite()
@@ -114,7 +113,7 @@ func below(c net.Conn) *wire.Conn {
 	}
 }
 
-// fault returns the fault of a request, or nil. The fault comes from an earlier request on the connection or from the rules.
+// The fault comes from an earlier request on the connection or from the rules.
 func (p *Proxy) fault(in *session, operation string, r *http.Request, body *requestBody) *fault.Effect {
 	subject := func() string { return p.subject(r, body) }
 	c := connectionOf(r)

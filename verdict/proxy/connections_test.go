@@ -28,9 +28,9 @@ func TestConnectionsEnd(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		effect fault.Effect
-		first  error  // error of the first request
-		second error  // error of the second request on the same connection
-		text   string // body of the first response
+		first  error
+		second error
+		text   string
 	}{
 		"reset before":        {fault.Effect{Close: fault.CloseBefore, Reset: true}, syscall.ECONNRESET, nil, ""},
 		"reset after":         {fault.Effect{Close: fault.AfterCommit, Reset: true}, syscall.ECONNRESET, nil, ""},
@@ -78,7 +78,7 @@ func TestConnectionsEnd(t *testing.T) {
 	}
 }
 
-// recorded waits until n exchanges are recorded. If the client hangs up, the exchange is recorded a little later.
+// If the client hangs up, the exchange is recorded a little later.
 func (b *bench) recorded(id string, n int) {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool {
@@ -102,7 +102,7 @@ func TestConnectionsAreRefused(t *testing.T) {
 	refuse := func(want error) {
 		require.NoError(t, idle.do("GET", "/operations/1", "").err)
 		require.ErrorIs(t, b.do("POST", "/things", `{}`).err, want)
-		for _, client := range []*bench{b, idle} { // GET, which Go resends if the idle connection ends, unlike POST
+		for _, client := range []*bench{b, idle} { // Go repeats a GET, but not a POST, when an idle connection ends
 			require.ErrorIs(t, client.do("GET", "/operations/1", "").err, syscall.ECONNREFUSED)
 		}
 	}
@@ -153,7 +153,6 @@ func TestTLSFails(t *testing.T) {
 	}
 }
 
-// The record says that the client hung up during a slow response, even if the response is small.
 func TestClientHangsUpDuringSlowResponse(t *testing.T) {
 	t.Parallel()
 	for _, replaced := range []int{0, 503} {

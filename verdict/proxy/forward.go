@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// rewrite prepares the request to the target: the request of the client without hop-by-hop fields. A target without TLS is probably in
+// rewrite makes the request to the target from the client's request, without hop-by-hop headers. A target without TLS is probably in
 // development. It gets the client's Host, so that addresses in its responses lead through the proxy. The target must not compress
 // responses, because the proxy reads them.
 func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
@@ -58,7 +58,7 @@ func keep(pr *httputil.ProxyRequest, names ...string) {
 	}
 }
 
-// at returns the address of a request at the target. The path and the query are exactly as the client wrote them.
+// at returns the URL to which the proxy sends a request. The path and the query are exactly as the client wrote them.
 func (p *Proxy) at(in *http.Request) *url.URL {
 	to, target := *in.URL, p.targetFor(in.URL)
 	to.Scheme, to.Host, to.User = target.Scheme, target.Host, nil
@@ -84,7 +84,6 @@ type passing struct {
 // Unwrap allows a hijack of the connection.
 func (w *passing) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader changes the header as asSent says, and writes it.
 func (w *passing) WriteHeader(status int) {
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		w.proxy.asSent(w.Header(), status, w.request)
@@ -126,7 +125,6 @@ func (p *Proxy) asSent(h http.Header, status int, in *http.Request) {
 	}
 }
 
-// linksThrough returns a Link header in which the target's addresses lead through the proxy.
 func (p *Proxy) linksThrough(header string, in *http.Request) string {
 	var b strings.Builder
 	last := 0

@@ -76,7 +76,8 @@ func (p *Proxy) forwarded(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// usedByName reports whether the client uses p as a forward proxy. A web page cannot make a browser do that.
+// usedByName reports whether the client uses p as a forward proxy. A web page cannot make a browser send such requests, so they need no
+// Host check.
 func (p *Proxy) usedByName(r *http.Request) bool {
 	c := connectionOf(r)
 	return p.forwards != nil && (r.URL.Host != "" || r.Method == http.MethodConnect || c != nil && c.target != nil)
@@ -136,10 +137,8 @@ type bufferedConn struct {
 
 func (b *bufferedConn) Read(p []byte) (int, error) { return b.read.Read(p) }
 
-// NetConn returns the connection below.
 func (b *bufferedConn) NetConn() net.Conn { return b.Conn }
 
-// CloseWrite closes the sending side.
 func (b *bufferedConn) CloseWrite() error { return closeWrite(b.Conn) }
 
 func closeWrite(c net.Conn) error {
@@ -179,7 +178,6 @@ func (f *forwarder) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener.
 func (f *forwarder) Close() error {
 	f.once.Do(func() { close(f.done) })
 	return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// A client uses a forward proxy with HTTP/1.1 and HTTP/2. The target sees the Host that the client sent, and addresses in its responses
-// do not change. A request with the Host of another website is refused.
+// The target sees the Host that the client sent, and addresses in its responses do not change. A request with the Host of another website
+// is refused.
 func TestForwardProxy(t *testing.T) {
 	t.Parallel()
 	seen := make(chan string, 2)

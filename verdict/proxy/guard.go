@@ -23,7 +23,6 @@ func (p *Proxy) misdirected(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// foreign refuses a request from a web page of another origin.
 func foreign(w http.ResponseWriter, r *http.Request) bool {
 	if !localhosts.FromOtherPage(r.Method, r.Host, r.Header.Get) {
 		return false
@@ -42,7 +41,6 @@ func notJSON(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// beyondLoopback reports whether other machines may reach a listener.
 func beyondLoopback(l net.Listener) bool {
 	at, ok := l.Addr().(*net.TCPAddr)
 	return ok && !at.IP.IsLoopback()

@@ -62,7 +62,8 @@ func TestForeignHostsAreMisdirected(t *testing.T) {
 	}
 }
 
-// Web pages of other sites and ports can neither change nor read anything. A form cannot send JSON.
+// Web pages of other sites and ports can neither change nor read anything. A form cannot use the control routes, because it cannot send
+// JSON.
 func TestPagesOfOthersAreRefused(t *testing.T) {
 	t.Parallel()
 	p := guarded(t)

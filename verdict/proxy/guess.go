@@ -19,13 +19,13 @@ import (
 const (
 	maxGuesses = 20  // operations that may submit jobs
 	maxCreated = 500 // remembered resources that these operations created
-	maxStates  = 20  // states of a resource
+	maxStates  = 20  // states of the resources of one operation
 )
 
 // guesses collects data for guessing a description of the API: responses to POSTs that name a resource, and later reads of that resource.
 type guesses struct {
 	operations []*guessed
-	created    map[string]*guessed // operation that created each resource, by id of the resource
+	created    map[string]*guessed // operation that created each resource, by the resource's id or Location
 }
 
 // guessed is an operation that may submit jobs.
@@ -43,7 +43,6 @@ type guessed struct {
 var idNames = []string{"id", "job_id", "jobId", "task_id", "taskId", "operation_id", "operationId", "request_id", "requestId",
 	"uuid", "name"}
 
-// stateNames lists common names of the state.
 var stateNames = []string{"status", "state", "jobStatus", "job_status", "phase", "done"}
 
 // idOf returns the id in a response to a POST, and its place. It searches the document and objects that are one level deep.
@@ -92,7 +91,6 @@ func stateOf(document any) (state, place string) {
 	return "", ""
 }
 
-// see notes the id and the state in a successful response.
 func (g *guesses) see(r *http.Request, x *verdict.Exchange, h http.Header, document any) {
 	switch {
 	case r.Method == http.MethodPost && x.Status >= 200 && x.Status <= 202:
@@ -125,7 +123,7 @@ func (g *guesses) posted(r *http.Request, status int, id, place string) {
 	}
 }
 
-// got notes the read of a created resource. The path of the read contains the id of the resource.
+// got notes the read of a created resource. The path contains the id of the resource, or is its Location.
 func (g *guesses) got(r *http.Request, document any) {
 	if o := g.created[r.URL.RequestURI()]; o != nil { // a resource named by its Location
 		o.noteState(r.URL.RequestURI(), document)

@@ -35,7 +35,7 @@ type Hook struct {
 	client   http.Client
 }
 
-// Hook returns a hook in front of a receiver. If it knows the signing secret of the target, it can also sign outdated and padded
+// Hook returns a hook in front of a receiver. With the signing secret of the target, the hook can also sign outdated and padded
 // deliveries.
 func (p *Proxy) Hook(receiver *url.URL, secret string) *Hook {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -105,7 +105,6 @@ func (h *Hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.deliver(r.Context(), w, d, e)
 }
 
-// deliver sends a delivery to the receiver, with additional requests before and after it.
 func (h *Hook) deliver(ctx context.Context, w http.ResponseWriter, d *delivery, e *fault.Effect) {
 	forged, canForge := h.forged(d, e.Tamper)
 	forge := func() {
@@ -189,7 +188,6 @@ func (s *sessions) sessionOf(document any) *session {
 	return nil
 }
 
-// delivered sets the id, the attempt number and the job of a delivery.
 func (s *sessions) delivered(d *delivery, document any) {
 	m := &api.Message{URL: &url.URL{}, Header: d.header, Body: document}
 	d.DeliveryID = redact.Keep(cmp.Or(m.Text("header:Webhook-Id", "header:X-GitHub-Delivery", "/id"), wire.Sum(d.body)))

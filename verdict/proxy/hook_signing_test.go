@@ -88,7 +88,7 @@ func TestInvalidSignaturesPassUnchanged(t *testing.T) {
 				require.Equal(t, "application/x", last.header.Get("Content-Type"))
 				if what == "valid" {
 					require.Equal(t, name != "RFC 9421", len(last.body) > len(body))
-					require.True(t, scheme.holds(last.header, last.body), last.header)
+					require.True(t, scheme.verify(last.header, last.body), last.header)
 				}
 			})
 		}

@@ -27,11 +27,10 @@ func sign(key []byte, text string) []byte {
 	return m.Sum(nil)
 }
 
-// signing has the signing schemes of common APIs. The function sign sets the sender's headers, and the function holds checks
-// them like a receiver.
+// signing has the signing schemes of common APIs. sign sets the sender's headers. verify checks the headers like a receiver.
 var signing = map[string]struct {
-	sign  func(h http.Header, body, secret string, at time.Time)
-	holds func(h http.Header, body string) bool
+	sign   func(h http.Header, body, secret string, at time.Time)
+	verify func(h http.Header, body string) bool
 }{
 	"Standard Webhooks": {
 		func(h http.Header, body, secret string, at time.Time) {
@@ -83,7 +82,6 @@ func recent(unix string) bool {
 	return time.Since(time.Unix(at, 0)).Abs() < 5*time.Minute
 }
 
-// hooked starts a proxy in front of a receiver of webhooks. It returns the proxy's bench and a function that sends a delivery.
 func hooked(t *testing.T, secret string, receiver http.HandlerFunc) (b *bench, send func(h http.Header, body string) response) {
 	t.Helper()
 	p := newProxy(t, "http://127.0.0.1:1", "")
@@ -106,14 +104,14 @@ func TestDeliveries(t *testing.T) {
 				t.Parallel()
 				b, send := hooked(t, secret, func(w http.ResponseWriter, r *http.Request) {
 					body, _ := io.ReadAll(r.Body)
-					if careful && !scheme.holds(r.Header, string(body)) {
+					if careful && !scheme.verify(r.Header, string(body)) {
 						w.WriteHeader(http.StatusUnauthorized)
 					}
 				})
 				id := b.session(`{"profile": "duplicate-deliveries"}`)
 				for n := range 10 {
 					body := fmt.Sprintf(`{"type": "thing.done", "n": %d}`, n)
-					for ok := false; !ok; { // repeat until the response is 200
+					for ok := false; !ok; {
 						h := http.Header{"Content-Type": {"application/json"}, "Webhook-Id": {fmt.Sprint("m", n)}}
 						scheme.sign(h, body, secret, time.Now())
 						a := send(h, body)
@@ -138,7 +136,7 @@ func TestRewrittenDeliveries(t *testing.T) {
 			got, holds := "", false
 			b, send := hooked(t, known, func(_ http.ResponseWriter, r *http.Request) {
 				text, _ := io.ReadAll(r.Body)
-				got, holds = string(text), scheme.holds(r.Header, string(text))
+				got, holds = string(text), scheme.verify(r.Header, string(text))
 			})
 			id := b.session("")
 			b.faults(nth(fault.Delivery, 1, fault.Effect{JobStatus: "PONDERING", Extensions: true}),

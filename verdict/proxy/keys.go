@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	maxKeys  = 1000 // maximum number of keys per session
-	minKey   = 8    // minimum length of a key with a digit
-	plainKey = 16   // minimum length of a key without a digit; shorter ones may be words
+	maxKeys  = 1000
+	minKey   = 8  // minimum length of a key with a digit
+	plainKey = 16 // minimum length of a key without a digit; shorter ones may be words
 )
 
 var keySeed = maphash.MakeSeed()
@@ -65,7 +65,6 @@ func alphanumeric(c byte) bool {
 
 var escape = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 
-// forms returns a text unchanged, unescaped once, and unescaped twice.
 func forms(text string) []string {
 	all := []string{text}
 	for range 2 {
@@ -106,8 +105,8 @@ func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
 	})
 }
 
-// without returns a stored path and query with the key masked, and reports whether they contained the key. A query in which the key is
-// already masked counts as well.
+// without returns a stored path and query with the key masked, and reports whether they contained the key. found is also true if the key
+// in the query is already masked.
 func without(key, path, query string) (shownPath, shownQuery string, found bool) {
 	one := keys{}
 	one.add(key)
@@ -129,7 +128,7 @@ func without(key, path, query string) (shownPath, shownQuery string, found bool)
 	return path, query, found
 }
 
-// notKeys matches header names, without punctuation, that look like credentials but hold none, or hold one that several clients share.
+// notKeys matches names of headers that look like credentials but do not identify one client. The names have no hyphens.
 var notKeys = regexp.MustCompile(`cookie|csrf|xsrf|session|signature|hmac|` +
 	`^sig$|^sid$|^code$|page|continuation|next|idempotency|xamzsecurity`)
 
@@ -148,7 +147,8 @@ func (s *sessions) keysOf(h http.Header) (all []string) {
 	return all
 }
 
-// keyOf returns the key in a header value, or "" if there is none. The key may follow a scheme, or be the password of Basic.
+// keyOf returns the key in a header value, or "" if there is none. The key may follow a scheme such as Bearer, or be the password in
+// Basic credentials.
 func keyOf(value string) string {
 	scheme, key, credentials := strings.Cut(strings.TrimSpace(value), " ")
 	switch {

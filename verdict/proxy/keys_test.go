@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// The proxy finds a key in a URL in any escaping, if any request has the key in a header. The journal never shows the key.
+// The proxy finds a key in a URL, in any escaping, if some request had the key in a header. The journal never shows the key.
 func TestKeysInURLs(t *testing.T) {
 	t.Parallel()
 	const key = "s3cr3t/Key+42="

@@ -25,7 +25,7 @@ func (b *bench) labelled(name string) (n verdict.Session) {
 	return list.Data[0]
 }
 
-// Concurrent tests have separate sessions, counts of rules and verdicts. The target does not see the session header.
+// Concurrent tests have separate sessions, rule counts and verdicts. The target does not see the session header.
 func TestLabels(t *testing.T) {
 	t.Parallel()
 	target := things(location)

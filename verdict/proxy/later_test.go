@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// ending is an API. The function done writes the response to the second read of a job and to all later reads.
+// ending returns an API with a job that ends at the second read. done writes the response to this read and to all later ones.
 func ending(done func(w http.ResponseWriter)) http.Handler {
 	var reads atomic.Int64
 	mux := http.NewServeMux()
@@ -169,7 +169,7 @@ func TestDigestsStayValid(t *testing.T) {
 	}
 }
 
-// Only the jobs of the session are rewritten in a list.
+// In a list, the proxy rewrites only the jobs of the session.
 func TestListsAreRewritten(t *testing.T) {
 	t.Parallel()
 	target := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

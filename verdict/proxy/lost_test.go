@@ -66,7 +66,7 @@ func replying(pieces ...string) func(t *testing.T) string {
 	}
 }
 
-// effects lists kinds of effects with the expected response. The status is 0 if the client must get nothing.
+// The status is 0 if the client must get nothing.
 var effects = map[string]struct {
 	effect fault.Effect
 	status int
@@ -144,7 +144,7 @@ func checkResponse(t *testing.T, e fault.Effect, framing, got, body string) {
 	}
 }
 
-// disturbing starts a proxy in front of a target, with a fault of the first submission. The proxy trusts any certificate.
+// The proxy trusts any certificate.
 func disturbing(t *testing.T, target string, e fault.Effect) (address string) {
 	t.Helper()
 	p := newProxy(t, target, "")
@@ -183,7 +183,6 @@ func byHTTP2(t *testing.T, address string, end fault.Close, status int, body str
 	}
 }
 
-// No byte of a lost event stream reaches the client.
 func TestLostStreams(t *testing.T) {
 	t.Parallel()
 	target := rawTarget(t, func(c *wireEnd) {

@@ -16,7 +16,7 @@ const (
 )
 
 // moves remembers redirects to another name of this machine, which is another origin. Clients should not send their credentials there. If
-// they do not, the proxy adds the credentials of the redirected request, so that the read succeeds.
+// a client sends none, the proxy adds the credentials of the redirected request, so that the read succeeds.
 type moves struct {
 	mu  sync.Mutex
 	all map[string]move // redirects by target host and path

@@ -13,7 +13,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// withKey is a server that accepts only requests with a key.
 func withKey() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer k" && r.Header.Get("X-Api-Key") != "k" {
@@ -84,7 +83,6 @@ func TestRedirectsElsewhere(t *testing.T) {
 	require.Equal(t, 401, there.do("POST", "/x", "{}").StatusCode)
 }
 
-// The record contains the Host of the client, in a bounded length.
 func TestHostsAreRecorded(t *testing.T) {
 	t.Parallel()
 	r := httptest.NewRequest(http.MethodGet, "/x", nil)

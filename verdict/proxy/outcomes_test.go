@@ -62,7 +62,6 @@ func TestJobsAreReadAtTheEnd(t *testing.T) {
 	}
 }
 
-// ReadPath returns the path for reading a job, if the description is complete enough.
 func TestReadPath(t *testing.T) {
 	t.Parallel()
 	for description, want := range map[string]string{

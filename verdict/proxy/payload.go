@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	maxDocument = 1 << 20 // maximum size of a body that the proxy parses; it does not read larger ones
+	maxDocument = 1 << 20 // maximum size of a body that the proxy parses; larger bodies pass unparsed
 	maxUnpacked = 8 << 20 // maximum size of a body after decompression
-	maxNested   = 3       // maximum depth of nested multipart bodies
+	maxNested   = 3
 )
 
 // payload identifies the content of a body. Equal contents have the same sum (a hash), even if framing, compression or member order
@@ -87,7 +87,7 @@ func (p *payload) end(whole bool) (same string, document any) {
 	}
 	switch {
 	// A multipart body gets here only if it is compressed or has no boundary.
-	case encrypted(p.kind), !fits && ordered(p.kind), strings.HasPrefix(p.kind, "multipart/"):
+	case encrypted(p.kind), !fits && unordered(p.kind), strings.HasPrefix(p.kind, "multipart/"):
 		return "", nil
 	case p.kind == "application/x-www-form-urlencoded":
 		if form, err := url.ParseQuery(string(text)); err == nil {
@@ -100,8 +100,8 @@ func (p *payload) end(whole bool) (same string, document any) {
 	return hex.EncodeToString(p.hash.Sum(nil)[:8]), nil
 }
 
-// ordered reports whether bodies of a media type can differ in member order and still have equal content.
-func ordered(kind string) bool {
+// unordered reports whether member order does not matter for a media type.
+func unordered(kind string) bool {
 	return kind == "" || strings.HasSuffix(kind, "json") || kind == "application/x-www-form-urlencoded"
 }
 

@@ -28,7 +28,7 @@ func gzipped(t *testing.T, at int64, text string) string {
 	return b.String()
 }
 
-// Bodies are compared by content. A client is not blamed for bodies that cannot be compared.
+// A client is not blamed for bodies that cannot be compared.
 func TestBodiesAreCompared(t *testing.T) {
 	t.Parallel()
 	name, file := "Content-Disposition: form-data; name=\"a\"\r\n\r\n1", "Content-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n"+

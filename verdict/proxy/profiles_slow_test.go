@@ -33,7 +33,6 @@ const (
 	mostTries   = 5
 )
 
-// run submits three jobs, and reads each until the job is final or the client gives up.
 func (c *careful) run() {
 	for n := range 3 {
 		made, err := c.ask(c.api.method, c.api.submit, c.api.bodyOf(n), fmt.Sprint("key-", n))
@@ -88,7 +87,6 @@ func waitOf(h http.Header) time.Duration {
 	return time.Duration(*seconds) * time.Second
 }
 
-// ask sends a request until it succeeds, or until the client gives up.
 func (c *careful) ask(method, path, body, key string) (response, error) {
 	headers := []string{"Authorization", "Bearer k"}
 	if key != "" && c.api.key != "" {
@@ -123,7 +121,6 @@ func (c *careful) ask(method, path, body, key string) (response, error) {
 	return response{}, errGaveUp
 }
 
-// A correct client is never blamed, with any profile and seed.
 func TestCarefulClients(t *testing.T) {
 	t.Parallel()
 	var all sync.WaitGroup

@@ -56,7 +56,7 @@ func New(target *url.URL, a *api.API, log *slog.Logger) *Proxy {
 	transport.DisableCompression, transport.Proxy = true, nil
 	transport.MaxIdleConnsPerHost = transport.MaxIdleConns
 	transport.IdleConnTimeout = idleTarget
-	transport.ExpectContinueTimeout = time.Nanosecond // requestBody waits for 100 Continue instead, without a limit
+	transport.ExpectContinueTimeout = time.Nanosecond // the transport must not wait: requestBody waits for 100 Continue
 	p := &Proxy{targets: []*url.URL{target}, api: a, log: log, sessions: newSessions(a)}
 	p.sessions.probe, p.sessions.base = p.probe(transport), strings.TrimSuffix(target.Path, "/")
 	p.AllowHosts()
@@ -78,7 +78,6 @@ func (b *buffers) Get() []byte {
 	return make([]byte, 32<<10)
 }
 
-// Put returns a buffer to the pool.
 func (b *buffers) Put(buffer []byte) { b.pool.Put(&buffer) }
 
 // ServeHTTP implements http.Handler.
@@ -103,7 +102,6 @@ func upgrades(r *http.Request) bool {
 	return upgrade != "" && !strings.EqualFold(upgrade, "h2c") && r.ProtoMajor == 1
 }
 
-// exchange passes a request on, applies its fault, and records it.
 func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).EnableFullDuplex() // a target may respond before it has read the whole body
 	in, err := p.sessions.sessionFor(r.Header.Get(sessionHeader))
@@ -145,7 +143,6 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 	p.forward.ServeHTTP(a, r)
 }
 
-// wait waits for d. It returns false as soon as ctx ends.
 func wait(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -203,7 +200,7 @@ func (p *Proxy) inject(a *response, r *http.Request, e *fault.Effect) {
 			to = p.moves.to(r, other)
 		}
 		a.Header().Set("Location", to)
-		a.Header().Set("Content-Length", "0") // so that the response is recorded before it is sent
+		a.Header().Set("Content-Length", "0") // with a known length, finish records the exchange before the response leaves
 		a.WriteHeader(e.Moved)
 	case e.HTML:
 		status := e.Status
@@ -233,7 +230,6 @@ func (p *Proxy) refuse(w http.ResponseWriter, e *fault.Effect) {
 	writeWhole(w, d.ContentType, status, []byte(d.Body))
 }
 
-// probe returns a function that reads a job at the target.
 func (p *Proxy) probe(t http.RoundTripper) func(*url.URL, http.Header) (int, http.Header, any) {
 	c := &http.Client{Transport: t, Timeout: probeTimeout, CheckRedirect: unfollowed}
 	return func(address *url.URL, as http.Header) (int, http.Header, any) {
@@ -255,5 +251,4 @@ func (p *Proxy) probe(t http.RoundTripper) func(*url.URL, http.Header) (int, htt
 	}
 }
 
-// unfollowed makes an http.Client return redirects to the caller.
 func unfollowed(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

@@ -45,7 +45,6 @@ func TestJobsAreFoundByStandards(t *testing.T) {
 	}
 }
 
-// Each fault changes a response as its Effect says.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	own := "errors:\n  429: {content_type: application/vnd.x+json, body: '{\"mine\": true}'}\n"
@@ -129,7 +128,6 @@ func TestUpgrades(t *testing.T) {
 	require.Equal(t, "HELLO\n", c.until("\n"))
 }
 
-// An invalid request to a route of the proxy gets an error and changes nothing.
 func TestOwnRoutesRefuse(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", http.NotFoundHandler())
@@ -168,7 +166,6 @@ func TestTargetCutsResponse(t *testing.T) {
 	require.True(t, rules["idempotency-key"].Status.Broken())
 }
 
-// The verdict distinguishes an unreachable target from a fault.
 func TestTargetIsDown(t *testing.T) {
 	t.Parallel()
 	a := benchAt(t, listen(t, newProxy(t, "http://127.0.0.1:1", ""))).do("GET", "/", "")

@@ -137,7 +137,6 @@ func TestMessagesPassUnchanged(t *testing.T) {
 	}
 }
 
-// Addresses of the target in a response lead through the proxy; other addresses do not change.
 func TestAddressesOfTheTarget(t *testing.T) {
 	t.Parallel()
 	var fieldsOf func(target string) string
@@ -167,7 +166,6 @@ func TestAddressesOfTheTarget(t *testing.T) {
 	}
 }
 
-// The proxy passes each part of a message on as soon as it arrives.
 func TestMessagesAreNotBuffered(t *testing.T) {
 	t.Parallel()
 	step := make(chan string)

@@ -17,7 +17,7 @@ const (
 	perJob     = 400      // memory of a job without its name, in bytes
 	perText    = 100      // memory of a map entry, in bytes
 	perAttempt = 250      // memory of a delivery attempt, in bytes
-	minID      = 8        // minimum length of the last segment of an address that may name a job in lists and events
+	minID      = 8        // shortest last path segment by which lists and events may name a job
 	maxProbe   = 16 << 10 // maximum size of the address and credentials for reading a job at the end of a session
 )
 
@@ -29,7 +29,6 @@ func (s *sessions) at(u *url.URL, path string) string {
 	return redact.KeepURL(path)
 }
 
-// exchange returns the record of a request that has just arrived.
 func (s *sessions) exchange(r *http.Request) *verdict.Exchange {
 	h := r.Header
 	x := &verdict.Exchange{
@@ -56,8 +55,8 @@ func traceID(traceparent string) string {
 
 func values(h http.Header, name string) string { return strings.Join(h.Values(name), ", ") }
 
-// operation returns the role and the job of a request, as far as they are known before the response. They follow from the description, the
-// addresses of known jobs, or the form of the request.
+// operation returns the role and the job of a request, as far as they are known before the response. The role and the job come from the
+// description, the known jobs, or the method and the Accept header.
 func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, job string, described bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +114,6 @@ func (s *sessions) record(in *session, x *verdict.Exchange) {
 	})
 }
 
-// spare reports whether a session may store more data.
 func (n *session) spare() bool {
 	if n.Label != "" {
 		return n.bytes < verdict.MaxLabelled
@@ -182,7 +180,6 @@ func (s *sessions) noteResponse(in *session, r *http.Request, x *verdict.Exchang
 	}
 }
 
-// made adds the job of a submission to the session and the exchange.
 func (n *session) made(s *sessions, r *http.Request, x *verdict.Exchange, m *api.Message, described bool) {
 	address, id := s.api.Made(m, x.Status, described)
 	if address != nil {

@@ -18,7 +18,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// errEnded is the error of writes after a fault has ended the response.
 var errEnded = errors.New("a fault ended the response")
 
 // response passes a response to the client. It applies faults, and reads event streams and JSON documents up to maxDocument. It hides the
@@ -30,8 +29,8 @@ type response struct {
 	request   *http.Request
 	body      *requestBody
 	exchange  *verdict.Exchange
-	effect    *fault.Effect // nil without a fault
-	described bool          // whether the description of the API contains the operation
+	effect    *fault.Effect
+	described bool // whether the description of the API contains the operation
 
 	own      bool // whether the response comes from the proxy, not from the target
 	status   int
@@ -43,17 +42,16 @@ type response struct {
 	left     int          // bytes until the connection is cut; -1 without a cut
 	rest     int          // bytes still expected from the target; -1 if unknown
 	last     []byte       // last bytes, sent after the exchange is recorded
-	ended    bool         // whether disconnect has run
+	ended    bool         // whether disturbNextConnections has run
 	stream   *wire.Stream
 }
 
-// WriteHeader applies the fault to the header, and sends it unless the fault withholds it.
 func (a *response) WriteHeader(status int) {
 	if status < http.StatusOK {
 		a.interim(status)
 		return
 	}
-	a.disconnect()
+	a.disturbNextConnections()
 	a.status = status
 	h := a.Header()
 	if !a.own {
@@ -124,8 +122,8 @@ func length(method string, status int, h http.Header) int {
 	return -1
 }
 
-// FlushError sends the bytes that may be sent so far. The last byte of a response is sent only after the exchange is recorded, so that a
-// client with the whole response finds it in the record.
+// FlushError sends the bytes that may be sent so far. The last byte is sent after the exchange is recorded. A client with the whole
+// response can then read its record.
 func (a *response) FlushError() error {
 	if a.status == 0 || a.lost || a.held != nil || a.rest == 0 && a.left < 0 {
 		return nil
@@ -133,8 +131,8 @@ func (a *response) FlushError() error {
 	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
-// disconnect applies the effects that concern new connections. It runs before any part of the response is sent.
-func (a *response) disconnect() {
+// disturbNextConnections runs before any part of the response is sent.
+func (a *response) disturbNextConnections() {
 	e, p := a.effect, a.proxy
 	if e == nil || a.ended {
 		return
@@ -208,7 +206,6 @@ func (f flushing) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Write sends, holds or drops a part of the body, as the fault requires.
 func (a *response) Write(b []byte) (int, error) {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)
@@ -259,7 +256,6 @@ func (a *response) release(document []byte) error {
 	return a.send(document)
 }
 
-// send sends a part of the body. The effect may limit the speed or cut the body.
 func (a *response) send(b []byte) error {
 	if a.left >= 0 {
 		b = b[:min(len(b), a.left)]
@@ -279,7 +275,7 @@ func (a *response) send(b []byte) error {
 
 // finish sends the held bytes and records the exchange. It then cuts the connection if a fault requires that or the response ended early.
 func (a *response) finish(panicked any) {
-	a.disconnect()
+	a.disturbNextConnections()
 	x := a.exchange
 	var rewritten []byte
 	if a.held != nil {
@@ -321,7 +317,7 @@ func (a *response) finish(panicked any) {
 		x.HungUp = !wait(a.request.Context(), fault.MaxDelay)
 	}
 	x.End = time.Now().UTC()
-	if !a.body.broken.Load() || x.Status != 0 { // otherwise the client sent only part of the body, and the target did not get the request
+	if !a.body.broken.Load() || x.Status != 0 { // skip a request with an incomplete body and no response: the target never got it
 		a.proxy.sessions.record(a.in, x)
 	}
 	if panicked != nil && panicked != http.ErrAbortHandler { //nolint:errorlint // compares the panic value itself

@@ -91,7 +91,6 @@ func (p *Proxy) Own() http.Handler {
 	})
 }
 
-// control serves the proxy's own routes. It refuses requests from foreign web pages.
 func (p *Proxy) control(w http.ResponseWriter, r *http.Request) {
 	if !foreign(w, r) && !notJSON(w, r) {
 		p.own.ServeHTTP(w, r)
@@ -172,7 +171,6 @@ type faultRules struct {
 	Rules []fault.Rule `json:"rules"`
 }
 
-// UnmarshalJSON accepts both forms.
 func (f *faultRules) UnmarshalJSON(body []byte) error {
 	type object faultRules
 	d := json.NewDecoder(bytes.NewReader(body))
@@ -206,7 +204,6 @@ func (p *Proxy) replaceFaults(w http.ResponseWriter, r *http.Request) (int, any,
 	return http.StatusOK, p.faultList(in), nil
 }
 
-// lacks returns an error for an effect that this proxy does not support.
 func (p *Proxy) lacks(e *fault.Effect) error {
 	switch {
 	case e.Refuse > 0 && p.socket == nil:

@@ -34,7 +34,7 @@ func (r *rules) again() rules {
 	return same
 }
 
-// needSubject reports whether a rule needs the subject of a request, or of a delivery if request is nil.
+// needSubject reports whether a rule with Match.Same concerns the request, or a delivery if request is nil.
 func (r *rules) needSubject(operation string, request *http.Request) bool {
 	return slices.ContainsFunc(r.list, func(c fault.Counted) bool {
 		return c.Match.Same && about(&c.Match, operation, request, time.Now())
@@ -111,7 +111,8 @@ func (s *sessions) fault(in *session, operation string, r *http.Request, subject
 	return s.rulesOf(in).count(operation, r, about)
 }
 
-// subject returns the subject of a request. It reads the body only if no header or query parameter contains an idempotency key.
+// subject returns a text that is equal for a request and its repetitions (see fault.Subject). It reads the body only if no header or
+// query parameter contains an idempotency key.
 func (p *Proxy) subject(r *http.Request, b *requestBody) string {
 	path, m := r.URL.EscapedPath(), &api.Message{URL: r.URL, Header: r.Header}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {

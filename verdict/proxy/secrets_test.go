@@ -99,7 +99,6 @@ func TestSecretsAreMasked(t *testing.T) {
 	require.Positive(t, v.Recorded)
 }
 
-// A session does not keep long values of the target or the client in memory.
 func TestMemoryOfLongValuesIsBounded(t *testing.T) { //nolint:paralleltest // it measures the heap of the process
 	const responses, size = 600, 60_000
 	var n atomic.Int64

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// noteEvent adds the jobs in an event to x, as the client sees them after the effect has rewritten the event.
+// noteEvent records in x the jobs that an event shows to the client, after the effect has rewritten the event.
 func (s *sessions) noteEvent(in *session, x *verdict.Exchange, e *fault.Effect, data []byte) {
 	document := api.Decode(data)
 	if document == nil {
@@ -36,7 +36,8 @@ func (s *sessions) noteEvent(in *session, x *verdict.Exchange, e *fault.Effect, 
 	x.More = x.More || shown.More
 }
 
-// noteEventJobs adds the jobs in an event of the target to x and notes their ends in the session. It includes the job of the stream.
+// noteEventJobs adds the jobs in an event of the target to x and notes their ends in the session. If the stream belongs to a job, the
+// event's state is that job's state.
 func (s *sessions) noteEventJobs(in *session, document any, x *verdict.Exchange) {
 	s.within(in, func(n *session) {
 		s.show(n, document, x)
@@ -82,13 +83,12 @@ func (s *sessions) recordRewritten(in *session, x *verdict.Exchange, e *fault.Ef
 	}
 }
 
-// show adds the jobs of a session in a document to x.
 func (s *sessions) show(n *session, document any, x *verdict.Exchange) {
 	shape := s.api.Shape("", n.known)
 	shape.Walk(document, x)
 }
 
-// known returns the job with an id, or with an address that ends in the id. ok is false if there is none.
+// known returns the job with an id, or with an address that ends in the id.
 func (n *session) known(id string) (job string, ok bool) {
 	if n.jobs[id] == nil {
 		id = redact.KeepURL(id)
@@ -102,7 +102,7 @@ func (n *session) known(id string) (job string, ok bool) {
 	return "", false
 }
 
-// pending is a stored response that shows by its status that a job is unfinished.
+// pending is a stored 202 response. Its status says that the job is unfinished.
 type pending struct {
 	status int
 	header http.Header
@@ -130,8 +130,8 @@ func (n *session) keepPending(x *verdict.Exchange, h http.Header, body []byte) {
 	}
 }
 
-// pending returns an earlier response to send in place of this one, or nil. It returns one only if the effect must hide the end of a
-// job, and nothing but the HTTP status shows this end.
+// pending returns an earlier response to send in place of this one, or nil. It returns one only if the effect hides ends and the status
+// of this response may show an end.
 func (a *response) pending() (p *pending) {
 	x := a.exchange
 	ends := a.status == http.StatusSeeOther || a.status >= 200 && a.status < 300 && a.status != http.StatusAccepted

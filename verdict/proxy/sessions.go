@@ -79,7 +79,7 @@ func (s *sessions) open(in *session) *session {
 	return in
 }
 
-// within calls the function do with a session if it is open. The lock is held meanwhile.
+// within holds the lock while do runs.
 func (s *sessions) within(in *session, do func(n *session)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *sessions) begin(n verdict.Session) (*session, error) {
 	return began, nil
 }
 
-// openOnes returns the number of open sessions. The caller holds the lock.
+// The caller holds the lock.
 func (s *sessions) openOnes() int {
 	if s.main == nil {
 		return len(s.labelled)
@@ -150,7 +150,7 @@ func (s *sessions) openOnes() int {
 }
 
 // sessionFor returns the open session with the label. If there is none, it opens one with the settings of the open session without a
-// label. If no session without a label is open, it returns nil.
+// label. Without such a session, it returns nil.
 func (s *sessions) sessionFor(label string) (*session, error) {
 	if label == "" {
 		return nil, nil
@@ -184,7 +184,7 @@ func (s *sessions) list(label string) []verdict.Session {
 	return list
 }
 
-// find returns the session with an id. The caller holds the lock.
+// The caller holds the lock.
 func (s *sessions) find(id string) (*session, error) {
 	for _, n := range s.all {
 		if n.ID == id {
@@ -244,7 +244,7 @@ func (s *sessions) end(id string) (verdict.Session, error) {
 	return n.Session, nil
 }
 
-// orMain returns the value of the parameter "in" for a session: nil if it has no label.
+// orMain returns n, or nil if n has no label. Methods take nil for the session without a label.
 func orMain(n *session) *session {
 	if n.Label == "" {
 		return nil
@@ -300,7 +300,7 @@ func (s *sessions) verdict(id string) (verdict.Verdict, error) {
 	for _, j := range n.jobs {
 		r.Runs = append(r.Runs, j.Run)
 	}
-	if submitted := maps.Clone(n.submitted); !s.api.Described(verdict.Submit) { // the description has no submissions: use those recognized
+	if submitted := maps.Clone(n.submitted); !s.api.Described(verdict.Submit) { // if no submissions are described, use requests that created jobs
 		r.Submits = func(method, path string) bool { return submitted[method+" "+path] }
 	}
 	s.mu.Unlock()

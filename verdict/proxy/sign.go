@@ -23,7 +23,8 @@ type scheme struct {
 	dated  bool // whether the signature covers a time
 	secret func(text []byte) []byte
 	sign   func(h http.Header, body []byte, at time.Time, secret []byte) // nil if signing needs the sender's private key
-	// signed returns the signatures of a delivery, in the form that sign writes, and their time. The time is zero if there is none.
+	// signed returns the signatures of a delivery and their time. The signatures have the form that sign writes. The time is zero if there
+	// is none.
 	signed func(h http.Header) (at time.Time, signatures []string)
 }
 
@@ -188,9 +189,9 @@ func altered(header string) string {
 	})
 }
 
-// applyEffect changes a delivery but keeps it valid. It changes the media type, size and document, and may add a signature with an
-// unknown secret. It does not change a delivery with an invalid signature, because a new signature would make the receiver trust it. It
-// changes the document only if it can sign the delivery again. It returns the members of the effect that changed the document.
+// applyEffect changes a delivery but keeps it valid. A delivery with an invalid signature does not change, because a new signature would
+// make the receiver trust it. The document changes only if the hook can sign the delivery again. seen has the members of the effect that
+// changed the document.
 func (h *Hook) applyEffect(d *delivery, e *fault.Effect) (seen *fault.Effect) {
 	seen = &fault.Effect{}
 	if d.Unsigned {

@@ -103,7 +103,7 @@ func (p *Proxy) UseTLS(host string) ([]byte, error) {
 	return ca.pem(), nil
 }
 
-// config returns the configuration of the listener. A pending fault applies to the next connection.
+// A pending fault applies to the next connection.
 func (s *secure) config() *tls.Config {
 	c := s.certs[""].Clone()
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {

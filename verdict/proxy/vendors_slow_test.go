@@ -19,8 +19,8 @@ import (
 
 const otherAPIs = "../../examples/other-apis"
 
-// The page clients-judged.md lists the rules that clients of other vendors break, each with a profile and a seed. With these, a client
-// breaks the rule, and no rule that the page does not list for it.
+// The page clients-judged.md lists the rules that clients of other vendors break, each with a profile and a seed. With that profile and
+// seed, the client breaks the rule. It breaks only rules that the page lists.
 func TestJudgedClients(t *testing.T) {
 	text, err := os.ReadFile("../../docs/explanation/clients-judged.md")
 	require.NoError(t, err)
@@ -57,7 +57,6 @@ func TestJudgedClients(t *testing.T) {
 	}
 }
 
-// broken returns the rules in a client's row of the page.
 func broken(t *testing.T, page, name string) (rules []string) {
 	t.Helper()
 	_, after, ok := strings.Cut(page, "\n| "+name+" |")

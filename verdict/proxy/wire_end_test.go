@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rawTarget starts a TCP server and returns its address. The server calls handle for each connection and then closes the connection.
+// The server calls handle for each connection and then closes the connection.
 func rawTarget(t *testing.T, handle func(c *wireEnd)) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -34,7 +34,6 @@ func rawTarget(t *testing.T, handle func(c *wireEnd)) (address string) {
 	return l.Addr().String()
 }
 
-// before starts a proxy in front of a server and returns the proxy's address.
 func before(t *testing.T, target string) (address string) {
 	t.Helper()
 	return listen(t, newProxy(t, "http://"+target, ""))
@@ -57,7 +56,6 @@ func over(c net.Conn) *wireEnd { return &wireEnd{c, bufio.NewReader(c)} }
 
 func (e *wireEnd) send(text string) { _, _ = io.WriteString(e, text) }
 
-// until reads up to and including the text in end.
 func (e *wireEnd) until(end string) string {
 	var b strings.Builder
 	for !strings.HasSuffix(b.String(), end) {

@@ -22,7 +22,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// bench is a proxy in front of a server, with a client.
 type bench struct {
 	t      testing.TB
 	url    string
@@ -39,7 +38,7 @@ func newBench(t testing.TB, description string, target http.Handler) *bench {
 	return benchOf(t, newProxy(t, serverOf(t, target), description), false)
 }
 
-// benchOf runs a proxy, with TLS if secure. The client does not follow redirects.
+// The client does not follow redirects.
 func benchOf(t testing.TB, p *proxy.Proxy, secure bool) *bench {
 	t.Helper()
 	scheme, transport := "http://", &http.Transport{ForceAttemptHTTP2: true}
@@ -65,7 +64,7 @@ func serverOf(t testing.TB, handler http.Handler) string {
 	return server.URL
 }
 
-// newProxy returns a proxy in front of a server. The description is the name of a ready-made one, YAML, or empty.
+// description is the name of a ready-made description, YAML, or empty.
 func newProxy(t testing.TB, target, description string) *proxy.Proxy {
 	t.Helper()
 	a, err := api.Load(description)
@@ -117,7 +116,6 @@ func (b *bench) do(method, path, body string, headers ...string) response {
 	return response{res, string(text), err}
 }
 
-// own calls a route of the proxy itself.
 func (b *bench) own(method, path, body string, status int) []byte {
 	b.t.Helper()
 	a := b.do(method, "/-/forgerun/v1/testbed/"+path, body, "Content-Type", "application/json")
@@ -133,7 +131,6 @@ func (b *bench) session(body string) (id string) {
 	return n.ID
 }
 
-// verdict ends a session and returns its verdict, with the results of its rules.
 func (b *bench) verdict(id string) (v verdict.Verdict, results map[string]verdict.Result) {
 	b.t.Helper()
 	b.own("POST", "sessions/"+id+"/end", "", 200)
@@ -156,8 +153,7 @@ func nth(operation string, n int, e fault.Effect) fault.Rule {
 	return fault.Rule{Match: fault.Match{Operation: operation, Nth: n}, Effect: e}
 }
 
-// things is an API that accepts submissions with 202 and with the headers that the function at returns. Every third read shows
-// an ended operation.
+// things is an API that accepts submissions with 202; at returns the headers. Every third read shows an ended operation.
 func things(at func(r *http.Request, id int64) http.Header) http.Handler {
 	var made atomic.Int64
 	var reads atomic.Int64
@@ -192,7 +188,6 @@ func location(r *http.Request, id int64) http.Header {
 	return http.Header{"Location": {fmt.Sprintf("http://%s/operations/%d", r.Host, id)}}
 }
 
-// events serves a stream of five events. It supports Last-Event-ID.
 func events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	from := 1
