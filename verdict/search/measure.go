@@ -71,7 +71,7 @@ func Replay(ctx context.Context, c Config, lists [][]fault.Rule) ([][]Break, err
 	}
 	all := make([][]Break, len(lists))
 	for i, rules := range lists {
-		var schedule Schedule // the rules as a schedule: it determines the time limit, and whether the client may fail
+		var schedule Schedule // the same rules; the schedule sets the time limit, and tells whether the client may fail
 		for _, r := range rules {
 			schedule = append(schedule, Step{Operation: r.Match.Operation, Nth: r.Match.Nth, Times: max(1, r.Match.Times), Effect: r.Effect})
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	firstRequests = 3 // each single fault is tried at this many first requests of an operation
+	firstRequests = 3 // number of requests per operation at which each single fault is tried
 	longest       = 9 // maximum number of steps of a walk
 )
 
@@ -35,7 +35,7 @@ type planner struct {
 	alone      []Schedule        // pairs that are not part of a walk
 	pairs      map[string][]pair // pairs for the next walks, by operation
 	redrawn    map[string]bool   // operations of which all pairs have been in a walk
-	again      []Schedule        // remaining steps of schedules under which the client was allowed to fail
+	again      []Schedule        // schedules to try again, without the steps that allow the client to fail
 	known      []Schedule        // findings; schedules that contain one are not tried
 	turn       int               // number of calls of next after the first schedules
 }
@@ -57,8 +57,8 @@ func newPlanner(operations []Operation, inRow int, seed int64) *planner {
 	return p
 }
 
-// singles returns a schedule for each fault at the nth request of each operation, in random order. It returns the patient faults
-// separately.
+// singles returns a schedule for each fault at the nth request of each operation, in random order. Faults that keep the client
+// waiting are in patient (see patientCost).
 func (p *planner) singles(nth int) (quick, patient []Schedule) {
 	for _, o := range p.operations {
 		for _, e := range catalogue[o.Of] {
@@ -100,7 +100,6 @@ func (p *planner) pairsOf(o Operation, alone bool) (all []pair) {
 	return all
 }
 
-// pairsAlone returns all pairs that cannot be part of a walk, simpler faults first.
 func (p *planner) pairsAlone() (all []Schedule) {
 	ranks := map[string]int{}
 	for _, o := range p.operations {
@@ -151,7 +150,7 @@ func (p *planner) next() (s Schedule, ok bool) {
 	return nil, false
 }
 
-// take reports whether to try a schedule, and remembers it. It refuses schedules with a step after a fault that makes the client give up.
+// take reports whether to try a schedule, and remembers it. It refuses a schedule in which the client would give up before the last step.
 func (p *planner) take(s Schedule) bool {
 	if len(s) == 0 || p.planned[s.key()] || s.failsInRow() > p.inRow ||
 		slices.ContainsFunc(s[:len(s)-1], func(step Step) bool { return p.ends[step.kind()] }) ||
@@ -162,8 +161,8 @@ func (p *planner) take(s Schedule) bool {
 	return true
 }
 
-// allowedFailure records that the client failed under a schedule with steps after which it may give up. Another step may have broken the
-// client, so the schedule is tried again without the steps that allow a failure.
+// allowedFailure records that the client failed under a schedule that allows a failure. Another step may have broken the client, so the
+// schedule is tried again without the steps that allow a failure.
 func (p *planner) allowedFailure(s Schedule) {
 	if len(s) == 1 {
 		p.ends[s[0].kind()] = true
@@ -204,7 +203,6 @@ func (p *planner) walk() Schedule {
 	return sorted(steps)
 }
 
-// draw returns the effects of the next pair of an operation, and possibly further effects.
 func (p *planner) draw(o Operation) []fault.Effect {
 	if len(p.pairs[o.Name]) == 0 {
 		list := p.pairsOf(o, false)

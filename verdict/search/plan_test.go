@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// The planner soon tries each fault that causes another request together with each fault of that request.
+// The planner soon tries all pairs of a fault that causes another request and a fault of that other request.
 func TestPlannerTriesPairsFirst(t *testing.T) {
 	t.Parallel()
 	for seed := range int64(5) {

@@ -117,7 +117,6 @@ func (f *Finding) YAML(replay string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// plainly makes YAML use block style, without unneeded quotes.
 func plainly(n *yaml.Node) {
 	n.Style = 0
 	for _, child := range n.Content {

@@ -17,7 +17,7 @@ import (
 // Step is a fault of a request and possibly of its repetitions.
 type Step struct {
 	Operation string       `json:"operation"`
-	Of        fault.Use    `json:"of"`    // purpose of the operation
+	Of        fault.Use    `json:"of"`
 	Nth       int          `json:"nth"`   // number of the request among those of the operation, starting at 1
 	Times     int          `json:"times"` // number of tries of that request that get the fault
 	Effect    fault.Effect `json:"effect"`
@@ -75,7 +75,7 @@ func (s Step) String() string {
 	return text + ": " + words(&s.Effect)
 }
 
-// words describes an effect with its numbers.
+// words describes an effect, including its times and counts.
 func words(e *fault.Effect) string {
 	text := strings.Join(e.Kinds(), ", ")
 	switch {
@@ -156,8 +156,8 @@ func (s Schedule) contains(other Schedule) bool {
 	return at == len(other)
 }
 
-// failsInRow returns the maximum number of consecutive failures of one request. After a fault that makes the
-// connection fail at its next request, any request may be that one, so each such fault adds one failure.
+// failsInRow returns the maximum number of consecutive failures of one request. A fault of the connection's next request may hit any
+// request, so each such fault adds one failure.
 func (s Schedule) failsInRow() (most int) {
 	row, dead, last := 0, 0, Step{}
 	for _, step := range s {

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// lag is the distance from a trial to the first later trial whose plan may use its result. It is the same for any number of
-	// workers, so that the same seed leads to the same search.
+	// The plan of a trial uses only results of trials that began at least lag trials earlier. lag does not depend on the number of workers,
+	// so that the same seed leads to the same search.
 	lag            = 32
 	maxFindings    = 20
 	maxFlaky       = 3
@@ -28,7 +28,7 @@ const MaxWorkers = lag
 type Config struct {
 	Seed    int64
 	Workers int  // number of parallel runs, at most MaxWorkers
-	Support int  // number of runs in which a schedule must break the client in the same way
+	Support int  // number of repetitions that must all break the client in the same way
 	InRow   int  // number of consecutive faults that a client must handle
 	First   bool // whether to stop after the first finding
 
@@ -63,7 +63,7 @@ type Finding struct {
 	Schedule Schedule      `json:"schedule"`
 	Words    string        `json:"words"`
 	Rules    []fault.Rule  `json:"rules"`          // rules that implement the schedule
-	Breaks   []Break       `json:"breaks"`         // how the schedule broke the client; the shrunk schedule still causes the first break
+	Breaks   []Break       `json:"breaks"`         // how the schedule broke the client; shrinking preserves only the first break
 	Hits     int           `json:"hits"`           // number of runs that broke the client in this way
 	Runs     int           `json:"runs"`           // number of runs of the schedule
 	Cut      bool          `json:"cut,omitempty"`  // the search ended before the schedule was minimal
@@ -94,14 +94,13 @@ type Tried struct {
 	Broke     int    `json:"broke"` // number of findings with the fault
 }
 
-// search is a running search.
 type search struct {
 	Config
 	free        chan int // free workers
 	began       time.Time
 	base        base
 	planner     *planner
-	known       map[string]bool    // groups of the breaks in findings: see Break.group
+	known       map[string]bool    // groups (Break.group) of the breaks in findings
 	flakyGroups map[string]int     // number of flaky schedules by group
 	shown       map[string][]Break // breaks of the schedules that were tried, by key
 	fresh       []Schedule         // schedules of findings that the planner does not know yet
@@ -111,7 +110,7 @@ type search struct {
 	seen      map[Cell]bool
 	tried     map[Cell]int // number of trials per operation and fault; these cells have no State
 	shrinking string
-	kept      int // number of findings
+	kept      int
 }
 
 // Search searches until the context ends or nothing is left to try. If the context ends, the report contains the results so far, and there
@@ -158,12 +157,11 @@ type pending struct {
 	trial     *Trial
 	err       error
 	processed bool
-	found     []Schedule // findings that resulted from the trial
+	found     []Schedule
 }
 
-// explore tries schedules and shrinks those that break the client, in the order of the trials. The planner learns the result of a trial
-// just before it plans the trial that comes lag later, so that the plan does not depend on which trial ends first. While explore shrinks a
-// schedule, no other trial begins.
+// explore tries schedules and processes their results in the order of the trials. It shrinks a schedule that breaks the client; meanwhile
+// no other trial begins. The planner gets the result of a trial lag trials later. So the plan does not depend on which trial ends first.
 func (s *search) explore(ctx context.Context) (failed error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -206,7 +204,6 @@ func (s *search) explore(ctx context.Context) (failed error) {
 	return failed
 }
 
-// start starts a trial with a worker and frees the worker at its end.
 func (s *search) start(ctx context.Context, worker int, schedule Schedule) *pending {
 	p := &pending{schedule: schedule, done: make(chan struct{})}
 	go func() {
@@ -244,7 +241,6 @@ func (s *search) enough() bool {
 	return s.First && len(s.report.Findings) > 0 || len(s.report.Findings) >= maxFindings
 }
 
-// worker waits for a free worker.
 func (s *search) worker(ctx context.Context) (int, error) {
 	select {
 	case worker := <-s.free:
@@ -275,7 +271,6 @@ func (s *search) try(ctx context.Context, worker int, schedule Schedule) (*Trial
 	return t, nil
 }
 
-// process turns the new breaks of a trial into findings.
 func (s *search) process(ctx context.Context, p *pending) error {
 	p.processed = true
 	if p.err != nil {
@@ -304,7 +299,7 @@ func (s *search) explained(schedule Schedule, b Break) bool {
 	})
 }
 
-// reportProgress calls Progress. The caller holds the lock.
+// The caller holds the lock.
 func (s *search) reportProgress() {
 	s.Progress(Progress{Trials: s.report.Trials, Covered: len(s.seen), Findings: s.kept, Shrinking: s.shrinking})
 }

@@ -16,14 +16,12 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// happened is a fault that disturbed a request of the client.
 type happened struct {
 	operation string
 	job       int
 	effect    fault.Effect
 }
 
-// simulated imitates a client that submits two jobs. The function mistake returns the rule that the client breaks.
 type simulated struct {
 	mistake func(met []happened) (rule string)
 	mu      sync.Mutex
@@ -68,7 +66,7 @@ func (c *simulated) run(_ context.Context, _ int, rules []fault.Rule, _ time.Dur
 	return t, nil
 }
 
-// effectAt returns the effect of the rules on the nth request of an operation. tries is the number of its earlier tries.
+// tries is the number of earlier tries of the request.
 func effectAt(rules []fault.Rule, operation string, nth, tries int) *fault.Effect {
 	for _, r := range rules {
 		m := r.Match
@@ -79,7 +77,6 @@ func effectAt(rules []fault.Rule, operation string, nth, tries int) *fault.Effec
 	return nil
 }
 
-// searched runs a search with a simulated client that makes a mistake.
 func searched(t *testing.T, seed int64, workers int, first bool, mistake func([]happened) string) (*Report, *simulated) {
 	t.Helper()
 	c := &simulated{mistake: mistake}
@@ -97,7 +94,7 @@ func searched(t *testing.T, seed int64, workers int, first bool, mistake func([]
 	return report, c
 }
 
-// inOrder reports whether faults happened in this order that match the functions in want. Other faults may happen between them.
+// inOrder reports whether faults that match want happened in the order of want. Other faults may happen between them.
 func inOrder(met []happened, want ...func(happened) bool) bool {
 	for _, h := range met {
 		if len(want) > 0 && want[0](h) {
@@ -199,7 +196,6 @@ func TestSearchSeparatesMistakes(t *testing.T) {
 	require.Less(t, slices.Index(c.ran, known), len(c.ran)-1)
 }
 
-// Schedules that break the client only sometimes are reported separately, with their rate.
 func TestSearchSeparatesFlakySchedules(t *testing.T) {
 	t.Parallel()
 	broke := 0
@@ -221,7 +217,6 @@ func TestSearchSeparatesFlakySchedules(t *testing.T) {
 	}
 }
 
-// The same seed runs the same schedules, regardless of the number of workers.
 func TestSearchIsDeterministic(t *testing.T) {
 	t.Parallel()
 	mistake := func(met []happened) string {
@@ -260,7 +255,6 @@ func TestUnrepeatedBreakIsNoFinding(t *testing.T) {
 	require.Equal(t, "The client broke in 1 run; the search ended before the sequence was repeated", report.Flaky[0].Rate())
 }
 
-// A smaller schedule that breaks the client only sometimes does not replace one that always breaks it.
 func TestFlakySmallerScheduleIsNotKept(t *testing.T) {
 	t.Parallel()
 	broken, smaller := Break{Rule: "no-duplicates"}, 0

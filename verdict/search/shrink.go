@@ -50,7 +50,6 @@ func (s *search) pursue(ctx context.Context, p *pending, b Break) error {
 	return nil
 }
 
-// sortFirst returns the breaks, beginning with those of the same rule as b.
 func sortFirst(shown []Break, b Break) []Break {
 	return slices.Concat(
 		slices.DeleteFunc(slices.Clone(shown), func(x Break) bool { return x.Rule != b.Rule }),
@@ -58,7 +57,7 @@ func sortFirst(shown []Break, b Break) []Break {
 	)
 }
 
-// cut keeps a finding that is not minimal if the search has ended. Otherwise it returns err.
+// cut keeps the finding if the search has ended, although the finding is not minimal. Otherwise it returns err.
 func (s *search) cut(ctx context.Context, f Finding, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -99,7 +98,6 @@ func name(rule string, s Schedule) string {
 	return fmt.Sprintf("%s-%04x", rule, sum.Sum32()&0xffff)
 }
 
-// distinct returns the first break of each rule.
 func distinct(breaks []Break) (all []Break) {
 	for _, b := range breaks {
 		if !slices.ContainsFunc(all, func(other Break) bool { return other.Rule == b.Rule }) {
@@ -133,7 +131,6 @@ func same(shown []Break, b Break) bool {
 	return slices.ContainsFunc(shown, func(other Break) bool { return other.Rule == b.Rule })
 }
 
-// startAll starts several trials of a schedule. Each waits for a free worker.
 func (s *search) startAll(ctx context.Context, schedule Schedule, times int) (runs []*pending, err error) {
 	for range times {
 		worker, err := s.worker(ctx)
@@ -168,9 +165,9 @@ func (s *search) shrink(ctx context.Context, schedule Schedule, b Break) (Schedu
 	}
 }
 
-// first returns the first candidate that breaks the client in the same way, or nil if none does. It skips candidates that did not break
-// the client in this way in an earlier trial. It also skips candidates that contain the schedule of another finding, because they may
-// show another bug.
+// first returns the first candidate that breaks the client in the same way, or nil if none does. It skips candidates that an earlier
+// trial has shown not to cause this break. It also skips candidates that contain the schedule of another finding, because they may show
+// another bug.
 func (s *search) first(ctx context.Context, candidates []Schedule, b Break) (Schedule, error) {
 	candidates = slices.DeleteFunc(candidates, func(c Schedule) bool {
 		shown, tried := s.shown[c.key()]
@@ -214,7 +211,7 @@ func (s *search) first(ctx context.Context, candidates []Schedule, b Break) (Sch
 
 // shortParts returns each single step and each pair of steps of a longer schedule, neighbors first, because most mistakes need no more.
 func shortParts(s Schedule) (all []Schedule) {
-	if len(s) <= 3 { // withoutStep returns these
+	if len(s) <= 3 { // withoutStep reaches these in one or two rounds
 		return nil
 	}
 	for apart := range s { // 0: a single step
@@ -240,8 +237,8 @@ func (s Schedule) only(i, k int) (part Schedule) {
 	return part
 }
 
-// withoutStep returns the schedules without one step or one of its repetitions. There are two for each: in one, later steps stay at
-// their requests; in the other, they move to earlier requests.
+// withoutStep returns the schedules without one step or one of its repetitions. For each removed step there are two schedules: later
+// steps stay at their requests, or move to earlier ones.
 func withoutStep(s Schedule) (all []Schedule) {
 	for i, step := range s {
 		rest := slices.Delete(slices.Clone(s), i, i+1)

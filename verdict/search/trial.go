@@ -46,7 +46,6 @@ type Break struct {
 // group identifies similar breaks.
 func (b Break) group() string { return b.Rule + "\n" + b.shape }
 
-// base describes the client's behavior without faults.
 type base struct {
 	broken []string      // ids of "must" rules that are broken even without faults, so they are no findings
 	jobs   int           // number of submitted jobs; 0 if it varies
@@ -115,7 +114,6 @@ func (t *Trial) jobs() int {
 	return len(made)
 }
 
-// happened returns the steps of the schedule that happened in a trial.
 func (s Schedule) happened(t *Trial) (part Schedule) {
 	left := t.faults(false)
 	for _, step := range s {
