@@ -42,7 +42,6 @@ func (g *Guard) control(network, address string, _ syscall.RawConn) error {
 	return errForbidden
 }
 
-// Results of Check.
 const (
 	notAURL = "This must be an absolute URL, such as https://example.com/done."
 	unclear = "The host must be a name in ASCII without a dot at its end (such as example.com; write other letters as xn--...), " +
@@ -57,7 +56,6 @@ func (g *Guard) Check(target string) string {
 	return wrong
 }
 
-// parse parses a URL, and describes the problem if Check refuses it.
 func (g *Guard) parse(target string) (*url.URL, string) {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
@@ -89,10 +87,9 @@ func (g *Guard) checkHost(u *url.URL) string {
 }
 
 var (
-	// namePattern is the form of a domain name without a trailing dot.
 	namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*$`)
-	// numberPattern matches a decimal, octal or hexadecimal number as the last label. No domain ends in one. Some programs read such a host
-	// as an IPv4 address (URL standard, section 3.5).
+	// numberPattern matches a decimal, octal or hexadecimal number as the last label. No domain name ends in such a number. Some programs
+	// read such a host as an IPv4 address (URL standard, section 3.5).
 	numberPattern = regexp.MustCompile(`(?:^|\.)(?:0[xX][0-9a-fA-F]*|[0-9]+)$`)
 )
 

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// forbidden has addresses from each range that must not be called.
 var forbidden = map[string][]string{
 	"this network":           {"0.0.0.0", "0.1.2.3", "0.255.255.255"},
 	"private":                {"10.0.0.1", "10.255.255.255", "172.16.0.1", "172.31.255.255", "192.168.0.1", "192.168.255.255"},
@@ -71,7 +70,6 @@ func TestGuardAtDialTime(t *testing.T) {
 	}
 }
 
-// Ports of other services are refused at registration and at dial time, even if private addresses are allowed.
 func TestGuardRefusesPortsOfOtherServices(t *testing.T) {
 	t.Parallel()
 	for _, g := range []*Guard{NewGuard(false), NewGuard(true)} {

@@ -22,12 +22,11 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// canary listens on loopback and counts the connections that it sees.
 type canary struct {
 	port string
-	own  []string // addresses that it listens on
+	own  []string
 	seen atomic.Int32
-	done chan struct{} // gets a value for each connection
+	done chan struct{}
 }
 
 func newCanary(t *testing.T) *canary {
@@ -59,8 +58,8 @@ func (c *canary) serve(t *testing.T, l net.Listener) {
 	}()
 }
 
-// requireUnseen fails if there was a connection. First it connects to each listener itself: connections are accepted in order, so all
-// earlier ones have been counted when its own is accepted.
+// requireUnseen fails if there was a connection. It first connects to each listener. Connections are accepted in order, so all earlier
+// ones are counted by then.
 func (c *canary) requireUnseen(t *testing.T) {
 	t.Helper()
 	for _, address := range c.own {
@@ -71,7 +70,6 @@ func (c *canary) requireUnseen(t *testing.T) {
 	require.EqualValues(t, len(c.own), c.seen.Load(), "the canary was called")
 }
 
-// targets returns URLs of the canary and of other forbidden addresses.
 func (c *canary) targets() []string {
 	targets := trickyURLs(c.port)
 	add := func(host string) {
@@ -189,7 +187,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 
 var loopback = []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}
 
-// resolver returns a resolver for every DNS name: lookup returns its addresses. Names without addresses get NXDOMAIN.
+// resolver returns a resolver that takes the addresses of every name from lookup. Names without addresses get NXDOMAIN.
 func resolver(lookup func(name string) []netip.Addr) *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe() // DNS over a stream: messages have a length prefix
@@ -212,7 +210,7 @@ func resolver(lookup func(name string) []netip.Addr) *net.Resolver {
 	}}
 }
 
-// dnsResponse returns the response to a query (RFC 1035, section 4).
+// See RFC 1035, section 4.
 func dnsResponse(query []byte, lookup func(name string) []netip.Addr) []byte {
 	const header, typeA, typeAAAA = 12, 1, 28
 	var labels []string

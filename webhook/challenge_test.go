@@ -24,7 +24,6 @@ func newChallenge(t *testing.T, cfg ChallengeConfig) *Challenge {
 	return c
 }
 
-// allowing returns a receiver that responds with the given status and WebHook-Allowed-Origin headers.
 func allowing(status int, origins ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header()["WebHook-Allowed-Origin"] = origins
@@ -100,7 +99,6 @@ func TestHostileReceiversOfChallenges(t *testing.T) {
 	}
 }
 
-// A challenge does not reveal whether a private address exists.
 func TestChallengesRevealNoInternalDetails(t *testing.T) {
 	t.Parallel()
 	canary := newCanary(t)
@@ -115,7 +113,7 @@ func TestChallengesRevealNoInternalDetails(t *testing.T) {
 		c.dialer.Resolver = resolver(lookup)
 		answers = append(answers, c.Ask(t.Context(), "http://inner.example:"+canary.port+"/"))
 	}
-	// A port without a listener has the same error.
+	// A port without a listener gives the same text as a private address.
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
 	answers = append(answers, newChallenge(t, ChallengeConfig{Guard: NewGuard(true)}).Ask(t.Context(), closed.URL))
@@ -152,7 +150,6 @@ func TestOriginOfTheService(t *testing.T) {
 	}
 }
 
-// If receivers are challenged, deliveries contain the origin of the challenge.
 func TestDeliveriesNameTheOriginOfTheChallenge(t *testing.T) {
 	t.Parallel()
 	for _, origin := range []string{"", thisService} {

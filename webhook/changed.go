@@ -22,7 +22,6 @@ func (s *Sender) SendChanged(ctx context.Context, p job.ClaimedDelivery, e fault
 // staleAge is the age of a stale signature. Receivers accept at most a few minutes.
 const staleAge = time.Hour
 
-// changed returns g with the time, the target or the keys changed as the effect says.
 func (g signing) changed(e fault.Effect) (signing, error) {
 	var err error
 	switch e.Tamper {
@@ -51,7 +50,6 @@ func otherSecrets(secrets []string) []string {
 	return others
 }
 
-// unpublishedKey makes a signing key that is not published.
 func unpublishedKey() (k signingKey, err error) {
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -86,7 +84,6 @@ func tamper(r *http.Request, body []byte, t fault.Tamper) {
 	}
 }
 
-// otherSignatures changes one base64 character of each signature in a header.
 func otherSignatures(value string) string {
 	const label = 10 // index of the changed character; it is past the prefixes "v1," and "sig1=:"
 	parts := strings.Split(value, " ")

@@ -52,7 +52,6 @@ func newSender(t testing.TB, cfg SenderConfig) *Sender {
 	return s
 }
 
-// localSender makes a sender that may call this machine.
 func localSender(t testing.TB) *Sender {
 	t.Helper()
 	return newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: testkit.Patience})
@@ -65,7 +64,6 @@ func sendTo(t testing.TB, s *Sender, url string) job.Sent {
 	return s.Send(t.Context(), p)
 }
 
-// sampleParcel returns a claimed delivery of a job's failure to a subscription.
 func sampleParcel(t testing.TB) job.ClaimedDelivery {
 	t.Helper()
 	_, sealed, err := newVault(t).NewSecret(webhookID)
@@ -91,7 +89,7 @@ func failedOccurrence(r job.Reason) job.Occurrence {
 	}
 }
 
-// memoryStore is a KeyStore in memory. Like in the database, each call is atomic.
+// As in the database, each call is atomic.
 type memoryStore struct {
 	mu   sync.Mutex
 	keys []job.SigningKey
@@ -128,7 +126,6 @@ func (m *memoryStore) AddSigningKey(_ context.Context, k job.SigningKey, onlyFir
 	return nil
 }
 
-// shift moves the stored keys into the past by d.
 func (m *memoryStore) shift(d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

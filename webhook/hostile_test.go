@@ -18,12 +18,11 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// script acts as a receiver on a connection, after the request was read. It returns when a write fails or gone ends. The connection is
-// closed afterwards.
+// script acts as a receiver on a connection, after the request was read. It returns when a write fails or the test ends, which cancels
+// gone. The connection is closed afterwards.
 type script func(gone context.Context, conn *net.TCPConn)
 
-// newScript starts a receiver that runs the script on each connection. It returns the URL, and a channel that is closed when the first
-// connection has ended.
+// newScript returns the URL of a receiver, and a channel that is closed when the first connection has ended.
 func newScript(t *testing.T, play script) (url string, ended chan struct{}) {
 	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -79,10 +78,8 @@ func hang(gone context.Context, conn *net.TCPConn) {
 	_, _ = io.Copy(io.Discard, conn) // until the sender closes the connection
 }
 
-// repeat writes a head and then a text repeatedly, until a write fails.
 func repeat(head, text string) script { return paced(head, text, 0) }
 
-// drip is like repeat, with a pause of ten milliseconds.
 func drip(head, text string) script { return paced(head, text, 10*time.Millisecond) }
 
 func paced(head, text string, pause time.Duration) script {

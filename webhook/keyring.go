@@ -17,8 +17,8 @@ import (
 type KeyStore interface {
 	// SigningKeys returns the published keys, oldest first.
 	SigningKeys(ctx context.Context) ([]job.SigningKey, error)
-	// AddSigningKey adds a key that signs after delay; the first key signs at once. The other keys retire once the new key has signed
-	// for the duration of overlap. If onlyFirst is true, it does nothing if there is a key already.
+	// AddSigningKey adds a key that signs after delay; the first key signs at once. The other keys retire once the new key has signed for
+	// the duration of overlap. With onlyFirst, AddSigningKey does nothing if there is a key already.
 	AddSigningKey(ctx context.Context, k job.SigningKey, onlyFirst bool, delay, overlap time.Duration) error
 }
 
@@ -119,7 +119,8 @@ func (k *Keyring) Run(ctx context.Context) {
 	}
 }
 
-// Refresh reads the keys again. It fails if the current key cannot be used. Other keys may be from processes with another master key.
+// Refresh reads the keys again. It fails if the current key cannot be used. It ignores other keys that it cannot decrypt: they may be
+// from processes with another master key.
 func (k *Keyring) Refresh(ctx context.Context) error {
 	known, err := k.store.SigningKeys(ctx)
 	if err != nil {

@@ -21,12 +21,11 @@ const (
 type message struct {
 	contentType string
 	language    string  // of the texts in the data; "" if there are none
-	attributes  []field // as headers, in binary mode
+	attributes  []field // CloudEvents attributes as headers; nil in structured mode
 	body        []byte
 }
 
-// field is a header with a lower-case name, such as a CloudEvents attribute in the HTTP binding, or another component of a message that a
-// signature covers (RFC 9421, section 2).
+// field is a header with a lower-case name, or another part of a message that a signature covers (RFC 9421, section 2).
 type field struct {
 	name, value string
 }
@@ -82,7 +81,7 @@ func render(links job.Links, o *job.Occurrence, mode job.ContentMode, changed fa
 	return message{mediaType, language, attributes, data}, err
 }
 
-// attributes returns the headers for binary mode, in which the message has the media type of the data.
+// attributes returns the headers for binary mode. There, Content-Type replaces datacontenttype.
 func (e *cloudEvent) attributes() ([]field, error) {
 	at, err := e.Time.MarshalText()
 	if err != nil {

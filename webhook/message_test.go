@@ -110,7 +110,6 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// requireScenario checks that a document has the expected scenario if the occurrence belongs to a job, and none otherwise.
 func requireScenario(t *testing.T, o job.Occurrence, document map[string]any) {
 	t.Helper()
 	if o.JobID.IsZero() {
@@ -121,7 +120,6 @@ func requireScenario(t *testing.T, o job.Occurrence, document map[string]any) {
 		document["scenario"])
 }
 
-// requireEnglish requires English texts, whatever language the request preferred, and "en" as their language.
 func requireEnglish(t *testing.T, document map[string]any, language string) {
 	t.Helper()
 	if document["detail"] == nil {
@@ -134,7 +132,6 @@ func requireEnglish(t *testing.T, document map[string]any, language string) {
 	require.NotRegexp(t, "[äöüéÉ]|Der |Le ", document["detail"])
 }
 
-// requireStable renders a message twice and requires the same bytes.
 func requireStable(t *testing.T, o job.Occurrence, mode job.ContentMode) message {
 	t.Helper()
 	first := must(render(links, &o, mode, fault.Effect{}))(t)
@@ -144,7 +141,6 @@ func requireStable(t *testing.T, o job.Occurrence, mode job.ContentMode) message
 	return first
 }
 
-// requireStructured checks that structured mode has the same event and data as binary mode.
 func requireStructured(t *testing.T, o job.Occurrence, binary message) {
 	t.Helper()
 	m := requireStable(t, o, job.ContentStructured)

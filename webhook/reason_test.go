@@ -15,7 +15,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// The reason of a failed attempt names the failure and the receiver's address.
 func TestReasonHasTheAddress(t *testing.T) {
 	t.Parallel()
 	closed := must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -47,7 +46,6 @@ func TestReasonHasTheAddress(t *testing.T) {
 	require.Contains(t, sendTo(t, s, "http://127.0.0.1:9/").Attempt.Reason, "http://127.0.0.1:9/ is not called. ")
 }
 
-// The resolved address of a name is shown only if it is public.
 func TestReasonHidesPrivateAddresses(t *testing.T) {
 	t.Parallel()
 	s := localSender(t)

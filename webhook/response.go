@@ -70,7 +70,6 @@ func storedHeader(h http.Header) map[string][]string {
 	return stored
 }
 
-// plainText replaces invalid UTF-8 and control characters.
 func plainText(s string) string {
 	return strings.Map(func(c rune) rune {
 		if unicode.IsControl(c) {

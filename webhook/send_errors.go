@@ -34,7 +34,7 @@ func classify(err error, answered bool) job.SendError {
 	switch {
 	case errors.Is(err, errForbidden): // a name resolved to a forbidden address; forbidden addresses in a URL are refused earlier
 		return job.SendDNS // like an unknown name, so that clients do not learn which internal names exist
-	case errors.Is(err, context.Canceled): // canceled by the caller
+	case errors.Is(err, context.Canceled):
 		return job.SendInternal
 	case errors.Is(err, context.DeadlineExceeded):
 		return job.SendTimeout
@@ -77,7 +77,7 @@ func classifyStatus(status int) job.SendError {
 	}
 }
 
-// maxReason limits the error's part of a reason, in bytes, because receivers control some of the text.
+// maxReason is the maximum length of the error text in a reason, in bytes. Receivers control some of the text.
 const maxReason = 200
 
 // reason describes a failure, and includes the receiver's address. It returns "" for a success or an internal error. It shows a resolved

@@ -43,7 +43,7 @@ type Sender struct {
 	keys  *Keyring
 }
 
-// NewSender makes a sender that signs with the keys, and for subscriptions also with their secrets.
+// NewSender makes a sender that signs with the keys. Deliveries to subscriptions are also signed with the subscription's secrets.
 func NewSender(cfg SenderConfig, keys *Keyring) *Sender {
 	links := job.Links{PublicURL: cfg.PublicURL, Absolute: true, Language: job.Languages[0]} // receivers do not negotiate a language
 	return &Sender{connector: newConnector(cfg.Guard, cfg.Timeout, cfg.RootCAs), cfg: cfg, links: links, keys: keys}
@@ -161,7 +161,8 @@ func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url
 	return r, nil
 }
 
-// traceparent returns the traceparent of this attempt's span, or else the event's (W3C Trace Context), or "" if there is none.
+// traceparent returns the traceparent of this attempt's span (W3C Trace Context). Without a span, it returns the traceparent of the
+// event, or "" if there is none.
 func traceparent(ctx context.Context, p job.ClaimedDelivery) string {
 	if own := telemetry.Traceparent(ctx); own != "" {
 		return own

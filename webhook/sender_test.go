@@ -22,7 +22,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// receiver is an HTTP server that records its requests; response writes the responses.
 type receiver struct {
 	*httptest.Server
 	mu    sync.Mutex

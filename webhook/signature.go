@@ -15,13 +15,12 @@ import (
 
 const signatureLabel = "sig1"
 
-// signatureLife is how long a signature is valid.
 const signatureLife = 5 * time.Minute
 
 // coveredFields are the headers that every signature covers, before those of CloudEvents.
 var coveredFields = []string{"content-type", "content-digest", "webhook-id"}
 
-// signing is what the signatures of a request depend on, besides the request.
+// signing holds what the signatures need besides the request.
 type signing struct {
 	at      time.Time
 	target  *url.URL
@@ -96,7 +95,6 @@ func contentDigest(body []byte) (string, error) {
 	return member("sha-256", httpsfv.NewItem(sum[:]))
 }
 
-// member encodes a structured-field dictionary with one member.
 func member(name string, value httpsfv.Member) (string, error) {
 	d := httpsfv.NewDictionary()
 	d.Add(name, value)

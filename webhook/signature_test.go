@@ -84,8 +84,6 @@ type captured struct {
 
 var coveredName = regexp.MustCompile(`"([^"]+)"`)
 
-// verify checks the HTTP message signature and the digest of a request like a receiver, using only the request itself and a key. It
-// returns the covered components.
 func (c captured) verify(public ed25519.PublicKey, now time.Time) (covered []string, err error) {
 	v := client.Verifier{URL: c.scheme + "://" + c.host + c.target, Now: func() time.Time { return now }}
 	v.Keys = func(id string) (ed25519.PublicKey, error) {
@@ -113,7 +111,6 @@ func must[T any](value T, err error) func(testing.TB) T {
 	}
 }
 
-// sendChanged sends a delivery with an effect, and returns the received request.
 func sendChanged(t *testing.T, e fault.Effect) (c captured, secret string, public ed25519.PublicKey) {
 	t.Helper()
 	r := newReceiver(t, (*httptest.Server).Start, nil)

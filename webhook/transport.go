@@ -15,7 +15,7 @@ const (
 	maxIdle         = 500
 	maxIdlePerHost  = 50
 	idleTimeout     = 60 * time.Second
-	pingTimeout     = 15 * time.Second // HTTP/2: silence before a ping, and then before the connection is closed
+	pingTimeout     = 15 * time.Second // HTTP/2: silence before a ping; also the time to wait for its response
 	maxResponseHead = 64 << 10         // bytes of header in all 1xx responses and the final one together
 
 	// Receive buffers of HTTP/2, in bytes.
@@ -56,7 +56,6 @@ func newConnector(guard *Guard, timeout time.Duration, roots *x509.CertPool) *co
 	return c
 }
 
-// dialTLS returns a handshakeError if the TLS handshake fails.
 func (c *connector) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
