@@ -17,7 +17,7 @@ const signatureLabel = "sig1"
 
 const signatureLife = 5 * time.Minute
 
-// coveredFields are the headers that every signature covers, before those of CloudEvents.
+// coveredFields are the headers that every signature covers, before the CloudEvents headers.
 var coveredFields = []string{"content-type", "content-digest", "webhook-id"}
 
 // signing holds what the signatures need besides the request.
