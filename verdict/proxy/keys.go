@@ -84,7 +84,7 @@ func forms(text string) []string {
 }
 
 // keyInURL notes whether a URL contains a key (RFC 6750, section 2.3) that any request of the session sent in a header. It skips addresses
-// that the target returned, because those are not the client's mistake.
+// that the target returned, because they are not the client's mistake.
 func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
 	s.within(in, func(n *session) {
 		for _, key := range s.keysOf(r.Header) {

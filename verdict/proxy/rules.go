@@ -69,7 +69,7 @@ func about(m *fault.Match, operation string, r *http.Request, now time.Time) boo
 		(m.From == nil || !now.Before(time.Time(*m.From))) && (m.Until == nil || now.Before(time.Time(*m.Until)))
 }
 
-// rulesOf returns the rules of a labelled session, or those of the proxy if "in" is nil. An ended session has no rules. The caller holds
+// rulesOf returns the rules of a labelled session, or the proxy's rules if in is nil. An ended session has no rules. The caller holds
 // the lock.
 func (s *sessions) rulesOf(in *session) *rules {
 	switch {

@@ -300,7 +300,8 @@ func (s *sessions) verdict(id string) (verdict.Verdict, error) {
 	for _, j := range n.jobs {
 		r.Runs = append(r.Runs, j.Run)
 	}
-	if submitted := maps.Clone(n.submitted); !s.api.Described(verdict.Submit) { // if no submissions are described, use requests that created jobs
+	// If the description has no submissions, use the requests that created jobs.
+	if submitted := maps.Clone(n.submitted); !s.api.Described(verdict.Submit) {
 		r.Submits = func(method, path string) bool { return submitted[method+" "+path] }
 	}
 	s.mu.Unlock()
