@@ -77,8 +77,8 @@ func (p *planner) singles(nth int) (quick, patient []Schedule) {
 	return quick, patient
 }
 
-// pairsOf returns the pairs of an operation, simpler faults first. If alone is true, it returns the pairs that cannot be part of a walk;
-// otherwise it returns those that can.
+// pairsOf returns the pairs of an operation, simpler faults first. If alone is true, it returns only pairs that cannot be part of a
+// walk; otherwise only pairs that can.
 func (p *planner) pairsOf(o Operation, alone bool) (all []pair) {
 	list := catalogue[o.Of]
 	add := func(a, b fault.Effect) {

@@ -52,7 +52,7 @@ type base struct {
 	took   time.Duration // longest time of a run
 }
 
-// breaks returns the problems in a trial under a schedule, except those that also exist without faults.
+// breaks returns the problems in a trial under a schedule, except problems that also exist without faults.
 func (b *base) breaks(s Schedule, t *Trial) (all []Break) {
 	for _, r := range t.Results {
 		if r.Status != verdict.Fail || slices.Contains(b.broken, r.Rule) || len(r.Evidence) == 0 {

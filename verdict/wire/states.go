@@ -49,7 +49,7 @@ func (s *Shape) root(e *fault.Effect, d map[string]any) {
 	}
 }
 
-// change changes the state of one object, and copies of the state. It does not change an event whose name is a final state.
+// change changes the state of one object, and copies of the state. It does not change an event with the name of a final state.
 func (s *Shape) change(e *fault.Effect, t *Thing, d map[string]any) {
 	if event := t.event(d); event != nil && s.Final(event) {
 		return
