@@ -17,7 +17,7 @@ type Entry struct {
 	Of        fault.Use    `json:"of"`
 	Job       string       `json:"job,omitempty"`
 	JobState  JobState     `json:"job_state,omitempty"` // empty: the request names no job
-	Breaks    []string     `json:"breaks"`              // ids of the rules that this request broke, or that demand a later request which is missing
+	Breaks    []string     `json:"breaks"`              // ids of the rules that this request broke, or that demand a missing later request
 	Role      Role         `json:"-"`
 	Status    int          `json:"-"` // 0: no response
 	Effect    fault.Effect `json:"-"`

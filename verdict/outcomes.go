@@ -49,7 +49,7 @@ func (r *record) ended(run *Run, blocked spans) (first *exchange, late time.Dura
 	return first, late, waiting
 }
 
-// knownJobs maps jobs to the submissions whose responses named them.
+// knownJobs returns for each job the first submission with a response that named the job.
 func (r *record) knownJobs() map[string]*exchange {
 	known := map[string]*exchange{}
 	r.each(func(x *exchange) {

@@ -20,8 +20,8 @@ const (
 	HopWithin = 200 * time.Millisecond
 )
 
-// sent is what a redirected request has in common with the request that follows the redirect. It includes the query if the redirect
-// keeps the path.
+// sent has the parts that a redirected request and the request that follows the redirect have in common. It includes the query if the
+// redirect keeps the path.
 type sent struct{ method, path, query, body, key, correlation, keyID, agent string }
 
 func (s sent) on(path, query string, samePath bool) sent {

@@ -12,7 +12,7 @@ type intentKey struct {
 	text, body string
 }
 
-// Kinds of intentKey: what requests have in common in addition to the scope.
+// Kinds of intentKey: in addition to the scope, the requests have this in common.
 const (
 	sameTarget      = iota // only the scope
 	sameKey                // idempotency key

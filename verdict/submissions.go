@@ -107,8 +107,8 @@ func (in *intentions) note(x *exchange) {
 	}
 }
 
-// endedUnsuccessfully reports whether the client had seen, by the given time, that a job or batch ended without success. It returns
-// true for removed jobs, whose state is unknown.
+// endedUnsuccessfully reports whether the client had seen, by the given time, that a job or batch ended without success. It also
+// returns true for a removed job, because its state is unknown.
 func (r *record) endedUnsuccessfully(id string, by time.Time) bool {
 	ends := r.ends[id]
 	if len(ends) == 0 || !ends[0].until().Before(by) {

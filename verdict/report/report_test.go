@@ -100,7 +100,8 @@ func recorded(n, wrong int) *verdict.Record {
 	return r
 }
 
-// The page of many requests stays small: the timeline shows all of them, the tables only the first ones and those that broke rules.
+// The page of many requests stays small. The timeline shows all requests; the tables show only the first ones and requests that broke
+// rules.
 func TestPageOfManyRequests(t *testing.T) {
 	t.Parallel()
 	page := func(n, wrong int) string {
