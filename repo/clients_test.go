@@ -122,7 +122,6 @@ func TestConcurrentChangesOfAClientsKeysTakeTurns(t *testing.T) {
 		WHERE r.key_id = 'k' || lpad((substr(k.key_id, 2)::int + 1)::text, 2, '0')`), "each replaced by its successor")
 }
 
-// watch receives the calls of a running WatchKeys.
 type watch struct {
 	changed   chan string
 	connected chan bool
@@ -184,7 +183,7 @@ func TestWatchKeysSurvivesQuietTimes(t *testing.T) {
 	const quiet = time.Second
 	f := setup(t)
 	w := f.watch(repotest.OpenURL(t, f.url, func(c *repo.Config) { c.Timeout, c.ApplicationName = quiet, "watcher" }))
-	for range 2 { // after a round trip without a notification, the watch keeps its connection
+	for range 2 { // without notifications, the watch pings over its connection and keeps it
 		asked := one[time.Time](f, `SELECT clock_timestamp()`)
 		f.await(`SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'watcher'
 			AND query = '-- ping' AND state_change > $1)`, asked)
@@ -238,7 +237,7 @@ func TestCleanRemovesClientsThatWereNeverUsed(t *testing.T) {
 
 	f.clean(1)
 	for range 5 {
-		f.clean(1) // one part per call
+		f.clean(1) // each call reads only a few clients
 	}
 	for name, id := range clients {
 		require.Equal(t, name != "no key" && name != "two keys", f.clientExists(id), name)
@@ -258,7 +257,7 @@ func TestAClientThatBeginsWhileItIsRemoved(t *testing.T) {
 		f.addKey(ids[i], fmt.Sprint("key-", i))
 		f.ageClient(ids[i], month+time.Minute)
 	}
-	begun, err := f.db.Begin(f.ctx()) // a use of a key that commits while the removal waits for it
+	begun, err := f.db.Begin(f.ctx()) // uses key-0; commits while the removal waits for the key's lock
 	require.NoError(t, err)
 	must(begun.Exec(f.ctx(), `UPDATE api_keys SET used_at = now() WHERE key_id = 'key-0'`))(t)
 	cleaned := make(chan error)

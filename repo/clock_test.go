@@ -24,7 +24,6 @@ func (f *fixture) shiftJob(id job.ID, by time.Duration) {
 		WHERE job_id = $1`, id.String(), by)
 }
 
-// moveJobs calls MoveStrandedJobs until it has read all waiting jobs, as the leader does.
 func (f *fixture) moveJobs(look int) (moved int) {
 	walk(f, func(at job.QueueCursor) ([]int, job.QueueCursor) {
 		n, last := must2(f.store.MoveStrandedJobs(f.ctx(), at, look))(f.t)
@@ -92,7 +91,7 @@ func TestLeasesOfAClockThatWasAheadEnd(t *testing.T) {
 	require.True(t, one[bool](f, `SELECT expires_at BETWEEN now() AND now() + interval '30 s' FROM workers`))
 	require.True(t, one[bool](f, `SELECT claimed_until <= now() + interval '6 min' FROM deliveries`))
 
-	for range 2 { // a lease with an implausibly late end is free, too
+	for range 2 { // the second call gets the lease, because the first lease ends implausibly late
 		require.True(t, must(f.store.Lead(f.ctx(), newID(), 5*time.Second, 0))(t))
 		f.exec(`UPDATE maintenance_state SET leader_expires_at = leader_expires_at + interval '1 h'`)
 	}
@@ -100,7 +99,6 @@ func TestLeasesOfAClockThatWasAheadEnd(t *testing.T) {
 
 func asTestbed(c *repo.Config) { c.Clock = clock.New() }
 
-// move moves the clock and makes the store follow it.
 func move(t *testing.T, s *repo.Store, m testbed.ClockMove) testbed.ClockState {
 	_, follow := must2(s.MoveClock(t.Context(), m.From))(t)
 	return must(follow(t.Context()))(t)
@@ -112,14 +110,13 @@ func setFrozen(frozen bool) testbed.ClockMove { return testbed.ClockMove{Freeze:
 
 func rate(rate float64) testbed.ClockMove { return testbed.ClockMove{Rate: &rate} }
 
-// shown returns the time that a connection of the pool uses.
 func shown(t *testing.T, pool *pgxpool.Pool) (now, precise time.Time) {
 	require.NoError(t, pool.QueryRow(t.Context(), `SELECT now(), clock_timestamp()`).Scan(&now, &precise))
 	return now, precise
 }
 
-// All Postgres connections of a test bed use the moved clock. Other connections use Postgres' clock, and so does a process that has not
-// read the move.
+// All Postgres connections of a test bed use the moved clock. Other connections use Postgres' clock. A process uses the move only after it
+// has read it.
 func TestClockOfSessions(t *testing.T) {
 	f := setup(t)
 	s, other := repotest.OpenURL(t, f.url, asTestbed), repotest.OpenURL(t, f.url, asTestbed)
@@ -156,8 +153,8 @@ func TestClockOfSessions(t *testing.T) {
 	require.InDelta(t, 3600, move(t, s, setFrozen(false)).Rate, 0)
 }
 
-// The clock never goes back, whatever moves happen during the reads. The only exception is a move that was committed too late: it is
-// followed by one more move, which corrects it (TestLateMoveOfTheClock).
+// The clock never goes back, whatever moves happen during the reads. Only a move that was committed too late may set it back. One more
+// move then corrects it (TestLateMoveOfTheClock).
 func TestClockNeverGoesBackwards(t *testing.T) {
 	f := setup(t)
 	s := repotest.OpenURL(t, f.url, asTestbed)

@@ -41,7 +41,6 @@ func (f *fixture) erase(client job.ID) *job.Erasure {
 	return e
 }
 
-// eraseStep does a part of an erasure, and cancels the jobs that it returns as unfinished, like the service.
 func (f *fixture) eraseStep(id job.ID) job.ErasureStep {
 	step := must(f.store.EraseStep(f.ctx(), id))(f.t)
 	for _, id := range step.Unfinished {
@@ -94,7 +93,7 @@ func TestEraseAClientAndNothingElse(t *testing.T) {
 
 	e = f.eraseAll(e.ID)
 	after := f.contents()
-	before["bulk_operations"] = slices.Clone(after["bulk_operations"]) // changed, see below: the operator's item is skipped
+	before["bulk_operations"] = slices.Clone(after["bulk_operations"]) // changed: it counts the erased item as skipped
 	require.Equal(t, before, after)
 	require.Equal(t, 1, one[int](f, `SELECT skipped FROM bulk_operations WHERE operator = 'ann'`))
 	require.Equal(t, 2, one[int](f, `SELECT count(*)::int FROM bulk_operations`))
@@ -149,7 +148,7 @@ func TestErasureResumesAfterEveryPart(t *testing.T) {
 		f.exec(`DROP TRIGGER die ON erasures`)
 		require.Equal(t, before, f.contents())
 
-		// A leader that dies after the commit does not cancel the jobs, but they are found again.
+		// If the leader dies after the commit, the jobs are not canceled. The next step returns them again.
 		step = must(f.store.EraseStep(f.ctx(), e.ID))(t)
 		if step.Erasure.State() == job.ErasureDone {
 			require.Equal(t, 6, step.Erasure.Removed["jobs"])
@@ -166,8 +165,8 @@ func TestErasureResumesAfterEveryPart(t *testing.T) {
 	}
 }
 
-// The service itself cannot store data for a client during or after its erasure. A refusal does not affect the other items of the
-// statement. Requests with the client's keys are refused because of the keys: see TestAnEndedKeyChangesNothing.
+// Without an API key, the service cannot store data for a client during or after its erasure. A refusal does not affect the other items of
+// the statement. Requests with the client's keys are refused because of the keys: see TestAnEndedKeyChangesNothing.
 func TestErasedClientGetsNoNewData(t *testing.T) {
 	f := setup(t)
 	client := newID()

@@ -14,8 +14,8 @@ WHERE erasure_id = @erasure
 
 -- name: erasureMayGoOn
 -- Reads whether all transactions and statements that began before the step have ended. It also checks the snapshots of all sessions of
--- Postgres, because a transaction without writes has no transaction id. In a restored dump, the column since can be ahead of all
--- transaction ids; then the earlier transactions have ended, too. Finds the erasure by primary key.
+-- Postgres, because a transaction without writes has no transaction id. After a restore, `since` can be ahead of all transaction ids; then
+-- no earlier transaction runs any more. Finds the erasure by primary key.
 -- Parameters: @erasure
 SELECT since > pg_snapshot_xmax(pg_current_snapshot()) OR since < pg_snapshot_xmin(pg_current_snapshot()) AND NOT EXISTS (
   SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
@@ -23,8 +23,8 @@ SELECT since > pg_snapshot_xmax(pg_current_snapshot()) OR since < pg_snapshot_xm
 FROM erasures WHERE erasure_id = @erasure
 
 -- name: stopErasedBulks
--- Ends the client's bulk operations at their current item, found by the index bulk_operations_open or bulk_operations_client. Waits for an
--- operation's part that is in progress.
+-- Ends the client's bulk operations at their current item, found by the index bulk_operations_open or bulk_operations_client. If a worker
+-- is processing such an operation, the statement waits for the worker's transaction.
 -- Parameters: @client
 UPDATE bulk_operations SET finished_at = clock_timestamp(), aborted = true WHERE client_id = @client AND finished_at IS NULL
 
@@ -40,7 +40,7 @@ FROM (VALUES (clock_timestamp())) AS v(at) WHERE webhook_id = ANY (ARRAY(SELECT 
 
 -- name: lookErasedJobs
 -- Reads @look jobs of a client after a position, using the index jobs_client. Removes the callbacks of the unfinished jobs, so that no
--- callback reports their cancellation. Rows that another transaction has locked keep theirs.
+-- callback reports their cancellation. Jobs that another transaction has locked keep their callbacks.
 -- Parameters: @client, @after, @look
 WITH looked AS MATERIALIZED (
   SELECT job_id, finished_at IS NULL AS open, attempt, dispatch FROM jobs
@@ -100,7 +100,7 @@ WITH old AS MATERIALIZED (
 ), {{removeDeliveries}}
 
 -- name: countErasedAttempts
--- Counts attempts of deliveries by primary key. Once the deliveries are gone, the attempts' owner is unknown.
+-- Counts attempts of deliveries by primary key. Runs right after the deliveries were removed: delivery_attempts does not store the client.
 -- Parameters: @ids
 SELECT count(*)::int FROM delivery_attempts WHERE delivery_id = ANY (@ids::uuid[])
 
@@ -113,7 +113,7 @@ SELECT EXISTS (SELECT FROM unnest(@ids::uuid[]) AS i(id) CROSS JOIN LATERAL (
 
 -- name: eraseJobs
 -- Removes jobs by primary key, with all their data except deliveries. The jobs are locked already. Leaves no tombstones. Returns the
--- numbers of removed rows by table. The trigger jobs_undelivered finds no deliveries any more.
+-- numbers of removed rows by table. The deliveries must be gone before, so the trigger jobs_undelivered has nothing to remove.
 -- Parameters: @ids
 WITH no_outcomes AS (
   DELETE FROM outcome_outbox WHERE job_id = ANY (@ids::uuid[]) RETURNING 1
@@ -130,7 +130,8 @@ SELECT jsonb_build_object('outcome_outbox', (SELECT count(*) FROM no_outcomes), 
   'reports', (SELECT count(*) FROM no_reports), 'results', (SELECT count(*) FROM no_results), 'jobs', (SELECT count(*) FROM no_jobs))
 
 -- name: countErasedJobs
--- Counts the remaining data of jobs right after their removal, by primary key. Later, the owner of the data is unknown.
+-- Counts the remaining data of jobs right after their removal, by primary key. The data cannot be counted later, because these tables do
+-- not store the client.
 -- Parameters: @ids
 SELECT (SELECT count(*) FROM outcome_outbox WHERE job_id = ANY (@ids::uuid[]))
   + (SELECT count(*) FROM reports WHERE job_id = ANY (@ids)) + (SELECT count(*) FROM results WHERE job_id = ANY (@ids))
@@ -146,7 +147,6 @@ SELECT webhook_id, client_id = @client FROM webhooks WHERE webhook_id > @after O
 DELETE FROM webhooks WHERE webhook_id = ANY (@ids::uuid[])
 
 -- fragment: lookedAlong
--- Reads @look rows of a table after a position, by primary key.
 looked AS MATERIALIZED (
   SELECT {{key}}, client_id FROM {{table}} WHERE {{key}} > @after ORDER BY {{key}} LIMIT @look
 )
@@ -192,9 +192,9 @@ looked AS MATERIALIZED (
 )
 
 -- name: eraseItems
--- Reads @look items after a position, and removes those of the client, by primary key. First it locks their operations by primary key, like
--- every statement that changes items. Removed pending items count as skipped, because an operator's operation ends only when all its items
--- are counted. Returns the number of items read, the last item read, and the number of items removed.
+-- Reads @look items after a position, and removes the client's items, by primary key. First it locks the bulk operations of these items,
+-- like every statement that changes items. Removed pending items count as skipped, because an operator's operation ends only when all its
+-- items are counted. Returns the number of items read, the last item read, and the number of items removed.
 -- Parameters: @client, @after, @after_job, @look
 WITH {{lookedItems}}, mine AS MATERIALIZED (
   SELECT bulk_id, job_id FROM looked WHERE client_id = @client
@@ -213,7 +213,7 @@ SELECT (SELECT count(*)::int FROM looked), l.bulk_id, l.job_id, (SELECT count(*)
 FROM (SELECT bulk_id, job_id FROM looked ORDER BY bulk_id DESC, job_id DESC LIMIT 1) l
 
 -- name: countItems
--- Reads items like eraseItems, and counts those of the client. Locks nothing.
+-- Reads items like eraseItems, and counts the client's items. Locks nothing.
 -- Parameters: @client, @after, @after_job, @look
 WITH {{lookedItems}}
 SELECT (SELECT count(*)::int FROM looked), l.bulk_id, l.job_id, (SELECT count(*)::int FROM looked WHERE client_id = @client)
@@ -242,8 +242,8 @@ DELETE FROM testbed_faults WHERE client_id = @client AND (session_id, position) 
   ORDER BY client_id, session_id, position LIMIT @limit)
 
 -- name: eraseSessions
--- Removes the sessions of a client's test bed by primary key. From then on nothing is recorded, so a later step can remove what was
--- recorded.
+-- Removes the sessions of a client's test bed by primary key. Without a session no exchange is recorded, so a later step can remove all
+-- recorded exchanges.
 -- Parameters: @client, @limit
 DELETE FROM testbed_sessions WHERE client_id = @client AND session_id = ANY (ARRAY(SELECT session_id FROM testbed_sessions
   WHERE client_id = @client ORDER BY client_id, session_id LIMIT @limit))
@@ -275,7 +275,7 @@ DELETE FROM events WHERE ((job_id, seq) IN (SELECT job_id, seq FROM events WHERE
 
 -- name: eraseAnswers
 -- Removes idempotency keys using the primary key: the client's keys, and the key of the request that created the client (that key belongs
--- to no client). Skips rows that another transaction has locked; the final count finds them.
+-- to no client). Skips rows that another transaction has locked. If some remain at the end, the erasure starts again.
 -- Parameters: @client, @limit
 WITH own AS MATERIALIZED (
   SELECT ctid AS place FROM idempotency_keys WHERE client_id = @client ORDER BY client_id, endpoint, key

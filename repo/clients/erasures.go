@@ -11,14 +11,14 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// maxOpenErasures is how many open erasures one round of the leader reads. Newer erasures wait until those are done.
+// maxOpenErasures is how many open erasures one round of the leader reads. Newer erasures wait for a later round.
 const maxOpenErasures = 100
 
 var scanErasure = pgx.RowToAddrOfStructByName[job.Erasure]
 
 // BeginErasure stores the erasure of a client and returns it. From the commit on, the client's keys are revoked in all processes, and
-// nothing new is stored for it. If an erasure is already open, BeginErasure returns it unchanged. A client whose erasure is done is not
-// found, like one that never existed.
+// nothing new is stored for it. If an erasure is already open, BeginErasure returns it unchanged. If the client is unknown or already
+// erased, it returns pg.ErrErased.
 func (s *Store) BeginErasure(ctx context.Context, id job.ID, r job.ErasureRequest) (e *job.Erasure, begun bool, err error) {
 	err = s.db.InTx(ctx, "erase", func(ctx context.Context, tx pgx.Tx) error {
 		known, err := tx.Exec(ctx, statement("lockErasedClient"), pg.UUID(r.ClientID))
@@ -39,7 +39,7 @@ func (s *Store) BeginErasure(ctx context.Context, id job.ID, r job.ErasureReques
 		switch {
 		case err != nil:
 			return err
-		case !begun: // only if an erasure was inserted without this lock
+		case !begun: // another transaction inserted an erasure without locking the client
 			return pg.ErrErased
 		}
 		_, err = forgetKeys(ctx, tx, statement("revokeErasedKeys"), r.ClientID)
@@ -57,7 +57,7 @@ func (s *Store) IsErased(ctx context.Context, client job.ID) (bool, error) {
 	return erased, err
 }
 
-// forgetKeys runs a statement that revokes or removes keys of a client, makes all processes forget them, and returns their number.
+// forgetKeys revokes or removes keys with the statement `sql`, and makes all processes forget them.
 func forgetKeys(ctx context.Context, tx pgx.Tx, sql string, client job.ID) (int, error) {
 	keys, err := pg.RowsIn(ctx, tx, pgx.RowTo[string], sql, pg.UUID(client))
 	if err == nil {
@@ -112,8 +112,8 @@ func (s *Store) EraseStep(ctx context.Context, id job.ID) (step job.ErasureStep,
 	return step, nil
 }
 
-// ResetStep does the next part of the reset of a client's test bed. The part belongs to the step e.Step, or to the first step if e.Step is
-// empty. ResetStep stores the progress in e. It reports whether the reset is done. A later failure does not undo finished parts.
+// ResetStep does the next part of the reset of a client's test bed. It continues with step e.Step, or begins with the first step if e.Step
+// is empty. It stores the progress in e. A later failure does not undo finished parts.
 func (s *Store) ResetStep(ctx context.Context, e *job.Erasure) (step job.ErasureStep, done bool, err error) {
 	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		after := *e
@@ -134,9 +134,8 @@ type erasing struct {
 	tx pgx.Tx
 }
 
-// advance does a part of the current step of an erasure. When the step is done, it moves on to the next one, and from the last to the
-// first. `last` reports whether that was the last step. If the current step is unknown, because a later version wrote it, the erasure
-// starts again; each step may be repeated.
+// advance does a part of the current step of an erasure. `last` reports whether the last step is done; then the first step is next. If a
+// later version wrote a step that is unknown here, the erasure starts again: every step may be repeated.
 func (e *erasing) advance(ctx context.Context, steps []eraseStep) (last bool, err error) {
 	n := max(0, slices.IndexFunc(steps, func(s eraseStep) bool { return s.name == e.Erasure.Step }))
 	before, removed := e.Erasure.Position, maps.Clone(e.Erasure.Removed)

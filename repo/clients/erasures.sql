@@ -10,8 +10,8 @@ SELECT {{erasureColumns}} FROM erasures WHERE client_id = @client
 
 -- name: insertErasure
 -- Stores an erasure. From its commit on, nothing new is stored for the client. Requests with its keys are refused, because the same
--- transaction revokes the keys. The trigger refuse_erased and the statement insertOwn refuse everything else. Waits for a transaction that
--- is inserting the client's erasure. No row: the client already has an erasure.
+-- transaction revokes the keys. The trigger refuse_erased and the statement insertOwn refuse all other new rows of the client. Waits for a
+-- transaction that is inserting the client's erasure. No row: the client already has an erasure.
 -- Parameters: @erasure, @client, @operator, @reason, @request_id
 INSERT INTO erasures (erasure_id, client_id, operator, reason, request_id, created_at)
 VALUES (@erasure, @client, @operator, @reason, @request_id, clock_timestamp()) ON CONFLICT (client_id) DO NOTHING
@@ -40,14 +40,13 @@ SELECT {{erasureColumns}} FROM erasures WHERE erasure_id < @before ORDER BY eras
 SELECT {{erasureColumns}} FROM erasures WHERE finished_at IS NULL ORDER BY erasure_id LIMIT @limit
 
 -- name: lockErasure
--- Locks an unfinished erasure, found by primary key. Every step of an erasure holds this lock. So only one of two leaders does a step, and
--- the other sees its progress. No row: it is done, or another process works on it.
+-- Locks an unfinished erasure, found by primary key. Every step of an erasure holds this lock. Even if two processes believe that they
+-- lead, only one at a time does a step. No row: it is done, or another process works on it.
 -- Parameters: @erasure
 SELECT {{erasureColumns}} FROM erasures WHERE erasure_id = @erasure AND finished_at IS NULL FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: moveErasure
 -- Writes the progress of an erasure, in the transaction that made the progress. Finds the row, which is already locked, by primary key.
--- When a new step begins, the column since is set to the id of this transaction.
 -- Parameters: @erasure, @step, @position, @position_job, @removed, @remaining
 UPDATE erasures SET since = CASE WHEN step = @step THEN since ELSE pg_current_xact_id() END, step = @step, position = @position,
   position_job = @position_job, removed = @removed, remaining = @remaining, started_at = coalesce(started_at, clock_timestamp())

@@ -18,7 +18,7 @@ var statement = pg.Statements(files, map[string]string{"revocationChannel": revo
 type Store struct {
 	db     *pg.DB
 	logger *slog.Logger
-	unused pg.Walk[job.ID] // walk over the clients, to find unused clients
+	unused pg.Walk[job.ID]
 }
 
 // New makes a Store.

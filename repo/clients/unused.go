@@ -18,7 +18,7 @@ const (
 	unusedClientsKept = 30 * 24 * time.Hour
 )
 
-// lookPerRemoved is how many times more clients CleanUnused reads than it may remove. Most clients are used and stay.
+// CleanUnused reads lookPerRemoved clients for each client that it may remove, because most clients are used and stay.
 const lookPerRemoved = 4
 
 // CleanUnused removes at most `limit` clients that were never used, and reports whether there may be more to remove.
@@ -59,8 +59,8 @@ func (s *Store) CleanUnused(ctx context.Context, limit int) (more bool, err erro
 }
 
 // removeUnused removes clients and their keys, and makes all processes forget the keys. It locks the clients first, as every change of
-// keys does, so no key is added meanwhile. It skips clients that another transaction has locked. Then it locks the keys, and skips a client
-// with a key that was used since findUnused. UseKey waits for this lock: either it finds the key gone, or the client stays.
+// keys does, so no key is added meanwhile. Then it locks the keys, and skips a client with a key that was used since findUnused. A
+// concurrent UseKey waits for the lock of its key. Then the key is gone, or the client was kept.
 func removeUnused(ctx context.Context, tx pgx.Tx, found []pgtype.UUID, keep time.Duration) error {
 	clients, err := pg.RowsIn(ctx, tx, pg.RowToID, statement("lockUnused"), found)
 	if err != nil {

@@ -1,7 +1,7 @@
 -- name: findUnused
 -- Walks clients by primary key, and returns whether each is unused: it is old, and has no used or young key, no job and no webhook. A
--- client without keys counts as unused only if it is too young to have had a key that was removed. Reads api_keys, jobs and webhooks by
--- their indexes on the client. Locks nothing.
+-- client without keys counts as unused only if it is younger than @keys_kept. An older client may have used keys that were removed since.
+-- Reads api_keys, jobs and webhooks by their indexes on the client. Locks nothing.
 -- Parameters: @after, @look, @keep, @keys_kept
 WITH looked AS MATERIALIZED (SELECT client_id, created_at FROM clients
   WHERE client_id > coalesce(@after::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY client_id LIMIT @look)
