@@ -83,7 +83,6 @@ func TestCallbackEndpoints(t *testing.T) {
 	require.NotEqual(t, endpoint("http://cb.test"), one[string](f, `SELECT callback_endpoint(gen_random_uuid(), 'http://cb.test')::text`))
 }
 
-// A refused claim returns when to retry, if a retry can succeed.
 func TestRefusedClaimsReturnWhenToRetry(t *testing.T) {
 	f := setup(t)
 	hook := f.subscribe(job.EventCreated)
@@ -121,7 +120,6 @@ func TestRefusedClaimsReturnWhenToRetry(t *testing.T) {
 	testkit.Eventually(t, "the delivery is due", func() bool { return f.claimDelivery(id) != nil })
 }
 
-// A statement that claims deliveries reads a limited amount of their data. It leaves the other deliveries for later.
 func TestClaimsReadBoundedData(t *testing.T) {
 	f := setup(t)
 	f.subscribe(job.EventEmitted)
@@ -156,7 +154,6 @@ func TestClaimsAndReleases(t *testing.T) {
 	f.checkInvariants()
 }
 
-// Waiting deliveries of a disabled or deleted webhook fail. A tried delivery keeps its error.
 func TestOrphansAreFailed(t *testing.T) {
 	f := setup(t)
 	off, gone, fine := f.subscribe(job.EventCreated), f.subscribe(job.EventCreated), f.subscribe(job.EventCreated)
@@ -226,7 +223,6 @@ func TestDueDeliveries(t *testing.T) {
 	require.Equal(t, 10, find(0, time.Hour), "a disabled webhook has no due deliveries")
 }
 
-// NewDeliveries finds the deliveries of events that have just been written.
 func TestNewDeliveries(t *testing.T) {
 	f := setup(t)
 	hook := f.subscribe(job.EventCreated, job.EventBatchCompleted)
@@ -255,7 +251,6 @@ func TestNewDeliveries(t *testing.T) {
 	require.Len(t, found([]job.ID{id, batched}, nil), of, "one delivery was tried")
 }
 
-// reads counts the rows of a table and the entries of its indexes that a statement reads.
 func (f *fixture) reads(table, statement, args string) int {
 	tx := must(f.store.Pool().Begin(f.ctx()))(f.t)
 	defer func() { require.NoError(f.t, tx.Rollback(f.ctx())) }()

@@ -17,7 +17,6 @@ func strict(c *repo.Config) {
 	c.Webhooks = repo.WebhookLimits{DisableFailures: 3, DisableAfter: time.Nanosecond}
 }
 
-// hookRow returns everything that is stored about a webhook, and the version of its row.
 func (f *fixture) hookRow(id job.ID) string {
 	return one[string](f, `SELECT xmin::text || xmax::text || to_jsonb(w) FROM webhooks w WHERE webhook_id = $1`, id.String())
 }
@@ -141,7 +140,6 @@ func TestDisablingTakesBothLimits(t *testing.T) {
 	require.Equal(t, job.DisabledFailing, f.record(givenUp(p[3])).Disabled)
 }
 
-// An internal failure counts neither against the webhook nor as a try of the delivery.
 func TestInternalFailuresDoNotCount(t *testing.T) {
 	f := setup(t, strict)
 	hook := f.subscribe(job.EventCreated)
@@ -167,7 +165,6 @@ func TestInternalFailuresDoNotCount(t *testing.T) {
 	f.checkInvariants()
 }
 
-// The log of a delivery that is redelivered many times is limited.
 func TestLatestAttemptsAreKept(t *testing.T) {
 	f := setup(t)
 	hook, claimed := f.claimed(2)

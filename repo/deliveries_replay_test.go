@@ -16,7 +16,6 @@ func (f *fixture) replay(hook job.ID, since time.Time, after job.Position, limit
 	return must(f.store.ReplayEvents(f.ctx(), f.client, hook, since, after, limit))(f.t)
 }
 
-// replayAll replays until nothing is left, and returns how many deliveries were queued, and in how many calls.
 func (f *fixture) replayAll(hook job.ID, since time.Time, limit int) (queued, calls int) {
 	for r := (job.Replay{More: true}); r.More; calls++ {
 		require.Less(f.t, calls, 1000, "the replay makes no progress")
@@ -96,7 +95,8 @@ func TestReplayOfALongHistory(t *testing.T) {
 	require.LessOrEqual(t, calls, 8, "the last 30,000 events have one transaction")
 }
 
-// A redelivered delivery is no longer FAILED. So a replay needs no position to continue after while it redelivers the FAILED ones.
+// A redelivered delivery is no longer FAILED. While a replay still redelivers FAILED deliveries, it returns no position: the next call
+// finds the rest by state.
 func TestReplayBeginsWithFailedDeliveries(t *testing.T) {
 	f := setup(t)
 	f.submit()
@@ -123,9 +123,8 @@ func (f *fixture) awaitPast() {
 	})
 }
 
-// While a pending transaction may still write events, a replay sends later events, but returns a position before the events that may still
-// come. The replay still ends. The test runs alone, because its pending transaction would hold up the replays of other tests on the same
-// server.
+// A replay also sends the events after a pending transaction, but the position that it returns stays before that transaction. The replay
+// still ends. The test runs alone, because its pending transaction would hold up the replays of other tests on the same server.
 func TestReplayStopsBeforePendingTransactions(t *testing.T) {
 	f := setupAt(t, repotest.URL(t))
 	f.submit()

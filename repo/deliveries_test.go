@@ -30,20 +30,17 @@ func (f *fixture) ids(sql string, args ...any) []job.ID {
 	return must(pgx.CollectRows(must(f.db.Query(f.ctx(), sql, args...))(f.t), pgx.RowTo[job.ID]))(f.t)
 }
 
-// claimDelivery returns nil if the delivery was not claimed.
 func (f *fixture) claimDelivery(id job.ID) *job.ClaimedDelivery {
 	d, _ := must2(f.store.ClaimDelivery(f.ctx(), id, time.Hour))(f.t)
 	return d
 }
 
-// claimed creates a webhook with n deliveries of job creations, and claims them.
 func (f *fixture) claimed(n int) (hook job.ID, claimed []job.ClaimedDelivery) {
 	hook = f.subscribe(job.EventCreated)
 	f.submitted(n)
 	return hook, f.claimAll(hook, n)
 }
 
-// dueDeliveries reads all pages of the deliveries that are due now or within `ahead`. calls counts the pages.
 func (f *fixture) dueDeliveries(look, perEndpoint, limit int, minAge, ahead time.Duration) (found []job.DeliveryTask, calls int) {
 	return walk(f, func(at job.EndpointKey) ([]job.DeliveryTask, job.EndpointKey) {
 		some, last := must2(f.store.DueDeliveries(f.ctx(), at, look, perEndpoint, limit, minAge, ahead))(f.t)
@@ -110,7 +107,6 @@ func (f *fixture) sentTo(where string, args ...any) []string {
 	return strings.Split(text, ",")
 }
 
-// Each statement that writes an event also writes its deliveries.
 func TestEventsHaveTheirDeliveries(t *testing.T) {
 	f := setup(t)
 	named := func(name string, events ...string) job.ID {
@@ -171,7 +167,7 @@ func TestEventsHaveTheirDeliveries(t *testing.T) {
 	f.queueDue(10)
 	check(later)
 	f.makeDue(early)
-	f.finish(success(f.claim(early, 1))) // the claim queues it
+	f.finish(success(f.claim(early, 1))) // the claim also queues the due job
 	check(early)
 
 	b := f.insertBatch(f.batch(2))

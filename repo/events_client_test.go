@@ -49,7 +49,6 @@ func (r *follower) read(limit int) bool {
 	return len(feed.Events) > 0 || feed.Held
 }
 
-// readAll reads until everything that is committed has been shown.
 func (r *follower) readAll(limit int) []job.Occurrence {
 	r.f.t.Helper()
 	for deadline := time.Now().Add(testkit.Patience); r.read(limit); {
@@ -58,7 +57,6 @@ func (r *follower) readAll(limit int) []job.Occurrence {
 	return r.seen
 }
 
-// places returns the positions of all events that the feed of the fixture's client must show, in order.
 func (f *fixture) places() []job.Position {
 	rows := must(f.db.Query(f.ctx(), `SELECT tx, id, seq FROM (
 		SELECT client_id, tx, job_id AS id, seq FROM events UNION ALL SELECT client_id, tx, event_id, 0 FROM client_events) e
@@ -234,7 +232,8 @@ func TestFeedReportsBatches(t *testing.T) {
 	require.Equal(t, positions(events), positions(f.feed(job.Position{}, 100).Events), "the event is removed with its batch")
 }
 
-// A reader that reads pages during concurrent changes sees each event once, in the feed's order. That preserves each job's order.
+// A reader that reads pages during concurrent changes sees each event once, in the feed's order. So the events of each job are in order,
+// too.
 func TestFeedSkipsAndRepeatsNothing(t *testing.T) {
 	f := setup(t)
 	c := newChaos(f, 6)
@@ -281,8 +280,7 @@ func TestFeedSkipsAndRepeatsNothing(t *testing.T) {
 	}
 }
 
-// transaction takes a transaction number, lets other transactions overtake it, and then cancels a job, writes another event, or rolls
-// back.
+// transaction sleeps after it gets its id, so that other transactions overtake it.
 func (c *chaos) transaction(ctx context.Context, dice *rand.Rand) error {
 	err := pgx.BeginFunc(ctx, c.f.db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_current_xact_id(), pg_sleep($1)`, dice.Float64()/40); err != nil {

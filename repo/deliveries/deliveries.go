@@ -11,10 +11,9 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// ErrNotFound does not distinguish a delivery that never existed from one of another owner.
+// ErrNotFound is returned for an unknown delivery and for a delivery of another owner.
 var ErrNotFound = job.Errorf(job.CodeRequestNotFound, "No delivery with this id was found.")
 
-// scanDelivery reads a row of leading columns, deliveryColumns and trailing columns.
 func scanDelivery(row pgx.CollectableRow, d *job.Delivery, leading []any, trailing ...any) error {
 	var resentAt int
 	err := pg.ScanRow(row, slices.Concat(leading, []any{
@@ -32,8 +31,8 @@ func scanOneDelivery(row pgx.CollectableRow) (*job.Delivery, error) {
 	return &d, scanDelivery(row, &d, nil)
 }
 
-// Deliveries lists the deliveries of a client's webhook or job, the newest first by id. A page ends after the first 20,000 rows of its
-// range, even if it has fewer entries than its limit.
+// Deliveries lists the deliveries of a client's webhook or job, the newest first by id. A call reads at most 20,000 rows, so a page can
+// have fewer entries than its limit.
 func (s *Store) Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error) {
 	list, owner := statement("listByWebhook"), q.Owner.WebhookID
 	switch {
@@ -56,7 +55,6 @@ func (s *Store) Deliveries(ctx context.Context, client job.ID, q job.DeliveryQue
 	return job.DeliveryPage{Deliveries: deliveries, Next: next}, err
 }
 
-// owns returns an error unless the owner of the deliveries belongs to the client.
 func (s *Store) owns(ctx context.Context, client job.ID, o job.DeliveryOwner) error {
 	if o.WebhookID.IsZero() {
 		_, err := s.jobs.Look(ctx, client, o.JobID)
@@ -137,16 +135,16 @@ const (
 	// maxReplayed is how many events one call of ReplayEvents may read, job events and others together.
 	maxReplayed = 5000
 
-	// An event may have occurred up to replaySlack earlier than an event before it in the stream. No transaction that writes events takes
-	// longer.
+	// The stream is not sorted by time. An event may be up to replaySlack older than the one before it, because no transaction that writes
+	// events takes longer.
 	replaySlack = time.Minute
 )
 
-// ReplayEvents sends a webhook the events that it missed since the given time. First come its FAILED deliveries, then, in the order of the
-// client's events, matching events without a delivery to the webhook. ReplayEvents reads a limited number of events. If there are more, it
-// returns the position to continue after; the zero position is the beginning.
+// ReplayEvents sends a webhook the events that it missed since the given time. First it makes the FAILED deliveries due. Then it queues
+// matching events that have no delivery to the webhook, in stream order. ReplayEvents reads a limited number of events. If there are more,
+// it returns the position to continue after; the zero position is the beginning.
 //
-// It skips the events of webhook tests, and those about the disabling of this webhook.
+// It skips the events of webhook tests, and the events that report that this webhook was disabled.
 func (s *Store) ReplayEvents(ctx context.Context, client, webhook job.ID, since time.Time, after job.Position, limit int) (
 	job.Replay, error,
 ) {
@@ -184,7 +182,6 @@ func (s *Store) ReplayEvents(ctx context.Context, client, webhook job.ID, since 
 	return r.Replay, nil
 }
 
-// whyNotSent returns the reason why a webhook gets no deliveries, as an error.
 func (s *Store) whyNotSent(ctx context.Context, client, webhook job.ID) error {
 	if _, err := s.Webhook(ctx, client, webhook); err != nil {
 		return err

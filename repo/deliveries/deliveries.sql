@@ -1,6 +1,6 @@
 -- fragment: listDeliveries
--- Lists the deliveries of an owner, the newest first, like listJobs. Walks one of the indexes on (owner, delivery_id) backwards:
--- deliveries_webhook, deliveries_failed or deliveries_job. Locks nothing.
+-- Lists the deliveries of an owner, the newest first. Walks one of the indexes on (owner, delivery_id) backwards: deliveries_webhook,
+-- deliveries_failed or deliveries_job. Locks nothing.
 -- Parameters: @client, @owner, @to_id, @from_id, @state, @event_name, @created_after, @created_before, @limit
 WITH looked AS (
   SELECT * FROM deliveries WHERE ({{owner}}, delivery_id) < (@owner::uuid, @to_id)
@@ -22,7 +22,8 @@ deliveries.delivery_id = @delivery AND deliveries.client_id = @client
     AND EXISTS (SELECT FROM webhooks WHERE webhook_id = @webhook AND deleted_at IS NULL) END
 
 -- name: readDelivery
--- Reads a delivery and its latest attempts in one snapshot, in any order. A delivery without attempts has one row. No row: there is none.
+-- Reads a delivery and its latest attempts in one snapshot, in any order. A delivery without attempts has one row. No row: the delivery
+-- does not exist.
 -- Parameters: @delivery, @client, @webhook, @job, @max_attempts
 SELECT {{deliveryColumns}}, a.number, a.started_at, a.duration_ms, a.status, a.error, a.reason, a.response_header, a.response_body,
   a.body_truncated
@@ -56,8 +57,8 @@ WITH failed AS MATERIALIZED (
 UPDATE deliveries SET {{dueAgain}} WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM failed))
 
 -- name: testWebhook
--- Writes an event and its only delivery; the trigger client_events_delivered writes none for it. No row: the webhook does not exist or is
--- disabled.
+-- Writes a test event and its delivery to this webhook. The trigger client_events_delivered adds no other delivery. No row: the webhook
+-- does not exist or is disabled.
 -- Parameters: @webhook, @client
 WITH target AS MATERIALIZED (
   SELECT webhook_id, client_id, uuid7(at) AS event_id, at FROM webhooks, (VALUES (clock_timestamp())) AS v(at)
@@ -71,9 +72,8 @@ SELECT uuid7(at), client_id, webhook_id, webhook_id, 0, event_id, 'webhook.test'
 RETURNING {{deliveryColumns}}
 
 -- name: findReplayStart
--- Bisects the range of transaction ids to find the last transaction with an event of the client before @since. The result is approximate,
--- because ids follow the beginnings of transactions, and events happen later in them. Each step looks up one event in the index
--- events_client.
+-- Bisects the range of transaction ids to find the last transaction with an event of the client before @since. The result is approximate:
+-- ids follow the start of transactions, but an event gets its time later. Each step looks up one event in the index events_client.
 -- Parameters: @client, @since
 WITH RECURSIVE search AS (
   SELECT 0::bigint AS old, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS young
@@ -91,8 +91,8 @@ SELECT max(old)::text::xid8 FROM search
 -- others until the transaction ends.
 --
 -- The returned position stays before the snapshot's xmin, because events may still be committed from there on. Events after the xmin are
--- queued, too, but the position does not pass them. The result says that there is more if unread events lie before the xmin, or if this
--- call queued some events and did not reach others. So repeated calls come to an end even if a pending transaction holds the position
+-- queued, too, but the position does not pass them. The result reports more events if unread ones lie before the xmin. Unread events after
+-- the xmin count only if this call queued some. Otherwise repeated calls would not end while a pending transaction holds the position
 -- back.
 -- Parameters: @client, @webhook, @since, @limit, @after_tx, @after_id, @after_seq, @looked
 WITH target AS MATERIALIZED (
@@ -151,11 +151,10 @@ FROM target CROSS JOIN seen CROSS JOIN queued LEFT JOIN passed p ON true
 -- {{guard}} => EXISTS (SELECT FROM jobs WHERE job_id = @owner AND client_id = @client)
 
 -- fragment: ownsWebhook
--- Condition: the webhook belongs to the client.
 EXISTS (SELECT FROM webhooks WHERE webhook_id = @owner AND client_id = @client AND deleted_at IS NULL)
 
 -- fragment: deliveryColumns
--- The columns of a delivery, read by scanDelivery.
+-- In the order of scanDelivery.
 deliveries.delivery_id, deliveries.client_id, deliveries.endpoint_id, deliveries.webhook_id, deliveries.url,
   deliveries.job_id, deliveries.seq, deliveries.event_id, deliveries.event_name, deliveries.created_at,
   deliveries.state, deliveries.attempts, deliveries.resent_at, deliveries.next_attempt_at, deliveries.claimed_until, deliveries.settled_at,

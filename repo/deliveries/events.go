@@ -11,8 +11,8 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// eventScanner reads eventColumns. All columns are null if the row has no event. The job's columns are null if the event belongs to no
-// job, the report's if the event ended no attempt.
+// eventScanner reads eventColumns. All columns are null if the row has no event. The job's columns are null if the event has no job. The
+// report's columns are null if the event ended no attempt.
 type eventScanner struct {
 	job.Occurrence
 	ended jobs.AttemptScanner
@@ -41,12 +41,11 @@ const (
 	// pageBytes is the size, in bytes, that ends a page. The event that reaches this size is still included, so each page has at least one
 	// event.
 	pageBytes = 256 << 10
-	// batchBytes is the assumed size of a batch document: about its maximum, with all the failed items that it may list.
+	// batchBytes is about the maximum size of a batch document, with all failed items that it may list.
 	batchBytes = 16 << 10
 )
 
-// Events reads events of a client's job after the given seq: at most `limit` of them, within pageBytes. A missing job is an error, as in
-// Job.
+// Events reads events of a client's job after the given seq: at most `limit` of them, within pageBytes. A missing job is an error.
 func (s *Store) Events(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error) {
 	type line struct {
 		state job.State
@@ -81,13 +80,13 @@ func (s *Store) EventSeqs(ctx context.Context, jobs []job.ID) (map[job.ID]int, e
 	return pg.QueryByID(ctx, s.db, func(seq *int) []any { return []any{seq} }, statement("eventSeqs"), pg.Column(jobs, pg.UUID))
 }
 
-// errFuturePosition refuses a position ahead of this server, which comes from another server or from before a restore.
+// errFuturePosition refuses a position that this server has not reached. It comes from another server, or from before a restore.
 var errFuturePosition = job.Errorf(job.CodeMalformed, "This position is after the end of the stream: it does not belong to this stream.")
 
 // ClientEvents reads events of a client after a position, in the order of positions: at most `limit` of them, within pageBytes.
 //
-// ClientEvents returns an event only if no pending transaction can still insert an earlier one. A pending transaction has an id that is not
-// below the snapshot's xmin, and the tx of its events is that id or a later one. So it cannot add an event below the xmin.
+// ClientEvents returns an event only if no pending transaction can still insert an earlier one. The ids of pending transactions, and the
+// tx of their events, are at or above the snapshot's xmin. So they cannot add an event below the xmin.
 func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
 	type line struct {
 		future, held, more bool
@@ -118,7 +117,7 @@ func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Posit
 		}
 		if !l.batch.IsZero() {
 			if l.event.Batch = batches[l.batch]; l.event.Batch == nil {
-				continue // removed since the event was read; events are removed before their batches
+				continue // the batch is gone, so the event is gone, too: events are removed first
 			}
 		}
 		feed.Events = append(feed.Events, *l.event)
@@ -126,8 +125,8 @@ func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Posit
 	return feed, s.requireReader(ctx, feed.Events)
 }
 
-// requireReader returns an error if the API key of the context ended before the events were read. It checks after the read, so it sees a
-// key's end that was committed before any of the events.
+// requireReader returns an error if the API key of the context ended before the events were read. The check follows the read, so it sees
+// every revocation that was committed before these events.
 func (s *Store) requireReader(ctx context.Context, events []job.Occurrence) error {
 	key := job.KeyOf(ctx)
 	if key == "" || len(events) == 0 {
@@ -136,7 +135,7 @@ func (s *Store) requireReader(ctx context.Context, events []job.Occurrence) erro
 	return s.db.RequireKey(ctx, key)
 }
 
-// endedBatches reads completed batches with their outcome, which never changes, but without items and job counts. It skips zero ids.
+// endedBatches reads completed batches with their outcome, which never changes, but without items and job counts.
 func (s *Store) endedBatches(ctx context.Context, ids []job.ID) (map[job.ID]*job.Batch, error) {
 	if ids = slices.DeleteFunc(ids, job.ID.IsZero); len(ids) == 0 {
 		return nil, nil
@@ -145,7 +144,7 @@ func (s *Store) endedBatches(ctx context.Context, ids []job.ID) (map[job.ID]*job
 	return pg.ByID(found, func(b *job.Batch) job.ID { return b.ID }), err
 }
 
-// FeedEnd returns a position before all new events. All events that ClientEvents shows now are before it.
+// FeedEnd returns the position after all events that ClientEvents shows now. All new events come after it.
 func (s *Store) FeedEnd(ctx context.Context) (job.Position, error) {
 	tx, err := pg.QueryValue[uint64](ctx, s.db, `SELECT pg_snapshot_xmin(pg_current_snapshot())`)
 	return job.Position{Tx: tx}, err

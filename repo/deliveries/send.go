@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// MaxLookedEndpoints is the maximum number of endpoints that a count of deliveries for operators reads.
+// MaxLookedEndpoints limits how many endpoints are read to count deliveries for operators.
 const MaxLookedEndpoints = 10_000
 
 // NewDeliveries finds deliveries that wait for their first attempt. It looks only at the latest deliveries of each job, and of each
@@ -96,7 +96,7 @@ func (s *Store) claimDeliveries(ctx context.Context, db pg.Conn, all []claimRequ
 			continue
 		case !c.batch.IsZero():
 			if c.Occurrence.Batch = batches[c.batch]; c.Occurrence.Batch == nil {
-				continue // removed since; events are removed before their batches
+				continue // the batch is gone, so the event is gone, too: events are removed first
 			}
 		}
 		a.Value.delivery = &c.ClaimedDelivery
@@ -111,7 +111,7 @@ type claim struct {
 
 type claimed struct {
 	job.ClaimedDelivery
-	index int // index of the request in the batch
+	index int
 	wait  time.Duration
 	batch job.ID
 }
@@ -151,13 +151,11 @@ func (s *Store) ReclaimDeliveries(ctx context.Context, limit int) (n int, err er
 // It disables the webhook after too many failures in a row over too long a time, or if the result asks for it. It then writes the client's
 // event webhook.disabled once.
 //
-// An internal failure, job.SendInternal, is not the receiver's fault. Such a failure counts neither against the webhook nor as one of the
-// delivery's tries.
+// An internal failure, job.SendInternal, is not the receiver's fault. It counts neither against the webhook nor as a try of the delivery.
 func (s *Store) RecordDelivery(ctx context.Context, r job.DeliveryResult) (job.Recorded, error) {
 	return s.records.Do(ctx, r)
 }
 
-// disabledTexts are the sentences that explain why RecordDelivery disabled a webhook.
 var disabledTexts = map[job.DisabledReason]string{
 	job.DisabledGone: job.DisabledGone.Text(), job.DisabledFailing: job.DisabledFailing.Text(),
 }
@@ -188,7 +186,6 @@ func (s *Store) recordDeliveries(ctx context.Context, db pg.Conn, results []job.
 	return collectRecorded(rows, err, results)
 }
 
-// collectRecorded reports a disabled webhook once, with the first of the failures that disabled it.
 func collectRecorded(rows pgx.Rows, err error, results []job.DeliveryResult) ([]pg.Answer[job.Recorded], error) {
 	type line struct {
 		number  int
@@ -235,7 +232,8 @@ type EndpointWalk struct {
 	Looked, Changed int
 }
 
-// Next returns the endpoint to continue the walk after. `look` limits the endpoints of a call, and `limit` its changed deliveries.
+// Next returns the endpoint to continue the walk after. `look` and `limit` limited the endpoints read and the deliveries changed by the
+// finished call.
 func (w EndpointWalk) Next(from job.EndpointKey, look, limit int) job.EndpointKey {
 	switch {
 	case w.Changed == limit: // the same endpoints may have more deliveries to change
@@ -253,9 +251,9 @@ func (s *Store) FailOrphans(ctx context.Context, look, limit int) ([]job.ID, err
 	defer s.orphans.Unlock()
 	from := s.orphans.At
 	type found struct {
-		job.EndpointKey // last endpoint looked at
-		Looked          int
-		Failed          []job.ID
+		job.EndpointKey
+		Looked int
+		Failed []job.ID
 	}
 	f, err := pg.QueryOne(ctx, s.db, nil, pgx.RowToStructByPos[found], statement("failOrphans"),
 		[16]byte(from.Client), [16]byte(from.Endpoint), look, limit)

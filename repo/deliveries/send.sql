@@ -17,13 +17,12 @@ WITH RECURSIVE walk AS (
 
 -- fragment: stillWaiting
 -- Condition: the delivery d, found by primary key, is waiting. It is written differently from the predicate of the index
--- deliveries_waiting, so that the planner does not walk that index. For the same reason, the condition for claimed deliveries is
--- num_nonnulls(claimed_until) = 1.
+-- deliveries_waiting, so that the planner does not walk that index.
 num_nonnulls(d.claimed_until, d.settled_at) = 0
 
 -- name: newDeliveries
--- Finds deliveries that wait for their first attempt: among the latest 100 of each job, by the index deliveries_job; and among the
--- deliveries of each client's latest 20 events without a job, by client_events_client and deliveries_once. Locks nothing.
+-- Finds untried deliveries among the latest 100 of each job, by the index deliveries_job. Also finds them for each client's latest 20
+-- events without a job, by client_events_client and deliveries_once. Locks nothing.
 -- Parameters: @jobs, @clients
 SELECT d.delivery_id, d.client_id, d.endpoint_id FROM unnest(@jobs::uuid[]) AS i(id) CROSS JOIN LATERAL (
   SELECT * FROM deliveries WHERE job_id = i.id ORDER BY job_id DESC, delivery_id DESC LIMIT 100) d
@@ -41,11 +40,11 @@ WHERE {{stillWaiting}} AND d.attempts = 0
 -- A delivery and its event are written together and removed together. If there is a delivery without its event, this statement removes it,
 -- because it cannot be sent.
 --
--- The size of an event's data is estimated from its stored size, and overestimated if it is compressed: the exact size would require
+-- The size of an event's data is estimated from its stored size. Compressed data is overestimated: the exact size would require
 -- decompressing even data that is not taken. Small events come first, so that large events of one client do not block the others.
 --
--- Returns a row for each requested delivery. A delivery that is not claimed has a wait if the caller should ask again: the time until it
--- is due, or a moment if it was locked or there was too much data.
+-- Returns a row for each requested delivery. If the caller should ask again, the row has a wait: the time until the delivery is due, or
+-- briefly if it was locked or there was too much data.
 -- Parameters: @ids, @holds
 WITH due AS MATERIALIZED (
   SELECT d.delivery_id, d.job_id, d.seq, d.event_id, i.hold
@@ -86,7 +85,8 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (SELECT * FROM webhooks WHERE webhook_id = e.webhook_id LIMIT 1) w ON true
 
 -- name: releaseDelivery
--- Releases a claim, if it is current. Locks the delivery, found by primary key.
+-- Releases a claim, if it is current. Locks the delivery, found by primary key; num_nonnulls keeps the planner from walking the index
+-- deliveries_claimed.
 -- Parameters: @delivery, @fence
 UPDATE deliveries d SET claimed_until = NULL WHERE d.delivery_id = @delivery AND num_nonnulls(d.claimed_until) = 1 AND d.dispatch = @fence
 
@@ -167,8 +167,8 @@ SELECT s.delivery_id, s.number, s.webhook_id, s.failed IS NOT NULL AND NOT s.our
 
 -- name: dueDeliveries
 -- Walks endpoints, and finds the first waiting deliveries of each that are due within @soon. Skips untried deliveries younger than
--- @min_age, because the process that wrote them enqueues them. Reads the index deliveries_waiting; locks nothing. The last endpoint that
--- it reads is always in the answer, if there may be more.
+-- @min_age, because the process that wrote them enqueues them. Reads the index deliveries_waiting; locks nothing. If there may be more
+-- endpoints, the answer contains the last one read, so that the next call can continue there.
 -- Parameters: @after_client, @after_endpoint, @looked, @per_endpoint, @min_age, @soon, @limit
 {{walkEndpoints}}
 SELECT walk.n = @looked, walk.client_id, walk.endpoint_id, delivery_id, d.next_attempt_at FROM walk LEFT JOIN LATERAL (
@@ -181,7 +181,7 @@ WHERE n > 0 AND (delivery_id IS NOT NULL OR n = @looked) LIMIT @limit
 
 -- name: failOrphans
 -- Ends waiting deliveries of disabled or deleted webhooks. A tried delivery keeps its error. Finds them by the index deliveries_waiting.
--- Skips rows that another transaction has locked, so that a request that enables the webhook or redelivers takes precedence.
+-- Skips locked rows: a request that enables the webhook or redelivers may hold the lock, and takes precedence.
 -- Parameters: @after_client, @after_endpoint, @looked, @limit
 {{walkEndpoints}}, orphans AS MATERIALIZED (
   SELECT d.delivery_id FROM walk CROSS JOIN LATERAL (

@@ -27,8 +27,8 @@ type Store struct {
 	claims  *pg.Batcher[claimRequest, claim]
 	records *pg.Batcher[job.DeliveryResult, job.Recorded]
 
-	newHooks pg.KeyedMutex[job.ID]    // held while a client inserts a webhook
-	orphans  pg.Walk[job.EndpointKey] // position of FailOrphans
+	newHooks pg.KeyedMutex[job.ID] // held while a client inserts a webhook
+	orphans  pg.Walk[job.EndpointKey]
 }
 
 // New makes a Store.

@@ -10,13 +10,13 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// DisableFailures is how many failures in a row disable a webhook, if they have also lasted for WebhookLimits.DisableAfter.
+// DisableFailures is how many disable a webhook, if they have also lasted for WebhookLimits.DisableAfter.
 const DisableFailures = 20
 
 // WebhookLimits determine when a failing webhook is disabled. Both limits must be reached. The zero value means 20 failures and 10 minutes.
 type WebhookLimits struct {
 	DisableFailures int           // failures in a row
-	DisableAfter    time.Duration // time since the first of them
+	DisableAfter    time.Duration // time since the first failure in a row
 }
 
 func (l WebhookLimits) orDefault() WebhookLimits {
@@ -27,7 +27,7 @@ func (l WebhookLimits) orDefault() WebhookLimits {
 }
 
 var (
-	// ErrWebhookNotFound does not distinguish a webhook that never existed, a deleted one, and another client's.
+	// ErrWebhookNotFound is returned for an unknown or deleted webhook, and for a webhook of another client.
 	ErrWebhookNotFound = job.Errorf(job.CodeWebhookNotFound, "No webhook with this id was found.")
 
 	errWebhookDisabled = job.Errorf(job.CodeConflict,
@@ -49,7 +49,6 @@ func scanWebhook(row pgx.CollectableRow) (w job.Webhook, err error) {
 	return w, err
 }
 
-// secretScanner reads the columns secret, old_secrets and old_secrets_until.
 type secretScanner struct {
 	current []byte
 	old     [][]byte
@@ -68,8 +67,8 @@ func (s secretScanner) valid(now time.Time) []job.SealedSecret {
 }
 
 // InsertWebhook stores an enabled webhook with its current secret. If ProvenAt is set, the webhook is proven now. InsertWebhook returns
-// only after the commit, except within Once, which commits later. A client's inserts take turns here, because each that waits in the
-// database would hold a connection.
+// only after the commit, except within Once, which commits later. Inserts of one client wait for each other here: a wait in the database
+// would hold a connection.
 func (s *Store) InsertWebhook(ctx context.Context, w job.Webhook) (added job.Webhook, err error) {
 	_, unlock, err := s.newHooks.Lock(ctx, w.ClientID)
 	if err != nil {
@@ -120,15 +119,15 @@ func (s *Store) UpdateWebhook(ctx context.Context, client, id job.ID, p job.Webh
 		p.URL, p.Events, p.Description, mode, p.Enabled, p.Proven)
 }
 
-// DeleteWebhook deletes a webhook. FailOrphans ends its waiting deliveries. Deliveries in its log are removed with their jobs, and the
-// rest by Clean.
+// DeleteWebhook deletes a webhook. FailOrphans ends its waiting deliveries. Its deliveries of jobs are removed with the jobs. Clean
+// removes the others.
 func (s *Store) DeleteWebhook(ctx context.Context, client, id job.ID) error {
 	_, err := s.oneWebhook(ctx, statement("deleteWebhook"), pg.UUID(id), pg.UUID(client))
 	return err
 }
 
 // RotateWebhookSecret replaces a webhook's secret. The previous secret stays valid for the overlap, and the two before it for the rest of
-// their overlap. So a client that repeats a rotation after a lost answer loses no secret.
+// their overlap. So a client can repeat a rotation after a lost answer: the secret that its receivers know stays valid.
 func (s *Store) RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte, overlap time.Duration) (*job.Webhook, error) {
 	return s.oneWebhook(ctx, statement("rotateSecret"), pg.UUID(id), pg.UUID(client), sealed, overlap)
 }
@@ -148,8 +147,8 @@ func (s *Store) SigningKeys(ctx context.Context) ([]job.SigningKey, error) {
 	return pg.Query(ctx, s.db, pgx.RowToStructByPos[job.SigningKey], statement("signingKeys"))
 }
 
-// AddSigningKey publishes a key. The key signs after the delay, in which receivers learn of it; the first key signs at once. The other keys
-// stay published for the overlap after they stop signing. All times are Postgres' times.
+// AddSigningKey publishes a key. The first key signs at once. A later key signs after the delay, so that receivers can fetch it before.
+// The other keys stay published for the overlap after they stop signing. All times are Postgres' times.
 //
 // If `onlyFirst` is set, it does nothing if there is a key already. It does not change k if k is already the current key, but still
 // retires the other keys.

@@ -26,8 +26,8 @@ SELECT {{webhookColumns}} FROM webhooks WHERE webhook_id = @webhook AND client_i
 SELECT {{webhookColumns}} FROM webhooks WHERE client_id = @client AND deleted_at IS NULL ORDER BY webhook_id DESC
 
 -- name: updateWebhook
--- Changes the columns whose parameters are not NULL. A proof is for one URL, so @proven says whether a new @url is proven. Locks the
--- webhook, found by primary key. No row: the client has no such webhook.
+-- Changes the columns whose parameters are not NULL. @proven says whether the receiver of the new @url is proven. Locks the webhook, found
+-- by primary key. No row: the client has no such webhook.
 -- Parameters: @webhook, @client, @url, @events, @description, @content_mode, @enabled, @proven
 UPDATE webhooks SET url = coalesce(@url, url), events = coalesce(@events, events), description = coalesce(@description, description),
   content_mode = coalesce(@content_mode, content_mode), updated_at = clock_timestamp(),
@@ -93,7 +93,7 @@ UPDATE signing_keys SET retires_at = least(retires_at, (SELECT greatest(signs_fr
 WHERE kid <> @kid
 
 -- fragment: webhookColumns
--- The columns of a webhook, read by scanWebhook.
+-- In the order of scanWebhook.
 webhooks.webhook_id, webhooks.client_id, webhooks.url, webhooks.events, webhooks.description, webhooks.content_mode,
   webhooks.secret, webhooks.old_secrets, webhooks.old_secrets_until,
   webhooks.created_at, webhooks.updated_at, webhooks.disabled_at, coalesce(webhooks.disabled_reason, ''),
