@@ -14,7 +14,6 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// steps holds jobs for a claim, a start and a finish.
 type steps struct {
 	f                 *fixture
 	queued            job.ID
@@ -91,7 +90,7 @@ func TestLockedRowDelaysOnlyItsOwnStep(t *testing.T) {
 	release := f.occupySteps()
 	held, left := locked.begin(f.ctx()), free.begin(f.ctx())
 	f.awaitQueued("claim", 6)
-	// The SHARE lock on the table is compatible with row locks. The flushers wait for the table.
+	// The flushers wait for the table's SHARE lock, which still allows row locks.
 	unlock := locked.lock()
 	release()
 	free.requireDone(left)
@@ -137,8 +136,7 @@ func TestStepOnALockedRowEndsWithItsCaller(t *testing.T) {
 	s.requireDone(nil)
 }
 
-// A claim succeeds for a job that becomes due at that moment. It also succeeds for a job that an earlier, lost claim of the same worker
-// still has locked.
+// If the transaction of an earlier claim still locks the job, the same worker's next claim waits and repeats its answer.
 func TestClaimRepeatsALostOne(t *testing.T) {
 	f := setup(t, patient)
 	id := f.submit()

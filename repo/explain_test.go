@@ -33,10 +33,8 @@ var named = strings.NewReplacer(`'busy'`, `'`+busy+`'`, `'nobody'`, `'`+nobody+`
 var bigTables = []string{"jobs", "events", "reports", "results", "idempotency_keys", "tombstones", "client_events", "batches",
 	"webhooks", "deliveries", "delivery_attempts", "outcome_outbox", "bulk_operations", "bulk_items", "erasures", "schedules"}
 
-// use is an index that a statement must use for a table, with a condition that limits the search.
 type use struct{ index, condition string }
 
-// expected is a statement's entry in testdata/plans.txt.
 type expected struct {
 	args string
 	uses []use
@@ -97,7 +95,6 @@ func (p plan) walk(visit func(plan)) {
 	}
 }
 
-// sortsBy reports whether a node of p sorts rows by exactly these columns.
 func (p plan) sortsBy(columns ...string) (sorts bool) {
 	p.walk(func(node plan) {
 		sorts = sorts || slices.EqualFunc(node.SortKey, columns, func(key, column string) bool { return strings.HasSuffix(key, "."+column) })
@@ -105,7 +102,6 @@ func (p plan) sortsBy(columns ...string) (sorts bool) {
 	return sorts
 }
 
-// walks reports whether p reads its rows in the order of this index.
 func (p plan) walks(index string) bool {
 	return slices.ContainsFunc(p.Plans, func(child plan) bool { return child.Index == index })
 }
@@ -124,7 +120,7 @@ func explainAs(t *testing.T, conn *pgxpool.Conn, options, statement, args string
 	if args != "" {
 		args = "(" + args + ")"
 	}
-	// The simple protocol allows several statements, and text for any type.
+	// The simple protocol allows several statements in one call.
 	results := must(conn.Conn().PgConn().Exec(t.Context(), fmt.Sprintf(
 		`PREPARE p AS %s; EXPLAIN (%s) EXECUTE p%s; DEALLOCATE p`, statement, options, args)).ReadAll())(t)
 	for _, row := range results[1].Rows {
@@ -206,8 +202,8 @@ func requireLockOrder(t *testing.T, name string, p plan) {
 	})
 }
 
-// Waiting rows are counted only in the indexes, because there may be a million rows of some hundred bytes. Only a few jobs are held by
-// workers.
+// Waiting rows are counted only in the indexes, because there may be a million rows of some hundred bytes. Jobs held by workers may be
+// read from the table, because there are only a few.
 func requireCountsInIndexes(t *testing.T, f *fixture) {
 	conn := connection(t, f.store.Pool())
 	for name, indexes := range map[string]int{
@@ -234,7 +230,7 @@ func requireFutureTxByIndex(t *testing.T, f *fixture) {
 	require.Equal(t, []int{2, 2}, []int{searched["events_client"], searched["client_events_client"]})
 }
 
-// A bucket of history reads only its own part of the indexes.
+// The statement that writes one bucket of history reads only that bucket's part of the indexes.
 func requireOwnPart(t *testing.T, f *fixture) {
 	at := f.ago(90*time.Second, 10*time.Second)
 	ids := one[[]string](f, `SELECT array_agg(overlay('`+nobody+`'
@@ -244,8 +240,8 @@ func requireOwnPart(t *testing.T, f *fixture) {
 	require.Less(t, f.reads("jobs", repo.Statements["writeHistory"], args), 100)
 }
 
-// On the connections of a test bed, statements use the same indexes. Without a move, the plans are the same as on other connections, so the
-// clock costs nothing. After a move, the plans contain the time as a constant.
+// On the connections of a test bed, statements use the same indexes. If the clock was never moved, the plans are the same as on other
+// connections, so the clock costs nothing. After a move, the plans contain the time as a constant.
 func requirePlansInTime(t *testing.T, f *fixture) {
 	s := repotest.OpenURL(t, f.url, asTestbed)
 	conn, plain := connection(t, s.Pool()), connection(t, f.store.Pool())

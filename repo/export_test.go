@@ -10,13 +10,13 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// BatchKeysTaken returns how many idempotency keys the callers of InsertBatch hold now.
+// BatchKeysTaken counts the idempotency keys that InsertBatch holds.
 func (s *Store) BatchKeysTaken() int { return jobs.KeysHeld(s.jobStore) }
 
 // Pool returns the store's own pool, for tests that exhaust or count connections.
 func (s *Store) Pool() *pgxpool.Pool { return s.db.Pool }
 
-// Queued returns the number of items that wait for a flusher.
+// Queued counts the items that wait for a flusher.
 func (s *Store) Queued(operation string) int {
 	if slices.Contains([]string{"claim", "start", "finish"}, operation) {
 		operation = "steps"
@@ -27,5 +27,5 @@ func (s *Store) Queued(operation string) int {
 // Statements has the text of each statement as it is sent, by its name in the .sql files.
 var _, Statements = pg.Catalog()
 
-// KeepOrder sets how long flushes of new jobs wait for earlier ones.
+// KeepOrder sets how long flushes wait for earlier ones.
 func (s *Store) KeepOrder(wait time.Duration) { jobs.KeepOrder(s.jobStore, wait) }

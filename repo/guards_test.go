@@ -18,7 +18,6 @@ import (
 
 type resources struct{ job, batch, webhook, delivery, schedule job.ID }
 
-// requests returns every kind of request for a resource of a client, by name.
 func (f *fixture) requests(ctx context.Context) map[string]func(client job.ID, x resources) error {
 	hook := func(x resources) job.DeliveryOwner { return job.DeliveryOwner{WebhookID: x.webhook} }
 	of := func(x resources) job.DeliveryOwner { return job.DeliveryOwner{JobID: x.job} }
@@ -169,7 +168,6 @@ func (f *fixture) requestKey(key string) job.RequestKey {
 
 var someAnswer = job.Answer{Status: 200, Header: map[string]string{"Location": "/x"}, Body: []byte(`{"b":1,"a":null}`)}
 
-// canceling returns a function for Once that cancels a job, like a request.
 func canceling(s *repo.Store, client, id job.ID) func(context.Context) (job.Answer, error) {
 	return func(ctx context.Context) (job.Answer, error) {
 		change, _, err := s.Cancel(ctx, client, id)
@@ -244,7 +242,6 @@ func TestFailedTransactionsWriteNothing(t *testing.T) {
 	require.False(t, replayed)
 }
 
-// killConnections ends the sessions that are idle in a transaction.
 func (f *fixture) killConnections() {
 	f.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
 		AND state = 'idle in transaction'`)

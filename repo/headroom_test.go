@@ -58,7 +58,7 @@ func TestCountReplacesTheBound(t *testing.T) {
 	f.submit()
 	counted := must(f.store.Load(f.ctx(), 100))(t)
 	require.Equal(t, job.Counted{Jobs: loadOf(1)}, counted)
-	a.Stored = loadOf(5) // reported during the count
+	a.Stored = loadOf(5) // the lease reports five jobs while the count runs
 	f.renew(&a)
 	a.Counted, a.Stored = &counted, loadOf(2)
 	f.renew(&a)
@@ -74,7 +74,7 @@ func TestAnEndedLeaseStoresNothing(t *testing.T) {
 	failed := f.force(job.Failed)
 
 	f.exec(`UPDATE headroom_leases SET expires_at = now() - interval '1 s'`)
-	f.submit(under(a)) // lease a still has capacity
+	f.submit(under(a)) // lease a has expired, but no renewal has removed it yet
 	require.Equal(t, 0, f.renew(&b), "the ended lease may have used all its room")
 	require.Equal(t, 20, one[int](f, `SELECT active::int FROM headroom`))
 	require.ErrorIs(t, errOf(f.store.InsertJob(f.ctx(), f.submission(under(a)))), job.ErrLeaseEnded)

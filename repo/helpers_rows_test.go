@@ -53,7 +53,6 @@ func (f *fixture) state(id job.ID) job.State {
 	return job.State(one[string](f, `SELECT state FROM jobs WHERE job_id = $1`, id.String()))
 }
 
-// all returns everything stored about a job, to check for changes.
 func (f *fixture) all(id job.ID) string {
 	return one[string](f, `SELECT jsonb_pretty(jsonb_build_object(
 		'job', (SELECT to_jsonb(j) FROM jobs j WHERE job_id = $1),
@@ -66,15 +65,13 @@ func (f *fixture) all(id job.ID) string {
 
 // The helpers below force batches: while both flushers of an operation wait for a lock, later callers queue up.
 
-// lock runs a locking statement in a new transaction, and holds the locks until `unlock` is called or the test ends. `unlock` may be
-// called twice.
+// `unlock` may be called twice.
 func (f *fixture) lock(sql string, args ...any) (unlock func()) {
 	tx := f.begin()
 	must(tx.Exec(f.ctx(), sql, args...))(f.t)
 	return sync.OnceFunc(func() { _ = tx.Rollback(context.Background()) })
 }
 
-// begin begins a transaction, which ends with the test at the latest.
 func (f *fixture) begin() pgx.Tx {
 	tx := must(f.db.Begin(f.ctx()))(f.t)
 	f.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
@@ -85,7 +82,6 @@ func (f *fixture) lockRow(id string) (unlock func()) {
 	return f.lock(`SELECT FROM jobs WHERE job_id = $1 FOR UPDATE`, id)
 }
 
-// awaitBlocked waits until n sessions of the fixture's database wait for locks.
 func (f *fixture) awaitBlocked(n int) {
 	f.await(`SELECT count(*) = $1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`, n)
 }
@@ -98,7 +94,7 @@ func (f *fixture) awaitQueued(operation string, n int) {
 	testkit.Eventually(f.t, "the items are queued", func() bool { return f.store.Queued(operation) == n })
 }
 
-// occupy makes all flushers of an operation wait for a table lock, each with one item, which a call of `do` submits. Later items queue up
+// occupy makes all flushers of an operation wait for a table lock. Each call of `do` submits an item for one flusher. Later items queue up
 // until `release` is called.
 func (f *fixture) occupy(do func()) (release func()) {
 	unlock := f.lock(`LOCK TABLE jobs IN SHARE MODE`)
@@ -113,9 +109,9 @@ func (f *fixture) occupy(do func()) (release func()) {
 	}
 }
 
-// inOneFlush makes n concurrent calls of `do` share a flush. They queue up behind the flushers, which the function `occupy` keeps busy.
-func (f *fixture) inOneFlush(operation string, occupy func(), n int, do func(i int)) {
-	release := f.occupy(occupy)
+// inOneFlush makes n concurrent calls of `do` share a flush. Calls of `submitOne` keep the flushers busy meanwhile.
+func (f *fixture) inOneFlush(operation string, submitOne func(), n int, do func(i int)) {
+	release := f.occupy(submitOne)
 	var calls sync.WaitGroup
 	for i := range n {
 		calls.Go(func() { do(i) })
@@ -125,7 +121,6 @@ func (f *fixture) inOneFlush(operation string, occupy func(), n int, do func(i i
 	calls.Wait()
 }
 
-// patient lets statements wait for locks as long as a test takes.
 func patient(c *repo.Config) { c.Timeout = 3 * testkit.Patience }
 
 func each[T, R any](all []T, of func(T) R) (found []R) {

@@ -35,7 +35,7 @@ type fixture struct {
 	client job.ID
 	worker job.ID
 
-	registry *prometheus.Registry // registry of the store
+	registry *prometheus.Registry
 }
 
 func setup(t *testing.T, opts ...func(*repo.Config)) *fixture {
@@ -56,7 +56,6 @@ func setupAt(t testing.TB, url string, opts ...func(*repo.Config)) *fixture {
 	return f
 }
 
-// ctx returns a context with the time limit of one step of the test.
 func (f *fixture) ctx() context.Context { return within(f.t, testkit.Patience) }
 
 func within(t testing.TB, d time.Duration) context.Context {
@@ -73,7 +72,6 @@ func must[T any](value T, err error) func(testing.TB) T {
 	}
 }
 
-// must2 is like must for calls that return two values.
 func must2[A, B any](a A, b B, err error) func(testing.TB) (A, B) {
 	return func(t testing.TB) (A, B) {
 		require.NoError(t, err)
@@ -81,13 +79,11 @@ func must2[A, B any](a A, b B, err error) func(testing.TB) (A, B) {
 	}
 }
 
-// errOf returns the error of a call and drops its other results: errOf(call()).
 func errOf(results ...any) error {
 	err, _ := results[len(results)-1].(error)
 	return err
 }
 
-// codeOf returns the code of a call's error; "" if there is none.
 func codeOf(results ...any) job.Code {
 	if errOf(results...) == nil {
 		return ""
@@ -208,7 +204,6 @@ func (f *fixture) failed(reason job.Reason, opts ...func(*job.Submission)) job.I
 	return l.JobID
 }
 
-// retrying submits a job with a failed attempt 1 and an attempt 2 that is due after the wait.
 func (f *fixture) retrying(wait time.Duration, opts ...func(*job.Submission)) job.ClaimID {
 	l := f.run(opts...)
 	f.finish(withRetry(failure(l, job.FailedOnce), wait))
@@ -250,16 +245,13 @@ func withRetry(end job.Finish, wait time.Duration) job.Finish {
 	return end
 }
 
-// flushes returns how many statements an operation of the fixture's store has used, how many items they carried together, and how long
-// they took.
 func (f *fixture) flushes(operation string) (statements, items int, seconds float64) {
 	n, sum := f.metric("group_commit_items", operation)
 	_, seconds = f.metric("group_commit_seconds", operation)
 	return n, int(sum), seconds
 }
 
-// awaitFlushed waits until an operation has flushed this many items, and returns the number of statements. An item is counted shortly after
-// its caller has the result.
+// awaitFlushed waits, because an item is counted shortly after its caller has the result.
 func (f *fixture) awaitFlushed(operation string, items int) (statements int) {
 	testkit.Eventually(f.t, "the items are flushed", func() bool {
 		n, done, _ := f.flushes(operation)
@@ -274,8 +266,7 @@ func (f *fixture) storageErrors() int {
 	return int(sum)
 }
 
-// metric returns the number of observations of a histogram and their sum, or the value of a counter, of the fixture's store. It adds up
-// all operations if operation is "".
+// metric returns the count and sum of a histogram, or 0 and the value of a counter. An empty operation means all operations.
 func (f *fixture) metric(name, operation string) (n int, sum float64) {
 	for _, family := range must(f.registry.Gather())(f.t) {
 		if family.GetName() != name {
@@ -292,14 +283,12 @@ func (f *fixture) metric(name, operation string) (n int, sum float64) {
 	return n, sum
 }
 
-// begin runs `do` in a goroutine and sends its error.
 func begin(do func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
 	return done
 }
 
-// atOnce is like inParallel, for calls that must not fail.
 func (f *fixture) atOnce(n int, do func(i int) error) {
 	errs := make([]error, n)
 	inParallel(n, func(i int) { errs[i] = do(i) })

@@ -30,12 +30,11 @@ func (f *fixture) writeHistory(at time.Time) historyRow {
 	return f.recorded(10, at)
 }
 
-// ago returns the beginning of the bucket that was current `by` before Postgres' time.
+// ago subtracts `by` from Postgres' time, and rounds down to a bucket of the given width.
 func (f *fixture) ago(by, width time.Duration) time.Time {
 	return one[time.Time](f, `SELECT date_bin($2::interval, now() - $1::interval, 'epoch')`, by, width)
 }
 
-// endedAt makes a job that was due at the given time, waited and ran for the given durations, and ended in state s.
 func (f *fixture) endedAt(s job.State, at time.Time, waited, ran time.Duration) job.ID {
 	id := f.force(s)
 	f.exec(`UPDATE jobs SET execution_at = due, run_at = due, started_at = CASE WHEN started_at IS NOT NULL THEN due + $3::interval END,

@@ -16,7 +16,6 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// The size of a job counts towards the limit of a flush.
 func TestInsertsAreBoundedInBytes(t *testing.T) {
 	f := setup(t, patient)
 	big, items := json.RawMessage(`"`+strings.Repeat("x", 1<<20)+`"`), 0
@@ -54,7 +53,7 @@ func TestRepeatedSubmissionReturnsTheFirstReceipt(t *testing.T) {
 	found := must(f.store.FindReceipt(f.ctx(), f.client, "k", f.submission().RequestHash))(t)
 	require.Equal(t, &want, found)
 
-	stranger := newID() // a client has its own keys
+	stranger := newID() // the same key of another client is a different key
 	require.Nil(t, must(f.store.FindReceipt(f.ctx(), stranger, "k", f.submission().RequestHash))(t))
 	f.submit(keyed("k"), func(s *job.Submission) { s.Job.ClientID = stranger })
 	require.Equal(t, 2, f.countJobs())

@@ -42,7 +42,7 @@ type Inspection struct {
 	VersionName string            // server_version
 	Settings    map[string]string // values of inspectedSettings in a session of this user
 	IsStandby   bool
-	Encoding    string // encoding of the database
+	Encoding    string
 
 	PoolSize    int // pool size of a process with this URL
 	Connections int // current connections of the server
@@ -93,7 +93,7 @@ var inspectedSettings = []string{
 const inspectTimeout = 3 * time.Second
 
 // Inspect reads the database over its own connection, in read-only transactions. Its error is one of the errors above, with the server's
-// message but never with the password. Place is always set.
+// message but never with the password. Inspection.Place is set unless the URL is invalid (ErrBadURL).
 func Inspect(ctx context.Context, url string) (Inspection, error) {
 	i := Inspection{NeededVersion: schemaVersion(), Settings: map[string]string{}}
 	cfg, err := pgxpool.ParseConfig(url)
@@ -181,7 +181,6 @@ func (i *Inspection) readSchema(ctx context.Context, tx pgx.Tx) error {
 	return tx.QueryRow(ctx, statement("schemaVersion")).Scan(&i.SchemaVersion, &i.FormerSchema)
 }
 
-// readState reads i.State, if the schema has this program's version and the user may read it.
 func (i *Inspection) readState(ctx context.Context, tx pgx.Tx) error {
 	if i.SchemaVersion != i.NeededVersion || i.FormerSchema || len(i.MissingPrivileges) > 0 {
 		return nil
@@ -197,8 +196,7 @@ func (i *Inspection) readState(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// obstacle turns an error of the driver into one of the errors above. The driver asks for TLS first, so it reports a TLS error if the
-// server sends nothing or closes the connection.
+// The driver asks for TLS first, so it reports a TLS error if the server sends nothing or closes the connection.
 func obstacle(err error) error {
 	var server *pgconn.PgError
 	var network net.Error

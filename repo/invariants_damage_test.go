@@ -13,7 +13,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// validRows stores jobs of each kind, all ended and delivered. It returns their ids by name.
 func (f *fixture) validRows() pgx.NamedArgs {
 	hook := f.subscribe("*")
 	plain := f.run(keyed("plain"), func(s *job.Submission) { s.Job.Callback = "https://x.test/callback" })
@@ -45,7 +44,6 @@ func (f *fixture) validRows() pgx.NamedArgs {
 		"retried": retried.JobID.String(), "lost": lost.String(), "batch": batch.ID.String()}
 }
 
-// damages returns statements that change valid rows, by the invariant that each violates.
 func damages() map[string][]string {
 	found, invariant := map[string][]string{}, ""
 	for line := range strings.SplitSeq(strings.ReplaceAll(read("damages.txt"), "\n\t", " "), "\n") {
@@ -58,7 +56,6 @@ func damages() map[string][]string {
 	return found
 }
 
-// Each invariant finds the damage that violates it.
 func TestInvariantsSeeDamage(t *testing.T) {
 	f := setup(t)
 	ids := f.validRows()

@@ -128,7 +128,7 @@ func (c *chaos) finish(ctx context.Context, s *repo.Store, r *rand.Rand) {
 
 func (c *chaos) maintain(ctx context.Context, s *repo.Store, r *rand.Rand) {
 	switch r.IntN(6) {
-	case 5: // as when a job of the batch has ended
+	case 5:
 		c.note(errOf(s.CompleteBatches(ctx, []job.ID{pick(c, r, &c.batches)})))
 	case 4: // makes some ended jobs old, and removes them
 		if !c.removes {
@@ -211,7 +211,6 @@ func (c *chaos) send(ctx context.Context, s *repo.Store, r *rand.Rand, hook job.
 	}
 }
 
-// step mostly claims, starts and finishes jobs, so that they make progress.
 func (c *chaos) step(ctx context.Context, s *repo.Store, r *rand.Rand, worker job.ID) {
 	switch n := r.IntN(22); {
 	case n < 3:
