@@ -131,7 +131,6 @@ func TestRepeatedClaimReturnsTheSameClaim(t *testing.T) {
 	require.Equal(t, first.ClaimID, again.ClaimID, "a RUNNING job repeats its claim too")
 }
 
-// stale returns claims that are no longer current, by reason. `current` returns a claim of a new job.
 func stale(f *fixture, current func() job.ClaimID) map[string]job.ClaimID {
 	old, future, other, canceled := current(), current(), current(), current()
 	old.Fence--
@@ -148,7 +147,6 @@ func stale(f *fixture, current func() job.ClaimID) map[string]job.ClaimID {
 	}
 }
 
-// requireStale tries a step with each claim, and requires job.ErrStale and no change.
 func (f *fixture) requireStale(leases map[string]job.ClaimID, step func(c job.ClaimID) error) {
 	for name, l := range leases {
 		before := f.all(l.JobID)

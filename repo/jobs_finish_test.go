@@ -46,7 +46,6 @@ func (f *fixture) anEvent(id job.ID) pgx.Tx {
 	return tx
 }
 
-// If another transaction changes the row after the statement began, Emit tries again.
 func TestEmitRetriesAfterAConcurrentChange(t *testing.T) {
 	f := setup(t)
 	l := f.run()
@@ -87,7 +86,7 @@ func TestFinishWithSuccess(t *testing.T) {
 
 func TestFinishWithFailure(t *testing.T) {
 	f := setup(t)
-	for _, reason := range []job.Reason{job.FailedOnce, job.FailedImmediately} { // retryable or not
+	for _, reason := range []job.Reason{job.FailedOnce, job.FailedImmediately} { // the first is retryable, the second is not
 		l := f.run()
 		end := failure(l, reason)
 		done := f.finish(end)
@@ -186,7 +185,7 @@ func TestFinishOrdersItsEvents(t *testing.T) {
 		require.Len(t, r.Events, 4+test.reported, name)
 		require.Equal(t, test.events[test.reported-1], r.Events[len(r.Events)-1].Name, name)
 	}
-	f.checkInvariants() // seqs and attempts
+	f.checkInvariants()
 }
 
 func TestFinishIsFenced(t *testing.T) {

@@ -207,7 +207,6 @@ func occurred(events []job.Occurrence) []string {
 	return each(events, func(e job.Occurrence) string { return e.Name })
 }
 
-// origins returns the job's origin from each way of reading a job, by name.
 func (f *fixture) origins(id job.ID) map[string]job.Origin {
 	attempts, _ := must2(f.store.Attempts(f.ctx(), f.client, id))(f.t)
 	all := map[string]job.Origin{"job": f.job(id).Origin(), "attempts": attempts, "report": f.report(id, 0).Origin}
@@ -227,7 +226,6 @@ func (f *fixture) origins(id job.ID) map[string]job.Origin {
 	return all
 }
 
-// Every read of a job reports its scenario and its planned failures.
 func TestScenarioIsReadEverywhere(t *testing.T) {
 	f := setup(t, streaming)
 	planned := []job.PlannedFailure{{Attempts: []int{1}, Problem: job.PlannedProblem{Title: "Out of stock",

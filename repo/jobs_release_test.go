@@ -112,7 +112,6 @@ func (f *fixture) resume(most int) []job.ID {
 	return taskIDs(must(f.store.ResumeThrottled(f.ctx(), most, 1000))(f.t))
 }
 
-// claimMany claims jobs at once, through several stores, and returns the claimed ones in order; the others are throttled.
 func (f *fixture) claimMany(ids []job.ID, stores ...*repo.Store) (claimed []job.ClaimID) {
 	claims := make([]*job.Claim, len(ids))
 	f.atOnce(len(ids), func(i int) error {
@@ -154,7 +153,6 @@ func TestWorkersHoldNoMoreJobsOfAClient(t *testing.T) {
 	f.checkInvariants()
 }
 
-// Throttled jobs keep their order: younger jobs wait behind them.
 func TestThrottledJobsKeepTheirOrder(t *testing.T) {
 	f := setup(t, maxHeld(1))
 	first, second, third := f.submit(), f.submit(), f.submit()

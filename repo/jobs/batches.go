@@ -17,7 +17,7 @@ import (
 const batchEndpoint = "batch"
 
 // InsertBatch stores a batch with its jobs in one transaction, and returns only after the commit. The caller has checked that the key is
-// free. If another submission takes the key meanwhile, InsertBatch returns the batch of that submission in its current state.
+// free. If another submission takes the key meanwhile, InsertBatch returns the batch of the other submission in its current state.
 func (s *Store) InsertBatch(ctx context.Context, sub job.BatchSubmission) (b *job.Batch, replayed bool, err error) {
 	insert := func() (*job.Batch, error) { return s.insertBatch(ctx, sub) }
 	if sub.IdempotencyKey == "" {
@@ -29,7 +29,7 @@ func (s *Store) InsertBatch(ctx context.Context, sub job.BatchSubmission) (b *jo
 	}, insert)
 }
 
-// insertBatch takes the key, then writes the jobs and the batch. It locks only the key: all other rows are new.
+// insertBatch locks only the key, because all other rows are new.
 func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.Batch, error) {
 	release, err := s.batchSlots.Acquire(ctx)
 	if err != nil {
@@ -99,7 +99,8 @@ func (s *Store) insertItems(ctx context.Context, tx pgx.Tx, b *job.Batch, jobs [
 }
 
 // FindBatch returns the batch of an idempotency key, nil if the key is unused or expired. If the key was used for a different request, it
-// returns an idempotency conflict. If the batch expired before its key, FindBatch returns an error, because the jobs must not run again.
+// returns an idempotency conflict. If the batch was already removed, it returns an error. Otherwise the caller would store the batch
+// again, and its jobs would run twice.
 func (s *Store) FindBatch(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Batch, error) {
 	known, err := s.findKey(ctx, client, batchEndpoint, key, hash)
 	if err != nil || known == nil {
@@ -114,7 +115,7 @@ func (s *Store) FindBatch(ctx context.Context, client job.ID, key string, hash [
 
 var errBatchGone = job.Errorf(job.CodeJobGone, "This idempotency key was used for a batch that was removed when its retention ended.")
 
-// ErrBatchNotFound does not distinguish a batch that never existed from another client's.
+// ErrBatchNotFound is returned for an unknown batch and for a batch of another client.
 var ErrBatchNotFound = job.Errorf(job.CodeBatchNotFound, "No batch with this id was found.")
 
 // Batch reads a client's batch with its job counts by state. Deleted jobs do not count.
@@ -122,7 +123,7 @@ func (s *Store) Batch(ctx context.Context, client, id job.ID) (*job.Batch, error
 	return pg.QueryOne(ctx, s.db, ErrBatchNotFound, ScanBatch, statement("readBatch"), pg.UUID(id), pg.UUID(client))
 }
 
-// ScanBatch reads batchColumns and the columns that follow.
+// ScanBatch reads batchColumns, then the items, the number of omitted items, and the job counts.
 func ScanBatch(row pgx.CollectableRow) (*job.Batch, error) {
 	var b job.Batch
 	var o job.BatchOutcome
@@ -139,8 +140,8 @@ func (s *Store) OpenJobs(ctx context.Context, client, batch job.ID) ([]job.ID, e
 	return pg.Query(ctx, s.db, pg.RowToID, statement("openJobs"), pg.UUID(batch), pg.UUID(client))
 }
 
-// ReadyBatches reads a limited number of open batches after the given one, in order of id. It returns those without an unfinished job. It
-// also returns the last batch that it read, zero at the end. It locks nothing, and takes some microseconds per batch.
+// ReadyBatches reads a limited number of open batches after the given one, in order of id. It returns the batches without an unfinished
+// job, and the last batch that it read, zero at the end. It locks nothing, and takes some microseconds per batch.
 func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready []job.ID, last job.ID, err error) {
 	type seen struct {
 		ID          job.ID
@@ -162,7 +163,7 @@ func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready
 // batch.completed. It returns the identity, items and outcome of the batches that it completed. It reads before it locks, because usually
 // no batch is ready.
 //
-// An outcome counts the jobs at a moment when none of them is unfinished. A later retry of a job does not change it. Jobs of open batches
+// An outcome counts the jobs at a moment when all of them are finished. A later retry of a job does not change it. Jobs of open batches
 // cannot be deleted (see notInOpenBatch), so the outcome counts all of them.
 func (s *Store) CompleteBatches(ctx context.Context, ids []job.ID) (completed []job.Batch, err error) {
 	found, err := pg.Query(ctx, s.db, pg.RowToID, statement("readyGiven"), pg.Column(ids, pg.UUID))
@@ -192,7 +193,6 @@ func lockReady(ctx context.Context, tx pgx.Tx, ids []job.ID) ([]job.Batch, error
 	}, statement("lockGiven"), pg.Column(ids, pg.UUID))
 }
 
-// batchOutcome builds the outcome of a batch; `failed` holds the failures of its failed jobs.
 func batchOutcome(items []job.BatchItem, succeeded, canceled int, failed map[job.ID]*job.Failure) *job.BatchOutcome {
 	o := job.BatchOutcome{Succeeded: succeeded, Canceled: canceled, Failures: []job.ItemFailure{}}
 	for _, item := range items {
@@ -219,7 +219,6 @@ func itemFailure(item job.BatchItem, f *job.Failure) job.ItemFailure {
 	}
 }
 
-// writeOutcomes returns the batches that it completed, with their completion time.
 func writeOutcomes(ctx context.Context, tx pgx.Tx, ready []job.Batch) ([]job.Batch, error) {
 	type batch = job.Batch
 	failures, err := pg.JSONColumn(ready, func(b batch) ([]job.ItemFailure, bool) { return b.Outcome.Failures, true })

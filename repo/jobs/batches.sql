@@ -18,7 +18,7 @@ SELECT {{batchColumns}}, items, 0,
 FROM batches WHERE batch_id = @batch AND client_id = @client
 
 -- name: openJobs
--- Finds the jobs of a batch that are not final by the index jobs_batch_open. Locks nothing.
+-- Finds the unfinished jobs of a batch, using the index jobs_batch_open. Locks nothing.
 -- Parameters: @batch, @client
 SELECT job_id FROM jobs WHERE batch_id = @batch AND finished_at IS NULL
   AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND client_id = @client)
@@ -45,7 +45,7 @@ SELECT batch_id FROM batches b WHERE completed_at IS NULL AND batch_id = ANY (@i
 
 -- name: lockGiven
 -- Locks the given batches that are open and ready, in order of id, and counts their jobs by the index jobs_batch. Skips batches that
--- another process is completing. The statement locks and counts at once, so that it counts exactly the jobs that it found finished.
+-- another process is completing. It locks and counts in one statement, so both see the same finished jobs.
 -- Parameters: @ids
 WITH ready AS MATERIALIZED (
   SELECT batch_id, client_id, request_id, correlation_id, items FROM batches b

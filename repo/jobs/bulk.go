@@ -45,7 +45,6 @@ func (s *Store) InsertBulk(ctx context.Context, b job.Bulk) (added *job.Bulk, er
 	return added, err
 }
 
-// manyBulks returns an error for the limit that an operation would exceed.
 func manyBulks(ctx context.Context, tx pgx.Tx, owner job.BulkOwner) error {
 	var own int
 	if err := tx.QueryRow(ctx, statement("countOpenBulks"), pg.UUID(owner.ClientID)).Scan(&own); err != nil {
@@ -89,8 +88,8 @@ func (s *Store) BulkItems(ctx context.Context, client, id job.ID, q job.BulkQuer
 	return pg.QueryPage(ctx, s.db, q.Limit, func(i job.BulkItem) job.ID { return i.JobID }, scanBulkItem, list, args...)
 }
 
-// AbortBulk ends a client's operation at its current item and returns it. It returns an aborted operation unchanged, and a conflict for a
-// finished one.
+// AbortBulk ends a client's operation after the items that are being processed, and returns it. It returns an aborted operation unchanged,
+// and a conflict for a finished one.
 func (s *Store) AbortBulk(ctx context.Context, client, id job.ID) (b *job.Bulk, changed bool, err error) {
 	b, changed, err = pg.QueryFirst(ctx, s.db, scanBulk, statement("abortBulk"), pg.UUID(id), pg.UUID(client))
 	if err != nil || changed {
@@ -111,7 +110,7 @@ func (s *Store) CountBulk(ctx context.Context, client job.ID, f job.BulkFilter, 
 	return pg.QueryOne(ctx, s.db, nil, pgx.RowToStructByPos[job.BulkLook], count, args...)
 }
 
-// BulkJobs reads the jobs of a sample, without their Params, the newest first. It skips deleted jobs.
+// BulkJobs reads the given jobs in the given order, without their Params. It skips deleted jobs.
 func (s *Store) BulkJobs(ctx context.Context, ids []job.ID) ([]*job.Job, error) {
 	found, err := s.bulkJobs(ctx, ids)
 	var jobs []*job.Job
@@ -123,7 +122,6 @@ func (s *Store) BulkJobs(ctx context.Context, ids []job.ID) ([]*job.Job, error) 
 	return jobs, err
 }
 
-// bulkAlong returns the statements that count and gather jobs along the index that suits the filter.
 func bulkAlong(client job.ID, f job.BulkFilter) (count, gather string) {
 	switch {
 	case !f.BatchID.IsZero():
@@ -134,7 +132,7 @@ func bulkAlong(client job.ID, f job.BulkFilter) (count, gather string) {
 	return statement("countBulkOfAll"), statement("gatherBulkOfAll")
 }
 
-// bulkArgs returns the arguments of bulkLooked, for jobs that the client, or any client for the zero id, created before `until`.
+// bulkArgs returns the arguments of bulkLooked, for jobs created until `until`. The zero client id means all clients.
 func bulkArgs(client job.ID, f job.BulkFilter, before job.ID, until time.Time) []any {
 	after, earlier := (*time.Time)(f.CreatedAfter), (*time.Time)(f.CreatedBefore)
 	bound := until.Add(time.Microsecond)
@@ -173,8 +171,8 @@ func (s *Store) GatherBulk(ctx context.Context, b *job.Bulk, look, most int) (*j
 // current state of their jobs. `do` must change the jobs through this store, with the context that it gets, and return the items that now
 // have a result. Changes and results are committed together, so each item takes effect exactly once even after a crash (see recordItems).
 //
-// It returns the items that it took. There are none if all have a result, the operation is finished, or another process works on it. If
-// another transaction has locked one of the jobs, DoItems returns an error after a short wait and changes none of them.
+// DoItems returns the items that it passed to `do`. It returns none if all items have a result, the operation is finished, or another
+// process works on it. If another transaction has locked one of the jobs, DoItems returns an error after a short wait and changes no job.
 func (s *Store) DoItems(ctx context.Context, bulk, after job.ID, limit int,
 	do func(context.Context, []job.BulkItem) ([]job.BulkItem, error),
 ) (items []job.BulkItem, err error) {
@@ -229,8 +227,8 @@ func (s *Store) bulkJobs(ctx context.Context, ids []job.ID) (map[job.ID]*job.Job
 	return pg.ByID(jobs, func(j *job.Job) job.ID { return j.ID }), err
 }
 
-// FinishBulk ends an operation if all its items have a result, and returns it. It returns false if some have none, or if the operation is
-// already finished.
+// FinishBulk ends an operation if all its items have a result, and returns it. It returns false if an item has no result yet, or if the
+// operation is already finished.
 func (s *Store) FinishBulk(ctx context.Context, id job.ID) (*job.Bulk, bool, error) {
 	return pg.First(pg.QueryAs(ctx, s.db, "bulk", scanBulk, statement("finishBulk"), pg.UUID(id)))
 }
@@ -246,14 +244,15 @@ func (s *Store) RetryItems(ctx context.Context, retries []job.ItemRetry, overrid
 		return nil, s.db.Failed("bulk", err)
 	}
 	for _, a := range answers {
-		if errors.Is(a.Err, job.ErrLeaseEnded) { // the jobs are still FAILED, so the whole part is repeated later
+		if errors.Is(a.Err, job.ErrLeaseEnded) { // the transaction is rolled back, and all items are tried again later
 			return nil, a.Err
 		}
 	}
 	return pg.Column(answers, func(a pg.Answer[job.Change]) job.Change { return a.Value }), nil
 }
 
-// CancelItems cancels unfinished jobs and returns them like CancelAll. It runs one statement in the transaction of ctx.
+// CancelItems cancels unfinished jobs, and returns the earlier state of the jobs that it canceled. It runs one statement in the
+// transaction of ctx.
 func (s *Store) CancelItems(ctx context.Context, items []job.BulkItem) ([]job.Canceling, error) {
 	requests := pg.Column(items, func(i job.BulkItem) cancelRequest { return cancelRequest{client: i.ClientID, id: i.JobID} })
 	answers, err := s.cancelJobs(ctx, s.db.Conn(ctx), requests)

@@ -14,7 +14,7 @@ WHERE open.own < @most_own AND (@client IS NULL OR open.clients < @most_clients)
 RETURNING {{bulkColumns}}
 
 -- name: countOpenBulks
--- Counts the open operations of a client, or those of operators if @client is null, by the index bulk_operations_open.
+-- Counts the open operations of a client, or of all operators if @client is null, by the index bulk_operations_open.
 -- Parameters: @client
 SELECT count(*) FROM bulk_operations WHERE finished_at IS NULL AND client_id IS NOT DISTINCT FROM @client::uuid
 
@@ -50,9 +50,9 @@ WHERE (result, bulk_id, job_id) > (@result, @bulk::uuid, @after::uuid)
 ORDER BY result, bulk_id, job_id LIMIT @limit
 
 -- fragment: bulkLooked
--- Reads jobs from the newest to the oldest, like listJobs and for the same reasons. It walks jobs_client, or jobs_batch for the jobs of
--- one batch, or the primary key for the jobs of all clients. It reads @look entries of the index, matching or not. The placeholders owner,
--- value and order refer to the first column of the index; for the primary key they are empty.
+-- Reads jobs from the newest to the oldest (see listJobs). It walks jobs_client, or jobs_batch for the jobs of one batch, or the primary
+-- key for the jobs of all clients. It reads @look entries of the index, matching or not. The placeholders owner, value and order refer to
+-- the first column of the index; for the primary key they are empty.
 looked AS MATERIALIZED (
   SELECT job_id, client_id, batch_id, state, attempt, max_attempts, failure_retryable, event_seq,
     (@client::uuid IS NULL OR client_id = @client) AND created_at <= @until
@@ -93,8 +93,8 @@ event AS (
 SELECT {{bulkColumns}} FROM ended AS bulk_operations
 
 -- name: abortBulk
--- Ends an operation; open items stay without a result. Locks its row, found by primary key, and waits for the part in progress. If @client
--- is null, the owner does not matter. No row: it is finished, or not the client's.
+-- Ends an operation; open items stay without a result. Locks its row, found by primary key. If DoItems holds the lock, it waits for that
+-- transaction. If @client is null, the owner does not matter. No row: it is finished, or not the client's.
 -- Parameters: @bulk, @client
 WITH ended AS (
   UPDATE bulk_operations SET finished_at = clock_timestamp(), aborted = true
@@ -108,9 +108,9 @@ WITH ended AS (
 SELECT {{bulkColumns}} FROM bulk_operations WHERE finished_at IS NULL ORDER BY bulk_id LIMIT @limit
 
 -- fragment: gatherBulk
--- Adds the next matching jobs to bulk_items, and stores the position to continue from. The operation's row is locked, so only one of two
--- leaders does the step; the other one finds that the position has changed. Gathering ends when no jobs are left to read, or when there
--- would be more than @most items; then the first @most are kept.
+-- Adds the next matching jobs to bulk_items, and stores the position to continue from. The operation's row is locked, so only one process
+-- does the step. Another process finds that the position has changed. Gathering ends when no jobs are left to read. It also ends at @most
+-- items; further jobs are not added.
 --
 -- Locks the row of the operation, found by primary key, but no jobs. No row: the operation is finished or gathered, another process works
 -- on it, or it is no longer at this position.
@@ -137,8 +137,7 @@ RETURNING {{bulkColumns}}
 
 -- name: lockOpenBulk
 -- Locks an operation with pending items, found by primary key. Every change of the operation's jobs, items and counters holds this lock.
--- So an abort happens between two parts of the work, never within one. No row: it is finished, not gathered yet, or another process works
--- on it.
+-- So an abort happens between two transactions of DoItems. No row: it is finished, not gathered yet, or another process works on it.
 -- Parameters: @bulk
 SELECT bulk_id FROM bulk_operations WHERE bulk_id = @bulk AND finished_at IS NULL AND gathered_at IS NOT NULL
 FOR NO KEY UPDATE SKIP LOCKED
@@ -159,8 +158,8 @@ SELECT {{bulkJobColumns}} FROM jobs WHERE job_id = ANY (@ids::uuid[])
 
 -- name: deleteItems
 -- Removes final jobs that are unchanged since they were gathered, with all their data, and leaves tombstones. Locks their rows in job_id
--- order, found by primary key. No row: the job is not final, has changed, belongs to an open batch, or is gone. As in deleteJob, event_seq
--- must be unchanged.
+-- order, found by primary key. No row: the job is not final, has changed, belongs to an open batch, or is gone. An unchanged event_seq
+-- shows that the job has not changed.
 -- Parameters: @ids, @seqs
 WITH seen AS MATERIALIZED (
   SELECT jobs.job_id, jobs.event_seq FROM jobs JOIN unnest(@ids::uuid[], @seqs::int[]) AS i(id, seq) ON jobs.job_id = i.id
@@ -173,8 +172,8 @@ WITH seen AS MATERIALIZED (
 
 -- name: recordItems
 -- Writes the results of items and counts them, in the transaction that has changed the jobs. So if a job was changed, its item has a
--- result and is not processed again. An item without a result has had no effect. If a leader dies in between, both are undone. The next
--- leader, or a former leader that comes back, finds the item unchanged. An item with a result does not change and is not counted again.
+-- result and is not processed again. An item without a result has had no effect. If the leader dies before the commit, neither the job nor
+-- its item has changed. An item with a result does not change and is not counted again.
 --
 -- The rows of the items and of the operation are found by primary key; the operation's row is already locked. Items are taken in order of
 -- their jobs, so the search is limited to the range from @first to @last. This helps the planner, which does not know whether an operation
@@ -195,7 +194,8 @@ FROM (SELECT count(*) FILTER (WHERE result = 'SUCCEEDED') AS succeeded, count(*)
 WHERE bulk_id = @bulk
 
 -- name: finishBulk
--- Ends an operation if all items have a result. Locks its row, found by primary key. No row: it is finished, or an item has none.
+-- Ends an operation if all items have a result. Locks its row, found by primary key. No row: the operation is already finished, or an item
+-- has no result.
 -- Parameters: @bulk
 WITH ended AS (
   UPDATE bulk_operations SET finished_at = clock_timestamp()
@@ -226,7 +226,7 @@ EXISTS (SELECT FROM batches WHERE batch_id = @batch AND (@client::uuid IS NULL O
 -- {{guard}} => true
 
 -- fragment: bulkColumns
--- The columns of a bulk operation, read by scanBulk.
+-- In the order of scanBulk.
 bulk_operations.bulk_id, bulk_operations.client_id, bulk_operations.operator, bulk_operations.action,
   bulk_operations.filter, bulk_operations.rate, bulk_operations.override, bulk_operations.request_id, bulk_operations.created_at,
   bulk_operations.started_at, bulk_operations.gathered_at, bulk_operations.finished_at, bulk_operations.aborted, bulk_operations.position,

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// ErrNotFound does not distinguish a job that never existed from another client's.
+// ErrNotFound is returned for an unknown job and for a job of another client.
 var ErrNotFound = job.Errorf(job.CodeJobNotFound, "No job with this id was found.")
 
 type cancelRequest struct {

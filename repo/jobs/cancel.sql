@@ -97,8 +97,8 @@ WITH seen AS MATERIALIZED (
 ), {{removeOld}}
 
 -- fragment: removeOld
--- End of a statement whose CTE `old` has jobs: removes these with all their data, and leaves tombstones. Tombstones of recent jobs store
--- how they ended, because the history may still need it. Trigger: jobs_undelivered removes their deliveries.
+-- End of a statement whose CTE `old` has jobs: removes these with all their data, and leaves tombstones. The tombstone of a recent job
+-- stores how the job ended, because the history may still count it. Trigger: jobs_undelivered removes their deliveries.
 no_outcomes AS (
   DELETE FROM outcome_outbox WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 ), no_events AS (
@@ -116,5 +116,4 @@ no_outcomes AS (
 DELETE FROM jobs WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 
 -- fragment: notInOpenBatch
--- Condition: the job does not belong to an open batch.
 (batch_id IS NULL OR NOT EXISTS (SELECT FROM batches WHERE batches.batch_id = jobs.batch_id AND completed_at IS NULL))

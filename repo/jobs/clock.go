@@ -9,7 +9,7 @@ import (
 )
 
 // clockInterval is how often a process asks for Postgres' time. After Postgres' clock was set, tasks may be scheduled for wrong times for
-// that long. The relay enqueues jobs whose tasks would come too late.
+// that long. If a task would come too late, the relay enqueues its job.
 const clockInterval = time.Second
 
 // Now returns an estimate of Postgres' time. Jobs are due by that time, even if this machine's clock differs. Before the first answer
@@ -42,7 +42,7 @@ func (s *Store) ReadClock(ctx context.Context) (time.Time, error) {
 	return server, err
 }
 
-// ensureClock asks for Postgres' time if it is unknown. It ignores errors: if Postgres does not answer, the next flush fails as well.
+// ensureClock ignores errors: if Postgres does not answer, the next flush fails as well.
 func (s *Store) ensureClock() {
 	s.order.asking.Lock()
 	defer s.order.asking.Unlock()
@@ -51,16 +51,16 @@ func (s *Store) ensureClock() {
 	}
 }
 
-// clockMemory is the minimum time for which an observation of Postgres' clock counts.
+// An answer of Postgres affects the estimate for at least clockMemory.
 const clockMemory = 10 * time.Second
 
-// serverClock estimates Postgres' clock without asking. The estimate is never ahead of Postgres' clock. It is behind by the shortest time
-// that an answer took to arrive in the last seconds.
+// serverClock estimates Postgres' clock without asking. The estimate is never ahead of Postgres' clock. It lags by the network delay of
+// the fastest recent answer.
 type serverClock struct {
 	mu    sync.Mutex
-	base  time.Time // a moment of this process; only its monotonic clock counts
+	base  time.Time // time of the first answer, the reference for `offset` and `older`
 	known bool
-	// lower bounds of Postgres' clock minus this process' clock: `offset` since `rotated`, `older` from the period before
+	// Postgres' clock minus this process' clock, at least. `offset` is the bound since `rotated`, `older` the bound of the period before.
 	offset, older time.Duration
 	rotated       time.Time
 }
@@ -75,8 +75,8 @@ func (c *serverClock) now() (t time.Time, known bool) {
 	return c.base.Add(time.Since(c.base) + max(c.offset, c.older)), true
 }
 
-// observe records an answer of Postgres: its clock showed `server` no later than the answer was received. If the clock was set back,
-// earlier observations no longer count.
+// observe records an answer: Postgres' clock showed `server`, and the answer arrived at `received`. If the clock was set back, earlier
+// answers no longer count.
 func (c *serverClock) observe(server, received time.Time, setBack bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,10 +14,9 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// stepBatcher is the name of the shared batcher. Each kind of step also has its own name.
+// stepBatcher is the name of the shared batcher.
 const stepBatcher = "steps"
 
-// The steps of a worker with a job.
 var (
 	claimStep  = pg.Operation{Name: "claim", Span: telemetry.SpanCommit + "claim"}
 	startStep  = pg.Operation{Name: "start", Span: telemetry.SpanCommit + "start"}
@@ -58,12 +57,12 @@ const (
 	maxLockedWait = 50 * time.Millisecond
 )
 
-// resumeLook is how many of the oldest due jobs a flush reads to count resumed jobs, which were throttled before. If it misses one, it
-// resumes one job too many, which is throttled again.
+// A flush counts resumed jobs only among the resumeLook oldest due jobs. If it misses one, it resumes one job too many, which is throttled
+// again.
 const resumeLook = 1000
 
-// createdWait is the wait before the next try to claim a CREATED job that is due but may not run yet. Only QUEUED jobs can be throttled or
-// parked.
+// createdWait is the wait before the next try to claim a CREATED job that is due but may not run yet. It cannot be throttled or parked,
+// because it is not QUEUED.
 const createdWait = time.Second
 
 // errLocked is the error of a step whose row stayed locked: nothing was written.
@@ -106,7 +105,7 @@ func (s *Store) writeSteps(ctx context.Context, db pg.Conn, steps []step) ([]pg.
 		return nil, err
 	}
 	answers := make([]pg.Answer[stepAnswer], len(steps))
-	var left []int // steps without a row
+	var left []int
 	for i, st := range steps {
 		a, row := &answers[i].Value, done[st.job]
 		switch {
@@ -181,7 +180,7 @@ func send(ctx context.Context, db pg.Conn, queries []query) error {
 }
 
 // explain sets the answers of steps for which stepJobs returned no row. Such a step was done before and its answer was lost, or its guard
-// did not hold, or its row was locked. If the guard holds now, the row was locked, or the step became possible a moment ago. The other
+// did not hold, or its row was locked. If the guard holds now, explain treats the row as locked, and the step is tried again. The other
 // steps are already committed, even if explain fails.
 func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[stepAnswer], left []int) {
 	ids, workers := make([]pgtype.UUID, len(left)), make([]pgtype.UUID, len(left))
@@ -230,7 +229,7 @@ func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[s
 	}
 }
 
-// parkPaused parks those of the found jobs whose kind or client is paused: they get a due time that never comes.
+// parkPaused parks the jobs that a pause of their kind or client stops: they get a due time that never comes.
 func (s *Store) parkPaused(ctx context.Context, found map[job.ID]guarded) error {
 	var paused []pgtype.UUID
 	for id, g := range found {
@@ -245,7 +244,6 @@ func (s *Store) parkPaused(ctx context.Context, found map[job.ID]guarded) error 
 	return err
 }
 
-// guarded is the state that the guards of the steps check.
 type guarded struct {
 	state     job.State
 	attempt   int
@@ -256,7 +254,7 @@ type guarded struct {
 	parked    bool          // see job.PausedUntil
 	paused    bool          // stopped by a pause of its kind or client
 	stopped   bool          // stopped by a pause of everything, or of the worker
-	alive     bool          // whether the worker is alive
+	alive     bool
 }
 
 func collectGuarded(rows pgx.Rows) (map[job.ID]guarded, error) {
@@ -269,10 +267,10 @@ func (g guarded) holds(state job.State, c job.ClaimID) bool {
 	return g.state == state && g.attempt == c.Attempt && g.fence == c.Fence
 }
 
-// started reports whether the job runs under the claim. Only its holder knows the fence, so that holder has started it and lost the answer.
+// started reports whether the job runs under the claim. Only the worker with this claim knows the fence. So it has started the job before,
+// and did not get the answer.
 func (g guarded) started(c job.ClaimID) bool { return g.holds(job.Running, c) && g.startedAt != nil }
 
-// unclaimed returns the answer to a claim for which stepJobs returned no row.
 func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) stepAnswer {
 	waits := known && g.attempt == r.attempt && g.state.Waiting()
 	switch {
@@ -286,7 +284,7 @@ func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) stepAn
 		return stepAnswer{not: job.NotClaimed{Paused: true}}
 	case waits && g.wait == 0 && g.stopped:
 		return stepAnswer{not: job.NotClaimed{StillWaiting: true, Stopped: true}}
-	case waits && g.wait == 0 && g.paused: // the job is parked when it is QUEUED
+	case waits && g.wait == 0 && g.paused: // only QUEUED jobs are parked, so this CREATED job is tried again
 		return stepAnswer{not: job.NotClaimed{StillWaiting: true, Wait: createdWait}}
 	case waits && g.wait == 0 && g.alive:
 		return stepAnswer{locked: true}

@@ -12,7 +12,7 @@
 --
 -- testbed_moment is clock_timestamp(), unless the clock of a test bed was moved. Then it is the time at which the transition was due:
 -- run_at for a claim, updated_at for a start, ended_at for a finish. Only workers of a test bed send ended_at. An end is never recorded
--- before ended_at, even if Postgres' clock shows less: a worker notices a slowdown of the clock slightly later than Postgres.
+-- before ended_at. A worker notices a slowdown of the clock slightly later than Postgres, so ended_at can be ahead.
 --
 -- One statement handles all three steps, because the fixed cost of a statement equals the cost of forty rows. A start changes no column
 -- that an index uses as a key or condition, so its row is updated in place (HOT).
@@ -20,13 +20,14 @@
 -- Locks the job rows, found by primary key, and skips those that another session has locked. No row: nothing was written
 -- for that item, see claimedBefore and whyUnchanged.
 --
--- The events of an attempt's end, in order: event.emitted, the final event, job.retries_exhausted, job.retried. The report's log ends
--- before job.retried, which belongs to the next attempt. @event_ids are the ids of the steps' own events.
+-- The events of an attempt's end, in order: event.emitted, the final event, job.retries_exhausted, job.retried. job.retried belongs to the
+-- next attempt, so it is not in the report. @event_ids are the ids of the steps' own events.
 --
 -- Triggers: events_delivered on events writes the deliveries to webhooks and the callback; reports_published on
 -- reports writes outcome_outbox if the session has forgerun.outcome_stream on.
 --
--- stepWithin limits the claims of each client: it replaces {{within}} by {{withinLimit}}, which uses @most. step has no limit.
+-- stepWithin limits the claims of each client: it replaces {{within}} by {{withinLimit}}, which uses @most. The statement step replaces
+-- {{within}} by nothing.
 -- Parameters: @ids, @attempts, @nexts, @fences, @workers, @event_ids, @reasons, @codes, @retryables, @retry_afters, @stages,
 --   @details, @retry_waits, @exhausted, @emits, @media_types, @sha256s, @bodies, @ended_times, @result_ttl, @most
 WITH input AS MATERIALIZED (
@@ -112,8 +113,8 @@ SELECT * FROM changed
 
 -- fragment: withinLimit
 -- Accepts all starts and finishes, and claims of each client's oldest jobs, until workers hold @most jobs of the client. A claim waits
--- while an older job of its client is throttled. Further QUEUED jobs are throttled: they get a time that never comes, until resumeThrottled
--- restores the old one. A further CREATED job does not change until it is QUEUED.
+-- while an older job of its client is throttled. Further QUEUED jobs are throttled: they get a time that never comes, until
+-- resumeThrottled restores the old one. A CREATED job above the limit stays as it is until it is QUEUED.
 --
 -- Counts the jobs that workers hold, of all clients, by the index jobs_held, because a search by client would read all of its jobs. Looks
 -- for older jobs in jobs_throttled.
@@ -156,13 +157,13 @@ SELECT j.job_id, j.state, j.attempt, j.fence, j.started_at, greatest(j.run_at - 
 FROM unnest(@ids::uuid[], @workers::uuid[]) AS i(id, worker) JOIN jobs j ON j.job_id = i.id
 
 -- name: resumeThrottled
--- Restores the time of throttled jobs, the oldest of each client first. Stops when the jobs of the client that workers hold and the resumed
--- ones reach @most. A due job that is older than the client's throttled ones counts as resumed.
+-- Restores the time of throttled jobs, the oldest of each client first. For each client, it stops when jobs held by workers and resumed
+-- jobs together reach @most. A due job that is older than the client's throttled jobs counts as resumed.
 --
--- Walks the index jobs_throttled from client to client. Only if there are throttled jobs, it counts the jobs that workers hold by
--- jobs_held, and resumed jobs among the @looked oldest of jobs_waiting. Locks changed rows in the order of jobs_throttled, and skips rows
--- that another transaction has locked. The statement raises dispatch, which is part of the name of a job's task: Redis may still have a
--- task with the old name.
+-- Walks the index jobs_throttled from client to client. If there are throttled jobs, it counts held jobs by jobs_held. It counts resumed
+-- jobs among the @looked oldest entries of jobs_waiting. Locks changed rows in the order of jobs_throttled, and skips rows that another
+-- transaction has locked. The statement raises dispatch, which is part of the name of a job's task: Redis may still have a task with the
+-- old name.
 -- Parameters: @most, @looked, @limit
 WITH RECURSIVE clients AS (
   (SELECT client_id, job_id FROM jobs WHERE {{throttled}} ORDER BY client_id, job_id LIMIT 1)

@@ -58,7 +58,7 @@ func (s *Store) inLedger(ctx context.Context, l job.Lease, queue func(*pgx.Batch
 	return nil
 }
 
-// requireLease returns job.ErrLeaseEnded if the lease is no longer in the ledger. An ended lease never comes back.
+// requireLease needs no lock, because an ended lease never comes back.
 func (s *Store) requireLease(ctx context.Context, lease job.ID) error {
 	if lease.IsZero() {
 		return nil

@@ -1,6 +1,6 @@
 -- name: reportStored
--- Locks the ledger (the row of headroom) until the end of the transaction, and adds the jobs that a process has stored. A new count of
--- jobs replaces the old bound; jobs that were reported since the count began are added to it.
+-- Locks the ledger (the row of headroom) until the end of the transaction, and adds the jobs that a process has stored. The row holds
+-- upper bounds of the active and queued jobs. A new count replaces them; jobs that were reported since the count began are added.
 -- Parameters: @stored_active, @stored_queued, @counted, @active, @queued, @reported_active, @reported_queued
 UPDATE headroom SET
   active = @stored_active::bigint + CASE WHEN @counted THEN @active::bigint + reported_active - @reported_active::bigint ELSE active END,
@@ -8,9 +8,9 @@ UPDATE headroom SET
   reported_active = reported_active + @stored_active, reported_queued = reported_queued + @stored_queued
 
 -- name: endLeases
--- Removes other processes' ended leases and adds their capacity to the bound, because jobs may have used all of it. A lease that a
--- statement has locked stays, because that statement may still store jobs. A lease that ends later than a new one would was granted before
--- the clock was set back; it counts as ended, too. The transaction holds the lock of the ledger.
+-- Removes other processes' ended leases and adds their capacity to the bounds, because jobs may have used all of it. A lease that a
+-- statement has locked stays, because that statement may still store jobs. A lease with an end later than now plus @expiry counts as
+-- ended, too: it was granted before the clock was set back. The transaction holds the lock of the ledger.
 -- Parameters: @lease, @expiry
 WITH ended AS MATERIALIZED (
   SELECT lease_id FROM headroom_leases WHERE lease_id <> @lease
@@ -24,9 +24,9 @@ UPDATE headroom SET active = headroom.active + g.active, queued = headroom.queue
 FROM (SELECT sum(active)::bigint AS active, sum(queued)::bigint AS queued FROM gone) g WHERE g.active > 0 OR g.queued > 0
 
 -- name: grantLease
--- Grants a process some of the capacity that the bound and the other leases leave: what it asks for, or more if much is free, but at most
--- an equal share. It always gets what a waiting request needs, if that much is free. The process keeps the capacity that it may have used.
--- No row: the lease has ended. The transaction holds the lock of the ledger.
+-- Grants a process a part of the free capacity: what it asks for, or more if much is free, but at most an equal share. It always gets what
+-- a waiting request needs, if that much is free. The process keeps the capacity that it may have used. No row: the lease has ended. The
+-- transaction holds the lock of the ledger.
 -- Parameters: @lease, @process, @new, @expiry, @max_active, @max_queued, @keep_active, @keep_queued, @need_active, @need_queued,
 --   @want_active, @want_queued
 WITH others AS (

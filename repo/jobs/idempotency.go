@@ -27,7 +27,8 @@ type onceKey struct {
 // store, with the context that it gets. If `do` fails, nothing is written and the key is free again.
 //
 // For a known key, it returns the stored answer without calling `do`, and `replayed` is true. If the key was used for another request, it
-// returns an idempotency conflict. Requests with the same key take turns: within the process in Once, between processes at the key's row.
+// returns an idempotency conflict. Requests with the same key run one after the other. Between processes, the lock of the key's row
+// ensures this.
 //
 // `do` may use the store from one goroutine at a time. Rows that it locks stay locked until the commit, so it should do little.
 func (s *Store) Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
@@ -41,9 +42,9 @@ func (s *Store) Once(ctx context.Context, key job.RequestKey, do func(context.Co
 	return pg.Deref(known), replayed, err
 }
 
-// oncePerKey runs the request of an idempotency key, unless `find` returns the answer to an earlier one. Requests with the same key take
-// turns here, because each that waits in the database would hold a connection. `looked` is true if the caller has just called `find`
-// without a result.
+// oncePerKey runs the request of an idempotency key, unless `find` returns the answer to an earlier one. Requests with the same key wait
+// for each other here: a wait in the database would hold a connection. `looked` is true if the caller has just called `find` without a
+// result.
 func oncePerKey[A any](ctx context.Context, s *Store, key onceKey, looked bool, find, do func() (*A, error)) (
 	answer *A, replayed bool, err error,
 ) {
@@ -105,7 +106,6 @@ func (s *Store) doOnce(ctx context.Context, key job.RequestKey, do func(context.
 	return answer, s.db.Commit(ending, tx, "idempotency")
 }
 
-// findAnswer returns the stored answer of a key, nil if the key is free.
 func (s *Store) findAnswer(ctx context.Context, key job.RequestKey) (*job.Answer, error) {
 	type known struct {
 		job.Answer

@@ -34,7 +34,6 @@ func keyReused(endpoint string, made job.ID) error {
 	return errKeyReused
 }
 
-// errKeyReused is like keyReused, but does not name the result of the first request.
 var errKeyReused = job.Errorf(job.CodeIdempotencyConflict, "This idempotency key was used for a different request.")
 
 // errKeyInFlight refuses a request whose key changed between two statements: another request took and freed it, or it expired.
@@ -42,8 +41,8 @@ var errKeyInFlight = &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: pg
 	Detail: "Another request with this idempotency key was being processed. Repeat the request."}
 
 // InsertJob stores a submission in one statement: the key's row, the job and its first events. It returns only after the commit. For a
-// known key, it returns the first answer. InsertJob refuses an ended API key, see job.WithKey. It calls Committed for a new job, in the
-// order of created_at, even if the caller has left.
+// known key, it returns the first answer. InsertJob refuses an ended API key, see job.WithKey. It calls Committed for each new job, in the
+// order of created_at, even if ctx has ended.
 func (s *Store) InsertJob(ctx context.Context, sub job.Submission) (job.Receipt, error) {
 	return s.inserts.Do(ctx, insertion{Submission: sub, apiKey: job.KeyOf(ctx)})
 }
@@ -55,7 +54,6 @@ type insertion struct {
 	apiKey string // "" for the service's own submissions
 }
 
-// beginInserts assigns a flush its position in the order of created_at.
 func (s *Store) beginInserts(batch []*pg.Waiter[insertion, job.Receipt]) (end func()) {
 	p := s.order.take(len(batch))
 	for i, w := range batch {
@@ -121,7 +119,6 @@ func (s *Store) insertJobs(ctx context.Context, db pg.Conn, subs []insertion) ([
 	return answers, nil
 }
 
-// insertArguments are the parameters of insertJobs.
 func insertArguments(subs []insertion) ([]any, error) {
 	type sub = insertion
 	definitions, err := pg.JSONColumn(subs, func(x sub) (*job.Definition, bool) { return x.Job.Definition, true })
@@ -160,7 +157,6 @@ func insertArguments(subs []insertion) ([]any, error) {
 	}, nil
 }
 
-// unstored returns the answer to a submission that was refused, or whose idempotency key was taken.
 func (s *Store) unstored(ctx context.Context, sub insertion) pg.Answer[job.Receipt] {
 	err := cmp.Or(s.refusal(ctx, sub), s.requireLease(ctx, sub.Job.Lease))
 	var receipt *job.Receipt
@@ -173,7 +169,6 @@ func (s *Store) unstored(ctx context.Context, sub insertion) pg.Answer[job.Recei
 	return pg.Answer[job.Receipt]{Value: pg.Deref(receipt), Err: err}
 }
 
-// refusal returns the error for a submission that must be refused, nil for one that can be stored.
 func (s *Store) refusal(ctx context.Context, sub insertion) error {
 	if sub.apiKey != "" {
 		return s.db.RequireKey(ctx, sub.apiKey)
@@ -191,7 +186,7 @@ func (s *Store) FindReceipt(ctx context.Context, client job.ID, key string, hash
 	return s.findKey(ctx, client, jobsEndpoint, key, hash)
 }
 
-// findKey returns the stored answer of a key. The answer for a batch has only the id.
+// findKey returns no state for a batch.
 func (s *Store) findKey(ctx context.Context, client job.ID, endpoint, key string, hash [32]byte) (*job.Receipt, error) {
 	type known struct {
 		job.Receipt

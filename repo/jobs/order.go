@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxHandOverWait is how long the jobs of an ended flush wait for an earlier flush to end. The relay enqueues jobs that have waited longer
-// than that, so a longer wait would not preserve the order.
+// maxHandOverWait is how long the jobs of an ended flush wait for an earlier flush to end. After this time the relay enqueues the jobs
+// anyway, in any order, so a longer wait is useless.
 const maxHandOverWait = time.Second
 
 // order keeps the flushes of new jobs of this process in order (section 12). created_at rises with the number of the flush. A flush's jobs
@@ -23,7 +23,7 @@ type order struct {
 
 	mu      sync.Mutex
 	taken   int64               // number of the latest flush
-	last    time.Time           // latest assigned created_at
+	last    time.Time           // latest created_at
 	next    int64               // number of the flush that is handed over next
 	ended   map[int64]*handOver // flushes that ended before their turn
 	handing bool                // handOverAll is running
@@ -34,7 +34,6 @@ type place struct {
 	first  time.Time // created_at of its first job; zero if Postgres assigns the times
 }
 
-// at returns created_at of the flush's job i, from 0.
 func (p place) at(i int) time.Time {
 	if p.first.IsZero() {
 		return p.first
@@ -42,7 +41,6 @@ func (p place) at(i int) time.Time {
 	return p.first.Add(time.Duration(i) * time.Microsecond)
 }
 
-// handOver is the work after the commit of a flush.
 type handOver struct {
 	run   func()
 	limit *time.Timer // ends the wait for its turn
@@ -54,7 +52,8 @@ func newOrder(late prometheus.Counter) *order {
 	}
 }
 
-// take assigns the next place to a flush of n jobs. Its times are at most n microseconds ahead of Postgres' clock.
+// take assigns the next place to a flush of n jobs. The created_at of its jobs may be slightly ahead of Postgres' clock; insertJobs
+// reduces it then.
 func (o *order) take(n int) place {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -109,7 +108,6 @@ func (o *order) end(p place, jobs int, run func()) {
 	o.mu.Unlock()
 }
 
-// skipTo lets a flush that has waited long enough take its turn.
 func (o *order) skipTo(number int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -86,7 +86,6 @@ func TestFlushTimesIncrease(t *testing.T) {
 	})
 }
 
-// When Postgres' clock is set, assigned times follow it from the next answer on.
 func TestFlushTimesFollowClockSteps(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]time.Duration{"forward": time.Hour, "back": -time.Hour} {
@@ -104,7 +103,6 @@ func TestFlushTimesFollowClockSteps(t *testing.T) {
 	}
 }
 
-// Now returns Postgres' time, even if this machine's clock differs.
 func TestNowIsPostgresTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

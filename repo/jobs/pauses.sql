@@ -25,7 +25,7 @@ SELECT {{pauseColumns}} FROM pauses WHERE scope = @scope AND target = @target AN
 SELECT {{pauseColumns}} FROM pauses ORDER BY created_at, pause_id
 
 -- name: deletePause
--- Removes a pause by primary key. No row: there is none.
+-- Removes a pause by primary key. No row: the pause does not exist.
 -- Parameters: @id
 DELETE FROM pauses WHERE pause_id = @id RETURNING {{pauseColumns}}
 

@@ -11,8 +11,8 @@ import (
 )
 
 // QueueDue moves at most `limit` due jobs from CREATED to QUEUED, the earliest first. It returns them with their identity, callback,
-// trace, due time and time of the change. The definition contains only the members that the event has; it is nil if it is missing or
-// damaged. A job whose execution_at has already passed is due at once (section 10).
+// trace, due time and time of the change. The definition has only the members that the event job.queued needs. A missing or damaged
+// definition is nil. A job whose execution_at has already passed is due at once (section 10).
 func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
 	return pg.QueryAs(ctx, s.db, "schedule", func(row pgx.CollectableRow) (j job.Job, err error) {
 		var d job.Definition
@@ -32,7 +32,7 @@ func (s *Store) Waiting(ctx context.Context, after job.QueueCursor, age time.Dur
 	return pg.Query(ctx, s.db, scanTask, statement("waitingJobs"), after.RunAt, [16]byte(after.JobID), age, limit)
 }
 
-// sweepLook is how many of the oldest due jobs ResumeThrottled reads to count resumed jobs, which were throttled before.
+// ResumeThrottled counts resumed jobs only among the sweepLook oldest due jobs.
 const sweepLook = 20_000
 
 // ResumeThrottled makes at most `limit` throttled jobs due again and returns their tasks. For each client, it stops when the jobs that

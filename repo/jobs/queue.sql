@@ -4,9 +4,8 @@ SELECT EXISTS (SELECT FROM jobs WHERE queued_at IS NULL AND finished_at IS NULL 
 
 -- name: queueDue
 -- Moves due CREATED jobs to QUEUED. Finds them by the index jobs_scheduled, locks them in its order, and skips jobs that another
--- transaction has locked. The statement sets queued_at; the job was in jobs_waiting already and stays there. Trigger: events_delivered
--- writes the deliveries. The statement reads only those members of the definition that the event needs, because sorting whole rows costs
--- more.
+-- transaction has locked. Trigger: events_delivered writes the deliveries. The statement reads only the members of the definition that the
+-- event needs, because sorting whole rows costs more.
 --
 -- Searches by time use now(), the start of the statement, and not clock_timestamp(). A volatile function cannot end an index scan, so the
 -- search would also read all future jobs.

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// scanJob reads a row of leading columns and jobColumns. A damaged definition becomes nil: the job can be read, but not run.
+// scanJob sets a damaged definition to nil: the job can be read, but not run.
 func scanJob(row pgx.CollectableRow, j *job.Job, leading ...any) error {
 	var definition, params []byte
 	var f job.Failure
@@ -39,7 +39,6 @@ func decodeDefinition(encoded []byte) *job.Definition {
 	return &d
 }
 
-// failureOf returns the failure read from six columns, which are null together.
 func failureOf(f job.Failure) *job.Failure {
 	if f.Code == "" {
 		return nil
@@ -66,7 +65,7 @@ func (s *AttemptScanner) Columns() []any {
 	}
 }
 
-// Of returns what was read about the job and its attempt.
+// Of returns the job's origin and its attempt from the scanned columns.
 func (s *AttemptScanner) Of(id job.ID) (job.Origin, job.Attempt) {
 	s.origin.JobID = id
 	s.origin.Scenario.DurationMS, _ = strconv.ParseInt(s.duration, 10, 64) // 0 for a damaged definition, which is omitted
@@ -131,7 +130,6 @@ func (s *Store) Report(ctx context.Context, client, id job.ID, attempt int) (*jo
 	return report, err
 }
 
-// report is like Report, but a missing report is no error.
 func (s *Store) report(ctx context.Context, client, id job.ID, attempt int) (report *job.Report, found bool, err error) {
 	return pg.QueryFirst(ctx, s.db, func(row pgx.CollectableRow) (*job.Report, error) {
 		var r job.Report
@@ -219,8 +217,8 @@ func noResult(state job.State) error {
 		"The job is %s, so it has no result yet. It has one if it succeeds and its work produces one.", state)
 }
 
-// Jobs lists a client's jobs, the newest first by id, without Params and Definition. A page ends after the first 20,000 rows of its range,
-// even if it has fewer jobs than its limit.
+// Jobs lists a client's jobs, the newest first by id, without Params and Definition. A call reads at most 20,000 jobs, so a page can have
+// fewer jobs than its limit.
 func (s *Store) Jobs(ctx context.Context, client job.ID, q job.Query) (job.Page, error) {
 	list := statement("listByClient")
 	switch {

@@ -47,8 +47,8 @@ WHERE j.job_id = @job AND j.client_id = @client
 -- The planner must not collect and sort all jobs of the owner, or walk the primary key past other clients' jobs, even if its statistics
 -- suggest that. So the range is a row comparison, which no other index can search, and sessions disable bitmap scans.
 --
--- The correlation id is a filter without an index. Such searches are rare, but an index would need an entry of up to 256 bytes for each
--- submission, in random order for trace ids. maxLooked limits the cost of the filter.
+-- The correlation id is a filter without an index. Such searches are rare. An index would cost an entry of up to 256 bytes for each
+-- submission. maxLooked limits the cost of the filter.
 -- Parameters: @client, @batch, @schedule, @to_id, @from_id, @state, @type, @work_kind, @correlation_id, @created_after,
 --   @created_before, @limit
 WITH looked AS (
@@ -87,7 +87,7 @@ ORDER BY {{owner}} DESC, job_id DESC LIMIT @limit
 (SELECT client_id FROM jobs WHERE schedule_id = @schedule ORDER BY schedule_id, job_id LIMIT 1) = @client
 
 -- fragment: jobColumns
--- The columns of a job, read by scanJob.
+-- In the order of scanJob.
 jobs.job_id, jobs.client_id, jobs.batch_id, jobs.type, jobs.work_kind, jobs.definition, jobs.params,
   jobs.state, coalesce(jobs.outcome, ''), jobs.attempt, jobs.max_attempts, jobs.auto_retry, jobs.event_seq,
   jobs.created_at, jobs.updated_at, jobs.execution_at, jobs.run_at, jobs.started_at, jobs.finished_at,

@@ -15,7 +15,7 @@ var errScheduleNotFound = job.Errorf(job.CodeScheduleMissing, "No schedule with 
 
 var scanSchedule = pgx.RowToAddrOfStructByName[job.Schedule]
 
-// definitionArgs returns the arguments of insertSchedule and updateSchedule from @name to @look_at.
+// definitionArgs returns the arguments from @name to @look_at.
 func definitionArgs(s *job.Schedule) []any {
 	return []any{
 		s.Name, pg.Nullable(s.Cron), s.TimeZone, pg.Nullable(s.Interval.Milliseconds()), s.Jitter.Milliseconds(), s.StartAt, s.EndAt,
@@ -113,7 +113,8 @@ func (s *Store) insertRunsOf(ctx context.Context, db pg.Conn, jobs []job.Job) er
 	return err
 }
 
-// InsertRun stores the job of a run outside the timetable. It returns only after the commit, except within Once, which commits later.
+// InsertRun stores the job of a run that was requested, not due by the schedule. It returns only after the commit, except within Once,
+// which commits later.
 func (s *Store) InsertRun(ctx context.Context, j job.Job) error {
 	return s.db.InTx(ctx, "schedules", func(ctx context.Context, tx pgx.Tx) error {
 		return s.insertRunsOf(ctx, tx, []job.Job{j})

@@ -58,15 +58,15 @@ ORDER BY client_id DESC, schedule_id DESC LIMIT @limit
 SELECT {{scheduleColumns}} FROM schedules WHERE schedule_id < @before ORDER BY schedule_id DESC LIMIT @limit
 
 -- name: nextLook
--- Returns the time until a schedule must be checked next, from the first row of the index schedules_due. Locks nothing. No row: there is
--- none.
+-- Returns the time until a schedule must be checked next, from the first row of the index schedules_due. Locks nothing. No row: no
+-- schedule needs a check.
 SELECT look_at - now() FROM schedules WHERE look_at IS NOT NULL ORDER BY look_at LIMIT 1
 
 -- name: dueSchedules
 -- Reads the schedules that must be checked now, from the first rows of the index schedules_due. Clients take turns; the earliest schedule
 -- of each comes first. Unless overlap is allowed, it checks by the index jobs_schedule_open whether an earlier run is not final. jumped is
--- the target of the last jump of a test bed's clock. It is the current time if the clock does not run at the rate of Postgres' clock, and
--- null if the clock was never moved. Locks nothing.
+-- the time to which a test bed last moved its clock, or null if the clock was never moved. If the clock is frozen or has another rate,
+-- jumped is the current time. Locks nothing.
 -- Parameters: @limit
 SELECT now() AS now, overlap <> 'allow' AND EXISTS (
   SELECT FROM jobs j WHERE j.schedule_id = schedules.schedule_id AND j.finished_at IS NULL) AS busy, (

@@ -19,8 +19,8 @@ type claimRequest struct {
 }
 
 // Claim claims the attempt for the worker, if the job waits for this attempt and is due, and the worker is alive. If the worker already
-// has the claim because an earlier answer was lost, Claim repeats that answer. Only the worker knows whether it already runs the attempt.
-// If the attempt cannot be claimed, the claim is nil, and NotClaimed is the reason.
+// has the claim because an earlier answer was lost, Claim repeats that answer. A repeated answer does not say whether the attempt already
+// runs; the worker must know that itself. If the attempt cannot be claimed, the claim is nil, and NotClaimed is the reason.
 func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error) {
 	done, err := s.step(ctx, step{operation: claimStep, job: id, claim: &claimRequest{worker, id, attempt}})
 	return done.claim, done.not, err
@@ -49,8 +49,8 @@ func claimColumns(claims []job.ClaimID) (ids []pgtype.UUID, attempts []int, fenc
 		pg.Column(claims, func(c job.ClaimID) int64 { return c.Fence })
 }
 
-// Release puts claimed jobs that never started back into the queue (section 12: ASSIGNED -> QUEUED when the lease expired), each to run
-// again after its wait. Release returns the tasks to enqueue, and skips claims that are no longer current.
+// Release moves ASSIGNED jobs with an expired lease back to QUEUED (section 12). Each job runs again after its wait. Release returns the
+// tasks to enqueue, and skips claims that are no longer current.
 func (s *Store) Release(ctx context.Context, claims []job.ClaimID, waits []time.Duration) ([]job.Task, error) {
 	ids, attempts, fences := claimColumns(claims)
 	return pg.QueryAs(ctx, s.db, "release", scanTask, statement("releaseJobs"), ids, attempts, fences, waits)
@@ -101,13 +101,11 @@ func (r *stepRow) finished(f *job.Finish) job.Finished {
 	return done
 }
 
-// emission is the data of event.emitted: the event name and the data that the client chose.
 type emission struct {
 	Name string          `json:"name"`
 	Data json.RawMessage `json:"data"`
 }
 
-// stepArguments are the parameters of stepJobs: an array for each column of its input.
 func (s *Store) stepArguments(steps []step) ([]any, error) {
 	n := len(steps)
 	ids, workers := make([]pgtype.UUID, n), make([]pgtype.UUID, n)
@@ -137,7 +135,6 @@ func (s *Store) stepArguments(steps []step) ([]any, error) {
 // resultTTL is how long results are kept (section 15).
 const resultTTL = 24 * time.Hour
 
-// endColumns returns the arguments of stepJobs that only a finish has.
 func endColumns(ends []job.Finish) ([]any, error) {
 	emits, err := pg.JSONColumn(ends, func(f job.Finish) (emission, bool) {
 		if f.Emit == nil {
@@ -186,7 +183,7 @@ func collectSteps(rows pgx.Rows) (map[job.ID]*stepRow, error) {
 	return pg.ByID(all, func(r *stepRow) job.ID { return r.id }), err
 }
 
-// scanStep reads a row of stepJobs; only a claim has stepColumns.
+// scanStep reads stepColumns only for a claim.
 func scanStep(row pgx.CollectableRow) (*stepRow, error) {
 	var r stepRow
 	var c job.Claim

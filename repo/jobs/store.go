@@ -29,7 +29,7 @@ type Store struct {
 	clients *clients.Store
 	maxHeld int // limit of one client's ASSIGNED and RUNNING jobs; 0 for no limit
 
-	order   *order             // order of the flushes of new jobs
+	order   *order
 	damaged prometheus.Counter // results that do not match their digest
 	inserts *pg.Batcher[insertion, job.Receipt]
 	cancels *pg.Batcher[cancelRequest, job.Canceling]

@@ -50,7 +50,7 @@ func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) 
 	return held, err
 }
 
-// Held reads the jobs of those claims that the worker still has.
+// Held reads the jobs that the worker still holds under the given claims.
 func (l *Leases) Held(ctx context.Context, worker job.ID, claims []job.ClaimID) (held []job.Held, err error) {
 	err = l.with(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
 		ids, attempts, fences := claimColumns(claims)
@@ -60,7 +60,8 @@ func (l *Leases) Held(ctx context.Context, worker job.ID, claims []job.ClaimID) 
 	return held, err
 }
 
-// Retire ends a worker's lease at a clean shutdown. The rescuer finds its remaining jobs at once.
+// Retire ends a worker's lease at a clean shutdown. Orphans then returns its remaining jobs at once, without waiting for the lease to
+// expire.
 func (l *Leases) Retire(ctx context.Context, worker job.ID) error {
 	return l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, statement("retireWorker"), pg.UUID(worker))

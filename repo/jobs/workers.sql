@@ -1,6 +1,6 @@
 -- name: readHeld
--- Reads the claims that the worker still has. Finds the jobs by primary key, like claimedBefore. Locks nothing. No row: the claim is not
--- current.
+-- Reads the claims that the worker still has. Finds the jobs by primary key: IS NOT DISTINCT FROM keeps the planner from using jobs_held.
+-- Locks nothing. No row: the claim is not current.
 -- Parameters: @worker, @ids, @attempts, @fences
 SELECT {{heldColumns}} FROM unnest(@ids::uuid[], @attempts::int[], @fences::bigint[]) AS i(id, number, token)
   JOIN jobs ON jobs.job_id = i.id
