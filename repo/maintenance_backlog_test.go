@@ -50,7 +50,6 @@ func TestBacklogCountsRows(t *testing.T) {
 	}, got)
 }
 
-// A backlog is counted and read only up to the limit.
 func TestBacklogIsBounded(t *testing.T) {
 	f := setup(t)
 	const rows, limit = 5000, 100
@@ -154,7 +153,6 @@ func TestRepublishWaits(t *testing.T) {
 	require.Equal(t, 1, n)
 }
 
-// A job's data is removed with it, including its deliveries.
 func TestRemovedJobsTakeTheirDeliveries(t *testing.T) {
 	f := setup(t, streaming)
 	hook := f.subscribe("*")

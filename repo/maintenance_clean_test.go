@@ -18,7 +18,6 @@ func (f *fixture) clean(limit int) (batches int) {
 	return batches
 }
 
-// count counts rows; `rows` is a table with an optional condition.
 func (f *fixture) count(rows string, args ...any) int {
 	return one[int](f, `SELECT count(*)::int FROM `+rows, args...)
 }
@@ -146,7 +145,6 @@ func TestCleanSmallThings(t *testing.T) {
 	require.Len(t, f.orphans(10), 1, "the dead worker's job is still found")
 }
 
-// Locked rows are skipped until later, and do not block others.
 func TestMaintenanceSkipsLockedJobs(t *testing.T) {
 	f := setup(t)
 	for name, test := range map[string]struct {

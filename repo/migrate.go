@@ -54,7 +54,6 @@ func Migrate(ctx context.Context, url string, version int64) error {
 // formerSchema is the error for a database with a schema from before the first release, which has other version numbers.
 const formerSchema = "database was made by a program before version 0.1.0 and cannot be migrated: use a new, empty database"
 
-// refuseFormerSchema returns an error if the database has a schema from before this version's migrations.
 func refuseFormerSchema(ctx context.Context, db *sql.DB) error {
 	var version int64
 	var former bool
@@ -70,7 +69,7 @@ func refuseFormerSchema(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// checkMigrator runs before the first change; its error names the privileges to change the schema that the user lacks.
+// checkMigrator returns an error that names the missing privileges, before anything is changed.
 func checkMigrator(ctx context.Context, db *sql.DB) error {
 	var lacks string
 	if err := db.QueryRowContext(ctx, statement("migratorLacks")).Scan(&lacks); err != nil {
@@ -90,7 +89,6 @@ const (
 	migrationTimeout     = 2 * time.Minute
 )
 
-// unlessLocked repeats a change that did not get its locks.
 func unlessLocked(ctx context.Context, change func() error) error {
 	for limit := time.Now().Add(migrationTimeout); ; {
 		err := change()
@@ -125,15 +123,15 @@ func migrateTo(ctx context.Context, provider *goose.Provider, version int64) err
 }
 
 const (
-	turnWait = time.Minute           // how long a process waits for its turn
-	turnPoll = 20 * time.Millisecond // how often it tries
+	turnWait = time.Minute
+	turnPoll = 20 * time.Millisecond
 )
 
 // turns lets one process migrate at a time. It polls, because a session that blocks in pg_advisory_lock holds a snapshot, which CREATE
 // INDEX CONCURRENTLY would wait for. Goose's own locker polls at most once a second.
 type turns struct{}
 
-// SessionLock waits for the advisory lock of the migrated schema.
+// SessionLock waits for the advisory lock.
 func (turns) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, turnWait, errors.New("another process has been migrating for too long"))
 	defer cancel()
@@ -151,7 +149,7 @@ func (turns) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	}
 }
 
-// SessionUnlock lets the next process migrate.
+// SessionUnlock releases the advisory lock.
 func (turns) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_unlock($1::bigint # hashtext(current_schema()))`, lock.DefaultLockID)
 	return err
@@ -176,11 +174,11 @@ var schemaVersion = sync.OnceValue(func() int64 {
 	return version
 })
 
-// renumberEvents repairs a database that was restored from a dump into another server. The new server numbers transactions independently, so
-// the transaction ids (tx) of old events can be in its future. ClientEvents would hide such events for a long time, and also new events,
-// which come before them. renumberEvents gives all old events the same tx, which precedes every transaction. A job's events keep their
-// order, because their seq decides among equal tx. Clients' stored positions would skip events once the server's transactions reach them.
-// So renumberEvents replaces the key that signed them, which makes them invalid, together with cursors of lists and of replays.
+// renumberEvents repairs a database that was restored from a dump into another server. The new server numbers transactions independently,
+// so the transaction ids (tx) of old events can be in its future. ClientEvents would hide the old events for a long time. New events would
+// get earlier positions, so clients would miss them. renumberEvents gives all old events the same tx, which precedes every transaction. A
+// job's events keep their order, because their seq decides among equal tx. A position that a client stored before would later skip events.
+// So renumberEvents replaces the signing key of positions. This invalidates all stored positions and cursors.
 func renumberEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) error {
 	version, err := provider.GetDBVersion(ctx)
 	if err != nil || version < schemaVersion() { // some tables are missing
@@ -212,8 +210,7 @@ func renumberEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) e
 	return nil
 }
 
-// hasFutureTx reports whether the tx of an event is an id that no transaction of this server can have. It reads only the latest tx of each
-// client, from the indexes events_client and client_events_client, so it does not read millions of rows.
+// hasFutureTx reports whether the tx of an event is an id that no transaction of this server can have.
 func hasFutureTx(ctx context.Context, db interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }) (future bool, err error) {

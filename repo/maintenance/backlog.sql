@@ -1,7 +1,7 @@
 -- name: countLoad
--- Counts entries of the indexes jobs_waiting, jobs_scheduled and jobs_held. Their predicates are the whole condition, so only rows that
--- changed since the last vacuum are read from the table. Waiting jobs that are not CREATED are QUEUED. Above the limit it counts too few
--- as QUEUED, but then no new jobs are accepted anyway.
+-- Counts entries of the indexes jobs_waiting, jobs_scheduled and jobs_held. The index predicates are the complete condition, so the scans
+-- are index-only. They read the table only for rows changed since the last vacuum. Waiting jobs that are not CREATED are QUEUED. Above the
+-- limit it counts too few as QUEUED, but then no new jobs are accepted anyway.
 -- Parameters: @limit
 SELECT waiting.n + held.n, greatest(waiting.n - created.n, 0), reported_active, reported_queued FROM headroom,
   (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @limit) w) waiting,
@@ -20,8 +20,8 @@ SELECT client_id, count(*)::int, count(queued_at)::int FROM (
 
 -- name: readBacklog
 -- Counts jobs by the indexes jobs_scheduled, jobs_waiting and jobs_held, deliveries by deliveries_waiting and deliveries_claimed, and
--- webhooks by webhooks_client. Locks nothing. Where there may be a million rows, it counts index entries and does not read the table,
--- because the index's predicate is the whole condition. Waiting jobs that are not CREATED are QUEUED.
+-- webhooks by webhooks_client. Locks nothing. Large sets are counted by index-only scans: the index predicate is the complete condition.
+-- Waiting jobs that are not CREATED are QUEUED.
 -- Parameters: @after_client, @after_endpoint, @looked, @limit
 {{walkEndpoints}}
 SELECT created.n, waiting.n, held.assigned, held.running,

@@ -65,7 +65,8 @@ WITH oldest AS MATERIALIZED (
 ), {{removeOld}}
 
 -- name: cleanClientDeliveries
--- Removes deliveries of old events without a job, found by the index deliveries_once. An event has at most one per webhook of its client.
+-- Removes deliveries of old events without a job, found by the index deliveries_once. An event has at most one delivery per webhook of its
+-- client.
 -- Parameters: @keep, @limit
 WITH past AS MATERIALIZED (
   SELECT event_id FROM client_events WHERE occurred_at <= now() - @keep::interval ORDER BY occurred_at LIMIT @limit
@@ -153,7 +154,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM tombstones WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 
 -- name: cleanKeys
--- Removes API keys long after the later of their revocation and expiry.
+-- Removes API keys @keep after they expired, or after they were revoked if that was later.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT key_id FROM api_keys WHERE greatest(revoked_at, expires_at) <= now() - @keep::interval LIMIT @limit FOR UPDATE SKIP LOCKED
@@ -161,7 +162,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM api_keys WHERE key_id = ANY (ARRAY(SELECT key_id FROM old))
 
 -- name: cleanWorkers
--- Removes workers that ended long ago. Keeps the row of a worker while it still holds jobs, because the rescuer needs it to find them.
+-- Removes workers that ended long ago. Keeps the row while the worker holds jobs: orphanedJobs finds these jobs by the row.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT worker_id FROM workers w WHERE state <> 'ALIVE' AND expires_at <= pg_catalog.now() - @keep::interval

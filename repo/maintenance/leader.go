@@ -10,14 +10,14 @@ import (
 
 // Lead takes or keeps the lease of the maintenance leader and reports whether `holder` has it now. Leases follow Postgres' clock. Lead
 // takes another holder's lease if that lease expired at least `vacant` ago. A lease of zero duration stays with its holder until another
-// process takes it. A lease that ends implausibly late was taken while Postgres' clock was ahead; it is free, because a living holder
-// would have renewed it since. The lease is a row and not an advisory lock, because a paused process would keep the lock.
+// process takes it. A lease that ends implausibly late counts as free. It was taken while Postgres' clock was ahead, and has not been
+// renewed since. The lease is a row and not an advisory lock, because a paused process would keep the lock.
 func (s *Store) Lead(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error) {
 	n, err := s.db.Change(ctx, "lead", statement("lead"), pg.UUID(holder), lease, vacant, maxLeaseExcess)
 	return n == 1, err
 }
 
-// maxLeaseExcess is how much longer another leader's lease may be than the lease that a process asks for.
+// A lease that ends more than maxLeaseExcess after the wanted one counts as free.
 const maxLeaseExcess = time.Minute
 
 // Resign releases the leader's lease at once.

@@ -31,7 +31,6 @@ func (s *Store) MarkPublished(ctx context.Context, messages []job.OutcomeMessage
 		pg.Column(messages, func(m job.OutcomeMessage) int { return m.Attempt }))
 }
 
-// outcomesAtOnce is how many outcomes one statement marks or removes.
 const outcomesAtOnce = 5000
 
 // RepublishOutcomes marks all stored outcomes as unpublished, because the stream may have lost some. It returns their number.
@@ -46,8 +45,8 @@ func (s *Store) RepublishOutcomes(ctx context.Context) (n int, err error) {
 	}
 }
 
-// RemovePublished removes outcomes that were published longer than `minAge` ago. The caller must know that entries of that age are safe,
-// because the stream may lose its latest entries.
+// RemovePublished removes outcomes that were published longer than `minAge` ago. `minAge` must be long enough that the stream cannot lose
+// entries of that age any more.
 func (s *Store) RemovePublished(ctx context.Context, minAge time.Duration) error {
 	for {
 		n, err := s.db.Change(ctx, "publish", statement("removePublished"), minAge, outcomesAtOnce)

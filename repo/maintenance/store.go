@@ -19,7 +19,7 @@ var statement = pg.Statements(files, nil)
 type Store struct {
 	db        *pg.DB
 	clients   *clients.Store
-	retention time.Duration // how long final jobs are kept
+	retention time.Duration
 }
 
 // New makes a Store.

@@ -35,7 +35,6 @@ func (s *Store) MoveStrandedDeliveries(ctx context.Context, after job.EndpointKe
 	return got.Changed, got.Next(after, look, limit), err
 }
 
-// claimsAtOnce is how many claims of deliveries one statement shortens.
 const claimsAtOnce = 5000
 
 // EndStrandedLeases shortens leases of workers, and claims of deliveries, that last implausibly long.

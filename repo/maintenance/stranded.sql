@@ -1,13 +1,12 @@
 -- name: moveStrandedJobs
 -- Rows that were written while Postgres' clock was ahead have times in the future after it was set back. Each of these times is a known
 -- delay after the time when the row was written. The statements count this delay from now instead. Times less than a second ahead are
--- ignored, because such rows may have been written after the statement began. A row is not moved if its delay is longer than the clock was
--- ahead: the next call would find it again. Such a row is late by less than its delay.
+-- ignored, because such rows may have been written after the statement began. If the delay is longer than the clock was ahead, the row
+-- stays: its new time would still look stranded.
 --
--- Walks a part of the jobs in the index jobs_waiting whose time is in the future, and reads only rows whose queued_at is in the future,
--- too. Locks the moved rows, found by primary key, in job_id order, and skips rows that another transaction has locked; a job cannot be
--- claimed before its time. Redis may have a task for the old time; the relay enqueues the job once it is due. The order of jobs does not
--- change, nor does a time that the client asked for.
+-- Walks jobs with a future time in the index jobs_waiting, and reads only rows with a future queued_at. Locks the moved rows by primary
+-- key in job_id order. Skips rows that another transaction has locked. Redis may have a task for the old time; the relay enqueues the job
+-- once it is due. The order of jobs, and times that clients asked for, do not change.
 -- Parameters: @after_time, @after_job, @limit
 WITH looked AS MATERIALIZED (
   SELECT run_at, job_id, queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL

@@ -11,7 +11,7 @@ VALUES (@id, @operator, @action, @target_type, @target_id, @request_id, @detail)
 UPDATE audit SET status = @status, target_id = coalesce(@target_id::text, target_id) WHERE audit_id = @id
 
 -- name: auditList
--- Lists entries by primary key, the newest first, like adminJobs. Locks nothing.
+-- Lists entries by primary key, the newest first. Locks nothing.
 -- Parameters: @operator, @action, @target_id, @from, @to, @after, @from_id, @limit
 WITH looked AS (
   SELECT * FROM audit WHERE audit_id < @after AND audit_id >= @from_id ORDER BY audit_id DESC LIMIT {{maxLooked}}

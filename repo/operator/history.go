@@ -43,8 +43,8 @@ func (s *Store) MissingHistory(ctx context.Context) ([]time.Time, error) {
 
 // WriteHistory counts the events of the bucket that begins at the given moment and stores the counts. Any process may repeat it.
 //
-// The time of submission is the time in the job's id, which the api process sets. If the clock of that process is far behind Postgres'
-// clock, the job's bucket may no longer be written again when the job is stored. Then the job is missing in the history.
+// The time of submission is the time in the job's id, which the api process sets. If its clock is far behind Postgres' clock, the job
+// falls into an old bucket that is no longer written. Then the job is missing in the history.
 func (s *Store) WriteHistory(ctx context.Context, at time.Time) error {
 	from, to := pg.FirstIDOf(at), pg.FirstIDOf(at.Add(historyWidth))
 	return s.inHistory(ctx, statement("writeHistory"), at, [16]byte(from), [16]byte(to), historyMost)
@@ -55,7 +55,7 @@ func (s *Store) RollUpHistory(ctx context.Context) error {
 	return s.inHistory(ctx, statement("rollUpHistory"), historyBack+time.Minute)
 }
 
-// inHistory runs a statement with a limit of historyTimeout. Postgres itself ends the statement, even if the connection is lost.
+// inHistory lets Postgres end the statement, even if the connection is lost.
 func (s *Store) inHistory(ctx context.Context, sql string, args ...any) error {
 	return s.db.InTx(ctx, "history", func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = `+pg.Milliseconds(min(historyTimeout, s.db.Timeout))); err != nil {

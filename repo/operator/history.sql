@@ -38,7 +38,6 @@ FROM ended
 ON CONFLICT (width, at) DO UPDATE SET {{setHistory}} WHERE {{historyDiffers}}
 
 -- fragment: setHistory
--- Replaces the counts.
 submitted = excluded.submitted, succeeded = excluded.succeeded, failed = excluded.failed, canceled = excluded.canceled,
   retried = excluded.retried, wait_ms_p50 = excluded.wait_ms_p50, wait_ms_p99 = excluded.wait_ms_p99,
   run_ms_p50 = excluded.run_ms_p50, run_ms_p99 = excluded.run_ms_p99
@@ -72,7 +71,7 @@ GROUP BY minute ORDER BY minute
 ON CONFLICT (width, at) DO UPDATE SET {{setHistory}} WHERE {{historyDiffers}}
 
 -- name: readHistory
--- Reads the history of the last @back in steps of @step that have ended, from buckets of @width seconds. Locks nothing.
+-- Reads the history of the last @back, merged from buckets of @width seconds into steps of @step. Returns only ended steps. Locks nothing.
 -- Parameters: @width, @back, @step
 SELECT coalesce(json_agg(to_json(b) ORDER BY b.at), '[]') FROM (
   SELECT date_bin(@step::interval, history.at, 'epoch') AS at, {{mergedHistory}}
