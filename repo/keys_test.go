@@ -30,7 +30,6 @@ type change struct {
 	do   func(ctx context.Context) error
 }
 
-// changesOf returns all changes that the fixture's client can request. It creates what they require.
 func (f *fixture) changesOf() []change {
 	hook, rule := f.subscribe("*"), fault.Counted{ID: newID().String()}
 	asked := func(name string, x resources) change {
@@ -58,7 +57,6 @@ func (f *fixture) changesOf() []change {
 	}...)
 }
 
-// additionsFor returns the changes that add a row for a client and need no existing row.
 func (f *fixture) additionsFor(client job.ID, key string) []change {
 	hook := f.hook("*")
 	hook.ClientID = client
@@ -78,7 +76,7 @@ func (f *fixture) additionsFor(client job.ID, key string) []change {
 	}
 }
 
-// A change is refused if its key has ended by the commit, even if the key was valid when the request began. With a valid key it succeeds.
+// A change is refused if its key has ended by the commit, even if the key was valid when the request began.
 func TestAnEndedKeyChangesNothing(t *testing.T) {
 	f := setup(t)
 	f.keys("valid", "revoked", "expired")
@@ -97,7 +95,6 @@ func TestAnEndedKeyChangesNothing(t *testing.T) {
 	}
 }
 
-// An ended key does not affect other items in the same statement.
 func TestAnEndedKeyFailsAlone(t *testing.T) {
 	f := setup(t)
 	f.keys("valid", "revoked")
@@ -112,7 +109,6 @@ func TestAnEndedKeyFailsAlone(t *testing.T) {
 	require.Equal(t, 20, f.countJobs())
 }
 
-// A change waits for a pending revocation of its key, and is then refused.
 func TestAChangeWaitsForTheRevocationOfItsKey(t *testing.T) {
 	f := setup(t, patient)
 	f.keys("k")
@@ -140,7 +136,7 @@ func TestSubmissionsDoNotLookAtErasures(t *testing.T) {
 	must2(f.store.InsertBatch(ctx, f.batch(2)))(t)
 }
 
-// An erasure waits for statements that began before it and have not written yet, because they did not see that the key ended.
+// An erasure waits for earlier statements: their snapshots do not show that the key has ended, so they may still write.
 func TestErasureWaitsForEarlierStatements(t *testing.T) {
 	f := setup(t)
 	f.keys("k")

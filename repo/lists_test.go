@@ -204,7 +204,6 @@ func TestFeedReadsNoFurtherThanItsLimit(t *testing.T) {
 	p.walk(func(node plan) { require.LessOrEqual(t, node.Rows, 2.0, "%+v", p) })
 }
 
-// large records a compressible event with data of the given size in bytes.
 func (f *fixture) large(id job.ID, seq, size int) {
 	f.exec(`INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data)
 		VALUES ($1, $2, $3, gen_random_uuid(), 'event.emitted', 1, now(), jsonb_build_object('d', repeat('x', $4)))`,

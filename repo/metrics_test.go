@@ -16,7 +16,6 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// scrape reads all metrics by name and labels: the values of counters and gauges, and the number of observations of histograms.
 func (f *fixture) scrape() map[string]float64 {
 	families := must(f.registry.Gather())(f.t)
 	values := map[string]float64{}
@@ -39,7 +38,6 @@ type freezer struct {
 	thaw   chan struct{}
 }
 
-// freeze puts a freezer in front of the server of a URL, and returns the URL of the freezer.
 func freeze(t *testing.T, server string) (*freezer, string) {
 	u := must(url.Parse(server))(t)
 	listener := must(net.Listen("tcp", "127.0.0.1:0"))(t)
