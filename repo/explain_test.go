@@ -220,7 +220,7 @@ func requireCountsInIndexes(t *testing.T, f *fixture) {
 	}
 }
 
-// Each run of the migrations searches for events whose tx is ahead of the server, on a connection without the store's settings.
+// Each run of the migrations searches for events with a tx ahead of the server, on a connection without the store's settings.
 func requireFutureTxByIndex(t *testing.T, f *fixture) {
 	searched := map[string]int{}
 	parsePlan(t, one[string](f, `EXPLAIN (FORMAT JSON) `+repo.Statements["anyFutureTx"])).walk(func(node plan) {

@@ -1,6 +1,6 @@
 -- name: inspectServer
--- Reads facts about the server. The number of usable connections excludes those that are reserved for superusers and, since version 16,
--- for other privileged users. The number respects the limits of the user and the database, which do not apply to a superuser.
+-- Reads facts about the server. The number of usable connections excludes connections that are reserved for superusers and, since version
+-- 16, for other privileged users. The number respects the limits of the user and the database, which do not apply to a superuser.
 SELECT current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery(),
   current_setting('server_encoding'),
   (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend'),
@@ -31,8 +31,8 @@ SELECT pid, who, place, what, age FROM (
 
 -- name: inspectState
 -- Reads the state of the processes that share the database. Finds jobs by the indexes jobs_held, jobs_waiting and jobs_ended. Locks
--- nothing. A leader that is blocked renews its lease once a second with a duration of zero. So a lease that has just expired means that the
--- leader is blocked. Looks for jobs whose queued_at is in the future, among the first 10,000 that wait for their time.
+-- nothing. A leader that is blocked renews its lease once a second with a duration of zero. So a lease that has just expired means that
+-- the leader is blocked. Looks for jobs with a queued_at in the future, among the first 10,000 that wait for their time.
 SELECT w.alive, w.slots, w.held,
   coalesce((SELECT now() - run_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now() ORDER BY run_at, job_id
     LIMIT 1), '0'),

@@ -140,7 +140,7 @@ func TestMigrateAndOpenRefuseABadURL(t *testing.T) {
 	require.Error(t, repo.Migrate(within(t, testkit.Patience), "postgres://127.0.0.1:1/none", -1))
 }
 
-// A dump that is restored into a newer server has events whose tx is ahead of the transaction ids of that server.
+// A dump that is restored into a newer server has events with a tx ahead of that server's transaction ids.
 func TestMigrateRepairsARestoredDatabase(t *testing.T) {
 	f := setup(t)
 	f.at(job.Failed)

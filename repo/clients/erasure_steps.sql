@@ -23,8 +23,8 @@ SELECT since > pg_snapshot_xmax(pg_current_snapshot()) OR since < pg_snapshot_xm
 FROM erasures WHERE erasure_id = @erasure
 
 -- name: stopErasedBulks
--- Ends the client's bulk operations at their current item, found by the index bulk_operations_open or bulk_operations_client. If a worker
--- is processing such an operation, the statement waits for the worker's transaction.
+-- Ends the client's open bulk operations, found by the index bulk_operations_open or bulk_operations_client. If a worker is processing
+-- such an operation, the statement waits for the worker's transaction.
 -- Parameters: @client
 UPDATE bulk_operations SET finished_at = clock_timestamp(), aborted = true WHERE client_id = @client AND finished_at IS NULL
 
@@ -66,8 +66,8 @@ SELECT job_id, finished_at IS NULL, attempt, dispatch FROM jobs WHERE client_id 
 SELECT EXISTS (SELECT FROM jobs WHERE client_id = @client)
 
 -- fragment: removeDeliveries
--- End of a statement whose CTE `old` has deliveries: removes them with their attempts. Returns their ids, the ids of those that may have a
--- task in Redis, and the number of removed attempts.
+-- End of a statement whose CTE `old` has deliveries: removes them with their attempts. Returns their ids, the ids of undelivered ones,
+-- which may have a task in Redis, and the number of removed attempts.
 no_attempts AS (
   DELETE FROM delivery_attempts WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old)) RETURNING 1
 ), no_deliveries AS (
@@ -267,7 +267,7 @@ DELETE FROM client_events WHERE event_id = ANY (ARRAY(SELECT event_id FROM clien
   ORDER BY client_id, tx, event_id LIMIT @limit))
 
 -- name: eraseEvents
--- Removes events whose job is gone, using the index events_client. Normally there are none.
+-- Removes events of missing jobs, using the index events_client. Normally there are none.
 -- Parameters: @client, @limit
 DELETE FROM events WHERE ((job_id, seq) IN (SELECT job_id, seq FROM events WHERE client_id = @client
   ORDER BY client_id, tx, job_id, seq LIMIT @limit)) IS TRUE

@@ -1,10 +1,10 @@
 -- name: lockErasedClient
--- Locks a client before its erasure, found by primary key, so that its keys do not change. No row: it does not exist.
+-- Locks a client before its erasure, found by primary key, so that its keys do not change. No row: the client does not exist.
 -- Parameters: @client
 SELECT client_id FROM clients WHERE client_id = @client FOR UPDATE
 
 -- name: erasureOfClient
--- Reads the erasure of a client, found by the index erasures_one_of_a_client. Locks nothing. No row: it is not erased.
+-- Reads the erasure of a client, found by the index erasures_one_of_a_client. Locks nothing. No row: the client is not erased.
 -- Parameters: @client
 SELECT {{erasureColumns}} FROM erasures WHERE client_id = @client
 
@@ -25,7 +25,7 @@ UPDATE api_keys SET revoked_at = coalesce(revoked_at, clock_timestamp()) WHERE k
 RETURNING key_id
 
 -- name: readErasure
--- Reads an erasure, found by primary key. Locks nothing. No row: there is none.
+-- Reads an erasure, found by primary key. Locks nothing. No row: the erasure does not exist.
 -- Parameters: @erasure
 SELECT {{erasureColumns}} FROM erasures WHERE erasure_id = @erasure
 
@@ -41,7 +41,7 @@ SELECT {{erasureColumns}} FROM erasures WHERE finished_at IS NULL ORDER BY erasu
 
 -- name: lockErasure
 -- Locks an unfinished erasure, found by primary key. Every step of an erasure holds this lock. Even if two processes believe that they
--- lead, only one at a time does a step. No row: it is done, or another process works on it.
+-- lead, only one at a time does a step. No row: the erasure is done, or another process works on it.
 -- Parameters: @erasure
 SELECT {{erasureColumns}} FROM erasures WHERE erasure_id = @erasure AND finished_at IS NULL FOR NO KEY UPDATE SKIP LOCKED
 

@@ -14,7 +14,7 @@ SELECT client_id, l.created_at <= now() - @keep::interval
 FROM looked l ORDER BY client_id
 
 -- name: lockUnused
--- Locks clients by primary key, and skips those that another transaction has locked.
+-- Locks clients by primary key, and skips clients that another transaction has locked.
 -- Parameters: @ids
 SELECT client_id FROM clients WHERE client_id = ANY (@ids::uuid[]) ORDER BY client_id FOR UPDATE SKIP LOCKED
 

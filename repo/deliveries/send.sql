@@ -34,8 +34,8 @@ CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE event_id = e.event_id AND url
 WHERE {{stillWaiting}} AND d.attempts = 0
 
 -- name: claimDeliveries
--- Claims due deliveries, found by primary key, except those of disabled or deleted webhooks. Skips deliveries that another transaction has
--- locked, so it never waits.
+-- Claims due deliveries, found by primary key, except deliveries of disabled or deleted webhooks. Skips deliveries that another
+-- transaction has locked, so it never waits.
 --
 -- A delivery and its event are written together and removed together. If there is a delivery without its event, this statement removes it,
 -- because it cannot be sent.
@@ -43,8 +43,8 @@ WHERE {{stillWaiting}} AND d.attempts = 0
 -- The size of an event's data is estimated from its stored size. Compressed data is overestimated: the exact size would require
 -- decompressing even data that is not taken. Small events come first, so that large events of one client do not block the others.
 --
--- Returns a row for each requested delivery. If the caller should ask again, the row has a wait: the time until the delivery is due, or
--- briefly if it was locked or there was too much data.
+-- Returns a row for each requested delivery. If the caller should ask again, the row has a wait: the time until the delivery is due. It is
+-- 20 ms if the delivery is due, but was locked or too large for now.
 -- Parameters: @ids, @holds
 WITH due AS MATERIALIZED (
   SELECT d.delivery_id, d.job_id, d.seq, d.event_id, i.hold

@@ -10,12 +10,12 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// DisableFailures is how many disable a webhook, if they have also lasted for WebhookLimits.DisableAfter.
+// DisableFailures is how many failures in a row disable a webhook, if they have also lasted for WebhookLimits.DisableAfter.
 const DisableFailures = 20
 
 // WebhookLimits determine when a failing webhook is disabled. Both limits must be reached. The zero value means 20 failures and 10 minutes.
 type WebhookLimits struct {
-	DisableFailures int           // failures in a row
+	DisableFailures int
 	DisableAfter    time.Duration // time since the first failure in a row
 }
 

@@ -26,8 +26,8 @@ SELECT {{webhookColumns}} FROM webhooks WHERE webhook_id = @webhook AND client_i
 SELECT {{webhookColumns}} FROM webhooks WHERE client_id = @client AND deleted_at IS NULL ORDER BY webhook_id DESC
 
 -- name: updateWebhook
--- Changes the columns whose parameters are not NULL. @proven says whether the receiver of the new @url is proven. Locks the webhook, found
--- by primary key. No row: the client has no such webhook.
+-- Changes each column with a parameter that is not NULL. @proven says whether the receiver of the new @url is proven. Locks the webhook,
+-- found by primary key. No row: the client has no such webhook.
 -- Parameters: @webhook, @client, @url, @events, @description, @content_mode, @enabled, @proven
 UPDATE webhooks SET url = coalesce(@url, url), events = coalesce(@events, events), description = coalesce(@description, description),
   content_mode = coalesce(@content_mode, content_mode), updated_at = clock_timestamp(),

@@ -94,7 +94,7 @@ SELECT {{bulkColumns}} FROM ended AS bulk_operations
 
 -- name: abortBulk
 -- Ends an operation; open items stay without a result. Locks its row, found by primary key. If DoItems holds the lock, it waits for that
--- transaction. If @client is null, the owner does not matter. No row: it is finished, or not the client's.
+-- transaction. If @client is null, the owner does not matter. No row: the operation is finished, or not the client's.
 -- Parameters: @bulk, @client
 WITH ended AS (
   UPDATE bulk_operations SET finished_at = clock_timestamp(), aborted = true
@@ -137,7 +137,8 @@ RETURNING {{bulkColumns}}
 
 -- name: lockOpenBulk
 -- Locks an operation with pending items, found by primary key. Every change of the operation's jobs, items and counters holds this lock.
--- So an abort happens between two transactions of DoItems. No row: it is finished, not gathered yet, or another process works on it.
+-- So an abort happens between two transactions of DoItems. No row: the operation is finished, not gathered yet, or another process works
+-- on it.
 -- Parameters: @bulk
 SELECT bulk_id FROM bulk_operations WHERE bulk_id = @bulk AND finished_at IS NULL AND gathered_at IS NOT NULL
 FOR NO KEY UPDATE SKIP LOCKED

@@ -140,7 +140,7 @@ func (s *Store) unchanged(ctx context.Context, apiKey string, client, id job.ID)
 	return s.Look(ctx, client, id)
 }
 
-// Look returns a job's state as a job.Change whose Changed is false.
+// Look returns a job's state as a job.Change with Changed false.
 func (s *Store) Look(ctx context.Context, client, id job.ID) (job.Change, error) {
 	c, found, err := pg.QueryFirst(ctx, s.db, pgx.RowToStructByNameLax[job.Change],
 		`SELECT job_id, state, attempt, updated_at, run_at FROM jobs WHERE job_id = $1 AND client_id = $2`, pg.UUID(id), pg.UUID(client))

@@ -65,7 +65,7 @@ const resumeLook = 1000
 // because it is not QUEUED.
 const createdWait = time.Second
 
-// errLocked is the error of a step whose row stayed locked: nothing was written.
+// errLocked is the error of a step if its row stayed locked: nothing was written.
 var errLocked = fmt.Errorf("the row is locked by another session: %w", context.DeadlineExceeded)
 
 // step does one step in a flush that it may share with other steps. If another session has locked the row, it waits up to the statement
@@ -267,8 +267,8 @@ func (g guarded) holds(state job.State, c job.ClaimID) bool {
 	return g.state == state && g.attempt == c.Attempt && g.fence == c.Fence
 }
 
-// started reports whether the job runs under the claim. Only the worker with this claim knows the fence. So it has started the job before,
-// and did not get the answer.
+// started reports whether the job runs under the claim. Only the worker with this claim knows the fence. So that worker has started the
+// job before, and did not get the answer.
 func (g guarded) started(c job.ClaimID) bool { return g.holds(job.Running, c) && g.startedAt != nil }
 
 func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) stepAnswer {

@@ -17,8 +17,8 @@
 -- One statement handles all three steps, because the fixed cost of a statement equals the cost of forty rows. A start changes no column
 -- that an index uses as a key or condition, so its row is updated in place (HOT).
 --
--- Locks the job rows, found by primary key, and skips those that another session has locked. No row: nothing was written
--- for that item, see claimedBefore and whyUnchanged.
+-- Locks the job rows, found by primary key, and skips jobs that another session has locked. No row: nothing was written for that item, see
+-- claimedBefore and whyUnchanged.
 --
 -- The events of an attempt's end, in order: event.emitted, the final event, job.retries_exhausted, job.retried. job.retried belongs to the
 -- next attempt, so it is not in the report. @event_ids are the ids of the steps' own events.
@@ -189,8 +189,8 @@ UPDATE jobs SET run_at = queued_at, dispatch = dispatch + 1 FROM chosen c WHERE 
 RETURNING {{taskColumns}}
 
 -- name: parkJobs
--- Parks QUEUED jobs that a pause stops: they get a time that never comes, until resumeJobs restores the old one.
--- Locks the jobs in job_id order, found by primary key, and skips those that another transaction has locked.
+-- Parks QUEUED jobs that a pause stops: they get a time that never comes, until resumeJobs restores the old one. Locks the jobs in job_id
+-- order, found by primary key, and skips jobs that another transaction has locked.
 -- Parameters: @ids
 WITH stopped AS MATERIALIZED (
   SELECT j.job_id FROM jobs j WHERE j.job_id = ANY (@ids::uuid[]) AND j.state = 'QUEUED' AND j.run_at <= clock_timestamp()

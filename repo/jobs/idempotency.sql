@@ -1,6 +1,6 @@
 -- name: reserveKey
--- Takes a new or expired idempotency key, and locks its row, for a request whose answer storeAnswer writes in the same transaction. Waits
--- for a transaction that is inserting the same key. No row changed: the key is taken.
+-- Takes a new or expired idempotency key, and locks its row. storeAnswer writes the answer in the same transaction. Waits for a
+-- transaction that is inserting the same key. No row changed: the key is taken.
 -- Parameters: @client, @endpoint, @key, @request_hash, @key_window
 INSERT INTO idempotency_keys AS k (client_id, endpoint, key, request_hash, answer_status, created_at, expires_at)
 SELECT @client, @endpoint, @key, @request_hash, 0, at, at + @key_window::interval FROM (VALUES (clock_timestamp())) AS v(at)

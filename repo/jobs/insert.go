@@ -36,7 +36,7 @@ func keyReused(endpoint string, made job.ID) error {
 
 var errKeyReused = job.Errorf(job.CodeIdempotencyConflict, "This idempotency key was used for a different request.")
 
-// errKeyInFlight refuses a request whose key changed between two statements: another request took and freed it, or it expired.
+// errKeyInFlight refuses a request if its key changed between two statements: another request took and freed the key, or the key expired.
 var errKeyInFlight = &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: pg.RetryAfter,
 	Detail: "Another request with this idempotency key was being processed. Repeat the request."}
 

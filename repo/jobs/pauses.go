@@ -49,12 +49,12 @@ func (s *Store) RemovePause(ctx context.Context, id job.ID) (job.Pause, error) {
 	return removed, err
 }
 
-// ResumePaused reads at most `limit` jobs that a pause stopped, after the given one. It makes a job due if . It returns their tasks and
-// the last job that it read, zero at the end.
+// ResumePaused reads at most `limit` jobs that a pause stopped, after the given one. It makes a job due if no pause stops it any more. It
+// returns their tasks and the last job that it read, zero at the end.
 func (s *Store) ResumePaused(ctx context.Context, after job.ID, limit int) (tasks []job.Task, last job.ID, err error) {
 	type parkedJob struct {
 		ID     job.ID
-		MayRun bool // no pause stops it any more
+		MayRun bool
 	}
 	looked, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[parkedJob], statement("parkedJobs"), [16]byte(after), limit)
 	if err != nil || len(looked) == 0 {

@@ -39,7 +39,7 @@ ORDER BY j.job_id
 
 -- name: resumeJobs
 -- Sets the time of parked jobs to when they were queued, so that they come before jobs that were queued later. Locks the jobs in job_id
--- order, found by primary key, and skips those that another transaction has locked. The statement raises dispatch, which is part of the
+-- order, found by primary key, and skips jobs that another transaction has locked. The statement raises dispatch, which is part of the
 -- name of a job's task: Redis may still have a task with the old name.
 -- Parameters: @ids
 WITH free AS MATERIALIZED (

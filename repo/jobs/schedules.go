@@ -177,7 +177,7 @@ func (s *Store) AdvanceSchedules(ctx context.Context, steps []job.ScheduleStep) 
 	return advanced, nil
 }
 
-// DeferSchedules postpones the next check of those schedules that have not changed since they were read.
+// DeferSchedules postpones the next check of schedules that have not changed since they were read.
 func (s *Store) DeferSchedules(ctx context.Context, due []job.DueSchedule, wait time.Duration) error {
 	return s.db.Exec(ctx, "schedules", statement("deferSchedules"),
 		pg.Column(due, func(d job.DueSchedule) pgtype.UUID { return pg.UUID(d.ID) }),

@@ -78,7 +78,7 @@ FROM (
 ) AS schedules ORDER BY turn, look_at LIMIT @limit
 
 -- name: advanceSchedules
--- Writes the progress of schedules that have not changed since they were read. Locks them, found by primary key, and skips those that
+-- Writes the progress of schedules that have not changed since they were read. Locks them, found by primary key, and skips schedules that
 -- another transaction has locked. No row: the schedule was changed or is locked.
 -- Parameters: @schedules, @versions, @due_times, @look_times, @pending_times, @retrying, @runs, @missed, @skipped, @last_due_times,
 --   @last_jobs, @errors

@@ -171,7 +171,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM workers WHERE worker_id = ANY (ARRAY(SELECT worker_id FROM old))
 
 -- name: cleanPauses
--- Removes pauses of workers whose rows are gone. There are never many.
+-- Removes pauses of missing workers. There are never many.
 -- Parameters: @keep, @limit
 DELETE FROM pauses WHERE scope = 'WORKER' AND created_at <= pg_catalog.now() - @keep::interval AND pause_id IN (
   SELECT pause_id FROM pauses p WHERE NOT EXISTS (SELECT FROM workers w WHERE w.worker_id::text = p.target) LIMIT @limit)

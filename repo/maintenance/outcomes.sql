@@ -1,5 +1,5 @@
 -- name: unpublishedOutcomes
--- Returns unpublished outcomes, the oldest first, by the index outcome_outbox_waiting, and removes those of deleted jobs.
+-- Returns unpublished outcomes, the oldest first, by the index outcome_outbox_waiting, and removes outcomes of deleted jobs.
 -- Parameters: @limit
 WITH waiting AS MATERIALIZED (
   SELECT job_id, attempt, finished_at FROM outcome_outbox WHERE published_at IS NULL ORDER BY finished_at, job_id LIMIT @limit
@@ -19,8 +19,8 @@ SELECT job_id, created_at, correlation_id, language, work_kind, duration_ms, exp
 FROM found WHERE created_at IS NOT NULL AND outcome IS NOT NULL ORDER BY finished_at, job_id
 
 -- name: markPublished
--- Marks outcomes as published. Finds them by primary key, and locks them in its order. Skips those that another transaction has locked to
--- remove or mark them.
+-- Marks outcomes as published. Finds them by primary key, and locks them in its order. Skips outcomes that another transaction has locked
+-- to remove or mark them.
 -- Parameters: @ids, @attempts
 WITH sent AS MATERIALIZED (
   SELECT o.job_id, o.attempt FROM outcome_outbox o JOIN unnest(@ids::uuid[], @attempts::int[]) AS i(id, number) ON o.job_id = i.id

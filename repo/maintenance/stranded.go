@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// MoveStrandedJobs reads a limited number of jobs that wait for a future time, after the cursor. It moves those that wait only because
+// MoveStrandedJobs reads a limited number of jobs that wait for a future time, after the cursor. It moves jobs that wait only because
 // Postgres' clock was ahead when they were queued. `last` is the position to continue after, zero at the end.
 func (s *Store) MoveStrandedJobs(ctx context.Context, after job.QueueCursor, look int) (moved int, last job.QueueCursor, err error) {
 	type seen struct {

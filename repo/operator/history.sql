@@ -1,6 +1,6 @@
 -- name: missingHistory
 -- Returns the ended buckets of ten seconds to write, the latest first: the missing ones of the last @back, and always the last three. One
--- of the last three may lack jobs whose transactions committed after the bucket was written. Reads the primary key. Locks nothing.
+-- of the last three may lack jobs that were committed after the bucket was written. Reads the primary key. Locks nothing.
 -- Parameters: @back
 SELECT b.at FROM (SELECT date_bin('10 s', now(), 'epoch') AS at) latest CROSS JOIN LATERAL
   generate_series(latest.at - @back::interval, latest.at - interval '10 s', interval '10 s') AS b(at)
@@ -61,8 +61,8 @@ sum(submitted)::int AS submitted, sum(succeeded)::int AS succeeded, sum(failed):
   max(run_ms_p99) AS run_ms_p99
 
 -- name: rollUpHistory
--- Sums up the ten-second buckets of each minute that ended within the last @back, and writes those minutes that are missing or differ.
--- Reads only history, and locks rows in the order of the primary key.
+-- Sums up the ten-second buckets of each minute that ended within the last @back, and writes the minutes that are missing or differ. Reads
+-- only history, and locks rows in the order of the primary key.
 -- Parameters: @back
 INSERT INTO history AS h (width, at, submitted, succeeded, failed, canceled, retried, wait_ms_p50, wait_ms_p99, run_ms_p50, run_ms_p99)
 SELECT 60, date_bin('1 min', at, 'epoch') AS minute, {{mergedHistory}}
