@@ -26,8 +26,8 @@ var (
 )
 
 // Authenticate returns the caller for the credentials (section 14). Without credentials, the caller is anonymous while registration is
-// open, and is refused otherwise. The first use of a key is stored before the key is accepted. For an expired key it returns an error, and
-// a caller with Expired set: such a caller may still renew the key.
+// open, and is refused otherwise. The first use of a key is stored before the key is accepted. For an expired key, Authenticate returns
+// an error together with a caller. That caller may only renew the key.
 func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, error) {
 	if bearer == "" {
 		if k.cfg.OpenRegistration {
@@ -65,8 +65,7 @@ func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, 
 	return caller, errExpiredKey
 }
 
-// use stores the first use of a key durably. From then on, no older key can be renewed. Later uses are not stored. Maintenance removes
-// keys that were never used.
+// use stores the first use of a key durably. From then on, no older key can be renewed. Later uses are not stored.
 func (k *Service) use(ctx context.Context, key *job.APIKey) error {
 	if key.UsedAt != nil {
 		return nil
@@ -91,8 +90,7 @@ func (k *Service) use(ctx context.Context, key *job.APIKey) error {
 
 func sameSecret(a, b [32]byte) bool { return subtle.ConstantTimeCompare(a[:], b[:]) == 1 }
 
-// Named returns the client and key id for the public id in a credential, or zero if there is no such key. The credential may be invalid,
-// so the result is only for the log.
+// Named returns the client id and key id that a credential names, even if its secret is wrong. Use the result only for the log.
 func (k *Service) Named(ctx context.Context, credential string) job.Caller {
 	id, ok := publicPart(credential)
 	if !ok {

@@ -21,18 +21,16 @@ import (
 type Config struct {
 	Operators        operators.Tokens
 	OpenRegistration bool          // allow anyone to create a client and its first key
-	TTL              time.Duration // how long a new key is valid
+	TTL              time.Duration // of new keys
 }
 
-// Fixed properties of keys.
 const (
 	registrationWindow = 10 * time.Minute   // how long after a client's creation its first key may be created without credentials
 	overlap            = 10 * time.Minute   // how long a replaced key stays valid
 	renewWindow        = 7 * 24 * time.Hour // how long an expired key can be renewed
 )
 
-// A client may have maxKeys usable keys with full scope and as many with a lesser scope. Keys of one kind never prevent the creation of
-// the other.
+// A client may have maxKeys usable keys with full scope and as many with a lesser scope.
 const maxKeys = 10
 
 // Service creates clients, and creates, changes and authenticates their API keys.

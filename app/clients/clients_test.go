@@ -53,7 +53,6 @@ func TestFirstKeyNeedsNoCredentialsOnceAndForAWhile(t *testing.T) {
 	})
 }
 
-// A key that was revoked or has expired during its request cannot change keys.
 func TestKeyEndedDuringRequestCannotChangeKeys(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		revoked, expired := k.newKey(), k.newKey()
@@ -144,7 +143,7 @@ func TestRenewNeedsAKeyToRenew(t *testing.T) {
 // Promise: contract 15a
 func TestRevoke(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
-		k.memory.connected(true) // keys are cached, and no change is ever reported
+		k.memory.connected(true) // from now on, keys are cached
 		key, other := k.newKey(), k.newKey()
 		k.valid(key)
 		k.refused(job.CodeInvalidCredentials, k.revoke(anonymous, key.ClientID, key.ID))

@@ -13,8 +13,8 @@ type keyring struct {
 	client job.Client
 	now    time.Time
 	keys   []job.APIKey // newest first
-	full   []job.APIKey // valid now, with full scope
-	scoped int          // number of valid keys with a lesser scope
+	full   []job.APIKey
+	scoped int // number of valid keys with a lesser scope
 }
 
 func newKeyring(c job.Client, now time.Time, keys []job.APIKey) keyring {
@@ -31,7 +31,7 @@ func newKeyring(c job.Client, now time.Time, keys []job.APIKey) keyring {
 	return r
 }
 
-// find returns the key with the id, or nil, and the keys with full scope that are newer.
+// find also returns the newer keys with full scope.
 func (r keyring) find(id string) (key *job.APIKey, newer []job.APIKey) {
 	for i := range r.keys {
 		switch {
@@ -48,8 +48,8 @@ func anyUsed(keys []job.APIKey) bool {
 	return slices.ContainsFunc(keys, func(key job.APIKey) bool { return key.UsedAt != nil })
 }
 
-// ended refuses a caller whose key has ended during the request. Otherwise a delayed request could create a key after the revocation. For
-// a key that had expired before the request, renewable decides.
+// ended refuses a caller if its key has ended during the request. Otherwise a delayed request could create a key after the revocation.
+// Keys that had expired before the request pass: `renewable` checks them.
 func (r keyring) ended(caller job.Caller) error {
 	key, _ := r.find(caller.KeyID)
 	switch {
@@ -64,8 +64,8 @@ func (r keyring) ended(caller job.Caller) error {
 	return nil
 }
 
-// superseded refuses to let a replaced key change keys once a newer key was used, because the old key may be stolen. Before that, the
-// owner may need the old key, because the response with the new key can be lost.
+// superseded refuses changes by a replaced key if a newer key was used, because the old key may be stolen. Before that, the owner may
+// need the old key: the response with the new key can be lost.
 func (r keyring) superseded(id string) error {
 	if key, newer := r.find(id); key != nil && key.ReplacedBy != "" && anyUsed(newer) {
 		return errReplacedKey
@@ -73,8 +73,8 @@ func (r keyring) superseded(id string) error {
 	return nil
 }
 
-// renewable returns why an expired key cannot be renewed, or nil. It cannot be renewed after renewWindow or after a rotation. Nor can it
-// once a newer key with full scope was used, which shows that the client received that key.
+// renewable returns why an expired key cannot be renewed, or nil. The limits are renewWindow, a rotation, and the first use of a newer
+// key with full scope: it shows that the client has the newer key.
 func (r keyring) renewable(id string) error {
 	key, newer := r.find(id)
 	switch {
@@ -87,8 +87,7 @@ func (r keyring) renewable(id string) error {
 	return nil
 }
 
-// replaced returns the keys that a new key replaces. They stay valid for at most the overlap. Keys that were already replaced keep
-// their expiry.
+// Replaced keys stay valid for at most the overlap. Keys that were already replaced keep their expiry.
 func (r keyring) replaced(by job.APIKey) (changed []job.APIKey) {
 	if by.Scope != job.ScopeAll {
 		return nil

@@ -12,9 +12,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// CreateKey creates a client's first key or, if `rotate` is set, a key that replaces the current one. Otherwise, if there is a usable key,
-// it returns the metadata of that key without the secret, so the request can be repeated safely. A key with a lesser scope is always a new
-// one.
+// CreateKey creates a client's first key or, if `rotate` is set, a key that replaces the current one. Without `rotate`, if there is a
+// usable key, it returns only the metadata of that key. So the request can be repeated safely. A request for a key with a lesser scope
+// always creates a key.
 func (k *Service) CreateKey(ctx context.Context, caller job.Caller, client job.ID, rotate bool, scope job.Scope) (job.IssuedKey, error) {
 	if caller.Anonymous() && (scope != job.ScopeAll || !k.cfg.OpenRegistration) {
 		return job.IssuedKey{}, errNoCredentials
@@ -55,8 +55,8 @@ func (k *Service) RenewKey(ctx context.Context, caller job.Caller, client job.ID
 	})
 }
 
-// RevokeKey ends a key immediately, together with the keys that it created, because a thief may have created them. It spares the
-// caller's key and its descendants, unless the caller revokes its own key. Keys that are already revoked stay as they are.
+// RevokeKey ends a key immediately, together with the keys that it created, because a thief may have created them. The caller's key and
+// the keys created by it stay valid, unless the caller revokes its own key. Keys that are already revoked stay as they are.
 func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error {
 	if caller.Anonymous() {
 		return errNoCredentials
@@ -70,7 +70,7 @@ func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 			return job.KeyChange{}, err
 		}
 		revoked = nil // storage may call this function again
-		for _, key := range withMade(r.keys, keyID, caller.KeyID) {
+		for _, key := range withDescendants(r.keys, keyID, caller.KeyID) {
 			if key.RevokedAt == nil {
 				key.RevokedAt = &r.now
 				revoked = append(revoked, key)
@@ -87,9 +87,9 @@ func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 	return nil
 }
 
-// withMade returns a key and all keys that it created, directly or indirectly. It leaves out the key `spared` and its descendants, unless
-// `spared` is the key to revoke.
-func withMade(keys []job.APIKey, id, spared string) []job.APIKey {
+// withDescendants returns a key and all keys that it created, directly or indirectly. It leaves out the key `spared` and its descendants,
+// unless `spared` is the key to revoke.
+func withDescendants(keys []job.APIKey, id, spared string) []job.APIKey {
 	chosen := map[string]bool{id: true}
 	var found []job.APIKey
 	for _, key := range slices.Backward(keys) { // oldest first: a key is created by an older one
@@ -101,7 +101,6 @@ func withMade(keys []job.APIKey, id, spared string) []job.APIKey {
 	return found
 }
 
-// issueKey creates a key for a client, unless `rule` returns an error or an existing key.
 func (k *Service) issueKey(ctx context.Context, action string, caller job.Caller, client job.ID, wanted job.APIKey,
 	rule func(keyring) (existing *job.APIKey, err error)) (job.IssuedKey, error) {
 	var issued job.IssuedKey
@@ -131,9 +130,8 @@ func (k *Service) issueKey(ctx context.Context, action string, caller job.Caller
 	return issued, nil
 }
 
-// changeKeys calls `decide` while it holds the client's lock, and stores the changes that it returns. A caller gets the same error for
-// another client as for a client that does not exist. After the commit this process drops the changed keys from its cache; storage
-// notifies the other processes.
+// A caller gets the same error for another client as for a client that does not exist. After the commit this process drops the changed
+// keys from its cache; storage notifies the other processes.
 func (k *Service) changeKeys(ctx context.Context, caller job.Caller, client job.ID, decide func(keyring) (job.KeyChange, error)) error {
 	if !caller.Admin && !caller.Anonymous() && caller.ClientID != client {
 		return errNoClient

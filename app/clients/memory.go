@@ -13,9 +13,9 @@ const maxRemembered = 10_000
 type memory struct {
 	mu         sync.Mutex
 	watching   bool
-	generation uint64 // incremented by every change
+	generation uint64
 	known      map[string]job.APIKey
-	watches    map[*func()]string // id of the watched key, by the function to call
+	watches    map[*func()]string // functions to call, each with the id of the key that it watches
 }
 
 func newMemory() memory {
@@ -52,8 +52,8 @@ func (m *memory) forget(id string) {
 	}
 }
 
-// connected clears the cache when the connection that reports key changes is lost or restored. Watched keys may have changed meanwhile,
-// so their watchers are called when it is back.
+// connected clears the cache when the connection that reports key changes is lost or restored. When the connection is restored, connected
+// also notifies all watchers, because their keys may have changed.
 func (m *memory) connected(up bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -81,7 +81,7 @@ func TestKeyEndedByRotationOrRevocationIsNotRenewed(t *testing.T) {
 func TestFirstUseIsStoredOnceBeforeKeyIsAccepted(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		key := k.newKey()
-		k.storageFailed(second(k.cutOff(key).Authenticate(context.Background(), key.Secret))) // storing the first use failed
+		k.storageFailed(second(k.cutOff(key).Authenticate(context.Background(), key.Secret)))
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() { _, _ = k.Authenticate(context.Background(), key.Secret) })
@@ -113,7 +113,7 @@ func TestReplacedKeyCannotChangeKeysAfterUseOfSuccessor(t *testing.T) {
 		lost := k.issue(k.renew(callerOf(leaked), leaked.ClientID))
 		mended := k.issue(k.renew(callerOf(leaked), leaked.ClientID))
 		k.valid(mended) // the owner uses it
-		k.valid(leaked) // still valid during the overlap
+		k.valid(leaked)
 		for _, err := range []error{
 			second(k.renew(callerOf(leaked), leaked.ClientID)),
 			second(k.create(callerOf(leaked), leaked.ClientID, true)),
@@ -141,7 +141,7 @@ func TestRevokeEndsKeysCreatedByKey(t *testing.T) {
 		owners := k.issue(k.renew(callerOf(operators), leaked.ClientID))
 		require.NoError(t, k.revoke(callerOf(owners), leaked.ClientID, operators.ID))
 		k.ended(job.CodeKeyDisabled, operators)
-		k.valid(owners) // the caller's key is spared
+		k.valid(owners)
 		require.NoError(t, k.revoke(callerOf(owners), leaked.ClientID, owners.ID))
 		k.ended(job.CodeKeyDisabled, owners)
 	})
@@ -164,7 +164,7 @@ func TestKeysOfLesserScopeReplaceNothing(t *testing.T) {
 		newest := k.issue(k.renew(callerOf(all), client))
 		k.pass(overlap)
 		k.ended(job.CodeTokenExpired, all)
-		k.valid(read, submit, newest) // these keys were not replaced
+		k.valid(read, submit, newest)
 		require.NoError(t, k.revoke(callerOf(newest), client, all.ID))
 		k.ended(job.CodeKeyDisabled, read) // created by the revoked key
 	})

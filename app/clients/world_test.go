@@ -33,7 +33,6 @@ var (
 	admin     = job.Caller{Admin: true}
 )
 
-// keyWorld has the use cases of clients and keys on a database with a frozen clock.
 type keyWorld struct {
 	*Service
 	*apptest.World
@@ -77,7 +76,6 @@ func (k *keyWorld) elsewhere(change ...func(*Config)) *keyWorld {
 	return openKeys(k.t, k.url, change...)
 }
 
-// cutOff returns another process that has cached a key and cannot reach storage.
 func (k *keyWorld) cutOff(key job.IssuedKey) *keyWorld {
 	other := k.elsewhere()
 	other.memory.connected(true)
@@ -120,7 +118,6 @@ func (k *keyWorld) refused(want job.Code, err error, why ...any) {
 	require.Equal(k.t, want, job.CodeOf(err), why...)
 }
 
-// storageFailed asserts that err is a storage error, not a refusal of the caller.
 func (k *keyWorld) storageFailed(err error) {
 	k.t.Helper()
 	require.Error(k.t, err)
