@@ -17,13 +17,12 @@ const (
 	busyTime = 2 * time.Second
 	// unknownRoom is how many tasks of an endpoint are admitted before its first response. Their deliveries are sent one at a time.
 	unknownRoom = 4
-	// A task is deferred for minBusy to maxBusy. The relay does not replace a task that will be handed out again within this time.
+	// A task is deferred for minBusy to maxBusy. The relay does not count such a task as lost.
 	minBusy = time.Second
 	maxBusy = 30 * time.Second
 	// knownEndpoints is how many endpoints are tracked. Above that, endpoints without tasks are dropped.
 	knownEndpoints = 10_000
-	// paceWeight is the weight of the moving average: the latest delivery counts as 1/paceWeight.
-	paceWeight = 16
+	paceWeight     = 16
 	// After paceKnown deliveries the pace of an endpoint is known. Until then, deferred tasks are spaced by minSpacing.
 	paceKnown  = 64
 	minSpacing = 200 * time.Microsecond
@@ -32,7 +31,7 @@ const (
 // admission limits how many tasks of an endpoint and of a client are handled at once, so that tasks of a slow receiver do not occupy
 // all handlers. It defers the tasks above the limit, and spaces them so that they come back about as fast as they can be sent.
 type admission struct {
-	handlers int // tasks handled at the same time
+	handlers int
 	limit    int // simultaneous sends to an endpoint that responds
 	active   prometheus.Gauge
 
@@ -51,14 +50,13 @@ type endpointTasks struct {
 	client *clientTasks
 	turn   chan struct{} // holds a token during a send; not used while the endpoint is known to respond
 	held   int
-	since  time.Time // end of the latest send, or when the first of the current tasks was admitted
+	since  time.Time // start of the current measurement: the end of the latest send, or the first admission after idleness
 	health health
 	sent   int
-	pace   time.Duration // moving average of the time between the ends of two sends while the endpoint is busy
+	pace   time.Duration // average time from the end of one send to the end of the next, while the endpoint is busy
 	next   time.Time     // when the latest deferred task is handed out again
 }
 
-// health is the result of the latest attempt to send.
 type health int
 
 const (
@@ -74,7 +72,7 @@ func newAdmission(handlers, limit int, active prometheus.Gauge) *admission {
 	}
 }
 
-// enter admits a task, or returns how long to defer it. Call leave after each admission.
+// Call leave after each admission.
 func (a *admission) enter(t job.DeliveryTask) (e *endpointTasks, busy time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -83,7 +81,7 @@ func (a *admission) enter(t job.DeliveryTask) (e *endpointTasks, busy time.Durat
 	switch {
 	case c.rest.After(now):
 		return e, e.putOff(now, c.rest.Sub(now))
-	// The admitted tasks of the endpoint plus those of its client must be fewer than the free handlers.
+	// The more tasks are admitted, the fewer a single endpoint may have. So a slow client leaves handlers free.
 	case e.held >= min(a.most(e), a.handlers-a.held-c.held):
 		return e, e.putOff(now, e.spacing(now))
 	}
@@ -97,7 +95,6 @@ func (a *admission) enter(t job.DeliveryTask) (e *endpointTasks, busy time.Durat
 	return e, 0
 }
 
-// most returns how many tasks of an endpoint may be handled at once.
 func (a *admission) most(e *endpointTasks) int {
 	switch e.health {
 	case failing:
@@ -119,7 +116,7 @@ func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	if took > 0 {
 		pace := now.Sub(e.since)
 		switch {
-		case e.health != answering: // sends are not concurrent
+		case e.health != answering: // the endpoint gets one send at a time
 			pace = took
 		case e.pace == 0, e.held <= a.limit: // too few tasks to measure the pace
 			pace = took / time.Duration(a.limit)
@@ -138,8 +135,8 @@ func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	}
 }
 
-// spacing returns how far apart deferred tasks are handed out again: slightly less than a send takes, so that the endpoint never waits
-// for tasks. Before the first response, it grows with the time that the first task has waited.
+// spacing returns the time between two deferred tasks. It is slightly shorter than a send, so that the endpoint always has tasks. Until
+// the endpoint responds, the spacing grows while the first task waits.
 func (e *endpointTasks) spacing(now time.Time) time.Duration {
 	switch {
 	case e.health == unknown && e.held > 0:
@@ -150,7 +147,7 @@ func (e *endpointTasks) spacing(now time.Time) time.Duration {
 	return e.pace * 3 / 4
 }
 
-// putOff returns how long to defer a task. The task is handed out again at least `after` later than the previously deferred one.
+// The task is handed out again at least `after` later than the previously deferred one.
 func (e *endpointTasks) putOff(now time.Time, after time.Duration) time.Duration {
 	if e.next.Before(now) {
 		e.next = now
@@ -172,7 +169,7 @@ func (a *admission) update(f func()) {
 	f()
 }
 
-// endpoint returns the state of an endpoint, and adds it if it is missing. The caller holds the lock.
+// The caller of endpoint holds the lock.
 func (a *admission) endpoint(at job.EndpointKey) *endpointTasks {
 	e := a.endpoints[at]
 	if e != nil {

@@ -19,8 +19,8 @@ import (
 const (
 	recordTries = 6
 	recordPause = 100 * time.Millisecond // pause between tries; doubled after each failure
-	// minRest and maxRest limit how long a client's deliveries pause at its rate limit. A longer RetryAfter is cut to maxRest, because
-	// another process may give back unused sends earlier.
+	// minRest and maxRest limit how long a client's deliveries pause at its rate limit. A RetryAfter above maxRest is shortened, because
+	// other processes may return part of the rate limit earlier.
 	minRest = 100 * time.Millisecond
 	maxRest = 10 * time.Second
 )
@@ -56,11 +56,10 @@ func (w *Worker) Handle(_ context.Context, t job.DeliveryTask) error {
 type claimed struct {
 	job.ClaimedDelivery
 	at    *endpointTasks
-	until time.Time // end of the claim on this process' clock; its duration counts from just before the request
+	until time.Time // when the claim ends by this process' clock, counted from before the request was sent
 }
 
-// claim claims the delivery of a task. If the delivery is due within maxNap, it waits and tries again. After a success, the caller
-// holds a claim slot and must release it.
+// If the delivery is due within maxNap, claim waits and tries again. After a success, the caller holds a claim slot and must release it.
 func (w *Worker) claim(e *endpointTasks, t job.DeliveryTask) (claimed, error) {
 	waiting, cancel := context.WithTimeout(w.open, maxSlotWait)
 	defer cancel()
@@ -91,7 +90,7 @@ func (w *Worker) claim(e *endpointTasks, t job.DeliveryTask) (claimed, error) {
 	}
 }
 
-// deliver sends a claimed delivery, records the result, and reports whether it was sent. If nothing was sent, it releases the claim.
+// If nothing was sent, deliver releases the claim.
 func (w *Worker) deliver(c claimed) (sent bool, err error) {
 	result, span, err := w.attempt(c)
 	if err != nil {
@@ -109,8 +108,8 @@ func (w *Worker) deliver(c claimed) (sent bool, err error) {
 	return true, w.record(trace.ContextWithSpan(w.storing, span), c, result)
 }
 
-// attempt sends a delivery once it gets a send slot. The returned span also covers the recording of the result. An error says when to
-// retry; then there is nothing to record.
+// attempt sends a delivery once it gets a send slot. The returned span also covers the recording of the result. If attempt returns an
+// error, there is no result to record. The error says when to try again.
 func (w *Worker) attempt(c claimed) (job.Sent, trace.Span, error) {
 	waiting, cancel := context.WithTimeout(w.open, maxSlotWait)
 	defer cancel()
@@ -136,7 +135,7 @@ func receiverOf(p job.ClaimedDelivery) receiver {
 	return receiver{p.ClientID, cmp.Or(job.OriginOf(p.Target.URL), p.Endpoint.String())} // the sender refuses a URL without an origin
 }
 
-// noSlot returns the error for a task that got no slot in time. It says when to handle the task again.
+// The error of noSlot says when to handle the task again.
 func (w *Worker) noSlot(e *endpointTasks) error {
 	early := &job.TaskEarly{}
 	if w.open.Err() == nil {
@@ -188,13 +187,12 @@ func (w *Worker) send(ctx context.Context, p job.ClaimedDelivery) (sent job.Sent
 	return w.sender.Send(ctx, p)
 }
 
-// record stores the result of a send while the claim lasts, and returns the result of Handle. If storage recorded the result but its
-// answer was lost, a retry returns job.ErrTaskStale. A delivery that cannot be recorded is sent again after its claim has ended.
+// record stores the result of a send while the claim lasts, and returns the result of Handle. A retry returns job.ErrTaskStale if an
+// earlier try was stored but its response was lost. A delivery that cannot be recorded is sent again after its claim has ended.
 func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
-	if w.cfg.Clock.Moved() { // the events around the attempt have times of the moved clock
+	if w.cfg.Clock.Moved() { // a test bed has moved the clock: stored times must follow it
 		sent.Attempt.StartedAt = w.cfg.Clock.Now().Add(-sent.Attempt.Duration).UTC()
 	}
-	// The response is dropped if it exceeds the client's daily storage limit.
 	if weight := sent.Attempt.Weight(); weight > 0 && w.cfg.Storage != nil && !w.cfg.Storage(ctx, c.ClientID, weight).OK {
 		dropResponse(&sent.Attempt)
 	}
@@ -228,7 +226,6 @@ func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
 	}
 }
 
-// taskEnd returns the result of Handle for a recorded attempt.
 func (w *Worker) taskEnd(r job.DeliveryResult) error {
 	if r.State == job.DeliveryDelivered {
 		return nil

@@ -95,7 +95,6 @@ func TestPanicWhileSendingIsAFailedAttempt(t *testing.T) {
 	require.True(t, strings.HasPrefix(lines[0]["error_message"].(string), "panic: boom"))
 }
 
-// A send is interrupted before its claim ends, even if the sender ignores its timeout.
 func TestNoSendOutlastsItsClaim(t *testing.T) {
 	var left time.Duration
 	w := newWorld(t, func(ctx context.Context, _ job.ClaimedDelivery) job.Sent {

@@ -26,13 +26,13 @@ type Queue interface {
 }
 
 const (
-	feedPause  = 5 * time.Millisecond // between two reads of new deliveries
-	maxFeed    = 4096                 // jobs and clients per read; the relay finds the deliveries of the rest
-	recentFeed = 16384                // deliveries known to have a task; at most twice as many are kept
+	feedPause  = 5 * time.Millisecond
+	maxFeed    = 4096  // at most this many jobs and clients per read; the relay finds the others
+	recentFeed = 16384 // maximum size of `recent` and of `older`
 )
 
-// Notifier is the queue of processes that write events. After a call of Deliver, or of Publish for a client with webhooks, Run finds the
-// event's deliveries and enqueues their tasks. The notifier is best effort: the relay replaces missing tasks.
+// Notifier is the Queue for processes that write events. It also enqueues the deliveries of these events: after an event is published,
+// Run finds its deliveries and enqueues their tasks. The notifier is best effort: the relay replaces missing tasks.
 type Notifier struct {
 	Queue
 	subscribers *Subscribers
@@ -40,8 +40,8 @@ type Notifier struct {
 	log         *slog.Logger
 
 	mu            sync.Mutex
-	jobs, clients map[job.ID]struct{} // jobs and clients with new events
-	some          chan struct{}       // has a token while jobs or clients are pending
+	jobs, clients map[job.ID]struct{}
+	some          chan struct{} // has a token while jobs or clients are pending
 
 	recent, older map[job.ID]struct{} // deliveries that have a task; used by Run only
 }

@@ -37,7 +37,8 @@ func TestHangingEndpointDoesNotDelayOthers(t *testing.T) {
 	quit()
 }
 
-// A failing endpoint gets one delivery at a time until it succeeds. So does a callback, although storage does not count its failures.
+// A failing endpoint gets one delivery at a time until it succeeds. The same holds for a callback. Storage counts failures of webhooks
+// only, so the worker remembers the failures of callbacks.
 func TestFailingEndpointGetsOneDeliveryAtATime(t *testing.T) {
 	arrived, status := make(chan struct{}), make(chan int)
 	w := newWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
@@ -70,7 +71,6 @@ func TestFailingEndpointGetsOneDeliveryAtATime(t *testing.T) {
 }
 
 // A client with many deliveries to hanging endpoints uses half of the slots for sends and claims, and does not delay other clients.
-// internal/fair tests how several such clients take turns.
 func TestBacklogDoesNotDelayOtherClients(t *testing.T) {
 	r := newReceivers(func(p job.ClaimedDelivery) bool { return p.ClientID == apptest.ClientA })
 	w := newWorld(t, r.send)
@@ -89,7 +89,7 @@ func TestBacklogDoesNotDelayOtherClients(t *testing.T) {
 	quit()
 }
 
-// Deferred tasks come back as fast as they can be sent: the endpoint stays busy, and tasks are not handled again and again.
+// Deferred tasks keep the endpoint busy, but are not handled more often than needed.
 func TestDeferredTasksKeepEndpointBusy(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		const tasks, sends, took = 1500, 2, 20 * time.Millisecond
@@ -151,7 +151,7 @@ func TestWebhooksAtOneOriginShareItsLimit(t *testing.T) {
 	require.Empty(t, s.receivers)
 }
 
-// Large responses of receivers count toward the client's storage limit. Once it is reached, attempts are recorded without the response.
+// Once the client's storage limit is reached, attempts are recorded without the response.
 func TestLargeAnswersCount(t *testing.T) {
 	const room = 2
 	large := strings.Repeat("x", job.MaxStoredBody)

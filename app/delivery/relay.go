@@ -20,11 +20,11 @@ const (
 	dueSoon      = 5 * time.Second // retries due within this time get tasks in advance
 	dueBatch     = 2500            // deliveries per read
 	roundTime    = 3 * time.Second // a longer round would count as hanging
-	// restShare and restAtMost determine the rest after a read that found few missing tasks: restShare times its duration, up to restAtMost.
-	// This limits the load on Redis: a task that is not among the first pending tasks takes two requests to check.
+	// After a read that finds few missing tasks, the relay rests for restShare times the duration of the read, at most restAtMost. The
+	// rest limits the load on Redis, where checking one task can take two requests.
 	restShare  = 10
 	restAtMost = 3 * time.Second
-	// One read checks leastDue deliveries of an endpoint, and up to mostDue while tasks are missing.
+	// A read checks leastDue deliveries of an endpoint. While tasks are missing, later reads check more, up to mostDue.
 	leastDue = 20
 	mostDue  = 1000
 )
@@ -38,27 +38,27 @@ type Relay struct {
 	log     *slog.Logger
 
 	// Only the leader's loop uses these fields.
-	cursor job.EndpointKey // next endpoint to read
-	due    int             // deliveries per endpoint in the next read
-	next   time.Time       // time of the next read
+	cursor job.EndpointKey
+	due    int
+	next   time.Time
 }
 
-// NewRelay returns a relay of deliveries; Maintenance runs it. c is set from Postgres' clock before the first round; a nil c means the
-// machine's clock.
+// NewRelay returns a relay of deliveries; Maintenance runs it. The clock c must be set from Postgres' clock before the first round. If c
+// is nil, the machine's clock is used.
 func NewRelay(store *repo.Store, queue Queue, c *clock.Clock, m *app.Metrics, log *slog.Logger) *Relay {
 	return &Relay{store: store, queue: queue, clock: c, metrics: m, log: log, due: leastDue}
 }
 
-// Round ends the claims of dead delivery workers, then creates missing tasks. It reads a part of the endpoints, and the next round
-// continues there. While most deliveries lack tasks, it continues immediately. If the queue fails, the next round reads the same
-// endpoints.
+// Round ends the claims of dead delivery workers, then creates missing tasks. Each round reads some of the endpoints, and starts where
+// the previous round stopped. While most deliveries lack tasks, it continues immediately. If the queue fails, the next round reads the
+// same endpoints.
 func (r *Relay) Round(ctx context.Context, leading func() bool) error {
 	if err := r.reclaim(ctx, leading); err != nil {
 		return err
 	}
 	minAge := dueMinAge
 	switch {
-	case r.clock.Moved(): // deliveries do not age while the clock is frozen
+	case r.clock.Moved(): // the clock may stand still: then no delivery would reach a minimum age
 		minAge = 0
 	case time.Now().Before(r.next):
 		return nil

@@ -45,8 +45,8 @@ func TestClaimsOfDeadWorkersEnd(t *testing.T) {
 	require.Equal(t, float64(reclaimBatch+1), w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("reclaimed")))
 }
 
-// Missing tasks of due deliveries are created at once. The process that writes a delivery creates its task, and retries get tasks
-// before they are due.
+// The relay creates missing tasks of due deliveries at once. It ignores new deliveries, because the process that writes them creates
+// their tasks. Retries get tasks before they are due.
 func TestRelayMakesLostTasks(t *testing.T) {
 	w := newWorld(t, nil)
 	const before = "now() - interval '1 h'"
@@ -82,7 +82,7 @@ func TestSubscribersAreRead(t *testing.T) {
 	require.Equal(t, 1, s.Webhooks(apptest.ClientA))
 	added := job.EndpointKey{Client: apptest.ClientB, Endpoint: app.NewID()}
 	s.Add(added)
-	s.Add(added) // it was enabled again
+	s.Add(added) // the webhook was enabled again
 	require.Equal(t, 1, s.Webhooks(apptest.ClientB))
 	s.replace(nil)
 	require.Equal(t, []int{0, 1}, []int{s.Webhooks(apptest.ClientA), s.Webhooks(apptest.ClientB)}, "webhooks added during a read are kept")

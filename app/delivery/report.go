@@ -13,8 +13,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// reportRecorded logs and counts a committed result. If the result disabled the webhook, it also announces the event that tells the
-// client.
+// If the result disabled the webhook, the client gets an event about that.
 func (w *Worker) reportRecorded(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, recorded job.Recorded) {
 	w.metrics.Delivered(p, r)
 	w.logAttempt(ctx, p, r, recorded.Number)
@@ -45,7 +44,7 @@ func (w *Worker) logAttempt(ctx context.Context, p job.ClaimedDelivery, r job.De
 	w.log.InfoContext(ctx, "delivery attempt", attrs...)
 }
 
-// aboutDelivery returns the log fields of a delivery. Only the host of a callback is logged: paths and queries may have secrets.
+// Only the host of a callback is logged: paths and queries may have secrets.
 func aboutDelivery(p job.ClaimedDelivery) []any {
 	attrs := append(make([]any, 0, 12), slog.String("action", "deliver"),
 		slog.String("delivery_id", p.Delivery.ID.String()), slog.String("client_id", p.ClientID.String()))
@@ -70,7 +69,7 @@ func aboutDelivery(p job.ClaimedDelivery) []any {
 	return append(attrs, slog.String("event_name", p.EventName))
 }
 
-// describeDelivery adds a delivery to a span. Only the host of a callback is added: the rest may have secrets.
+// Only the host of a callback is added: the rest may have secrets.
 func describeDelivery(span trace.Span, p job.ClaimedDelivery) {
 	if !span.IsRecording() {
 		return

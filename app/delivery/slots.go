@@ -15,7 +15,7 @@ type slots struct {
 	limit int // slots of one receiver
 
 	mu        sync.Mutex
-	receivers map[receiver]*turns // receivers in use
+	receivers map[receiver]*turns
 }
 
 // receiver is an origin (scheme, host and port) used by one client, for any of its webhooks and callbacks.
@@ -25,8 +25,8 @@ type receiver struct {
 }
 
 type turns struct {
-	taken chan struct{} // one token per request
-	users int           // requests that hold or wait for a slot
+	taken chan struct{}
+	users int // requests that hold or wait for a slot
 }
 
 func newSlots(n, limit int) *slots {

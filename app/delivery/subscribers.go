@@ -11,11 +11,11 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// subscribersInterval is how often the subscribers are read. The relay finds missed deliveries in about the same time.
+// subscribersInterval is how often the subscribers are read. If a webhook is not known here yet, the relay finds its events about as
+// fast.
 const subscribersInterval = time.Second
 
-// Subscribers has the enabled webhooks of each client, up to about a second old. The more webhooks a client has, the more each submission
-// counts toward its limits.
+// Subscribers has the enabled webhooks of each client, up to about a second old.
 type Subscribers struct {
 	store *repo.Store
 	log   *slog.Logger
@@ -25,7 +25,7 @@ type Subscribers struct {
 	added []job.EndpointKey // webhooks added since the current read began; the read may have missed them
 }
 
-type subscriptions map[job.ID]map[job.ID]struct{} // webhooks by client
+type subscriptions map[job.ID]map[job.ID]struct{}
 
 func (s subscriptions) add(at job.EndpointKey) {
 	if s[at.Client] == nil {
@@ -72,7 +72,6 @@ func (s *Subscribers) read(ctx context.Context) error {
 	return nil
 }
 
-// replace stores the result of a read, and adds the webhooks enabled since the read began.
 func (s *Subscribers) replace(enabled []job.EndpointKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limits of a webhook's values.
 const (
 	maxWebhookEvents      = 20
 	maxWebhookDescription = 256 // characters
@@ -51,7 +50,6 @@ func (s *Webhooks) checkPatch(p job.WebhookPatch) []job.Violation {
 	return violations
 }
 
-// concerns reports whether one of the violations points at a member or into it.
 func concerns(violations []job.Violation, pointer string) bool {
 	return slices.ContainsFunc(violations, func(v job.Violation) bool {
 		return v.Pointer == pointer || strings.HasPrefix(v.Pointer, pointer+"/")

@@ -34,10 +34,10 @@ type WebhooksDeps struct {
 // Webhooks has the use cases of webhooks and their deliveries (section 8). The embedded Store reads them.
 type Webhooks struct {
 	WebhooksDeps
-	proofs *slots // slots for challenges
+	proofs *slots
 }
 
-// Limits of simultaneous challenges in a process. A receiver that hangs delays only its own client.
+// Each client has few challenges at once, so that a receiver that hangs delays only its own client.
 const (
 	proofsAtOnce       = 64
 	clientProofsAtOnce = 2
@@ -48,7 +48,6 @@ func NewWebhooks(d WebhooksDeps) *Webhooks {
 	return &Webhooks{d, newSlots(proofsAtOnce, clientProofsAtOnce)}
 }
 
-// errManyProofs refuses requests that did not get a slot in time.
 var errManyProofs = &job.Error{
 	Code: job.CodeQueueFull, Detail: "Too many receivers are being asked for consent. Try again later.", RetryAfter: time.Second,
 }
@@ -71,7 +70,6 @@ func (s *Webhooks) Prove(ctx context.Context, client job.ID, url string) error {
 	return job.Invalid(job.Violation{Pointer: "/url", Detail: wrong})
 }
 
-// errNoMasterKey refuses requests for a secret if there is no key to seal it.
 var errNoMasterKey = job.Errorf(job.CodeConfigInvalid,
 	"Webhooks cannot be registered on this server: its operator must set FORGERUN_MASTER_KEY.")
 
@@ -108,8 +106,8 @@ func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.Issu
 	return job.IssuedWebhook{Webhook: w, Secret: secret}, nil
 }
 
-// Update changes, disables or enables a webhook. It returns job.ErrUnproven if the receiver must first prove that it wants events, which
-// may be necessary even for an unchanged URL.
+// Update changes, disables or enables a webhook. It returns job.ErrUnproven if the receiver must be challenged first. This can happen
+// without a change of the URL.
 func (s *Webhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error) {
 	if violations := s.checkPatch(p); len(violations) > 0 {
 		return nil, job.Request{Malformed: p.Malformed, Unlisted: p.Unlisted}.Refusal(violations)
@@ -158,7 +156,7 @@ func (s *Webhooks) RotateSecret(ctx context.Context, client, id job.ID) (job.Iss
 	return job.IssuedWebhook{Webhook: *w, Secret: secret}, nil
 }
 
-// replayBatch limits how many deliveries one request queues: about 25 ms of database time.
+// replayBatch limits how many deliveries one request queues. That many take about 25 ms of database time.
 const replayBatch = 500
 
 // Test sends a test event to a webhook.
@@ -178,7 +176,7 @@ func taskOf(d *job.Delivery) job.DeliveryTask {
 	return job.DeliveryTask{ID: d.ID, ClientID: d.ClientID, Endpoint: d.Endpoint}
 }
 
-// Redeliver sends a delivery again, now. If the delivery already has a task that is due later, the relay makes it run now.
+// Redeliver sends a delivery again, now. If its task was deferred, the relay makes that task run.
 func (s *Webhooks) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
 	d, err := s.Store.Redeliver(ctx, client, owner, id)
 	if err != nil {
@@ -197,8 +195,8 @@ func (s *Webhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since
 }
 
 // Replay sends again the deliveries that failed permanently since the given time, and creates deliveries of matching events that the
-// webhook missed. It continues at the position that an earlier call returned; the zero position is the start. Each call does one step,
-// so that it takes limited time like any request. Repeating a call creates no duplicates. The relay creates the tasks.
+// webhook missed. It continues at the position that an earlier call returned; the zero position is the start. One call handles at most
+// replayBatch deliveries, so that it stays short. Repeating a call creates no duplicates.
 func (s *Webhooks) Replay(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error) {
 	if err := s.checkSince(since); err != nil {
 		return job.Replay{}, err
@@ -213,7 +211,7 @@ func (s *Webhooks) checkSince(since time.Time) error {
 	return nil
 }
 
-// logChange logs a change with the id of its request. It omits URL and secret: a URL may have credentials.
+// logChange omits URL and secret: a URL may have credentials.
 func (s *Webhooks) logChange(ctx context.Context, message, action string, client, id job.ID, more ...slog.Attr) {
 	attrs := []slog.Attr{
 		slog.String("action", action), slog.String("request_id", telemetry.RequestOf(ctx)), slog.String("client_id", client.String()),

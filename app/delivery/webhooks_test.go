@@ -163,7 +163,7 @@ func TestSendingAgain(t *testing.T) {
 	}
 	failed := func(since time.Time) (job.Replay, error) { return h.RedeliverFailed(ctx, apptest.ClientA, id, since) }
 	for _, do := range []func(time.Time) (job.Replay, error){replay, failed} {
-		// The ids are random, and some seem older than an hour, so insert more than enough.
+		// A random id has a random creation time, and old deliveries are not replayed. So insert too many.
 		h.insert(2*replayBatch, id, repotest.Columns{"state": "'FAILED'", "next_attempt_at": "NULL", "settled_at": "now()", "last_error": "'x'"})
 		require.Equal(t, replayBatch, apptest.Must(do(time.Now().Add(-time.Hour)))(t).Queued)
 		require.Equal(t, []string{"/since"}, pointers(t, second(do(time.Now().Add(time.Minute)))))

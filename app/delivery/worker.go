@@ -39,29 +39,27 @@ type WorkerConfig struct {
 const (
 	// endpointShare limits one endpoint to 1/endpointShare of the process' sends.
 	endpointShare = 5
-	// At most claimShare times as many deliveries are claimed as can be sent at once, because their data is in memory.
+	// claimShare is the number of claims per simultaneous send. It is small, because claimed deliveries are in memory.
 	claimShare = 4
 	// holdMargin is how much longer a claim lasts than the timeout of a send. It covers the wait for a slot and the recording of the result.
 	holdMargin = 15 * time.Second
-	// sendMargin is the part of a claim that is reserved for recording after a send with the full timeout. It includes sendGrace: the
-	// sender enforces the timeout itself, and its context ends sendGrace later.
+	// sendMargin is the part of a claim that is reserved for recording after a send with the full timeout. It includes sendGrace. If the
+	// sender ignores its timeout, its context ends sendGrace later.
 	sendMargin = 3 * time.Second
 	sendGrace  = time.Second
 	// maxSlotWait limits how long a task waits for a claim slot, and then for a send slot.
 	maxSlotWait = 5 * time.Second
 	// maxNap limits how long a task waits for its delivery to be due. asynq stores whole seconds, so it hands out tasks up to a second
 	// early.
-	maxNap = 1100 * time.Millisecond
-	// cutGrace is how long Stop waits for interrupted sends.
+	maxNap   = 1100 * time.Millisecond
 	cutGrace = 5 * time.Second
 )
 
 // HandlersOf returns how many tasks a process handles at once: more than the simultaneous sends, because most tasks wait.
 func HandlersOf(concurrency int) int { return max(concurrency, min(64*max(1, concurrency), 4096)) }
 
-// Worker handles the tasks of deliveries (section 8). An endpoint uses at most its share of the sends, and clients share the sends
-// fairly: hanging endpoints do not delay the others. Storage decides which deliveries are due, and a fencing token protects each claim.
-// The claims of a dead process expire.
+// Worker handles the tasks of deliveries (section 8). Limits for endpoints and for clients ensure that hanging endpoints do not delay
+// others. Storage decides which deliveries are due, and a fencing token protects each claim. The claims of a dead process expire.
 type Worker struct {
 	cfg     WorkerConfig
 	store   *repo.Store
@@ -70,16 +68,16 @@ type Worker struct {
 	metrics *app.Metrics
 	log     *slog.Logger
 
-	hold       time.Duration // duration of a claim
+	hold       time.Duration
 	admission  *admission
 	claimSlots *fair.Semaphore[job.ID]
 	sends      *slots
 
 	open    context.Context // ended by Stop: no new claims or sends
 	quit    context.CancelFunc
-	sending context.Context // context of sends
+	sending context.Context
 	cut     context.CancelFunc
-	storing context.Context // context of statements
+	storing context.Context
 	abandon context.CancelFunc
 
 	mu      sync.Mutex     // guards additions to `running`

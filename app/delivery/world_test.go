@@ -79,7 +79,6 @@ func (w *world) delivery() job.DeliveryTask {
 	return w.deliveries(1, apptest.ClientA, w.webhook(apptest.ClientA))[0]
 }
 
-// ofJob stores a job, and returns the task that delivers its creation event.
 func (w *world) ofJob(change func(*job.Job)) (job.ID, job.DeliveryTask) {
 	j := job.Job{ID: app.NewID(), ClientID: apptest.ClientA, Type: job.Execute, WorkKind: job.SuccessFast,
 		Definition: apptest.DefinitionOf(job.SuccessFast), MaxAttempts: 1, Language: "en", RequestID: "request-1"}
@@ -92,7 +91,6 @@ func (w *world) ofJob(change func(*job.Job)) (job.ID, job.DeliveryTask) {
 
 func (w *world) handle(t job.DeliveryTask) error { return w.worker.Handle(context.Background(), t) }
 
-// handleAll handles tasks like an asynq server: until `quit` is called, it handles early tasks again later.
 func (w *world) handleAll(tasks []job.DeliveryTask) (wait, quit func()) {
 	var handling sync.WaitGroup
 	stop, once := make(chan struct{}), sync.Once{}
@@ -152,13 +150,12 @@ func answer(class job.SendError, status int) job.Sent {
 		Body: []byte("an answer")}}
 }
 
-// receivers simulates receivers, some of which hang, and counts deliveries.
 type receivers struct {
 	hangs func(job.ClaimedDelivery) bool
-	goOn  chan struct{} // closed to let hanging sends go on
+	goOn  chan struct{}
 
 	mu              sync.Mutex
-	sending, most   map[job.ID]int // current and largest number of concurrent sends, by endpoint
+	sending, most   map[job.ID]int
 	answered, begun map[job.ID]int
 }
 
