@@ -1,6 +1,6 @@
-// Package app has what the use cases in its sub-packages share: their queue, metrics, spans, and the log line of a transition. HTTP and
-// workers call the same use cases, so every rule exists once. Use cases contain no SQL, queue or HTTP code: they write to a repo.Store,
-// and declare small interfaces for the rest.
+// Package app has the types that all use cases share, such as the queue interface and the metrics. HTTP and workers call the same use
+// cases, so every rule exists once. Use cases contain no SQL, queue or HTTP code. They store data with a repo.Store and declare small
+// interfaces for other systems.
 package app
 
 import (
@@ -24,8 +24,8 @@ type Queue interface {
 	SignalCancel(job.ID)
 	// Publish notifies watchers of a committed change or of progress.
 	Publish(job.Notification)
-	// Deliver announces that a job has new events, which may have to be delivered. The zero job id stands for events without a job, such
-	// as a completed batch.
+	// Deliver announces new events of a job. Its callback and matching webhooks get them, if there are any. The zero job id stands for
+	// events without a job, such as a completed batch.
 	Deliver(client, jobID job.ID)
 }
 
@@ -40,7 +40,7 @@ func NotificationOf(j *job.Job) job.Notification {
 	return job.Notification{ClientID: j.ClientID, JobID: j.ID}
 }
 
-// Publish notifies the watchers of j and triggers the delivery to its callback. delivery.Notifier triggers the deliveries to webhooks.
+// Publish notifies the watchers of j and triggers the delivery to its callback.
 func Publish(q Queue, j *job.Job, n job.Notification) {
 	q.Publish(n)
 	if j.Callback != "" {

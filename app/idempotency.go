@@ -15,8 +15,8 @@ type Idempotency struct {
 	Hits  prometheus.Counter
 }
 
-// Once calls `do`, and commits what `do` writes with its context, together with the key and the answer. Then it runs the functions passed
-// to AfterCommit. For a known key, Once does not call `do` and returns the stored response.
+// Once calls `do`. It commits the writes of `do`, the key and the answer in one transaction. Then it runs the functions passed to
+// AfterCommit. For a known key, Once does not call `do` and returns the stored response.
 func (i *Idempotency) Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
 	answer job.Answer, replayed bool, err error,
 ) {
@@ -33,8 +33,8 @@ func (i *Idempotency) Once(ctx context.Context, key job.RequestKey, do func(cont
 	return answer, replayed, nil
 }
 
-// Within calls `do`, commits what it writes with its context, and then runs the functions passed to AfterCommit. An error means that
-// nothing was written, or that the result of the commit is unknown.
+// Within calls `do`, which commits its own writes. Then Within runs the functions passed to AfterCommit. An error means that nothing was
+// written, or that the result of the commit is unknown.
 func Within(ctx context.Context, do func(context.Context) error) error {
 	var rest afterCommit
 	if err := do(context.WithValue(ctx, afterCommitKey{}, &rest)); err != nil {
@@ -46,14 +46,14 @@ func Within(ctx context.Context, do func(context.Context) error) error {
 	return nil
 }
 
-// afterCommit has the functions to run after the commit of Once or Within. Only the request's goroutine adds to it.
+// Only the request's goroutine adds to afterCommit.
 type afterCommit []func()
 
 type afterCommitKey struct{}
 
 // AfterCommit runs f when the writes of the use case are committed: now, or after the commit of Once. Notifications and counts must not
-// precede the commit. f does not run if the commit fails or its result is unknown. If the writes were committed after all, the relay
-// and the readers find them.
+// precede the commit. f does not run if the commit fails or its result is unknown. If a commit with an unknown result did succeed, the
+// relay and the readers find its writes.
 func AfterCommit(ctx context.Context, f func()) {
 	if rest, ok := ctx.Value(afterCommitKey{}).(*afterCommit); ok {
 		*rest = append(*rest, f)
@@ -62,5 +62,5 @@ func AfterCommit(ctx context.Context, f func()) {
 	f()
 }
 
-// WithinOnce reports whether AfterCommit will wait for a commit.
+// WithinOnce reports whether ctx belongs to a call of Once or Within.
 func WithinOnce(ctx context.Context) bool { return ctx.Value(afterCommitKey{}) != nil }

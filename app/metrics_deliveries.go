@@ -45,7 +45,7 @@ func newDeliveryMetrics(in telemetry.Factory) deliveryMetrics {
 		}
 	}
 	for _, class := range job.SendErrors {
-		if class == job.SendDisabled || class == job.SendDeleted { // not results of an attempt
+		if class == job.SendDisabled || class == job.SendDeleted { // these two are not results of an attempt
 			continue
 		}
 		for _, code := range []string{noAnswer, "2xx", "3xx", "4xx", "5xx"} {
@@ -55,7 +55,6 @@ func newDeliveryMetrics(in telemetry.Factory) deliveryMetrics {
 	return m
 }
 
-// otherEvent replaces unknown event names.
 const otherEvent = "other"
 
 func eventLabel(name string) string {

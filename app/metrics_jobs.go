@@ -58,7 +58,7 @@ func newJobMetrics(in telemetry.Factory) jobMetrics {
 	return m
 }
 
-// usualFailure returns the code with which jobs of a kind fail. For kinds that do not fail, it is the code for a dead worker.
+// usualFailure returns the code for a dead worker if the kind never fails.
 func usualFailure(k job.Kind) job.Code {
 	if reason, fails := k.FailsOn(1); fails {
 		return reason.Spec().Code

@@ -34,7 +34,7 @@ var MaintenanceTasks = []string{
 	"clock", "pauses", "history", "bulk", "erasures", "schedules", "throttle",
 }
 
-// What happened at a due time of a schedule.
+// Results of a schedule's due time.
 const (
 	DueRun     = "run"     // a job was submitted
 	DueMissed  = "missed"  // no job: found too late, or the submission was refused

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// The durations of a job's steps are observed, and the result of a later attempt is counted.
+// The duration of each step of a job is observed. Later attempts are counted, too.
 func TestTimesOfAJobAreCounted(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()

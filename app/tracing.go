@@ -64,10 +64,10 @@ func EndSpan(span trace.Span, id job.ID, state job.State, err error) {
 	telemetry.End(span, err)
 }
 
-// Enqueue enqueues a task that continues the span of ctx or, if there is none, the one already in the task.
+// Enqueue enqueues a task that continues the span of ctx, see TracedTask.
 func Enqueue(ctx context.Context, q Queue, t job.Task) { q.Enqueue(TracedTask(ctx, t)) }
 
-// TracedTask returns the task with the span to continue: the span of ctx if there is one, otherwise the one already in the task.
+// TracedTask returns the task with the span of ctx. Without a span in ctx, the task keeps its own.
 func TracedTask(ctx context.Context, t job.Task) job.Task {
 	if here := telemetry.Traceparent(ctx); here != "" {
 		t.TraceParent = here

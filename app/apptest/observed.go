@@ -40,7 +40,7 @@ func (w *World) Traced(f func(ctx context.Context)) (traceparent string) {
 // Traceparent returns the traceparent of a request that has ended.
 func (w *World) Traceparent() string { return w.Traced(func(context.Context) {}) }
 
-// Span returns the only ended span with a name.
+// Span returns the ended span with the given name. There must be exactly one.
 func (w *World) Span(name string) tracetest.SpanStub {
 	w.T.Helper()
 	named := w.SpansNamed(name)
@@ -48,7 +48,7 @@ func (w *World) Span(name string) tracetest.SpanStub {
 	return named[0]
 }
 
-// SpansNamed returns the ended spans with a name.
+// SpansNamed returns the ended spans with the given name.
 func (w *World) SpansNamed(name string) (named []tracetest.SpanStub) {
 	for _, s := range w.spans.GetSpans() {
 		if s.Name == name {
@@ -58,7 +58,7 @@ func (w *World) SpansNamed(name string) (named []tracetest.SpanStub) {
 	return named
 }
 
-// Attributes returns the attributes of a span by name.
+// Attributes returns a span's attributes as a map from name to value.
 func Attributes(s tracetest.SpanStub) map[string]any {
 	all := map[string]any{}
 	for _, a := range s.Attributes {

@@ -17,15 +17,15 @@ type Queue struct {
 	mu        sync.Mutex
 	enqueued  []job.Task
 	published []job.Notification
-	delivered []job.ID                    // jobs, in order
-	progress  map[job.ID]job.Notification // latest progress of each job
+	delivered []job.ID
+	progress  map[job.ID]job.Notification
 
 	// Read these fields only while nothing else uses the queue.
-	Tasks   map[job.ID]bool // jobs and deliveries for which an Ensure method made a task, until Flush
-	Ensured [][]job.ID      // jobs or deliveries of each successful call of Ensure and EnsureDeliveries, in order
-	Removed []job.ID        // jobs and deliveries whose tasks were removed
-	Signals []job.ID        // jobs for which a cancel was signaled
-	Err     error           // returned by all calls that can return an error
+	Tasks   map[job.ID]bool // jobs and deliveries that have a task
+	Ensured [][]job.ID
+	Removed []job.ID
+	Signals []job.ID
+	Err     error // returned by all calls that can return an error
 }
 
 // NewQueue returns an empty queue.

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// RestInterval is the time between two rounds. It limits useless checks: every job that ends touches its batch, but only the last one
-	// completes it.
+	// RestInterval is the time between two rounds. Most checks are useless, because only the last job that ends completes its batch. The
+	// pause combines many checks into one statement.
 	RestInterval = 50 * time.Millisecond
 	// ChunkSize is the number of batches per statement.
 	ChunkSize = 100
@@ -62,8 +62,8 @@ func (s *Completer) Touch(batches ...job.ID) {
 	}
 }
 
-// Run completes touched batches until ctx ends. An idle Run handles touched batches at once; batches touched during its rest share one
-// statement. Run retries batches of a failed statement.
+// Run completes touched batches until ctx ends. Batches touched within one RestInterval are checked together. Run retries batches of a
+// failed statement.
 func (s *Completer) Run(ctx context.Context) {
 	for ; ; app.Sleep(ctx, RestInterval) {
 		select {
@@ -92,8 +92,8 @@ func (s *Completer) take() []job.ID {
 	return slices.Collect(maps.Keys(s.touched))
 }
 
-// Complete completes the given batches if all their jobs have ended, and returns how many. Each is completed and published once, even if
-// several processes try.
+// Complete completes each batch in which all jobs have ended, and returns the number of such batches. Each is completed and published
+// once, even if several processes try.
 func (s *Completer) Complete(ctx context.Context, batches []job.ID) (int, error) {
 	completed, err := s.store.CompleteBatches(ctx, batches)
 	app.AfterCommit(ctx, func() {

@@ -1,5 +1,5 @@
 // Package bulk has the operations on many jobs: retry, cancel or delete all jobs that match a filter. The Service starts, shows and
-// aborts them. The Runner, in the leader process, applies them in parts at a limited rate. app/jobs changes the jobs.
+// aborts them. The Runner, in the leader process, applies them in parts at a limited rate.
 package bulk
 
 import (
@@ -19,8 +19,8 @@ const (
 	lookTime   = 2 * time.Second
 )
 
-// Service has the use cases of bulk operations; the embedded Store reads the operations. The zero client id gives access to the operations
-// of all clients.
+// Service has the use cases of bulk operations. Reads are methods of the embedded Store. The zero client id gives access to the
+// operations of all clients.
 type Service struct {
 	*repo.Store
 	log *slog.Logger
@@ -41,7 +41,8 @@ func (s *Service) Begin(ctx context.Context, r job.BulkRequest) (*job.Bulk, erro
 	return b, nil
 }
 
-// Count is a dry run: it counts the jobs that match now, until it reaches a limit, and returns the newest of them.
+// Count is a dry run: it counts the jobs that match now, and returns the newest of them. It stops after job.MaxBulkItems jobs or
+// lookTime.
 func (s *Service) Count(ctx context.Context, r job.BulkRequest) (job.BulkCount, error) {
 	var c job.BulkCount
 	var first []job.ID
@@ -77,7 +78,6 @@ func mostFrequentFirst(reasons []job.BulkReason) []job.BulkReason {
 	return reasons
 }
 
-// tally adds the jobs to c: it counts those that the operation would change, and the others by the reason why they would stay unchanged.
 func tally(c *job.BulkCount, operation *job.Bulk, jobs []job.BulkAlike) {
 	for _, a := range jobs {
 		c.Count += a.Count

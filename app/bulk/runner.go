@@ -19,7 +19,7 @@ const (
 	gatherAtOnce = 2000        // jobs per statement
 	itemsAtOnce  = 50
 	maxRate      = job.MaxBulkRate // items per second, for all operations together
-	maxCatchUp   = time.Second     // capacity of a token bucket, as the time that fills it
+	maxCatchUp   = time.Second     // a token bucket holds at most the tokens of this time
 )
 
 // Runner applies the operations in parts. Only one goroutine may use it.
@@ -64,8 +64,7 @@ func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 	return errors.Join(errs...)
 }
 
-// advance applies the next part of an operation and returns the updated operation. It returns nil if nothing more can be done in this
-// round.
+// advance returns the updated operation, or nil if nothing more can be done in this round.
 func (r *Runner) advance(ctx context.Context, b *job.Bulk) (*job.Bulk, error) {
 	if b.GatheredAt == nil {
 		r.turns.take(b)
@@ -90,8 +89,8 @@ func (r *Runner) advance(ctx context.Context, b *job.Bulk) (*job.Bulk, error) {
 	return nil, err
 }
 
-// doItems applies one part of an operation's items, as far as the rates allow, and reports whether to continue in this round. If no
-// item of the part was done, the remaining items wait for the next round.
+// doItems reports whether to continue in this round. If no item of the part could be done, the others probably cannot either. They wait
+// for the next round.
 func (r *Runner) doItems(ctx context.Context, b *job.Bulk) (more bool, err error) {
 	w := r.turns.work[b.ID]
 	limit := min(itemsAtOnce, r.turns.allowed(b))
@@ -130,8 +129,8 @@ func (r *Runner) part(ctx context.Context, b *job.Bulk, after job.ID, limit int)
 	return taken, ended, nil
 }
 
-// single applies the operation to the first item after the job `after`. If storage will never accept the change, the item fails; after
-// other errors it is retried later.
+// single applies the operation to one item: the first one behind the job `after`. If storage will never accept the change, the item
+// fails; after other errors it is retried later.
 func (r *Runner) single(ctx context.Context, b *job.Bulk, after job.ID) (ended int, err error) {
 	_, ended, err = r.commit(ctx, b, after, 1, r.jobs.DoItems)
 	if app.Refused(err) {

@@ -26,8 +26,7 @@ var errRollback = errors.New("roll back")
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// Between two parts of an owner, each other owner gets at most one part, however many operations it has. All operations together keep to
-// the shared rate.
+// Owners take turns, however many operations each owner has. All operations together keep to the shared rate.
 func TestOwnersAlternate(t *testing.T) {
 	t.Parallel()
 	var open []*job.Bulk
@@ -59,7 +58,6 @@ func TestOwnersAlternate(t *testing.T) {
 	}
 }
 
-// A locked job or a failing operation does not delay the others.
 func TestLockedJobDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	url, log, queue, metrics := repotest.URL(t), slog.New(slog.DiscardHandler), apptest.NewQueue(), app.NewMetrics(prometheus.NewRegistry())

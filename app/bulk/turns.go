@@ -6,24 +6,22 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// turns decides which operation is next, and how many items it may process.
 type turns struct {
 	budget tokens // shared by all operations
 	work   map[job.ID]*work
-	taken  int // number of turns so far
+	taken  int
 }
 
-// work is the state of an open operation.
 type work struct {
 	budget tokens
-	after  job.ID // job of the last processed item, or zero
-	turn   int    // number of its last turn
+	after  job.ID
+	turn   int
 }
 
 // tokens is a token bucket; each token allows one item.
 type tokens struct {
 	n  float64
-	at time.Time // time of the last refill; zero at first
+	at time.Time
 }
 
 func (t *tokens) refill(now time.Time, rate int) {
@@ -35,7 +33,6 @@ func (t *tokens) refill(now time.Time, rate int) {
 	t.at = now
 }
 
-// begin starts a round: it refills the budgets, and forgets closed operations.
 func (t *turns) begin(open []*job.Bulk, now time.Time) {
 	known := t.work
 	t.work = make(map[job.ID]*work, len(open))
@@ -50,8 +47,7 @@ func (t *turns) begin(open []*job.Bulk, now time.Time) {
 	}
 }
 
-// next returns the index of the operation with the next turn. Owners take turns, regardless of how many operations each has. An owner's
-// operations take turns too.
+// Owners take turns, regardless of how many operations each has. An owner's operations take turns too.
 func (t *turns) next(open []*job.Bulk) (first int) {
 	owners := map[job.BulkOwner]int{}
 	for _, b := range open {
