@@ -10,7 +10,7 @@ import (
 
 // Admission limits the submissions of clients.
 type Admission struct {
-	Pauses   func() job.Pauses // current pauses known to this process
+	Pauses   func() job.Pauses
 	Capacity *Capacity
 	// Storage counts what the jobs of a client store per day, in units of job.WeightUnit.
 	Storage         func(ctx context.Context, client job.ID, units int) job.Allowance
@@ -20,8 +20,8 @@ type Admission struct {
 // drainedRetry is the Retry-After of submissions refused because of a pause. It is fixed, because the end of a pause is unknown.
 const drainedRetry = 10 * time.Second
 
-// admit decides whether a client's jobs may be stored now: all or none. It checks the pauses, then the free capacity, then the
-// client's daily storage. It sets the lease under which the jobs are stored. The caller must end the reservation.
+// admit decides whether a client's jobs may be stored now: all or none. It sets the lease under which the jobs are stored. The caller
+// must end the reservation.
 func (s *Service) admit(ctx context.Context, client job.ID, jobs []job.Job) (*reservation, error) {
 	if s.Admission == nil {
 		return nil, nil
@@ -54,7 +54,6 @@ func drained(p *job.Pause) error {
 		Detail: "The operator has stopped accepting " + of + ". Nothing was accepted; jobs accepted before still run."}
 }
 
-// reserve reserves capacity within the limits of active and queued jobs. It returns nil if a is nil.
 func (a *Admission) reserve(ctx context.Context, client job.ID, jobs job.Load) (*reservation, error) {
 	if a == nil {
 		return nil, nil
@@ -62,7 +61,6 @@ func (a *Admission) reserve(ctx context.Context, client job.ID, jobs job.Load) (
 	return a.Capacity.reserve(ctx, client, jobs)
 }
 
-// allowStorage counts the weight of a client's jobs, or refuses them if that exceeds the daily storage.
 func (s *Service) allowStorage(ctx context.Context, client job.ID, jobs []job.Job) error {
 	weight := 0
 	for i := range jobs {
@@ -90,12 +88,12 @@ func (s *Service) receivers(client job.ID, callback string) int {
 	return n
 }
 
-// Deliveries returns how many deliveries the events emitted by a job may cause, over all its attempts.
+// Deliveries returns the maximum number of deliveries of the events that a job emits, over all its attempts.
 func (s *Service) Deliveries(r *job.Request) int {
 	return r.Emitted(s.cfg.MaxAttempts) * s.receivers(r.ClientID, r.Callback)
 }
 
-// loadOf returns the capacity that jobs need. A deferred job is active, but not queued yet.
+// A deferred job is active, but not queued yet.
 func loadOf(jobs []job.Job) (sum job.Load) {
 	for i := range jobs {
 		sum.Active++

@@ -65,7 +65,7 @@ func TestOneClientCannotTakeAll(t *testing.T) {
 	require.Equal(t, job.CodeQueueFull, full.Code)
 	require.Equal(t, capacityInterval, full.RetryAfter)
 	require.Contains(t, full.Detail, "limit of 5 unfinished jobs")
-	w.submit(w.Service, of(apptest.ClientB)) // other clients may still submit
+	w.submit(w.Service, of(apptest.ClientB))
 
 	require.NoError(t, w.Admission.Capacity.Renew(t.Context()))
 	require.NoError(t, other.Admission.Capacity.Renew(t.Context()))

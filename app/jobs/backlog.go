@@ -15,27 +15,28 @@ import (
 )
 
 const (
-	// backlogWait is about the longest time that an admitted submission waits to be stored. It is also the length of an interval.
+	// backlogWait is about the longest time that an admitted submission waits to be stored. Accepted submissions are counted per interval
+	// of this length.
 	backlogWait = time.Second
-	// The best of the last backlogMemory intervals sets the limit. If many clients connect at once, few submissions are accepted for some
-	// seconds. If the limit fell immediately, most submissions would be refused, and refusing the retries would keep the machine busy.
+	// The limit is the highest count of accepted submissions in one of the last backlogMemory intervals. If many clients connect at once,
+	// few submissions are accepted for some seconds. If the limit fell immediately, most submissions would be refused, and refusing the
+	// retries would keep the machine busy.
 	backlogMemory = 10
 	// BacklogFloor is how many submissions may always wait, even if storage is slow. It absorbs bursts, and lets a group commit store many
 	// submissions per statement.
 	BacklogFloor = 4096
 	// BatchBacklogFloor is the floor for batches. It is lower because few batches are stored at once.
 	BatchBacklogFloor = 64
-	// refusalInterval is the time between two log lines of refusals.
-	refusalInterval = time.Second
+	refusalInterval   = time.Second
 )
 
 // errTooManyWait is allocated once because it is returned very often under overload.
 var errTooManyWait = &job.Error{Code: job.CodeQueueFull, RetryAfter: time.Second,
 	Detail: "Too many submissions are waiting to be stored. This one was not processed; repeat it after Retry-After."}
 
-// Backlog lets at most as many submissions wait inside a process as were accepted in the best of the last ten seconds. By Little's law,
-// none then waits much longer than a second. The others are refused immediately, which is cheaper than storing them after their clients
-// have given up.
+// Backlog limits how many submissions wait in a process. The limit is the highest number that was accepted within one of the last ten
+// seconds. By Little's law, no submission then waits much longer than a second. Submissions above the limit are refused immediately.
+// Storing them after their clients have given up would cost more.
 //
 // The limit falls to a floor while storage is down, and rises with the first accepted submissions. Invalid submissions do not change it.
 type Backlog struct {
@@ -45,10 +46,10 @@ type Backlog struct {
 
 	mu      sync.Mutex
 	waiting int
-	began   time.Time          // start of the current interval of backlogWait
+	began   time.Time
 	served  [backlogMemory]int // accepted in the current and earlier intervals
-	refused int                // refusals since the last log line
-	logged  time.Time          // time of the last log line
+	refused int
+	logged  time.Time
 }
 
 // NewBacklog returns a Backlog with a limit of at least `floor`.

@@ -68,7 +68,6 @@ func TestBacklogRefusesAboveLimit(t *testing.T) {
 	})
 }
 
-// fastStore stores submissions at a configurable rate.
 type fastStore struct {
 	admission *Backlog
 	perTick   int
@@ -78,7 +77,6 @@ type fastStore struct {
 
 const serveTick = 5 * time.Millisecond
 
-// serve makes `offered` submissions per tick for the duration d, and returns how many were accepted and refused.
 func (s *fastStore) serve(d time.Duration, offered int) (accepted, refused int) {
 	for began := time.Now(); time.Since(began) < d; {
 		for range offered {
@@ -108,7 +106,7 @@ func TestBacklogUnderOverload(t *testing.T) {
 		_, refused := s.serve(2*time.Second, 39)
 		require.Zero(t, refused, "no refusals below the capacity of storage")
 
-		accepted, refused := s.serve(10*time.Second, 80) // twice its capacity
+		accepted, refused := s.serve(10*time.Second, 80)
 		require.GreaterOrEqual(t, accepted, 79_000, "storage is kept busy")
 		require.Greater(t, refused, 70_000)
 		require.Less(t, s.longest, 2*backlogWait, "accepted submissions wait for a limited time")
@@ -121,8 +119,6 @@ func TestBacklogUnderOverload(t *testing.T) {
 	})
 }
 
-// If many clients connect at once, little time is left for storing. If the limit fell immediately, their submissions would be refused and
-// retried, which leaves even less time.
 func TestBacklogRemembersBestInterval(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		a, _ := newBacklog()

@@ -99,7 +99,7 @@ func TestSubmitBatchRefusesItemByItem(t *testing.T) {
 		{"", job.CodeValidationFailed, []string{"/jobs/0/work_kind"}},
 		{state: job.Queued},
 		{"", job.CodeValidationFailed, []string{"/jobs/2/callback", "/jobs/2", "/jobs/2/execution_at"}},
-		{"", job.CodeMalformed, []string{"/jobs/3/colour", "/jobs/3/execution_at"}}, // structure and values together
+		{"", job.CodeMalformed, []string{"/jobs/3/colour", "/jobs/3/execution_at"}}, // violations of structure and values are reported together
 		{"", job.CodeValidationFailed, []string{"/jobs/4/execution_at"}},
 	} {
 		item := b.Items[i]

@@ -10,7 +10,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Details of skipped items.
 const (
 	itemChanged = "The job has changed since the operation began."
 	itemEnded   = "The job has already ended."
@@ -19,8 +18,8 @@ const (
 
 var errItemGone = job.Errorf(job.CodeJobGone, "The job was removed.")
 
-// DoItems applies the action of a bulk operation to its items, by the rules of single jobs and with the same events, tasks and metrics.
-// It returns the items that have a result. The others are left for later, because there is no capacity for their jobs now.
+// DoItems applies a bulk operation to some items. Each item has the effects of a request for a single job. DoItems returns the items that
+// have a result. It leaves the others for later, because there is no capacity for their jobs now.
 func (s *Service) DoItems(ctx context.Context, operation *job.Bulk, items []job.BulkItem) (ended []job.BulkItem, err error) {
 	ctx = telemetry.WithRequest(ctx, operation.RequestID)
 	var open []job.BulkItem
@@ -63,7 +62,6 @@ func leftItem(operation *job.Bulk, i job.BulkItem) (job.BulkItem, bool) {
 	return operation.Left(i)
 }
 
-// retryItems queues the next attempt of each item's job, while there is capacity.
 func (s *Service) retryItems(ctx context.Context, operation *job.Bulk, items []job.BulkItem) (ended []job.BulkItem, err error) {
 	var retries []job.ItemRetry
 	var rooms []*reservation

@@ -36,7 +36,6 @@ func (s *Service) CancelClient(ctx context.Context, client job.ID) (canceled int
 	return canceled, len(unfinished) == canceledAtOnce, err
 }
 
-// cancelAll cancels as many of the jobs as it can, and returns their number and the first error.
 func (s *Service) cancelAll(ctx context.Context, client job.ID, jobs []job.ID) (int, error) {
 	canceled, err := s.Store.CancelAll(ctx, client, jobs)
 	app.AfterCommit(ctx, func() {
@@ -69,7 +68,6 @@ func (s *Service) FinishErasure(ctx context.Context, client job.ID, step job.Era
 	return nil
 }
 
-// finishCancel runs after a committed cancel: it stops the worker or removes the task, counts, logs and publishes.
 func (s *Service) finishCancel(ctx context.Context, before *job.Job, change job.Change) {
 	if before.State.Held() {
 		s.Queue.SignalCancel(before.ID)

@@ -16,7 +16,6 @@ import (
 )
 
 const (
-	// capacityInterval is the time between two renewals of a lease.
 	capacityInterval = time.Second
 	// A lease lasts for leaseExpiry by Postgres' clock. The process uses it for leaseUse by its own clock, so it stops before other
 	// processes may take its capacity. A process that was paused for longer cannot store jobs, because the row of its lease is gone.
@@ -25,17 +24,18 @@ const (
 	// When the ledger (tables headroom and headroom_leases) is full, requests are refused for fullPause without asking it again.
 	fullPause = 100 * time.Millisecond
 
-	// Counting a million jobs takes 0.1 s or more. Without a count, the ledger still keeps the limit, but only a count finds the capacity that
-	// ended jobs have left.
+	// Counting a million jobs takes 0.1 s or more. The ledger keeps the limit even without a count. But only a count finds the capacity
+	// of jobs that have ended.
 	countShare = 100     // pause after a count, as a multiple of its duration: 1 % of a core
-	nearShare  = 10      // the same factor while capacity is short
-	fewJobs    = 100_000 // fast to count
+	nearShare  = 10      // shorter pause while capacity is short, as a multiple of the count's duration
+	fewJobs    = 100_000 // a client share of this size or more counts as large, see shares
 	maxRate    = 50_000  // jobs per second that all other processes may accept together
 )
 
-// Capacity keeps the number of active and of queued jobs below the limits (section 17). The limits of all jobs hold across processes: each
-// process stores jobs only within its lease, a part of the free capacity. Jobs and leases together never exceed the limits. The shares of
-// clients are exact within a process; jobs stored by other processes count about a second later. Capacity also counts the live workers.
+// Capacity keeps the number of active and of queued jobs below the limits (section 17). The limits for all jobs hold across processes.
+// Each process may only use its lease, which is part of the free capacity. Jobs and leases together never exceed the limits. A client's
+// share is exact within one process. Jobs stored by other processes are noticed about a second later. Capacity also counts the live
+// workers.
 type Capacity struct {
 	limit   job.Load
 	store   *repo.Store
@@ -49,18 +49,18 @@ type Capacity struct {
 	needed    job.Load  // value of `need` at the last request for a renewal
 	short     bool      // the last grant was less than requested
 	again     time.Time // until then, requests that find no capacity are refused without a renewal
-	refusal   error     // error of these requests
-	processes int       // processes with leases
+	refusal   error
+	processes int
 	shares    shares
 	accepted  []clientLoad // jobs accepted since the start of the latest count by client
 	workers   int          // live workers; unknownWorkers before the first count
 
-	waiting  singleflight.Group // shares a renewal among the requests that wait for it
+	waiting  singleflight.Group // all waiting requests wait for the same renewal
 	renewing sync.Mutex         // protects the fields below
 
-	mine      job.Load      // jobs that this process stored, but had not reported when the latest count started
-	countedAt time.Time     // start of the latest count; zero before the first one
-	took      time.Duration // duration of that count
+	mine      job.Load  // jobs stored here that the ledger did not know when the latest count started
+	countedAt time.Time // start of the latest count; zero before the first one
+	took      time.Duration
 	failed    bool
 }
 
@@ -71,7 +71,8 @@ type clientLoad struct {
 	jobs   job.Load
 }
 
-// NewCapacity returns a Capacity; Run keeps its lease. Without Run, a reservation takes a lease, which expires when unused.
+// NewCapacity returns a Capacity; Run keeps its lease. If Run is not called, the first reservation requests a lease. An unused lease
+// expires.
 func NewCapacity(limits Limits, store *repo.Store, log *slog.Logger) *Capacity {
 	return &Capacity{
 		limit: job.Load{Active: limits.Active, Queued: limits.Queued}, shares: newShares(limits), store: store, clock: time.Now, log: log,
@@ -98,7 +99,7 @@ func (c *Capacity) reserve(ctx context.Context, client job.ID, jobs job.Load) (*
 	}
 }
 
-// take takes capacity from the lease. It returns nil if the lease must be renewed first, and an error if there is none.
+// take takes capacity from the lease. It returns nil if the lease must be renewed first, and an error if no capacity is free.
 func (c *Capacity) take(l clientLoad) (*reservation, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,15 +194,15 @@ func (c *Capacity) answered(ask job.Lease, sent time.Time, h job.Headroom, err e
 	l := c.lease
 	l.granted(sent, ask, h.Granted)
 	c.processes, c.again, c.short = h.Processes, time.Time{}, !ask.Want.Within(h.Granted)
-	// If this process stored jobs during a count, the ledger may count them twice. Then only the next renewal can tell that there is no
-	// free capacity.
+	// If this process stored jobs during a count, the ledger may count them twice. In this case, wait for the next renewal before the
+	// process counts as full.
 	sure := ask.Counted == nil || (ask.Stored == c.mine && l.used == job.Load{})
 	if sure && !l.used.Plus(c.needed, 1).Within(l.size) {
 		c.again, c.refusal = c.clock().Add(max(fullPause, nearShare*c.took)), errFull
 	}
 }
 
-// close ends the lease and starts a new one. It keeps capacity for jobs that may or may not be stored.
+// close ends the lease and starts a new one. Jobs keep their capacity if the result of their commit is unknown.
 func (c *Capacity) close(ctx context.Context) error {
 	c.mu.Lock()
 	l := c.lease
@@ -220,14 +221,14 @@ func (c *Capacity) due(now time.Time) bool {
 	switch {
 	case age >= countShare*c.took:
 		return true
-	case c.failed: // after a failed count, the next is due only after the long pause above
+	case c.failed: // after a failed count, wait for the long pause
 		return false
 	default:
 		return age >= nearShare*c.took && (c.short || c.shares.mayBeFull(age))
 	}
 }
 
-// count counts the jobs, also by client if shares may matter. It returns nil if no count is due.
+// count returns nil if no count is due.
 func (c *Capacity) count(ctx context.Context) (*job.Counted, error) {
 	began := c.clock()
 	before, due := c.beginCount(began)
@@ -243,7 +244,7 @@ func (c *Capacity) count(ctx context.Context) (*job.Counted, error) {
 	return c.endCount(began, before, counted, byClient, err)
 }
 
-// beginCount reports whether a count is due. The count will include the jobs of c.accepted[:before].
+// beginCount reports whether a count is due. The first `before` jobs of c.accepted will be part of the count.
 func (c *Capacity) beginCount(now time.Time) (before int, due bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -265,7 +266,7 @@ func (c *Capacity) endCount(
 		c.shares.add(a.client, a.jobs, -1)
 	}
 	c.accepted = append(c.accepted[:0:0], c.accepted[before:]...)
-	counted.Reported = counted.Reported.Plus(c.mine, 1) // the renewal that sends this count also reports these jobs
+	counted.Reported = counted.Reported.Plus(c.mine, 1) // the next renewal sends the count together with these jobs
 	return &counted, nil
 }
 

@@ -51,8 +51,8 @@ func TestLimitsAreExactWithinAProcess(t *testing.T) {
 	})
 }
 
-// A job stored during a count may be in the count or not. So the process keeps counting it itself until the end of a count that started
-// later.
+// A job stored during a count may be in the count or not. So the process counts the job itself until a later count has certainly included
+// it.
 func TestLimitsHoldWhileStorageCounts(t *testing.T) {
 	w := newWorld(t)
 	c := w.Admission.Capacity
@@ -80,8 +80,6 @@ func TestLimitsHoldWhileStorageCounts(t *testing.T) {
 	require.Equal(t, 10, submitted)
 }
 
-// Two processes never exceed the limit together, even if they lose responses of the store.
-//
 // Promise: contract 17
 func TestTwoProcessesNeverExceedTheLimit(t *testing.T) {
 	w := newWorld(t)
@@ -129,17 +127,15 @@ func TestTwoProcessesNeverExceedTheLimit(t *testing.T) {
 	})
 }
 
-// simulation is a Capacity with simulated storage, whose counts take time.
 type simulation struct {
 	*Capacity
 	now           time.Time
 	load          job.Load
-	has           int // jobs of the client
+	has           int
 	took          time.Duration
-	all, byClient int64 // counts that were made
+	all, byClient int64
 }
 
-// renew does the same as Capacity.Renew, but without storage.
 func (s *simulation) renew() {
 	began := s.now
 	var counted *job.Counted
@@ -172,8 +168,8 @@ func (s *simulation) submit(t *testing.T) {
 	}
 }
 
-// Counting many jobs takes at most 1% of the time, unless capacity is short. Jobs are counted by client only if one client may have many.
-// Frequent counts are made only while a submitting client may have used up its share.
+// Counting many jobs takes at most 1% of the time, unless capacity is short. Jobs are counted by client only if one client could be near
+// its limit. Counts are frequent only while a client that submits jobs is near its limit.
 func TestCountsOfManyJobsAreRareUnlessRoomIsShort(t *testing.T) {
 	t.Parallel()
 	const million, tenth, twentieth = 1_000_000, 100 * time.Millisecond, 50 * time.Millisecond
@@ -181,7 +177,7 @@ func TestCountsOfManyJobsAreRareUnlessRoomIsShort(t *testing.T) {
 	share := shared(10*million, million/4)
 	for name, c := range map[string]struct {
 		load     job.Load
-		has      int // jobs of one client
+		has      int
 		limits   Limits
 		took     time.Duration
 		accepted int // submissions in each of 100 seconds

@@ -10,15 +10,15 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// lease is the capacity for jobs that the ledger has granted to this process. Capacity's lock guards it.
+// lease is the part of the free capacity that Postgres (table headroom_leases) has granted to this process. Capacity's lock guards it.
 type lease struct {
 	id      job.ID
-	known   bool      // the ledger has this lease
+	known   bool
 	until   time.Time // end of the lease by this process' clock
-	size    job.Load  // known minimum of the lease's size in the ledger
+	size    job.Load  // the lease has at least this size in storage
 	used    job.Load  // reserved, not yet reported
-	stored  job.Load  // part of used that is stored
-	report  job.Load  // stored, and to be reported to the ledger
+	stored  job.Load  // part of `used`
+	report  job.Load  // stored, to be reported
 	demand  job.Load  // reserved since the last renewal
 	unknown int       // reservations with an unknown outcome
 }
@@ -34,8 +34,8 @@ func (l *lease) take(now time.Time, jobs job.Load) bool {
 	return true
 }
 
-// ask returns the request for a renewal: for twice the demand since the last renewal. Until the response arrives, the process uses only
-// the size that the request asks to keep, so a lost request or response does no harm.
+// ask returns the request for a renewal. It asks for more than was used since the last renewal. Until the response arrives, the process
+// uses only what it keeps in any case. So a lost message does no harm.
 func (l *lease) ask(need job.Load) job.Lease {
 	l.used, l.size, l.report = l.used.Plus(l.stored, -1), l.size.Plus(l.stored, -1), l.report.Plus(l.stored, 1)
 	want := l.used.Plus(need, 1).Plus(l.demand, 2)
@@ -49,14 +49,12 @@ func (l *lease) granted(sent time.Time, ask job.Lease, size job.Load) {
 	l.report = l.report.Plus(ask.Stored, -1)
 }
 
-// reservation is the capacity for the jobs of a request.
 type reservation struct {
 	clientLoad
 	c     *Capacity
 	lease *lease
 }
 
-// leased returns the lease under which the jobs are stored, or the zero id if r is nil.
 func (r *reservation) leased() job.ID {
 	if r == nil {
 		return job.ID{}
@@ -65,7 +63,7 @@ func (r *reservation) leased() job.ID {
 }
 
 // end releases the capacity unless the jobs are stored. err is the error of storage. If the result is unknown, the lease keeps the
-// capacity until it expires. Within Once, only the commit stores the jobs.
+// capacity until it expires. In a call of Once, the jobs are stored only when Once commits.
 func (r *reservation) end(ctx context.Context, stored bool, err error) {
 	if r == nil {
 		return
@@ -92,7 +90,7 @@ func (r *reservation) end(ctx context.Context, stored bool, err error) {
 	}
 }
 
-// countStored counts the jobs as stored. The caller holds the lock of Capacity.
+// The caller of countStored holds the lock of Capacity.
 func (r *reservation) countStored() {
 	r.lease.stored = r.lease.stored.Plus(r.jobs, 1)
 	r.c.accepted = append(r.c.accepted, r.clientLoad)

@@ -15,7 +15,6 @@ func (s *Service) Job(ctx context.Context, client, id job.ID) (*job.Job, error) 
 	return s.annotate(ctx, j), nil
 }
 
-// annotate adds the values of a job that are not in storage.
 func (s *Service) annotate(ctx context.Context, j *job.Job) *job.Job {
 	if j.State == job.Running {
 		j.Progress = s.Progress(ctx, j.ID, j.Attempt)

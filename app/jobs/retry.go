@@ -10,8 +10,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Retry queues the next attempt of a FAILED job after its backoff (section 11). It does not change jobs in other states. A failure that
-// is not retryable, or a job without attempts left, is a conflict. The queued job counts against the limits like a new one.
+// Retry queues the next attempt of a FAILED job after its backoff (section 11). It does not change jobs in other states. It returns a
+// conflict if the failure is not retryable or no attempts are left. The queued job counts against the limits like a new one.
 func (s *Service) Retry(ctx context.Context, client, id job.ID) (job.Change, error) {
 	return s.retry(ctx, client, id, retryOptions{})
 }
@@ -27,8 +27,8 @@ func (s *Service) RetryNow(ctx context.Context, client, id job.ID) (job.Change, 
 }
 
 type retryOptions struct {
-	anyway bool // ignore the failure and the number of attempts
-	now    bool // without the backoff
+	anyway bool
+	now    bool
 }
 
 func (s *Service) retry(ctx context.Context, client, id job.ID, o retryOptions) (change job.Change, err error) {
@@ -69,7 +69,7 @@ func (s *Service) retry(ctx context.Context, client, id job.ID, o retryOptions) 
 	return change, nil
 }
 
-// finishRetry runs after a committed retry. j is the job before the retry.
+// j is the job before the retry.
 func (s *Service) finishRetry(ctx context.Context, j *job.Job, change job.Change) {
 	s.Metrics.Retried.WithLabelValues("client").Inc()
 	s.Metrics.Entered(job.Queued, j.WorkKind)

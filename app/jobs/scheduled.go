@@ -8,8 +8,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// CheckScheduled returns the violations in a schedule's job request. Schedules submit jobs by the rules of single submissions, with the
-// same checks, limits, tasks and metrics.
+// CheckScheduled returns the violations in a schedule's job request. A job of a schedule follows the rules of a single submission.
 func (s *Service) CheckScheduled(ctx context.Context, r job.Request) ([]job.Violation, error) {
 	if r.Type == job.Deferred {
 		return append(r.Violations, job.Violation{Pointer: "/type", Detail: "The schedule sets when its jobs run: their type must " +
@@ -29,7 +28,7 @@ type Run struct {
 	room *reservation
 }
 
-// Origins caches, by client, the proven origins that were read for earlier runs.
+// Origins caches the allowed callback origins of each client, for several calls of PrepareRun.
 type Origins map[job.ID]origins
 
 // PrepareRun builds the job for one run of a schedule, and reserves capacity for it. The caller stores the job and calls FinishRuns.

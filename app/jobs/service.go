@@ -30,8 +30,8 @@ type Config struct {
 type Deps struct {
 	*repo.Store
 	Queue     app.Queue
-	Targets   func(url string) (wrong string)                                 // returns why a URL is not allowed for deliveries, or ""
-	Receivers func(client job.ID) int                                         // number of the client's enabled webhooks
+	Targets   func(url string) (wrong string) // returns why a URL is not allowed for deliveries, or ""
+	Receivers func(client job.ID) int
 	Progress  func(ctx context.Context, id job.ID, attempt int) *job.Progress // returns nil, without waiting, if unknown
 	Completer *batches.Completer
 	Metrics   *app.Metrics

@@ -19,16 +19,16 @@ type Limits struct {
 
 // shares are the clients' parts of the limits. The caller holds the lock of Capacity.
 //
-// Counting by client costs more than counting all jobs, so it is only done if a client could hold many. If shares are large, a client
-// with less than half of its share is not counted; shares assumes that it holds half.
+// Counting by client costs more than counting all jobs. It is only done if one client could be near its limit. If the limit per client is
+// high, only clients above half of it are counted. The others are assumed to hold half.
 type shares struct {
 	Limits
 	few int // largest load assumed for an uncounted client
 
-	counted map[job.ID]job.Load // counts from storage
+	counted map[job.ID]job.Load
 	rest    job.Load            // upper bound for each uncounted client
 	mine    map[job.ID]job.Load // reserved in this process, and possibly missing in `counted`
-	room    int                 // smallest free capacity of a client that submitted since the count started
+	room    int                 // the least free capacity among clients that have submitted jobs since the count
 }
 
 func newShares(limits Limits) shares {
@@ -39,10 +39,8 @@ func newShares(limits Limits) shares {
 	return s
 }
 
-// unlimited reports whether one client may use the whole limit.
 func (s *shares) unlimited() bool { return s.ClientActive >= s.Active && s.ClientQueued >= s.Queued }
 
-// refusal returns nil if there is capacity for jobs of a client.
 func (s *shares) refusal(client job.ID, jobs job.Load) error {
 	if s.unlimited() {
 		return nil
@@ -68,7 +66,6 @@ func errShare(what string, share int) error {
 		"This client has reached its limit of %d %s. Nothing was accepted. Wait until some jobs end, or cancel some.", share, what)}
 }
 
-// add counts jobs reserved here; with sign -1 it removes them.
 func (s *shares) add(client job.ID, jobs job.Load, sign int) {
 	if s.unlimited() {
 		return
@@ -81,16 +78,16 @@ func (s *shares) add(client job.ID, jobs job.Load, sign int) {
 	s.mine[client] = sum
 }
 
-// mayMatter reports whether one client could hold more of the `total` jobs than shares assumes for uncounted clients.
+// mayMatter reports whether a count by client is needed: one client could hold more than `few` jobs.
 func (s *shares) mayMatter(total job.Load) bool { return !s.unlimited() && total.Active > s.few }
 
-// counts stores the result of a count: by client (nil if that was not needed), and in total.
+// `counted` is nil if a count by client was not needed.
 func (s *shares) counts(counted map[job.ID]job.Load, total job.Load) {
 	s.counted, s.room = counted, math.MaxInt
 	s.rest = job.Load{Active: min(total.Active, s.few), Queued: min(total.Queued, s.few)}
 }
 
-// mayBeFull reports whether some client could fill its share before the next count, by submissions to other processes.
+// mayBeFull reports whether submissions to other processes could fill a client's share before the next count.
 func (s *shares) mayBeFull(age time.Duration) bool {
 	elsewhere := min(maxRate*(age+capacityInterval).Seconds(), float64(s.ClientRate)*(1+age.Minutes()))
 	return float64(s.room) <= elsewhere

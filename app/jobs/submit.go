@@ -57,8 +57,8 @@ func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receip
 	return receipt, nil
 }
 
-// firstAnswer returns the stored response if the idempotency key was already used; otherwise it returns the refusal. It is only called
-// before a refusal: storing a job or batch finds a repeated key in the same statement.
+// firstAnswer returns the stored response if the idempotency key was already used; otherwise it returns the refusal. Call it only before
+// a refusal. The statement that stores a job finds a repeated key itself.
 func firstAnswer[T any](s *Service, key string, refusal error, find func() (*T, error)) (none T, err error) {
 	if key == "" {
 		return none, refusal
@@ -74,8 +74,8 @@ func firstAnswer[T any](s *Service, key string, refusal error, find func() (*T, 
 	return *answer, nil
 }
 
-// define returns the job that r asks for, or all violations. Untimely violations depend on the current time or settings: an earlier
-// request with the same key may have been accepted.
+// define returns the job that r asks for, or all violations. Untimely violations depend on the current time or settings. They do not
+// refuse a repetition of an accepted request.
 func (s *Service) define(r job.Request, now time.Time, proven origins) (j job.Job, invalid, untimely []job.Violation) {
 	invalid = s.cfg.Catalogue.Check(r)
 	if v, far := r.TooFar(now, s.cfg.MaxAhead); far {
@@ -160,7 +160,7 @@ func (s *Service) recordSubmitted(ctx context.Context, j *job.Job, state job.Sta
 	}
 }
 
-// firstTask returns the first task of a job that is about to be stored. The task's trace continues the span of ctx.
+// The trace of the first task continues the span of ctx.
 func firstTask(ctx context.Context, j *job.Job) job.Task {
 	task := job.Task{JobID: j.ID, Attempt: 1, TraceParent: j.TraceParent, ClientID: j.ClientID, WorkKind: j.WorkKind}
 	if j.ExecutionAt != nil {

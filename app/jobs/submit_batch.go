@@ -85,7 +85,7 @@ func (s *Service) defineBatch(r job.BatchRequest, proven origins) (job.BatchSubm
 		violations := slices.Concat(invalid, untimely)
 		whole.Malformed = whole.Malformed || item.Malformed
 		switch {
-		case len(all) > job.MaxViolations: // the batch is refused
+		case len(all) > job.MaxViolations:
 			whole.Unlisted += len(violations)
 			continue
 		case len(violations) > 0:
@@ -103,8 +103,7 @@ func (s *Service) defineBatch(r job.BatchRequest, proven origins) (job.BatchSubm
 	return sub, nil
 }
 
-// itemRequest returns the request for one item, with the values of the batch request. Each item's ReceivedAt is the batch's plus i
-// microseconds, because it is the seed of the item's definition.
+// ReceivedAt is the seed of random values. Each item gets a different one, so that equal items differ.
 func itemRequest(r job.BatchRequest, i int) job.Request {
 	item := r.Items[i].Request
 	item.ClientID, item.RequestID, item.Language = r.ClientID, r.RequestID, r.Language
@@ -118,7 +117,6 @@ func itemRequest(r job.BatchRequest, i int) job.Request {
 // maxRefusalBytes limits the detail of a refused item: a batch stores up to job.MaxBatchItems of them.
 const maxRefusalBytes = 300
 
-// itemRefusal returns the refusal to store for an item, with pointers into the batch request.
 func itemRefusal(index int, err *job.Error) *job.Refusal {
 	r, lead := &job.Refusal{Code: err.Code}, "The item has invalid values."
 	if err.Code == job.CodeMalformed {

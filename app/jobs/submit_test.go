@@ -148,7 +148,7 @@ func TestSubmissionsReplay(t *testing.T) {
 	require.GreaterOrEqual(t, job.CodeOf(err).Spec().Status, 500, "storage could not look up the key")
 }
 
-// If storage fails, nothing is enqueued, and the capacity is kept only while the job might still have been stored.
+// If storage fails, nothing is enqueued.
 func TestSubmitReportsStorageErrors(t *testing.T) {
 	w := newWorld(t)
 	w.submit(w.Service)
@@ -178,7 +178,7 @@ func TestIDsCannotBeGuessed(t *testing.T) {
 			ones[bit] += int(tail[bit/8]>>(7-bit%8)) & 1
 		}
 	}
-	for bit, n := range ones[2:] { // the first two are the variant
+	for bit, n := range ones[2:] { // the first two bits are fixed (UUID variant)
 		require.InDelta(t, ids/2, n, ids/10, "bit %d is not random", bit+2)
 	}
 }

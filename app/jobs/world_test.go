@@ -21,15 +21,14 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// world has the use cases of clients on a new database, with a limit of ten jobs.
 type world struct {
 	*apptest.World
 	*Service
 	url    string
-	store  *repo.Store // separate from the store of the service
+	store  *repo.Store // not the store of the service
 	worker job.ID
 	pauses job.Pauses
-	full   bool // the daily storage is used up
+	full   bool
 }
 
 func newWorld(t *testing.T, change ...func(*Config)) *world {
@@ -44,7 +43,6 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 	return w
 }
 
-// service returns the use cases of another process. `limit` is the maximum number of active and of queued jobs.
 func (w *world) service(limit int, change ...func(*Config)) *Service {
 	cfg := Config{Catalogue: testCatalogue, MaxAttempts: 4, Backoff: apptest.Backoff, Clock: time.Now}
 	for _, f := range change {
@@ -84,7 +82,7 @@ func (w *world) submit(s *Service, change ...func(*job.Request)) job.Receipt {
 	return receipt
 }
 
-// enqueued waits until a job has a task. The task may follow shortly after the submission has returned.
+// A task may follow shortly after the submission has returned.
 func (w *world) enqueued(id job.ID) {
 	w.T.Helper()
 	testkit.Eventually(w.T, "the job has a task", func() bool {
@@ -110,7 +108,6 @@ func (w *world) active() int {
 	return apptest.Must(w.store.Load(w.T.Context(), 1_000_000))(w.T).Jobs.Active
 }
 
-// nothingDone asserts that a refused submission left no trace.
 func (w *world) nothingDone() {
 	w.T.Helper()
 	require.Zero(w.T, w.active())
