@@ -1,5 +1,5 @@
-// Package erasures removes clients with all of their data. The Service starts erasures. The Runner, in the leader process,
-// removes the data in parts. The store decides the order of removal; app/jobs cancels the jobs.
+// Package erasures removes clients with all of their data. The Service starts erasures. The Runner, in the leader process, removes the
+// data in parts.
 package erasures
 
 import (
@@ -74,7 +74,7 @@ func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 	return failed
 }
 
-// advance does parts of an erasure. After each part it rests for as long as the part took.
+// After each part, advance rests for as long as the part took.
 func (r *Runner) advance(ctx context.Context, leading func() bool, id job.ID) error {
 	for began := time.Now(); leading() && time.Since(began) < roundTime; {
 		part := time.Now()

@@ -51,7 +51,7 @@ func (w *world) state(e *job.Erasure) job.ErasureState {
 	return apptest.Must(w.Erasures.Erasure(w.T.Context(), e.ID))(w.T).State()
 }
 
-// rounds runs rounds until an erasure is done. An erasure waits for all transactions on the server, including those of other tests.
+// An erasure waits for all transactions on the server, even of other tests.
 func (w *world) rounds(e *job.Erasure) {
 	w.T.Helper()
 	testkit.Eventually(w.T, "the client is erased", func() bool {

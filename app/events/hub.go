@@ -26,17 +26,17 @@ type Listener interface {
 // connections too.
 const MaxConcurrentReads = 4
 
-// Hub notifies the watchers of this process of new events. Notifications may be lost on their way to the hub. A sweep compensates for
-// that: with one query for all watchers it reads the end of each watched history, and notifies the watchers that are behind.
+// Hub notifies the watchers of this process of new events. Notifications may be lost on their way to the hub. So a regular sweep reads
+// the end of each watched history. It notifies the watchers that are behind.
 type Hub struct {
 	store    *repo.Store
 	listener Listener
 	metrics  *app.Metrics
 	log      *slog.Logger
-	reads    *semaphore.Weighted // limits the reads of watchers
+	reads    *semaphore.Weighted
 
 	mu      sync.Mutex
-	clients map[job.ID]map[job.ID]*topic // by client, then by job
+	clients map[job.ID]map[job.ID]*topic
 }
 
 // topic is a watched history: of a job or, with the zero job, of all of a client's jobs and batches.
@@ -63,8 +63,8 @@ func NewHub(store *repo.Store, listener Listener, m *app.Metrics, log *slog.Logg
 }
 
 // Watch returns the notifications of a job until `stop` is called. The zero id means all jobs and batches of the client. The watcher must
-// read storage after Watch, and again after each notification, even one with progress: pending notifications are merged, and a merged one
-// may include an event. Only watchers of a single job receive progress, always the latest.
+// read storage after Watch and after each notification. Pending notifications are merged, so a notification with progress may stand for
+// an event, too. Only watchers of a single job receive progress, always the latest.
 func (h *Hub) Watch(client, id job.ID) (notifications <-chan job.Notification, stop func()) {
 	return h.watch(client, id, !id.IsZero())
 }
@@ -137,8 +137,8 @@ func (h *Hub) Resumed(client job.ID) {
 	}
 }
 
-// notify sends a notification to the watchers of a topic, merged with pending ones. It does not block: the lock is held, so no other
-// sender fills the channel.
+// notify sends a notification to the watchers of a topic, merged with pending ones. It cannot block: the caller holds the lock, so
+// nothing else fills the channel.
 func (h *Hub) notify(t *topic, n job.Notification, source string) {
 	for w := range t.watchers {
 		if n.Progress != nil && !w.progress {
@@ -155,7 +155,6 @@ func (h *Hub) notify(t *topic, n job.Notification, source string) {
 	}
 }
 
-// merge combines two notifications, and keeps the later progress.
 func merge(pending, n job.Notification) job.Notification {
 	if p := pending.Progress; p != nil && (n.Progress == nil || pending.Attempt > n.Attempt ||
 		pending.Attempt == n.Attempt && p.Percentage > n.Progress.Percentage) {

@@ -43,7 +43,6 @@ func (l *fakeListener) set(client job.ID, watched bool) {
 	l.watched[client] = watched
 }
 
-// watching reports whether a client is watched, and how often that changed.
 func (l *fakeListener) watching(client job.ID) (bool, int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -58,8 +58,7 @@ func (h *Hub) Await(
 	}
 }
 
-// limitedRead reads storage for a watcher. At most MaxConcurrentReads run at once. An error may mean that ctx ended before the read
-// started.
+// At most MaxConcurrentReads reads run at once. An error may mean that ctx ended before the read started.
 func limitedRead[T any](ctx context.Context, h *Hub, read func() (T, error)) (answer T, err error) {
 	if err := h.reads.Acquire(ctx, 1); err != nil {
 		return answer, err
@@ -68,7 +67,7 @@ func limitedRead[T any](ctx context.Context, h *Hub, read func() (T, error)) (an
 	return read()
 }
 
-// saw records that a watcher has read a history only up to p, so that the next sweep notifies it of later events.
+// saw stores that a watcher has read up to p. The next sweep notifies the watcher of later events.
 func (h *Hub) saw(client, id job.ID, p job.Position) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -93,7 +93,7 @@ func TestSweepReplacesLostNotifications(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// A change after a watcher's read is noticed even if its notification was lost and a sweep runs before the read is reported to the hub.
+// A change is noticed even if its notification is lost and the next sweep runs too early.
 func TestFirstSweepUsesReadPositions(t *testing.T) {
 	w := stored(t)
 	changed, same := w.add(), w.add()
@@ -133,7 +133,6 @@ func TestSweepsFollowTheConnection(t *testing.T) {
 	})
 }
 
-// waiting is a watcher with scripted reads that waits until a job is final.
 type waiting struct {
 	*world
 	id    job.ID
@@ -148,7 +147,6 @@ type waited struct {
 	err  error
 }
 
-// await calls Await in a goroutine, and returns once Await waits for a notification.
 func await(w *world, limit time.Duration, read func(context.Context) (*job.Job, error)) *waiting {
 	a := &waiting{world: w, id: app.NewID(), read: read, over: make(chan waited, 1)}
 	go func() {
@@ -197,7 +195,6 @@ func TestAwait(t *testing.T) {
 	})
 }
 
-// A change between the read of the job and the wait is not missed.
 func TestAwaitMissesNoChangeBetweenReadAndWait(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t, nil)

@@ -78,7 +78,6 @@ func (h *Hub) watched() (jobs, feeds []*topic) {
 	return jobs, feeds
 }
 
-// compare notifies the watchers of topics that have new events or no longer exist.
 func (h *Hub) compare(topics []*topic, latest func(*topic) (p job.Position, there bool)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
