@@ -11,8 +11,8 @@ import (
 const (
 	clockInterval = time.Second
 	clockStep     = time.Second // a smaller step cannot be distinguished from the duration of a query
-	// After a clock was set back, the search for stranded rows (see clockWatch) continues for the length of the step plus strandedTime. By
-	// then all writes that were pending are visible. Until then, times computed from stranded rows may strand further rows.
+	// After a clock was set back, the search for stranded rows (see clockWatch) continues for the length of the step plus strandedTime.
+	// During this time, a transaction may still write a new stranded row.
 	strandedTime = time.Minute
 	// strandedRest is the rest after a search, as a multiple of its duration.
 	strandedRest = 20
@@ -25,11 +25,11 @@ const (
 // stepWatch detects that a clock was set, by comparison with the monotonic clock of this process, which cannot be set.
 type stepWatch struct {
 	known         bool
-	least, utmost time.Duration // bounds of the difference: the clock (since 1970) minus the monotonic clock
+	least, utmost time.Duration // the watched clock minus the monotonic clock lies between these
 }
 
-// observe records that the clock showed t between two readings of the monotonic clock. It returns the smallest step since the last call
-// that explains the readings, or 0 if none is needed.
+// observe compares the clock's time t with the monotonic clock, which was read before and after it. It returns the smallest step that the
+// clock can have made since the last call, or 0.
 func (w *stepWatch) observe(t time.Time, asked, received time.Duration) (step time.Duration) {
 	if received-asked > clockStep { // the readings are too far apart to detect a step
 		return 0
@@ -47,16 +47,15 @@ func (w *stepWatch) observe(t time.Time, asked, received time.Duration) (step ti
 	return step
 }
 
-// clockWatch decides when to search for stranded rows. Rows are stranded if their times were computed while Postgres' clock was ahead:
-// once it is set back, they lie too far in the future.
+// clockWatch decides when to search for stranded rows. A row is stranded if its time was computed while Postgres' clock was ahead. After
+// the correction, that time is too far in the future.
 type clockWatch struct {
 	began             time.Time // origin of the monotonic clock
 	postgres, process stepWatch
 	looked            time.Duration // when the clocks were last compared; 0: never
-	until, next       time.Duration // end of the search for stranded rows, and next round of it
+	until, next       time.Duration // when the search ends; when it is due next
 }
 
-// watchClocks detects that a clock was set, and moves stranded rows.
 func (m *Maintenance) watchClocks(ctx context.Context, leading func() bool) error {
 	w := &m.clocks
 	asked := time.Since(w.began)
@@ -76,8 +75,7 @@ func (m *Maintenance) watchClocks(ctx context.Context, leading func() bool) erro
 	return err
 }
 
-// due reports whether to search for stranded rows. It searches after Postgres' clock was set back, and when this process has just become
-// the leader, because it does not know of earlier steps of the clock.
+// A search is due after Postgres' clock was set back. A new leader always searches: it cannot know of earlier steps.
 func (w *clockWatch) due(step, asked, received time.Duration) bool {
 	if w.looked == 0 || asked-w.looked > leaderLease {
 		w.until, w.next = max(w.until, received+strandedTime), received
@@ -105,7 +103,6 @@ func (m *Maintenance) reportStep(ctx context.Context, clock string, step time.Du
 		"step_seconds", step.Seconds())
 }
 
-// moveStranded reads all jobs and deliveries that wait for a future time, in parts, and moves stranded ones.
 func (m *Maintenance) moveStranded(ctx context.Context, leading func() bool) (moved int, err error) {
 	if !leading() {
 		return 0, nil
@@ -131,7 +128,7 @@ func (m *Maintenance) moveStranded(ctx context.Context, leading func() bool) (mo
 	return jobs + deliveries, err
 }
 
-// walk calls `part` until it has no more rows. If the last call moved the maximum number of rows, walk starts again from the beginning.
+// walk calls `part` until it has no more rows. If the last part was full, more rows may be stranded, so walk starts again.
 func walk[Cursor comparable](leading func() bool, full int, part func(after Cursor) (int, Cursor, error)) (moved int, err error) {
 	var first, after Cursor
 	for leading() {

@@ -16,7 +16,6 @@ const (
 	backlogMemory  = time.Minute // how long the backlog is shown after the leadership was lost
 )
 
-// leader runs tasks while this process holds the leader's lease.
 type leader struct {
 	id job.ID
 	// elect takes or keeps the lease. It takes over another holder's lease only if that lease expired at least `vacant` ago. With a lease of
@@ -41,7 +40,6 @@ func newLeader(elect func(context.Context, job.ID, time.Duration, time.Duration)
 		elected: make(chan struct{}, 1)}
 }
 
-// run works until ctx ends, then releases the lease.
 func (l *leader) run(ctx context.Context) {
 	var loops sync.WaitGroup
 	loops.Go(func() { l.lead(ctx) })
@@ -51,11 +49,11 @@ func (l *leader) run(ctx context.Context) {
 	loops.Wait()
 }
 
-// lead keeps trying to get or keep the lease. This process counts the lease from before each request, so it stops before storage lets
-// another process lead.
+// lead keeps trying to get or keep the lease. The lease counts from the time before the request, so this process stops before another one
+// may lead.
 //
 // If a vital task is blocked, the process asks for a lease of zero duration: it continues its work, but an unblocked process takes over
-// immediately. A blocked process takes a lease only if the lease has been free for leaderLease: a part of the work is better than no work.
+// immediately. A blocked process takes over only if nobody has led for leaderLease. Then it can do a part of the work.
 func (l *leader) lead(ctx context.Context) {
 	for ctx.Err() == nil {
 		asked := time.Now()
@@ -85,7 +83,6 @@ func (l *leader) lead(ctx context.Context) {
 	}
 }
 
-// watch checks which vital tasks are blocked, logs changes, and reports whether any task is blocked.
 func (l *leader) watch(ctx context.Context, now time.Time) (blocked bool) {
 	for _, t := range l.tasks {
 		if !t.vital {
@@ -107,14 +104,13 @@ func (l *leader) watch(ctx context.Context, now time.Time) (blocked bool) {
 	return blocked
 }
 
-// leading reports whether this process may work as the leader now.
 func (l *leader) leading() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Now().Before(l.until)
 }
 
-// show exports the backlog in the metrics while this process leads. Afterwards the next leader exports its own count.
+// show exports the backlog in the metrics while this process leads.
 func (l *leader) show(b job.Backlog) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,7 +119,6 @@ func (l *leader) show(b job.Backlog) {
 	}
 }
 
-// setLeading applies the result of an election that was requested at the time `asked`.
 func (l *leader) setLeading(leads bool, asked time.Time) {
 	until := asked.Add(leaderLease)
 	leads = leads && time.Now().Before(until) // the answer may come too late
@@ -138,7 +133,7 @@ func (l *leader) setLeading(leads bool, asked time.Time) {
 	}
 }
 
-// leadUntil sets the end of the leadership; zero ends it. The caller holds the lock.
+// A zero `until` ends the leadership. The caller of leadUntil holds the lock.
 func (l *leader) leadUntil(until time.Time) {
 	leads, led := !until.IsZero(), !l.until.IsZero()
 	l.until = until

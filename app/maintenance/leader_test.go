@@ -15,13 +15,12 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// election is a lease in memory and virtual time. repo tests the rules of the lease itself.
 type election struct {
 	*apptest.World
 	mu      sync.Mutex
 	holder  job.ID
 	until   time.Time
-	before  func(context.Context) error // called before each election
+	before  func(context.Context) error
 	after   func(context.Context) error // called after each election, before its result is returned
 	resigns func(context.Context) error
 }
@@ -84,14 +83,12 @@ func (e *election) run(tasks ...*task) (l *leader, stop func()) {
 	return l, e.Background(l.run)
 }
 
-// obstacle makes a vital task fail or hang.
 type obstacle struct {
 	atomic.Pointer[func(context.Context) error]
 }
 
 func (o *obstacle) set(f func(context.Context) error) { o.Store(&f) }
 
-// vital returns a vital task that works unless o makes it fail or hang.
 func vital(o *obstacle) *task {
 	o.set(works)
 	return &task{name: "relay", interval: 500 * time.Millisecond, vital: true, run: func(ctx context.Context, leading func() bool) error {
@@ -208,7 +205,6 @@ func TestBlockedLeaderIsReplaced(t *testing.T) {
 	}
 }
 
-// Once its problem is solved, a process can lead again.
 func TestUnblockedProcessCanLeadAgain(t *testing.T) {
 	electing(t, func(t *testing.T, e *election) {
 		var ofFirst, ofSecond obstacle
@@ -254,7 +250,6 @@ func TestBlockedProcessLeadsIfAllAreBlocked(t *testing.T) {
 	})
 }
 
-// A slow round does not count as hanging.
 func TestSlowRoundIsNotBlocked(t *testing.T) {
 	electing(t, func(t *testing.T, e *election) {
 		long := &task{name: "scheduler", vital: true, run: func(ctx context.Context, leading func() bool) error {

@@ -63,7 +63,7 @@ type Maintenance struct {
 // Deps are the dependencies of Maintenance.
 type Deps struct {
 	Store     *repo.Store
-	Queue     app.Queue // queue for the events that the maintenance writes
+	Queue     app.Queue // for events
 	Tasks     Queue
 	Completer *batches.Completer
 	Backoff   job.Backoff

@@ -10,7 +10,6 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// streamLength is the approximate number of entries that the stream keeps.
 const streamLength = 1_000_000
 
 const (
@@ -25,20 +24,20 @@ const (
 // publisher appends the outcome document of every attempt to a stream, at least once (section 8). It marks an outcome as published only
 // after the stream has it. It deletes the outcome only if the stream still has it a minute later.
 //
-// If the stream does not end with the entry that this process appended last, the publisher appends the stored outcomes again. In this
-// case, either Redis lost data, or another leader appended entries and may have died before it noticed a loss.
+// If the stream does not end with the entry that this process appended last, the publisher appends the stored outcomes again. Then Redis
+// has lost data, or another process was the leader in between.
 type publisher struct {
 	stream    string
-	publicURL string // base URL of the problem types
+	publicURL string
 	store     *repo.Store
 	queue     Queue
 	metrics   *app.Metrics
 	log       *slog.Logger
 
 	// Only the leader's loop uses these fields.
-	last     string               // expected id of the stream's last entry
+	last     string
 	appended []job.OutcomeMessage // outcomes that are in the stream, but not marked in storage yet
-	removed  time.Time            // time of the last removal
+	removed  time.Time
 }
 
 func (m *Maintenance) newPublisher() *publisher {
@@ -46,7 +45,6 @@ func (m *Maintenance) newPublisher() *publisher {
 		last: unknownEntry}
 }
 
-// round publishes the waiting outcomes, oldest first, while this process leads.
 func (p *publisher) round(ctx context.Context, leading func() bool) error {
 	asked := time.Now()
 	last, err := p.queue.LastOutcome(ctx, p.stream)
@@ -77,7 +75,6 @@ func (p *publisher) round(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// repair publishes the recent outcomes again if the stream ends with an unexpected entry.
 func (p *publisher) repair(ctx context.Context, last string) error {
 	if last == p.last {
 		return nil
@@ -95,8 +92,8 @@ func (p *publisher) repair(ctx context.Context, last string) error {
 	return nil
 }
 
-// remove deletes outcomes that were published at least publishedKept before `asked`. At the time `asked`, the stream was read, and still
-// had them. While Redis is down, all outcomes are kept.
+// remove deletes outcomes that were published at least publishedKept before `asked`. The stream was read at `asked` and still had these
+// outcomes. While Redis is down, all outcomes are kept.
 func (p *publisher) remove(ctx context.Context, asked time.Time) error {
 	if asked.Sub(p.removed) < removalInterval {
 		return nil
@@ -108,7 +105,7 @@ func (p *publisher) remove(ctx context.Context, asked time.Time) error {
 	return nil
 }
 
-// publish appends outcomes. It drops outcomes that cannot be rendered, so that they do not block the others.
+// publish drops outcomes that cannot be rendered, so that they do not block the others.
 func (p *publisher) publish(ctx context.Context, messages []job.OutcomeMessage) error {
 	links := job.Links{PublicURL: p.publicURL, Absolute: true, Language: job.Languages[0]} // readers of the stream cannot negotiate a language
 	entries := make([]job.StreamEntry, 0, len(messages))
@@ -137,8 +134,7 @@ func (p *publisher) publish(ctx context.Context, messages []job.OutcomeMessage) 
 	return nil
 }
 
-// mark marks the appended outcomes as published in storage. Nothing more is published until it succeeds. Otherwise failing storage would
-// fill the stream with duplicates.
+// Nothing more is published until mark succeeds. Otherwise failing storage would fill the stream with duplicates.
 func (p *publisher) mark(ctx context.Context) error {
 	if len(p.appended) == 0 {
 		return nil

@@ -28,7 +28,6 @@ func (w *world) appended() map[string]int {
 	return times
 }
 
-// A round publishes all pages of outcomes, and stops when the process loses the leadership.
 func TestRoundPublishesManyPages(t *testing.T) {
 	w := newWorld(t)
 	w.outcomes(3*publisherBatch + 1)
@@ -44,7 +43,7 @@ func TestOutcomesArePublishedAtLeastOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		trouble func(*world) (end func())
 		during  int // entries after three rounds during the failure
-		after   int // entries at the end
+		after   int
 	}{
 		"stream fails": {func(w *world) func() {
 			w.queue.fail(apptest.ErrQueue)
@@ -60,7 +59,7 @@ func TestOutcomesArePublishedAtLeastOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			require.NoError(t, w.round("outcomes")) // this round reads the stream's last entry
+			require.NoError(t, w.round("outcomes")) // reads the stream's last entry
 			end := c.trouble(w)
 			w.outcomes(1)
 			for range 3 {
@@ -102,8 +101,8 @@ func TestStreamIsRepairedAfterDataLoss(t *testing.T) {
 	require.Zero(t, w.unpublished())
 }
 
-// A previous leader may have died before it repaired the stream. Lost entries are appended again even if something else was appended to
-// the new stream first.
+// A previous leader may have died before it repaired the stream. Lost entries are published again even if the emptied stream already has
+// other entries.
 func TestNextLeaderRepairsStream(t *testing.T) {
 	w := newWorld(t)
 	w.outcomes(1)

@@ -19,12 +19,11 @@ const (
 	pauseSweepEvery = 30 * time.Second
 )
 
-// pauseSweep makes paused jobs due again when their pause has ended.
 type pauseSweep struct {
 	store *repo.Store
 	relay *relay
 
-	known          []job.ID // pauses at the last sweep
+	known          []job.ID
 	changed, swept time.Time
 }
 

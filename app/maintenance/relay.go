@@ -20,9 +20,9 @@ const (
 
 // relay enqueues jobs with lost tasks again. Postgres knows which jobs wait; Redis may lose any of their tasks.
 //
-// Each round checks the oldest due, unclaimed jobs. If all of them have tasks, the round ends. A missing task further back is found later:
-// its job becomes one of the oldest before the workers run out of work. If a task is missing, Redis may have lost all data, and the relay
-// continues with the next batch immediately. A deferred job is checked when it is due.
+// Each round checks the oldest due, unclaimed jobs. If all of them have tasks, the round ends. A missing task behind the oldest jobs is
+// found later, in time before a worker needs it. If a task is missing, Redis may have lost all data, and the relay continues with the
+// next batch immediately.
 //
 // The oldest jobs may be of a kind that no worker can run now. So the relay also walks slowly over the jobs behind them.
 type relay struct {
@@ -31,8 +31,8 @@ type relay struct {
 	metrics *app.Metrics
 	clock   *clock.Clock
 
-	rounds  int             // since a batch behind the oldest jobs was last checked
-	further job.QueueCursor // where the next batch behind the oldest jobs starts
+	rounds  int // rounds since the last call that looked behind the oldest jobs
+	further job.QueueCursor
 }
 
 func (r *relay) round(ctx context.Context, leading func() bool) error {
@@ -57,7 +57,7 @@ func (r *relay) round(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// minAge returns the minimum age of checked jobs. Jobs do not age while the clock is frozen.
+// After a test bed has moved the clock, there is no minimum age: the clock may stand still.
 func (r *relay) minAge() time.Duration {
 	if r.clock.Moved() {
 		return 0
@@ -85,7 +85,6 @@ func (r *relay) lookFurther(ctx context.Context, oldest job.QueueCursor, age tim
 	return err
 }
 
-// ensure creates missing tasks for the jobs, and counts them in a metric under the label `by`.
 func (r *relay) ensure(ctx context.Context, tasks []job.Task, by string) (made int, err error) {
 	if len(tasks) == 0 {
 		return 0, nil

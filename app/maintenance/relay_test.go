@@ -21,7 +21,6 @@ func (w *world) backlog(n int) (ids []job.ID) {
 	return ids
 }
 
-// ensured returns the batches of jobs that a round of the relay checks.
 func (w *world) ensured() [][]job.ID {
 	w.T.Helper()
 	w.queue.Ensured = nil
@@ -60,8 +59,8 @@ func TestRelayLooksBehindTheOldest(t *testing.T) {
 	}
 }
 
-// The relay leaves young jobs to the process that stored them, which is about to enqueue them. After a move of the clock there is no
-// minimum age: a job might never reach it.
+// The relay leaves young jobs to the process that stored them, which is about to enqueue them. There is no minimum age once a test bed
+// has moved the clock, because the clock may stand still.
 func TestRelayLeavesYoungJobs(t *testing.T) {
 	t.Parallel()
 	r := relay{clock: clock.New()}
@@ -70,7 +69,6 @@ func TestRelayLeavesYoungJobs(t *testing.T) {
 	require.Zero(t, r.minAge())
 }
 
-// A round ends when the process loses the leadership, or at the first error.
 func TestRelayStops(t *testing.T) {
 	w := newWorld(t)
 	w.backlog(3 * relayBatch)

@@ -19,11 +19,10 @@ const (
 	historyInterval = 10 * time.Second
 
 	throttleInterval     = 250 * time.Millisecond
-	throttleIntervalIdle = 5 * time.Second // while there is no limit: jobs may still wait because of an earlier limit
+	throttleIntervalIdle = 5 * time.Second // without a limit; jobs may still wait because of a limit that was removed
 	throttleBatch        = 1000
 )
 
-// rescue requeues or fails the jobs of workers whose lease has expired.
 func (m *Maintenance) rescue(ctx context.Context, leading func() bool) error {
 	for leading() {
 		held, err := m.Store.Orphans(ctx, rescuerBatch)
@@ -37,8 +36,8 @@ func (m *Maintenance) rescue(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// completeBatches completes batches if the process that ended their last job died before it completed them. A round checks a part of the
-// open batches; the next one continues there.
+// completeBatches completes batches if the process that ended their last job died before it completed them. A round checks some of the
+// open batches. The next round checks the following ones.
 func (m *Maintenance) completeBatches(ctx context.Context, leading func() bool) error {
 	ready, last, err := m.Store.ReadyBatches(ctx, m.completeAfter, completerLook)
 	if err != nil {
@@ -58,8 +57,7 @@ func (m *Maintenance) completeBatches(ctx context.Context, leading func() bool) 
 	return nil
 }
 
-// clean removes expired rows in limited batches. After each batch it rests for as long as the batch took, because there may be millions
-// of rows and nothing waits for their removal.
+// clean rests after each batch for as long as the batch took, because there may be millions of rows and nothing waits for their removal.
 func (m *Maintenance) clean(ctx context.Context, leading func() bool) error {
 	for leading() {
 		began := time.Now()
@@ -80,7 +78,7 @@ func (m *Maintenance) countBacklog(ctx context.Context, _ func() bool) error {
 }
 
 // writeHistory writes the missing buckets of the history, latest first. A bucket that takes too long ends the round, so that a slow
-// Postgres gets one such query per round. The bucket is retried after the younger buckets.
+// Postgres is not loaded further. The bucket is retried after the younger buckets.
 func (m *Maintenance) writeHistory(ctx context.Context, leading func() bool) error {
 	missing, err := m.Store.MissingHistory(ctx)
 	if err != nil {
@@ -108,8 +106,8 @@ func (m *Maintenance) throttleInterval() time.Duration {
 	return throttleInterval
 }
 
-// resumeThrottled enqueues jobs that waited for other jobs of their client, as many as the limit allows. Without a limit it enqueues all
-// of them: they still wait because of an earlier limit.
+// resumeThrottled enqueues jobs that waited for other jobs of their client, as many as the limit allows. If the limit was removed, it
+// enqueues all of them.
 func (m *Maintenance) resumeThrottled(ctx context.Context, leading func() bool) error {
 	most := m.ClientMaxRunning
 	if most == 0 {

@@ -15,7 +15,6 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// deferred returns the columns of DEFERRED jobs; `at` is an SQL expression for their execution time.
 func deferred(at string) repotest.Columns {
 	return repotest.Columns{"type": "'DEFERRED'", "state": "'CREATED'", "queued_at": "NULL", "execution_at": at, "run_at": at,
 		"created_at": "now() - interval '2 h'", "updated_at": "now() - interval '2 h'", "event_seq": "1"}
@@ -36,7 +35,6 @@ func TestDueJobsAreQueued(t *testing.T) {
 	require.Len(t, w.Log.Lines(t, map[string]any{"action": "schedule", "next_state": "QUEUED"}), 1)
 }
 
-// firstPublish calls a function before the first notification.
 type firstPublish struct {
 	*fakeQueue
 	once  sync.Once
@@ -59,7 +57,6 @@ func TestManyDueJobsAreQueuedBeforeTheyArePublished(t *testing.T) {
 	require.Equal(t, due, w.repaired("scheduler"))
 }
 
-// Jobs that one statement queued are published even if a parallel one failed.
 func TestNotificationsOfQueuedJobsDespiteAFailure(t *testing.T) {
 	w := newWorld(t)
 	w.insert("jobs", 2*schedulerBatch, deferred("now() - interval '1 h'"))
@@ -73,7 +70,6 @@ func TestNotificationsOfQueuedJobsDespiteAFailure(t *testing.T) {
 	require.Equal(t, []int{queued, queued}, []int{w.repaired("scheduler"), len(w.queue.Notifications())})
 }
 
-// heldByTheDead returns columns of jobs that are ASSIGNED to a worker with an expired lease.
 func (w *world) heldByTheDead() repotest.Columns {
 	dead := app.NewID()
 	w.exec(`INSERT INTO workers (worker_id, name, concurrency, state, expires_at) VALUES ($1, 'w', 1, 'ALIVE', now() - interval '1 min')`,
@@ -122,8 +118,8 @@ func TestReleasedJobsBackOff(t *testing.T) {
 	}
 }
 
-// The process that ended the last job died before it completed the batch. Each round continues after the batches that the previous round
-// checked. After the last open batch, it starts over.
+// The leader completes a batch if the process that ended its last job has died. Each round continues after the batches that the previous
+// round checked. After the last open batch, it starts over.
 func TestMaintenanceCompletesBatches(t *testing.T) {
 	w := newWorld(t)
 	batch := func(id job.ID, open bool) {
@@ -202,7 +198,6 @@ func TestStrandedRowsAreSearchedAfterClockStep(t *testing.T) {
 	t.Parallel()
 	var w clockWatch
 	at := time.Duration(0)
-	// searches returns how many searches start within d, if `due` is called every second.
 	searches := func(d time.Duration, moved int) (n int) {
 		for end := at + d; at < end; {
 			at += time.Second
@@ -265,7 +260,6 @@ func TestPausedJobsAreCheckedAfterAChange(t *testing.T) {
 	require.True(t, looks(pauseSweepEvery))
 }
 
-// Without a limit, all jobs that still wait because of an earlier limit are resumed.
 func TestThrottledJobsAreDispatched(t *testing.T) {
 	for limit, want := range map[int]int{0: throttleBatch + 1, 7: 7} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {

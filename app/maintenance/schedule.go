@@ -15,8 +15,8 @@ const (
 	schedulerBatch = 2000 // jobs queued per statement, which then takes 0.1 s
 	// schedulerLanes is the number of parallel statements if one is not enough. It leaves connections and cores to submissions.
 	schedulerLanes = 2
-	// schedulerUnpublished is how many batches a lane queues before they are published. Publishing sooner would delay the following jobs,
-	// and each unpublished job uses some hundred bytes of memory.
+	// schedulerUnpublished is how many batches a lane queues before they are published. Publishing earlier would delay jobs that are also
+	// due. Publishing later would use more memory.
 	schedulerUnpublished = 25
 )
 
@@ -68,7 +68,7 @@ func (m *Maintenance) queueDue(ctx context.Context, leading func() bool) (due []
 		return due, false, err
 	}
 	var lanes errgroup.Group
-	var busy atomic.Bool // a lane stopped while more jobs may be due
+	var busy atomic.Bool // a lane reached its maximum, so more jobs may be due
 	for range schedulerLanes {
 		lanes.Go(func() (err error) {
 			full := true

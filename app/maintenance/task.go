@@ -15,7 +15,6 @@ const blockedAfter = 5 * time.Second
 // Round is one run of a task that repeats. It calls `leading` before each part of its work, and returns if `leading` returns false.
 type Round func(ctx context.Context, leading func() bool) error
 
-// task is periodic work of the leader.
 type task struct {
 	name     string
 	interval time.Duration
@@ -25,8 +24,8 @@ type task struct {
 
 	mu      sync.Mutex
 	sign    time.Time // last sign of progress in the current round; zero between rounds
-	failing time.Time // last sign of progress in the first failed round since the last success, or zero
-	blocked bool      // result of the last call of judge
+	failing time.Time // since when rounds have failed: the last progress before the first failure; zero after a success
+	blocked bool
 }
 
 func (t *task) waking() <-chan struct{} {
@@ -36,7 +35,6 @@ func (t *task) waking() <-chan struct{} {
 	return t.wake()
 }
 
-// alive records that a round has started or finished a part.
 func (t *task) alive() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -62,7 +60,6 @@ func (t *task) tries() bool {
 	return t.vital && !t.failing.IsZero()
 }
 
-// judge reports whether the task is blocked, and whether this has changed since the last call.
 func (t *task) judge(now time.Time) (blocked, changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,8 +70,7 @@ func (t *task) judge(now time.Time) (blocked, changed bool) {
 	return blocked, changed
 }
 
-// repeat runs a task periodically and when it is woken, while this process leads. After a failed round, it also tries a vital task
-// without the leadership.
+// After a failed round, repeat also tries a vital task without the leadership.
 func (l *leader) repeat(ctx context.Context, t *task) {
 	for wake := t.waking(); l.awaitLead(ctx, t) && app.Rest(ctx, t.interval, wake); {
 		wake = t.waking() // taken before the round, so that an event during the round starts the next one
@@ -95,8 +91,9 @@ func (l *leader) repeat(ctx context.Context, t *task) {
 	}
 }
 
-// leadingIn returns the function that a round calls before each part of its work. Each call after the first is a sign of progress.
-// Without the leadership, a round does only one part. This is safe because all statements check the state of the rows that they change.
+// leadingIn returns the function that a round calls before each part of its work. Calls after the first show that the round makes
+// progress. Without the leadership, a round does only one part. This is safe because all statements check the state of the rows that they
+// change.
 func (l *leader) leadingIn(t *task) func() bool {
 	var asked atomic.Bool
 	return func() bool {
@@ -108,7 +105,7 @@ func (l *leader) leadingIn(t *task) func() bool {
 	}
 }
 
-// awaitLead waits until this process leads, or may run the task without the leadership. It returns false if ctx ends.
+// awaitLead returns false if ctx ends.
 func (l *leader) awaitLead(ctx context.Context, t *task) bool {
 	if t.tries() {
 		return ctx.Err() == nil

@@ -46,7 +46,6 @@ func newWorld(t *testing.T, change ...func(*Deps)) *world {
 
 func always() bool { return true }
 
-// times returns a function for `leading` that returns true n times.
 func times(n int) func() bool { return func() bool { n--; return n >= 0 } }
 
 func (w *world) round(name string) error { return w.roundWhile(name, always) }
@@ -69,13 +68,12 @@ func (w *world) repaired(by string) int { return int(w.Metric(w.Metrics.Repaired
 
 func quoted(id job.ID) string { return `'` + id.String() + `'` }
 
-// fakeQueue is an apptest.Queue that also has the stream of outcomes, in memory.
 type fakeQueue struct {
 	*apptest.Queue
 	stream      []job.StreamEntry
-	added       int  // number of entries ever appended
-	appendsLost bool // AppendOutcomes appends, but returns an error
-	emptied     bool // the stream loses its entries before the next append
+	added       int
+	appendsLost bool
+	emptied     bool
 }
 
 func (q *fakeQueue) Mend(context.Context) (err error) {

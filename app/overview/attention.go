@@ -9,12 +9,11 @@ import (
 	"github.com/forgerun/forgerun/job/admin"
 )
 
-// Thresholds of attention.
 const (
-	jobLate      = time.Minute     // a job is late after this time past its due time
-	deliveryLate = 5 * time.Minute // same limit for a delivery
-	failedShare  = 0.2             // share of ended jobs that counts as many failures
-	fewestEnded  = 5               // with fewer ended jobs, the share does not count
+	jobLate      = time.Minute // a job is late after this time past its due time
+	deliveryLate = 5 * time.Minute
+	failedShare  = 0.2 // share of ended jobs that counts as many failures
+	fewestEnded  = 5   // with fewer ended jobs, failures are not reported
 )
 
 func manyFailed(e admin.Ends) bool {
@@ -96,7 +95,6 @@ func attention(now admin.Situation, recent admin.Ends, failures []admin.FailureG
 	return found
 }
 
-// oneWebhook returns the page of the affected webhook, or the page of all webhooks if there are several.
 func oneWebhook(t admin.WebhookTrouble, all string) string {
 	if t.Count > 1 || t.WebhookID == nil {
 		return all

@@ -15,8 +15,8 @@ import (
 type Service struct{ Store *repo.Store }
 
 const (
-	endsBack   = 24 * time.Hour   // period in which ended jobs are counted by state
-	recentBack = 15 * time.Minute // period for the attention list
+	endsBack   = 24 * time.Hour // period in which ended jobs are counted by state
+	recentBack = 15 * time.Minute
 )
 
 // Overview reads the service's state with the history of a window, which must be 15m, 1h or 24h. Each query takes limited time, however
@@ -44,7 +44,7 @@ func (s Service) Overview(ctx context.Context, w admin.Window) (*admin.Overview,
 		return nil, err
 	}
 	var failures admin.Bounded[admin.FailureGroup]
-	if manyFailed(recent) { // only then, because grouping reads failures one by one
+	if manyFailed(recent) { // grouping reads the failures one by one, so do it only if it is shown
 		from := time.Time(now.AsOf).Add(-recentBack)
 		if failures, err = read.Failures(ctx, admin.Range{From: &from}); err != nil {
 			return nil, err

@@ -16,7 +16,6 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// The overview shows the current state, and groups failures if many jobs failed.
 func TestOverview(t *testing.T) {
 	t.Parallel()
 	store := repotest.OpenURL(t, repotest.URL(t))

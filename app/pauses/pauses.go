@@ -1,5 +1,5 @@
-// Package pauses has the use cases for pausing and resuming work. Its Watch caches the current pauses. Claims do not use it: they read
-// the pauses in their own statements.
+// Package pauses has the use cases for pausing and resuming work. Its Watch caches the current pauses. A claim of a job does not use this
+// cache. Its statement reads the pauses itself.
 package pauses
 
 import (
@@ -56,7 +56,7 @@ type Watch struct {
 	mu    sync.Mutex
 	known job.Pauses
 
-	calling   sync.Mutex // serializes the calls of followers, so that the latest pauses come last
+	calling   sync.Mutex // held during calls of followers, so that none gets older pauses after newer ones
 	followers []func(job.Pauses)
 }
 
@@ -73,7 +73,7 @@ func (w *Watch) Now() job.Pauses {
 	return w.known
 }
 
-// Follow calls f with the pauses, now and after each read. A slow f delays only the next read.
+// Follow calls f immediately, and again after each read of the pauses. A slow f delays only the next read.
 func (w *Watch) Follow(f func(job.Pauses)) {
 	w.calling.Lock()
 	defer w.calling.Unlock()

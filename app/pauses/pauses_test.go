@@ -13,7 +13,6 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// A process keeps the last known pauses while storage does not answer.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	url := repotest.URL(t)

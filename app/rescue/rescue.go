@@ -29,7 +29,7 @@ type Rescuer struct {
 	Metrics   *app.Metrics
 	Tracer    trace.Tracer
 	Log       *slog.Logger
-	OfDead    bool // the holders' leases have ended; false if a live worker releases jobs that it has lost
+	OfDead    bool // whether the leases of the workers have ended; false if a live worker gives jobs back
 }
 
 // rescueConcurrency is how many jobs are failed concurrently, so that they share statements.
@@ -81,7 +81,7 @@ func (r *Rescuer) requeue(ctx context.Context, claimed []job.Held) error {
 	return nil
 }
 
-// reportRequeued logs, counts and publishes a committed requeue in its own span, since the statement was for many jobs.
+// Each requeue gets its own span, because the statement was for many jobs.
 func (r *Rescuer) reportRequeued(ctx context.Context, h job.Held, t job.Task, began time.Time) {
 	ctx, span := r.begin(ctx, h, trace.WithTimestamp(began))
 	defer app.EndSpan(span, h.JobID, job.Queued, nil)
@@ -94,14 +94,12 @@ func (r *Rescuer) reportRequeued(ctx context.Context, h job.Held, t job.Task, be
 	app.Enqueue(ctx, r.Queue, t)
 }
 
-// expired counts a job whose holder's lease has ended, by the state that it had.
 func (r *Rescuer) expired(s job.State) {
 	if r.OfDead {
 		r.Metrics.LeasesExpired.WithLabelValues(string(s)).Inc()
 	}
 }
 
-// begin starts the span of a rescue below the job's span.
 func (r *Rescuer) begin(ctx context.Context, h job.Held, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	ctx, span := telemetry.Continue(ctx, r.Tracer, h.TraceParent, telemetry.SpanRescue, options...)
 	app.Describe(span, jobOf(h), h.Attempt)
