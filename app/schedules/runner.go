@@ -13,11 +13,10 @@ import (
 )
 
 const (
-	// Limits of a transaction: its schedules, and the bytes of their jobs.
+	// maximum schedules of a transaction, and maximum bytes of the jobs that it submits
 	schedulesAtOnce = 100
 	bytesAtOnce     = 8 << 20
-	// deferWait is how long a schedule waits after its step could not be stored.
-	deferWait = time.Minute
+	deferWait       = time.Minute
 )
 
 // Runner runs due schedules, in the leader process.
@@ -28,7 +27,7 @@ type Runner struct {
 	log     *slog.Logger
 	wake    chan struct{}
 
-	mu    sync.Mutex // held during a round; moving a test bed's clock also runs rounds
+	mu    sync.Mutex // held during a round, because a request that moves a test bed's clock runs rounds, too
 	timer *time.Timer
 }
 
@@ -72,7 +71,6 @@ func (r *Runner) wakeIn(wait time.Duration) {
 	})
 }
 
-// look advances the most overdue schedules, and reports whether it advanced any.
 func (r *Runner) look(ctx context.Context) (advanced bool, err error) {
 	due, err := r.store.DueSchedules(ctx, schedulesAtOnce)
 	if err != nil || len(due) == 0 {
@@ -91,14 +89,12 @@ func (r *Runner) look(ctx context.Context) (advanced bool, err error) {
 	return n > 0, err
 }
 
-// part is what one transaction stores.
 type part struct {
 	steps      []*stepper
-	unreadable []job.DueSchedule // schedules whose timetable cannot be parsed
+	unreadable []job.DueSchedule
 	bytes      int
 }
 
-// prepare computes the steps of schedules, until their jobs reach the byte limit.
 func (r *Runner) prepare(ctx context.Context, due []job.DueSchedule) *part {
 	p, known := &part{}, jobs.Origins{}
 	for _, s := range due {

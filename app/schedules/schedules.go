@@ -79,7 +79,6 @@ func checkTimes(s *job.Schedule) (violations []job.Violation) {
 	return violations
 }
 
-// errNever refuses a timetable without a due time.
 var errNever = job.Invalid(job.Violation{Pointer: "", Detail: "The schedule would never run: cron matches no time in the next " +
 	"five years, or none before end_at."})
 
@@ -176,8 +175,8 @@ func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
 	return err
 }
 
-// Trigger submits a job of a schedule immediately, even if it is paused. It does not change the due times. The overlap policy treats the
-// job like any other run.
+// Trigger submits a job of a schedule immediately, even if it is paused. It does not change the due times. The overlap policy also
+// applies to this job.
 func (s *Service) Trigger(ctx context.Context, client, id job.ID, now time.Time, requestID string) (*job.Job, error) {
 	sched, err := s.Store.Schedule(ctx, client, id)
 	if err != nil {

@@ -10,20 +10,18 @@ import (
 )
 
 const (
-	// A step submits at most runsAtOnce runs of a schedule, or bytesOfStep bytes, so that other schedules get a turn.
+	// A step of a schedule submits a limited number of jobs and bytes, so that other schedules get a turn.
 	runsAtOnce  = 100
 	bytesOfStep = 1 << 20
 	// ordinaryBytes is the size of a job without its params.
 	ordinaryBytes = 4 << 10
 	// pendingInterval is how often a pending run checks whether the earlier run has ended.
 	pendingInterval = time.Second
-	// retryInterval is the pause after a refused submission.
-	retryInterval = time.Second
+	retryInterval   = time.Second
 	// maxMissed limits the count of missed due times: a gap may last years, with a due time each second.
 	maxMissed = 10_000
 )
 
-// prepare builds the job of a run at its due time, or refuses it.
 type prepare func(due time.Time) (jobs.Run, error)
 
 // stepper decides, in order, what happens at each due time of a schedule up to now. A due time is run, missed, skipped or pending.
@@ -32,8 +30,8 @@ type stepper struct {
 	times   *timetable.Times
 	prepare prepare
 	step    job.ScheduleStep
-	runs    []jobs.Run // runs of step.Jobs
-	late    []float64  // delays of runs in seconds
+	runs    []jobs.Run // runs[i] belongs to step.Jobs[i]
+	late    []float64  // in seconds
 }
 
 // newStepper fails if the timetable cannot be parsed.
@@ -57,12 +55,11 @@ func begin(s *job.Schedule, due time.Time) time.Time {
 	return due.Add(time.Duration(h.Sum64()%uint64(s.Jitter.Milliseconds()+1)) * time.Millisecond)
 }
 
-// passed reports whether the run of a due time should have started by now.
 func (w *stepper) passed(due *time.Time) bool {
 	return due != nil && !begin(&w.s.Schedule, *due).After(w.s.Now)
 }
 
-// jumped reports whether the clock of a test bed jumped over a due time. Such a due time counts as on time.
+// jumped reports whether a test bed's clock jumped over a due time. The run is then on time, not late.
 func (w *stepper) jumped(due time.Time) bool { return w.s.Jumped != nil && !due.After(*w.s.Jumped) }
 
 func (w *stepper) after(due time.Time) *time.Time {
@@ -93,7 +90,7 @@ func (w *stepper) do() {
 	for n := 0; n < atOnce && !refused && (len(chosen) > 0 || w.passed(p.DueAt)); n++ {
 		refused = w.due(&chosen)
 	}
-	if len(chosen) > 0 { // the next step continues here
+	if len(chosen) > 0 { // the remaining due times are handled in the next step
 		p.DueAt = &chosen[0]
 	}
 	w.lookAgain(refused)
@@ -101,7 +98,7 @@ func (w *stepper) do() {
 
 func bytesOf(s *job.Schedule) int { return ordinaryBytes + len(s.Job.Params) }
 
-// catchUp moves DueAt past the late due times, and returns those to run anyway.
+// catchUp skips the late due times. It returns the due times that the catch-up policy still runs.
 func (w *stepper) catchUp() (chosen []time.Time) {
 	p := &w.step.ScheduleProgress
 	late := w.s.Now.Add(-job.ScheduleOnTime - w.s.Jitter - time.Nanosecond) // due times up to here are late
@@ -121,11 +118,10 @@ func (w *stepper) catchUp() (chosen []time.Time) {
 	return chosen
 }
 
-// due decides what happens at the next due time, and reports whether the run was refused and must be retried.
 func (w *stepper) due(chosen *[]time.Time) (refused bool) {
 	p := &w.step.ScheduleProgress
 	var due time.Time
-	var next *time.Time // the due time that follows `due`
+	var next *time.Time
 	if len(*chosen) > 0 {
 		due, *chosen = (*chosen)[0], (*chosen)[1:]
 		if next = p.DueAt; len(*chosen) > 0 {
@@ -157,7 +153,7 @@ func (w *stepper) runPending() {
 	}
 }
 
-// run builds the job of a due time. It returns false if the job was refused.
+// run returns false if the job was refused.
 func (w *stepper) run(due time.Time) bool {
 	p := &w.step.ScheduleProgress
 	run, err := w.prepare(due)
@@ -177,7 +173,6 @@ func (w *stepper) run(due time.Time) bool {
 	return true
 }
 
-// lookAgain sets when the leader must check the schedule again.
 func (w *stepper) lookAgain(refused bool) {
 	p := &w.step.ScheduleProgress
 	p.LookAt = nil

@@ -19,7 +19,6 @@ func after(d time.Duration) *time.Time {
 	return &at
 }
 
-// minutely returns a schedule with a due time each minute; the next one is noon.
 func minutely(opts ...func(*job.DueSchedule)) job.DueSchedule {
 	s := job.DueSchedule{Schedule: job.Schedule{
 		ID: app.NewID(), Version: 7, Timetable: job.Timetable{Cron: "* * * * *"}, Overlap: job.OverlapAllow, CatchUp: job.CatchUpNone,
@@ -31,8 +30,7 @@ func minutely(opts ...func(*job.DueSchedule)) job.DueSchedule {
 	return s
 }
 
-// step computes the step that a schedule takes at the given time after noon. It also returns the due times of the runs, in seconds after
-// noon.
+// `at` is the time since noon. step also returns the due times of the runs, in seconds since noon.
 func step(t *testing.T, s job.DueSchedule, at time.Duration, refuse ...error) (job.ScheduleStep, []float64) {
 	t.Helper()
 	s.Now = noon.Add(at)
@@ -94,7 +92,6 @@ func TestStepCatchesUp(t *testing.T) {
 	require.Len(t, runs, 11, "due times that the clock jumped over are not missed")
 }
 
-// A step with many runs is split, and nothing is left out.
 func TestStepsOfALongGap(t *testing.T) {
 	t.Parallel()
 	s := minutely(func(s *job.DueSchedule) { s.CatchUp, s.CatchUpMax = job.CatchUpAll, 250 })

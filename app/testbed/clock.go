@@ -41,7 +41,6 @@ func (c *Clock) MoveClock(ctx context.Context, m testbed.ClockMove) (testbed.Clo
 	return state, err
 }
 
-// queuePause is the pause between checks for jobs that another process is queueing.
 const queuePause = 5 * time.Millisecond
 
 func (c *Clock) queueDue(ctx context.Context) error {

@@ -52,14 +52,13 @@ func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 	}
 	if sent.Attempt.Error == "" {
 		d.sendExtra(ctx, scope, p, fault.Effect{Repeat: 1}, e.Repeat)
-		if e.Tamper != "" { // tampered once more, now that the client has accepted the original
+		if e.Tamper != "" { // the client must refuse a tampered request even after it has accepted the original
 			d.sendExtra(ctx, scope, p, fault.Effect{Tamper: e.Tamper}, 1)
 		}
 	}
 	return sent
 }
 
-// deliveryFault counts a delivery attempt and returns the fault to apply (nil for none) and its scope.
 func (s *Service) deliveryFault(ctx context.Context, p *job.ClaimedDelivery) (testbed.Scope, *fault.Effect, error) {
 	scope, rules, err := s.Store.CountDelivery(ctx, p)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	fixtureWait  = 8 * time.Second // default of Bed.Wait
-	fixtureDelay = 24 * time.Hour  // delay of deferred jobs
+	fixtureWait  = 8 * time.Second
+	fixtureDelay = 24 * time.Hour
 	fixtureSteps = 100
-	fixtureRuns  = 10 * time.Minute // duration of running jobs, unless it exceeds nine tenths of the execution limit
+	fixtureRuns  = 10 * time.Minute // duration of running jobs; shorter if the execution limit is low
 )
 
 // MakeFixtures creates real jobs, and returns when workers have brought each into the wanted state. With an idempotency key, a repetition
@@ -91,7 +91,6 @@ func (b *Bed) request(r job.Request, wanted *testbed.Fixture, n int) job.Request
 	return r
 }
 
-// drive brings a job into the wanted state, unless it is there already.
 func (b *Bed) drive(ctx context.Context, client job.ID, m *testbed.Made, progress int) error {
 	var err error
 	switch {
@@ -120,7 +119,6 @@ func (b *Bed) drive(ctx context.Context, client job.ID, m *testbed.Made, progres
 	return err
 }
 
-// exhaust runs a job until it has no attempts left.
 func (b *Bed) exhaust(ctx context.Context, client job.ID, m *testbed.Made) error {
 	for tried := 0; ; {
 		j, err := b.await(ctx, client, m, func(j *job.Job) bool { return j.State.Final() && j.Attempt > tried })

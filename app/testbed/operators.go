@@ -9,7 +9,8 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// Operators has the operators' use cases of all test beds and of the clock. The embedded Store lists sessions and rules.
+// Operators has the use cases of operators: they see the test beds of all clients and move the clock. The embedded Store lists sessions
+// and rules.
 type Operators struct {
 	*repo.Store
 	Bed  *Service

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	resetTime  = 7 * time.Second // time limit of a request
+	resetTime  = 7 * time.Second
 	resetPause = 20 * time.Millisecond
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// StartSession starts recording a client's requests, or only those with a label, for a verdict. A profile's rules replace the client's
-// rules. A session with a label starts without rules, unless it has a profile.
+// StartSession starts to record a client's requests for a verdict. With a label, it records only requests with that label. A profile's
+// rules replace the client's rules. A session with a label starts without rules, unless it has a profile.
 func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Session) (verdict.Session, error) {
 	n.ID = uuid.Must(uuid.NewV7()).String()
 	if len(n.Rules) == 0 {
@@ -40,9 +40,9 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 	return began, err
 }
 
-// Enter returns the session of a request with a label, and of the jobs that the request creates. It is the open session with that
-// label. If there is none, but a session without a label is open, Enter starts one with the label. If no session is open, the label has no
-// effect. `request` is the id of the request, or "" if it creates no jobs.
+// Enter returns the open session with the label of a request. The request and the jobs that it creates belong to this session. If only a
+// session without a label is open, Enter starts a session with the label. If no session is open, the label has no effect. `request` is
+// the id of the request, or "" if it creates no jobs.
 func (s *Service) Enter(ctx context.Context, client job.ID, label, request string) (testbed.Scope, error) {
 	scope := testbed.Scope{Client: client}
 	session, unlabelled, err := s.Store.EnterSession(ctx, client, label, request)
@@ -105,12 +105,12 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdi
 	}
 	r.API, r.Now, r.Elsewhere = testbed.API, time.Now(), s.outcomeStream
 	v := verdict.Of(&r)
-	v.EndedAt = n.EndedAt // on the service's clock
+	v.EndedAt = n.EndedAt // by the service's clock, which a test bed can move
 	return v, nil
 }
 
-// Record records a request in its session, if that is open. If the scope names no session, it returns an error only if this process
-// recorded the client's previous request: most clients have no session.
+// Record records a request in its session, if that is open. If the scope names no session, a storage error is returned only if this
+// process recorded the client's previous request. Most clients have no session, so their requests must not fail.
 func (s *Service) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exchange) error {
 	recorded, err := s.Store.Record(ctx, scope, x)
 	client := scope.Client

@@ -25,11 +25,11 @@ const verdictsAtOnce = 2
 // immediately.
 type Service struct {
 	*repo.Store
-	open  sync.Map // clients whose latest request to this process without a label was recorded
+	open  sync.Map // set of clients: this process recorded their latest request without a label
 	turns *fair.Semaphore[job.ID]
 
-	most          int  // open sessions of a client
-	outcomeStream bool // the outcome stream, which is not recorded, may have told clients that jobs have ended
+	most          int  // maximum open sessions of a client
+	outcomeStream bool // clients can read the outcome stream; what they learn there is not recorded
 }
 
 // Bed has all use cases of the clients of a test bed.
@@ -57,7 +57,7 @@ func (s *Service) ReplaceFaults(ctx context.Context, scope testbed.Scope, seed i
 	return s.replaceFaults(ctx, scope, seed, rules, p)
 }
 
-// changeable refuses to change the rules of an open session with a profile, because its verdict would cover less.
+// changeable refuses changes while a session with a profile is open, because its verdict needs all rules of the profile.
 func (s *Service) changeable(ctx context.Context, scope testbed.Scope) error {
 	n, err := s.current(ctx, scope)
 	if err == nil && n.EndedAt == nil && n.Profile != "" {
@@ -116,8 +116,8 @@ func (s *Service) RemoveFault(ctx context.Context, scope testbed.Scope, id job.I
 	return err
 }
 
-// Fault counts a request for the rules of its session and returns the effect of the first matching rule, or nil. The subject comes from
-// fault.Subject.
+// Fault counts a request in the rules of its session. It returns the effect of the first rule that matches, or nil. The subject comes
+// from fault.Subject.
 func (s *Service) Fault(ctx context.Context, scope testbed.Scope, operation, subject string) (*fault.Effect, error) {
 	rules, err := s.Store.CountFaults(ctx, scope, operation, subject)
 	if err != nil {
@@ -126,8 +126,7 @@ func (s *Service) Fault(ctx context.Context, scope testbed.Scope, operation, sub
 	return s.apply(ctx, scope, rules)
 }
 
-// apply returns the effect of the first rule that applies, and counts this use. It skips rules that other processes have used up
-// meanwhile.
+// apply skips rules that other processes have used up meanwhile.
 func (s *Service) apply(ctx context.Context, scope testbed.Scope, rules []fault.Counted) (*fault.Effect, error) {
 	for _, r := range rules {
 		if !r.Applies() {

@@ -24,7 +24,6 @@ func newBed(t *testing.T) (*Service, *repo.Store) {
 	return New(store, false), store
 }
 
-// While storage is down, Record only fails for clients with a session.
 func TestRecordFailsOnlyForClientsWithSession(t *testing.T) {
 	s, store := newBed(t)
 	with, without, ended := app.NewID(), app.NewID(), app.NewID()
@@ -52,7 +51,6 @@ func TestRecordFailsOnlyForClientsWithSession(t *testing.T) {
 	}
 }
 
-// The rules of a profile cannot be removed during its session.
 func TestRulesOfASessionStay(t *testing.T) {
 	s, _ := newBed(t)
 	scope := testbed.Scope{Client: app.NewID()}
@@ -91,7 +89,6 @@ func TestRulesOfASessionStay(t *testing.T) {
 	}
 }
 
-// A request belongs to the open session with its label. If there is none, it starts one while a session without a label is open.
 func TestLabelsOfRequests(t *testing.T) {
 	s, _ := newBed(t)
 	client := app.NewID()
