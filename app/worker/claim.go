@@ -11,12 +11,12 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Handle executes the job of a task if the job is waiting and due. It returns nil or a job.TaskFailed if the task is done: the outcome
-// is committed, or another holder has the job. It returns job.ErrTaskStale if there was nothing to do. It returns job.TaskEarly if the
-// job is not due by storage's clock, or this worker cannot run its kind now. Another error means that the job could not be claimed; the
-// queue offers the task again.
+// Handle executes the job of a task if the job is waiting and due. It returns nil or a job.TaskFailed if the task is done. Then the
+// outcome is stored, or another worker has the job. It returns job.ErrTaskStale if there was nothing to do. It returns job.TaskEarly if
+// the job is not due by storage's clock, or this worker cannot run its kind now. Another error means that the job could not be claimed;
+// the queue offers the task again.
 //
-// ctx belongs to the queue: it limits only the wait for a slot and for a lease.
+// A canceled ctx ends only the wait for a slot and for a lease. It does not stop the job.
 func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 	if w.refuses(t.WorkKind) {
 		return &job.TaskEarly{Wait: refusalWait}
@@ -40,14 +40,14 @@ func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 	return w.execute(context.WithoutCancel(ctx), worker, claim)
 }
 
-// claimTries limits the claims for a task. A claim is repeated if the job has just become due, or if the worker's lease has ended (under a
-// new lease), or if storage is up but refused the claim (after a pause).
+// claimTries limits the claims for a task. A worker repeats a claim after a wait or an error that will pass, such as a lease that has
+// ended.
 const claimTries = 3
 
-// claim claims the job of a task, and returns the worker id of the claim. Without an error the claim is not nil.
+// Without an error, the returned claim is not nil.
 //
-// If storage fails, the claim may nevertheless be stored, and the job may belong to this worker. So it tries again while it keeps its id,
-// to get the stored claim.
+// If storage fails, the claim may nevertheless be stored, and the job may belong to this worker. So the worker repeats the claim under
+// the same lease, and gets the stored claim.
 func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *job.Claim, err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanAssign)
 	defer func() { endAssign(span, t, worker, claim, err) }()
@@ -125,7 +125,6 @@ func (w *Worker) pauseClaims(ctx context.Context) {
 	app.Rest(ctx, w.pause(), changed)
 }
 
-// beatNow requests an immediate heartbeat to check the lease.
 func (w *Worker) beatNow() {
 	select {
 	case w.trigger <- struct{}{}:

@@ -13,7 +13,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// counting runs a test with a worker whose work takes a second, and counts its runs.
 func counting(t *testing.T, f func(t *testing.T, w *world, runs *atomic.Int64), change ...func(*Config)) {
 	t.Helper()
 	apptest.Bubble(t, func(t *testing.T) {
@@ -28,7 +27,6 @@ func counting(t *testing.T, f func(t *testing.T, w *world, runs *atomic.Int64), 
 	})
 }
 
-// ranOnce asserts that a job ran once to its end, and that each of its changes was announced once.
 func (w *world) ranOnce(task job.Task, runs *atomic.Int64) {
 	w.T.Helper()
 	w.ended(task, job.Succeeded)
@@ -110,7 +108,6 @@ func TestTasksOfOneJobRunItOnce(t *testing.T) {
 	}
 }
 
-// A claim that is still pending does not count as lost, even after several heartbeats.
 func TestSlowClaimIsNotReleased(t *testing.T) {
 	counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
 		w.store.hook("Claim", hook{after: slow(10 * time.Second)})
@@ -121,12 +118,12 @@ func TestSlowClaimIsNotReleased(t *testing.T) {
 	}, func(c *Config) { c.Lease, c.Heartbeat = time.Minute, time.Second })
 }
 
-// A worker repeats a claim whose response was lost, under the same lease. If that lease has ended, the rescuer takes the job. A claim
-// that never reached storage is made again.
+// A worker repeats a claim under the same lease if the response was lost. If this lease has ended, the rescuer takes the job. A claim
+// that storage never received is repeated and succeeds.
 func TestLostClaimEndsWithLease(t *testing.T) {
 	for name, test := range map[string]struct {
 		h   hook
-		own bool // in the end, this worker runs the job
+		own bool
 	}{
 		"response lost": {h: hook{after: fails(3, errStorage)}},
 		"refused":       {h: hook{before: fails(3, errStorage)}, own: true},
@@ -158,7 +155,6 @@ func (w *world) never(context.Context, job.Definition, int) (*job.Result, error)
 	return nil, nil
 }
 
-// requireUnstarted asserts that a job was claimed but not started, and that the claim was published once.
 func (w *world) requireUnstarted(task job.Task, fenced float64) {
 	w.T.Helper()
 	require.Equal(w.T, []job.Notification{apptest.Event(task)}, w.Queue.Notifications())
@@ -173,7 +169,7 @@ func TestCancelBetweenClaimAndStart(t *testing.T) {
 	canceled := func(w *world, task job.Task) { w.happens(task, job.Canceled) }
 	for name, test := range map[string]struct {
 		operation string
-		before    bool // `happens` is called before the operation takes effect
+		before    bool
 		happens   func(*world, job.Task)
 	}{
 		"cancel before the claim is answered":      {"Claim", false, canceled},
@@ -202,7 +198,7 @@ func TestCancelBetweenClaimAndStart(t *testing.T) {
 	}
 }
 
-// The log and the counter agree with storage if a cancel arrives between the commit of a start and its response.
+// A start is logged and counted even if a cancel arrives before the response to the start.
 func TestCancelBeforeStartIsAnswered(t *testing.T) {
 	working(t, takes(time.Minute), func(t *testing.T, w *world) {
 		task := w.store.add()

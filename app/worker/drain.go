@@ -6,8 +6,8 @@ import (
 )
 
 // Drain stops claiming and waits for the running jobs until ctx ends. Then it fails the remaining jobs with a retryable failure, and
-// waits until that is stored. Claimed jobs that have not started by then are released. If a failure cannot be stored within a further
-// lease duration, the rescuer takes the job. Heartbeats continue meanwhile, so Run must still be running. A second call waits as well.
+// waits until storage has the failures. It releases claimed jobs that have not started. If storage does not respond within another lease
+// duration, the rescuer handles the jobs later. Heartbeats continue meanwhile, so Run must still be running. A second call waits as well.
 func (w *Worker) Drain(ctx context.Context) {
 	w.refuse(ctx)
 	grace := ctx.Done()
@@ -35,7 +35,6 @@ func (w *Worker) Drain(ctx context.Context) {
 // WaitingMessage is logged while running jobs prevent a worker from stopping, with their number and their grace period.
 const WaitingMessage = "waiting for running jobs"
 
-// refuse stops claiming permanently.
 func (w *Worker) refuse(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

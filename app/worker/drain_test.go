@@ -13,7 +13,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// draining calls Drain in the background with a grace period, and returns once Drain waits.
 func (w *world) draining(grace time.Duration) (drained func()) {
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -27,7 +26,6 @@ func (w *world) draining(grace time.Duration) (drained func()) {
 
 func hooked(operation string, h hook) map[string]hook { return map[string]hook{operation: h} }
 
-// Each case checks how a job ends while the worker drains, and how long draining takes.
 func TestDrain(t *testing.T) {
 	away, lost := hook{before: fails(-1, errStorage)}, hook{after: fails(-1, errStorage)}
 	late := hook{after: slow(4 * time.Second)}
@@ -41,7 +39,7 @@ func TestDrain(t *testing.T) {
 		grace  time.Duration
 		took   time.Duration
 		want   job.State
-		err    error // error of the task
+		err    error
 		reason job.Reason
 	}{
 		"job ends in time":    {takes(20 * time.Second), nil, 30 * time.Second, 20 * time.Second, job.Succeeded, nil, ""},

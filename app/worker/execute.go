@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// execute runs a claimed job to its end. If it cannot, the claim was lost, and another holder or the rescuer has the job.
+// execute runs a claimed job to its end. If the claim is lost meanwhile, it stops. Then another worker or the rescuer has the job.
 //
 // The returned error is for the queue: nil, a failed attempt, or an attempt that did not start.
 func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error {
@@ -30,7 +30,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error
 		return job.ErrTaskStale
 	}
 	defer w.drop(c.ClaimID)
-	if w.refuses(c.Job.WorkKind) { // not checked before: the task did not name the kind, or the refusal is new
+	if w.refuses(c.Job.WorkKind) { // check again: the task may not name the kind, and the worker may have refused the kind since
 		w.giveBack(ctx, worker, []job.ClaimID{c.ClaimID})
 		return job.ErrTaskStale
 	}
@@ -44,12 +44,12 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error
 	case ok && w.finish(claimed, c, &finish) == nil:
 		return taskEnd(finish)
 	}
-	// Another process has ended the attempt, or will. But only this worker publishes its progress, so it must publish the end.
+	// Another process ends the attempt. This worker must still publish the end, because only this worker publishes the attempt's
+	// progress.
 	w.Queue.Publish(job.Notification{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Ended: true})
 	return nil
 }
 
-// reportAssigned logs, counts and publishes a committed claim.
 func (w *Worker) reportAssigned(ctx context.Context, worker job.ID, c *job.Claim) {
 	attrs := []slog.Attr{slog.Int("attempt", c.Attempt), slog.String("worker_id", worker.String())}
 	if c.WasCreated {
@@ -60,8 +60,7 @@ func (w *Worker) reportAssigned(ctx context.Context, worker job.ID, c *job.Claim
 	w.Metrics.Claimed(ctx, c)
 }
 
-// start moves the job to RUNNING before its work starts, and reports whether it did. If it did not, this worker must not run the job: it
-// was canceled, or the lease has ended.
+// If start returns false, this worker must not run the job: it was canceled, or the lease has ended.
 func (w *Worker) start(ctx context.Context, c *job.Claim) bool {
 	var at time.Time
 	err := w.write(ctx, c, "start", nil, func() (err error) {
@@ -78,14 +77,12 @@ func (w *Worker) start(ctx context.Context, c *job.Claim) bool {
 	return true
 }
 
-// about returns the log fields of a claimed job (section 16).
 func about(c *job.Claim, action string) []any {
 	return []any{"action", action, "request_id", c.Job.RequestID, "client_id", c.Job.ClientID.String(),
 		"job_id", c.JobID.String(), "attempt", c.Attempt}
 }
 
-// work starts the job, runs it in its own span, and determines its result. ok is false if there is no outcome to store: the job did not
-// start, was canceled or was taken away.
+// ok is false if there is no outcome to store: the job did not start, was canceled or was taken away.
 func (w *Worker) work(ctx context.Context, c *job.Claim) (finish job.Finish, started, ok bool) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanRun)
 	app.Describe(span, &c.Job, c.Attempt)
@@ -113,7 +110,7 @@ func (w *Worker) outcome(ctx context.Context, c *job.Claim) (finish job.Finish, 
 		return job.Finish{}, false
 	case errors.As(err, &failure):
 		return w.failed(c, failure.FailureReason()), true
-	case errors.Is(cause, errTimeLimit), errors.Is(err, errTimeLimit): // even if the work succeeded, because the limit is hard (section 17)
+	case errors.Is(cause, errTimeLimit), errors.Is(err, errTimeLimit): // the limit is hard (section 17): success after it does not count
 		return w.failed(c, job.TimedOut), true
 	case err == nil && !complete(result, d):
 		w.Log.ErrorContext(ctx, "job output unusable", append(about(c, "finish"), app.ErrorFields(errIncomplete))...)
@@ -169,7 +166,6 @@ func (w *Worker) run(ctx context.Context, c *job.Claim, timeline *timeline) (res
 	return w.Runner.Run(ctx, *c.Job.Definition, c.Attempt, on)
 }
 
-// emit stores an event that a job's work emitted, and notifies the watchers of the job.
 func (w *Worker) emit(ctx context.Context, c *job.Claim, before int, e job.Emission) error {
 	err := w.write(ctx, c, "emit", app.Refused, func() error { return w.Store.Emit(ctx, c.ClaimID, before, e) })
 	if err == nil {

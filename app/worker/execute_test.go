@@ -152,7 +152,7 @@ func TestExecuteFails(t *testing.T) {
 	require.Zero(t, s.Sum("jobs_succeeded_total")+s.Sum("job_retries_total"))
 }
 
-// A job with a damaged definition does not run: there are no defaults.
+// A job with a damaged definition does not run. Missing values are not replaced by defaults.
 func TestDamagedDefinitionsAreUnusable(t *testing.T) {
 	t.Parallel()
 	d := apptest.DefinitionOf(job.SuccessFast)

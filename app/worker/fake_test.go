@@ -13,15 +13,14 @@ import (
 
 var errStorage = &job.Error{Code: job.CodeStorageUnavailable, Detail: "The database cannot be reached."}
 
-// fakeStore has jobs and leases in memory and virtual time. Hooks can make it fail. repo tests the guards of the real store.
 type fakeStore struct {
 	mu      sync.Mutex
 	rows    map[job.ID]*row
-	leases  map[job.ID]time.Time // expiry by worker
+	leases  map[job.ID]time.Time
 	retired map[job.ID]bool
 	hooks   map[string]hook
 	calls   map[string]int
-	refuse  func() job.NotClaimed // refuses claims that would otherwise succeed, unless it is nil or returns the zero value
+	refuse  func() job.NotClaimed // if set, called for each claim that would succeed; a non-zero value refuses the claim
 }
 
 type row struct {
@@ -39,12 +38,10 @@ func newFakeStore() *fakeStore {
 	}
 }
 
-// hook makes an operation fail before it takes effect, or afterwards, so that its response is lost.
 type hook struct{ before, after func(context.Context) error }
 
 func (s *fakeStore) hook(operation string, h hook) { s.update(func() { s.hooks[operation] = h }) }
 
-// update changes the stored state, like another process.
 func (s *fakeStore) update(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +85,6 @@ func slow(d time.Duration) func(context.Context) error {
 	return func(context.Context) error { time.Sleep(d); return nil }
 }
 
-// fails is a hook that fails n times, or always if n is negative.
 func fails(n int64, err error) func(context.Context) error {
 	var calls atomic.Int64 // several workers call it
 	return func(context.Context) error {
@@ -99,7 +95,6 @@ func fails(n int64, err error) func(context.Context) error {
 	}
 }
 
-// hangs is a hook that blocks until its caller gives up.
 func hangs(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
@@ -233,7 +228,6 @@ func (s *fakeStore) Retire(ctx context.Context, worker job.ID) error {
 	return err
 }
 
-// giveBack acts like the rescuer.
 func (s *fakeStore) giveBack(ctx context.Context, held []job.Held) error {
 	_, err := call(ctx, s, "GiveBack", func() (bool, error) {
 		for _, h := range held {

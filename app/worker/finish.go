@@ -22,7 +22,7 @@ func (w *Worker) failed(c *job.Claim, reason job.Reason) job.Finish {
 	return held.Fail(reason, w.cfg.Backoff, rand.Float64())
 }
 
-// finish stores the outcome, and returns nil if it did. A success that cannot be stored becomes a failure (section 14), and f is set to
+// finish stores the outcome, and returns nil if it did. A success that storage refuses becomes a failure (section 14), and f then has
 // this failure. Otherwise the job would stay RUNNING forever.
 func (w *Worker) finish(ctx context.Context, c *job.Claim, f *job.Finish) (err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanReport)
@@ -52,8 +52,8 @@ func (w *Worker) finish(ctx context.Context, c *job.Claim, f *job.Finish) (err e
 	}
 }
 
-// write retries a write for a claim while this worker keeps the claim, unless `giveUp` finds that the write will never succeed. If the
-// response to a write is lost, the retry returns job.ErrStale. This is harmless: the worker only acts on storage's decisions.
+// write retries a write while this worker has the claim. It stops when `giveUp` returns true for the error. If the response to a write is
+// lost, the retry returns job.ErrStale. This is harmless, because the worker then does nothing more with the job.
 func (w *Worker) write(ctx context.Context, c *job.Claim, operation string, giveUp func(error) bool, do func() error) (err error) {
 	for ctx.Err() == nil {
 		err = do()
@@ -73,7 +73,6 @@ func (w *Worker) write(ctx context.Context, c *job.Claim, operation string, give
 	return cmp.Or(context.Cause(ctx), err)
 }
 
-// taskEnd returns the result of Handle for an attempt with an outcome.
 func taskEnd(f job.Finish) error {
 	if f.Failure == nil {
 		return nil

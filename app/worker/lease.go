@@ -11,7 +11,7 @@ import (
 
 var errLapsed = errors.New("the lease could not be renewed in time")
 
-// maxIdentities is the number of remembered past lease ids. Operators may drain the worker by any of them.
+// Operators may drain the worker by any of its latest maxIdentities lease ids.
 const maxIdentities = 100
 
 // Run keeps the lease until ctx ends. It registers the worker and sends heartbeats. If the lease is lost, it stops everything and
@@ -34,11 +34,10 @@ func (w *Worker) Run(ctx context.Context) {
 	}
 }
 
-// pause returns the wait after storage could not be reached.
 func (w *Worker) pause() time.Duration { return w.cfg.Heartbeat / 5 }
 
-// remaining returns how long a lease is safe to use. It counts from before the request and ends a tenth early, so that the work stops
-// before storage considers the lease expired.
+// remaining returns how long a lease is safe to use. This time starts before the request and is shorter than the stored lease. So the
+// work stops before the lease expires in storage.
 func (w *Worker) remaining(asked time.Time) time.Duration {
 	return time.Until(asked.Add(w.cfg.Lease - w.cfg.Lease/10))
 }
@@ -58,7 +57,6 @@ func (w *Worker) register(ctx context.Context) (job.ID, error) {
 	return id, nil
 }
 
-// keep renews a lease until that fails or ctx ends. Then it ends all work under the lease.
 func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 	leased, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -75,7 +73,8 @@ func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 		w.lose(id, err)
 		return // storage has already ended the lease
 	}
-	// Release the lease in storage, which may have renewed it without a response. Otherwise its jobs would wait until it expires.
+	// Release the lease in storage: a renewal may have been stored although its response was lost. Otherwise the jobs of the lease would
+	// wait until it expires.
 	retiring, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Heartbeat)
 	defer cancel()
 	if err := w.Store.Retire(retiring, id); err != nil {
@@ -84,7 +83,6 @@ func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 	}
 }
 
-// beat renews the lease at each heartbeat until ctx ends or storage says that the lease has ended.
 func (w *Worker) beat(ctx context.Context, id job.ID, lapse *time.Timer) error {
 	wait := w.cfg.Heartbeat
 	for app.Rest(ctx, wait, w.trigger) {
@@ -106,7 +104,7 @@ func (w *Worker) beat(ctx context.Context, id job.ID, lapse *time.Timer) error {
 	return context.Cause(ctx)
 }
 
-// lose ends the lease locally: claims and writes under the lease stop. A nil err means that the lease was released.
+// A nil err means that the lease was released.
 func (w *Worker) lose(id job.ID, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,10 +123,10 @@ func (w *Worker) lose(id job.ID, err error) {
 	w.signalChange()
 }
 
-// reconcile compares the jobs that storage assigns to this worker with those that it runs. It stops jobs that are no longer its own. It
-// does not interrupt the write of an outcome: the job may be missing because of that write. If two heartbeats list a job that this worker
-// does not know and is not claiming, the response to the job's claim or start was lost. The worker releases such jobs with each heartbeat
-// until storage agrees.
+// reconcile compares the jobs that storage assigns to this worker with the jobs that it runs. It stops jobs that are no longer its own.
+// It does not interrupt the storing of an outcome: storage removes the job from the list when it has the outcome. If two heartbeats list a
+// job that this worker neither runs nor claims, a response was lost. The worker releases such jobs with each heartbeat until storage
+// agrees.
 func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.ClaimID, asked time.Time) {
 	unknown := make(map[job.ClaimID]bool, len(held))
 	for _, claim := range held {
@@ -168,5 +166,5 @@ func (w *Worker) giveBack(ctx context.Context, worker job.ID, lost []job.ClaimID
 		w.Log.WarnContext(ctx, "cannot read the jobs to requeue", "action", "requeue", "worker_id", worker.String(), app.ErrorFields(err))
 		return
 	}
-	_ = w.GiveBack(ctx, held) // errors are logged there; the next heartbeat tries again
+	_ = w.GiveBack(ctx, held) // GiveBack logs errors; the next heartbeat tries again
 }

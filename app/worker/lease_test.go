@@ -12,7 +12,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// holdsUnknowingly assigns a job to the worker in storage although the worker got no response to its claim.
 func (w *world) holdsUnknowingly(s job.State) func(*row) {
 	return func(r *row) {
 		began := time.Now()
@@ -49,7 +48,7 @@ func TestFailedHeartbeatIsRetriedSoon(t *testing.T) {
 // Work must stop before storage may assign the jobs to another worker, however the renewal fails.
 func TestLeaseEndsBeforeItExpiresInStorage(t *testing.T) {
 	stubborn := func(context.Context) error {
-		time.Sleep(3 * leaseTime) // ignores its context
+		time.Sleep(3 * leaseTime)
 		return errStorage
 	}
 	renewals := 0
@@ -227,7 +226,7 @@ func TestRunGivesTheLeaseUp(t *testing.T) {
 		w.runner = takes(time.Hour)
 		stop := w.start()
 		id := w.identityNow()
-		running := w.handling(w.store.add()) // without a drain
+		running := w.handling(w.store.add()) // the job still runs, because Drain was not called
 		stop()
 		require.NoError(t, <-running)
 		require.Zero(t, w.store.count("Finish"), "the job is left to the rescuer")

@@ -56,7 +56,7 @@ func TestProgressIsPublished(t *testing.T) {
 		late(*apptest.Percent(100))
 		report, over := w.worker.reporter(context.Background(), &job.Claim{ClaimID: job.ClaimID{Attempt: 1}})
 		over()
-		report(*apptest.Percent(100)) // after the end, although its context is still open
+		report(*apptest.Percent(100)) // the attempt has ended, but the reporter's context is still open
 		reached := percentages(t, w.Queue.Notifications())
 		require.Equal(t, []int{0, 10, 10, 40}, reached[:4], "progress never decreases")
 		require.IsNonDecreasing(t, reached)
@@ -91,7 +91,6 @@ func TestProgressOfStoppedWorkIsNotPublished(t *testing.T) {
 	}
 }
 
-// emitting is a Runner that emits events and then returns the planned result.
 type emitting struct {
 	events  []job.Emission
 	outcome func(job.Definition) (*job.Result, error)

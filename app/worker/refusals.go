@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	refusalWait   = time.Second // how long until a task of a refused kind is offered again, to any worker
+	refusalWait   = time.Second // after this time the queue offers a refused task to the workers again
 	probeInterval = time.Second
 )
 

@@ -9,20 +9,20 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// timeline is the time of one attempt on the clock of a test bed. The clock may jump. Steps that were planned for times that it jumps
-// over still happen in order, as if at those times. Only the goroutine of the work uses it.
+// timeline is the time of one attempt on the clock of a test bed. If the clock jumps over the time of a step, the step still happens, in
+// order and with its planned time. Only the goroutine of the work uses the timeline.
 type timeline struct {
 	clock   *clock.Clock
 	start   time.Time
-	limit   time.Time // end of the execution limit
-	reached time.Time // latest time that the work has waited for
+	limit   time.Time
+	reached time.Time
 }
 
-// limitGrace is how long work that never waits may continue after the execution limit.
+// limitGrace is how long work may continue after the execution limit if it does not wait for the clock.
 const limitGrace = 5 * time.Second
 
-// limited applies the execution limit to a started attempt. In a test bed it also returns a timeline: whatever the attempt plans for a
-// time before the limit still happens, however far the clock jumps.
+// limited applies the execution limit to a started attempt. In a test bed it also returns a timeline. Steps planned before the limit
+// still happen if the clock jumps past the limit.
 func (w *Worker) limited(ctx context.Context, c *job.Claim) (context.Context, *timeline, context.CancelFunc) {
 	if w.cfg.Clock == nil {
 		limited, cancel := context.WithTimeoutCause(ctx, w.cfg.Limit, errTimeLimit)
@@ -44,10 +44,8 @@ func (w *Worker) limited(ctx context.Context, c *job.Claim) (context.Context, *t
 	return limited, t, func() { cancel(nil) }
 }
 
-// Start returns when the attempt started.
 func (t *timeline) Start() time.Time { return t.start }
 
-// Now returns the clock's time.
 func (t *timeline) Now() time.Time { return t.clock.Now() }
 
 // WaitUntil waits for a moment of the attempt, but not beyond the execution limit. The zero time is always past.
@@ -68,7 +66,6 @@ func (t *timeline) WaitUntil(ctx context.Context, at time.Time) error {
 	return nil
 }
 
-// latest returns the moment that the work has reached, or nil without a timeline.
 func (t *timeline) latest() *time.Time {
 	if t == nil {
 		return nil
@@ -77,8 +74,8 @@ func (t *timeline) latest() *time.Time {
 	return &at
 }
 
-// ended returns the end of the work, given the error that the work returned. A nil time means now, because something other than the work's
-// plan ended it.
+// ended returns the end of the work, given the error that the work returned. If the work did not end by its plan, for example after a
+// cancel, it returns nil, which means now.
 func (t *timeline) ended(err error) *time.Time {
 	var planned interface{ FailureReason() job.Reason }
 	if err == nil || errors.As(err, &planned) || errors.Is(err, errTimeLimit) {

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// endAssign ends the span of a claim. A stale or early task is not an error.
+// A stale or early task is not an error.
 func endAssign(span trace.Span, t job.Task, worker job.ID, c *job.Claim, err error) {
 	if !span.IsRecording() {
 		return
@@ -28,8 +28,8 @@ func endAssign(span trace.Span, t job.Task, worker job.ID, c *job.Claim, err err
 	app.EndSpan(span, t.JobID, job.Assigned, nil)
 }
 
-// endRun ends the span of a job's work. Every outcome is normal, even a failure, unless the work crashed. Stopped jobs have no outcome: a
-// cancel is a success, and a lost claim is an error.
+// Every outcome is normal, even a failure, unless the work crashed. Stopped jobs have no outcome: a cancel is a success, and a lost claim
+// is an error.
 func endRun(span trace.Span, f job.Finish, stopped error) {
 	if !span.IsRecording() {
 		return

@@ -1,4 +1,4 @@
-// Package worker executes jobs under a lease: it claims them, runs them, and stores the outcome, guarded by the claim's fence.
+// Package worker executes jobs under a lease. It claims them, runs them, and stores the outcome only while it has the claim.
 package worker
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Store is the part of repo.Store that a worker needs. Tests of leases use a fake one with virtual time.
+// Store is the part of repo.Store that a worker needs.
 type Store interface {
 	Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error)
 	Start(ctx context.Context, c job.ClaimID) (time.Time, error)
@@ -60,7 +60,6 @@ type Deps struct {
 	Log      *slog.Logger
 }
 
-// Reasons to stop a running job.
 var (
 	errTimeLimit = errors.New("the execution limit has passed")
 	errCanceled  = errors.New("the job was canceled")
@@ -68,7 +67,6 @@ var (
 	errShutdown  = errors.New("the worker shuts down")
 )
 
-// errBusy makes the queue offer a task again later.
 var errBusy = errors.New("the worker takes no jobs at the moment")
 
 // Worker executes jobs under a lease. Only the lease, the execution limit, a cancel and shutdown stop the work; the queue does not.
@@ -77,19 +75,19 @@ type Worker struct {
 	Deps
 
 	slots   chan struct{}
-	trigger chan struct{} // requests an immediate heartbeat
+	trigger chan struct{}
 
 	mu       sync.Mutex
-	id       job.ID           // current id; zero without a valid lease
-	ids      []job.ID         // ids of the latest leases; at most maxIdentities
-	draining bool             // no new claims
-	over     bool             // the grace period of Drain has ended
+	id       job.ID   // current id; zero without a valid lease
+	ids      []job.ID // ids of the latest leases; at most maxIdentities
+	draining bool
+	over     bool             // Drain's grace period has ended
 	busy     map[attempt]bool // attempts that a call of Handle is claiming or running
 	holding  map[job.ClaimID]*holding
 	changed  chan struct{} // closed when the lease changes, draining starts, or the last attempt in `busy` ends while draining
 	refused  map[job.Kind]bool
 
-	suspects map[job.ClaimID]bool // claims that storage had at the last heartbeat but this worker did not know; used by Run only
+	suspects map[job.ClaimID]bool // claims in the last heartbeat's response that this worker did not know; used by Run only
 }
 
 type attempt struct {
@@ -97,9 +95,8 @@ type attempt struct {
 	number int
 }
 
-// holding is a claimed job that has not ended.
 type holding struct {
-	lose  context.CancelCauseFunc // called when the lease ends: the claim ends too, and nothing more is stored
+	lose  context.CancelCauseFunc // called when the lease ends; nothing more is stored for the job
 	stop  context.CancelCauseFunc // stops the work; the cause decides whether its outcome is stored
 	since time.Time
 }
@@ -113,7 +110,6 @@ func New(cfg Config, d Deps) *Worker {
 	}
 }
 
-// identity waits for a lease and returns its id.
 func (w *Worker) identity(ctx context.Context) (job.ID, error) {
 	for {
 		w.mu.Lock()
@@ -133,14 +129,14 @@ func (w *Worker) identity(ctx context.Context) (job.ID, error) {
 	}
 }
 
-// signalChange wakes all waiters for a change; the caller holds the lock.
+// The caller of signalChange holds the lock.
 func (w *Worker) signalChange() {
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
 
-// enter marks an attempt as being handled until leave is called. That includes a pending claim, so Drain waits for its result. enter
-// refuses a second call for the attempt, because storage would accept a repeated claim of the same worker.
+// An attempt counts as handled from before its claim. So Drain also waits for a pending claim. enter refuses an attempt that is already
+// handled, because storage would confirm its claim again.
 func (w *Worker) enter(a attempt) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -171,8 +167,8 @@ func (w *Worker) Canceled(id job.ID) {
 	}
 }
 
-// hold registers a claimed job; drop removes it. hold refuses if the lease of the claim has ended, because the rescuer has the job
-// then. After the grace period of Drain, hold stops the job immediately.
+// hold registers a claimed job. It refuses if the lease of the claim has ended, because the rescuer has the job then. After the grace
+// period of Drain, hold stops the job immediately.
 func (w *Worker) hold(worker job.ID, claim job.ClaimID, lose, stop context.CancelCauseFunc) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -16,11 +16,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// world has a worker in virtual time and its dependencies.
 type world struct {
 	*apptest.World
 	store  *fakeStore
-	runner runnerFunc // nil: the work succeeds immediately
+	runner runnerFunc
 	worker *Worker
 }
 
@@ -66,12 +65,10 @@ func run(t *testing.T, name string, runner runnerFunc, f func(t *testing.T, w *w
 
 func (w *world) start() (stop func()) { return w.Background(w.worker.Run) }
 
-// handle handles a task, and returns only infrastructure errors.
 func (w *world) handle(t job.Task) error {
 	return trouble(w.worker.Handle(context.Background(), t))
 }
 
-// handling handles a task in the background. The channel receives the result.
 func (w *world) handling(t job.Task) <-chan error {
 	answer := make(chan error, 1)
 	go func() { answer <- w.handle(t) }()
@@ -79,12 +76,10 @@ func (w *world) handling(t job.Task) <-chan error {
 	return answer
 }
 
-// happens moves a job to a state without a signal to the worker.
 func (w *world) happens(t job.Task, to job.State) {
 	w.store.update(func() { w.store.rows[t.JobID].move(to) })
 }
 
-// cancel cancels a job like the API: the state first, then the signal.
 func (w *world) cancel(t job.Task) {
 	w.happens(t, job.Canceled)
 	w.worker.Canceled(t.JobID)
@@ -110,7 +105,7 @@ func (w *world) alive() bool {
 	return !w.worker.draining && !w.worker.id.IsZero()
 }
 
-// refusing makes each claim return the given refusal. The zero value restores normal claims.
+// A zero refusal restores normal claims.
 func (w *world) refusing(not job.NotClaimed) {
 	w.store.update(func() { w.store.refuse = func() job.NotClaimed { return not } })
 }
@@ -120,7 +115,6 @@ const (
 	heartbeat = 5 * time.Second
 )
 
-// runnerFunc is a Runner that reports no progress.
 type runnerFunc func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error)
 
 func (f runnerFunc) Run(ctx context.Context, d job.Definition, attempt int, _ job.Observer) (*job.Result, error) {
@@ -133,7 +127,6 @@ func fixed(result *job.Result, err error) runnerFunc {
 	return func(context.Context, job.Definition, int) (*job.Result, error) { return result, err }
 }
 
-// takes returns work that succeeds after d, unless its context ends first.
 func takes(d time.Duration) runnerFunc {
 	return func(ctx context.Context, definition job.Definition, _ int) (*job.Result, error) {
 		if !app.Sleep(ctx, d) {
@@ -148,14 +141,12 @@ func goodResult(d job.Definition) *job.Result {
 	return &job.Result{MediaType: "application/octet-stream", Body: body, SHA256: sha256.Sum256(body)}
 }
 
-// workFailure is the error of an attempt that fails as its definition says.
 type workFailure struct{ Reason job.Reason }
 
 func (f workFailure) Error() string { return string(f.Reason) }
 
 func (f workFailure) FailureReason() job.Reason { return f.Reason }
 
-// trouble returns a handler's error if the infrastructure failed, and nil if the error is a result of the task.
 func trouble(err error) error {
 	var failed *job.TaskFailed
 	if errors.Is(err, job.ErrTaskStale) || errors.As(err, &failed) {
