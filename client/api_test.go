@@ -27,7 +27,6 @@ var (
 	parameter = regexp.MustCompile(`{\w+}`)
 )
 
-// Every method sends one documented request. Methods that send several requests have their own tests.
 func TestEveryMethodSendsADocumentedRequest(t *testing.T) {
 	t.Parallel()
 	var document struct{ Paths map[string]map[string]any }
@@ -188,7 +187,7 @@ func TestResultIsVerified(t *testing.T) {
 	}
 }
 
-// Outcome documents are recognized by their members, not by their content type: it is application/json too if the job has not failed.
+// Outcome documents are recognized by their members. The content type does not suffice: it is often application/json.
 func TestJobsFromOutcomeDocuments(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[string]client.Job{

@@ -1,6 +1,6 @@
 //go:generate go run -C ../tools ./apitypes ../client/types.yaml
 
-// Package client is the Go client of ForgeRun. It implements the HTTP API (but reads results only as a whole) and the client rules of
+// Package client is the Go client of ForgeRun. It implements the HTTP API, except for partial reads of results, and the client rules of
 // draft-ratnawat-httpapi-async-problem-details.
 //
 // A Client is safe for concurrent use. Each call takes a context and returns a typed value or an error: a *Problem (the service refused
@@ -10,7 +10,7 @@
 // The client retries requests that are safe to repeat: reads, deletes, cancels, and submissions. A submission gets a random idempotency
 // key unless the caller sets one. Job and webhook ids are opaque.
 //
-// The package imports only the standard library and a parser of structured fields. Its types follow the API's documents.
+// The package imports only the standard library and a parser of structured fields.
 package client
 
 import (
@@ -27,16 +27,17 @@ import (
 )
 
 // Config describes how to reach a ForgeRun service. Only URL is required. Printing a Config hides Key. Do not keep a Config in an
-// unexported struct field: fmt cannot call methods there, and prints Key. Keep the Client.
+// unexported struct field, because printing that struct would print Key. Keep the Client that New returns instead.
 type Config struct {
 	URL string // base address, with or without /v1
 	Key string // API key; "" for public calls
-	// HTTP provides Transport and Timeout; nil: a new client. Redirects are only followed to the same origin, and cookies are not kept.
+	// Only Transport and Timeout of HTTP are used. If HTTP is nil, the client makes a transport. Redirects are only followed to the same
+	// origin, and cookies are not kept.
 	HTTP      *http.Client
 	UserAgent string        // "": forgerun-go
 	Session   string        // label of the test bed's session; "": the session without a label. See WithSession.
-	MaxTries  int           // per request; 0: 5; 1: no retries
-	Timeout   time.Duration // per try, plus the time of PreferWait; 0: 30 s; negative: none. Streams have none.
+	MaxTries  int           // tries per request; 0 means 5, and 1 means no retries
+	Timeout   time.Duration // limit of a try, without the time of PreferWait; 0 means 30 s, negative means none. Streams have no limit.
 	Logger    *slog.Logger  // nil: no logging
 
 	// Tests set these to avoid real waits.
@@ -59,7 +60,7 @@ type Client struct {
 	session   string
 	maxTries  int
 	timeout   time.Duration
-	stall     time.Duration // how long a stream may be silent
+	stall     time.Duration
 	log       *slog.Logger
 	now       func() time.Time
 	sleep     func(context.Context, time.Duration) error
@@ -228,8 +229,8 @@ func (k Key) Format(f fmt.State, _ rune) { format(f, k) }
 // LogValue returns String.
 func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
 
-// CreateKey creates the first key of a client or, with rotate, a new key. Without rotate it returns an existing key without its APIKey.
-// It is not retried, because only one response has the secret.
+// CreateKey creates the first key of a client or, with rotate, a new key. Without rotate, if a key exists, it returns that key's data
+// without the secret. The request is not retried, because only one response has the secret.
 func (c *Client) CreateKey(ctx context.Context, clientID string, rotate bool, options ...Option) (*Key, error) {
 	return fetch[Key](ctx, c, post(options, "clients", clientID, "keys").with(KeyRequest{Rotate: rotate}).once())
 }

@@ -25,7 +25,6 @@ type delivery struct {
 	body        []byte
 }
 
-// captured has a delivery of a real service.
 type captured struct {
 	keys             map[string]ed25519.PublicKey
 	secret           string
@@ -81,7 +80,6 @@ func (d delivery) changed(change func(d *delivery)) delivery {
 	return d
 }
 
-// with sets a header; "-" removes it, and "+x" adds another line.
 func (d delivery) with(name, value string) delivery {
 	return d.changed(func(d *delivery) {
 		if more, adds := strings.CutPrefix(value, "+"); adds {
@@ -154,7 +152,7 @@ func TestKeysAndSecretsAreNotShown(t *testing.T) {
 	s := serveWith(t, client.Config{Logger: logger}, reply{cut: true}, problem(503, "X"), anything)
 	require.NoError(t, second(s.c.Submit(t.Context(), client.JobRequest{})))
 	require.NotEmpty(t, log.String())
-	s = serveWith(t, client.Config{Logger: logger}, anything) // a client without open connections, which would change while it is printed
+	s = serveWith(t, client.Config{Logger: logger}, anything) // use a new client: open connections would change it during printing
 	type program struct {
 		c client.Client
 		p *client.Client

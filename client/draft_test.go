@@ -129,7 +129,7 @@ func TestDraft_3_7_and_9_4_TheWait(t *testing.T) {
 	s := time.Second
 	for name, test := range map[string]struct {
 		members string
-		late    time.Duration // since completedAt, or since the receipt
+		late    time.Duration // time since completedAt or, without completedAt, since the receipt
 		try     int
 		least   time.Duration
 		never   bool

@@ -15,7 +15,7 @@ var ErrNotModified = errors.New("client: not modified")
 type Problem struct {
 	ProblemDocument // Status is the status of the HTTP response, even if the document has another
 
-	Method, URL string        // of the request, without its query
+	Method, URL string        // the URL has no query
 	RetryAfter  time.Duration // when to repeat the request; 0: not given
 	RequestID   string
 	// Tries is the number of requests sent for the call. If it is over 1, an earlier request may have succeeded, and the service may have
@@ -66,8 +66,8 @@ func (p *Problem) read(body []byte) error {
 
 // NoAnswerError means that no complete response arrived. The service may have carried out the request. Err can be the context's error.
 type NoAnswerError struct {
-	Method, URL string // of the request, without its query
-	Tries       int    // number of requests sent
+	Method, URL string // the URL has no query
+	Tries       int
 	Err         error
 }
 
@@ -82,7 +82,7 @@ func (e *NoAnswerError) Unwrap() error { return e.Err }
 
 // UnexpectedError is a response that ForgeRun does not send: from a proxy, or from another service.
 type UnexpectedError struct {
-	Method, URL string // of the request, without its query
+	Method, URL string // the URL has no query
 	Status      int
 	ContentType string
 	RequestID   string
@@ -96,7 +96,6 @@ func (e *UnexpectedError) Error() string {
 	return fmt.Sprintf("unexpected answer to %s %s: status %d, %q: %s", e.Method, e.URL, e.Status, e.ContentType, e.Reason)
 }
 
-// refusal returns the error for a response that is not 2xx.
 func (r *request) refusal(a *fullResponse) error {
 	wait := retryAfter(a.header, a.received)
 	if a.status >= 400 && isJSON(a.header) {

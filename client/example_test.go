@@ -77,7 +77,7 @@ func ExampleClient_Run() {
 func ExampleVerifier() {
 	verifier := client.Verifier{
 		Secret: "whsec_...",
-		Keys:   connect().Directory().Key, // also protects the ce- headers and the URL
+		Keys:   connect().Directory().Key, // with Keys, the ce- headers and the URL are verified, too
 		URL:    "https://example.com/in",
 	}
 	http.HandleFunc("POST /in", func(w http.ResponseWriter, r *http.Request) {

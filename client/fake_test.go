@@ -20,7 +20,6 @@ const (
 	problemType = "application/problem+json"
 )
 
-// clock is a fake clock that only advances by Sleep and pass.
 type clock struct {
 	mu    sync.Mutex
 	now   time.Time
@@ -55,19 +54,18 @@ func (c *clock) slept() []time.Duration {
 	return append([]time.Duration(nil), c.waits...)
 }
 
-// reply is a response of the service. If cut is set, the connection closes before the end of the response.
+// If cut is set, the connection closes before the end of the response.
 type reply struct {
 	status int
 	kind   string
 	header map[string]string
 	body   string
-	took   time.Duration // time until the response, by the test's clock
+	took   time.Duration
 	cut    bool
 }
 
 func ok(body string) reply { return reply{status: http.StatusOK, kind: jsonType, body: body} }
 
-// anything is a response that every call accepts.
 var anything = ok(`{"job_id":"j","batch_id":"b","bulk_id":"u","schedule_id":"s","webhook_id":"w","delivery_id":"d","client_id":"c",
 	"key_id":"k","session_id":"s",
 	"state":"QUEUED","status":"ok","revoked":true,"deleted":true,"data":[],"keys":[]}`)
@@ -91,7 +89,6 @@ type sent struct {
 	header                    http.Header
 }
 
-// service sends its replies in order, and repeats the last one.
 type service struct {
 	url   string
 	clock *clock
@@ -132,7 +129,6 @@ func (s *service) requests() []sent {
 	return append([]sent(nil), s.got...)
 }
 
-// serve starts a service and a client with a fake clock.
 func serve(t *testing.T, replies ...reply) *service {
 	t.Helper()
 	return serveWith(t, client.Config{}, replies...)

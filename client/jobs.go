@@ -74,8 +74,8 @@ func (c *Client) Job(ctx context.Context, id string, options ...Option) (*Job, e
 	return c.readJob(ctx, r, a)
 }
 
-// readJob decodes a job. If the caller's Accept asks for an outcome document, it converts that to a job. The content type does not
-// distinguish them: the outcome document of a job that has not failed is application/json, too.
+// readJob decodes a job. If the caller's Accept header asked for an outcome document, readJob converts the document to a job. The content
+// type does not tell which: both can be application/json.
 func (c *Client) readJob(ctx context.Context, r *request, a *fullResponse) (*Job, error) {
 	job := &Job{}
 	if mediaType(a.header.Get("Content-Type")) != problemType {
@@ -188,8 +188,8 @@ type Result struct {
 // resultTime is added to the timeout of a try, because results are large.
 const resultTime = 5 * time.Minute
 
-// Result returns the output of a job, up to 64 MiB. It verifies the bytes against the digest in the response (RFC 9530) or the job's
-// checksum, and never returns unverified bytes. If the job is not final, the error is the same as for Report. If the job ended without a
+// Result returns the output of a job, up to 64 MiB. It verifies the bytes with the digest of the response (RFC 9530) or the job's
+// checksum. It never returns unverified bytes. If the job is not final, the error is the same as for Report. If the job ended without a
 // result, the error is a Problem with the code RFA_RESULT_NOT_FOUND.
 func (c *Client) Result(ctx context.Context, id string, options ...Option) (*Result, error) {
 	r := get(options, "jobs", id, "result")
@@ -225,7 +225,8 @@ func (c *Client) Result(ctx context.Context, id string, options ...Option) (*Res
 	return result, nil
 }
 
-// digestMatches checks the digests in the fields that use a known algorithm. matches: the body matches all of them; known: there is one.
+// digestMatches compares the body with the digests in some header fields. It ignores unknown algorithms. `known` reports whether there is
+// a digest, and `matches` whether the body matches all of them.
 func digestMatches(h http.Header, body []byte, fields ...string) (matches, known bool) {
 	sum, long := sha256.Sum256(body), sha512.Sum512(body)
 	for _, name := range fields {

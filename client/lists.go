@@ -27,7 +27,6 @@ func (r *request) where(pairs ...string) *request {
 	return r
 }
 
-// page adds the parameters that lists share.
 func (r *request) page(size int, after, before time.Time) *request {
 	if size > 0 {
 		r.where("limit", strconv.Itoa(size))
@@ -41,15 +40,15 @@ func (r *request) page(size int, after, before time.Time) *request {
 	return r
 }
 
-// List is like Do for lists: it reads the pages of a list that has no method in this package.
+// List reads all pages of a list for which this package has no method.
 func (c *Client) List(ctx context.Context, path string, query url.Values) iter.Seq2[json.RawMessage, error] {
 	return list[json.RawMessage](ctx, c, &request{method: http.MethodGet, path: path, query: query, limit: maxResult}, false)
 }
 
 const maxEmptyPages = 100
 
-// list iterates over a list and reads its pages on demand. Pages before the end may be short or empty. In an open list even the last page
-// has a cursor; the first empty page ends it.
+// list iterates over a list and reads its pages on demand. Pages before the end may be short or empty. If `open` is set, even the last
+// page has a cursor, and the list ends with the first empty page.
 func list[T any](ctx context.Context, c *Client, first *request, open bool) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T

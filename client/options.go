@@ -56,7 +56,7 @@ func redirected(sent *http.Request, response *http.Response) string {
 	return to.String()
 }
 
-// request builds the HTTP request, without GetBody, so that net/http does not retry submissions itself: MaxTries counts all requests.
+// request builds the HTTP request. GetBody stays nil, because net/http would otherwise send the request again itself.
 func (c *Client) request(ctx context.Context, r *request, target string) (*http.Request, error) {
 	var body io.Reader = http.NoBody
 	if r.body != nil {
@@ -115,9 +115,9 @@ func gather(options []Option) settings {
 	return s
 }
 
-// IdempotencyKey sets the idempotency key of a request, instead of a random one: 1 to 255 visible ASCII characters, at least 32 without
-// credentials. A program that stores the key can repeat the request after a crash. It then gets the first response, with Replayed set and
-// without secrets.
+// IdempotencyKey sets the idempotency key of a request; otherwise the key is random. A key has 1 to 255 visible ASCII characters, and at
+// least 32 in requests without credentials. A program that stores the key can repeat the request after a crash. It then gets the first
+// response, with Replayed set and without secrets.
 func IdempotencyKey(key string) Option {
 	return func(s *settings) {
 		if key == "" {
@@ -147,7 +147,7 @@ func Header(name, value string) Option {
 // MaxWait is the longest time that the service delays a response.
 const MaxWait = 30 * time.Second
 
-// PreferWait asks the service to delay its response until the state changes, for at most d: in whole seconds, up to MaxWait.
+// PreferWait asks the service to wait up to d for a change of state before it responds. d is cut to whole seconds and to MaxWait.
 func PreferWait(d time.Duration) Option {
 	return func(s *settings) {
 		s.wait = min(d, MaxWait).Truncate(time.Second)

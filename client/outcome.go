@@ -34,7 +34,8 @@ const (
 )
 
 // Outcome is the document of draft-ratnawat-httpapi-async-problem-details: the state or result of an attempt or a batch. Any member may
-// be absent; members of the wrong type are ignored. Status is the status of a hypothetical synchronous response, not of the HTTP response.
+// be absent; members of the wrong type are ignored. Status is the status that a synchronous request would have returned. It can differ
+// from the HTTP status.
 type Outcome struct {
 	OutcomeDocument
 
@@ -43,8 +44,8 @@ type Outcome struct {
 	Emitted    *Emission     `json:"emitted"`    // for event.emitted
 
 	Extensions map[string]json.RawMessage `json:"-"` // unknown members
-	ReceivedAt time.Time                  `json:"-"` // when this program received it
-	Warnings   []string                   `json:"-"` // contradictions to the draft, which were ignored
+	ReceivedAt time.Time                  `json:"-"`
+	Warnings   []string                   `json:"-"` // values that contradict the draft and were therefore ignored
 
 	retryable bool // the raw member; use Retryable
 }
@@ -114,11 +115,11 @@ func (o *Outcome) Retryable() bool {
 	return o.retryable && (o.JobStatus == "" || o.Terminal() && o.JobStatus != StatusCompleted)
 }
 
-// RetryDelay returns how long to wait before submitting the work again, after submission number try (from 1). ok is false if the failure
-// is not retryable, after MaxSubmissions, or if the server asks for more than an hour.
+// RetryDelay returns how long to wait before the work is submitted again. try is the number of submissions so far. ok is false if the
+// work must not be submitted again, or if the server asks for more than an hour.
 //
-// retryAfter counts from completedAt, or from the receipt of a document without it. Whatever the server says, the wait is at least a
-// second, grows exponentially and has jitter (draft, sections 3.7 and 9.4).
+// retryAfter counts from completedAt, or from the receipt of a document without completedAt. Whatever the server says, the wait is at
+// least a second, grows exponentially and has jitter (draft, sections 3.7 and 9.4).
 func (o *Outcome) RetryDelay(now time.Time, try int) (wait time.Duration, ok bool) {
 	return o.retryDelay(now, try, rand.Float64())
 }
@@ -163,10 +164,9 @@ func (c *Client) warn(ctx context.Context, o *Outcome) {
 	}
 }
 
-// members are the members of a JSON object, by exact name.
 type members map[string]json.RawMessage
 
-// named iterates over those fields of a struct that have a JSON name. into points to the struct.
+// into points to a struct.
 func named(into any) iter.Seq2[string, reflect.Value] {
 	return func(yield func(string, reflect.Value) bool) {
 		value := reflect.ValueOf(into).Elem()
@@ -199,7 +199,7 @@ func (m members) take(name string, into any) {
 	}
 }
 
-// seconds takes a non-negative integer, limited to 32 bits. It returns nil for anything else.
+// seconds removes a member and returns its value, at most math.MaxInt32. It returns nil unless the value is a non-negative integer.
 func (m members) seconds(name string) *int {
 	raw, ok := m[name]
 	delete(m, name)

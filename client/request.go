@@ -17,29 +17,28 @@ import (
 	"time"
 )
 
-// Size limits of responses.
 const (
 	maxResponse = 8 << 20
 	maxResult   = 64 << 20
 	maxExcerpt  = 1 << 10
 )
 
-// request is a call of the API. It may take several tries.
+// A request may take several tries.
 type request struct {
 	method string
-	base   string // of the client
-	path   string // after the base address, escaped
+	base   string
+	path   string // escaped
 	query  url.Values
 	body   []byte
 	id     string // expected id in the response; "" for any
 	repeat repetition
 	secret bool // the response has a key or secret: errors do not show its body
 	raw    bool // the response may be of any type, not only JSON
-	limit  int  // maximum size of the response; 0: maxResponse
+	limit  int  // 0: maxResponse
 	settings
 }
 
-// get returns a GET request for the path of /v1 and the segments. If a segment is invalid, send returns an error.
+// get returns a GET request. Its path is /v1 followed by the segments. If a segment is invalid, send returns an error.
 func get(options []Option, segments ...string) *request {
 	return newRequest(http.MethodGet, options, segments...)
 }
@@ -96,7 +95,6 @@ type fullResponse struct {
 
 func (a *fullResponse) requestID() string { return a.header.Get("X-Request-Id") }
 
-// send sends the request, retries it if that is safe and useful, and returns the response.
 func (c *Client) send(ctx context.Context, r *request) (a *fullResponse, err error) {
 	r.base = c.base
 	if err := cmp.Or(c.err, r.err, ctx.Err()); err != nil {
@@ -141,7 +139,7 @@ func (c *Client) try(ctx context.Context, r *request, try int) (*fullResponse, e
 	return a, nil
 }
 
-// readBody reads at most limit + 1 bytes.
+// readBody reads one byte more than the limit, so that the caller notices a body that is too large.
 func readBody(response *http.Response, limit int) ([]byte, error) {
 	var body bytes.Buffer
 	if size := response.ContentLength; size > 0 {
@@ -159,7 +157,7 @@ func (c *Client) call(ctx context.Context, r *request, into any) (*fullResponse,
 	return a, r.decode(a, into)
 }
 
-// fetch sends a request and returns the decoded response. A type with a LogValue has secrets, so errors do not show the response.
+// A type with a LogValue has secrets, so errors do not show the response.
 func fetch[T any](ctx context.Context, c *Client, r *request) (*T, error) {
 	value := new(T)
 	_, r.secret = any(value).(slog.LogValuer)
@@ -200,7 +198,6 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values, 
 	return a.body, nil
 }
 
-// confirmed returns an error unless the member is true in the response.
 func (r *request) confirmed(a *fullResponse, member string) error {
 	var answered members
 	if err := r.decode(a, &answered); err != nil {
@@ -212,8 +209,7 @@ func (r *request) confirmed(a *fullResponse, member string) error {
 	return nil
 }
 
-// decode decodes the response's body, and its headers if the type has fields for them. Unknown members are ignored. Only the id must be
-// present.
+// decode ignores unknown members. Only the id must be present.
 func (r *request) decode(a *fullResponse, into any) error {
 	if err := json.Unmarshal(a.body, into); err != nil {
 		reason := "its JSON cannot be read"
@@ -257,11 +253,11 @@ func mediaType(contentType string) string {
 
 // Meta has the status and headers of a response.
 type Meta struct {
-	Status     int // of the HTTP response
+	Status     int
 	RequestID  string
-	Location   string        // of the created resource
+	Location   string
 	ETag       string        // for IfNoneMatch
-	Replayed   bool          // this repeats the first response to the idempotency key, without secrets
+	Replayed   bool          // the response repeats an earlier one to the same idempotency key, without secrets
 	RetryAfter time.Duration // 0: not given
 }
 
@@ -274,7 +270,6 @@ func (m *Meta) fill(a *fullResponse) {
 	}
 }
 
-// Ids that responses must have.
 func (b *Batch) id() string         { return b.BatchID }
 func (b *BatchReceipt) id() string  { return b.BatchID }
 func (b *Bulk) id() string          { return b.BulkID }

@@ -49,7 +49,6 @@ func TestIDsAreOpaque(t *testing.T) {
 	require.Empty(t, s.requests())
 }
 
-// Only safe requests are retried, and only after temporary failures.
 func TestRetriedRequests(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -246,7 +245,7 @@ func TestRedirects(t *testing.T) {
 	require.Len(t, s.requests(), 12)
 }
 
-// A first 401, a 403 with Retry-After and a missing new job are retried.
+// Some refusals pass: a single 401, a 403 with Retry-After, and a 404 for a job that is new.
 func TestRefusalsThatPass(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]reply{
@@ -301,7 +300,6 @@ func TestHeadersAndKeys(t *testing.T) {
 			[]string{h.Get("Authorization"), h.Get("ForgeRun-Session")})
 	}
 
-	// Invalid arguments fail at once, without retries.
 	require.ErrorContains(t, second(bad.Job(ctx, "j")), "the key has characters")
 	require.ErrorContains(t, second(watch(ctx, bad, client.StreamOptions{JobID: "j"})), "the key has characters")
 	require.Error(t, second(s.c.WithSession("a\r\nX: y").Job(ctx, "j")))
@@ -316,7 +314,6 @@ func TestHeadersAndKeys(t *testing.T) {
 	require.Len(t, s.requests(), 4)
 }
 
-// Every error has the request without its query, which may be private.
 func TestErrorsNameTheRequest(t *testing.T) {
 	t.Parallel()
 	s := serveWith(t, client.Config{MaxTries: 1}, problem(404, client.CodeJobNotFound),

@@ -27,12 +27,12 @@ type stream struct {
 	request *request
 	yield   func(Message, error) bool
 
-	lastID    string        // of the last complete frame with an id
-	reconnect time.Duration // reconnection time last set by the service
-	connected bool          // whether a connection ever succeeded
-	failures  int           // consecutive short connections
-	ending    bool          // the last message may be the job's last one
-	immediate bool          // already reconnected without a wait
+	lastID    string // of the last complete frame with an id
+	reconnect time.Duration
+	connected bool
+	failures  int  // consecutive short connections
+	ending    bool // the last message may be the job's last one
+	immediate bool // one reconnect had no wait, so the next ones wait until a connection lasts
 }
 
 var (
@@ -60,7 +60,7 @@ func (s *stream) follow(ctx context.Context) error {
 func (s *stream) wait(err error, asked time.Duration) time.Duration {
 	if s.ending && !s.immediate && errors.Is(err, io.EOF) {
 		s.immediate = true
-		return 0 // ask at once: if the job has ended, the response says so
+		return 0 // reconnect at once: the response tells whether the job has ended
 	}
 	// Add up to half of the wait at random: a restart disconnects many readers at once.
 	whole := exponential(s.reconnect, max(s.reconnect, maxReconnect), s.failures)
@@ -173,7 +173,7 @@ var (
 
 // frame is a block of an event stream, between two blank lines.
 type frame struct {
-	id      string // may be ""
+	id      string
 	event   string
 	data    []byte
 	hasData bool
@@ -208,7 +208,6 @@ func newFrameReader(r io.Reader) *frameReader {
 	return &frameReader{lines: lines}
 }
 
-// next returns the next frame that has more than comments.
 func (f *frameReader) next() (frame, error) {
 	var current frame
 	for f.lines.Scan() {
@@ -234,7 +233,7 @@ func (f *frameReader) next() (frame, error) {
 	return frame{}, cmp.Or(f.lines.Err(), io.EOF)
 }
 
-// field parses a line of a frame, "name: value". A line that begins with a colon is a comment.
+// A line that begins with a colon is a comment.
 func (f *frame) field(line []byte) error {
 	name, value, _ := bytes.Cut(line, []byte{':'})
 	value = bytes.TrimPrefix(value, []byte{' '})

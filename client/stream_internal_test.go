@@ -92,7 +92,6 @@ func TestFramesAreBounded(t *testing.T) {
 	require.ErrorIs(t, err, errNotUTF8)
 }
 
-// FuzzFrames parses arbitrary input in two ways that must agree.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte("id: 1\r\ndata: x\r\r: c\n\nretry: 5\n\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -103,8 +102,6 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// heldConnections is a service with three connections: the first does not respond, the second is silent after an event, and the third
-// sends heartbeats for longer than the limit, then an event.
 type heldConnections struct{ connections int }
 
 func (h *heldConnections) RoundTrip(r *http.Request) (*http.Response, error) {

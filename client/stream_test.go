@@ -149,7 +149,6 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// If the service closes each connection after an event, only the first reconnect is immediate.
 func TestStreamReconnectsImmediatelyOnlyOnce(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
