@@ -76,7 +76,7 @@ func (o ServerOptions) newServer(ctx context.Context, name, path string, death s
 	port, err := freePort()
 	s := &server{path: path, o: o, home: home, port: port, death: death}
 	s.unit = unit{name: name, log: o.Logger, begin: s.launch, freed: home.release, gate: semaphore.NewWeighted(1),
-		facts: []any{"port", port, "folder", home.dir}}
+		logAttrs: []any{"port", port, "folder", home.dir}}
 	return s, err
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// TestFaultsOnRealServers injects each fault into one stack, moves its clock, and closes it during faults.
 func TestFaultsOnRealServers(t *testing.T) {
 	t.Parallel()
 	s := startReal(t, Options{Faults: true, Clock: true})
@@ -42,7 +41,7 @@ func eachFault(t *testing.T, s *Stack) {
 	injectFault(testContext(t), t, s, "flush", 1)
 	require.Equal(t, "$-1", ask(t, s.servers.Redis.server, "GET mine")[0])
 
-	// A lasting fault ends with its context.
+	// A fault such as redis-full lasts until its context is canceled.
 	short, cancel := context.WithCancel(ctx)
 	full := make(chan Fault)
 	go func() { full <- injectFault(short, t, s, "redis-full", 1) }()
@@ -181,7 +180,6 @@ func closeDuringFaults(t *testing.T, s *Stack) {
 	}
 }
 
-// injectFault injects one fault of a kind; the seed picks the target.
 func injectFault(ctx context.Context, t *testing.T, s *Stack, name string, seed uint64) Fault {
 	t.Helper()
 	f, ok := kindNamed(t, name).do(ctx, s, seed)

@@ -17,13 +17,13 @@ type Servers struct {
 	Postgres *Postgres // nil: none
 	Redis    *Redis    // nil: none
 
-	folder home // locked; holds the servers' folders
+	folder home // parent folder of the servers' folders; this process holds its lock
 }
 
 const tempPrefix = "forgerun-stack-"
 
-// Temp starts temporary servers; pass nil to skip one. Close removes all their files. If this process is killed, the next Temp
-// cleans up. No server is left running after an error.
+// Temp starts temporary servers. A server with nil options is not started. Close removes all their files. If this process is killed, the
+// next Temp cleans up. After an error, no server runs.
 func Temp(ctx context.Context, postgres, redis *ServerOptions) (*Servers, error) {
 	return tempIn(ctx, os.TempDir(), postgres, redis)
 }
@@ -73,7 +73,7 @@ func (s *Servers) Close() error {
 	return err
 }
 
-// removeServers first stops servers that a killed parent left running in the folder.
+// removeServers removes the folder. It first stops servers that still run there because their parent process was killed.
 func (h *home) removeServers() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -99,7 +99,7 @@ func MkdirTemp(parent, prefix string) (string, error) {
 	return dir, os.Chmod(dir, 0o711)
 }
 
-// sweepTemp removes the unlocked folders of killed processes. It skips young folders, since a process may be about to lock them.
+// sweepTemp removes the unlocked folders of killed processes. It skips young folders, since their process may not have locked them yet.
 func sweepTemp(parent string) {
 	dirs, _ := filepath.Glob(filepath.Join(parent, tempPrefix+"*")) // fails for bad patterns only
 	for _, dir := range dirs {

@@ -16,26 +16,26 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// unit is a program with at most one run at a time: a server or a role of the service. It is safe for concurrent use.
+// unit runs one program, a server or a role of the service, in at most one process at a time. It is safe for concurrent use.
 type unit struct {
-	name  string
-	log   *slog.Logger
-	begin func(context.Context) (*Process, error) // starts a run and returns once it is ready; nothing runs after an error
-	ready readiness
-	freed func()              // called after the run has ended or failed to start
-	facts []any               // attributes of the log line of a start
-	gate  *semaphore.Weighted // the unit stays down while a fault holds the gate
-	ctx   context.Context     // context of keep; nil: not kept running
+	name     string
+	log      *slog.Logger
+	begin    func(context.Context) (*Process, error) // starts a process and returns when it is ready; leaves no process after an error
+	ready    readiness
+	freed    func()              // called while no process runs: before a start, and after a failed start or a stop
+	logAttrs []any               // extra attributes for the "is ready" log line
+	gate     *semaphore.Weighted // the unit stays down while a fault holds the gate
+	ctx      context.Context     // keep() runs until this context ends; nil: the program is not restarted
 
 	op      sync.Mutex // held by a start or stop
 	current atomic.Pointer[Process]
-	failure atomic.Pointer[error] // error of the latest start if starts keep failing, otherwise nil
+	failure atomic.Pointer[error] // latest start error, if starts keep failing; otherwise nil
 }
 
 const (
-	// maxEarlyExits is the number of failed starts in a row after which awaitReady returns the error. keep goes on trying.
+	// After maxEarlyExits failed starts in a row, awaitReady returns the error. keep() continues to try.
 	maxEarlyExits = 5
-	// The pause before the next start is earlyPause for each failed start in a row, at most maxPause.
+	// Before a restart, keep() waits earlyPause times the number of failed starts in a row, at most maxPause.
 	earlyPause, maxPause = 200 * time.Millisecond, 2 * time.Second
 )
 
@@ -58,7 +58,6 @@ func (u *unit) living() *Process {
 	return nil
 }
 
-// Start starts the program if it does not run, and returns once it is ready.
 func (u *unit) Start(ctx context.Context) error {
 	u.op.Lock()
 	defer u.op.Unlock()
@@ -73,7 +72,7 @@ func (u *unit) Start(ctx context.Context) error {
 		return fmt.Errorf("starting %s: %w", u.name, err)
 	}
 	u.current.Store(p)
-	u.log.Info(u.name+" is ready", append([]any{"pid", p.PID(), "took", time.Since(began).Round(time.Millisecond)}, u.facts...)...)
+	u.log.Info(u.name+" is ready", append([]any{"pid", p.PID(), "took", time.Since(began).Round(time.Millisecond)}, u.logAttrs...)...)
 	go func() {
 		if err := p.exitReason(); !p.stopping.Load() {
 			u.log.Error(u.name+" ended unexpectedly", "pid", p.PID(), "action", "watch_server", "error_message", p.Explain(err).Error())
@@ -96,7 +95,6 @@ func (u *unit) end(s syscall.Signal, grace time.Duration) error {
 // Pause makes the program hang (SIGSTOP): it accepts connections but does not respond. Pause fails if the program does not run.
 func (u *unit) Pause() error { return u.current.Load().Pause() }
 
-// Resume undoes Pause.
 func (u *unit) Resume() error { return u.current.Load().Resume() }
 
 // keep starts the program whenever it does not run, until u.ctx ends.
@@ -127,8 +125,8 @@ func (u *unit) keep() {
 	}
 }
 
-// awaitReady waits until the program serves, while keep starts it. It returns the latest error if starts keep failing, and gives up when
-// keep ends.
+// awaitReady waits until the program that keep() starts is ready. After several failed starts it returns the latest start error. It also
+// returns when ctx or u.ctx ends.
 func (u *unit) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
