@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Resolution and size of native histograms: buckets grow by a tenth, up to a maximum number. Histograms with too many buckets are
-// reset at most hourly.
+// Each bucket limit of a native histogram is at most nativeFactor times the previous one. A histogram with more than nativeBuckets buckets
+// is reset, but at most once per nativeReset.
 const (
 	nativeFactor  = 1.1
 	nativeBuckets = 100

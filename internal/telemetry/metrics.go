@@ -26,7 +26,7 @@ func (f Factory) Counter(name, help string) prometheus.Counter {
 	return promauto.With(f.registry).NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 }
 
-// Counters makes a counter for each value of the label. With several labels, the caller sets the values with WithLabelValues.
+// Counters makes a counter for each value of the label. With several labels, pass no values, and create the series with WithLabelValues.
 func (f Factory) Counters(name, help string, labels []string, values ...string) *prometheus.CounterVec {
 	c := promauto.With(f.registry).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	for _, v := range values {

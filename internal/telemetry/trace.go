@@ -49,7 +49,8 @@ const (
 	SpanCommit  = "commit "       // followed by the name of the statement
 )
 
-// Start starts a child of ctx's span. Without a span in ctx it does nothing, since a trace begins with a request; see Continue.
+// Start starts a child of ctx's span. If ctx has no recorded span, Start does nothing: only requests and Continue begin spans without a
+// parent in ctx.
 func Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
@@ -74,7 +75,7 @@ func Continue(
 	return below, span
 }
 
-// End ends a span, as failed if err is not nil.
+// End ends a span. If err is not nil, the span gets the status Error.
 func End(span trace.Span, err error) {
 	if err != nil && span.IsRecording() {
 		span.SetStatus(codes.Error, err.Error())
@@ -82,8 +83,7 @@ func End(span trace.Span, err error) {
 	span.End()
 }
 
-// Link links a started span to the span named by the traceparent. It exists because the traceparent is often read only after the span has
-// started.
+// Link links a started span to the span named by the traceparent. Often the traceparent is read only after the span has started.
 func Link(span trace.Span, traceparent string) {
 	if !span.IsRecording() {
 		return
@@ -95,7 +95,7 @@ func Link(span trace.Span, traceparent string) {
 
 const header = "traceparent"
 
-// Traceparent returns the span of ctx in the form of W3C Trace Context, for Continue; "" if it is not recorded.
+// Traceparent returns the span of ctx as a W3C traceparent, or "" if the span is not recorded.
 func Traceparent(ctx context.Context) string {
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		return ""
