@@ -18,15 +18,14 @@ import (
 // trustPassword is the password of the trust store for Java. The trust store contains no secrets.
 const trustPassword = "changeit"
 
-// rootFiles lists common paths of trusted root certificates.
 var rootFiles = []string{
 	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",
 }
 
 // forwarding holds the address and the certificates that a client needs to use a forward proxy.
 type forwarding struct {
-	proxy string // proxy address
-	dir   string // folder with the certificates
+	proxy string
+	dir   string
 }
 
 // newForwarding writes the certificates that clients must trust: this machine's roots and the proxy's authority.
@@ -48,7 +47,6 @@ func newForwarding(proxy string, authority []byte) (f *forwarding, err error) {
 	return f, nil
 }
 
-// systemRoots reads the user's certificate file, or else the certificates that this machine trusts.
 func systemRoots(own string) []byte {
 	for _, file := range append([]string{own}, rootFiles...) {
 		if text, err := os.ReadFile(file); err == nil { //nolint:gosec // the user names the file

@@ -48,8 +48,8 @@ adds other names. Web pages of other origins cannot send requests below /-/forge
 The exit codes are the same as for "forgerun verdict".`
 
 const (
-	proxyGrace    = 2 * time.Second  // time for active requests to finish at shutdown
-	headerTimeout = 10 * time.Second // time limit for the header of a request
+	proxyGrace    = 2 * time.Second // time for active requests to finish at shutdown
+	headerTimeout = 10 * time.Second
 )
 
 type runningProxy struct {
@@ -67,7 +67,7 @@ type proxied struct {
 	tls                       string   // file for the certificate that clients must trust; empty: no TLS
 	api, openAPI              string
 	hosts                     []string // additional host names of the proxy
-	webhook, secret, hookPort string   // address of the client's receiver, signing secret of webhooks, address that the target calls
+	webhook, secret, hookPort string   // webhook: the client's receiver; secret: signs webhooks; hookPort: address for the target's webhooks
 }
 
 func (o *proxied) flags(f *pflag.FlagSet) {
@@ -110,7 +110,7 @@ func (all *servers) stop() {
 	}
 }
 
-// start starts a proxy. If there is a receiver, it also listens for webhooks.
+// If a receiver is set, start also listens for webhooks.
 func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 	if o.forward && o.tls != "" {
 		return nil, errors.New("--forward creates certificates for the target's host itself: it cannot be combined with --tls")
@@ -193,7 +193,7 @@ func (o *proxied) shown() string {
 	return strings.Join(all, ", ")
 }
 
-// startHook listens for the target's webhooks. It returns the address that the target must call.
+// startHook returns the address that the target must call.
 func (o *proxied) startHook(before *proxy.Proxy, all *servers) (string, error) {
 	receiver, err := address("--webhook", o.webhook)
 	if err != nil {
@@ -201,7 +201,8 @@ func (o *proxied) startHook(before *proxy.Proxy, all *servers) (string, error) {
 	}
 	hook := before.Hook(receiver, o.secret)
 	at, err := all.serve(&http.Server{Handler: hook, ReadHeaderTimeout: headerTimeout}, hook.Listen, o.hookPort)
-	return "http://" + at + receiver.EscapedPath(), err // without the receiver's query, which may contain a secret; the hook adds it
+	// The query may contain a secret, so the target does not get it. The hook adds it when it forwards.
+	return "http://" + at + receiver.EscapedPath(), err
 }
 
 // secure makes the proxy use TLS and writes the certificate that its clients must trust.

@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The proxy prints its address, its target, and the address of its sessions. For sessions, it prints another address, which works while a
-// fault refuses connections.
+// The second address of the sessions works while a fault refuses connections.
 func TestProxyPrintsItsAddresses(t *testing.T) {
 	t.Parallel()
 	stopped, stop := context.WithCancel(t.Context())

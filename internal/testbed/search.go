@@ -48,7 +48,7 @@ type searchRun struct {
 	tries            int
 	dir, regressions string
 
-	each []verdictRun // each worker has its own
+	perWorker []verdictRun // settings of each worker
 }
 
 func searchCommand(p command.Program) *cobra.Command {
@@ -114,7 +114,7 @@ func (r *searchRun) check() error {
 	return nil
 }
 
-// play searches, or replays known findings. It uses its own service, a running service, or proxies.
+// play searches, or replays known findings.
 func (r *searchRun) play(ctx context.Context) int {
 	return r.within(ctx, func() int {
 		stopWorkers, err := r.startWorkers()
@@ -130,7 +130,6 @@ func (r *searchRun) play(ctx context.Context) int {
 	})
 }
 
-// replayed returns the command line that replays the faults in a file.
 func (r *searchRun) replayed(file string) string {
 	words := []string{"forgerun", "verdict", "--faults", file}
 	for _, target := range r.targets {

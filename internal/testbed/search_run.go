@@ -23,7 +23,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/search"
 )
 
-// startWorkers prepares the workers. With --target, each worker gets its own proxy; the returned function stops these proxies.
+// With --target, each worker gets its own proxy; stopWorkers stops these proxies.
 func (r *searchRun) startWorkers() (stopWorkers func(), err error) {
 	var stops []func()
 	stopWorkers = func() {
@@ -42,14 +42,13 @@ func (r *searchRun) startWorkers() (stopWorkers func(), err error) {
 			stops = append(stops, p.stop)
 			w.use(p)
 		}
-		r.each = append(r.each, w)
+		r.perWorker = append(r.perWorker, w)
 	}
 	return stopWorkers, nil
 }
 
-// try runs the command once under fault rules.
 func (r *searchRun) try(ctx context.Context, worker int, rules []fault.Rule, limit time.Duration) (*search.Trial, error) {
-	v := r.each[worker]
+	v := r.perWorker[worker]
 	said, printed := &tail{}, &tail{}
 	v.Stdout, v.Stderr, v.limit = printed, said, limit
 	faults, err := recoded[[]client.FaultRule](rules)
@@ -97,10 +96,8 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// errorLine matches the start of a line with an error message.
 var errorLine = regexp.MustCompile(`(?i)\w*(error|exception|panic)\b`)
 
-// last returns the last line with an error message, or else the last non-empty line.
 func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -108,7 +105,8 @@ func (t *tail) last() string {
 	if said := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !errorLine.MatchString(line) }); len(said) > 0 {
 		lines = said
 	}
-	return strings.TrimSpace(strings.Map(func(r rune) rune { // no control characters, because files and pages contain the line
+	// The line is written to files and HTML pages, so it must not contain control characters.
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r
 		}
@@ -116,7 +114,6 @@ func (t *tail) last() string {
 	}, lines[len(lines)-1]))
 }
 
-// find runs the search, then prints the findings and writes them to files.
 func (r *searchRun) find(interrupt context.Context) int {
 	ctx, cancel := context.WithTimeout(interrupt, r.budget)
 	defer cancel()
@@ -209,7 +206,6 @@ func (r *searchRun) describe(b *strings.Builder, f *search.Finding) {
 	fmt.Fprintf(b, "\n  %s. Replay:\n    %s\n\n", f.Rate(), r.replayed(filepath.Join(r.dir, f.Name+".yaml")))
 }
 
-// replay runs the command under each file of faults.
 func (r *searchRun) replay(ctx context.Context) int {
 	files, err := filepath.Glob(filepath.Join(r.regressions, "*.yaml"))
 	if err != nil || len(files) == 0 {
@@ -243,7 +239,6 @@ func (r *searchRun) replay(ctx context.Context) int {
 	return code
 }
 
-// unsearchable prints why the search could not start.
 func (r *searchRun) unsearchable(err error) int {
 	if errors.Is(err, search.ErrBroken) {
 		err = fmt.Errorf("%s: fix this first (forgerun verdict --profile none)", strings.ReplaceAll(err.Error(), "\n", ": "))

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/search"
 )
 
-// endedJobs starts an API that follows the standards. Its jobs end at once, and it has no idempotency keys.
+// endedJobs starts an API that answers each POST with 202 and a Location. Its jobs end at once, and it has no idempotency keys.
 func endedJobs(t *testing.T) string {
 	t.Helper()
 	var made atomic.Int64
@@ -66,7 +66,6 @@ func TestSearch(t *testing.T) {
 	require.Contains(t, said, "the client breaks even without faults: it failed (exit status 1): ")
 }
 
-// With --json, standard output is the report.
 func TestSearchAsJSON(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := invoke(t, "search", "--json", "--first", "--out", t.TempDir(), "--target", endedJobs(t), "--",

@@ -23,19 +23,18 @@ const (
 	startPatience = 60 * time.Second
 	stopPatience  = 60 * time.Second // time for the service to end before it is killed
 	anyPort       = "127.0.0.1:0"
-	logTail       = 20 // number of log lines to show
+	logTail       = 20
 )
 
-// service is a ForgeRun started by this process: `forgerun dev` as a child process at a fixed address, with a temporary data
-// folder. It is not safe for concurrent use.
+// service is a `forgerun dev` child process. It has a fixed address and a temporary data folder. It is not safe for concurrent use.
 type service struct {
 	command  stack.Command
 	dir, url string
 	child    *stack.Process // nil: not running
 }
 
-// newService returns a service that is not started yet. It drops FORGERUN_ variables from the environment, so the service never
-// uses the stores of another one.
+// newService returns a service that is not started yet. It drops the caller's FORGERUN_ variables, so the service cannot use another
+// service's database or Redis.
 func newService(binary string, base []string, scale float64, settings ...string) (*service, error) {
 	address, err := stack.FreeAddress()
 	if err != nil {
@@ -55,7 +54,6 @@ func newService(binary string, base []string, scale float64, settings ...string)
 	}}, nil
 }
 
-// checkSettings makes the program check variables (NAME=VALUE) without starting a service.
 func (s *service) checkSettings(ctx context.Context, settings []string) error {
 	if len(settings) == 0 {
 		return nil
@@ -77,8 +75,8 @@ func (s *service) checkSettings(ctx context.Context, settings []string) error {
 	return nil
 }
 
-// play starts the service, runs do, and always stops and removes the service. If the service does not end cleanly, play returns the exit
-// code unclean, unless `do` returned a higher one.
+// play starts the service, runs do, and always stops and removes the service. If the service does not end cleanly, the exit code is at
+// least `unclean`.
 func (s *service) play(ctx context.Context, p command.Program, unclean int, do func() int) int {
 	defer func() { _ = os.RemoveAll(s.dir) }()
 	began, code := time.Now(), exitInterrupted
@@ -114,7 +112,6 @@ func (s *service) start(ctx context.Context) (err error) {
 	return err
 }
 
-// stop stops the child, if any, and returns an error if it did not end cleanly.
 func (s *service) stop() error {
 	err := s.child.Stop(stopPatience)
 	s.child = nil

@@ -27,7 +27,7 @@ func TestStartedService(t *testing.T) {
 	client := []string{"sh", "-c", `echo "at $FORGERUN_URL"; exec "$0" jobs submit SUCCESS_FAST --wait`, testkit.Program(t, "forgerun")}
 	for code, args := range map[int][]string{
 		exitOK: append([]string{"--"}, client...), exitDifferent: append([]string{"--complete", "--"}, client...),
-		exitUnusable: {"--", "sh", "-c", `echo "at $FORGERUN_URL"`}, // sends no request
+		exitUnusable: {"--", "sh", "-c", `echo "at $FORGERUN_URL"`},
 	} {
 		got, stdout, stderr := invoke(t, append([]string{"verdict", "--url", address}, args...)...)
 		require.Equal(t, code, got, stderr)

@@ -8,7 +8,6 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 )
 
-// The exit codes.
 const (
 	exitOK          = command.Succeeded
 	exitDifferent   = command.Failed      // the client broke a rule

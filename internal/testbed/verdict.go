@@ -61,7 +61,7 @@ Exit codes; if several apply to the runs, the first of these:
 type verdictRun struct {
 	command.Program
 	proxied
-	url, key, token string   // address and key of a running test bed; operator token of a started service
+	url, key, token string   // url and key of a running test bed; token: operator token of a started service
 	urlNames        []string // further environment variables that hold the URL
 	control         string   // base address for sessions; empty: url
 	hook            string   // address for the target's webhooks
@@ -73,8 +73,8 @@ type verdictRun struct {
 	profiles        []string
 	seed            int64
 	seeds           int
-	faults          string             // file with fault rules
-	ownFaults       []client.FaultRule // rules of that file
+	faults          string
+	ownFaults       []client.FaultRule // rules in the file `faults`
 	advance         advance
 	limit           time.Duration // time limit of each run of the command; 0: none
 	rules, skip     []string
@@ -85,11 +85,11 @@ type verdictRun struct {
 	markdown        string // file
 	baselinePath    string
 	baseline        *summary.Baseline // nil: none
-	update          bool              // whether to update the baseline
-	shared          bool              // whether other users may read the reports
-	unwritten       error             // error of writing a session's page
+	update          bool
+	shared          bool  // whether other users may read the reports
+	unwritten       error // error of writing a session's page
 	command         []string
-	stdin           io.Reader // standard input of the command
+	stdin           io.Reader
 
 	first shownSession // the first session whose page was written
 }
@@ -287,7 +287,6 @@ func profileNames() (names []string) {
 	return names
 }
 
-// columns returns the names, six per line.
 func columns(names []string) string {
 	var lines []string
 	for line := range slices.Chunk(names, 6) {
@@ -303,7 +302,6 @@ func complete(c *cobra.Command, names []string, flags ...string) {
 	}
 }
 
-// groupFlags adds flags to a command and groups them in its help.
 func groupFlags(c *cobra.Command, groups ...*pflag.FlagSet) {
 	for _, g := range groups {
 		g.SortFlags = false

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	minInterval = 100 * time.Millisecond // shortest interval between two moves of the clock
+	minInterval = 100 * time.Millisecond
 	askedPause  = 100 * time.Millisecond // pause between two checks for a request of the command
 )
 
@@ -19,7 +19,6 @@ type advance struct {
 	by, every time.Duration // every is 0 for a single move
 }
 
-// String implements pflag.Value.
 func (a *advance) String() string {
 	switch {
 	case a.by == 0:
@@ -30,7 +29,6 @@ func (a *advance) String() string {
 	return a.by.String() + "/" + a.every.String()
 }
 
-// Type implements pflag.Value.
 func (a *advance) Type() string { return "duration" }
 
 // Set parses DURATION or DURATION/INTERVAL.
@@ -45,8 +43,8 @@ func (a *advance) Set(text string) (err error) {
 	return nil
 }
 
-// run waits for the first request in the given session or a later session of the client. It then moves the clock, once or after each
-// interval, until ctx ends.
+// run waits for the first request in the given session or a later session of the client. It then moves the clock once. With an interval,
+// it moves the clock repeatedly until ctx ends.
 func (a *advance) run(ctx context.Context, c *client.Client, session string) error {
 	err := a.awaitRequest(ctx, c, session)
 	for err == nil {
@@ -78,7 +76,6 @@ func (a *advance) awaitRequest(ctx context.Context, c *client.Client, session st
 	}
 }
 
-// pause waits for d, or returns the cause of ctx's end.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

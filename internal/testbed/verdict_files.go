@@ -23,7 +23,6 @@ const (
 	sharedFile  = 0o644 // mode of reports with --shared-files
 )
 
-// checkFiles returns an error if a report file cannot be written.
 func (v *verdictRun) checkFiles() error {
 	for flag, path := range map[string]string{"json-file": v.jsonFile, "junit": v.junit, "html": v.html, "summary": v.markdown} {
 		info, err := os.Stat(path)
@@ -46,7 +45,6 @@ func (v *verdictRun) checkFiles() error {
 // baselineFile is the file for --update-baseline without --baseline.
 const baselineFile = "forgerun-baseline.yaml"
 
-// readBaseline reads the baseline if a flag requests it. With --update-baseline, the file may be missing.
 func (v *verdictRun) readBaseline() (err error) {
 	path := v.baselinePath
 	if path == "" && v.update {
@@ -63,7 +61,6 @@ func (v *verdictRun) readBaseline() (err error) {
 	return nil
 }
 
-// updateBaseline writes the baseline and adds a note to the summary.
 func (v *verdictRun) updateBaseline(shown *summary.Summary) error {
 	if err := shown.UpdateBaseline(); err != nil {
 		return fmt.Errorf("--update-baseline: %w", err)
@@ -74,7 +71,6 @@ func (v *verdictRun) updateBaseline(shown *summary.Summary) error {
 	return nil
 }
 
-// reportToActions writes the step summary and annotations if the program runs in GitHub Actions.
 func (v *verdictRun) reportToActions(shown *summary.Summary) error {
 	if path := os.Getenv("GITHUB_STEP_SUMMARY"); path != "" {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, sharedFile) //nolint:gosec // GitHub's runner names the file
@@ -91,7 +87,7 @@ func (v *verdictRun) reportToActions(shown *summary.Summary) error {
 	return nil
 }
 
-// writeFile writes a report. Without --shared-files, only the owner can read it, even if it replaces a file that others could read.
+// Without --shared-files, only the owner can read the written file, even if it replaces a file that others could read.
 func (v *verdictRun) writeFile(path string, content []byte) error {
 	mode := os.FileMode(privateFile)
 	if v.shared {
@@ -111,8 +107,7 @@ func (v *verdictRun) writeFile(path string, content []byte) error {
 	return cmp.Or(err, f.Close())
 }
 
-// writePage writes the page and the journal of the nth session. The page of a single session is the requested file; the pages of
-// several sessions are in a folder next to that file.
+// A single session's page is the requested file. Pages of several sessions are in a folder next to that file.
 func (v *verdictRun) writePage(n shownSession, number int) error {
 	path := v.html
 	if number > 1 {
@@ -140,7 +135,6 @@ func (v *verdictRun) writePage(n shownSession, number int) error {
 
 func journalOf(page string) string { return strings.TrimSuffix(page, ".html") + ".journal.ndjson" }
 
-// pageFolder returns the name of the folder with the pages of several sessions.
 func (v *verdictRun) pageFolder() string {
 	return strings.TrimSuffix(filepath.Base(v.html), ".html") + "-sessions"
 }
@@ -149,7 +143,6 @@ func (v *verdictRun) pagePath(number int) string {
 	return filepath.Join(filepath.Dir(v.html), v.pageFolder(), strconv.Itoa(number)+".html")
 }
 
-// index returns a function that writes the page with links to the sessions' pages.
 func (v *verdictRun) index(shown *summary.Summary) func(io.Writer) error {
 	return func(w io.Writer) error {
 		var links []string
@@ -186,7 +179,6 @@ func (v *verdictRun) write(shown *summary.Summary) error {
 	return errors.Join(append(failed, print(v.Stdout), v.reportToActions(shown))...)
 }
 
-// guessFile is the file for a guessed description of the API.
 const guessFile = "forgerun-api.yaml"
 
 // writeGuess writes a guessed description of the API if no submission was recognized. It does not overwrite a user's file.

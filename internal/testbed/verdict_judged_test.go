@@ -39,7 +39,6 @@ func thumbnails(t *testing.T) string {
 	return server.URL
 }
 
-// order creates a thumbnail with curl, which retries after a lost response. It then reads the thumbnail twice.
 const order = `
 id=$(curl -s --retry 2 --retry-all-errors --retry-delay 0 "$FORGERUN_URL/thumbnails" -d '{"of": "a.png"}' |
   sed 's/.*"id": "\([^"]*\)".*/\1/')
@@ -204,7 +203,6 @@ func TestProfileOfARun(t *testing.T) {
 	}
 }
 
-// A command that hangs is stopped.
 func TestTimeLimit(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := judge(t.Context(), t, "exec sleep 600", "--time-limit", "100ms")

@@ -33,7 +33,7 @@ type conditions struct {
 	faults  []client.FaultRule // rules of a search; nil outside a search
 }
 
-// series returns the conditions of all runs. It ignores further seeds for runs without faults, because a seed has no effect there.
+// series returns the conditions of all runs. Runs without faults use only the first seed, because a seed has no effect there.
 func (v *verdictRun) series() (all []conditions) {
 	profiles := v.profiles
 	switch {
@@ -58,7 +58,7 @@ func (v *verdictRun) series() (all []conditions) {
 	return all
 }
 
-// judgedRules returns the rules of --rules, or else all, without those of --skip.
+// judgedRules returns the rules of --rules, or all rules if the flag is missing. It leaves out the rules of --skip.
 func (v *verdictRun) judgedRules(all []string) []string {
 	rules := v.rules
 	if len(rules) == 0 {
@@ -71,7 +71,8 @@ func (v *verdictRun) run(ctx context.Context) int {
 	return v.within(ctx, func() int { return v.judge(ctx) })
 }
 
-// within calls `do` while a service or a proxy for the command runs. It always stops a service that it started, and removes its folder.
+// within calls `do` while a service or a proxy for the command runs. It always stops a service that it started, and removes the service's
+// folder.
 func (v *verdictRun) within(ctx context.Context, do func() int) int {
 	if _, err := exec.LookPath(v.command[0]); err != nil {
 		return v.Unusable(fmt.Errorf("NOTHING JUDGED: the command %q was not found: %w", v.command[0], errors.Unwrap(err)))
@@ -112,12 +113,10 @@ func (v *verdictRun) within(ctx context.Context, do func() int) int {
 	return s.play(ctx, v.Program, exitUnusable, do)
 }
 
-// use makes the command send its requests to a proxy.
 func (v *verdictRun) use(p *runningProxy) {
 	v.url, v.control, v.hook, v.via = p.url, p.control, p.hook, p.via
 }
 
-// judge runs the command under all conditions, prints the results of its sessions, and returns the exit code.
 func (v *verdictRun) judge(ctx context.Context) int {
 	shown := &summary.Summary{Policy: v.policy, Baseline: v.baseline, Page: v.html}
 	series := v.series()
@@ -152,8 +151,7 @@ func (v *verdictRun) judge(ctx context.Context) int {
 	return exitOK
 }
 
-// once runs the command in a session and adds the results to shown. Requests with a label have a session of their own, whose results are
-// added too.
+// Labeled requests get separate sessions; once adds the results of all sessions to shown.
 func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.Summary) error {
 	as, err := v.begin(ctx, under)
 	if err != nil {
@@ -195,7 +193,6 @@ func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.
 	return cmp.Or(err, ended)
 }
 
-// explainFailure describes the command's failure, and the injected faults that may have caused it.
 func explainFailure(failed error, sessions []shownSession, by string) string {
 	requests, faulty := 0, 0
 	var kinds []string
@@ -234,7 +231,6 @@ func inWords(m *verdict.Moment) string {
 	return fmt.Sprintf("%s %s, response: %s; fault: %s", at, m.Request, m.Answer, m.Fault)
 }
 
-// overtime is the error of a command that exceeded its time limit.
 type overtime struct{ limit time.Duration }
 
 func (o overtime) Error() string { return fmt.Sprintf("the command was stopped after %v", o.limit) }

@@ -22,11 +22,11 @@ import (
 type judged struct {
 	*client.Client
 	id, key, session string
-	pages, journal   bool           // whether to read the pages and the journal as well
+	pages, journal   bool           // whether end also reads the sessions' pages, and their journals
 	operator         *client.Client // client with the operator token; nil without one
 }
 
-// begin starts a session. It registers a client first if no key is given.
+// begin registers a client first if no key is given.
 func (v *verdictRun) begin(ctx context.Context, under conditions) (as *judged, err error) {
 	ctx, cancel := context.WithTimeout(ctx, verdictCalls)
 	defer cancel()
@@ -59,7 +59,6 @@ func (v *verdictRun) begin(ctx context.Context, under conditions) (as *judged, e
 	return as, nil
 }
 
-// explain adds a hint to an error of the service.
 func (v *verdictRun) explain(err error) error {
 	p, ok := errors.AsType[*client.Problem](err)
 	switch {
@@ -120,14 +119,13 @@ func sessionsSince(ctx context.Context, c *client.Client, id string) (sessions [
 	return sessions, nil
 }
 
-// shownSession is the result of a session, with its page and journal if requested.
 type shownSession struct {
 	verdict.Verdict
 	page, journal []byte
 }
 
-// end ends the session and its labeled sessions, and returns their verdicts. It omits the session without a label if that one is
-// empty and there are others.
+// end ends the session and its labeled sessions, and returns their verdicts. It leaves out the unlabeled session if that is empty and
+// labeled sessions exist.
 func (j *judged) end(ctx context.Context) (ended []shownSession, err error) {
 	_, err = j.EndSession(ctx, j.session)
 	if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == http.StatusUnauthorized && j.id != "" {
@@ -169,7 +167,7 @@ func (j *judged) end(ctx context.Context) (ended []shownSession, err error) {
 	return ended, nil
 }
 
-// renew replaces an expired key. If the command has renewed the key before, only an operator can replace it.
+// renew replaces an expired key. It prefers the operator token, because RenewKey fails if the command has already renewed the key.
 func (j *judged) renew(ctx context.Context) error {
 	var made *client.Key
 	var err error
@@ -184,7 +182,6 @@ func (j *judged) renew(ctx context.Context) error {
 	return err
 }
 
-// lines returns the journal of a session, one entry per line.
 func (j *judged) lines(ctx context.Context, id string) ([]byte, error) {
 	var b bytes.Buffer
 	lines := json.NewEncoder(&b)

@@ -16,8 +16,8 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// Shell scripts of clients, which submit a job twice with one key. The wrong client breaks same-body, a rule with the level must. The
-// careless client breaks no-key-in-url, a rule with the level should.
+// Each client submits a job twice with one key. wrongClient breaks the "must" rule same-body, and carelessClient breaks the "should" rule
+// no-key-in-url.
 const (
 	submits        = `submit() { curl -s "$FORGERUN_URL/jobs" -d "$1" -H 'Idempotency-Key: one'; }; `
 	rightClient    = submits + `submit '{}'; submit '{}'`
@@ -25,7 +25,6 @@ const (
 	carelessClient = rightClient + `; curl -s "$FORGERUN_URL/jobs/1?key=k-0123456789abcdef" -H 'Authorization: Bearer k-0123456789abcdef'`
 )
 
-// judge judges a shell script, without faults, as a client of an API whose jobs end at once.
 func judge(ctx context.Context, t *testing.T, script string, flags ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	none := filepath.Join(t.TempDir(), "none.json")
@@ -72,7 +71,6 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// With --json, standard output is one JSON document. The command's output goes to standard error.
 func TestVerdictAsJSON(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := judge(t.Context(), t, "echo 'it runs'; "+rightClient, "--json")

@@ -15,8 +15,8 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// Baseline lists the rules that a client is known to break. Known breaks do not fail the verdict. A new break fails it, and so does
-// an entry for a rule that the client now keeps.
+// Baseline lists the rules that a client is known to break. Known breaks do not fail the verdict. A new break fails it. An entry for a
+// rule that the client now keeps fails it too.
 type Baseline struct {
 	Path    string
 	entries []known
@@ -84,14 +84,14 @@ func readKnown(node *yaml.Node) (k known, err error) {
 	return k, nil
 }
 
-// commandRule is the rule in baseline entries that allow the command itself to fail.
+// A baseline entry with this rule allows the command to fail.
 const commandRule = "command"
 
 // Run is one run of the command.
 type Run struct {
-	Disturbed string // as in Session.Disturbed
-	Failed    bool   // whether the exit code was not 0
-	MayFail   bool   // whether the profile refuses requests permanently
+	Disturbed string // profile, file of faults, or "none"
+	Failed    bool
+	MayFail   bool // whether the profile refuses requests permanently
 }
 
 // AddRun adds a run of the command. Call it after adding the run's sessions.
@@ -99,19 +99,18 @@ func (s *Summary) AddRun(disturbed string, failed, mayFail bool) {
 	s.runs = append(s.runs, Run{cmp.Or(disturbed, "none"), failed, mayFail})
 }
 
-// CommandFailed reports whether the command failed in a run in which neither the profile nor the baseline allows a failure.
+// CommandFailed reports whether the command failed in any run. It ignores failures that the run's profile or the baseline allows.
 func (s *Summary) CommandFailed() bool {
 	return slices.ContainsFunc(s.runs, func(r Run) bool { return r.Failed && !r.MayFail && !s.Baseline.has(r.Disturbed, "", commandRule) })
 }
 
-// has reports whether the baseline has an entry. A nil baseline has none.
 func (b *Baseline) has(disturbed, label, rule string) bool {
 	return b != nil && slices.ContainsFunc(b.entries, func(k known) bool {
 		return k.Profile == disturbed && k.Test == label && k.Rule == rule
 	})
 }
 
-// outcomes looks at the sessions that match entry k, and reports whether any broke its rule and whether any kept it.
+// outcomes reports whether any matching session or run broke the rule of entry k, and whether any kept it.
 func (s *Summary) outcomes(k known) (broken, kept bool) {
 	if k.Rule == commandRule {
 		for _, r := range s.runs {
@@ -134,7 +133,7 @@ func (s *Summary) outcomes(k known) (broken, kept bool) {
 	return broken, kept
 }
 
-// Stale returns the baseline entries to delete: those with a rule that was tested and kept.
+// Stale returns a message for each baseline entry to delete, since its rule was tested and kept.
 func (s *Summary) Stale() (stale []string) {
 	if s.Baseline == nil {
 		return nil

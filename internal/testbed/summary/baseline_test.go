@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// statuses holds the status of the rule backoff by profile and test.
+// statuses maps a profile and a test to the status of the rule backoff.
 type statuses map[[2]string]verdict.Status
 
 func sessionsOf(b *Baseline, all statuses) *Summary {

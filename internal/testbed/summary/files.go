@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/report"
 )
 
-// JSON writes the conclusion and the verdict of each session.
+// JSON writes the overall verdict and the verdict of each session.
 func (s *Summary) JSON(w io.Writer) error {
 	document := struct {
 		Verdict  verdict.Conclusion `json:"verdict"`

@@ -16,10 +16,9 @@ type Policy struct {
 	Require  []string // ids of rules that must be kept in at least one session, and broken in none
 	Warn     []string // ids of rules that may be broken
 	Strict   bool     // judge "should" rules as "must" rules
-	Complete bool     // test every rule, and apply every fault of the profiles, in at least one session
+	Complete bool     // every rule must be tested, and every fault of the profiles must occur, in some session
 }
 
-// level returns the level of a rule under the policy. own is the level without a policy.
 func (p Policy) level(rule string, own verdict.Level) verdict.Level {
 	switch {
 	case slices.Contains(p.Warn, rule):
@@ -42,7 +41,7 @@ type Summary struct {
 	Baseline *Baseline // may be nil
 	Sessions []Session
 	Page     string   // file of the HTML page; may be empty
-	Notes    []string // further sentences to print, such as that the command failed
+	Notes    []string // sentences to print, for example about a failed command
 	runs     []Run
 }
 
@@ -53,8 +52,7 @@ func (s *Summary) Add(disturbed string, v verdict.Verdict) {
 	s.Sessions = append(s.Sessions, n)
 }
 
-// judge applies the policy and the baseline to the results of the rules, and sets the session's verdict. If the baseline lists a broken
-// "must" rule, the result becomes a warning but keeps the level must.
+// If the baseline lists a broken "must" rule, judge turns the failure into a warning but keeps the level must.
 func (s *Summary) judge(n *Session) {
 	counts := map[verdict.Status]int{}
 	for i := range n.Results {
@@ -81,8 +79,8 @@ func (s *Summary) judge(n *Session) {
 // conclusions lists all conclusions from best to worst.
 var conclusions = []verdict.Conclusion{verdict.Passed, verdict.Warned, verdict.NothingJudged, verdict.Failed}
 
-// Verdict returns the worst verdict of all runs. It ignores a session that judged nothing if another session of the run judged
-// something, because a single test may send no requests.
+// Verdict returns the worst verdict of all runs. A session is often a single test, which may send no requests. So a session that judged
+// nothing counts only if its whole run judged nothing.
 func (s *Summary) Verdict() verdict.Conclusion {
 	type run struct {
 		disturbed string
@@ -118,7 +116,7 @@ func (s *Summary) Results() (all []verdict.Result) {
 			case at < 0:
 				all = append(all, r)
 			case slices.Index(worst, r.Status) > slices.Index(worst, all[at].Status), r.Status == all[at].Status &&
-				len(r.Exercise) < len(all[at].Exercise): // the longer advice says that a profile cannot test the rule
+				len(r.Exercise) < len(all[at].Exercise): // prefer the shorter advice: the longer one only says that a profile cannot test the rule
 				all[at] = r
 			}
 		}
@@ -188,13 +186,11 @@ func (s *Summary) Missing() (missing []string) {
 	return missing
 }
 
-// Failed reports whether the sessions fail: a broken "must" rule is not in the baseline, a requirement is unmet, or the baseline
-// has a stale entry.
+// Failed reports whether a "must" rule outside the baseline is broken, a requirement is unmet, or a baseline entry is stale.
 func (s *Summary) Failed() bool {
 	return s.Verdict() == verdict.Failed || len(s.Missing()) > 0 || len(s.Stale()) > 0
 }
 
-// unmet returns those faults of the profiles that occurred in no session.
 func (s *Summary) unmet() (faults []string) {
 	type kind struct {
 		profile fault.Profile

@@ -17,7 +17,7 @@ import (
 
 const hostile = "<script>alert(1)</script>]]>&\x1b[31m\x00\""
 
-// judged returns a verdict with the given statuses of backoff, which is a "must" rule, and time-outs, which is a "should" rule.
+// judged returns a verdict on two rules. backoff is a "must" rule, and time-outs is a "should" rule.
 func judged(profile fault.Profile, label string, backoff, timeOuts verdict.Status, met int) verdict.Verdict {
 	began := fault.Time(time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC))
 	v := verdict.Verdict{

@@ -26,7 +26,7 @@ var texts = template.Must(template.New("session").Funcs(template.FuncMap{
 	"table": table, "weight": weight,
 }).Parse(sessionText))
 
-// rank returns the index of a result in marks. Text prints results by rank, so the most important ones are at the end of the output.
+// rank orders results by importance: Text prints the most important ones last. The rank is also the index into marks.
 func rank(r verdict.Result) int {
 	switch {
 	case r.Status == verdict.Fail:
@@ -51,7 +51,6 @@ func weight(r verdict.Result) string {
 	return string(r.Level)
 }
 
-// sorted returns the results of the tested rules by rank.
 func sorted(results []verdict.Result) []verdict.Result {
 	tested := slices.DeleteFunc(slices.Clone(results), func(r verdict.Result) bool { return r.Status == verdict.NotTested })
 	slices.SortStableFunc(tested, func(a, b verdict.Result) int { return rank(a) - rank(b) })
@@ -60,7 +59,6 @@ func sorted(results []verdict.Result) []verdict.Result {
 
 type reason struct{ Reason, Rules string }
 
-// untested groups the untested rules by reason.
 func untested(results []verdict.Result) (all []reason) {
 	for _, r := range verdict.Having(results, verdict.NotTested) {
 		if at := slices.IndexFunc(all, func(other reason) bool { return other.Reason == r.Reason }); at >= 0 {
@@ -72,14 +70,14 @@ func untested(results []verdict.Result) (all []reason) {
 	return all
 }
 
-// marks are printed in front of rules. The index of a mark is the rank of the rule.
+// marks are printed in front of rules. The index is the rank.
 var marks = []struct {
 	text  string
 	color term.Color
 }{{"  -   ", term.Plain}, {"  ok  ", term.Good}, {" WARN ", term.Warn}, {" KNOWN", term.Warn}, {" FAIL ", term.Bad}}
 
-// Text writes the results with the first evidence of each broken rule. For a single session it prints a table of rules; for several
-// it prints a table of sessions.
+// Text writes the results with the first evidence of each broken rule. A single session gets a table of rules, several sessions get a
+// table of sessions.
 func (s *Summary) Text(w io.Writer, style term.Style) error {
 	var b strings.Builder
 	var err error
