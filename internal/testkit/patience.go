@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Patience limits each wait of a test for an event that must happen: FORGERUN_TEST_PATIENCE, or 60 s by default. It determines when
-// a test gives up, not how long the event may take.
+// Patience is how long a test waits for an event that must happen: FORGERUN_TEST_PATIENCE, or 60 s by default. It is no limit for how fast
+// the event must be.
 var Patience = patience()
 
 func patience() time.Duration {
@@ -28,8 +28,8 @@ func patience() time.Duration {
 	return d
 }
 
-// Eventually polls for a condition that has no event. The interval grows from 5 ms to 100 ms, since many waiting tests would keep a
-// database busy.
+// Eventually polls until a condition is true. Use it only if there is no signal to wait for. The interval grows from 5 ms to 100 ms,
+// because many polling tests would keep a database busy.
 func Eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(Patience)

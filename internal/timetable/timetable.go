@@ -53,7 +53,7 @@ func ParseCron(text string) (cron.Schedule, error) {
 	return parser.Parse(text)
 }
 
-// zones caches requested zones, so each is read from the program's archive once.
+// zones caches loaded time zones.
 var zones sync.Map
 
 // Zone returns a time zone of the IANA database; "" is UTC.
@@ -110,7 +110,7 @@ func (s *Times) afterCron(t time.Time) time.Time {
 	}
 }
 
-// afterInterval counts from the anchor, which is itself a due time only if it is StartAt.
+// Due times are the anchor plus multiples of the interval. The anchor itself is due only if StartAt is set.
 func (s *Times) afterInterval(t time.Time) time.Time {
 	if t.Before(s.anchor) {
 		if s.from != nil {
@@ -121,8 +121,7 @@ func (s *Times) afterInterval(t time.Time) time.Time {
 	return t.Add(s.interval - t.Sub(s.anchor)%s.interval)
 }
 
-// LastBefore returns the latest n due times after `after` and up to `until`, or fewer if there are fewer, earliest first. Its cost depends
-// on n, and hardly on the time between `after` and `until`.
+// LastBefore returns the latest due times in (after, until], at most n, earliest first. Its cost depends mostly on n.
 func (s *Times) LastBefore(after, until time.Time, n int) []time.Time {
 	for window := time.Duration(n) * time.Second; ; window *= 2 {
 		begin := until.Add(-window)

@@ -83,7 +83,6 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// LastBefore finds the latest due times without computing all of them.
 func TestLastBefore(t *testing.T) {
 	t.Parallel()
 	for _, table := range []job.Timetable{

@@ -11,14 +11,13 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// The oracle checks each minute: a UTC minute is a due time if the zone's local time matches the expression. It shares no code with
-// the package.
+// The oracle is a simple second implementation. A minute is due if the zone's local time matches the expression.
 var (
 	countFrom  = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	countUntil = time.Date(2029, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-const minutesAround = 2 * 24 * 60 // minutes of local time that the table has before countFrom, and after countUntil
+const minutesAround = 2 * 24 * 60 // margin of `matches` before countFrom and after countUntil, since local time differs from UTC
 
 var oracleExpressions = []struct {
 	cron  string
@@ -48,10 +47,10 @@ var oracleExpressions = []struct {
 
 const quarter = 15 // minutes
 
-const sparse = 10 // number of expressions at the start of the list that are due at most twice a day; all of their due times are compared
+// The first `sparse` expressions are due at most twice a day. The test compares all their due times.
+const sparse = 10
 
-// TestEveryZone compares the due times of 2026 to 2028 in time zones with the oracle. Frequent expressions are compared only in the
-// two days around each clock change.
+// TestEveryZone compares frequent expressions only in the two days around each clock change.
 func TestEveryZone(t *testing.T) {
 	t.Parallel()
 	count := int(countUntil.Sub(countFrom) / time.Minute)
@@ -92,13 +91,12 @@ func TestEveryZone(t *testing.T) {
 	}
 }
 
-// compareDue compares due times with the oracle's, for the expressions `first` to `last`-1 and a range of minutes. It skips minutes without
-// a due time quickly, because with the race detector this loop takes most of the test's time.
+// compareDue skips minutes without a due time, because with the race detector this loop takes most of the test's time.
 func compareDue(t *testing.T, zone string, offsets []int16, matches []uint16, first, last, from, until int) {
 	t.Helper()
 	at := func(m int) time.Time { return countFrom.Add(time.Duration(m) * time.Minute) }
 	var schedules [16]*timetable.Times
-	var next [16]int // minute of the next due time, if that is a whole minute
+	var next [16]int // minute of the next due time; `until` if there is none, or if it is not a whole minute
 	after := func(n int, moment time.Time) {
 		due, ok := schedules[n].After(moment)
 		if next[n] = int(due.Sub(countFrom) / time.Minute); !ok || !due.Equal(at(next[n])) {

@@ -27,8 +27,8 @@ type Info struct {
 	// Version is a tag such as "v0.1.0", a pseudo-version, the output of "git
 	// describe" for a commit between two tags, or "dev".
 	Version string `json:"version"`
-	// Commit is the hash of the commit, with "-dirty" if files differed from it;
-	// abbreviated if it comes from a pseudo-version; "" if unknown.
+	// Commit is the commit's hash, with "-dirty" if files had uncommitted changes. It is
+	// abbreviated if it comes from a pseudo-version, and "" if unknown.
 	Commit string `json:"commit"`
 	// Date is the time of the commit, in RFC 3339; "" if unknown.
 	Date string `json:"date"`
@@ -47,7 +47,7 @@ func Get() Info {
 // Number returns only the version.
 func Number() string { return Get().Version }
 
-// read returns the linker's values, completed from build.
+// read returns the linker's values. Missing values come from build.
 func read(linked Info, build *debug.BuildInfo) Info {
 	info := Info{Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if build != nil {
@@ -59,7 +59,7 @@ func read(linked Info, build *debug.BuildInfo) Info {
 	return info
 }
 
-// recorded adds what the Go tool recorded in the program: the module's version, and the commit if the program was built in a repository.
+// recorded adds the build information of the Go tool: the module's version, and the commit if the program was built in a repository.
 func recorded(info Info, build *debug.BuildInfo) Info {
 	if version := build.Main.Version; version != "(devel)" {
 		info.Version = version

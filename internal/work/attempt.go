@@ -13,8 +13,8 @@ type uses struct {
 	cpu    float64 // share of the time spent on hashing
 	memory int     // units taken in each step
 	blocks int     // blocks written in each step
-	// If whole is set, the first step takes all memory, and all blocks are written, however long that takes. Otherwise a step
-	// takes one unit and one block, and more only while there is time.
+	// If whole is set, the first step takes all memory, and the attempt writes all blocks even if it is late. Otherwise a step stops when its
+	// time is over, after at least one unit and one block.
 	whole bool
 }
 
@@ -44,8 +44,8 @@ func (u uses) share(step, steps int) (memory, firstBlock, blocks int) {
 	return u.memory, first, u.blocks*(step+1)/steps - first
 }
 
-// attempt is one run: steps at equal intervals over a duration, and events at their times. It uses resources in units of at most a
-// few milliseconds.
+// An attempt has steps at equal intervals and events at planned times. Each unit of work takes at most a few milliseconds, so a cancel
+// takes effect soon.
 type attempt struct {
 	job.Timeline
 	uses  uses
@@ -147,8 +147,7 @@ func (a *attempt) emit(ctx context.Context, e job.PlannedEvent, before int) erro
 	return a.on.Emit(before, e.Emission)
 }
 
-// wait fills the time until `after` has passed since the start. It hashes for its share of the remaining time, at least one unit, and then
-// waits.
+// wait fills the time until `after` has passed since the start.
 func (a *attempt) wait(ctx context.Context, after time.Duration) error {
 	end := a.start.Add(after)
 	if a.hasher != nil {

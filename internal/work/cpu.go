@@ -11,8 +11,6 @@ type hasher struct {
 	block [4096]byte
 }
 
-// unit waits for a turn and hashes 16 blocks; each starts with the hash of the previous one. It returns context.Cause(ctx) if ctx
-// ends first.
 func (h *hasher) unit(ctx context.Context) error {
 	select {
 	case h.turns <- struct{}{}:

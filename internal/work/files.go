@@ -23,7 +23,7 @@ type tempFile struct {
 	dir      string
 	file     *os.File
 	unlinked bool
-	written  []byte // the block to write
+	written  []byte
 	read     []byte
 	random   rand.PCG
 }

@@ -18,9 +18,9 @@ const (
 	MediaTypeNDJSON = "application/x-ndjson" // MANY_SMALL_OUTPUTS: one JSON document a line
 )
 
-// resultFor depends only on d, so every attempt of a job returns the same bytes. Most results are a JSON object with the kind and
-// the seed, padded to exactly d.PayloadSize bytes. A CUSTOM job may set the body. If its size leaves no room for the object, the
-// result is a JSON string or number; with another media type, it is letters.
+// resultFor depends only on d, so every attempt of a job returns the same bytes. Most results are a JSON object with the kind and the
+// seed, padded to exactly d.PayloadSize bytes. A CUSTOM job may set the body. If d.PayloadSize is too small for the object, the result is
+// a JSON string or number. Other media types get plain letters.
 func resultFor(d job.Definition) *job.Result {
 	if d.WorkKind == job.ManySmallOutputs {
 		return lines(d)
@@ -56,7 +56,7 @@ func resultOf(mediaType string, body []byte) *job.Result {
 
 const lineSize = 128
 
-// lines returns the result of MANY_SMALL_OUTPUTS: JSON documents in lines of 128 bytes; the last line is longer.
+// lines returns the result of MANY_SMALL_OUTPUTS: a JSON document in each line. Lines have 128 bytes; the last line is longer.
 func lines(d job.Definition) *job.Result {
 	body, random := make([]byte, 0, d.PayloadSize), randomOf(d)
 	for n := int64(1); len(body) < d.PayloadSize; n++ {
@@ -74,7 +74,7 @@ func randomOf(d job.Definition) *rand.PCG {
 	return rand.NewPCG(uint64(d.Seed), uint64(d.PayloadSize))
 }
 
-// fill writes letters from a to p, which need no JSON escape, 16 from each random number.
+// fill writes random letters from a to p, since these need no JSON escape.
 func fill(b []byte, random *rand.PCG) {
 	const low, a = 0x0f0f0f0f0f0f0f0f, 0x6161616161616161
 	var letters [16]byte

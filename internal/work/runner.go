@@ -1,5 +1,5 @@
-// Package work does the work of a work kind while a job runs. Within limits it waits, uses CPU and memory, writes files or produces output,
-// and returns the result body. It makes no decisions about jobs and stores nothing. It may panic; the caller must recover.
+// Package work does the work of a work kind while a job runs. It waits, uses CPU or memory, writes files or produces output, and returns
+// the result body. It makes no decisions about jobs and stores nothing. It may panic; the caller must recover.
 package work
 
 import (
@@ -14,7 +14,7 @@ import (
 // DefaultMaxMemory is the default memory limit of MEMORY_SPIKE and CUSTOM: 64 MiB.
 const DefaultMaxMemory = job.MaxBehaviorMemory
 
-// steps is the number of equal parts of a run, which reports progress between them. A run that takes no time has fewer.
+// A run has this many equal steps and reports progress at the start of each. A run that takes no time has instantSteps.
 const (
 	steps        = 10
 	instantSteps = 2
@@ -25,7 +25,7 @@ type Config struct {
 	TimeScale float64       // multiplies every duration; 0: work takes no time
 	Limit     time.Duration // execution limit, already scaled
 	TempDir   string        // for IO_HEAVY and CUSTOM; "" is the system's
-	MaxMemory int           // bytes that all runs of MEMORY_SPIKE and CUSTOM hold together; 0 is DefaultMaxMemory
+	MaxMemory int           // limit in bytes for all runs of MEMORY_SPIKE and CUSTOM together; 0 is DefaultMaxMemory
 }
 
 // Runner runs work. It is safe for concurrent use and starts no goroutines.
@@ -52,7 +52,7 @@ func New(cfg Config) *Runner {
 	}
 }
 
-// Failure is the error of an attempt that must fail according to the catalogue.
+// Failure is the error of an attempt that fails on purpose, because of the work kind or a planned failure.
 type Failure struct {
 	Reason job.Reason
 }
@@ -68,8 +68,8 @@ func (f *Failure) FailureReason() job.Reason { return f.Reason }
 // Progress starts at 0 % and never decreases. 100 % is reported last, and only on success. CUSTOM reports progress once per step, other
 // kinds at most twelve times.
 //
-// Run returns a *Failure if the catalogue says that this attempt fails, and context.Cause(ctx) soon after ctx ends. The error wraps
-// job.ErrBadDefinition if d cannot be run; nothing has run then. It wraps job.ErrExhausted if this machine lacks a resource.
+// Run returns a *Failure if the attempt has to fail. It returns context.Cause(ctx) soon after ctx ends. If d is invalid, Run does nothing
+// and the error wraps job.ErrBadDefinition. If this machine lacks a resource, the error wraps job.ErrExhausted.
 func (r *Runner) Run(ctx context.Context, d job.Definition, attempt int, on job.Observer) (*job.Result, error) {
 	if err := d.Validate(); err != nil {
 		return nil, err
@@ -91,8 +91,7 @@ func (r *Runner) Run(ctx context.Context, d job.Definition, attempt int, on job.
 	return result, nil
 }
 
-// Probe tries the part of the kind's work that depends on the machine: it writes a file. An error means that the kind cannot run
-// here now.
+// Probe checks whether a kind can run on this machine now. It writes a file if the kind does.
 func (r *Runner) Probe(ctx context.Context, kind job.Kind) error {
 	if kind != job.IOHeavy && kind != job.Custom {
 		return nil

@@ -245,7 +245,6 @@ func TestResultBytesNeverChange(t *testing.T) {
 	}
 }
 
-// must returns the value of a call that has to succeed: must(f())(t).
 func must[T any](value T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()

@@ -15,12 +15,12 @@ import (
 
 var shared struct {
 	mu   sync.Mutex
-	ctx  context.Context // first tab, unused; nil before the first test
+	ctx  context.Context // context of the browser and its unused first tab; nil before the first test
 	stop context.CancelFunc
 }
 
-// Tab returns a chromedp context with its own tab, profile and window until the test ends. Without a Chromium, local runs skip the
-// test.
+// Tab returns a chromedp context with its own tab, profile and window until the test ends. Local runs skip the test if no Chromium is
+// installed.
 func Tab(t testing.TB) context.Context {
 	t.Helper()
 	path := find()
@@ -36,7 +36,7 @@ func Tab(t testing.TB) context.Context {
 	return tab
 }
 
-// find prefers the headless shell, which draws no browser UI around tabs. Tests then take only two thirds as long.
+// find prefers the headless shell, because it draws no browser UI around tabs. Tests then take only two thirds as long.
 func find() string {
 	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {

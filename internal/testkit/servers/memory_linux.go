@@ -13,8 +13,8 @@ import (
 const memoryNeeded = 6 << 30
 
 // inMemory moves the temporary files of this process and the command to memory, unless space is short or programs cannot run there.
-// Servers and browsers create thousands of files, which cost much CPU time on a disk file system. Go's own temporary files are
-// larger and stay in place. remove removes the folder.
+// Servers and browsers create thousands of files, which cost much CPU time on a disk file system. Go's own temporary files are larger and
+// stay in place.
 func inMemory() (remove func() error, err error) {
 	const parent = "/dev/shm"
 	var of syscall.Statfs_t
