@@ -19,7 +19,7 @@ type BatchRequest struct {
 	RequestID  string
 	ReceivedAt time.Time
 	Items      []ItemRequest
-	Unlisted   int // number of violations in items beyond the listed ones; if it is not 0, the batch is refused
+	Unlisted   int // number of violations that Items does not list; the batch is refused if it is not 0
 
 	IdempotencyKey string
 	Hash           [32]byte // hash of the canonical request without the idempotency key
@@ -28,8 +28,8 @@ type BatchRequest struct {
 	Language      string
 }
 
-// Warnings returns the warnings of the items in which no violation was found so far, with pointers into the request. It lists at most
-// MaxViolations; the last one then says how many were omitted.
+// Warnings returns the warnings of items without violations. Their pointers are relative to the whole request. If there are more than
+// MaxViolations, the last warning says how many were left out.
 func (r BatchRequest) Warnings() (warnings []Violation) {
 	more := 0
 	for i, item := range r.Items {
@@ -73,7 +73,7 @@ type Batch struct {
 	Language      string
 	RequestID     string
 	Items         []BatchItem // items in the order of the request; they never change
-	Unread        int         // number of items that were not read, only counted
+	Unread        int         // number of items that the store counted but did not load
 	Counts        map[State]int
 	Outcome       *BatchOutcome // nil until all jobs are final for the first time
 }
@@ -92,7 +92,7 @@ func (b *Batch) Unfinished() bool {
 type BatchItem struct {
 	ItemID  string   `json:"item_id"`
 	JobID   ID       `json:"job_id,omitzero"`
-	State   State    `json:"state,omitempty"` // when the job was accepted
+	State   State    `json:"state,omitempty"` // the job's state when it was accepted
 	Refusal *Refusal `json:"refusal,omitempty"`
 }
 
@@ -102,7 +102,7 @@ type BatchSubmission struct {
 	Jobs           []Job
 	IdempotencyKey string
 	RequestHash    [32]byte
-	Committed      func() // like Submission.Committed, once for the whole batch
+	Committed      func() // called after the commit, once for the whole batch
 }
 
 // BatchOutcome is the outcome of a batch. It is fixed when all its jobs are final for the first time, and never changes (draft section
@@ -145,9 +145,8 @@ type ItemOutcome struct {
 	ProcessingStage Stage  `json:"processingStage"`
 }
 
-// BatchStatus returns the status of a batch from the numbers of its ended items (draft section 7.2): COMPLETED_WITH_ERRORS if some items
-// failed, FAILED if all failed, CANCELLED if all were canceled, otherwise COMPLETED. A cancel is not an error, because the client asked for
-// it.
+// BatchStatus returns the status of a batch from the numbers of its ended items (draft section 7.2). A cancel is not an error, because the
+// client asked for it.
 func BatchStatus(succeeded, failed, canceled int) Status {
 	switch {
 	case failed > 0 && succeeded+canceled > 0:
@@ -164,7 +163,7 @@ func BatchStatus(succeeded, failed, canceled int) Status {
 // Total returns the number of items.
 func (b *Batch) Total() int { return len(b.Items) + b.Unread }
 
-// Refused returns the number of refused items. It counts only items that were read, so Unread must be 0.
+// Refused returns the number of refused items. Unread must be 0, since only loaded items are counted.
 func (b *Batch) Refused() int {
 	n := 0
 	for _, item := range b.Items {
@@ -190,7 +189,7 @@ func (b *Batch) Status() Status {
 // BatchPath returns the path of a batch.
 func BatchPath(id ID) string { return "/v1/batches/" + id.String() }
 
-// ItemInstance returns the path of a batch item that has no job. It consists of the path of the batch and the item's index in the request.
+// ItemInstance returns the path of a batch item without a job: the path of the batch with the item's index in the request.
 func ItemInstance(batch ID, index int) string {
 	return BatchPath(batch) + "#/jobs/" + strconv.Itoa(index)
 }
@@ -238,7 +237,6 @@ type batchText struct {
 	refused                    string // detail of a refused item; "" means the stored detail
 }
 
-// counted is a phrase with a number, in singular and plural.
 type counted struct{ one, many string }
 
 func (c counted) of(n int, more ...any) string {

@@ -9,14 +9,13 @@ import (
 	"time"
 )
 
-// Custom is the work kind of jobs with a Behavior in their request. It is not in the catalogue, so it is never drawn at random,
-// and only a test bed accepts it.
+// Custom is the work kind of jobs with a Behavior in their request. Only a test bed accepts it, and it is never drawn at random.
 const Custom Kind = "CUSTOM"
 
-// AllKinds lists all kinds of jobs: those of the catalogue, and Custom.
+// AllKinds returns the kinds of the catalogue and Custom.
 func AllKinds() []Kind { return append(Kinds(), Custom) }
 
-// Limits of a Behavior. The limits of memory and I/O are those of the kinds MEMORY_SPIKE and IO_HEAVY.
+// Limits of a Behavior. Memory and I/O have the limits of the kinds MEMORY_SPIKE and IO_HEAVY.
 const (
 	DefaultBehaviorSteps  = 10
 	MaxBehaviorSteps      = 100
@@ -161,7 +160,7 @@ func (b *Behavior) ResultSize() int {
 }
 
 // Timeline is the course of one attempt of a CUSTOM job. It depends only on the definition and the attempt, so it is the same on every
-// worker. The time scale is not applied to its times.
+// worker. Its times are not scaled.
 type Timeline struct {
 	Duration time.Duration   // duration with jitter; progress is spread over it
 	End      time.Duration   // end of the attempt; before Duration if it fails earlier
@@ -205,7 +204,7 @@ func (p *PlannedFailure) failure(attempt int, b Backoff) *Failure {
 	return f
 }
 
-// FailAsPlanned is like Fail, for a planned failure. The wait before an automatic retry is the planned retry_after, if there is one.
+// FailAsPlanned ends the attempt with a planned failure. The wait before an automatic retry is the planned retry_after, if there is one.
 func (h Held) FailAsPlanned(p *PlannedFailure, b Backoff, random float64) Finish {
 	b = h.Retry.backoff(b)
 	wait := b.Wait(h.Attempt, random)
@@ -215,8 +214,8 @@ func (h Held) FailAsPlanned(p *PlannedFailure, b Backoff, random float64) Finish
 	return h.end(p.failure(h.Attempt, b), wait)
 }
 
-// RetryWait returns the wait between j's current attempt, which failed, and the next one. A planned retry_after counts from the
-// end of the attempt, as in the draft (section 3.7), so a later retry waits only for the rest.
+// RetryWait returns the wait between j's current attempt, which failed, and the next one. A planned retry_after counts from the end of the
+// attempt (draft section 3.7). So a later retry waits only for the remaining time.
 func (j *Job) RetryWait(now time.Time, b Backoff, random float64) time.Duration {
 	if j.Failure != nil && j.Failure.Reason == CustomFailed && j.FinishedAt != nil {
 		if p := j.Definition.FailureOf(j.Attempt); p != nil && p.Problem.RetryAfter > 0 {

@@ -29,7 +29,7 @@ const (
 // BulkActions lists all actions.
 var BulkActions = []BulkAction{BulkRetry, BulkCancel, BulkDelete}
 
-// BulkFilter selects the jobs of a bulk operation: those that match all given members. It is stored and shown unchanged.
+// BulkFilter selects the jobs that match all its set members. It is stored and shown unchanged.
 type BulkFilter struct {
 	All           bool   `json:"all,omitempty"` // selects all jobs; excludes all other members
 	State         State  `json:"state,omitempty"`
@@ -47,11 +47,11 @@ type BulkFilter struct {
 // Names reports whether any member of the filter is set.
 func (f BulkFilter) Names() bool { return f != BulkFilter{} }
 
-// BulkOwner is the owner of bulk operations: a client for its own jobs or, if ClientID is zero, the operators for the jobs of all clients.
-// Operators also see clients' operations and can abort them.
+// BulkOwner is a client, or the operators if ClientID is zero. Only operators can change jobs of all clients. They can also see and abort
+// clients' operations.
 type BulkOwner struct {
 	ClientID ID
-	Operator string // the operator's name
+	Operator string
 }
 
 // MayOpen returns how many open operations the owner may have.
@@ -89,7 +89,7 @@ type Bulk struct {
 	FinishedAt *time.Time
 	Aborted    bool
 
-	Position                                ID   // jobs are selected from new to old, next those older than this job; zero: the newest
+	Position                                ID   // last job that was read; zero: none yet. Jobs are read from new to old
 	More                                    bool // there were more jobs than MaxBulkItems
 	Total, Done, Succeeded, Skipped, Failed int
 }
@@ -147,7 +147,7 @@ type BulkItem struct {
 	ClientID ID
 	Attempt  int
 	EventSeq int
-	Job      *Job // current state, without Params; nil if deleted, and in lists
+	Job      *Job // current job without Params; nil if it is deleted, and always nil in lists
 
 	Result BulkResult
 	Code   Code   // error code of a FAILED item, or of a SKIPPED item if the reason has a code
@@ -170,8 +170,7 @@ const (
 	itemNotFinal = "The job has not ended."
 )
 
-// Left returns the item with its result, and true, if the operation leaves its job unchanged. It returns false if the operation
-// would change the job.
+// Left reports whether the operation leaves the job unchanged. If so, the returned item has its result.
 func (b *Bulk) Left(i BulkItem) (BulkItem, bool) {
 	var refusal error
 	switch j := i.Job; {
@@ -196,7 +195,7 @@ func (b *Bulk) Left(i BulkItem) (BulkItem, bool) {
 type ItemRetry struct {
 	Item  BulkItem
 	Wait  time.Duration
-	Lease ID // headroom lease that the retry counts against
+	Lease ID // lease that provides the headroom for the retry
 }
 
 // BulkCount is the result of a dry run.
@@ -216,7 +215,7 @@ type BulkReason struct {
 	Count  int        `json:"count"`
 }
 
-// BulkLook is the result of one read of a dry run: the matching jobs among those that were read.
+// BulkLook holds the matching jobs that a dry run found in one batch of rows.
 type BulkLook struct {
 	Looked int
 	Last   ID   // last job that was read

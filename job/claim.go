@@ -33,8 +33,8 @@ type TaskFailed struct {
 
 func (e *TaskFailed) Error() string { return e.Text }
 
-// TaskEarly reports a task that is due after Wait, by the machine's clock. The task is handled again then. Returning early does not count
-// as a failure.
+// TaskEarly reports a task that is not due yet. The queue handles the task again after Wait, by the machine's clock. This is not a
+// failure.
 type TaskEarly struct{ Wait time.Duration }
 
 func (e *TaskEarly) Error() string { return "the task is not due yet" }
@@ -63,13 +63,12 @@ type Claim struct {
 	ClaimID
 	Job        Job
 	QueuedAt   time.Time // when the job entered QUEUED; Job.UpdatedAt is when it left QUEUED
-	WasCreated bool      // the job was claimed in CREATED, before the scheduler queued it; the claim moved it through QUEUED
+	WasCreated bool      // the worker claimed a CREATED job that the scheduler had not queued yet; the claim records QUEUED as well
 }
 
-// NotClaimed is the reason why a claim got no job.
+// NotClaimed is the reason why a claim got no job. If no member is set, the task is stale and is dropped.
 type NotClaimed struct {
-	// StillWaiting is set if the attempt waits but is not due yet, because of an early task or a skewed clock. Otherwise the task is stale
-	// and is dropped.
+	// StillWaiting is set if the attempt is not due yet, because of an early task or a skewed clock.
 	StillWaiting bool
 	Wait         time.Duration
 	// Throttled is set if the client is at its limit of ASSIGNED and RUNNING jobs. The task is dropped; another one will follow.
@@ -84,7 +83,7 @@ type NotClaimed struct {
 	Unknown bool
 }
 
-// Held is a job that a worker has claimed and not finished, according to the database.
+// Held is what the database says about a claimed, unfinished job.
 type Held struct {
 	ClaimID
 	ClientID      ID
@@ -111,7 +110,8 @@ type Finish struct {
 	Exhausted bool
 	// Emit adds the event event.emitted before the final event.
 	Emit *Emission
-	// EndedAt is when the work ended by the clock of a test bed, which may have jumped since; nil means now. Without a test bed it is ignored.
+	// EndedAt is when the work ended by a test bed's clock, which may jump before the end is stored. Nil means now. Without a test bed,
+	// EndedAt is ignored.
 	EndedAt *time.Time
 }
 
@@ -124,7 +124,7 @@ type Finished struct {
 	WorkKind Kind
 	Duration time.Duration
 	Next     *Task // task of the automatic retry
-	// Resumed are the tasks of jobs that were throttled, and whose client is no longer at its limit.
+	// Resumed are the tasks of jobs that are no longer throttled.
 	Resumed []Task
 }
 
@@ -167,8 +167,8 @@ func (t Task) Cursor() QueueCursor { return QueueCursor{RunAt: t.RunAt, JobID: t
 
 // Load counts unfinished jobs.
 type Load struct {
-	Active int // unfinished jobs
-	Queued int // jobs in QUEUED, which are part of Active
+	Active int
+	Queued int // part of Active
 }
 
 // Plus returns the sum of both loads, or the difference if sign is -1.
@@ -196,7 +196,6 @@ func (h Held) Fail(reason Reason, b Backoff, random float64) Finish {
 	return h.end(NewFailure(reason, h.Attempt, b), b.Wait(h.Attempt, random))
 }
 
-// end ends the attempt with a failure; wait is the wait before an automatic retry.
 func (h Held) end(failure *Failure, wait time.Duration) Finish {
 	f := Finish{ClaimID: h.ClaimID, State: Failed, Failure: failure, Exhausted: h.Attempt >= h.MaxAttempts}
 	if h.AutoRetry && failure.Retryable && !f.Exhausted && h.Retry.retries(failure.Code) {

@@ -90,8 +90,8 @@ type Allowance struct {
 
 type keyOfChanges struct{}
 
-// WithKey returns a context for the requests of an API key. The store refuses changes, and reads for event streams, once the key is
-// revoked or has expired.
+// WithKey returns a context for the requests of an API key. Once the key is revoked or expired, the store refuses changes and event-stream
+// reads with this context.
 func WithKey(ctx context.Context, keyID string) context.Context {
 	return context.WithValue(ctx, keyOfChanges{}, keyID)
 }
@@ -170,8 +170,8 @@ func (e *Erasure) State() ErasureState {
 func (e *Erasure) Finish(at time.Time) error {
 	e.FinishedAt = &at
 	e.Removed, e.Remaining = ofAllTables(e.Removed), ofAllTables(e.Remaining)
-	// json.Encoder writes canonical JSON here: it sorts the members of maps and escapes the same characters as RFC 8785, all numbers are
-	// integers, and all strings are printable.
+	// json.Encoder writes canonical JSON here, since all numbers are integers and all strings are printable. It sorts map members and escapes
+	// characters as RFC 8785 requires.
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)

@@ -46,10 +46,10 @@ type Definition struct {
 	Retry *RetryPolicy `json:"retry,omitempty"` // nil means the service's settings
 }
 
-// Catalogue says which parts of the work-kind catalogue this service offers, and with which limits.
+// Catalogue lists the job types and work kinds that this service offers, and their limits.
 type Catalogue struct {
-	Types           []Type        // allowed job types
-	Kinds           []Kind        // allowed work kinds
+	Types           []Type
+	Kinds           []Kind
 	FailProbability float64       // chance that a failing kind is drawn, 0 to 1
 	MaxRuntime      time.Duration // execution limit; RUNS_OVER_TIMEOUT lasts 1 s longer
 	TestBed         bool          // CUSTOM is allowed
@@ -111,8 +111,8 @@ func (d *Definition) setEmission(t Type, emit *Emission) {
 	}
 }
 
-// draw first decides at random whether the kind fails or succeeds, then picks one of these kinds with equal chances. An EMIT_EVENT job gets
-// a kind that succeeds quickly.
+// FailProbability is the chance that draw picks a failing kind. All matching kinds have equal chances. An EMIT_EVENT job gets a kind that
+// succeeds quickly.
 func (c Catalogue) draw(t Type, seed int64) Kind {
 	if t == EmitEvent && slices.Contains(c.Kinds, SuccessFast) {
 		return SuccessFast
@@ -138,7 +138,7 @@ func (c Catalogue) draw(t Type, seed int64) Kind {
 	return matching[r.IntN(len(matching))]
 }
 
-// ErrExhausted is wrapped by errors of work that are caused by this machine: no room in its temp folder, no memory, or no file handles.
+// ErrExhausted means that this machine lacks disk space, memory or file handles for the work.
 var ErrExhausted = errors.New("the machine has too little disk space, memory or file handles for the work")
 
 // ErrBadDefinition is wrapped by every error of Definition.Validate.
@@ -166,9 +166,9 @@ func (d Definition) Validate() error {
 // WeightUnit is the unit of weight, in bytes.
 const WeightUnit = 16 * kib
 
-// Weight returns how much larger a job is than an ordinary one, in units. It counts the params and the result, except the first unit of
-// each, and the emitted events with their deliveries in each attempt. Each change of state makes a delivery of about 1.5 KiB per receiver,
-// which adds up to about half a unit per receiver during the life of a job.
+// Weight returns how much larger a job is than an ordinary one, in units. The first unit of the params and of the result is free. The
+// planned events of a CUSTOM job count once per attempt. The deliveries of state changes add about half a unit per receiver during a job's
+// life.
 func (j *Job) Weight(receivers int) int {
 	d := j.Definition
 	weight := units(len(j.Params)) - 1 + units(d.PayloadSize) - 1 + receivers/2
@@ -183,7 +183,7 @@ func (j *Job) Weight(receivers int) int {
 	return weight
 }
 
-// smallResponse is the size in bytes up to which a receiver's response does not count.
+// A receiver's response of at most this size, in bytes, has no weight.
 const smallResponse = 1 * kib
 
 // Weight returns the weight of the receiver's response, in units.

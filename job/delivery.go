@@ -26,7 +26,7 @@ func (s DeliveryState) Valid() bool { return slices.Contains(DeliveryStates, s) 
 type Delivery struct {
 	ID        ID
 	ClientID  ID
-	Endpoint  ID     // id of the webhook, or of the callback's origin; the sending capacity is divided among endpoints
+	Endpoint  ID     // id of the webhook, or of the callback's origin; endpoints share the sending capacity
 	WebhookID ID     // zero for a callback
 	URL       string // URL of a callback; "" for a webhook
 	JobID     ID     // zero for an event without a job
@@ -74,7 +74,7 @@ const (
 	SendTLS         SendError = "TLS_FAILED"
 	SendForbidden   SendError = "ADDRESS_FORBIDDEN" // forbidden address in the URL
 	SendRedirect    SendError = "REDIRECT"          // 3xx: redirects are not followed
-	SendBadAnswer   SendError = "INVALID_ANSWER"    // not HTTP, or a head over the limit
+	SendBadAnswer   SendError = "INVALID_ANSWER"    // not HTTP, or response headers over the size limit
 	SendRateLimited SendError = "RATE_LIMITED"      // 429
 	SendGone        SendError = "GONE"              // 410
 	SendClientError SendError = "HTTP_4XX"
@@ -163,14 +163,14 @@ type DeliveryPolicy struct {
 	Backoff    Backoff
 }
 
-// maxInternalAge is the age at which a delivery is given up because of internal errors.
+// A delivery that is older than this is given up after an internal error.
 const maxInternalAge = 3 * 24 * time.Hour
 
 // Next returns the state of the claimed delivery d after one more attempt, and the wait before the next one.
 //
-// The wait is the exponential backoff, half of it random. After a timeout or a 429 it is doubled, up to the backoff's maximum.
-// The receiver's Retry-After is used instead, but at least the backoff and at most twice the backoff. Internal errors do not
-// count as tries; they end a delivery only when it is old.
+// The wait is a random time between half of the exponential backoff and all of it. After a timeout or a 429 the backoff is doubled, up to
+// its maximum. If the receiver sent Retry-After, the wait is that, limited to between one and two times the backoff. Internal errors do
+// not count as tries; they end a delivery only when it is older than maxInternalAge.
 func (p DeliveryPolicy) Next(d *Delivery, s Sent, random float64) (DeliveryState, time.Duration) {
 	try := d.Tries + 1
 	switch s.Attempt.Error {

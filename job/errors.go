@@ -118,7 +118,7 @@ type Violation struct {
 	Detail    string `json:"detail"` // what is wrong and what is allowed
 }
 
-// MarshalJSON writes the parameter if it is set, otherwise the pointer, even if it is empty.
+// MarshalJSON writes Parameter if it is set. Otherwise it writes Pointer, which may be "".
 func (v Violation) MarshalJSON() ([]byte, error) {
 	if v.Parameter != "" {
 		return json.Marshal(struct {
@@ -189,14 +189,14 @@ var ErrStale = errors.New("the claim is no longer current")
 // ErrWorkerDead is returned to a worker with an ended lease.
 var ErrWorkerDead = errors.New("the worker's lease has ended")
 
-// ErrUnproven is returned if a webhook's receiver must first prove that it wants events. Nothing is changed then. The caller
+// ErrUnproven is returned if a webhook's receiver must first prove that it wants events. The store has changed nothing. The caller
 // challenges the receiver, outside of any transaction, and repeats the request with the proof.
 var ErrUnproven = errors.New("the receiver has not confirmed that it wants events")
 
 // MaxDetailBytes limits the detail of an error for the client.
 const MaxDetailBytes = 1024
 
-// PlainText prepares text for display in one line. It replaces control and formatting characters by U+FFFD, and cuts the text after limit
+// PlainText prepares text for display in one line. It replaces control and formatting characters by U+FFFD, and cuts the text to limit
 // bytes.
 func PlainText(text string, limit int) string {
 	const dots = "..."

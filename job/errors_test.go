@@ -14,7 +14,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// statuses has the codes of section 14 with their statuses, then additional codes.
 var statuses = map[job.Code]int{
 	"RFA_REQUEST_MALFORMED":              400,
 	"RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE": 415,

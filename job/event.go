@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Names of events. Events of a change of state have a previous and a next state. The others (progress, exhausted, emitted) have no states.
+// Names of events. Events of a change of state have a previous and a next state. Other events, such as job.retries_exhausted and
+// event.emitted, have no states.
 const (
 	EventCreated          = "job.created"
 	EventQueued           = "job.queued"
@@ -42,7 +43,8 @@ type Event struct {
 // Position is a position in a client's events, which are ordered by transaction, then by job, then by sequence. An event without a job is
 // ordered by its own id. The zero Position comes first.
 //
-// Tx is the transaction that wrote the event, or the Tx of the job's previous event if that is later. So a job's events keep their order.
+// Tx is the id of the transaction that wrote the event, but at least the Tx of the job's previous event. So a job's events keep their
+// order.
 type Position struct {
 	Tx  uint64
 	ID  ID
@@ -64,7 +66,7 @@ type Occurrence struct {
 	Webhook  ID       // webhook of webhook.disabled and webhook.test
 }
 
-// Log is a part of a job's events. More events follow unless the last one in it has the seq Last.
+// Log is a part of a job's events. If the last event in Events has a Seq below Last, more events follow.
 type Log struct {
 	Events []Occurrence
 	Last   int  // seq of the job's latest event
@@ -83,6 +85,6 @@ type Feed struct {
 type Notification struct {
 	ClientID, JobID ID
 	Attempt         int       // attempt that Progress is about
-	Progress        *Progress // nil if an event was recorded
+	Progress        *Progress // new progress; nil if the notification announces a new event
 	Ended           bool      // the attempt has ended, so its progress is outdated
 }

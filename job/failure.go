@@ -108,7 +108,8 @@ type Failure struct {
 	Detail     string // English text
 }
 
-// In returns the detail in the given language. English is the text stored with the attempt; translations are by reason.
+// In returns the detail in the given language. The English detail is stored with the attempt. Other languages have one fixed text per
+// reason.
 func (f *Failure) In(language string) string {
 	if t, ok := translations[language][f.Reason]; ok {
 		return t.detail

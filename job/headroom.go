@@ -12,13 +12,13 @@ type Lease struct {
 	Limit       Load          // limit of all jobs
 	Keep        Load          // capacity that may already be in use, so it is always granted
 	Stored      Load          // jobs stored under the lease since the last report
-	Need        Load          // reserved capacity plus that of the largest waiting request
+	Need        Load          // reserved capacity, plus what the largest waiting request needs
 	Want        Load          // Need, plus what the process expects to store until the next renewal
 	Expiry      time.Duration // time after which other processes may take the capacity
 	Counted     *Counted      // new count of the jobs, if there is one
 }
 
-// Counted is a count of the stored jobs, and the number that processes had reported when they were counted.
+// Counted is a count of the stored jobs (Jobs), with the sum of the processes' reports at that time (Reported).
 type Counted struct{ Jobs, Reported Load }
 
 // Headroom is the capacity that a lease grants.

@@ -98,8 +98,8 @@ func (r WaitingReason) Text() string {
 	return ""
 }
 
-// ThrottledUntil is the RunAt of QUEUED jobs whose client is at its limit of running jobs. It is a time that never comes. The jobs get
-// their old time back when the client runs fewer jobs.
+// ThrottledUntil is a time that never comes. It is the RunAt of QUEUED jobs while their client is at its limit of running jobs. Later the
+// jobs get their old time back.
 var ThrottledUntil = time.Date(2200, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // Throttled reports whether j waits until its client runs fewer jobs.
@@ -125,8 +125,8 @@ func (j *Job) WaitingFor(now time.Time, workers int) WaitingReason {
 	}
 }
 
-// EstimatedCompletion returns when the job will probably end, considering only the duration of its own work, multiplied by scale.
-// It returns nil unless the job runs or waits for its time.
+// EstimatedCompletion adds the scaled duration of the job's work to its start. Nothing else is considered. It returns nil unless the job
+// is RUNNING or CREATED.
 func (j *Job) EstimatedCompletion(scale float64) *time.Time {
 	if j.Definition == nil {
 		return nil
@@ -147,8 +147,8 @@ func (j *Job) EstimatedCompletion(scale float64) *time.Time {
 // CanRetry reports whether /retry would queue the job again (section 11).
 func (j *Job) CanRetry() bool { return j.RefusalOfRetry() == nil }
 
-// RefusalOfRetry returns why a final job cannot be retried, or nil if it can. Only jobs with a retryable failure can be retried (job
-// management patterns, retry API).
+// RefusalOfRetry returns why a job cannot be retried, or nil if it can. Only jobs with a retryable failure can be retried (job management
+// patterns, retry API).
 func (j *Job) RefusalOfRetry() error {
 	switch err := j.RefusalOfAnyRetry(); {
 	case err != nil:
@@ -270,6 +270,6 @@ type Change struct {
 	Attempt   int
 	UpdatedAt time.Time
 	RunAt     time.Time
-	Dispatch  int  // of a canceled job: Task.Dispatch of its task
+	Dispatch  int  // for a cancel: the Dispatch of the job's task
 	Changed   bool // false if nothing was written, because the request was a repetition or had no effect
 }

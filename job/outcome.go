@@ -48,7 +48,7 @@ func StatusOf(s State, failure *Failure) Status {
 type Document struct {
 	Type     string `json:"type,omitempty"`
 	Title    string `json:"title,omitempty"`
-	Status   int    `json:"status,omitempty"` // HTTP status of a synchronous response with this problem
+	Status   int    `json:"status,omitempty"` // HTTP status that a response with this problem would have
 	Detail   string `json:"detail,omitempty"`
 	Instance string `json:"instance,omitempty"`
 	Code     Code   `json:"code,omitempty"`
@@ -117,7 +117,7 @@ func (d Document) Encode() (mediaType string, body []byte, err error) {
 // Links builds outcome documents and their links.
 type Links struct {
 	PublicURL string // base of all addresses, without a trailing slash
-	Absolute  bool   // links have the public URL; for documents that are sent unrequested, because their receiver cannot resolve a path
+	Absolute  bool   // links begin with PublicURL, as pushed documents need: their receiver cannot resolve a path
 	Language  string // negotiated language of all texts (draft F.5); "" means the language of the job's or batch's request
 }
 
@@ -132,8 +132,8 @@ func (l Links) languageOf(requested string) string {
 // ProblemType returns the URI of a problem type, from an error code's slug or a failure's reason.
 func (l Links) ProblemType(slug string) string { return l.PublicURL + "/problems/" + slug }
 
-// At returns the address of a path of the API. It is absolute if Absolute is set or the public URL has a path: a proxy removes
-// that path from requests, so a relative address would be ambiguous.
+// At returns the address of a path of the API. It is absolute if Absolute is set or PublicURL has a path. A proxy may remove that path, so
+// a relative address would be ambiguous.
 func (l Links) At(path string) string {
 	_, host, _ := strings.Cut(l.PublicURL, "://")
 	if l.Absolute || strings.Contains(host, "/") {

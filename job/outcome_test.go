@@ -118,7 +118,6 @@ func TestProgressJSON(t *testing.T) {
 		"items_processed":4500,"items_total":10000,"updated_at":"2030-01-31T12:00:05.000000Z"}`, string(text))
 }
 
-// draftSchema compiles the unchanged JSON Schema of the draft's section 8.
 func draftSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	text := must(os.ReadFile("testdata/async-job-problem-details.schema.json"))(t)
@@ -130,7 +129,7 @@ func draftSchema(t *testing.T) *jsonschema.Schema {
 	return compiled
 }
 
-// requireConforming checks a document against the schema and the rules that a schema cannot express (sections 3, 5.1, 6.1 and 10.3).
+// requireConforming also checks the rules that a schema cannot express (draft sections 3, 5.1, 6.1 and 10.3).
 func requireConforming(t *testing.T, schema *jsonschema.Schema, d job.Document) {
 	t.Helper()
 	text := must(json.Marshal(d))(t)

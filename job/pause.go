@@ -20,7 +20,7 @@ type PauseMode string
 const (
 	// ModePause starts no jobs. Submissions are accepted, and running jobs continue.
 	ModePause PauseMode = "PAUSE"
-	// ModeDrain refuses submissions; accepted jobs run. A drained worker takes no more jobs, but completes those that it has.
+	// ModeDrain refuses submissions; accepted jobs run. A drained worker takes no more jobs, but completes its current ones.
 	ModeDrain PauseMode = "DRAIN"
 )
 
@@ -86,8 +86,8 @@ func (p Pauses) StopsWorker(worker ID) bool {
 	return false
 }
 
-// PausedUntil is the RunAt of QUEUED jobs with a paused kind or client. It is a time that never comes. The jobs get an earlier time at the
-// end of the pause.
+// PausedUntil is a time that never comes. It is the RunAt of QUEUED jobs while their kind or client is paused. The jobs get an earlier
+// time at the end of the pause.
 var PausedUntil = time.Date(2199, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // Paused reports whether j waits because its kind or client is paused.

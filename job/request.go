@@ -56,8 +56,8 @@ func (r Request) Refusal(violations []Violation) *Error {
 	return err
 }
 
-// Emitted returns how many events the job may emit in all of its attempts; attempts is the service's setting. An EMIT_EVENT job
-// emits one event, and a CUSTOM job its planned events in each attempt.
+// Emitted returns how many events the job may emit in all attempts. `attempts` is the default number of attempts. An EMIT_EVENT job emits
+// one event, and a CUSTOM job its planned events in each attempt.
 func (r *Request) Emitted(attempts int) (n int) {
 	if r.Emit != nil {
 		n = 1
@@ -68,8 +68,8 @@ func (r *Request) Emitted(attempts int) (n int) {
 	return n
 }
 
-// Check returns all violations of r under the catalogue c that do not depend on the current time. TooLate checks the time separately,
-// because a repeated request gets the first response, even if the time has passed since.
+// Check returns all violations of r under the catalogue c that do not depend on the current time. TooLate checks the time separately: a
+// repeated request must get its first response even after execution_at.
 func (c Catalogue) Check(r Request) []Violation {
 	violations := append([]Violation(nil), r.Violations...)
 	add := func(pointer, detail string) {
@@ -99,7 +99,7 @@ func (c Catalogue) Check(r Request) []Violation {
 	return violations
 }
 
-// checkCustom returns the violations in the behavior of a CUSTOM job. Without a test bed, decoding already refuses such jobs.
+// Without a test bed, decoding already refuses CUSTOM jobs.
 func (c Catalogue) checkCustom(r Request) []Violation {
 	switch {
 	case pointsAt(r.Violations, "/work_kind"):
@@ -110,11 +110,10 @@ func (c Catalogue) checkCustom(r Request) []Violation {
 	return r.Behavior.Check(c.MaxRuntime)
 }
 
-// clockSkew is how far in the past an execution_at may be, because the client's clock may be behind (section 10). Such a job is due at
-// once.
+// clockSkew is how far in the past an execution_at may be, because the client's clock may be slow (section 10). Such a job is due at once.
 const clockSkew = time.Second
 
-// TooLate returns a violation if execution_at is further in the past than clockSkew (section 10), otherwise false. Check refuses an
+// TooLate reports whether execution_at is more than clockSkew in the past (section 10), and returns the violation. Check refuses an
 // execution_at for jobs that must not have one.
 func (r Request) TooLate(now time.Time) (Violation, bool) {
 	if r.ExecutionAt == nil || !r.ExecutionAt.Before(now.Add(-clockSkew)) || r.Type == Execute || r.Type == EmitEvent {
@@ -124,7 +123,7 @@ func (r Request) TooLate(now time.Time) (Violation, bool) {
 		"up to one second in the past counts as now. The server's time is " + now.UTC().Format(time.RFC3339) + "."}, true
 }
 
-// TooFar returns a violation if execution_at is further in the future than limit, otherwise false. A limit of 0 means no limit. A repeated
+// TooFar reports whether execution_at is more than limit in the future, and returns the violation. A limit of 0 means no limit. A repeated
 // request passes again, because its execution_at only gets nearer.
 func (r Request) TooFar(now time.Time, limit time.Duration) (Violation, bool) {
 	if limit == 0 || r.ExecutionAt == nil || !r.ExecutionAt.After(now.Add(limit)) || r.Type == Execute || r.Type == EmitEvent {

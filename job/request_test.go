@@ -53,7 +53,7 @@ func TestCheck(t *testing.T) {
 			[]string{"/execution_at"}},
 		"violations of decoding are kept": {fullCatalogue(), job.Request{Type: job.Deferred, Violations: []job.Violation{found}},
 			[]string{"/callback", "/execution_at"}},
-		"unknown type and kind": { // found while decoding
+		"unknown type and kind": { // the decoder has reported these names already; Check adds nothing
 			fullCatalogue(),
 			job.Request{Type: "DANCE", WorkKind: "TANGO", ExecutionAt: at, Emit: &job.Emission{}, Violations: []job.Violation{found}},
 			[]string{"/callback"},

@@ -24,7 +24,6 @@ type RetryPolicy struct {
 	Codes       []Code          `json:"codes,omitempty"`        // failures to retry automatically; empty means all retryable ones
 }
 
-// attempts returns the policy's number of attempts, or `usual` if the policy has none.
 func (p *RetryPolicy) attempts(usual int) int {
 	if p == nil || p.MaxAttempts == 0 {
 		return usual
@@ -32,7 +31,6 @@ func (p *RetryPolicy) attempts(usual int) int {
 	return p.MaxAttempts
 }
 
-// backoff returns the policy's waits; b has the defaults.
 func (p *RetryPolicy) backoff(b Backoff) Backoff {
 	switch {
 	case p == nil || p.Strategy == "" || len(p.Delays) == 0:
@@ -63,10 +61,10 @@ func (j *Job) WithRetry(p *RetryPolicy) {
 	j.Definition.Retry, j.MaxAttempts = p, p.attempts(j.MaxAttempts)
 }
 
-// Backoff returns the waits between j's attempts; b has the defaults.
+// Backoff returns the waits of the job's retry policy, or b if the policy sets none.
 func (j *Job) Backoff(b Backoff) Backoff { return j.Definition.Policy().backoff(b) }
 
-// Backoff is the wait between attempts (section 11): exponential, from Base, doubled each time, up to Max; or a list from the request.
+// Backoff determines the waits between attempts (section 11). They double from Base up to Max, unless Exact lists them.
 type Backoff struct {
 	Base time.Duration
 	Max  time.Duration
@@ -74,8 +72,7 @@ type Backoff struct {
 	Exact []time.Duration
 }
 
-// Ceiling returns the wait after the nth attempt (from 1) without jitter: the nth wait of Exact if there are any, otherwise Base, doubled
-// n-1 times, at most Max.
+// Ceiling returns the wait after the given attempt (from 1) without jitter.
 func (b Backoff) Ceiling(attempt int) time.Duration {
 	if n := len(b.Exact); n > 0 {
 		return b.Exact[min(max(attempt, 1), n)-1]
@@ -90,8 +87,7 @@ func (b Backoff) Ceiling(attempt int) time.Duration {
 	return max(0, min(d, b.Max))
 }
 
-// Wait returns the ceiling with full jitter: the ceiling times random, a uniform random number in [0, 1). Listed waits have no
-// jitter.
+// Wait returns the ceiling times random, which must be uniform in [0, 1) (full jitter). Waits in Exact have no jitter.
 func (b Backoff) Wait(attempt int, random float64) time.Duration {
 	if len(b.Exact) > 0 {
 		return b.Ceiling(attempt)
@@ -99,7 +95,8 @@ func (b Backoff) Wait(attempt int, random float64) time.Duration {
 	return time.Duration(random * float64(b.Ceiling(attempt)))
 }
 
-// RetryAfter returns the retryAfter of a retryable failure: the ceiling in whole seconds, rounded up, at least 1 (draft section 3.7).
+// RetryAfter returns the ceiling in whole seconds, rounded up, at least 1. It is the retryAfter of a retryable failure (draft section
+// 3.7).
 func (b Backoff) RetryAfter(attempt int) int {
 	return max(1, int(math.Ceil(b.Ceiling(attempt).Seconds())))
 }

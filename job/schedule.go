@@ -12,7 +12,7 @@ const (
 	ShownRuns          = 5 // due times shown for a schedule
 	MaxCronBytes       = 200
 	MaxTimeZoneBytes   = 64
-	ScheduleOnTime     = time.Minute // a run that is later than this counts as missed, see CatchUp; a change of leader takes less time
+	ScheduleOnTime     = time.Minute // a later run counts as missed (see CatchUp); longer than a change of leader takes
 	scheduleErrorBytes = 500
 )
 
@@ -92,7 +92,7 @@ type ScheduleProgress struct {
 	Pending  *time.Time // due time of a run that waits for an earlier run to end
 	Retrying bool       // the submission at DueAt was refused, and is repeated
 
-	Runs, Missed, Skipped int64 // number of due times with a job, without one, and skipped by Overlap
+	Runs, Missed, Skipped int64 // Runs: due times with a job; Missed: without a job; Skipped: skipped by Overlap
 	LastDueAt             *time.Time
 	LastJobID             ID
 	LastError             *ScheduleError
@@ -157,9 +157,9 @@ func (s *Schedule) Request(due time.Time) Request {
 // DueSchedule is a schedule that the leader must check.
 type DueSchedule struct {
 	Schedule
-	Now  time.Time // current time by the clock that decides on due times
-	Busy bool      // an earlier run is not final; false if Overlap allows it
-	// Jumped is the target of a jump of a test bed's clock. Due times up to then count as on time.
+	Now  time.Time // current time by the service's clock
+	Busy bool      // an earlier run is not final and must not overlap with the next
+	// Jumped is the target time of a jump of a test bed's clock. Due times up to then count as on time.
 	Jumped *time.Time
 }
 

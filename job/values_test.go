@@ -44,7 +44,6 @@ func FuzzParseID(f *testing.F) {
 	})
 }
 
-// must returns the value of a call that must not fail: must(f())(t).
 func must[T any](value T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()

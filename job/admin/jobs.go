@@ -1,7 +1,7 @@
 //go:generate go run -C ../../tools ./apitypes ../job/admin/types.yaml
 
-// Package admin contains the response types of the operator API. The store fills them in, and the admin listener sends them
-// unchanged. JSON members have the names in the API's document.
+// Package admin contains the response types of the operator API. The store fills them in, and the admin listener sends them unchanged. The
+// JSON members have the names from the admin API's OpenAPI document.
 package admin
 
 import (
@@ -55,7 +55,7 @@ func SummaryOf(j *job.Job) JobSummary {
 	return s
 }
 
-// JobPage is a part of a list of jobs. It may be short, or empty, before the end.
+// JobPage is a part of a list of jobs. A page can have few or no jobs even if more pages follow.
 type JobPage struct {
 	Jobs []JobSummary
 	Next Place // zero at the end

@@ -45,10 +45,9 @@ type Situation struct {
 	// Silent are workers with a valid lease that missed three heartbeats in a row.
 	Silent []SilentWorker `json:"silent"`
 	// Died is the number of workers found dead in the last quarter of an hour.
-	Died       int  `json:"died"`
-	LeaderGone bool `json:"leader_gone"` // there has been no leader for some seconds
-	Throttled  int  `json:"throttled"`   // clients that run their maximum of jobs while more of their jobs wait
-	// Pauses are the operators' current pauses.
+	Died       int               `json:"died"`
+	LeaderGone bool              `json:"leader_gone"` // there has been no leader for some seconds
+	Throttled  int               `json:"throttled"`   // clients that run their maximum of jobs while more of their jobs wait
 	Pauses     job.Pauses        `json:"pauses"`
 	Failing    WebhookTrouble    `json:"failing"`  // enabled webhooks that have failed FailingAfter times in a row
 	Disabled   WebhookTrouble    `json:"disabled"` // webhooks that the service has disabled

@@ -25,7 +25,7 @@ var API = fault.API{
 	Expired: string(job.CodeTokenExpired),
 }
 
-// Scope selects requests, jobs and deliveries of a client: those of a labelled session, or those without a label if Session is zero.
+// Scope selects a client's requests, jobs and deliveries in one labeled session, or without a label if Session is zero.
 type Scope struct{ Client, Session job.ID }
 
 var roles = map[string]verdict.Role{
@@ -37,9 +37,9 @@ var roles = map[string]verdict.Role{
 // RoleOf returns the role of an operation.
 func RoleOf(operation string) verdict.Role { return roles[operation] }
 
-// Shape says in which members documents show the ids and states of jobs, batches and bulk operations, in our vocabulary and in the draft's.
-// In an event or a delivery, event_name takes the place of the state. The filter of a bulk operation also has a batch_id and
-// a state, which Shape does not take for a batch.
+// Shape names the JSON members that hold the ids and states of jobs, batches and bulk operations, in our vocabulary and in the draft's. In
+// an event or a delivery, event_name takes the place of the state. The filter of a bulk operation has batch_id and state. It is not a
+// batch, since a batch's state is in `status`.
 var Shape = wire.Shape{
 	Things: []wire.Thing{
 		{
@@ -96,7 +96,7 @@ func ErrorOf(e *fault.Effect) job.Code {
 	return code
 }
 
-// usual overrides CodeOf, which otherwise returns the first code in job.Codes with the status.
+// usual has the preferred code for a status with several codes.
 var usual = map[int]job.Code{503: job.CodeStorageUnavailable, 404: job.CodeJobNotFound}
 
 // CodeOf returns the usual code of an error with a status, or false if there is none.

@@ -21,7 +21,7 @@ const (
 	FixtureExpired   FixtureState = "expired" // succeeded, with an expired result
 )
 
-// Ends reports whether a job reaches the state only if a worker runs it to its end.
+// Ends reports whether a worker must run the job to its end to reach this state.
 func (s FixtureState) Ends() bool {
 	switch s {
 	case FixtureSucceeded, FixtureFailed, FixtureExhausted, FixtureGone, FixtureExpired:
