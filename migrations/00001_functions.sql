@@ -15,7 +15,6 @@ CREATE FUNCTION uuid7(at timestamptz) RETURNS uuid LANGUAGE sql VOLATILE PARALLE
 $$;
 -- +goose StatementEnd
 
--- The data in every event of a job: its work kind, duration and expected outcome.
 -- +goose StatementBegin
 CREATE FUNCTION event_data(work_kind text, definition jsonb) RETURNS jsonb LANGUAGE sql STABLE PARALLEL SAFE AS $$
   SELECT jsonb_build_object('work_kind', work_kind,

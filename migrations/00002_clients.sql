@@ -33,8 +33,8 @@ CREATE TABLE erasures (
 CREATE INDEX erasures_open ON erasures (erasure_id) WHERE finished_at IS NULL;
 
 -- Refuses new rows of erased clients. Submissions do not need the check: they need an API key, and the transaction that stores the erasure
--- revokes the client's keys. Each statement sees every erasure that was committed before it began. So once all transactions that were
--- running when the erasure was committed have ended, no new row of the client can appear.
+-- revokes the client's keys. Each statement sees every erasure that was committed before it began. No new row can appear once every
+-- transaction that was running at that commit has ended.
 -- +goose StatementBegin
 CREATE FUNCTION refuse_erased() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -46,8 +46,7 @@ END
 $$;
 -- +goose StatementEnd
 
--- used_at is when a key first authenticated a request. issued_by is the action that created the key. made_by is the key that requested
--- it, null for operators and registrations. scope is what the key may do.
+-- used_at is when a key first authenticated a request. made_by is the key that requested it, null for operators and registrations.
 CREATE TABLE api_keys (
   key_id      text PRIMARY KEY,
   client_id   uuid NOT NULL REFERENCES clients,
@@ -65,7 +64,7 @@ CREATE INDEX api_keys_client ON api_keys (client_id);
 CREATE TRIGGER api_keys_of_a_client AFTER INSERT ON api_keys REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 
--- Stores an idempotency key with what its first request led to: a job (with its state), a batch, or a response without secrets. A repeated
+-- An idempotency key with the result of its first request: a job (with its state), a batch, or a response without secrets. A repeated
 -- request gets its response from this row.
 CREATE TABLE idempotency_keys (
   client_id     uuid NOT NULL,

@@ -62,10 +62,9 @@ CREATE TABLE jobs (
     execution_at IS NULL OR (run_at >= execution_at AND (started_at IS NULL OR started_at >= execution_at))),
   CONSTRAINT jobs_attempt_in_range CHECK (attempt BETWEEN 1 AND max_attempts)
 )
--- A job moves through four indexes in its life. Each move leaves a dead entry at the head of jobs_waiting, jobs_scheduled or jobs_ended,
--- where scans begin, until a vacuum removes it. Counting a million waiting jobs reads only the index for pages that a vacuum has marked as
--- all-visible. Ended jobs stay in the table for weeks, so the default scale factor of a fifth would delay a vacuum until a million jobs had
--- changed.
+-- A job moves through four indexes in its life. Each move leaves a dead entry in the old index, where scans begin. Only a vacuum removes
+-- it. A count of waiting jobs avoids the table only for pages that a vacuum has marked as all-visible. Ended jobs stay in the table for
+-- weeks, so the default scale factor of a fifth would delay a vacuum until a million jobs had changed.
 WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);
 
 -- Includes client_id and queued_at, so that an index-only scan can count a million waiting jobs by client. Neither column causes additional
@@ -84,7 +83,6 @@ CREATE INDEX jobs_paused ON jobs (job_id)
   WHERE worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL
     AND run_at >= '2199-01-01 00:00:00+00' AND run_at < '2200-01-01 00:00:00+00';
 
--- These indexes contain only jobs of a batch or a schedule.
 CREATE INDEX jobs_batch ON jobs (batch_id, job_id) WHERE batch_id IS NOT NULL;
 CREATE INDEX jobs_batch_open ON jobs (batch_id) WHERE batch_id IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX jobs_schedule ON jobs (schedule_id, job_id) WHERE schedule_id IS NOT NULL;

@@ -1,8 +1,7 @@
 -- +goose Up
 
--- A client's stream of events is ordered by (tx, job_id, seq). tx is the event's own transaction, or the tx of the job's previous event
--- (jobs.event_tx) if that is later. So the stream never shows a job's events out of order. events_transition_allowed lists the transitions
--- of section 9 of the contract, and the return of a job to QUEUED after its lease expired.
+-- A client's stream of events is ordered by (tx, job_id, seq). tx is the id of the event's transaction, but at least the tx of the job's
+-- previous event (jobs.event_tx). So the stream never shows a job's events out of order.
 CREATE TABLE events (
   job_id      uuid NOT NULL, -- no foreign key: written in the statement that writes the job, deleted with it
   client_id   uuid NOT NULL,

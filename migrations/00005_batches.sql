@@ -22,9 +22,9 @@ CREATE TABLE batches (
 CREATE INDEX batches_open ON batches (batch_id) WHERE completed_at IS NULL;
 CREATE INDEX batches_ended ON batches (completed_at) WHERE completed_at IS NOT NULL;
 
--- First, steps copy the jobs that match the filter into bulk_items, the newest first. Each step stores the last job that it read as
--- position. Then the items are processed. The counters and the results of items are written in one transaction. client_id is null for an
--- operation of an operator. No index contains columns that change with each item, so those updates are in place (HOT).
+-- A bulk operation first copies the matching jobs into bulk_items, in several steps, from new to old. Each step stores the last job that
+-- it read as position. Then the operation processes the items. The counters and the results of items are written in one transaction.
+-- client_id is null for an operation of an operator. No index contains the counters, so their updates are in place (HOT).
 CREATE TABLE bulk_operations (
   bulk_id     uuid PRIMARY KEY,
   client_id   uuid,

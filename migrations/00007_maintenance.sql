@@ -19,9 +19,9 @@ CREATE TABLE workers (
   expires_at   timestamptz NOT NULL
 );
 
--- active and queued are upper bounds of the numbers of active jobs (not final) and QUEUED jobs, without the numbers in headroom_leases.
--- reported_active and reported_queued are the sums of all numbers that were ever added to the bounds. When a new count of jobs replaces a
--- bound, their growth since the count began is added to it. Transactions that change headroom or headroom_leases lock this row first.
+-- active and queued are upper bounds of the unfinished and the QUEUED jobs. The leases' numbers are not included. reported_active and
+-- reported_queued are running totals of what was added to the bounds. A new count, plus what was reported since it began, replaces a bound.
+-- Transactions that change headroom or headroom_leases lock this row first.
 CREATE TABLE headroom (
   only_row        boolean PRIMARY KEY DEFAULT true CONSTRAINT headroom_one_row CHECK (only_row),
   active          bigint NOT NULL DEFAULT 0,
@@ -41,8 +41,8 @@ CREATE TABLE headroom_leases (
   expires_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 
--- The history for operators in buckets of ten seconds and of one minute, written by the leader. It counts jobs. Times are in milliseconds,
--- null if no job ended. A bucket can be computed again as long as its jobs exist.
+-- The history for operators in buckets of ten seconds and of one minute, written by the leader. Times are in milliseconds, null if no job
+-- ended. A bucket can be computed again as long as its jobs exist.
 CREATE TABLE history (
   width       int NOT NULL CONSTRAINT history_width_known CHECK (width IN (10, 60)), -- in seconds
   at          timestamptz NOT NULL, -- beginning of the bucket
@@ -50,7 +50,7 @@ CREATE TABLE history (
   succeeded   int NOT NULL,
   failed      int NOT NULL,
   canceled    int NOT NULL,
-  retried     int NOT NULL, -- attempts before the last one of the ended jobs
+  retried     int NOT NULL, -- retries of the jobs that ended in the bucket
   wait_ms_p50 bigint,
   wait_ms_p99 bigint,
   run_ms_p50  bigint,

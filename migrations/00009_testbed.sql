@@ -1,7 +1,7 @@
 -- +goose Up
 
--- Fault rules that clients of a test bed have set for their own traffic, in order. seen counts the requests that matched a rule, and
--- applied those that it affected. Only a service with FORGERUN_TESTBED reads the table.
+-- Fault rules that clients of a test bed have set for their own traffic, in order. seen counts the requests that matched the rule. applied
+-- counts the requests that it affected. Only a service with FORGERUN_TESTBED reads the table.
 CREATE TABLE testbed_faults (
   client_id  uuid NOT NULL,
   session_id uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- a session with a label; the default means none
@@ -63,7 +63,8 @@ CREATE TABLE testbed_requests (
 CREATE INDEX testbed_requests_session ON testbed_requests (client_id, session_id);
 
 -- The clock of a test bed. Each row is a move of the clock, and the latest one applies. The service's time was service_at when Postgres'
--- clock showed real_at. Since then it has passed at the rate, unless it is frozen. Without a row, the service uses Postgres' clock.
+-- clock showed real_at. Since then the service's time runs at `rate`, or stands still if frozen. Without a row, the service uses Postgres'
+-- clock.
 CREATE TABLE testbed_clock (
   number     bigint PRIMARY KEY,
   real_at    timestamptz NOT NULL,
@@ -73,23 +74,22 @@ CREATE TABLE testbed_clock (
   CONSTRAINT testbed_clock_rate CHECK (rate BETWEEN 0.1 AND 3600)
 );
 
--- Postgres connections of a test bed search this schema before pg_catalog, so they find these functions. A move replaces the functions by
--- new ones that contain its values as constants, so that Postgres inlines them and plans cached statements again. Other connections find
--- the functions of pg_catalog first.
+-- Postgres connections of a test bed search this schema before pg_catalog, so they find these functions. A move replaces the functions
+-- with ones that contain constants. So Postgres inlines them, and plans cached statements again. Other connections find the functions of
+-- pg_catalog first.
 CREATE FUNCTION now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
   AS 'SELECT pg_catalog.now()';
 CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
   AS 'SELECT pg_catalog.clock_timestamp()';
 
--- The time to record for an event that was due at `due`, null if the event had no due time. The result is the due time if the clock jumped
--- over it or does not run at the rate of Postgres' clock. Otherwise it is the current time.
+-- The time to record for an event. `due` is when the event was due, or null. The result is the due time if the clock jumped over it or
+-- does not run at the rate of Postgres' clock. Otherwise it is the current time.
 CREATE FUNCTION testbed_moment(due timestamptz) RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
   AS 'SELECT pg_catalog.clock_timestamp()';
 
--- Moves the clock by jump. From then on, it passes at new_rate, or stands still. The move takes effect only after `wait`, when it is
--- already committed. A statement that still uses the old functions therefore sees no time later than the move's, even if the old clock is
--- faster. The function does everything in one call, so that little time passes between reading the clock and the commit. The functions are
--- replaced in the schema of testbed_clock.
+-- Moves the clock by jump. From then on, the clock runs at new_rate, or stands still. The move takes effect only after `wait`, when it is
+-- already committed. So a statement with the old functions never sees a time after the start of the new clock, even if the old clock is
+-- faster. The function does everything in one call, so that little time passes between reading the clock and the commit.
 -- +goose StatementBegin
 CREATE FUNCTION testbed_move(next bigint, jump interval, wait interval, old_rate float8, new_rate float8, new_frozen boolean)
 RETURNS void LANGUAGE plpgsql AS $$

@@ -33,14 +33,14 @@ CREATE INDEX webhooks_deleted ON webhooks (deleted_at) WHERE deleted_at IS NOT N
 CREATE TRIGGER webhooks_of_a_client AFTER INSERT ON webhooks REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 
--- deliveries: one event for one endpoint. An endpoint is a webhook, or for callbacks the origin of their URL (see callback_endpoint).
--- Sending capacity is shared out between endpoints. A delivery is waiting (PENDING, not claimed), being sent (PENDING, claimed), or
--- settled. dispatch counts the claims: a sender whose claim has a lower count has lost the delivery, and its writes change nothing.
+-- deliveries: one event for one endpoint. An endpoint is a webhook, or the origin of callback URLs (see callback_endpoint). Endpoints
+-- share the sending capacity. A delivery is waiting (PENDING, not claimed), being sent (PENDING, claimed), or settled. dispatch counts the
+-- claims: a sender whose claim has a lower count has lost the delivery, and its writes change nothing.
 CREATE TABLE deliveries (
   delivery_id     uuid PRIMARY KEY,
   client_id       uuid NOT NULL,
   endpoint_id     uuid NOT NULL,
-  webhook_id      uuid, -- no foreign key: null for a callback
+  webhook_id      uuid, -- null for a callback
   url             text, -- of a callback
   job_id          uuid, -- null for an event without a job
   seq             int NOT NULL, -- 0 for an event without a job
@@ -49,7 +49,7 @@ CREATE TABLE deliveries (
   created_at      timestamptz NOT NULL,
   state           text NOT NULL DEFAULT 'PENDING' CONSTRAINT deliveries_state_known CHECK (state IN ('PENDING', 'DELIVERED', 'FAILED')),
   attempts        int NOT NULL DEFAULT 0,
-  resent_at       int NOT NULL DEFAULT 0, -- attempts when it was last redelivered; the limit counts from there
+  resent_at       int NOT NULL DEFAULT 0, -- value of attempts at the last redelivery; the limit of tries counts from there
   dispatch        int NOT NULL DEFAULT 0,
   next_attempt_at timestamptz,
   claimed_until   timestamptz,
@@ -66,8 +66,8 @@ CREATE TABLE deliveries (
   CONSTRAINT deliveries_delivered_no_error CHECK (state <> 'DELIVERED' OR last_error IS NULL),
   CONSTRAINT deliveries_failed_has_error CHECK (state <> 'FAILED' OR last_error IS NOT NULL)
 )
--- Each row is written a few times and then only read. Every change moves it to another index, so a vacuum must remove dead index entries
--- earlier than at the default, a fifth of the table.
+-- Each row is written a few times and then only read. Every change moves it to another index. A vacuum must remove dead index entries
+-- before the default fifth of the table has changed.
 WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_insert_scale_factor = 0.05);
 CREATE INDEX deliveries_waiting ON deliveries (client_id, endpoint_id, next_attempt_at)
   WHERE state = 'PENDING' AND claimed_until IS NULL;
@@ -78,7 +78,6 @@ CREATE INDEX deliveries_failed ON deliveries (webhook_id, delivery_id) WHERE sta
 -- The predicate is equivalent to webhook_id IS NOT NULL but written differently, so that no search by webhook alone uses this index.
 CREATE UNIQUE INDEX deliveries_once ON deliveries (event_id, webhook_id) WHERE url IS NULL;
 
--- One row per attempt, with the answer.
 CREATE TABLE delivery_attempts (
   delivery_id     uuid NOT NULL,
   number          int NOT NULL,
@@ -103,9 +102,9 @@ CREATE TABLE signing_keys (
   retires_at  timestamptz
 );
 
--- Every statement that writes events also writes their deliveries to the client's subscriptions for these events. If an event is a change
--- of state or the client's own event, the statement also writes the delivery to the job's callback. If only webhooks can be receivers, as
--- for most events, the trigger does not read the jobs. OFFSET 0 makes the planner look each client up in the index.
+-- Writes the deliveries of new events to the client's webhooks. A change of state and an event that the client emitted also go to the
+-- job's callback. If none of the events can go to a callback, the trigger skips the second INSERT. OFFSET 0 makes the planner look each
+-- client up in the index.
 -- +goose StatementBegin
 CREATE FUNCTION deliver_events() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -139,8 +138,7 @@ $$;
 CREATE TRIGGER events_delivered AFTER INSERT ON events REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION deliver_events();
 
--- The same for events without a job. The statement that writes webhook.test
--- also writes its only delivery.
+-- Writes the deliveries of events without a job. The statement that writes webhook.test also writes its only delivery.
 -- +goose StatementBegin
 CREATE FUNCTION deliver_client_events() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -157,8 +155,8 @@ $$;
 CREATE TRIGGER client_events_delivered AFTER INSERT ON client_events REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION deliver_client_events();
 
--- Removing a job removes its deliveries, and removing these removes their attempts. The triggers also remove rows that were written while
--- the removal waited for locks, which its own snapshot does not show. Deliveries are locked in order of their ids.
+-- Removing a job removes its deliveries, and removing these removes their attempts. A removal that waited for locks does not see rows that
+-- were written meanwhile. The triggers see and remove them. Deliveries are locked in order of their ids.
 -- +goose StatementBegin
 CREATE FUNCTION remove_deliveries() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
