@@ -26,14 +26,12 @@ type Admin struct {
 	Registry *prometheus.Registry
 	// Ready reports whether the process can work, and returns a value that the response shows.
 	Ready func(ctx context.Context) (ok bool, report any)
-	// Guard recognizes operators. Guard authenticates operators for all pages that are not for machines.
+	// Guard authenticates operators for all pages that are not for machines.
 	Guard operators.Guard
-	// Hosts reports whether to answer requests for a host. nil: all hosts or, if no token is set, only names of this machine.
-	Hosts func(string) bool
-	// Dashboard is mounted at DashboardPath.
+	// Hosts reports whether to answer requests for a host. Nil allows all hosts; if no token is set, only names of this machine.
+	Hosts     func(string) bool
 	Dashboard http.Handler
-	// Docs is the page that documents the operator API.
-	Docs http.Handler
+	Docs      http.Handler
 	// Console serves its page at / and its files below ConsolePath.
 	Console http.Handler
 	// Log gets a line for each failed scrape.

@@ -8,7 +8,6 @@ import (
 	"github.com/forgerun/forgerun/internal/operators"
 )
 
-// requireOperator passes on requests from operators. It refuses other requests with an explanation of how to authenticate.
 func requireOperator(guard operators.Guard, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, refusal := guard.Check(r)

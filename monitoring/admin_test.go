@@ -44,7 +44,6 @@ func newAdmin(token string, ready bool) Admin {
 	}
 }
 
-// logouts stores the sessions that were logged out. While away is set, every lookup fails.
 type logouts struct {
 	ended sync.Map
 	away  atomic.Bool

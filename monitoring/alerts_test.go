@@ -12,7 +12,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// promtool accepts the configuration and the rules, and the tests of the rules pass.
 func TestPrometheusAcceptsRules(t *testing.T) {
 	t.Parallel()
 	promtool := program(t, "promtool")

@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Replicas publish no ports, and both api processes are known to the balancer and to Prometheus. "make ha-trial" runs the profile with the
-// lines of .env.example, and kills one process of each kind.
+// Replicas publish no ports, and both api processes are known to the balancer and to Prometheus.
 func TestComposeHA(t *testing.T) {
 	t.Parallel()
 	variables := maps.Clone(requiredVariables)

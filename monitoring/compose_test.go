@@ -41,7 +41,6 @@ func loadCompose(t *testing.T, file string, variables map[string]string, profile
 	}, loader.WithProfiles(profiles), func(o *loader.Options) { o.SetProjectName("forgerun", false) })
 }
 
-// compose loads the file as docker compose does.
 func compose(t *testing.T, profiles ...string) *types.Project {
 	t.Helper()
 	project, err := loadCompose(t, composeFile, requiredVariables, profiles...)

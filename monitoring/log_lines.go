@@ -24,10 +24,10 @@ type Lines struct {
 
 	mu       sync.Mutex
 	waiting  []byte
-	spare    []byte        // empty buffer for reuse
+	spare    []byte
 	idle     chan struct{} // closed when all lines are written; nil: all are written
-	dropped  int           // total number of dropped lines
-	reported int           // number of dropped lines that were reported in the log
+	dropped  int
+	reported int // number of dropped lines that were reported in the log
 }
 
 // NewLines makes a Lines that writes to out. The registry, if it is not nil, gets the count of dropped lines.
@@ -87,7 +87,6 @@ func (l *Lines) write() {
 	}
 }
 
-// written counts the lines that a failed write lost. After a successful write, it reports how many lines were dropped before.
 func (l *Lines) written(lines []byte, n int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -28,12 +28,12 @@ func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, erro
 // traceHandler adds the ids of the context's span to a line, at the top level, outside all groups.
 type traceHandler struct {
 	slog.Handler
-	// outer is Handler without its groups and their attributes; inner adds these to another handler. Both are nil if there is no group.
+	// outer is the handler before the first WithGroup. inner applies the calls since then to another handler. Both are nil if there is no
+	// group.
 	outer slog.Handler
 	inner func(slog.Handler) slog.Handler
 }
 
-// Handle implements slog.Handler.
 func (h *traceHandler) Handle(ctx context.Context, r slog.Record) error {
 	span := trace.SpanContextFromContext(ctx)
 	if !span.IsSampled() {
@@ -48,7 +48,6 @@ func (h *traceHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// WithAttrs implements slog.Handler.
 func (h *traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	if h.inner == nil {
 		return &traceHandler{Handler: h.Handler.WithAttrs(attrs)}
@@ -56,7 +55,6 @@ func (h *traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return h.within(func(next slog.Handler) slog.Handler { return next.WithAttrs(attrs) })
 }
 
-// WithGroup implements slog.Handler.
 func (h *traceHandler) WithGroup(name string) slog.Handler {
 	if h.inner == nil {
 		plain := func(next slog.Handler) slog.Handler { return next }
@@ -99,7 +97,6 @@ func (e escaper) Write(line []byte) (int, error) {
 
 func isControl(r rune) bool { return r >= 0x7f && r <= 0x9f }
 
-// isPlain reports whether all bytes are below 0x7f. Such a line needs no escapes.
 func isPlain(line []byte) bool {
 	for _, b := range line {
 		if b >= 0x7f {

@@ -18,7 +18,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// newLog returns a logger, and a function that returns its lines and clears them.
 func newLog(t *testing.T, format string) (*slog.Logger, func() string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -37,7 +36,6 @@ func parsed(t *testing.T, line string) map[string]any {
 	return fields
 }
 
-// hostile returns a text with every character that can end a line or control a terminal.
 func hostile() string {
 	b := strings.Builder{}
 	for r := range rune(0xa0) {
@@ -122,7 +120,6 @@ func TestLoggerAddsTraceIDs(t *testing.T) {
 	require.Contains(t, line(), " trace_id="+span.SpanContext().TraceID().String())
 }
 
-// must returns the value of a call that must succeed: must(f())(t).
 func must[T any](value T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -131,10 +128,9 @@ func must[T any](value T, err error) func(testing.TB) T {
 	}
 }
 
-// blockingWriter blocks until shut is closed, like a pipe without a reader.
 type blockingWriter struct {
 	bytes.Buffer
-	shut chan struct{} // closed when the writer accepts bytes
+	shut chan struct{}
 }
 
 func (v *blockingWriter) Write(b []byte) (int, error) {

@@ -15,7 +15,6 @@ import (
 
 const someTraceID = "4bf92f3577b34da6a3ce929d0e0e4736"
 
-// scraped returns a listener with a counter, and with a classic and a native histogram that have an exemplar.
 func scraped(t *testing.T) Admin {
 	t.Helper()
 	a := newAdmin(adminToken, true)
@@ -50,7 +49,6 @@ func TestMetricsAsTextAndOpenMetrics(t *testing.T) {
 	require.Regexp(t, `some_seconds_bucket\{le="1.0"\} 1 # \{trace_id="`+someTraceID+`"\} 0.5`, w.Body.String())
 }
 
-// Concurrent scrapes share one reading of the collectors.
 func TestConcurrentScrapesShareOneReading(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 // maxLogin is the maximum size of a login form, in bytes.
 const maxLogin = 4 << 10
 
-// sessions mounts the routes by which the console logs in and out.
 func sessions(mux *http.ServeMux, guard operators.Guard) {
 	mux.HandleFunc("POST /login", func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
@@ -38,7 +37,6 @@ func sessions(mux *http.ServeMux, guard operators.Guard) {
 	})
 }
 
-// writeSession writes the console's session with the rights of its operator, or the refusal.
 func writeSession(w http.ResponseWriter, s operators.Session, refusal *operators.Refusal) {
 	if refusal != nil {
 		refusal.Header(w.Header())
@@ -55,7 +53,6 @@ func writeSession(w http.ResponseWriter, s operators.Session, refusal *operators
 	})
 }
 
-// renewing renews the session of an operator with each request.
 func renewing(guard operators.Guard, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/logout" {

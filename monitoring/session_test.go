@@ -15,7 +15,6 @@ import (
 	"github.com/forgerun/forgerun/internal/operators"
 )
 
-// sessionDocument is the response to a login and to GET /session.
 type sessionDocument struct {
 	Operator  string     `json:"operator"`
 	ReadOnly  bool       `json:"read_only"`
@@ -35,7 +34,6 @@ func login(h http.Handler, token string, prepare func(*http.Request)) *httptest.
 	return w
 }
 
-// loggedIn returns a function that adds the session cookie of a token to requests.
 func loggedIn(t *testing.T, h http.Handler, token string) (withCookie func(*http.Request), s sessionDocument) {
 	t.Helper()
 	w := login(h, token, nil)
@@ -46,7 +44,6 @@ func loggedIn(t *testing.T, h http.Handler, token string) (withCookie func(*http
 	return func(r *http.Request) { r.AddCookie(cookies[0]) }, s
 }
 
-// echo mounts a dashboard that returns the name of the operator.
 func echo(a Admin) http.Handler {
 	a.Dashboard = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		operator, _ := a.Guard.Check(r)
@@ -108,7 +105,6 @@ func TestLogout(t *testing.T) {
 	require.Negative(t, out.Result().Cookies()[0].MaxAge)
 }
 
-// A request that changes something in a session needs the CSRF token, which only a page of this origin knows.
 func TestSessionChangesNeedTheCSRFToken(t *testing.T) {
 	t.Parallel()
 	h := echo(newAdmin(adminToken, true))

@@ -85,9 +85,9 @@ func newExporter(ctx context.Context, protocol string) (sdktrace.SpanExporter, e
 
 var errRedirect = errors.New("the collector returns a redirect, which is not followed: set the collector's final address")
 
-// proxyForCollector is the Proxy function of the exporter. It sends spans directly, even if the environment names a proxy, since spans
-// and their headers are only for the collector. It refuses redirects: net/http also calls it for requests that follow one. The exporter
-// could use another client, but that client would not have the certificates that the environment names.
+// proxyForCollector is the Proxy function of the exporter. It sends spans directly, even if the environment names a proxy, since spans and
+// their headers are only for the collector. net/http also calls it to follow a redirect; it then returns an error. The exporter could use
+// another client, but that client would not have the certificates that the environment names.
 func proxyForCollector(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, errRedirect
@@ -95,7 +95,6 @@ func proxyForCollector(r *http.Request) (*url.URL, error) {
 	return nil, nil
 }
 
-// reporter counts the spans that are sent. It logs and counts those that cannot be sent.
 type reporter struct {
 	sdktrace.SpanExporter
 	log          *slog.Logger
@@ -110,7 +109,6 @@ type ended struct {
 	spans prometheus.Counter
 }
 
-// OnEnd counts a recorded span and passes it on.
 func (e ended) OnEnd(s sdktrace.ReadOnlySpan) {
 	if s.SpanContext().IsSampled() {
 		e.spans.Inc()
@@ -118,7 +116,6 @@ func (e ended) OnEnd(s sdktrace.ReadOnlySpan) {
 	e.SpanProcessor.OnEnd(s)
 }
 
-// ExportSpans implements sdktrace.SpanExporter.
 func (r *reporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := r.SpanExporter.ExportSpans(ctx, spans)
 	if err == nil {
@@ -170,12 +167,10 @@ func otelLevel(level slog.Level) slog.Level {
 	return level
 }
 
-// Enabled implements slog.Handler.
 func (l otelLog) Enabled(ctx context.Context, level slog.Level) bool {
 	return l.handler.Enabled(ctx, otelLevel(level))
 }
 
-// Handle implements slog.Handler.
 func (l otelLog) Handle(ctx context.Context, r slog.Record) error {
 	line := slog.NewRecord(r.Time, otelLevel(r.Level), r.Message, 0)
 	r.Attrs(func(a slog.Attr) bool {
@@ -187,8 +182,6 @@ func (l otelLog) Handle(ctx context.Context, r slog.Record) error {
 	return l.handler.Handle(ctx, line)
 }
 
-// WithAttrs implements slog.Handler.
 func (l otelLog) WithAttrs([]slog.Attr) slog.Handler { return l }
 
-// WithGroup implements slog.Handler.
 func (l otelLog) WithGroup(string) slog.Handler { return l }

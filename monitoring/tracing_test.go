@@ -51,7 +51,7 @@ func listenGRPC(t *testing.T, r *receiver) (url string) {
 	return "http://" + l.Addr().String()
 }
 
-// startTracing starts tracing to the URL. Spans are sent at once instead of in batches. The registry may be nil.
+// Spans are sent at once instead of in batches.
 func startTracing(
 	t *testing.T, url, protocol string, registry prometheus.Registerer,
 ) (trace.Tracer, func(context.Context) error, *testkit.Output) {
@@ -108,7 +108,6 @@ func TestSpansArriveOverGRPC(t *testing.T) {
 	require.Equal(t, map[string]float64{"trace_spans_ended_total": 2, "trace_spans_sent_total": 2, "trace_spans_failed_total": 0}, counts)
 }
 
-// deadCollectors returns addresses without a working collector.
 func deadCollectors(t *testing.T) map[string]string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // it accepts connections and never answers
@@ -137,7 +136,6 @@ func TestDeadCollectorDelaysNothing(t *testing.T) {
 	}
 }
 
-// refusing is an exporter whose collector refuses all spans.
 type refusing struct{ sdktrace.SpanExporter }
 
 func (refusing) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error {
