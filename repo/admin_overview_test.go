@@ -29,7 +29,8 @@ func TestSituationOfEmptyStore(t *testing.T) {
 	}, f.situation())
 	require.True(t, f.becomeLeader(newID()))
 	require.False(t, f.situation().LeaderGone)
-	for since, gone := range map[string]bool{"1 s": false, "3 s": true} { // at 1 s others may take over, but LeaderGone waits longer
+	// A lease that ended 1 s ago lets others take over. LeaderGone is set only some seconds later.
+	for since, gone := range map[string]bool{"1 s": false, "3 s": true} {
 		f.exec(`UPDATE maintenance_state SET leader_expires_at = clock_timestamp() - $1::interval`, since)
 		require.Equal(t, gone, f.situation().LeaderGone, since)
 	}
@@ -149,7 +150,7 @@ func TestSituationOfDeliveries(t *testing.T) {
 	require.InDelta(t, time.Now().Add(-time.Hour).Unix(), time.Time(*now.Failing.Since).Unix(), 30)
 }
 
-// The mark changes with every event that is visible to operators, and with no other event.
+// Mark changes exactly when something that operators can see has changed.
 func TestAdminMark(t *testing.T) {
 	f := setup(t)
 	a := f.store.Admin()

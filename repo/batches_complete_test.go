@@ -9,7 +9,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// completeBatches completes the ready batches among the given ones or, without ids, all ready batches.
 func (f *fixture) completeBatches(ids ...job.ID) []job.Batch {
 	if len(ids) == 0 {
 		ids, _ = f.readyBatches(job.ID{}, 1000)

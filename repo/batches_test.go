@@ -130,7 +130,6 @@ func (f *fixture) find(client job.ID, sub job.BatchSubmission) (*job.Batch, erro
 	return f.store.FindBatch(f.ctx(), client, "k", sub.RequestHash)
 }
 
-// otherBatch returns a batch with the key k and other content.
 func (f *fixture) otherBatch(n int) job.BatchSubmission {
 	other := f.batch(n, batchKeyed("k"))
 	other.RequestHash = sha256.Sum256([]byte("another request"))
@@ -192,7 +191,6 @@ func TestConcurrentBatchesWithOneKeyMakeOneBatch(t *testing.T) {
 	f.checkInvariants()
 }
 
-// Batches that wait for a key or a lock leave connections for others.
 func TestWaitingBatchesDoNotStarveOthers(t *testing.T) {
 	t.Parallel()
 	const n = 40
@@ -243,7 +241,6 @@ func TestBatchKeyOutlivesItsBatch(t *testing.T) {
 	f.insertBatch(other)
 }
 
-// insertAndKill stores a batch and kills its connection while it waits for a lock.
 func (f *fixture) insertAndKill(sub job.BatchSubmission) error {
 	inserted := begin(func() error { return errOf(f.store.InsertBatch(f.ctx(), sub)) })
 	f.awaitBlocked(1)

@@ -28,7 +28,6 @@ var everything = job.BulkFilter{All: true}
 
 func ofOperator(b *job.Bulk) { b.Owner = job.BulkOwner{Operator: "anna"} }
 
-// gather reads `look` jobs at a time until the operation has gathered all its items, or `most` items.
 func (f *fixture) gather(b *job.Bulk, look, most int) *job.Bulk {
 	for b.GatheredAt == nil {
 		next, ok := must2(f.store.GatherBulk(f.ctx(), b, look, most))(f.t)

@@ -21,11 +21,11 @@ const (
 	countLook     = 10_000 // rows read to count the client's rows
 )
 
-// eraseStep is one step of an erasure, done in parts. Its function `run` does one part, and reports whether the step is done.
+// eraseStep is one step of an erasure, done in parts.
 type eraseStep struct {
-	name   string
-	resets bool // resets take this step too
-	run    func(*erasing, context.Context) (done bool, err error)
+	name    string
+	inReset bool // the step is also part of a reset of a test bed
+	run     func(*erasing, context.Context) (done bool, err error)
 }
 
 // eraseSteps are in an order in which no new row can appear in a table after its step:
@@ -69,7 +69,7 @@ var eraseSteps = []eraseStep{
 
 // resetSteps are the steps of a reset of a client's test bed. A reset does not refuse new rows, so no step waits for older transactions.
 // Sessions and their recorded exchanges stay.
-var resetSteps = append(slices.DeleteFunc(slices.Clone(eraseSteps), func(s eraseStep) bool { return !s.resets }),
+var resetSteps = append(slices.DeleteFunc(slices.Clone(eraseSteps), func(s eraseStep) bool { return !s.inReset }),
 	eraseStep{"idempotency_keys", true, limited("idempotency_keys", statement("forgetAnswers"))})
 
 func limited(table, sql string) func(*erasing, context.Context) (bool, error) {
@@ -130,7 +130,6 @@ type erasedJob struct {
 	Attempt, Dispatch int
 }
 
-// split notes which of the found jobs must be canceled, and returns the ids of the others.
 func (e *erasing) split(found []erasedJob) (final [][16]byte) {
 	for _, j := range found {
 		if j.Open {
@@ -142,7 +141,7 @@ func (e *erasing) split(found []erasedJob) (final [][16]byte) {
 	return final
 }
 
-// findUnfinished looks for jobs to cancel. If the leader dies before it cancels them, the step that removes jobs cancels them.
+// If the leader dies before it cancels the found jobs, the step that removes jobs cancels them.
 func (e *erasing) findUnfinished(ctx context.Context) (bool, error) {
 	found, err := pg.RowsIn(ctx, e.tx, pgx.RowToStructByPos[erasedJob], statement("lookErasedJobs"),
 		pg.UUID(e.Erasure.ClientID), [16]byte(e.Erasure.Position), eraseLimit)
@@ -172,7 +171,6 @@ func (e *erasing) deliveries(ctx context.Context, sql string, args ...any) (int,
 	return len(ids), nil
 }
 
-// allDeliveries removes deliveries of jobs or webhooks, and reports whether it removed all of them.
 func (e *erasing) allDeliveries(ctx context.Context, ids [][16]byte) (gone bool, err error) {
 	n, err := e.deliveries(ctx, statement("eraseDeliveries"), ids, eraseLimit)
 	if err != nil || n == eraseLimit {
@@ -189,8 +187,8 @@ func (e *erasing) waitingDeliveries(ctx context.Context) (bool, error) {
 	return n == 0, err
 }
 
-// jobs removes jobs with all their data. It counts the data in the same transaction, because afterwards it can no longer be attributed to
-// the client. It locks the jobs' rows, because all statements that write data for a job need its row.
+// jobs removes jobs with all their data. It counts the data in the same transaction: without the jobs, nothing shows whose data it was. It
+// locks the jobs' rows, because all statements that write data for a job need its row.
 func (e *erasing) jobs(ctx context.Context) (bool, error) {
 	found, err := pg.RowsIn(ctx, e.tx, pgx.RowToStructByPos[erasedJob], statement("chooseErasedJobs"),
 		pg.UUID(e.Erasure.ClientID), eraseJobLimit)
@@ -256,7 +254,6 @@ func (e *erasing) webhooks(ctx context.Context) (bool, error) {
 	return len(found) < eraseLook, nil
 }
 
-// client removes the client and its keys, and makes all processes forget the keys.
 func (e *erasing) client(ctx context.Context) (bool, error) {
 	keys, err := forgetKeys(ctx, e.tx, statement("eraseKeys"), e.Erasure.ClientID)
 	if err != nil {
@@ -268,7 +265,6 @@ func (e *erasing) client(ctx context.Context) (bool, error) {
 	return true, err
 }
 
-// finish counts the client's remaining rows. If there are none, it ends the erasure and writes the record. Otherwise all steps run again.
 func (e *erasing) finish(ctx context.Context) (bool, error) {
 	var counts map[string]int
 	var at time.Time
@@ -278,7 +274,7 @@ func (e *erasing) finish(ctx context.Context) (bool, error) {
 	maps.Copy(e.Erasure.Remaining, counts)
 	for _, n := range e.Erasure.Remaining {
 		if n > 0 {
-			return true, nil // the step after the last is the first
+			return true, nil // the erasure starts again with the first step
 		}
 	}
 	if err := e.Erasure.Finish(at); err != nil {
