@@ -1,7 +1,7 @@
 -- +goose Up
 
--- No index contains state, so the step from ASSIGNED to RUNNING is an update in place (HOT). Partial indexes use other columns instead. By
--- the checks below, a job is waiting if worker_id and finished_at are null, and CREATED if queued_at and finished_at are null.
+-- No index contains state, so the step from ASSIGNED to RUNNING is an update in place (HOT). Partial indexes use other columns. A job is
+-- waiting if worker_id and finished_at are null. It is CREATED if queued_at and finished_at are null.
 CREATE TABLE jobs (
   job_id         uuid PRIMARY KEY,
   client_id      uuid NOT NULL, -- no foreign key, because its check would lock the client's row
@@ -67,15 +67,15 @@ CREATE TABLE jobs (
 -- weeks, so the default scale factor of a fifth would delay a vacuum until a million jobs had changed.
 WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);
 
--- Includes client_id and queued_at, so that an index-only scan can count a million waiting jobs by client. Neither column causes additional
+-- Includes client_id and queued_at, so that an index-only scan can count a million waiting jobs by client. Neither column causes more
 -- index updates: client_id never changes, and a change of queued_at updates jobs_scheduled anyway.
 CREATE INDEX jobs_waiting ON jobs (run_at, job_id) INCLUDE (client_id, queued_at) WHERE worker_id IS NULL AND finished_at IS NULL;
 CREATE INDEX jobs_scheduled ON jobs (execution_at, job_id) WHERE queued_at IS NULL AND finished_at IS NULL;
 CREATE INDEX jobs_held ON jobs (worker_id) WHERE worker_id IS NOT NULL;
 CREATE INDEX jobs_ended ON jobs (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX jobs_client ON jobs (client_id, job_id);
--- Waiting jobs of clients that run as many jobs as they may. Their run_at is a time that never comes. An update changes this index only if
--- it also changes jobs_waiting.
+-- Waiting jobs of clients that are at their limit of running jobs. Their run_at is a time that never comes. An update changes this index
+-- only if it also changes jobs_waiting.
 CREATE INDEX jobs_throttled ON jobs (client_id, job_id)
   WHERE worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL AND run_at >= '2200-01-01 00:00:00+00';
 -- Jobs that wait because their kind or client is paused.
@@ -87,7 +87,7 @@ CREATE INDEX jobs_batch ON jobs (batch_id, job_id) WHERE batch_id IS NOT NULL;
 CREATE INDEX jobs_batch_open ON jobs (batch_id) WHERE batch_id IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX jobs_schedule ON jobs (schedule_id, job_id) WHERE schedule_id IS NOT NULL;
 CREATE INDEX jobs_schedule_open ON jobs (schedule_id) WHERE schedule_id IS NOT NULL AND finished_at IS NULL;
--- The index begins with the time, so that the planner does not use it to find the jobs of one schedule.
+-- The index begins with the time, so the planner does not use it to find the jobs of one schedule.
 CREATE UNIQUE INDEX jobs_one_for_each_due_time ON jobs (scheduled_for, schedule_id) WHERE scheduled_for IS NOT NULL;
 
 -- One report per finished attempt, which never changes. event_seq is the last
@@ -126,8 +126,8 @@ CREATE TABLE results (
 ALTER TABLE results ALTER COLUMN body SET STORAGE EXTERNAL; -- bodies are random data, which cannot be compressed
 CREATE INDEX results_expiry ON results (expires_at) WHERE body IS NOT NULL;
 
--- Removed jobs. The columns from state on are set only if the job was removed within 20 minutes of its end, because the history may still
--- count it.
+-- Removed jobs. If a job was removed within 20 minutes of its end, the columns from state on are set, because the history may still count
+-- the job.
 CREATE TABLE tombstones (
   job_id      uuid PRIMARY KEY,
   client_id   uuid NOT NULL,

@@ -71,7 +71,7 @@ CREATE TABLE bulk_items (
   PRIMARY KEY (bulk_id, job_id),
   CONSTRAINT bulk_items_result_complete CHECK ((result = 'PENDING') = (ended_at IS NULL))
 );
--- The index begins with the result, so that the planner does not use it instead of the primary key to find the items of one operation.
+-- The index begins with the result, so the planner finds the items of one operation by the primary key.
 CREATE INDEX bulk_items_result ON bulk_items (result, bulk_id, job_id);
 
 -- +goose Down

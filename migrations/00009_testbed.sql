@@ -10,7 +10,7 @@ CREATE TABLE testbed_faults (
   operation  text, -- null for all
   from_at    timestamptz,
   until_at   timestamptz,
-  nth        bigint, -- once this many requests were seen, the rule no longer applies; null for no limit
+  nth        bigint, -- the rule applies until it has seen this many requests; null: no limit
   rule       json NOT NULL,
   seed       bigint NOT NULL,
   seen       bigint NOT NULL DEFAULT 0,
@@ -23,8 +23,8 @@ CREATE TABLE testbed_faults (
 CREATE TRIGGER testbed_faults_of_a_client AFTER INSERT ON testbed_faults REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 
--- Sessions in which the traffic of a client of a test bed is recorded and judged. A client has at most one open session with each label,
--- and one without a label. Only a service with FORGERUN_TESTBED reads these tables.
+-- Sessions that record and judge the traffic of a test bed's client. A client has at most one open session with each label, and one
+-- without a label. Only a service with FORGERUN_TESTBED reads these tables.
 CREATE TABLE testbed_sessions (
   client_id  uuid NOT NULL,
   session_id uuid NOT NULL,
@@ -32,8 +32,8 @@ CREATE TABLE testbed_sessions (
   profile    text NOT NULL,
   seed       bigint NOT NULL,
   rules      text[] NOT NULL,
-  exchanges  int NOT NULL DEFAULT 0, -- number of exchanges, including those beyond the limit, which are not stored
-  bytes      bigint NOT NULL DEFAULT 0, -- total size of these exchanges
+  exchanges  int NOT NULL DEFAULT 0, -- number of exchanges; the ones beyond the limit are counted, but not stored
+  bytes      bigint NOT NULL DEFAULT 0, -- total size of all counted exchanges
   created_at timestamptz NOT NULL,
   ended_at   timestamptz,
   PRIMARY KEY (client_id, session_id),

@@ -35,7 +35,7 @@ CREATE TRIGGER webhooks_of_a_client AFTER INSERT ON webhooks REFERENCING NEW TAB
 
 -- deliveries: one event for one endpoint. An endpoint is a webhook, or the origin of callback URLs (see callback_endpoint). Endpoints
 -- share the sending capacity. A delivery is waiting (PENDING, not claimed), being sent (PENDING, claimed), or settled. dispatch counts the
--- claims: a sender whose claim has a lower count has lost the delivery, and its writes change nothing.
+-- claims. A sender with a lower count has lost the delivery, and its writes change nothing.
 CREATE TABLE deliveries (
   delivery_id     uuid PRIMARY KEY,
   client_id       uuid NOT NULL,
@@ -75,7 +75,7 @@ CREATE INDEX deliveries_claimed ON deliveries (claimed_until) WHERE claimed_unti
 CREATE INDEX deliveries_webhook ON deliveries (webhook_id, delivery_id) WHERE webhook_id IS NOT NULL;
 CREATE INDEX deliveries_job ON deliveries (job_id, delivery_id) WHERE job_id IS NOT NULL;
 CREATE INDEX deliveries_failed ON deliveries (webhook_id, delivery_id) WHERE state = 'FAILED' AND webhook_id IS NOT NULL;
--- The predicate is equivalent to webhook_id IS NOT NULL but written differently, so that no search by webhook alone uses this index.
+-- The predicate means the same as webhook_id IS NOT NULL. Written like this, searches by webhook alone do not use the index.
 CREATE UNIQUE INDEX deliveries_once ON deliveries (event_id, webhook_id) WHERE url IS NULL;
 
 CREATE TABLE delivery_attempts (
