@@ -210,8 +210,8 @@ func TestAdminPage(t *testing.T) {
 	}
 }
 
-// If no token is configured, only requests for a name of this machine are answered. A web page whose own host name resolves to this
-// machine is refused.
+// If no token is configured, the host of a request must be a name of this machine. So a web page cannot use its own host name that
+// resolves to this machine.
 func TestOpenPagesAreForThisMachine(t *testing.T) {
 	t.Parallel()
 	for host, status := range map[string]int{

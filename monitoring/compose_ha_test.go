@@ -33,7 +33,7 @@ func TestComposeHA(t *testing.T) {
 	require.Equal(t, "8090", services["balancer"].Ports[0].Published)
 }
 
-// The variables of .env.example reach the roles, and a variable that is not set has the same default as in the service.
+// The variables of .env.example reach the roles. An unset variable has the same default as in the service.
 func TestComposePassesVariables(t *testing.T) {
 	t.Parallel()
 	reference, err := os.ReadFile("../docs/reference/configuration.md")

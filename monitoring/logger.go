@@ -11,9 +11,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// NewLogger makes the process' logger. It writes JSON, one object on each line, or text for people. Both formats quote text that clients
-// send, so that it can neither break a line nor control a terminal. A line that is logged with the context of a recorded span has the
-// span's trace_id and span_id.
+// NewLogger makes the process' logger. It writes JSON, one object on each line, or text for people. Both formats quote text from clients,
+// so it can neither break a line nor control a terminal. If the context has a recorded span, the line has its trace_id and span_id.
 func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: level}
 	switch format {
@@ -71,8 +70,8 @@ func (h *traceHandler) within(add func(slog.Handler) slog.Handler) *traceHandler
 	}
 }
 
-// escaper escapes characters that JSON allows but that terminals and line readers interpret: DEL, and the control characters from U+0080
-// to U+009F, including "next line" (U+0085). JSON has them only in strings.
+// escaper escapes characters that JSON allows, but terminals and line readers interpret: DEL, and U+0080 to U+009F. JSON has them only in
+// strings.
 type escaper struct{ w io.Writer }
 
 func (e escaper) Write(line []byte) (int, error) {

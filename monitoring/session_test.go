@@ -184,8 +184,7 @@ func TestSessionIsRenewedByUse(t *testing.T) {
 	require.Len(t, get(h, "/", func(r *http.Request) { r.AddCookie(renewed[0]) }).Result().Cookies(), 1)
 }
 
-// Attempts to log in are limited and logged like requests with bearer tokens. Requests from a page get a challenge for which browsers show
-// no password dialog.
+// Attempts to log in are limited and logged like requests with bearer tokens. For requests from a page, browsers show no password dialog.
 func TestLoginIsLimited(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -103,7 +103,7 @@ type reporter struct {
 	sent, failed prometheus.Counter
 }
 
-// ended counts spans when they end, including those that a full buffer drops.
+// ended counts all spans that end, even if a full buffer drops them.
 type ended struct {
 	sdktrace.SpanProcessor
 	spans prometheus.Counter
