@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// revocationChannel is the NOTIFY channel that announces keys whose validity has changed. Every process drops such a key from its cache.
+// revocationChannel is the NOTIFY channel that announces a change of a key's validity. Every process then drops the key from its cache.
 const revocationChannel = "forgerun_keys"
 
 // InsertClient stores a new client and returns its time of creation.
@@ -49,13 +49,13 @@ func (s *Store) UseKey(ctx context.Context, id string) (exists bool, err error) 
 	if err != nil || n > 0 {
 		return n > 0, err
 	}
-	// The key was used before or is gone. The update may have waited for another transaction; only a new statement sees what that committed.
+	// The key was used before or is gone. The update may have waited for another transaction; only a new statement sees the result of that.
 	key, err := s.Key(ctx, id)
 	return key != nil, err
 }
 
-// ChangeKeys calls `decide` with the client and all its keys, newest first, and stores the result. The client's row is locked meanwhile,
-// so two changes of one client's keys never overlap. If the client does not exist, `decide` gets a zero client.
+// ChangeKeys calls `decide` with the client and all its keys, newest first, and stores the result. It locks the client's row, so two
+// changes of one client's keys never overlap. If the client does not exist, `decide` gets a zero client.
 func (s *Store) ChangeKeys(ctx context.Context, client job.ID,
 	decide func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error)) error {
 	return s.db.InTx(ctx, "change keys", func(ctx context.Context, tx pgx.Tx) error {

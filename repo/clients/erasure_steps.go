@@ -28,11 +28,11 @@ type eraseStep struct {
 	run     func(*erasing, context.Context) (done bool, err error)
 }
 
-// eraseSteps are in an order in which no new row can appear in a table after its step:
+// The order of eraseSteps ensures that no new row appears in a table after the table's step:
 //
 //   - As soon as the erasure begins, new jobs, batches, webhooks, bulk operations and keys are
 //     refused. The step settle waits for the transactions that did not see the erasure.
-//   - Jobs are canceled before the first is removed. A job that is retried after that is canceled before its removal.
+//   - Jobs are canceled before the first is removed. A job that is retried later is canceled again before its removal.
 //   - Deliveries belong to a job or a webhook, and are removed with it.
 //   - settle_jobs waits for transactions that found a job before its removal. They may write a tombstone, or an item
 //     of an operator's bulk operation; later steps remove both.
@@ -93,8 +93,8 @@ func counted(table, sql string) func(*erasing, context.Context) (bool, error) {
 	}
 }
 
-// walk sends a statement that reads the next rows of a table. The statement returns the number of rows that it read, the last of them, and
-// the number of rows that belong to the client.
+// walk sends a statement that reads the next rows of a table. The statement returns the number of rows that it read, the last row, and how
+// many rows belong to the client.
 func (e *erasing) walk(ctx context.Context, sql string, look int, found func(n int)) (done bool, err error) {
 	type looked struct {
 		Looked        int
@@ -181,14 +181,14 @@ func (e *erasing) allDeliveries(ctx context.Context, ids [][16]byte) (gone bool,
 	return !left, err
 }
 
-// waitingDeliveries removes deliveries except those being sent, which are removed later with their job or webhook.
+// waitingDeliveries removes deliveries that are not being sent. The others are removed later with their job or webhook.
 func (e *erasing) waitingDeliveries(ctx context.Context) (bool, error) {
 	n, err := e.deliveries(ctx, statement("eraseWaitingDeliveries"), pg.UUID(e.Erasure.ClientID), eraseLimit)
 	return n == 0, err
 }
 
-// jobs removes jobs with all their data. It counts the data in the same transaction: without the jobs, nothing shows whose data it was. It
-// locks the jobs' rows, because all statements that write data for a job need its row.
+// jobs removes jobs with all their data. It counts the data in the same transaction, since only the jobs show which client the data
+// belongs to. It locks the jobs' rows, because all statements that write data for a job need its row.
 func (e *erasing) jobs(ctx context.Context) (bool, error) {
 	found, err := pg.RowsIn(ctx, e.tx, pgx.RowToStructByPos[erasedJob], statement("chooseErasedJobs"),
 		pg.UUID(e.Erasure.ClientID), eraseJobLimit)
