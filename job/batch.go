@@ -189,7 +189,7 @@ func (b *Batch) Status() Status {
 // BatchPath returns the path of a batch.
 func BatchPath(id ID) string { return "/v1/batches/" + id.String() }
 
-// ItemInstance returns the path of a batch item without a job: the path of the batch with the item's index in the request.
+// ItemInstance returns the path of a batch item without a job: the batch's path and the item's index in the request.
 func ItemInstance(batch ID, index int) string {
 	return BatchPath(batch) + "#/jobs/" + strconv.Itoa(index)
 }

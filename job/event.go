@@ -77,7 +77,7 @@ type Log struct {
 type Feed struct {
 	Events []Occurrence
 	More   bool // further events can be read now
-	// Held is set if further events are committed, but a pending transaction may still add earlier ones.
+	// Held is set if more events are committed, but a pending transaction may still add earlier ones.
 	Held bool
 }
 

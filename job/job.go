@@ -176,7 +176,7 @@ func RefusalOfDelete(s State) *Error {
 	return Errorf(CodeConflict, "The job is %s; only a job that is SUCCEEDED, FAILED or CANCELED can be deleted.", s)
 }
 
-// ErrCountsInBatch is returned for the deletion of a final job whose batch is not complete.
+// ErrCountsInBatch is returned for the deletion of a final job in an incomplete batch.
 var ErrCountsInBatch = Errorf(CodeConflict, "The job belongs to a batch that is not complete. "+
 	"Delete it after the batch completes, or cancel the batch first.")
 

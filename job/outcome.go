@@ -43,8 +43,8 @@ func StatusOf(s State, failure *Failure) Status {
 	}
 }
 
-// Document is the outcome document of an attempt or a batch, with RFC 9457's members and the draft's extension members (draft sections 3
-// and 7). Without a failure, its only problem members are Instance and, for a batch, Detail.
+// Document is the outcome document of an attempt or a batch (draft sections 3 and 7). It has the members of RFC 9457 and of the draft.
+// Without a failure, its only problem members are Instance and, for a batch, Detail.
 type Document struct {
 	Type     string `json:"type,omitempty"`
 	Title    string `json:"title,omitempty"`

@@ -163,7 +163,7 @@ type DueSchedule struct {
 	Jumped *time.Time
 }
 
-// ScheduleStep is one update of a schedule by the leader, with the jobs to submit. If the schedule is no longer at Version, nothing is
+// ScheduleStep is one update of a schedule by the leader, with the jobs to submit. If the schedule has another Version by now, nothing is
 // written.
 type ScheduleStep struct {
 	ID      ID

@@ -31,8 +31,8 @@ type SealedSecret struct {
 	Until  *time.Time // nil for the current secret
 }
 
-// ContentMode is the form of a CloudEvent in an HTTP request: attributes are in headers (binary) or in the body around the data
-// (structured).
+// ContentMode is the form of a CloudEvent in an HTTP request. Binary has the attributes in headers, structured has them in the body around
+// the data.
 type ContentMode string
 
 // The content modes of CloudEvents' HTTP binding.

@@ -57,7 +57,7 @@ type Situation struct {
 // FailingAfter is how many failures in a row make a webhook count as failing. Fewer are normal while a receiver restarts.
 const FailingAfter = 5
 
-// WebhookTrouble counts webhooks with problems, and names the one with the most failures in a row.
+// WebhookTrouble counts webhooks with problems. WebhookID is the webhook with the most failures in a row.
 type WebhookTrouble struct {
 	Count     int       `json:"count"`
 	WebhookID *job.ID   `json:"webhook_id"`
