@@ -66,8 +66,8 @@ func trustStore(bundle []byte) ([]byte, error) {
 	return pkcs12.Modern.EncodeTrustStore(all, trustPassword)
 }
 
-// environment returns variables that make programs use and trust the proxy: curl, Python, Go, Node (22.21, 24 and later), Ruby,
-// Java and AWS tools.
+// environment returns variables that make programs use and trust the proxy. They work for curl, Python, Go, Node (22.21, 24 and later),
+// Ruby, Java and AWS tools.
 func (f *forwarding) environment() (variables []string) {
 	all := filepath.Join(f.dir, "all.pem")
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY"} {

@@ -50,8 +50,8 @@ func (f *tempFile) write(n int) error {
 	return nil
 }
 
-// exhausted marks errors that this machine causes: a full disk (ENOSPC, EDQUOT), no file handles (EMFILE), no memory (ENOMEM), a
-// missing folder or a broken disk. Another machine may be able to do the work.
+// exhausted marks errors that are caused by this machine, such as a full disk, no file handles, no memory or a missing folder. Another
+// machine may be able to do the work.
 func exhausted(err error) error { return fmt.Errorf("%w: temp file: %w", job.ErrExhausted, err) }
 
 // open creates the file on first use, and removes its name at once where the system allows it.

@@ -22,7 +22,7 @@ type Baseline struct {
 	entries []known
 }
 
-// known is an entry of a baseline: a rule that is broken under a profile, under a file of faults, or without faults ("none").
+// known is an entry of a baseline. Profile can be a profile, a file of faults, or "none".
 type known struct {
 	Profile string `yaml:"profile"`
 	Test    string `yaml:"test"` // label of the session; empty: the session without a label
