@@ -1,5 +1,5 @@
-// Package job is the domain of ForgeRun: states, the work-kind catalogue as data, definitions made from a
-// seed, attempts and backoff, events, failures, outcome documents, and the errors of all other packages.
+// Package job contains the domain types of ForgeRun, such as jobs, work kinds, attempts, events and failures. It also has the errors of
+// all other packages.
 //
 // It imports only the standard library. It reads no clock and uses no random source; time and random numbers are arguments. It must not
 // depend on a database, a queue or HTTP.
@@ -163,7 +163,7 @@ func (j *Job) RefusalOfRetry() error {
 	return nil
 }
 
-// RefusalOfAnyRetry returns why not even an operator can retry a job, or nil if an operator can.
+// RefusalOfAnyRetry returns why even an operator cannot retry a job, or nil.
 func (j *Job) RefusalOfAnyRetry() error {
 	if j.State != Failed {
 		return Errorf(CodeConflict, "The job is %s; only a FAILED job can be retried.", j.State)

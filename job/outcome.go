@@ -24,7 +24,7 @@ const (
 	StatusCompletedWithErrors Status = "COMPLETED_WITH_ERRORS"
 )
 
-// StatusOf maps a state, and for FAILED the failure's code, to the draft's vocabulary.
+// StatusOf returns the draft's status for a state. For FAILED it depends on the failure's code.
 func StatusOf(s State, failure *Failure) Status {
 	switch s {
 	case Running:
@@ -96,7 +96,7 @@ type Scenario struct {
 	ExpectedOutcome string `json:"expectedOutcome,omitempty"` // final state of attempt 1
 }
 
-// IsProblem reports whether d is a problem document, sent as application/problem+json; otherwise it is plain JSON (draft section 11.7).
+// IsProblem reports whether d is sent as application/problem+json (draft section 11.7). Other documents are plain JSON.
 func (d Document) IsProblem() bool { return d.Type != "" }
 
 // Encode encodes d as one line of JSON, without escapes for HTML, and returns its media type (draft section 11.7).
@@ -142,12 +142,12 @@ func (l Links) At(path string) string {
 	return path
 }
 
-// AttemptPath returns the path of an attempt, a resource that never changes once the attempt has ended.
+// AttemptPath returns the path of an attempt. The resource never changes once the attempt has ended.
 func AttemptPath(id ID, attempt int) string {
 	return "/v1/jobs/" + id.String() + "/attempts/" + strconv.Itoa(attempt)
 }
 
-// Origin is the data from a job's or batch's request that outcome documents need. It never changes.
+// Origin is the part of a job's or batch's request that outcome documents need. It never changes.
 type Origin struct {
 	JobID         ID // id of the job or batch
 	CreatedAt     time.Time

@@ -16,7 +16,7 @@ const (
 	scheduleErrorBytes = 500
 )
 
-// Overlap is the policy for a due time while an earlier run of the schedule is not final.
+// Overlap says what happens at a due time if an earlier run of the schedule is not final.
 type Overlap string
 
 // Overlap policies.
@@ -46,7 +46,7 @@ type Timetable struct {
 	EndAt    *time.Time    // last possible due time
 }
 
-// ScheduledJob is the stored request from which each run makes its job.
+// ScheduledJob is the stored request for the job of each run.
 type ScheduledJob struct {
 	Type          Type            `json:"type"`
 	WorkKind      Kind            `json:"work_kind,omitempty"`
