@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Patience is how long a test waits for an event that must happen: FORGERUN_TEST_PATIENCE, or 60 s by default. It is no limit for how fast
+// Patience is how long a test waits for an event that must happen: FORGERUN_TEST_PATIENCE, or 60 s by default. It does not say how fast
 // the event must be.
 var Patience = patience()
 
