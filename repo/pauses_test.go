@@ -74,7 +74,7 @@ func TestPausedJobsAreParked(t *testing.T) {
 	}
 }
 
-// While everything is paused or the worker is drained, jobs keep their place, because their tasks are not fetched.
+// While everything is paused or the worker is drained, waiting jobs are not changed.
 func TestPausesOfEverythingKeepTheOrder(t *testing.T) {
 	f := setup(t)
 	id, future := f.submit(), f.submit(deferred(time.Hour))
@@ -98,8 +98,8 @@ func TestPausesOfEverythingKeepTheOrder(t *testing.T) {
 	f.checkInvariants()
 }
 
-// If the kind or client of a CREATED job is paused, or its client is at its limit, the job is parked once it is QUEUED. Until then, claims
-// are repeated.
+// A CREATED job is not parked, even if its client is paused or at its limit. It is parked after it became QUEUED. Until then, claims are
+// repeated.
 func TestCreatedJobsAreNotParked(t *testing.T) {
 	f := setup(t, maxHeld(1))
 	for reason, parked := range map[job.WaitingReason]job.NotClaimed{
@@ -122,7 +122,6 @@ func TestCreatedJobsAreNotParked(t *testing.T) {
 	}
 }
 
-// Jobs are paused and resumed during claims. No job is lost, and none is claimed while it is paused.
 func TestPausesDuringClaims(t *testing.T) {
 	f := setup(t)
 	ids := f.submitted(40)
@@ -138,7 +137,7 @@ func TestPausesDuringClaims(t *testing.T) {
 					errs[i] = err
 					return
 				}
-				time.Sleep(time.Millisecond) // like a worker between tries
+				time.Sleep(time.Millisecond)
 			}
 		})
 		return errors.Join(errs...)

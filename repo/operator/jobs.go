@@ -25,7 +25,6 @@ const (
 	// is not full.
 	searchFor = 250 * time.Millisecond
 
-	// Limits of what the detail of a job shows.
 	maxShownEvents     = 1000
 	maxShownDeliveries = 100
 )
@@ -33,8 +32,8 @@ const (
 // jobRange is the part of an index that a list of jobs walks.
 type jobRange struct {
 	list, count string
-	start       admin.Place // place before the first entry
-	byID        bool        // sorted by id, from new to old; times become bounds of the ids
+	start       admin.Place
+	byID        bool // sorted by id, newest first; the query's time range is turned into a range of ids
 }
 
 var (
@@ -53,8 +52,7 @@ var (
 	heldJobs      = jobRange{statement("heldJobs"), statement("heldJobsCount"), newest, true}
 )
 
-// rangeOf returns the part of an index that a query lists: final jobs in the order of their end, queued and scheduled jobs in the order of
-// their time, other jobs by id.
+// rangeOf returns the part of an index that a query reads. A filter by batch, schedule or client decides first, then the state.
 func rangeOf(q admin.JobQuery) jobRange {
 	switch {
 	case !q.BatchID.IsZero():
@@ -75,7 +73,6 @@ func rangeOf(q admin.JobQuery) jobRange {
 	return anyJobs
 }
 
-// likePattern turns a text with the wildcard * into a pattern for LIKE.
 var likePattern = strings.NewReplacer(`\`, `\\`, `_`, `\_`, `%`, `\%`, `*`, `%`)
 
 func (r jobRange) arguments(q admin.JobQuery) []any {
@@ -115,7 +112,7 @@ func scanPlaced(row pgx.CollectableRow) (l pg.Listed[admin.JobSummary, admin.Pla
 	return l, err
 }
 
-// Count counts jobs up to MaxCount, for a limited time.
+// Count counts matching jobs up to MaxCount. It reads at most maxCounted rows.
 func (a Admin) Count(ctx context.Context, q admin.JobQuery) (admin.Count, error) {
 	r := rangeOf(q)
 	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[admin.Count], r.count, append(r.arguments(q), MaxCount)...)
@@ -125,7 +122,7 @@ func canRetry(state job.State, attempt, most int, retryable bool) bool {
 	return (&job.Job{State: state, Attempt: attempt, MaxAttempts: most, Failure: &job.Failure{Retryable: retryable}}).CanRetry()
 }
 
-// Job reads a job. The caller adds the sentence that explains why the job waits.
+// Job reads a job. Waiting.Detail has a general text, which the caller may replace by a more precise one.
 func (a Admin) Job(ctx context.Context, id job.ID) (*admin.Job, error) {
 	type stored struct {
 		admin.Job

@@ -9,17 +9,16 @@
   AND (@created_before::timestamptz IS NULL OR created_at < @created_before)
 
 -- fragment: adminJobColumns
--- The columns of a job, with the names of the operator API.
 jobs.job_id, jobs.client_id, jobs.type, jobs.work_kind, jobs.state, jobs.outcome, jobs.created_at, jobs.execution_at, jobs.updated_at,
   jobs.started_at, jobs.finished_at, CASE WHEN jobs.state = 'CANCELED' THEN jobs.finished_at END AS canceled_at,
   jobs.attempt, jobs.attempt AS attempts, jobs.max_attempts, jobs.failure_retryable, jobs.batch_id, jobs.correlation_id, jobs.failure_code
 
 -- fragment: adminJobs
--- Lists jobs of all clients using the index for their order. For the newest first, it is jobs_pkey, jobs_client, jobs_batch or
--- jobs_schedule backwards; for the latest ends, jobs_ended backwards; for the next jobs, jobs_waiting and jobs_scheduled. The few rows of
--- jobs_held are sorted. Each row says whether it matches. The maxLooked-th row is always returned, to continue from there. Locks nothing.
+-- Lists jobs of all clients. Each derived statement reads one index in its order; only the few rows of jobs_held are sorted. Each row
+-- says whether it matches. The maxLooked-th row is always returned, to continue from there. Locks nothing.
 --
--- Ranges by owner are row comparisons, as in listJobs. Each range uses @at, @id and @from_id, so that all lists have the same parameters.
+-- Ranges of a client, batch or schedule compare rows, so that Postgres reads only this part of the index. Each range uses @at, @id and
+-- @from_id, so that all lists have the same parameters.
 -- Parameters: @client, @batch, @schedule, @state, @type, @work_kind, @correlation_id, @failure_code, @created_after, @created_before,
 -- @at, @id, @from_id, @limit
 WITH looked AS (
@@ -32,7 +31,7 @@ SELECT nth = {{maxLooked}}, wanted, {{placed}}, (SELECT to_json(r) FROM (SELECT 
 FROM judged AS jobs WHERE wanted OR nth = {{maxLooked}} ORDER BY {{sort}} LIMIT @limit
 
 -- fragment: adminJobCount
--- Counts jobs of all clients in the range of adminJobs, along the same indexes, up to the first maxCounted. Locks nothing.
+-- Counts matching jobs of all clients. Reads the same index ranges as adminJobs, at most maxCounted rows. Locks nothing.
 -- Parameters: @client, @batch, @schedule, @state, @type, @work_kind, @correlation_id, @failure_code, @created_after, @created_before,
 -- @at, @id, @from_id, @most
 SELECT to_json(r) FROM (
@@ -45,14 +44,14 @@ SELECT to_json(r) FROM (
 ) r
 
 -- fragment: failureObject
--- Combines the six columns of a failure into one value, null if there is none.
+-- null if there is no failure
 CASE WHEN failure_code IS NOT NULL THEN json_build_object('reason', failure_reason, 'code', failure_code,
   'retryable', failure_retryable, 'stage', failure_stage, 'detail', failure_detail) END AS failure
 
 -- name: adminJob
 -- Reads a job of any client with its reports, its first events, its latest deliveries and the description of its result, in one snapshot.
--- Finds all by key, deliveries by the index deliveries_job. Locks nothing. No row: there is no such job. Leaves out the behavior of a
--- CUSTOM job. The behavior is also in the params, whose members are hidden from operators.
+-- Finds deliveries by the index deliveries_job, everything else by primary key. Locks nothing. No row: there is no such job. Leaves out
+-- the behavior of a CUSTOM job. It is also in params, where the caller hides the values of masked members.
 -- Parameters: @job, @events, @deliveries
 SELECT to_json(r) FROM (
   SELECT {{adminJobColumns}}, auto_retry, callback, request_id, substring(traceparent FROM 4 FOR 32) AS trace_id, queued_at, assigned_at,
@@ -150,5 +149,5 @@ finished_at IS NOT NULL AND finished_at >= coalesce(@created_after, '-infinity':
 @at::timestamptz IS NOT NULL
 
 -- fragment: unbounded
--- Condition, always true: uses @from_id, because all ranges must use the same parameters.
+-- Always true. Uses @from_id, because all ranges must use the same parameters.
 @from_id::uuid IS NOT NULL

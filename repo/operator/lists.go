@@ -16,11 +16,10 @@ import (
 )
 
 const (
-	// maxGrouped is how many jobs are read for grouping, maxGroups how many groups are returned.
 	maxGrouped = 100_000
 	maxGroups  = 1000
 
-	maxReasons = 100 // reasons per bulk operation
+	maxReasons = 100
 
 	maxShownHeld = 100  // jobs per worker
 	maxShownKeys = 1000 // keys per client, more than can be valid
@@ -39,7 +38,7 @@ func (a Admin) Queues(ctx context.Context, r admin.Range) (admin.Bounded[admin.Q
 		pg.UUID(r.ClientID), pg.Nullable(string(r.WorkKind)), maxGrouped, maxGroups)
 }
 
-// Failures groups the failed jobs since r.From, or of the last 24 hours.
+// Failures groups failed jobs by code, kind and detail. Without r.From, it reads the last 24 hours.
 func (a Admin) Failures(ctx context.Context, r admin.Range) (admin.Bounded[admin.FailureGroup], error) {
 	from, to := time.Now().Add(-24*time.Hour), farFuture
 	if r.From != nil {
@@ -140,7 +139,7 @@ func (a Admin) Delivery(ctx context.Context, id job.ID) (*admin.LoggedDelivery, 
 	return &d, nil
 }
 
-// showText shows a body as text if it is valid UTF-8 without NUL.
+// showText shows a body as text if possible.
 func showText(r *admin.Response) {
 	body, err := base64.StdEncoding.DecodeString(r.BodyBase64)
 	if err == nil && utf8.Valid(body) && !slices.Contains(body, 0) {
@@ -157,7 +156,7 @@ func (a Admin) Batch(ctx context.Context, id job.ID) (*admin.Batch, error) {
 	}
 	for _, state := range job.States {
 		if name := strings.ToLower(string(state)); b.Counts[name] == 0 {
-			b.Counts[name] = 0 // zero counts are shown too
+			b.Counts[name] = 0
 		}
 	}
 	return &b, nil
@@ -182,10 +181,10 @@ func (a Admin) System(ctx context.Context) (*admin.System, error) {
 
 var errNoSchema = job.Errorf(job.CodeStorageUnavailable, "The database has no schema yet.")
 
-// maxMarked is the maximum number of jobs for which Mark reads events. It reads those of jobs that workers hold.
+// maxMarked is how many jobs held by workers Mark looks at.
 const maxMarked = 10_000
 
-// Mark returns a text that changes with every event that is visible to operators.
+// Mark returns a text that changes with most events that operators see. The callers compare two of them.
 func (a Admin) Mark(ctx context.Context) (string, error) {
 	return pg.QueryValue[string](ctx, a.store.db, statement("adminMark"), maxMarked)
 }

@@ -33,7 +33,7 @@ type Admin struct{ store *Store }
 // Admin returns the reads for operators.
 func (s *Store) Admin() Admin { return Admin{s} }
 
-// pageThrough searches the entries of a page in portions of maxLooked, for a limited time.
+// pageThrough runs a statement repeatedly until the page is full, the list ends, or searchFor has passed.
 func pageThrough[T any, P comparable](
 	ctx context.Context, s *Store, limit int, after P, scan pgx.RowToFunc[pg.Listed[T, P]], portion func(after P, limit int) (string, []any),
 ) (page []T, next P, err error) {
@@ -53,7 +53,7 @@ func pageThrough[T any, P comparable](
 	}
 }
 
-// pageByID is like pageThrough, for JSON entries in order of id.
+// pageByID is pageThrough for lists that are sorted by id.
 func pageByID[T any](
 	ctx context.Context, s *Store, limit int, after job.ID, id func(T) job.ID, portion func(after job.ID, limit int) (string, []any),
 ) (page admin.Page[T], err error) {
