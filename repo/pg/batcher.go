@@ -17,19 +17,19 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limits of one flush.
+// MaxFlushItems and the other constants limit the work that is done at once.
 const (
-	MaxFlushItems = 128
-	maxFlushBytes = 4 << 20
-	maxQueued     = 16384
+	MaxFlushItems = 128     // items of one flush
+	maxFlushBytes = 4 << 20 // bytes of one flush
+	maxQueued     = 16384   // items that wait for a flush
 
-	// Flushers is how many flushes may be in flight. The second one begins when a full batch waits, or when the first has taken longer than
+	// Flushers is how many flushes may be in flight. A second flush starts if a full batch waits, or if the first takes longer than
 	// slowFlushThreshold.
 	Flushers           = 2
 	slowFlushThreshold = 25 * time.Millisecond
 
-	// Once a row of a batch was locked, the batch waits less for each further locked row: the statement timeout divided by
-	// LockedRowFraction. A statement timeout allows about 80 such waits.
+	// After a lock timeout in a batch, the lock timeout is the statement timeout divided by LockedRowFraction. The time limit of a flush
+	// then allows about 80 more locked rows.
 	LockedRowFraction = 100
 )
 
@@ -40,7 +40,7 @@ type Conn interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// Operation names the work on an item in metrics and in the span of its caller.
+// Operation has the name used in metrics and the name of the caller's span.
 type Operation struct{ Name, Span string }
 
 var (
@@ -48,23 +48,23 @@ var (
 	errFull   = &job.Error{Code: job.CodeStorageUnavailable, Detail: "Too many writes wait for the database.", RetryAfter: RetryAfter}
 )
 
-// Batcher implements group commit: callers that wait at the same moment share one statement. There is no timer: items queued during a flush
-// go into the next one. A bad item fails alone. Two items with the same key never share a flush, because UPDATE ... FROM would silently
-// ignore one of them.
+// Batcher implements group commit: callers that wait at the same moment share one statement. There is no timer: items queued during a
+// flush go into the next one. A bad item fails alone. Items with the same key go into different flushes, because UPDATE ... FROM changes a
+// row only once.
 //
 // If a caller's context ends before its item was taken, nothing was written and the caller gets an ordinary error. If it ends later, the
 // outcome is unknown and the caller gets errUnknown.
 //
-// Each traced caller has a span for its wait. The spans of a flush are children of the first caller's span; the other callers' spans link
-// to it.
+// Each traced caller has a span for its wait. A flush's spans are children of the first caller's span. The spans of the other callers
+// link to that span.
 type Batcher[T, R any] struct {
 	name      string
 	db        *DB
 	flush     func(ctx context.Context, db Conn, items []T) ([]Answer[R], error)
-	key       func(T) string // "" if an item has none
-	size      func(T) int    // in bytes; nil if size does not matter
+	key       func(T) string // "" for no key
+	size      func(T) int    // in bytes; may be nil
 	Operation func(T) Operation
-	slow      time.Duration // duration after which a flush is slow
+	slow      time.Duration
 
 	Prepare func()                                   // called before a batch is taken; may be nil
 	Begin   func(batch []*Waiter[T, R]) (end func()) // called with each batch, in the order in which batches are taken; may be nil
@@ -72,8 +72,8 @@ type Batcher[T, R any] struct {
 	mu       sync.Mutex
 	ready    sync.Cond
 	queue    []*Waiter[T, R]
-	inFlight map[string]bool // keys of items that are being flushed
-	quick    int             // number of flushes in flight that are not slow
+	inFlight map[string]bool
+	quick    int // number of flushes in flight that are not slow
 	closed   bool
 	done     sync.WaitGroup
 }
@@ -90,7 +90,7 @@ type Waiter[T, R any] struct {
 	key    string
 	span   trace.Span
 	answer chan Answer[R]
-	Got    Answer[R] // the answer, for the end function of Begin
+	Got    Answer[R] // set before `end`, which Begin returned, is called
 }
 
 // NewBatcher makes a batcher for one operation. DB.Start starts it.
@@ -112,7 +112,7 @@ func (b *Batcher[T, R]) start() {
 	}
 }
 
-// Do queues one item and waits for its answer. Within Once, it writes the item alone, in the transaction of Once.
+// Do queues one item and waits for its answer. In a shared transaction (see Share), it writes the item at once, without the queue.
 func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	if sharedTxOf(ctx) != nil {
 		answers, err := b.DoAll(ctx, []T{item})
@@ -127,7 +127,7 @@ func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	return value, err
 }
 
-// trouble returns err if the store itself failed. It returns nil for regular answers, such as a stale claim or a refused request.
+// trouble returns nil for regular answers, such as a stale claim or a refused request.
 func trouble(err error) error {
 	if err == nil || errors.Is(err, job.ErrStale) || job.CodeOf(err).Spec().Status < http.StatusInternalServerError {
 		return nil
@@ -177,7 +177,7 @@ func (b *Batcher[T, R]) waiting() (name string, items int) {
 	return b.name, len(b.queue)
 }
 
-// withdraw removes w from the queue and returns true, unless a flusher has taken it.
+// withdraw returns false if a flusher has already taken w.
 func (b *Batcher[T, R]) withdraw(w *Waiter[T, R]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -188,7 +188,7 @@ func (b *Batcher[T, R]) withdraw(w *Waiter[T, R]) bool {
 	return i >= 0
 }
 
-// stop refuses new items, flushes the queued ones, and returns when all are answered. It may be called twice.
+// stop flushes all queued items. It may be called twice.
 func (b *Batcher[T, R]) stop() {
 	b.mu.Lock()
 	b.closed = true
@@ -216,8 +216,8 @@ func (b *Batcher[T, R]) run() {
 	}
 }
 
-// endQuick lets the next flush begin. It is called once per flush: when the flush has returned, or earlier if it is slow, for instance
-// because of a locked row.
+// endQuick lets the next flush begin. It is called when a flush returns, or earlier if the flush is slow, for instance because of a locked
+// row.
 func (b *Batcher[T, R]) endQuick() {
 	b.mu.Lock()
 	b.quick--
@@ -225,13 +225,12 @@ func (b *Batcher[T, R]) endQuick() {
 	b.ready.Broadcast()
 }
 
-// take waits for items and takes as many as one flush may hold. It returns nil when the Batcher is closed and empty. Items with a key in
-// flight stay queued.
+// take returns nil when the Batcher is closed and empty. Items with a key in flight stay queued.
 func (b *Batcher[T, R]) take() (batch []*Waiter[T, R], end func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
-		// A batch that is not full waits for the flush in flight. Together with later items it needs one commit instead of two.
+		// A batch that is not full waits for the flush in flight. Its items and later ones then share one commit.
 		if b.quick == 0 || len(b.queue) >= MaxFlushItems {
 			b.beReady()
 			if batch = b.gather(); len(batch) > 0 {
@@ -249,7 +248,7 @@ func (b *Batcher[T, R]) take() (batch []*Waiter[T, R], end func()) {
 	}
 }
 
-// beReady prepares a flush. It releases the caller's lock meanwhile.
+// beReady prepares a flush. It unlocks b.mu while Prepare runs.
 func (b *Batcher[T, R]) beReady() {
 	if b.Prepare != nil && len(b.queue) > 0 {
 		b.mu.Unlock()
@@ -291,8 +290,8 @@ func (b *Batcher[T, R]) release(batch []*Waiter[T, R]) {
 	b.ready.Broadcast()
 }
 
-// DoAll is like Do for many items, in any number of flushes. Within Once, the items share a statement, and err is that statement's error.
-// Otherwise each answer has its own error.
+// DoAll is like Do for many items, in any number of flushes. Each answer has its own error. In a shared transaction (see Share), one
+// statement writes all items, and err is its error.
 func (b *Batcher[T, R]) DoAll(ctx context.Context, items []T) ([]Answer[R], error) {
 	if tx := sharedTxOf(ctx); tx != nil {
 		ctx, cancel := b.db.Bound(ctx)
@@ -315,7 +314,6 @@ func (b *Batcher[T, R]) DoAll(ctx context.Context, items []T) ([]Answer[R], erro
 	return answers, all.Wait()
 }
 
-// flusher is a Batcher of any types.
 type flusher interface {
 	start()
 	stop()

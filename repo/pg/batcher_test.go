@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// These tests use a batcher of strings without a database. An item is its own key and its own result. Each test defines the flush.
+// These tests use a batcher of strings without a database. An item is its own key and its own result.
 
 type flushOfStrings func(items []string) ([]Answer[string], error)
 
@@ -38,13 +38,11 @@ func echo(items []string) ([]Answer[string], error) {
 	return Column(items, func(s string) Answer[string] { return Answer[string]{Value: s} }), nil
 }
 
-// gate is a flush that reports each batch and waits before it returns.
 type gate struct {
 	batches chan []string
 	open    chan struct{}
 }
 
-// gated makes a batcher that waits in each flush until the gate opens.
 func gated(t *testing.T) (*gate, *Batcher[string, string]) {
 	t.Parallel()
 	g := &gate{make(chan []string, 100), make(chan struct{})}
@@ -66,7 +64,6 @@ func call(ctx context.Context, b *Batcher[string, string], item string) <-chan A
 	return done
 }
 
-// occupy keeps both flushers busy, with an item each, until the gate opens.
 func (g *gate) occupy(ctx context.Context, b *Batcher[string, string]) (calls []<-chan Answer[string]) {
 	for _, item := range []string{"x", "y"} {
 		calls = append(calls, call(ctx, b, item))
@@ -176,7 +173,7 @@ func TestBatcherCancelledCaller(t *testing.T) {
 func TestBatcherStopFlushesWaitingItems(t *testing.T) {
 	g, b := gated(t)
 	calls := g.occupy(t.Context(), b)
-	for i, item := range []string{"x", "y", "z"} { // two of them wait for items with the same key
+	for i, item := range []string{"x", "y", "z"} { // two of them have keys that are in flight
 		calls = append(calls, call(t.Context(), b, item))
 		b.awaitQueued(t, i+1)
 	}

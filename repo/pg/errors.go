@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// SQLSTATE codes with their own handling.
+// SQLSTATE codes of Postgres.
 const (
 	stateDeadlock        = "40P01"
 	stateSerialization   = "40001"
@@ -40,7 +40,7 @@ const (
 // RetryAfter is the Retry-After of storage errors.
 const RetryAfter = time.Second
 
-// Translate turns driver errors into errors of the API. The driver's error remains as the cause, for the log.
+// Translate turns driver errors into errors of the API.
 func Translate(err error) error {
 	if err == nil || IsKnown(err) {
 		return err
@@ -51,7 +51,7 @@ func Translate(err error) error {
 	var connect *pgconn.ConnectError
 	var pg *pgconn.PgError
 	switch {
-	case errors.As(err, &connect): // before PgError, because the error for a refused login is both
+	case errors.As(err, &connect): // a refused login is both a ConnectError and a PgError, and counts as a failed connection
 		return unavailable(job.CodeStorageUnavailable, "The database cannot be reached.")
 	case errors.As(err, &pg) && pg.ConstraintName == constraintNotErased:
 		return ErrErased
@@ -90,7 +90,8 @@ func translateState(code string, err error, unavailable func(job.Code, string) e
 	return unavailable(job.CodeDBError, "The database refused the operation.")
 }
 
-// isConnectionLoss reports whether the connection broke. The driver returns the socket's error, or its own if nothing was sent.
+// isConnectionLoss reports whether the connection broke. The driver returns the socket's error. If it sent nothing, it returns an error of
+// its own.
 func isConnectionLoss(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||

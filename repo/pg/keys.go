@@ -10,15 +10,14 @@ import (
 )
 
 // A client's change is refused if its API key has ended by the time of the commit. The key was checked when the request began, and a
-// request can take as long as its body takes to arrive. A single submission, a cancel and a retry check the key again in their own
-// statement, which sees everything committed before it. Every other change checks it in the last statement of its transaction.
+// request can take as long as its body takes to arrive. Statements that submit, cancel or retry one job check the key themselves. Every
+// other change checks it in the last statement of its transaction.
 
 var errKeyRevoked = job.Errorf(job.CodeKeyDisabled, "The API key was revoked while the request was under way.")
 
 var errKeyExpired = job.Errorf(job.CodeTokenExpired, "The API key expired while the request was under way. Renew it, "+
 	"and repeat the request.")
 
-// readKeyEnd reads, by primary key, when a key was revoked and whether it is still valid.
 const readKeyEnd = `SELECT revoked_at, expires_at > clock_timestamp() FROM api_keys WHERE key_id = $1`
 
 // RequireKey refuses a key that has been revoked or has expired.
@@ -26,8 +25,9 @@ func (d *DB) RequireKey(ctx context.Context, id string) error {
 	return refusalOfKey(QueryFirst(ctx, d, pgx.RowToStructByPos[keyEnd], readKeyEnd, id))
 }
 
-// requireKeyIn returns an error at the end of a transaction if the API key of the context has ended. It waits for a pending change of the
-// key, and a later change waits for the commit. Changes of keys lock the client first, so there is no deadlock.
+// requireKeyIn returns an error at the end of a transaction if the API key of the context has ended. It locks the key's row: it waits for
+// a change in progress, and later changes wait for this transaction. Statements that change a key lock its client before the key, so there
+// is no deadlock.
 func requireKeyIn(ctx context.Context, tx pgx.Tx) error {
 	id := job.KeyOf(ctx)
 	if id == "" {

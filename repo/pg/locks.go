@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Walk is the position of a search that is done in parts.
+// Walk holds the place where a periodic search continues next time.
 type Walk[P any] struct {
 	sync.Mutex
 	At P

@@ -14,7 +14,7 @@ import (
 // LastID sorts behind all other ids.
 var LastID = job.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// AfterOf returns id, after which a list from new to old continues, or LastID if id is zero, which means the beginning.
+// AfterOf returns id, or LastID if id is zero. A list from new to old continues below it.
 func AfterOf(id job.ID) job.ID {
 	if id.IsZero() {
 		return LastID
@@ -23,7 +23,7 @@ func AfterOf(id job.ID) job.ID {
 }
 
 const (
-	// maxLooked is how many jobs one page may read to find those that match its filters.
+	// maxLooked is how many rows one statement of a list may read to find those that match.
 	maxLooked = 20_000
 
 	// IDSkew is the largest difference between the time in a job's id, set by the api process, and created_at, set by Postgres.
@@ -34,11 +34,11 @@ const (
 type Listed[T, P any] struct {
 	Item   T
 	Place  P
-	Last   bool // last row that the statement read
+	Last   bool // the statement stopped here because it had read maxLooked rows
 	Wanted bool
 }
 
-// OnePage returns at most `limit` matching items of a list, and the place to continue after, zero at the end.
+// OnePage returns up to `limit` matching items. `next` is zero if the list has no more.
 func OnePage[T, P any](rows []Listed[T, P], limit int) (items []T, next P) {
 	var taken P
 	for _, r := range rows {

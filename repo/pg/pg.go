@@ -26,8 +26,8 @@ type Config struct {
 // DB is a process' access to Postgres. It is safe for concurrent use.
 type DB struct {
 	Pool    *pgxpool.Pool
-	Timeout time.Duration // time limit of one statement
-	Clock   *clock.Clock  // movable clock of a test bed; nil elsewhere
+	Timeout time.Duration // of one statement
+	Clock   *clock.Clock  // nil except in a test bed
 
 	metrics  *metrics
 	probe    probe
@@ -95,7 +95,7 @@ func Every(ctx context.Context, interval time.Duration, do func()) {
 	}
 }
 
-// MinConns leaves room for every batcher's flushers and for reads.
+// MinConns is the smallest allowed size of the pool: enough for all flushers, and some reads.
 const MinConns = 20
 
 // Bound limits a call to slightly more than the statement timeout, so that the server's limit fires first and the connection survives.
@@ -103,8 +103,8 @@ func (d *DB) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, d.Timeout+d.Timeout/5)
 }
 
-// Failed translates a driver error and counts it. It closes all pooled connections if they are probably broken too. It returns other errors
-// unchanged.
+// Failed translates a driver error and counts it. If the server is read-only after a failover, it also closes all pooled connections. It
+// returns errors of the API unchanged.
 func (d *DB) Failed(operation string, err error) error {
 	if IsKnown(err) {
 		return err

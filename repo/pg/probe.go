@@ -16,11 +16,11 @@ type probe struct {
 	mu     sync.Mutex
 	own    OwnConn
 	closed bool
-	last   bool      // the latest answer
-	at     time.Time // time of the latest answer
+	last   bool
+	at     time.Time // of the latest answer
 }
 
-// answers reports whether Postgres answers within probeTimeout. Concurrent callers share the result.
+// answers asks Postgres, for at most probeTimeout. Concurrent callers share the result.
 func (p *probe) answers() bool {
 	asked := time.Now()
 	p.mu.Lock()
@@ -31,7 +31,6 @@ func (p *probe) answers() bool {
 	return p.last
 }
 
-// ask tries the existing connection, and then a new one.
 func (p *probe) ask() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
@@ -48,7 +47,6 @@ func (p *probe) ask() bool {
 	return false
 }
 
-// After close, answers returns false.
 func (p *probe) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,7 +57,7 @@ func (p *probe) close() {
 // OwnConn is a connection outside of the pool. Its owner guards it with a mutex.
 type OwnConn struct {
 	config *pgx.ConnConfig
-	conn   *pgx.Conn // nil until needed, and after Drop
+	conn   *pgx.Conn
 }
 
 // NewOwnConn makes a connection with the settings of the pool.

@@ -19,7 +19,7 @@ func Query[T any](ctx context.Context, d *DB, scan pgx.RowToFunc[T], sql string,
 // QueryAs is like Query, but counts errors under the name of the operation.
 func QueryAs[T any](ctx context.Context, d *DB, operation string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	var all []T
-	err := d.on(ctx, operation, sql, func(ctx context.Context, db Conn) (err error) {
+	err := d.sendTo(ctx, operation, sql, func(ctx context.Context, db Conn) (err error) {
 		all, err = RowsIn(ctx, db, scan, sql, args...)
 		return err
 	})
@@ -35,9 +35,9 @@ func RowsIn[T any](ctx context.Context, db Conn, scan pgx.RowToFunc[T], sql stri
 	return pgx.CollectRows(rows, scan)
 }
 
-// on sends a statement to the pool or to the transaction of Once. If the statement writes and the context has an API key, it runs in its
-// own transaction, which requires the key.
-func (d *DB) on(ctx context.Context, operation, sql string, send func(context.Context, Conn) error) error {
+// sendTo calls `send` with the pool, or with the shared transaction (see Share). If the context has an API key, a statement that writes
+// runs in its own transaction, which checks the key before the commit.
+func (d *DB) sendTo(ctx context.Context, operation, sql string, send func(context.Context, Conn) error) error {
 	if job.KeyOf(ctx) != "" && sharedTxOf(ctx) == nil && writes(sql) {
 		return d.InTx(ctx, operation, func(ctx context.Context, tx pgx.Tx) error { return send(ctx, tx) })
 	}
@@ -111,7 +111,7 @@ func QueryByID[T any](ctx context.Context, d *DB, columns func(*T) []any, sql st
 // Change runs a statement and returns the number of changed rows.
 func (d *DB) Change(ctx context.Context, operation, sql string, args ...any) (int, error) {
 	var n int64
-	err := d.on(ctx, operation, sql, func(ctx context.Context, db Conn) error {
+	err := d.sendTo(ctx, operation, sql, func(ctx context.Context, db Conn) error {
 		tag, err := db.Exec(ctx, sql, args...)
 		n = tag.RowsAffected()
 		return err
@@ -122,7 +122,7 @@ func (d *DB) Change(ctx context.Context, operation, sql string, args ...any) (in
 	return int(n), nil
 }
 
-// InTx runs a function in the transaction of Once, or in a new one that requires the API key of the context.
+// InTx runs a function in the shared transaction (see Share) or in a new one. A new one checks the API key before the commit.
 func (d *DB) InTx(ctx context.Context, operation string, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := d.Bound(ctx)
 	defer cancel()
@@ -136,15 +136,15 @@ func (d *DB) InTx(ctx context.Context, operation string, do func(context.Context
 	if err != nil {
 		return d.Failed(operation, err)
 	}
-	defer func() { _ = tx.Rollback(ctx) }() // does nothing after the commit
+	defer func() { _ = tx.Rollback(ctx) }()
 	if err := do(ctx, tx); err != nil {
 		return d.Failed(operation, err)
 	}
 	return d.Commit(ctx, tx, operation)
 }
 
-// Commit requires the API key of the context, then commits. A failed commit may have taken effect, unless the server refused it or did not
-// get it.
+// Commit requires the API key of the context, then commits. A commit that fails may still have happened. Then Commit returns errUnknown,
+// unless the server refused it or did not get it.
 func (d *DB) Commit(ctx context.Context, tx pgx.Tx, operation string) error {
 	if err := requireKeyIn(ctx, tx); err != nil {
 		return d.Failed(operation, err)

@@ -20,7 +20,7 @@ func Share(ctx context.Context, tx pgx.Tx) (within context.Context, ended func()
 	return context.WithValue(ctx, sharedTxKey{}, shared), func() { shared.ended.Store(true) }
 }
 
-// sharedTxOf returns the transaction of the context's Once, or nil if there is none or it has ended.
+// sharedTxOf returns the transaction that Share put into the context. It returns nil if there is none or it has ended.
 func sharedTxOf(ctx context.Context) pgx.Tx {
 	if tx, ok := ctx.Value(sharedTxKey{}).(*sharedTx); ok && !tx.ended.Load() {
 		return tx
@@ -28,7 +28,7 @@ func sharedTxOf(ctx context.Context) pgx.Tx {
 	return nil
 }
 
-// Conn returns the transaction of Once, or the pool if there is none.
+// Conn returns the shared transaction (see Share), or the pool if there is none.
 func (d *DB) Conn(ctx context.Context) Conn {
 	if tx := sharedTxOf(ctx); tx != nil {
 		return tx

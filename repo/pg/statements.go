@@ -11,22 +11,21 @@ import (
 )
 
 // Each statement is in the folder that sends it, in a .sql file named like the Go file. It begins with a comment: its name, its contract
-// (locks and their order, indexes, what it means if no row is returned, triggers) and its parameters in order. {{x}} is replaced by the
-// fragment or the constant x of any folder.
+// (locks and their order, indexes, what it means if no row is returned, triggers) and its parameters in order. {{x}} stands for the
+// fragment or constant x, wherever it is defined.
 //
-// The header "-- name: listByClient of listJobs" derives a statement from another section, with the parameters of that section. Comment
-// lines of the form "-- old => new" below the header replace texts in the section and in the fragments that it contains.
+// The header "-- name: listByClient of listJobs" makes a variant of listJobs with the same parameters. Comment lines of the form
+// "-- old => new" below the header replace texts in listJobs and in the fragments that it contains.
 
 // section is a statement or a fragment, without comments.
 type section struct {
 	isFragment bool
 	text       string
-	params     []string // with their @
-	of         string   // section that this one is derived from, "" if it has its own text
+	params     []string
+	of         string   // name of the original; "" if this is no variant
 	with       []string // pairs of an old and a new text
 }
 
-// All folders register their statements here when the program starts.
 var (
 	sections  = map[string]*section{}
 	constants = map[string]string{"maxLooked": strconv.Itoa(maxLooked)} // shared with Go code
@@ -51,10 +50,10 @@ func Statements(files fs.FS, shared map[string]string) (statement func(name stri
 
 var parameter = regexp.MustCompile(`@\w+`)
 
-// register stores the sections of a file. Comments must be on their own lines.
+// register stores the sections of a file.
 func register(content string) {
-	var latest []*section // of the latest header
-	listed := false       // the parameters have begun
+	var latest []*section
+	listed := false
 	for line := range strings.Lines(content) {
 		comment, isComment := strings.CutPrefix(strings.TrimSpace(line), "--")
 		comment = strings.TrimSpace(comment)
@@ -96,7 +95,7 @@ func statementOf(name string) string {
 	return text.(string)
 }
 
-// Catalog returns, for tests, the names of statements, fragments and constants, and the texts of the statements by name.
+// Catalog is for tests. It returns all names, and the texts of all statements.
 func Catalog() (names []string, statements map[string]string) {
 	statements = map[string]string{}
 	for name, s := range sections {
@@ -119,7 +118,7 @@ func compose(name string) string {
 	return text
 }
 
-// numbers returns a replacer that turns parameters into numbers. Longer names come first, because one name may be the prefix of another.
+// numbers puts longer names first, because one name may be the prefix of another.
 func numbers(params []string) *strings.Replacer {
 	pairs := make([][]string, len(params))
 	for i, p := range params {
@@ -144,7 +143,6 @@ func expand(text string, with []string) string {
 	}
 }
 
-// meaning returns the text that replaces a reference to the name.
 func meaning(name string, with []string) string {
 	if value, ok := constants[name]; ok {
 		return value

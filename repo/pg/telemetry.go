@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// grouped lists the operations of group commits; single lists all others. They are the values of the label operation.
+// grouped lists the operations of group commits; single lists all others.
 var (
 	grouped = []string{"insert", "cancel", "retry", "claim", "start", "finish", "pickup", "record"}
 	single  = []string{
@@ -44,7 +44,7 @@ func newMetrics(f telemetry.Factory) *metrics {
 	}
 }
 
-// showPool makes the metrics that a scrape reads from the pool without asking Postgres, and the metric for whether Postgres answers.
+// showPool registers the metrics of the pool. Only database_up asks Postgres when it is scraped.
 func showPool(f telemetry.Factory, pool *pgxpool.Pool, answers func() bool) {
 	for state, count := range map[string]func(*pgxpool.Stat) int32{
 		"in_use": (*pgxpool.Stat).AcquiredConns, "idle": (*pgxpool.Stat).IdleConns,
@@ -76,7 +76,8 @@ func newQueryTracer(p trace.TracerProvider) pgx.QueryTracer {
 		otelpgx.WithQuerySpanNamePrefix(), otelpgx.WithDisableAcquireTracer())
 }
 
-// change matches the first INSERT, UPDATE or DELETE in a statement. Table names are lower case; other words after UPDATE are upper case.
+// change matches the first INSERT, UPDATE or DELETE in a statement. The lower-case letter begins a table name, so FOR UPDATE OF does not
+// match.
 var change = regexp.MustCompile(`\b(INSERT|UPDATE|DELETE)(?: INTO| FROM)? [a-z]`)
 
 // Verb names a statement by its effect, because most begin with WITH.

@@ -13,7 +13,6 @@ import (
 // UUID converts an ID for Postgres. The zero ID becomes NULL.
 func UUID(id job.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: !id.IsZero()} }
 
-// idScanner reads a uuid column into an ID. NULL becomes the zero ID.
 type idScanner job.ID
 
 func (s *idScanner) ScanUUID(v pgtype.UUID) error {
@@ -21,7 +20,7 @@ func (s *idScanner) ScanUUID(v pgtype.UUID) error {
 	return nil
 }
 
-// idPlan makes a connection read IDs like idScanner.
+// idPlan wraps pgx's scan plan for targets of type *job.ID. NULL becomes the zero ID.
 type idPlan struct{ next pgtype.ScanPlan }
 
 func (p *idPlan) SetNext(next pgtype.ScanPlan) { p.next = next }
