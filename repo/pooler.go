@@ -8,9 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// RefusePooler returns ErrPooled behind a pooler that changes a session's server connection between transactions. Settings, prepared
-// statements, locks and notifications would be lost. If it cannot find out, because Postgres is down or other clients keep the pooler busy,
-// it returns no error.
+// RefusePooler returns ErrPooled if the database URL leads to a pooler in transaction mode. Settings, prepared statements, locks and
+// notifications would be lost. If it cannot find out, because Postgres is down or other clients keep the pooler busy, it returns no error.
 func (s *Store) RefusePooler(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, poolerTimeout)
 	defer cancel()
@@ -32,7 +31,7 @@ func refusePooler(ctx context.Context, c *pgconn.Config) error {
 		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 		sessions[i] = conn
 	}
-	// If a pooler assigns the server connection that was used last, both sessions get the same one.
+	// Two idle sessions of such a pooler usually get the same server connection, the one used last.
 	for range 5 {
 		first, err1 := serverOf(ctx, sessions[0])
 		second, err2 := serverOf(ctx, sessions[1])
@@ -46,7 +45,6 @@ func refusePooler(ctx context.Context, c *pgconn.Config) error {
 	return nil
 }
 
-// serverOf returns the process id of the server connection that answers.
 func serverOf(ctx context.Context, conn *pgconn.PgConn) (pid string, err error) {
 	results, err := conn.Exec(ctx, `SELECT pg_backend_pid()`).ReadAll()
 	if err != nil {

@@ -38,30 +38,29 @@ func (s *Store) Ping(ctx context.Context) error {
 
 const stateDiskFull = "53100"
 
-// writeCheck caches for a short time whether Postgres accepted a write.
 type writeCheck struct {
 	mu     sync.Mutex
 	at     time.Time
 	err    error
-	suited atomic.Bool // schema and clock fitted this program at the last read
+	pinged atomic.Bool // Ping has succeeded at least once
 }
 
-// writeCheckKept is how long the result is kept. The cache limits the writes, however often readiness is checked.
+// writeCheckKept is how long the result is kept.
 const writeCheckKept = time.Second
 
 // readyPing is the part of Ready's time for reading the schema. The rest is for the write.
 const readyPing = 400 * time.Millisecond
 
 // Ready is like Ping, and also returns an error unless Postgres accepts this program's writes: the disk has room, and a commit completes.
-// If Ping only waits for a lock on a table that submissions do not use, the store is still ready.
+// Once Ping has succeeded, only a wrong schema or clock counts. A locked schema table does not make the store unready.
 func (s *Store) Ready(ctx context.Context) error {
 	c := &s.writes
 	brief, cancel := context.WithTimeout(ctx, readyPing)
 	err := s.Ping(brief)
 	cancel()
 	if err == nil {
-		c.suited.Store(true)
-	} else if !c.suited.Load() || job.CodeOf(err) == job.CodeConfigInvalid {
+		c.pinged.Store(true)
+	} else if !c.pinged.Load() || job.CodeOf(err) == job.CodeConfigInvalid {
 		return err
 	}
 	c.mu.Lock()
@@ -73,20 +72,20 @@ func (s *Store) Ready(ctx context.Context) error {
 	if pg.HasState(err, stateDiskFull) {
 		err = &job.Error{Code: job.CodeStorageUnavailable, Detail: "The database has no room left on its disk.", Cause: err}
 	}
-	if !errors.Is(ctx.Err(), context.Canceled) { // the caller still waits
+	if !errors.Is(ctx.Err(), context.Canceled) {
 		c.at, c.err = time.Now(), err
 	}
 	return err
 }
 
-// readyWrites are the statements of tryWrite, in one transaction. They leave nothing behind.
+// readyWrites run in one transaction, and leave nothing behind.
 var readyWrites = []string{
 	`SET LOCAL work_mem = '64kB'`,
-	// Data beyond work_mem goes to a file on the disk of the database: a megabyte, as much as a table may grow at once. A new row would prove
-	// less, because it could fit into the free space of its table.
+	// This writes 1 MB to a temporary file, because work_mem is smaller. Postgres may extend a table by as much at once. A new row would
+	// prove less, because it could fit into the free space of its table.
 	`WITH spilled AS MATERIALIZED (SELECT repeat('x', 8000) AS x FROM generate_series(1, 130)) SELECT count(x) FROM spilled`,
 	`SELECT FROM jobs WHERE false FOR NO KEY UPDATE`, // refused on a read-only server
-	// This writes only a WAL record. The commit is flushed and, if configured, replicated.
+	// This writes only a WAL record. The commit waits for the flush to disk and for synchronous replicas.
 	`SELECT pg_logical_emit_message(true, 'forgerun', 'ready')`,
 }
 
