@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// moveInterval is how often a process of a test bed checks whether the clock was moved. Within that time, plus the time for an answer,
-	// all processes use the moved clock.
+	// moveInterval is how often a process of a test bed checks whether the clock was moved. A move reaches every process after at most
+	// moveInterval and one query.
 	moveInterval = 50 * time.Millisecond
-	// slowdownDelay is how much later than requested a clock is frozen or slowed down. Pending statements use the faster clock and must not
-	// write times ahead of the new one.
+	// A freeze or slowdown takes effect slowdownDelay after the request. Statements already running still use the faster clock, and must
+	// end before the clocks differ.
 	slowdownDelay = 200 * time.Millisecond
 	movesKept     = 10_000
 )
@@ -29,7 +29,7 @@ func (s *Store) FollowClockMoves(ctx context.Context) {
 	pg.Every(ctx, moveInterval, func() { _, _ = s.ReadClockMove(ctx) })
 }
 
-// clockMove is the latest move of the clock, with the time of Postgres' own clock.
+// clockMove is the latest move. `server` is the time of Postgres' own clock.
 type clockMove struct {
 	clock.Setting
 	rate   float64 // ignored while frozen
@@ -56,8 +56,8 @@ func (s *Store) ReadClockMove(ctx context.Context) (testbed.ClockState, error) {
 	return m.state(), err
 }
 
-// readClockMove assumes that Postgres read its clock as late as possible. So the clock of a test bed's process is never ahead of Postgres'
-// clock, and a time that the process has waited for has also come by that clock.
+// readClockMove takes the time that Postgres sends as the time of arrival. So this process' clock may be behind Postgres' clock, but never
+// ahead. If this process has waited for a time, it has also come in Postgres.
 func (s *Store) readClockMove(ctx context.Context) (clockMove, error) {
 	m, err := pg.QueryOne(ctx, s.db, nil, scanClockMove, statement("readClockMove"))
 	if err == nil {
@@ -66,8 +66,8 @@ func (s *Store) readClockMove(ctx context.Context) (clockMove, error) {
 	return m, err
 }
 
-// MoveClock calls the function `move` with the state of the clock, and moves the clock to the returned state. Moves take turns. The caller
-// must call the returned function `follow` after the commit, to apply the move to Config.Clock.
+// MoveClock calls the function `move` with the state of the clock, and moves the clock to the returned state. The caller must call the
+// returned function `follow` after the commit, to apply the move to Config.Clock.
 func (s *Store) MoveClock(ctx context.Context, move func(testbed.ClockState) (testbed.ClockState, error)) (
 	moved testbed.ClockState, follow func(context.Context) (testbed.ClockState, error), err error,
 ) {
@@ -84,7 +84,7 @@ func (s *Store) MoveClock(ctx context.Context, move func(testbed.ClockState) (te
 			return err
 		}
 		var arguments []any
-		after, arguments = before.to(wanted)
+		after, arguments = before.moveTo(wanted)
 		if _, err := tx.Exec(ctx, statement("forgetMoves"), after.Number-movesKept); err != nil {
 			return err
 		}
@@ -97,8 +97,9 @@ func (s *Store) MoveClock(ctx context.Context, move func(testbed.ClockState) (te
 	return after.state(), func(ctx context.Context) (testbed.ClockState, error) { return s.correctClock(ctx, before, after) }, nil
 }
 
-// correctClock checks whether a freeze or slowdown was committed too late, because this process or Postgres was delayed. In that case, the
-// faster clock has already shown later times. correctClock moves the clock forward to them, so that it does not go backwards.
+// correctClock checks whether a freeze or slowdown was committed too late, because this process or Postgres was delayed. Then statements
+// may have read times that are later than the new clock's. correctClock moves the clock forward to the latest such time, so that it does
+// not go backwards.
 func (s *Store) correctClock(ctx context.Context, before, after clockMove) (testbed.ClockState, error) {
 	now, err := s.readClockMove(ctx)
 	if err != nil || now.Number != after.Number || !now.server.After(after.Real) || after.Rate >= before.effectiveRate() {
@@ -120,8 +121,7 @@ func (s *Store) correctClock(ctx context.Context, before, after clockMove) (test
 	return state, err
 }
 
-// to returns the move that leads to the wanted state, and the arguments of moveClock for it.
-func (m clockMove) to(wanted testbed.ClockState) (next clockMove, arguments []any) {
+func (m clockMove) moveTo(wanted testbed.ClockState) (next clockMove, arguments []any) {
 	next = clockMove{rate: wanted.Rate, frozen: wanted.Frozen, server: m.server}
 	if !wanted.Frozen {
 		next.Rate = wanted.Rate
@@ -135,7 +135,6 @@ func (m clockMove) to(wanted testbed.ClockState) (next clockMove, arguments []an
 	return next, []any{next.Number, jump, wait, m.effectiveRate(), wanted.Rate, wanted.Frozen}
 }
 
-// effectiveRate returns the rate of the setting, 1 for a clock that was never moved.
 func (m clockMove) effectiveRate() float64 {
 	if !m.Moved() {
 		return 1

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// afterOwner scans a row that begins with the owner's columns. The other columns are scanned as usual.
+// afterOwner scans a row that begins with the owner's columns.
 type afterOwner struct {
 	pgx.CollectableRow
 	owner []any

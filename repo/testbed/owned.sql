@@ -19,8 +19,7 @@ ORDER BY testbed_faults.client_id, testbed_faults.session_id, testbed_faults.pos
 
 -- name: nextDue
 -- Returns when the next job or run of a schedule is due. Reads the first future entry of jobs_waiting, and the first entry of
--- schedules_due. A run_at of @end or later belongs to a job that does not wait for a time, such as a paused job. Locks nothing. NULL:
--- there is none.
+-- schedules_due. Leaves out paused jobs: their run_at is @end or later. Locks nothing. NULL: there is none.
 -- Parameters: @end
 SELECT least((SELECT min(run_at) FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at > now() AND run_at < @end),
   (SELECT min(look_at) FROM schedules WHERE look_at > now()))

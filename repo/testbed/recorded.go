@@ -16,7 +16,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// recording reads what was recorded in a session.
 type recording struct {
 	*Store
 	client job.ID
@@ -24,9 +23,8 @@ type recording struct {
 	real   func(time.Time) time.Time
 }
 
-// Recorded returns the recorded exchanges of a session, and what belongs to them: the jobs that its requests created, their batches and
-// bulk operations, the attempts to deliver their events, and the expiring keys of its client. All times are real, not of a moved clock,
-// because the client's waits are real too.
+// Recorded returns a session's exchanges, and the jobs, batches, bulk operations, delivery attempts and keys that belong to them. All
+// times are of the machine's clock, not of the test bed's moved clock, because clients wait in real time.
 func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) (verdict.Record, error) {
 	r := verdict.Record{Session: n, Expiries: map[string]time.Time{}, Groups: map[string]time.Time{}}
 	moves, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[clock.Setting], statement("clockMoves"))
@@ -43,7 +41,7 @@ func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) 
 	}
 	from := pg.FirstIDOf(since.Add(-pg.IDSkew))
 	labelled := pgtype.UUID{}
-	if n.Label != "" { // its jobs are found by their requests, even if their created_at is slightly earlier
+	if n.Label != "" { // created_at is set by Postgres and may be up to IDSkew before the session's start
 		labelled, since = uuidOf(n.ID), since.Add(-pg.IDSkew)
 	}
 	rec.args = []any{pg.UUID(client), labelled, pg.UUID(from), since, until, verdict.MaxExchanges}
@@ -72,7 +70,7 @@ func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) 
 	return r, err
 }
 
-// runs returns the jobs of the session, and notes in `groups` when their batches ended.
+// runs also notes in `groups` when the batches ended.
 func (r *recording) runs(ctx context.Context, groups map[string]time.Time) ([]verdict.Run, error) {
 	return pg.Query(ctx, r.db, func(row pgx.CollectableRow) (run verdict.Run, err error) {
 		var id, batch job.ID
@@ -92,7 +90,7 @@ func (r *recording) runs(ctx context.Context, groups map[string]time.Time) ([]ve
 	}, statement("sessionJobs"), r.args...)
 }
 
-// bulks adds to the record the bulk operations that changed or skipped the jobs, and when the operations ended.
+// bulks adds the bulk operations that changed or skipped the jobs, and when they ended.
 func (r *recording) bulks(ctx context.Context, from job.ID, record *verdict.Record) error {
 	runs := map[job.ID]*verdict.Run{}
 	for i := range record.Runs {

@@ -25,7 +25,7 @@ func scanSession(row pgx.CollectableRow) (s verdict.Session, err error) {
 }
 
 // StartSession begins a session of a client. It returns false if the client has an open session with the label, or too many open sessions.
-// It removes the oldest ended sessions beyond the limit.
+// If it begins one, it also removes the oldest ended sessions, so that about `keep` remain.
 func (s *Store) StartSession(ctx context.Context, client job.ID, n verdict.Session, keep int) (began verdict.Session, ok bool, err error) {
 	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		began, ok, err = pg.First(pg.RowsIn(ctx, tx, scanSession, statement("startSession"),
@@ -52,8 +52,8 @@ func (s *Store) EnterSession(ctx context.Context, client job.ID, label, request 
 	return session, unlabelled, err
 }
 
-// OpenLabelled opens a client's session with a label as a copy of the open session without a label, including its rules. It does nothing if
-// there is no such session, if one with the label is open, or if the limit is reached.
+// OpenLabelled opens a client's session with a label as a copy of the open session without a label, including its rules. It does nothing
+// if no session without a label is open, the label is in use, or the limit is reached.
 func (s *Store) OpenLabelled(ctx context.Context, client, id job.ID, label string, keep int) error {
 	return s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, statement("openLabelled"), pg.UUID(client), pg.UUID(id), label, keep)
@@ -64,15 +64,15 @@ func (s *Store) OpenLabelled(ctx context.Context, client, id job.ID, label strin
 	})
 }
 
-// EndSession ends a session of a client and removes the rules of its profile. It returns the session, false if it does not exist. Ending
-// the session without a label also ends all labelled sessions. An ended session does not change.
+// EndSession ends a session of a client and removes the rules of its profile. It returns false if the session does not exist, and only
+// returns a session that has already ended. Ending the session without a label also ends all labelled sessions.
 func (s *Store) EndSession(ctx context.Context, client, id job.ID) (ended verdict.Session, ok bool, err error) {
 	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		ended, ok, err = pg.First(pg.RowsIn(ctx, tx, scanSession, statement("endSession"), pg.UUID(client), pg.UUID(id)))
 		if err != nil || !ok {
 			return err
 		}
-		if ended.Label == "" { // includes sessions that began while this statement waited
+		if ended.Label == "" { // a second statement, because labelled sessions may have begun while the first one waited
 			if _, err := tx.Exec(ctx, statement("endLabelled"), pg.UUID(client)); err != nil {
 				return err
 			}
@@ -111,13 +111,12 @@ func (s *Store) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exch
 	return n > 0, err
 }
 
-// OpenStreams counts the event streams of a session whose end is not recorded. For the session without a label, it also counts those of
+// OpenStreams counts a session's event streams that have no recorded end. For the session without a label, it also counts the streams of
 // the labelled sessions.
 func (s *Store) OpenStreams(ctx context.Context, client job.ID, n verdict.Session) (int, error) {
 	return pg.QueryValue[int](ctx, s.db, statement("openStreams"), pg.UUID(client), uuidOf(n.ID), n.Label == "")
 }
 
-// exchangesAtOnce is how many recorded exchanges one statement reads.
 const exchangesAtOnce = 20_000
 
 func (s *Store) logOf(ctx context.Context, client job.ID, session pgtype.UUID) (*verdict.Log, error) {

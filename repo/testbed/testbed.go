@@ -24,7 +24,7 @@ var statement = pg.Statements(files, nil)
 // Store stores the data of a test bed.
 type Store struct {
 	db       *pg.DB
-	counting pg.KeyedMutex[job.ID] // clients with a request that is being counted
+	counting pg.KeyedMutex[job.ID]
 }
 
 // New makes a Store.
@@ -39,7 +39,7 @@ func scanFaultWith(row pgx.CollectableRow, more ...any) (c fault.Counted, err er
 	return c, err
 }
 
-// uuidOf parses an id of a rule or session; it returns NULL for any other text.
+// uuidOf returns NULL if the text is no id.
 func uuidOf(text string) pgtype.UUID {
 	id, _ := job.ParseID(text)
 	return pg.UUID(id)
@@ -78,16 +78,16 @@ func (s *Store) Faults(ctx context.Context, scope testbed.Scope) ([]fault.Counte
 	return pg.Query(ctx, s.db, scanFault, statement("listFaults"), pg.UUID(scope.Client), pg.UUID(scope.Session))
 }
 
-// CountFaults counts a request of a client's session for the matching rules and returns these in order. The requests of one client take
-// turns here. They lock the same rows, so each would hold a connection while it waits in the database.
+// CountFaults adds 1 to the counter of each rule that matches the request. It returns these rules in order. The requests of one client
+// take turns here. They lock the same rows, so each would hold a connection while it waits in the database.
 func (s *Store) CountFaults(ctx context.Context, scope testbed.Scope, operation, subject string) ([]fault.Counted, error) {
-	session := pgtype.UUID{Bytes: scope.Session, Valid: true} // zero for rules without a session
+	session := pgtype.UUID{Bytes: scope.Session, Valid: true} // not NULL: the zero id selects the rules without a session
 	_, rules, err := s.countFaults(ctx, scope.Client, session, "", operation, subject)
 	return rules, err
 }
 
 // CountDelivery counts a delivery attempt like CountFaults counts a request. It also returns the session of the request that created the
-// job or batch. The subject of a delivery is its job.
+// job or batch. Rules with "same" apply per job.
 func (s *Store) CountDelivery(ctx context.Context, p *job.ClaimedDelivery) (testbed.Scope, []fault.Counted, error) {
 	request := p.RequestID
 	if b := p.Occurrence.Batch; b != nil {
@@ -113,8 +113,8 @@ func (s *Store) countFaults(
 	return scope, rules, err
 }
 
-// FaultApplied counts that a rule returned by CountFaults took effect. It returns false if the rule was removed since, if other requests
-// have used it up, or if it belongs to another subject.
+// FaultApplied counts that a rule returned by CountFaults took effect. It returns false if the rule must not apply any more: it was
+// removed, used up, or bound to another subject.
 func (s *Store) FaultApplied(ctx context.Context, scope testbed.Scope, c fault.Counted) (bool, error) {
 	_, unlock, err := s.counting.Lock(ctx, scope.Client)
 	if err != nil {

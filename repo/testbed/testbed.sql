@@ -1,5 +1,5 @@
 -- name: expireResult
--- Makes the result of a client's job expire now, found by primary key. An expired result does not change. Trigger: none.
+-- Makes the result of a client's job expire now, found by primary key. An expired result does not change.
 -- Parameters: @job, @client
 UPDATE results SET expires_at = least(expires_at, clock_timestamp()) FROM jobs
 WHERE results.job_id = @job AND jobs.job_id = @job AND jobs.client_id = @client
@@ -32,9 +32,9 @@ SELECT {{faultColumns}} FROM testbed_faults WHERE client_id = @client
   AND session_id = coalesce(@session::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY position
 
 -- name: countFaults
--- Counts a request, or a delivery attempt, for the matching rules that may still apply, and returns the rules in order. Concurrent requests
+-- Adds 1 to each rule that matches a request or delivery attempt and may still apply. Returns these rules in order. Concurrent requests
 -- get different numbers. Finds the rules using the primary key, and locks them in that order. If @session is null, it uses the session of
--- the request, found by primary key. Rules bound to another subject do not count it. No row: there is no such rule.
+-- the request, found by primary key. Leaves out rules that are bound to another subject. No row: there is no such rule.
 -- Parameters: @client, @session, @request, @operation, @subject
 WITH about AS MATERIALIZED (
   SELECT client_id, session_id, position FROM testbed_faults
@@ -52,9 +52,9 @@ WITH about AS MATERIALIZED (
 SELECT {{faultColumns}}, session_id FROM counted AS testbed_faults ORDER BY position
 
 -- name: applyFault
--- Counts that a rule takes effect, and binds a rule with "same" to the subject. Finds it by primary key. No row: it was removed or replaced
--- meanwhile, it is bound to another subject, or its window is over. The window is over once the rule has applied @most times, unless @most
--- is 0, and @lasting has passed.
+-- Adds 1 to the rule's applications, and binds a rule with "same" to the subject. Finds the rule by primary key. No row: it was removed or
+-- replaced meanwhile, it is bound to another subject, or its window has ended. The window ends after @most applications, but not before
+-- @lasting has passed. With @most = 0 it never ends.
 -- Parameters: @client, @session, @position, @rule, @subject, @most, @lasting
 UPDATE testbed_faults SET applied = applied + 1, first_at = coalesce(first_at, clock_timestamp()),
   subject = CASE rule->'match'->>'same' WHEN 'true' THEN @subject END
@@ -64,8 +64,8 @@ WHERE client_id = @client AND session_id = coalesce(@session::uuid, '00000000-00
   AND (@most = 0 OR applied < @most OR first_at > clock_timestamp() - @lasting::interval)
 
 -- name: startSession
--- Begins a session of a client. No row: the client has an open session with the label, or @most open sessions. The index
--- testbed_sessions_open makes it wait for a transaction that begins another one.
+-- Begins a session of a client. No row: the client has an open session with the label, or @most open sessions. If another transaction
+-- begins a session with this label, the statement waits for its end, at the index testbed_sessions_open.
 -- Parameters: @session, @client, @label, @profile, @seed, @rules, @most
 INSERT INTO testbed_sessions (session_id, client_id, label, profile, seed, rules, created_at)
 SELECT @session, @client, @label, @profile, @seed, @rules, clock_timestamp()
@@ -89,8 +89,8 @@ SELECT own.session_id, EXISTS (SELECT FROM testbed_sessions WHERE client_id = @c
 FROM (SELECT) one LEFT JOIN own ON true
 
 -- name: openLabelled
--- Opens a session with a label as a copy of the client's open session without a label, with its rules and new counts. Locks that session,
--- so that its end and this statement wait for each other. No row: that session is not open, one with the label is open, or the limit is
+-- Opens a session with a label as a copy of the client's open session without a label, with its rules and new counts. Locks the session
+-- without a label, so that it cannot end at the same time. No row: that session is not open, one with the label is open, or the limit is
 -- reached.
 -- Parameters: @client, @session, @label, @most
 WITH main AS MATERIALIZED (
@@ -109,8 +109,8 @@ WITH main AS MATERIALIZED (
 SELECT session_id FROM opened
 
 -- name: forgetSessions
--- Removes the oldest ended sessions of a client, with their records. Stops when at most @keep sessions remain, including open ones, and
--- their bytes are within the limits. Removes requests that are older than every remaining session. Finds all using the primary key and
+-- Removes the oldest ended sessions of a client, with their records. At most @keep sessions remain, open ones included, with at most
+-- @all_bytes of records. Also removes the requests of sessions older than all that remain. Finds all using the primary key and
 -- testbed_requests_session.
 -- Parameters: @client, @keep, @most_bytes, @all_bytes
 WITH ranked AS MATERIALIZED (
@@ -127,8 +127,8 @@ DELETE FROM testbed_sessions WHERE client_id = @client AND session_id = ANY (ARR
 RETURNING session_id
 
 -- name: endSession
--- Ends an open session of a client, found by testbed_sessions_latest. The test of ended_at avoids the condition of testbed_sessions_open,
--- which the planner might walk instead. No row: it does not exist, or it has ended.
+-- Ends an open session of a client, found by testbed_sessions_latest. "(ended_at IS NULL) IS TRUE" keeps the planner from using
+-- testbed_sessions_open. No row: it does not exist, or it has ended.
 -- Parameters: @client, @session
 UPDATE testbed_sessions SET ended_at = greatest(clock_timestamp(), created_at)
 WHERE session_id = @session AND client_id = @client AND (ended_at IS NULL) IS TRUE RETURNING {{sessionColumns}}
@@ -140,8 +140,7 @@ UPDATE testbed_sessions SET ended_at = greatest(clock_timestamp(), created_at)
 WHERE client_id = @client AND ended_at IS NULL AND label <> ''
 
 -- name: removeEndedFaults
--- Removes the rules of a client's ended sessions with a label, using the primary key. If @own is true, also removes the client's rules
--- without a session.
+-- Removes rules of the client's ended sessions, using the primary key. With @own, also removes the rules without a session.
 -- Parameters: @client, @own
 DELETE FROM testbed_faults WHERE client_id = @client AND session_id <> ALL (ARRAY(SELECT session_id FROM testbed_sessions
   WHERE client_id = @client AND ended_at IS NULL)) AND (@own OR session_id <> '00000000-0000-0000-0000-000000000000')
@@ -176,8 +175,8 @@ SELECT number, exchange FROM testbed_exchanges WHERE client_id = @client AND ses
 ORDER BY client_id, session_id, number LIMIT @limit
 
 -- name: openStreams
--- Counts the event streams of a session whose end is not recorded, and if @all is true also those of the client's open sessions. Uses the
--- primary key and testbed_sessions_open. Locks nothing. Searching text is faster than parsing JSON.
+-- Counts a session's event streams without a recorded end. With @all, adds the streams of the client's open sessions. Uses the primary key
+-- and testbed_sessions_open. Locks nothing. The LIKE skips most rows before their JSON is parsed.
 -- Parameters: @client, @session, @all
 SELECT count(*) FILTER (WHERE exchange -> 'stream' ->> 'open' = 'true')
   - count(*) FILTER (WHERE exchange -> 'stream' ->> 'events' IS NOT NULL AND exchange -> 'stream' ->> 'open' IS NULL)
@@ -186,8 +185,8 @@ FROM testbed_exchanges WHERE client_id = @client AND session_id = ANY (@session:
   AND exchange::text LIKE '%"stream":{%'
 
 -- fragment: jobsOfSession
--- The jobs that a client created in a session with a label or, if @session is null, in the session without a label. Walks jobs_client from
--- @first, which is at most the smallest id of these jobs, and finds the session of each job's request by primary key.
+-- The jobs that a client created in a session with a label or, if @session is null, in the session without a label. Reads jobs_client from
+-- @first on; no such job has a smaller id. Finds the session of each job's request by primary key.
 FROM jobs WHERE client_id = @client AND job_id >= @first AND created_at >= @since
   AND (@until::timestamptz IS NULL OR created_at <= @until)
   AND (SELECT r.session_id FROM testbed_requests r WHERE r.client_id = @client AND r.request_id = jobs.request_id)
@@ -202,8 +201,8 @@ SELECT job_id, state, finished_at, failure_retryable, batch_id, (SELECT complete
 
 -- name: sessionBulks
 -- Returns the jobs that a client's bulk operations from @first on have changed or skipped, with the end of each operation. Walks
--- bulk_operations_client, and the primary key of the items. Skips jobs that a bulk retry has queued again, because they end on their own.
--- Locks nothing.
+-- bulk_operations_client, and the primary key of the items. Leaves out jobs that a bulk retry has queued again, because they end later
+-- than the operation. Locks nothing.
 -- Parameters: @client, @first, @limit
 SELECT b.bulk_id, b.finished_at, i.job_id
 FROM (SELECT bulk_id, finished_at, action FROM bulk_operations WHERE client_id = @client AND bulk_id >= @first) b
@@ -247,10 +246,10 @@ WHERE g.created_at >= @since AND (@until::timestamptz IS NULL OR g.created_at <=
 LIMIT @limit
 
 -- fragment: faultColumns
--- The columns of a rule, read by scanFault.
+-- Read by scanFault.
 testbed_faults.rule_id, testbed_faults.position, testbed_faults.rule, testbed_faults.seed, testbed_faults.seen,
   testbed_faults.applied, clock_timestamp() - testbed_faults.first_at
 
 -- fragment: sessionColumns
--- The columns of a session, read by scanSession.
+-- Read by scanSession.
 session_id, label, profile, seed, rules, exchanges, created_at, ended_at
