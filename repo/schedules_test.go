@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// schedule stores a schedule of the fixture's client that was due a second ago, changed by `opts`.
+// schedule stores a schedule that was due a second ago.
 func (f *fixture) schedule(opts ...func(*job.Schedule)) *job.Schedule {
 	s := job.Schedule{
 		ID: newID(), ClientID: f.client, Name: "nightly", Timetable: job.Timetable{Interval: time.Minute, Jitter: time.Second},
@@ -40,7 +40,6 @@ func (f *fixture) due(id job.ID) (found job.DueSchedule) {
 	return found
 }
 
-// stepOf returns a step that creates the job for the due time of a schedule, and makes the schedule due a minute later.
 func (f *fixture) stepOf(s *job.Schedule) job.ScheduleStep {
 	j := f.submission().Job
 	j.ScheduleID, j.ScheduledFor = s.ID, s.DueAt
@@ -70,7 +69,7 @@ func TestScheduleIsStored(t *testing.T) {
 	require.Equal(t, job.CodeScheduleMissing, job.CodeOf(f.store.DeleteSchedule(f.ctx(), f.client, added.ID)))
 }
 
-// Clients take turns: a client with many late schedules does not delay the others.
+// A client with many late schedules does not delay the others.
 func TestSchedulesAreDueInTurns(t *testing.T) {
 	f := setup(t)
 	late := make([]*job.Schedule, 5)
@@ -99,7 +98,6 @@ func TestSchedulesOfAClientAreLimitedAndListed(t *testing.T) {
 	require.Equal(t, []job.ID{foreign.ID, second.ID, first.ID}, list(job.ID{}, 10))
 }
 
-// A due time has only one job, even if several leaders process it.
 func TestDueTimeHasOneJob(t *testing.T) {
 	f := setup(t)
 	s := f.schedule()
@@ -124,7 +122,7 @@ func TestDueTimeHasOneJob(t *testing.T) {
 	j := f.job(after.LastJobID)
 	require.Equal(t, []any{s.ID, s.DueAt, job.Queued}, []any{j.ScheduleID, j.ScheduledFor, j.State})
 
-	// Even if the row was changed, the index refuses a second job, and nothing is written.
+	// Here the schedule is due again for the same time. The unique index refuses the job, and the whole call fails.
 	f.exec(`UPDATE schedules SET due_at = $2, look_at = $2, version = 1 WHERE schedule_id = $1`, s.ID.String(), *s.DueAt)
 	other := f.schedule()
 	require.Error(t, errOf(f.store.AdvanceSchedules(f.ctx(), []job.ScheduleStep{f.stepOf(other), f.stepOf(s)})))
@@ -152,7 +150,7 @@ func TestStepOfAChangedScheduleIsSkipped(t *testing.T) {
 	require.Greater(t, wait, 59*time.Minute)
 }
 
-// A schedule is busy until its earlier run is final, even if that run was triggered.
+// A triggered run also makes a schedule busy.
 func TestScheduleIsBusy(t *testing.T) {
 	f := setup(t)
 	s := f.schedule()

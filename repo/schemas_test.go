@@ -25,7 +25,7 @@ func (f *fixture) inSchema(role, schema string) string {
 	})
 }
 
-// Installations in different schemas of one database are independent. They need no privilege to create schemas. Each has its own clock.
+// Installations in different schemas of one database are independent. They need no privilege to create schemas.
 func TestInstallationsInSchemasOfOneDatabase(t *testing.T) {
 	f := setup(t)
 	role := f.newRole("")
@@ -50,7 +50,7 @@ func TestInstallationsInSchemasOfOneDatabase(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(24*time.Hour), now, testkit.Patience, "a move in another schema has no effect")
 	require.Zero(t, f.count("testbed_clock"))
 
-	// A claim, a bulk operation and a migration of another installation do not block this one.
+	// Locks of another installation do not block this one.
 	unlock := f.lock(`SELECT pg_advisory_xact_lock(hashtextextended('claims', 'jobs'::regclass::oid::bigint)),
 		pg_advisory_xact_lock(hashtextextended('bulk operations', 'jobs'::regclass::oid::bigint)),
 		pg_advisory_xact_lock(` + strconv.FormatInt(lock.DefaultLockID, 10) + `::bigint # hashtext('public'))`)

@@ -1,6 +1,6 @@
-// Package repo is the Postgres store, the source of truth for every job. Open makes a Store from the packages below: jobs, deliveries,
-// clients, maintenance, operator and testbed, which share pg. Each has its statements, with their contracts, in .sql files next to the Go
-// files that send them. This package handles the database itself: its schema, its readiness, and its inspection from outside.
+// Package repo is the Postgres store, the source of truth for every job. A Store combines the packages jobs, deliveries, clients,
+// maintenance, operator and testbed. All of them use pg. This package itself migrates the schema, checks readiness and answers forgerun's
+// inspection commands.
 //
 // These packages return no pgx types and contain only storage logic.
 package repo
@@ -33,13 +33,13 @@ var statement = pg.Statements(files, nil)
 
 // Config configures a Store.
 type Config struct {
-	URL             string        // postgres:// URL or keyword string; pool_max_conns is honoured
-	Timeout         time.Duration // time limit of one statement
+	URL             string // postgres:// URL or keyword string; pool_max_conns is honoured
+	Timeout         time.Duration
 	ApplicationName string        // shown in pg_stat_activity
 	RetentionJobs   time.Duration // how long final jobs are kept
 	ClientMaxHeld   int           // limit of one client's ASSIGNED and RUNNING jobs; 0 for no limit
 	Webhooks        WebhookLimits
-	OutcomeStream   bool // keep each outcome until it is published, see UnpublishedOutcomes
+	OutcomeStream   bool // see UnpublishedOutcomes
 	Logger          *slog.Logger
 	Registry        prometheus.Registerer
 	TracerProvider  trace.TracerProvider // for spans of statements; nil if there is none
@@ -62,7 +62,7 @@ type Store struct {
 	*testbedStore
 
 	db     *pg.DB
-	writes writeCheck // latest result of Ready's write
+	writes writeCheck
 }
 
 type (

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// label enters the session with a label. It opens the session if there is none.
+// label enters the session, and opens it if necessary.
 func (f *fixture) label(name, request string) testbed.Scope {
 	require.NoError(f.t, f.store.OpenLabelled(f.ctx(), f.client, newID(), name, verdict.MaxSessions))
 	session, _ := must2(f.store.EnterSession(f.ctx(), f.client, name, request))(f.t)
@@ -23,7 +23,7 @@ func (f *fixture) openSessions() int {
 	return f.count("testbed_sessions WHERE ended_at IS NULL")
 }
 
-// A label has one open session, a copy of the session without a label, even with concurrent requests. The rules of the copy have separate
+// Concurrent requests open only one session for a label, as a copy of the session without a label. The rules of the copy have separate
 // counts, and end with it.
 func TestLabelledSessions(t *testing.T) {
 	f := setup(t)
@@ -69,7 +69,6 @@ func TestLabelledSessions(t *testing.T) {
 	require.Zero(t, f.count("testbed_faults"))
 }
 
-// Jobs and delivery attempts belong to the session of their request.
 func TestJobsAreOfTheSessionOfTheirRequest(t *testing.T) {
 	f := setup(t)
 	main, _ := must2(f.store.StartSession(f.ctx(), f.client, newSession(), 10))(t)

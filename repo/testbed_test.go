@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// rules stores a rule with the effect for each match. The rules are for the client's requests without a label.
+// rules stores a rule for each match, for the client's requests without a label.
 func (f *fixture) rules(effect fault.Effect, matches ...fault.Match) (rules []fault.Counted) {
 	for n, m := range matches {
 		rules = append(rules, fault.Counted{Rule: fault.Rule{Match: m, Effect: effect}, ID: newID().String(), Position: n + 1})
@@ -32,7 +32,6 @@ func (f *fixture) counted(operation, subject string) []fault.Counted {
 
 var unavailable = fault.Effect{Status: 503}
 
-// Concurrent requests get different numbers, each rule counts its own requests, and clients are independent.
 func TestFaultsAreCounted(t *testing.T) {
 	f := setup(t)
 	other := newID()
@@ -133,7 +132,6 @@ func TestRulesStayWithTheirSubject(t *testing.T) {
 	require.False(t, must(f.store.FaultApplied(f.ctx(), of(f.client), found[first][0]))(t), "the rule was removed")
 }
 
-// A rule does not affect more concurrent requests than its window allows.
 func TestWindowsAreNotExceeded(t *testing.T) {
 	f := setup(t, patient)
 	const n = 8
@@ -158,7 +156,6 @@ func TestWindowsAreNotExceeded(t *testing.T) {
 	}
 }
 
-// If several callers replace the rules at once, the rules of exactly one remain.
 func TestFaultsAreReplacedAsAWhole(t *testing.T) {
 	f := setup(t, patient)
 	f.atOnce(8, func(i int) error {
@@ -196,7 +193,6 @@ func TestOpenStreamsAreCounted(t *testing.T) {
 	require.Zero(t, must(f.store.OpenStreams(f.ctx(), newID(), n))(t), "of another client")
 }
 
-// of returns the scope of a client without a label.
 func of(client job.ID) testbed.Scope { return testbed.Scope{Client: client} }
 
 func newSession() verdict.Session {
@@ -266,7 +262,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	require.Equal(t, 2, n.Recorded)
 }
 
-// NextDue returns the time of the next job or run of a schedule, not of jobs that wait for something else.
+// Jobs that do not wait for a time do not count.
 func TestNextDue(t *testing.T) {
 	f := setup(t)
 	require.Nil(t, must(f.store.NextDue(f.ctx()))(t))

@@ -15,8 +15,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// transitions has all transitions of section 9, the creation of a job, and the return of a job to QUEUED after an expired lease (section
-// 12), with their events.
+// transitions has the allowed changes of a job's state, with their events. "" is the state before creation.
 var transitions = map[[2]job.State]string{
 	{"", job.Created}: job.EventCreated, {job.Created, job.Queued}: job.EventQueued, {job.Created, job.Canceled}: job.EventCanceled,
 	{job.Queued, job.Assigned}: job.EventAssigned, {job.Queued, job.Canceled}: job.EventCanceled,
@@ -29,8 +28,8 @@ var outcomes = map[job.State]job.Outcome{
 	job.Succeeded: job.OutcomeSuccess, job.Failed: job.OutcomeFailed, job.Canceled: job.OutcomeCanceled,
 }
 
-// force creates a job in a state without using the store. The job is due, at attempt 1 of 4, and held by the fixture's worker with fence 1
-// if the state has a holder.
+// force creates a job in a state without using the store. The job is due and at attempt 1 of 4. The fixture's worker holds ASSIGNED and
+// RUNNING jobs, with fence 1.
 func (f *fixture) force(s job.State) job.ID {
 	id := newID()
 	f.exec(`INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, outcome, max_attempts, auto_retry, event_seq, fence,
@@ -78,8 +77,6 @@ func (f *fixture) tryAll(later string, check func(what string, from job.State, i
 	}
 }
 
-// TestTransitionsAreThoseOfTheTable tries every operation on a job in every state. Together, the operations cause exactly the transitions
-// that the table allows, with its events.
 // Promise: contract 9a
 func TestTransitionsAreThoseOfTheTable(t *testing.T) {
 	f := setup(t)
@@ -123,7 +120,6 @@ func TestTimeOfEventsNeverRunsBackwards(t *testing.T) {
 	require.Greater(t, steps, 10)
 }
 
-// TestSchemaKnowsTheTable compares the CHECK of the event log with the table, pair by pair, "no state" included.
 // Promise: contract 9a
 func TestSchemaKnowsTheTable(t *testing.T) {
 	f := setup(t)
@@ -155,10 +151,9 @@ func requireBroken(t *testing.T, constraint string, err error) {
 	require.Equal(t, constraint, pg.ConstraintName, pg.Message)
 }
 
-// brokenRow is a statement that a named CHECK of the schema refuses.
 type brokenRow struct {
 	constraint, sql string
-	of              job.State // state of the job that it changes; "" for other tables
+	of              job.State // "" for other tables
 }
 
 func brokenRows() (rows []brokenRow) {

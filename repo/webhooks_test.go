@@ -104,7 +104,7 @@ func TestRotatedSecretStaysValid(t *testing.T) {
 		FROM webhooks`))
 }
 
-// Ten processes add webhooks for one client at once. The lock of the table makes their transactions overlap.
+// The lock of the table makes the transactions of ten processes overlap.
 func TestWebhooksAreLimited(t *testing.T) {
 	f := setup(t)
 	f.exec(`INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at)

@@ -11,8 +11,8 @@ import (
 	"github.com/forgerun/forgerun/internal/invariants"
 )
 
-// Violations returns a sentence for each row that violates an invariant at one moment. Each sentence begins with INVARIANT, so that a run
-// of all tests does not retry the test.
+// Violations returns a sentence for each row that violates an invariant at one moment. Each sentence begins with INVARIANT. "make test"
+// does not retry tests that print this word.
 func Violations(ctx context.Context, db *pgxpool.Pool) (wrong []string, err error) {
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	return wrong, pgx.BeginTxFunc(ctx, db, options, func(tx pgx.Tx) error {
@@ -22,7 +22,7 @@ func Violations(ctx context.Context, db *pgxpool.Pool) (wrong []string, err erro
 	})
 }
 
-// AnyTime holds parameters with which the invariants accept rows whose times a test has moved.
+// AnyTime turns off the checks of times, for tests that change times in rows.
 var AnyTime = pgx.NamedArgs{
 	"now": time.Time{}, "settled": time.Time{}, "recent": time.Duration(0), "skew": 100 * year, "follow": 100 * year,
 }

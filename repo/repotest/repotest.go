@@ -24,13 +24,12 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// setupTimeout limits each step of a test's setup. The first step waits until the server is initialized.
+// setupTimeout limits each step of a test's setup. The first step includes the start of the server.
 const setupTimeout = 90 * time.Second
 
-// shared is the server of the test binary.
 var shared server
 
-// Main runs the tests, then stops and removes the server. It returns the exit code.
+// Main runs the tests, then stops and removes the server.
 func Main(m *testing.M) int {
 	shared.open = true
 	code := m.Run()
@@ -73,7 +72,7 @@ func OpenURL(t testing.TB, url string, opts ...func(*repo.Config)) *repo.Store {
 	return s
 }
 
-// Config returns the base of OpenURL: the service's defaults, a separate registry, and warnings in the test's output.
+// Config returns the configuration that OpenURL uses.
 func Config(t testing.TB, url string) repo.Config {
 	return repo.Config{
 		URL: url, Timeout: 5 * time.Second, ApplicationName: t.Name(),

@@ -104,11 +104,10 @@ func Refuse(t testing.TB, url, what string) (accept func()) {
 	}
 }
 
-// idle holds a channel with an unused connection for each database that URL made. A new connection has cached neither plans nor tables, so
-// it would need ten times as long.
+// idle has a channel for each database of URL. The channel holds at most one unused connection. A new connection would be ten times
+// slower, because it has cached neither plans nor tables.
 var idle sync.Map
 
-// borrow returns a connection. `release` returns it to idle.
 func borrow(t testing.TB, url string) (ctx context.Context, db *pgx.Conn, release func()) {
 	t.Helper()
 	of, ok := idle.Load(url)

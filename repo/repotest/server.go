@@ -22,7 +22,7 @@ const (
 	clusterVariable  = "FORGERUN_TEST_CLUSTER"  // folder of a stopped server with the newest schema
 )
 
-// unsafeButQuick are the settings of the shared server. Its data is not needed after the tests, and autovacuum would only disturb them.
+// unsafeButQuick has the settings of the shared server. Autovacuum would only disturb the tests.
 var unsafeButQuick = map[string]string{
 	"max_connections": "1000", "shared_buffers": "128MB",
 	"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off",
@@ -59,16 +59,16 @@ func migrated(ctx context.Context) (*stack.Servers, error) {
 	return servers, nil
 }
 
-// server is the server of a test binary. Its database "forgerun" is the template. A database with connections cannot be copied, so all
-// connections to the template are closed after its migration.
+// The database "forgerun" is the template of all others. A database with connections cannot be copied, so all connections to the template
+// are closed after its migration.
 type server struct {
-	open bool // Main was called and will stop the server
+	open bool
 
 	once     sync.Once
 	err      error
-	servers  *stack.Servers // nil if the server is shared
+	servers  *stack.Servers
 	template *url.URL
-	admin    *pgxpool.Pool // connected to another database
+	admin    *pgxpool.Pool // connected to "postgres", because the template must have no connections
 	copying  string        // option of CREATE DATABASE
 }
 
@@ -99,7 +99,7 @@ func (s *server) doStart(ctx context.Context) (err error) {
 	if s.admin, err = pgxpool.New(ctx, s.urlOf("postgres")); err != nil {
 		return err
 	}
-	// Copying the files takes a third of the time if nothing is flushed to disk. Before version 15, this option does not exist.
+	// FILE_COPY takes a third of the default strategy's time, if nothing is flushed to disk. Before version 15, it does not exist.
 	return s.admin.QueryRow(ctx,
 		`SELECT CASE WHEN current_setting('server_version_num')::int >= 150000 THEN 'STRATEGY FILE_COPY' ELSE '' END`).Scan(&s.copying)
 }
