@@ -22,7 +22,6 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// requireAllWorks uses all functions of the packages below tasks with one Redis.
 func requireAllWorks(t *testing.T, url string) {
 	t.Helper()
 	ctx := t.Context()
@@ -98,7 +97,6 @@ func handInto[T any](ch chan<- T) func(context.Context, T) error {
 	}
 }
 
-// requireEach asserts that each of the tasks is received once, in any order.
 func requireEach[T any](t *testing.T, ts []T, came <-chan T) {
 	t.Helper()
 	var got []T
@@ -119,7 +117,7 @@ func TestUnixSocketWithPassword(t *testing.T) {
 	require.ErrorContains(t, wrong.Ping(t.Context()), "WRONGPASS")
 }
 
-// startCluster starts a cluster of two servers. The second server has only the slot of the job queue.
+// The second server has only the slot of the job queue.
 func startCluster(t *testing.T) (url string, first *redisconn.Redis, second *stack.Redis) {
 	t.Helper()
 	settings := map[string]string{"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}
@@ -172,7 +170,7 @@ func TestTLS(t *testing.T) {
 	require.ErrorContains(t, strict.Ping(t.Context()), "certificate")
 }
 
-// Workers stop even though an asynq server waits without a limit for the response to its first subscription.
+// asynq waits without a limit for the answer to its first SUBSCRIBE. Workers stop nevertheless.
 func TestWorkersStopWhileASubscriptionHangs(t *testing.T) {
 	t.Parallel()
 	subscribed := make(chan struct{}, 100)

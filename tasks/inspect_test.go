@@ -80,7 +80,7 @@ func TestInspectRedisObstacles(t *testing.T) {
 		{"wrong password", fmt.Sprintf("redis://:planted-secret@127.0.0.1:%d", guarded.Port()), queue.ErrLogin},
 		{"unknown user", "redis://planted-user:planted-secret@" + plain, queue.ErrLogin},
 		{"no such database", "redis://" + plain + "/20000", queue.ErrNoDatabase},
-		{"no TLS there", "rediss://" + plain, queue.ErrSilent}, // a server without TLS waits for the end of the line
+		{"no TLS there", "rediss://" + plain, queue.ErrSilent}, // Redis without TLS takes the handshake as an unfinished line and waits
 		{"unknown certificate", "rediss://" + tlsProxy(t, plain), queue.ErrTLS},
 		{"closes at once", proxy(t, 1, nil), queue.ErrClosed},
 		{"bad address", "redis://:planted-secret@host:port", queue.ErrBadURL},

@@ -44,10 +44,9 @@ func (c *Config) setDefaults() {
 }
 
 const (
-	// The Redis timeout of consumers is `timeouts` times the timeout of other clients. A task that Redis returns after the timeout would be
-	// active, but no worker would handle it.
-	timeouts = 5
-	// quietWait limits how long Quiet waits for a fetch that hangs in Redis.
+	// timeouts is how many times longer the Redis timeout of a consumer is than the timeout of other clients. If a fetch timed out too
+	// early, asynq would count its task as active, but nobody would handle it.
+	timeouts  = 5
 	quietWait = time.Second
 	// cutAfter is how long Stop waits after ShutdownTimeout before it closes the connections.
 	cutAfter = 2 * time.Second
@@ -61,19 +60,19 @@ type Consumer struct {
 	cfg      Config
 	queue    string
 	handler  asynq.Handler
-	canceled func(job.ID) // nil for no cancel signals
+	canceled func(job.ID) // may be nil
 
 	client     redis.UniversalClient
-	cut        context.CancelFunc // closes the connections of `client`
+	cut        context.CancelFunc
 	subscriber *notify.Subscriber
-	values     context.Context // values for handlers
+	values     context.Context
 
 	start, halt sync.Once
 	stopping    chan struct{} // closed by Stop, to end pauses after errors
 	stopped     chan struct{}
 
 	mu       sync.Mutex
-	server   *asynq.Server // server that fetches; nil while fetching is held, and before Start
+	server   *asynq.Server // nil before Start and while Hold(true) is in effect
 	held     []*asynq.Server
 	quiet    bool
 	quieting sync.WaitGroup // servers that stop fetching
@@ -98,13 +97,12 @@ func (c *Consumer) Start(ctx context.Context) (err error) {
 	return err
 }
 
-// connect creates the consumer's own Redis client, with longer timeouts and connections that Stop can close.
 func (c *Consumer) connect() {
 	o := c.redis.ClientOptions(timeouts*c.redis.Timeout, 16)
 	var connections context.Context
 	connections, c.cut = context.WithCancel(context.Background())
 	o.Dialer = c.redis.DialUntil(connections)
-	o.MaxRetries = 1 // asynq itself does not repeat a failed "retry" or "archive" command
+	o.MaxRetries = 1 // one retry, because asynq does not repeat its "retry" and "archive" commands
 	c.client = c.redis.NewClient(o)
 	c.client.AddHook(pacer{redis: c.redis, stop: c.stopping})
 	if c.canceled != nil {
@@ -112,7 +110,7 @@ func (c *Consumer) connect() {
 	}
 }
 
-// serve starts a server; the caller holds the lock.
+// The caller of serve holds the lock.
 func (c *Consumer) serve() error {
 	s := asynq.NewServerFromRedisClient(c.client, asynq.Config{
 		Concurrency:              c.cfg.Concurrency,
@@ -133,7 +131,7 @@ func (c *Consumer) serve() error {
 	return nil
 }
 
-// retryDelay returns the wait before a task is handled again; n is how often it has failed.
+// n is how often the task has failed.
 func retryDelay(n int, err error, _ *asynq.Task) time.Duration {
 	var early *job.TaskEarly
 	var failed *job.TaskFailed
@@ -146,7 +144,7 @@ func retryDelay(n int, err error, _ *asynq.Task) time.Duration {
 	return min(time.Duration(n+1)*time.Second, 10*time.Second)
 }
 
-// isFailure reports whether asynq counts a handler's error as a failure.
+// An early task does not count as a failure.
 func isFailure(err error) bool {
 	var early *job.TaskEarly
 	return !errors.As(err, &early)
@@ -159,7 +157,7 @@ func (archived) Is(target error) bool { return target == asynq.SkipRetry }
 
 func (a archived) Unwrap() error { return a.error }
 
-// handler makes the handler for tasks of one type. It archives unreadable tasks, so that the dashboard shows them.
+// handler archives unreadable tasks, so that the dashboard shows them.
 func handler[T any](
 	r *redisconn.Redis, taskType string, results *prometheus.CounterVec, parse func([]byte) (T, error), handle func(context.Context, T) error,
 ) asynq.HandlerFunc {
@@ -177,7 +175,6 @@ func handler[T any](
 	}
 }
 
-// resultOf returns the result label of a handled task for the metrics, and the error for asynq.
 func resultOf(err error) (string, error) {
 	var failed *job.TaskFailed
 	var early *job.TaskEarly
@@ -216,7 +213,7 @@ func (c *Consumer) Hold(on bool) {
 	}
 }
 
-// stopFetching stops the server's fetching; the caller holds the lock.
+// The caller of stopFetching holds the lock.
 func (c *Consumer) stopFetching() {
 	if c.server != nil {
 		c.quieting.Go(c.server.Stop)

@@ -18,11 +18,11 @@ import (
 // NewJobs makes a consumer of job tasks. The consumer passes each task to `handle`, and the id of each canceled job to `canceled`, which
 // must return quickly.
 //
-// `handle` returns nil once the task is done; asynq then forgets it. The task errors of package job report a failed attempt, an early
-// task, or a stale one. Any other error means that the infrastructure failed; the task is run again after 1 to 10 seconds. The context of
-// `handle` ends when Redis has been down for half a minute or queue.Config.MaxTaskTime is over. asynq then gives the task to another
-// consumer while `handle` still runs; `handle` need not stop. If the task has a parent span, the context has a child span. `handle` gets
-// the task with an empty TraceParent.
+// `handle` returns nil once the task is done; asynq then forgets it. For a failed attempt, an early task or a stale task, it returns the
+// error that package job has for it. Any other error means that the infrastructure failed; the task is run again after 1 to 10 seconds.
+// The context of `handle` ends when Redis has been down for half a minute or queue.Config.MaxTaskTime is over. asynq then gives the task
+// to another consumer while `handle` still runs; `handle` need not stop. If the task has a parent span, the context has a child span. The
+// TraceParent of the task is empty: it is only in the context.
 func NewJobs(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, t job.Task) error, canceled func(job.ID)) *Consumer {
 	onTime := func(ctx context.Context, t job.Task) error {
 		// asynq stores whole seconds. A task that is more than a second early was run manually. It is handled, because the database knows when
@@ -37,7 +37,7 @@ func NewJobs(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, t 
 	return c
 }
 
-// traced handles each task within a span, if its header names a parent span that this process records.
+// traced makes a span only if the task's header names a parent span that this process records.
 func traced(tracer trace.Tracer, handle asynq.HandlerFunc) asynq.HandlerFunc {
 	if tracer == nil {
 		return handle

@@ -55,7 +55,6 @@ func enqueue(t testing.TB, r *redisconn.Redis, ts ...job.Task) {
 	redistest.Ensure(t, queue.New(r, queue.Config{}), ts...)
 }
 
-// Three workers handle each task once, and as many tasks at once as allowed.
 func TestWorkersHandleEachTaskOnce(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
@@ -179,7 +178,7 @@ func TestWorkersHoldEarlyTasksBack(t *testing.T) {
 	require.Zero(t, testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultFailed)), "no task came too early")
 }
 
-// startHeld starts a consumer with a handler that holds a task until `release` is called.
+// startHeld starts a consumer and a task that ends with `release`.
 func startHeld(t *testing.T, r *redisconn.Redis, cfg Config) (w *Consumer, task job.Task, release func()) {
 	t.Helper()
 	task = redistest.Task()
@@ -193,12 +192,12 @@ func startHeld(t *testing.T, r *redisconn.Redis, cfg Config) (w *Consumer, task 
 		return nil
 	})
 	release = sync.OnceFunc(func() { close(released) })
-	t.Cleanup(release) // before the consumer stops
+	t.Cleanup(release)
 	redistest.Receive(t, started, "the handler")
 	return w, task, release
 }
 
-// Hold stops fetching but not the handlers. Afterwards, another server fetches.
+// Hold stops fetching but not the handlers.
 func TestWorkersHold(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
@@ -209,7 +208,7 @@ func TestWorkersHold(t *testing.T) {
 		w.quieting.Wait()
 		later := redistest.Task()
 		enqueue(t, r, later)
-		if round == 1 { // after another server has continued
+		if round == 1 {
 			require.Equal(t, "active", redistest.JobState(t, r, task))
 			release()
 			redistest.Eventually(t, func() bool { return redistest.JobState(t, r, task) == "" }, "the handler continued")

@@ -18,14 +18,14 @@ const pacePause = 200 * time.Millisecond
 // again.
 type pacer struct {
 	redis *redisconn.Redis
-	stop  <-chan struct{} // closed to end pauses
+	stop  <-chan struct{}
 }
 
 func (p pacer) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (p pacer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if errors.Is(ctx.Err(), context.Canceled) { // asynq itself cancels the context before it retries to record a task's end
+		if errors.Is(ctx.Err(), context.Canceled) { // asynq reuses its canceled context to record a task's result again
 			ctx = context.WithoutCancel(ctx)
 		}
 		err := next(ctx, cmd)

@@ -14,14 +14,13 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// hearing is a receiver that sends its calls to channels.
 type hearing struct {
 	*Events
 	events  chan job.Notification
 	resumed chan job.ID
 }
 
-// hear starts a receiver and waits until it receives the notifications of the clients.
+// hear waits until the receiver gets the notifications of the clients.
 func hear(t *testing.T, r *redisconn.Redis, clients ...job.ID) *hearing {
 	t.Helper()
 	h := &hearing{NewEvents(r), make(chan job.Notification, 100_000), make(chan job.ID, 100_000)}
@@ -108,7 +107,7 @@ func TestEventsSkipGarbage(t *testing.T) {
 	require.Equal(t, 2., notificationsOf(r, redisconn.ResultReceived))
 }
 
-// After Redis has crashed or hung, a receiver gets the notifications of the clients that it watches by then.
+// After an outage of Redis, a receiver also gets the notifications of clients that it began to watch meanwhile.
 func TestEventsAfterTrouble(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)

@@ -28,8 +28,7 @@ func end(attempt int) job.Notification {
 	return job.Notification{ClientID: anna, JobID: first, Attempt: attempt, Ended: true}
 }
 
-// merged returns the updates for the notifications, each as "<client>:<job>[/attempt@percentage]". Client and job are one digit each; "+"
-// marks an event, "!" the end of the attempt.
+// merged returns updates as text, such as "1:2/1@50+": client 1, job 2, attempt 1, 50 %, an event. "!" is the end of the attempt.
 func merged(ns []job.Notification) string {
 	var words []string
 	for _, u := range merge(ns) {
