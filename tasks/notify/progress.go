@@ -12,16 +12,15 @@ import (
 )
 
 const (
-	// progressWait limits how long a reader waits for progress.
 	progressWait = 100 * time.Millisecond
-	// progressRest is how long the progress of an ended attempt is kept, for readers that still see the job as running.
+	// After an attempt ends, its progress is kept for progressRest. A reader may have read the job before.
 	progressRest = 10 * time.Second
 )
 
 func progressKey(id job.ID) string { return "forgerun:progress:" + id.String() }
 
-// keepProgress adds to the pipeline the command that updates the progress in Redis. Each key expires when no attempt can be running any
-// more.
+// keepProgress adds to the pipeline the command that updates the progress in Redis. Each key expires after progressTTL, longer than an
+// attempt may run.
 func (p *Publisher) keepProgress(ctx context.Context, pipe redis.Pipeliner, u *update, line []byte) {
 	kept := p.progressTTL
 	if u.ended {
@@ -40,7 +39,7 @@ func (p *Publisher) Progress(ctx context.Context, id job.ID, attempt int) *job.P
 	if ctx.Err() != nil || !p.reading.Allow() {
 		return nil
 	}
-	// The cancel of a caller must not count as a failure of Redis.
+	// WithoutCancel, because a caller that gives up must not count as a failure of Redis.
 	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), progressWait)
 	defer cancel()
 	value, err := p.redis.Client.Get(short, progressKey(id)).Bytes()

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// publishPause is the pause after sending. Meanwhile notifications collect, so that those of the same job are merged.
+	// publishPause is the pause after sending. Meanwhile notifications collect, and notifications of the same job are merged.
 	publishPause  = 5 * time.Millisecond
-	publishBuffer = 16384 // notifications that may wait
-	maxPublished  = 1000  // notifications in one round trip
+	publishBuffer = 16384
+	maxPublished  = 1000 // in one round trip
 	signalBuffer  = 4096
-	maxSignals    = 100 // signals in one round trip
+	maxSignals    = 100 // in one round trip
 )
 
 // cancelChannel carries the ids of canceled jobs to the workers. A worker that misses a signal notices the cancel at its next heartbeat.
@@ -63,8 +63,8 @@ func (p *Publisher) Stop(ctx context.Context) error {
 }
 
 // Publish notifies watchers of the client's jobs and stores the job's progress in Redis until the attempt has ended. It does not block: if
-// the buffer is full or Redis is down, the notification is dropped and counted. Notifications of a job arrive in order. Those in one batch
-// are merged into the latest progress and one event.
+// the buffer is full or Redis is down, the notification is dropped and counted. Notifications of a job arrive in order. Notifications that
+// are sent together are merged: only the latest progress is sent.
 //
 // n.Progress must not be changed afterwards. The process that publishes an attempt's progress must also publish its end, with Ended and
 // Attempt set.
@@ -73,24 +73,25 @@ func (p *Publisher) Publish(n job.Notification) { p.events.Add(n) }
 // SignalCancel signals the cancel of the job to all workers. It is best effort and does not block.
 func (p *Publisher) SignalCancel(id job.ID) { p.signals.Add(id) }
 
-// update combines the notifications of a job. A message to the watchers of a client has one line per update. Redis stores the last line
-// that has progress.
+// update combines the notifications of a job. A message to the watchers of a client has one line per update. The job's key in Redis has
+// the latest line with progress.
 type update struct {
 	client   job.ID
-	Job      job.ID        `json:"job,omitzero"` // zero for an event without a job
+	Job      job.ID        `json:"job,omitzero"`
 	Attempt  int           `json:"attempt,omitempty"`
 	Progress *job.Progress `json:"progress,omitempty"`
-	Event    bool          `json:"event,omitempty"` // at least one of the notifications is about an event
-	ended    bool          // the attempt has ended, so its progress is removed
+	Event    bool          `json:"event,omitempty"`
+	ended    bool
 }
 
-// isPlausible reports whether no number is negative, the percentage is at most 100, and JSON can encode the time (years up to 9999).
+// isPlausible also checks that JSON can encode the time.
 func isPlausible(p *job.Progress) bool {
 	return p.Percentage <= 100 && min(p.Percentage, p.StepsCompleted, p.StepsTotal, p.ItemsProcessed, p.ItemsTotal) >= 0 &&
 		time.Time(p.UpdatedAt).Year() <= 9999
 }
 
-// merge combines the notifications of each job into one update. Senders make sure that progress never decreases.
+// merge combines the notifications of each job into one update. It takes the latest progress, because callers of Publish never send a
+// lower one.
 func merge(ns []job.Notification) (updates []*update) {
 	of := make(map[[2]job.ID]*update, len(ns))
 	for _, n := range ns {
@@ -123,7 +124,7 @@ func (p *Publisher) sendEvents(ctx context.Context, ns []job.Notification) error
 	}
 	kept := pipe.Len()
 	for client, lines := range messages {
-		// In a cluster all messages of a client go to one node, in order.
+		// SetFirstKeyPos sends all messages of a client to the same cluster node, so they stay in order.
 		pipe.Publish(ctx, eventChannel(client), bytes.Join(lines, []byte("\n"))).SetFirstKeyPos(1)
 	}
 	commands, _ := pipe.Exec(ctx)

@@ -28,8 +28,7 @@ type Events struct{ *Subscriber }
 func NewEvents(r *redisconn.Redis) *Events { return &Events{newSubscriber(r, r.Client, r.Log)} }
 
 // Start starts receiving; see Subscriber.begin. It calls `received` with each notification of watched clients; Ended is never set. It
-// calls `resumed` with a client when it begins to receive the client's notifications, after Watch or a broken connection. Earlier
-// notifications may be lost.
+// calls `resumed` when receiving for a client begins: after Watch, and after each reconnection. Earlier notifications may be lost.
 func (e *Events) Start(received func(job.Notification), resumed func(client job.ID)) {
 	e.begin(func(channel, message string) {
 		for line := range strings.SplitSeq(message, "\n") {
@@ -56,15 +55,15 @@ func (e *Events) receive(client job.ID, line string, received func(job.Notificat
 	}
 }
 
-// Watch starts receiving the client's notifications; the function `resumed` of Start is called when that has happened. Watch never blocks.
+// Watch starts receiving the client's notifications. Start's `resumed` is called when that has happened.
 func (e *Events) Watch(client job.ID) { e.want(eventChannel(client), true) }
 
-// Unwatch stops receiving the client's notifications. Unwatch never blocks.
+// Unwatch stops receiving the client's notifications.
 func (e *Events) Unwatch(client job.ID) { e.want(eventChannel(client), false) }
 
 // ReceiveCancels calls `canceled` with the ids of canceled jobs until Stop, over a connection of the given Redis client.
 func ReceiveCancels(r *redisconn.Redis, client redis.UniversalClient, canceled func(job.ID)) *Subscriber {
-	s := newSubscriber(r, client, slog.New(slog.DiscardHandler)) // asynq also subscribes to Redis, and logs its outages
+	s := newSubscriber(r, client, slog.New(slog.DiscardHandler)) // no log of outages: asynq's own subscription logs them already
 	s.want(cancelChannel, true)
 	s.begin(func(_, message string) {
 		id, err := job.ParseID(message)

@@ -17,8 +17,8 @@ import (
 
 // SenderConfig configures a sender. Buffer, Batch, Send and Circuit are required.
 type SenderConfig[T any] struct {
-	Buffer int // maximum number of buffered items; more items are dropped
-	Batch  int // maximum number of items per Send
+	Buffer int // more items are dropped
+	Batch  int
 	// Send sends the items, which it must not retain, and counts the results.
 	Send func(ctx context.Context, items []T) error
 	// Circuit skips items while Send is known to fail.
@@ -39,8 +39,8 @@ type Sender[T any] struct {
 	start    sync.Once
 	halt     sync.Once
 	stopping chan struct{} // closed by Stop: send the buffered items, then end
-	stopped  atomic.Bool   // further items are dropped
-	aborted  atomic.Bool   // buffered items are dropped
+	stopped  atomic.Bool
+	aborted  atomic.Bool
 	running  sync.WaitGroup
 }
 
@@ -62,7 +62,7 @@ func (s *Sender[T]) Add(item T) {
 	s.count(redisconn.ResultDropped, 1)
 }
 
-// Start starts sending. It may be called again.
+// Start starts sending.
 func (s *Sender[T]) Start() {
 	s.start.Do(func() { s.running.Go(s.work) })
 }
@@ -70,7 +70,7 @@ func (s *Sender[T]) Start() {
 // Stop sends the buffered items and ends. If ctx ends first, it drops the rest and returns ctx's error; items that are being sent may
 // still arrive. Stop may be called again, and before Start.
 func (s *Sender[T]) Stop(ctx context.Context) error {
-	s.start.Do(func() {}) // a later Start starts nothing
+	s.start.Do(func() {})
 	s.halt.Do(func() {
 		s.stopped.Store(true)
 		close(s.stopping)
@@ -89,7 +89,7 @@ func (s *Sender[T]) work() {
 		case <-s.stopping:
 			stopping = true
 		}
-		for len(batch) < s.Batch && len(s.items) > 0 { // this goroutine is the only reader
+		for len(batch) < s.Batch && len(s.items) > 0 { // cannot block: no other goroutine receives from s.items
 			batch = append(batch, <-s.items)
 		}
 		s.send(batch)

@@ -41,7 +41,6 @@ func (l *log) config() SenderConfig[int] {
 	return SenderConfig[int]{Buffer: 10, Batch: 4, Send: l.send, Circuit: circuit}
 }
 
-// The sender pauses after a Send if less than a full batch is buffered.
 func TestSenderPauses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -64,7 +63,6 @@ func TestSenderPauses(t *testing.T) {
 	})
 }
 
-// Items are skipped while the circuit is open, and dropped after the deadline of Stop.
 func TestSenderSkipsAndDrops(t *testing.T) {
 	t.Parallel()
 	l := log{err: errors.New("no Redis")}

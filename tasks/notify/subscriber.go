@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// pingEvery is the interval of pings. A connection counts as broken after silence for pingEvery plus twice Options.Timeout.
+	// pingEvery is the interval of pings. A connection is broken if nothing arrives for pingEvery plus two Redis timeouts.
 	pingEvery   = time.Second
-	maxChannels = 500 // channels per subscribe command
+	maxChannels = 500 // per subscribe command
 )
 
 // Subscriber receives messages of channels over its own connection. In a cluster it may connect to any node, because nodes forward
 // messages. Messages may be lost at any time.
 type Subscriber struct {
-	client     redis.UniversalClient // makes the connection
-	outages    *redisconn.Circuit    // logs the outages
+	client     redis.UniversalClient
+	outages    *redisconn.Circuit
 	redis      *redisconn.Redis
 	received   func(channel, message string)
 	subscribed func(channel string)
@@ -36,7 +36,7 @@ type Subscriber struct {
 	changes chan struct{}
 
 	start   sync.Once
-	ctx     context.Context // ends with Stop
+	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
@@ -52,9 +52,9 @@ func newSubscriber(r *redisconn.Redis, client redis.UniversalClient, log *slog.L
 
 // begin starts receiving messages. It does not wait for Redis, and retries until Stop. A second call, or a call after Stop, does nothing.
 //
-// begin calls `received` with each message of a wanted channel. It calls `subscribed` when it begins to receive a channel: at least once
-// after the channel was added, and after each broken connection. Earlier messages may be lost. One goroutine makes all calls. While a call
-// blocks, nothing is received, and Redis closes the connection if too many messages queue up. The functions must not call Stop.
+// begin calls `received` with each message of a wanted channel. It calls `subscribed` each time the subscription of a channel takes
+// effect, also after a reconnection. Earlier messages may be lost. One goroutine makes all calls. While a call blocks, nothing is
+// received, and Redis closes the connection if too many messages queue up. The functions must not call Stop.
 func (s *Subscriber) begin(received func(channel, message string), subscribed func(channel string)) {
 	s.start.Do(func() {
 		s.received, s.subscribed = received, subscribed
@@ -65,7 +65,7 @@ func (s *Subscriber) begin(received func(channel, message string), subscribed fu
 // Stop stops receiving, and waits for that until ctx ends. No function is called afterwards. While Redis hangs, Stop takes up to the
 // client's timeout. Stop may be called again and before Start, and must be called before Redis.Close.
 func (s *Subscriber) Stop(ctx context.Context) error {
-	s.start.Do(func() {}) // a later Start starts nothing
+	s.start.Do(func() {})
 	s.cancel()
 	return redisconn.WaitFor(ctx, s.running.Wait)
 }
@@ -96,7 +96,6 @@ func (s *Subscriber) wants(channel string) bool {
 	return s.wanted[channel]
 }
 
-// run reconnects whenever the connection is broken.
 func (s *Subscriber) run() {
 	for pause := redisconn.FirstPause; ; pause = min(2*pause, redisconn.MaxPause) {
 		began := time.Now()
@@ -113,8 +112,8 @@ func (s *Subscriber) run() {
 	}
 }
 
-// receive receives over one connection until it breaks. Each connection has its own PubSub: go-redis itself would reconnect silently,
-// and would not notice if Redis hangs or the network drops everything.
+// receive receives over one connection until it breaks. Each connection gets a new PubSub, because go-redis reconnects silently and does
+// not notice a hanging Redis.
 func (s *Subscriber) receive() error {
 	ctx, end := context.WithCancelCause(s.ctx)
 	pubsub := s.client.Subscribe(ctx)
@@ -149,7 +148,7 @@ func (s *Subscriber) receive() error {
 	}
 }
 
-// subscribe keeps the subscriptions of a new connection up to date, and pings, until ctx ends or the connection breaks.
+// subscribe keeps the subscriptions of a connection up to date, and pings.
 func (s *Subscriber) subscribe(ctx context.Context, pubsub *redis.PubSub) error {
 	s.mu.Lock()
 	maps.Copy(s.changed, s.wanted)
@@ -172,8 +171,8 @@ func (s *Subscriber) subscribe(ctx context.Context, pubsub *redis.PubSub) error 
 	}
 }
 
-// reconcile sends changed subscriptions to Redis. A channel that was removed and added again is subscribed again, so that the function
-// `subscribed` is called again.
+// reconcile sends changed subscriptions to Redis. A channel that was removed and re-added is sent too, so that `subscribed` is called for
+// it.
 func (s *Subscriber) reconcile(ctx context.Context, pubsub *redis.PubSub) error {
 	var wanted, unwanted []string
 	s.mu.Lock()
