@@ -33,8 +33,8 @@ func DashboardHandler(r *redisconn.Redis, rootPath string) http.Handler {
 	})
 }
 
-// pageWriter removes links to other hosts from asynqmon's page. The links load fonts, for which the page has fallbacks. asynqmon serves
-// the page under its own path and under every path without a file, and sets no content type.
+// pageWriter removes links to other hosts from asynqmon's page. The links load fonts, for which the page has fallbacks. asynqmon also
+// serves the page for unknown paths, and sets no content type. So pageWriter looks at the body.
 type pageWriter struct {
 	http.ResponseWriter
 	page bytes.Buffer

@@ -15,24 +15,24 @@ import (
 )
 
 const (
-	listPage = 1000 // pending tasks read in one round trip
+	listPage = 1000 // tasks
 	maxPages = 5    // pages read by one call; the rest of a longer list is unknown
-	// maxAgain limits the repetitions of a task: further tasks for the same job, with their own ids.
+	// maxAgain is how many extra tasks, with other ids, one job may get.
 	maxAgain = 8
-	// stuckPending is how long a task may be pending without being in the list. stuckActive is how long a task may be active while its job
-	// is not claimed. asynq itself notices a killed worker only after a minute or two.
+	// stuckPending is how long asynq may show a task as pending although it is missing from the pending list. stuckActive is how long a
+	// task may be active while its job is not claimed. asynq itself notices a killed worker only after a minute or two.
 	stuckPending = 2 * time.Second
 	stuckActive  = 10 * time.Second
-	// Ensure leaves a failed or deferred task alone if it will run within soonEnough, or within busyEnough if its endpoint was busy.
+	// Ensure does not run a waiting task that will run within soonEnough. If the task's endpoint was busy, the limit is busyEnough.
 	soonEnough = 3 * time.Second
 	busyEnough = 35 * time.Second
-	// A state of a task is forgotten if it was not seen again for sightingsKept.
+	// sightingsKept is how long Ensure remembers that it saw a task in a suspicious state.
 	sightingsKept = time.Minute
 )
 
 // Ensure makes sure that each of the due, unclaimed jobs has a task that will run. It returns the number of jobs for which it created a
-// task or made a task run. A job that is not due yet gets a task if it has none. After an error, some jobs may have their task already;
-// the call can be repeated.
+// task or made a task run. For a job that is not due yet, it only creates a missing task. After an error, some jobs may have their task
+// already; the call can be repeated.
 func (q *Queue) Ensure(ctx context.Context, ts []job.Task) (made int, err error) {
 	return q.ensure(ctx, redisconn.Jobs, hintsOf(ts, jobHint))
 }
@@ -65,13 +65,12 @@ func (q *Queue) ensure(ctx context.Context, name string, hints []hint) (made int
 	return made, nil
 }
 
-// look is the state of a queue during one call of Ensure.
 type look struct {
 	queue  *Queue
 	name   string
-	listed map[string]bool // ids of pending tasks, without the number of a repetition
-	pages  int             // number of pages read
-	ended  bool            // all pages were read
+	listed map[string]bool // ids of pending tasks, without a suffix such as "/1"
+	pages  int
+	ended  bool
 }
 
 // page reads the next page of pending tasks, in the order in which they will be taken.
@@ -79,12 +78,12 @@ func (l *look) page(ctx context.Context) error {
 	l.pages++
 	tasks, err := l.queue.redis.Inspector.ListPendingTasks(l.name, asynq.PageSize(listPage), asynq.Page(l.pages))
 	switch {
-	case errors.Is(err, asynq.ErrQueueNotFound): // the queue is empty, or Redis was emptied and other processes have enqueued since
+	case errors.Is(err, asynq.ErrQueueNotFound): // asynq does not know the queue: it is new, or Redis was emptied
 		if err := l.queue.register(ctx, l.name); err != nil {
 			return err
 		}
 	case err != nil && strings.Contains(err.Error(), "WRONGTYPE"):
-		tasks = nil // an unreadable task makes its whole page unreadable; other tasks are found by id
+		tasks = nil // one damaged task spoils its page; ensureOne looks up the page's tasks one by one
 	case err != nil:
 		return err
 	}
@@ -96,7 +95,7 @@ func (l *look) page(ctx context.Context) error {
 	return nil
 }
 
-// isListed reports whether the task is in the list of pending tasks, or may be in the unread rest of it.
+// isListed also returns true if the task may be in the unread rest of the list.
 func (l *look) isListed(ctx context.Context, h hint) (bool, error) {
 	for !l.listed[h.id] && !l.ended && l.pages < maxPages {
 		if err := l.page(ctx); err != nil {
@@ -126,17 +125,17 @@ func (l *look) ensureAll(ctx context.Context, hints []hint) (made int, err error
 	return made, nil
 }
 
-// finding is a result of judge: what becomes of an existing task.
+// finding is what judge found out about an existing task.
 type finding int
 
 const (
 	waits finding = iota // the task will run
 	made                 // the task was made to run now
-	freed                // the task was removed, because no worker would have received it
+	freed                // removed; its id can be used again
 	taken                // the task's worker seems to be gone, and no other worker can take it
 )
 
-// ensureOne creates a task with the first free id, unless an existing task will run.
+// ensureOne creates a task, unless an existing one will run. If an id is taken by a lost task, it uses the next id.
 func (l *look) ensureOne(ctx context.Context, h hint, notDue bool) (bool, error) {
 	for n, tries := 0, 0; n <= maxAgain && tries <= 2*maxAgain; tries++ {
 		err := l.queue.put(ctx, h, n)
@@ -159,10 +158,9 @@ func (l *look) ensureOne(ctx context.Context, h hint, notDue bool) (bool, error)
 	return false, nil
 }
 
-// judge reads the task with an id and acts on its state.
 func (l *look) judge(ctx context.Context, h hint, id string) (finding, error) {
 	info, err := l.queue.redis.Inspector.GetTaskInfo(l.name, id)
-	if err != nil { // the task is gone or damaged, or Redis is down
+	if err != nil { // gone or damaged
 		return freed, l.queue.discard(ctx, l.name, id)
 	}
 	switch info.State {
@@ -180,7 +178,7 @@ func (l *look) judge(ctx context.Context, h hint, id string) (finding, error) {
 		}
 	case asynq.TaskStateScheduled, asynq.TaskStateRetry, asynq.TaskStateArchived:
 		patience := soonEnough
-		if info.LastErr == (&job.TaskEarly{}).Error() { // the endpoint was busy
+		if info.LastErr == (&job.TaskEarly{}).Error() { // the delivery's handler returns TaskEarly if the endpoint is busy
 			patience = busyEnough
 		}
 		if at := info.NextProcessAt; !at.IsZero() && time.Until(at) < patience {
@@ -201,7 +199,6 @@ type sightings struct {
 
 type sighting struct{ first, last time.Time }
 
-// seenFor reports whether a state was first seen at least d ago, and repeatedly since.
 func (s *sightings) seenFor(what string, d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

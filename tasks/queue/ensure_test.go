@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// move moves a pending task to another asynq state. `wait` is how long a scheduled task waits.
+// `wait` is how long a scheduled task waits.
 func move(t testing.TB, r *redisconn.Redis, queue, name, state string, wait time.Duration) {
 	t.Helper()
 	ctx, at := t.Context(), redis.Z{Score: float64(time.Now().Add(wait).Unix()), Member: name}
@@ -29,7 +29,6 @@ func move(t testing.TB, r *redisconn.Redis, queue, name, state string, wait time
 	require.NoError(t, r.Client.ZAdd(ctx, redisconn.QueueKey(queue, set), at).Err())
 }
 
-// sawEarlier moves all first sightings into the past by d.
 func (q *Queue) sawEarlier(d time.Duration) {
 	for what, seen := range q.sightings.of {
 		seen.first = seen.first.Add(-d)
@@ -37,7 +36,6 @@ func (q *Queue) sawEarlier(d time.Duration) {
 	}
 }
 
-// requireRuns checks which tasks of the queue asynq runs, and in which order.
 func requireRuns(t *testing.T, r *redisconn.Redis, queue string, want ...string) {
 	t.Helper()
 	ran := make(chan string, 10_000)
@@ -67,7 +65,7 @@ func TestEnsureByState(t *testing.T) {
 	type world struct {
 		*redisconn.Redis
 		*testing.T
-		name, key string // id and key of the pending task
+		name, key string
 	}
 	pending := redisconn.QueueKey(redisconn.Jobs, "pending")
 	move := func(w world, state string, wait time.Duration) {
@@ -75,9 +73,9 @@ func TestEnsureByState(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		prepare      func(w world)
-		after        time.Duration // time between the two calls
-		first, later int           // number of tasks that each call makes
-		runs         []string      // suffixes of the ids of tasks that run afterwards
+		after        time.Duration
+		first, later int
+		runs         []string // suffixes of the ids of tasks that run afterwards
 	}{
 		"missing":            {func(w world) { w.Client.FlushDB(w.Context()) }, stuckActive, 1, 0, []string{""}},
 		"pending":            {func(world) {}, stuckActive, 0, 0, []string{""}},
@@ -176,7 +174,7 @@ func TestEnsureAfterFlush(t *testing.T) {
 	require.Equal(t, want, r.Client.LRange(t.Context(), redisconn.QueueKey(redisconn.Jobs, "pending"), 0, -1).Val())
 }
 
-// After Redis was emptied, other processes continue to enqueue, but asynq's inspector does not know their queue.
+// asynq registers a queue only once per client. After Redis was emptied, its inspector does not find the queue.
 func TestEnsureWhileTheQueueIsUnknown(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
@@ -223,7 +221,7 @@ func TestEnsureDeliveries(t *testing.T) {
 	require.Equal(t, "scheduled", redistest.StateOf(t, r, redisconn.Webhooks, ahead.ID.String()))
 }
 
-// A task that was deferred because its endpoint is busy will run again, so Ensure does not touch it. A due failed task is run.
+// A task that was deferred because its endpoint is busy will run again, so Ensure does not touch it.
 func TestEnsureLeavesBusyDeliveries(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

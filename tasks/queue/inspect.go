@@ -57,7 +57,6 @@ type ServerFacts struct {
 	RoundTrip   time.Duration // ClockOffset may be wrong by half of it
 }
 
-// inspectTimeout limits each round trip.
 const inspectTimeout = 3 * time.Second
 
 // Inspect reads the Redis at the address (see redisconn.Connect) over its own connections, with read-only commands. Its error wraps one of
@@ -65,7 +64,7 @@ const inspectTimeout = 3 * time.Second
 func Inspect(ctx context.Context, address string) (Inspection, error) {
 	r, err := redisconn.Connect(address, redisconn.Options{Timeout: inspectTimeout})
 	if err != nil {
-		return Inspection{}, fmt.Errorf("%w: %w", ErrBadURL, err) // without the password
+		return Inspection{}, fmt.Errorf("%w: %w", ErrBadURL, err)
 	}
 	defer func() { _ = r.Close() }()
 	i := Inspection{Place: strings.Join(r.Addrs(), ",")}
@@ -130,10 +129,10 @@ func (s *ServerFacts) readInfo(info string) {
 	s.MaxMemory, s.Used = number("maxmemory"), number("used_memory")
 }
 
-// clockTries is how often Inspect reads the clock. It uses the fastest response, which is the most accurate.
+// clockTries is how often Inspect reads the clock. It uses the fastest response, because that is the most accurate.
 const clockTries = 3
 
-// readClock skips a server that is still loading, or does not know TIME.
+// readClock returns nil if the server refuses TIME, for instance while it is loading.
 func (s *ServerFacts) readClock(ctx context.Context, c *redis.Client) error {
 	for range clockTries {
 		asked := time.Now()
@@ -152,7 +151,7 @@ func (s *ServerFacts) readClock(ctx context.Context, c *redis.Client) error {
 	return nil
 }
 
-// obstacle wraps an error in the Err variable that describes it.
+// obstacle wraps an error in one of the Err variables.
 func obstacle(err error) error {
 	var refused redis.Error
 	var network net.Error

@@ -54,7 +54,6 @@ func wrongTypes(ctx context.Context, client redis.UniversalClient) (map[string]s
 	return wrong, err
 }
 
-// countKeys returns asynq's counters of a queue's tasks: processed and failed, today and in total.
 func countKeys(queue string) []string {
 	today := time.Now().UTC().Format(":" + time.DateOnly)
 	return []string{

@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limits of one round trip. The entry that reaches maxAppendBytes is the last one in its round trip.
+// Limits of one round trip. The last entry may exceed maxAppendBytes.
 const (
 	maxAppend      = 500
 	maxAppendBytes = 1 << 20
@@ -26,9 +26,9 @@ func (q *Queue) LastOutcome(ctx context.Context, stream string) (last string, er
 
 // AppendOutcomes appends the entries to the Redis stream, in order, and trims it to about maxLen entries; 0 disables trimming. An entry
 // has the fields "key", "content-type", "content-language" if its value has texts, and "value". AppendOutcomes returns the id of the entry
-// before the new entries ("" if there is none) and the id of the last new entry. If another process appends entries in between, the last
-// of them is returned as the entry before. After an error, some entries may have been appended. Appending all entries again repeats these
-// entries and keeps the order.
+// before the new entries ("" if there is none) and the id of the last new entry. If another process appends in between, `before` is the
+// last entry of that process. After an error, some entries may have been appended. Appending all entries again repeats these entries and
+// keeps the order.
 func (q *Queue) AppendOutcomes(
 	ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry,
 ) (before, last string, err error) {
@@ -60,7 +60,6 @@ func lastOf(entries []redis.XMessage) string {
 	return entries[0].ID
 }
 
-// portion returns how many of the entries one round trip appends, at least one.
 func portion(entries []job.StreamEntry) int {
 	size := 0
 	for i, e := range entries {

@@ -23,15 +23,14 @@ const (
 // ErrBadPayload is returned for a payload that this package did not write.
 var ErrBadPayload = errors.New("not a payload of this queue")
 
-// hint is a task before it is enqueued.
 type hint struct {
 	queue       string
 	kind        string // asynq's type
 	id          string
 	payload     []byte
 	at          time.Time // time to run, in the service's time; zero means immediately
-	traceparent string    // "" if there is none
-	of          job.Task  // task of a job; zero for a delivery
+	traceparent string
+	of          job.Task // zero for a delivery
 }
 
 func (h hint) task() *asynq.Task {
@@ -41,7 +40,7 @@ func (h hint) task() *asynq.Task {
 	return asynq.NewTaskWithHeaders(h.kind, h.payload, map[string]string{TraceHeader: h.traceparent})
 }
 
-// againMark separates a task's id from the number of its repetition. The relay makes a repetition of a task that does not run.
+// If a task does not run, Ensure creates another one with the id "<id>/1".
 const againMark = "/"
 
 func (h hint) name(n int) string {
@@ -66,7 +65,7 @@ type jobPayload struct {
 	Job      job.ID     `json:"job"`
 	Attempt  int        `json:"attempt"`
 	Dispatch int        `json:"dispatch,omitempty"`
-	RunAt    time.Time  `json:"run_at,omitzero"` // asynq stores whole seconds
+	RunAt    time.Time  `json:"run_at,omitzero"` // exact time; asynq's own is rounded to seconds
 	Kind     job.Kind   `json:"kind,omitempty"`
 	Client   job.ID     `json:"client,omitzero"`
 	Reason   job.Reason `json:"reason,omitempty"` // failure of the previous attempt

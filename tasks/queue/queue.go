@@ -21,12 +21,12 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// MaxRetry is how often asynq repeats a task after its handler reported a failure of the infrastructure or of a delivery. It is not the
-// number of a job's attempts. After the last retry, asynq archives the task, and the relay runs it again.
+// MaxRetry is how often asynq runs a task again after its handler returned an error. After the last retry, asynq archives the task, and
+// the relay runs it again.
 const MaxRetry = 1000
 
 const (
-	enqueueBatch   = 256   // tasks per batch; after each, the sender checks whether Redis works
+	enqueueBatch   = 256   // tasks
 	maxBuffered    = 65536 // buffered tasks of jobs, and as many of deliveries
 	deliveryTime   = 5 * time.Minute
 	farAhead       = 365 * 24 * time.Hour
@@ -45,7 +45,7 @@ type Config struct {
 // Queue puts tasks into Redis and publishes notifications.
 //
 // Enqueue, EnqueueDelivery, Remove, RemoveDeliveries, SignalCancel and Publish are best effort and do not block. Progress waits briefly.
-// Ensure, EnsureDeliveries and AppendOutcomes wait for an answer, for up to a few times Options.Timeout.
+// Ensure, EnsureDeliveries and AppendOutcomes wait for Redis, for a few round trips of redisconn.Options.Timeout each.
 type Queue struct {
 	*notify.Publisher
 	redis    *redisconn.Redis
@@ -58,7 +58,7 @@ type Queue struct {
 	removals   *notify.Sender[removal]
 
 	sightings sightings
-	ready     struct { // latest result of Ready
+	ready     struct {
 		mu  sync.Mutex
 		at  time.Time
 		err error
@@ -86,7 +86,6 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 	return q
 }
 
-// registration is the type of the task that register enqueues.
 const registration = "registration"
 
 // register makes a queue known to asynq's inspectors. An asynq client registers a queue only once, with its first task. So after Redis was
@@ -133,7 +132,7 @@ func (q *Queue) Enqueue(t job.Task) { q.jobs.Add(jobHint(t)) }
 // EnqueueDelivery is like Enqueue, for a delivery.
 func (q *Queue) EnqueueDelivery(t job.DeliveryTask) { q.deliveries.Add(deliveryHint(t)) }
 
-// send enqueues tasks one after the other, to keep the order of the jobs.
+// send enqueues one task at a time, to keep the order of the jobs.
 func (q *Queue) send(ctx context.Context, hints []hint, results *prometheus.CounterVec) error {
 	for i, h := range hints {
 		err := q.put(ctx, h, 0)

@@ -62,7 +62,7 @@ func TestEnqueue(t *testing.T) {
 	}
 }
 
-// A queue that was not started does not read its buffers, so a call that waited would never return.
+// This queue is not started, so nothing empties its buffers. A call that waits for room would never return.
 func TestEnqueueNeverWaits(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
@@ -120,7 +120,7 @@ func TestTasksKeepTheirOrder(t *testing.T) {
 	q.EnqueueDelivery(redistest.Deliveries(1)[0])
 	require.Equal(t, 1., counted(r.Metrics.Enqueued, redisconn.ResultDropped), "the queue is stopped")
 	require.Equal(t, 1., counted(r.Metrics.DeliveriesEnqueued, redisconn.ResultDropped))
-	redistest.Ensure(t, q, redistest.Task()) // Stop ends only the senders
+	redistest.Ensure(t, q, redistest.Task()) // Ensure works after Stop, because Stop ends only the senders
 }
 
 // While Redis hangs or is down, tasks are lost, but the buffers do not fill up. The queue works again afterwards.
@@ -173,16 +173,15 @@ func TestNothingWaitsForRedis(t *testing.T) {
 	}
 }
 
-// A task waits until its time, which is converted to the machine's clock.
 func TestTasksWaitForTheirTime(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour
 	for name, c := range map[string]struct {
-		number int64 // number of moves of the clock
+		number int64
 		rate   float64
 		ahead  time.Duration // how far Postgres' clock is ahead of the machine's
-		due    time.Duration // due time from now, in the service's time
-		want   time.Duration // expected time from now, by the machine's clock
+		due    time.Duration // by the service's time
+		want   time.Duration // by the machine's clock
 	}{
 		"never moved":         {0, 0, 0, hour, hour},
 		"Postgres is ahead":   {0, 0, 10 * time.Minute, hour, hour},
@@ -281,7 +280,7 @@ func TestRemove(t *testing.T) {
 	redistest.Ensure(t, q, active)
 	move(t, r, redisconn.Jobs, TaskName(active), "active", time.Minute)
 	require.NoError(t, q.sendRemovals(t.Context(), []removal{{queue: redisconn.Jobs, id: TaskName(late)}}))
-	redistest.Ensure(t, q, scheduled, pending, archived, late) // late is enqueued only after its first removal
+	redistest.Ensure(t, q, scheduled, pending, archived, late) // late is not in the queue yet when Remove is called the first time
 	require.NoError(t, r.Inspector.ArchiveTask(redisconn.Jobs, TaskName(archived)))
 	require.Equal(t, 2, redistest.Must(q.EnsureDeliveries(t.Context(), deliveries))(t))
 	for _, task := range []job.Task{active, scheduled, pending, archived} {
@@ -296,7 +295,7 @@ func TestRemove(t *testing.T) {
 	require.Zero(t, redistest.Info(t, r, redisconn.Webhooks).Size)
 }
 
-// Valkey reports the compatible Redis version in the field of Redis, and its own version in another field.
+// Valkey has its own version in another field.
 func TestReadInfoOfValkey(t *testing.T) {
 	t.Parallel()
 	var s ServerFacts

@@ -13,12 +13,12 @@ import (
 var ErrRefused = errors.New("it refuses writes")
 
 const (
-	readyKept = time.Second // how long Ready keeps its result, however often it is called
+	readyKept = time.Second
 	readyLife = time.Minute // expiry of the written key
 )
 
-// Ready returns an error unless Redis accepts writes to these queues, which may be on different servers of a cluster. Each call must name
-// the same queues.
+// Ready returns an error unless Redis accepts writes to each queue. In a cluster, the queues may be on different servers. Each call must
+// name the same queues.
 func (q *Queue) Ready(ctx context.Context, queues ...string) error {
 	q.ready.mu.Lock()
 	defer q.ready.mu.Unlock()
@@ -35,7 +35,7 @@ func (q *Queue) Ready(ctx context.Context, queues ...string) error {
 func (q *Queue) tryWrites(ctx context.Context, queues []string) error {
 	for _, name := range queues {
 		err := q.redis.Client.Set(ctx, "forgerun:{"+name+"}:ready", 1, readyLife).Err()
-		var refused redis.Error // an answer, not a broken connection
+		var refused redis.Error
 		if errors.As(err, &refused) {
 			err = fmt.Errorf("%w: %w", ErrRefused, err)
 		}

@@ -15,13 +15,13 @@ import (
 const (
 	maxRemovals = 4096 // buffered removals
 	removeBatch = 100
-	// removeAgain is the wait before a task that was missing is removed again, in case it was not enqueued yet.
+	// If a task is missing, Remove tries again after removeAgain, because the task may still be in a buffer.
 	removeAgain = time.Second
 )
 
 type removal struct {
 	queue, id string
-	again     bool // the task was missing the first time
+	again     bool
 }
 
 // Remove removes the task from the queue, unless a worker has it. It is best effort and does not block. A worker that gets a remaining

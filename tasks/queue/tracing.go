@@ -21,8 +21,8 @@ const TraceHeader = "traceparent"
 // could write any value to Redis.
 const MaxTraceparent = 110
 
-// trace starts the span of a task, and returns the traceparent for the worker. The function `end` ends the span. A conflict with an
-// existing task is not an error.
+// trace starts the span of a task, and returns the traceparent for the worker. The function `end` ends the span. The span does not show a
+// conflict with an existing task as an error.
 func (q *Queue) trace(ctx context.Context, h hint) (traceparent string, end func(error)) {
 	within, span := telemetry.Continue(ctx, q.redis.Tracer, h.traceparent, telemetry.SpanEnqueue, trace.WithSpanKind(trace.SpanKindProducer))
 	traceparent = h.traceparent

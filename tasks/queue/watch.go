@@ -17,14 +17,14 @@ const (
 	queuesEvery   = 5 // read queue lengths every fifth time, because asynq needs three round trips for each
 )
 
-// longQueue is the number of pending tasks above which the list is not searched for a task.
+// If more than longQueue tasks are pending, Remove does not search the list.
 const longQueue = 1000
 
 // Condition describes problems of Redis that an operator must fix, and whether many tasks wait.
 type Condition struct {
-	Paused []string // queues paused by asynq's tools
+	Paused []string // by asynq's tools
 	Evicts string   // maxmemory-policy by which a full Redis evicts keys; "" if it evicts none
-	Long   bool     // a queue has many pending tasks
+	Long   bool
 }
 
 // Condition returns the latest result of Watch.
@@ -49,8 +49,7 @@ func (q *Queue) Watch(ctx context.Context) {
 	}
 }
 
-// look reads the condition. If `everything` is set, it also reads the eviction policy and the queue lengths, and checks whether Redis was
-// emptied.
+// If `everything` is set, look also reads the eviction policy and the queue lengths, and checks whether Redis was emptied.
 func (q *Queue) look(ctx context.Context, everything bool) {
 	paused, err := pausedQueues(ctx, q.redis.Client)
 	if err != nil {
@@ -80,7 +79,6 @@ func evicts(info string) string {
 	return policy
 }
 
-// pausedQueues returns the queues with asynq's key for a pause, whatever its value.
 func pausedQueues(ctx context.Context, client redis.UniversalClient) (paused []string, err error) {
 	gets := make([]*redis.StringCmd, len(redisconn.Queues))
 	_, _ = client.Pipelined(ctx, func(p redis.Pipeliner) error { // each reply has its own error
