@@ -20,8 +20,8 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// startRedis starts a server with settings in a new folder. A cluster member also needs the port 10,000 above its own. If an outgoing
-// connection uses that port, startRedis tries another pair of ports.
+// startRedis starts a server with settings in a new folder. A cluster member also needs the port 10,000 above its own. If that port is
+// already in use, startRedis tries other ports.
 func startRedis(t *testing.T, settings map[string]string) (server *stack.Redis, data string) {
 	t.Helper()
 	redistest.NeedServer(t)
@@ -40,7 +40,6 @@ func startRedis(t *testing.T, settings map[string]string) (server *stack.Redis, 
 	return nil, ""
 }
 
-// startSentinel starts a sentinel that monitors the server as "main". If another program has taken its port, it tries another one.
 func startSentinel(t *testing.T, monitored int) string {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "sentinel.conf")
@@ -64,17 +63,16 @@ func startSentinel(t *testing.T, monitored int) string {
 	return ""
 }
 
-// tlsProxy starts a TLS proxy with an unknown certificate in front of an address.
 func tlsProxy(t *testing.T, target string) string {
 	t.Helper()
-	server := httptest.NewTLSServer(nil) // provides the certificate
+	server := httptest.NewTLSServer(nil)
 	t.Cleanup(server.Close)
 	l := redistest.Must(tls.Listen("tcp", "127.0.0.1:0", server.TLS))(t)
 	serveProxy(t, l, target, func([]byte) bool { return true })
 	return l.Addr().String()
 }
 
-// proxy forwards a client's bytes to the Redis on a port. If `pass` returns false, it ends the connection.
+// If `pass` returns false, the proxy ends the connection.
 func proxy(t *testing.T, port int, pass func(sent []byte) bool) (url string) {
 	t.Helper()
 	l := redistest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)

@@ -12,16 +12,16 @@ const day = 24 * time.Hour
 const (
 	maxPerMinute = 100_000_000
 	usualChunk   = 100
-	// trust is how long a process believes a refusal by the shared counts. It is short because another process may return tokens.
+	// After Redis had no token left, a process asks again only after `trust`. It is short because another process may return tokens.
 	trust = 200 * time.Millisecond
-	// trustQuota is how long a process believes a refusal by the day's quota.
+	// After the day's quota was used up, a process asks again only after trustQuota.
 	trustQuota = time.Second
 )
 
 type rates struct {
 	perMinute int
 	perDay    int // 0: no limit
-	chunk     int // tokens taken from the shared counts at a time
+	chunk     int // tokens that a process takes from Redis at a time
 	maxChunk  int // maximum chunk; a busy process takes as many tokens as it uses in half a second
 	noMinute  bool
 }
@@ -43,17 +43,17 @@ func newRates(perMinute, perDay int) rates {
 type verdict int
 
 const (
-	passed    verdict = iota
-	tooFast           // the minute's allowance is used up
-	quotaUsed         // the day's quota is used up
-	mustAsk           // only Redis knows
+	passed verdict = iota
+	tooFast
+	quotaUsed
+	mustAsk // only Redis knows
 )
 
 // chunk holds tokens from one response of Redis. Each token is for one request.
 type chunk struct {
 	n     int
-	slot  int64     // slot of Redis' clock in which the tokens count
-	day   int64     // day of Redis' clock on which the tokens count
+	slot  int64     // half second of Redis' clock (see slotWidth) in which the tokens were taken
+	day   int64     // day of Redis' clock on which the tokens were taken
 	until time.Time // time until which the tokens can be used
 }
 
@@ -61,21 +61,21 @@ type chunk struct {
 type bucket struct {
 	rates rates
 	began time.Time
-	own   window // requests that passed here; they are limited even if Redis allows more
+	own   window // requests that passed in this process, which also keeps to the limit by itself
 
 	chunks []chunk // oldest first, none empty
-	held   int     // number of tokens in chunks
-	unused []chunk // chunks to return
+	held   int
+	unused []chunk
 
 	asked      bool // Redis has responded; the members below are from its latest response
 	available  int  // tokens left for any process
 	believedTo time.Time
 	freeAt     time.Time // time when the next token is free
-	wholeAt    time.Time // time when no request counts any more
+	wholeAt    time.Time // time when all tokens are free again
 
 	day       int64
 	dayEnds   time.Time
-	used      int // the day's count of all processes, by the latest response; it includes held tokens
+	used      int // tokens of the day that all processes took, used or not, by the latest response
 	usedAt    time.Time
 	owed      int // requests that passed without a token and are not reported yet
 	owedToday int // the part of `owed` that counts for the day
@@ -90,14 +90,14 @@ func newBucket(r rates, now time.Time) *bucket {
 
 func dayOf(now time.Time) int64 { return now.Unix() / int64(day/time.Second) }
 
-// advance drops the counts, tokens and day that are over by now.
+// advance removes counts and tokens that have expired, and begins a new day if it is time.
 func (b *bucket) advance(now time.Time) {
 	b.own.advance(now.Sub(b.began))
 	if !now.Before(b.dayEnds) {
 		days := now.Sub(b.dayEnds)/day + 1
 		b.day, b.dayEnds = b.day+int64(days), b.dayEnds.Add(days*day)
 		b.used, b.usedAt, b.owedToday = 0, time.Time{}, 0
-		b.putBack(len(b.chunks)) // the tokens belong to the previous day
+		b.putBack(len(b.chunks))
 	}
 	ended := 0
 	for ended < len(b.chunks) && !now.Before(b.chunks[ended].until) {
@@ -106,7 +106,7 @@ func (b *bucket) advance(now time.Time) {
 	b.putBack(ended)
 }
 
-// putBack moves the remaining tokens of the oldest n chunks to `unused`.
+// putBack moves the oldest n chunks to `unused`.
 func (b *bucket) putBack(n int) {
 	for _, c := range b.chunks[:n] {
 		b.held -= c.n
@@ -115,7 +115,7 @@ func (b *bucket) putBack(n int) {
 	b.chunks = b.chunks[:copy(b.chunks, b.chunks[n:])]
 }
 
-// use consumes n held tokens, the oldest first.
+// use consumes the oldest n tokens.
 func (b *bucket) use(n int) {
 	b.held -= n
 	ended := 0
@@ -135,8 +135,8 @@ func (b *bucket) use(n int) {
 // part returns a process's share of a limit. Together the processes do not exceed it, except that each has at least 1.
 func part(limit, processes int) int { return max(1, limit/max(1, processes)) }
 
-// take takes n tokens for a request if it may pass; otherwise it takes none. `sharers` is the number of processes that share the limits
-// without Redis, or 0 while Redis works.
+// take takes n tokens for a request if it may pass; otherwise it takes none. `sharers` is 0 while Redis works. Without Redis, it is the
+// number of processes.
 func (b *bucket) take(now time.Time, n, sharers int) verdict {
 	b.advance(now)
 	missing := n - b.held
@@ -163,7 +163,7 @@ func (b *bucket) take(now time.Time, n, sharers int) verdict {
 	return passed
 }
 
-// leftToday returns this process's share of the day's remaining quota, before owedToday is subtracted.
+// leftToday returns this process's share of the day's quota that Redis last reported as left.
 func (b *bucket) leftToday(sharers int) int {
 	if left := b.rates.perDay - b.used; left > 0 {
 		return part(left, sharers)
@@ -171,16 +171,16 @@ func (b *bucket) leftToday(sharers int) int {
 	return 0
 }
 
-// busy reports whether this process passes more requests in half a second than a usual chunk has tokens. Tokens are then requested
-// early, in case Redis needs a quarter of a second to respond.
+// busy reports whether this process uses more than a usual chunk in half a second. Such a process asks for tokens early, so that it has
+// enough while Redis answers.
 func (b *bucket) busy(now time.Time) bool { return b.chunk(now) > b.rates.chunk }
 
-// chunk returns how many tokens to hold: a usual chunk, or the number of requests in half a second.
+// chunk returns how many tokens to hold: what this process uses in half a second, at least a usual chunk and at most maxChunk.
 func (b *bucket) chunk(now time.Time) int {
 	return max(b.rates.chunk, min(b.own.pace(now.Sub(b.began)), b.rates.maxChunk))
 }
 
-// ready returns how many of the held tokens can still be used when Redis responds.
+// ready returns the number of held tokens. For a busy process it leaves out the tokens that expire within a quarter of a second.
 func (b *bucket) ready(now time.Time) int {
 	n := b.held
 	if b.busy(now) {
@@ -193,23 +193,23 @@ func (b *bucket) ready(now time.Time) int {
 	return n
 }
 
-// wants reports whether to request more tokens now, before the last one is used. For chunks of one token it returns false.
+// wants reports whether to request more tokens now, before the last one is used.
 func (b *bucket) wants(now time.Time) bool {
 	quota := b.rates.perDay == 0 || b.used < b.rates.perDay
 	return quota && b.ready(now) < b.chunk(now)/2 && b.available > 0
 }
 
-// report has the changes for the shared counts: returned tokens, and requests that passed without a token.
+// report is what a process tells Redis: tokens to return, and requests that passed without a token.
 type report struct {
 	unused          []chunk
 	owed, owedToday int
-	counting        int // the part of `owed` that still counts for the minute
+	counting        int // the part of `owed` from the last minute
 	day             int64
 }
 
 func (r report) empty() bool { return len(r.unused) == 0 && r.owed == 0 && r.owedToday == 0 }
 
-// report returns the changes since the last report, and clears them.
+// report also clears the changes.
 func (b *bucket) report(now time.Time) report {
 	b.advance(now)
 	r := report{unused: b.unused, owed: b.owed, owedToday: b.owedToday, counting: min(b.owed, b.own.total), day: b.day}
@@ -228,7 +228,7 @@ func (r report) usedChange() int {
 	return change
 }
 
-// takeBack restores a report that failed. Returned tokens stay returned, because Redis may have received them.
+// takeBack restores a report that failed, except unused tokens. Redis may have got them, and returning them twice would be wrong.
 func (b *bucket) takeBack(r report) {
 	b.owed += r.owed
 	if r.day == b.day {
@@ -236,11 +236,10 @@ func (b *bucket) takeBack(r report) {
 	}
 }
 
-// answer is the response of the shared counts.
 type answer struct {
 	taken     int
 	available int   // tokens left
-	slot      int64 // slot of the taken tokens
+	slot      int64 // of the taken tokens
 	free      time.Duration
 	whole     time.Duration
 	day       int64
@@ -248,7 +247,6 @@ type answer struct {
 	used      int
 }
 
-// receive applies the response to a request that was sent at the given time.
 func (b *bucket) receive(now, sent time.Time, a answer) {
 	b.advance(now)
 	b.asked, b.available = true, a.available
@@ -256,23 +254,21 @@ func (b *bucket) receive(now, sent time.Time, a answer) {
 	b.believedTo = now.Add(min(a.free, trust))
 	b.day, b.dayEnds, b.used, b.usedAt = a.day, now.Add(a.dayLeft), a.used, now
 	if a.taken > 0 {
-		// The tokens were taken after the request was sent, so they expire early enough even if the response is late.
+		// The lifetime begins when the request was sent, so tokens never outlive their count in Redis.
 		b.chunks = append(b.chunks, chunk{a.taken, a.slot, a.day, sent.Add(keepHeld)})
 		b.held += a.taken
 		b.advance(now)
 	}
 }
 
-// idle reports whether the bucket can be dropped without effect.
 func (b *bucket) idle(now time.Time) bool {
 	b.advance(now)
 	nothing := b.held == 0 && b.owed == 0 && len(b.unused) == 0 && b.own.total == 0
 	return nothing && (b.rates.perDay == 0 || now.Sub(b.usedAt) > time.Minute)
 }
 
-// allowance describes the bucket after a request: the limit that refused the request, or the limit with fewer remaining requests. `needs`
-// is the number of tokens that a refused request needs. If it needs several shared tokens, RetryAfter is when all tokens are available
-// again, because Redis reports no earlier time.
+// allowance returns the state of one limit: the limit that refused the request, else the limit with less left. A refused request needs
+// `needs` tokens. For several tokens, RetryAfter is when all tokens are free again, because Redis reports no earlier time.
 func (b *bucket) allowance(now time.Time, needs int, v verdict, sharers int) job.Allowance {
 	limit := part(b.rates.perMinute, sharers)
 	have := max(0, limit-b.own.total)

@@ -42,7 +42,7 @@ func TestABusyBucketAsksInTimeForASlowRedis(t *testing.T) {
 	const each = 5 * time.Millisecond
 	b := newBucket(newRates(6_000_000, 0), noon)
 	b.receive(noon, noon, at(10_000, 1_000_000, 0))
-	var sent time.Time // when the pending request was sent
+	var sent time.Time
 	for now := noon; now.Before(noon.Add(10 * time.Second)); now = now.Add(each) {
 		if !sent.IsZero() && now.Sub(sent) >= keepHeld/2-each {
 			b.report(now)

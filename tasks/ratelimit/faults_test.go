@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// Without Redis, each process applies its share of the limit. Only the first few requests wait.
+// Without Redis, each process applies its share of the limit.
 func TestLimiterWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]struct {
@@ -44,8 +44,8 @@ func TestLimiterWithoutRedis(t *testing.T) {
 			require.Positive(t, refused.RetryAfter)
 			require.LessOrEqual(t, refused.RetryAfter, minute+slotWidth)
 			require.Equal(t, 1., testutil.ToFloat64(r.Metrics.RateLimitAlone))
-			// Three requests to Redis fail: the first one of each process, and a probe. A hanging Redis executes them later, but must not
-			// count the owed requests again.
+			// Three requests to Redis fail: the first one of each process, and a probe. A hanging Redis executes them later. It must not
+			// count requests that are reported again afterwards.
 			redistest.Eventually(t, func() bool {
 				a.Allow(t.Context(), client)
 				return testutil.ToFloat64(r.Metrics.Grants.WithLabelValues(redisconn.ResultFailed)) >= 3
@@ -65,7 +65,7 @@ func TestLimiterWithoutRedis(t *testing.T) {
 	}
 }
 
-// openConnections fills the pool. A hanging Redis can later execute only commands from existing connections.
+// Later, a hanging Redis executes only commands on existing connections. So the test makes all connections before.
 func openConnections(r *redisconn.Redis, n int) {
 	var blocked sync.WaitGroup
 	for range n {
@@ -74,7 +74,6 @@ func openConnections(r *redisconn.Redis, n int) {
 	blocked.Wait()
 }
 
-// requireShared waits until the limiter works with Redis again and has reported all requests.
 func requireShared(t *testing.T, l *Limiter) {
 	t.Helper()
 	redistest.Eventually(t, func() bool {
@@ -140,7 +139,7 @@ func TestTheClockOfRedisGoesBack(t *testing.T) {
 	require.Equal(t, 60, hammer(t, client, other))
 }
 
-// Returning tokens that Redis has lost or that have expired has no effect. In particular, it does not change the counts of other tokens.
+// Returning tokens that Redis has lost or that have expired has no effect.
 func TestReturnOfMissingTokens(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -20,8 +20,8 @@ var limiterScript = redis.NewScript(limiterSource)
 
 var errSlow = errors.New("no answer in time")
 
-// ask sends a request to the client's shared counts in Redis, or joins a pending request. It returns a channel that is closed when the
-// request has ended, or nil while the circuit is open. The caller holds c.mu.
+// ask sends a request to Redis, or joins a pending request. The returned channel is closed when the request has ended. It is nil if Redis
+// must not be asked now. The caller holds c.mu.
 func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 	if c.asking != nil {
 		return c.asking
@@ -36,7 +36,7 @@ func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 		return nil
 	}
 	if probe {
-		// A hanging Redis may execute many probes later, so a probe must change nothing.
+		// A probe takes no tokens and reports nothing, because a hanging Redis executes all probes later.
 		l.reportAndTake(c, 0, report{day: c.bucket.day})
 	} else {
 		l.reportAndTake(c, wanted, c.bucket.report(l.now()))
@@ -44,12 +44,12 @@ func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 	return c.asking
 }
 
-// askForTokens asks for enough tokens to fill a chunk or, if that is more, to serve the waiting requests.
+// askForTokens asks for as many tokens as the waiting requests need, at least for a full chunk.
 func (l *Limiter) askForTokens(c *client) <-chan struct{} {
 	return l.ask(c, max(0, c.waiting, c.bucket.chunk(l.now())-c.bucket.ready(l.now())))
 }
 
-// reportAndTake sends a report to the shared counts and takes tokens from them, in the background. The caller holds c.mu.
+// reportAndTake works in the background. The caller holds c.mu.
 func (l *Limiter) reportAndTake(c *client, wanted int, r report) {
 	answered := make(chan struct{})
 	c.asking = answered
@@ -105,7 +105,7 @@ func (l *Limiter) key(id job.ID) string {
 
 func limiterKey(id job.ID) string { return "forgerun:rate:{" + id.String() + "}" }
 
-// giveBack returns the unused tokens of all clients, and reports requests that passed without a token.
+// giveBack returns unused tokens, and reports requests that passed without a token.
 func (l *Limiter) giveBack() {
 	l.each(func(c *client) {
 		c.bucket.putBack(len(c.bucket.chunks))

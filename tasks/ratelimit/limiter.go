@@ -30,13 +30,13 @@ type Config struct {
 // Limiter limits each client's requests over all processes: never more than PerMinute pass in any 60 seconds.
 //
 // Redis counts the tokens of the last minute. This process takes tokens from Redis in chunks: one token if the limit is small, more tokens
-// if many requests pass here. A request asks Redis only if no token is held; later requests wait for the same response. A token may be
-// used for keepHeld, and counts until a minute after that. Unused tokens are returned. Tokens of a process that dies count until their
-// minute is over. Because Redis counts in slots, a passed request counts for 60.5 to 61 seconds.
+// if many requests pass here. A request asks Redis only if no token is held; later requests wait for the same response. A process may use
+// a token for keepHeld. In Redis, it counts until a minute after that. Unused tokens are returned. Tokens of a process that dies count
+// until their minute is over. Redis counts in slots of half a second, so a request may count up to a second too long.
 //
-// Without Redis, each process applies its share of the limit without waiting: the limit divided by Config.Processes, but at least 1. It
-// reports these requests when Redis is back, and also the requests for which Redis took longer than Config.Wait. If Redis is flushed, all
-// counts are lost, including the day's quota; each process still limits its own requests.
+// Without Redis, each process applies its share of the limit without waiting: the limit divided by Config.Processes, but at least 1. When
+// Redis is back, the process reports the requests that passed without a token. If Redis is flushed, all counts are lost, including the
+// day's quota; each process still limits its own requests.
 type Limiter struct {
 	redis   *redisconn.Redis
 	cfg     Config
@@ -59,7 +59,7 @@ type client struct {
 
 	mu      sync.Mutex
 	bucket  *bucket
-	asking  chan struct{} // closed when Redis has responded; nil without a pending request
+	asking  chan struct{} // nil without a pending request
 	waiting int           // tokens that waiting requests need
 }
 
@@ -94,8 +94,8 @@ func New(r *redisconn.Redis, cfg Config) *Limiter {
 // at most Config.Wait, or until ctx ends.
 func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance { return l.allow(ctx, id, 1, 1) }
 
-// AllowItems counts the items of a request that Allow has accepted. Each item takes a token, and the request's own token counts for the
-// first item. The number of tokens is capped at the limit, so that any request can pass. If the items are refused, none of them counts.
+// AllowItems counts the items of a request that Allow has accepted. Each item takes a token. Allow has already taken the first one. The
+// number of tokens is capped at the limit, so that any request can pass. If the items are refused, none of them counts.
 func (l *Limiter) AllowItems(ctx context.Context, id job.ID, items int) job.Allowance {
 	parts := 1
 	if l.circuit.IsOpen() {
@@ -111,12 +111,12 @@ func (l *Limiter) AllowItems(ctx context.Context, id job.ID, items int) job.Allo
 	return l.allow(ctx, id, needs-1, needs)
 }
 
-// AllowUnits counts units, such as units of storage, for a limit that does not count requests. The number of units is capped at the limit.
+// AllowUnits is for limits of other things than requests, such as storage. It takes one token per unit, but never more than the limit.
 func (l *Limiter) AllowUnits(ctx context.Context, id job.ID, units int) job.Allowance {
 	return l.AllowItems(ctx, id, units+1)
 }
 
-// allow takes n tokens. `needs` is how many tokens a refused request needs to pass.
+// allow takes n tokens. `needs` is how many tokens the whole request needs if it is sent again.
 func (l *Limiter) allow(ctx context.Context, id job.ID, n, needs int) job.Allowance {
 	if l.cfg.PerMinute <= 0 && l.cfg.PerDay <= 0 {
 		return job.Allowance{OK: true}
@@ -152,7 +152,7 @@ func (l *Limiter) allow(ctx context.Context, id job.ID, n, needs int) job.Allowa
 	}
 }
 
-// await waits for a response of Redis and reports whether it came. A timeout opens the circuit, so that other requests do not wait.
+// After a timeout, await opens the circuit, so that other requests do not wait.
 func (l *Limiter) await(ctx context.Context, timer *time.Timer, answered <-chan struct{}) bool {
 	if answered == nil {
 		return false
@@ -188,7 +188,7 @@ func (l *Limiter) lock(id job.ID) *client {
 	return c
 }
 
-// sweepEvery is how often unused tokens are returned: they must be back within a second after they were taken.
+// Unused tokens are returned every sweepEvery, so within a second after they were taken.
 const sweepEvery = keepHeld / 2
 
 // Start starts the cleanup in the background: it returns unused tokens to the shared counts and forgets idle clients.
@@ -209,7 +209,6 @@ func (l *Limiter) Start() {
 	})
 }
 
-// sweep sends reports to the shared counts, and forgets idle clients.
 func (l *Limiter) sweep() {
 	var idle []*client
 	l.each(func(c *client) {
@@ -218,7 +217,7 @@ func (l *Limiter) sweep() {
 			idle = append(idle, c)
 		case len(c.bucket.unused) == 0 && c.bucket.owed == 0:
 		case c.bucket.busy(l.now()):
-			l.askForTokens(c) // also sends the report, because requests cannot ask while a report is pending
+			l.askForTokens(c) // one request for both, because only one may be pending per client
 		default:
 			l.ask(c, 0)
 		}
@@ -237,7 +236,6 @@ func (l *Limiter) sweep() {
 	}
 }
 
-// each calls f with each client, locked.
 func (l *Limiter) each(f func(*client)) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

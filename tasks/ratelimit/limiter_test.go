@@ -12,7 +12,6 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// whole is the time after which a request no longer counts.
 const whole = minute + keepHeld + slotWidth
 
 func TestABurstOfTheWholeLimitPasses(t *testing.T) {
@@ -32,7 +31,6 @@ func TestABurstOfTheWholeLimitPasses(t *testing.T) {
 	}
 }
 
-// A limit with another name is independent, and all processes share it.
 func TestLimitsOfOtherThings(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -48,7 +46,7 @@ func TestLimitsOfOtherThings(t *testing.T) {
 	require.Equal(t, 10, hammer(t, client, requests))
 }
 
-// No period of 60 seconds has more requests than the limit, for random arrivals, processes and clocks.
+// Arrivals, processes and clocks are random.
 func TestNoMinuteHasMoreThanTheLimit(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
@@ -92,7 +90,7 @@ func burstsAtRandom(w *world, random *rand.Rand, client job.ID, limit int) (pass
 		if random.IntN(3) == 0 {
 			w.sweep()
 		}
-		if random.IntN(50) == 0 { // a process ends, and another begins
+		if random.IntN(50) == 0 {
 			_ = l.Stop(w.t.Context())
 			i := random.IntN(len(w.all))
 			for w.all[i] != l {
@@ -120,7 +118,6 @@ func requireNoMinuteHasMore(t *testing.T, passed []passes, limit int) {
 	}
 }
 
-// A client's request passes after the time in Retry-After, and not before.
 func TestRetryAfterIsTrue(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{1, 7, 60, 600} {
@@ -176,7 +173,6 @@ func TestNoLimit(t *testing.T) {
 	require.Empty(t, l.clients)
 }
 
-// The unused tokens of a process are available to other processes within a second.
 func TestUnusedTokensComeBackWithinASecond(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -243,7 +239,7 @@ func TestCountsOfAClientAreBounded(t *testing.T) {
 	require.LessOrEqual(t, len(c.bucket.chunks)+len(c.bucket.unused), 10)
 }
 
-// A batch passes completely or not at all. It passes after the time in Retry-After.
+// A batch passes completely or not at all.
 func TestItemsPassTogether(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{7, 60, 600, 6000} {

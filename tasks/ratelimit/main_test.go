@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
-// world is a Redis with several processes. The test advances their time.
+// The test advances the time of a world.
 type world struct {
 	t     testing.TB
 	mini  *miniredis.Miniredis
@@ -37,8 +37,8 @@ func newWorld(t testing.TB) *world {
 
 func (w *world) now() time.Time { return time.UnixMicro(w.us.Load()).UTC() }
 
-// advance waits for pending requests to Redis, then advances the time. Redis' clock advances first, because tokens are requested before
-// they are taken.
+// advance waits for pending requests to Redis, then advances the time. Redis' clock advances first: in reality, Redis takes tokens later
+// than the process asked for them.
 func (w *world) advance(d time.Duration) {
 	for _, l := range w.all {
 		l.asking.Wait()
@@ -48,7 +48,7 @@ func (w *world) advance(d time.Duration) {
 	w.us.Add(d.Microseconds())
 }
 
-// process starts a process whose clock is off by `wrong`.
+// The clock of a process is off by `wrong`.
 func (w *world) process(cfg Config, wrong time.Duration) *Limiter {
 	w.t.Helper()
 	cfg.Clock = func() time.Time { return w.now().Add(wrong) }
@@ -77,7 +77,7 @@ func newLimiter(t testing.TB, r *redisconn.Redis, cfg Config) *Limiter {
 	return l
 }
 
-// hammer sends requests from several goroutines to all limiters until each limiter has refused one. It returns how many passed.
+// hammer sends requests from several goroutines to all limiters until each limiter has refused one.
 func hammer(t testing.TB, client job.ID, limiters ...*Limiter) int {
 	var passed atomic.Int64
 	var senders sync.WaitGroup

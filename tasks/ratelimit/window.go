@@ -3,18 +3,16 @@ package ratelimit
 import "time"
 
 const (
-	// minute is the period of the limit.
 	minute = time.Minute
-	// slotWidth is the precision of counting. A request counts until a minute after the end of its slot, so no count ends early. The
-	// number of counts per client does not depend on its limit.
+	// slotWidth is the precision of counting. A request counts until a minute after the end of its slot, so no count ends early. So a
+	// client has at most about 122 counts, however high its limit is.
 	slotWidth = 500 * time.Millisecond
-	// keepHeld is how long a process may use the tokens that it took. In Redis, tokens count for keepHeld longer than a minute, because
-	// the minute begins with their last possible use. After keepHeld, unused tokens are returned.
+	// keepHeld is how long a process may use the tokens that it took. Redis counts a token for a minute plus keepHeld, because the process
+	// may use it that late. After keepHeld, unused tokens are returned.
 	keepHeld = 500 * time.Millisecond
 )
 
-// window counts the requests that passed in this process, by slot. Times are durations since an arbitrary start, by a clock that does not
-// go back.
+// window counts the requests that passed in this process, by slot. Times are durations since a fixed start, and never decrease.
 type window struct {
 	counts []count // oldest first, none empty
 	total  int
@@ -70,7 +68,6 @@ func (w *window) freeIn(now time.Duration, limit int) time.Duration {
 	return 0
 }
 
-// wholeIn returns how long it takes until no request counts.
 func (w *window) wholeIn(now time.Duration) time.Duration {
 	if len(w.counts) == 0 {
 		return 0

@@ -28,7 +28,7 @@ type Circuit struct {
 	since   time.Time
 
 	loggedAt time.Time
-	logged   bool // the current outage was logged
+	logged   bool
 }
 
 // NewCircuit makes a closed circuit; the function `changed`, if not nil, is called when it opens and closes.

@@ -14,7 +14,6 @@ import (
 // serverCollector exports the state of the Redis server and its connections. While Redis is down, it omits the queues.
 type serverCollector struct{ redis *Redis }
 
-// scrapeTimeout limits how long a scrape waits for Redis.
 const scrapeTimeout = time.Second
 
 var (
@@ -30,7 +29,7 @@ func (c serverCollector) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect reads the queues only if Redis responds, so that it waits at most once. A queue that never had a task counts as empty.
+// Collect reads the queues only if Redis responds, so that it waits at most once.
 func (c serverCollector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, n int64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), labels...)
@@ -78,8 +77,8 @@ func (r *Redis) QueueInfo(name string) (*asynq.QueueInfo, error) {
 	return r.Inspector.GetQueueInfo(name)
 }
 
-// connections adds up the pools of all clients. A client of a cluster may first ask for the nodes, which can take longer than a scrape. So
-// connections are counted only while Redis is up.
+// connections adds up the connections of all clients. In a cluster it counts only while Redis is up, because the statistics may first need
+// a slow request for the list of nodes.
 func (r *Redis) connections(up bool) (total, idle, timeouts int64, ok bool) {
 	if r.address.IsClusterMode && !up {
 		return 0, 0, 0, false

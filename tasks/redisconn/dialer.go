@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// DialUntil returns a dialer whose connections are closed when ctx ends. An asynq server waits without a timeout for the response to
-// its first subscription, and would never stop while Redis hangs. Closing the client does not close connections that are being made.
+// DialUntil returns a dialer that closes its connections when ctx ends. asynq's server waits for its first subscription without a timeout.
+// While Redis hangs, only closing the connection ends that wait. Closing the client does not close connections that are being made.
 func (r *Redis) DialUntil(ctx context.Context) func(context.Context, string, string) (net.Conn, error) {
 	next := redis.NewDialer(&redis.Options{DialTimeout: r.Timeout, TLSConfig: r.address.TLSConfig})
 	return func(dialing context.Context, network, addr string) (net.Conn, error) {

@@ -14,7 +14,7 @@ const (
 	ResultSkipped  = "skipped"  // Redis is known to be down
 	ResultConflict = "conflict" // a task with that name exists
 	ResultPresent  = "present"
-	ResultStale    = "stale" // there was nothing to do
+	ResultStale    = "stale"
 	ResultEarly    = "early" // the task is handled again at its time
 	ResultReceived = "received"
 	ResultBad      = "malformed"

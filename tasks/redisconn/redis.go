@@ -50,7 +50,7 @@ type Redis struct {
 	close     func() error
 
 	mu      sync.Mutex
-	clients []redis.UniversalClient // all clients, for their statistics
+	clients []redis.UniversalClient // for their statistics
 }
 
 // Connect prepares the connection to the Redis at the address; see errBadURL for its forms. It does not connect yet, so Redis may be down.
@@ -73,8 +73,8 @@ func Connect(address string, o Options) (*Redis, error) {
 	return r, nil
 }
 
-// ClientOptions returns the settings of a client. Commands are tried only once, because callers retry themselves, and a command with a
-// lost response must not be executed twice.
+// ClientOptions returns the settings of a client. go-redis sends each command only once: after a lost response, a second try could execute
+// it twice. Callers retry themselves.
 func (r *Redis) ClientOptions(timeout time.Duration, pool int) *redis.UniversalOptions {
 	o := *r.address
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = r.Timeout, timeout, timeout, timeout

@@ -25,7 +25,7 @@ func TestCircuit(t *testing.T) {
 	require.True(t, c.Allow())
 	require.True(t, c.Allow(), "a closed circuit allows all calls")
 	c.Report(failure)
-	c.Report(failure) // from a call that was already in progress
+	c.Report(failure)
 	require.True(t, c.IsOpen())
 	require.False(t, c.Allow())
 

@@ -19,10 +19,9 @@ var errBadURL = errors.New("not a Redis address; the forms are " +
 	"redis-sentinel://[user:password@]host1[:port],host2[:port][/db]?master=name " +
 	"and redis-cluster://[user:password@]host1[:port],host2[:port]")
 
-// scheme describes the addresses that begin with its name.
 type scheme struct {
 	port   string // default port; "" for a socket
-	many   bool   // several hosts allowed
+	many   bool
 	params []string
 }
 
@@ -34,7 +33,7 @@ var (
 		"redis-cluster":  {port: "6379", params: tlsParams, many: true},
 		"redis-sentinel": {port: "26379", params: append([]string{"master", "sentinel_username", "sentinel_password"}, tlsParams...), many: true},
 		"unix":           {params: []string{"db"}},
-		"redis-socket":   {params: []string{"db"}}, // alias of unix
+		"redis-socket":   {params: []string{"db"}},
 	}
 )
 
@@ -44,9 +43,8 @@ func CheckURL(raw string) error {
 	return err
 }
 
-// parseURL parses an address in one of the forms of errBadURL, with the parameters of its scheme. User and password before the @ are for
-// Redis, not for its sentinels. parseURL splits the hosts itself, because go-redis' own parsers support neither sentinels nor a list of
-// hosts, and net/url refuses several ports.
+// User and password before the @ are for Redis, not for its sentinels. parseURL splits the hosts itself, because go-redis' own parsers
+// support neither sentinels nor a list of hosts, and net/url refuses several ports.
 func parseURL(raw string) (*redis.UniversalOptions, error) {
 	name, rest, ok := strings.Cut(raw, "://")
 	form, known := schemes[name]
@@ -95,7 +93,7 @@ func parseURL(raw string) (*redis.UniversalOptions, error) {
 	return o, readDatabase(o, query.Get("db"), u.Path)
 }
 
-// readDatabase reads the number of the database from the path or the parameter db. Both must be valid; the path takes precedence.
+// Both numbers must be valid; the number in the path takes precedence.
 func readDatabase(o *redis.UniversalOptions, param, path string) (err error) {
 	for _, number := range []string{param, strings.Trim(path, "/")} {
 		if number == "" {

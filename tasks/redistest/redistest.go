@@ -1,8 +1,7 @@
 // Package redistest provides helpers for the tests below tasks: Redis servers, tasks, and waiting.
 //
-// Mini is an embedded Redis for tests that only need replies. DB is a database of a real server, for tests that depend on the server's
-// behavior: blocking, publishing, persistence, expiry, and scripts that must equal asynq's. Own is a server that the test may break. "go
-// test -short" skips tests with real servers.
+// Mini is an embedded Redis for tests that only need replies. DB is a database of a real server. Use it for blocking, publishing,
+// persistence, expiry and asynq's scripts. Own is a server that the test may break. "go test -short" skips tests with real servers.
 package redistest
 
 import (
@@ -34,7 +33,7 @@ import (
 // Within limits every wait for an expected event.
 var Within = testkit.Patience
 
-// shared is nil with -short.
+// nil with -short
 var shared *stack.Redis
 
 var lastDB, lastID atomic.Int64
