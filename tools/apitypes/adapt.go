@@ -1,7 +1,7 @@
 package main
 
-// merge replaces the parts of a choice (allOf, anyOf or oneOf) with one object that has the members of all parts. Required members stay
-// required only for allOf: a value may match just one part of anyOf or oneOf.
+// merge replaces the parts of a choice (allOf, anyOf or oneOf) with one object that has the members of all parts. With allOf, required
+// members stay required. With anyOf or oneOf they become optional, because a value may match another part.
 func (o *options) merge(v map[string]any, choice string, of []any) {
 	members, required := map[string]any{}, []any{}
 	for _, one := range of {
@@ -20,7 +20,7 @@ func (o *options) merge(v map[string]any, choice string, of []any) {
 	}
 }
 
-// gather adds the schema's members, unless a member of that name exists, and returns the names of the required ones.
+// gather keeps existing members. It returns the names of the required members.
 func (o *options) gather(members map[string]any, schema any) (required []any) {
 	v := object(schema)
 	if name, ok := reference(v); ok {
@@ -38,7 +38,7 @@ func (o *options) gather(members map[string]any, schema any) (required []any) {
 }
 
 // simplify changes a schema to a form that the generator supports. It drops enum and const, and keeps the type. A reference to a schema
-// without a Go type is replaced with that schema. For a client (Plain), the zero value stands for null where possible.
+// without a Go type is replaced with that schema. With Plain, a nullable member gets its plain Go type, and null becomes the zero value.
 func (o *options) simplify(v map[string]any) {
 	orNull := false
 	delete(v, "enum")

@@ -9,7 +9,6 @@ import (
 	"github.com/oapi-codegen/oapi-codegen/v2/pkg/codegen"
 )
 
-// enumerations returns the Go code for the options Constants and Lists.
 func (o *options) enumerations() string {
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(o.Constants)) {

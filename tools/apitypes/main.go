@@ -19,26 +19,25 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// options define the code that is generated from a document. File paths are relative to the configuration's folder.
+// File paths in options are relative to the configuration's folder.
 type options struct {
 	codegen.Configuration `yaml:",inline"`
 
 	Document string   `yaml:"document"`
 	Output   string   `yaml:"output"`
 	Only     []string `yaml:"only"` // schemas to generate, together with the schemas that they refer to
-	// Plain generates types for a client, in which the zero value stands for null where possible.
+	// Plain generates types for a client. The zero value stands for null where possible.
 	Plain bool `yaml:"plain"`
 	// Types maps a schema, such as State, or a member, such as Job.params, to its Go type. "-" omits a member.
 	Types map[string]string `yaml:"types"`
 	// Rename maps a schema to its name in Go, if its own name does not fit. References use the new name too.
 	Rename map[string]string `yaml:"rename"`
-	// Embed maps a field, such as Meta or "Job *Job", to the structs that start with it. A field that names a schema from the struct's
-	// allOf replaces that schema's members.
+	// Embed maps a Go field, such as Meta or "Job *Job", to the structs that get it as first field. If the field's type is a schema in the
+	// struct's allOf, the struct has no other fields for that schema's members.
 	Embed map[string][]string `yaml:"embed"`
 	// Constants maps an enumeration to a prefix. Each of its values becomes a constant with this prefix.
 	Constants map[string]string `yaml:"constants"`
-	// Lists maps an enumeration of Constants to a struct type, and generates a list of such structs. Each struct has a value and its
-	// meaning.
+	// Lists maps an enumeration of Constants to a struct type. A list of these structs is generated. Each has a value and its meaning.
 	Lists map[string]string `yaml:"lists"`
 
 	// Methods are the client's methods, by name. They are written to MethodsOutput.
@@ -79,7 +78,7 @@ func generate(config string) error {
 	if err != nil {
 		return err
 	}
-	_, code, _ = strings.Cut(code, "\n//\n") // another file has the comment of the package
+	_, code, _ = strings.Cut(code, "\n//\n") // removes the generated package comment, because another file has one
 	code = strings.Replace(code, "\npackage ", "\n\npackage ", 1)
 	for _, embedded := range slices.Sorted(maps.Keys(o.Embed)) {
 		for _, name := range o.Embed[embedded] {
@@ -167,12 +166,10 @@ func (o *options) load() (*openapi3.T, error) {
 	return openapi3.NewLoader().LoadFromData(plain)
 }
 
-// composed is added to the line numbers of the members that a schema has beside its allOf, so that they come after the members of the
-// parts.
+// composed is added to the line numbers of members beside an allOf, so that they come after the members of its parts.
 const composed = 1_000_000
 
-// keepOrder makes the generator keep the order in which a document names the members of its schemas. It sets x-order to each member's
-// line number plus "after".
+// keepOrder makes the generator keep the order in which a document names the members of its schemas.
 func keepOrder(node *yaml.Node, members bool, after int) {
 	for i := 0; node.Kind == yaml.MappingNode && i < len(node.Content); i += 2 {
 		if node.Content[i].Value == "allOf" {
@@ -189,7 +186,6 @@ func keepOrder(node *yaml.Node, members bool, after int) {
 	}
 }
 
-// each calls do for node and all objects in it, at any depth.
 func each(node any, do func(v map[string]any)) {
 	for _, item := range list(node) {
 		each(item, do)
@@ -222,7 +218,7 @@ func (o *options) setType(schema any, member, goType string) {
 	}
 }
 
-// isInlined reports whether no Go type is generated for a schema: it has one in Types, or is a string, number or other simple value.
+// isInlined reports whether references to a schema use another Go type: one from Types, or a simple type.
 func (o *options) isInlined(name string) bool {
 	kind, _ := kindOf(object(o.schemas[name]))
 	return o.Types[name] != "" || kind != nil && kind != "object"

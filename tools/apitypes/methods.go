@@ -15,15 +15,15 @@ type method struct {
 	Operation string `yaml:"operation"`
 	Takes     string `yaml:"takes"`   // Go type of the body; "": the request has no body
 	Returns   string `yaml:"returns"` // Go type of the response: []T for a list of T, "" for a deletion
-	Keyed     bool   `yaml:"keyed"`   // the method sends an idempotency key
-	Once      bool   `yaml:"once"`    // the request is never repeated
-	Same      bool   `yaml:"same"`    // the id in the response must equal the last argument
+	Keyed     bool   `yaml:"keyed"`
+	Once      bool   `yaml:"once"` // the request is never repeated
+	Same      bool   `yaml:"same"` // the id in the response must equal the last argument
 
-	Wraps   string `yaml:"wraps"`   // the argument becomes this member of the body
+	Wraps   string `yaml:"wraps"`   // name of the body's member that holds the argument
 	Member  string `yaml:"member"`  // the method returns this member of the answer
 	Filter  string `yaml:"filter"`  // Go type of a list's filter, with the query parameters
-	Collect bool   `yaml:"collect"` // the method returns the whole list as a slice, not an iterator
-	Open    bool   `yaml:"open"`    // even the last page of the list has a cursor
+	Collect bool   `yaml:"collect"` // as a slice, not an iterator
+	Open    bool   `yaml:"open"`    // the list has no end: the last page also has a cursor
 }
 
 func (o *options) methods() ([]byte, error) {

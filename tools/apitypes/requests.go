@@ -30,7 +30,7 @@ func (q *requests) write() error {
 	for _, schema := range all {
 		combine(all, schema)
 	}
-	q.change(all) // again, for the members that combine added
+	q.change(all) // for the members that combine added
 	slices.Sort(q.Schemas)
 	lines := make([]string, len(q.Schemas))
 	for i, name := range q.Schemas {
@@ -83,7 +83,7 @@ func combine(all map[string]any, schema any) {
 			of = object(all[name])
 		}
 		for name, property := range object(of["properties"]) {
-			if value := object(property)["const"]; value != nil { // decoding in Go checks which members go with this value
+			if value := object(property)["const"]; value != nil { // all alternatives share one enum; Go code checks the other members
 				property = map[string]any{"type": "string", "enum": append(list(object(properties[name])["enum"]), value)}
 			}
 			properties[name] = property
@@ -106,7 +106,6 @@ var kept = []string{
 	"exclusiveMinimum", "pattern", "format", "x-note", "x-refusal", "x-raw", "x-malformed", "x-minimum", "x-maximum", "x-step", "x-names",
 }
 
-// plain returns a copy of a schema in which each reference is replaced with the schema that it names.
 func plain(all map[string]any, schema any) (out map[string]any, err error) {
 	of, out := object(schema), map[string]any{}
 	if name, ok := reference(of); ok {

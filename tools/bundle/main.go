@@ -4,7 +4,7 @@
 //   - Anchors, aliases and merges (<<) are resolved.
 //   - "parameters: [Limit]" and "headers: [Vary, ETag: StrongETag]" name components.
 //   - "errors: [404, 409]" of an operation names answers by their status.
-//   - x-bundle contains the names of these answers, and members that are added to each path, answer and operation.
+//   - x-bundle maps statuses to these answers. It also names components to add to all paths, answers and operations.
 package main
 
 import (
@@ -81,11 +81,11 @@ func read(file string) (*yaml.Node, error) {
 	return expand(document.Content[0]), nil
 }
 
-// rules are the contents of x-bundle. Limits, Every and Changes do not apply to operations with "security: []".
+// rules are the contents of x-bundle. Operations with "security: []" (public ones) do not get Limits, Every and Changes.
 type rules struct {
 	Parameters []string          // added to each path
 	Headers    []string          // added to each answer
-	Limits     []string          // headers that are added to each answer of an operation
+	Limits     []string          // headers of rate limits, for each answer of an operation
 	Every      []string          // errors that are added to each operation
 	Changes    []string          // errors that are added to each operation that is not GET
 	Errors     map[string]string // component names of the answers, by status
@@ -115,7 +115,7 @@ func (r rules) operation(operation *yaml.Node, changes bool) {
 	headers, errors := r.Headers, remove(operation, "errors")
 	var all []string
 	if errors != nil {
-		_ = errors.Decode(&all) // numbers can be decoded as strings
+		_ = errors.Decode(&all)
 	}
 	if security := get(operation, "security"); security == nil || len(security.Content) > 0 {
 		headers, all = slices.Concat(headers, r.Limits), append(all, r.Every...)
@@ -137,7 +137,7 @@ func (r rules) operation(operation *yaml.Node, changes bool) {
 	}
 }
 
-// expandNames replaces a list of names with references. The names in "general" come first.
+// The names in `general` come first.
 func expandNames(n *yaml.Node, section string, general []string) {
 	var entries []*yaml.Node
 	for _, name := range general {
@@ -180,8 +180,8 @@ type taker struct {
 	taken            map[*yaml.Node]bool
 }
 
-// take adds the components to which a part refers. A component comes after those that it refers to, since type generators order members
-// by line.
+// take adds the components to which a part refers. A component comes after the components that it uses, because type generators order
+// members by line.
 func (t taker) take(part *yaml.Node) {
 	for _, n := range part.Content {
 		if at := strings.Split(n.Value, "/"); len(at) == 4 && at[1] == "components" {

@@ -6,7 +6,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// index returns the position of a member's value in n.Content, or -1.
+// index returns -1 if there is no such member.
 func index(n *yaml.Node, name string) int {
 	for i := 1; n != nil && n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
 		if n.Content[i-1].Value == name {
@@ -23,7 +23,6 @@ func get(n *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// set replaces a member or, if there is none with this name, adds it at the end.
 func set(n, name, value *yaml.Node) {
 	if i := index(n, name.Value); i > 0 {
 		n.Content[i] = value
@@ -80,7 +79,7 @@ func expand(n *yaml.Node) *yaml.Node {
 	return &c
 }
 
-// merge adds the members of a part, including those of nested mappings. It returns the path of a member that both define, or "".
+// merge adds the members of a part, also in nested mappings. It returns the path of a member that both define, or "".
 func merge(into, part *yaml.Node) string {
 	for pair := range slices.Chunk(part.Content, 2) {
 		name, value := pair[0], pair[1]

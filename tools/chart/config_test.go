@@ -36,7 +36,7 @@ var build = sync.OnceValues(func() (output []byte, err error) {
 	return command.CombinedOutput()
 })
 
-// forgerun runs the program with the given environment and no other variables.
+// forgerun runs the program with no other variables.
 func forgerun(t *testing.T, environment []string, args ...string) string {
 	t.Helper()
 	out, err := build()
@@ -56,7 +56,7 @@ var secrets = map[string]string{
 	"OTEL_EXPORTER_OTLP_HEADERS": "api-key=secret",
 }
 
-// environment returns the variables of a container. Variables from a Secret get their values from secrets.
+// environment replaces references to a Secret with the values from secrets.
 func environment(c core.Container) map[string]string {
 	found := map[string]string{}
 	for _, v := range c.Env {
@@ -122,7 +122,7 @@ func TestRolesTakeTheirEnvironment(t *testing.T) {
 	})
 }
 
-// Values may set any variable except those that are secret and those that the chart sets.
+// The chart's values.schema.json allows each variable of the service. Exceptions: secrets, and what the chart sets itself.
 func TestSchemaKnowsEachVariable(t *testing.T) {
 	t.Parallel()
 	var schema struct {
@@ -160,7 +160,6 @@ func TestValuesThatAreWrongAreRefused(t *testing.T) {
 	}
 }
 
-// The chart has the version of the last release.
 func TestChartIsOfTheRelease(t *testing.T) {
 	t.Parallel()
 	changes, err := os.ReadFile(root + "CHANGELOG.md")

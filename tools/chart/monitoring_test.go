@@ -39,7 +39,7 @@ func TestPrometheusFindsEachRole(t *testing.T) {
 	})
 }
 
-// The rules equal those of monitoring/prometheus exactly: helm does not evaluate the templates in them.
+// helm must not evaluate the templates in the rules.
 func TestRulesAreThoseOfTheRepository(t *testing.T) {
 	t.Parallel()
 	var want []monitoring.Rule
@@ -64,7 +64,7 @@ func TestRulesAreThoseOfTheRepository(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// The dashboards equal those of monitoring/grafana, except for the name of the data source.
+// Only the name of the data source may differ.
 func TestDashboardsAreThoseOfTheRepository(t *testing.T) {
 	t.Parallel()
 	found := of[*core.ConfigMap](render(t, "hpa"))

@@ -51,10 +51,10 @@ func TestSelectorsFindTheirRole(t *testing.T) {
 	})
 }
 
-// ways maps each port that network policies open to the peers that may use it.
-type ways map[int][]networking.NetworkPolicyPeer
+// peersByPort maps a port to the peers that a network policy allows.
+type peersByPort map[int][]networking.NetworkPolicyPeer
 
-func (w ways) add(ports []networking.NetworkPolicyPort, peers []networking.NetworkPolicyPeer) {
+func (w peersByPort) add(ports []networking.NetworkPolicyPort, peers []networking.NetworkPolicyPeer) {
 	for _, p := range ports {
 		w[p.Port.IntValue()] = append(w[p.Port.IntValue()], peers...)
 	}
@@ -62,9 +62,9 @@ func (w ways) add(ports []networking.NetworkPolicyPort, peers []networking.Netwo
 
 // policies returns, for each role, the peers that may connect to its pods and the peers to which its pods may connect. A role is missing
 // if no policy selects its pods, because their traffic is then unlimited.
-func (r release) policies(t *testing.T) (in, out map[string]ways) {
+func (r release) policies(t *testing.T) (in, out map[string]peersByPort) {
 	t.Helper()
-	in, out = map[string]ways{}, map[string]ways{}
+	in, out = map[string]peersByPort{}, map[string]peersByPort{}
 	for _, p := range of[*networking.NetworkPolicy](r) {
 		selector, err := meta.LabelSelectorAsSelector(&p.Spec.PodSelector)
 		require.NoError(t, err)
@@ -73,7 +73,7 @@ func (r release) policies(t *testing.T) (in, out map[string]ways) {
 				continue
 			}
 			if in[role] == nil {
-				in[role], out[role] = ways{}, ways{}
+				in[role], out[role] = peersByPort{}, peersByPort{}
 			}
 			for _, rule := range p.Spec.Ingress {
 				in[role].add(rule.Ports, rule.From)
@@ -126,7 +126,7 @@ func TestPoliciesAllowTrafficThatARoleNeeds(t *testing.T) {
 	})
 }
 
-func portsOf(w ways) (ports []int) {
+func portsOf(w peersByPort) (ports []int) {
 	for port := range w {
 		ports = append(ports, port)
 	}

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Pods have no privileges: they do not run as root, have no capabilities and no token, and can write only to /tmp.
 func TestPodsHaveNoRights(t *testing.T) {
 	eachSet(t, func(t *testing.T, _ string, r release) {
 		for role, pod := range r.pods(t) {
@@ -46,7 +45,6 @@ func TestPodsHaveNoRights(t *testing.T) {
 	})
 }
 
-// Pods start their role, probes use ports of the container, and a role's pods are spread over nodes.
 func TestPodsAreProbedAndSpread(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		for role, pod := range r.pods(t) {
@@ -72,8 +70,7 @@ func TestPodsAreProbedAndSpread(t *testing.T) {
 	})
 }
 
-// At shutdown, running jobs have their grace period, and requests and deliveries their timeouts. The process then has half a minute to
-// end.
+// The termination grace period covers a job's grace period or a request's timeout, and half a minute more.
 func TestPodsHaveTimeToEnd(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		want := map[string]float64{"default": 30, "minimal": 30, "hpa": 723.5, "keda": 120}[set]

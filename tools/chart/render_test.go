@@ -39,7 +39,7 @@ const (
 
 var roles = []string{"api", "worker", "deliverer"}
 
-// sets are the sets of values that each test renders: the chart's defaults, and those in testdata.
+// sets are the sets of values that each test renders: the chart's defaults, and the files in testdata.
 var sets = []string{"default", "minimal", "hpa", "keda"}
 
 var kinds = map[string]func() meta.Object{
@@ -89,7 +89,7 @@ func valuesOf(t *testing.T, set string) map[string]any {
 	return values
 }
 
-// texts returns the rendered templates by file. It checks the values against the schema.
+// texts also checks the values against the schema.
 func texts(c *chart.Chart, values map[string]any) (map[string]string, error) {
 	options := common.ReleaseOptions{Name: "demo", Namespace: namespace, Revision: 1, IsInstall: true}
 	all, err := util.ToRenderValues(c, values, options, common.DefaultCapabilities)
@@ -99,7 +99,7 @@ func texts(c *chart.Chart, values map[string]any) (map[string]string, error) {
 	return engine.Render(c, all)
 }
 
-// render returns the objects of a set. A document with an unknown or repeated member fails the test.
+// A document with an unknown or repeated member fails the test.
 func render(t *testing.T, set string) (r release) {
 	t.Helper()
 	files, err := texts(load(t), valuesOf(t, set))

@@ -64,7 +64,7 @@ func TestOneOwnerOfReplicas(t *testing.T) {
 	})
 }
 
-// KEDA uses the Prometheus queries from the values, and does not treat a missing answer as zero.
+// A missing answer does not count as zero.
 func TestScaledObjectsUseQueriesOfValues(t *testing.T) {
 	t.Parallel()
 	for name, s := range of[*keda.ScaledObject](render(t, "keda")) {
