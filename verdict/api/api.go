@@ -1,5 +1,5 @@
 // Package api describes HTTP APIs for long-running work: which requests submit a job, read it, or read its events; how jobs are named; and
-// which states are final. If a description lacks a part, the standards apply: 202 with Location, Operation-Location or Link.
+// which states are final. What a description leaves out is taken from standards, such as 202 with Location.
 package api
 
 import (
@@ -33,8 +33,8 @@ type API struct {
 	Key         []string         `yaml:"key,omitempty"`         // places of the idempotency key in a request
 	Correlation []string         `yaml:"correlation,omitempty"` // places of the correlation id, which all tries of a request share
 	Repeatable  []string         `yaml:"repeatable,omitempty"`  // operations that are safe to repeat without a key
-	Errors      map[int]Document `yaml:"errors,omitempty"`      // bodies of error responses that faults send, by status; 0: all others
-	Rules       []string         `yaml:"rules,omitempty"`       // additional rules to judge
+	Errors      map[int]Document `yaml:"errors,omitempty"`      // bodies of the error responses of faults, by status; 0: any other status
+	Rules       []string         `yaml:"rules,omitempty"`
 
 	operations []operation
 }
@@ -42,7 +42,7 @@ type API struct {
 // Job describes how the API identifies jobs and shows their states. Each place is a JSON Pointer into a body, "header:NAME" or
 // "query:NAME".
 type Job struct {
-	ID      []string `yaml:"id,omitempty"`      // places of the id in the response to a submission; other operations have {id} in their paths
+	ID      []string `yaml:"id,omitempty"`      // where the response to a submission has the job's id
 	Address []string `yaml:"address,omitempty"` // places of the job's address, if it has no id
 	State   []string `yaml:"state,omitempty"`
 	Final   []string `yaml:"final,omitempty"` // final states; case is ignored
@@ -70,7 +70,7 @@ var Schema string
 
 // Names returns the names of the ready-made descriptions.
 func Names() (names []string) {
-	files, _ := fs.Glob(ready, "apis/*.yaml") // fails only for an invalid pattern
+	files, _ := fs.Glob(ready, "apis/*.yaml")
 	for _, file := range files {
 		names = append(names, strings.TrimSuffix(strings.TrimPrefix(file, "apis/"), ".yaml"))
 	}
@@ -164,7 +164,7 @@ func (a *API) RuleIDs() (ids []string) {
 	return ids
 }
 
-// Faults is the API that fault profiles disturb. It names operations by their roles, so that it fits any described API.
+// Faults tells fault profiles the operations of a described API: their names are the roles.
 var Faults = fault.API{Refuses: true, Lists: []string{string(verdict.List)}, Operations: map[fault.Use][]string{
 	fault.Submissions: {string(verdict.Submit)}, fault.Lookups: {string(verdict.Read), string(verdict.List)},
 	fault.Outcomes: {string(verdict.Outcome)}, fault.Streams: {string(verdict.Stream)},
@@ -209,7 +209,7 @@ func (a *API) ReadPath(submission, id string) string {
 	return ""
 }
 
-// fill replaces each {name} in the path by its value. It returns "" if a value is missing or the path has no {id}.
+// fill returns "" if a value is missing or the path has no {id}.
 func (o *operation) fill(names map[string]string) string {
 	path, named := "", false
 	for _, segment := range o.segments {

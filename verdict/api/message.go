@@ -12,15 +12,14 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// Prefixes of places outside of bodies.
 const (
 	headerPlace = "header:"
 	queryPlace  = "query:"
 )
 
-// Message is a request or response in which the places of a description are looked up.
+// Message is the part of a request or response that has ids, keys or states.
 type Message struct {
-	URL    *url.URL // address of the request
+	URL    *url.URL
 	Header http.Header
 	Body   any // decoded JSON document; nil if none
 }
@@ -62,7 +61,6 @@ func (m *Message) Text(places ...string) string {
 	return ""
 }
 
-// at returns the value at a JSON Pointer (RFC 6901), nil if missing.
 func at(document any, pointer string) any {
 	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
 		object, _ := document.(map[string]any)
@@ -77,7 +75,7 @@ func (a *API) KeyOf(m *Message) string { return m.Text(a.Key...) }
 // CorrelationOf returns the correlation id of a request.
 func (a *API) CorrelationOf(m *Message) string { return m.Text(a.Correlation...) }
 
-// Names reports whether requests carry the idempotency key or the correlation id in this header.
+// Names reports whether this header has the idempotency key or the correlation id.
 func (a *API) Names(header string) bool {
 	return slices.ContainsFunc(slices.Concat(a.Key, a.Correlation), func(place string) bool {
 		return strings.EqualFold(place, headerPlace+header)
@@ -88,8 +86,8 @@ func (a *API) Names(header string) bool {
 // Operation-Location.
 var addresses = []string{"Operation-Location", "Azure-AsyncOperation", "Location", "Content-Location"}
 
-// Made returns the address or the id of the job that a request created, according to the response m. If the operation is not described,
-// the response must follow a standard.
+// Made returns the address or the id of the job that a request created, according to the response m. For an operation without a
+// description, it only accepts responses that follow a standard.
 func (a *API) Made(m *Message, status int, described bool) (address *url.URL, id string) {
 	if status < 200 || status > 299 {
 		return nil, ""
@@ -115,7 +113,6 @@ func (a *API) Made(m *Message, status int, described bool) (address *url.URL, id
 	return m.link("status", "monitor"), ""
 }
 
-// link returns the address in a Link header (RFC 8288) with one of the relations, or nil.
 func (m *Message) link(relations ...string) *url.URL {
 	for _, header := range m.Header.Values("Link") {
 		for link := range wire.Links(header) {
@@ -153,7 +150,7 @@ func (m *Message) Result(status int) *url.URL {
 
 // State is the state of a job in a document.
 type State struct {
-	Known     bool // the document shows a state
+	Known     bool
 	Final     bool
 	Permanent bool   // the job failed, and a retry would not help
 	Name      string // name of the state, for people
@@ -166,7 +163,6 @@ var finals = []string{
 	"error", "errored", "timed_out", "timedout", "canceled", "cancelled", "aborted", "expired", "terminated",
 }
 
-// known lists the places of the state in documents of common APIs.
 var known = []string{
 	"/jobStatus", "/state", "/status", "/properties/provisioningState", "/properties/status", "/done", "/data/attributes/status",
 }
@@ -223,8 +219,8 @@ func (a *API) isFinal(state string) bool {
 	return slices.ContainsFunc(finals, is)
 }
 
-// Shape describes how documents show jobs. The function job looks up a job by its id. A fault that shows an ended job as unfinished
-// gives it the state in open; "" means "processing".
+// Shape describes how documents show jobs. The function `job` looks up a job by its id. `open` is the state that a fault shows for an
+// ended job. The default is "processing".
 func (a *API) Shape(open string, job func(id string) (string, bool)) wire.Shape {
 	return wire.Shape{
 		Things: []wire.Thing{{
@@ -237,8 +233,8 @@ func (a *API) Shape(open string, job func(id string) (string, bool)) wire.Shape 
 	}
 }
 
-// members converts JSON Pointers to paths of members. For /a/b it returns a/b and also b, because an item of a list may be just the
-// inner object. It uses the usual places if no place is a pointer.
+// members converts JSON Pointers to paths of members. For /a/b it returns a/b and b, because a list may contain the object at /a itself.
+// Without any JSON Pointer in `places`, it uses `usual`.
 func members(places []string, usual ...string) (paths []string) {
 	if !slices.ContainsFunc(places, func(place string) bool { return strings.HasPrefix(place, "/") }) {
 		places = usual

@@ -45,7 +45,7 @@ func (a *API) AddOpenAPI(text []byte) error {
 	for path, operations := range d.Paths {
 		for method, node := range operations {
 			var o documented
-			if node.Decode(&o) != nil { // not an operation, but parameters or a summary
+			if node.Decode(&o) != nil { // parameters or a summary
 				continue
 			}
 			method = strings.ToUpper(method)
@@ -93,7 +93,7 @@ func (d *document) base() string {
 	return ""
 }
 
-// role returns the role of an operation according to its document, and the name of the header for its idempotency key.
+// `key` is the name of the header for the idempotency key.
 func (o *documented) role(method string) (role verdict.Role, key string) {
 	for _, p := range o.Parameters {
 		if p.In == "header" && strings.Contains(strings.ToLower(p.Name), "idempotency") {

@@ -5,11 +5,10 @@ import (
 	"strings"
 )
 
-// hooks lists parts of names that suggest notifications.
 var hooks = []string{"hook", "callback", "notif", "subscription"}
 
-// NamesReceiver reports whether a request may make the service send notifications. Such a request has a URL in a header, member or
-// parameter with a name like "callback", or in a document sent to a path like "/webhooks". A bulk operation may also notify at its end.
+// NamesReceiver reports whether a request may make the service send notifications. It looks for a URL in a header, parameter or member
+// named like "callback", or any URL sent to a path like "/webhooks". A bulk operation may also notify at its end.
 func NamesReceiver(m *Message) bool {
 	path := strings.ToLower(m.URL.Path)
 	if strings.HasSuffix(path, "/bulk") {
@@ -37,7 +36,7 @@ func isURL(text string) bool {
 	return strings.HasPrefix(text, "http://") || strings.HasPrefix(text, "https://")
 }
 
-// hasReceiver reports whether a value contains a URL under a name that suggests notifications.
+// hasReceiver reports whether v contains a URL below a name such as "callback". With `named`, any URL counts.
 func hasReceiver(v any, named bool) bool {
 	switch v := v.(type) {
 	case string:

@@ -64,7 +64,7 @@ func (r *Rule) Check() error {
 	return nil
 }
 
-// ResetsNothing reports whether Reset is set, but no other member ends the connection.
+// ResetsNothing reports whether Reset has no effect, because no other member ends the connection.
 func (e *Effect) ResetsNothing() bool {
 	ends := e.Close != "" && e.Close != CloseNever && e.Close != CloseStall || e.NextRequest == CloseBefore || e.CutAfter != nil ||
 		e.HalfEventAfter != nil

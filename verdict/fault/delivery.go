@@ -10,7 +10,7 @@ const (
 	MaxDeliveryDelay = 10 * time.Second
 	MaxCopies        = 5
 	MaxPadding       = 4 << 20
-	// DeliveryExtra limits the additional time of an attempt with a fault: the delay, two forged requests, and the copies.
+	// DeliveryExtra is the longest time that faults add to an attempt: a delay, two forged requests and copies.
 	DeliveryExtra = MaxDeliveryDelay + 3*ExtraTimeout
 	// ExtraTimeout limits each forged request, and all copies together.
 	ExtraTimeout = 10 * time.Second
@@ -36,7 +36,7 @@ func (e *Effect) OfDeliveries() bool {
 	return e.Drop || e.Repeat > 0 || e.Tamper != "" || e.RotatedSecret || e.Padding > 0
 }
 
-// ForDeliveries reports whether all members of the fault can apply to deliveries.
+// ForDeliveries reports whether the fault has only members that can apply to deliveries.
 func (e *Effect) ForDeliveries() bool {
 	rest := *e
 	rest.Delay, rest.Drop, rest.Repeat, rest.Tamper, rest.RotatedSecret, rest.Padding = 0, false, 0, "", false, 0

@@ -23,22 +23,22 @@ const (
 	MaxRefuse    = 10 * time.Second
 )
 
-// Rule is a fault and the requests that it matches. If several rules match a request, the first one that applies takes effect.
+// Rule is a fault and the requests that it matches. Of the rules that match and apply to a request, the first one takes effect.
 type Rule struct {
 	Match  Match  `json:"match"`
 	Effect Effect `json:"effect"`
 }
 
-// Match selects requests. An empty Match selects all. Nth, Every and Probability exclude each other; they count the requests that the
-// other members match, starting at 1.
+// Match selects requests. An empty Match selects all. Only one of Nth, Every and Probability may be set. They count the requests that
+// match the other members, from 1.
 type Match struct {
 	Operation   string   `json:"operation,omitempty"` // the API's name of an operation, or Delivery; empty: all requests
-	Nth         int      `json:"nth,omitempty"`       // the nth request, or a window that begins with it
-	Times       int      `json:"times,omitempty"`     // how often the rule applies in the window; default 1
-	For         Duration `json:"for,omitempty"`       // minimum length of the window since the rule first applied
+	Nth         int      `json:"nth,omitempty"`       // the nth request; with Times or For, also requests after it
+	Times       int      `json:"times,omitempty"`     // how many requests from the nth on are disturbed; default 1
+	For         Duration `json:"for,omitempty"`       // how long requests are disturbed after the first one, even if Times is reached
 	Every       int      `json:"every,omitempty"`     // each nth request
 	Probability float64  `json:"probability,omitempty"`
-	Same        bool     `json:"same,omitempty"`  // once the rule has applied, match only requests with the same Subject
+	Same        bool     `json:"same,omitempty"`  // after the first disturbed request, only its repetitions match (see Subject)
 	From        *Time    `json:"from,omitempty"`  // inclusive
 	Until       *Time    `json:"until,omitempty"` // exclusive
 }
@@ -50,7 +50,7 @@ type Effect struct {
 	Code      string `json:"code,omitempty"`
 	HTML      bool   `json:"html,omitempty"`
 	Moved     int    `json:"moved,omitempty"`         // 303, 307 or 308 to the same address
-	OtherHost bool   `json:"to_other_host,omitempty"` // with Moved: redirect to another name of the same machine, which is another origin
+	OtherHost bool   `json:"to_other_host,omitempty"` // with Moved: to another host name of this machine, so to another origin
 
 	// Retry-After of any response.
 	RetryAfter   *int       `json:"retry_after,omitempty"` // s
@@ -59,10 +59,10 @@ type Effect struct {
 	// Timing and connection.
 	Delay       Duration `json:"delay,omitempty"` // delay before the request is processed
 	Close       Close    `json:"close,omitempty"`
-	NextRequest Close    `json:"next_request,omitempty"` // fault of the next request on the connection: see NextCloses
+	NextRequest Close    `json:"next_request,omitempty"` // what happens to the next request on this connection; values in NextCloses
 	Reset       bool     `json:"reset,omitempty"`        // with a member that ends the connection: use a TCP reset
 	Refuse      Duration `json:"refuse,omitempty"`       // time after the response in which new connections of all clients are refused
-	TLS         TLS      `json:"tls,omitempty"`          // fault of the next connection of any client; the current connection is closed
+	TLS         TLS      `json:"tls,omitempty"`          // closes this connection; the next connection of any client has this TLS fault
 	SlowBytes   int      `json:"slow_bytes,omitempty"`   // speed of the response in bytes per second
 	ContentType string   `json:"content_type,omitempty"`
 
@@ -78,16 +78,16 @@ type Effect struct {
 	// Deliveries.
 	Drop          bool   `json:"drop,omitempty"`           // withhold the delivery and try again after Delay
 	Repeat        int    `json:"repeat,omitempty"`         // copies of a delivery after a 2xx response
-	Tamper        Tamper `json:"tamper,omitempty"`         // forged request before the delivery and after a 2xx response
+	Tamper        Tamper `json:"tamper,omitempty"`         // forges a request before the delivery, and another one after a 2xx response
 	RotatedSecret bool   `json:"rotated_secret,omitempty"` // additional signature with another secret, before the right one
 	Padding       int    `json:"padding,omitempty"`        // spaces at the end of the body, in bytes
 
 	// Variations of documents and events that a client must accept (sections 4.3 and F of the async problem details draft).
 	JobStatus    string `json:"job_status,omitempty"`
-	Unfinished   bool   `json:"unfinished,omitempty"` // show an ended job as unfinished
-	OtherEnd     bool   `json:"other_end,omitempty"`  // show an ended job in another final state of the API
+	Unfinished   bool   `json:"unfinished,omitempty"`
+	OtherEnd     bool   `json:"other_end,omitempty"` // show an ended job in another final state of the API
 	Extensions   bool   `json:"extensions,omitempty"`
-	NullOptional bool   `json:"null_optional,omitempty"` // optional members are null
+	NullOptional bool   `json:"null_optional,omitempty"`
 	OmitOptional bool   `json:"omit_optional,omitempty"`
 	ProblemType  string `json:"problem_type,omitempty"`
 	Language     string `json:"language,omitempty"`
@@ -96,17 +96,17 @@ type Effect struct {
 // Close says when the connection is closed.
 type Close string
 
-// The moments at which a connection may be closed.
+// When a connection may be closed.
 const (
 	CloseBefore  Close = "before"       // the request has no effect
 	AfterCommit  Close = "after_commit" // the request has an effect, but its response is lost
-	CloseMidBody Close = "mid_body"     // the connection is closed in the middle of the response
-	CloseNever   Close = "never"        // the request has no effect and gets no response until the client hangs up, for at most MaxDelay
-	CloseStall   Close = "stall"        // half of the response, then nothing until the client hangs up, for at most MaxDelay
-	CloseHalf    Close = "half"         // the service closes its side of the connection without announcing it in a header
+	CloseMidBody Close = "mid_body"
+	CloseNever   Close = "never" // the request has no effect and gets no response until the client hangs up, for at most MaxDelay
+	CloseStall   Close = "stall" // half of the response, then nothing until the client hangs up, for at most MaxDelay
+	CloseHalf    Close = "half"  // half-close: the service closes the connection for writing, without "Connection: close"
 )
 
-// Closes lists the values of Effect.Close, and NextCloses those of Effect.NextRequest.
+// Closes lists the values of Effect.Close. NextCloses lists the values of Effect.NextRequest.
 var (
 	Closes     = []Close{CloseBefore, AfterCommit, CloseMidBody, CloseNever, CloseStall}
 	NextCloses = []Close{CloseBefore, CloseNever, CloseHalf}
@@ -118,11 +118,11 @@ var Moves = []int{303, 307, 308}
 // TLS is a kind of TLS failure.
 type TLS string
 
-// The faults of TLS.
+// The TLS faults.
 const (
-	TLSHandshake TLS = "handshake"  // the handshake fails with an alert
-	TLSExpired   TLS = "expired"    // the certificate has expired
-	TLSWrongHost TLS = "wrong_host" // the certificate belongs to another host
+	TLSHandshake TLS = "handshake" // the handshake fails with an alert
+	TLSExpired   TLS = "expired"
+	TLSWrongHost TLS = "wrong_host"
 )
 
 // TLSes lists all faults of TLS.
@@ -205,7 +205,7 @@ type Counted struct {
 	Seed     int64
 	Seen     int64
 	Applied  int64
-	Subject  string         // subject of the first request that the rule applied to; for Match.Same
+	Subject  string         // for Match.Same: of the current request; in the proxy, of the first disturbed one
 	Age      *time.Duration // time since the rule first applied; nil if it never did
 }
 
@@ -225,8 +225,8 @@ func ViewOf(c Counted) View { return View{c.ID, c.Match, c.Effect, c.Seed, c.See
 // Window reports whether the nth request begins a window of several requests.
 func (m *Match) Window() bool { return m.Times > 0 || m.For > 0 }
 
-// Applies reports whether the rule applies to the request that it counted last. The result depends only on the seed, the rule's position
-// and its count; in a window, also on when and how often the rule applied.
+// Applies reports whether the rule disturbs request number Seen. The same seed, position and count give the same result. Windows also
+// depend on Applied and Age.
 func (c *Counted) Applies() bool {
 	switch m := c.Match; {
 	case m.Window():
@@ -254,7 +254,7 @@ func Subject(method, path string, key, body []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// draw returns a pseudo-random number in [0, 1) that depends only on the arguments.
+// draw returns a pseudo-random number in [0, 1). Equal arguments give the same number.
 func draw(seed int64, position int, n int64) float64 {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%d/%d/%d", seed, position, n)
@@ -270,10 +270,10 @@ func draw(seed int64, position int, n int64) float64 {
 // Duration is a duration with the JSON form "1.5s".
 type Duration time.Duration
 
-// MarshalJSON implements json.Marshaler.
+// MarshalJSON writes a text such as "1.5s".
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
 
-// UnmarshalJSON implements json.Unmarshaler.
+// UnmarshalJSON reads a text such as "1.5s".
 func (d *Duration) UnmarshalJSON(b []byte) error {
 	var text string
 	if err := json.Unmarshal(b, &text); err != nil || string(b) == "null" {
@@ -287,7 +287,7 @@ func (d *Duration) UnmarshalJSON(b []byte) error {
 // Time is a moment with the JSON form of RFC 3339, in UTC and with microseconds.
 type Time time.Time
 
-// MarshalText implements encoding.TextMarshaler.
+// MarshalText writes t in UTC with microseconds.
 func (t Time) MarshalText() ([]byte, error) {
 	return time.Time(t).UTC().AppendFormat(nil, "2006-01-02T15:04:05.000000Z"), nil
 }
