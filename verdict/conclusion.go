@@ -14,7 +14,6 @@ var trivial = []string{"no-key-in-url", "connection-reuse", "content-negotiation
 // noRetryIdentity says why rules about retries were not tested if the client sends neither keys nor correlation ids.
 const noRetryIdentity = "retries cannot be distinguished from new submissions"
 
-// maxReasons limits the reasons for untested rules that Sentence lists.
 const maxReasons = 4
 
 func (r *record) conclude(v *Verdict) {
@@ -41,7 +40,6 @@ func (r *record) conclude(v *Verdict) {
 	}
 }
 
-// whyNothingJudged returns why the session shows nothing about the client, or "" if it shows something.
 func (r *record) whyNothingJudged(v *Verdict) string {
 	answered, posted, submitted, unreached := 0, false, false, ""
 	r.each(func(x *exchange) {
@@ -76,7 +74,7 @@ func (r *record) whyNothingJudged(v *Verdict) string {
 
 func substantial(rule string) bool { return !slices.Contains(trivial, rule) }
 
-// untested returns why a rule was not tested, as a phrase for Sentence.
+// untested returns a phrase for Sentence.
 func (r *record) untested(rule rule) string {
 	switch rule.id {
 	case "stream-resume", "half-events":
@@ -104,7 +102,7 @@ func (r *record) untested(rule rule) string {
 	return rule.untested
 }
 
-// unnamed reports whether x is a submission without a key and a correlation id, so that retries look like new submissions.
+// Retries of an unnamed submission look like new submissions.
 func unnamed(x *exchange) bool { return submits(x) && x.Key == "" && x.Correlation == "" }
 
 func reasons(results []Result) (all []string) {

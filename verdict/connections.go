@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// renewed checks that the client replaces its API keys before they expire.
 func renewed(r *record, f *finding) {
 	refused := map[string]bool{}
 	var whole group
@@ -39,7 +38,6 @@ func renewed(r *record, f *finding) {
 	})
 }
 
-// secret checks that no URL contains an API key.
 func secret(r *record, f *finding) {
 	r.each(func(x *exchange) {
 		f.judge(!x.KeyInURL, nil, x, either(x.KeyInURL, "The client sent its API key in the URL.", "The URL contained no API key."),
@@ -56,7 +54,7 @@ var slow = regexp.MustCompile(`(?i)^(python|node|deno|bun|undici|axios|got |ruby
 // closingAgents matches the User-Agent of libraries that ask to close the connection by default.
 var closingAgents = regexp.MustCompile(`^(Python-urllib|PHP|http\.rb|axios|node-fetch)/?`)
 
-// minStartup returns the shortest time that a program with the User-Agent needs from its start to its first request.
+// minStartup returns the shortest time that a program needs from its start to its first request.
 func minStartup(agent string) time.Duration {
 	if slow.MatchString(agent) {
 		return 15 * time.Millisecond
@@ -64,9 +62,9 @@ func minStartup(agent string) time.Duration {
 	return 3 * time.Millisecond
 }
 
-// caller counts the requests with the same User-Agent by how they used connections.
+// caller has the counts for one User-Agent: how many requests reused a connection and how many did not.
 type caller struct {
-	fresh, able int // able: requests that could have reused a connection; fresh: requests among them that did not
+	fresh, able int // able: could reuse a connection; fresh: could, but used a new one
 	unkept      int // fresh requests that the start of a new process cannot explain
 	gone        int // connections that a fault or an intermediary may have closed
 	last        *exchange
@@ -75,7 +73,7 @@ type caller struct {
 
 func (c *caller) add(x *exchange) {
 	gap := x.Start.Sub(c.until)
-	if x.Start.After(c.until) && gap < KeptFor { // otherwise the old connection may be in use, or closed for being idle
+	if x.Start.After(c.until) && gap < KeptFor { // a longer gap or an overlap explains a new connection
 		c.able++
 		if !x.Reused {
 			c.fresh++
@@ -93,13 +91,13 @@ func (c *caller) add(x *exchange) {
 	}
 }
 
-// reused checks that the client reuses connections. A script that starts a process per request cannot keep them. New connections
-// are therefore a mistake only if the client asked to close some, or opened some sooner than a process can start.
+// reused checks that the client reuses connections. A script that starts a process per request cannot keep them. So new connections are a
+// mistake only if a new process cannot explain them.
 func reused(r *record, f *finding) {
 	callers := map[string]*caller{}
 	var order []*caller
 	r.each(func(x *exchange) {
-		if x.Stream != nil || oneShotAgents.MatchString(x.Agent) { // these need a connection of their own
+		if x.Stream != nil || oneShotAgents.MatchString(x.Agent) { // streams and one-shot programs need their own connection
 			return
 		}
 		c := callers[x.Agent]
@@ -121,7 +119,6 @@ func reused(r *record, f *finding) {
 	}
 }
 
-// negotiated checks that the client sends and accepts media types that the service supports.
 func negotiated(r *record, f *finding) {
 	r.each(func(x *exchange) {
 		if x.Disturbed() || x.Operation == "" {

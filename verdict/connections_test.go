@@ -15,12 +15,11 @@ func from(agent string) func(*verdict.Exchange) { return func(x *verdict.Exchang
 func reused(*verdict.Exchange)   {}
 func closes(x *verdict.Exchange) { x.Reused, x.Closes = false, true }
 
-// A script with one process per request cannot keep connections. A long-running process can.
 func TestProcessesAndConnections(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		agent string
-		gap   time.Duration // pause before each request, in addition to 1 ms
+		gap   time.Duration
 		does  func(*verdict.Exchange)
 		want  verdict.Status
 	}{

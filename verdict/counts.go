@@ -7,8 +7,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// faults counts the session's faults by kind and by the purpose of the disturbed requests. Faults of the profile that
-// did not happen have the count 0.
+// faults counts the session's faults by kind and by the purpose of the disturbed requests. Kinds of faults that the session's profile
+// promised but that did not happen have the count 0.
 func faults(r *record) []fault.Count {
 	counts := []fault.Count{}
 	requests, byKind := map[fault.Use]int{fault.Deliveries: len(r.Attempts)}, map[string]int{}

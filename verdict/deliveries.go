@@ -6,14 +6,13 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// answered checks that the client answers deliveries with 2xx in time.
 func answered(r *record, f *finding) {
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
 		if a.Unsigned && a.Error == "STATUS" { // a receiver may refuse an unsigned delivery
 			continue
 		}
-		// A fault withheld the delivery, or the service gave up early.
+		// Not the client's mistake: a fault withheld the delivery, or the service gave up too early.
 		if r.disturbed[attempt{a.DeliveryID, a.Number}].dropped || a.GaveUp && a.Took < AnswerWithin {
 			continue
 		}
@@ -31,8 +30,7 @@ func answered(r *record, f *finding) {
 	}
 }
 
-// refused checks that the client does not answer 2xx to forged requests, which have an invalid, foreign or outdated signature. It skips
-// requests without a response.
+// refused checks that the client does not answer 2xx to forged requests, which have an invalid, foreign or outdated signature.
 func refused(r *record, f *finding) {
 	old, forged := false, false
 	for i := range r.sent {
@@ -64,8 +62,8 @@ var tamperText = map[fault.Tamper]string{
 	fault.TamperTarget:    "the request was signed for another receiver",
 }
 
-// repeated checks that the client answers a copy of a delivery with 2xx. It skips requests without a response. If an attempt of the
-// delivery failed, it also skips a 2xx, because the receiver may have stored the id but lost the event.
+// repeated checks that the client answers a copy of a delivery with 2xx. If an earlier attempt failed, a 2xx proves nothing: the receiver
+// may know the id without having handled the event.
 func repeated(r *record, f *finding) {
 	failedDeliveries := map[string]bool{}
 	for i := range r.Attempts {

@@ -6,21 +6,20 @@ import (
 	"net/http"
 )
 
-// content identifies requests that ask for the same thing.
 type content struct{ method, path, query, body string }
 
 func contentOf(x *exchange) content { return content{x.Method, x.Path, x.Query, x.Body} }
 
-// duplicates checks that the client does not create a second job after the response to a submission was lost. It judges every POST,
-// even if the API's jobs are not recognized, because two created resources are proof.
+// duplicates checks that the client does not create a second job after the response to a submission was lost. It judges every POST, even
+// without a recognized job: two created resources already prove the mistake.
 func duplicates(r *record, f *finding) {
 	posts := indexed(r, func(x *exchange, add func(content)) {
 		if x.Method == http.MethodPost {
 			add(contentOf(x))
 		}
 	})
-	arrived := map[content]int{} // number of equal accepted POSTs with a response; with two or more, the client may want equal jobs
-	lookups := group{}           // reads that may check whether a job exists; reads of known jobs do not count
+	arrived := map[content]int{} // accepted POSTs by content; a client that sends two successfully may want two equal jobs
+	lookups := group{}           // successful reads without a job id, by which the client may look for its job
 	r.each(func(x *exchange) {
 		switch {
 		case x.Method == http.MethodPost && x.Arrived() && accepted(x):
@@ -55,7 +54,7 @@ func duplicates(r *record, f *finding) {
 		case x.Key != "" && x.Key == again.Key:
 			f.pass(x, again, "The retry has the Idempotency-Key of the first try.")
 		case looked != nil && looked.End().Before(again.Start):
-			return // the client may have found that no job exists
+			return // no mistake: the client looked first and may have found no job
 		case first != "" && second != "":
 			f.fail(x, again, fmt.Sprintf("The client sent the same submission twice, and the service created two jobs: %s and %s.", first, second),
 				fixDuplicate)
@@ -66,7 +65,7 @@ func duplicates(r *record, f *finding) {
 	})
 }
 
-// sameOrder reports whether two requests with equal bodies may be tries of one submission. Different correlation ids rule that out.
+// Requests with different correlation ids are not tries of one submission.
 func sameOrder(x, y *exchange) bool {
 	return x.Correlation == "" || y.Correlation == "" || x.Correlation == y.Correlation
 }

@@ -16,16 +16,16 @@ import (
 type finding struct {
 	times, failures int
 	passed, broken  []Evidence
-	ways            []string // shape of each mistake in broken; mistakes with equal shapes are counted together
-	broke           []int    // line numbers of the mistakes in the journal
-	doubtful        string   // why the record does not show whether the rule was kept; empty if it does
-	cites           *demand  // requirement to cite in place of the rule's own; may be nil
+	ways            []string // shapes (see shape) of the mistakes in broken; equal shapes are one entry with a count
+	broke           []int
+	doubtful        string  // why the record does not show whether the rule was kept; empty if it does
+	cites           *demand // requirement to cite in place of the rule's own; may be nil
 }
 
 // doubt notes a possible mistake that the record cannot confirm.
 func (f *finding) doubt(what string) { f.doubtful = what }
 
-// pass notes that x kept the rule. The earlier request "before" made the rule apply. Either may be nil.
+// pass notes that x kept the rule. `before` is the earlier request because of which the rule applies to x. Either may be nil.
 func (f *finding) pass(before, x *exchange, found string) {
 	f.times++
 	if len(f.passed) == 0 {
@@ -37,8 +37,8 @@ func (f *finding) fail(before, x *exchange, found, expected string) {
 	f.failBy(nil, before, x, found, expected)
 }
 
-// failBy is like fail. cites is the sentence of a standard that the mistake violates, or nil for the rule's own sentence. The result
-// cites this sentence only if all mistakes violate it.
+// failBy is like fail. `cites` is the sentence of a standard that the mistake violates, or nil for the rule's own sentence. The result
+// cites it only if all mistakes have the same `cites`.
 func (f *finding) failBy(cites *demand, before, x *exchange, found, expected string) {
 	if f.failures > 0 && f.cites != cites {
 		cites = nil
@@ -75,7 +75,7 @@ func either[T any](first bool, one, other T) T {
 	return other
 }
 
-// shape returns the same text for exchanges that differ only in the job or in the fault's delays.
+// Exchanges of equal shape differ only in the job or in the fault's delays.
 func shape(x *exchange) string {
 	if x == nil {
 		return ""
@@ -114,7 +114,7 @@ func requestText(x *exchange) string {
 	return text
 }
 
-// headers returns the headers of the request that rules use. Secrets appear as hashes.
+// Secrets appear as hashes.
 func headers(x *exchange) []string {
 	list := []string{}
 	for _, h := range []struct{ name, value string }{
@@ -191,7 +191,6 @@ func faultText(e *fault.Effect) string {
 	return strings.Join(e.Kinds(), ", ") + " " + string(text)
 }
 
-// after formats an elapsed time, such as "after 1.2 s".
 func after(d time.Duration) string {
 	if d < 100*time.Millisecond {
 		return "within 0.1 s"

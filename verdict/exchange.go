@@ -9,11 +9,11 @@ import (
 // Limits of recorded exchanges.
 const (
 	MaxSessions  = 1_000        // sessions per client, including open ones; the oldest are removed first
-	MaxAllBytes  = 5 * MaxBytes // maximum size of all sessions of a client
+	MaxAllBytes  = 5 * MaxBytes // of all sessions of a client
 	MaxExchanges = 200_000      // maximum number of judged exchanges per session
-	MaxBytes     = 128 << 20    // maximum size of a session
-	MaxLabelled  = 4 << 20      // maximum size of a session with a label
-	MaxShown     = 1_000        // recorded jobs per response or stream
+	MaxBytes     = 128 << 20    // of a session
+	MaxLabelled  = 4 << 20      // of a session with a label
+	MaxShown     = 1_000        // recorded jobs per response, and event ids per stream
 )
 
 // MaxLabel is the maximum length of a session's label.
@@ -22,7 +22,7 @@ const MaxLabel = 200
 // Role is the purpose of a request.
 type Role string
 
-// The roles. Other requests have an empty role.
+// Other requests have an empty role.
 const (
 	Submit     Role = "submit"      // creates a job
 	SubmitMany Role = "submit_many" // creates several jobs
@@ -33,7 +33,7 @@ const (
 	Stream     Role = "stream"      // reads a stream of events
 	Retry      Role = "retry"       // asks the service to retry a job
 	Delivery   Role = "delivery"    // delivers an event to the client
-	Reset      Role = "reset"       // removes the client's data; later requests are not repetitions of earlier ones
+	Reset      Role = "reset"       // removes the client's data; requests before and after it are judged separately
 )
 
 var faultUses = map[Role]fault.Use{
@@ -41,13 +41,13 @@ var faultUses = map[Role]fault.Use{
 	Outcome: fault.Outcomes, Stream: fault.Streams, Delivery: fault.Deliveries, Retry: fault.Others, Reset: fault.Others, "": fault.Others,
 }
 
-// Exchange is a request of the client with its response, or a request that was sent to the client. It contains neither keys nor bodies.
+// Exchange is a request with its response: of the client, or to the client (a delivery). It contains neither keys nor bodies.
 type Exchange struct {
 	Start time.Time `json:"start"` // when the request was read
 	End   time.Time `json:"end"`   // when the response was complete, or the stream ended
 
 	Method    string `json:"method"`
-	Host      string `json:"host,omitempty"` // Host header, with port
+	Host      string `json:"host,omitempty"` // with port
 	Path      string `json:"path"`
 	Query     string `json:"query,omitempty"`
 	Operation string `json:"operation,omitempty"` // the API's name of the operation; empty if unknown
@@ -65,7 +65,7 @@ type Exchange struct {
 	Accept      string `json:"accept,omitempty"`
 	IfNoneMatch string `json:"if_none_match,omitempty"`
 	LastEventID string `json:"last_event_id,omitempty"`
-	KeyID       string `json:"key_id,omitempty"`  // id of the API key
+	KeyID       string `json:"key_id,omitempty"`
 	Expired     bool   `json:"expired,omitempty"` // the API key was refused as expired
 	KeyInURL    bool   `json:"key_in_url,omitempty"`
 	Connection  uint64 `json:"connection,omitempty"`
@@ -80,19 +80,19 @@ type Exchange struct {
 	RetryAfter *int     `json:"retry_after,omitempty"` // s
 	ETag       string   `json:"etag,omitempty"`
 	Location   string   `json:"location,omitempty"`    // target of a redirect: path and query, or the whole URL for another origin
-	Job        string   `json:"job,omitempty"`         // the job in the path, or the created one
-	Made       string   `json:"made,omitempty"`        // job of the submission, even if an earlier try created it
+	Job        string   `json:"job,omitempty"`         // job in the path, or job that the request created
+	Made       string   `json:"made,omitempty"`        // job in the response to a submission; a retry gets the first try's job
 	Created    string   `json:"created,omitempty"`     // id or address of any resource in the response to a POST
 	Unreached  string   `json:"unreached,omitempty"`   // why there is no response, such as "connection refused at 127.0.0.1:3000"
 	Final      []string `json:"final,omitempty"`       // jobs shown in a final state
 	Shown      []string `json:"shown,omitempty"`       // jobs shown in a state that is not final
-	MaybeFinal []string `json:"maybe_final,omitempty"` // jobs shown in an unknown state, although another member shows their end
-	More       bool     `json:"more,omitempty"`        // the response showed more jobs than these
+	MaybeFinal []string `json:"maybe_final,omitempty"` // ended jobs that a fault showed in an unknown state
+	More       bool     `json:"more,omitempty"`        // Final, Shown and MaybeFinal are not complete
 
 	Fault  *fault.Effect `json:"fault,omitempty"`
 	HungUp bool          `json:"hung_up,omitempty"` // the client hung up before the response was complete
 
-	// Set for each request of a delivery that a fault disturbs, even if the fault withheld the request.
+	// Set if the request delivers an event and a fault disturbs it. A withheld request is recorded too.
 	Delivery string `json:"delivery,omitempty"`
 	Number   int    `json:"attempt,omitempty"`
 	Event    string `json:"event,omitempty"`
@@ -102,11 +102,11 @@ type Exchange struct {
 
 // Part is the part of an event stream that a client received over one connection.
 type Part struct {
-	Open   bool     `json:"open,omitempty"` // the stream has begun; another exchange with the same Start records its end
+	Open   bool     `json:"open,omitempty"` // record of the stream's start; a later record with the same Start has its end
 	Events int      `json:"events"`
 	Cut    bool     `json:"cut,omitempty"`   // a fault ended or silenced the stream
 	IDs    []string `json:"ids,omitempty"`   // ids of the last MaxShown events; "" resets the last event ID
-	Late   int      `json:"late,omitempty"`  // how many of the last ids the client may have missed because of the fault
+	Late   int      `json:"late,omitempty"`  // how many of the last ids may not have reached the client before the fault
 	Half   string   `json:"half,omitempty"`  // id of an event that was cut in half
 	Retry  int      `json:"retry,omitempty"` // reconnection time from the service, in ms
 }
@@ -114,17 +114,17 @@ type Part struct {
 // Run is a job of the client that is judged.
 type Run struct {
 	ID        string
-	State     string    // name of the state, for people
+	State     string    // for people
 	Finished  time.Time // zero while the job is not final
 	Permanent bool      // the job failed, and a retry would not help
-	Batch     string    // id of the batch; "" if none
-	Groups    []string  // ids of the batch and of bulk operations, whose end implies the end of the job
+	Batch     string
+	Groups    []string // batch and bulk operations of the job; once they end, the job has ended too
 }
 
 // Attempt is one attempt to deliver an event to the client.
 type Attempt struct {
 	DeliveryID string
-	JobID      string // empty for an event without a job
+	JobID      string
 	Number     int
 	Event      string
 	Final      bool // the event reports the end of the job
@@ -135,5 +135,5 @@ type Attempt struct {
 	GaveUp     bool   // the service gave up after Took
 	Unsigned   bool   // missing or invalid signature
 
-	place int // number of its line in the journal
+	place int // line number in the session's journal (see Entry)
 }
