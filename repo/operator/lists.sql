@@ -39,7 +39,7 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminFailures
--- Reads the @looked jobs of a period that ended last, by the index jobs_ended. Groups those that failed. Locks nothing.
+-- Reads the @looked jobs of a period that ended last, by the index jobs_ended. Groups the failed ones. Locks nothing.
 -- Parameters: @client, @work_kind, @failure_code, @from, @to, @looked, @groups
 SELECT to_json(r) FROM (
   WITH looked AS (

@@ -23,7 +23,7 @@ func AfterOf(id job.ID) job.ID {
 }
 
 const (
-	// maxLooked is how many rows one statement of a list may read to find those that match.
+	// maxLooked is how many rows one statement of a list may read to find matching rows.
 	maxLooked = 20_000
 
 	// IDSkew is the largest difference between the time in a job's id, set by the api process, and created_at, set by Postgres.

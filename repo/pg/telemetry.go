@@ -69,8 +69,8 @@ func showPool(f telemetry.Factory, pool *pgxpool.Pool, answers func() bool) {
 	})
 }
 
-// newQueryTracer makes a span for each statement as a child of its caller's span, and none if the caller has no span. The spans contain
-// the text of the statement, but not its parameters, because those are the clients' data.
+// newQueryTracer makes a span for each statement, if its caller has a span. The spans contain the text of the statement, but not its
+// parameters, because the parameters are the clients' data.
 func newQueryTracer(p trace.TracerProvider) pgx.QueryTracer {
 	return otelpgx.NewTracer(otelpgx.WithTracerProvider(p), otelpgx.WithSpanNameFunc(Verb),
 		otelpgx.WithQuerySpanNamePrefix(), otelpgx.WithDisableAcquireTracer())

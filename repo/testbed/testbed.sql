@@ -146,7 +146,7 @@ DELETE FROM testbed_faults WHERE client_id = @client AND session_id <> ALL (ARRA
   WHERE client_id = @client AND ended_at IS NULL)) AND (@own OR session_id <> '00000000-0000-0000-0000-000000000000')
 
 -- name: listSessions
--- Lists the sessions of a client, the latest first, by primary key: all, those with a label, or one. Locks nothing.
+-- Lists the sessions of a client, the latest first, by primary key. With @label or @session, lists only these. Locks nothing.
 -- Parameters: @client, @session, @label, @limit
 SELECT {{sessionColumns}} FROM testbed_sessions WHERE client_id = @client AND (@session::uuid IS NULL OR session_id = @session)
   AND (@label::text IS NULL OR label = @label)
