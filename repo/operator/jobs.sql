@@ -44,7 +44,7 @@ SELECT to_json(r) FROM (
 ) r
 
 -- fragment: failureObject
--- null if there is no failure
+-- Null if there is no failure.
 CASE WHEN failure_code IS NOT NULL THEN json_build_object('reason', failure_reason, 'code', failure_code,
   'retryable', failure_retryable, 'stage', failure_stage, 'detail', failure_detail) END AS failure
 

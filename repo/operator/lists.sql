@@ -231,9 +231,9 @@ SELECT to_json(r) FROM (
 -- @looked endpoints of deliveries_waiting. Reads webhooks along webhooks_client. Locks nothing. With 1,000,000 jobs, 300,000 of them
 -- waiting, it takes 40 ms, or 20 ms after a vacuum.
 --
--- The leader counts as gone 3 s after its lease expired. Before that, it may only be blocked: a blocked leader lets its lease expire at
--- once, every second. A worker counts as lost after 5 s, because its jobs are taken back only every few seconds. No row: there is no
--- schema.
+-- The leader counts as gone 3 s after its lease expired. Before that, it may only be blocked: a blocked leader renews its lease every
+-- second, but lets it expire at once. A worker counts as lost after 5 s, because its jobs are taken back only every few seconds. No row:
+-- there is no schema.
 -- Parameters: @most, @after_client, @after_endpoint, @looked, @failing
 {{walkEndpoints}}, throttled AS (
   (SELECT client_id, 1 AS n FROM jobs WHERE {{throttled}} ORDER BY client_id, job_id LIMIT 1)

@@ -29,9 +29,9 @@ func TestTranslate(t *testing.T) {
 	}
 	for code, states := range map[job.Code][]string{
 		job.CodeConflict: {"23505"}, // unique violation
-		job.CodeInternal: {"23514", "23502", "22021",
-			"42P01", "42883", "42501", "3F000"},
-		job.CodeDBError: {"57014", "55P03", "40P01", "XX000"},
+		job.CodeInternal: {"23514", "23502", "22021", // check and not null violation, invalid encoding
+			"42P01", "42883", "42501", "3F000"}, // no such table or function, no privilege, no such schema
+		job.CodeDBError: {"57014", "55P03", "40P01", "XX000"}, // timeouts, deadlock, internal error
 		job.CodeStorageUnavailable: {
 			"25006", "53100", "53300", // read-only, disk full, too many connections
 			"57P01", "57P02", "57P03", "08006", // administrator's shutdown, crash, starting up, connection failure

@@ -70,8 +70,8 @@ func SetOnConnect(c *pgconn.Config, settings map[string]string, statements ...st
 	}
 }
 
-// searchOwnFirst puts pg_catalog last in search_path. A test bed's now() and clock_timestamp() then hide the functions of
-// Postgres. Statements that must not follow a move use pg_catalog.
+// searchOwnFirst puts pg_catalog last in search_path. A test bed's now() and clock_timestamp() then hide the functions of Postgres.
+// Statements that must not follow a move use pg_catalog.
 const searchOwnFirst = `SELECT set_config('search_path', concat_ws(', ', CASE WHEN 'pg_catalog' = ANY (current_schemas(false))
   THEN (SELECT string_agg(quote_ident(s), ', ' ORDER BY n) FROM unnest(current_schemas(false)) WITH ORDINALITY AS u(s, n)
     WHERE s <> 'pg_catalog')
