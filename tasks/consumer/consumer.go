@@ -45,7 +45,7 @@ func (c *Config) setDefaults() {
 
 const (
 	// timeouts is how many times longer the Redis timeout of a consumer is than the timeout of other clients. If a fetch timed out too
-	// early, asynq would count its task as active, but nobody would handle it.
+	// early, asynq would count its task as active, but no worker would handle it.
 	timeouts  = 5
 	quietWait = time.Second
 	// cutAfter is how long Stop waits after ShutdownTimeout before it closes the connections.

@@ -84,7 +84,7 @@ type update struct {
 	ended    bool
 }
 
-// isPlausible also checks that JSON can encode the time.
+// isPlausible checks the year because JSON cannot encode years after 9999.
 func isPlausible(p *job.Progress) bool {
 	return p.Percentage <= 100 && min(p.Percentage, p.StepsCompleted, p.StepsTotal, p.ItemsProcessed, p.ItemsTotal) >= 0 &&
 		time.Time(p.UpdatedAt).Year() <= 9999

@@ -39,8 +39,8 @@ type Sender[T any] struct {
 	start    sync.Once
 	halt     sync.Once
 	stopping chan struct{} // closed by Stop: send the buffered items, then end
-	stopped  atomic.Bool
-	aborted  atomic.Bool
+	stopped  atomic.Bool   // drop further items
+	aborted  atomic.Bool   // drop the buffered items
 	running  sync.WaitGroup
 }
 
@@ -70,7 +70,7 @@ func (s *Sender[T]) Start() {
 // Stop sends the buffered items and ends. If ctx ends first, it drops the rest and returns ctx's error; items that are being sent may
 // still arrive. Stop may be called again, and before Start.
 func (s *Sender[T]) Stop(ctx context.Context) error {
-	s.start.Do(func() {})
+	s.start.Do(func() {}) // a later Start does nothing
 	s.halt.Do(func() {
 		s.stopped.Store(true)
 		close(s.stopping)

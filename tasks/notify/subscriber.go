@@ -65,7 +65,7 @@ func (s *Subscriber) begin(received func(channel, message string), subscribed fu
 // Stop stops receiving, and waits for that until ctx ends. No function is called afterwards. While Redis hangs, Stop takes up to the
 // client's timeout. Stop may be called again and before Start, and must be called before Redis.Close.
 func (s *Subscriber) Stop(ctx context.Context) error {
-	s.start.Do(func() {})
+	s.start.Do(func() {}) // a later Start does nothing
 	s.cancel()
 	return redisconn.WaitFor(ctx, s.running.Wait)
 }

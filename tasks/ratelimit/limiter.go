@@ -31,8 +31,8 @@ type Config struct {
 //
 // Redis counts the tokens of the last minute. This process takes tokens from Redis in chunks: one token if the limit is small, more tokens
 // if many requests pass here. A request asks Redis only if no token is held; later requests wait for the same response. A process may use
-// a token for keepHeld. In Redis, it counts until a minute after that. Unused tokens are returned. Tokens of a process that dies count
-// until their minute is over. Redis counts in slots of half a second, so a request may count up to a second too long.
+// a token for keepHeld. In Redis, the token counts until a minute after that. Unused tokens are returned. Tokens of a process that dies
+// count until their minute is over. Redis counts in slots of half a second, so a request may count up to a second too long.
 //
 // Without Redis, each process applies its share of the limit without waiting: the limit divided by Config.Processes, but at least 1. When
 // Redis is back, the process reports the requests that passed without a token. If Redis is flushed, all counts are lost, including the

@@ -77,8 +77,8 @@ func (r *Redis) QueueInfo(name string) (*asynq.QueueInfo, error) {
 	return r.Inspector.GetQueueInfo(name)
 }
 
-// connections adds up the connections of all clients. In a cluster it counts only while Redis is up, because the statistics may first need
-// a slow request for the list of nodes.
+// connections adds up the connections of all clients. In a cluster it counts only while Redis is up: otherwise a client may wait for the
+// list of nodes.
 func (r *Redis) connections(up bool) (total, idle, timeouts int64, ok bool) {
 	if r.address.IsClusterMode && !up {
 		return 0, 0, 0, false
