@@ -15,7 +15,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// findings are the mistakes in a body.
 type findings struct {
 	form   []job.Violation // structural mistakes: RFA_REQUEST_MALFORMED
 	values []job.Violation // invalid values: RFA_JOB_VALIDATION_FAILED
@@ -27,7 +26,7 @@ func (f *findings) all() []job.Violation { return slices.Concat(f.form, f.values
 
 func (f *findings) count() int { return len(f.form) + len(f.values) + f.more }
 
-// request returns the mistakes as requests store them: the listed violations, the number of others, and whether any is structural.
+// request returns the findings for the fields of a job.Request: Violations, Unlisted and Malformed.
 func (f *findings) request() (all []job.Violation, unlisted int, malformed bool) {
 	return f.all(), f.more, len(f.form) > 0
 }
@@ -65,8 +64,8 @@ func (r *reader) fine() bool { return r.err == nil && r.count() == 0 }
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
-// pointer returns the JSON Pointer (RFC 6901) for path, relative to the pointer at. If that is too long or cannot be stored, it returns
-// the pointer of the nearest enclosing value.
+// pointer returns the JSON Pointer (RFC 6901) for path, relative to the pointer at. If it is too long or contains a NUL, it returns the
+// pointer of the nearest enclosing value.
 func pointer(at string, path ...string) string {
 	for _, name := range path {
 		if len(at)+1+len(name) > maxPointerBytes || strings.Contains(name, "\x00") {
@@ -87,7 +86,7 @@ func shorten(at jsontext.Pointer) string {
 	return string(at)
 }
 
-// finding is a mistake found by a schema. The function sentence is called only for findings that the response lists.
+// The function sentence is called only for findings that the response lists.
 type finding struct {
 	of       *schema
 	path     []string
@@ -96,7 +95,7 @@ type finding struct {
 	sentence func(path []string) string
 }
 
-// find records a mistake in the value at the current path, or in one of its members that is missing.
+// find records a mistake in the value at the current path. If missing has a name, the value lacks that member.
 func (r *reader) find(of *schema, isForm bool, sentence func(path []string) string, missing ...string) {
 	if len(r.path) > 0 && (len(r.wrong) == 0 || r.wrong[len(r.wrong)-1] != r.path[0].name) {
 		r.wrong = append(r.wrong, r.path[0].name)
@@ -116,8 +115,8 @@ func (r *reader) find(of *schema, isForm bool, sentence func(path []string) stri
 	r.found = append(r.found, f)
 }
 
-// sortFindings records the findings in the order in which the body has its outermost members, and by name within a member.
-func (r *reader) sortFindings() {
+// recordFindings adds the findings to the violations, in the order of the body's outermost members, then by path.
+func (r *reader) recordFindings() {
 	slices.SortStableFunc(r.found, func(a, b finding) int {
 		if len(a.path) == 0 || len(b.path) == 0 {
 			return len(a.path) - len(b.path)
@@ -148,7 +147,7 @@ func (r *reader) sortFindings() {
 	}
 }
 
-// natural orders names, and array indexes as numbers.
+// natural compares lengths first, so that array indexes are in numeric order.
 func natural(a, b string) int { return cmp.Or(len(a)-len(b), cmp.Compare(a, b)) }
 
 var absent = &schema{}
@@ -166,7 +165,7 @@ func (r *reader) checkMembers(s *schema, seen uint64, count int) {
 	}
 }
 
-// checkName refuses a member that is not a property. The current path must end with that name.
+// checkName refuses a member that the schema does not allow. The caller has already added name to the path.
 func (r *reader) checkName(s *schema, name string) {
 	switch {
 	case !s.Open:
@@ -258,7 +257,7 @@ func (r *reader) noSuch(s *schema, path []string, got string) string {
 	return "There is no such " + what + "." + suggest(r, got, known) + " It must be " + OneOf(known) + s.Note + "."
 }
 
-// suggest is DidYouMean for at most maxGuesses names per body.
+// suggest calls DidYouMean. After maxGuesses calls for one body, it returns "".
 func suggest(r *reader, text string, known []string) string {
 	if r.guess == 0 || len(text) > maxGuessBytes {
 		return ""

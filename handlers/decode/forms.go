@@ -21,7 +21,6 @@ import (
 // check describes the mistake in a text, or returns "".
 type check func(text string) string
 
-// unless returns a check that refuses texts for which valid returns false.
 func unless(valid func(string) bool, wrong string) check {
 	return func(text string) string {
 		if valid(text) {
@@ -31,15 +30,15 @@ func unless(valid func(string) bool, wrong string) check {
 	}
 }
 
-// form is the required form of a text. For a text in another form, the function wrong describes the mistake; or the function fits
-// returns false, and characters names the allowed characters.
+// form is the required form of a text. Either wrong describes the mistake, or fits reports whether the text is valid. With fits,
+// characters names the allowed characters.
 type form struct {
 	wrong      check
 	fits       func(string) bool
 	characters string
 }
 
-// forms has the form for each format and pattern of the schemas.
+// forms is keyed by the formats and patterns in the schemas.
 var forms = map[string]form{
 	"date-time": {wrong: unless(func(s string) bool { _, err := job.ParseTime(s); return err == nil }, "This must be "+TimeForm+".")},
 	"uuid": {wrong: unless(func(s string) bool { id, err := job.ParseID(s); return err == nil && !id.IsZero() },
@@ -91,7 +90,7 @@ const maxKeyBytes = 255
 // MaxCorrelationBytes is the maximum length of a correlation id (draft section 9.2).
 const MaxCorrelationBytes = 256
 
-// Texts for errors that describe valid values.
+// Descriptions of valid values, for error messages.
 const (
 	KeyForm         = "1 to 255 visible ASCII characters."
 	TimeForm        = "a time in RFC 3339 in UTC, such as 2030-01-31T12:00:00Z"
@@ -104,7 +103,6 @@ func ValidKey(key string) bool {
 	return 0 < len(key) && len(key) <= maxKeyBytes && isASCII(key, '!')
 }
 
-// isASCII reports whether s consists of ASCII characters from the character "from" to ~.
 func isASCII(s string, from byte) bool {
 	for i := range len(s) {
 		if s[i] < from || s[i] > '~' {
@@ -117,7 +115,6 @@ func isASCII(s string, from byte) bool {
 // ValidCorrelation reports whether s is a valid correlation id.
 func ValidCorrelation(s string) bool { return isWord(s, MaxCorrelationBytes) }
 
-// isWord reports whether s has 1 to limit characters, all of which wordForm allows.
 func isWord(s string, limit int) bool {
 	for i := range len(s) {
 		switch c := s[i]; {
@@ -131,11 +128,11 @@ func isWord(s string, limit int) bool {
 
 // isLine reports whether s has at most "most" characters, and no line breaks or invisible characters.
 func isLine(s string, most int) bool {
-	const replaced = 3 // bytes of U+FFFD, which may replace each byte of s; PlainText must not truncate that
+	const replaced = 3 // bytes of U+FFFD, which PlainText may write for each byte of s
 	return utf8.RuneCountInString(s) <= most && job.PlainText(s, replaced*len(s)) == s
 }
 
-// OneOf lists the allowed values.
+// OneOf returns a text such as "one of A, B, C".
 func OneOf[T ~string](values []T) string {
 	all := make([]string, len(values))
 	for i, v := range values {
@@ -156,7 +153,7 @@ func validMedia(s string) bool {
 		!strings.HasSuffix(media, "/") && !strings.Contains(media, "*")
 }
 
-// checkURL describes the mistake in the URL of a callback or webhook, or returns "". The address is checked only when it is dialed.
+// checkURL describes the mistake in the URL of a callback or webhook, or returns "". The dialer checks the host's IP address.
 func checkURL(text string) string {
 	const most = 2048
 	if n := utf8.RuneCountInString(text); n > most {
@@ -194,7 +191,7 @@ func validPort(u *url.URL) bool {
 	return err == nil && 0 < port && port < 65_536
 }
 
-// maxGuessBytes is the length of the longest name that gets a suggestion: the API has no longer names.
+// No name in the API is longer than maxGuessBytes. Longer texts get no suggestion.
 const maxGuessBytes = 40
 
 // Nearest returns the known name that was probably meant, or "". It ignores case and treats - as _.
@@ -220,8 +217,8 @@ func DidYouMean[T ~string](text string, known []T) string {
 	return ""
 }
 
-// distance returns the number of edits to turn a into b: inserting, deleting or replacing a byte, or swapping two neighbors. If the
-// lengths differ too much, it returns limit.
+// distance returns the number of edits to turn a into b: inserting, deleting or replacing a byte, or swapping two neighbors. It returns
+// limit if the lengths differ by limit or more.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit || max(len(a), len(b)) > maxGuessBytes {
 		return limit

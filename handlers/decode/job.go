@@ -30,7 +30,7 @@ func Job(body []byte, key string, limits Limits) (job.Request, error) {
 	return req, nil
 }
 
-// job converts a decoded submission to a request. A retry policy implies auto_retry, unless the request sets auto_retry itself.
+// job converts a decoded submission. A retry policy implies auto_retry, unless the request sets auto_retry itself.
 func (r *reader) job(sent *api.JobRequestMembers) job.Request {
 	req := job.Request{Type: sent.Type, WorkKind: value(sent.WorkKind), ExecutionAt: (*time.Time)(sent.ExecutionAt),
 		Callback: value(sent.Callback), Params: sent.Params, AutoRetry: sent.Retry != nil, Retry: r.retry(sent.Retry), Emit: sent.Event,
@@ -59,7 +59,7 @@ func value[T any](p *T) (v T) {
 const backoffForm = `A backoff is {"strategy": "EXPONENTIAL", "base": "1s", "max": "1m"}, {"strategy": "CONSTANT", "delay": "5s"} or ` +
 	`{"strategy": "LIST", "delays": ["1s", "10s", "1m"]}.`
 
-// backoffDelays lists for each strategy which of base, max, delay and delays it has.
+// backoffDelays lists the delays that each strategy has: base, max, delay, delays.
 var backoffDelays = map[job.Strategy][4]bool{
 	job.Exponential: {true, true, false, false},
 	job.Constant:    {false, false, true, false},
@@ -94,7 +94,7 @@ func (r *reader) retry(sent *api.RetryPolicy) *job.RetryPolicy {
 
 // Batch reads the body of a request for many jobs. key is the Idempotency-Key header. It returns an error if the batch as a whole is
 // refused. Mistakes in an item are in the Violations of its Request, with pointers relative to the item. All items together list at most
-// job.MaxViolations violations; the rest is counted.
+// job.MaxViolations violations; others are only counted.
 func Batch(body []byte, key string, limits Limits) (job.BatchRequest, error) {
 	r := newReader(public, body, limits)
 	defer r.done()
@@ -162,7 +162,6 @@ func (b *batchReader) readItem(i int, item []byte) {
 	b.req.Items = append(b.req.Items, job.ItemRequest{ItemID: id, Request: req})
 }
 
-// sentSchedule has the members of a schedule and of a change to it.
 type sentSchedule struct {
 	job.SchedulePatch
 	StartAt, EndAt *time.Time
@@ -211,7 +210,7 @@ func (l Limits) SchedulePatch(body []byte) (p job.SchedulePatch, err error) {
 	return p, nil
 }
 
-// removed sets *to to the zero value if the body has the member as null.
+// removed sets *to to the zero value if the member is null in the body, not absent.
 func removed[T any](r *reader, name string, to **T) {
 	if *to == nil && slices.ContainsFunc(r.outer, func(m member) bool { return m.name == name }) {
 		*to = new(T)

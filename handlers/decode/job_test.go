@@ -83,7 +83,7 @@ func read[T any](t *testing.T, decode func(body []byte, key string, limits Limit
 	return v
 }
 
-// refusedAt requires a refusal with a code, and returns the pointers of its violations.
+// refusedAt returns the pointers of the violations.
 func refusedAt(t *testing.T, code job.Code, err error, malformed bool, violations []job.Violation) string {
 	t.Helper()
 	refusal := job.Request{Malformed: malformed}.Refusal(violations)
@@ -146,7 +146,6 @@ func TestDecodeAccepts(t *testing.T) {
 	}
 }
 
-// Decoded requests do not share memory with their body or with other requests.
 func TestDecodersKeepNothingOfPreviousBody(t *testing.T) {
 	t.Parallel()
 	body := []byte(execute(`"callback":"http://example.com","params":{"a":1},"idempotency_key":"k","correlation_id":"c",` +
@@ -192,8 +191,8 @@ func hashOf(t *testing.T, body, key string) [32]byte {
 	return r.Hash
 }
 
-// Requests are equal if their members have the same values. The hash must stay the same across versions: it is computed over the members
-// in the canonical form that jsontext produces for the whole object.
+// Bodies have the same hash if they differ only in the idempotency key, member order, white space or escapes. The hash must stay the same
+// across versions.
 // Promise: patterns Idempotency
 func TestHashIsCanonical(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ type ForClient struct {
 	Request  []byte
 }
 
-// ForClientOf returns a reader of requests on behalf of a client. name is the member with the client's request.
+// ForClientOf returns a function that decodes a request on behalf of a client. name is the member with the client's request.
 func (s *Schemas) ForClientOf(schema, name string) func(body []byte) (ForClient, error) {
 	return func(body []byte) (ForClient, error) {
 		r := newReader(s, body, Limits{})
@@ -67,7 +67,6 @@ func (s *Schemas) Pause(body []byte) (p job.Pause, err error) {
 	return p, err
 }
 
-// checkPause refuses a target or a mode that does not fit the scope.
 func checkPause(r *reader, p *job.Pause) {
 	if strings.TrimSpace(p.Reason) == "" && r.fine() {
 		r.invalidAt("/reason", "A reason is required for the audit log.")

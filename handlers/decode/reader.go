@@ -16,7 +16,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limits of a body and of the mistakes reported about it.
 const (
 	maxDepth        = 64   // nesting of arrays and objects, including the body
 	maxNumberBytes  = 64   // length of a number literal
@@ -55,13 +54,13 @@ type reader struct {
 	findings
 	schemas *Schemas
 	limits  Limits
-	base    string // pointer to the current value in the whole body
+	base    string // pointer to this text in the request's body, such as /jobs/3 for an item of a batch
 	json    *jsontext.Decoder
-	input   bytes.Buffer // read by json
+	input   bytes.Buffer // input of the decoder
 	body    []byte
 	outer   []member  // members of the outermost object
-	items   [][]byte  // elements of an array without a schema
-	path    []step    // path to the current value that has a schema
+	items   [][]byte  // raw elements of the array of a batch's jobs
+	path    []step    // path to the current value, for findings
 	found   []finding // mistakes found with schemas
 	place   int       // index of the current outermost member
 	wrong   []string  // names of outer members with findings
@@ -72,13 +71,11 @@ type reader struct {
 	types   *jsonv2.Unmarshalers
 }
 
-// member is a member of the outermost object with its raw value.
 type member struct {
 	name  string
 	value []byte
 }
 
-// step is one part of a path: an object member or an array element.
 type step struct {
 	name  string
 	index int // -1: an object member
@@ -116,7 +113,6 @@ func (r *reader) done() {
 	readers.Put(r)
 }
 
-// read reads a body into v, and runs checks that a schema cannot express.
 func (s *Schemas) read(schema string, body []byte, v any, checks ...func(r *reader)) error {
 	r := newReader(s, body, Limits{})
 	defer r.done()
@@ -138,7 +134,7 @@ func (r *reader) document(schema string, v any) {
 	if r.err != nil {
 		return
 	}
-	r.sortFindings()
+	r.recordFindings()
 	text := r.body
 	switch {
 	case len(r.wrong) > 0 && len(r.outer) == 0: // an array with invalid elements
@@ -201,7 +197,6 @@ func (r *reader) value(s *schema) {
 	}
 }
 
-// object reads an object, and keeps the raw members of the outermost one.
 func (r *reader) object(s *schema) {
 	outer := r.json.StackDepth() == 0
 	r.token()
@@ -231,7 +226,7 @@ func (r *reader) object(s *schema) {
 	}
 }
 
-// member reads a member of an object that has a schema. It returns the bit of its property, or 0.
+// member reads a member of an object that has a schema. It returns the bit that marks the property as seen, or 0 for an unknown name.
 func (r *reader) member(s *schema, text []byte, outer bool) (bit uint64) {
 	p := s.Properties[string(text)]
 	at := step{index: -1}
@@ -255,7 +250,7 @@ func (r *reader) member(s *schema, text []byte, outer bool) (bit uint64) {
 	return bit
 }
 
-// elements keeps the raw elements of an array, which other readers will read.
+// elements keeps the raw elements of an array for later readers.
 func (r *reader) elements() {
 	r.items = [][]byte{}
 	for r.token(); r.err == nil && r.json.PeekKind() != ']'; {
@@ -312,7 +307,6 @@ func (r *reader) scalar() []byte {
 
 func (r *reader) here() string { return shorten(jsontext.Pointer(r.base) + r.json.StackPointer()) }
 
-// fail stops the reading with an error, if it has not stopped yet.
 func (r *reader) fail(at, detail string) {
 	if r.err == nil {
 		r.found, r.more = nil, 0

@@ -68,15 +68,14 @@ type schema struct {
 	Malformed        string `json:"x-malformed"`
 	Names            string `json:"x-names"`
 
-	name      string // its name in the object
-	index     int    // of the member in its object
+	name      string // name of this property
+	index     int    // number of this property in its object; its bit is 1<<index
 	kinds     string // allowed jsontext.Kinds, one byte each
 	isInteger bool
 	form      form
 	names     *regexp.Regexp // matches names that are allowed besides the properties
 }
 
-// kindsOf maps types to the jsontext.Kinds of their values.
 var kindsOf = map[string]string{"string": `"`, "object": "{", "array": "[", "boolean": "tf", "integer": "0", "number": "0", "null": "n"}
 
 func (s *schema) prepare(name string, index int) {

@@ -27,7 +27,7 @@ func Label(header string) (string, error) {
 	return header, nil
 }
 
-// Session reads the optional body of a request for a session. rules are the ids of the client's fault rules, which it may name.
+// Session reads the optional body of a request for a session. rules has the ids of the fault rules that it may name.
 func Session(body []byte, rules []string) (verdict.Session, error) {
 	n := verdict.Session{Seed: 1}
 	err := public.read("SessionRequest", orEmpty(body), &n, func(r *reader) {
@@ -80,7 +80,7 @@ func Fixtures(body []byte) (wanted []testbed.Fixture, err error) {
 	return wanted, err
 }
 
-// fixture converts a decoded fixture. It refuses members that do not fit the state.
+// fixture refuses members that do not fit the state.
 func (r *reader) fixture(at string, sent *sentFixture) testbed.Fixture {
 	f := testbed.Fixture{State: sent.State, Progress: defaultProgress, CorrelationID: sent.CorrelationID,
 		ProblemText: sent.Problem, ResultText: sent.Result}

@@ -65,11 +65,11 @@ func whole[T int | int64](d *jsontext.Decoder, v *T) error {
 	return err
 }
 
-// keyName is the member that may have the idempotency key. The canonical form omits it.
+// keyName is the body member with the idempotency key. The hash of a request omits it.
 const keyName = "idempotency_key"
 
-// keyed returns the idempotency key from the member or the header. If there is a key, it also returns the SHA-256 of the canonical form
-// of the other members.
+// keyed returns the idempotency key from the member or the header. hash covers the other members in canonical form. It is zero without a
+// key or if there are mistakes.
 func (r *reader) keyed(header, sent string) (key string, hash [32]byte) {
 	if sent != "" && header != "" && sent != header {
 		r.invalidAt("/"+keyName, "This must equal the Idempotency-Key header, or be omitted.")
